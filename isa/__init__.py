@@ -1,0 +1,1 @@
+"""The instruction set: configuration, instructions, program files, reference interpreter, static checker."""

@@ -1,0 +1,179 @@
+"""Bit layouts of instructions and micro-ops as functions of :class:`~.params.HwParams`.
+
+This is the one place that knows a field's width. Encoder, decoder, the RTL's structures, assembler and docs derive from
+:func:`layout`; fields lie in the listed order, least significant first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode
+
+if TYPE_CHECKING:
+    from .params import HwParams
+
+#: Loop extents and row counts are at most 2**bits - 1.
+SIZE_BITS = 12
+VECTOR_EXTENT_BITS = 10
+PAD_BITS = 5
+DRAM_ADDR_BITS = 32
+Y_STRIDE_BITS = 24
+Z_STRIDE_BITS = 32
+
+
+@dataclass(frozen=True)
+class Field:
+    """One field of a layout: name, width in bits, whether two's complement, and a line for the documentation."""
+
+    name: str
+    bits: int
+    doc: str
+    signed: bool = False
+
+    @property
+    def minimum(self) -> int:
+        """Smallest value the field holds."""
+        return -(1 << (self.bits - 1)) if self.signed else 0
+
+    @property
+    def maximum(self) -> int:
+        """Largest value the field holds."""
+        return (1 << (self.bits - self.signed)) - 1
+
+
+HEADER: tuple[Field, ...] = (
+    Field("opcode", 3, "which instruction"),
+    Field("pop", 4, "units to take a token from before starting: bit 0 load, 1 gemm, 2 vector, 3 store"),
+    Field("push", 4, "units to give a token to when ended, same bits"),
+)
+
+
+def _index_bits(params: HwParams, memories: tuple[str, ...]) -> int:
+    return max(params.index_bits(memory) for memory in memories if memory != "imm")
+
+
+def _load(params: HwParams) -> tuple[Field, ...]:
+    return (
+        Field("memory", 2, "destination: " + ", ".join(f"{i} {m}" for i, m in enumerate(LOADABLE))),
+        Field("widen", 1, "DRAM holds int8, sign-extended to int32 entries (par only)"),
+        Field("pad_value", 8, "every byte of a padding entry", signed=True),
+        Field("base", _index_bits(params, LOADABLE), "first entry written"),
+        Field("dram_addr", DRAM_ADDR_BITS, "byte address of the first row"),
+        Field("x_size", SIZE_BITS, "entries of a row, without padding"),
+        Field("y_size", SIZE_BITS, "rows of a plane read from DRAM, without padding"),
+        Field("z_size", SIZE_BITS, "planes"),
+        Field("y_stride", Y_STRIDE_BITS, "bytes from row to row"),
+        Field("z_stride", Z_STRIDE_BITS, "bytes from plane to plane"),
+        Field("pad_top", PAD_BITS, "padding rows before each plane"),
+        Field("pad_bottom", PAD_BITS, "padding rows after each plane"),
+        Field("pad_left", PAD_BITS, "padding entries before each row"),
+        Field("pad_right", PAD_BITS, "padding entries after each row"),
+    )
+
+
+def _gemm(params: HwParams) -> tuple[Field, ...]:
+    strides = tuple(
+        Field(f"{memory}_{loop}", params.index_bits(memory), f"entries that {memory} advances per {loop} iteration")
+        for memory in ("acc", "inp", "wgt")
+        for loop in ("outer", "inner")
+    )
+    return (
+        Field("init", 1, "micro-ops flagged `first` overwrite the accumulator instead of adding to it"),
+        Field("uop_begin", params.index_bits("uop"), "first micro-op"),
+        Field("uop_count", params.index_bits("uop") + 1, "micro-ops run for every (outer, inner) iteration"),
+        Field("outer", SIZE_BITS, "extent of the outer loop"),
+        Field("inner", SIZE_BITS, "extent of the inner loop"),
+        *strides,
+    )
+
+
+def _vector(params: HwParams) -> tuple[Field, ...]:
+    operands = (("src0", SRC0_MEMORIES), ("src1", SRC1_MEMORIES), ("dst", DST_MEMORIES))
+    return (
+        Field("op", 4, "row of the operator table"),
+        Field("post", 2, "row of the post-operation table"),
+        Field("reduce", 3, "how many of the innermost loops fold into one result: 0 to 4"),
+        Field("src0", 2, "first operand: " + ", ".join(f"{i} {m}" for i, m in enumerate(SRC0_MEMORIES))),
+        Field("src1", 2, "second operand: " + ", ".join(f"{i} {m}" for i, m in enumerate(SRC1_MEMORIES))),
+        Field("dst", 1, "destination: " + ", ".join(f"{i} {m}" for i, m in enumerate(DST_MEMORIES))),
+        Field("imm", 32, "immediate, the second operand when src1 = imm", signed=True),
+        *(Field(f"n{i}", VECTOR_EXTENT_BITS, f"extent of loop {i} (0 is the outermost)") for i in range(4)),
+        *(
+            field
+            for name, memories in operands
+            for field in (
+                Field(f"{name}_base", _index_bits(params, memories), f"first entry of {name}"),
+                *(Field(f"{name}_s{i}", _index_bits(params, memories), f"{name} stride of loop {i}") for i in range(4)),
+            )
+        ),
+    )
+
+
+def _param(params: HwParams) -> tuple[Field, ...]:
+    return (
+        Field("par_base", params.index_bits("par"), "par entries base, +1, +2 become bias, multiplier and shift"),
+        Field("zero_point", 8, "output zero point", signed=True),
+        Field("lo", 8, "lower clamp", signed=True),
+        Field("hi", 8, "upper clamp", signed=True),
+    )
+
+
+def _store(params: HwParams) -> tuple[Field, ...]:
+    return (
+        Field("base", params.index_bits("out"), "first entry read"),
+        Field("dram_addr", DRAM_ADDR_BITS, "byte address of the first row"),
+        Field("x_size", SIZE_BITS, "entries of a row"),
+        Field("y_size", SIZE_BITS, "rows of a plane"),
+        Field("z_size", SIZE_BITS, "planes"),
+        Field("y_stride", Y_STRIDE_BITS, "bytes from row to row"),
+        Field("z_stride", Z_STRIDE_BITS, "bytes from plane to plane"),
+    )
+
+
+_BODIES = {Opcode.LOAD: _load, Opcode.GEMM: _gemm, Opcode.VECTOR: _vector, Opcode.PARAM: _param, Opcode.STORE: _store}
+
+
+def layout(opcode: Opcode, params: HwParams) -> tuple[Field, ...]:
+    """All fields of an instruction, header first, least significant first."""
+    return HEADER + _BODIES[opcode](params)
+
+
+def uop_layout(params: HwParams) -> tuple[Field, ...]:
+    """Fields of a GEMM micro-op."""
+    return (
+        Field("acc", params.index_bits("acc"), "accumulator entry"),
+        Field("inp", params.index_bits("inp"), "activation entry"),
+        Field("wgt", params.index_bits("wgt"), "weight tile"),
+        Field("first", 1, "overwrite instead of accumulate when the instruction says `init`"),
+    )
+
+
+def layout_bits(fields: tuple[Field, ...]) -> int:
+    """Width of a layout."""
+    return sum(field.bits for field in fields)
+
+
+def widest_layout_bits(params: HwParams) -> int:
+    """Width of the widest instruction of a configuration."""
+    return max(layout_bits(layout(opcode, params)) for opcode in Opcode)
+
+
+def pack(fields: tuple[Field, ...], values: dict[str, int]) -> int:
+    """Field values to one little-endian integer. Values must be in range (see ``insn.py``)."""
+    word, offset = 0, 0
+    for field in fields:
+        word |= (int(values[field.name]) & ((1 << field.bits) - 1)) << offset
+        offset += field.bits
+    return word
+
+
+def unpack(fields: tuple[Field, ...], word: int) -> dict[str, int]:
+    """The inverse of :func:`pack`."""
+    values = {}
+    for field in fields:
+        raw = word & ((1 << field.bits) - 1)
+        values[field.name] = raw - (1 << field.bits) if field.signed and raw >> (field.bits - 1) else raw
+        word >>= field.bits
+    return values

@@ -1,0 +1,336 @@
+"""Instructions as frozen dataclasses: legal by construction once :func:`validate` has passed, encodable to bytes.
+
+Every field has the name of its bit field in ``encoding.py``. Symbolic codes (memories, operators) are strings here and
+numbers in the encoding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import ClassVar
+
+from .encoding import Field, layout, layout_bits, pack, unpack, uop_layout
+from .errors import VdlaError
+from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit, Units
+from .params import HwParams
+from .vector_ops import BY_NAME, POST_BY_NAME
+
+
+@dataclass(frozen=True, kw_only=True)
+class Insn:
+    """Common part: token masks. ``pop``: wait for and take a token from each; ``push``: give one to each at the end."""
+
+    opcode: ClassVar[Opcode]
+    pop: Units = Units.NONE
+    push: Units = Units.NONE
+
+    @property
+    def unit(self) -> Unit:
+        """The unit that executes this instruction."""
+        return self.opcode.unit
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(Insn):
+    """DRAM to scratchpad: ``z_size`` planes of ``pad_top + y_size + pad_bottom`` rows of ``pad_left + x_size + pad_right``
+    entries, written contiguously from ``base``; padding entries hold ``pad_value`` in every byte. Addresses and strides
+    are bytes, multiples of min(entry bytes in DRAM, bus bytes)."""
+
+    opcode = Opcode.LOAD
+    memory: str
+    base: int
+    dram_addr: int
+    x_size: int
+    y_size: int = 1
+    z_size: int = 1
+    y_stride: int = 0
+    z_stride: int = 0
+    pad_top: int = 0
+    pad_bottom: int = 0
+    pad_left: int = 0
+    pad_right: int = 0
+    pad_value: int = 0
+    widen: int = 0
+
+    @property
+    def row_entries(self) -> int:
+        """Entries of a row with padding."""
+        return self.pad_left + self.x_size + self.pad_right
+
+    @property
+    def rows(self) -> int:
+        """Rows of a plane with padding."""
+        return self.pad_top + self.y_size + self.pad_bottom
+
+    @property
+    def entries(self) -> int:
+        """Scratchpad entries written."""
+        return self.z_size * self.rows * self.row_entries
+
+    def dram_entry_bytes(self, params: HwParams) -> int:
+        """Bytes that an entry takes in DRAM."""
+        return params.block_out if self.widen else params.entry_bytes(self.memory)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gemm(Insn):
+    """Tensor core: for o in outer, i in inner, u in micro-ops: acc[x] (+)= inp[y] @ wgt[z].T with
+    x = u.acc + o*acc_outer + i*acc_inner and y, z likewise; ``init`` and ``u.first`` overwrite instead of adding."""
+
+    opcode = Opcode.GEMM
+    uop_begin: int
+    uop_count: int
+    outer: int = 1
+    inner: int = 1
+    init: int = 0
+    acc_outer: int = 0
+    acc_inner: int = 0
+    inp_outer: int = 0
+    inp_inner: int = 0
+    wgt_outer: int = 0
+    wgt_inner: int = 0
+
+    @property
+    def iterations(self) -> int:
+        """Cycles of the array."""
+        return self.outer * self.inner * self.uop_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Vector(Insn):
+    """Vector unit: four loops n0..n3, operand indices affine in them; see ``vector_ops.py`` for operators, reduction and
+    post-operation. ``src0`` in acc, inp, tmp; ``src1`` in imm, par, tmp; ``dst`` in tmp (int32), out (int8)."""
+
+    opcode = Opcode.VECTOR
+    op: str
+    src0: str
+    src1: str
+    dst: str
+    post: str = "none"
+    reduce: int = 0
+    imm: int = 0
+    extents: tuple[int, int, int, int] = (1, 1, 1, 1)
+    src0_base: int = 0
+    src0_strides: tuple[int, int, int, int] = (0, 0, 0, 0)
+    src1_base: int = 0
+    src1_strides: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dst_base: int = 0
+    dst_strides: tuple[int, int, int, int] = (0, 0, 0, 0)
+
+    @property
+    def iterations(self) -> int:
+        """Vectors read per operand."""
+        n0, n1, n2, n3 = self.extents
+        return n0 * n1 * n2 * n3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Param(Insn):
+    """Vector unit: par[par_base], +1, +2 become the bias, multiplier and shift registers of requantisation (int32 per
+    channel), together with the zero point and the clamp; they hold for the vector instructions that follow."""
+
+    opcode = Opcode.PARAM
+    par_base: int
+    zero_point: int = 0
+    lo: int = -128
+    hi: int = 127
+
+
+@dataclass(frozen=True, kw_only=True)
+class Store(Insn):
+    """Scratchpad ``out`` to DRAM: ``z_size`` planes of ``y_size`` rows of ``x_size`` contiguous entries. Addresses and
+    strides are bytes, multiples of min(entry bytes, bus bytes)."""
+
+    opcode = Opcode.STORE
+    base: int
+    dram_addr: int
+    x_size: int
+    y_size: int = 1
+    z_size: int = 1
+    y_stride: int = 0
+    z_stride: int = 0
+
+    @property
+    def entries(self) -> int:
+        """Scratchpad entries read."""
+        return self.z_size * self.y_size * self.x_size
+
+
+@dataclass(frozen=True, kw_only=True)
+class Uop:
+    """GEMM micro-op: indices that the loop offsets are added to."""
+
+    acc: int
+    inp: int
+    wgt: int
+    first: int = 0
+
+
+CLASSES: dict[Opcode, type[Insn]] = {cls.opcode: cls for cls in (Load, Gemm, Vector, Param, Store)}
+
+#: Fields whose value is a name: how names map to codes.
+_NAMES: dict[tuple[Opcode, str], dict[str, int]] = {
+    (Opcode.LOAD, "memory"): {name: code for code, name in enumerate(LOADABLE)},
+    (Opcode.VECTOR, "src0"): {name: code for code, name in enumerate(SRC0_MEMORIES)},
+    (Opcode.VECTOR, "src1"): {name: code for code, name in enumerate(SRC1_MEMORIES)},
+    (Opcode.VECTOR, "dst"): {name: code for code, name in enumerate(DST_MEMORIES)},
+    (Opcode.VECTOR, "op"): {name: op.code for name, op in BY_NAME.items()},
+    (Opcode.VECTOR, "post"): {name: post.code for name, post in POST_BY_NAME.items()},
+}
+#: Tuples that the encoding spreads over numbered fields.
+_SPREAD = {
+    "extents": "n{}",
+    "src0_strides": "src0_s{}",
+    "src1_strides": "src1_s{}",
+    "dst_strides": "dst_s{}",
+}
+
+
+def field_values(insn: Insn) -> dict[str, int]:
+    """Encoded value of every bit field. Raises VdlaError for unknown names."""
+    values: dict[str, int] = {"opcode": int(insn.opcode)}
+    for field in fields(insn):
+        value = getattr(insn, field.name)
+        if field.name in _SPREAD:
+            if len(value) != 4:
+                raise VdlaError(f"{insn.opcode.name} {field.name}: expected 4 values, got {value!r}")
+            values.update({_SPREAD[field.name].format(i): v for i, v in enumerate(value)})
+        elif (codes := _NAMES.get((insn.opcode, field.name))) is not None:
+            if value not in codes:
+                raise VdlaError(f"{insn.opcode.name} {field.name}: expected one of {', '.join(codes)}, got {value!r}")
+            values[field.name] = codes[value]
+        else:
+            values[field.name] = int(value)
+    return values
+
+
+def _check_ranges(what: str, spec: tuple[Field, ...], values: dict[str, int]) -> None:
+    for field in spec:
+        if not field.minimum <= values[field.name] <= field.maximum:
+            raise VdlaError(
+                f"{what} {field.name}: expected {field.minimum}..{field.maximum} ({field.bits} bits), got {values[field.name]}"
+            )
+
+
+def encode(insn: Insn, params: HwParams) -> bytes:
+    """Validated instruction to ``params.insn_bytes`` little-endian bytes."""
+    validate(insn, params)
+    return pack(layout(insn.opcode, params), field_values(insn)).to_bytes(params.insn_bytes, "little")
+
+
+def decode(data: bytes, params: HwParams) -> Insn:
+    """Bytes to an instruction. Raises VdlaError for an unknown opcode, unknown codes or set bits outside the layout."""
+    if len(data) != params.insn_bytes:
+        raise VdlaError(f"instruction: expected {params.insn_bytes} bytes, got {len(data)}")
+    word = int.from_bytes(data, "little")
+    code = word & 7
+    if code not in set(Opcode):
+        raise VdlaError(f"instruction: undecodable, opcode {code} is none of {', '.join(f'{o.value} {o.name}' for o in Opcode)}")
+    opcode = Opcode(code)
+    spec = layout(opcode, params)
+    if word >> layout_bits(spec):
+        raise VdlaError(f"{opcode.name}: undecodable, bits above {layout_bits(spec)} are set")
+    raw = unpack(spec, word)
+    cls = CLASSES[opcode]
+    values: dict[str, object] = {}
+    for field in fields(cls):
+        if field.name in _SPREAD:
+            values[field.name] = tuple(raw[_SPREAD[field.name].format(i)] for i in range(4))
+        elif (codes := _NAMES.get((opcode, field.name))) is not None:
+            names = {number: name for name, number in codes.items()}
+            if raw[field.name] not in names:
+                raise VdlaError(f"{opcode.name} {field.name}: undecodable, code {raw[field.name]} names nothing")
+            values[field.name] = names[raw[field.name]]
+        elif field.name in ("pop", "push"):
+            values[field.name] = Units(raw[field.name])
+        else:
+            values[field.name] = raw[field.name]
+    return cls(**values)
+
+
+def encode_uop(uop: Uop, params: HwParams) -> bytes:
+    """Micro-op to ``params.entry_bytes('uop')`` little-endian bytes."""
+    values = {field.name: getattr(uop, field.name) for field in fields(uop)}
+    _check_ranges("uop", uop_layout(params), values)
+    return pack(uop_layout(params), values).to_bytes(params.entry_bytes("uop"), "little")
+
+
+def decode_uop(data: bytes, params: HwParams) -> Uop:
+    """The inverse of :func:`encode_uop`; bits above the layout are ignored, as the core stores only the layout."""
+    return Uop(**unpack(uop_layout(params), int.from_bytes(data, "little")))
+
+
+# ---- legality: what a core refuses to run, whatever the data -------------------------------------------------------------
+
+
+def validate(insn: Insn, params: HwParams) -> None:
+    """Raise VdlaError unless every field is in range and every scratchpad index stays inside its memory.
+
+    Micro-op indices are data and are checked when the instruction runs (and by ``check.py`` where the data is known).
+    """
+    what = insn.opcode.name
+    _check_ranges(what, layout(insn.opcode, params), field_values(insn))
+    own = Units(1 << insn.unit)
+    if (insn.pop | insn.push) & own:
+        raise VdlaError(f"{what} pop/push: a unit has no token queue to itself, got pop={insn.pop!r} push={insn.push!r}")
+    match insn:
+        case Load():
+            _validate_load(insn, params)
+        case Gemm():
+            _positive(what, insn, ("uop_count", "outer", "inner"))
+            _inside(what, "uop", insn.uop_begin + insn.uop_count, params)
+        case Vector():
+            _validate_vector(insn, params)
+        case Param():
+            _inside(what, "par", insn.par_base + 3, params)
+            if insn.lo > insn.hi:
+                raise VdlaError(f"{what} lo: expected at most hi ({insn.hi}), got {insn.lo}")
+        case Store():
+            _positive(what, insn, ("x_size", "y_size", "z_size"))
+            _inside(what, "out", insn.base + insn.entries, params)
+            _aligned(what, insn, min(params.entry_bytes("out"), params.bus_bytes))
+
+
+def _positive(what: str, insn: Insn, names: tuple[str, ...]) -> None:
+    for name in names:
+        if getattr(insn, name) < 1:
+            raise VdlaError(f"{what} {name}: expected at least 1, got {getattr(insn, name)}")
+
+
+def _inside(what: str, memory: str, end: int, params: HwParams) -> None:
+    if end > params.depth(memory):
+        raise VdlaError(f"{what}: address out of range, last {memory} entry is {end - 1}, depth {params.depth(memory)}")
+
+
+def _aligned(what: str, insn: Load | Store, unit: int) -> None:
+    for name in ("dram_addr", "y_stride", "z_stride"):
+        if getattr(insn, name) % unit:
+            raise VdlaError(f"{what} {name}: expected a multiple of {unit} bytes, got {getattr(insn, name)}")
+
+
+def _validate_load(insn: Load, params: HwParams) -> None:
+    _positive("LOAD", insn, ("x_size", "z_size", "rows"))
+    if insn.widen and insn.memory != "par":
+        raise VdlaError(f"LOAD widen: expected memory par, got {insn.memory!r}")
+    _inside("LOAD", insn.memory, insn.base + insn.entries, params)
+    _aligned("LOAD", insn, min(insn.dram_entry_bytes(params), params.bus_bytes))
+
+
+def _validate_vector(insn: Vector, params: HwParams) -> None:
+    if min(insn.extents) < 1:
+        raise VdlaError(f"VECTOR extents: expected at least 1 each, got {insn.extents}")
+    if insn.reduce > 4:
+        raise VdlaError(f"VECTOR reduce: expected 0..4 loops, got {insn.reduce}")
+    if insn.reduce and BY_NAME[insn.op].term is None:
+        raise VdlaError(f"VECTOR reduce: operator {insn.op!r} does not reduce")
+    if any(insn.dst_strides[4 - insn.reduce :]):
+        raise VdlaError(f"VECTOR dst_strides: expected 0 in the {insn.reduce} reduced loops, got {insn.dst_strides}")
+    for name in ("src0", "src1", "dst"):
+        memory = getattr(insn, name)
+        if memory == "imm":
+            continue
+        strides = getattr(insn, f"{name}_strides")
+        last = getattr(insn, f"{name}_base") + sum((n - 1) * s for n, s in zip(insn.extents, strides, strict=True))
+        _inside("VECTOR", memory, last + 1, params)
+
+

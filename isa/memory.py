@@ -1,0 +1,79 @@
+"""MemoryParams: the one memory model behind the AXI4 port, shared by the SimPy and the RTL simulation."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from .errors import VdlaError
+
+
+@dataclass(frozen=True)
+class MemoryParams:
+    """Deterministic DRAM behaviour. Reads and writes are independent channels, each answered in order.
+
+    Parameters
+    ----------
+    bus_bits : int
+        Data width that the core's ``HwParams.bus_bits`` must equal.
+    read_latency_cycles : int
+        A read burst accepted in cycle ``a`` has its first beat valid in cycle ``a + read_latency_cycles`` at the earliest.
+    write_latency_cycles : int
+        A write burst whose last beat is taken in cycle ``w`` is answered in cycle ``w + write_latency_cycles``.
+    outstanding : int
+        Bursts per channel accepted and not yet finished, at most.
+    cycles_per_beat : int
+        Bandwidth divider: beats on a channel are at least this many cycles apart.
+    """
+
+    bus_bits: int = 64
+    read_latency_cycles: int = 16
+    write_latency_cycles: int = 4
+    outstanding: int = 16
+    cycles_per_beat: int = 1
+
+    def __post_init__(self) -> None:
+        for name, low, high in (
+            ("bus_bits", 64, 256),
+            ("read_latency_cycles", 1, 10_000),
+            ("write_latency_cycles", 1, 10_000),
+            ("outstanding", 1, 256),
+            ("cycles_per_beat", 1, 64),
+        ):
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:
+                raise VdlaError(f"MemoryParams.{name}: expected an integer {low}..{high}, got {value!r}")
+
+    def to_dict(self) -> dict[str, int]:
+        """Fields as a JSON-ready dictionary."""
+        return asdict(self)
+
+    @property
+    def label(self) -> str | dict[str, int]:
+        """The preset's name, or the fields where no preset equals this."""
+        return next((name for name, preset in MEMORY_PRESETS.items() if preset == self), self.to_dict())
+
+    @classmethod
+    def load(cls, name: str | Path) -> MemoryParams:
+        """A preset by name, or a TOML file with the fields at top level."""
+        if str(name) in MEMORY_PRESETS:
+            return MEMORY_PRESETS[str(name)]
+        path = Path(name)
+        if not path.is_file():
+            raise VdlaError(f"memory: expected a TOML file or one of {', '.join(MEMORY_PRESETS)}, got {str(name)!r}")
+        try:
+            knobs = tomllib.loads(path.read_text())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise VdlaError(f"{path}: expected TOML, {error}") from None
+        unknown = sorted(set(knobs) - {field.name for field in fields(cls)})
+        if unknown:
+            raise VdlaError(f"{path}: unknown field {unknown[0]!r}")
+        return cls(**knobs)
+
+
+MEMORY_PRESETS: dict[str, MemoryParams] = {
+    "vta": MemoryParams(bus_bits=64, read_latency_cycles=16, write_latency_cycles=4),
+    "wide": MemoryParams(bus_bits=128, read_latency_cycles=64, write_latency_cycles=16),
+    "slow": MemoryParams(bus_bits=64, read_latency_cycles=200, write_latency_cycles=50),
+}

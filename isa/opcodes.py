@@ -1,0 +1,55 @@
+"""Opcodes, units and operand memories: the names and codes that everything else derives from."""
+
+from __future__ import annotations
+
+from enum import IntEnum, IntFlag
+
+
+class Unit(IntEnum):
+    """The units that own an instruction queue; the value is the bit position in token masks."""
+
+    LOAD = 0
+    GEMM = 1
+    VECTOR = 2
+    STORE = 3
+
+
+class Units(IntFlag):
+    """A set of units: the pop and push masks of an instruction."""
+
+    NONE = 0
+    LOAD = 1 << Unit.LOAD
+    GEMM = 1 << Unit.GEMM
+    VECTOR = 1 << Unit.VECTOR
+    STORE = 1 << Unit.STORE
+
+
+class Opcode(IntEnum):
+    """Instruction codes. 0 is illegal on purpose, so that zeroed memory stops the core."""
+
+    LOAD = 1
+    GEMM = 2
+    VECTOR = 3
+    PARAM = 4
+    STORE = 5
+
+    @property
+    def unit(self) -> Unit:
+        """The unit that executes the instruction."""
+        return _UNIT_OF[self]
+
+
+_UNIT_OF = {
+    Opcode.LOAD: Unit.LOAD,
+    Opcode.GEMM: Unit.GEMM,
+    Opcode.VECTOR: Unit.VECTOR,
+    Opcode.PARAM: Unit.VECTOR,
+    Opcode.STORE: Unit.STORE,
+}
+
+#: Memories that LOAD writes, by code.
+LOADABLE = ("inp", "wgt", "uop", "par")
+#: Operands and destinations of VECTOR, by code.
+SRC0_MEMORIES = ("acc", "inp", "tmp")
+SRC1_MEMORIES = ("imm", "par", "tmp")
+DST_MEMORIES = ("tmp", "out")

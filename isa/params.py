@@ -1,0 +1,244 @@
+"""HwParams: the raw knobs of one accelerator configuration, validated; every derived size is a property.
+
+Names follow the machine: ``inp`` activations, ``wgt`` weight tiles, ``acc`` accumulators, ``uop`` micro-ops, ``par``
+per-channel parameters, ``tmp`` temporaries of the vector unit, ``out`` results on their way to DRAM. Each scratchpad has
+exactly one writer: ``load`` writes inp, wgt, uop and par; ``gemm`` writes acc; ``vector`` writes tmp and out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+
+from .errors import VdlaError
+
+#: Scratchpads in the order of their codes in a LOAD instruction; the last three are not loadable.
+MEMORIES = ("inp", "wgt", "uop", "par", "acc", "tmp", "out")
+
+#: On-chip memory that any configuration may use in all (the size of VTA's default configuration, with room for 32x32).
+MAX_SCRATCHPAD_BYTES = 2 << 20
+
+
+def _bits_for(count: int) -> int:
+    """Bits of an index into ``count`` entries (at least 1)."""
+    return max(1, (count - 1).bit_length())
+
+
+def _pow2_ceil(value: int) -> int:
+    return 1 << (value - 1).bit_length()
+
+
+@dataclass(frozen=True)
+class HwParams:
+    """One accelerator configuration. All fields are raw knobs; see the properties for what follows from them.
+
+    Parameters
+    ----------
+    batch : int
+        Rows of activations that the tensor core multiplies at once: 1, 2 or 4.
+    block_in, block_out : int
+        Input and output channels of the tensor core: 4, 8, 16 or 32, and equal, because the output layout of one layer
+        is the input layout of the next.
+    inp_depth, wgt_depth, acc_depth, uop_depth, par_depth, tmp_depth, out_depth : int
+        Entries of each scratchpad (any number in range, not only powers of two).
+    bus_bits : int
+        Width of the AXI4 data bus: 64, 128 or 256.
+    max_burst_beats : int
+        Longest AXI4 burst, in beats: a power of two, 4 to 256. No burst crosses a 4 KiB boundary.
+    queue_depth : int
+        Instructions that each unit's queue holds.
+    fetch_depth : int
+        Instructions that the prefetch buffer holds; it is filled in chunks of half its depth.
+    loads_in_flight, stores_in_flight : int
+        Load (store) instructions whose data (write responses) may be outstanding while the next one issues requests.
+    token_bits : int
+        Width of a dependency token counter.
+    """
+
+    batch: int = 1
+    block_in: int = 16
+    block_out: int = 16
+    inp_depth: int = 2048
+    wgt_depth: int = 1024
+    acc_depth: int = 2048
+    uop_depth: int = 1024
+    par_depth: int = 128
+    tmp_depth: int = 128
+    out_depth: int = 512
+    bus_bits: int = 64
+    max_burst_beats: int = 32
+    queue_depth: int = 16
+    fetch_depth: int = 8
+    loads_in_flight: int = 4
+    stores_in_flight: int = 4
+    token_bits: int = 12
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if type(value) is not int:
+                raise VdlaError(f"HwParams.{field.name}: expected an integer, got {value!r}")
+        self._one_of("batch", (1, 2, 4))
+        self._one_of("block_in", (4, 8, 16, 32))
+        self._one_of("block_out", (4, 8, 16, 32))
+        if self.block_in != self.block_out:
+            raise VdlaError(
+                f"HwParams.block_out: expected block_in ({self.block_in}), got {self.block_out}; the output layout of one "
+                "layer is the input layout of the next, so both must be equal"
+            )
+        self._one_of("bus_bits", (64, 128, 256))
+        self._one_of("max_burst_beats", (4, 8, 16, 32, 64, 128, 256))
+        self._within("inp_depth", 16, 1 << 16)
+        self._within("wgt_depth", 8, 1 << 14)
+        self._within("acc_depth", 8, 1 << 16)
+        self._within("uop_depth", 8, 1 << 14)
+        self._within("par_depth", 4, 1 << 12)
+        self._within("tmp_depth", 8, 1 << 14)
+        self._within("out_depth", 8, 1 << 16)
+        self._within("queue_depth", 2, 256)
+        self._one_of("fetch_depth", (2, 4, 8, 16, 32))
+        self._within("loads_in_flight", 1, 16)
+        self._within("stores_in_flight", 1, 16)
+        self._within("token_bits", 4, 16)
+        if self.max_burst_beats * self.bus_bytes > 4096:
+            raise VdlaError(
+                f"HwParams.max_burst_beats: expected at most {4096 // self.bus_bytes} beats of {self.bus_bytes} bytes "
+                f"(AXI4 bursts stay within 4 KiB), got {self.max_burst_beats}"
+            )
+        if self.fetch_chunk * self.insn_bytes > self.max_burst_beats * self.bus_bytes:
+            raise VdlaError(
+                f"HwParams.fetch_depth: half of it ({self.fetch_chunk} instructions of {self.insn_bytes} bytes) must fit one "
+                f"burst of {self.max_burst_beats} beats of {self.bus_bytes} bytes; reduce fetch_depth or lengthen the burst"
+            )
+        if self.scratchpad_bytes > MAX_SCRATCHPAD_BYTES:
+            raise VdlaError(
+                f"HwParams: scratchpads take {self.scratchpad_bytes} bytes, at most {MAX_SCRATCHPAD_BYTES} are allowed; "
+                "reduce a depth"
+            )
+
+    def _one_of(self, name: str, legal: tuple[int, ...]) -> None:
+        value = getattr(self, name)
+        if value not in legal:
+            raise VdlaError(f"HwParams.{name}: expected one of {', '.join(map(str, legal))}, got {value}")
+
+    def _within(self, name: str, low: int, high: int) -> None:
+        value = getattr(self, name)
+        if not low <= value <= high:
+            raise VdlaError(f"HwParams.{name}: expected {low}..{high}, got {value}")
+
+    # ---- derived sizes -------------------------------------------------------------------------------------------
+
+    @property
+    def block(self) -> int:
+        """Channels of one entry (block_in = block_out)."""
+        return self.block_out
+
+    @property
+    def lanes(self) -> int:
+        """Elements of one vector: batch x block."""
+        return self.batch * self.block
+
+    @property
+    def bus_bytes(self) -> int:
+        """Bytes of one AXI4 beat."""
+        return self.bus_bits // 8
+
+    @property
+    def peak_macs_per_cycle(self) -> int:
+        """Multiply-accumulates of the tensor core in one cycle."""
+        return self.batch * self.block_in * self.block_out
+
+    @property
+    def uop_bits(self) -> int:
+        """Bits of one micro-op: acc, inp and wgt index and the ``first`` flag."""
+        return self.index_bits("acc") + self.index_bits("inp") + self.index_bits("wgt") + 1
+
+    def depth(self, memory: str) -> int:
+        """Entries of a scratchpad."""
+        return getattr(self, f"{memory}_depth")
+
+    def index_bits(self, memory: str) -> int:
+        """Bits of an index into a scratchpad."""
+        return _bits_for(self.depth(memory))
+
+    def entry_bytes(self, memory: str) -> int:
+        """Bytes of one scratchpad entry as it lies in DRAM."""
+        match memory:
+            case "inp" | "out":
+                return self.batch * self.block
+            case "wgt":
+                return self.block_in * self.block_out
+            case "uop":
+                return max(4, _pow2_ceil(-(-self.uop_bits // 8)))
+            case "par":
+                return self.block_out * 4
+            case "acc" | "tmp":
+                return self.batch * self.block_out * 4
+        raise VdlaError(f"memory: expected one of {', '.join(MEMORIES)}, got {memory!r}")
+
+    @property
+    def scratchpad_bytes(self) -> int:
+        """On-chip memory in all."""
+        return sum(self.depth(m) * self.entry_bytes(m) for m in MEMORIES)
+
+    @property
+    def insn_bytes(self) -> int:
+        """Bytes of one instruction: the widest layout, rounded up to a power of two and to a whole beat."""
+        from .encoding import widest_layout_bits
+
+        return max(_pow2_ceil(-(-widest_layout_bits(self) // 8)), self.bus_bytes)
+
+    @property
+    def fetch_chunk(self) -> int:
+        """Instructions that one fetch burst brings."""
+        return self.fetch_depth // 2
+
+    # ---- identity, files -----------------------------------------------------------------------------------------
+
+    @property
+    def hash(self) -> str:
+        """Eight hexadecimal digits that identify the configuration; programs carry it and cores compare it."""
+        text = json.dumps(self.to_dict(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+    def to_dict(self) -> dict[str, int]:
+        """Raw knobs as a JSON-ready dictionary."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, knobs: dict, where: str = "configuration") -> HwParams:
+        """Build from a dictionary of knobs; unknown names are refused."""
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(knobs) - known)
+        if unknown:
+            raise VdlaError(f"{where}: unknown knob {unknown[0]!r}; known knobs: {', '.join(sorted(known))}")
+        try:
+            return cls(**knobs)
+        except VdlaError as error:
+            raise VdlaError(f"{where}: {error}") from None
+
+    @classmethod
+    def load(cls, name: str | Path) -> HwParams:
+        """A preset by name, or a TOML file with knobs at top level (missing ones take their defaults)."""
+        if str(name) in PRESETS:
+            return PRESETS[str(name)]
+        path = Path(name)
+        if not path.is_file():
+            raise VdlaError(f"hardware configuration: expected a TOML file or one of {', '.join(PRESETS)}, got {str(name)!r}")
+        try:
+            knobs = tomllib.loads(path.read_text())
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise VdlaError(f"{path}: expected TOML, {error}") from None
+        return cls.from_dict(knobs, where=str(path))
+
+
+PRESETS: dict[str, HwParams] = {
+    "16x16": HwParams(),
+    "32x32": HwParams(block_in=32, block_out=32, inp_depth=2048, wgt_depth=512),
+    "8x8": HwParams(block_in=8, block_out=8, inp_depth=2048, wgt_depth=2048, acc_depth=1024),
+    "4x4": HwParams(block_in=4, block_out=4, inp_depth=2048, wgt_depth=2048, acc_depth=1024),
+    "ecp5-85f": HwParams(wgt_depth=512, acc_depth=1024),
+}

@@ -1,0 +1,155 @@
+"""The vector unit's operators: one table, each row's semantics written once against a small arithmetic kit.
+
+A *kit* is anything with the methods of :class:`NumpyKit` (two's complement, 32 bits, wrapping). NumPy interprets the table in
+the reference and the SimPy model, ``hw/vector.py`` brings a kit that builds Amaranth expressions. The decoder, the
+assembler, the random program generator and ``docs/isa.md`` iterate :data:`VECTOR_OPS`; so adding a row is all it takes.
+
+An instruction with ``reduce`` = r folds its r innermost loops into one result: the first iteration of a result computes
+``first(a, b)``, every later one ``term(a, b)``, and ``combine(result, term)`` merges them. Without reduction every
+iteration is a first one. A row whose ``term`` is None cannot reduce.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Binary = Callable[[Any, Any, Any], Any]
+
+
+@dataclass(frozen=True)
+class VectorOp:
+    """One row: ``first(kit, a, b)``, and for reductions ``term(kit, a, b)`` and ``combine(kit, result, term)``."""
+
+    name: str
+    code: int
+    doc: str
+    first: Binary
+    term: Binary | None = None
+    combine: Binary | None = None
+
+
+def _left(_kit: Any, a: Any, _b: Any) -> Any:
+    return a
+
+
+VECTOR_OPS: tuple[VectorOp, ...] = (
+    VectorOp("min", 0, "min(a, b); reduces to the minimum of b and every a",
+             lambda k, a, b: k.min(a, b), _left, lambda k, r, t: k.min(r, t)),
+    VectorOp("max", 1, "max(a, b); reduces to the maximum of b and every a",
+             lambda k, a, b: k.max(a, b), _left, lambda k, r, t: k.max(r, t)),
+    VectorOp("add", 2, "a + b; reduces to b plus the sum of every a",
+             lambda k, a, b: k.add(a, b), _left, lambda k, r, t: k.add(r, t)),
+    VectorOp("sub", 3, "a - b", lambda k, a, b: k.sub(a, b)),
+    VectorOp("mul", 4, "a * b (low 32 bits); reduces to the sum of products",
+             lambda k, a, b: k.mul(a, b), lambda k, a, b: k.mul(a, b), lambda k, r, t: k.add(r, t)),
+    VectorOp("shr", 5, "a >> b, arithmetic, b modulo 32", lambda k, a, b: k.shr(a, b)),
+    VectorOp("rshr", 6, "a / 2**b rounded half to even, b modulo 32", lambda k, a, b: k.rshr(a, b)),
+    VectorOp("shl", 7, "a << b (low 32 bits), b modulo 32", lambda k, a, b: k.shl(a, b)),
+)  # fmt: skip
+
+BY_NAME = {op.name: op for op in VECTOR_OPS}
+BY_CODE = {op.code: op for op in VECTOR_OPS}
+
+
+class NumpyKit:
+    """The kit over int32 arrays."""
+
+    @staticmethod
+    def min(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.minimum(a, b)
+
+    @staticmethod
+    def max(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.maximum(a, b)
+
+    @staticmethod
+    def add(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return (a.astype(np.int64) + b).astype(np.int32)
+
+    @staticmethod
+    def sub(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return (a.astype(np.int64) - b).astype(np.int32)
+
+    @staticmethod
+    def mul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return (a.astype(np.int64) * b).astype(np.int32)
+
+    @staticmethod
+    def shr(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return a >> (b & 31)
+
+    @staticmethod
+    def rshr(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return shift_right_half_even(a.astype(np.int64), (b & 31).astype(np.int64)).astype(np.int32)
+
+    @staticmethod
+    def shl(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return (a.astype(np.int64) << (b & 31)).astype(np.int32)
+
+
+def shift_right_half_even(value: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """``value / 2**shift`` rounded to nearest, ties to even; int64 arrays, 0 <= shift <= 63.
+
+    floor(v / 2**s) plus one when the dropped bits exceed one half, or equal it and the quotient is odd.
+    """
+    shift = np.asarray(shift, np.int64)
+    floor = value >> shift
+    below = np.maximum(shift - 1, 0)
+    half = ((value >> below) & 1).astype(bool) & (shift > 0)
+    sticky = (value & ((np.int64(1) << below) - 1)) != 0
+    return floor + (half & (sticky | ((floor & 1) == 1)))
+
+
+def requantize_even(acc: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """``acc * multiplier / 2**shift`` rounded half to even (ONNX's definition of QuantizeLinear), before zero point and clamp.
+
+    ``acc`` int32, ``multiplier`` int32, ``shift`` int32 of which the low 6 bits count; returns int64 (exact).
+    """
+    product = acc.astype(np.int64) * multiplier.astype(np.int64)
+    return shift_right_half_even(product, shift.astype(np.int64) & 63)
+
+
+def requantize_tflite(acc: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """TensorFlow Lite's reference: saturating rounding doubling high multiply, then rounding divide by a power of two.
+
+    ``shift`` int32: s >= 0 divides by 2**s after the multiply (low 5 bits), s < 0 shifts left by -s before (low 5 bits).
+    Returns int64 within int32 range.
+    """
+    left = np.where(shift < 0, -shift.astype(np.int64) & 31, 0)
+    right = np.where(shift < 0, 0, shift.astype(np.int64) & 31)
+    value = (acc.astype(np.int64) << left).astype(np.int32).astype(np.int64)
+    factor = multiplier.astype(np.int64)
+    product = value * factor
+    nudge = np.where(product >= 0, 1 << 30, 1 - (1 << 30))
+    total = product + nudge
+    high = np.where(total >= 0, total >> 31, -((-total) >> 31))
+    both_lowest = (value == -(1 << 31)) & (factor == -(1 << 31))
+    high = np.where(both_lowest, (1 << 31) - 1, high)
+    mask = (np.int64(1) << right) - 1
+    remainder = high & mask
+    threshold = (mask >> 1) + (high < 0)
+    return (high >> right) + (remainder > threshold)
+
+
+@dataclass(frozen=True)
+class PostOp:
+    """What happens to a result before it is written: name, code and the rounding (int32 in, int64 out) or None."""
+
+    name: str
+    code: int
+    doc: str
+    rounding: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray] | None
+
+
+POST_OPS: tuple[PostOp, ...] = (
+    PostOp("none", 0, "nothing; a result for out saturates to int8", None),
+    PostOp("even", 1, "requantise: clamp(half_to_even((r + bias) * multiplier / 2**shift) + zero_point, lo, hi)", requantize_even),
+    PostOp("tflite", 2, "requantise with TensorFlow Lite's double rounding, otherwise as even", requantize_tflite),
+)  # fmt: skip
+
+POST_BY_NAME = {post.name: post for post in POST_OPS}
+POST_BY_CODE = {post.code: post for post in POST_OPS}
