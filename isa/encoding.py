@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode
+from .vector_ops import POST_OPS, VECTOR_OPS
 
 if TYPE_CHECKING:
     from .params import HwParams
@@ -158,6 +159,16 @@ def layout_bits(fields: tuple[Field, ...]) -> int:
 def widest_layout_bits(params: HwParams) -> int:
     """Width of the widest instruction of a configuration."""
     return max(layout_bits(layout(opcode, params)) for opcode in Opcode)
+
+
+def fingerprint(params: HwParams) -> list:
+    """Names, widths and codes of the whole instruction set, JSON-ready: what a program and a core must agree on."""
+    layouts = {opcode.name: layout(opcode, params) for opcode in Opcode} | {"uop": uop_layout(params)}
+    return [
+        {name: [[field.name, field.bits] for field in fields] for name, fields in layouts.items()},
+        {opcode.name: opcode.value for opcode in Opcode},
+        [[row.name, row.code] for row in (*VECTOR_OPS, *POST_OPS)],
+    ]
 
 
 def pack(fields: tuple[Field, ...], values: dict[str, int]) -> int:

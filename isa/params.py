@@ -200,8 +200,11 @@ class HwParams:
 
     @property
     def hash(self) -> str:
-        """Eight hexadecimal digits that identify the configuration; programs carry it and cores compare it."""
-        text = json.dumps(self.to_dict(), sort_keys=True)
+        """Eight hexadecimal digits that identify the configuration and the instruction set as it follows from it: knobs,
+        every field of every layout, every vector operator. Programs carry it and cores compare it."""
+        from .encoding import fingerprint
+
+        text = json.dumps([self.to_dict(), fingerprint(self)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def to_dict(self) -> dict[str, int]:
