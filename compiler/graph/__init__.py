@@ -1,0 +1,1 @@
+"""The graph level: import a model, rewrite it to integer operators, interpret it."""

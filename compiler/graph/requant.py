@@ -1,0 +1,108 @@
+"""Requantisation: how a real scale becomes integers, written once. Rounding is half to even, ONNX's definition."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...isa.errors import VdlaError
+
+INT8_MIN, INT8_MAX = -128, 127
+MULTIPLIER_BITS = 31
+MAX_SHIFT = 62
+
+
+@dataclass(frozen=True, eq=False)
+class Requant:
+    """``y = clamp(round_half_even(acc * multiplier / 2**shift) + zero_point, lo, hi)``, int32 ``acc`` to int8 ``y``.
+
+    Attributes
+    ----------
+    multiplier : int32 array, shape [OC] or [1], each in [2**30, 2**31)
+    shift : int32 array of the same shape, each in [1, 62]
+    zero_point, lo, hi : int
+        Of the result; -128 <= lo <= hi <= 127. ReLU and Clip are folded into lo and hi.
+    """
+
+    multiplier: np.ndarray
+    shift: np.ndarray
+    zero_point: int
+    lo: int = INT8_MIN
+    hi: int = INT8_MAX
+
+    def apply(self, acc: np.ndarray, axis: int = 1) -> np.ndarray:
+        """Requantise int32 ``acc``, whose dimension ``axis`` counts the channels, to int8 of the same shape."""
+        shape = [1] * acc.ndim
+        shape[axis] = -1
+        product = acc.astype(np.int64) * self.multiplier.astype(np.int64).reshape(shape)
+        rounded = shift_half_even(product, self.shift.astype(np.int64).reshape(shape))
+        return np.clip(rounded + self.zero_point, self.lo, self.hi).astype(np.int8)
+
+
+def shift_half_even(value: np.ndarray, shift: np.ndarray | int) -> np.ndarray:
+    """``value / 2**shift`` rounded half to even; int64 arrays, 0 <= shift <= 62."""
+    shift = np.asarray(shift, np.int64)
+    floor = value >> shift
+    rest = value - (floor << shift)
+    half = (np.int64(1) << shift) >> 1
+    up = (rest > half) | ((rest == half) & (floor & 1 == 1))
+    return floor + (up & (shift > 0))
+
+
+def requant_params(real_scale: float) -> tuple[int, int]:
+    """The (multiplier, shift) nearest to a real scale: ``multiplier / 2**shift ~ real_scale`` within one part in 2**31.
+
+    A positive scale below 2**-32 rounds every int32 to zero, and so does the smallest pair (2**30, 62), which is returned.
+
+    Raises
+    ------
+    VdlaError
+        When the scale is not a positive finite number below 2**30.
+    """
+    if not (math.isfinite(real_scale) and 0.0 < real_scale):
+        raise VdlaError(f"expected a positive finite scale to requantise by, got {real_scale!r}")
+    mantissa, exponent = math.frexp(real_scale)
+    multiplier = round(mantissa * 2**MULTIPLIER_BITS)
+    if multiplier == 2**MULTIPLIER_BITS:
+        multiplier, exponent = multiplier // 2, exponent + 1
+    shift = MULTIPLIER_BITS - exponent
+    if shift < 1:
+        raise VdlaError(f"expected a scale below 2**30 to requantise by, got {real_scale!r}")
+    if shift > MAX_SHIFT:
+        return 2 ** (MULTIPLIER_BITS - 1), MAX_SHIFT
+    return multiplier, shift
+
+
+def requant(
+    real_scale: np.ndarray, zero_point: int, lo: int = INT8_MIN, hi: int = INT8_MAX
+) -> Requant:
+    """The :class:`Requant` of float64 scales of shape [OC] or [1]; errors as :func:`requant_params`."""
+    pairs = [requant_params(float(s)) for s in real_scale]
+    multiplier, shift = (np.array(column, np.int32) for column in zip(*pairs, strict=True))
+    return Requant(multiplier, shift, zero_point, lo, hi)
+
+
+def add_params(ratio_a: float, ratio_b: float, zero_a: int, zero_b: int) -> tuple[int, int, int, int]:
+    """(mult_a, mult_b, shift, const) of a quantised addition; ratios are input scale / output scale.
+
+    The shift is the largest (at most 30) for which ``a*mult_a``, ``b*mult_b``, ``const`` and all their partial sums, in any
+    order and with half a unit added for rounding, fit int32 for every int8 a and b.
+
+    Raises
+    ------
+    VdlaError
+        When a ratio is not a positive finite number, or so large that no shift in [1, 30] fits.
+    """
+    for ratio in (ratio_a, ratio_b):
+        if not (math.isfinite(ratio) and ratio > 0):
+            raise VdlaError(f"expected positive finite scale ratios to add by, got {ratio!r}")
+    for shift in range(30, 0, -1):
+        mult_a, mult_b = round(ratio_a * 2**shift), round(ratio_b * 2**shift)
+        const = -(zero_a * mult_a + zero_b * mult_b)
+        if 128 * (mult_a + mult_b) + abs(const) + 2 ** (shift - 1) < 2**31:
+            return mult_a, mult_b, shift, const
+    raise VdlaError(
+        f"cannot add: input scales are {ratio_a!r} and {ratio_b!r} times the output scale, more than int32 can hold"
+    )
