@@ -1,4 +1,4 @@
-"""The graph: named tensors, nodes in execution order, constants as NumPy arrays; a printer and a verifier."""
+"""The graph: named tensors, nodes in execution order, constants as NumPy arrays; and a printer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from ...isa.errors import VdlaError
 from .ops import Op, Quant
 from .requant import Requant
 
@@ -156,44 +155,3 @@ def _array(data: np.ndarray) -> str:
         return ",".join(f"{v:.9g}" if data.dtype.kind == "f" else str(v) for v in data.reshape(-1))
     little = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"))
     return "#" + hashlib.sha256(little.tobytes()).hexdigest()[:8]
-
-
-def verify(graph: Graph) -> None:
-    """Check the graph's structure and recompute every node's result type.
-
-    Raises
-    ------
-    VdlaError
-        Naming the node or tensor that is defined twice, used before its definition, or has another type than its
-        operator gives.
-    """
-    from .shapes import infer  # shapes needs Tensor
-
-    ready = set(graph.inputs)
-    for name, tensor in graph.tensors.items():
-        if name != tensor.name:
-            raise VdlaError(f"graph {graph.name}: tensor {tensor.name!r} is filed under {name!r}")
-        if tensor.data is not None:
-            ready.add(name)
-            if tensor.data.shape != tensor.shape or str(tensor.data.dtype) != tensor.dtype:
-                raise VdlaError(
-                    f"graph {graph.name}: constant {name!r} is declared {tensor.type_text}"
-                    f" but holds {tensor.data.dtype}{list(tensor.data.shape)}"
-                )
-    for node in graph.nodes:
-        for name in node.inputs:
-            if name not in ready:
-                raise VdlaError(f"node {node.name!r}: input {name!r} is not defined before it")
-        if node.output in ready:
-            raise VdlaError(f"node {node.name!r}: its output {node.output!r} is defined before")
-        ready.add(node.output)
-        shape, dtype = infer(node.op, graph.operands(node), node.name)
-        result = graph[node.output]
-        if (result.shape, result.dtype) != (shape, dtype):
-            raise VdlaError(
-                f"node {node.name!r}: {type(node.op).__name__} gives {dtype}{list(shape)},"
-                f" but {result.name!r} is declared {result.type_text}"
-            )
-    for name in graph.outputs:
-        if name not in ready:
-            raise VdlaError(f"graph {graph.name}: output {name!r} is not computed")
