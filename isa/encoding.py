@@ -1,7 +1,7 @@
 """Bit layouts of instructions and micro-ops as functions of :class:`~.params.HwParams`.
 
-This is the one place that knows a field's width. Encoder, decoder, the RTL's structures, assembler and docs derive from
-:func:`layout`; fields lie in the listed order, least significant first.
+This is the one place that knows a field's width. Encoder, decoder, the RTL's structures, assembler
+and docs derive from :func:`layout`; fields lie in the listed order, least significant first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ Z_STRIDE_BITS = 32
 
 @dataclass(frozen=True)
 class Field:
-    """One field of a layout: name, width in bits, whether two's complement, and a line for the documentation."""
+    """One field of a layout: name, width in bits, whether two's complement, and a line for the
+    documentation.
+    """
 
     name: str
     bits: int
@@ -46,7 +48,11 @@ class Field:
 
 HEADER: tuple[Field, ...] = (
     Field("opcode", 3, "which instruction"),
-    Field("pop", 4, "units to take a token from before starting: bit 0 load, 1 gemm, 2 vector, 3 store"),
+    Field(
+        "pop",
+        4,
+        "units to take a token from before starting: bit 0 load, 1 gemm, 2 vector, 3 store",
+    ),
     Field("push", 4, "units to give a token to when ended, same bits"),
 )
 
@@ -76,14 +82,24 @@ def _load(params: HwParams) -> tuple[Field, ...]:
 
 def _gemm(params: HwParams) -> tuple[Field, ...]:
     strides = tuple(
-        Field(f"{memory}_{loop}", params.index_bits(memory), f"entries that {memory} advances per {loop} iteration")
+        Field(
+            f"{memory}_{loop}",
+            params.index_bits(memory),
+            f"entries that {memory} advances per {loop} iteration",
+        )
         for memory in ("acc", "inp", "wgt")
         for loop in ("outer", "inner")
     )
     return (
-        Field("init", 1, "micro-ops flagged `first` overwrite the accumulator instead of adding to it"),
+        Field(
+            "init", 1, "micro-ops flagged `first` overwrite the accumulator instead of adding to it"
+        ),
         Field("uop_begin", params.index_bits("uop"), "first micro-op"),
-        Field("uop_count", params.index_bits("uop") + 1, "micro-ops run for every (outer, inner) iteration"),
+        Field(
+            "uop_count",
+            params.index_bits("uop") + 1,
+            "micro-ops run for every (outer, inner) iteration",
+        ),
         Field("outer", SIZE_BITS, "extent of the outer loop"),
         Field("inner", SIZE_BITS, "extent of the inner loop"),
         *strides,
@@ -96,17 +112,35 @@ def _vector(params: HwParams) -> tuple[Field, ...]:
         Field("op", 4, "row of the operator table"),
         Field("post", 2, "row of the post-operation table"),
         Field("reduce", 3, "how many of the innermost loops fold into one result: 0 to 4"),
-        Field("src0", 2, "first operand: " + ", ".join(f"{i} {m}" for i, m in enumerate(SRC0_MEMORIES))),
-        Field("src1", 2, "second operand: " + ", ".join(f"{i} {m}" for i, m in enumerate(SRC1_MEMORIES))),
-        Field("dst", 1, "destination: " + ", ".join(f"{i} {m}" for i, m in enumerate(DST_MEMORIES))),
+        Field(
+            "src0",
+            2,
+            "first operand: " + ", ".join(f"{i} {m}" for i, m in enumerate(SRC0_MEMORIES)),
+        ),
+        Field(
+            "src1",
+            2,
+            "second operand: " + ", ".join(f"{i} {m}" for i, m in enumerate(SRC1_MEMORIES)),
+        ),
+        Field(
+            "dst", 1, "destination: " + ", ".join(f"{i} {m}" for i, m in enumerate(DST_MEMORIES))
+        ),
         Field("imm", 32, "immediate, the second operand when src1 = imm", signed=True),
-        *(Field(f"n{i}", VECTOR_EXTENT_BITS, f"extent of loop {i} (0 is the outermost)") for i in range(4)),
+        *(
+            Field(f"n{i}", VECTOR_EXTENT_BITS, f"extent of loop {i} (0 is the outermost)")
+            for i in range(4)
+        ),
         *(
             field
             for name, memories in operands
             for field in (
                 Field(f"{name}_base", _index_bits(params, memories), f"first entry of {name}"),
-                *(Field(f"{name}_s{i}", _index_bits(params, memories), f"{name} stride of loop {i}") for i in range(4)),
+                *(
+                    Field(
+                        f"{name}_s{i}", _index_bits(params, memories), f"{name} stride of loop {i}"
+                    )
+                    for i in range(4)
+                ),
             )
         ),
     )
@@ -114,7 +148,11 @@ def _vector(params: HwParams) -> tuple[Field, ...]:
 
 def _param(params: HwParams) -> tuple[Field, ...]:
     return (
-        Field("par_base", params.index_bits("par"), "par entries base, +1, +2 become bias, multiplier and shift"),
+        Field(
+            "par_base",
+            params.index_bits("par"),
+            "par entries base, +1, +2 become bias, multiplier and shift",
+        ),
         Field("zero_point", 8, "output zero point", signed=True),
         Field("lo", 8, "lower clamp", signed=True),
         Field("hi", 8, "upper clamp", signed=True),
@@ -133,7 +171,13 @@ def _store(params: HwParams) -> tuple[Field, ...]:
     )
 
 
-_BODIES = {Opcode.LOAD: _load, Opcode.GEMM: _gemm, Opcode.VECTOR: _vector, Opcode.PARAM: _param, Opcode.STORE: _store}
+_BODIES = {
+    Opcode.LOAD: _load,
+    Opcode.GEMM: _gemm,
+    Opcode.VECTOR: _vector,
+    Opcode.PARAM: _param,
+    Opcode.STORE: _store,
+}
 
 
 def layout(opcode: Opcode, params: HwParams) -> tuple[Field, ...]:
@@ -162,8 +206,12 @@ def widest_layout_bits(params: HwParams) -> int:
 
 
 def fingerprint(params: HwParams) -> list:
-    """Names, widths and codes of the whole instruction set, JSON-ready: what a program and a core must agree on."""
-    layouts = {opcode.name: layout(opcode, params) for opcode in Opcode} | {"uop": uop_layout(params)}
+    """Names, widths and codes of the whole instruction set, JSON-ready: what a program and a core
+    must agree on.
+    """
+    layouts = {opcode.name: layout(opcode, params) for opcode in Opcode} | {
+        "uop": uop_layout(params)
+    }
     return [
         {name: [[field.name, field.bits] for field in fields] for name, fields in layouts.items()},
         {opcode.name: opcode.value for opcode in Opcode},
@@ -185,6 +233,8 @@ def unpack(fields: tuple[Field, ...], word: int) -> dict[str, int]:
     values = {}
     for field in fields:
         raw = word & ((1 << field.bits) - 1)
-        values[field.name] = raw - (1 << field.bits) if field.signed and raw >> (field.bits - 1) else raw
+        values[field.name] = (
+            raw - (1 << field.bits) if field.signed and raw >> (field.bits - 1) else raw
+        )
         word >>= field.bits
     return values

@@ -1,4 +1,6 @@
-"""The one exception type that users see: a line that says what was expected, what came, where, what to do."""
+"""The one exception type that users see: a line that says what was expected, what came, where, what
+to do.
+"""
 
 
 class VdlaError(ValueError):

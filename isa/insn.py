@@ -1,7 +1,8 @@
-"""Instructions as frozen dataclasses: legal by construction once :func:`validate` has passed, encodable to bytes.
+"""Instructions as frozen dataclasses: legal by construction once :func:`validate` has passed,
+encodable to bytes.
 
-Every field has the name of its bit field in ``encoding.py``. Symbolic codes (memories, operators) are strings here and
-numbers in the encoding.
+Every field has the name of its bit field in ``encoding.py``. Symbolic codes (memories, operators)
+are strings here and numbers in the encoding.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from .vector_ops import BY_NAME, POST_BY_NAME
 
 @dataclass(frozen=True, kw_only=True)
 class Insn:
-    """Common part: token masks. ``pop``: wait for and take a token from each; ``push``: give one to each at the end."""
+    """Common part: token masks. ``pop``: wait for and take a token from each; ``push``: give one to
+    each at the end.
+    """
 
     opcode: ClassVar[Opcode]
     pop: Units = Units.NONE
@@ -32,9 +35,10 @@ class Insn:
 
 @dataclass(frozen=True, kw_only=True)
 class Load(Insn):
-    """DRAM to scratchpad: ``z_size`` planes of ``pad_top + y_size + pad_bottom`` rows of ``pad_left + x_size + pad_right``
-    entries, written contiguously from ``base``; padding entries hold ``pad_value`` in every byte. Addresses and strides
-    are bytes, multiples of min(entry bytes in DRAM, bus bytes)."""
+    """DRAM to scratchpad: ``z_size`` planes of ``pad_top + y_size + pad_bottom`` rows of ``pad_left
+    + x_size + pad_right`` entries, written contiguously from ``base``; padding entries hold
+    ``pad_value`` in every byte. Addresses and strides are bytes, multiples of min(entry bytes in
+    DRAM, bus bytes)."""
 
     opcode = Opcode.LOAD
     memory: str
@@ -75,7 +79,8 @@ class Load(Insn):
 @dataclass(frozen=True, kw_only=True)
 class Gemm(Insn):
     """Tensor core: for o in outer, i in inner, u in micro-ops: acc[x] (+)= inp[y] @ wgt[z].T with
-    x = u.acc + o*acc_outer + i*acc_inner and y, z likewise; ``init`` and ``u.first`` overwrite instead of adding."""
+    x = u.acc + o*acc_outer + i*acc_inner and y, z likewise; ``init`` and ``u.first`` overwrite
+    instead of adding."""
 
     opcode = Opcode.GEMM
     uop_begin: int
@@ -98,8 +103,9 @@ class Gemm(Insn):
 
 @dataclass(frozen=True, kw_only=True)
 class Vector(Insn):
-    """Vector unit: four loops n0..n3, operand indices affine in them; see ``vector_ops.py`` for operators, reduction and
-    post-operation. ``src0`` in acc, inp, tmp; ``src1`` in imm, par, tmp; ``dst`` in tmp (int32), out (int8)."""
+    """Vector unit: four loops n0..n3, operand indices affine in them; see ``vector_ops.py`` for
+    operators, reduction and post-operation. ``src0`` in acc, inp, tmp; ``src1`` in imm, par, tmp;
+    ``dst`` in tmp (int32), out (int8)."""
 
     opcode = Opcode.VECTOR
     op: str
@@ -126,8 +132,9 @@ class Vector(Insn):
 
 @dataclass(frozen=True, kw_only=True)
 class Param(Insn):
-    """Vector unit: par[par_base], +1, +2 become the bias, multiplier and shift registers of requantisation (int32 per
-    channel), together with the zero point and the clamp; they hold for the vector instructions that follow."""
+    """Vector unit: par[par_base], +1, +2 become the bias, multiplier and shift registers of
+    requantisation (int32 per channel), together with the zero point and the clamp; they hold for
+    the vector instructions that follow."""
 
     opcode = Opcode.PARAM
     par_base: int
@@ -138,8 +145,8 @@ class Param(Insn):
 
 @dataclass(frozen=True, kw_only=True)
 class Store(Insn):
-    """Scratchpad ``out`` to DRAM: ``z_size`` planes of ``y_size`` rows of ``x_size`` contiguous entries. Addresses and
-    strides are bytes, multiples of min(entry bytes, bus bytes)."""
+    """Scratchpad ``out`` to DRAM: ``z_size`` planes of ``y_size`` rows of ``x_size`` contiguous
+    entries. Addresses and strides are bytes, multiples of min(entry bytes, bus bytes)."""
 
     opcode = Opcode.STORE
     base: int
@@ -193,11 +200,15 @@ def field_values(insn: Insn) -> dict[str, int]:
         value = getattr(insn, field.name)
         if field.name in _SPREAD:
             if len(value) != 4:
-                raise VdlaError(f"{insn.opcode.name} {field.name}: expected 4 values, got {value!r}")
+                raise VdlaError(
+                    f"{insn.opcode.name} {field.name}: expected 4 values, got {value!r}"
+                )
             values.update({_SPREAD[field.name].format(i): v for i, v in enumerate(value)})
         elif (codes := _NAMES.get((insn.opcode, field.name))) is not None:
             if value not in codes:
-                raise VdlaError(f"{insn.opcode.name} {field.name}: expected one of {', '.join(codes)}, got {value!r}")
+                raise VdlaError(
+                    f"{insn.opcode.name} {field.name}: expected one of {', '.join(codes)}, got {value!r}"
+                )
             values[field.name] = codes[value]
         else:
             values[field.name] = int(value)
@@ -215,17 +226,23 @@ def _check_ranges(what: str, spec: tuple[Field, ...], values: dict[str, int]) ->
 def encode(insn: Insn, params: HwParams) -> bytes:
     """Validated instruction to ``params.insn_bytes`` little-endian bytes."""
     validate(insn, params)
-    return pack(layout(insn.opcode, params), field_values(insn)).to_bytes(params.insn_bytes, "little")
+    return pack(layout(insn.opcode, params), field_values(insn)).to_bytes(
+        params.insn_bytes, "little"
+    )
 
 
 def decode(data: bytes, params: HwParams) -> Insn:
-    """Bytes to an instruction. Raises VdlaError for an unknown opcode, unknown codes or set bits outside the layout."""
+    """Bytes to an instruction. Raises VdlaError for an unknown opcode, unknown codes or set bits
+    outside the layout.
+    """
     if len(data) != params.insn_bytes:
         raise VdlaError(f"instruction: expected {params.insn_bytes} bytes, got {len(data)}")
     word = int.from_bytes(data, "little")
     code = word & 7
     if code not in set(Opcode):
-        raise VdlaError(f"instruction: undecodable, opcode {code} is none of {', '.join(f'{o.value} {o.name}' for o in Opcode)}")
+        raise VdlaError(
+            f"instruction: undecodable, opcode {code} is none of {', '.join(f'{o.value} {o.name}' for o in Opcode)}"
+        )
     opcode = Opcode(code)
     spec = layout(opcode, params)
     if word >> layout_bits(spec):
@@ -239,7 +256,9 @@ def decode(data: bytes, params: HwParams) -> Insn:
         elif (codes := _NAMES.get((opcode, field.name))) is not None:
             names = {number: name for name, number in codes.items()}
             if raw[field.name] not in names:
-                raise VdlaError(f"{opcode.name} {field.name}: undecodable, code {raw[field.name]} names nothing")
+                raise VdlaError(
+                    f"{opcode.name} {field.name}: undecodable, code {raw[field.name]} names nothing"
+                )
             values[field.name] = names[raw[field.name]]
         elif field.name in ("pop", "push"):
             values[field.name] = Units(raw[field.name])
@@ -256,23 +275,30 @@ def encode_uop(uop: Uop, params: HwParams) -> bytes:
 
 
 def decode_uop(data: bytes, params: HwParams) -> Uop:
-    """The inverse of :func:`encode_uop`; bits above the layout are ignored, as the core stores only the layout."""
+    """The inverse of :func:`encode_uop`; bits above the layout are ignored, as the core stores only
+    the layout.
+    """
     return Uop(**unpack(uop_layout(params), int.from_bytes(data, "little")))
 
 
-# ---- legality: what a core refuses to run, whatever the data -------------------------------------------------------------
+# ---- legality: what a core refuses to run, whatever the data
+# -------------------------------------------------------------
 
 
 def validate(insn: Insn, params: HwParams) -> None:
-    """Raise VdlaError unless every field is in range and every scratchpad index stays inside its memory.
+    """Raise VdlaError unless every field is in range and every scratchpad index stays inside its
+    memory.
 
-    Micro-op indices are data and are checked when the instruction runs (and by ``check.py`` where the data is known).
+    Micro-op indices are data and are checked when the instruction runs (and by ``check.py`` where
+    the data is known).
     """
     what = insn.opcode.name
     _check_ranges(what, layout(insn.opcode, params), field_values(insn))
     own = Units(1 << insn.unit)
     if (insn.pop | insn.push) & own:
-        raise VdlaError(f"{what} pop/push: a unit has no token queue to itself, got pop={insn.pop!r} push={insn.push!r}")
+        raise VdlaError(
+            f"{what} pop/push: a unit has no token queue to itself, got pop={insn.pop!r} push={insn.push!r}"
+        )
     match insn:
         case Load():
             _validate_load(insn, params)
@@ -299,13 +325,17 @@ def _positive(what: str, insn: Insn, names: tuple[str, ...]) -> None:
 
 def _inside(what: str, memory: str, end: int, params: HwParams) -> None:
     if end > params.depth(memory):
-        raise VdlaError(f"{what}: address out of range, last {memory} entry is {end - 1}, depth {params.depth(memory)}")
+        raise VdlaError(
+            f"{what}: address out of range, last {memory} entry is {end - 1}, depth {params.depth(memory)}"
+        )
 
 
 def _aligned(what: str, insn: Load | Store, unit: int) -> None:
     for name in ("dram_addr", "y_stride", "z_stride"):
         if getattr(insn, name) % unit:
-            raise VdlaError(f"{what} {name}: expected a multiple of {unit} bytes, got {getattr(insn, name)}")
+            raise VdlaError(
+                f"{what} {name}: expected a multiple of {unit} bytes, got {getattr(insn, name)}"
+            )
 
 
 def _validate_load(insn: Load, params: HwParams) -> None:
@@ -324,13 +354,15 @@ def _validate_vector(insn: Vector, params: HwParams) -> None:
     if insn.reduce and BY_NAME[insn.op].term is None:
         raise VdlaError(f"VECTOR reduce: operator {insn.op!r} does not reduce")
     if any(insn.dst_strides[4 - insn.reduce :]):
-        raise VdlaError(f"VECTOR dst_strides: expected 0 in the {insn.reduce} reduced loops, got {insn.dst_strides}")
+        raise VdlaError(
+            f"VECTOR dst_strides: expected 0 in the {insn.reduce} reduced loops, got {insn.dst_strides}"
+        )
     for name in ("src0", "src1", "dst"):
         memory = getattr(insn, name)
         if memory == "imm":
             continue
         strides = getattr(insn, f"{name}_strides")
-        last = getattr(insn, f"{name}_base") + sum((n - 1) * s for n, s in zip(insn.extents, strides, strict=True))
+        last = getattr(insn, f"{name}_base") + sum(
+            (n - 1) * s for n, s in zip(insn.extents, strides, strict=True)
+        )
         _inside("VECTOR", memory, last + 1, params)
-
-

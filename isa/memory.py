@@ -1,4 +1,6 @@
-"""MemoryParams: the one memory model behind the AXI4 port, shared by the SimPy and the RTL simulation."""
+"""MemoryParams: the one memory model behind the AXI4 port, shared by the SimPy and the RTL
+simulation.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +13,19 @@ from .errors import VdlaError
 
 @dataclass(frozen=True)
 class MemoryParams:
-    """Deterministic DRAM behaviour. Reads and writes are independent channels, each answered in order.
+    """Deterministic DRAM behaviour. Reads and writes are independent channels, each answered in
+    order.
 
     Parameters
     ----------
     bus_bits : int
         Data width that the core's ``HwParams.bus_bits`` must equal.
     read_latency_cycles : int
-        A read burst accepted in cycle ``a`` has its first beat valid in cycle ``a + read_latency_cycles`` at the earliest.
+        A read burst accepted in cycle ``a`` has its first beat valid in cycle ``a +
+        read_latency_cycles`` at the earliest.
     write_latency_cycles : int
-        A write burst whose last beat is taken in cycle ``w`` is answered in cycle ``w + write_latency_cycles``.
+        A write burst whose last beat is taken in cycle ``w`` is answered in cycle ``w +
+        write_latency_cycles``.
     outstanding : int
         Bursts per channel accepted and not yet finished, at most.
     cycles_per_beat : int
@@ -43,7 +48,9 @@ class MemoryParams:
         ):
             value = getattr(self, name)
             if type(value) is not int or not low <= value <= high:
-                raise VdlaError(f"MemoryParams.{name}: expected an integer {low}..{high}, got {value!r}")
+                raise VdlaError(
+                    f"MemoryParams.{name}: expected an integer {low}..{high}, got {value!r}"
+                )
 
     def to_dict(self) -> dict[str, int]:
         """Fields as a JSON-ready dictionary."""
@@ -52,7 +59,9 @@ class MemoryParams:
     @property
     def label(self) -> str | dict[str, int]:
         """The preset's name, or the fields where no preset equals this."""
-        return next((name for name, preset in MEMORY_PRESETS.items() if preset == self), self.to_dict())
+        return next(
+            (name for name, preset in MEMORY_PRESETS.items() if preset == self), self.to_dict()
+        )
 
     @classmethod
     def load(cls, name: str | Path) -> MemoryParams:
@@ -61,7 +70,9 @@ class MemoryParams:
             return MEMORY_PRESETS[str(name)]
         path = Path(name)
         if not path.is_file():
-            raise VdlaError(f"memory: expected a TOML file or one of {', '.join(MEMORY_PRESETS)}, got {str(name)!r}")
+            raise VdlaError(
+                f"memory: expected a TOML file or one of {', '.join(MEMORY_PRESETS)}, got {str(name)!r}"
+            )
         try:
             knobs = tomllib.loads(path.read_text())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

@@ -1,8 +1,10 @@
-"""HwParams: the raw knobs of one accelerator configuration, validated; every derived size is a property.
+"""HwParams: the raw knobs of one accelerator configuration, validated; every derived size is a
+property.
 
-Names follow the machine: ``inp`` activations, ``wgt`` weight tiles, ``acc`` accumulators, ``uop`` micro-ops, ``par``
-per-channel parameters, ``tmp`` temporaries of the vector unit, ``out`` results on their way to DRAM. Each scratchpad has
-exactly one writer: ``load`` writes inp, wgt, uop and par; ``gemm`` writes acc; ``vector`` writes tmp and out.
+Names follow the machine: ``inp`` activations, ``wgt`` weight tiles, ``acc`` accumulators, ``uop``
+micro-ops, ``par`` per-channel parameters, ``tmp`` temporaries of the vector unit, ``out`` results
+on their way to DRAM. Each scratchpad has exactly one writer: ``load`` writes inp, wgt, uop and par;
+``gemm`` writes acc; ``vector`` writes tmp and out.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from .errors import VdlaError
 #: Scratchpads in the order of their codes in a LOAD instruction; the last three are not loadable.
 MEMORIES = ("inp", "wgt", "uop", "par", "acc", "tmp", "out")
 
-#: On-chip memory that any configuration may use in all (the size of VTA's default configuration, with room for 32x32).
+#: On-chip memory that any configuration may use in all (the size of VTA's default configuration,
+#: with room for 32x32).
 MAX_SCRATCHPAD_BYTES = 2 << 20
 
 
@@ -33,15 +36,16 @@ def _pow2_ceil(value: int) -> int:
 
 @dataclass(frozen=True)
 class HwParams:
-    """One accelerator configuration. All fields are raw knobs; see the properties for what follows from them.
+    """One accelerator configuration. All fields are raw knobs; see the properties for what follows
+    from them.
 
     Parameters
     ----------
     batch : int
         Rows of activations that the tensor core multiplies at once: 1, 2 or 4.
     block_in, block_out : int
-        Input and output channels of the tensor core: 4, 8, 16 or 32, and equal, because the output layout of one layer
-        is the input layout of the next.
+        Input and output channels of the tensor core: 4, 8, 16 or 32, and equal, because the output
+        layout of one layer is the input layout of the next.
     inp_depth, wgt_depth, acc_depth, uop_depth, par_depth, tmp_depth, out_depth : int
         Entries of each scratchpad (any number in range, not only powers of two).
     bus_bits : int
@@ -53,7 +57,8 @@ class HwParams:
     fetch_depth : int
         Instructions that the prefetch buffer holds; it is filled in chunks of half its depth.
     loads_in_flight, stores_in_flight : int
-        Load (store) instructions whose data (write responses) may be outstanding while the next one issues requests.
+        Load (store) instructions whose data (write responses) may be outstanding while the next one
+        issues requests.
     token_bits : int
         Width of a dependency token counter.
     """
@@ -122,14 +127,17 @@ class HwParams:
     def _one_of(self, name: str, legal: tuple[int, ...]) -> None:
         value = getattr(self, name)
         if value not in legal:
-            raise VdlaError(f"HwParams.{name}: expected one of {', '.join(map(str, legal))}, got {value}")
+            raise VdlaError(
+                f"HwParams.{name}: expected one of {', '.join(map(str, legal))}, got {value}"
+            )
 
     def _within(self, name: str, low: int, high: int) -> None:
         value = getattr(self, name)
         if not low <= value <= high:
             raise VdlaError(f"HwParams.{name}: expected {low}..{high}, got {value}")
 
-    # ---- derived sizes -------------------------------------------------------------------------------------------
+    # ---- derived sizes
+    # -------------------------------------------------------------------------------------------
 
     @property
     def block(self) -> int:
@@ -186,7 +194,9 @@ class HwParams:
 
     @property
     def insn_bytes(self) -> int:
-        """Bytes of one instruction: the widest layout, rounded up to a power of two and to a whole beat."""
+        """Bytes of one instruction: the widest layout, rounded up to a power of two and to a whole
+        beat.
+        """
         from .encoding import widest_layout_bits
 
         return max(_pow2_ceil(-(-widest_layout_bits(self) // 8)), self.bus_bytes)
@@ -196,12 +206,14 @@ class HwParams:
         """Instructions that one fetch burst brings."""
         return self.fetch_depth // 2
 
-    # ---- identity, files -----------------------------------------------------------------------------------------
+    # ---- identity, files
+    # -----------------------------------------------------------------------------------------
 
     @property
     def hash(self) -> str:
-        """Eight hexadecimal digits that identify the configuration and the instruction set as it follows from it: knobs,
-        every field of every layout, every vector operator. Programs carry it and cores compare it."""
+        """Eight hexadecimal digits that identify the configuration and the instruction set as it
+        follows from it: knobs, every field of every layout, every vector operator. Programs carry
+        it and cores compare it."""
         from .encoding import fingerprint
 
         text = json.dumps([self.to_dict(), fingerprint(self)], sort_keys=True)
@@ -217,7 +229,9 @@ class HwParams:
         known = {field.name for field in fields(cls)}
         unknown = sorted(set(knobs) - known)
         if unknown:
-            raise VdlaError(f"{where}: unknown knob {unknown[0]!r}; known knobs: {', '.join(sorted(known))}")
+            raise VdlaError(
+                f"{where}: unknown knob {unknown[0]!r}; known knobs: {', '.join(sorted(known))}"
+            )
         try:
             return cls(**knobs)
         except VdlaError as error:
@@ -225,12 +239,16 @@ class HwParams:
 
     @classmethod
     def load(cls, name: str | Path) -> HwParams:
-        """A preset by name, or a TOML file with knobs at top level (missing ones take their defaults)."""
+        """A preset by name, or a TOML file with knobs at top level (missing ones take their
+        defaults).
+        """
         if str(name) in PRESETS:
             return PRESETS[str(name)]
         path = Path(name)
         if not path.is_file():
-            raise VdlaError(f"hardware configuration: expected a TOML file or one of {', '.join(PRESETS)}, got {str(name)!r}")
+            raise VdlaError(
+                f"hardware configuration: expected a TOML file or one of {', '.join(PRESETS)}, got {str(name)!r}"
+            )
         try:
             knobs = tomllib.loads(path.read_text())
         except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

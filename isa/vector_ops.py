@@ -1,12 +1,15 @@
-"""The vector unit's operators: one table, each row's semantics written once against a small arithmetic kit.
+"""The vector unit's operators: one table, each row's semantics written once against a small
+arithmetic kit.
 
-A *kit* is anything with the methods of :class:`NumpyKit` (two's complement, 32 bits, wrapping). NumPy interprets the table in
-the reference and the SimPy model, ``hw/vector.py`` brings a kit that builds Amaranth expressions. The decoder, the
-assembler, the random program generator and ``docs/isa.md`` iterate :data:`VECTOR_OPS`; so adding a row is all it takes.
+A *kit* is anything with the methods of :class:`NumpyKit` (two's complement, 32 bits, wrapping).
+NumPy interprets the table in the reference and the SimPy model, ``hw/vector.py`` brings a kit that
+builds Amaranth expressions. The decoder, the assembler, the random program generator and
+``docs/isa.md`` iterate :data:`VECTOR_OPS`; so adding a row is all it takes.
 
-An instruction with ``reduce`` = r folds its r innermost loops into one result: the first iteration of a result computes
-``first(a, b)``, every later one ``term(a, b)``, and ``combine(result, term)`` merges them. Without reduction every
-iteration is a first one. A row whose ``term`` is None cannot reduce.
+An instruction with ``reduce`` = r folds its r innermost loops into one result: the first iteration
+of a result computes ``first(a, b)``, every later one ``term(a, b)``, and ``combine(result, term)``
+merges them. Without reduction every iteration is a first one. A row whose ``term`` is None cannot
+reduce.
 """
 
 from __future__ import annotations
@@ -22,7 +25,9 @@ Binary = Callable[[Any, Any, Any], Any]
 
 @dataclass(frozen=True)
 class VectorOp:
-    """One row: ``first(kit, a, b)``, and for reductions ``term(kit, a, b)`` and ``combine(kit, result, term)``."""
+    """One row: ``first(kit, a, b)``, and for reductions ``term(kit, a, b)`` and ``combine(kit,
+    result, term)``.
+    """
 
     name: str
     code: int
@@ -94,7 +99,8 @@ class NumpyKit:
 def shift_right_half_even(value: np.ndarray, shift: np.ndarray) -> np.ndarray:
     """``value / 2**shift`` rounded to nearest, ties to even; int64 arrays, 0 <= shift <= 63.
 
-    floor(v / 2**s) plus one when the dropped bits exceed one half, or equal it and the quotient is odd.
+    floor(v / 2**s) plus one when the dropped bits exceed one half, or equal it and the quotient is
+    odd.
     """
     shift = np.asarray(shift, np.int64)
     floor = value >> shift
@@ -105,19 +111,22 @@ def shift_right_half_even(value: np.ndarray, shift: np.ndarray) -> np.ndarray:
 
 
 def requantize_even(acc: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """``acc * multiplier / 2**shift`` rounded half to even (ONNX's definition of QuantizeLinear), before zero point and clamp.
+    """``acc * multiplier / 2**shift`` rounded half to even (ONNX's definition of QuantizeLinear),
+    before zero point and clamp.
 
-    ``acc`` int32, ``multiplier`` int32, ``shift`` int32 of which the low 6 bits count; returns int64 (exact).
+    ``acc`` int32, ``multiplier`` int32, ``shift`` int32 of which the low 6 bits count; returns
+    int64 (exact).
     """
     product = acc.astype(np.int64) * multiplier.astype(np.int64)
     return shift_right_half_even(product, shift.astype(np.int64) & 63)
 
 
 def requantize_tflite(acc: np.ndarray, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """TensorFlow Lite's reference: saturating rounding doubling high multiply, then rounding divide by a power of two.
+    """TensorFlow Lite's reference: saturating rounding doubling high multiply, then rounding divide
+    by a power of two.
 
-    ``shift`` int32: s >= 0 divides by 2**s after the multiply (low 5 bits), s < 0 shifts left by -s before (low 5 bits).
-    Returns int64 within int32 range.
+    ``shift`` int32: s >= 0 divides by 2**s after the multiply (low 5 bits), s < 0 shifts left by -s
+    before (low 5 bits). Returns int64 within int32 range.
     """
     left = np.where(shift < 0, -shift.astype(np.int64) & 31, 0)
     right = np.where(shift < 0, 0, shift.astype(np.int64) & 31)
@@ -137,7 +146,9 @@ def requantize_tflite(acc: np.ndarray, multiplier: np.ndarray, shift: np.ndarray
 
 @dataclass(frozen=True)
 class PostOp:
-    """What happens to a result before it is written: name, code and the rounding (int32 in, int64 out) or None."""
+    """What happens to a result before it is written: name, code and the rounding (int32 in, int64
+    out) or None.
+    """
 
     name: str
     code: int

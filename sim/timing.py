@@ -1,16 +1,22 @@
-"""Every latency of the machine, in cycles. ``docs/timing.md`` is the contract these numbers belong to; the RTL realises
-them, the SimPy model computes with them, and co-verification proves that both are the same numbers.
+"""Every latency of the machine, in cycles. ``docs/timing.md`` is the contract these numbers belong
+to; the RTL realises them, the SimPy model computes with them, and co-verification proves that both
+are the same numbers.
 
-An event "in cycle t" is a signal that is high during cycle t; what it changes is visible from cycle t + 1.
+An event "in cycle t" is a signal that is high during cycle t; what it changes is visible from cycle
+t + 1.
 """
 
-#: Iteration issued in cycle t: its accumulator is written in cycle t + GEMM_DEPTH (tokens are pushed in that cycle for the last).
+#: Iteration issued in cycle t: its accumulator is written in cycle t + GEMM_DEPTH (tokens are
+#: pushed in that cycle for the last).
 GEMM_DEPTH = 8
-#: Iteration issued in cycle t: tmp or out is written in cycle t + VECTOR_DEPTH (tokens are pushed in that cycle for the last).
+#: Iteration issued in cycle t: tmp or out is written in cycle t + VECTOR_DEPTH (tokens are pushed
+#: in that cycle for the last).
 VECTOR_DEPTH = 12
-#: Last beat or padding entry consumed in cycle t: the scratchpad is written and tokens are pushed in cycle t + LOAD_END.
+#: Last beat or padding entry consumed in cycle t: the scratchpad is written and tokens are pushed
+#: in cycle t + LOAD_END.
 LOAD_END = 1
-#: Write burst accepted in cycle a: its first data beat is valid in cycle a + STORE_DATA at the earliest.
+#: Write burst accepted in cycle a: its first data beat is valid in cycle a + STORE_DATA at the
+#: earliest.
 STORE_DATA = 3
 #: Last write response of an instruction in cycle b: tokens are pushed in cycle b + STORE_END.
 STORE_END = 1
