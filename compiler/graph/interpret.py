@@ -36,7 +36,9 @@ from .requant import INT8_MIN, shift_half_even
 def interpret(graph: Graph, *inputs: np.ndarray) -> list[np.ndarray]:
     """The graph's outputs for its inputs, in the graph's order; errors as :func:`evaluate`."""
     if len(inputs) != len(graph.inputs):
-        raise VdlaError(f"graph {graph.name}: expected {len(graph.inputs)} inputs, got {len(inputs)}")
+        raise VdlaError(
+            f"graph {graph.name}: expected {len(graph.inputs)} inputs, got {len(inputs)}"
+        )
     values = evaluate(graph, dict(zip(graph.inputs, inputs, strict=True)))
     return [values[name] for name in graph.outputs]
 

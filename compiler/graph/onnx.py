@@ -114,7 +114,9 @@ class _Call:
     def constant(self, index: int, what: str) -> np.ndarray:
         tensor = self.operand(index)
         if tensor.data is None:
-            raise self.refuse(f"expected a constant {what}, got the computed tensor {tensor.name!r}")
+            raise self.refuse(
+                f"expected a constant {what}, got the computed tensor {tensor.name!r}"
+            )
         return tensor.data
 
     def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
@@ -187,7 +189,9 @@ class _Importer:
     def input(self, value: onnx.ValueInfoProto, batch: int) -> Tensor:
         kind = value.type.tensor_type
         if kind.elem_type != onnx.TensorProto.FLOAT or not kind.HasField("shape"):
-            raise VdlaError(f"{self.where}: input {value.name!r}: expected a float32 tensor of known rank")
+            raise VdlaError(
+                f"{self.where}: input {value.name!r}: expected a float32 tensor of known rank"
+            )
         shape = [d.dim_value if d.HasField("dim_value") else 0 for d in kind.shape.dim]
         if shape and shape[0] == 0:
             shape[0] = batch
@@ -342,7 +346,9 @@ def _window(call: _Call) -> tuple[Pair, Pair, Pads]:
             size = x.shape[dim + 2]
             ceil = window_extent(size + strides[dim] - 1, kernel[dim], strides[dim], pad)
             if ceil != window_extent(size, kernel[dim], strides[dim], pad):
-                raise call.refuse(f"ceil_mode=1 is not supported where it rounds up, got {x.type_text}")
+                raise call.refuse(
+                    f"ceil_mode=1 is not supported where it rounds up, got {x.type_text}"
+                )
     return kernel, strides, pads
 
 

@@ -84,7 +84,9 @@ def requant(
     return Requant(multiplier, shift, zero_point, lo, hi)
 
 
-def add_params(ratio_a: float, ratio_b: float, zero_a: int, zero_b: int) -> tuple[int, int, int, int]:
+def add_params(
+    ratio_a: float, ratio_b: float, zero_a: int, zero_b: int
+) -> tuple[int, int, int, int]:
     """(mult_a, mult_b, shift, const) of a quantised addition; ratios are input scale / output scale.
 
     The shift is the largest (at most 30) for which ``a*mult_a``, ``b*mult_b``, ``const`` and all their partial sums, in any

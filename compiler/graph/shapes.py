@@ -94,7 +94,9 @@ def _per_channel(op: Quantize | Dequantize, shape: tuple[int, ...], where: str) 
     sizes = {quant.scale.size, quant.zero_point.size}
     axis = quant.axis
     if axis is not None and not 0 <= axis < len(shape):
-        raise VdlaError(f"node {where!r}: quantisation axis {axis!r} is outside shape {list(shape)}")
+        raise VdlaError(
+            f"node {where!r}: quantisation axis {axis!r} is outside shape {list(shape)}"
+        )
     expected = 1 if axis is None else shape[axis]
     if sizes != {expected}:
         raise VdlaError(
@@ -150,7 +152,9 @@ def _pool(
     if len(shape) != 4:
         raise _misfit(op, operands, where, "a 4-dimensional input (2-D pooling)")
     if max(pads[0], pads[2]) >= kernel[0] or max(pads[1], pads[3]) >= kernel[1]:
-        raise VdlaError(f"node {where!r}: expected padding smaller than the window {kernel}, got {pads!r}")
+        raise VdlaError(
+            f"node {where!r}: expected padding smaller than the window {kernel}, got {pads!r}"
+        )
     return (shape[0], shape[1], *_windows(shape, kernel, strides, pads, (1, 1), where))
 
 

@@ -1,0 +1,43 @@
+"""The graph passes, in order: each a pure function from graph to graph in a file of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..ir import Graph
+from ..verify import verify
+from .dead_code import dead_code
+from .drop_identities import drop_identities
+from .fold_activations import fold_activations
+from .fold_constants import fold_constants
+from .fuse_qdq import fuse_qdq
+from .group import group
+from .make_signed import make_signed
+from .partition import partition
+
+GraphPass = Callable[[Graph], Graph]
+
+GRAPH_PASSES: tuple[GraphPass, ...] = (
+    fold_constants,
+    drop_identities,
+    make_signed,
+    fold_activations,
+    fuse_qdq,
+    dead_code,
+    group,
+    partition,
+)
+
+
+def run_passes(
+    graph: Graph,
+    passes: tuple[GraphPass, ...] = GRAPH_PASSES,
+    observe: Callable[[str, Graph], None] | None = None,
+) -> Graph:
+    """Apply the passes, verifying after each; ``observe(name, graph)`` sees every result."""
+    for apply in passes:
+        graph = apply(graph)
+        verify(graph)
+        if observe is not None:
+            observe(apply.__name__, graph)
+    return graph

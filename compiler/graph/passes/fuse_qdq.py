@@ -1,0 +1,212 @@
+"""Turn ``Dequantize -> float operator -> Quantize`` into one integer operator with all its constants."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ....isa.errors import VdlaError
+from ..ir import Graph, Node, Tensor
+from ..ops import (
+    Add,
+    AvgPool,
+    Conv2d,
+    Dense,
+    Dequantize,
+    MaxPool,
+    Op,
+    QAdd,
+    QAvgPool,
+    QConv2d,
+    QDense,
+    QMaxPool,
+    Quant,
+    Quantize,
+    Reshape,
+)
+from ..requant import INT8_MAX, INT8_MIN, add_params, requant
+
+INT32_LIMIT = 2**31
+FUSIBLE = (Conv2d, Dense, Add, MaxPool, AvgPool, Reshape)
+
+
+def fuse_qdq(graph: Graph) -> Graph:
+    """Replace each Quantize that follows a fusible float operator on dequantised operands by the integer operator.
+
+    The float nodes lose their readers and fall to ``dead_code``. One that cannot be expressed in integers stays, and its
+    ``reason`` says why.
+    """
+    fusion = _Fusion(graph, graph.producers())
+    nodes: list[Node] = []
+    reasons: dict[str, str] = {}
+    for node in graph.nodes:
+        source = fusion.producers.get(node.inputs[0])
+        if isinstance(node.op, Quantize) and source and isinstance(source.op, FUSIBLE):
+            try:
+                op, inputs = fusion.fuse(source, node.op.quant)
+                node = replace(node, name=source.name, op=op, inputs=inputs)
+            except VdlaError as reason:
+                reasons[source.output] = str(reason)
+        nodes.append(node)
+    nodes = [replace(n, reason=reasons.get(n.output, n.reason)) for n in nodes]
+    return graph.with_nodes(nodes, *fusion.constants)
+
+
+Fused = tuple[Op, tuple[str, ...]]
+
+
+@dataclass
+class _Fusion:
+    """Matches operands; every refusal is a VdlaError whose text is the reason."""
+
+    graph: Graph
+    producers: dict[str, Node]
+    constants: list[Tensor] = field(default_factory=list)
+
+    def fuse(self, node: Node, out: Quant) -> Fused:
+        if out.dtype != "int8" or out.axis is not None:
+            raise VdlaError(f"the result is quantised to {out.dtype}, not to int8 per tensor")
+        match node.op:
+            case Conv2d():
+                return self.conv(node, node.op, out)
+            case Dense():
+                return self.dense(node, node.op, out)
+            case Add():
+                return self.add(node, node.op, out)
+            case MaxPool() as op:
+                name, quant = self.activation(node.inputs[0])
+                self.same_scale(quant, out)
+                return QMaxPool(op.kernel, op.strides, op.pads, *_bounds(op, out)), (name,)
+            case AvgPool():
+                return self.average(node, node.op, out)
+            case Reshape():
+                name, quant = self.activation(node.inputs[0])
+                self.same_scale(quant, out)
+                return node.op, (name,)
+            case _:
+                raise VdlaError(f"{type(node.op).__name__} has no integer form")
+
+    def conv(self, node: Node, op: Conv2d, out: Quant) -> Fused:
+        x, x_quant = self.activation(node.inputs[0])
+        weight, w_quant = self.weight(node.inputs[1], axis=0)
+        scale = _scale(x_quant) * w_quant.scale.astype(np.float64)
+        bias = self.bias(node, scale, weight.shape[0])
+        x_zero = int(x_quant.zero_point[0])
+        _check_accumulator(weight, bias, x_zero)
+        rescale = requant(scale / _scale(out), int(out.zero_point[0]), *_bounds(op, out))
+        fused = QConv2d(op.strides, op.pads, op.dilations, op.groups, x_zero, rescale)
+        return fused, (x, weight.name, bias.name)
+
+    def dense(self, node: Node, op: Dense, out: Quant) -> Fused:
+        x, x_quant = self.activation(node.inputs[0])
+        weight, w_quant = self.weight(node.inputs[1], axis=0 if op.transposed else 1)
+        if not op.transposed:
+            assert weight.data is not None
+            weight = Tensor.constant(f"{weight.name}.T", np.ascontiguousarray(weight.data.T))
+            self.constants.append(weight)
+        scale = _scale(x_quant) * w_quant.scale.astype(np.float64)
+        bias = self.bias(node, scale, weight.shape[0])
+        x_zero = int(x_quant.zero_point[0])
+        _check_accumulator(weight, bias, x_zero)
+        rescale = requant(scale / _scale(out), int(out.zero_point[0]), *_bounds(op, out))
+        return QDense(x_zero, rescale), (x, weight.name, bias.name)
+
+    def add(self, node: Node, op: Add, out: Quant) -> Fused:
+        (a, a_quant), (b, b_quant) = (self.activation(name) for name in node.inputs)
+        if self.graph[a].shape != self.graph[b].shape:
+            raise VdlaError("the addends have different shapes")
+        ratios = (_scale(a_quant) / _scale(out), _scale(b_quant) / _scale(out))
+        zeros = (int(a_quant.zero_point[0]), int(b_quant.zero_point[0]))
+        params = add_params(*ratios, *zeros)
+        return QAdd(*params, int(out.zero_point[0]), *_bounds(op, out)), (a, b)
+
+    def average(self, node: Node, op: AvgPool, out: Quant) -> Fused:
+        if any(op.pads) and not op.count_include_pad:
+            raise VdlaError("the average's divisor varies: it is padded, and count_include_pad = 0")
+        x, quant = self.activation(node.inputs[0])
+        scale = np.array([_scale(quant) / (_scale(out) * op.kernel[0] * op.kernel[1])])
+        rescale = requant(scale, int(out.zero_point[0]), *_bounds(op, out))
+        zero = int(quant.zero_point[0])
+        fused = QAvgPool(op.kernel, op.strides, op.pads, op.count_include_pad, zero, rescale)
+        return fused, (x,)
+
+    def activation(self, name: str) -> tuple[str, Quant]:
+        """The int8 tensor behind a dequantised operand."""
+        node = self.producers.get(name)
+        if node is None or not isinstance(node.op, Dequantize):
+            raise VdlaError(f"operand {name!r} is not dequantised from int8")
+        quant = node.op.quant
+        if quant.dtype != "int8" or quant.axis is not None:
+            raise VdlaError(f"operand {name!r} is {quant.dtype}, not int8 per tensor")
+        return node.inputs[0], quant
+
+    def weight(self, name: str, axis: int) -> tuple[Tensor, Quant]:
+        """The constant int8 weight behind a dequantised operand, per tensor or per channel of ``axis``."""
+        node = self.producers.get(name)
+        if node is None or not isinstance(node.op, Dequantize):
+            raise VdlaError(f"weight {name!r} is not dequantised from int8")
+        tensor, quant = self.graph[node.inputs[0]], node.op.quant
+        if tensor.data is None or tensor.dtype != "int8":
+            raise VdlaError(f"weight {name!r} is not an int8 constant")
+        if quant.zero_point.any():
+            raise VdlaError(f"weight {name!r} is not symmetric (its zero point is not 0)")
+        if quant.axis not in (None, axis):
+            raise VdlaError(f"weight {name!r} is scaled along axis {quant.axis}, not along {axis}")
+        return tensor, quant
+
+    def bias(self, node: Node, scale: np.ndarray, channels: int) -> Tensor:
+        """The bias as int32 in units of ``scale``; zeros when the node has none."""
+        name = f"{node.output}.bias_int32"
+        if len(node.inputs) < 3:
+            bias = Tensor.constant(name, np.zeros(channels, np.int32))
+            self.constants.append(bias)
+            return bias
+        source = self.graph[node.inputs[2]]
+        dequantize = self.producers.get(source.name)
+        if dequantize and isinstance(dequantize.op, Dequantize):
+            stored, quant = self.graph[dequantize.inputs[0]], dequantize.op.quant
+            if stored.data is None:
+                raise VdlaError(f"bias {source.name!r} is not a constant")
+            exact = stored.dtype == "int32" and not quant.zero_point.any()
+            if exact and np.allclose(quant.scale, scale, rtol=1e-6, atol=0):
+                return stored
+            real = (stored.data.astype(np.float64) - quant.zero_point) * quant.scale
+        elif source.data is not None:
+            real = source.data.astype(np.float64)
+        else:
+            raise VdlaError(f"bias {source.name!r} is not a constant")
+        steps = np.rint(real / scale)
+        if not (np.abs(steps) < INT32_LIMIT).all():
+            raise VdlaError(f"bias {source.name!r} exceeds int32 at the scale of the products")
+        bias = Tensor.constant(name, steps.astype(np.int32))
+        self.constants.append(bias)
+        return bias
+
+    @staticmethod
+    def same_scale(before: Quant, after: Quant) -> None:
+        if not before.same(after):
+            raise VdlaError("input and output have different scales or zero points")
+
+
+def _scale(quant: Quant) -> float:
+    return float(quant.scale[0])
+
+
+def _bounds(op: Conv2d | Dense | Add | MaxPool | AvgPool, out: Quant) -> tuple[int, int]:
+    """int8 bounds of a clipped real result: quantisation is monotone, so clipping commutes with it."""
+
+    def stored(real: float) -> int:
+        steps = min(max(real / _scale(out), -1e9), 1e9)
+        return min(max(round(steps) + int(out.zero_point[0]), INT8_MIN), INT8_MAX)
+
+    return stored(op.lo), stored(op.hi)
+
+
+def _check_accumulator(weight: Tensor, bias: Tensor, x_zero_point: int) -> None:
+    assert weight.data is not None and bias.data is not None
+    largest = max(x_zero_point - INT8_MIN, INT8_MAX - x_zero_point)
+    per_channel = np.abs(weight.data.astype(np.int64)).reshape(len(weight.data), -1).sum(axis=1)
+    worst = int((per_channel * largest + np.abs(bias.data.astype(np.int64))).max())
+    if worst >= INT32_LIMIT:
+        raise VdlaError(f"the sum of products may reach {worst}, beyond int32")

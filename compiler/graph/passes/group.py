@@ -1,0 +1,35 @@
+"""Group operators that may be computed together, tile by tile, without storing the values between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ..ir import Graph
+from ..ops import QAdd, QConv2d, QDense
+
+
+def group(graph: Graph) -> Graph:
+    """A convolution or dense layer is a group (bias, requantisation and activation are already inside it).
+
+    A residual addition joins the group of the last such operand that nothing else reads, when there is one. Groups are named
+    after their convolution or dense node.
+    """
+    consumers = graph.consumers()
+    producers = graph.producers()
+    group_of: dict[str, str] = {}
+    nodes = []
+    for node in graph.nodes:
+        name = ""
+        match node.op:
+            case QConv2d() | QDense():
+                name = node.name
+            case QAdd():
+                for operand in reversed(node.inputs):
+                    source = producers.get(operand)
+                    alone = len(consumers[operand]) == 1 and operand not in graph.outputs
+                    if source and alone and isinstance(source.op, QConv2d | QDense):
+                        name = group_of[operand]
+                        break
+        group_of[node.output] = name
+        nodes.append(replace(node, group=name))
+    return graph.with_nodes(nodes)
