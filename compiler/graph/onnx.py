@@ -119,12 +119,20 @@ class _Call:
             )
         return tensor.data
 
+    def integer(self, name: str, default: int) -> int:
+        """An attribute that is one integer."""
+        value = self.attributes.get(name, default)
+        if not isinstance(value, int):
+            raise self.refuse(f"expected an integer {name}, got {value!r}")
+        return value
+
     def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """A list attribute with as many integers as the default."""
+        """An attribute that is a list of as many integers as the default."""
         value = self.attributes.get(name) or default
-        if not isinstance(value, list | tuple) or len(value) != len(default):
-            raise self.refuse(f"expected {len(default)} values in {name} (2-D only), got {value!r}")
-        return tuple(int(v) for v in value)
+        is_list = isinstance(value, list | tuple) and all(isinstance(v, int) for v in value)
+        if not is_list or len(value) != len(default):
+            raise self.refuse(f"expected {len(default)} integers in {name} (2-D only), got {value}")
+        return tuple(value)
 
     def only(self, **supported: object) -> None:
         """Refuse attributes with other values than these (an absent one is fine)."""
@@ -218,7 +226,10 @@ class _Importer:
         outputs = [output for output in proto.output if output]
         if len(outputs) != 1:
             raise VdlaError(f"{label}: expected one output, got {outputs!r}")
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
+        try:
+            attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
+        except ValueError as error:
+            raise VdlaError(f"{label}: damaged attributes: {_first_line(error)}") from None
         if reader is None:
             self.define(Tensor.constant(outputs[0], self.constant(attributes, label)))
             return
@@ -259,13 +270,13 @@ def _quant(call: _Call, default_dtype: str) -> Quant:
         raise call.refuse(f"supported are int8, uint8 and int32, got {zero.dtype}")
     if not (np.isfinite(scale).all() and (scale > 0).all()):
         raise call.refuse("expected positive finite scales")
-    axis = call.attributes.get("axis", 1)
+    axis = call.integer("axis", 1)
     axis = None if scale.size == 1 else axis + rank if axis < 0 else axis
     return Quant(scale.reshape(-1), zero.reshape(-1).astype(np.int32), str(zero.dtype), axis)
 
 
 def _quantize(call: _Call) -> Read:
-    output = call.attributes.get("output_dtype", 0)
+    output = call.integer("output_dtype", 0)
     if output not in (0, onnx.TensorProto.INT8, onnx.TensorProto.UINT8):
         raise call.refuse(f"supported output types are int8 and uint8, got {output!r}")
     default = "int8" if output == onnx.TensorProto.INT8 else "uint8"
@@ -288,7 +299,7 @@ def _conv(call: _Call) -> Read:
         raise call.refuse(f"kernel_shape differs from the weight {weight.type_text}")
     strides, dilations = _pair(call, "strides"), _pair(call, "dilations")
     pads = _pads(call, kernel, strides, dilations)
-    op = Conv2d(strides, pads, dilations, call.attributes.get("group", 1))
+    op = Conv2d(strides, pads, dilations, call.integer("group", 1))
     return op, (x, weight) if bias is None else (x, weight, bias)
 
 
@@ -320,7 +331,7 @@ def _pads(call: _Call, kernel: Pair, strides: Pair, dilations: Pair) -> Pads:
 
 def _gemm(call: _Call) -> Read:
     call.only(transA=0, alpha=1.0, beta=1.0)
-    op = Dense(transposed=bool(call.attributes.get("transB", 0)))
+    op = Dense(transposed=bool(call.integer("transB", 0)))
     bias = call.optional(2)
     used = (call.operand(0), call.operand(1))
     return op, used if bias is None else (*used, bias)
@@ -340,7 +351,7 @@ def _window(call: _Call) -> tuple[Pair, Pair, Pads]:
     if _pair(call, "dilations") != (1, 1):
         raise call.refuse(f"supported is dilation 1, got {call.attributes['dilations']!r}")
     pads = _pads(call, kernel, strides, (1, 1))
-    if call.attributes.get("ceil_mode", 0):
+    if call.integer("ceil_mode", 0):
         for dim in (0, 1):
             pad = pads[dim] + pads[dim + 2]
             size = x.shape[dim + 2]
@@ -359,7 +370,7 @@ def _max_pool(call: _Call) -> Read:
 
 def _average_pool(call: _Call) -> Read:
     kernel, strides, pads = _window(call)
-    include = bool(call.attributes.get("count_include_pad", 0))
+    include = bool(call.integer("count_include_pad", 0))
     return AvgPool(kernel, strides, pads, include), (call.operand(0),)
 
 
@@ -372,7 +383,7 @@ def _global_average_pool(call: _Call) -> Read:
 
 def _flatten(call: _Call) -> Read:
     x = call.operand(0)
-    axis = call.attributes.get("axis", 1)
+    axis = call.integer("axis", 1)
     if not -len(x.shape) <= axis <= len(x.shape):
         raise call.refuse(f"axis {axis!r} is outside {x.type_text}")
     axis = axis + len(x.shape) if axis < 0 else axis

@@ -17,12 +17,12 @@ def drop_identities(graph: Graph) -> Graph:
     renamed: dict[str, str] = {}
     nodes = []
     for node in graph.nodes:
-        inputs = tuple(renamed.get(name, name) for name in node.inputs)
+        node = replace(node, inputs=tuple(renamed.get(name, name) for name in node.inputs))
         source = _same_value(graph, producers, node)
         if source is None or node.output in graph.outputs:
-            nodes.append(replace(node, inputs=inputs))
+            nodes.append(node)
         else:
-            renamed[node.output] = renamed.get(source, source)
+            renamed[node.output] = source
     return graph.with_nodes(nodes)
 
 

@@ -1,0 +1,233 @@
+"""Bad models give one clear line; opsets, batches and constants are read right."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.graph.onnx import import_onnx
+from vdla.compiler.graph.ops import AvgPool, Quantize
+from vdla.compiler.graph.passes import run_passes
+from vdla.isa.errors import VdlaError
+
+
+def refused(source: Any, **options: Any) -> str:
+    """The one line with which the import refuses."""
+    with pytest.raises(VdlaError) as caught:
+        import_onnx(source, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+Break = tuple[str, Callable[[Any], Any], str]
+
+NODES: list[Break] = [
+    (
+        "operator",
+        lambda b: b.node("Softmax", ["x"], "y"),
+        "node 'y_node': operator 'Softmax' is not supported; supported are Add, AveragePool, ",
+    ),
+    (
+        "domain",
+        lambda b: b.node("Relu", ["x"], "y", domain="com.acme"),
+        "operator 'com.acme.Relu' is not supported",
+    ),
+    ("undefined", lambda b: b.node("Relu", ["z"], "y"), "node 'y_node' (Relu): reads 'z', which"),
+    ("twice", lambda b: b.node("Relu", ["x"], "x"), "tensor 'x' is defined twice"),
+    ("rank", lambda b: b.node("MaxPool", ["v"], "y", kernel_shape=[2]), "supported is 2-D pooling"),
+    (
+        "conv1d",
+        lambda b: b.node("Conv", ["v", b.constant("w", np.ones((1, 3, 1), np.float32))], "y"),
+        "(Conv): supported is 2-D convolution, got float32[1,3]",
+    ),
+    (
+        "channels",
+        lambda b: b.node("Conv", ["x", b.constant("w", np.ones((1, 9, 1, 1), np.float32))], "y"),
+        "node 'y_node': Conv2d expects channels that divide into 1 groups",
+    ),
+    (
+        "kernel",
+        lambda b: b.node("MaxPool", ["x"], "y", kernel_shape=[9, 9]),
+        "window (9, 9) with pads (0, 0, 0, 0) is larger than the image",
+    ),
+    (
+        "kernel_rank",
+        lambda b: b.node("MaxPool", ["x"], "y", kernel_shape=[2, 2, 2]),
+        "expected 2 integers in kernel_shape (2-D only), got [2, 2, 2]",
+    ),
+    (
+        "stride",
+        lambda b: b.node("MaxPool", ["x"], "y", kernel_shape=[2, 2], strides=[0, 1]),
+        "expected strides >= 1, got (0, 1)",
+    ),
+    (
+        "ceil",
+        lambda b: b.node("MaxPool", ["x"], "y", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
+        "ceil_mode=1 is not supported where it rounds up",
+    ),
+    (
+        "gemm",
+        lambda b: b.node(
+            "Gemm", ["v", b.constant("w", np.ones((3, 2), np.float32))], "y", alpha=2.0
+        ),
+        "node 'y_node' (Gemm): supported is alpha = 1.0, got 2.0",
+    ),
+    (
+        "matmul",
+        lambda b: b.node("MatMul", ["v", b.constant("w", np.ones((4, 2), np.float32))], "y"),
+        "Dense expects a matrix and a weight matrix of its width, got v: float32[1,3], w:",
+    ),
+    (
+        "broadcast",
+        lambda b: b.node("Add", ["v", b.constant("w", np.ones(2, np.float32))], "y"),
+        "Add expects shapes that broadcast",
+    ),
+    (
+        "reshape",
+        lambda b: b.node("Reshape", ["v", b.constant("s", np.array([-1, 2], np.int64))], "y"),
+        "Reshape expects as many elements as",
+    ),
+    (
+        "computed_shape",
+        lambda b: b.node("Reshape", ["v", "v"], "y"),
+        "expected a constant shape, got the computed tensor 'v'",
+    ),
+    (
+        "scale",
+        lambda b: b.scaled("QuantizeLinear", "v", "y", -1.0, np.array(0, np.int8)),
+        "expected positive finite scales",
+    ),
+    (
+        "zero_type",
+        lambda b: b.scaled("QuantizeLinear", "v", "y", 1.0, np.array(0, np.int16)),
+        "constant 'y_zero' has type int16, supported are float32, int8,",
+    ),
+    (
+        "channels_of_scale",
+        lambda b: b.scaled("QuantizeLinear", "v", "y", [1.0, 2.0], np.zeros(2, np.int8)),
+        "node 'y_node': expected 3 scales and zero points for shape [1, 3], got 2 and 2",
+    ),
+    (
+        "dequantize_float",
+        lambda b: b.scaled("DequantizeLinear", "v", "y", 1.0, np.array(0, np.int8)),
+        "(DequantizeLinear): supported are int8, uint8 and int32, got float32[1,3]",
+    ),
+    (
+        "type",
+        lambda b: b.constant("h", np.ones(2, np.float16)),
+        "constant 'h' has type float16, supported are",
+    ),
+    ("missing", lambda b: b.node("Add", ["x"], "y"), "node 'y_node' (Add): input 1 is missing"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), [n[1:] for n in NODES], ids=[n[0] for n in NODES])
+def test_bad_nodes_are_named(make: Callable[[Any], Any], message: str, builder: Any) -> None:
+    builder.input("x", [1, 3, 8, 8])
+    builder.input("v", [1, 3])
+    make(builder)
+    builder.node("Relu", ["v"], "fine")
+    assert message in refused(builder.model(["fine"]))
+
+
+def relu(b: Any, shape: list[int | str], **options: Any) -> onnx.ModelProto:
+    return b.model([b.node("Relu", [b.input("x", shape)], "y")], **options)
+
+
+@pytest.mark.parametrize("opset", [12, 22])
+def test_other_opsets_are_refused(opset: int, builder: Any) -> None:
+    assert f"expected opset 13 to 21, got [{opset}]" in refused(relu(builder, [1, 3], opset=opset))
+
+
+@pytest.mark.parametrize("opset", range(13, 22))
+def test_supported_opsets(opset: int, builder: Any) -> None:
+    (y,) = interpret(import_onnx(relu(builder, [1, 3], opset=opset)), np.float32([[-1, 0, 2]]))
+    assert y.tolist() == [[0, 0, 2]]
+
+
+def test_symbolic_dimensions(builder: Any) -> None:
+    model = relu(builder, ["N", 3])
+    assert import_onnx(model)["y"].shape == (1, 3)
+    assert import_onnx(model, batch=5)["y"].shape == (5, 3)
+    assert "at least 1, got 0" in refused(model, batch=0)
+
+
+def test_only_the_batch_may_be_symbolic(builder: Any) -> None:
+    assert "only the first dimension may be symbolic" in refused(relu(builder, ["N", "C"]))
+
+
+def test_missing_output(builder: Any) -> None:
+    builder.input("x", [1])
+    builder.node("Relu", ["x"], "y")
+    assert "output 'z' is not computed" in refused(builder.model(["z"]))
+    assert "expected a model with outputs" in refused(builder.model([]))
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.onnx"
+    assert refused(missing) == f"{missing}: cannot read: No such file or directory"
+    empty = tmp_path / "empty.onnx"
+    empty.write_bytes(b"")
+    assert "got none (is it truncated?)" in refused(empty)
+    text = tmp_path / "text.onnx"
+    text.write_text("this is not a model")
+    assert str(text) in refused(text)
+
+
+def test_every_truncation_is_refused(models: Path) -> None:
+    data = (models / "digits_int8.onnx").read_bytes()
+    import_onnx(data)
+    for size in [*range(200), *range(200, len(data), 97), len(data) - 1]:
+        refused(data[:size])
+
+
+def test_random_damage_gives_a_graph_or_one_line(models: Path) -> None:
+    data = (models / "digits_int8.onnx").read_bytes()
+    rng = random.Random(5)
+    outcomes = {"read": 0, "refused": 0}
+    for _ in range(400):
+        damaged = bytearray(data)
+        for _ in range(rng.randint(1, 8)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        try:
+            run_passes(import_onnx(bytes(damaged)))
+            outcomes["read"] += 1
+        except VdlaError as error:
+            assert "\n" not in str(error)
+            outcomes["refused"] += 1
+    assert min(outcomes.values()) > 10, outcomes
+
+
+def test_damaged_constant(models: Path) -> None:
+    model = onnx.load_model(str(models / "digits_int8.onnx"))
+    weight = next(i for i in model.graph.initializer if i.name == "down.weight_quantized")
+    weight.raw_data = weight.raw_data[:-1]
+    assert "constant 'down.weight_quantized' is damaged" in refused(model)
+
+
+def test_constant_nodes_and_defaults(builder: Any) -> None:
+    builder.input("x", [1, 2, 4, 6])
+    builder.nodes.append(helper.make_node("Constant", [], ["scale"], value_float=0.5))
+    builder.node("GlobalAveragePool", ["x"], "mean")
+    builder.node("QuantizeLinear", ["mean", "scale"], "q")
+    builder.node("DequantizeLinear", ["q", "scale"], "y")
+    graph = import_onnx(builder.model(["y"]))
+    mean, quantize, _ = (node.op for node in graph.nodes)
+    assert isinstance(mean, AvgPool) and mean.kernel == (4, 6)
+    assert isinstance(quantize, Quantize) and quantize.quant.dtype == "uint8"
+
+
+def test_interpreter_names_a_wrong_input(models: Path) -> None:
+    graph = import_onnx(models / "digits_int8.onnx")
+    with pytest.raises(VdlaError, match=r"input 'image' expects float32\[1,1,8,8\], got float64"):
+        interpret(graph, np.zeros((1, 1, 8, 8)))
+    with pytest.raises(VdlaError, match="expected 1 inputs, got 0"):
+        interpret(graph)

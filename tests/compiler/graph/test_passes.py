@@ -1,0 +1,157 @@
+"""Each pass on a small model: its text before and after, and the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.graph.ir import Graph, dump
+from vdla.compiler.graph.onnx import import_onnx
+from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
+
+Make = Callable[[Any], list[str]]
+
+
+def fold_constants(b: Any) -> list[str]:
+    """A weight that is quantised in the model, and a reshaped one."""
+    x = b.input("x", ["N", 2])
+    flat = b.constant("flat", np.linspace(-1, 1, 6, dtype=np.float32))
+    w = b.node("Reshape", [flat, b.constant("shape", np.array([2, 3], np.int64))], "w")
+    return [b.node("MatMul", [x, b.qdq(w, 0.01, 0)], "y")]
+
+
+def drop_identities(b: Any) -> list[str]:
+    """An Identity, a Reshape to the same shape, a Quantize after its own Dequantize."""
+    b.input("x", [1, 4])
+    same = b.node("Identity", [b.qdq("x", 0.1, 3)], "same")
+    again = b.qdq(same, 0.1, 3)
+    shaped = b.node("Reshape", [again, b.constant("shape", np.array([0, 4], np.int64))], "shaped")
+    return [b.node("Relu", [shaped], "y")]
+
+
+def make_signed(b: Any) -> list[str]:
+    """uint8 activations and a uint8 weight whose zero point is 128."""
+    b.input("x", [1, 2])
+    w = b.constant("w", np.array([[0, 255], [128, 7]], np.uint8))
+    w = b.scaled("DequantizeLinear", w, "w_dq", 0.02, np.array(128, np.uint8))
+    return [b.qdq(b.node("MatMul", [b.qdq("x", 0.1, 130, "uint8"), w], "h"), 0.2, 7, "uint8")]
+
+
+def fold_activations(b: Any) -> list[str]:
+    """Relu and Clip after an Add; a Relu whose input has a second reader stays."""
+    b.input("x", [1, 4])
+    total = b.node("Add", ["x", "x"], "total")
+    bounds = [b.constant("six", np.float32(6))]
+    clipped = b.node("Clip", [b.node("Relu", [total], "positive"), "", *bounds], "clipped")
+    shared = b.node("Add", [clipped, "x"], "shared")
+    return [b.node("Add", [b.node("Relu", [shared], "kept"), shared], "y")]
+
+
+def fuse_qdq(b: Any) -> list[str]:
+    """Convolution with ReLU, addition, pooling, and a padded average that has no integer form."""
+    b.input("x", [1, 1, 4, 4])
+    x = b.qdq("x", 0.1, 3)
+    weight = np.arange(-9, 9, dtype=np.int8).reshape(2, 1, 3, 3)
+    scale = np.array([0.01, 0.02], np.float32)
+    bias = b.stored("b", np.array([5, -5], np.int32), np.float32(0.1) * scale)
+    h = b.node("Conv", [x, b.stored("w", weight, scale), bias], "conv", pads=[1, 1, 1, 1])
+    h = b.qdq(b.node("Relu", [h], "relu"), 0.05, -10)
+    h = b.qdq(b.node("Add", [h, h], "sum"), 0.1, -128)
+    h = b.qdq(b.node("MaxPool", [h], "max", kernel_shape=[2, 2]), 0.1, -128)
+    h = b.qdq(b.node("AveragePool", [h], "ragged", kernel_shape=[2, 2], pads=[1, 1, 0, 0]), 0.1, 0)
+    return [b.qdq(b.node("GlobalAveragePool", [h], "mean"), 0.01, 1)]
+
+
+def dead_code(b: Any) -> list[str]:
+    """A node and a constant without readers."""
+    b.input("x", [1, 4])
+    b.node("Add", ["x", b.constant("unused", np.ones(4, np.float32))], "dead")
+    return [b.node("Relu", ["x"], "y")]
+
+
+def group(b: Any) -> list[str]:
+    """A residual block: the second convolution takes the addition, the first one's result is read twice."""
+    b.input("x", [1, 2, 2, 2])
+    eye = np.eye(2, dtype=np.int8).reshape(2, 2, 1, 1)
+    h = b.qdq("x", 0.1, 0)
+    first = b.qdq(b.node("Conv", [h, b.stored("w1", eye, np.float32(0.5))], "first"), 0.1, 0)
+    second = b.qdq(b.node("Conv", [first, b.stored("w2", eye, np.float32(0.5))], "second"), 0.1, 0)
+    return [b.qdq(b.node("Add", [first, second], "sum"), 0.2, 0)]
+
+
+def partition(b: Any) -> list[str]:
+    """Integer operators, a grouped convolution, reshapes that move data and that do not, and float ones."""
+    b.input("x", [1, 2, 2, 2])
+    weight = b.stored("w", np.ones((2, 1, 1, 1), np.int8), np.float32(0.5))
+    h = b.qdq(b.node("Conv", [b.qdq("x", 0.1, 0), weight], "depthwise", group=2), 0.1, 0)
+    moved = b.qdq(b.node("Flatten", [h], "moved"), 0.1, 0)
+    h = b.qdq(b.node("GlobalAveragePool", [h], "mean"), 0.1, 0)
+    h = b.qdq(b.node("Flatten", [h], "kept"), 0.1, 0)
+    dense = b.node("MatMul", [h, b.stored("v", np.ones((2, 8), np.int8), np.float32(0.5))], "dense")
+    return [b.node("Add", [b.qdq(dense, 0.1, 0), moved], "y")]
+
+
+MAKERS: tuple[Make, ...] = (
+    fold_constants,
+    drop_identities,
+    make_signed,
+    fold_activations,
+    fuse_qdq,
+    dead_code,
+    group,
+    partition,
+)
+
+
+def test_every_pass_has_a_model() -> None:
+    assert [make.__name__ for make in MAKERS] == [p.__name__ for p in GRAPH_PASSES]
+
+
+def prepared(make: Make, builder: Any) -> Graph:
+    """The model after the passes that come before the one under test."""
+    index = MAKERS.index(make)
+    graph = import_onnx(builder.model(make(builder), name=make.__name__))
+    return run_passes(graph, GRAPH_PASSES[:index])
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_golden(make: Make, builder: Any, golden: Callable[[str, str], None]) -> None:
+    before = prepared(make, builder)
+    after = run_passes(before, (GRAPH_PASSES[MAKERS.index(make)],))
+    assert dump(after) != dump(before)
+    golden(f"{make.__name__}.txt", f"# before\n{dump(before)}\n# after\n{dump(after)}")
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_pass_keeps_the_results(make: Make, builder: Any) -> None:
+    before = prepared(make, builder)
+    after = run_passes(before, (GRAPH_PASSES[MAKERS.index(make)],))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        x = [rng.uniform(-8, 8, before[name].shape).astype(np.float32) for name in before.inputs]
+        for a, b in zip(interpret(before, *x), interpret(after, *x), strict=True):
+            assert np.abs(a - b).max() <= 0.2 + 1e-6  # the coarsest output step of these models
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+def test_passes_are_idempotent_and_pure(make: Make, builder: Any) -> None:
+    before = prepared(make, builder)
+    text = dump(before)
+    apply = GRAPH_PASSES[MAKERS.index(make)]
+    once = apply(before)
+    assert dump(apply(once)) == dump(once)
+    assert dump(before) == text
+
+
+def test_observer_sees_every_pass(models: Path) -> None:
+    seen: list[str] = []
+    run_passes(import_onnx(models / "digits_int8.onnx"), observe=lambda name, _: seen.append(name))
+    assert seen == [p.__name__ for p in GRAPH_PASSES]
+
+
+def test_digits_golden(models: Path, golden: Callable[[str, str], None]) -> None:
+    golden("digits.txt", dump(run_passes(import_onnx(models / "digits_int8.onnx"))))
