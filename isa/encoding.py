@@ -7,6 +7,7 @@ and docs derive from :func:`layout`; fields lie in the listed order, least signi
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode
@@ -180,11 +181,13 @@ _BODIES = {
 }
 
 
+@cache
 def layout(opcode: Opcode, params: HwParams) -> tuple[Field, ...]:
     """All fields of an instruction, header first, least significant first."""
     return HEADER + _BODIES[opcode](params)
 
 
+@cache
 def uop_layout(params: HwParams) -> tuple[Field, ...]:
     """Fields of a GEMM micro-op."""
     return (

@@ -20,6 +20,7 @@ import json
 import struct
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,7 @@ class Program:
         spans = [(addr, addr + len(data), "image segment") for addr, data in self.image.items()]
         spans.append((self.program_addr, self.program_end, "instructions"))
         spans.sort()
-        for (start, end, what), (next_start, _, next_what) in zip(spans, spans[1:], strict=False):
+        for (start, end, what), (next_start, _, next_what) in pairwise(spans):
             if end > next_start:
                 raise VdlaError(
                     f"program: {what} at {start:#x}..{end:#x} overlaps {next_what} at "

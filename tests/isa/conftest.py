@@ -67,7 +67,7 @@ def _insn(draw: st.DrawFn, params: HwParams) -> Insn:
                 values[name] = number(name, 4)
             case "src0_base" | "src1_base" | "dst_base":
                 values[name] = number(name, 3)
-            case _ if name in _EXTENTS or name.startswith("pad_") and name != "pad_value":
+            case _ if name in _EXTENTS or (name.startswith("pad_") and name != "pad_value"):
                 values[name] = number(name, 2)
             case "widen":
                 values[name] = number(name) if values["memory"] == "par" else 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vdla.isa.encoding import Field, layout, layout_bits, pack, uop_layout, unpack
+from vdla.isa.encoding import Field, layout, layout_bits, pack, unpack, uop_layout
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import Gemm, Load, Uop, Vector, decode, decode_uop, encode, encode_uop
 from vdla.isa.opcodes import Opcode, Units

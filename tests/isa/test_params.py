@@ -79,7 +79,9 @@ def test_the_instruction_set_changes_the_hash(monkeypatch: pytest.MonkeyPatch) -
     before = HwParams().hash
     with monkeypatch.context() as patch:
         patch.setattr(encoding, "PAD_BITS", 6)
+        encoding.layout.cache_clear()
         assert HwParams().hash != before
+    encoding.layout.cache_clear()
     with monkeypatch.context() as patch:
         patch.setattr(encoding, "VECTOR_OPS", vector_ops.VECTOR_OPS[:-1])
         assert HwParams().hash != before
