@@ -84,6 +84,7 @@ class Program:
                 f"program_addr: expected a multiple of {PROGRAM_ALIGN_BYTES}, "
                 f"got {self.program_addr}"
             )
+        _check_meta(self.meta)
         self._check_spans()
 
     def _check_spans(self) -> None:
@@ -205,6 +206,29 @@ def _json_ready(meta: dict[str, Any]) -> dict[str, Any]:
         return json.loads(json.dumps(meta))
     except (TypeError, ValueError) as error:
         raise VdlaError(f"program meta: expected JSON-ready values, {error}") from None
+
+
+#: Fields that entries of these meta lists must have, with their types; more are kept.
+_META_LISTS: dict[str, dict[str, type]] = {
+    "inputs": {"name": str, "address": int, "bytes": int},
+    "outputs": {"name": str, "address": int, "bytes": int},
+    "layers": {"name": str, "op": str, "first": int, "last": int},
+}
+
+
+def _check_meta(meta: dict[str, Any]) -> None:
+    """Raise VdlaError unless the lists that others rely on have the fields they need."""
+    for key, spec in _META_LISTS.items():
+        entries = meta.get(key, [])
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise VdlaError(f"program meta {key}: expected a list of objects, got {entries!r}")
+        for index, entry in enumerate(entries):
+            for name, kind in spec.items():
+                if not isinstance(entry.get(name), kind):
+                    raise VdlaError(
+                        f"program meta {key}[{index}].{name}: expected {kind.__name__}, "
+                        f"got {entry.get(name)!r}"
+                    )
 
 
 def _read_parts(path: Path) -> tuple[bytes, bytes]:

@@ -80,9 +80,8 @@ def test_programs_round_trip(legal_insns, data: st.DataObject, preset: str) -> N
     insns.append(Load(memory="uop", base=0, dram_addr=at, x_size=3))
     first = data.draw(st.binary(min_size=1, max_size=300))
     image = {0: first, len(first) + 7: data.draw(st.binary(min_size=1, max_size=99))}
-    meta = data.draw(st.dictionaries(st.text(), st.integers() | st.text()))
-    meta.pop("dram_bytes", None)
-    program = Program(params, tuple(insns), image, meta, 0x1000)
+    notes = data.draw(st.dictionaries(st.text(), st.integers() | st.text()))
+    program = Program(params, tuple(insns), image, {"notes": notes}, 0x1000)
     assert assemble(disassemble(program)) == program
 
 

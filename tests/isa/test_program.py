@@ -157,6 +157,12 @@ def test_other_configurations_are_refused(program: Program) -> None:
             "region 'x' at 0x2000..0x2040 lies outside DRAM",
         ),
         ({"meta": {"dram_bytes": -1}}, r"dram_bytes: expected 1..4294967296, got -1"),
+        ({"meta": {"inputs": 5}}, "program meta inputs: expected a list of objects, got 5"),
+        (
+            {"meta": {"inputs": [{"name": "x"}]}},
+            r"meta inputs\[0\].address: expected int, got None",
+        ),
+        ({"meta": {"layers": [{"name": 1}]}}, r"meta layers\[0\].name: expected str, got 1"),
         ({"meta": {"x": b"bytes"}}, "program meta: expected JSON-ready values"),
     ],
     ids=lambda value: str(value)[:40],
