@@ -1,9 +1,12 @@
-"""Train a small CNN on scikit-learn's handwritten digits in plain NumPy, and quantise it to int8 ONNX.
+"""Train a small CNN on handwritten digits in plain NumPy, and quantise it to int8 ONNX.
+
+The images are scikit-learn's.
 
     python examples/01_digits.py [--out DIR] [--epochs N]
 
-writes ``digits_float.onnx``, ``digits_int8.onnx`` (QDQ, int8 activations, int8 weights per channel) and ``digits_test.npz`` (the
-test images ``x`` float32 [N,1,8,8] in 0..1 and their labels ``y``). The committed files in ``examples/models`` were made so.
+writes ``digits_float.onnx``, ``digits_int8.onnx`` (QDQ, int8 activations, int8 weights per channel)
+and ``digits_test.npz`` (the test images ``x`` float32 [N,1,8,8] in 0..1 and their labels ``y``).
+The committed files in ``examples/models`` were made so.
 """
 
 from __future__ import annotations
@@ -29,6 +32,8 @@ from sklearn.datasets import load_digits
 
 TEST_IMAGES = 360
 OPSET = 17
+#: Input channels, output channels and stride of the convolutions; channels with tails on purpose.
+LAYERS = ((1, 8, 1), (8, 24, 2), (24, 24, 1), (24, 24, 1), (24, 32, 1))
 
 
 # ---- the data: 1797 images of 8x8 pixels, split once ----
@@ -121,18 +126,11 @@ class Linear:
 
 
 class Network:
-    """conv 1-8, strided conv 8-24, a residual block of two convs, max pool, conv 24-32, average pool, dense 32-10."""
+    """Two convolutions, a residual block, max pool, a convolution, average pool, a dense layer."""
 
     def __init__(self, rng: np.random.Generator) -> None:
         self.convs = [
-            Conv.random(inputs, outputs, stride, rng)
-            for inputs, outputs, stride in [
-                (1, 8, 1),
-                (8, 24, 2),
-                (24, 24, 1),
-                (24, 24, 1),
-                (24, 32, 1),
-            ]
+            Conv.random(inputs, outputs, stride, rng) for inputs, outputs, stride in LAYERS
         ]
         self.dense = Linear.random(32, 10, rng)
 
@@ -157,7 +155,7 @@ class Network:
         in_stem, in_trunk, in_left, in_block, in_last = self.active
         grad = self.dense.backward(grad)[:, :, None, None] / 4
         grad = last.backward(grad * in_last)
-        # Of equal maxima each gets the whole gradient; after a ReLU those are zeros, which the mask below drops.
+        # Equal maxima all get the whole gradient: after a ReLU they are zeros, masked below.
         won = self.cells == self.cells.max(axis=(4, 5), keepdims=True)
         cells = won * grad[..., None, None]
         grad = cells.transpose(0, 1, 2, 4, 3, 5).reshape(in_block.shape) * in_block

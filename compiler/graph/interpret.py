@@ -1,4 +1,4 @@
-"""The graph's meaning in NumPy, before fusion (float between quantisations) and after (integers): everyone's oracle."""
+"""The graph's meaning in NumPy, before fusion (float QDQ) and after (integers): the oracle."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ def _float_op(op: Conv2d | Dense | Add | MaxPool | AvgPool, *args: np.ndarray) -
 
 
 def _conv(x: np.ndarray, weight: np.ndarray, op: Conv2d | QConv2d) -> np.ndarray:
-    """Convolution in the operands' float dtype. Integers below 2**53 are exact in float64, and BLAS is fast there."""
+    """Convolution in the operands' float dtype; in float64, integers below 2**53 are exact."""
     kernel = (weight.shape[2], weight.shape[3])
     seen = windows(x, kernel, op.strides, op.pads, op.dilations)
     per_group = zip(

@@ -23,7 +23,7 @@ DTYPES: dict[str, type[np.generic]] = {
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A value: ``data`` is set for constants; ``quant`` says what integers mean, where that is known."""
+    """A value: ``data`` is set for constants; ``quant`` says what integers mean, if known."""
 
     name: str
     shape: tuple[int, ...]
@@ -50,8 +50,8 @@ class Tensor:
 class Node:
     """One operator application. ``inputs`` and ``output`` name tensors.
 
-    ``target`` ("accel" or "cpu") and ``reason`` are set by partitioning. Nodes with one ``group`` may be computed together,
-    the values between them never leaving the chip.
+    ``target`` ("accel" or "cpu") and ``reason`` are set by partitioning. Nodes with one ``group``
+    may be computed together, the values between them never leaving the chip.
     """
 
     name: str
@@ -65,7 +65,7 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in an order in which they can run; every tensor is an input, a constant or one node's output."""
+    """Nodes in running order; every tensor is an input, a constant or one node's output."""
 
     name: str
     inputs: tuple[str, ...]
@@ -104,7 +104,7 @@ class Graph:
 
 
 def dump(graph: Graph) -> str:
-    """The graph as text, one line per tensor or node; equal graphs give equal text (golden tests rely on it)."""
+    """The graph as text, a line per tensor or node; equal graphs give equal text."""
     lines = [f"graph {graph.name}"]
     lines += [f"  input  {name}: {graph[name].type_text}" for name in graph.inputs]
     for tensor in graph.tensors.values():

@@ -1,4 +1,4 @@
-"""Import of ONNX models (opset 13 to 21) with shape inference. Quantised models are expected in QDQ form."""
+"""Import of ONNX models (opset 13 to 21), quantised ones in QDQ form, with shape inference."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ def import_onnx(source: str | Path | bytes | onnx.ModelProto, *, batch: int = 1)
     Raises
     ------
     VdlaError
-        When the file is unreadable or damaged, or a node is not supported; the message names the node and the operator and
-        says what is supported.
+        When the file is unreadable or damaged, or a node is not supported; the message names the
+        node and the operator and says what is supported.
     """
     if batch < 1:
         raise VdlaError(f"expected a batch of at least 1, got {batch!r}")
@@ -170,8 +170,8 @@ class _Importer:
         versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
         if len(versions) != 1 or versions[0] not in OPSETS:
             raise VdlaError(
-                f"{self.where}: expected opset {OPSETS[0]} to {OPSETS[-1]}, got {versions or 'none'};"
-                " convert the model with onnx.version_converter"
+                f"{self.where}: expected opset {OPSETS[0]} to {OPSETS[-1]},"
+                f" got {versions or 'none'}; convert the model with onnx.version_converter"
             )
         return versions[0]
 

@@ -1,7 +1,8 @@
-"""The operators of the graph: float ones as imported, integer ones after fusion. Tensors are NCHW or [N, K].
+"""The operators of the graph: float ones as imported, integer ones after fusion.
 
-Activation bounds ``lo``/``hi`` of float operators are real numbers, those of integer operators are int8 values. Rounding is
-half to even throughout; ``pads`` are (top, left, bottom, right); weights and biases are constant inputs of the node.
+Tensors are NCHW or [N, K]. Activation bounds ``lo``/``hi`` of float operators are real numbers,
+those of integer operators are int8 values. Rounding is half to even throughout; ``pads`` are (top,
+left, bottom, right); weights and biases are constant inputs of the node.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class Op:
 
 @dataclass(frozen=True, eq=False)
 class Quant:
-    """``real = (stored - zero_point) * scale``: float32 and int32 arrays of shape [1], or [C] along ``axis``."""
+    """``real = (stored - zero_point) * scale``: float32 and int32, [1] or [C] along ``axis``."""
 
     scale: np.ndarray
     zero_point: np.ndarray
@@ -53,7 +54,7 @@ class Quant:
 
 @dataclass(frozen=True, eq=False)
 class Quantize(Op):
-    """float32 to ``quant.dtype``: ``clamp(round_half_even(x / scale) + zero_point)``, the quotient in float32."""
+    """``clamp(round_half_even(x / scale) + zero_point)``: x float32, the quotient in float32."""
 
     quant: Quant
 
@@ -92,7 +93,7 @@ class Clip(Op):
 
 @dataclass(frozen=True)
 class Conv2d(Op):
-    """Float convolution of x [N,C,H,W] with w [OC,C/groups,KH,KW] and an optional bias [OC], clipped to lo..hi."""
+    """Float convolution of x [N,C,H,W], w [OC,C/groups,KH,KW], bias [OC] or none; clipped."""
 
     strides: Pair
     pads: Pads
@@ -104,7 +105,7 @@ class Conv2d(Op):
 
 @dataclass(frozen=True)
 class Dense(Op):
-    """Float ``x @ w + bias``: x [N,K], w [K,OC] ([OC,K] when ``transposed``), optional bias [OC]; clipped to lo..hi."""
+    """Float ``x @ w + bias``: x [N,K], w [K,OC] or, ``transposed``, [OC,K]; clipped to lo..hi."""
 
     transposed: bool
     lo: float = -math.inf
@@ -132,7 +133,7 @@ class MaxPool(Op):
 
 @dataclass(frozen=True)
 class AvgPool(Op):
-    """Float mean over windows; zeros of the padding count when ``count_include_pad``. Clipped to lo..hi."""
+    """Float mean over windows; the padding counts if ``count_include_pad``. Clipped to lo..hi."""
 
     kernel: Pair
     strides: Pair
@@ -147,10 +148,15 @@ class AvgPool(Op):
 
 @dataclass(frozen=True, eq=False)
 class QConv2d(Op):
-    """Inputs x int8 [N,C,H,W], weight int8 [OC,C/groups,KH,KW], bias int32 [OC]; output int8 [N,OC,OH,OW].
+    """x int8 [N,C,H,W], weight int8 [OC,C/groups,KH,KW], bias int32 [OC] to int8 [N,OC,OH,OW].
 
-    ``acc = bias[oc] + sum over c, kh, kw of (x[n, c, oh*sh + kh*dh - top, ow*sw + kw*dw - left] - x_zero_point) * weight``
-    in wrapping int32, where x outside the image is ``x_zero_point`` (it contributes nothing); ``y = requant(acc)``.
+    ::
+
+        acc = bias[oc] + sum over c, kh, kw of
+              (x[n, c, oh*sh + kh*dh - top, ow*sw + kw*dw - left] - x_zero_point) * weight
+        y = requant(acc)
+
+    in wrapping int32, where x outside the image is ``x_zero_point`` (it contributes nothing).
     The bias does NOT contain ``-x_zero_point * sum(weight)``.
     """
 
@@ -164,9 +170,10 @@ class QConv2d(Op):
 
 @dataclass(frozen=True, eq=False)
 class QDense(Op):
-    """Inputs x int8 [N,K], weight int8 [OC,K], bias int32 [OC]; output int8 [N,OC].
+    """x int8 [N,K], weight int8 [OC,K], bias int32 [OC] to int8 [N,OC].
 
-    ``acc = bias[oc] + sum over k of (x[n, k] - x_zero_point) * weight[oc, k]`` in wrapping int32; ``y = requant(acc)``.
+    ``acc = bias[oc] + sum over k of (x[n, k] - x_zero_point) * weight[oc, k]`` in wrapping int32;
+    ``y = requant(acc)``.
     """
 
     x_zero_point: int
@@ -177,8 +184,9 @@ class QDense(Op):
 class QAdd(Op):
     """Inputs a, b int8 of one shape; output int8 of that shape.
 
-    ``y = clamp(round_half_even((a*mult_a + b*mult_b + const) / 2**shift) + zero_point, lo, hi)``; every intermediate value
-    fits int32 in any order of summation (see ``requant.add_params``), 1 <= shift <= 30.
+    ``y = clamp(round_half_even((a*mult_a + b*mult_b + const) / 2**shift) + zero_point, lo, hi)``;
+    every intermediate value fits int32 in any order of summation (see ``requant.add_params``), and
+    1 <= shift <= 30.
     """
 
     mult_a: int
@@ -206,11 +214,12 @@ class QMaxPool(Op):
 
 @dataclass(frozen=True, eq=False)
 class QAvgPool(Op):
-    """Input x int8 [N,C,H,W], output int8 [N,C,OH,OW]; a global average is a window of the image's size.
+    """x int8 [N,C,H,W] to int8 [N,C,OH,OW]; a global average has a window of the image's size.
 
-    ``acc = sum over the window of (x - x_zero_point)`` in int32, where x outside the image is ``x_zero_point``;
-    ``y = requant(acc)``, the requantisation (shape [1]) includes 1 / (KH*KW). With padding, ``count_include_pad`` is
-    always true: the other kind divides by a number that depends on the place, and stays a float operator.
+    ``acc = sum over the window of (x - x_zero_point)`` in int32, where x outside the image is
+    ``x_zero_point``; ``y = requant(acc)``, the requantisation (shape [1]) includes 1 / (KH*KW).
+    With padding, ``count_include_pad`` is always true: the other kind divides by a number that
+    depends on the place, and stays a float operator.
     """
 
     kernel: Pair

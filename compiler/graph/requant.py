@@ -1,4 +1,4 @@
-"""Requantisation: how a real scale becomes integers, written once. Rounding is half to even, ONNX's definition."""
+"""Requantisation: how a real scale becomes integers. Rounding is half to even, as ONNX defines."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ MAX_SHIFT = 62
 
 @dataclass(frozen=True, eq=False)
 class Requant:
-    """``y = clamp(round_half_even(acc * multiplier / 2**shift) + zero_point, lo, hi)``, int32 ``acc`` to int8 ``y``.
+    """``y = clamp(round_half_even(acc * multiplier / 2**shift) + zero_point, lo, hi)``.
+
+    ``acc`` is int32, ``y`` int8, the product exact (64 bits).
 
     Attributes
     ----------
@@ -33,7 +35,7 @@ class Requant:
     hi: int = INT8_MAX
 
     def apply(self, acc: np.ndarray, axis: int = 1) -> np.ndarray:
-        """Requantise int32 ``acc``, whose dimension ``axis`` counts the channels, to int8 of the same shape."""
+        """Requantise int32 ``acc``, whose channels lie along ``axis``, to int8 of its shape."""
         shape = [1] * acc.ndim
         shape[axis] = -1
         product = acc.astype(np.int64) * self.multiplier.astype(np.int64).reshape(shape)
@@ -52,9 +54,10 @@ def shift_half_even(value: np.ndarray, shift: np.ndarray | int) -> np.ndarray:
 
 
 def requant_params(real_scale: float) -> tuple[int, int]:
-    """The (multiplier, shift) nearest to a real scale: ``multiplier / 2**shift ~ real_scale`` within one part in 2**31.
+    """The (multiplier, shift) whose ``multiplier / 2**shift`` is nearest, within 1 part in 2**31.
 
-    A positive scale below 2**-32 rounds every int32 to zero, and so does the smallest pair (2**30, 62), which is returned.
+    A positive scale below 2**-32 rounds every int32 to zero, and so does the smallest pair,
+    (2**30, 62), which is returned.
 
     Raises
     ------
@@ -78,7 +81,7 @@ def requant_params(real_scale: float) -> tuple[int, int]:
 def requant(
     real_scale: np.ndarray, zero_point: int, lo: int = INT8_MIN, hi: int = INT8_MAX
 ) -> Requant:
-    """The :class:`Requant` of float64 scales of shape [OC] or [1]; errors as :func:`requant_params`."""
+    """The :class:`Requant` of float64 scales [OC] or [1]; errors as :func:`requant_params`."""
     pairs = [requant_params(float(s)) for s in real_scale]
     multiplier, shift = (np.array(column, np.int32) for column in zip(*pairs, strict=True))
     return Requant(multiplier, shift, zero_point, lo, hi)
@@ -87,10 +90,11 @@ def requant(
 def add_params(
     ratio_a: float, ratio_b: float, zero_a: int, zero_b: int
 ) -> tuple[int, int, int, int]:
-    """(mult_a, mult_b, shift, const) of a quantised addition; ratios are input scale / output scale.
+    """(mult_a, mult_b, shift, const) of a quantised addition; ratios are input to output scale.
 
-    The shift is the largest (at most 30) for which ``a*mult_a``, ``b*mult_b``, ``const`` and all their partial sums, in any
-    order and with half a unit added for rounding, fit int32 for every int8 a and b.
+    The shift is the largest (at most 30) for which ``a*mult_a``, ``b*mult_b``, ``const`` and all
+    their partial sums, in any order and with half a unit added for rounding, fit int32 for every
+    int8 a and b.
 
     Raises
     ------
@@ -106,5 +110,6 @@ def add_params(
         if 128 * (mult_a + mult_b) + abs(const) + 2 ** (shift - 1) < 2**31:
             return mult_a, mult_b, shift, const
     raise VdlaError(
-        f"cannot add: input scales are {ratio_a!r} and {ratio_b!r} times the output scale, more than int32 can hold"
+        f"cannot add: the input scales are {ratio_a!r} and {ratio_b!r} times the output scale,"
+        " more than int32 can hold"
     )

@@ -1,4 +1,4 @@
-"""Result shapes and dtypes of operators, from those of their operands. One rule for the importer and the verifier."""
+"""Result shapes and dtypes of operators: one rule for the importer and the verifier."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Type = tuple[tuple[int, ...], str]
 
 
 def window_extent(size: int, kernel: int, stride: int, pad: int, dilation: int = 1) -> int:
-    """Positions of a window along one dimension; ``pad`` counts both ends. May be <= 0 when nothing fits."""
+    """Positions of a window along one dimension, <= 0 if it does not fit; pad is both ends'."""
     return (size + pad - (kernel - 1) * dilation - 1) // stride + 1
 
 

@@ -13,8 +13,8 @@ def verify(graph: Graph) -> None:
     Raises
     ------
     VdlaError
-        Naming the node or tensor that is defined twice, used before its definition, or has another type than its
-        operator gives.
+        Naming the node or tensor that is defined twice, used before its definition, or has another
+        type than its operator gives.
     """
     ready = set(graph.inputs)
     for name, tensor in graph.tensors.items():

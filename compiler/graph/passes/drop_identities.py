@@ -9,7 +9,7 @@ from ..ops import Dequantize, Identity, Quantize, Reshape
 
 
 def drop_identities(graph: Graph) -> Graph:
-    """Drop Identity, Reshape to the same shape, and Quantize straight after a Dequantize of the same meaning.
+    """Drop Identity, Reshape to the same shape, and Quantize after a Dequantize of its meaning.
 
     A node that computes a graph output keeps its name and stays.
     """

@@ -11,7 +11,7 @@ BOUNDED = (Conv2d, Dense, Add, MaxPool, AvgPool)
 
 
 def fold_activations(graph: Graph) -> Graph:
-    """``Relu(Conv2d(x))`` becomes ``Conv2d(x){lo=0}`` where nothing else reads the convolution; likewise the others."""
+    """``Relu(Conv2d(x))`` becomes ``Conv2d(x){lo=0}`` if nothing else reads the Conv2d; etc."""
     consumers = graph.consumers()
     made: dict[str, Node] = {}
     for node in graph.nodes:

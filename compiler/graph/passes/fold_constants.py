@@ -8,7 +8,7 @@ from ..ops import Dequantize, Quantize
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Replace such nodes by constants. Dequantize stays: its integers are what the integer operators want."""
+    """Replace such nodes by constants, except Dequantize: integer operators want its integers."""
     tensors = dict(graph.tensors)
     nodes = []
     for node in graph.nodes:

@@ -1,4 +1,4 @@
-"""Turn ``Dequantize -> float operator -> Quantize`` into one integer operator with all its constants."""
+"""Turn ``Dequantize -> float operator -> Quantize`` into one integer operator."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ FUSIBLE = (Conv2d, Dense, Add, MaxPool, AvgPool, Reshape)
 
 
 def fuse_qdq(graph: Graph) -> Graph:
-    """Replace each Quantize that follows a fusible float operator on dequantised operands by the integer operator.
+    """Replace each Quantize after a float operator on dequantised operands by an integer operator.
 
-    The float nodes lose their readers and fall to ``dead_code``. One that cannot be expressed in integers stays, and its
-    ``reason`` says why.
+    The float nodes lose their readers and fall to ``dead_code``. One that cannot be expressed in
+    integers stays, and its ``reason`` says why.
     """
     fusion = _Fusion(graph, graph.producers())
     nodes: list[Node] = []
@@ -142,7 +142,7 @@ class _Fusion:
         return node.inputs[0], quant
 
     def weight(self, name: str, axis: int) -> tuple[Tensor, Quant]:
-        """The constant int8 weight behind a dequantised operand, per tensor or per channel of ``axis``."""
+        """The constant int8 weight behind an operand, per tensor or per channel of ``axis``."""
         node = self.producers.get(name)
         if node is None or not isinstance(node.op, Dequantize):
             raise VdlaError(f"weight {name!r} is not dequantised from int8")
@@ -194,7 +194,7 @@ def _scale(quant: Quant) -> float:
 
 
 def _bounds(op: Conv2d | Dense | Add | MaxPool | AvgPool, out: Quant) -> tuple[int, int]:
-    """int8 bounds of a clipped real result: quantisation is monotone, so clipping commutes with it."""
+    """int8 bounds of a clipped real result: quantisation is monotone, so the two commute."""
 
     def stored(real: float) -> int:
         steps = min(max(real / _scale(out), -1e9), 1e9)

@@ -1,4 +1,4 @@
-"""Group operators that may be computed together, tile by tile, without storing the values between them."""
+"""Group operators that may be computed together without storing the values between them."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from ..ops import QAdd, QConv2d, QDense
 
 
 def group(graph: Graph) -> Graph:
-    """A convolution or dense layer is a group (bias, requantisation and activation are already inside it).
+    """Make a group of each convolution and dense layer (bias and activation are inside already).
 
-    A residual addition joins the group of the last such operand that nothing else reads, when there is one. Groups are named
-    after their convolution or dense node.
+    A residual addition joins the group of the last such operand that nothing else reads, when there
+    is one. Groups are named after their convolution or dense node.
     """
     consumers = graph.consumers()
     producers = graph.producers()

@@ -13,7 +13,7 @@ OFFSET = 128
 
 
 def make_signed(graph: Graph) -> Graph:
-    """Turn every uint8 tensor into int8 with both value and zero point less 128, which means the same.
+    """Turn uint8 tensors into int8, values and zero points less 128, which means the same.
 
     A graph with uint8 inputs or outputs is left alone: its interface may not change.
     """

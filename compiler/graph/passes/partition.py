@@ -9,7 +9,7 @@ from ..ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool, Quantize, Reshape
 
 
 def partition(graph: Graph) -> Graph:
-    """Set ``target`` and ``reason``: "accel" for what the accelerator computes, "cpu" for the rest."""
+    """Set ``target`` ("accel" where the accelerator can, else "cpu") and ``reason``."""
     nodes = []
     for node in graph.nodes:
         target, reason = _place(graph, node)

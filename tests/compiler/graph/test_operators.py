@@ -1,4 +1,4 @@
-"""Single operators against ONNX Runtime (its integer kernels and its float ones) and ONNX's reference evaluator."""
+"""Single operators against ONNX Runtime's integer and float kernels and ONNX's reference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CASES: dict[str, Case] = {}
 
 
 def case(op: type, *names: str, **options: Any) -> Callable[[Any], Any]:
-    """Register a model builder ``f(builder, rng, x, **options)``, x int8-valued float of shape [2,5,9,8]."""
+    """Register a model builder ``f(builder, rng, dtype, **options)``, which returns its result."""
 
     def register(function: Any) -> Any:
         for name in names or (function.__name__,):
@@ -163,7 +163,7 @@ def random_inputs(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 def references(
     model: onnx.ModelProto, q: str, feeds: dict[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """The quantised output by ONNX Runtime's integer kernels, its float ones, and by ONNX's reference."""
+    """The quantised output by ONNX Runtime's integer and float kernels and ONNX's reference."""
     found = {}
     for label, level in (
         ("ort_integer", ort.GraphOptimizationLevel.ORT_ENABLE_ALL),

@@ -74,7 +74,7 @@ def dead_code(b: Any) -> list[str]:
 
 
 def group(b: Any) -> list[str]:
-    """A residual block: the second convolution takes the addition, the first one's result is read twice."""
+    """A residual block: the addition joins the second convolution; the first is read twice."""
     b.input("x", [1, 2, 2, 2])
     eye = np.eye(2, dtype=np.int8).reshape(2, 2, 1, 1)
     h = b.qdq("x", 0.1, 0)
@@ -84,7 +84,7 @@ def group(b: Any) -> list[str]:
 
 
 def partition(b: Any) -> list[str]:
-    """Integer operators, a grouped convolution, reshapes that move data and that do not, and float ones."""
+    """Integer operators, a grouped convolution, reshapes that move data or not, float ones."""
     b.input("x", [1, 2, 2, 2])
     weight = b.stored("w", np.ones((2, 1, 1, 1), np.int8), np.float32(0.5))
     h = b.qdq(b.node("Conv", [b.qdq("x", 0.1, 0), weight], "depthwise", group=2), 0.1, 0)

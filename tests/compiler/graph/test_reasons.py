@@ -1,4 +1,4 @@
-"""What cannot become an integer operator stays float on the CPU, says why, and still computes the right thing."""
+"""What cannot become an integer operator stays float on the CPU, says why, and still works."""
 
 from __future__ import annotations
 
