@@ -1,0 +1,1 @@
+"""The compiler: graph, tensor expressions, loop programs, code generators."""

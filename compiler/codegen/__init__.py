@@ -1,0 +1,1 @@
+"""Code generators: loop programs to accelerator instructions and to machine code."""

@@ -1,0 +1,1 @@
+"""What a compiled model needs when it runs: layouts, host operators, executors."""

@@ -1,0 +1,1 @@
+"""Tensor expressions and schedules: what to compute, and separately how."""

@@ -1,0 +1,454 @@
+"""The expression language: frozen nodes, overloaded operators, and arithmetic on affine index
+expressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+from ...isa.errors import VdlaError
+
+INT_DTYPES = ("int8", "int16", "int32", "int64")
+DTYPES = ("bool", *INT_DTYPES, "float32")
+
+_ids = count()
+
+
+class Expr:
+    """Base of all expression nodes; every node has a ``dtype``."""
+
+    dtype: str
+
+    def __add__(self, other: Operand) -> Expr:
+        return binary("+", self, other)
+
+    def __radd__(self, other: Operand) -> Expr:
+        return binary("+", other, self)
+
+    def __sub__(self, other: Operand) -> Expr:
+        return binary("-", self, other)
+
+    def __rsub__(self, other: Operand) -> Expr:
+        return binary("-", other, self)
+
+    def __mul__(self, other: Operand) -> Expr:
+        return binary("*", self, other)
+
+    def __rmul__(self, other: Operand) -> Expr:
+        return binary("*", other, self)
+
+    def __floordiv__(self, other: Operand) -> Expr:
+        return binary("//", self, other)
+
+    def __mod__(self, other: Operand) -> Expr:
+        return binary("%", self, other)
+
+    def __truediv__(self, other: Operand) -> Expr:
+        return binary("/", self, other)
+
+    def __rshift__(self, other: Operand) -> Expr:
+        return binary(">>", self, other)
+
+    def __lshift__(self, other: Operand) -> Expr:
+        return binary("<<", self, other)
+
+    def __and__(self, other: Operand) -> Expr:
+        return binary("&", self, other)
+
+    def __or__(self, other: Operand) -> Expr:
+        return binary("|", self, other)
+
+    def __lt__(self, other: Operand) -> Expr:
+        return binary("<", self, other)
+
+    def __le__(self, other: Operand) -> Expr:
+        return binary("<=", self, other)
+
+    def __gt__(self, other: Operand) -> Expr:
+        return binary("<", other, self)
+
+    def __ge__(self, other: Operand) -> Expr:
+        return binary("<=", other, self)
+
+    def equal(self, other: Operand) -> Expr:
+        """Elementwise equality (``==`` compares nodes)."""
+        return binary("==", self, other)
+
+    def astype(self, dtype: str) -> Expr:
+        """Convert; integers wrap."""
+        return cast(dtype, self)
+
+
+Operand = Expr | int | float
+
+
+@dataclass(frozen=True, eq=False)
+class Var(Expr):
+    """A variable; identity is the object, the name is for people."""
+
+    name: str
+    dtype: str = "int32"
+    uid: int = field(default_factory=lambda: next(_ids))
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True)
+class Const(Expr):
+    """A literal."""
+
+    value: Any
+    dtype: str = "int32"
+
+
+@dataclass(frozen=True)
+class Binary(Expr):
+    """``a op b``; op is one of + - * / // % >> << & | < <= == min max. Comparisons and & | of bools
+    are bool.
+    """
+
+    op: str
+    a: Expr
+    b: Expr
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Select(Expr):
+    """``a`` where ``cond`` holds, else ``b``; the operand not chosen is not evaluated."""
+
+    cond: Expr
+    a: Expr
+    b: Expr
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.a.dtype
+
+
+@dataclass(frozen=True)
+class Cast(Expr):
+    """Conversion; integers wrap, floats round half to even."""
+
+    dtype: str
+    a: Expr
+
+
+@dataclass(frozen=True)
+class Call(Expr):
+    """A named intrinsic function of scalars (see ``INTRINSICS``) or, in TIR, of addresses."""
+
+    name: str
+    args: tuple[Expr, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Read(Expr):
+    """An element of a tensor or buffer: anything with ``name``, ``shape`` and ``dtype``."""
+
+    source: Any
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.source.dtype
+
+
+@dataclass(frozen=True)
+class Reduce(Expr):
+    """``kind`` (+, min, max) of ``body`` over reduction axes; only at the root of a ``compute``."""
+
+    kind: str
+    body: Expr
+    axes: tuple[Any, ...]
+
+    @property
+    def dtype(self) -> str:  # type: ignore[override]
+        return self.body.dtype
+
+    @property
+    def identity(self) -> Const:
+        """Neutral element."""
+        bits = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}.get(self.dtype)
+        if self.kind == "+":
+            return Const(0 if bits else 0.0, self.dtype)
+        if bits is None:
+            return Const(float("inf") if self.kind == "min" else float("-inf"), self.dtype)
+        return Const(
+            (1 << (bits - 1)) - 1 if self.kind == "min" else -(1 << (bits - 1)), self.dtype
+        )
+
+
+# ---- construction ------------------------------------------------------------------------------
+
+
+def wrap(value: Operand, dtype: str = "int32") -> Expr:
+    """A Python number as a node, a loop axis as its variable; nodes pass."""
+    value = getattr(value, "var", value)
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, bool):
+        return Const(value, "bool")
+    return Const(value, "float32" if isinstance(value, float) else dtype)
+
+
+_FOLD: dict[str, Callable[[Any, Any], Any]] = {
+    "+": lambda a, b: a + b,
+    "-": lambda a, b: a - b,
+    "*": lambda a, b: a * b,
+    "//": lambda a, b: a // b,
+    "%": lambda a, b: a % b,
+    "<": lambda a, b: a < b,
+    "<=": lambda a, b: a <= b,
+    "==": lambda a, b: a == b,
+    "&": lambda a, b: a & b,
+    "|": lambda a, b: a | b,
+    "min": min,
+    "max": max,
+    ">>": lambda a, b: a >> b,
+    "<<": lambda a, b: a << b,
+}
+
+
+def binary(op: str, a: Operand, b: Operand) -> Expr:
+    """``a op b`` with constants folded and neutral elements dropped; operands must agree in dtype."""
+    a, b = getattr(a, "var", a), getattr(b, "var", b)
+    dtype = a.dtype if isinstance(a, Expr) else b.dtype  # type: ignore[union-attr]
+    a, b = wrap(a, dtype), wrap(b, dtype)
+    if a.dtype != b.dtype:
+        raise VdlaError(
+            f"operator {op}: operands of one dtype expected, got {a.dtype} and {b.dtype}; cast one"
+        )
+    dtype = "bool" if op in ("<", "<=", "==") else a.dtype
+    if isinstance(a, Const) and isinstance(b, Const) and op in _FOLD and a.dtype != "float32":
+        return Const(_FOLD[op](a.value, b.value), dtype)
+    match op, a, b:
+        case ("+", Const(0), _) | ("*", Const(1), _):
+            return b
+        case ("+" | "-" | ">>" | "<<", _, Const(0)) | ("*" | "//", _, Const(1)):
+            return a
+        case ("*", Const(0), _) | ("*", _, Const(0)) | ("%", _, Const(1)) if dtype != "float32":
+            return Const(0, dtype)
+        case ("&", Const(True), _) | ("|", Const(False), _):
+            return b
+        case ("&", _, Const(True)) | ("|", _, Const(False)):
+            return a
+    return Binary(op, a, b, dtype)
+
+
+def cast(dtype: str, a: Operand) -> Expr:
+    """Convert to ``dtype``."""
+    a = wrap(a)
+    if a.dtype == dtype:
+        return a
+    if isinstance(a, Const) and dtype in INT_DTYPES and a.dtype in INT_DTYPES:
+        return Const(a.value, dtype)
+    return Cast(dtype, a)
+
+
+def minimum(a: Operand, b: Operand) -> Expr:
+    """Smaller of two."""
+    return binary("min", a, b)
+
+
+def maximum(a: Operand, b: Operand) -> Expr:
+    """Larger of two."""
+    return binary("max", a, b)
+
+
+def all_of(*conditions: Expr) -> Expr:
+    """Conjunction."""
+    result: Expr = Const(True, "bool")
+    for condition in conditions:
+        result = binary("&", result, condition)
+    return result
+
+
+def select(cond: Expr, a: Operand, b: Operand) -> Expr:
+    """``a`` if ``cond`` else ``b``."""
+    if isinstance(cond, Const):
+        return wrap(a) if cond.value else wrap(b)
+    a = wrap(a, b.dtype) if isinstance(b, Expr) else wrap(a)
+    return Select(cond, a, wrap(b, a.dtype))
+
+
+# ---- traversal ---------------------------------------------------------------------------------
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    """Direct subexpressions."""
+    match expr:
+        case Binary(_, a, b):
+            return (a, b)
+        case Select(cond, a, b):
+            return (cond, a, b)
+        case Cast(_, a):
+            return (a,)
+        case Call(_, args):
+            return args
+        case Read(_, indices):
+            return indices
+        case Reduce(_, body):
+            return (body,)
+    return ()
+
+
+def walk(expr: Expr):
+    """Every node, outermost first."""
+    yield expr
+    for child in children(expr):
+        yield from walk(child)
+
+
+def rewrite(expr: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
+    """Rebuild bottom-up, simplifying; ``leaf`` may replace any node (its children are rewritten
+    first).
+    """
+    match expr:
+        case Binary(op, a, b):
+            new = binary(op, rewrite(a, leaf), rewrite(b, leaf))
+        case Select(cond, a, b):
+            new = select(rewrite(cond, leaf), rewrite(a, leaf), rewrite(b, leaf))
+        case Cast(dtype, a):
+            new = cast(dtype, rewrite(a, leaf))
+        case Call(name, args, dtype):
+            new = Call(name, tuple(rewrite(a, leaf) for a in args), dtype)
+        case Read(source, indices):
+            new = Read(source, tuple(rewrite(i, leaf) for i in indices))
+        case Reduce():
+            new = replace(expr, body=rewrite(expr.body, leaf))
+        case _:
+            new = expr
+    found = leaf(new)
+    return new if found is None else found
+
+
+def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
+    """Replace variables."""
+    if not values:
+        return expr
+    return rewrite(expr, lambda e: values.get(e) if isinstance(e, Var) else None)
+
+
+# ---- affine arithmetic ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``constant + sum of coefficient * term``; terms are variables or opaque (// and %)
+    subexpressions.
+    """
+
+    constant: int
+    terms: tuple[tuple[Expr, int], ...]
+
+    @property
+    def coefficients(self) -> dict[Expr, int]:
+        """Coefficient of each term."""
+        return dict(self.terms)
+
+
+def affine(expr: Expr) -> Affine:
+    """Canonical affine form of an integer expression; anything not affine becomes a term of its
+    own.
+    """
+    constant, terms = _affine(expr)
+    ordered = sorted(((t, c) for t, c in terms.items() if c), key=lambda item: _order(item[0]))
+    return Affine(constant, tuple(ordered))
+
+
+def _order(term: Expr) -> tuple:
+    return (0, term.uid) if isinstance(term, Var) else (1, repr(term))
+
+
+def _affine(expr: Expr) -> tuple[int, dict[Expr, int]]:
+    match expr:
+        case Const(value):
+            return int(value), {}
+        case Cast(_, a) if a.dtype in INT_DTYPES:
+            return _affine(a)
+        case Binary("+" | "-", a, b):
+            sign = 1 if expr.op == "+" else -1
+            (ca, ta), (cb, tb) = _affine(a), _affine(b)
+            merged = dict(ta)
+            for term, coefficient in tb.items():
+                merged[term] = merged.get(term, 0) + sign * coefficient
+            return ca + sign * cb, merged
+        case Binary("*", a, b):
+            (ca, ta), (cb, tb) = _affine(a), _affine(b)
+            if not tb:
+                return ca * cb, {t: c * cb for t, c in ta.items()}
+            if not ta:
+                return ca * cb, {t: c * ca for t, c in tb.items()}
+    return 0, {expr: 1}
+
+
+def from_affine(form: Affine) -> Expr:
+    """Expression of an affine form."""
+    result: Expr = Const(0)
+    for term, coefficient in form.terms:
+        result = binary("+", result, binary("*", term, coefficient))
+    return binary("+", result, form.constant)
+
+
+def simplify_index(expr: Expr) -> Expr:
+    """Canonical form of an index expression."""
+    return from_affine(affine(expr))
+
+
+def interval(expr: Expr, ranges: Mapping[Expr, tuple[int, int]]) -> tuple[int, int] | None:
+    """Smallest and largest value when each variable lies in its inclusive range; None if a variable
+    has none.
+    """
+    form = affine(expr)
+    low = high = form.constant
+    for term, coefficient in form.terms:
+        bounds = _term_interval(term, ranges)
+        if bounds is None:
+            return None
+        ends = (coefficient * bounds[0], coefficient * bounds[1])
+        low, high = low + min(ends), high + max(ends)
+    return low, high
+
+
+def _term_interval(term: Expr, ranges: Mapping[Expr, tuple[int, int]]) -> tuple[int, int] | None:
+    if term in ranges:
+        return ranges[term]
+    match term:
+        case Binary("//", a, Const(d)) if d > 0:
+            inner = interval(a, ranges)
+            return inner and (inner[0] // d, inner[1] // d)
+        case Binary("%", a, Const(d)) if d > 0:
+            inner = interval(a, ranges)
+            if inner and inner[0] // d == inner[1] // d:
+                return inner[0] % d, inner[1] % d
+            return (0, d - 1)
+        case Binary("min" | "max", a, b):
+            ia, ib = interval(a, ranges), interval(b, ranges)
+            pick = min if term.op == "min" else max
+            return ia and ib and (pick(ia[0], ib[0]), pick(ia[1], ib[1]))
+    return None
+
+
+def prove(cond: Expr, ranges: Mapping[Expr, tuple[int, int]]) -> bool | None:
+    """Whether a condition holds for all values in range (True), for none (False), or depends or is
+    unknown (None).
+    """
+    match cond:
+        case Const(value):
+            return bool(value)
+        case Binary("&", a, b):
+            pa, pb = prove(a, ranges), prove(b, ranges)
+            return False if pa is False or pb is False else (True if pa and pb else None)
+        case Binary("<" | "<=", a, b):
+            bounds = interval(binary("-", b, a), ranges)
+            if bounds is None:
+                return None
+            least = 1 if cond.op == "<" else 0
+            return True if bounds[0] >= least else (False if bounds[1] < least else None)
+    return None

@@ -1,0 +1,206 @@
+"""Bounds inference: which region of every stage its consumers need at the place where it is
+attached.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ...isa.errors import VdlaError
+from ..te.expr import Const, Expr, Var, affine, binary, simplify_index, substitute, wrap
+from ..te.schedule import Fuse, Schedule, Split, Stage
+from ..te.tensor import IterVar
+
+
+@dataclass(eq=False)
+class Domain:
+    """Where a stage computes: per data axis a first index (of outer loop variables) and an extent,
+    and what follows.
+
+    Attributes
+    ----------
+    mins : first index of each data axis; extents : number of indices of each data axis
+    loop_extents : extent of every axis that ever was a loop of the stage
+    values : index within the region, in loop variables, of every such axis
+    """
+
+    mins: list[Expr]
+    extents: list[int]
+    loop_extents: dict[IterVar, int] = field(default_factory=dict)
+    values: dict[IterVar, Expr] = field(default_factory=dict)
+
+
+def infer_domains(schedule: Schedule) -> dict[Stage, Domain]:
+    """Domains of all computed stages, consumers before producers."""
+    domains: dict[Stage, Domain] = {}
+    active = [s for s in schedule.stages if s.body is not None and not s.inlined]
+    for stage in reversed(active):
+        if stage.attach is None:
+            domain = Domain([Const(0)] * len(stage.tensor.shape), list(stage.tensor.shape))
+        else:
+            consumers = [s for s in active if any(r.source is stage.tensor for r in s.reads())]
+            domain = _needed(stage, consumers, domains)
+        _propagate(stage, domain)
+        domains[stage] = domain
+    return domains
+
+
+def _propagate(stage: Stage, domain: Domain) -> None:
+    """Loop extents forward through split and fuse, index values backward from the loops."""
+    extents = dict(zip(stage.tensor.axes, domain.extents, strict=True))
+    extents |= {axis: axis.extent for axis in stage.reduce_axes}
+    for relation in stage.relations:
+        match relation:
+            case Split():
+                whole = extents[relation.parent]
+                factor = min(relation.factor_for(whole), whole)
+                extents[relation.inner] = factor
+                extents[relation.outer] = -(-whole // factor)
+            case Fuse():
+                extents[relation.fused] = extents[relation.outer] * extents[relation.inner]
+    values: dict[IterVar, Expr] = {
+        leaf: leaf.var if extents[leaf] > 1 else Const(0) for leaf in stage.leaves
+    }
+    for relation in reversed(stage.relations):
+        match relation:
+            case Split():
+                outer, inner = values[relation.outer], values[relation.inner]
+                values[relation.parent] = outer * extents[relation.inner] + inner
+            case Fuse():
+                width = extents[relation.inner]
+                if extents[relation.outer] == 1:
+                    values[relation.outer], values[relation.inner] = (Const(0),)
+                    values[relation.fused]
+                else:
+                    values[relation.outer] = values[relation.fused] // width
+                    values[relation.inner] = values[relation.fused] % width
+    domain.loop_extents, domain.values = extents, values
+
+
+def _relaxed_leaves(stage: Stage, consumer: Stage) -> dict[Stage, set[IterVar]]:
+    """Loops of the consumer, and of stages around it, that run inside the place where ``stage`` is
+    attached.
+    """
+    assert stage.attach is not None
+    target, axis = stage.attach
+    relaxed: dict[Stage, set[IterVar]] = {}
+    current, inside = consumer, len(consumer.leaves)
+    while True:
+        if current is target:
+            relaxed[current] = set(current.leaves[current.leaves.index(axis) + 1 : inside])
+            return relaxed
+        relaxed[current] = set(current.leaves[:inside])
+        if current.attach is None:
+            raise VdlaError(
+                f"compute_at: {stage.name} is attached in {target.name} at {axis!r}, but its consumer {consumer.name} "
+                "is computed elsewhere; attach the consumer inside that loop too"
+            )
+        current, at = current.attach
+        inside = current.leaves.index(at) + 1
+
+
+def _axis_range(
+    axis: IterVar, stage: Stage, domain: Domain, relaxed: set[IterVar]
+) -> tuple[Expr, int]:
+    """First value and number of values that an axis takes while the relaxed loops run."""
+    extent = domain.loop_extents[axis]
+    if axis in stage.leaves:
+        if axis in relaxed:
+            return Const(0), extent
+        return domain.values[axis], 1
+    for relation in stage.relations:
+        match relation:
+            case Split(parent=parent) if parent is axis:
+                outer, n_outer = _axis_range(relation.outer, stage, domain, relaxed)
+                inner, n_inner = _axis_range(relation.inner, stage, domain, relaxed)
+                factor = domain.loop_extents[relation.inner]
+                return outer * factor + inner, min(extent, (n_outer - 1) * factor + n_inner)
+            case Fuse() if axis in (relation.outer, relation.inner):
+                first, count = _axis_range(relation.fused, stage, domain, relaxed)
+                if count == 1:
+                    return domain.values[axis], 1
+                return Const(0), extent
+    raise AssertionError(f"axis {axis!r} is neither loop nor parent in {stage.name}")
+
+
+def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr, int] | None:
+    """First value and number of values of an affine index; None where it is not affine in a
+    variable that moves.
+    """
+    form = affine(index)
+    first: Expr = Const(form.constant)
+    count = 1
+    for term, coefficient in form.terms:
+        if isinstance(term, Var) and term in ranges:
+            low, number = ranges[term]
+            start = low if coefficient > 0 else low + (number - 1)
+            first = first + start * coefficient
+            count += abs(coefficient) * (number - 1)
+        else:
+            moving = {v: r for v, r in ranges.items() if r[1] > 1}
+            if any(node in moving for node in _variables(term)):
+                return None
+            fixed = {v: r[0] for v, r in ranges.items()}
+            first = first + binary("*", substitute(term, fixed), coefficient)
+    return simplify_index(first), count
+
+
+def _variables(expr: Expr) -> set[Var]:
+    from ..te.expr import walk
+
+    return {node for node in walk(expr) if isinstance(node, Var)}
+
+
+def _needed(stage: Stage, consumers: list[Stage], domains: dict[Stage, Domain]) -> Domain:
+    """The union of what all consumers read, per axis."""
+    shape = stage.tensor.shape
+    mins: list[Expr | None] = [None] * len(shape)
+    extents = [0] * len(shape)
+    for consumer in consumers:
+        relaxed_by_stage = _relaxed_leaves(stage, consumer)
+        domain = domains[consumer]
+        ranges: dict[Var, tuple[Expr, int]] = {}
+        relaxed = relaxed_by_stage.get(consumer, set())
+        # Loops around the consumer that run inside the place of attachment make its own first
+        # indices move.
+        outer_ranges = {
+            leaf.var: (wrap(0), domains[around].loop_extents[leaf])
+            for around, leaves in relaxed_by_stage.items()
+            if around is not consumer
+            for leaf in leaves
+        }
+        for axis, low in zip(consumer.tensor.axes, domain.mins, strict=True):
+            first, count = _axis_range(axis, consumer, domain, relaxed)
+            moved = _index_range(low, outer_ranges)
+            if moved is None:
+                first, count = Const(0), axis.extent
+            else:
+                first, count = moved[0] + first, count + moved[1] - 1
+            ranges[axis.var] = (first, count)
+        for axis in consumer.reduce_axes:
+            ranges[axis.var] = _axis_range(axis, consumer, domain, relaxed)
+        for read in consumer.reads():
+            if read.source is not stage.tensor:
+                continue
+            for dim, index in enumerate(read.indices):
+                found = _index_range(index, ranges)
+                mins[dim], extents[dim] = _union(
+                    (mins[dim], extents[dim]), found or (Const(0), shape[dim]), shape[dim]
+                )
+    whole = [extent >= size for extent, size in zip(extents, shape, strict=True)]
+    return Domain(
+        [Const(0) if w else (m or Const(0)) for m, w in zip(mins, whole, strict=True)],
+        [size if w else e for e, size, w in zip(extents, shape, whole, strict=True)],
+    )
+
+
+def _union(old: tuple[Expr | None, int], new: tuple[Expr, int], size: int) -> tuple[Expr, int]:
+    """Smallest range that holds both; the whole axis where their distance is not constant."""
+    if old[0] is None:
+        return new
+    distance = affine(new[0] - old[0])
+    if distance.terms:
+        return Const(0), size
+    low = old[0] if distance.constant >= 0 else new[0]
+    end = max(old[1], distance.constant + new[1]) - min(0, distance.constant)
+    return low, end

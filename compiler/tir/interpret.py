@@ -1,0 +1,141 @@
+"""A slow interpreter of loop programs: the oracle of passes and code generators."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...isa.errors import VdlaError
+from ...isa.vector_ops import requantize_even
+from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Reduce, Select, Var
+from .ir import Allocate, Buffer, For, If, PrimFunc, Region, Seq, Stmt, Store, TensorCall
+
+_OPS = {
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a /
+    b, "//": lambda a, b: a // b, "%": lambda a, b: a % b, ">>": lambda a, b: a >> b, "<<": lambda
+    a, b: a << b, "&": lambda a, b: a & b, "|": lambda a, b: a | b, "<": lambda a, b: a < b, "<=":
+    lambda a, b: a <= b, "==": lambda a, b: a == b, "min": min, "max": max,
+}  # fmt: skip
+
+
+def wrap_value(value: Any, dtype: str) -> Any:
+    """A Python number as a value of ``dtype``: integers wrap, floats round to float32."""
+    if dtype == "bool":
+        return bool(value)
+    if dtype == "float32":
+        return float(np.float32(value))
+    bits = int(dtype[3:])
+    return (int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
+
+
+def interpret(func: PrimFunc, *arrays: np.ndarray) -> None:
+    """Run on NumPy arrays, one per parameter, in place. Reads of never-written scratch memory raise
+    VdlaError.
+    """
+    if len(arrays) != len(func.params):
+        raise VdlaError(f"{func.name}: expected {len(func.params)} arrays, got {len(arrays)}")
+    memory = dict(zip(func.params, arrays, strict=True))
+    for buffer, array in memory.items():
+        if array.shape != buffer.shape or array.dtype != np.dtype(buffer.dtype):
+            raise VdlaError(
+                f"{func.name}: {buffer.name} expects {buffer.shape} {buffer.dtype}, got {array.shape} {array.dtype}"
+            )
+    _Interpreter(memory).run(func.body, {})
+
+
+class _Interpreter:
+    def __init__(self, memory: dict[Buffer, np.ndarray]):
+        self.memory = memory
+
+    def run(self, stmt: Stmt, env: dict[Var, int]) -> None:
+        match stmt:
+            case Seq(stmts):
+                for s in stmts:
+                    self.run(s, env)
+            case For():
+                for i in range(stmt.extent):
+                    self.run(stmt.body, env | {stmt.var: i})
+            case If():
+                if self.value(stmt.cond, env):
+                    self.run(stmt.body, env)
+            case Allocate():
+                self.memory[stmt.buffer] = np.zeros(stmt.buffer.shape, stmt.buffer.dtype)
+                self.run(stmt.body, env)
+            case Store():
+                index = self.index(stmt.buffer, stmt.indices, env)
+                self.memory[stmt.buffer][index] = wrap_value(
+                    self.value(stmt.value, env), stmt.buffer.dtype
+                )
+            case TensorCall():
+                self.call(stmt, env)
+
+    def index(
+        self, buffer: Buffer, indices: tuple[Expr, ...], env: dict[Var, int]
+    ) -> tuple[int, ...]:
+        index = tuple(self.value(i, env) for i in indices)
+        if any(not 0 <= i < n for i, n in zip(index, buffer.shape, strict=True)):
+            raise VdlaError(f"index {index} outside {buffer.name}{list(buffer.shape)}")
+        return index
+
+    def value(self, expr: Expr, env: dict[Any, Any]) -> Any:
+        match expr:
+            case Var():
+                return env[expr]
+            case Const(value):
+                return value
+            case Binary(op, a, b):
+                if op == "&" and expr.dtype == "bool":
+                    return self.value(a, env) and self.value(b, env)
+                result = _OPS[op](self.value(a, env), self.value(b, env))
+                return result if expr.dtype == "bool" else wrap_value(result, expr.dtype)
+            case Select(cond, a, b):
+                return self.value(a if self.value(cond, env) else b, env)
+            case Cast(dtype, a):
+                value = self.value(a, env)
+                if a.dtype == "float32" and dtype != "float32":
+                    value = np.rint(np.float32(value))
+                return wrap_value(value, dtype)
+            case Read(source, indices):
+                if source in env:
+                    return env[source][tuple(self.value(i, env) for i in indices)].item()
+                return self.memory[source][self.index(source, indices, env)].item()
+            case Call("requantize", args):
+                acc, multiplier, shift = (np.int32(self.value(a, env)) for a in args)
+                return int(requantize_even(acc, multiplier, shift))
+        raise VdlaError(f"interpreter: unknown expression {expr!r}")
+
+    def region(self, region: Region, shape: tuple[int, ...], env: dict[Var, int]) -> np.ndarray:
+        start = [self.value(e, env) for e in region.start]
+        lead = len(start) - len(shape)
+        box = tuple(start[:lead]) + tuple(
+            slice(s, s + n) for s, n in zip(start[lead:], shape, strict=True)
+        )
+        view = self.memory[region.buffer][box]
+        if view.shape != shape:
+            raise VdlaError(
+                f"region at {start} of {shape} outside {region.buffer!r}{region.buffer.shape}"
+            )
+        return view
+
+    def call(self, call: TensorCall, env: dict[Var, int]) -> None:
+        behaviour = call.intrinsic.behaviour
+        out = self.region(call.output, behaviour.shape, env)
+        body = behaviour.body
+        if call.variant == "init":
+            out[...] = body.identity.value
+            return
+        local: dict[Any, Any] = {
+            t: self.region(r, t.shape, env)
+            for t, r in zip(call.intrinsic.operands, call.inputs, strict=True)
+        }
+        for index in np.ndindex(*behaviour.shape):
+            point = local | {a.var: i for a, i in zip(behaviour.axes, index, strict=True)}
+            if not isinstance(body, Reduce):
+                out[index] = self.value(body, point)
+                continue
+            total = out[index].item()
+            for step in np.ndindex(*(a.extent for a in body.axes)):
+                at = point | {a.var: i for a, i in zip(body.axes, step, strict=True)}
+                total = _OPS[body.kind](total, self.value(body.body, at))
+            out[index] = wrap_value(total, behaviour.dtype)

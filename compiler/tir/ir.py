@@ -1,0 +1,171 @@
+"""Nodes of the loop program. Scalars are expressions of ``te.expr``; buffers live in memory scopes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..te.expr import Expr, Var
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Memory of a shape (in elements), row-major, in a scope of ``te.schedule.SCOPES``."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scope: str = "global"
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Elements from one index to the next, per dimension."""
+        strides = [1]
+        for extent in reversed(self.shape[1:]):
+            strides.insert(0, strides[0] * extent)
+        return tuple(strides)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+class Stmt:
+    """Base of statements."""
+
+
+@dataclass(frozen=True, eq=False)
+class For(Stmt):
+    """``for var in 0..extent``; kinds as in ``te.schedule.KINDS``; ``pragmas`` are notes for back
+    ends.
+    """
+
+    var: Var
+    extent: int
+    kind: str
+    body: Stmt
+    pragmas: tuple[tuple[str, Any], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Store(Stmt):
+    """``buffer[indices] = value``."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class If(Stmt):
+    """Execute the body where the condition holds."""
+
+    cond: Expr
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False)
+class Seq(Stmt):
+    """Statements one after another."""
+
+    stmts: tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Allocate(Stmt):
+    """The buffer exists during the body; its contents start undefined."""
+
+    buffer: Buffer
+    body: Stmt
+
+
+@dataclass(frozen=True, eq=False)
+class Region:
+    """A box of a buffer that starts at ``start``; its extents are the intrinsic operand's, in the
+    last dimensions.
+    """
+
+    buffer: Buffer
+    start: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class TensorCall(Stmt):
+    """A tensor intrinsic on regions. ``variant``: "init" sets the output to the reduction's neutral
+    element, "update" accumulates into it, "full" computes an intrinsic without a reduction."""
+
+    intrinsic: Any
+    variant: str
+    output: Region
+    inputs: tuple[Region, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class PrimFunc:
+    """A loop program over its parameter buffers (inputs first, outputs last)."""
+
+    name: str
+    params: tuple[Buffer, ...]
+    body: Stmt
+
+
+def substatements(stmt: Stmt) -> tuple[Stmt, ...]:
+    """Direct children."""
+    match stmt:
+        case For() | If() | Allocate():
+            return (stmt.body,)
+        case Seq(stmts):
+            return stmts
+    return ()
+
+
+def walk_stmt(stmt: Stmt):
+    """Every statement, outermost first."""
+    yield stmt
+    for child in substatements(stmt):
+        yield from walk_stmt(child)
+
+
+def seq(stmts: list[Stmt]) -> Stmt:
+    """A sequence, flattened; one statement stands for itself."""
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        flat.extend(stmt.stmts if isinstance(stmt, Seq) else (stmt,))
+    return flat[0] if len(flat) == 1 else Seq(tuple(flat))
+
+
+def map_stmt(
+    stmt: Stmt,
+    on_expr: Callable[[Expr], Expr],
+    on_buffer: Callable[[Buffer], Buffer] = lambda buffer: buffer,
+    on_stmt: Callable[[Stmt], Stmt | None] = lambda stmt: None,
+) -> Stmt:
+    """Rebuild a statement: ``on_stmt`` may replace a node before its children are visited,
+    ``on_expr`` maps every expression, ``on_buffer`` every buffer that is stored to, allocated or
+    passed (reads are ``on_expr``'s)."""
+    replaced = on_stmt(stmt)
+    if replaced is not None:
+        return replaced
+
+    def region(r: Region) -> Region:
+        return Region(on_buffer(r.buffer), tuple(on_expr(e) for e in r.start))
+
+    def again(s: Stmt) -> Stmt:
+        return map_stmt(s, on_expr, on_buffer, on_stmt)
+
+    match stmt:
+        case For():
+            return replace(stmt, body=again(stmt.body))
+        case If():
+            return If(on_expr(stmt.cond), again(stmt.body))
+        case Allocate():
+            return Allocate(on_buffer(stmt.buffer), again(stmt.body))
+        case Seq(stmts):
+            return seq([again(s) for s in stmts])
+        case Store():
+            indices = tuple(on_expr(i) for i in stmt.indices)
+            return Store(on_buffer(stmt.buffer), indices, on_expr(stmt.value))
+        case TensorCall():
+            inputs = tuple(region(r) for r in stmt.inputs)
+            return replace(stmt, output=region(stmt.output), inputs=inputs)
+    raise TypeError(f"statement expected, got {stmt!r}")

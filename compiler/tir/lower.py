@@ -1,0 +1,210 @@
+"""Schedules to loop programs: loops, guards of tails, buffers of attached stages, initialisation of
+reductions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...isa.errors import VdlaError
+from ..te.expr import (
+    Const, Expr, Read, Reduce, Var, binary, prove, rewrite, simplify_index, substitute, walk, wrap,
+)
+from ..te.schedule import Schedule, Split, Stage
+from ..te.tensor import IterVar, Tensor
+from .bounds import Domain, infer_domains
+from .ir import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
+from .tensorize import match_intrinsic
+
+
+def lower(schedule: Schedule, args: list[Tensor], name: str = "main") -> PrimFunc:
+    """The loop program of a schedule; ``args`` are its parameters, inputs first, outputs last."""
+    _inline(schedule)
+    lowering = _Lowering(schedule, infer_domains(schedule), {}, {})
+    for tensor in args:
+        lowering.buffers[tensor] = Buffer(tensor.name, tensor.shape, tensor.dtype)
+    for stage in schedule.stages:
+        if stage.body is None:
+            if stage.tensor not in lowering.buffers:
+                raise VdlaError(f"lower {name}: placeholder {stage.name} is missing in args")
+        elif not stage.inlined and stage.tensor not in lowering.buffers:
+            shape = tuple(lowering.domains[stage].extents)
+            buffer = Buffer(stage.name, shape, stage.tensor.dtype, stage.scope)
+            lowering.buffers[stage.tensor] = buffer
+    roots = [s for s in schedule.stages if s.body is not None and not s.inlined and not s.attach]
+    body = seq([lowering.produce(stage) for stage in roots])
+    for stage in roots:
+        if stage.tensor not in args:
+            body = Allocate(lowering.buffers[stage.tensor], body)
+    return PrimFunc(name, tuple(lowering.buffers[t] for t in args), body)
+
+
+def _inline(schedule: Schedule) -> None:
+    for stage in schedule.stages:
+        if not stage.inlined:
+            continue
+        axes = stage.tensor.axes
+
+        def leaf(node: Expr, stage: Stage = stage, axes: tuple[IterVar, ...] = axes) -> Expr | None:
+            if isinstance(node, Read) and node.source is stage.tensor:
+                values = {a.var: i for a, i in zip(axes, node.indices, strict=True)}
+                return substitute(stage.body, values)  # type: ignore[arg-type]
+            return None
+
+        for consumer in schedule.stages:
+            if consumer.body is not None and consumer is not stage:
+                consumer.body = rewrite(consumer.body, leaf)
+
+
+@dataclass
+class _Lowering:
+    schedule: Schedule
+    domains: dict[Stage, Domain]
+    buffers: dict[Tensor, Buffer]
+    ranges: dict[Expr, tuple[int, int]]
+
+    def produce(self, stage: Stage) -> Stmt:
+        """Loops of one stage with everything that is attached in them."""
+        return _StageLowering(self, stage, self.domains[stage]).emit()
+
+    def attached(self, stage: Stage, axis: IterVar) -> list[Stage]:
+        """Stages computed inside a loop of ``stage``, producers first."""
+        return [
+            s for s in self.schedule.stages
+            if s.attach == (stage, axis) and s.body is not None and not s.inlined
+        ]  # fmt: skip
+
+    def buffer_reads(self, expr: Expr) -> Expr:
+        """Tensor accesses as buffer accesses, relative to the first index of the buffer's region.
+        """
+
+        def leaf(node: Expr) -> Expr | None:
+            if not (isinstance(node, Read) and isinstance(node.source, Tensor)):
+                return None
+            mins = self.mins(node.source)
+            indices = tuple(simplify_index(i - m) for i, m in zip(node.indices, mins, strict=True))
+            return Read(self.buffers[node.source], indices)
+
+        return rewrite(expr, leaf)
+
+    def mins(self, tensor: Tensor) -> list[Expr]:
+        """First index of a tensor's buffer."""
+        for stage, domain in self.domains.items():
+            if stage.tensor is tensor:
+                return domain.mins
+        return [Const(0)] * len(tensor.shape)
+
+
+class _StageLowering:
+    def __init__(self, context: _Lowering, stage: Stage, domain: Domain):
+        self.context, self.stage, self.domain = context, stage, domain
+        self.buffer = context.buffers[stage.tensor]
+        self.loops = [a for a in stage.leaves if domain.loop_extents[a] > 1]
+        for axis in self.loops:
+            context.ranges[axis.var] = (0, domain.loop_extents[axis] - 1)
+        self.guards = self._guards()
+
+    def _guards(self) -> list[Expr]:
+        """Conditions under which an iteration is inside the tensor: of splits that do not divide,
+        and of regions that reach beyond the tensor."""
+        guards: list[Expr] = []
+        extents = self.domain.loop_extents
+        for relation in self.stage.relations:
+            if isinstance(relation, Split):
+                parent = relation.parent
+                if extents[relation.outer] * extents[relation.inner] > extents[parent]:
+                    guards.append(self.domain.values[parent] < extents[parent])
+        for axis, low in zip(self.stage.tensor.axes, self.domain.mins, strict=True):
+            guards.append(low + self.domain.values[axis] < axis.extent)
+        unproved = [g for g in guards if prove(g, self.context.ranges) is not True]
+        return list(dict.fromkeys(unproved))
+
+    def emit(self) -> Stmt:
+        stage = self.stage
+        body = stage.body
+        assert body is not None
+        values = {
+            axis.var: simplify_index(low + self.domain.values[axis])
+            for axis, low in zip(stage.tensor.axes, self.domain.mins, strict=True)
+        }
+        values |= {axis.var: simplify_index(self.domain.values[axis]) for axis in stage.reduce_axes}
+        indices = tuple(simplify_index(self.domain.values[a]) for a in stage.tensor.axes)
+        if isinstance(body, Reduce):
+            term = self.context.buffer_reads(substitute(body.body, values))
+            update = Store(self.buffer, indices, binary(body.kind, Read(self.buffer, indices),
+            term)) return self._nest(0, update, set(), body)
+        value = self.context.buffer_reads(substitute(body, values))
+        return self._nest(0, Store(self.buffer, indices, value), set(), None)
+
+    def _nest(self, depth: int, core: Store, bound: set[Var], reduction: Reduce | None) -> Stmt:
+        """Loops from ``depth`` inwards. ``reduction`` is set while its initialisation has not been
+        placed.
+        """
+        stage, extents = self.stage, self.domain.loop_extents
+        if depth == len(stage.leaves):
+            if reduction is not None:
+                return seq([Store(core.buffer, core.indices, reduction.identity), core])
+            return core
+        axis = stage.leaves[depth]
+        intrinsic = stage.intrinsics.get(axis)
+        if reduction is not None and (axis.kind == "reduce" or intrinsic is not None):
+            init = self._init_nest(depth, core, bound, reduction)
+            return seq([init, self._nest(depth, core, bound, None)])
+        if intrinsic is not None:
+            inner = stage.leaves[depth:]
+            is_reduction = isinstance(stage.body, Reduce)
+            variant = "update" if is_reduction else "full"
+            return match_intrinsic(intrinsic, variant, inner, extents, core, stage.name)
+        now = bound | {axis.var}
+        body = self._nest(depth + 1, core, now, reduction)
+        for producer in reversed(self.context.attached(stage, axis)):
+            produced = self.context.produce(producer)
+            body = Allocate(self.context.buffers[producer.tensor], seq([produced, body]))
+        body = self._guarded(body, now, axis)
+        if extents[axis] == 1:
+            return body
+        pragmas = tuple(stage.pragmas.get(axis, {}).items())
+        return For(axis.var, extents[axis], stage.kinds.get(axis, "serial"), body, pragmas)
+
+    def _guarded(self, body: Stmt, bound: set[Var], newest: IterVar) -> Stmt:
+        """Guards go directly inside the loop that binds the last of their variables."""
+        for guard in self.guards:
+            names = {n for n in walk(guard) if isinstance(n, Var)}
+            mine = names & {leaf.var for leaf in self.loops}
+            if (newest.var in mine and mine <= bound) or (not mine and newest is self.stage.leaves[0]):
+                body = If(guard, body)
+        return body
+
+    def _init_nest(self, depth: int, core: Store, bound: set[Var], reduction: Reduce) -> Stmt:
+        """Set what the loops from ``depth`` inwards accumulate to the neutral element."""
+        stage, extents = self.stage, self.domain.loop_extents
+        inner = [a for a in stage.leaves[depth:] if a.kind == "data"]
+        fresh = {a.var: IterVar(Var(a.name + ".init"), extents[a]) for a in inner if extents[a] > 1}
+        renamed = {old: axis.var for old, axis in fresh.items()}
+        for axis in fresh.values():
+            self.context.ranges[axis.var] = (0, axis.extent - 1)
+        indices = tuple(substitute(i, renamed) for i in core.indices)
+        body: Stmt = Store(core.buffer, indices, reduction.identity)
+        first = next((i for i, a in enumerate(inner) if a in self._tensorized()), len(inner))
+        if first < len(inner):
+            intrinsic = next(iter(stage.intrinsics.values()))
+            axes = [fresh.get(a.var, a) for a in inner[first:]]
+            sizes = {fresh.get(a.var, a): extents[a] for a in inner[first:]}
+            body = match_intrinsic(intrinsic, "init", axes, sizes, body, stage.name)
+        for guard in self.guards:
+            names = {n for n in walk(guard) if isinstance(n, Var)}
+            if names & set(renamed) and not names & {a.var for a in stage.leaves if a.kind != "data"}:
+                body = If(substitute(guard, renamed), body)
+        for axis in reversed(inner[:first]):
+            if extents[axis] > 1:
+                loop = fresh[axis.var]
+                body = For(loop.var, loop.extent, "serial", body)
+        return body
+
+    def _tensorized(self) -> set[IterVar]:
+        for position, axis in enumerate(self.stage.leaves):
+            if axis in self.stage.intrinsics:
+                return set(self.stage.leaves[position:])
+        return set()
+
+

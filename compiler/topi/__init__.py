@@ -1,0 +1,1 @@
+"""Operators as tensor expressions, and their schedules per target."""
