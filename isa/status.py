@@ -6,26 +6,26 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """Where a core stands; everything above DONE has stopped it, with the index of the instruction."""
+    """Where a core stands; what lies above DONE has stopped it. ``doc`` says what a code means."""
 
-    #: Nothing was started since reset.
-    IDLE = 0
-    #: Instructions are being fetched or executed.
-    RUNNING = 1
-    #: Every instruction has ended.
-    DONE = 2
-    #: The program was built for a configuration with another hash.
-    BAD_CONFIG = 3
-    #: An instruction does not decode: opcode, code of a name, zero extent, or a token to its own unit.
-    ILLEGAL = 4
-    #: A scratchpad index is out of range.
-    ADDRESS = 5
-    #: The memory answered a burst with an error (an address beyond DRAM).
-    BUS = 6
-    #: A token counter would exceed ``2**token_bits - 1``.
-    TOKEN_OVERFLOW = 7
-    #: Units wait for tokens that no instruction will push.
-    DEADLOCK = 8
+    doc: str
+
+    def __new__(cls, code: int, doc: str) -> Status:
+        """A member with its description."""
+        member = int.__new__(cls, code)
+        member._value_ = code
+        member.doc = doc
+        return member
+
+    IDLE = 0, "nothing was started since reset"
+    RUNNING = 1, "instructions are being fetched or executed"
+    DONE = 2, "every instruction has ended"
+    BAD_CONFIG = 3, "the program was built for a configuration with another hash"
+    ILLEGAL = 4, "undecodable opcode or code, zero extent, or a token to the unit itself"
+    ADDRESS = 5, "a scratchpad index is out of range"
+    BUS = 6, "the memory answered a burst with an error (an address beyond DRAM)"
+    TOKEN_OVERFLOW = 7, "a token counter would exceed 2**token_bits - 1"
+    DEADLOCK = 8, "units wait for tokens that no instruction will push"
 
     @property
     def is_error(self) -> bool:

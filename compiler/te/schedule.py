@@ -126,10 +126,15 @@ class Stage:
                 f"fuse in {self.name}: {inner!r} must be directly inside {outer!r}; reorder first"
             )
         if outer.kind != inner.kind:
-            raise VdlaError(f"fuse in {self.name}: {outer!r} and {inner!r} are a data and a reduction loop")
-        fused = IterVar(Var(f"{outer.name}.{inner.name}.f"), outer.extent * inner.extent,
-        outer.kind) self.leaves[position : position + 2] = [fused] self.relations.append(Fuse(outer,
-        inner, fused)) return fused
+            raise VdlaError(
+                f"fuse in {self.name}: {outer!r} and {inner!r} are a data and a reduction loop"
+            )
+        fused = IterVar(
+            Var(f"{outer.name}.{inner.name}.f"), outer.extent * inner.extent, outer.kind
+        )
+        self.leaves[position : position + 2] = [fused]
+        self.relations.append(Fuse(outer, inner, fused))
+        return fused
 
     def reorder(self, *axes: IterVar) -> None:
         """Put the given loops in the given order, in the places that they hold now.
@@ -165,8 +170,7 @@ class Stage:
         self.kinds[axis] = kind
 
     def unroll(self, axis: IterVar) -> None:
-        """Replicate the body for every value of the loop: ``for i in 2: f(i)`` -> ``f(0); f(1)``.
-        """
+        """Replicate the body for every value of the loop: ``for i in 2: f(i)`` -> ``f(0); f(1)``."""
         self._set_kind(axis, "unrolled")
 
     def vectorize(self, axis: IterVar) -> None:
@@ -174,13 +178,17 @@ class Stage:
         f(x[0:4])``. Innermost data loops only.
         """
         if axis.kind == "reduce":
-            raise VdlaError(f"vectorize in {self.name}: {axis!r} is a reduction; split or rfactor it")
+            raise VdlaError(
+                f"vectorize in {self.name}: {axis!r} is a reduction; split or rfactor it"
+            )
         self._set_kind(axis, "vectorized")
 
     def parallel(self, axis: IterVar) -> None:
         """Let iterations of a data loop run at the same time: ``for i`` -> ``parallel for i``."""
         if axis.kind == "reduce":
-            raise VdlaError(f"parallel in {self.name}: {axis!r} is a reduction; iterations are not independent")
+            raise VdlaError(
+                f"parallel in {self.name}: {axis!r} is a reduction; iterations are not independent"
+            )
         self._set_kind(axis, "parallel")
 
     def vthread(self, axis: IterVar) -> None:
@@ -193,7 +201,9 @@ class Stage:
             for v in 2: load(v); gemm(v)      ->      load(0); load(1); gemm(0); gemm(1)
         """
         if axis.kind == "reduce":
-            raise VdlaError(f"vthread in {self.name}: {axis!r} is a reduction; iterations are not independent")
+            raise VdlaError(
+                f"vthread in {self.name}: {axis!r} is a reduction; iterations are not independent"
+            )
         self._set_kind(axis, "vthread")
 
     def pragma(self, axis: IterVar, key: str, value: Any = True) -> None:
@@ -242,7 +252,9 @@ class Stage:
     def set_scope(self, scope: str) -> None:
         """Keep the tensor in a memory of the target."""
         if scope not in SCOPES:
-            raise VdlaError(f"set_scope of {self.name}: expected one of {', '.join(SCOPES)}, got {scope!r}")
+            raise VdlaError(
+                f"set_scope of {self.name}: expected one of {', '.join(SCOPES)}, got {scope!r}"
+            )
         self.scope = scope
 
 
@@ -291,7 +303,9 @@ class Schedule:
         """
         stage = self[tensor]
         if stage.relations or stage.attach:
-            raise VdlaError(f"cache_write of {tensor.name}: apply it before other primitives of the stage")
+            raise VdlaError(
+                f"cache_write of {tensor.name}: apply it before other primitives of the stage"
+            )
         axes = tuple(IterVar(Var(a.name), a.extent) for a in tensor.axes)
         assert stage.body is not None
         renamed = {a.var: b.var for a, b in zip(tensor.axes, axes, strict=True)}
@@ -333,5 +347,3 @@ def create_schedule(outputs: Tensor | list[Tensor]) -> Schedule:
     for output in outputs:
         visit(output)
     return Schedule(outputs, [Stage(tensor) for tensor in ordered])
-
-

@@ -69,8 +69,10 @@ def _propagate(stage: Stage, domain: Domain) -> None:
             case Fuse():
                 width = extents[relation.inner]
                 if extents[relation.outer] == 1:
-                    values[relation.outer], values[relation.inner] = (Const(0),)
-                    values[relation.fused]
+                    values[relation.outer], values[relation.inner] = (
+                        Const(0),
+                        values[relation.fused],
+                    )
                 else:
                     values[relation.outer] = values[relation.fused] // width
                     values[relation.inner] = values[relation.fused] % width

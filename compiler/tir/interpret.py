@@ -12,10 +12,10 @@ from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Reduce, Select, Var
 from .ir import Allocate, Buffer, For, If, PrimFunc, Region, Seq, Stmt, Store, TensorCall
 
 _OPS = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a /
-    b, "//": lambda a, b: a // b, "%": lambda a, b: a % b, ">>": lambda a, b: a >> b, "<<": lambda
-    a, b: a << b, "&": lambda a, b: a & b, "|": lambda a, b: a | b, "<": lambda a, b: a < b, "<=":
-    lambda a, b: a <= b, "==": lambda a, b: a == b, "min": min, "max": max,
+    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b,
+    "//": lambda a, b: a // b, "%": lambda a, b: a % b, ">>": lambda a, b: a >> b, "<<": lambda a, b: a << b,
+    "&": lambda a, b: a & b, "|": lambda a, b: a | b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
+    "==": lambda a, b: a == b, "min": min, "max": max,
 }  # fmt: skip
 
 

@@ -8,7 +8,18 @@ from dataclasses import dataclass
 
 from ...isa.errors import VdlaError
 from ..te.expr import (
-    Const, Expr, Read, Reduce, Var, binary, prove, rewrite, simplify_index, substitute, walk, wrap,
+    Const,
+    Expr,
+    Read,
+    Reduce,
+    Var,
+    binary,
+    prove,
+    rewrite,
+    simplify_index,
+    substitute,
+    walk,
+    wrap,
 )
 from ..te.schedule import Schedule, Split, Stage
 from ..te.tensor import IterVar, Tensor
@@ -75,8 +86,7 @@ class _Lowering:
         ]  # fmt: skip
 
     def buffer_reads(self, expr: Expr) -> Expr:
-        """Tensor accesses as buffer accesses, relative to the first index of the buffer's region.
-        """
+        """Tensor accesses as buffer accesses, relative to the first index of the buffer's region."""
 
         def leaf(node: Expr) -> Expr | None:
             if not (isinstance(node, Read) and isinstance(node.source, Tensor)):
@@ -131,8 +141,10 @@ class _StageLowering:
         indices = tuple(simplify_index(self.domain.values[a]) for a in stage.tensor.axes)
         if isinstance(body, Reduce):
             term = self.context.buffer_reads(substitute(body.body, values))
-            update = Store(self.buffer, indices, binary(body.kind, Read(self.buffer, indices),
-            term)) return self._nest(0, update, set(), body)
+            update = Store(
+                self.buffer, indices, binary(body.kind, Read(self.buffer, indices), term)
+            )
+            return self._nest(0, update, set(), body)
         value = self.context.buffer_reads(substitute(body, values))
         return self._nest(0, Store(self.buffer, indices, value), set(), None)
 
@@ -171,7 +183,9 @@ class _StageLowering:
         for guard in self.guards:
             names = {n for n in walk(guard) if isinstance(n, Var)}
             mine = names & {leaf.var for leaf in self.loops}
-            if (newest.var in mine and mine <= bound) or (not mine and newest is self.stage.leaves[0]):
+            if (newest.var in mine and mine <= bound) or (
+                not mine and newest is self.stage.leaves[0]
+            ):
                 body = If(guard, body)
         return body
 
@@ -193,7 +207,9 @@ class _StageLowering:
             body = match_intrinsic(intrinsic, "init", axes, sizes, body, stage.name)
         for guard in self.guards:
             names = {n for n in walk(guard) if isinstance(n, Var)}
-            if names & set(renamed) and not names & {a.var for a in stage.leaves if a.kind != "data"}:
+            if names & set(renamed) and not names & {
+                a.var for a in stage.leaves if a.kind != "data"
+            }:
                 body = If(substitute(guard, renamed), body)
         for axis in reversed(inner[:first]):
             if extents[axis] > 1:
@@ -206,5 +222,3 @@ class _StageLowering:
             if axis in self.stage.intrinsics:
                 return set(self.stage.leaves[position:])
         return set()
-
-

@@ -58,10 +58,13 @@ def match_intrinsic(
     if variant != "init":
         names |= {w.var: a.var for w, a in zip(wanted_reduce, reduce, strict=True)}
     # Loops of extent 1 do not occur in the nest's indices: they match the constant 0.
-    unit: dict[Var, Expr] = {w: Const(0) for w, a in names.items() if _extent(loops, extents, a) ==
-    1} moving = {a.var for a in loops} matcher = _Matcher(intrinsic, names | unit, moving, stage)
-    output = matcher.region(Read(store.buffer, store.indices), tuple(a.var for a in wanted_data)) if
-    variant == "init":
+    unit: dict[Var, Expr] = {
+        w: Const(0) for w, a in names.items() if _extent(loops, extents, a) == 1
+    }
+    moving = {a.var for a in loops}
+    matcher = _Matcher(intrinsic, names | unit, moving, stage)
+    output = matcher.region(Read(store.buffer, store.indices), tuple(a.var for a in wanted_data))
+    if variant == "init":
         return TensorCall(intrinsic, variant, output, ())
     body = behaviour.body
     value = store.value
@@ -80,8 +83,9 @@ def _extent(loops: list[IterVar], extents: Mapping[IterVar, int], var: Expr) -> 
 
 
 class _Matcher:
-    def __init__(self, intrinsic: TensorIntrin, names: Mapping[Var, Expr], moving: set[Var], stage:
-    str):
+    def __init__(
+        self, intrinsic: TensorIntrin, names: Mapping[Var, Expr], moving: set[Var], stage: str
+    ):
         self.intrinsic, self.names, self.moving, self.stage = intrinsic, names, moving, stage
         self.bound: dict[Tensor, Region] = {}
 
@@ -97,7 +101,9 @@ class _Matcher:
                 raise self.mismatch(wanted, got)
             indices = tuple(i for i in wanted.indices if isinstance(i, Var))
             if len(indices) != len(wanted.indices):
-                raise VdlaError(f"intrinsic {self.intrinsic.name}: operand indices must be plain axes, got {wanted!r}")
+                raise VdlaError(
+                    f"intrinsic {self.intrinsic.name}: operand indices must be plain axes, got {wanted!r}"
+                )
             region = self.region(got, indices)
             known = self.bound.setdefault(wanted.source, region)
             if known.buffer is not region.buffer or known.start != region.start:
