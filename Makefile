@@ -1,0 +1,42 @@
+# Everything a contributor runs. Nothing to install or export first: Python 3.11+, make, g++ and perl are enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: venv demo test lint docs mutants clean
+
+venv: $(STAMP)
+
+# The stamp is younger than pyproject.toml when everything that it names is installed.
+$(STAMP): pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "vdla needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1); say make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@for tool in g++ perl; do command -v $$tool >/dev/null || { echo "vdla needs $$tool on the PATH to build the RTL simulation; install it first" >&2; exit 1; }; done
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) -m venv failed; on Debian and Ubuntu install python3-venv" >&2; exit 1; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rtl,dev]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/python examples/01_digits.py demo
+
+# The whole check, as continuous integration runs it.
+test: lint docs
+	$(BIN)/python -m pytest -n 2
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+# The generated pages must say what the specification says.
+docs: $(STAMP)
+	$(BIN)/python -m vdla.isa.docs --check
+
+# Nine seeded bugs, each of which a check must catch.
+mutants: $(STAMP)
+	$(BIN)/python -m tests.mutants
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache .vdla sim_build
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

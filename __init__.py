@@ -1,0 +1,31 @@
+"""VDLA: an open deep-learning accelerator, cycle-exact simulators of it, and a compiler for it.
+
+>>> import vdla
+>>> module = vdla.compile("digits_int8.onnx", target="sim")  # doctest: +SKIP
+>>> outputs = module.run(images)  # doctest: +SKIP
+>>> module.report["cycles"]  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .isa.errors import VdlaError
+from .isa.memory import MemoryParams
+from .isa.params import HwParams
+
+if TYPE_CHECKING:
+    from .module import Module, compile, load
+
+__version__ = "0.1.0"
+
+__all__ = ["HwParams", "MemoryParams", "Module", "VdlaError", "compile", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import the compiler on first use, so that ``import vdla`` stays instant."""
+    if name in ("Module", "compile", "load"):
+        from . import module
+
+        return getattr(module, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
