@@ -53,3 +53,23 @@ LOADABLE = ("inp", "wgt", "uop", "par")
 SRC0_MEMORIES = ("acc", "inp", "tmp")
 SRC1_MEMORIES = ("imm", "par", "tmp")
 DST_MEMORIES = ("tmp", "out")
+
+#: The one unit that writes each scratchpad, and the units that read it.
+WRITER = {
+    "inp": Unit.LOAD,
+    "wgt": Unit.LOAD,
+    "uop": Unit.LOAD,
+    "par": Unit.LOAD,
+    "acc": Unit.GEMM,
+    "tmp": Unit.VECTOR,
+    "out": Unit.VECTOR,
+}
+READERS = {
+    "inp": (Unit.GEMM, Unit.VECTOR),
+    "wgt": (Unit.GEMM,),
+    "uop": (Unit.GEMM,),
+    "par": (Unit.VECTOR,),
+    "acc": (Unit.GEMM, Unit.VECTOR),
+    "tmp": (Unit.VECTOR,),
+    "out": (Unit.STORE,),
+}
