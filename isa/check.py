@@ -1,0 +1,89 @@
+"""The static checker: what a program may do wrong, found without running it.
+
+Legality of each instruction, tokens (deadlock, leftovers, overflow) by ``order.py``, memory accesses
+by ``hazards.py``. Instructions are taken in program order, which is what the program means.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .errors import VdlaError
+from .findings import Finding
+from .hazards import memory_findings
+from .insn import validate
+from .opcodes import Unit
+from .order import Order, execute_order, possible_overflow
+from .program import Program
+
+
+def check(program: Program, dram: np.ndarray | None = None, limit: int = 100) -> list[Finding]:
+    """Everything wrong with a program, in the order in which it is found.
+
+    Parameters
+    ----------
+    program : Program
+        What to check.
+    dram : numpy.ndarray, optional
+        uint8, the contents of DRAM at the start where they are more than ``program.dram_image()``
+        (micro-ops are read from it).
+    limit : int
+        Stop after this many findings.
+    """
+    findings = _legality(program, limit)
+    if findings:
+        return findings
+    order = execute_order(program.insns, program.params)
+    findings += _tokens(program, order)
+    findings += memory_findings(program, order, dram, limit)
+    return findings[:limit]
+
+
+def _legality(program: Program, limit: int) -> list[Finding]:
+    findings: list[Finding] = []
+    for index, insn in enumerate(program.insns):
+        try:
+            validate(insn, program.params)
+        except VdlaError as error:
+            findings.append(Finding.at("illegal", index, insn, str(error)))
+            if len(findings) == limit:
+                break
+    return findings
+
+
+# ---- tokens ----
+
+
+def _tokens(program: Program, order: Order) -> list[Finding]:
+    insns = program.insns
+    findings = []
+    for unit, waiting in order.waiting.items():
+        names = ", ".join(_whereabouts(source, order) for source in waiting.missing)
+        detail = (
+            f"{unit.name.lower()} waits for ever at instruction {waiting.instruction} for {names}"
+        )
+        findings.append(
+            Finding.at("deadlock", waiting.instruction, insns[waiting.instruction], detail)
+        )
+    if order.blocked is not None:
+        insn = insns[order.blocked]
+        detail = f"never dispatched, the queue of {insn.unit.name.lower()} stays full"
+        findings.append(Finding.at("deadlock", order.blocked, insn, detail))
+    for left in () if order.stuck else order.leftovers:
+        insn = insns[left.instruction]
+        detail = f"its token for {left.unit.name.lower()} is never taken"
+        findings.append(Finding.at("tokens", left.instruction, insn, detail))
+    for index, target in possible_overflow(insns, program.params, order).items():
+        most = 2**program.params.token_bits - 1
+        detail = f"more than {most} tokens for {target.name.lower()} may wait; raise token_bits"
+        findings.append(Finding.at("overflow", index, insns[index], detail))
+    return findings
+
+
+def _whereabouts(source: Unit, order: Order) -> str:
+    name = source.name.lower()
+    if (waiting := order.waiting.get(source)) is not None:
+        return f"a token of {name}, which itself waits at instruction {waiting.instruction}"
+    if any(order.clocks[index] is None for index in order.by_unit[source]):
+        return f"a token of {name}, whose next instruction is never dispatched"
+    return f"a token of {name}, which has ended all its instructions"
