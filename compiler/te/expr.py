@@ -17,10 +17,10 @@ DTYPES = ("bool", *INT_DTYPES, "float32")
 _ids = count()
 
 
-class Expr:
-    """Base of all expression nodes; every node has a ``dtype``."""
-
-    dtype: str
+class Operators:
+    """Python's operators build expressions; shared by nodes and by loop axes, which stand for their
+    variable.
+    """
 
     def __add__(self, other: Operand) -> Expr:
         return binary("+", self, other)
@@ -73,6 +73,12 @@ class Expr:
     def __ge__(self, other: Operand) -> Expr:
         return binary("<=", other, self)
 
+
+class Expr(Operators):
+    """Base of all expression nodes; every node has a ``dtype``."""
+
+    dtype: str
+
     def equal(self, other: Operand) -> Expr:
         """Elementwise equality (``==`` compares nodes)."""
         return binary("==", self, other)
@@ -82,7 +88,7 @@ class Expr:
         return cast(dtype, self)
 
 
-Operand = Expr | int | float
+Operand = Operators | int | float
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,11 +8,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...isa.errors import VdlaError
-from .expr import DTYPES, Const, Expr, Operand, Read, Reduce, Var, maximum, minimum, walk, wrap
+from .expr import (
+    DTYPES,
+    Const,
+    Expr,
+    Operand,
+    Operators,
+    Read,
+    Reduce,
+    Var,
+    maximum,
+    minimum,
+    walk,
+    wrap,
+)
 
 
 @dataclass(frozen=True, eq=False)
-class IterVar:
+class IterVar(Operators):
     """A loop axis: ``var`` runs over 0 <= var < extent. ``kind`` is "data" or "reduce"."""
 
     var: Var
@@ -47,7 +60,7 @@ class Tensor:
             raise VdlaError(
                 f"tensor {self.name}: expected {len(self.shape)} indices, got {len(indices)}"
             )
-        return Read(self, tuple(wrap(i.var if isinstance(i, IterVar) else i) for i in indices))
+        return Read(self, tuple(wrap(i) for i in indices))
 
     @property
     def reduce_axes(self) -> tuple[IterVar, ...]:

@@ -1,0 +1,495 @@
+"""Loop programs to accelerator instructions.
+
+The stream is static: loops around several statements are walked with concrete values, and every
+perfect nest around one statement becomes instructions. What a nest is follows from the memory
+scopes that it touches: DRAM to scratchpad is a LOAD, out to DRAM a STORE, arithmetic into tmp or
+out a VECTOR, the tensor intrinsic a GEMM. ``stream.py`` fits nests to instructions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+
+import numpy as np
+
+from ...isa.errors import VdlaError
+from ...isa.params import HwParams
+from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Select, Var, affine, substitute
+from ..tir.ir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    PrimFunc,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
+    walk_stmt,
+)
+from ..tir.printer import expr_text
+from .stream import Loop, Padding, Stream
+
+LOADED_SCOPES = ("inp", "wgt", "par")
+#: Bits of the vector unit's operators by the loop program's.
+VECTOR_OPERATORS = {
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "min": "min",
+    "max": "max",
+    ">>": "shr",
+    "<<": "shl",
+}
+INT8_LOWEST, INT8_HIGHEST = -128, 127
+
+
+def generate(func: PrimFunc, stream: Stream, addresses: dict[Buffer, int]) -> None:
+    """Append the instructions of a loop program; ``addresses`` places its parameters in DRAM
+    (bytes).
+
+    Raises VdlaError for a nest that no instruction computes, with the nest's statement.
+    """
+    bases = plan_storage(func, stream.params)
+    _Walker(func.name, stream, bases, addresses).walk(func.body, {})
+
+
+def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
+    """First entry of every scratchpad buffer: buffers of one scope that live at the same time
+    follow one another.
+
+    Raises VdlaError when a scratchpad is too small, with what lives in it.
+    """
+    bases: dict[Buffer, int] = {}
+
+    def visit(stmt: Stmt, live: tuple[Buffer, ...]) -> None:
+        match stmt:
+            case Allocate(buffer, body):
+                scope = [b for b in live if b.scope == buffer.scope]
+                bases[buffer] = sum(entries(b, params) for b in scope)
+                end = bases[buffer] + entries(buffer, params)
+                if end > params.depth(buffer.scope):
+                    raise VdlaError(
+                        f"{func.name}: scratchpad {buffer.scope} holds {params.depth(buffer.scope)} entries, "
+                        f"{', '.join(f'{b.name}{list(b.shape)}' for b in (*scope, buffer))} need {end}"
+                    )
+                visit(body, (*live, buffer))
+            case For() | If():
+                visit(stmt.body, live)
+            case Seq(stmts):
+                for s in stmts:
+                    visit(s, live)
+
+    visit(func.body, ())
+    return bases
+
+
+def entry_elements(scope: str, params: HwParams) -> int:
+    """Elements of one entry of a scratchpad."""
+    return {"wgt": params.block_in * params.block_out, "par": params.block}.get(scope, params.lanes)
+
+
+def entries(buffer: Buffer, params: HwParams) -> int:
+    """Scratchpad entries that a buffer takes; its innermost dimensions must be whole entries."""
+    size = int(np.prod(buffer.shape))
+    per_entry = entry_elements(buffer.scope, params)
+    if size % per_entry:
+        raise VdlaError(
+            f"buffer {buffer.name}{list(buffer.shape)} in {buffer.scope}: expected whole entries of {per_entry} elements"
+        )
+    return size // per_entry
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A loop of a nest after its guards: runs over 0 <= var < stop of ``extent``."""
+
+    var: Var
+    extent: int
+    stop: int
+
+
+@dataclass
+class _Nest:
+    axes: list[_Axis]
+    core: Store | TensorCall
+
+
+@dataclass
+class _Offset:
+    """An affine element offset: constant and one coefficient per nest variable."""
+
+    constant: int
+    coefficients: dict[Expr, int]
+
+    def of(self, axis: _Axis) -> int:
+        return self.coefficients.get(axis.var, 0)
+
+
+@dataclass
+class _Walker:
+    name: str
+    stream: Stream
+    bases: dict[Buffer, int]
+    addresses: dict[Buffer, int]
+    #: Buffers set to a constant whose first accumulation has not come yet, with the constant.
+    pending: dict[tuple[Buffer, int], int] = field(default_factory=dict)
+
+    @property
+    def params(self) -> HwParams:
+        return self.stream.params
+
+    def walk(self, stmt: Stmt, env: dict[Var, Expr]) -> None:
+        """Emit a statement with the outer loops' values in ``env``."""
+        match stmt:
+            case Seq(stmts):
+                for s in stmts:
+                    self.walk(s, env)
+            case Allocate():
+                self.walk(stmt.body, env)
+            case For() if any(isinstance(s, Seq | Allocate) for s in walk_stmt(stmt.body)):
+                for i in range(stmt.extent):
+                    self.walk(stmt.body, env | {stmt.var: Const(i)})
+            case If() if isinstance(cond := substitute(stmt.cond, env), Const):
+                if cond.value:
+                    self.walk(stmt.body, env)
+            case _:
+                nest = self.nest(stmt, env)
+                if nest is not None:
+                    self.emit(nest, env)
+
+    # ---- recognising nests ----
+
+    def nest(self, stmt: Stmt, env: dict[Var, Expr]) -> _Nest | None:
+        """Loops and guards around one statement; None when a guard excludes all of it."""
+        axes: list[_Axis] = []
+        while not isinstance(stmt, Store | TensorCall):
+            match stmt:
+                case For():
+                    axes.append(_Axis(stmt.var, stmt.extent, stmt.extent))
+                case If():
+                    if not self.guard(substitute(stmt.cond, env), axes):
+                        return None
+                case _:
+                    raise VdlaError(f"{self.name}: no perfect nest at {stmt!r}")
+            stmt = stmt.body  # type: ignore[union-attr]
+        return _Nest(axes, stmt)
+
+    def guard(self, cond: Expr, axes: list[_Axis]) -> bool:
+        """Shorten the loop that a guard bounds; False when nothing remains."""
+        if isinstance(cond, Const):
+            return bool(cond.value)
+        low, high, axis = self.bounds(cond, axes)
+        if low > 0:
+            raise VdlaError(
+                f"{self.name}: guard {expr_text(cond)} excludes the beginning of a loop"
+            )
+        position = axes.index(axis)
+        axes[position] = _Axis(axis.var, axis.extent, min(axis.stop, high))
+        return high > 0
+
+    def bounds(self, cond: Expr, axes: list[_Axis]) -> tuple[int, int, _Axis]:
+        """``low <= var < high`` for a comparison that is affine in one loop variable."""
+        if isinstance(cond, Binary) and cond.op in ("<", "<="):
+            form = affine(Binary("-", cond.b, cond.a, "int32"))
+            slack = form.constant - (1 if cond.op == "<" else 0)
+            if len(form.terms) == 1:
+                ((term, k),) = form.terms
+                axis = next((a for a in axes if a.var is term), None)
+                if axis is not None:
+                    # slack + k*var >= 0
+                    if k > 0:
+                        return max(0, -(slack // k)), axis.extent, axis
+                    return 0, max(0, slack // -k + 1), axis
+        raise VdlaError(f"{self.name}: guard {expr_text(cond)} must bound one loop")
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...], env: dict[Var, Expr]) -> _Offset:
+        """Element offset of an access in its buffer."""
+        total: Expr = Const(0)
+        for index, stride in zip(indices, buffer.strides, strict=True):
+            total = total + substitute(index, env) * stride
+        form = affine(total)
+        for term, _ in form.terms:
+            if not isinstance(term, Var):
+                raise VdlaError(
+                    f"{self.name}: index {expr_text(term)} of {buffer.name} is not affine in the nest's loops"
+                )
+        return _Offset(form.constant, form.coefficients)
+
+    def split_lanes(
+        self, axes: list[_Axis], offset: _Offset, scope: str
+    ) -> tuple[list[_Axis], list[_Axis]]:
+        """Loops over entries and loops within an entry, of an access to a scratchpad."""
+        per_entry = entry_elements(scope, self.params)
+        lanes = [a for a in axes if 0 < offset.of(a) < per_entry]
+        outer = [a for a in axes if a not in lanes]
+        covered = 1
+        for axis in sorted(lanes, key=offset.of):
+            if offset.of(axis) != covered or axis.stop != axis.extent:
+                covered = -1
+                break
+            covered *= axis.extent
+        if (
+            covered != per_entry
+            or offset.constant % per_entry
+            or any(offset.of(a) % per_entry for a in outer)
+        ):
+            raise VdlaError(
+                f"{self.name}: an access to {scope} must sweep whole entries of {per_entry} elements"
+            )
+        return outer, lanes
+
+    def entry(self, buffer: Buffer, offset: _Offset) -> int:
+        """Scratchpad entry of a constant offset."""
+        return self.bases[buffer] + offset.constant // entry_elements(buffer.scope, self.params)
+
+    def stride(self, buffer: Buffer, offset: _Offset, axis: _Axis) -> int:
+        """Entries that an access advances with a loop."""
+        return offset.of(axis) // entry_elements(buffer.scope, self.params)
+
+    # ---- emission ----
+
+    def emit(self, nest: _Nest, env: dict[Var, Expr]) -> None:
+        core = nest.core
+        match core:
+            case TensorCall():
+                self.emit_gemm(nest, core, env)
+            case Store(Buffer(scope=scope)) if scope in LOADED_SCOPES:
+                self.emit_load(nest, core, env)
+            case Store(Buffer(scope="global"), _, Read(Buffer(scope="out"))):
+                self.emit_store(nest, core, env)
+            case Store(Buffer(scope="tmp" | "out")):
+                self.emit_vector(nest, core, env)
+            case _:
+                raise VdlaError(
+                    f"{self.name}: no instruction computes {core.buffer.name} ({core.buffer.scope}) = {expr_text(core.value)}"
+                )
+
+    def emit_load(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
+        value, fill = core.value, 0
+        inside = {axis.var: (0, axis.stop) for axis in nest.axes}
+        if isinstance(value, Select):
+            assert isinstance(value.b, Const)
+            fill = value.b.value
+            for term in _conjunction(substitute(value.cond, env)):
+                if isinstance(term, Const):
+                    if not term.value:
+                        raise VdlaError(f"{self.name}: a load of padding only is not supported")
+                    continue
+                low, high, axis = self.bounds(term, nest.axes)
+                old = inside[axis.var]
+                inside[axis.var] = (max(old[0], low), min(old[1], high))
+            value = value.a
+        if not (isinstance(value, Read) and value.source.scope == "global"):
+            raise VdlaError(f"{self.name}: a load copies from DRAM, got {expr_text(value)}")
+        target = self.offset(core.buffer, core.indices, env)
+        source = self.offset(value.source, value.indices, env)
+        outer, lanes = self.split_lanes(nest.axes, target, core.buffer.scope)
+        if any(source.of(a) != target.of(a) for a in lanes):
+            raise VdlaError(f"{self.name}: load of {core.buffer.name} must copy whole entries")
+        item_bytes = np.dtype(core.buffer.dtype).itemsize
+        outer.sort(key=target.of, reverse=True)
+        loops, padding, start = [], [], source.constant
+        expected = entry_elements(core.buffer.scope, self.params)
+        for axis in reversed(outer):
+            if target.of(axis) != expected:
+                raise VdlaError(
+                    f"{self.name}: load of {core.buffer.name} must fill it without gaps"
+                )
+            expected *= axis.extent
+        for position, axis in enumerate(outer):
+            low, high = inside[axis.var]
+            if high <= low:
+                raise VdlaError(f"{self.name}: a load of padding only is not supported")
+            # What a guard cuts off at the end of the outermost loop is not loaded; further inside
+            # it is filled like padding, to keep the pitch.
+            cut_only = position == 0 and low == 0 and high == axis.stop
+            after = 0 if cut_only else axis.extent - high
+            loops.append(Loop(high - low, (source.of(axis) * item_bytes,)))
+            padding.append(Padding(low, after))
+            start += low * source.of(axis)
+        address = self.addresses[value.source] + start * item_bytes
+        self.stream.load(
+            core.buffer.scope, self.entry(core.buffer, target), address, loops, padding, fill
+        )
+
+    def emit_store(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
+        assert isinstance(core.value, Read)
+        source_buffer = core.value.source
+        source = self.offset(source_buffer, core.value.indices, env)
+        target = self.offset(core.buffer, core.indices, env)
+        outer, lanes = self.split_lanes(nest.axes, source, "out")
+        if any(source.of(a) != target.of(a) for a in lanes):
+            raise VdlaError(f"{self.name}: store of {core.buffer.name} must copy whole entries")
+        outer.sort(key=source.of, reverse=True)
+        # The innermost loops that follow one another without gaps make one instruction; those
+        # outside are unrolled.
+        whole, expected = len(outer), entry_elements("out", self.params)
+        for axis in reversed(outer):
+            if source.of(axis) != expected:
+                break
+            expected *= axis.stop
+            whole -= 1
+        base = self.entry(source_buffer, source)
+        address = self.addresses[core.buffer] + target.constant
+        loops = [Loop(axis.stop, (target.of(axis),)) for axis in outer[whole:]]
+        for step in product(*(range(axis.stop) for axis in outer[:whole])):
+            moved = list(zip(step, outer[:whole], strict=True))
+            self.stream.store(
+                base + sum(i * self.stride(source_buffer, source, a) for i, a in moved),
+                address + sum(i * target.of(a) for i, a in moved),
+                loops,
+            )
+
+    def emit_gemm(self, nest: _Nest, core: TensorCall, env: dict[Var, Expr]) -> None:
+        def located(region: Region) -> tuple[Buffer, _Offset]:
+            return region.buffer, self.offset(region.buffer, region.start, env)
+
+        acc, offset = located(core.output)
+        key = (acc, self.entry(acc, offset))
+        if core.variant == "init":
+            self.pending[key] = 0
+            return
+        init = self.pending.pop(key, None) is not None
+        operands = [(acc, offset), *(located(region) for region in core.inputs)]
+        if [buffer.scope for buffer, _ in operands] != ["acc", "inp", "wgt"]:
+            raise VdlaError(
+                f"{self.name}: {core.intrinsic.name} works on acc, inp, wgt, got {[b.scope for b, _ in operands]}"
+            )
+        loops = [Loop(a.stop, tuple(self.stride(b, o, a) for b, o in operands)) for a in nest.axes]
+        bases = tuple(self.entry(b, o) for b, o in operands)
+        self.stream.gemm(bases, loops, init)  # type: ignore[arg-type]
+
+    def emit_vector(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
+        target = self.offset(core.buffer, core.indices, env)
+        key = (core.buffer, self.entry(core.buffer, target))
+        value = core.value
+        if isinstance(value, Const):
+            self.pending[key] = value.value
+            return
+        requant = _match_requantize(value)
+        arithmetic = _match_arithmetic(requant.value if requant else value)
+        if arithmetic is None:
+            raise VdlaError(f"{self.name}: the vector unit does not compute {expr_text(value)}")
+        op, a, b = arithmetic
+        if isinstance(a, Read) and a.source is core.buffer:
+            # Accumulation into the destination: a reduction that starts from the pending constant.
+            if key not in self.pending:
+                raise VdlaError(
+                    f"{self.name}: {core.buffer.name} accumulates before it is initialised"
+                )
+            a, b = b, Const(self.pending.pop(key))
+        imm = b.value if isinstance(b, Const) else 0
+        reads = [(core.buffer, target)]
+        for operand in (a, b):
+            if isinstance(operand, Read):
+                reads.append((operand.source, self.offset(operand.source, operand.indices, env)))
+        outer, _ = self.split_lanes(nest.axes, target, core.buffer.scope)
+        reduced = [x for x in outer if not target.of(x)]
+        kept = [x for x in outer if target.of(x)]
+        stepped: list[_Axis] = []
+        parameters: _Offset | None = None
+        if requant is not None:
+            parameters = self.offset(requant.parameters.source, requant.parameters.indices, env)
+            stepped = [x for x in kept if parameters.of(x)]
+            kept = [x for x in kept if x not in stepped]
+        for step in product(*(range(x.stop) for x in stepped)):
+            at = list(zip(step, stepped, strict=True))
+            operands = [
+                (
+                    buffer.scope,
+                    self.entry(buffer, o) + sum(i * self.stride(buffer, o, x) for i, x in at),
+                )
+                for buffer, o in reads
+            ]
+            if requant is not None and parameters is not None:
+                par = requant.parameters.source
+                base = self.entry(par, parameters) + sum(
+                    i * self.stride(par, parameters, x) for i, x in at
+                )
+                self.stream.param(base, requant.zero_point, requant.lo, requant.hi)
+            strides = [
+                [self.stride(buffer, o, x) for buffer, o in reads] for x in (*kept, *reduced)
+            ]
+            loops = [
+                Loop(x.stop, _three(s)) for x, s in zip((*kept, *reduced), strides, strict=True)
+            ]
+            self.stream.vector(
+                op, operands[0], operands[1], operands[2] if len(operands) > 2 else ("imm", 0),
+                loops[: len(kept)], loops[len(kept) :], post="even" if requant else "none", imm=imm,
+            )  # fmt: skip
+
+
+def _three(strides: list[int]) -> tuple[int, ...]:
+    return tuple((*strides, 0)[:3])
+
+
+def _conjunction(cond: Expr) -> list[Expr]:
+    if isinstance(cond, Binary) and cond.op == "&":
+        return [*_conjunction(cond.a), *_conjunction(cond.b)]
+    return [cond]
+
+
+@dataclass(frozen=True)
+class _Requantize:
+    """``clamp(requantize(value + par[base], par[base+1], par[base+2]) + zero_point, lo, hi)``."""
+
+    value: Expr
+    parameters: Read
+    zero_point: int
+    lo: int
+    hi: int
+
+
+def _match_requantize(value: Expr) -> _Requantize | None:
+    """Recognise requantisation with parameters in three consecutive entries of ``par``."""
+    match value:
+        case Cast("int8", Binary("min", Binary("max", inner, Const(lo)), Const(hi))):
+            pass
+        case _:
+            return None
+    zero_point = 0
+    match inner:
+        case Binary("+", call, Const(zero_point)):
+            inner = call
+    match inner:
+        case Call(
+            "requantize", (Binary("+", acc, Read() as bias), Read() as mult, Read() as shift)
+        ):
+            first, second, third = (affine(_par_row(r)) for r in (bias, mult, shift))
+            same = first.terms == second.terms == third.terms
+            if same and (second.constant, third.constant) == (
+                first.constant + 1,
+                first.constant + 2,
+            ):
+                return _Requantize(acc, bias, zero_point, lo, hi)
+    return None
+
+
+def _par_row(read: Read) -> Expr:
+    """Entry index of a parameter access: everything but the channel."""
+    total: Expr = Const(0)
+    width = read.source.strides[-2] if len(read.source.shape) > 1 else 1
+    for index, stride in zip(read.indices[:-1], read.source.strides[:-1], strict=True):
+        total = total + index * (stride // width)
+    return total
+
+
+def _match_arithmetic(value: Expr) -> tuple[str, Expr, Expr] | None:
+    """Operator and operands: the first a read of acc, inp or tmp, the second a read of par or tmp,
+    or a constant.
+    """
+
+    def operand(expr: Expr) -> Expr:
+        return expr.a if isinstance(expr, Cast) and isinstance(expr.a, Read) else expr
+
+    match value:
+        case Read() | Cast(_, Read()):
+            return "add", operand(value), Const(0)
+        case Binary(op, a, b) if op in VECTOR_OPERATORS:
+            a, b = operand(a), operand(b)
+            if isinstance(a, Read) and isinstance(b, Const | Read):
+                return VECTOR_OPERATORS[op], a, b
+    return None

@@ -1,0 +1,1 @@
+"""Passes: pure functions from loop program to loop program, one file each."""

@@ -1,0 +1,302 @@
+"""Operators on the accelerator: tensor expressions in the blocked layout, and their schedules.
+
+Activations are [blocks, H, W, batch, block] (``runtime/layout.py``), weights [oc blocks, ic blocks,
+KH, KW, block_out, block_in], requantisation parameters [oc blocks, 3, block]. Every function
+returns a loop program whose parameters are DRAM buffers, inputs first, the output last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...isa.errors import VdlaError
+from ...isa.params import HwParams
+from ..te.expr import Call, Expr, all_of, select
+from ..te.schedule import Schedule, Stage, create_schedule
+from ..te.tensor import (
+    IterVar,
+    Tensor,
+    clip,
+    compute,
+    max_of,
+    placeholder,
+    reduce_axis,
+    sum_of,
+)
+from ..tir.ir import PrimFunc
+from ..tir.lower import lower
+from ..tir.tensorize import TensorIntrin
+from .tiling import ConvShape, plan_conv
+
+Pair = tuple[int, int]
+Pads = tuple[int, int, int, int]
+
+
+@dataclass(frozen=True)
+class Window:
+    """Window geometry: kernel, strides, pads (top, left, bottom, right) and dilations."""
+
+    kernel: Pair
+    strides: Pair = (1, 1)
+    pads: Pads = (0, 0, 0, 0)
+    dilations: Pair = (1, 1)
+
+    def output(self, height: int, width: int) -> Pair:
+        """Output height and width."""
+        top, left, bottom, right = self.pads
+        return (
+            (height + top + bottom - (self.kernel[0] - 1) * self.dilations[0] - 1) //
+            self.strides[0] + 1, (width + left + right - (self.kernel[1] - 1) * self.dilations[1] -
+            1) // self.strides[1] + 1,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """What ends a requantisation: zero point and bounds."""
+
+    zero_point: int
+    lo: int = -128
+    hi: int = 127
+
+
+def gemm_intrin(params: HwParams) -> TensorIntrin:
+    """The tensor core's step: y[b, o] += sum_i x[b, i] * w[o, i], int8 operands, int32 result."""
+    x = placeholder((params.batch, params.block_in), "int8", "x")
+    w = placeholder((params.block_out, params.block_in), "int8", "w")
+    k = reduce_axis(params.block_in, "k")
+    product = compute(
+        (params.batch, params.block_out),
+        lambda b, o: sum_of(x[b, k].astype("int32") * w[o, k].astype("int32"), k),
+        "y",
+    )
+    return TensorIntrin("gemm", product)
+
+
+def _padded(data: Tensor, pads: Pads, value: int) -> Tensor:
+    """The activation with a border of ``value``; with no border at all, a plain copy."""
+    blocks, height, width, batch, block = data.shape
+    top, left, bottom, right = pads
+
+    def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
+        element = data[c, y - top, x - left, b, i]
+        conditions = []
+        if top:
+            conditions.append(y >= top)
+        if bottom:
+            conditions.append(y < top + height)
+        if left:
+            conditions.append(x >= left)
+        if right:
+            conditions.append(x < left + width)
+        return select(all_of(*conditions), element, value) if conditions else element
+
+    return compute(
+        (blocks, top + height + bottom, left + width + right, batch, block), rule, "padded"
+    )
+
+
+def _requantized(acc: Tensor, par: Tensor, clamp: Clamp, per_channel: bool = True) -> Tensor:
+    """``clip(requantize(acc + bias, multiplier, shift) + zero_point)`` as int8; one parameter set
+    per channel block, or one for all."""
+
+    def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
+        row = c if per_channel else 0
+        total = acc[c, y, x, b, i] + par[row, 0, i]
+        scaled = Call("requantize", (total, par[row, 1, i], par[row, 2, i]), "int32")
+        return clip(scaled + clamp.zero_point, clamp.lo, clamp.hi).astype("int8")
+
+    return compute(acc.shape, rule, "out")
+
+
+def _tile(stage: Stage, sizes: tuple[int, ...], vthreads: int) -> IterVar:
+    """Tile the first axes of an output stage, run tiles in order on alternating virtual threads,
+    and return the loop that a tile's producers are computed at."""
+    axes = stage.tensor.axes
+    outer, inner = zip(
+        *(stage.split(axis, size) for axis, size in zip(axes, sizes, strict=False)), strict=True
+    )
+    stage.reorder(*outer, *inner)
+    tile = outer[0]
+    for axis in outer[1:]:
+        tile = stage.fuse(tile, axis)
+    rounds, thread = stage.split(tile, min(vthreads, tile.extent))
+    stage.vthread(thread)
+    return thread
+
+
+# ---- convolution and dense ---------------------------------------------------------------------
+
+
+def conv2d(
+    name: str,
+    data_shape: tuple[int, int, int],
+    oc_blocks: int,
+    window: Window,
+    pad_value: int,
+    clamp: Clamp,
+    params: HwParams,
+    vthreads: int,
+) -> PrimFunc:
+    """Convolution; ``data_shape`` is (channel blocks, H, W). Parameters of the program: data,
+    weight, par, out.
+
+    The bias in ``par`` contains ``-x_zero_point * sum(weight)``; padding is ``pad_value`` = the
+    zero point.
+    """
+    ic_blocks, height, width = data_shape
+    batch, block = params.batch, params.block
+    (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
+    oh, ow = window.output(height, width)
+    data = placeholder((ic_blocks, height, width, batch, block), "int8", "data")
+    weight = placeholder((oc_blocks, ic_blocks, kh, kw, block, block), "int8", "weight")
+    par = placeholder((oc_blocks, 3, block), "int32", "param")
+    padded = _padded(data, window.pads, pad_value)
+    cb, ky, kx, ci = (
+        reduce_axis(extent, axis)
+        for extent, axis in ((ic_blocks, "cb"), (kh, "ky"), (kw, "kx"), (block, "ci"))
+    )
+    acc = compute(
+        (oc_blocks, oh, ow, batch, block),
+        lambda c, y, x, b, i: sum_of(
+            padded[cb, y * sh + ky * dh, x * sw + kx * dw, b, ci].astype("int32")
+            * weight[c, cb, ky, kx, i, ci].astype("int32"),
+            (cb, ky, kx, ci),
+        ),
+        "acc",
+    )
+    out = _requantized(acc, par, clamp)
+    shape = ConvShape(ic_blocks, oc_blocks, oh, ow, kh, kw, sh, sw, dh, dw)
+    tiling = plan_conv(shape, params, vthreads)
+
+    s = create_schedule(out)
+    local = s.cache_write(out, "out")
+    weight_tile = s.cache_read(weight, "wgt", [acc])
+    par_tile = s.cache_read(par, "par", [local])
+    tile = _tile(s[out], (tiling.oc_blocks, tiling.rows, tiling.cols), vthreads)
+    for tensor in (local, acc, par_tile):
+        s[tensor].compute_at(s[out], tile)
+    s[acc].set_scope("acc")
+    c, y, x, b, i = acc.axes
+    cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
+    s[acc].reorder(cb_outer, c, y, x, cb_inner, ky, kx, b, i, ci)
+    s[acc].tensorize(b, gemm_intrin(params))
+    s[padded].set_scope("inp")
+    s[padded].compute_at(s[acc], cb_outer)
+    s[weight_tile].compute_at(s[acc], cb_outer)
+    return lower(s, [data, weight, par, out], name)
+
+
+# ---- pooling -----------------------------------------------------------------------------------
+
+
+def pool2d(
+    name: str,
+    kind: str,
+    data_shape: tuple[int, int, int],
+    window: Window,
+    pad_value: int,
+    clamp: Clamp,
+    params: HwParams,
+    vthreads: int,
+) -> PrimFunc:
+    """Pooling with requantisation; ``kind`` is "max" or "sum". Parameters: data, par ([1, 3,
+    block], for all channels), out.
+    """
+    blocks, height, width = data_shape
+    (kh, kw), (sh, sw) = window.kernel, window.strides
+    oh, ow = window.output(height, width)
+    data = placeholder((blocks, height, width, params.batch, params.block), "int8", "data")
+    par = placeholder((1, 3, params.block), "int32", "param")
+    padded = _padded(data, window.pads, pad_value)
+    ky, kx = reduce_axis(kh, "ky"), reduce_axis(kw, "kx")
+    combine = {"max": max_of, "sum": sum_of}[kind]
+    pooled = compute(
+        (blocks, oh, ow, params.batch, params.block),
+        lambda c, y, x, b, i: combine(
+            padded[c, y * sh + ky, x * sw + kx, b, i].astype("int32"), (ky, kx)
+        ),
+        "pooled",
+    )
+    out = _requantized(pooled, par, clamp, per_channel=False)
+    rows, cols = _plan_pool(ConvShape(1, 1, oh, ow, kh, kw, sh, sw), params, vthreads, name)
+
+    s = create_schedule(out)
+    local = s.cache_write(out, "out")
+    par_tile = s.cache_read(par, "par", [local])
+    tile = _tile(s[out], (1, rows, cols), vthreads)
+    _attach(s, {pooled: "tmp", padded: "inp", local: "out", par_tile: "par"}, s[out], tile)
+    c, y, x, b, i = pooled.axes
+    s[pooled].reorder(c, y, x, ky, kx, b, i)
+    return lower(s, [data, par, out], name)
+
+
+def _plan_pool(shape: ConvShape, params: HwParams, vthreads: int, name: str) -> Pair:
+    """The largest tile of output rows and columns that fits tmp, out and inp."""
+    results = min(params.tmp_depth, params.out_depth) // vthreads
+    for cols in range(min(shape.ow, results), 0, -1):
+        for rows in range(min(shape.oh, results // cols), 0, -1):
+            read = shape.input_rows(rows) * shape.input_cols(cols)
+            if read * vthreads <= params.inp_depth:
+                return rows, cols
+    raise VdlaError(
+        f"{name}: one window of {shape.kh}x{shape.kw} for {vthreads} virtual threads does not fit inp "
+        f"({params.inp_depth} entries)"
+    )
+
+
+# ---- residual addition -------------------------------------------------------------------------
+
+
+def add(
+    name: str,
+    entries: int,
+    multipliers: Pair,
+    clamp: Clamp,
+    params: HwParams,
+    vthreads: int,
+) -> PrimFunc:
+    """``requantize(a*ma + b*mb)`` over ``entries`` vectors; parameters: a, b, par ([1, 3, block]:
+    constant, 1, shift), out.
+    """
+    shape = (1, 1, entries, params.batch, params.block)
+    a, b = placeholder(shape, "int8", "a"), placeholder(shape, "int8", "b")
+    par = placeholder((1, 3, params.block), "int32", "param")
+
+    def scaled(source: Tensor, factor: int, label: str) -> Tensor:
+        return compute(
+            shape, lambda c, y, x, n, i: source[c, y, x, n, i].astype("int32") * factor, label
+        )
+
+    left, right = scaled(a, multipliers[0], "left"), scaled(b, multipliers[1], "right")
+    total = compute(
+        shape, lambda c, y, x, n, i: left[c, y, x, n, i] + right[c, y, x, n, i], "total"
+    )
+    out = _requantized(total, par, clamp, per_channel=False)
+    size = min(entries, params.tmp_depth // (2 * vthreads), params.out_depth // vthreads)
+    size = min(size, params.inp_depth // (2 * vthreads))
+
+    s = create_schedule(out)
+    local = s.cache_write(out, "out")
+    s[total].compute_inline()
+    a_tile = s.cache_read(a, "inp", [left])
+    b_tile = s.cache_read(b, "inp", [right])
+    par_tile = s.cache_read(par, "par", [local])
+    tile = _tile(s[out], (1, 1, size), vthreads)
+    scopes = {
+        left: "tmp",
+        right: "tmp",
+        a_tile: "inp",
+        b_tile: "inp",
+        local: "out",
+        par_tile: "par",
+    }
+    _attach(s, scopes, s[out], tile)
+    return lower(s, [a, b, par, out], name)
+
+
+def _attach(s: Schedule, scopes: dict[Tensor, str], consumer: Stage, tile: IterVar) -> None:
+    """Compute tensors inside a tile, each in its scratchpad."""
+    for tensor, scope in scopes.items():
+        s[tensor].set_scope(scope)
+        s[tensor].compute_at(consumer, tile)
