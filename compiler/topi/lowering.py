@@ -1,0 +1,117 @@
+"""Which expression and schedule an operator of the graph gets on the accelerator, and its constants
+as they lie in DRAM.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...isa.errors import VdlaError
+from ...isa.params import HwParams
+from ..graph.ir import Graph, Node
+from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
+from ..graph.requant import INT8_MIN, Requant
+from ..runtime.layout import blocks, pack_parameters, pack_weight
+from ..tir.ir import PrimFunc
+from .accel import Clamp, Window, add, conv2d, pool2d
+
+#: A requantisation that changes nothing: multiplier / 2**shift = 1.
+IDENTITY_MULTIPLIER, IDENTITY_SHIFT = 1 << 30, 30
+
+
+def _image(shape: tuple[int, ...], params: HwParams) -> tuple[int, int, int]:
+    """(channel blocks, H, W) of an activation; vectors are images of one pixel."""
+    _, channels, *spatial = shape
+    height, width = spatial or (1, 1)
+    return blocks(channels, params), height, width
+
+
+def _clamp(requant: Requant) -> Clamp:
+    return Clamp(requant.zero_point, requant.lo, requant.hi)
+
+
+def lower_node(graph: Graph, node: Node, params: HwParams, vthreads: int) -> PrimFunc:
+    """The loop program of one operator: parameters are its activations, the arrays of
+    :func:`parameters_of`, its result.
+    """
+    data = _image(graph[node.inputs[0]].shape, params)
+    result = _image(graph.result(node).shape, params)
+    match node.op:
+        case QConv2d() as op:
+            kernel = graph[node.inputs[1]].shape[2:]
+            window = Window((kernel[0], kernel[1]), op.strides, op.pads, op.dilations)
+            return conv2d(
+                node.name,
+                data,
+                result[0],
+                window,
+                op.x_zero_point,
+                _clamp(op.requant),
+                params,
+                vthreads,
+            )
+        case QDense() as op:
+            window = Window((1, 1))
+            return conv2d(
+                node.name,
+                data,
+                result[0],
+                window,
+                op.x_zero_point,
+                _clamp(op.requant),
+                params,
+                vthreads,
+            )
+        case QMaxPool() as op:
+            window = Window(op.kernel, op.strides, op.pads)
+            clamp = Clamp(0, op.lo, op.hi)
+            return pool2d(node.name, "max", data, window, INT8_MIN, clamp, params, vthreads)
+        case QAvgPool() as op:
+            window = Window(op.kernel, op.strides, op.pads)
+            clamp = _clamp(op.requant)
+            return pool2d(node.name, "sum", data, window, op.x_zero_point, clamp, params, vthreads)
+        case QAdd() as op:
+            entries = int(np.prod(data))
+            clamp = Clamp(op.zero_point, op.lo, op.hi)
+            return add(node.name, entries, (op.mult_a, op.mult_b), clamp, params, vthreads)
+    raise VdlaError(
+        f"node {node.name!r}: operator {type(node.op).__name__} has no schedule for the accelerator"
+    )
+
+
+def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray]:
+    """Constant operands in DRAM layout: weights where there are any, then requantisation
+    parameters.
+    """
+    match node.op:
+        case QConv2d() | QDense() as op:
+            weight, bias = (graph[name].data for name in node.inputs[1:])
+            assert weight is not None and bias is not None
+            weight = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
+            # sum((x - zx) * w) = sum(x * w) - zx * sum(w); padding is zx and so contributes
+            # nothing.
+            offset = op.x_zero_point * weight.astype(np.int64).sum((1, 2, 3))
+            folded = (bias.astype(np.int64) - offset).astype(np.int32)
+            return [pack_weight(weight, params), _requant_parameters(folded, op.requant, params)]
+        case QAvgPool() as op:
+            count = op.kernel[0] * op.kernel[1]
+            bias = np.full(params.block, -op.x_zero_point * count, np.int32)
+            return [_requant_parameters(bias, op.requant, params)]
+        case QMaxPool():
+            return [_uniform(0, IDENTITY_MULTIPLIER, IDENTITY_SHIFT, params)]
+        case QAdd() as op:
+            return [_uniform(op.const, 1, op.shift, params)]
+    raise VdlaError(f"node {node.name!r}: no parameters for {type(node.op).__name__}")
+
+
+def _requant_parameters(bias: np.ndarray, requant: Requant, params: HwParams) -> np.ndarray:
+    multiplier, shift = (
+        np.broadcast_to(values, bias.shape) for values in (requant.multiplier, requant.shift)
+    )
+    return pack_parameters(bias, multiplier, shift, params)
+
+
+def _uniform(bias: int, multiplier: int, shift: int, params: HwParams) -> np.ndarray:
+    """One parameter set for all channels."""
+    values = (np.full(params.block, value, np.int32) for value in (bias, multiplier, shift))
+    return pack_parameters(*values, params)
