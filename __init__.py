@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ._version import __version__
 from .isa.errors import VdlaError
 from .isa.memory import MemoryParams
 from .isa.params import HwParams
@@ -17,9 +18,7 @@ from .isa.params import HwParams
 if TYPE_CHECKING:
     from .module import Module, compile, load
 
-__version__ = "0.1.0"
-
-__all__ = ["HwParams", "MemoryParams", "Module", "VdlaError", "compile", "load"]
+__all__ = ["HwParams", "MemoryParams", "Module", "VdlaError", "__version__", "compile", "load"]
 
 
 def __getattr__(name: str) -> Any:

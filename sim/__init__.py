@@ -1,1 +1,1 @@
-"""Two simulators of one machine: SimPy processes named as the blocks of hw, and the RTL through Verilator."""
+"""Two simulators of one machine: SimPy processes named as the blocks of hw, and the RTL itself."""

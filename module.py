@@ -1,0 +1,374 @@
+"""The Python interface: ``compile`` and ``run`` a model, read its ``report``, ``save``, ``load``.
+
+Here the rooms meet: the compiler makes a program, a simulator runs it, ``report`` explains it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+
+from ._version import __version__
+from .isa.errors import VdlaError
+from .isa.memory import MemoryParams
+from .isa.params import PRESETS, HwParams
+from .isa.program import Program
+from .isa.status import Status
+from .report import Layer, Timing, accelerator_report, host_report, output_report
+
+#: ``sim``: the SimPy model; ``rtl``: the Verilog under Verilator; ``cpu``: machine code, no core.
+TARGETS = ("sim", "rtl", "cpu")
+
+Progress = Callable[[int, int], None]
+Model = str | Path | bytes | onnx.ModelProto
+
+
+class TensorType(Protocol):
+    """Name, shape (batch first) and NumPy dtype name of an input or output."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def dtype(self) -> str: ...
+
+
+class CompiledModel(Protocol):
+    """What the compiler hands over (``compiler/build.py``)."""
+
+    @property
+    def inputs(self) -> Sequence[TensorType]: ...
+    @property
+    def outputs(self) -> Sequence[TensorType]: ...
+    @property
+    def layers(self) -> Sequence[Layer]: ...
+
+    @property
+    def program(self) -> Program | None:
+        """None for the CPU."""
+        ...
+
+    def dram(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
+        """DRAM before the run, uint8: the program's image with the inputs in place."""
+        ...
+
+    def results(self, dram: np.ndarray, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The outputs, from DRAM after the run (and the inputs, for what stays on the host)."""
+        ...
+
+    def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """All of the model on the host."""
+        ...
+
+
+def load_platform(
+    hw: HwParams | str | Path, memory: MemoryParams | str | Path
+) -> tuple[HwParams, MemoryParams]:
+    """The configuration and the memory, whose bus widths agree.
+
+    A preset configuration follows the memory's bus; one of the user's own must say it itself.
+
+    Raises
+    ------
+    VdlaError
+        For unknown names, bad files, or widths that differ.
+    """
+    memory = memory if isinstance(memory, MemoryParams) else MemoryParams.load(memory)
+    if not isinstance(hw, HwParams) and str(hw) in PRESETS:
+        return replace(PRESETS[str(hw)], bus_bits=memory.bus_bits), memory
+    params = hw if isinstance(hw, HwParams) else HwParams.load(hw)
+    if params.bus_bits != memory.bus_bits:
+        raise VdlaError(
+            f"memory: expected a data bus of {params.bus_bits} bits as in the hardware "
+            f"configuration, got {memory.bus_bits}; set bus_bits of one of them"
+        )
+    return params, memory
+
+
+def compile(
+    model: Model,
+    target: str = "sim",
+    hw: HwParams | str | Path = "16x16",
+    memory: MemoryParams | str | Path = "vta",
+    vthreads: int = 2,
+    dump_ir: str | Path | None = None,
+) -> Module:
+    """Compile a trained network.
+
+    Parameters
+    ----------
+    model : path, bytes or onnx.ModelProto
+        An int8 QDQ ONNX model.
+    target : str
+        ``sim``, ``rtl`` or ``cpu``.
+    hw : HwParams, or the name of a preset or TOML file
+        The accelerator's configuration.
+    memory : MemoryParams, or the name of a preset or TOML file
+        The memory behind it; tile sizes are chosen for it.
+    vthreads : int
+        Virtual threads, 1 or more: tiles in flight, whose loads overlap with computation.
+    dump_ir : path, optional
+        A directory for the intermediate representation before and after every pass.
+
+    Raises
+    ------
+    VdlaError
+        For a damaged or unsupported model and for every argument out of range.
+    """
+    if target not in TARGETS:
+        raise VdlaError(f"target: expected one of {', '.join(TARGETS)}, got {target!r}")
+    if type(vthreads) is not int or vthreads < 1:
+        raise VdlaError(f"vthreads: expected an integer of at least 1, got {vthreads!r}")
+    from .compiler.build import build
+
+    params, memory = load_platform(hw, memory)
+    compiled = build(
+        model, target=target, hw=params, memory=memory, vthreads=vthreads, dump_ir=dump_ir
+    )
+    return Module(compiled, _model_bytes(model), target, params, memory, vthreads)
+
+
+def load(path: str | Path) -> Module:
+    """A module that :meth:`Module.save` wrote, compiled again for what it was compiled for.
+
+    Raises
+    ------
+    VdlaError
+        When the file is not a whole module file.
+    """
+    if not Path(path).is_file():
+        raise VdlaError(f"{path}: expected a module file, there is none")
+    try:
+        with zipfile.ZipFile(path) as archive:
+            settings = json.loads(archive.read("module.json"))
+            model = archive.read("model.onnx")
+        target, vthreads = settings["target"], settings["vthreads"]
+        params = HwParams.from_dict(settings["hw"], where=f"{path}: hw")
+        memory = MemoryParams(**settings["memory"])
+    except (zipfile.BadZipFile, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        raise VdlaError(f"{path}: expected a module file, got a damaged one ({error})") from None
+    return compile(model, target, params, memory, vthreads)
+
+
+class Module:
+    """A compiled model and the place where it runs."""
+
+    def __init__(
+        self,
+        compiled: CompiledModel,
+        model: bytes,
+        target: str,
+        params: HwParams,
+        memory: MemoryParams,
+        vthreads: int,
+    ) -> None:
+        self.compiled = compiled
+        self.target = target
+        self.params = params
+        self.memory = memory
+        self.vthreads = vthreads
+        self._model = model
+        self._report: dict[str, Any] | None = None
+        self._set: dict[str, np.ndarray] = {}
+        self._outputs: list[np.ndarray] = []
+
+    @property
+    def program(self) -> Program:
+        """The accelerator's program.
+
+        Raises
+        ------
+        VdlaError
+            On a target without one.
+        """
+        if self.compiled.program is None:
+            raise VdlaError(f"program: target {self.target!r} has none; compile for sim or rtl")
+        return self.compiled.program
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """The last run: cycles, utilisation, layers, stalls, DRAM traffic, outputs.
+
+        Raises
+        ------
+        VdlaError
+            Before the first run.
+        """
+        if self._report is None:
+            raise VdlaError("report: nothing was run yet; call run(...) first")
+        return self._report
+
+    def set_input(self, name: str, value: np.ndarray) -> None:
+        """The value of one input for the next ``run()`` without arguments."""
+        names = [tensor.name for tensor in self.compiled.inputs]
+        if name not in names:
+            raise VdlaError(f"set_input: expected one of {', '.join(names)}, got {name!r}")
+        self._set[name] = np.asarray(value)
+
+    def get_output(self, index: int) -> np.ndarray:
+        """One output of the last run, by position."""
+        if not 0 <= index < len(self._outputs):
+            raise VdlaError(f"get_output: expected 0..{len(self._outputs) - 1}, got {index!r}")
+        return self._outputs[index]
+
+    def run(self, *arrays: np.ndarray, progress: Progress | None = None) -> list[np.ndarray]:
+        """Run the network on any number of images.
+
+        Parameters
+        ----------
+        arrays
+            One array per input, of its dtype and shape, except that the first dimension may be any
+            multiple of the model's batch; the network then runs once per batch. Without arrays,
+            those of ``set_input``.
+        progress : callable, optional
+            Called with (batches done, batches in all).
+
+        Returns
+        -------
+        list of np.ndarray
+            One array per output.
+
+        Raises
+        ------
+        VdlaError
+            For arrays that do not fit, or when the core stops with an error.
+
+        Notes
+        -----
+        Cycles do not depend on data. So ``sim`` simulates the first batch in time, and only the
+        values of the others; ``rtl`` runs every batch through the hardware and insists that all
+        take equally long.
+        """
+        started = time.perf_counter()
+        batches = self._batches(self._given(arrays))
+        results, timing = [], None
+        for index, batch in enumerate(batches):
+            outputs, measured = self._run_batch(batch, timing)
+            if timing is None:
+                timing = measured
+            results.append(outputs)
+            if progress is not None:
+                progress(index + 1, len(batches))
+        self._outputs = [np.concatenate(parts) for parts in zip(*results, strict=True)]
+        self._report = self._make_report(timing, len(batches), time.perf_counter() - started)
+        return list(self._outputs)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model and what it is compiled for; :func:`load` reads it."""
+        settings = {
+            "vdla": __version__,
+            "target": self.target,
+            "hw": self.params.to_dict(),
+            "memory": self.memory.to_dict(),
+            "vthreads": self.vthreads,
+        }
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("module.json", json.dumps(settings, indent=2))
+            archive.writestr("model.onnx", self._model)
+
+    def _given(self, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+        types = self.compiled.inputs
+        names = ", ".join(tensor.name for tensor in types)
+        if arrays:
+            if len(arrays) != len(types):
+                raise VdlaError(f"run: expected {len(types)} arrays ({names}), got {len(arrays)}")
+            return [np.asarray(array) for array in arrays]
+        missing = [tensor.name for tensor in types if tensor.name not in self._set]
+        if missing:
+            raise VdlaError(f"run: expected a value for {missing[0]!r}; give it or call set_input")
+        return [self._set[tensor.name] for tensor in types]
+
+    def _batches(self, arrays: list[np.ndarray]) -> list[list[np.ndarray]]:
+        """Cut the inputs into batches of the model's size, after checking them."""
+        counts = set()
+        for array, tensor in zip(arrays, self.compiled.inputs, strict=True):
+            size, *rest = tensor.shape
+            fits = array.ndim == len(tensor.shape) and list(array.shape[1:]) == rest
+            if not fits or str(array.dtype) != tensor.dtype or not array.shape[0]:
+                raise VdlaError(
+                    f"input {tensor.name!r}: expected {tensor.dtype} of shape "
+                    f"({', '.join(map(str, ('N', *rest)))}), got {array.dtype} of {array.shape}"
+                )
+            if array.shape[0] % size:
+                raise VdlaError(
+                    f"input {tensor.name!r}: expected a multiple of {size} in the first "
+                    f"dimension, got {array.shape[0]}"
+                )
+            counts.add(array.shape[0] // size)
+        if len(counts) != 1:
+            raise VdlaError(f"run: expected as many batches of every input, got {sorted(counts)}")
+        return [list(parts) for parts in zip(*(np.split(a, max(counts)) for a in arrays))]  # noqa: B905
+
+    def _run_batch(
+        self, batch: list[np.ndarray], known: Timing | None
+    ) -> tuple[list[np.ndarray], Timing | None]:
+        """Outputs of one batch, and its timing where it was measured."""
+        if self.target == "cpu":
+            return self.compiled.run_cpu(batch), None
+        dram = self.compiled.dram(batch)
+        if not self.program.insns:  # no operator of this model runs on the accelerator
+            return self.compiled.results(dram, batch), None
+        if self.target == "sim" and known is not None:
+            from .isa.reference import run as run_reference
+
+            run_reference(self.program, dram)
+            return self.compiled.results(dram, batch), None
+        timing = self._simulate(dram)
+        if known is not None and timing.cycles != known.cycles:
+            raise VdlaError(
+                f"rtl: expected {known.cycles} cycles as for the first batch, got {timing.cycles}; "
+                "timing must not depend on data"
+            )
+        return self.compiled.results(dram, batch), timing
+
+    def _simulate(self, dram: np.ndarray) -> Timing:
+        """Run the program in time; ``dram`` is changed in place."""
+        if self.target == "rtl":
+            from .sim.rtl import RtlSimulator
+
+            result = RtlSimulator(self.params).run(self.program, dram, self.memory)
+        else:
+            from .sim.core import simulate
+
+            result = simulate(self.program, dram, self.memory)
+        if result.status != Status.DONE:
+            status = Status(result.status)
+            where = "" if result.error_index is None else f" at instruction {result.error_index}"
+            raise VdlaError(f"{self.target}: core stopped with {status.name}{where}: {status.doc}")
+        return result
+
+    def _make_report(self, timing: Timing | None, batches: int, wall_s: float) -> dict[str, Any]:
+        layers = self.compiled.layers
+        if timing is None:
+            body = host_report(layers)
+        else:
+            body = accelerator_report(layers, self.program, self.memory, timing)
+        names = [tensor.name for tensor in self.compiled.outputs]
+        outputs = output_report(dict(zip(names, self._outputs, strict=True)))
+        return {
+            "target": self.target,
+            "vthreads": self.vthreads,
+            "batches": batches,
+            **body,
+            "wall_s": wall_s,
+            "outputs": outputs,
+        }
+
+
+def _model_bytes(model: Model) -> bytes:
+    match model:
+        case bytes():
+            return model
+        case onnx.ModelProto():
+            return model.SerializeToString()
+        case _:
+            return Path(model).read_bytes()

@@ -1,0 +1,227 @@
+"""The report of a run: cycles, utilisation, roofline and stalls, per layer and in all.
+
+Vocabulary, for a peak of batch x block_in x block_out MACs a cycle:
+
+- *macs* are the model's own (true channels, no padding), *issued* what the tensor core executed;
+- *spatial* = macs / issued, *temporal* = cycles in which the tensor core issues / cycles,
+  *end_to_end* = macs / (peak x cycles);
+- the roofline bound of a layer is max(macs / peak, compulsory bytes / bus bytes a cycle), and its
+  *roofline_fraction* = bound / cycles.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ._version import __version__
+from .isa.insn import Gemm, Load, Store
+from .isa.memory import MemoryParams
+from .isa.params import HwParams
+from .isa.program import Program
+
+#: Counters of one run: unit, then cause, then cycles.
+Counters = Mapping[str, Mapping[str, int]]
+
+
+class Layer(Protocol):
+    """What the report reads of one layer of a compiled model."""
+
+    @property
+    def name(self) -> str:
+        """The node in the model."""
+        ...
+
+    @property
+    def op(self) -> str:
+        """The operator."""
+        ...
+
+    @property
+    def target(self) -> str:
+        """``accel`` or ``cpu``."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it runs there."""
+        ...
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates."""
+        ...
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Bytes of its operands and its result, each once."""
+        ...
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """First and last instruction, both inclusive; None on the host."""
+        ...
+
+
+class Timing(Protocol):
+    """What the report reads of the result of a simulation."""
+
+    @property
+    def cycles(self) -> int:
+        """Of the whole program."""
+        ...
+
+    @property
+    def ends(self) -> Sequence[int]:
+        """The cycle in which each instruction ended."""
+        ...
+
+    @property
+    def counters(self) -> Counters:
+        """Where the cycles of every unit went."""
+        ...
+
+
+def header(
+    command: str,
+    params: HwParams | None = None,
+    memory: MemoryParams | None = None,
+    seed: int | None = None,
+) -> dict[str, Any]:
+    """The fields that every report begins with."""
+    return {
+        "vdla": __version__,
+        "command": command,
+        "config": None if params is None else params.to_dict(),
+        "config_hash": None if params is None else params.hash,
+        "memory": None if memory is None else memory.label,
+        "seed": seed,
+    }
+
+
+def output_report(outputs: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]]:
+    """Shape, dtype and SHA-256 of the bytes of each output."""
+    return {
+        name: {
+            "shape": list(array.shape),
+            "dtype": str(array.dtype),
+            "sha256": hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest(),
+        }
+        for name, array in outputs.items()
+    }
+
+
+def coverage(layers: Sequence[Layer]) -> dict[str, int]:
+    """How many of the model's MACs run on the accelerator."""
+    return {
+        "macs_on_accelerator": sum(layer.macs for layer in layers if layer.span is not None),
+        "macs_total": sum(layer.macs for layer in layers),
+    }
+
+
+def host_report(layers: Sequence[Layer]) -> dict[str, Any]:
+    """The report of a run on the CPU, where nothing counts cycles."""
+    return {
+        "cycles": None,
+        "macs": sum(layer.macs for layer in layers),
+        "utilisation": None,
+        "layers": [_host_layer(layer) for layer in layers],
+        "dram": None,
+        "coverage": coverage(layers),
+    }
+
+
+def accelerator_report(
+    layers: Sequence[Layer], program: Program, memory: MemoryParams, timing: Timing
+) -> dict[str, Any]:
+    """The report of one inference on the accelerator.
+
+    A layer's cycles run from the end of the last instruction before it to the end of its own last
+    one; the last layer has the core's final cycles too, so that layers sum to the program.
+    """
+    rows: list[dict[str, Any]] = []
+    last_span = max((layer.span for layer in layers if layer.span is not None), default=None)
+    begin = 0
+    for layer in layers:
+        if layer.span is None:
+            rows.append(_host_layer(layer))
+            continue
+        first, last = layer.span
+        end = timing.cycles
+        if layer.span != last_span:
+            end = max((begin, *timing.ends[first : last + 1]))
+        rows.append(_accelerator_layer(layer, program, memory, end - begin))
+        begin = end
+    macs = sum(layer.macs for layer in layers if layer.span is not None)
+    return {
+        "cycles": timing.cycles,
+        "macs": sum(layer.macs for layer in layers),
+        "utilisation": _utilisation(macs, _gemm_iterations(program), program.params, timing.cycles),
+        "stalls": {unit: dict(causes) for unit, causes in timing.counters.items()},
+        "layers": rows,
+        "dram": dram_traffic(program),
+        "coverage": coverage(layers),
+    }
+
+
+def dram_traffic(program: Program) -> dict[str, int]:
+    """Bytes that one run of a program reads (data and instructions) and writes."""
+    params = program.params
+    read = len(program.insns) * params.insn_bytes
+    written = 0
+    for insn in program.insns:
+        match insn:
+            case Load():
+                entries = insn.x_size * insn.y_size * insn.z_size
+                read += entries * insn.dram_entry_bytes(params)
+            case Store():
+                written += insn.entries * params.entry_bytes("out")
+    return {"read_bytes": read, "written_bytes": written}
+
+
+def _gemm_iterations(program: Program, first: int = 0, last: int | None = None) -> int:
+    stop = len(program.insns) if last is None else last + 1
+    return sum(i.iterations for i in program.insns[first:stop] if isinstance(i, Gemm))
+
+
+def _utilisation(
+    macs: int, iterations: int, params: HwParams, cycles: int
+) -> dict[str, float | None]:
+    peak = params.peak_macs_per_cycle
+    return {
+        "spatial": macs / (iterations * peak) if iterations else None,
+        "temporal": iterations / cycles if cycles else None,
+        "end_to_end": macs / (peak * cycles) if cycles else None,
+    }
+
+
+def _host_layer(layer: Layer) -> dict[str, Any]:
+    return {
+        "name": layer.name,
+        "op": layer.op,
+        "target": layer.target,
+        "reason": layer.reason,
+        "cycles": None,
+        "macs": layer.macs,
+        "utilisation": None,
+        "roofline_fraction": None,
+        "stalls": {},
+    }
+
+
+def _accelerator_layer(
+    layer: Layer, program: Program, memory: MemoryParams, cycles: int
+) -> dict[str, Any]:
+    assert layer.span is not None
+    params = program.params
+    bytes_per_cycle = params.bus_bytes / memory.cycles_per_beat
+    bound = max(layer.macs / params.peak_macs_per_cycle, layer.compulsory_bytes / bytes_per_cycle)
+    iterations = _gemm_iterations(program, *layer.span)
+    return _host_layer(layer) | {
+        "cycles": cycles,
+        "utilisation": _utilisation(layer.macs, iterations, params, cycles),
+        "roofline_fraction": bound / cycles if cycles else None,
+    }
