@@ -1,1 +1,1 @@
-"""The instruction set: configuration, instructions, program files, reference interpreter, static checker."""
+"""The instruction set: configuration, instructions, programs, reference interpreter, checker."""

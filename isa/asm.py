@@ -30,7 +30,7 @@ from .program import Program
 
 _HEX_BYTES_A_LINE = 32
 _MNEMONICS = {opcode.name.lower(): CLASSES[opcode] for opcode in Opcode}
-_UNIT_NAMES = {unit.name.lower(): unit for unit in Units if unit}
+_UNIT_NAMES = {(unit.name or "").lower(): unit for unit in Units if unit}
 
 
 def format_insn(insn: Insn) -> str:

@@ -1,7 +1,7 @@
 """The static checker: what a program may do wrong, found without running it.
 
-Legality of each instruction, tokens (deadlock, leftovers, overflow) by ``order.py``, memory accesses
-by ``hazards.py``. Instructions are taken in program order, which is what the program means.
+Legality of each instruction, tokens (deadlock, leftovers, overflow) by ``order.py``, accesses to
+memory by ``hazards.py``. Instructions are taken in program order, which is what the program means.
 """
 
 from __future__ import annotations

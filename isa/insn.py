@@ -8,7 +8,7 @@ are strings here and numbers in the encoding.
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from .encoding import Field, layout, layout_bits, pack, unpack, uop_layout
 from .errors import VdlaError
@@ -207,7 +207,8 @@ def field_values(insn: Insn) -> dict[str, int]:
         elif (codes := _NAMES.get((insn.opcode, field.name))) is not None:
             if value not in codes:
                 raise VdlaError(
-                    f"{insn.opcode.name} {field.name}: expected one of {', '.join(codes)}, got {value!r}"
+                    f"{insn.opcode.name} {field.name}: expected one of {', '.join(codes)}, "
+                    f"got {value!r}"
                 )
             values[field.name] = codes[value]
         else:
@@ -219,7 +220,8 @@ def _check_ranges(what: str, spec: tuple[Field, ...], values: dict[str, int]) ->
     for field in spec:
         if not field.minimum <= values[field.name] <= field.maximum:
             raise VdlaError(
-                f"{what} {field.name}: expected {field.minimum}..{field.maximum} ({field.bits} bits), got {values[field.name]}"
+                f"{what} {field.name}: expected {field.minimum}..{field.maximum} "
+                f"({field.bits} bits), got {values[field.name]}"
             )
 
 
@@ -240,16 +242,15 @@ def decode(data: bytes, params: HwParams) -> Insn:
     word = int.from_bytes(data, "little")
     code = word & 7
     if code not in set(Opcode):
-        raise VdlaError(
-            f"instruction: undecodable, opcode {code} is none of {', '.join(f'{o.value} {o.name}' for o in Opcode)}"
-        )
+        known = ", ".join(f"{o.value} {o.name}" for o in Opcode)
+        raise VdlaError(f"instruction: undecodable, opcode {code} is none of {known}")
     opcode = Opcode(code)
     spec = layout(opcode, params)
     if word >> layout_bits(spec):
         raise VdlaError(f"{opcode.name}: undecodable, bits above {layout_bits(spec)} are set")
     raw = unpack(spec, word)
     cls = CLASSES[opcode]
-    values: dict[str, object] = {}
+    values: dict[str, Any] = {}
     for field in fields(cls):
         if field.name in _SPREAD:
             values[field.name] = tuple(raw[_SPREAD[field.name].format(i)] for i in range(4))
@@ -297,7 +298,8 @@ def validate(insn: Insn, params: HwParams) -> None:
     own = Units(1 << insn.unit)
     if (insn.pop | insn.push) & own:
         raise VdlaError(
-            f"{what} pop/push: a unit has no token queue to itself, got pop={insn.pop!r} push={insn.push!r}"
+            f"{what} pop/push: a unit has no token queue to itself, "
+            f"got pop={insn.pop!r} push={insn.push!r}"
         )
     match insn:
         case Load():
@@ -326,7 +328,8 @@ def _positive(what: str, insn: Insn, names: tuple[str, ...]) -> None:
 def _inside(what: str, memory: str, end: int, params: HwParams) -> None:
     if end > params.depth(memory):
         raise VdlaError(
-            f"{what}: address out of range, last {memory} entry is {end - 1}, depth {params.depth(memory)}"
+            f"{what}: address out of range, last {memory} entry is {end - 1}, "
+            f"depth {params.depth(memory)}"
         )
 
 
@@ -355,7 +358,8 @@ def _validate_vector(insn: Vector, params: HwParams) -> None:
         raise VdlaError(f"VECTOR reduce: operator {insn.op!r} does not reduce")
     if any(insn.dst_strides[4 - insn.reduce :]):
         raise VdlaError(
-            f"VECTOR dst_strides: expected 0 in the {insn.reduce} reduced loops, got {insn.dst_strides}"
+            f"VECTOR dst_strides: expected 0 in the {insn.reduce} reduced loops, "
+            f"got {insn.dst_strides}"
         )
     for name in ("src0", "src1", "dst"):
         memory = getattr(insn, name)

@@ -71,7 +71,8 @@ class MemoryParams:
         path = Path(name)
         if not path.is_file():
             raise VdlaError(
-                f"memory: expected a TOML file or one of {', '.join(MEMORY_PRESETS)}, got {str(name)!r}"
+                f"memory: expected a TOML file or one of {', '.join(MEMORY_PRESETS)}, "
+                f"got {str(name)!r}"
             )
         try:
             knobs = tomllib.loads(path.read_text())

@@ -15,7 +15,7 @@ from .opcodes import Unit, Units
 from .params import HwParams
 
 #: For each unit, how many of its instructions have certainly ended.
-Clock = tuple[int, int, int, int]
+Clock = tuple[int, ...]
 
 _ZERO: Clock = (0, 0, 0, 0)
 #: Units of each mask, so that the inner loop does not decode bits.

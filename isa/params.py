@@ -91,8 +91,9 @@ class HwParams:
         self._one_of("block_out", (4, 8, 16, 32))
         if self.block_in != self.block_out:
             raise VdlaError(
-                f"HwParams.block_out: expected block_in ({self.block_in}), got {self.block_out}; the output layout of one "
-                "layer is the input layout of the next, so both must be equal"
+                f"HwParams.block_out: expected block_in ({self.block_in}), got {self.block_out}; "
+                "the output layout of one layer is the input layout of the next, so both must be "
+                "equal"
             )
         self._one_of("bus_bits", (64, 128, 256))
         self._one_of("max_burst_beats", (4, 8, 16, 32, 64, 128, 256))
@@ -110,18 +111,20 @@ class HwParams:
         self._within("token_bits", 4, 16)
         if self.max_burst_beats * self.bus_bytes > 4096:
             raise VdlaError(
-                f"HwParams.max_burst_beats: expected at most {4096 // self.bus_bytes} beats of {self.bus_bytes} bytes "
-                f"(AXI4 bursts stay within 4 KiB), got {self.max_burst_beats}"
+                f"HwParams.max_burst_beats: expected at most {4096 // self.bus_bytes} beats of "
+                f"{self.bus_bytes} bytes (AXI4 bursts stay within 4 KiB), "
+                f"got {self.max_burst_beats}"
             )
         if self.fetch_chunk * self.insn_bytes > self.max_burst_beats * self.bus_bytes:
             raise VdlaError(
-                f"HwParams.fetch_depth: half of it ({self.fetch_chunk} instructions of {self.insn_bytes} bytes) must fit one "
-                f"burst of {self.max_burst_beats} beats of {self.bus_bytes} bytes; reduce fetch_depth or lengthen the burst"
+                f"HwParams.fetch_depth: half of it ({self.fetch_chunk} instructions of "
+                f"{self.insn_bytes} bytes) must fit one burst of {self.max_burst_beats} beats of "
+                f"{self.bus_bytes} bytes; reduce fetch_depth or lengthen the burst"
             )
         if self.scratchpad_bytes > MAX_SCRATCHPAD_BYTES:
             raise VdlaError(
-                f"HwParams: scratchpads take {self.scratchpad_bytes} bytes, at most {MAX_SCRATCHPAD_BYTES} are allowed; "
-                "reduce a depth"
+                f"HwParams: scratchpads take {self.scratchpad_bytes} bytes, at most "
+                f"{MAX_SCRATCHPAD_BYTES} are allowed; reduce a depth"
             )
 
     def _one_of(self, name: str, legal: tuple[int, ...]) -> None:
@@ -247,7 +250,8 @@ class HwParams:
         path = Path(name)
         if not path.is_file():
             raise VdlaError(
-                f"hardware configuration: expected a TOML file or one of {', '.join(PRESETS)}, got {str(name)!r}"
+                f"hardware configuration: expected a TOML file or one of {', '.join(PRESETS)}, "
+                f"got {str(name)!r}"
             )
         try:
             knobs = tomllib.loads(path.read_text())

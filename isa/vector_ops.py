@@ -158,8 +158,10 @@ class PostOp:
 
 POST_OPS: tuple[PostOp, ...] = (
     PostOp("none", 0, "nothing; a result for out saturates to int8", None),
-    PostOp("even", 1, "requantise: clamp(half_to_even((r + bias) * multiplier / 2**shift) + zero_point, lo, hi)", requantize_even),
-    PostOp("tflite", 2, "requantise with TensorFlow Lite's double rounding, otherwise as even", requantize_tflite),
+    PostOp("even", 1, "requantise: clamp(half_to_even((r + bias) * multiplier / 2**shift) "
+           "+ zero_point, lo, hi)", requantize_even),
+    PostOp("tflite", 2, "requantise with TensorFlow Lite's double rounding, otherwise as even",
+           requantize_tflite),
 )  # fmt: skip
 
 POST_BY_NAME = {post.name: post for post in POST_OPS}

@@ -343,9 +343,9 @@ def _slow_check(insns: tuple[Insn, ...], uops_in_dram: tuple[Uop, ...]) -> set[t
                 if insns[i].unit != insn.unit and not before[i, j]:
                     found.add((kind, j))
             (reads if what == "read" else writes).setdefault(where, []).append(j)
-        if isinstance(insn, Vector) and insn.post != "none":
-            if not any(isinstance(other, Param) for other in insns[:j]):
-                found.add(("uninitialised", j))
+        params = any(isinstance(other, Param) for other in insns[:j])
+        if isinstance(insn, Vector) and insn.post != "none" and not params:
+            found.add(("uninitialised", j))
     return found
 
 
