@@ -1,0 +1,112 @@
+"""Decoupled access-execute: the dependency tokens that make a linear stream of instructions run
+decoupled and stay right.
+
+Units run ahead of each other as far as tokens let them. :func:`insert_tokens` takes instructions in
+program order and orders every pair of accesses of different units to the same entry or byte, one of
+them a write, as in the program. Instructions of one unit need nothing: they run in order. Vector
+clocks leave out what is ordered already through other tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from .footprint import Access, MicroOps, accesses
+from .insn import Insn
+from .opcodes import Unit, Units
+from .params import MEMORIES, HwParams
+
+
+class _History:
+    """Of each entry of one memory: the last write and, per unit, the last read (instruction index,
+    -1 for never).
+    """
+
+    def __init__(self, size: int):
+        self.written = np.full(size, -1, np.int64)
+        self.writer = np.full(size, -1, np.int8)
+        self.read = np.full((len(Unit), size), -1, np.int64)
+
+    def grow(self, size: int) -> None:
+        """Make room for entries below ``size``."""
+        missing = size - self.written.size
+        if missing > 0:
+            self.written = np.pad(self.written, (0, missing), constant_values=-1)
+            self.writer = np.pad(self.writer, (0, missing), constant_values=-1)
+            self.read = np.pad(self.read, ((0, 0), (0, missing)), constant_values=-1)
+
+
+def insert_tokens(
+    insns: Sequence[Insn], params: HwParams, image: Mapping[int, bytes] | None = None
+) -> list[Insn]:
+    """The same instructions with the fewest tokens that order every dependency between units.
+
+    Parameters
+    ----------
+    insns : instructions in program order; their ``pop`` and ``push`` masks are replaced
+    image : constant DRAM contents by address, from which micro-ops are read
+
+    Notes
+    -----
+    The n-th pop of a unit from another takes the token of the n-th push, so a token that
+    instruction *i* of unit V pushes for *j* of U says that all of V up to *i* has ended. A
+    dependency of *j* on *i* needs a new token only if nothing that *j* waits for implies it; and
+    since *i* is then later than anything of V that U has waited for, pushes stay in order.
+    """
+    history = {name: _History(params.depth(name)) for name in MEMORIES}
+    history["dram"] = _History(0)
+    uops = MicroOps(params, image or {})
+    pops = [Units.NONE] * len(insns)
+    pushes = [Units.NONE] * len(insns)
+    # clocks[j][v]: index of the last instruction of v that has certainly ended when j starts.
+    clocks = np.full((len(insns), len(Unit)), -1, np.int64)
+    latest = np.full((len(Unit), len(Unit)), -1, np.int64)
+    for index, insn in enumerate(insns):
+        unit = insn.unit
+        found = accesses(insn, params, uops)
+        needs = _needs(found, unit, history)
+        clock = latest[unit].copy()
+        for other in sorted(Unit, key=lambda v: -needs[v]):
+            if other == unit or needs[other] <= clock[other]:
+                continue
+            source = int(needs[other])
+            pushes[source] |= Units(1 << unit)
+            pops[index] |= Units(1 << other)
+            clock = np.maximum(clock, clocks[source])
+            clock[other] = max(clock[other], source)
+        clocks[index] = clock
+        latest[unit] = clock
+        _record(found, index, unit, history)
+    return [
+        replace(insn, pop=pop, push=push)
+        for insn, pop, push in zip(insns, pops, pushes, strict=True)
+    ]
+
+
+def _needs(found: list[Access], unit: Unit, history: dict[str, _History]) -> np.ndarray:
+    """Per unit, the latest instruction that the accesses depend on; -1 for none."""
+    needs = np.full(len(Unit), -1, np.int64)
+    for access in found:
+        past = history[access.memory]
+        past.grow(int(access.entries.max(initial=-1)) + 1)
+        written, writer = past.written[access.entries], past.writer[access.entries]
+        for other in Unit:
+            if other == unit:
+                continue
+            needs[other] = max(needs[other], written[writer == other].max(initial=-1))
+            if access.write:
+                needs[other] = max(needs[other], past.read[other][access.entries].max(initial=-1))
+    return needs
+
+
+def _record(found: list[Access], index: int, unit: Unit, history: dict[str, _History]) -> None:
+    for access in found:
+        past = history[access.memory]
+        if access.write:
+            past.written[access.entries] = index
+            past.writer[access.entries] = unit
+        else:
+            past.read[unit][access.entries] = index

@@ -1,0 +1,142 @@
+"""What an instruction reads and writes: exact index sets of every scratchpad and of DRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from .encoding import uop_layout
+from .errors import VdlaError
+from .insn import Gemm, Insn, Load, Param, Store, Vector
+from .params import HwParams
+
+#: DRAM is described in granules: every legal DRAM address and stride is a multiple of this.
+GRANULE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Access:
+    """Entries (of a scratchpad, or granules of DRAM) that an instruction reads or writes; int64,
+    may repeat.
+    """
+
+    memory: str
+    entries: np.ndarray
+    write: bool
+
+
+class MicroOps:
+    """The micro-op memory as a program fills it from constant DRAM segments."""
+
+    def __init__(self, params: HwParams, image: Mapping[int, bytes]):
+        self.params = params
+        self.image = sorted(image.items())
+        self.words = np.zeros(params.uop_depth, np.uint64)
+
+    def load(self, insn: Load) -> None:
+        """Follow a LOAD into uop."""
+        size = self.params.entry_bytes("uop")
+        data = b"".join(
+            self._read(insn.dram_addr + z * insn.z_stride + y * insn.y_stride, insn.x_size * size)
+            for z in range(insn.z_size)
+            for y in range(insn.y_size)
+        )
+        raw = np.frombuffer(data, np.uint8).reshape(insn.z_size, insn.y_size, insn.x_size, size)
+        box = np.full(
+            (insn.z_size, insn.rows, insn.row_entries, size), insn.pad_value & 255, np.uint8
+        )
+        rows = slice(insn.pad_top, insn.pad_top + insn.y_size)
+        box[:, rows, insn.pad_left : insn.pad_left + insn.x_size] = raw
+        wide = np.zeros((insn.entries, 8), np.uint8)
+        wide[:, :size] = box.reshape(insn.entries, size)
+        self.words[insn.base : insn.base + insn.entries] = wide.view("<u8").reshape(-1)
+
+    def _read(self, address: int, size: int) -> bytes:
+        for start, data in self.image:
+            if start <= address and address + size <= start + len(data):
+                return data[address - start : address - start + size]
+        raise VdlaError(
+            f"micro-ops at {address:#x}: expected constant data of the program, there is none; "
+            "micro-ops that a program computes cannot be analysed"
+        )
+
+    def fields(self, insn: Gemm) -> dict[str, np.ndarray]:
+        """Fields of the micro-ops that an instruction runs, int64 [uop_count] each."""
+        words = self.words[insn.uop_begin : insn.uop_begin + insn.uop_count]
+        return unpack_words(words, self.params)
+
+
+def unpack_words(words: np.ndarray, params: HwParams) -> dict[str, np.ndarray]:
+    """Micro-op words (uint64) to one int64 array per field."""
+    values, lsb = {}, 0
+    for field in uop_layout(params):
+        mask = np.uint64((1 << field.bits) - 1)
+        values[field.name] = ((words >> np.uint64(lsb)) & mask).astype(np.int64)
+        lsb += field.bits
+    return values
+
+
+def gemm_entries(insn: Gemm, uops: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Entry of acc, inp and wgt in every iteration, int64 [outer, inner, uop_count]."""
+    outer = np.arange(insn.outer).reshape(-1, 1, 1)
+    inner = np.arange(insn.inner).reshape(1, -1, 1)
+    return {
+        m: uops[m] + outer * getattr(insn, f"{m}_outer") + inner * getattr(insn, f"{m}_inner")
+        for m in ("acc", "inp", "wgt")
+    }
+
+
+def vector_entries(insn: Vector) -> dict[str, np.ndarray]:
+    """Entry of src0, src1 and dst in every iteration, int64 [n0, n1, n2, n3]."""
+    grid = np.ogrid[tuple(slice(n) for n in insn.extents)]
+    found = {}
+    for name in ("src0", "src1", "dst"):
+        base, strides = getattr(insn, f"{name}_base"), getattr(insn, f"{name}_strides")
+        index = base + sum(g * s for g, s in zip(grid, strides, strict=True))
+        found[name] = np.broadcast_to(index, insn.extents)
+    return found
+
+
+def dram_rows(insn: Load | Store) -> np.ndarray:
+    """Byte address of every row that moves, int64 [z_size, y_size]."""
+    planes = np.arange(insn.z_size, dtype=np.int64).reshape(-1, 1) * insn.z_stride
+    return insn.dram_addr + planes + np.arange(insn.y_size, dtype=np.int64) * insn.y_stride
+
+
+def accesses(insn: Insn, params: HwParams, uops: MicroOps) -> list[Access]:
+    """All accesses of an instruction. A LOAD into uop updates ``uops``."""
+    match insn:
+        case Load():
+            if insn.memory == "uop":
+                uops.load(insn)
+            target = Access(insn.memory, np.arange(insn.base, insn.base + insn.entries), True)
+            return [_dram(insn, insn.x_size * insn.dram_entry_bytes(params), False), target]
+        case Store():
+            source = Access("out", np.arange(insn.base, insn.base + insn.entries), False)
+            return [source, _dram(insn, insn.x_size * params.entry_bytes("out"), True)]
+        case Gemm():
+            entries = {m: np.unique(e) for m, e in gemm_entries(insn, uops.fields(insn)).items()}
+            micro = np.arange(insn.uop_begin, insn.uop_begin + insn.uop_count)
+            return [
+                Access("uop", micro, False),
+                *(Access(m, e, m == "acc") for m, e in entries.items()),
+            ]
+        case Vector():
+            found = vector_entries(insn)
+            reads = [
+                Access(getattr(insn, s), np.unique(found[s]), False)
+                for s in ("src0", "src1")
+                if getattr(insn, s) != "imm"
+            ]
+            return [*reads, Access(insn.dst, np.unique(found["dst"]), True)]
+        case Param():
+            return [Access("par", np.arange(insn.par_base, insn.par_base + 3), False)]
+    raise VdlaError(f"footprint: unknown instruction {insn!r}")
+
+
+def _dram(insn: Load | Store, row_bytes: int, write: bool) -> Access:
+    rows = dram_rows(insn).reshape(-1, 1) // GRANULE_BYTES
+    granules = rows + np.arange(-(-row_bytes // GRANULE_BYTES))
+    return Access("dram", granules.reshape(-1), write)
