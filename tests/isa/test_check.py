@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vdla.isa.check import check
+from vdla.isa.depend import insert_tokens
 from vdla.isa.findings import KINDS, Finding
 from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Uop, Vector, encode_uop
 from vdla.isa.opcodes import Unit, Units
@@ -408,6 +409,40 @@ def test_random_programs_against_the_slow_checker(
     image = {0: b"".join(encode_uop(uop, PARAMS) for uop in uops)}
     program = Program(PARAMS, insns, image, {"dram_bytes": 0x4000}, INSN_ADDR)
     assert _kinds(check(program, limit=10_000)) == _slow_check(insns, uops)
+
+
+# ---- the compiler's tokens ----
+
+
+def _pairs(insns: tuple[Insn, ...]) -> list[tuple[int, int]]:
+    """Pushing and popping instruction of every token."""
+    pairs = []
+    for source, target in product(Unit, Unit):
+        pushes = [i for i, n in enumerate(insns) if n.unit == source and n.push >> target & 1]
+        pops = [i for i, n in enumerate(insns) if n.unit == target and n.pop >> source & 1]
+        pairs += zip(pushes, pops, strict=True)
+    return pairs
+
+
+@settings(max_examples=200, deadline=None)
+@given(drawn=_random_program())
+def test_inserted_tokens_suffice_and_none_can_be_spared(
+    drawn: tuple[tuple[Insn, ...], tuple[Uop, ...]],
+) -> None:
+    bare, uops = drawn
+    image = {0: b"".join(encode_uop(uop, PARAMS) for uop in uops)}
+    insns = tuple(insert_tokens(bare, PARAMS, image))
+
+    def kinds(stream: tuple[Insn, ...]) -> set[str]:
+        program = Program(PARAMS, stream, image, {"dram_bytes": 0x4000}, INSN_ADDR)
+        return {f.kind for f in check(program)} - {"uninitialised"}
+
+    assert kinds(insns) == set()
+    for i, j in _pairs(insns):
+        fewer = list(insns)
+        fewer[i] = replace(insns[i], push=insns[i].push & ~Units(1 << insns[j].unit))
+        fewer[j] = replace(insns[j], pop=insns[j].pop & ~Units(1 << insns[i].unit))
+        assert kinds(tuple(fewer)) & {"raw", "war"}
 
 
 # ---- speed ----
