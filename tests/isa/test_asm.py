@@ -92,6 +92,16 @@ def test_parsing_ignores_comments_blanks_and_order() -> None:
     assert program == Program(HwParams(), (expected,))
 
 
+def test_bytes_of_overlapping_micro_ops_appear_once() -> None:
+    """Loads that no core accepts can still be read as text."""
+    loads = (
+        Load(memory="uop", base=0, dram_addr=0, x_size=1),
+        Load(memory="uop", base=0, dram_addr=4, x_size=1),
+    )
+    text = disassemble(Program(HwParams(), loads, {0: bytes(12)}, {}, 0x1000))
+    assert ".data 0x0\n.uop acc=0 inp=0 wgt=0\n.hex 00000000\nload" in text
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -173,6 +173,14 @@ def test_overflow_of_a_token_counter() -> None:
     assert check(program(15)) == []
     assert _kinds(check(program(16))) == {("overflow", 15)}
     assert check(replace(program(16), params=replace(params, token_bits=5))) == []
+    lagging = [
+        replace(insn, **{name: k})
+        for k in range(20)
+        for insn, name in ((load, "base"), (vector, "src0_base"))
+    ]
+    assert _kinds(check(_program(tuple(lagging), params))) == {
+        ("overflow", 2 * k) for k in range(15, 20)
+    }
     paced = tuple(insn for _ in range(99) for insn in (first, vector))
     short = replace(params, queue_depth=4)
     assert {f.kind for f in check(_program(paced, short))} == {"war"}
@@ -241,6 +249,26 @@ def test_in_place_chains_in_tmp() -> None:
     assert _kinds(check(_program((load, replace(chain, pop=L))))) == {("uninitialised", 1)}
     late = replace(chain, src0_base=2, dst_base=0)
     assert _kinds(check(_program((load, seed, late)))) == {("uninitialised", 2)}
+
+
+def test_a_reduction_writes_at_its_end() -> None:
+    """It folds tmp[0] and tmp[1] into tmp[1], which does not exist when it is read."""
+    seed = Vector(op="add", src0="inp", src1="imm", dst="tmp", pop=L)
+    fold = Vector(op="add", src0="tmp", src1="imm", dst="tmp", extents=(1, 1, 1, 2), reduce=1,
+                  src0_strides=(0, 0, 0, 1), dst_base=1)  # fmt: skip
+    load = Load(memory="inp", base=0, dram_addr=X_ADDR, x_size=1, push=V)
+    assert _kinds(check(_program((load, seed, fold)))) == {("uninitialised", 2)}
+
+
+def test_padded_micro_ops() -> None:
+    """A row and a column of padding before three micro-ops: the first of them is number 5."""
+    insns = list(PIPELINE)
+    insns[0] = replace(insns[0], pad_top=1, pad_left=1)
+    for index in (4, 9):
+        insns[index] = replace(insns[index], uop_begin=5)
+    assert check(_program(tuple(insns))) == []
+    insns[4] = replace(insns[4], uop_begin=4)
+    assert _kinds(check(_program(tuple(insns)))) == {("uninitialised", 4)}
 
 
 def test_the_limit_holds() -> None:
