@@ -1,0 +1,51 @@
+"""What all tests share: golden files and Hypothesis settings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+ROOT = Path(__file__).resolve().parent.parent
+
+# Machines differ in speed by more than any deadline could say.
+settings.register_profile("vdla", deadline=None, print_blob=True)
+settings.load_profile("vdla")
+
+
+class RootIsNoTestPackage:
+    """The repository's root is the package ``vdla``, which pytest would import a second time, under
+    the name of the folder, as a package of tests.
+    """
+
+    @pytest.hookimpl
+    def pytest_collect_directory(self, path: Path, parent: pytest.Collector) -> pytest.Dir | None:
+        """A plain folder in place of a package, for the root only."""
+        return pytest.Dir.from_parent(parent, path=path) if path == ROOT else None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """As a plugin, because hooks of this file see only what lies below it."""
+    config.pluginmanager.register(RootIsNoTestPackage())
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--update-golden`` writes golden files instead of comparing with them."""
+    parser.addoption("--update-golden", action="store_true", help="write golden files anew")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """``golden(name, text)``: text equals the file ``golden/name`` beside the test."""
+
+    def compare(name: str, text: str) -> None:
+        path = request.path.parent / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path} is missing: run pytest with --update-golden"
+        assert text == path.read_text(), f"{path} differs: run pytest with --update-golden"
+
+    return compare
