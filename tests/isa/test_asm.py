@@ -92,6 +92,15 @@ def test_parsing_ignores_comments_blanks_and_order() -> None:
     assert program == Program(HwParams(), (expected,))
 
 
+def test_bytes_that_are_no_micro_op_stay_bytes() -> None:
+    """Bits above the layout would be lost in the fields."""
+    load = Load(memory="uop", base=0, dram_addr=0, x_size=2)
+    program = Program(HwParams(), (load,), {0: bytes(8) + b"\xff" * 8}, {}, 0x1000)
+    text = disassemble(program)
+    assert ".data 0x0\n.uop acc=0 inp=0 wgt=0\n.hex ffffffffffffffff\nload" in text
+    assert assemble(text) == program
+
+
 def test_bytes_of_overlapping_micro_ops_appear_once() -> None:
     """Loads that no core accepts can still be read as text."""
     loads = (
