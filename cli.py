@@ -319,11 +319,7 @@ def check(
     loaded = Program.load(program)
     if hw is not None:
         loaded.check_params(HwParams.load(hw))
-    findings = find(loaded)
-    rows = [
-        {"kind": f.kind, "instruction": f.instruction, "unit": f.unit, "detail": f.detail}
-        for f in findings
-    ]
+    rows = [finding.to_dict() for finding in find(loaded)]
     report = header("check", loaded.params) | {"ok": not rows, "findings": rows}
     report["instructions"] = len(loaded.insns)
     _emit(report, json_file, lambda console: _show_check(console, report))
@@ -337,8 +333,7 @@ def _show_check(console: Console, report: dict[str, Any]) -> None:
     table = _table(f"{len(report['findings'])} findings", "kind", "instruction", "unit", "detail")
     table.columns[2].justify = table.columns[3].justify = "left"
     for row in report["findings"]:
-        instruction = "" if row["instruction"] is None else str(row["instruction"])
-        table.add_row(row["kind"], instruction, row["unit"] or "", row["detail"])
+        table.add_row(row["kind"], str(row["instruction"]), row["unit"], row["detail"])
     console.print(table)
 
 

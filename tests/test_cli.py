@@ -1,0 +1,211 @@
+"""The command line: JSON fields, tables, exit codes, one line for every mistake."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import vdla
+from vdla.cli import run_app
+from vdla.isa.params import PRESETS
+
+HEADER = {"vdla", "command", "config", "config_hash", "memory", "seed"}
+
+ASSEMBLY = """\
+load memory=inp base=0 dram_addr=0x0 x_size=4 push=gemm
+load memory=wgt base=0 dram_addr=0x100 x_size=1 push=gemm
+load memory=uop base=0 dram_addr=0x200 x_size=2 push=gemm
+gemm uop_begin=0 uop_count=1 inner=4 acc_inner=1 inp_inner=1 init=1 pop=load
+"""
+
+
+@pytest.fixture
+def assembled(tmp_path: Path) -> Path:
+    """A program file; its tokens do not balance (three pushed, one popped)."""
+    source = tmp_path / "p.asm"
+    source.write_text(ASSEMBLY)
+    assert run_app(["asm", str(source), "--json", str(tmp_path / "asm.json")]) == 0
+    return tmp_path / "p.vdla"
+
+
+def test_config_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["config", "8x8", "--memory", "slow", "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert set(report) >= HEADER
+    assert report["vdla"] == vdla.__version__
+    assert report["config"] == PRESETS["8x8"].to_dict()
+    assert report["config_hash"] == PRESETS["8x8"].hash
+    assert report["memory"] == "slow"
+    assert report["derived"]["peak_macs_per_cycle"] == 64
+
+
+def test_config_as_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    knobs = tmp_path / "mine.toml"
+    knobs.write_text("block_in = 4\nblock_out = 4\nuop_depth = 77\n")
+    assert run_app(["config", str(knobs)]) == 0
+    out = capsys.readouterr().out
+    assert "77" in out
+    assert "uop_depth" in out
+
+
+def test_assemble_disassemble(
+    assembled: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = json.loads((tmp_path / "asm.json").read_text())
+    assert (report["command"], report["instructions"]) == ("asm", 4)
+    assert run_app(["disasm", str(assembled)]) == 0
+    text = capsys.readouterr().out
+    assert "gemm uop_begin=0 uop_count=1 inner=4" in text
+    again = tmp_path / "again.asm"
+    assert run_app(["disasm", str(assembled), "-o", str(again)]) == 0
+    assert again.read_text() == text
+    assert run_app(["asm", str(again), "-o", str(tmp_path / "again.vdla")]) == 0
+    assert (tmp_path / "again.vdla").read_bytes() == assembled.read_bytes()
+
+
+def test_check_finds(assembled: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["check", str(assembled), "--json", "-"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert set(report) >= HEADER | {"ok", "findings"}
+    assert report["ok"] is False
+    assert {"kind", "instruction", "unit", "detail"} <= set(report["findings"][0])
+    assert "tokens" in {finding["kind"] for finding in report["findings"]}
+    assert run_app(["check", str(assembled)]) == 1
+    assert "tokens" in capsys.readouterr().out
+
+
+def test_check_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = tmp_path / "p.asm"
+    source.write_text("load memory=inp base=0 dram_addr=0x0 x_size=4\n")
+    assert run_app(["asm", str(source)]) == 0
+    assert run_app(["check", str(source.with_suffix(".vdla"))]) == 0
+    assert "nothing found" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "expected a command"),
+        (["nope"], "nope"),
+        (["config", "nope"], "got 'nope'"),
+        (["config", "--bad"], "--bad"),
+        (["config", "--memory", "nope"], "got 'nope'"),
+        (["check"], "Missing argument"),
+        (["check", "{tmp}/absent"], "absent"),
+        (["check", "{tmp}"], "{tmp}"),
+        (["check", "{tmp}/garbage"], "garbage"),
+        (["disasm", "{tmp}/garbage"], "garbage"),
+        (["asm", "{tmp}/garbage"], "UTF-8"),
+        (["asm", "{tmp}/wrong.asm"], "wrong.asm: line 2: expected one of"),
+        (["asm", "{tmp}/fine.asm", "-o", "{tmp}/no/where"], "no/where: No such file"),
+        (["config", "--json", "{tmp}/no/where"], "no/where: No such file"),
+        (["config", "{tmp}/illegal.toml"], "illegal.toml: HwParams.block_in"),
+        (["config", "{tmp}/broken.toml"], "broken.toml: expected TOML"),
+        (["verify", "--programs", "0"], "--programs"),
+        (["verify", "--programs", "x"], "--programs"),
+        (["verify", "--hw", "{tmp}/narrow.toml", "--memory", "wide"], "expected a data bus of 64"),
+        (["run", "{tmp}/absent.onnx"], "absent.onnx"),
+        (["run", "{tmp}/garbage"], "garbage"),
+        (["run", "{tmp}/absent.onnx", "--target", "moon"], "expected one of sim, rtl, cpu"),
+        (["run", "{tmp}/absent.onnx", "--vthreads", "0"], "vthreads: expected"),
+    ],
+)
+def test_mistakes_get_one_line(
+    arguments: list[str], words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "garbage").write_bytes(b"\xff\xfe garbage")
+    (tmp_path / "wrong.asm").write_text("; fine\nfly base=0\n")
+    (tmp_path / "fine.asm").write_text("load memory=inp base=0 dram_addr=0x0 x_size=4\n")
+    (tmp_path / "illegal.toml").write_text("block_in = 5\n")
+    (tmp_path / "broken.toml").write_text("block_in = [\n")
+    (tmp_path / "narrow.toml").write_text("bus_bits = 64\n")
+    code = run_app([argument.format(tmp=tmp_path) for argument in arguments])
+    captured = capsys.readouterr()
+    assert code == 2
+    assert captured.out == ""
+    assert captured.err.startswith("vdla: ")
+    assert captured.err.count("\n") == 1, captured.err
+    assert words.format(tmp=tmp_path) in captured.err
+
+
+def test_other_configuration_is_refused(
+    assembled: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(["check", str(assembled), "--hw", "8x8"]) == 2
+    error = capsys.readouterr().err
+    assert PRESETS["8x8"].hash in error
+    assert PRESETS["16x16"].hash in error
+
+
+def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(self: object) -> str:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(vdla.HwParams, "to_dict", broken)
+    with pytest.raises(RuntimeError, match="a bug"):
+        run_app(["config"])
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        ({"byte_mismatches": 0, "cycle_mismatches": 0, "first_divergence": None}, 0),
+        ({"byte_mismatches": 1, "cycle_mismatches": 0, "first_divergence": {"unit": "gemm"}}, 1),
+        ({"byte_mismatches": 0, "cycle_mismatches": 2, "first_divergence": {"unit": "gemm"}}, 1),
+    ],
+)
+def test_verify_exit_code(
+    body: dict, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen = {}
+
+    def fake(params, memory, programs, seed, progress=None):
+        seen.update(params=params, memory=memory, programs=programs, seed=seed)
+        progress(programs, programs)
+        return {
+            "programs": programs, "instructions": 9, "cycles": 1234, "max_cycle_error": 0, **body
+        }  # fmt: skip
+
+    module = pytest.importorskip("vdla.sim.verify")
+    monkeypatch.setattr(module, "verify", fake)
+    command = ["verify", "--programs", "7", "--seed", "3", "--memory", "wide"]
+    assert run_app(command) == code
+    shown = capsys.readouterr().out
+    assert "1,234" in shown
+    assert ("first divergence" in shown) == (code == 1)
+    assert (seen["programs"], seen["seed"]) == (7, 3)
+    assert seen["params"].bus_bits == seen["memory"].bus_bits == 128
+    assert run_app([*command, "--json", "-"]) == code
+    report = json.loads(capsys.readouterr().out)
+    assert report["seed"] == 3
+    assert report["config"]["bus_bits"] == 128
+
+
+def test_the_command_is_quick_and_lazy() -> None:
+    """Help and configuration need no compiler and no simulator."""
+    code = (
+        "import sys; from vdla.cli import run_app; run_app(['config', '--json', '-']);"
+        "print(sorted({'onnx', 'llvmlite', 'simpy', 'amaranth'} & set(sys.modules)),"
+        " file=sys.stderr)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stderr.strip() == "[]"
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["--version"]) == 0
+    assert capsys.readouterr().out.strip() == vdla.__version__
+
+
+def test_module_is_runnable() -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "vdla", "check", "/nowhere"], capture_output=True, text=True
+    )
+    assert result.returncode == 2
+    assert result.stderr.count("\n") == 1
+    assert "/nowhere" in result.stderr
