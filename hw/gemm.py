@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import reduce
+from itertools import pairwise
 from operator import add
 
 from amaranth.hdl import Cat, Module, Mux, Signal, signed
@@ -29,7 +30,7 @@ from ..isa.opcodes import Opcode, Unit
 from ..isa.params import HwParams
 from ..isa.status import Status
 from ..sim.timing import GEMM_DEPTH
-from .layouts import INDEX_BITS, insn_layout, overlay, uop_layout, unit_members
+from .layouts import INDEX_BITS, insn_layout, overlay, unit_members, uop_layout
 from .scratchpad import read_signature, write_signature
 
 #: Stages of the table above.
@@ -90,7 +91,7 @@ class MacArray(wiring.Component):
                         left = inp.word_select(b * params.block_in + i, 8).as_signed()
                         right = wgt.word_select(o * params.block_in + i, 8).as_signed()
                         m.d.sync += product.eq(left * right)
-                # Written as a chain: simulators like it, and synthesis turns it into a carry-save tree.
+                # A chain: simulators like it, and synthesis turns it into a carry-save tree.
                 total = Signal(signed(32), name=f"total_{b}_{o}", reset_less=True)
                 with m.If(accumulate):
                     m.d.sync += total.eq(reduce(add, products))
@@ -277,7 +278,7 @@ class Gemm(wiring.Component):
             self.uop.addr.eq(now.uop),
             self.uop.en.eq(now.issue),
         ]
-        m.d.sync += [following.eq(tag) for tag, following in zip(tags, tags[1:], strict=False)]
+        m.d.sync += [following.eq(tag) for tag, following in pairwise(tags)]
         m.d.sync += uop.eq(self.uop.data)
         m.d.sync += tags[CHECK].overwrite.eq(tags[OFFSET].overwrite & uop.first)
 

@@ -53,11 +53,12 @@ def error_layout() -> data.StructLayout:
 def unit_members(unit: Unit, params: HwParams) -> dict[str, Member]:
     """The ports that every unit with an instruction queue has.
 
-    ``insn``: from its queue; ``available``, ``pop``: masks from and to the token bank, ``pop`` is set
-    in the cycle of ``start``; ``start``, ``end``: strobes for the trace; ``push``: units that get a
-    token, set in the cycle of ``end`` only; ``end_index``: which instruction ends; ``error``: the unit
-    has stopped for good; ``busy``, ``waiting``: causes for the stall accounting (``waiting`` is the
-    mask of units whose token the head of the queue lacks); ``idle``: nothing is in the unit.
+    ``insn``: from its queue; ``available``, ``pop``: masks from and to the token bank, ``pop`` is
+    set in the cycle of ``start``; ``start``, ``end``: strobes for the trace; ``push``: units that
+    get a token, set in the cycle of ``end`` only; ``end_index``: which instruction ends; ``error``:
+    the unit has stopped for good; ``busy``, ``waiting``: causes for the stall accounting
+    (``waiting`` is the mask of units whose token the head of the queue lacks); ``idle``: nothing is
+    in the unit.
     """
     return {
         "insn": In(stream.Signature(queued_layout(unit, params))),

@@ -36,7 +36,8 @@ def read_signature(name: str, params: HwParams) -> memory.ReadPort.Signature:
 def write_signature(name: str, params: HwParams) -> memory.WritePort.Signature:
     """``addr``, ``data``, ``en`` into the scratchpad; one bit of ``en`` per ``write_granularity``.
 
-    A write in *t* is seen by reads presented from *t + 1*; one presented in *t* returns the old data.
+    A write in *t* is seen by reads presented from *t + 1*; one presented in *t* returns what was
+    there before.
     """
     return memory.WritePort.Signature(
         addr_width=params.index_bits(name),
