@@ -9,9 +9,12 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
+import numpy as np
+
 from ...isa.errors import VdlaError
 
 INT_DTYPES = ("int8", "int16", "int32", "int64")
+_WIDER = {dtype: INT_DTYPES[position:] for position, dtype in enumerate(INT_DTYPES)}
 DTYPES = ("bool", *INT_DTYPES, "float32")
 
 _ids = count()
@@ -203,6 +206,16 @@ def wrap(value: Operand, dtype: str = "int32") -> Expr:
     return Const(value, "float32" if isinstance(value, float) else dtype)
 
 
+def wrap_value(value: Any, dtype: str) -> Any:
+    """A Python number as a value of ``dtype``: integers wrap, floats round to float32."""
+    if dtype == "bool":
+        return bool(value)
+    if dtype == "float32":
+        return float(np.float32(value))
+    half = 1 << (int(dtype[3:]) - 1)
+    return (int(value) + half) % (2 * half) - half
+
+
 _FOLD: dict[str, Callable[[Any, Any], Any]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
@@ -230,9 +243,15 @@ def binary(op: str, a: Operand, b: Operand) -> Expr:
         raise VdlaError(
             f"operator {op}: operands of one dtype expected, got {a.dtype} and {b.dtype}; cast one"
         )
+    if op in ("//", "%") and isinstance(b, Const) and b.value == 0:
+        raise VdlaError(f"operator {op}: the divisor of {a!r} is 0")
+    if op == "/" and a.dtype != "float32":
+        raise VdlaError(
+            f"operator /: float32 operands expected, got {a.dtype}; use // for integers"
+        )
     dtype = "bool" if op in ("<", "<=", "==") else a.dtype
     if isinstance(a, Const) and isinstance(b, Const) and op in _FOLD and a.dtype != "float32":
-        return Const(_FOLD[op](a.value, b.value), dtype)
+        return Const(wrap_value(_FOLD[op](a.value, b.value), dtype), dtype)
     match op, a, b:
         case ("+", Const(0), _) | ("*", Const(1), _):
             return b
@@ -253,7 +272,7 @@ def cast(dtype: str, a: Operand) -> Expr:
     if a.dtype == dtype:
         return a
     if isinstance(a, Const) and dtype in INT_DTYPES and a.dtype in INT_DTYPES:
-        return Const(a.value, dtype)
+        return Const(wrap_value(a.value, dtype), dtype)
     return Cast(dtype, a)
 
 
@@ -376,7 +395,7 @@ def _affine(expr: Expr) -> tuple[int, dict[Expr, int]]:
     match expr:
         case Const(value):
             return int(value), {}
-        case Cast(_, a) if a.dtype in INT_DTYPES:
+        case Cast(dtype, a) if a.dtype in INT_DTYPES and dtype in _WIDER[a.dtype]:
             return _affine(a)
         case Binary("+" | "-", a, b):
             sign = 1 if expr.op == "+" else -1
@@ -384,7 +403,7 @@ def _affine(expr: Expr) -> tuple[int, dict[Expr, int]]:
             merged = dict(ta)
             for term, coefficient in tb.items():
                 merged[term] = merged.get(term, 0) + sign * coefficient
-            return ca + sign * cb, merged
+            return _recombine(ca + sign * cb, merged)
         case Binary("*", a, b):
             (ca, ta), (cb, tb) = _affine(a), _affine(b)
             if not tb:
@@ -392,6 +411,21 @@ def _affine(expr: Expr) -> tuple[int, dict[Expr, int]]:
             if not ta:
                 return ca * cb, {t: c * ca for t, c in tb.items()}
     return 0, {expr: 1}
+
+
+def _recombine(constant: int, terms: dict[Expr, int]) -> tuple[int, dict[Expr, int]]:
+    """``e // d * d + e % d`` is e again: what a split and a fuse of the same loops leave."""
+    for term, coefficient in list(terms.items()):
+        match term:
+            case Binary("%", e, Const(d)):
+                quotient = Binary("//", e, term.b, e.dtype)
+                if coefficient and terms.get(quotient) == coefficient * d:
+                    del terms[term], terms[quotient]
+                    c, whole = _affine(e)
+                    constant += coefficient * c
+                    for inner, k in whole.items():
+                        terms[inner] = terms.get(inner, 0) + coefficient * k
+    return constant, terms
 
 
 def from_affine(form: Affine) -> Expr:

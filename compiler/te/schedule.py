@@ -235,6 +235,8 @@ class Stage:
         consumer._position(axis, f"compute_at of {self.name}")
         if self.tensor.body is None:
             raise VdlaError(f"compute_at: {self.name} is a placeholder; nothing computes it")
+        if consumer is self:
+            raise VdlaError(f"compute_at: {self.name} cannot be computed inside itself")
         self.attach, self.inlined = (consumer, axis), False
 
     def compute_root(self) -> None:

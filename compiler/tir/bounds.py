@@ -7,7 +7,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...isa.errors import VdlaError
-from ..te.expr import Const, Expr, Var, affine, binary, simplify_index, substitute, wrap
+from ..te.expr import (
+    Const,
+    Expr,
+    Read,
+    Var,
+    affine,
+    binary,
+    simplify_index,
+    substitute,
+    walk,
+    wrap,
+)
 from ..te.schedule import Fuse, Schedule, Split, Stage
 from ..te.tensor import IterVar
 
@@ -39,6 +50,8 @@ def infer_domains(schedule: Schedule) -> dict[Stage, Domain]:
             domain = Domain([Const(0)] * len(stage.tensor.shape), list(stage.tensor.shape))
         else:
             consumers = [s for s in active if any(r.source is stage.tensor for r in s.reads())]
+            if not consumers:
+                raise VdlaError(f"compute_at: nothing reads {stage.name}; outputs stay at the root")
             domain = _needed(stage, consumers, domains)
         _propagate(stage, domain)
         domains[stage] = domain
@@ -85,6 +98,11 @@ def _relaxed_leaves(stage: Stage, consumer: Stage) -> dict[Stage, set[IterVar]]:
     """
     assert stage.attach is not None
     target, axis = stage.attach
+    if axis not in target.leaves:
+        raise VdlaError(
+            f"compute_at: {stage.name} is attached in {target.name} at {axis!r}, which has been split or fused "
+            f"since; attach it after that, at one of {target.leaves!r}"
+        )
     relaxed: dict[Stage, set[IterVar]] = {}
     current, inside = consumer, len(consumer.leaves)
     while True:
@@ -139,18 +157,12 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
             first = first + start * coefficient
             count += abs(coefficient) * (number - 1)
         else:
-            moving = {v: r for v, r in ranges.items() if r[1] > 1}
-            if any(node in moving for node in _variables(term)):
+            moving = {v for v, r in ranges.items() if r[1] > 1}
+            if any(node in moving or isinstance(node, Read) for node in walk(term)):
                 return None
             fixed = {v: r[0] for v, r in ranges.items()}
             first = first + binary("*", substitute(term, fixed), coefficient)
     return simplify_index(first), count
-
-
-def _variables(expr: Expr) -> set[Var]:
-    from ..te.expr import walk
-
-    return {node for node in walk(expr) if isinstance(node, Var)}
 
 
 def _needed(stage: Stage, consumers: list[Stage], domains: dict[Stage, Domain]) -> Domain:

@@ -8,7 +8,7 @@ import numpy as np
 
 from ...isa.errors import VdlaError
 from ...isa.vector_ops import requantize_even
-from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Reduce, Select, Var
+from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Reduce, Select, Var, wrap_value
 from .ir import Allocate, Buffer, For, If, PrimFunc, Region, Seq, Stmt, Store, TensorCall
 
 _OPS = {
@@ -17,16 +17,6 @@ _OPS = {
     "&": lambda a, b: a & b, "|": lambda a, b: a | b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
     "==": lambda a, b: a == b, "min": min, "max": max,
 }  # fmt: skip
-
-
-def wrap_value(value: Any, dtype: str) -> Any:
-    """A Python number as a value of ``dtype``: integers wrap, floats round to float32."""
-    if dtype == "bool":
-        return bool(value)
-    if dtype == "float32":
-        return float(np.float32(value))
-    bits = int(dtype[3:])
-    return (int(value) + (1 << (bits - 1))) % (1 << bits) - (1 << (bits - 1))
 
 
 def interpret(func: PrimFunc, *arrays: np.ndarray) -> None:
@@ -47,6 +37,7 @@ def interpret(func: PrimFunc, *arrays: np.ndarray) -> None:
 class _Interpreter:
     def __init__(self, memory: dict[Buffer, np.ndarray]):
         self.memory = memory
+        self.written: dict[Buffer, np.ndarray] = {}
 
     def run(self, stmt: Stmt, env: dict[Var, int]) -> None:
         match stmt:
@@ -61,12 +52,14 @@ class _Interpreter:
                     self.run(stmt.body, env)
             case Allocate():
                 self.memory[stmt.buffer] = np.zeros(stmt.buffer.shape, stmt.buffer.dtype)
+                self.written[stmt.buffer] = np.zeros(stmt.buffer.shape, bool)
                 self.run(stmt.body, env)
             case Store():
                 index = self.index(stmt.buffer, stmt.indices, env)
-                self.memory[stmt.buffer][index] = wrap_value(
-                    self.value(stmt.value, env), stmt.buffer.dtype
-                )
+                value = self.value(stmt.value, env)
+                self.memory[stmt.buffer][index] = wrap_value(value, stmt.buffer.dtype)
+                if stmt.buffer in self.written:
+                    self.written[stmt.buffer][index] = True
             case TensorCall():
                 self.call(stmt, env)
 
@@ -99,13 +92,19 @@ class _Interpreter:
             case Read(source, indices):
                 if source in env:
                     return env[source][tuple(self.value(i, env) for i in indices)].item()
-                return self.memory[source][self.index(source, indices, env)].item()
+                index = self.index(source, indices, env)
+                if source in self.written and not self.written[source][index]:
+                    raise VdlaError(f"{source.name}{list(index)} is read before it is written")
+                return self.memory[source][index].item()
             case Call("requantize", args):
                 acc, multiplier, shift = (np.int32(self.value(a, env)) for a in args)
                 return int(requantize_even(acc, multiplier, shift))
         raise VdlaError(f"interpreter: unknown expression {expr!r}")
 
-    def region(self, region: Region, shape: tuple[int, ...], env: dict[Var, int]) -> np.ndarray:
+    def region(
+        self, region: Region, shape: tuple[int, ...], env: dict[Var, int], writes: bool
+    ) -> np.ndarray:
+        """The view of a region; one that is not written must have been written before."""
         start = [self.value(e, env) for e in region.start]
         lead = len(start) - len(shape)
         box = tuple(start[:lead]) + tuple(
@@ -116,17 +115,24 @@ class _Interpreter:
             raise VdlaError(
                 f"region at {start} of {shape} outside {region.buffer!r}{region.buffer.shape}"
             )
+        if region.buffer in self.written:
+            if writes:
+                self.written[region.buffer][box] = True
+            elif not self.written[region.buffer][box].all():
+                raise VdlaError(f"{region.buffer!r} at {start} is read before it is written")
         return view
 
     def call(self, call: TensorCall, env: dict[Var, int]) -> None:
         behaviour = call.intrinsic.behaviour
-        out = self.region(call.output, behaviour.shape, env)
+        if call.variant == "update":
+            self.region(call.output, behaviour.shape, env, writes=False)
+        out = self.region(call.output, behaviour.shape, env, writes=True)
         body = behaviour.body
         if call.variant == "init":
             out[...] = body.identity.value
             return
         local: dict[Any, Any] = {
-            t: self.region(r, t.shape, env)
+            t: self.region(r, t.shape, env, writes=False)
             for t, r in zip(call.intrinsic.operands, call.inputs, strict=True)
         }
         for index in np.ndindex(*behaviour.shape):

@@ -25,11 +25,13 @@ from ..te.schedule import Schedule, Split, Stage
 from ..te.tensor import IterVar, Tensor
 from .bounds import Domain, infer_domains
 from .ir import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
-from .tensorize import match_intrinsic
+from .printer import expr_text
+from .tensorize import TensorIntrin, match_intrinsic
 
 
 def lower(schedule: Schedule, args: list[Tensor], name: str = "main") -> PrimFunc:
     """The loop program of a schedule; ``args`` are its parameters, inputs first, outputs last."""
+    _check_places(schedule, args, name)
     _inline(schedule)
     lowering = _Lowering(schedule, infer_domains(schedule), {}, {})
     for tensor in args:
@@ -48,6 +50,27 @@ def lower(schedule: Schedule, args: list[Tensor], name: str = "main") -> PrimFun
         if stage.tensor not in args:
             body = Allocate(lowering.buffers[stage.tensor], body)
     return PrimFunc(name, tuple(lowering.buffers[t] for t in args), body)
+
+
+def _check_places(schedule: Schedule, args: list[Tensor], name: str) -> None:
+    for tensor in schedule.outputs:
+        if tensor not in args:
+            raise VdlaError(f"lower {name}: output {tensor.name} is missing in args")
+    for stage in schedule.stages:
+        if stage.tensor in args and (stage.attach or stage.inlined):
+            raise VdlaError(
+                f"lower {name}: {stage.name} is a parameter, it must be computed at root"
+            )
+        if stage.attach is None or stage.attach[1] not in stage.attach[0].leaves:
+            continue
+        around, axis = stage.attach
+        outside = around.leaves[: around.leaves.index(axis) + 1]
+        swallowed = [a for a in outside if a in around.intrinsics]
+        if swallowed:
+            raise VdlaError(
+                f"compute_at: {stage.name} is attached in {around.name} at {axis!r}, inside the loop "
+                f"{swallowed[0]!r} that an intrinsic replaces"
+            )
 
 
 def _inline(schedule: Schedule) -> None:
@@ -125,7 +148,8 @@ class _StageLowering:
                 if extents[relation.outer] * extents[relation.inner] > extents[parent]:
                     guards.append(self.domain.values[parent] < extents[parent])
         for axis, low in zip(self.stage.tensor.axes, self.domain.mins, strict=True):
-            guards.append(low + self.domain.values[axis] < axis.extent)
+            index = low + self.domain.values[axis]
+            guards += [index >= 0, index < axis.extent]
         unproved = [g for g in guards if prove(g, self.context.ranges) is not True]
         return list(dict.fromkeys(unproved))
 
@@ -164,6 +188,7 @@ class _StageLowering:
             return seq([init, self._nest(depth, core, bound, None)])
         if intrinsic is not None:
             inner = stage.leaves[depth:]
+            self._check_unguarded(inner, intrinsic)
             is_reduction = isinstance(stage.body, Reduce)
             variant = "update" if is_reduction else "full"
             return match_intrinsic(intrinsic, variant, inner, extents, core, stage.name)
@@ -177,6 +202,16 @@ class _StageLowering:
             return body
         pragmas = tuple(stage.pragmas.get(axis, {}).items())
         return For(axis.var, extents[axis], stage.kinds.get(axis, "serial"), body, pragmas)
+
+    def _check_unguarded(self, inner: list[IterVar], intrinsic: TensorIntrin) -> None:
+        """A tensor instruction has no guard inside: its loops must be full."""
+        mine = {axis.var for axis in inner}
+        for guard in self.guards:
+            if any(node in mine for node in walk(guard)):
+                raise VdlaError(
+                    f"tensorize of {self.stage.name}: {intrinsic.name} at {inner[0]!r} would need the guard "
+                    f"{expr_text(guard)}; choose factors that divide the extents, or pad"
+                )
 
     def _guarded(self, body: Stmt, bound: set[Var], newest: IterVar) -> Stmt:
         """Guards go directly inside the loop that binds the last of their variables."""
