@@ -27,7 +27,7 @@ lint: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright
-	$(BIN)/lint-imports --no-logo
+	$(BIN)/lint-imports --no-logo --no-cache
 
 # The generated pages must say what the specification says.
 docs: $(STAMP)
@@ -38,5 +38,5 @@ mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .import_linter_cache .vdla sim_build
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .vdla sim_build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

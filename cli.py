@@ -233,7 +233,7 @@ def _show_run(console: Console, report: dict[str, Any]) -> None:
     names = ("layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end")
     table = _table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
     table.add_column("roofline", justify="right")
-    total = {"name": "total", "op": "", "target": "", "roofline_fraction": None}
+    total = {"name": "total", "op": "", "target": ""}
     rows = [*report["layers"], {**report, **total}]
     for row in rows:
         if row is rows[-1]:

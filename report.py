@@ -128,6 +128,7 @@ def host_report(layers: Sequence[Layer]) -> dict[str, Any]:
         "cycles": None,
         "macs": sum(layer.macs for layer in layers),
         "utilisation": None,
+        "roofline_fraction": None,
         "layers": [_host_layer(layer) for layer in layers],
         "dram": None,
         "coverage": coverage(layers),
@@ -155,11 +156,14 @@ def accelerator_report(
             end = max((begin, *timing.ends[first : last + 1]))
         rows.append(_accelerator_layer(layer, program, memory, end - begin))
         begin = end
-    macs = sum(layer.macs for layer in layers if layer.span is not None)
+    on_accelerator = [layer for layer in layers if layer.span is not None]
+    macs = sum(layer.macs for layer in on_accelerator)
+    bound = sum(roofline_cycles(layer, program.params, memory) for layer in on_accelerator)
     return {
         "cycles": timing.cycles,
         "macs": sum(layer.macs for layer in layers),
         "utilisation": _utilisation(macs, _gemm_iterations(program), program.params, timing.cycles),
+        "roofline_fraction": bound / timing.cycles if timing.cycles else None,
         "stalls": {unit: dict(causes) for unit, causes in timing.counters.items()},
         "layers": rows,
         "dram": dram_traffic(program),
@@ -180,6 +184,12 @@ def dram_traffic(program: Program) -> dict[str, int]:
             case Store():
                 written += insn.entries * params.entry_bytes("out")
     return {"read_bytes": read, "written_bytes": written}
+
+
+def roofline_cycles(layer: Layer, params: HwParams, memory: MemoryParams) -> float:
+    """The least cycles that a layer can take: all MACs at peak, or each byte once over the bus."""
+    bytes_per_cycle = params.bus_bytes / memory.cycles_per_beat
+    return max(layer.macs / params.peak_macs_per_cycle, layer.compulsory_bytes / bytes_per_cycle)
 
 
 def _gemm_iterations(program: Program, first: int = 0, last: int | None = None) -> int:
@@ -217,8 +227,7 @@ def _accelerator_layer(
 ) -> dict[str, Any]:
     assert layer.span is not None
     params = program.params
-    bytes_per_cycle = params.bus_bytes / memory.cycles_per_beat
-    bound = max(layer.macs / params.peak_macs_per_cycle, layer.compulsory_bytes / bytes_per_cycle)
+    bound = roofline_cycles(layer, params, memory)
     iterations = _gemm_iterations(program, *layer.span)
     return _host_layer(layer) | {
         "cycles": cycles,

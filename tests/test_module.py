@@ -1,0 +1,209 @@
+"""compile, run, report, save, load; the simulators are played by the reference interpreter."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import vdla
+from vdla.cli import run_app
+from vdla.isa.insn import Gemm
+from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
+from vdla.isa.params import PRESETS, HwParams
+from vdla.isa.reference import run as run_reference
+from vdla.module import Module, load_platform
+
+MODELS = Path(__file__).resolve().parent.parent / "examples" / "models"
+DIGITS = MODELS / "digits_int8.onnx"
+
+LAYER_FIELDS = {
+    "name", "op", "target", "reason", "cycles", "macs", "utilisation", "roofline_fraction", "stalls"
+}  # fmt: skip
+
+
+@dataclass
+class FakeTiming:
+    """Every instruction takes a hundred cycles, one after the other."""
+
+    cycles: int
+    ends: list[int]
+    counters: dict[str, dict[str, int]]
+
+
+@pytest.fixture
+def simulations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Replaces the simulator; collects the cycles that each call gave."""
+    calls: list[int] = []
+
+    def simulate(self: Module, dram: np.ndarray) -> FakeTiming:
+        run_reference(self.program, dram)
+        count = len(self.program.insns)
+        calls.append(100 * count + 2)
+        ends = [100 * (index + 1) for index in range(count)]
+        return FakeTiming(calls[-1], ends, {"gemm": {"busy": 2, "empty": calls[-1] - 2}})
+
+    monkeypatch.setattr(Module, "_simulate", simulate)
+    return calls
+
+
+@pytest.fixture
+def images() -> tuple[np.ndarray, np.ndarray]:
+    """Eight test images and their labels."""
+    data = np.load(MODELS / "digits_test.npz")
+    return data["x"][:8], data["y"][:8]
+
+
+def test_run_and_report(simulations: list[int], images: tuple[np.ndarray, np.ndarray]) -> None:
+    module = vdla.compile(DIGITS)
+    x, labels = images
+    (logits,) = module.run(x)
+    assert logits.shape == (8, 10)
+    assert (logits.argmax(1) == labels).mean() >= 7 / 8
+    report = module.report
+    assert len(simulations) == 1, "only the first batch is simulated in time"
+    assert report["cycles"] == simulations[0]
+    assert report["batches"] == 8
+    rows = report["layers"]
+    assert all(set(row) == LAYER_FIELDS for row in rows)
+    assert sum(row["cycles"] or 0 for row in rows) == report["cycles"]
+    assert sum(row["macs"] for row in rows) == report["macs"] == 226_112
+    assert report["coverage"] == {"macs_on_accelerator": 226_112, "macs_total": 226_112}
+    use = report["utilisation"]
+    assert use["end_to_end"] == pytest.approx(226_112 / (256 * report["cycles"]))
+    assert use["spatial"] * use["temporal"] == pytest.approx(use["end_to_end"])
+    issued = sum(i.iterations for i in module.program.insns if isinstance(i, Gemm))
+    assert use["temporal"] == pytest.approx(issued / report["cycles"])
+    hosts = {row["op"] for row in rows if row["target"] == "cpu"}
+    assert hosts == {"Quantize", "Dequantize"}
+    assert all(row["reason"] for row in rows)
+    output = report["outputs"]["logits"]
+    assert (output["shape"], output["dtype"]) == ([8, 10], "float32")
+
+
+def test_dram_traffic_covers_the_weights(
+    simulations: list[int], images: tuple[np.ndarray, np.ndarray]
+) -> None:
+    module = vdla.compile(DIGITS)
+    module.run(images[0][:1])
+    program = module.program
+    dram = module.report["dram"]
+    constants = sum(len(data) for data in program.image.values())
+    assert dram["read_bytes"] >= constants + len(program.insns) * program.params.insn_bytes
+    assert dram["written_bytes"] >= 10
+
+
+def test_rtl_runs_every_batch_and_refuses_other_cycles(
+    simulations: list[int],
+    images: tuple[np.ndarray, np.ndarray],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    module = vdla.compile(DIGITS, target="rtl")
+    module.run(images[0][:3])
+    assert len(simulations) == 3
+    original, slower = Module._simulate, iter(range(10))
+
+    def drifting(self: Module, dram: np.ndarray) -> FakeTiming:
+        timing = original(self, dram)
+        timing.cycles += next(slower)
+        return timing  # type: ignore[return-value]
+
+    monkeypatch.setattr(Module, "_simulate", drifting)
+    with pytest.raises(vdla.VdlaError, match="timing must not depend on data"):
+        module.run(images[0][:2])
+
+
+def test_named_inputs(simulations: list[int], images: tuple[np.ndarray, np.ndarray]) -> None:
+    module = vdla.compile(DIGITS)
+    with pytest.raises(vdla.VdlaError, match="expected a value for 'image'"):
+        module.run()
+    with pytest.raises(vdla.VdlaError, match="expected one of image, got 'x'"):
+        module.set_input("x", images[0])
+    module.set_input("image", images[0][:1])
+    assert np.array_equal(module.run()[0], module.get_output(0))
+    with pytest.raises(vdla.VdlaError, match=r"get_output: expected 0\.\.0, got 1"):
+        module.get_output(1)
+
+
+@pytest.mark.parametrize(
+    ("array", "words"),
+    [
+        (np.zeros((1, 1, 8, 8)), "expected float32 of shape .N, 1, 8, 8., got float64"),
+        (np.zeros((1, 8, 8), np.float32), r"got float32 of \(1, 8, 8\)"),
+        (np.zeros((1, 1, 8, 9), np.float32), r"got float32 of \(1, 1, 8, 9\)"),
+        (np.zeros((0, 1, 8, 8), np.float32), r"got float32 of \(0, 1, 8, 8\)"),
+    ],
+)
+def test_arrays_that_do_not_fit(simulations: list[int], array: np.ndarray, words: str) -> None:
+    with pytest.raises(vdla.VdlaError, match=words):
+        vdla.compile(DIGITS).run(array)
+
+
+def test_save_load(
+    simulations: list[int], images: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    module = vdla.compile(DIGITS, hw="8x8", memory="slow", vthreads=1)
+    module.save(tmp_path / "m")
+    again = vdla.load(tmp_path / "m")
+    assert again.program == module.program
+    assert (again.memory, again.vthreads, again.target) == (module.memory, 1, "sim")
+    assert np.array_equal(again.run(images[0])[0], module.run(images[0])[0])
+    whole = (tmp_path / "m").read_bytes()
+    for damaged in (b"", whole[:-30], b"garbage" * 9):
+        (tmp_path / "m").write_bytes(damaged)
+        with pytest.raises(vdla.VdlaError, match="expected a module file"):
+            vdla.load(tmp_path / "m")
+    with pytest.raises(vdla.VdlaError, match="there is none"):
+        vdla.load(tmp_path / "absent")
+
+
+def test_bus_widths_agree() -> None:
+    params, memory = load_platform("16x16", "wide")
+    assert params.bus_bits == memory.bus_bits == 128
+    assert load_platform(HwParams(), MemoryParams())[0] == PRESETS["16x16"]
+    with pytest.raises(vdla.VdlaError, match=r"expected a data bus of 64 bits.*got 128"):
+        load_platform(HwParams(), MEMORY_PRESETS["wide"])
+
+
+def test_report_before_run_and_program_of_the_cpu() -> None:
+    with pytest.raises(vdla.VdlaError, match="nothing was run yet"):
+        _ = vdla.compile(DIGITS).report
+    with pytest.raises(vdla.VdlaError, match="target 'cpu' has none"):
+        _ = vdla.compile(DIGITS, target="cpu").program
+
+
+def test_the_command(
+    simulations: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outputs, report_file, program = (tmp_path / n for n in ("y.npz", "r.json", "p.vdla"))
+    command = ["run", str(DIGITS), "--input", str(MODELS / "digits_test.npz")]
+    files = ["--output", str(outputs), "--json", str(report_file), "--program", str(program)]
+    assert run_app([*command, *files, "--dump-ir", str(tmp_path / "ir")]) == 0
+    report = json.loads(report_file.read_text())
+    assert {"vdla", "config_hash", "memory", "seed", "target", "layers", "wall_s"} <= set(report)
+    logits = np.load(outputs)["logits"]
+    labels = np.load(MODELS / "digits_test.npz")["y"]
+    assert (logits.argmax(1) == labels).mean() >= 0.96
+    assert list((tmp_path / "ir").iterdir())
+    assert run_app(["check", str(program)]) == 0
+    capsys.readouterr()
+    assert run_app(["run", str(DIGITS)]) == 0
+    shown = capsys.readouterr().out
+    assert "QConv2d" in shown
+    assert "226,112" in shown
+
+
+def test_inputs_that_are_no_arrays(
+    simulations: list[int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.npz"
+    np.savez(path, a=np.zeros(1), b=np.zeros(1))
+    assert run_app(["run", str(DIGITS), "--input", str(path)]) == 2
+    assert "expected an array 'image', got a, b" in capsys.readouterr().err
+    path.write_bytes(b"garbage")
+    assert run_app(["run", str(DIGITS), "--input", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert "expected arrays in an .npz file" in error
+    assert error.count("\n") == 1
