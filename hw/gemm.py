@@ -1,0 +1,199 @@
+"""The tensor core: micro-ops inside two affine loops, batch x block_in x block_out MACs a cycle,
+one iteration a cycle.
+
+Pipeline of an iteration issued in cycle t (GEMM_DEPTH = 8 in the timing contract)::
+
+    t     micro-op address         t+5  products; accumulator address
+    t+1   micro-op: indices        t+6  sums; accumulator read
+    t+2   operand addresses        t+7  accumulator (registered or forwarded) + sum
+    t+3   operands read            t+8  result written, tokens pushed
+    t+4   operands registered
+
+The accumulator is read late and the three results that the read cannot see yet are forwarded, so
+accumulation runs at one iteration a cycle at any distance.
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import Out
+
+from ..isa.opcodes import Opcode, Unit
+from ..isa.params import HwParams
+from ..isa.status import Status
+from .layouts import INDEX_BITS, uop_struct
+from .scratchpad import entry_bits, read_signature, write_signature
+from .unit import raise_error, take, unit_signature
+
+_OPERANDS = ("acc", "inp", "wgt")
+DEPTH = 8
+
+
+class Gemm(wiring.Component):
+    """The tensor core; ports as in ``unit.unit_signature`` and one for every memory."""
+
+    def __init__(self, params: HwParams):
+        self.params = params
+
+        def read(name: str) -> wiring.Signature:
+            return read_signature(params.depth(name), entry_bits(name, params))
+
+        super().__init__(
+            {
+                "unit": Out(unit_signature(params)),
+                "uop": Out(read("uop")),
+                "inp": Out(read("inp")),
+                "wgt": Out(read("wgt")),
+                "acc": Out(read("acc")),
+                "acc_write": Out(write_signature(params.acc_depth, entry_bits("acc", params))),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        issue = self._issue(m)
+        self._pipeline(m, *issue)
+        return m
+
+    # ---- loops -------------------------------------------------------------------------------
+
+    def _issue(self, m: Module):
+        """The loops: (iteration valid, its offsets, micro-op address, init, last, push mask,
+        index).
+        """
+        params, unit = self.params, self.unit
+        running = Signal()
+        last = Signal()
+        start, head, index = take(m, unit, params, Opcode.GEMM, ~running | last, Unit.GEMM)
+        insn = Signal.like(head)
+        now = Signal(INDEX_BITS)
+        uop, inner, outer = Signal(range(params.uop_depth + 1)), Signal(12), Signal(12)
+        # Offsets of the current iteration, and of the first inner iteration of the current outer
+        # one.
+        offset = {n: Signal(params.index_bits(n) + 1, name=f"offset_{n}") for n in _OPERANDS}
+        row = {n: Signal(params.index_bits(n) + 1, name=f"row_{n}") for n in _OPERANDS}
+        last_uop, last_inner = uop + 1 == insn.uop_count, inner + 1 == insn.inner
+        m.d.comb += [
+            last.eq(running & last_uop & last_inner & (outer + 1 == insn.outer)),
+            self.uop.addr.eq(insn.uop_begin + uop),
+            unit.busy.eq(running | start),
+        ]
+        with m.If(running):
+            m.d.sync += uop.eq(uop + 1)
+            with m.If(last_uop):
+                m.d.sync += [uop.eq(0), inner.eq(inner + 1)]
+                m.d.sync += [offset[n].eq(offset[n] + insn[f"{n}_inner"]) for n in _OPERANDS]
+                with m.If(last_inner):
+                    m.d.sync += [inner.eq(0), outer.eq(outer + 1)]
+                    for n in _OPERANDS:
+                        step = row[n] + insn[f"{n}_outer"]
+                        m.d.sync += [row[n].eq(step), offset[n].eq(step)]
+            with m.If(last):
+                m.d.sync += running.eq(0)
+        with m.If(start):
+            m.d.sync += [insn.eq(head), now.eq(index), running.eq(1)]
+            m.d.sync += [uop.eq(0), inner.eq(0), outer.eq(0)]
+            m.d.sync += [signal.eq(0) for n in _OPERANDS for signal in (offset[n], row[n])]
+            empty = (head.uop_count == 0) | (head.inner == 0) | (head.outer == 0)
+            with m.If(empty):
+                raise_error(m, unit, Status.ILLEGAL, index)
+            with m.Elif(head.uop_begin + head.uop_count > params.uop_depth):
+                raise_error(m, unit, Status.ADDRESS, index)
+        return running, offset, insn.init, last, insn.push, now
+
+    # ---- datapath ----------------------------------------------------------------------------
+
+    def _pipeline(self, m: Module, valid, offset, init, last, push, index) -> None:
+        params, unit = self.params, self.unit
+        flags = {"valid": valid, "last": valid & last, "push": push}
+        stages = [flags]
+        for k in range(1, DEPTH + 1):
+            stages.append({n: _register(m, v, f"{n}_{k}") for n, v in stages[-1].items()})
+        m.d.comb += [
+            unit.end.eq(stages[DEPTH]["last"]),
+            unit.push.eq(Mux(stages[DEPTH]["last"], stages[DEPTH]["push"], 0)),
+        ]
+        # t+1: indices are micro-op plus offset, registered as addresses of t+2.
+        uop = Signal(uop_struct(params))
+        m.d.comb += uop.as_value().eq(self.uop.data)
+        offset_1 = {n: _register(m, offset[n], f"offset_{n}_1") for n in _OPERANDS}
+        overwrite = _register(m, _register(m, init, "init_1") & uop.first, "overwrite_2")
+        entry = {n: Signal(params.index_bits(n) + 2, name=f"entry_{n}") for n in _OPERANDS}
+        m.d.comb += [entry[n].eq(uop[n] + offset_1[n]) for n in _OPERANDS]
+        beyond = Cat(entry[n] >= params.depth(n) for n in _OPERANDS).any()
+        with m.If(stages[1]["valid"] & beyond):
+            raise_error(m, unit, Status.ADDRESS, _register(m, index, "index_1"))
+        address = {n: _register(m, entry[n][: params.index_bits(n)], f"{n}_2") for n in _OPERANDS}
+        m.d.comb += [self.inp.addr.eq(address["inp"]), self.wgt.addr.eq(address["wgt"])]
+        # t+3 read, t+4 registered.
+        x, w = Signal(len(self.inp.data)), Signal(len(self.wgt.data))
+        with m.If(stages[3]["valid"]):
+            m.d.sync += [x.eq(self.inp.data), w.eq(self.wgt.data)]
+        sums = multiply(m, params, x, w, stages[4]["valid"], stages[5]["valid"])
+        self._accumulate(m, stages, sums, address["acc"], overwrite)
+
+    def _accumulate(self, m: Module, stages, sums, acc_2, overwrite_2) -> None:
+        """Sums are registered for t+6; the accumulator meets them in t+7."""
+        params = self.params
+        lanes = params.batch * params.block_out
+        acc, overwrite = {2: acc_2}, {2: overwrite_2}
+        for k in range(3, DEPTH + 3):
+            acc[k] = _register(m, acc[k - 1], f"acc_{k}")
+            overwrite[k] = _register(m, overwrite[k - 1], f"overwrite_{k}") if k < 8 else None
+        m.d.comb += self.acc.addr.eq(acc[5])
+        held = Signal(len(self.acc.data))
+        sum_7 = [Signal(signed(32), name=f"sum_7_{i}") for i in range(lanes)]
+        with m.If(stages[6]["valid"]):
+            m.d.sync += held.eq(self.acc.data)
+            m.d.sync += [late.eq(early) for late, early in zip(sum_7, sums, strict=True)]
+        # Results of the three iterations before, which the memory did not return yet.
+        results = {k: Signal(len(held), name=f"result_{k}") for k in (8, 9, 10)}
+        written = {8: stages[8]["valid"]}
+        for k in (9, 10):
+            m.d.sync += results[k].eq(results[k - 1])
+            written[k] = _register(m, written[k - 1], f"written_{k}")
+        base = held
+        for k in (10, 9, 8):
+            base = Mux(written[k] & (acc[k] == acc[7]), results[k], base)
+        base_7 = Signal(len(held))
+        m.d.comb += base_7.eq(Mux(overwrite[7], 0, base))
+        with m.If(stages[7]["valid"]):
+            for i in range(lanes):
+                lane = slice(32 * i, 32 * i + 32)
+                m.d.sync += results[8][lane].eq(base_7[lane].as_signed() + sum_7[i])
+        m.d.comb += [
+            self.acc_write.en.eq(stages[8]["valid"]),
+            self.acc_write.addr.eq(acc[8]),
+            self.acc_write.data.eq(results[8]),
+        ]
+
+
+def multiply(m: Module, params: HwParams, x, w, valid_4, valid_5) -> list:
+    """The multiplier array: products registered for the next cycle, their sums for the one after; a
+    list of batch x block_out signed sums. A back end with multipliers packed for an FPGA replaces
+    this function."""
+    sums = []
+    size = params.block_in
+    for b in range(params.batch):
+        for o in range(params.block_out):
+            products = []
+            for i in range(size):
+                product = Signal(signed(32), name=f"product_{b}_{o}_{i}")
+                left = x[8 * (b * size + i) :][:8].as_signed()
+                right = w[8 * (o * size + i) :][:8].as_signed()
+                with m.If(valid_4):
+                    m.d.sync += product.eq(left * right)
+                products.append(product)
+            total = Signal(signed(32), name=f"sum_{b}_{o}")
+            with m.If(valid_5):
+                m.d.sync += total.eq(sum(products[1:], products[0]))
+            sums.append(total)
+    return sums
+
+
+def _register(m: Module, value, name: str) -> Signal:
+    """The value one cycle later."""
+    later = Signal(len(value), name=name)
+    m.d.sync += later.eq(value)
+    return later

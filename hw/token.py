@@ -1,0 +1,57 @@
+"""Dependency tokens: one counter for each ordered pair of units."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out
+
+from ..isa.opcodes import Unit
+from ..isa.params import HwParams
+
+_UNITS = len(Unit)
+
+
+class TokenBank(wiring.Component):
+    """Counters of tokens in flight between units.
+
+    Attributes
+    ----------
+    push : per unit, the mask of units that it gives a token to in this cycle
+    pop : per unit, the mask of units that it takes a token of in this cycle (they must be
+    available) available : per unit, the mask of units whose token it could take overflow : a
+    counter was at its maximum and got another token clear : all counters to zero
+    """
+
+    def __init__(self, params: HwParams):
+        self.params = params
+        super().__init__(
+            {
+                "push": In(_UNITS).array(_UNITS),
+                "pop": In(_UNITS).array(_UNITS),
+                "available": Out(_UNITS).array(_UNITS),
+                "overflow": Out(1),
+                "clear": In(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        overflows = []
+        for giver in Unit:
+            for taker in Unit:
+                if giver == taker:
+                    continue
+                count = Signal(self.params.token_bits, name=f"from_{giver.name}_to_{taker.name}")
+                push, pop = self.push[giver][taker], self.pop[taker][giver]
+                full = count == (1 << self.params.token_bits) - 1
+                overflows.append(push & ~pop & full)
+                with m.If(self.clear):
+                    m.d.sync += count.eq(0)
+                with m.Elif(push & ~pop):
+                    m.d.sync += count.eq(count + 1)
+                with m.Elif(pop & ~push):
+                    m.d.sync += count.eq(count - 1)
+                m.d.comb += self.available[taker][giver].eq(count != 0)
+        m.d.comb += self.overflow.eq(Cat(overflows).any())
+        return m
