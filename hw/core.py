@@ -200,7 +200,8 @@ class Core(wiring.Component):
             m.d.sync += [s.eq(0) for unit in Unit for s in counters[unit].values()]
 
     def _counters(self, m: Module, running, units: list, in_flight: list) -> list[dict]:
-        """One counter per unit and cause; in every cycle exactly one of a unit's counters advances."""
+        """One counter per unit and cause; in every cycle exactly one of a unit's counters
+        advances."""
         counters = []
         for unit in Unit:
             ports = units[unit]

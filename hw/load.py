@@ -85,7 +85,8 @@ class Load(wiring.Component):
                 raise_error(m, unit, Status.ILLEGAL, index)
 
     def _place(self, m: Module, waiting: Queue) -> None:
-        """Walk planes, rows and entries; padding takes a cycle an entry, data come with the beats."""
+        """Walk planes, rows and entries; padding takes a cycle an entry, data come with the
+        beats."""
         params, unit = self.params, self.unit
         bus_log2 = params.bus_bytes.bit_length() - 1
         insn = Signal(insn_layout(Opcode.LOAD, params))
@@ -140,7 +141,7 @@ class Load(wiring.Component):
         piece = source >> ((current_lane << entry_log2) << 3)
 
         step_entry = Signal()  # an entry is finished in this cycle
-        write, write_pad = Signal(), Signal()
+        write = Signal()
         piece_held = Signal(params.bus_bits)
         wide_done = in_beat + 1 == (1 << beats_log2)
         beat_over = Signal()  # the last cycle that the current beat occupies

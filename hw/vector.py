@@ -238,9 +238,12 @@ class Vector(wiring.Component):
 
     def _pipeline(self, m: Module, issued: dict) -> None:
         params, unit = self.params, self.unit
-        carried = ("valid", "tag", "first", "done", "op", "post", "src0", "src1", "imm", "tmp",
-        "out", "dst", "last", "push")  # fmt: skip stages = [{n: issued[n] for n in carried}] for k
-        in range(1, DEPTH + 1):
+        carried = (
+            "valid", "tag", "first", "done", "op", "post", "src0", "src1", "imm", "tmp", "out", "dst",
+            "last", "push",
+        )  # fmt: skip
+        stages = [{n: issued[n] for n in carried}]
+        for k in range(1, DEPTH + 1):
             stages.append({n: _register(m, v, f"{n}_{k}") for n, v in stages[-1].items()})
         self._interlock(m, issued, stages)
         final = stages[DEPTH]

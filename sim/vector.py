@@ -1,4 +1,5 @@
-"""The vector unit: one iteration a cycle, except that reads of tmp wait for writes in the pipeline."""
+"""The vector unit: one iteration a cycle, except that reads of tmp wait for writes in the
+pipeline."""
 
 from __future__ import annotations
 
