@@ -3,58 +3,55 @@
 from __future__ import annotations
 
 from amaranth.hdl import Cat, Module, Signal
-from amaranth.lib import data, wiring
+from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.opcodes import Unit
 from ..isa.params import HwParams
 
+_UNITS = len(Unit)
+
 
 class TokenBank(wiring.Component):
-    """The token counters of all pairs of units. Index arrays by ``Unit``; masks have its bits.
+    """Counters of tokens in flight between units.
 
-    A push in cycle *e* is counted from *e + 1*; a push and a pop in one cycle cancel.
-
-    Members
-    -------
-    push : In(4 x 4 bits)
-        ``push[giver]``: units that get a token from it in this cycle.
-    pop : In(4 x 4 bits)
-        ``pop[taker]``: units that it takes a token from in this cycle; only where available.
-    available : Out(4 x 4 bits)
-        ``available[taker]``: units whose counter towards it is above zero.
-    overflow : Out(4)
-        Units that push in this cycle on a counter that is full and not popped (the count stays).
+    Attributes
+    ----------
+    push : per unit, the mask of units that it gives a token to in this cycle
+    pop : per unit, the mask of units that it takes a token of in this cycle (they must be
+    available) available : per unit, the mask of units whose token it could take overflow : a
+    counter was at its maximum and got another token clear : all counters to zero
     """
 
-    def __init__(self, params: HwParams) -> None:
-        self.token_bits = params.token_bits
-        masks = data.ArrayLayout(len(Unit), len(Unit))
+    def __init__(self, params: HwParams):
+        self.params = params
         super().__init__(
             {
-                "push": In(masks),
-                "pop": In(masks),
-                "available": Out(masks),
-                "overflow": Out(len(Unit)),
+                "push": In(_UNITS).array(_UNITS),
+                "pop": In(_UNITS).array(_UNITS),
+                "available": Out(_UNITS).array(_UNITS),
+                "overflow": Out(1),
+                "clear": In(1),
             }
         )
 
-    def elaborate(self, platform: object) -> Module:
+    def elaborate(self, platform) -> Module:
         m = Module()
-        full = (1 << self.token_bits) - 1
+        overflows = []
         for giver in Unit:
-            overflows = []
             for taker in Unit:
-                if giver is taker:
+                if giver == taker:
                     continue
-                name = f"{giver.name.lower()}_to_{taker.name.lower()}"
-                count = Signal(self.token_bits, name=name)
+                count = Signal(self.params.token_bits, name=f"from_{giver.name}_to_{taker.name}")
                 push, pop = self.push[giver][taker], self.pop[taker][giver]
-                m.d.comb += self.available[taker][giver].eq(count != 0)
-                with m.If(push & ~pop & (count != full)):
+                full = count == (1 << self.params.token_bits) - 1
+                overflows.append(push & ~pop & full)
+                with m.If(self.clear):
+                    m.d.sync += count.eq(0)
+                with m.Elif(push & ~pop):
                     m.d.sync += count.eq(count + 1)
                 with m.Elif(pop & ~push):
                     m.d.sync += count.eq(count - 1)
-                overflows.append(push & ~pop & (count == full))
-            m.d.comb += self.overflow[giver].eq(Cat(*overflows).any())
+                m.d.comb += self.available[taker][giver].eq(count != 0)
+        m.d.comb += self.overflow.eq(Cat(overflows).any())
         return m

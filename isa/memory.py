@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from .errors import VdlaError
+from .params import HwParams
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,14 @@ class MemoryParams:
     def to_dict(self) -> dict[str, int]:
         """Fields as a JSON-ready dictionary."""
         return asdict(self)
+
+    def check_bus(self, params: HwParams) -> None:
+        """Raise VdlaError unless the core's data bus has this memory's width."""
+        if self.bus_bits != params.bus_bits:
+            raise VdlaError(
+                f"memory: expected a bus of {params.bus_bits} bits as in the configuration, "
+                f"got {self.bus_bits}; set bus_bits of one of them"
+            )
 
     @property
     def label(self) -> str | dict[str, int]:

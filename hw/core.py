@@ -1,0 +1,237 @@
+"""The VDLA core: units, queues, tokens, scratchpads and registers, joined."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from ..isa.opcodes import READERS, Unit
+from ..isa.params import MEMORIES, HwParams
+from ..isa.regmap import CAUSES
+from ..isa.status import Status
+from .dma import FETCH_ID, LOAD_ID, RESP_OKAY, ReadArbiter, axi_signature
+from .fetch import Fetch
+from .gemm import Gemm
+from .layouts import INDEX_BITS, queued_insn
+from .load import Load
+from .queue import Queue
+from .regs import Regs, port_signature
+from .scratchpad import Scratchpad
+from .store import Store
+from .token import TokenBank
+from .vector import Vector
+
+#: Read ports of the scratchpads: as many as the units that read them need.
+READ_PORTS = {name: len(readers) for name, readers in READERS.items()} | {"tmp": 2}
+#: Cycles from the last instruction's end to the report that the core is done (DONE of the timing
+#: contract).
+_UNITS = len(Unit)
+
+
+class Core(wiring.Component):
+    """Attributes
+    ----------
+    axi : the AXI4 master port
+    regs : register access
+    started, ended : per unit, an instruction starts or ends in this cycle (for traces)
+    running : the core runs
+    """
+
+    def __init__(self, params: HwParams):
+        self.params = params
+        super().__init__(
+            {
+                "axi": Out(axi_signature(params)),
+                "regs": In(port_signature()),
+                "started": Out(_UNITS),
+                "ended": Out(_UNITS),
+                "running": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        params = self.params
+        m.submodules.regs = regs = Regs(params)
+        connect(m, flipped(self.regs), regs.port)
+        reset = ResetInserter(regs.reset)
+        parts = {
+            "fetch": Fetch(params), "load": Load(params), "gemm": Gemm(params),
+            "vector": Vector(params), "store": Store(params), "tokens": TokenBank(params),
+            "arbiter": ReadArbiter(params),
+        }  # fmt: skip
+        for name, part in parts.items():
+            m.submodules[name] = reset(part)
+        queues = [Queue(queued_insn(params), params.queue_depth) for _ in Unit]
+        for unit, queue in zip(Unit, queues, strict=True):
+            m.submodules[f"{unit.name.lower()}_queue"] = reset(queue)
+        self._memories(m, parts)
+        self._bus(m, parts)
+        units = [parts[unit.name.lower()].unit for unit in Unit]
+        self._dispatch(m, parts, queues, units)
+        self._control(m, regs, parts, queues, units)
+        return m
+
+    def _memories(self, m: Module, parts: dict) -> None:
+        load, gemm, vector, store = (parts[unit.name.lower()] for unit in Unit)
+        ports = {
+            "inp": (load.inp, [gemm.inp, vector.inp]),
+            "wgt": (load.wgt, [gemm.wgt]),
+            "uop": (load.uop, [gemm.uop]),
+            "par": (load.par, [vector.par]),
+            "acc": (gemm.acc_write, [gemm.acc, vector.acc]),
+            "tmp": (vector.tmp_write, [vector.tmp0, vector.tmp1]),
+            "out": (vector.out_write, [store.out]),
+        }
+        for name in MEMORIES:
+            write, reads = ports[name]
+            m.submodules[name] = memory = Scratchpad(name, self.params, READ_PORTS[name])
+            connect(m, write, memory.write)
+            for port, read in zip(memory.read, reads, strict=True):
+                connect(m, read, port)
+
+    def _bus(self, m: Module, parts: dict) -> None:
+        axi, fetch, load, store = self.axi, parts["fetch"], parts["load"], parts["store"]
+        arbiter = parts["arbiter"]
+        connect(m, fetch.request, arbiter.fetch)
+        connect(m, load.request, arbiter.load)
+        granted = arbiter.o.payload
+        m.d.comb += [
+            axi.arvalid.eq(arbiter.o.valid),
+            arbiter.o.ready.eq(axi.arready),
+            axi.araddr.eq(granted.burst.addr),
+            axi.arlen.eq(granted.burst.beats - 1),
+            axi.arid.eq(granted.id),
+            fetch.beat_valid.eq(axi.rvalid & (axi.rid == FETCH_ID)),
+            fetch.beat.eq(axi.rdata),
+            load.beat.valid.eq(axi.rvalid & (axi.rid == LOAD_ID)),
+            load.beat.payload.eq(axi.rdata),
+            axi.rready.eq(Mux(axi.rid == LOAD_ID, load.beat.ready, 1)),
+            axi.awvalid.eq(store.address.valid),
+            store.address.ready.eq(axi.awready),
+            axi.awaddr.eq(store.address.payload.addr),
+            axi.awlen.eq(store.address.payload.beats - 1),
+            axi.wvalid.eq(store.beat.valid),
+            store.beat.ready.eq(axi.wready),
+            axi.wdata.eq(store.beat.payload.data),
+            axi.wstrb.eq(store.beat.payload.strb),
+            axi.wlast.eq(store.beat.payload.last),
+            axi.bready.eq(1),
+            store.response.eq(axi.bvalid),
+            store.response_error.eq(axi.bresp != RESP_OKAY),
+        ]
+
+    def _dispatch(self, m: Module, parts: dict, queues: list[Queue], units: list) -> None:
+        fetch, tokens = parts["fetch"], parts["tokens"]
+        for unit in Unit:
+            connect(m, fetch.o[unit], queues[unit].i)
+            connect(m, queues[unit].o, units[unit].insn)
+            m.d.comb += [
+                units[unit].available.eq(tokens.available[unit]),
+                tokens.pop[unit].eq(units[unit].pop),
+                tokens.push[unit].eq(units[unit].push),
+                self.started[unit].eq(units[unit].start),
+                self.ended[unit].eq(units[unit].end),
+            ]
+
+    def _control(
+        self, m: Module, regs: Regs, parts: dict, queues: list[Queue], units: list
+    ) -> None:
+        """Start, end, errors, deadlock, counters."""
+        fetch = parts["fetch"]
+        status, error_index = Signal(Status), Signal(INDEX_BITS)
+        running = status == Status.RUNNING
+        cycles = Signal(32)
+        in_flight = [Signal(8, name=f"in_flight_{u.name}") for u in Unit]
+        ended = [Signal(INDEX_BITS, name=f"ended_{u.name}") for u in Unit]
+        for unit in Unit:
+            m.d.sync += in_flight[unit].eq(in_flight[unit] + units[unit].start - units[unit].end)
+            m.d.sync += ended[unit].eq(ended[unit] + units[unit].end)
+        empty = [queue.level == 0 for queue in queues]
+        still = Cat(count == 0 for count in in_flight).all()
+        lacking = [unit.waiting != 0 for unit in units]
+        idle = fetch.done & still & Cat(empty).all()
+        stuck = still & Cat(lacking).any() & (fetch.done | fetch.blocked)
+        stuck &= Cat(e | w for e, w in zip(empty, lacking, strict=True)).all()
+        m.d.comb += [self.running.eq(running), fetch.enable.eq(running)]
+        with m.If(running):
+            m.d.sync += cycles.eq(cycles + 1)
+            with m.If(idle):
+                m.d.sync += status.eq(Status.DONE)
+            with m.If(stuck):
+                m.d.sync += status.eq(Status.DEADLOCK)
+                m.d.sync += error_index.eq(_first_waiting(queues, lacking))
+            errors = [(fetch.error, fetch.index), *((u.error, u.error_index) for u in units)]
+            for error, index in errors:
+                with m.If(error != Status.IDLE):
+                    m.d.sync += [status.eq(error), error_index.eq(index)]
+            with m.If(parts["tokens"].overflow):
+                m.d.sync += status.eq(Status.TOKEN_OVERFLOW)
+            with m.If(self.axi.rvalid & self.axi.rready & (self.axi.rresp != RESP_OKAY)):
+                m.d.sync += status.eq(Status.BUS)
+        m.d.comb += [
+            fetch.addr.eq(regs.program_addr),
+            fetch.count.eq(regs.insn_count),
+        ]
+        with m.If(regs.start & (status == Status.IDLE)):
+            with m.If(regs.program_hash != int(self.params.hash, 16)):
+                m.d.sync += status.eq(Status.BAD_CONFIG)
+            with m.Else():
+                m.d.comb += fetch.start.eq(1)
+                m.d.sync += status.eq(Status.RUNNING)
+        counters = self._counters(m, running, units, in_flight)
+        m.d.comb += [
+            regs.value_status.eq(status),
+            regs.value_error_index.eq(error_index),
+            regs.value_cycles.eq(cycles),
+            regs.value_waiting.eq(Cat(unit.waiting for unit in units)),
+            regs.value_dispatched.eq(fetch.index),
+            *(getattr(regs, f"value_{u.name.lower()}_ended").eq(ended[u]) for u in Unit),
+            *(
+                getattr(regs, f"value_{u.name.lower()}_{cause}").eq(counters[u][cause])
+                for u in Unit
+                for cause in CAUSES
+            ),
+        ]
+        with m.If(regs.reset):
+            m.d.sync += [status.eq(Status.IDLE), error_index.eq(0), cycles.eq(0)]
+            m.d.sync += [s.eq(0) for s in (*in_flight, *ended)]
+            m.d.sync += [s.eq(0) for unit in Unit for s in counters[unit].values()]
+
+    def _counters(self, m: Module, running, units: list, in_flight: list) -> list[dict]:
+        """One counter per unit and cause; in every cycle exactly one of a unit's counters
+        advances."""
+        counters = []
+        for unit in Unit:
+            ports = units[unit]
+            count = {c: Signal(32, name=f"{unit.name.lower()}_{c}") for c in CAUSES}
+            counters.append(count)
+            moves_data = unit in (Unit.LOAD, Unit.STORE)
+            stalled = in_flight[unit] != 0 if moves_data else ports.stalled
+
+            def one_more(cause: str, count: dict = count) -> None:
+                m.d.sync += count[cause].eq(count[cause] + 1)
+
+            with m.If(running):
+                with m.If(ports.busy):
+                    one_more("busy")
+                with m.Elif(stalled):
+                    one_more("stalled")
+                with m.Elif(ports.start):
+                    one_more("busy")
+                for other in Unit:
+                    with m.Elif(ports.waiting[other]):
+                        one_more(f"token_{other.name.lower()}")
+                with m.Else():
+                    one_more("empty")
+        return counters
+
+
+def _first_waiting(queues: list[Queue], lacking: list):
+    """Index of the earliest instruction that waits for a token."""
+    first = None
+    for queue, lacks in zip(queues, lacking, strict=True):
+        index = Mux(lacks, queue.o.payload.index, (1 << INDEX_BITS) - 1)
+        first = index if first is None else Mux(index < first, index, first)
+    return first

@@ -1,0 +1,166 @@
+"""The memory side: AXI4 port, bursts of strided transfers, arbiter of the read port."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import data, stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..isa.encoding import DRAM_ADDR_BITS, SIZE_BITS, Y_STRIDE_BITS, Z_STRIDE_BITS
+from ..isa.params import HwParams
+
+#: AXI4 identifiers of the read clients.
+FETCH_ID, LOAD_ID = 0, 1
+PAGE_BYTES = 4096
+#: AXI4 encodings: incrementing bursts; OKAY.
+BURST_INCR, RESP_OKAY = 1, 0
+
+
+def axi_signature(params: HwParams) -> wiring.Signature:
+    """An AXI4 master port (the signals that a memory needs)."""
+    size = params.bus_bytes.bit_length() - 1
+    address = {"valid": Out(1), "ready": In(1), "addr": Out(DRAM_ADDR_BITS), "len": Out(8),
+               "size": Out(3, init=size), "burst": Out(2, init=BURST_INCR), "id": Out(1)}  # fmt: skip
+    channels = {
+        "ar": address,
+        "r": {"valid": In(1), "ready": Out(1), "data": In(params.bus_bits), "resp": In(2), "last": In(1), "id": In(1)},
+        "aw": address,
+        "w": {"valid": Out(1), "ready": In(1), "data": Out(params.bus_bits), "strb": Out(params.bus_bytes), "last": Out(1)},
+        "b": {"valid": In(1), "ready": Out(1), "resp": In(2), "id": In(1)},
+    }  # fmt: skip
+    return wiring.Signature(
+        {f"{c}{n}": member for c, members in channels.items() for n, member in members.items()}
+    )
+
+
+def burst_layout(params: HwParams) -> data.StructLayout:
+    """A burst: bus-aligned byte address and beats."""
+    return data.StructLayout({"addr": DRAM_ADDR_BITS, "beats": 9})
+
+
+class BurstCutter(wiring.Component):
+    """Cuts the rows of a strided transfer into bursts, one a cycle.
+
+    Attributes
+    ----------
+    start : take the transfer that the other inputs describe (in a cycle without a burst)
+    addr, row_bytes, y_size, z_size, y_stride, z_stride : of the transfer; y_size 0 moves nothing
+    o : bursts
+    row_start : the burst offered is the first of its row;  row_offset : bytes before the row in its
+    first bus word last : the burst offered is the last of the transfer
+    """
+
+    def __init__(self, params: HwParams):
+        self.params = params
+        super().__init__(
+            {
+                "start": In(1),
+                "addr": In(DRAM_ADDR_BITS),
+                "row_bytes": In(24),
+                "y_size": In(SIZE_BITS),
+                "z_size": In(SIZE_BITS),
+                "y_stride": In(Y_STRIDE_BITS),
+                "z_stride": In(Z_STRIDE_BITS),
+                "o": Out(stream.Signature(burst_layout(params))),
+                "row_start": Out(1),
+                "row_offset": Out(params.bus_bytes.bit_length() - 1),
+                "last": Out(1),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        params = self.params
+        shift = params.bus_bytes.bit_length() - 1
+        page_beats = PAGE_BYTES // params.bus_bytes
+        active, row_start = Signal(), Signal()
+        row_bytes = Signal.like(self.row_bytes)
+        y_stride, z_stride = Signal.like(self.y_stride), Signal.like(self.z_stride)
+        y_size, z_size = Signal.like(self.y_size), Signal.like(self.z_size)
+        y, z = Signal.like(self.y_size), Signal.like(self.z_size)
+        row, plane = Signal(DRAM_ADDR_BITS), Signal(DRAM_ADDR_BITS)
+        word = Signal(DRAM_ADDR_BITS - shift)
+        left = Signal(24)
+        # Beats of this burst: what is left of the row, the longest burst, the way to the page
+        # boundary.
+        to_page = Signal(range(page_beats + 1))
+        bound, beats = Signal(9), Signal(9)
+        m.d.comb += [
+            to_page.eq(page_beats - (word % page_beats)),
+            bound.eq(Mux(to_page < params.max_burst_beats, to_page, params.max_burst_beats)),
+            beats.eq(Mux(left < bound, left, bound)),
+            self.o.valid.eq(active),
+            self.o.payload.addr.eq(word << shift),
+            self.o.payload.beats.eq(beats),
+            self.row_start.eq(row_start),
+            self.row_offset.eq(row[:shift]),
+        ]
+        row_ends, plane_ends = left == beats, y + 1 == y_size
+        m.d.comb += self.last.eq(row_ends & plane_ends & (z + 1 == z_size))
+        next_plane, next_row = Signal(DRAM_ADDR_BITS), Signal(DRAM_ADDR_BITS)
+        m.d.comb += [
+            next_plane.eq(plane + z_stride),
+            next_row.eq(Mux(plane_ends, next_plane, row + y_stride)),
+        ]
+
+        def enter_row(address, size) -> list:
+            first, final = address[shift:], (address + size - 1)[shift:DRAM_ADDR_BITS]
+            return [row.eq(address), word.eq(first), left.eq(final - first + 1), row_start.eq(1)]
+
+        with m.If(active & self.o.ready):
+            m.d.sync += [word.eq(word + beats), left.eq(left - beats), row_start.eq(0)]
+            with m.If(row_ends):
+                m.d.sync += [*enter_row(next_row, row_bytes), y.eq(y + 1)]
+                with m.If(plane_ends):
+                    m.d.sync += [plane.eq(next_plane), y.eq(0), z.eq(z + 1)]
+            with m.If(self.last):
+                m.d.sync += active.eq(0)
+        with m.If(self.start):
+            m.d.sync += [
+                active.eq(self.y_size != 0),
+                row_bytes.eq(self.row_bytes), y_size.eq(self.y_size), z_size.eq(self.z_size),
+                y_stride.eq(self.y_stride), z_stride.eq(self.z_stride),
+                plane.eq(self.addr), y.eq(0), z.eq(0),
+                *enter_row(self.addr, self.row_bytes),
+            ]  # fmt: skip
+        return m
+
+
+class ReadArbiter(wiring.Component):
+    """Merges the read requests of fetch and load into one register in front of the AXI4 address
+    channel; fetch wins.
+
+    Attributes
+    ----------
+    fetch, load : requests;  o : granted requests with their identifier
+    """
+
+    def __init__(self, params: HwParams):
+        burst = burst_layout(params)
+        self._granted = data.StructLayout({"burst": burst, "id": 1})
+        super().__init__(
+            {
+                "fetch": In(stream.Signature(burst)),
+                "load": In(stream.Signature(burst)),
+                "o": Out(stream.Signature(self._granted)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        full = Signal()
+        held = Signal(self._granted)
+        free = ~full | self.o.ready
+        m.d.comb += [
+            self.o.valid.eq(full),
+            self.o.payload.eq(held),
+            self.fetch.ready.eq(free),
+            self.load.ready.eq(free & ~self.fetch.valid),
+        ]
+        with m.If(free):
+            m.d.sync += full.eq(self.fetch.valid | self.load.valid)
+            with m.If(self.fetch.valid):
+                m.d.sync += [held.burst.eq(self.fetch.payload), held.id.eq(FETCH_ID)]
+            with m.Elif(self.load.valid):
+                m.d.sync += [held.burst.eq(self.load.payload), held.id.eq(LOAD_ID)]
+        return m

@@ -1,0 +1,271 @@
+"""DRAM to scratchpads: one half requests bursts, running ahead by whole instructions; the other
+places what arrives.
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..isa.opcodes import LOADABLE, Opcode, Unit
+from ..isa.params import HwParams
+from ..isa.status import Status
+from .dma import BurstCutter, burst_layout
+from .layouts import INDEX_BITS, insn_layout, queued_insn
+from .queue import Queue
+from .scratchpad import entry_bits, write_signature
+from .unit import raise_error, take, unit_signature
+
+
+class Load(wiring.Component):
+    """The load unit; ports as in ``unit.unit_signature``, a write port per memory, and its side of
+    the read port.
+    """
+
+    def __init__(self, params: HwParams):
+        self.params = params
+        super().__init__(
+            {
+                "unit": Out(unit_signature(params)),
+                "request": Out(stream.Signature(burst_layout(params))),
+                "beat": In(stream.Signature(params.bus_bits)),
+                **{
+                    name: Out(write_signature(params.depth(name), entry_bits(name, params)))
+                    for name in LOADABLE
+                },
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        params = self.params
+        m.submodules.waiting = waiting = Queue(queued_insn(params), params.loads_in_flight)
+        self._request(m, waiting)
+        self._place(m, waiting)
+        return m
+
+    def _request(self, m: Module, waiting: Queue) -> None:
+        params, unit = self.params, self.unit
+        m.submodules.cutter = cutter = BurstCutter(params)
+        active = Signal()
+        start, head, index = take(
+            m, unit, params, Opcode.LOAD, ~active & waiting.i.ready, Unit.LOAD
+        )
+        sizes = [_entry_bytes_log2(params, name) for name in LOADABLE]
+        row_bytes = Signal(24)
+        with m.Switch(head.memory):
+            for code, log2 in enumerate(sizes):
+                with m.Case(code):
+                    m.d.comb += row_bytes.eq(head.x_size << log2)
+        with m.If(head.widen):
+            m.d.comb += row_bytes.eq(head.x_size << (params.block.bit_length() - 1))
+        m.d.comb += [
+            waiting.i.payload.eq(unit.insn.payload),
+            waiting.i.valid.eq(start),
+            cutter.start.eq(start),
+            cutter.addr.eq(head.dram_addr),
+            cutter.row_bytes.eq(row_bytes),
+            cutter.y_size.eq(head.y_size),
+            cutter.z_size.eq(head.z_size),
+            cutter.y_stride.eq(head.y_stride),
+            cutter.z_stride.eq(head.z_stride),
+            self.request.payload.eq(cutter.o.payload),
+            self.request.valid.eq(cutter.o.valid),
+            cutter.o.ready.eq(self.request.ready),
+        ]
+        with m.If(cutter.o.valid & cutter.o.ready & cutter.last):
+            m.d.sync += active.eq(0)
+        with m.If(start):
+            m.d.sync += active.eq(head.y_size != 0)
+            rows = head.pad_top + head.y_size + head.pad_bottom
+            par = LOADABLE.index("par")
+            illegal = (head.x_size == 0) | (head.z_size == 0) | (rows == 0)
+            with m.If(illegal | (head.widen & (head.memory != par))):
+                raise_error(m, unit, Status.ILLEGAL, index)
+
+    def _place(self, m: Module, waiting: Queue) -> None:
+        """Walk planes, rows and entries; padding takes a cycle an entry, data come with the
+        beats."""
+        params, unit = self.params, self.unit
+        bus_log2 = params.bus_bytes.bit_length() - 1
+        insn = Signal(insn_layout(Opcode.LOAD, params))
+        index = Signal(INDEX_BITS)
+        busy = Signal()
+        entry = Signal(len(insn.base) + 1)
+        x, y, z = Signal(13), Signal(13), Signal(12)
+        # Low bits of the row's address: where in its first bus word an unaligned row begins.
+        row, plane = Signal(bus_log2), Signal(bus_log2)
+        memory = insn.memory
+        # Beats of an entry (wide entries) or entries of a beat (narrow ones), as log2; one of them
+        # is 0.
+        beats_log2, narrow_log2 = Signal(4), Signal(4)
+        entry_log2 = Signal(4)
+        with m.Switch(memory):
+            for code, name in enumerate(LOADABLE):
+                with m.Case(code):
+                    m.d.comb += entry_log2.eq(_entry_bytes_log2(params, name))
+        with m.If(insn.widen):
+            m.d.comb += entry_log2.eq(params.block.bit_length() - 1)
+        with m.If(entry_log2 >= bus_log2):
+            m.d.comb += beats_log2.eq(entry_log2 - bus_log2)
+        with m.Else():
+            m.d.comb += narrow_log2.eq(bus_log2 - entry_log2)
+        narrow = narrow_log2 != 0
+
+        pad_row = (y < insn.pad_top) | (y >= insn.pad_top + insn.y_size)
+        pad_left = x < insn.pad_left
+        data_end = insn.pad_left + insn.x_size
+        pad = Signal()
+        # The rest of a beat that holds several entries is worked off from `held`, entry `lane`
+        # next.
+        spreading, lane = Signal(), Signal(bus_log2 + 1)
+        m.d.comb += pad.eq(busy & ~spreading & (pad_row | pad_left | (x >= data_end)))
+        held = Signal(params.bus_bits)
+        in_beat = Signal(range(256))
+        wide_entry = Signal(max(params.entry_bytes(n) * 8 for n in LOADABLE))
+        transfer = Signal()
+        m.d.comb += [
+            self.beat.ready.eq(busy & ~pad & ~spreading),
+            transfer.eq(self.beat.valid & self.beat.ready),
+        ]
+        row_lane = row >> entry_log2
+        lanes = Signal(bus_log2 + 1)
+        m.d.comb += lanes.eq(1 << narrow_log2)
+        # This cycle's entry of a narrow beat, and whether it belongs to the row.
+        current_lane = Mux(spreading, lane, 0)
+        skipped = Signal()
+        began = Signal()
+        m.d.comb += skipped.eq(~began & (current_lane < row_lane))
+        source = Mux(spreading, held, self.beat.payload)
+        piece = source >> ((current_lane << entry_log2) << 3)
+
+        step_entry = Signal()  # an entry is finished in this cycle
+        write = Signal()
+        piece_held = Signal(params.bus_bits)
+        wide_done = in_beat + 1 == (1 << beats_log2)
+        beat_over = Signal()  # the last cycle that the current beat occupies
+        with m.If(pad):
+            m.d.comb += [step_entry.eq(1), write.eq(1)]
+        with m.Elif(narrow), m.If(transfer | spreading):
+            m.d.comb += beat_over.eq(current_lane + 1 == lanes)
+            with m.If(~skipped & (x < data_end)):
+                m.d.comb += [step_entry.eq(1), write.eq(1)]
+                m.d.sync += began.eq(1)
+        with m.Elif(transfer):
+            m.d.sync += [
+                wide_entry.eq(Cat(wide_entry[params.bus_bits :], self.beat.payload))
+                if len(wide_entry) > params.bus_bits
+                else wide_entry.eq(self.beat.payload),
+                in_beat.eq(Mux(wide_done, 0, in_beat + 1)),
+            ]
+            m.d.comb += beat_over.eq(1)
+            with m.If(wide_done):
+                m.d.comb += [step_entry.eq(1), write.eq(1)]
+        m.d.sync += piece_held.eq(piece)
+        with m.If(transfer & narrow):
+            m.d.sync += [held.eq(self.beat.payload), spreading.eq(lanes != 1), lane.eq(1)]
+        with m.If(spreading):
+            m.d.sync += lane.eq(lane + 1)
+            with m.If(lane + 1 == lanes):
+                m.d.sync += spreading.eq(0)
+        working = Signal()
+        m.d.comb += working.eq(pad | transfer | spreading)
+
+        # Row ends: padding rows and right padding by entry; data without right padding when the
+        # beat is over.
+        row_entries = insn.pad_left + insn.x_size + insn.pad_right
+        x_next = Signal(14)
+        m.d.comb += x_next.eq(x + step_entry)
+        whole = x_next == row_entries
+        row_over = Signal()
+        tail = narrow & ~pad  # a narrow beat may outlast its row's entries
+        m.d.comb += row_over.eq(working & whole & Mux(tail, beat_over, 1))
+        # With right padding behind a narrow beat, the padding waits until the beat is over.
+        rows = insn.pad_top + insn.y_size + insn.pad_bottom
+        plane_over = y + 1 == rows
+        finished = Signal()
+        m.d.comb += finished.eq(row_over & plane_over & (z + 1 == insn.z_size))
+        with m.If(step_entry):
+            m.d.sync += entry.eq(entry + 1)
+        with m.If(busy):
+            m.d.sync += x.eq(x_next)
+            with m.If(row_over):
+                m.d.sync += [x.eq(0), y.eq(y + 1), began.eq(0)]
+                with m.If(~pad_row):
+                    m.d.sync += row.eq(row + insn.y_stride[:bus_log2])
+                with m.If(plane_over):
+                    next_plane = plane + insn.z_stride[:bus_log2]
+                    m.d.sync += [y.eq(0), z.eq(z + 1), plane.eq(next_plane), row.eq(next_plane)]
+            with m.If(finished):
+                m.d.sync += busy.eq(0)
+        m.d.comb += waiting.o.ready.eq(~busy)
+        with m.If(waiting.o.valid & ~busy):
+            head = Signal.like(insn, name="placed_head")
+            m.d.comb += head.as_value().eq(waiting.o.payload.word)
+            m.d.sync += [insn.eq(head), index.eq(waiting.o.payload.index), busy.eq(1)]
+            m.d.sync += [entry.eq(head.base), x.eq(0), y.eq(0), z.eq(0), in_beat.eq(0), began.eq(0)]
+            m.d.sync += [row.eq(head.dram_addr[:bus_log2]), plane.eq(head.dram_addr[:bus_log2])]
+        m.d.comb += unit.busy.eq(working)
+        self._write(m, insn, index, entry, write, pad, narrow, wide_entry, piece_held, finished)
+
+    def _write(
+        self, m: Module, insn, index, entry, write, pad, narrow, wide_entry, piece, finished
+    ) -> None:
+        """Write one cycle after the last beat of an entry was taken; report the end in the same
+        cycle.
+        """
+        params, unit = self.params, self.unit
+        writing, padding, spread, widened = Signal(), Signal(), Signal(), Signal()
+        memory, target = Signal.like(insn.memory), Signal.like(entry)
+        fill, ended, push = Signal(8), Signal(), Signal(len(Unit))
+        m.d.sync += [
+            writing.eq(write), padding.eq(pad), spread.eq(narrow), widened.eq(insn.widen),
+            memory.eq(insn.memory), target.eq(entry), fill.eq(insn.pad_value),
+            ended.eq(finished), push.eq(insn.push),
+        ]  # fmt: skip
+        m.d.comb += [unit.end.eq(ended), unit.push.eq(Mux(ended, push, 0))]
+        for code, name in enumerate(LOADABLE):
+            port = getattr(self, name)
+            size = params.entry_bytes(name) * 8
+            wide = (
+                wide_entry[len(wide_entry) - size :]
+                if size >= params.bus_bits
+                else wide_entry[:size]
+            )
+            value = Mux(spread, piece[: min(size, params.bus_bits)], wide)
+            if name == "par":
+                compact_bits = params.block * 8
+                wide_compact = (
+                    wide_entry[len(wide_entry) - compact_bits :]
+                    if compact_bits >= params.bus_bits
+                    else 0
+                )
+                compact = Mux(
+                    spread,
+                    piece[:compact_bits] if compact_bits <= params.bus_bits else 0,
+                    wide_compact,
+                )
+                compact_value = Signal(compact_bits)
+                m.d.comb += compact_value.eq(compact)
+                lanes = [compact_value[8 * i :][:8].as_signed() for i in range(params.block)]
+                extended = Cat(_extend(lane) for lane in lanes)
+                value = Mux(widened, extended, value)
+            filled = Cat(fill for _ in range(size // 8))
+            m.d.comb += [
+                port.en.eq(writing & (memory == code)),
+                port.addr.eq(target),
+                port.data.eq(Mux(padding, filled, value)),
+            ]
+            with m.If(write & (insn.memory == code) & (entry >= params.depth(name))):
+                raise_error(m, unit, Status.ADDRESS, index)
+
+
+def _extend(lane):
+    """A signed byte as 32 bits."""
+
+    return Cat(lane, lane[7].replicate(24))
+
+
+def _entry_bytes_log2(params: HwParams, name: str) -> int:
+    return params.entry_bytes(name).bit_length() - 1

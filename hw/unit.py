@@ -1,0 +1,69 @@
+"""What all units with an instruction queue share: taking the next instruction, and what they tell
+the core.
+"""
+
+from __future__ import annotations
+
+from amaranth.hdl import Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ..isa.opcodes import Opcode, Unit
+from ..isa.params import HwParams
+from ..isa.status import Status
+from .layouts import INDEX_BITS, insn_layout, queued_insn
+
+
+def unit_signature(params: HwParams) -> wiring.Signature:
+    """Ports of a unit towards the core.
+
+    ``insn``: the head of its queue. ``available``: units whose token can be taken, ``pop``: tokens
+    taken now, ``push``: tokens given now. ``start``, ``end``: strobes for the trace. ``waiting``:
+    units whose token the head of the queue lacks (while the unit could take it). ``busy``,
+    ``stalled``: for the accounting of cycles. ``error``, ``error_index``: a status (0: none) and
+    the instruction it belongs to.
+    """
+    units = len(Unit)
+    return wiring.Signature(
+        {
+            "insn": In(stream.Signature(queued_insn(params))),
+            "available": In(units),
+            "pop": Out(units),
+            "push": Out(units),
+            "start": Out(1),
+            "end": Out(1),
+            "waiting": Out(units),
+            "busy": Out(1),
+            "stalled": Out(1),
+            "error": Out(Status),
+            "error_index": Out(INDEX_BITS),
+        }
+    )
+
+
+def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):
+    """Take the head of the queue when the unit is ready and its tokens are there.
+
+    Returns (start strobe, the head as a structure of ``opcode``, its index).
+    """
+    head = Signal(insn_layout(opcode, params), name="head")
+    start = Signal(name="taken")
+    missing = Signal(len(Unit), name="missing")
+    m.d.comb += [
+        head.as_value().eq(core.insn.payload.word),
+        missing.eq(head.pop & ~core.available),
+        start.eq(core.insn.valid & ready & (missing == 0)),
+        core.insn.ready.eq(start),
+        core.start.eq(start),
+        core.pop.eq(Mux(start, head.pop, 0)),
+        core.waiting.eq(Mux(core.insn.valid & ready, missing, 0)),
+    ]
+    own = (head.pop | head.push) & (1 << unit)
+    with m.If(start & (own != 0)):
+        raise_error(m, core, Status.ILLEGAL, core.insn.payload.index)
+    return start, head, core.insn.payload.index
+
+
+def raise_error(m: Module, core, status: Status, index) -> None:
+    """Report an error in this cycle (inside an ``m.If``)."""
+    m.d.comb += [core.error.eq(status), core.error_index.eq(index)]

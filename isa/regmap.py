@@ -1,0 +1,54 @@
+"""The register map: byte offsets of 32-bit registers, written once; hardware, drivers and docs
+derive from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .opcodes import Unit
+
+#: Why a cycle of a unit passed, in the order of its counters (``docs/timing.md``).
+CAUSES = ("busy", "stalled", *(f"token_{unit.name.lower()}" for unit in Unit), "empty")
+#: What ``stalled`` is called in reports, per unit.
+STALL_NAMES = {"load": "dma", "store": "dma", "vector": "hazard", "gemm": "stalled"}
+
+
+@dataclass(frozen=True)
+class Register:
+    """One register: name, byte offset, access (``r``, ``w`` or ``rw``) and meaning."""
+
+    name: str
+    offset: int
+    access: str
+    doc: str
+
+
+_CONTROL = (
+    ("control", "w", "1: start the program that the registers describe; 2: reset all but memories"),
+    ("status", "r", "status code, see isa/status.py"),
+    ("error_index", "r", "index of the instruction that stopped the core"),
+    ("config_hash", "r", "hash of the core's configuration"),
+    ("program_hash", "rw", "hash of the configuration that the program was built for"),
+    ("program_addr", "rw", "byte address of the first instruction, a multiple of 4096"),
+    ("insn_count", "rw", "number of instructions"),
+    ("cycles", "r", "cycles since the start"),
+    ("waiting", "r", "per unit 4 bits: units whose token the head of its queue lacks"),
+    ("dispatched", "r", "instructions handed to the units"),
+)
+_ENDED = tuple(
+    (f"{unit.name.lower()}_ended", "r", f"instructions that {unit.name.lower()} has ended")
+    for unit in Unit
+)
+_COUNTERS = tuple(
+    (f"{unit.name.lower()}_{cause}", "r", f"cycles of {unit.name.lower()}: {cause}")
+    for unit in Unit
+    for cause in CAUSES
+)
+
+REGISTERS: tuple[Register, ...] = tuple(
+    Register(name, 4 * position, access, doc)
+    for position, (name, access, doc) in enumerate((*_CONTROL, *_ENDED, *_COUNTERS))
+)
+OFFSETS = {register.name: register.offset for register in REGISTERS}
+CONTROL_START, CONTROL_RESET = 1, 2

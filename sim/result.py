@@ -1,0 +1,34 @@
+"""What a simulation tells, whichever simulator made it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..isa.status import Status
+
+
+@dataclass(frozen=True, eq=False)
+class SimResult:
+    """The outcome of one program.
+
+    Attributes
+    ----------
+    status : how the core stopped;  error_index : instruction that stopped it, or None
+    cycles : from the start to the report that it stopped
+    starts, ends : per instruction in program order, the cycle of its start and end; -1 where it did
+    not happen counters : unit, cause, cycles (see docs/timing.md); the causes of a unit sum to
+    ``cycles`` scratchpads : name to uint8 [depth, bytes of an entry] report : for a deadlock, who
+    waits for whom at which instruction; else empty wall_s : seconds that the simulation took
+    """
+
+    status: Status
+    error_index: int | None
+    cycles: int
+    starts: list[int]
+    ends: list[int]
+    counters: dict[str, dict[str, int]]
+    scratchpads: dict[str, np.ndarray] = field(repr=False)
+    report: str
+    wall_s: float

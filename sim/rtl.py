@@ -1,0 +1,181 @@
+"""The RTL as a simulator: Amaranth to Verilog, Verilator to C++, a shared library cached by its
+contents.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams
+from ..isa.opcodes import Unit
+from ..isa.params import MEMORIES, HwParams
+from ..isa.program import Program
+from ..isa.regmap import CAUSES, CONTROL_START, OFFSETS, STALL_NAMES
+from ..isa.status import Status
+from . import toolchain
+from .deadlock import waiting_report
+from .result import SimResult
+
+HARNESS = Path(__file__).with_name("rtl_harness.cpp")
+#: Where a program that never stops is cut off, unless the caller says otherwise.
+MAX_CYCLES = 2_000_000_000
+_STORAGE = re.compile(r"(reg \[\d+:0\] storage \[\d+:0\]);")
+
+
+class RtlSimulator:
+    """The RTL of one configuration.
+
+    Parameters
+    ----------
+    params : the configuration
+    verilog : Verilog text of a core of that configuration; by default that of ``hw/core.py``
+    """
+
+    def __init__(self, params: HwParams, verilog: str | None = None):
+        self.params = params
+        self._verilog = verilog
+
+    @cached_property
+    def _library(self) -> ctypes.CDLL:
+        if self._verilog is None:
+            toolchain.setup_yosys()
+            toolchain.require("amaranth", "amaranth")
+            from ..hw.verilog import core_verilog
+
+            self._verilog = core_verilog(self.params)
+        library = ctypes.CDLL(str(build_library(self._verilog)))
+        pointer, size = ctypes.c_void_p, ctypes.c_uint64
+        library.vdla_new.restype = pointer
+        library.vdla_delete.argtypes = [pointer]
+        library.vdla_write.argtypes = [pointer, ctypes.c_uint32, ctypes.c_uint32]
+        library.vdla_read.argtypes = [pointer, ctypes.c_uint32]
+        library.vdla_read.restype = ctypes.c_uint32
+        library.vdla_run.argtypes = [pointer, pointer, size, pointer, size]
+        library.vdla_run.restype = size
+        library.vdla_trace.argtypes = [pointer, ctypes.c_int, ctypes.c_int, pointer]
+        library.vdla_trace.restype = size
+        library.vdla_memory.argtypes = [pointer, ctypes.c_char_p, pointer]
+        library.vdla_memory.restype = pointer
+        return library
+
+    def run(
+        self,
+        program: Program,
+        dram: np.ndarray,
+        memory: MemoryParams,
+        max_cycles: int = MAX_CYCLES,
+    ) -> SimResult:
+        """Run a program; ``dram`` (uint8, contiguous) is changed in place.
+
+        Raises VdlaError for a memory of another bus width and when ``max_cycles`` pass without an
+        end.
+        """
+        memory.check_bus(self.params)
+        started = time.perf_counter()
+        library = self._library
+        sim = library.vdla_new()
+        try:
+            return self._run(library, sim, program, dram, memory, max_cycles, started)
+        finally:
+            library.vdla_delete(sim)
+
+    def _run(self, library, sim, program, dram, memory, max_cycles, started) -> SimResult:
+        def read(name: str) -> int:
+            return library.vdla_read(sim, OFFSETS[name])
+
+        for name, value in (
+            ("program_hash", int(program.params.hash, 16)),
+            ("program_addr", program.program_addr),
+            ("insn_count", len(program.insns)),
+            ("control", CONTROL_START),
+        ):
+            library.vdla_write(sim, OFFSETS[name], value)
+        settings = np.array(
+            [memory.bus_bits // 8, memory.read_latency_cycles, memory.write_latency_cycles,
+             memory.outstanding, memory.cycles_per_beat], np.uint64,
+        )  # fmt: skip
+        passed = library.vdla_run(
+            sim, dram.ctypes.data, dram.size, settings.ctypes.data, max_cycles
+        )
+        if passed >= max_cycles:
+            raise VdlaError(f"rtl: the program has not ended after {max_cycles} cycles")
+        status = Status(read("status"))
+        starts, ends = (self._trace(library, sim, program, which) for which in (0, 1))
+        waiting = read("waiting")
+        masks = [waiting >> (4 * unit) & 15 for unit in Unit]
+        report = ""
+        if status == Status.DEADLOCK:
+            report = waiting_report(program.insns, starts, dict(zip(Unit, masks, strict=True)))
+        return SimResult(
+            status=status,
+            error_index=read("error_index") if status.is_error else None,
+            cycles=read("cycles"),
+            starts=starts,
+            ends=ends,
+            counters={
+                unit.name.lower(): {
+                    STALL_NAMES[unit.name.lower()] if cause == "stalled" else cause: read(
+                        f"{unit.name.lower()}_{cause}"
+                    )
+                    for cause in CAUSES
+                }
+                for unit in Unit
+            },
+            scratchpads={name: self._memory(library, sim, name) for name in MEMORIES},
+            report=report,
+            wall_s=time.perf_counter() - started,
+        )
+
+    def _trace(self, library, sim, program: Program, which: int) -> list[int]:
+        """Cycles of starts or ends, from per-unit sequences to program order."""
+        queues = []
+        for unit in Unit:
+            values = ctypes.POINTER(ctypes.c_uint64)()
+            count = library.vdla_trace(sim, unit, which, ctypes.byref(values))
+            queues.append(iter(values[:count]))
+        return [next(queues[insn.unit], -1) for insn in program.insns]
+
+    def _memory(self, library, sim, name: str) -> np.ndarray:
+        size = ctypes.c_uint64()
+        address = library.vdla_memory(sim, name.encode(), ctypes.byref(size))
+        depth, width = self.params.depth(name), self.params.entry_bytes(name)
+        raw = np.ctypeslib.as_array(
+            ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (size.value,)
+        )
+        return raw.reshape(depth, -1)[:, :width].copy()
+
+
+def build_library(verilog: str) -> Path:
+    """The shared library of a core, built unless the cache has it. Safe when several processes
+    build the same one.
+    """
+    text = _STORAGE.sub(r"\1 /*verilator public_flat_rd*/;", verilog)
+    parts = [text, HARNESS.read_text(), repr(toolchain.versions())]
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+    target = toolchain.cache_dir() / f"core_{key}.so"
+    if target.exists():
+        return target
+    target.parent.mkdir(parents=True, exist_ok=True)
+    work = Path(tempfile.mkdtemp(prefix="build_", dir=target.parent))
+    try:
+        source = work / "core.v"
+        source.write_text(text)
+        toolchain.verilate(source, "vdla_core", work / "cpp")
+        generated = sorted((work / "cpp").glob("*.cpp"))
+        library = work / "core.so"
+        toolchain.compile_shared([HARNESS, *generated], [work / "cpp"], library)
+        os.replace(library, target)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    return target

@@ -1,0 +1,198 @@
+// Clock loop, registers and memory model of the RTL simulation. The memory model is that of docs/timing.md; all of its
+// state is registered: what happens in a cycle is seen in the next one.
+#include <cstdint>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "Vvdla_core.h"
+#include "Vvdla_core___024root.h"
+#include "verilated.h"
+
+namespace {
+
+constexpr int kUnits = 4;
+constexpr uint8_t kError = 2;  // SLVERR
+
+struct MemoryParams {
+    uint64_t bus_bytes, read_latency, write_latency, outstanding, cycles_per_beat;
+};
+
+struct Burst {
+    uint64_t address, beats, ready;
+    uint8_t id;
+};
+
+class Memory {
+public:
+    Memory(uint8_t* dram, uint64_t size, MemoryParams params) : dram_(dram), size_(size), p_(params) {}
+
+    // Inputs of the core for cycle `now`.
+    void drive(Vvdla_core* top, uint64_t now) {
+        top->axi_arready = reads_.size() < p_.outstanding;
+        bool data = !reads_.empty() && now >= reads_.front().ready && now >= next_read_;
+        top->axi_rvalid = data;
+        if (data) {
+            const Burst& burst = reads_.front();
+            uint64_t at = burst.address + beat_ * p_.bus_bytes;
+            bool inside = at + p_.bus_bytes <= size_;
+            auto* word = reinterpret_cast<uint8_t*>(&top->axi_rdata);
+            if (inside) std::memcpy(word, dram_ + at, p_.bus_bytes);
+            else std::memset(word, 0, p_.bus_bytes);
+            top->axi_rresp = inside ? 0 : kError;
+            top->axi_rid = burst.id;
+            top->axi_rlast = beat_ + 1 == burst.beats;
+        }
+        top->axi_awready = writes_ < p_.outstanding;
+        top->axi_wready = now >= next_write_;
+        bool answer = !answers_.empty() && now >= answers_.front().ready && now >= next_answer_;
+        top->axi_bvalid = answer;
+        if (answer) {
+            top->axi_bresp = answers_.front().id;
+            top->axi_bid = 0;
+        }
+    }
+
+    // Transfers of cycle `now`, after the core's outputs have settled.
+    void sample(Vvdla_core* top, uint64_t now) {
+        bool accepted = top->axi_arvalid && top->axi_arready;
+        Burst incoming{top->axi_araddr, uint64_t(top->axi_arlen) + 1, now + p_.read_latency, uint8_t(top->axi_arid)};
+        if (top->axi_rvalid && top->axi_rready) {
+            next_read_ = now + p_.cycles_per_beat;
+            if (++beat_ == reads_.front().beats) {
+                reads_.pop_front();
+                beat_ = 0;
+            }
+        }
+        if (accepted) reads_.push_back(incoming);
+        if (top->axi_bvalid && top->axi_bready) {
+            answers_.pop_front();
+            next_answer_ = now + 1;
+            --writes_;
+        }
+        if (top->axi_wvalid && top->axi_wready) {
+            next_write_ = now + p_.cycles_per_beat;
+            Burst& burst = incoming_.front();
+            uint64_t at = burst.address + write_beat_ * p_.bus_bytes;
+            bool inside = at + p_.bus_bytes <= size_;
+            auto* word = reinterpret_cast<const uint8_t*>(&top->axi_wdata);
+            if (inside) {
+                for (uint64_t i = 0; i < p_.bus_bytes; ++i)
+                    if (top->axi_wstrb >> i & 1) dram_[at + i] = word[i];
+            } else {
+                burst.id = kError;
+            }
+            ++write_beat_;
+            if (top->axi_wlast) {
+                answers_.push_back({0, 0, now + p_.write_latency, burst.id});
+                incoming_.pop_front();
+                write_beat_ = 0;
+            }
+        }
+        if (top->axi_awvalid && top->axi_awready) {
+            incoming_.push_back({top->axi_awaddr, uint64_t(top->axi_awlen) + 1, 0, 0});
+            ++writes_;
+        }
+    }
+
+private:
+    uint8_t* dram_;
+    uint64_t size_;
+    MemoryParams p_;
+    std::deque<Burst> reads_, incoming_, answers_;
+    uint64_t beat_ = 0, write_beat_ = 0, writes_ = 0;
+    uint64_t next_read_ = 0, next_write_ = 0, next_answer_ = 0;
+};
+
+struct Simulation {
+    std::unique_ptr<VerilatedContext> context = std::make_unique<VerilatedContext>();
+    std::unique_ptr<Vvdla_core> top = std::make_unique<Vvdla_core>(context.get());
+    std::vector<uint64_t> starts[kUnits], ends[kUnits];
+
+    void clock() {
+        top->clk = 0;
+        top->eval();
+        top->clk = 1;
+        top->eval();
+    }
+};
+
+}  // namespace
+
+extern "C" {
+
+Simulation* vdla_new() {
+    auto* sim = new Simulation;
+    sim->top->rst = 1;
+    sim->clock();
+    sim->top->rst = 0;
+    return sim;
+}
+
+void vdla_delete(Simulation* sim) { delete sim; }
+
+void vdla_write(Simulation* sim, uint32_t address, uint32_t value) {
+    sim->top->regs_addr = address;
+    sim->top->regs_wdata = value;
+    sim->top->regs_write = 1;
+    sim->clock();
+    sim->top->regs_write = 0;
+}
+
+uint32_t vdla_read(Simulation* sim, uint32_t address) {
+    sim->top->regs_addr = address;
+    sim->top->clk = 0;
+    sim->top->eval();
+    return sim->top->regs_rdata;
+}
+
+// Run until the core stops; returns the cycles simulated. `params`: bus bytes, read latency, write latency, outstanding
+// bursts, cycles per beat.
+uint64_t vdla_run(Simulation* sim, uint8_t* dram, uint64_t size, const uint64_t* params, uint64_t max_cycles) {
+    Memory memory(dram, size, {params[0], params[1], params[2], params[3], params[4]});
+    Vvdla_core* top = sim->top.get();
+    for (uint64_t now = 0; now < max_cycles; ++now) {
+        memory.drive(top, now);
+        top->clk = 0;
+        top->eval();
+        if (!top->running) return now;
+        if (top->started | top->ended) {
+            for (int unit = 0; unit < kUnits; ++unit) {
+                if (top->started >> unit & 1) sim->starts[unit].push_back(now);
+                if (top->ended >> unit & 1) sim->ends[unit].push_back(now);
+            }
+        }
+        memory.sample(top, now);
+        top->clk = 1;
+        top->eval();
+    }
+    return max_cycles;
+}
+
+// Cycles in which a unit's instructions started (which = 0) or ended (1): their number, and the numbers themselves.
+uint64_t vdla_trace(Simulation* sim, int unit, int which, const uint64_t** values) {
+    auto& trace = which ? sim->ends[unit] : sim->starts[unit];
+    *values = trace.data();
+    return trace.size();
+}
+
+// Bytes of a scratchpad as the model stores them, one row of whole 32-bit words per entry.
+const void* vdla_memory(Simulation* sim, const char* name, uint64_t* bytes) {
+    auto* root = sim->top->rootp;
+#define MEMORY(n) \
+    if (!std::strcmp(name, #n)) { \
+        *bytes = sizeof(root->vdla_core__DOT__##n##__DOT__storage); \
+        return &root->vdla_core__DOT__##n##__DOT__storage; \
+    }
+    MEMORY(inp)
+    MEMORY(wgt)
+    MEMORY(uop)
+    MEMORY(par)
+    MEMORY(acc)
+    MEMORY(tmp)
+    MEMORY(out)
+    *bytes = 0;
+    return nullptr;
+}
+}
