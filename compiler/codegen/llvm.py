@@ -1,0 +1,364 @@
+"""Loop programs to LLVM IR: one function per loop program, exact down to the bit.
+
+A function takes a pointer per parameter buffer and a last one to its workspace, scratch memory of
+``Workspace.size`` bytes for allocations that are too large for the stack. Integers wrap, shifts
+of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single precision
+without contraction. Parallel loops and virtual threads run serially, which is one of the orders
+that they allow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from llvmlite import ir
+
+from ...isa.errors import VdlaError
+from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Select, Var, walk
+from ..tir.ir import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, TensorCall
+from ..tir.passes.expand import expand_call
+
+ALIGN_BYTES = 64
+#: Allocations up to this size live on the stack.
+STACK_BYTES = 16 << 10
+ELEMENT_BYTES = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4}
+
+_POINTER = ir.PointerType()
+_I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+_FLOAT = ir.FloatType()
+_TYPES: dict[str, ir.Type] = {
+    "bool": _I1, "int8": _I8, "int16": ir.IntType(16), "int32": _I32, "int64": _I64,
+    "float32": _FLOAT,
+}  # fmt: skip
+#: The hint that a kind of loop carries.
+_HINTS = {"vectorized": "llvm.loop.vectorize.enable", "unrolled": "llvm.loop.unroll.full"}
+
+
+def buffer_bytes(buffer: Buffer) -> int:
+    """Size of a buffer, in bytes, without padding."""
+    size = ELEMENT_BYTES[buffer.dtype]
+    for extent in buffer.shape:
+        size *= extent
+    return size
+
+
+def align(size_bytes: int) -> int:
+    """The next multiple of ``ALIGN_BYTES``."""
+    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+
+@dataclass
+class Workspace:
+    """A stack of large allocations, laid out at compile time: ``size`` is the deepest it gets."""
+
+    top: int = 0
+    size: int = 0
+
+    def push(self, size_bytes: int) -> int:
+        """Offset of a new allocation, in bytes."""
+        offset, self.top = self.top, self.top + align(size_bytes)
+        self.size = max(self.size, self.top)
+        return offset
+
+
+def emit_function(func: PrimFunc, module: ir.Module, name: str) -> tuple[ir.Function, int]:
+    """Add a loop program to a module; returns the function and the bytes of workspace it needs."""
+    signature = ir.FunctionType(ir.VoidType(), [_POINTER] * (len(func.params) + 1))
+    function = ir.Function(module, signature, name)
+    for argument, buffer in zip(function.args, func.params, strict=False):
+        argument.name = buffer.name
+        argument.add_attribute("noalias")
+    function.args[-1].name = "workspace"
+    function.args[-1].add_attribute("noalias")
+    entry = function.append_basic_block("entry")
+    start = function.append_basic_block("start")
+    emitter = _Emitter(func.name, ir.IRBuilder(start), ir.IRBuilder(entry), function)
+    emitter.memory |= dict(zip(func.params, function.args, strict=False))
+    emitter.stmt(func.body)
+    emitter.builder.ret_void()
+    emitter.entry.branch(start)
+    return function, emitter.workspace.size
+
+
+@dataclass
+class _Emitter:
+    """``variables`` holds loop counters as int64; ``entry`` takes allocations on the stack."""
+
+    name: str
+    builder: ir.IRBuilder
+    entry: ir.IRBuilder
+    function: ir.Function
+    memory: dict[Buffer, ir.Value] = field(default_factory=dict)
+    variables: dict[Var, ir.Value] = field(default_factory=dict)
+    workspace: Workspace = field(default_factory=Workspace)
+
+    # ---- statements ----
+
+    def stmt(self, stmt: Stmt) -> None:
+        match stmt:
+            case Seq(stmts):
+                for each in stmts:
+                    self.stmt(each)
+            case For():
+                self._loop(stmt)
+            case If():
+                with self.builder.if_then(self.value(stmt.cond)):
+                    self.stmt(stmt.body)
+            case Allocate():
+                self._allocate(stmt)
+            case Store():
+                value = self.value(stmt.value)
+                address = self._address(stmt.buffer, stmt.indices)
+                if stmt.buffer.dtype == "bool":
+                    value = self.builder.zext(value, _I8)
+                self.builder.store(value, address)
+            case TensorCall():
+                self.stmt(expand_call(stmt))
+            case _:
+                raise VdlaError(f"{self.name}: the CPU has no code for statement {stmt!r}")
+
+    def _loop(self, loop: For) -> None:
+        """Tested at the end: extents are constants of at least 1."""
+        builder = self.builder
+        before = builder.block
+        body = builder.append_basic_block(loop.var.name)
+        builder.branch(body)
+        builder.position_at_end(body)
+        counter = builder.phi(_I64, loop.var.name)
+        counter.add_incoming(_I64(0), before)
+        self.variables[loop.var] = counter
+        self.stmt(loop.body)
+        following = builder.add(counter, _I64(1), flags=("nuw", "nsw"))
+        counter.add_incoming(following, builder.block)
+        after = builder.append_basic_block("after." + loop.var.name)
+        again = builder.icmp_unsigned("<", following, _I64(loop.extent))
+        branch = builder.cbranch(again, body, after)
+        if loop.kind in _HINTS:
+            branch.set_metadata("llvm.loop", self._hint(_HINTS[loop.kind]))
+        builder.position_at_end(after)
+
+    def _hint(self, name: str) -> ir.MDValue:
+        """A loop's metadata: a node of its own whose first operand is itself."""
+        module = self.function.module
+        value = [_I1(1)] if name.endswith("enable") else []
+        hint = module.add_metadata([name, *value])
+        loop_id = ir.MDValue(module, [hint], name=str(len(module.metadata)))
+        loop_id.operands = (loop_id, hint)
+        return loop_id
+
+    def _allocate(self, stmt: Allocate) -> None:
+        buffer, size_bytes = stmt.buffer, buffer_bytes(stmt.buffer)
+        mark = self.workspace.top
+        if size_bytes <= STACK_BYTES:
+            address: Any = self.entry.alloca(ir.ArrayType(_I8, size_bytes), name=buffer.name)
+            address.align, address.type = ALIGN_BYTES, _POINTER
+        else:
+            offset = self.workspace.push(size_bytes)
+            base = self.function.args[-1]
+            address = self.entry.gep(base, [_I64(offset)], name=buffer.name, source_etype=_I8)
+        self.memory[buffer] = address
+        self.stmt(stmt.body)
+        self.workspace.top = mark
+
+    def _address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> ir.Value:
+        if buffer not in self.memory:
+            raise VdlaError(
+                f"{self.name}: buffer {buffer.name} is neither parameter nor allocated here"
+            )
+        offset: ir.Value = _I64(0)
+        for index, stride in zip(indices, buffer.strides, strict=True):
+            step = self.builder.mul(self._index(index), _I64(stride), flags=("nsw",))
+            offset = self.builder.add(offset, step, flags=("nsw",))
+        element = _I8 if buffer.dtype == "bool" else _TYPES[buffer.dtype]
+        return self.builder.gep(self.memory[buffer], [offset], inbounds=True, source_etype=element)
+
+    def _index(self, expr: Expr) -> ir.Value:
+        """An index in int64: indices lie within their buffers, so that nothing wraps."""
+        match expr:
+            case Var():
+                return self._variable(expr)
+            case Const(value):
+                return _I64(int(value))
+            case Binary("+" | "-" | "*" | "//" | "%" | "min" | "max", a, b):
+                return self._int_binary(expr.op, self._index(a), self._index(b), expr)
+        return self.builder.sext(self.value(expr), _I64)
+
+    def _variable(self, var: Var) -> ir.Value:
+        if var not in self.variables:
+            raise VdlaError(f"{self.name}: variable {var!r} is bound by no loop around its use")
+        return self.variables[var]
+
+    # ---- expressions ----
+
+    def value(self, expr: Expr) -> ir.Value:
+        """An expression as a value of its dtype."""
+        match expr:
+            case Var():
+                return self.builder.trunc(self._variable(expr), _TYPES[expr.dtype])
+            case Const(value, dtype):
+                number = float(value) if dtype == "float32" else int(value)
+                return ir.Constant(_TYPES[dtype], number)
+            case Binary("&", a, b) if expr.dtype == "bool" and not _is_total(b):
+                return self._choose(a, lambda: self.value(b), lambda: _I1(0))
+            case Binary("|", a, b) if expr.dtype == "bool" and not _is_total(b):
+                return self._choose(a, lambda: _I1(1), lambda: self.value(b))
+            case Binary(op, a, b):
+                left, right = self.value(a), self.value(b)
+                if a.dtype == "float32":
+                    return self._float_binary(op, left, right)
+                return self._int_binary(op, left, right, expr)
+            case Select(cond, a, b):
+                if _is_total(a) and _is_total(b):
+                    return self.builder.select(self.value(cond), self.value(a), self.value(b))
+                return self._choose(cond, lambda: self.value(a), lambda: self.value(b))
+            case Cast(dtype, a):
+                return self._cast(self.value(a), a.dtype, dtype)
+            case Read(source, indices):
+                return self._load(source, indices)
+            case Call("requantize", args, dtype):
+                return self._requantize(*(self.value(a) for a in args), dtype)
+            case Call("round", (a,)) if a.dtype == "float32":
+                return self._intrinsic("llvm.rint", self.value(a))
+        raise VdlaError(f"{self.name}: the CPU has no code for expression {expr!r}")
+
+    def _load(self, source: Buffer, indices: tuple[Expr, ...]) -> ir.Value:
+        address = self._address(source, indices)
+        if source.dtype != "bool":
+            return self.builder.load(address, typ=_TYPES[source.dtype])
+        return self.builder.icmp_unsigned("!=", self.builder.load(address, typ=_I8), _I8(0))
+
+    def _choose(
+        self, cond: Expr, then: Callable[[], ir.Value], otherwise: Callable[[], ir.Value]
+    ) -> ir.Value:
+        """One of two values; only that one is computed."""
+        builder = self.builder
+        with builder.if_else(self.value(cond)) as (if_true, if_false):
+            with if_true:
+                a, a_end = then(), builder.block
+            with if_false:
+                b, b_end = otherwise(), builder.block
+        result = builder.phi(a.type)
+        result.add_incoming(a, a_end)
+        result.add_incoming(b, b_end)
+        return result
+
+    def _int_binary(self, op: str, a: ir.Value, b: ir.Value, expr: Binary) -> ir.Value:
+        builder = self.builder
+        compare = builder.icmp_unsigned if a.type == _I1 else builder.icmp_signed
+        bits = a.type.width
+        match op:
+            case "+":
+                return builder.add(a, b)
+            case "-":
+                return builder.sub(a, b)
+            case "*":
+                return builder.mul(a, b)
+            case "&":
+                return builder.and_(a, b)
+            case "|":
+                return builder.or_(a, b)
+            case "<" | "<=" | "==":
+                return compare(op, a, b)
+            case "min":
+                return builder.select(compare("<", b, a), b, a)
+            case "max":
+                return builder.select(compare("<", a, b), b, a)
+            case ">>":
+                inside = builder.icmp_unsigned("<", b, a.type(bits))
+                return builder.ashr(a, builder.select(inside, b, a.type(bits - 1)))
+            case "<<":
+                inside = builder.icmp_unsigned("<", b, a.type(bits))
+                shifted = builder.shl(a, builder.select(inside, b, a.type(0)))
+                return builder.select(inside, shifted, a.type(0))
+            case "//" | "%":
+                return self._floor_division(op, a, expr.b)
+        raise VdlaError(f"{self.name}: the CPU has no integer operator {op!r}")
+
+    def _floor_division(self, op: str, a: ir.Value, divisor: Expr) -> ir.Value:
+        if not isinstance(divisor, Const) or divisor.value <= 0:
+            raise VdlaError(
+                f"{self.name}: operator {op} expects a positive constant divisor, got {divisor!r}"
+            )
+        builder, by, zero = self.builder, a.type(divisor.value), a.type(0)
+        rest = builder.srem(a, by)
+        below = builder.icmp_signed("<", rest, zero)
+        if op == "%":
+            return builder.select(below, builder.add(rest, by), rest)
+        whole = builder.sdiv(a, by)
+        return builder.select(below, builder.sub(whole, a.type(1)), whole)
+
+    def _float_binary(self, op: str, a: ir.Value, b: ir.Value) -> ir.Value:
+        builder = self.builder
+        match op:
+            case "+":
+                return builder.fadd(a, b)
+            case "-":
+                return builder.fsub(a, b)
+            case "*":
+                return builder.fmul(a, b)
+            case "/":
+                return builder.fdiv(a, b)
+            case "<" | "<=" | "==":
+                return builder.fcmp_ordered(op, a, b)
+            case "min":
+                return builder.select(builder.fcmp_ordered("<", b, a), b, a)
+            case "max":
+                return builder.select(builder.fcmp_ordered("<", a, b), b, a)
+        raise VdlaError(f"{self.name}: the CPU has no operator {op!r} of float32")
+
+    def _cast(self, value: ir.Value, source: str, target: str) -> ir.Value:
+        builder, kind = self.builder, _TYPES[target]
+        match source, target:
+            case "float32", "float32":
+                return value
+            case "float32", _:
+                # Out of range of int64 saturates, as the interpreter does; plain fptosi would be
+                # undefined.
+                rounded = self._intrinsic("llvm.rint", value)
+                whole = self._call("llvm.fptosi.sat.i64.f32", _I64, rounded)
+                return self._cast(whole, "int64", target)
+            case "bool", "float32":
+                return builder.uitofp(value, kind)
+            case _, "float32":
+                return builder.sitofp(value, kind)
+            case _, "bool":
+                return builder.icmp_unsigned("!=", value, value.type(0))
+            case "bool", _:
+                return builder.zext(value, kind)
+        if kind.width < value.type.width:
+            return builder.trunc(value, kind)
+        return builder.sext(value, kind) if kind.width > value.type.width else value
+
+    def _requantize(
+        self, acc: ir.Value, multiplier: ir.Value, shift: ir.Value, dtype: str
+    ) -> ir.Value:
+        """``acc * multiplier / 2**shift``, half to even: add half less one, and one more where the
+        quotient is odd, then shift. The sum fits int64 for every product of two int32.
+        """
+        builder = self.builder
+        product = builder.mul(builder.sext(acc, _I64), builder.sext(multiplier, _I64))
+        count = builder.zext(builder.and_(shift, _I32(63)), _I64)
+        half = builder.lshr(builder.shl(_I64(1), count), _I64(1))
+        odd = builder.and_(builder.ashr(product, count), _I64(1))
+        nudge = builder.add(builder.sub(half, _I64(1)), odd)
+        rounded = builder.ashr(builder.add(product, nudge), count)
+        whole = builder.icmp_unsigned("==", count, _I64(0))
+        result = builder.select(whole, product, rounded)
+        return self._cast(result, "int64", dtype)
+
+    def _intrinsic(self, name: str, value: ir.Value) -> ir.Value:
+        return self._call(f"{name}.f32", _FLOAT, value)
+
+    def _call(self, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
+        module = self.function.module
+        callee = module.globals.get(name)
+        if callee is None:
+            callee = ir.Function(module, ir.FunctionType(result, [a.type for a in args]), name)
+        return self.builder.call(callee, args)
+
+
+def _is_total(expr: Expr) -> bool:
+    """Whether evaluating an expression can do no harm where its value is not needed."""
+    return not any(isinstance(node, Read) for node in walk(expr))

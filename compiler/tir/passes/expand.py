@@ -1,0 +1,62 @@
+"""Tensor intrinsics back to loops: what a target without the instruction executes.
+
+::
+
+    gemm.update(acc[i], inp[i], wgt[0])     ->      for o in 2: for k in 2:
+                                                      acc[i, o] = acc[i, o] + inp[i, k] * wgt[o, k]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...te.expr import Expr, Read, Reduce, Var, binary, rewrite, substitute
+from ...te.tensor import Tensor
+from ..ir import For, PrimFunc, Region, Stmt, Store, TensorCall, map_stmt
+
+
+def expand_intrinsics(func: PrimFunc) -> PrimFunc:
+    """Replace every tensor call by the loops of its declared behaviour."""
+
+    def on_stmt(stmt: Stmt) -> Stmt | None:
+        return expand_call(stmt) if isinstance(stmt, TensorCall) else None
+
+    return replace(func, body=map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
+
+
+def expand_call(call: TensorCall) -> Stmt:
+    """The loops of one call, with variables of their own."""
+    behaviour = call.intrinsic.behaviour
+    body = behaviour.body
+    reduces = isinstance(body, Reduce) and call.variant != "init"
+    axes = (*behaviour.axes, *(behaviour.reduce_axes if reduces else ()))
+    fresh: dict[Var, Expr] = {axis.var: Var(axis.name) for axis in axes}
+    regions = dict(zip(call.intrinsic.operands, call.inputs, strict=False))
+    target = _element(call.output, tuple(fresh[axis.var] for axis in behaviour.axes))
+    if call.variant == "init":
+        value: Expr = body.identity
+    else:
+        value = _on_regions(substitute(body.body if reduces else body, fresh), regions)
+        value = binary(body.kind, target, value) if reduces else value
+    stmt: Stmt = Store(target.source, target.indices, value)
+    for axis in reversed(axes):
+        var = fresh[axis.var]
+        assert isinstance(var, Var)
+        stmt = For(var, axis.extent, "serial", stmt)
+    return stmt
+
+
+def _element(region: Region, indices: tuple[Expr, ...]) -> Read:
+    """The element of a region's buffer at indices relative to the region, in its last dimensions."""
+    lead = len(region.start) - len(indices)
+    moved = (start + index for start, index in zip(region.start[lead:], indices, strict=True))
+    return Read(region.buffer, (*region.start[:lead], *moved))
+
+
+def _on_regions(expr: Expr, regions: dict[Tensor, Region]) -> Expr:
+    def leaf(node: Expr) -> Expr | None:
+        if isinstance(node, Read) and node.source in regions:
+            return _element(regions[node.source], node.indices)
+        return None
+
+    return rewrite(expr, leaf)

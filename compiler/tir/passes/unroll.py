@@ -1,0 +1,60 @@
+"""Unrolled loops: one copy of the body per iteration.
+
+::
+
+    unrolled for i in 2: a[i] = f(i)      ->      a[0] = f(0); a[1] = f(1)
+
+Loops of more than ``MAX_COPIES`` statements after unrolling stay loops; the kind stays as a hint.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...te.expr import Const, Expr, Var, prove, substitute
+from ..ir import Allocate, For, If, PrimFunc, Seq, Stmt, map_stmt, seq, walk_stmt
+
+#: Most leaf statements that one loop may become.
+MAX_COPIES = 64
+
+
+def unroll_loops(func: PrimFunc) -> PrimFunc:
+    """Replace ``unrolled`` loops, innermost first."""
+    return replace(func, body=_visit(func.body))
+
+
+def _visit(stmt: Stmt) -> Stmt:
+    match stmt:
+        case For(kind="unrolled"):
+            body = _visit(stmt.body)
+            leaves = sum(not isinstance(s, For | If | Seq | Allocate) for s in walk_stmt(body))
+            if leaves * stmt.extent > MAX_COPIES:
+                return replace(stmt, body=body)
+            return seq([_copy(body, {stmt.var: Const(i)}) for i in range(stmt.extent)])
+        case For() | If() | Allocate():
+            return replace(stmt, body=_visit(stmt.body))
+        case Seq(stmts):
+            return seq([_visit(s) for s in stmts])
+    return stmt
+
+
+def _copy(stmt: Stmt, values: dict[Var, Expr]) -> Stmt:
+    """The body with a value in place of the variable, and loop variables of its own; guards that
+    the value decides go."""
+
+    def on_stmt(inner: Stmt) -> Stmt | None:
+        match inner:
+            case For():
+                var = Var(inner.var.name)
+                return replace(inner, var=var, body=_copy(inner.body, values | {inner.var: var}))
+            case If():
+                cond = substitute(inner.cond, values)
+                match prove(cond, {}):
+                    case True:
+                        return _copy(inner.body, values)
+                    case False:
+                        return Seq(())
+                return If(cond, _copy(inner.body, values))
+        return None
+
+    return map_stmt(stmt, lambda expr: substitute(expr, values), on_stmt=on_stmt)

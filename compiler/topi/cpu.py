@@ -1,0 +1,86 @@
+"""Schedules for the host's processor: which loops vectorise, which stages share a loop.
+
+Reductions are computed a row at a time, right before the row is requantised, in a buffer on the
+stack; borders are added once, at the root.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..graph.ir import Graph, Node
+from ..graph.ops import QAvgPool, QConv2d, QDense, QMaxPool
+from ..te.schedule import Schedule, create_schedule
+from ..te.tensor import Tensor
+from ..tir.ir import PrimFunc
+from ..tir.lower import lower
+from .ops import expression
+
+#: Output channels of a convolution that share what they load of the image.
+CHANNEL_TILE = 4
+
+
+def lower_for_cpu(graph: Graph, node: Node) -> tuple[PrimFunc, tuple[np.ndarray, ...]]:
+    """The scheduled loop program of a node and the values of its attribute parameters, which
+    follow the node's inputs and precede the output; errors as ``topi.ops.expression``.
+    """
+    found = expression(graph, node)
+    schedule = schedule_for_cpu(node, found.output)
+    return lower(schedule, [*found.args, found.output], node.name), found.attributes
+
+
+def schedule_for_cpu(node: Node, output: Tensor) -> Schedule:
+    """The schedule of an operator's expression."""
+    schedule = create_schedule(output)
+    match node.op:
+        case QConv2d():
+            _schedule_conv(schedule, output)
+        case QDense():
+            _schedule_dense(schedule, output)
+        case QMaxPool() | QAvgPool():
+            _schedule_pool(schedule, output)
+        case _:
+            schedule[output].vectorize(output.axes[-1])
+    return schedule
+
+
+def _reduced(schedule: Schedule, output: Tensor) -> Tensor:
+    """The tensor of a schedule that reduces."""
+    return next(s.tensor for s in schedule.stages if s.tensor.reduce_axes)
+
+
+def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
+    acc = _reduced(schedule, output)
+    n, oc, oh, ow = output.axes
+    out = schedule[output]
+    oc_outer, oc_inner = out.split(oc, CHANNEL_TILE)
+    out.reorder(n, oc_outer, oh, oc_inner, ow)
+    out.vectorize(ow)
+    rows = schedule[acc]
+    rows.compute_at(out, oh)
+    n, oc, oh, ow = acc.axes
+    rows.reorder(n, oh, *acc.reduce_axes, oc, ow)
+    rows.unroll(oc)
+    rows.vectorize(ow)
+    for stage in schedule.stages:
+        if stage.name == "shifted":
+            stage.vectorize(stage.tensor.axes[-1])
+
+
+def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
+    acc = _reduced(schedule, output)
+    schedule[acc].compute_at(schedule[output], output.axes[1])
+    for stage in schedule.stages:
+        if stage.name == "shifted":
+            stage.vectorize(stage.tensor.axes[-1])
+
+
+def _schedule_pool(schedule: Schedule, output: Tensor) -> None:
+    most = _reduced(schedule, output)
+    n, c, oh, ow = output.axes
+    schedule[output].vectorize(ow)
+    rows = schedule[most]
+    rows.compute_at(schedule[output], oh)
+    n, c, oh, ow = most.axes
+    rows.reorder(n, c, oh, *most.reduce_axes, ow)
+    rows.vectorize(ow)
