@@ -247,15 +247,15 @@ class Load(wiring.Component):
                     wide_compact,
                 )
                 compact_value = Signal(compact_bits)
-                m.d.comb += compact_value.eq(compact)
+                m.d.comb += compact_value.eq(Mux(padding, fill.replicate(params.block), compact))
                 lanes = [compact_value[8 * i :][:8].as_signed() for i in range(params.block)]
                 extended = Cat(_extend(lane) for lane in lanes)
                 value = Mux(widened, extended, value)
-            filled = Cat(fill for _ in range(size // 8))
+            filled = fill.replicate(size // 8)
             m.d.comb += [
                 port.en.eq(writing & (memory == code)),
                 port.addr.eq(target),
-                port.data.eq(Mux(padding, filled, value)),
+                port.data.eq(Mux(padding & ~(widened if name == "par" else 0), filled, value)),
             ]
             with m.If(write & (insn.memory == code) & (entry >= params.depth(name))):
                 raise_error(m, unit, Status.ADDRESS, index)

@@ -37,7 +37,7 @@ class Insn:
 class Load(Insn):
     """DRAM to scratchpad: ``z_size`` planes of ``pad_top + y_size + pad_bottom`` rows of ``pad_left
     + x_size + pad_right`` entries, written contiguously from ``base``; padding entries hold
-    ``pad_value`` in every byte. Addresses and strides are bytes, multiples of min(entry bytes in
+    ``pad_value`` in every byte (int8, if widened). Addresses and strides are bytes, multiples of min(entry bytes in
     DRAM, bus bytes)."""
 
     opcode = Opcode.LOAD
