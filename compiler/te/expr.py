@@ -17,6 +17,14 @@ INT_DTYPES = ("int8", "int16", "int32", "int64")
 _WIDER = {dtype: INT_DTYPES[position:] for position, dtype in enumerate(INT_DTYPES)}
 DTYPES = ("bool", *INT_DTYPES, "float32")
 
+#: Functions of scalars that :class:`Call` may name: dtypes of arguments and result. ``requantize``
+#: is acc * multiplier / 2**shift rounded half to even, exact in 64 bits; ``round`` rounds half to
+#: even.
+INTRINSICS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
+    "requantize": ((("int32",) * 3, "int32"), (("int32",) * 3, "int64")),
+    "round": ((("float32",), "float32"),),
+}
+
 _ids = count()
 
 
@@ -141,7 +149,9 @@ class Select(Expr):
 
 @dataclass(frozen=True)
 class Cast(Expr):
-    """Conversion; integers wrap, floats round half to even."""
+    """Conversion. Integers wrap; floats become integers by rounding half to even, saturating to
+    int64 (0 for not-a-number) and wrapping.
+    """
 
     dtype: str
     a: Expr
@@ -149,7 +159,7 @@ class Cast(Expr):
 
 @dataclass(frozen=True)
 class Call(Expr):
-    """A named intrinsic function of scalars (see ``INTRINSICS``) or, in TIR, of addresses."""
+    """A named intrinsic function of scalars (see ``INTRINSICS``)."""
 
     name: str
     args: tuple[Expr, ...]
@@ -235,7 +245,7 @@ _FOLD: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def binary(op: str, a: Operand, b: Operand) -> Expr:
-    """``a op b`` with constants folded and neutral elements dropped; operands must agree in dtype."""
+    """``a op b``, constants folded and neutral elements dropped; operands must agree in dtype."""
     a, b = getattr(a, "var", a), getattr(b, "var", b)
     dtype = a.dtype if isinstance(a, Expr) else b.dtype  # type: ignore[union-attr]
     a, b = wrap(a, dtype), wrap(b, dtype)

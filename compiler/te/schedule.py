@@ -84,7 +84,8 @@ class Stage:
     def _position(self, axis: IterVar, what: str) -> int:
         if axis not in self.leaves:
             raise VdlaError(
-                f"{what}: {axis!r} is no loop of stage {self.name} (its loops: {self.leaves!r}); it may have been split or fused"
+                f"{what}: {axis!r} is no loop of stage {self.name} (its loops: {self.leaves!r}); "
+                "it may have been split or fused"
             )
         return self.leaves.index(axis)
 
@@ -170,7 +171,7 @@ class Stage:
         self.kinds[axis] = kind
 
     def unroll(self, axis: IterVar) -> None:
-        """Replicate the body for every value of the loop: ``for i in 2: f(i)`` -> ``f(0); f(1)``."""
+        """Replicate the body for every value: ``for i in 2: f(i)`` -> ``f(0); f(1)``."""
         self._set_kind(axis, "unrolled")
 
     def vectorize(self, axis: IterVar) -> None:
@@ -272,8 +273,9 @@ class Schedule:
             if stage.tensor is tensor:
                 return stage
         raise VdlaError(
-            f"schedule: tensor {tensor.name} has no stage here (stages: {[s.name for s in self.stages]}); "
-            "after cache_read or cache_write use the tensors that stages hold now"
+            f"schedule: tensor {tensor.name} has no stage here "
+            f"(stages: {[s.name for s in self.stages]}); after "
+            "cache_read or cache_write use the tensors that stages hold now"
         )
 
     def cache_read(self, tensor: Tensor, scope: str, readers: list[Tensor]) -> Tensor:

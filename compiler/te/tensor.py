@@ -4,6 +4,7 @@ is computed.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -86,8 +87,12 @@ def placeholder(shape: tuple[int, ...], dtype: str = "float32", name: str = "x")
 
 
 def compute(shape: tuple[int, ...], rule: Callable[..., Expr], name: str = "y") -> Tensor:
-    """A tensor whose element at (i, j, ...) is ``rule(i, j, ...)``."""
-    names = [v for v in rule.__code__.co_varnames[: rule.__code__.co_argcount]]
+    """A tensor whose element at (i, j, ...) is ``rule(i, j, ...)``; axes are named after the rule's
+    parameters, or i0, i1, ... if it takes ``*indices``.
+    """
+    names = list(rule.__code__.co_varnames[: rule.__code__.co_argcount])
+    if not names and rule.__code__.co_flags & inspect.CO_VARARGS:
+        names = [f"i{dim}" for dim in range(len(shape))]
     if len(names) != len(shape):
         raise VdlaError(
             f"compute {name}: rule takes {len(names)} indices, shape {shape} has {len(shape)}"
@@ -134,6 +139,6 @@ def min_of(body: Expr, axis: IterVar | tuple[IterVar, ...]) -> Reduce:
     return _reduce("min", body, axis)
 
 
-def clip(x: Expr, lo: int, hi: int) -> Expr:
+def clip(x: Expr, lo: float, hi: float) -> Expr:
     """``min(max(x, lo), hi)``."""
     return minimum(maximum(x, Const(lo, x.dtype)), Const(hi, x.dtype))

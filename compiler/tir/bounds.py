@@ -100,8 +100,8 @@ def _relaxed_leaves(stage: Stage, consumer: Stage) -> dict[Stage, set[IterVar]]:
     target, axis = stage.attach
     if axis not in target.leaves:
         raise VdlaError(
-            f"compute_at: {stage.name} is attached in {target.name} at {axis!r}, which has been split or fused "
-            f"since; attach it after that, at one of {target.leaves!r}"
+            f"compute_at: {stage.name} is attached in {target.name} at {axis!r}, which has been "
+            f"split or fused since; attach it after that, at one of {target.leaves!r}"
         )
     relaxed: dict[Stage, set[IterVar]] = {}
     current, inside = consumer, len(consumer.leaves)
@@ -112,8 +112,8 @@ def _relaxed_leaves(stage: Stage, consumer: Stage) -> dict[Stage, set[IterVar]]:
         relaxed[current] = set(current.leaves[:inside])
         if current.attach is None:
             raise VdlaError(
-                f"compute_at: {stage.name} is attached in {target.name} at {axis!r}, but its consumer {consumer.name} "
-                "is computed elsewhere; attach the consumer inside that loop too"
+                f"compute_at: {stage.name} is attached in {target.name} at {axis!r}, but its "
+                f"consumer {consumer.name} is computed elsewhere; attach the consumer there too"
             )
         current, at = current.attach
         inside = current.leaves.index(at) + 1
@@ -136,7 +136,7 @@ def _axis_range(
                 factor = domain.loop_extents[relation.inner]
                 return outer * factor + inner, min(extent, (n_outer - 1) * factor + n_inner)
             case Fuse() if axis in (relation.outer, relation.inner):
-                first, count = _axis_range(relation.fused, stage, domain, relaxed)
+                _, count = _axis_range(relation.fused, stage, domain, relaxed)
                 if count == 1:
                     return domain.values[axis], 1
                 return Const(0), extent

@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
 
 from ...isa.errors import VdlaError
 from ...isa.vector_ops import requantize_even
-from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Reduce, Select, Var, wrap_value
+from ..te.expr import (
+    INT_DTYPES,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Reduce,
+    Select,
+    Var,
+    wrap_value,
+)
 from .ir import Allocate, Buffer, For, If, PrimFunc, Region, Seq, Stmt, Store, TensorCall
 
 _OPS = {
-    "+": lambda a, b: a + b, "-": lambda a, b: a - b, "*": lambda a, b: a * b, "/": lambda a, b: a / b,
-    "//": lambda a, b: a // b, "%": lambda a, b: a % b, ">>": lambda a, b: a >> b, "<<": lambda a, b: a << b,
-    "&": lambda a, b: a & b, "|": lambda a, b: a | b, "<": lambda a, b: a < b, "<=": lambda a, b: a <= b,
-    "==": lambda a, b: a == b, "min": min, "max": max,
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
+    "//": operator.floordiv, "%": operator.mod, ">>": operator.rshift, "<<": operator.lshift,
+    "&": operator.and_, "|": operator.or_, "<": operator.lt, "<=": operator.le, "==": operator.eq,
+    "min": min, "max": max,
 }  # fmt: skip
+
+
+def _to_integer(value: float) -> int:
+    """Half to even, saturating to int64, 0 for not-a-number."""
+    if np.isnan(value):
+        return 0
+    return min(int(np.clip(np.rint(value), -(2.0**63), 2.0**63)), 2**63 - 1)
 
 
 def interpret(func: PrimFunc, *arrays: np.ndarray) -> None:
@@ -29,7 +49,8 @@ def interpret(func: PrimFunc, *arrays: np.ndarray) -> None:
     for buffer, array in memory.items():
         if array.shape != buffer.shape or array.dtype != np.dtype(buffer.dtype):
             raise VdlaError(
-                f"{func.name}: {buffer.name} expects {buffer.shape} {buffer.dtype}, got {array.shape} {array.dtype}"
+                f"{func.name}: {buffer.name} expects {buffer.shape} {buffer.dtype}, "
+                f"got {array.shape} {array.dtype}"
             )
     _Interpreter(memory).run(func.body, {})
 
@@ -86,8 +107,8 @@ class _Interpreter:
                 return self.value(a if self.value(cond, env) else b, env)
             case Cast(dtype, a):
                 value = self.value(a, env)
-                if a.dtype == "float32" and dtype != "float32":
-                    value = np.rint(np.float32(value))
+                if a.dtype == "float32" and dtype in INT_DTYPES:
+                    value = _to_integer(value)
                 return wrap_value(value, dtype)
             case Read(source, indices):
                 if source in env:
@@ -97,8 +118,10 @@ class _Interpreter:
                     raise VdlaError(f"{source.name}{list(index)} is read before it is written")
                 return self.memory[source][index].item()
             case Call("requantize", args):
-                acc, multiplier, shift = (np.int32(self.value(a, env)) for a in args)
-                return int(requantize_even(acc, multiplier, shift))
+                acc, multiplier, shift = (np.array(self.value(a, env), np.int32) for a in args)
+                return wrap_value(requantize_even(acc, multiplier, shift).item(), expr.dtype)
+            case Call("round", (a,)):
+                return float(np.rint(self.value(a, env)))
         raise VdlaError(f"interpreter: unknown expression {expr!r}")
 
     def region(

@@ -1,4 +1,4 @@
-"""Nodes of the loop program. Scalars are expressions of ``te.expr``; buffers live in memory scopes."""
+"""Nodes of loop programs. Scalars are expressions of ``te.expr``; buffers live in memory scopes."""
 
 from __future__ import annotations
 

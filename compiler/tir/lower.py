@@ -19,7 +19,6 @@ from ..te.expr import (
     simplify_index,
     substitute,
     walk,
-    wrap,
 )
 from ..te.schedule import Schedule, Split, Stage
 from ..te.tensor import IterVar, Tensor
@@ -68,8 +67,8 @@ def _check_places(schedule: Schedule, args: list[Tensor], name: str) -> None:
         swallowed = [a for a in outside if a in around.intrinsics]
         if swallowed:
             raise VdlaError(
-                f"compute_at: {stage.name} is attached in {around.name} at {axis!r}, inside the loop "
-                f"{swallowed[0]!r} that an intrinsic replaces"
+                f"compute_at: {stage.name} is attached in {around.name} at {axis!r}, inside the "
+                f"loop {swallowed[0]!r} that an intrinsic replaces"
             )
 
 
@@ -109,7 +108,7 @@ class _Lowering:
         ]  # fmt: skip
 
     def buffer_reads(self, expr: Expr) -> Expr:
-        """Tensor accesses as buffer accesses, relative to the first index of the buffer's region."""
+        """Tensor accesses as buffer accesses, relative to the buffer's first index."""
 
         def leaf(node: Expr) -> Expr | None:
             if not (isinstance(node, Read) and isinstance(node.source, Tensor)):
@@ -209,8 +208,8 @@ class _StageLowering:
         for guard in self.guards:
             if any(node in mine for node in walk(guard)):
                 raise VdlaError(
-                    f"tensorize of {self.stage.name}: {intrinsic.name} at {inner[0]!r} would need the guard "
-                    f"{expr_text(guard)}; choose factors that divide the extents, or pad"
+                    f"tensorize of {self.stage.name}: {intrinsic.name} at {inner[0]!r} would need "
+                    f"the guard {expr_text(guard)}; choose factors that divide the extents, or pad"
                 )
 
     def _guarded(self, body: Stmt, bound: set[Var], newest: IterVar) -> Stmt:

@@ -11,6 +11,7 @@ from ...isa.errors import VdlaError
 from ..te.expr import Binary, Const, Expr, Read, Reduce, Var, affine, children, substitute, walk
 from ..te.tensor import IterVar, Tensor
 from .ir import Region, Store, TensorCall
+from .printer import expr_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +52,8 @@ def match_intrinsic(
     wanted = [[a.extent for a in wanted_data], [a.extent for a in wanted_reduce]]
     if found[0] != wanted[0] or (variant != "init" and found[1] != wanted[1]):
         raise VdlaError(
-            f"tensorize of {stage} at {loops[0]!r}: intrinsic {intrinsic.name} expects data loops {wanted[0]} and "
-            f"reduction loops {wanted[1]}, the nest has {found[0]} and {found[1]}"
+            f"tensorize of {stage} at {loops[0]!r}: intrinsic {intrinsic.name} expects data loops "
+            f"{wanted[0]} and reduction loops {wanted[1]}, the nest has {found[0]} and {found[1]}"
         )
     names = {w.var: a.var for w, a in zip(wanted_data, data, strict=True)}
     if variant != "init":
@@ -91,7 +92,8 @@ class _Matcher:
 
     def mismatch(self, wanted: Expr, got: Expr) -> VdlaError:
         return VdlaError(
-            f"tensorize of {self.stage}: intrinsic {self.intrinsic.name} computes {wanted!r}, the nest computes {got!r}"
+            f"tensorize of {self.stage}: intrinsic {self.intrinsic.name} computes "
+            f"{expr_text(wanted)}, the nest computes {expr_text(got)}"
         )
 
     def unify(self, wanted: Expr, got: Expr) -> None:
@@ -102,7 +104,8 @@ class _Matcher:
             indices = tuple(i for i in wanted.indices if isinstance(i, Var))
             if len(indices) != len(wanted.indices):
                 raise VdlaError(
-                    f"intrinsic {self.intrinsic.name}: operand indices must be plain axes, got {wanted!r}"
+                    f"intrinsic {self.intrinsic.name}: operand indices must be plain axes, "
+                    f"got {expr_text(wanted)}"
                 )
             region = self.region(got, indices)
             known = self.bound.setdefault(wanted.source, region)
@@ -122,8 +125,8 @@ class _Matcher:
         lead = len(read.indices) - len(axes)
         if lead < 0:
             raise VdlaError(
-                f"tensorize of {self.stage}: {read.source.name} has {len(read.indices)} dimensions, "
-                f"{self.intrinsic.name} needs {len(axes)}"
+                f"tensorize of {self.stage}: {read.source.name} has {len(read.indices)} "
+                f"dimensions, {self.intrinsic.name} needs {len(axes)}"
             )
         start = []
         for dim, index in enumerate(read.indices):
@@ -133,14 +136,15 @@ class _Matcher:
                 form = affine(index).coefficients
                 if isinstance(wanted, Var) and form.get(wanted) != 1:
                     raise VdlaError(
-                        f"tensorize of {self.stage}: index {dim} of {read.source.name} must advance by 1 with "
-                        f"{wanted!r}, got {index!r}"
+                        f"tensorize of {self.stage}: index {dim} of {read.source.name} must "
+                        f"advance by 1 with {wanted!r}, got {expr_text(index)}"
                     )
                 rest = substitute(index, {wanted: Const(0)} if isinstance(wanted, Var) else {})
             if any(node in self.moving for node in walk(rest) if isinstance(node, Var)):
                 raise VdlaError(
-                    f"tensorize of {self.stage}: index {dim} of {read.source.name}, {index!r}, moves with a "
-                    f"tensorized loop where {self.intrinsic.name} keeps it fixed"
+                    f"tensorize of {self.stage}: index {dim} of {read.source.name}, "
+                    f"{expr_text(index)}, moves with a tensorized "
+                    f"loop where {self.intrinsic.name} keeps it fixed"
                 )
             start.append(rest)
         return Region(read.source, tuple(start))

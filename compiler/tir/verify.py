@@ -1,0 +1,262 @@
+"""The verifier of loop programs: what every pass may rely on and must preserve.
+
+Every variable is bound by one loop, buffers exist where they are used, dtypes agree, loop kinds
+and scopes are known, and every access is inside its buffer, by the loops' extents and the guards
+around it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from ...isa.errors import VdlaError
+from ..te.expr import (
+    DTYPES,
+    INT_DTYPES,
+    INTRINSICS,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Reduce,
+    Select,
+    Var,
+    binary,
+    children,
+    interval,
+    prove,
+)
+from ..te.schedule import KINDS, SCOPES
+from .ir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    PrimFunc,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
+    walk_stmt,
+)
+from .printer import expr_text
+
+#: Operators whose operands and result are of one dtype, and the kinds of operands that they take.
+_INTEGER_OPS = ("//", "%", ">>", "<<")
+
+
+def verify(func: PrimFunc) -> None:
+    """Return if the program is sound.
+
+    Raises
+    ------
+    VdlaError
+        Naming the function, the loops around the fault, the buffer and what is wrong.
+    """
+    verifier = _Verifier(func)
+    for buffer in func.params:
+        verifier.check_buffer(buffer, _Place(func.name))
+    verifier.visit(func.body, _Place(func.name, buffers=frozenset(func.params)))
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What is known where a statement stands: loops, ranges of variables, conditions that hold."""
+
+    name: str
+    loops: tuple[str, ...] = ()
+    ranges: dict[Expr, tuple[int, int]] = field(default_factory=dict)
+    facts: tuple[Expr, ...] = ()
+    buffers: frozenset[Buffer] = frozenset()
+
+    def error(self, what: str) -> VdlaError:
+        where = f" in loops {' > '.join(self.loops)}" if self.loops else ""
+        return VdlaError(f"{self.name}{where}: {what}")
+
+    def knowing(self, cond: Expr) -> _Place:
+        """The place inside a guard; a conjunction is several facts."""
+        return replace(self, facts=(*self.facts, *_conjuncts(cond)))
+
+    def holds(self, cond: Expr) -> bool:
+        """Whether a comparison is certain here: by ranges, or by ranges and one or two guards."""
+        if prove(cond, self.ranges):
+            return True
+        if not (isinstance(cond, Binary) and cond.op in ("<", "<=")):
+            return False
+        slack = _slack(cond)
+        known = [_slack(f) for f in self.facts if isinstance(f, Binary) and f.op in ("<", "<=")]
+        rest = [binary("-", slack, k) for k in known]
+        rest += [binary("-", r, k) for i, r in enumerate(rest) for k in known[i:]]
+        bounds = (interval(r, self.ranges) for r in rest)
+        return any(b is not None and b[0] >= 0 for b in bounds)
+
+
+def _slack(cond: Binary) -> Expr:
+    """An index expression that is not negative exactly where ``a < b`` or ``a <= b`` holds."""
+    return binary("-", cond.b, binary("+", cond.a, 1 if cond.op == "<" else 0))
+
+
+def _conjuncts(cond: Expr) -> Iterator[Expr]:
+    if isinstance(cond, Binary) and cond.op == "&":
+        yield from _conjuncts(cond.a)
+        yield from _conjuncts(cond.b)
+    else:
+        yield cond
+
+
+class _Verifier:
+    def __init__(self, func: PrimFunc):
+        self.bound: set[Var] = set()
+
+    def visit(self, stmt: Stmt, place: _Place) -> None:
+        match stmt:
+            case Seq(stmts):
+                for inner in stmts:
+                    self.visit(inner, place)
+            case For():
+                self.visit(stmt.body, self._enter(stmt, place))
+            case If(cond, body):
+                self.expect(cond, "bool", "a guard", place)
+                self.visit(body, place.knowing(cond))
+            case Allocate(buffer, body):
+                self.check_buffer(buffer, place)
+                if buffer in place.buffers:
+                    raise place.error(f"buffer {buffer.name} exists already where it is allocated")
+                self.visit(body, replace(place, buffers=place.buffers | {buffer}))
+            case Store(buffer, indices, value):
+                self.check_access(buffer, indices, (1,) * len(indices), place)
+                self.expect(value, buffer.dtype, f"the value stored to {buffer.name}", place)
+            case TensorCall():
+                self._call(stmt, place)
+            case _:
+                raise place.error(f"statement expected, got {stmt!r}")
+
+    def _enter(self, loop: For, place: _Place) -> _Place:
+        name = loop.var.name
+        if loop.var in self.bound:
+            raise place.error(f"variable {name} is bound by two loops; every loop needs its own")
+        if type(loop.extent) is not int or loop.extent < 1:
+            raise place.error(f"loop {name} expects an extent of at least 1, got {loop.extent!r}")
+        if loop.kind not in KINDS:
+            raise place.error(f"loop {name} is of kind {loop.kind!r}, not of {', '.join(KINDS)}")
+        inner = next((s for s in walk_stmt(loop.body) if isinstance(s, For)), None)
+        if loop.kind == "vectorized" and inner is not None:
+            raise place.error(
+                f"vectorized loop {name} holds loop {inner.var.name}; vectorize innermost loops"
+            )
+        self.bound.add(loop.var)
+        ranges = place.ranges | {loop.var: (0, loop.extent - 1)}
+        return replace(place, loops=(*place.loops, name), ranges=ranges)
+
+    def _call(self, call: TensorCall, place: _Place) -> None:
+        operands, behaviour = call.intrinsic.operands, call.intrinsic.behaviour
+        reduces = isinstance(behaviour.body, Reduce)
+        variants = ("init", "update") if reduces else ("full",)
+        name = f"{call.intrinsic.name}.{call.variant}"
+        if call.variant not in variants:
+            raise place.error(f"{name}: expected variant {' or '.join(variants)}")
+        wanted = () if call.variant == "init" else operands
+        if len(call.inputs) != len(wanted):
+            raise place.error(f"{name}: expected {len(wanted)} inputs, got {len(call.inputs)}")
+        pairs = [(call.output, behaviour), *zip(call.inputs, wanted, strict=True)]
+        for region, tensor in pairs:
+            if region.buffer.dtype != tensor.dtype:
+                raise place.error(
+                    f"{name}: operand {tensor.name} is {tensor.dtype}, "
+                    f"{region.buffer.name} is {region.buffer.dtype}"
+                )
+            self._region(region, tensor.shape, place)
+
+    def _region(self, region: Region, shape: tuple[int, ...], place: _Place) -> None:
+        lead = len(region.start) - len(shape)
+        if lead < 0:
+            raise place.error(f"{region.buffer.name} has fewer dimensions than a box {shape}")
+        self.check_access(region.buffer, region.start, (1,) * lead + shape, place)
+
+    # ---- buffers and accesses ----
+
+    def check_buffer(self, buffer: Buffer, place: _Place) -> None:
+        """Known dtype and scope, positive extents."""
+        if buffer.dtype not in DTYPES:
+            raise place.error(f"buffer {buffer.name} is of unknown dtype {buffer.dtype!r}")
+        if buffer.scope not in SCOPES:
+            raise place.error(f"buffer {buffer.name} is in unknown scope {buffer.scope!r}")
+        if not buffer.shape or any(type(n) is not int or n < 1 for n in buffer.shape):
+            raise place.error(f"buffer {buffer.name} has no positive extents: {buffer.shape!r}")
+
+    def check_access(
+        self, buffer: Buffer, start: tuple[Expr, ...], box: tuple[int, ...], place: _Place
+    ) -> None:
+        """A box of elements lies inside its buffer, which exists."""
+        if buffer not in place.buffers:
+            raise place.error(f"buffer {buffer.name} is used outside its allocation")
+        if len(start) != len(buffer.shape):
+            raise place.error(
+                f"{buffer.name} has {len(buffer.shape)} dimensions, got {len(start)} indices"
+            )
+        for dim, (index, count, extent) in enumerate(zip(start, box, buffer.shape, strict=True)):
+            self.check(index, place)
+            if index.dtype not in INT_DTYPES:
+                raise place.error(f"index {dim} of {buffer.name} is {index.dtype}, not an integer")
+            if not (place.holds(index >= 0) and place.holds(index <= extent - count)):
+                what = "" if count == 1 else f" .. {count - 1} more"
+                raise place.error(
+                    f"index {dim} of {buffer.name}, {expr_text(index)}{what}, cannot be shown to "
+                    f"lie in 0 .. {extent - 1}"
+                )
+
+    # ---- expressions ----
+
+    def expect(self, expr: Expr, dtype: str, what: str, place: _Place) -> None:
+        """The expression is sound and of this dtype."""
+        self.check(expr, place)
+        if expr.dtype != dtype:
+            raise place.error(f"{what} is {expr.dtype}, expected {dtype}: {expr_text(expr)}")
+
+    def check(self, expr: Expr, place: _Place) -> None:
+        """Variables are bound, reads inside their buffers, dtypes agree."""
+        match expr:
+            case Var():
+                if expr not in place.ranges:
+                    raise place.error(f"variable {expr.name} is used outside its loop")
+                return
+            case Read(source, indices):
+                if not isinstance(source, Buffer):
+                    raise place.error(f"{source!r} is read, which is no buffer")
+                self.check_access(source, indices, (1,) * len(indices), place)
+                return
+            case Select(cond, a, b):
+                self.expect(cond, "bool", "a condition", place)
+                self.check(a, place.knowing(cond))
+                self.expect(b, a.dtype, "the other side of a select", place)
+                return
+            case Binary("&", a, b) if expr.dtype == "bool":
+                self.expect(a, "bool", "a condition", place)
+                self.expect(b, "bool", "a condition", place.knowing(a))
+                return
+        for child in children(expr):
+            self.check(child, place)
+        self._check_dtype(expr, place)
+
+    def _check_dtype(self, expr: Expr, place: _Place) -> None:
+        match expr:
+            case Binary(op, a, b):
+                compares = op in ("<", "<=", "==")
+                if a.dtype != b.dtype or expr.dtype != ("bool" if compares else a.dtype):
+                    raise place.error(f"dtypes of {op} do not agree: {expr_text(expr)}")
+                if op in _INTEGER_OPS and a.dtype not in INT_DTYPES:
+                    raise place.error(f"{op} of {a.dtype}: {expr_text(expr)}")
+            case Cast(dtype) | Const(_, dtype) if dtype not in DTYPES:
+                raise place.error(f"unknown dtype {dtype!r}: {expr!r}")
+            case Call(name, args, dtype):
+                found = tuple(a.dtype for a in args)
+                if name not in INTRINSICS or (found, dtype) not in INTRINSICS[name]:
+                    raise place.error(f"no function {name}({', '.join(found)}) -> {dtype}")
+            case Const() | Cast():
+                pass
+            case _:
+                raise place.error(f"expression expected, got {expr!r}")
