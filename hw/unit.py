@@ -4,10 +4,11 @@ the core.
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
+from ..isa.encoding import layout, layout_bits
 from ..isa.opcodes import Opcode, Unit
 from ..isa.params import HwParams
 from ..isa.status import Status
@@ -44,6 +45,8 @@ def unit_signature(params: HwParams) -> wiring.Signature:
 def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):
     """Take the head of the queue when the unit is ready and its tokens are there.
 
+    A token to itself and bits beyond the fields of the instruction are illegal.
+
     Returns (start strobe, the head as a structure of ``opcode``, its index).
     """
     head = Signal(insn_layout(opcode, params), name="head")
@@ -59,7 +62,12 @@ def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):
         core.waiting.eq(Mux(core.insn.valid & ready, missing, 0)),
     ]
     own = (head.pop | head.push) & (1 << unit)
-    with m.If(start & (own != 0)):
+    beyond = [
+        (head.opcode == code) & core.insn.payload.word[layout_bits(layout(code, params)) :].any()
+        for code in Opcode
+        if code.unit is unit
+    ]
+    with m.If(start & ((own != 0) | Cat(beyond).any())):
         raise_error(m, core, Status.ILLEGAL, core.insn.payload.index)
     return start, head, core.insn.payload.index
 
