@@ -1,7 +1,7 @@
 """Machine code for the host: single loop programs, and whole graphs as one native call.
 
 graph -> for each operator: expression and schedule (``topi``) -> ``lower`` -> ``CPU_PASSES`` ->
-LLVM IR (``codegen/llvm.py``) -> one module, optimised for this very processor -> :class:`CpuModule`.
+LLVM IR (``codegen/llvm.py``) -> one module, optimised for the host's processor -> CpuModule.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from llvmlite import ir
 from ...isa.errors import VdlaError
 from ..graph.ir import Graph, Node, Tensor
 from ..graph.ops import Identity, Reshape
-from ..tir.ir import Buffer, PrimFunc
+from ..tir.ir import PrimFunc
 from ..tir.passes.expand import expand_intrinsics
 from ..tir.passes.unroll import unroll_loops
 from ..tir.verify import verify
@@ -55,21 +55,23 @@ def _target_machine() -> llvm.TargetMachine:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MachineCode:
-    """An optimised module, loaded; ``engine`` keeps its code alive."""
+    """An optimised module, loaded. ``engine`` keeps the code alive that ``entry`` calls; ``entry``
+    takes pointers.
+    """
 
     engine: llvm.ExecutionEngine
+    entry: Callable[..., None]
     llvm_ir: str
-    assembly: str
 
-    def function(self, name: str, arguments: int) -> Callable[..., None]:
-        """A loaded function that takes so many pointers."""
-        address = self.engine.get_function_address(name)
-        return ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)(address)
+    @property
+    def assembly(self) -> str:
+        """The machine code as text."""
+        return _target_machine().emit_assembly(llvm.parse_assembly(self.llvm_ir))
 
 
-def compile_module(module: ir.Module) -> MachineCode:
+def compile_module(module: ir.Module, entry: ir.Function) -> MachineCode:
     """Optimise (the O3 pipeline, for the host's processor) and load a module."""
     machine = _target_machine()
     module.triple = machine.triple
@@ -80,10 +82,11 @@ def compile_module(module: ir.Module) -> MachineCode:
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = True
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(parsed, builder)
-    text, assembly = str(parsed), machine.emit_assembly(parsed)
+    text = str(parsed)
     engine = llvm.create_mcjit_compiler(parsed, machine)
     engine.finalize_object()
-    return MachineCode(engine, text, assembly)
+    prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(entry.args))
+    return MachineCode(engine, prototype(engine.get_function_address(entry.name)), text)
 
 
 def _aligned(size_bytes: int) -> np.ndarray:
@@ -96,7 +99,7 @@ def _aligned(size_bytes: int) -> np.ndarray:
 # ---- one loop program --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CpuKernel:
     """A loop program as machine code; call it with NumPy arrays, one per parameter, in place."""
 
@@ -123,16 +126,15 @@ class CpuKernel:
                     f"{array.strides}; pass np.ascontiguousarray of it"
                 )
         workspace = _aligned(self.workspace_bytes)
-        pointers = (array.ctypes.data for array in (*arrays, workspace))
-        self.code.function("kernel", len(params) + 1)(*pointers)
+        self.code.entry(*(array.ctypes.data for array in (*arrays, workspace)))
 
 
 def compile_func(func: PrimFunc) -> CpuKernel:
     """Machine code of one loop program; errors as ``tir.verify`` and ``codegen.llvm`` say."""
     func = run_passes(func)
     module = ir.Module(func.name)
-    _, workspace_bytes = emit_function(func, module, "kernel")
-    return CpuKernel(func, compile_module(module), workspace_bytes)
+    function, workspace_bytes = emit_function(func, module, "kernel")
+    return CpuKernel(func, compile_module(module, function), workspace_bytes)
 
 
 def _check_array(what: str, array: np.ndarray, shape: tuple[int, ...], dtype: str) -> None:
@@ -145,7 +147,7 @@ def _check_array(what: str, array: np.ndarray, shape: tuple[int, ...], dtype: st
 # ---- a graph -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CpuModule:
     """A graph as one native function over one block of memory, planned at compile time.
 
@@ -182,7 +184,7 @@ class CpuModule:
         inputs = [np.ascontiguousarray(array) for array in arrays]
         outputs = [np.empty(graph[n].shape, graph[n].dtype) for n in graph.outputs]
         arena = _aligned(self.arena_bytes)
-        self.code.function("run", 4)(
+        self.code.entry(
             _pointers(inputs), _pointers(outputs), self.constants.ctypes.data, arena.ctypes.data
         )
         return outputs
@@ -273,17 +275,19 @@ class _GraphBuilder:
         end = len(self.graph.nodes)
         results = [self._operand(self._source(name), end) for name in self.graph.outputs]
         offsets, activation_bytes = plan_arena(self.lifetimes)
-        self._emit_entry(offsets, activation_bytes, results)
+        entry = self._emit_entry(offsets, activation_bytes, results)
         constants = _aligned(self.constant_bytes)
         for data, offset in zip(self.constants, self.constant_offsets.values(), strict=True):
             constants[offset : offset + data.nbytes] = data.reshape(-1).view(np.uint8)
         shared = {n: offsets[s] for n, s in self.sources.items() if s in offsets}
         return CpuModule(
-            self.graph, tuple(self.funcs), compile_module(self.module), constants,
+            self.graph, tuple(self.funcs), compile_module(self.module, entry), constants,
             offsets | shared, activation_bytes + self.workspace_bytes,
         )  # fmt: skip
 
-    def _emit_entry(self, offsets: dict[str, int], workspace: int, results: list[_Operand]) -> None:
+    def _emit_entry(
+        self, offsets: dict[str, int], workspace: int, results: list[_Operand]
+    ) -> ir.Function:
         """``run(inputs, outputs, constants, arena)``: the first two are arrays of pointers."""
         signature = ir.FunctionType(ir.VoidType(), [_POINTER] * 4)
         function = ir.Function(self.module, signature, "run")
@@ -315,6 +319,7 @@ class _GraphBuilder:
                 memcpy, [entry_of(outputs, index), address(result), size, ir.IntType(1)(0)]
             )
         builder.ret_void()
+        return function
 
 
 def _tensor_bytes(tensor: Tensor) -> int:

@@ -1,7 +1,8 @@
 """Operators of the graph as tensor expressions over NCHW tensors.
 
 :func:`expression` turns a node into a tensor and its placeholders: the node's inputs in order, then
-the attributes that are arrays (multiplier and shift; scale and zero point) with their values. The arithmetic is the graph's, bit for bit (``graph/ops.py``, ``graph/interpret.py``).
+the attributes that are arrays (multiplier and shift; scale and zero point) with their values. The
+arithmetic is the graph's, bit for bit (``graph/ops.py``, ``graph/interpret.py``).
 """
 
 from __future__ import annotations

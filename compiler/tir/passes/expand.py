@@ -47,7 +47,7 @@ def expand_call(call: TensorCall) -> Stmt:
 
 
 def _element(region: Region, indices: tuple[Expr, ...]) -> Read:
-    """The element of a region's buffer at indices relative to the region, in its last dimensions."""
+    """The element at indices relative to a region, in the buffer's last dimensions."""
     lead = len(region.start) - len(indices)
     moved = (start + index for start, index in zip(region.start[lead:], indices, strict=True))
     return Read(region.buffer, (*region.start[:lead], *moved))
