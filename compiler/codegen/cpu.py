@@ -46,10 +46,15 @@ def run_passes(func: PrimFunc) -> PrimFunc:
 
 
 @cache
-def _target_machine() -> llvm.TargetMachine:
-    """The processor that this runs on, with all that it can do."""
+def _initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+
+
+def _target_machine() -> llvm.TargetMachine:
+    """The processor that this runs on, with all that it can do. One for each engine, which owns
+    it."""
+    _initialize()
     return llvm.Target.from_default_triple().create_target_machine(
         cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
     )

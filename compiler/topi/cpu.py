@@ -33,8 +33,8 @@ def schedule_for_cpu(node: Node, output: Tensor) -> Schedule:
     """The schedule of an operator's expression."""
     schedule = create_schedule(output)
     match node.op:
-        case QConv2d():
-            _schedule_conv(schedule, output)
+        case QConv2d() as op:
+            _schedule_conv(schedule, output, op.groups)
         case QDense():
             _schedule_dense(schedule, output)
         case QMaxPool() | QAvgPool():
@@ -44,16 +44,24 @@ def schedule_for_cpu(node: Node, output: Tensor) -> Schedule:
     return schedule
 
 
-def _reduced(schedule: Schedule, output: Tensor) -> Tensor:
+def _reduced(schedule: Schedule) -> Tensor:
     """The tensor of a schedule that reduces."""
     return next(s.tensor for s in schedule.stages if s.tensor.reduce_axes)
 
 
-def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
-    acc = _reduced(schedule, output)
+def _channel_tile(channels: int, groups: int) -> int:
+    """At most ``CHANNEL_TILE``; with groups, a tile stays inside one group."""
+    if groups == 1:
+        return min(CHANNEL_TILE, channels)
+    group = channels // groups
+    return max(size for size in range(1, CHANNEL_TILE + 1) if group % size == 0)
+
+
+def _schedule_conv(schedule: Schedule, output: Tensor, groups: int) -> None:
+    acc = _reduced(schedule)
     n, oc, oh, ow = output.axes
     out = schedule[output]
-    oc_outer, oc_inner = out.split(oc, CHANNEL_TILE)
+    oc_outer, oc_inner = out.split(oc, _channel_tile(oc.extent, groups))
     out.reorder(n, oc_outer, oh, oc_inner, ow)
     out.vectorize(ow)
     rows = schedule[acc]
@@ -68,7 +76,7 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
 
 
 def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
-    acc = _reduced(schedule, output)
+    acc = _reduced(schedule)
     schedule[acc].compute_at(schedule[output], output.axes[1])
     for stage in schedule.stages:
         if stage.name == "shifted":
@@ -76,7 +84,7 @@ def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
 
 
 def _schedule_pool(schedule: Schedule, output: Tensor) -> None:
-    most = _reduced(schedule, output)
+    most = _reduced(schedule)
     n, c, oh, ow = output.axes
     schedule[output].vectorize(ow)
     rows = schedule[most]
