@@ -67,7 +67,8 @@ class _Interpreter:
                     self.run(s, env)
             case For():
                 for i in range(stmt.extent):
-                    self.run(stmt.body, env | {stmt.var: i})
+                    env[stmt.var] = i
+                    self.run(stmt.body, env)
             case If():
                 if self.value(stmt.cond, env):
                     self.run(stmt.body, env)

@@ -24,10 +24,12 @@ from ..te.expr import (
     Reduce,
     Select,
     Var,
+    affine,
     binary,
     children,
     interval,
     prove,
+    walk,
 )
 from ..te.schedule import KINDS, SCOPES
 from .ir import (
@@ -82,17 +84,42 @@ class _Place:
         return replace(self, facts=(*self.facts, *_conjuncts(cond)))
 
     def holds(self, cond: Expr) -> bool:
-        """Whether a comparison is certain here: by ranges, or by ranges and one or two guards."""
+        """Whether a comparison is certain here, by the ranges and the guards."""
         if prove(cond, self.ranges):
             return True
         if not (isinstance(cond, Binary) and cond.op in ("<", "<=")):
             return False
-        slack = _slack(cond)
+        bounds = self.bounds(_slack(cond))
+        return bounds is not None and bounds[0] >= 0
+
+    def bounds(self, expr: Expr) -> tuple[int, int] | None:
+        """Smallest and largest value, by ranges and, at each end, up to two guards."""
+        ranges = dict(self.ranges)
+        for node in walk(expr):
+            match node:
+                case Binary("//", inner, Const(d)) if d > 0:
+                    found = self.bounds(inner)
+                    if found is not None:
+                        ranges[node] = found[0] // d, found[1] // d
         known = [_slack(f) for f in self.facts if isinstance(f, Binary) and f.op in ("<", "<=")]
-        rest = [binary("-", slack, k) for k in known]
-        rest += [binary("-", r, k) for i, r in enumerate(rest) for k in known[i:]]
-        bounds = (interval(r, self.ranges) for r in rest)
-        return any(b is not None and b[0] >= 0 for b in bounds)
+        lows = [found[0] for e in _weakened(expr, known) if (found := interval(e, ranges))]
+        negated = binary("-", 0, expr)
+        highs = [-found[0] for e in _weakened(negated, known) if (found := interval(e, ranges))]
+        return (max(lows), min(highs)) if lows and highs else None
+
+
+def _weakened(expr: Expr, known: list[Expr], depth: int = 2) -> Iterator[Expr]:
+    """Expressions that are never greater: less a multiple of what is known not to be negative, such
+    that a variable cancels, for up to ``depth`` different guards."""
+    yield expr
+    if depth == 0:
+        return
+    mine = affine(expr).coefficients
+    for position, slack in enumerate(known):
+        its = affine(slack).coefficients
+        multiples = {mine[t] // c for t, c in its.items() if t in mine and mine[t] % c == 0}
+        for multiple in sorted(m for m in multiples if m > 0):
+            yield from _weakened(expr - slack * multiple, known[position + 1 :], depth - 1)
 
 
 def _slack(cond: Binary) -> Expr:
@@ -121,7 +148,8 @@ class _Verifier:
                 self.visit(stmt.body, self._enter(stmt, place))
             case If(cond, body):
                 self.expect(cond, "bool", "a guard", place)
-                self.visit(body, place.knowing(cond))
+                if prove(cond, place.ranges) is not False:
+                    self.visit(body, place.knowing(cond))
             case Allocate(buffer, body):
                 self.check_buffer(buffer, place)
                 if buffer in place.buffers:
@@ -231,7 +259,8 @@ class _Verifier:
                 return
             case Select(cond, a, b):
                 self.expect(cond, "bool", "a condition", place)
-                self.check(a, place.knowing(cond))
+                if prove(cond, place.ranges) is not False:
+                    self.check(a, place.knowing(cond))
                 self.expect(b, a.dtype, "the other side of a select", place)
                 return
             case Binary("&", a, b) if expr.dtype == "bool":
