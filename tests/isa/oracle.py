@@ -119,7 +119,7 @@ class Oracle:
     def operand(self, memory: str, entry: int, imm: int) -> Entry:
         match memory:
             case "imm":
-                return [imm] * len(self.acc[0])
+                return [imm] * (self.params.batch * self.params.block)
             case "par":
                 return self.numbers("par", entry, 4) * self.params.batch
             case "inp":

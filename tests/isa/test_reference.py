@@ -79,7 +79,8 @@ def test_a_chain_through_tmp_sees_each_result_of_the_iteration_before():
     state.tmp[:2] = [[[1] * 4], [[2] * 4]]
     fibonacci = Vector(
         op="add", src0="tmp", src1="tmp", dst="tmp", extents=(1, 1, 1, 6),
-        src0_strides=(0, 0, 0, 1), src1_base=1, src1_strides=(0, 0, 0, 1), dst_base=2, dst_strides=(0, 0, 0, 1),
+        src0_strides=(0, 0, 0, 1), src1_base=1, src1_strides=(0, 0, 0, 1),
+        dst_base=2, dst_strides=(0, 0, 0, 1),
     )  # fmt: skip
     execute(fibonacci, state)
     assert state.tmp[:, 0, 3].tolist() == [1, 2, 3, 5, 8, 13, 21, 34]
