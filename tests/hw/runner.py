@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from importlib import metadata
 from pathlib import Path
 
@@ -88,6 +89,11 @@ def _build(top: str, text: str) -> Path:
         return final
     cache.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=cache))
+    # The simulators' common objects take most of a build's time and are the same for every design.
+    common = cache / f"common-{hashlib.sha256(repr(versions).encode()).hexdigest()[:16]}"
+    soon = time.time() + 3600  # the makefile, still to be written, must not be newer
+    for ready in common.glob("*.o"):
+        os.utime(shutil.copy(ready, scratch), (soon, soon))
     source = scratch / f"{top}.v"
     source.write_text(text)
     root = toolchain.verilator_root()
@@ -113,8 +119,21 @@ def _build(top: str, text: str) -> Path:
     finally:
         os.environ.clear()
         os.environ.update(saved)
+    if not common.exists():
+        _keep(common, list(scratch.glob("veril*.o")))
     try:
         scratch.rename(final)
     except OSError:  # another process was faster
         shutil.rmtree(scratch, ignore_errors=True)
     return final
+
+
+def _keep(folder: Path, files: list[Path]) -> None:
+    """Copy files into a new folder that appears with all of them or not at all."""
+    scratch = Path(tempfile.mkdtemp(dir=folder.parent))
+    for file in files:
+        shutil.copy(file, scratch)
+    try:
+        scratch.rename(folder)
+    except OSError:  # another process was faster
+        shutil.rmtree(scratch, ignore_errors=True)
