@@ -80,6 +80,11 @@ class Timing(Protocol):
         ...
 
     @property
+    def causes(self) -> Sequence[Mapping[str, int]]:
+        """Per instruction, its unit's cycles by cause; empty where the simulator does not know."""
+        ...
+
+    @property
     def counters(self) -> Counters:
         """Where the cycles of every unit went."""
         ...
@@ -154,7 +159,8 @@ def accelerator_report(
         end = timing.cycles
         if layer.span != last_span:
             end = max((begin, *timing.ends[first : last + 1]))
-        rows.append(_accelerator_layer(layer, program, memory, end - begin))
+        row = _accelerator_layer(layer, program, memory, end - begin)
+        rows.append(row | {"stalls": layer_stalls(program, timing, first, last)})
         begin = end
     on_accelerator = [layer for layer in layers if layer.span is not None]
     macs = sum(layer.macs for layer in on_accelerator)
@@ -169,6 +175,24 @@ def accelerator_report(
         "dram": dram_traffic(program),
         "coverage": coverage(layers),
     }
+
+
+def layer_stalls(
+    program: Program, timing: Timing, first: int, last: int
+) -> dict[str, dict[str, int]]:
+    """Cycles of every unit by cause that the instructions first..last account for.
+
+    Over all layers, and the ``empty`` cycles of a unit behind its last instruction, they sum to the
+    counters of the whole run.
+    """
+    stalls: dict[str, dict[str, int]] = {}
+    if not timing.causes:
+        return stalls
+    for index in range(first, last + 1):
+        unit = stalls.setdefault(program.insns[index].unit.name.lower(), {})
+        for cause, cycles in timing.causes[index].items():
+            unit[cause] = unit.get(cause, 0) + cycles
+    return stalls
 
 
 def dram_traffic(program: Program) -> dict[str, int]:

@@ -32,6 +32,7 @@ from .runtime.layout import activation_bytes, pack_activation, unpack_activation
 from .tir.ir import PrimFunc
 from .tir.passes.vthread import interleave_vthreads
 from .tir.printer import print_func
+from .tir.verify import verify
 from .topi.lowering import lower_node, parameters_of
 
 #: What happens to the loop program of every operator, in order.
@@ -140,9 +141,11 @@ def _generate_node(
 ) -> None:
     """Append one operator's instructions."""
     func = lower_node(graph, node, stream.params, vthreads)
+    verify(func)
     dumps.write(node.name, "lower", print_func(func))
     for apply in TIR_PASSES:
         func = apply(func)
+        verify(func)
         dumps.write(node.name, apply.__name__, print_func(func))
     activations = [placed[name] for name in node.inputs if not graph[name].is_constant]
     constants = parameters_of(graph, node, stream.params)
@@ -169,7 +172,10 @@ def _finish(
     def region(name: str) -> dict:
         tensor = graph[name]
         size = activation_bytes(tensor.shape, stream.params)
-        return {"name": name, "address": placed[name], "bytes": size, "shape": list(tensor.shape), "layout": "NCHWc"}  # fmt: skip
+        shape = list(tensor.shape)
+        return {
+            "name": name, "address": placed[name], "bytes": size, "shape": shape, "layout": "NCHWc",
+        }  # fmt: skip
 
     outputs = [n for n in placed if n in produced and (n in read_later or n in graph.outputs)]
     meta = {

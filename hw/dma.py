@@ -19,15 +19,31 @@ BURST_INCR, RESP_OKAY = 1, 0
 def axi_signature(params: HwParams) -> wiring.Signature:
     """An AXI4 master port (the signals that a memory needs)."""
     size = params.bus_bytes.bit_length() - 1
-    address = {"valid": Out(1), "ready": In(1), "addr": Out(DRAM_ADDR_BITS), "len": Out(8),
-               "size": Out(3, init=size), "burst": Out(2, init=BURST_INCR), "id": Out(1)}  # fmt: skip
+    handshake_out, handshake_in = (
+        {"valid": Out(1), "ready": In(1)},
+        {"valid": In(1), "ready": Out(1)},
+    )
+    address = {
+        **handshake_out,
+        "addr": Out(DRAM_ADDR_BITS),
+        "len": Out(8),
+        "size": Out(3, init=size),
+        "burst": Out(2, init=BURST_INCR),
+        "id": Out(1),
+    }
+    answer = {**handshake_in, "resp": In(2), "id": In(1)}
     channels = {
         "ar": address,
-        "r": {"valid": In(1), "ready": Out(1), "data": In(params.bus_bits), "resp": In(2), "last": In(1), "id": In(1)},
+        "r": {**answer, "data": In(params.bus_bits), "last": In(1)},
         "aw": address,
-        "w": {"valid": Out(1), "ready": In(1), "data": Out(params.bus_bits), "strb": Out(params.bus_bytes), "last": Out(1)},
-        "b": {"valid": In(1), "ready": Out(1), "resp": In(2), "id": In(1)},
-    }  # fmt: skip
+        "w": {
+            **handshake_out,
+            "data": Out(params.bus_bits),
+            "strb": Out(params.bus_bytes),
+            "last": Out(1),
+        },
+        "b": answer,
+    }
     return wiring.Signature(
         {f"{c}{n}": member for c, members in channels.items() for n, member in members.items()}
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import Out
 
 from ..isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
 from ..isa.params import HwParams
@@ -239,8 +239,8 @@ class Vector(wiring.Component):
     def _pipeline(self, m: Module, issued: dict) -> None:
         params, unit = self.params, self.unit
         carried = (
-            "valid", "tag", "first", "done", "op", "post", "src0", "src1", "imm", "tmp", "out", "dst",
-            "last", "push",
+            "valid", "tag", "first", "done", "op", "post", "src0", "src1", "imm", "tmp", "out",
+            "dst", "last", "push",
         )  # fmt: skip
         stages = [{n: issued[n] for n in carried}]
         for k in range(1, DEPTH + 1):

@@ -37,8 +37,8 @@ class Insn:
 class Load(Insn):
     """DRAM to scratchpad: ``z_size`` planes of ``pad_top + y_size + pad_bottom`` rows of ``pad_left
     + x_size + pad_right`` entries, written contiguously from ``base``; padding entries hold
-    ``pad_value`` in every byte (int8, if widened). Addresses and strides are bytes, multiples of min(entry bytes in
-    DRAM, bus bytes)."""
+    ``pad_value`` in every byte (int8, if widened). Addresses and strides are bytes, multiples of
+    min(entry bytes in DRAM, bus bytes)."""
 
     opcode = Opcode.LOAD
     memory: str
@@ -115,13 +115,13 @@ class Vector(Insn):
     post: str = "none"
     reduce: int = 0
     imm: int = 0
-    extents: tuple[int, int, int, int] = (1, 1, 1, 1)
+    extents: tuple[int, ...] = (1, 1, 1, 1)
     src0_base: int = 0
-    src0_strides: tuple[int, int, int, int] = (0, 0, 0, 0)
+    src0_strides: tuple[int, ...] = (0, 0, 0, 0)
     src1_base: int = 0
-    src1_strides: tuple[int, int, int, int] = (0, 0, 0, 0)
+    src1_strides: tuple[int, ...] = (0, 0, 0, 0)
     dst_base: int = 0
-    dst_strides: tuple[int, int, int, int] = (0, 0, 0, 0)
+    dst_strides: tuple[int, ...] = (0, 0, 0, 0)
 
     @property
     def iterations(self) -> int:

@@ -45,6 +45,7 @@ class Core:
         self.values, self.progress = values, progress
         self.starts = [-1] * len(self.insns)
         self.ends = [-1] * len(self.insns)
+        self.causes: list[dict[str, int]] = [{} for _ in self.insns]
         self.done = 0
         self.env = simpy.Environment()
         self.tokens = TokenBank(self.env)
@@ -112,6 +113,7 @@ def simulate(
             for unit, process in core.units.items()
         },
         scratchpads=core.state.scratchpads(),
+        causes=core.causes,
         report="" if finished else waiting_report(core.insns, core.starts, missing),
         wall_s=time.perf_counter() - begun,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
+from ..isa.insn import Gemm as GemmInsn
 from ..isa.opcodes import Unit
 from .timing import GEMM_DEPTH
 from .unit import UnitProcess
@@ -20,6 +21,7 @@ class Gemm(UnitProcess):
         ready = 0
         while True:
             taken = yield from self.take()
+            assert isinstance(taken.insn, GemmInsn)
             start = max(ready, taken.earliest)
             yield from self.start(taken, start)
             self.account.wait(start, taken.visible, taken.tokens)

@@ -9,6 +9,7 @@ top.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -216,7 +217,7 @@ class _Generator:
             "src1": SRC1_MEMORIES[int(rng.integers(len(SRC1_MEMORIES)))],
             "dst": DST_MEMORIES[int(rng.integers(len(DST_MEMORIES)))],
         }
-        fields: dict[str, object] = {}
+        fields: dict[str, Any] = {}
         for name, memory in memories.items():
             moving = [n - 1 for n in extents]
             if name == "dst":
@@ -234,6 +235,7 @@ class _Generator:
                 )
             fields |= {f"{name}_base": int(base), f"{name}_strides": strides}
         return Vector(
-            op=op.name, post=post.name, reduce=reduce, imm=int(rng.integers(-(1 << 31), 1 << 31)) >> self.below(31),
+            op=op.name, post=post.name, reduce=reduce,
+            imm=int(rng.integers(-(1 << 31), 1 << 31)) >> self.below(31),
             extents=tuple(extents), **memories, **fields,
         )  # fmt: skip

@@ -15,6 +15,7 @@ class Account:
         self.unit = unit
         self.cycles = dict.fromkeys(CAUSES, 0)
         self.cursor = 0
+        self._before = dict(self.cycles)
 
     def wait(self, until: int, visible: int, tokens: dict[Unit, int]) -> None:
         """Account for the cycles up to ``until`` (exclusive) in which the unit could have started
@@ -37,11 +38,18 @@ class Account:
         self.cycles[cause] += cycles
         self.cursor += cycles
 
+    def since_last(self) -> dict[str, int]:
+        """What was accounted for since the last call: the share of one instruction, named as in
+        reports."""
+        now, before = dict(self.cycles), self._before
+        self._before = now
+        return self._named({cause: now[cause] - before[cause] for cause in CAUSES})
+
     def finish(self, cycles: int) -> dict[str, int]:
         """Counters at the end of a run, named as reports name them."""
         self.cycles["empty"] += cycles - self.cursor
-        name = self.unit.name.lower()
-        return {
-            STALL_NAMES[name] if cause == "stalled" else cause: count
-            for cause, count in self.cycles.items()
-        }
+        return self._named(self.cycles)
+
+    def _named(self, cycles: dict[str, int]) -> dict[str, int]:
+        stalled = STALL_NAMES[self.unit.name.lower()]
+        return {stalled if cause == "stalled" else cause: n for cause, n in cycles.items()}

@@ -19,7 +19,9 @@ class SimResult:
     cycles : from the start to the report that it stopped
     starts, ends : per instruction in program order, the cycle of its start and end; -1 where it did
     not happen counters : unit, cause, cycles (see docs/timing.md); the causes of a unit sum to
-    ``cycles`` scratchpads : name to uint8 [depth, bytes of an entry] report : for a deadlock, who
+    ``cycles`` causes : per instruction, its unit's cycles by cause since the one before it (a layer's stalls
+        are their sums); empty where the simulator does not know
+    scratchpads : name to uint8 [depth, bytes of an entry] report : for a deadlock, who
     waits for whom at which instruction; else empty wall_s : seconds that the simulation took
     """
 
@@ -29,6 +31,7 @@ class SimResult:
     starts: list[int]
     ends: list[int]
     counters: dict[str, dict[str, int]]
+    causes: list[dict[str, int]] = field(repr=False)
     scratchpads: dict[str, np.ndarray] = field(repr=False)
     report: str
     wall_s: float

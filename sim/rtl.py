@@ -69,6 +69,10 @@ class RtlSimulator:
         library.vdla_memory.restype = pointer
         return library
 
+    def build(self) -> None:
+        """Build or load the simulator now rather than on the first run."""
+        _ = self._library
+
     def run(
         self,
         program: Program,
@@ -132,6 +136,7 @@ class RtlSimulator:
                 }
                 for unit in Unit
             },
+            causes=[],
             scratchpads={name: self._memory(library, sim, name) for name in MEMORIES},
             report=report,
             wall_s=time.perf_counter() - started,

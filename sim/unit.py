@@ -73,7 +73,9 @@ class UnitProcess:
         self.core.started(taken.index, cycle)
 
     def end(self, taken: Taken, cycle: int) -> None:
-        """The instruction ends in ``cycle`` (known in advance) and pushes its tokens."""
+        """The instruction ends in ``cycle`` (known in advance) and pushes its tokens; all of its
+        cycles are accounted for."""
+        self.core.causes[taken.index] = self.account.since_last()
         self.core.ended(taken.index, cycle)
         self.core.tokens.push(self.unit, taken.insn.push, cycle)
 

@@ -161,5 +161,9 @@ def _cycles(program: Program, sim: SimResult, rtl: SimResult) -> dict[str, Any] 
 
 def _byte(name: str, other: str, expected: np.ndarray, got: np.ndarray) -> dict[str, Any]:
     position = tuple(int(i) for i in np.argwhere(expected != got)[0])
-    return {"what": f"{name} contents", "address": list(position), "reference": int(expected[position]),
-            other: int(got[position])}  # fmt: skip
+    return {
+        "what": f"{name} contents",
+        "address": list(position),
+        "reference": int(expected[position]),
+        other: int(got[position]),
+    }

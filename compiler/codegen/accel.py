@@ -72,8 +72,10 @@ def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
                 end = bases[buffer] + entries(buffer, params)
                 if end > params.depth(buffer.scope):
                     raise VdlaError(
-                        f"{func.name}: scratchpad {buffer.scope} holds {params.depth(buffer.scope)} entries, "
-                        f"{', '.join(f'{b.name}{list(b.shape)}' for b in (*scope, buffer))} need {end}"
+                        f"{func.name}: scratchpad {buffer.scope} holds "
+                        f"{params.depth(buffer.scope)} entries, "
+                        f"{', '.join(f'{b.name}{list(b.shape)}' for b in (*scope, buffer))} need "
+                        f"{end}"
                     )
                 visit(body, (*live, buffer))
             case For() | If():
@@ -97,7 +99,8 @@ def entries(buffer: Buffer, params: HwParams) -> int:
     per_entry = entry_elements(buffer.scope, params)
     if size % per_entry:
         raise VdlaError(
-            f"buffer {buffer.name}{list(buffer.shape)} in {buffer.scope}: expected whole entries of {per_entry} elements"
+            f"buffer {buffer.name}{list(buffer.shape)} in {buffer.scope}: expected whole entries "
+            f"of {per_entry} elements"
         )
     return size // per_entry
 
@@ -214,7 +217,8 @@ class _Walker:
         for term, _ in form.terms:
             if not isinstance(term, Var):
                 raise VdlaError(
-                    f"{self.name}: index {expr_text(term)} of {buffer.name} is not affine in the nest's loops"
+                    f"{self.name}: index {expr_text(term)} of {buffer.name} is not affine in the "
+                    f"nest's loops"
                 )
         return _Offset(form.constant, form.coefficients)
 
@@ -237,7 +241,8 @@ class _Walker:
             or any(offset.of(a) % per_entry for a in outer)
         ):
             raise VdlaError(
-                f"{self.name}: an access to {scope} must sweep whole entries of {per_entry} elements"
+                f"{self.name}: an access to {scope} must sweep whole entries of {per_entry} "
+                f"elements"
             )
         return outer, lanes
 
@@ -264,7 +269,8 @@ class _Walker:
                 self.emit_vector(nest, core, env)
             case _:
                 raise VdlaError(
-                    f"{self.name}: no instruction computes {core.buffer.name} ({core.buffer.scope}) = {expr_text(core.value)}"
+                    f"{self.name}: no instruction computes {core.buffer.name} "
+                    f"({core.buffer.scope}) = {expr_text(core.value)}"
                 )
 
     def emit_load(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
@@ -356,7 +362,8 @@ class _Walker:
         operands = [(acc, offset), *(located(region) for region in core.inputs)]
         if [buffer.scope for buffer, _ in operands] != ["acc", "inp", "wgt"]:
             raise VdlaError(
-                f"{self.name}: {core.intrinsic.name} works on acc, inp, wgt, got {[b.scope for b, _ in operands]}"
+                f"{self.name}: {core.intrinsic.name} works on acc, inp, wgt, got "
+                f"{[b.scope for b, _ in operands]}"
             )
         loops = [Loop(a.stop, tuple(self.stride(b, o, a) for b, o in operands)) for a in nest.axes]
         bases = tuple(self.entry(b, o) for b, o in operands)

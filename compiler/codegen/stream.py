@@ -85,7 +85,7 @@ class Padding:
 
 @dataclass
 class Stream:
-    """Instructions in program order (no tokens yet), micro-op memory and DRAM plan of one program."""
+    """Instructions in program order (without tokens), micro-op memory and DRAM plan."""
 
     params: HwParams
     dram: DramPlan = field(default_factory=DramPlan)
@@ -93,8 +93,7 @@ class Stream:
     _uop_slots: dict[tuple[Uop, ...], int] = field(default_factory=dict)
     _uop_end: int = 0
 
-    # ---- copies
-    # ------------------------------------------------------------------------------------------------------
+    # ---- copies ----
 
     def load(
         self,
@@ -116,7 +115,8 @@ class Stream:
         ):
             if padding[0] != Padding():
                 raise VdlaError(
-                    f"load of {memory}: padding in dimension {len(loops)} from the end, at most 2 can be padded"
+                    f"load of {memory}: padding in dimension {len(loops)} from the end, at most "
+                    f"2 can be padded"
                 )
             inner = _box_entries(loops[1:], padding[1:])
             for i in range(loops[0].extent):
@@ -134,7 +134,8 @@ class Stream:
         (_, pad_y, pad_x) = [Padding()] * missing + padding
         if x.extent >= 1 << SIZE_BITS or y.extent >= 1 << SIZE_BITS:
             raise VdlaError(
-                f"load of {memory}: row of {x.extent} entries or {y.extent} rows, at most {(1 << SIZE_BITS) - 1}"
+                f"load of {memory}: row of {x.extent} entries or {y.extent} rows, at most "
+                f"{(1 << SIZE_BITS) - 1}"
             )
         limit = (1 << PAD_BITS) - 1
         if max(pad_y.before, pad_y.after, pad_x.before, pad_x.after) > limit:
@@ -168,8 +169,7 @@ class Stream:
             )
         )  # fmt: skip
 
-    # ---- tensor core
-    # -------------------------------------------------------------------------------------------------
+    # ---- tensor core ----
 
     def gemm(self, bases: tuple[int, int, int], loops: list[Loop], init: bool) -> None:
         """Run a nest on the tensor core. ``bases`` and strides are (acc, inp, wgt) entries. A loop
@@ -217,8 +217,7 @@ class Stream:
             self._uop_end += len(uops)
         return self._uop_slots[uops]
 
-    # ---- vector unit
-    # -------------------------------------------------------------------------------------------------
+    # ---- vector unit ----
 
     def param(self, par_base: int, zero_point: int, lo: int, hi: int) -> None:
         """Set the requantisation registers."""
@@ -242,7 +241,8 @@ class Stream:
         spatial, reduction = fuse_loops(loops), fuse_loops(reduce_loops)
         if len(reduction) > 4 or any(loop.extent > limit for loop in reduction):
             raise VdlaError(
-                f"vector {op}: reduction loops {[loop.extent for loop in reduction]} exceed 4 loops of {limit}"
+                f"vector {op}: reduction loops {[loop.extent for loop in reduction]} exceed 4 "
+                f"loops of {limit}"
             )
         if spatial and (len(spatial) + len(reduction) > 4 or spatial[0].extent > limit):
             head, tail = spatial[0], spatial[1:]

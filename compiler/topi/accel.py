@@ -120,7 +120,7 @@ def _tile(stage: Stage, sizes: tuple[int, ...], vthreads: int) -> IterVar:
     tile = outer[0]
     for axis in outer[1:]:
         tile = stage.fuse(tile, axis)
-    rounds, thread = stage.split(tile, min(vthreads, tile.extent))
+    _, thread = stage.split(tile, min(vthreads, tile.extent))
     stage.vthread(thread)
     return thread
 
@@ -240,7 +240,8 @@ def _plan_pool(shape: ConvShape, params: HwParams, vthreads: int, name: str) -> 
             if read * vthreads <= params.inp_depth:
                 return rows, cols
     raise VdlaError(
-        f"{name}: one window of {shape.kh}x{shape.kw} for {vthreads} virtual threads does not fit inp "
+        f"{name}: one window of {shape.kh}x{shape.kw} for {vthreads} virtual threads does not "
+        f"fit inp "
         f"({params.inp_depth} entries)"
     )
 

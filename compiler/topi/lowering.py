@@ -113,5 +113,5 @@ def _requant_parameters(bias: np.ndarray, requant: Requant, params: HwParams) ->
 
 def _uniform(bias: int, multiplier: int, shift: int, params: HwParams) -> np.ndarray:
     """One parameter set for all channels."""
-    values = (np.full(params.block, value, np.int32) for value in (bias, multiplier, shift))
-    return pack_parameters(*values, params)
+    rows = [np.full(params.block, value, np.int32) for value in (bias, multiplier, shift)]
+    return pack_parameters(rows[0], rows[1], rows[2], params)

@@ -72,23 +72,23 @@ def expression(graph: Graph, node: Node) -> Expression:
 
 
 def _build(op: Op, inputs: list[Tensor]) -> Expression:
-    match op:
-        case QConv2d():
-            return qconv2d(*inputs, op)
-        case QDense():
-            return qdense(*inputs, op)
-        case QAdd():
-            return qadd(*inputs, op)
-        case QMaxPool():
-            return qmaxpool(*inputs, op)
-        case QAvgPool():
-            return qavgpool(*inputs, op)
-        case Quantize():
-            return quantize(*inputs, op.quant)
-        case Dequantize():
-            return dequantize(*inputs, op.quant)
-        case Reshape():
-            return reshape(*inputs, op.shape)
+    match op, inputs:
+        case QConv2d(), [x, weight, bias]:
+            return qconv2d(x, weight, bias, op)
+        case QDense(), [x, weight, bias]:
+            return qdense(x, weight, bias, op)
+        case QAdd(), [a, b]:
+            return qadd(a, b, op)
+        case QMaxPool(), [x]:
+            return qmaxpool(x, op)
+        case QAvgPool(), [x]:
+            return qavgpool(x, op)
+        case Quantize(), [x]:
+            return quantize(x, op.quant)
+        case Dequantize(), [x]:
+            return dequantize(x, op.quant)
+        case Reshape(), [x]:
+            return reshape(x, op.shape)
     raise VdlaError(f"operator {type(op).__name__} has no loop program; quantise the model to int8")
 
 

@@ -84,7 +84,8 @@ def plan_conv(shape: ConvShape, params: HwParams, vthreads: int) -> Tiling:
     if best is None:
         reason = _misfit(Tiling(1, 1, 1, 1), shape, params, vthreads)
         raise VdlaError(
-            f"convolution {shape.kh}x{shape.kw}: no tile fits with {vthreads} virtual threads, {reason}"
+            f"convolution {shape.kh}x{shape.kw}: no tile fits with {vthreads} virtual threads, "
+            f"{reason}"
         )
     return best[1]
 

@@ -4,7 +4,6 @@ the same way.
 
 import numpy as np
 import pytest
-
 from vdla.compiler.codegen.stream import Loop, Padding, Stream, fuse_loops
 from vdla.compiler.runtime.layout import (
     activation_bytes,
@@ -125,5 +124,5 @@ def test_tiles_fit_and_refusals_name_the_scratchpad():
         tile = plan_conv(shape, PARAMS, vthreads)
         inp = tile.ic_blocks * shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
         assert inp * vthreads <= PARAMS.inp_depth and tile != Tiling(1, 1, 1, 1)
-    with pytest.raises(VdlaError, match="no tile fits.*wgt needs 49 entries of 8"):
+    with pytest.raises(VdlaError, match=r"no tile fits.*wgt needs 49 entries of 8"):
         plan_conv(ConvShape(1, 1, 8, 8, 7, 7), HwParams(wgt_depth=8), 1)
