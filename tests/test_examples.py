@@ -1,0 +1,34 @@
+"""Every example runs to its end and says what it should."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+def run(name: str, *arguments: str) -> str:
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_training_ends_in_the_three_files(tmp_path: Path):
+    run("01_digits.py", "--out", str(tmp_path), "--epochs", "1")
+    made = {path.name for path in tmp_path.iterdir()}
+    assert made == {"digits_float.onnx", "digits_int8.onnx", "digits_test.npz"}
+
+
+def test_digits_are_equal_on_all_targets():
+    text = run("02_run_digits.py")
+    assert "accuracy 98.33 %" in text
+    assert "sim = cpu: 0 of 3600 outputs different" in text
+    assert "sim = rtl: 0 cycles, 0 bytes different (8 images" in text
+
+
+def test_an_operator_is_one_table_row():
+    text = run("03_add_vector_opcode.py")
+    for word in ("assembler: vector op=absdiff", "docs:", "RTL:"):
+        assert word in text
+    assert text.count("tmp equal: True") == 2
