@@ -1,13 +1,14 @@
 """Any legal schedule computes the same bits: random sequences of primitives, verified after
-lowering and after every pass, interpreted, compared with NumPy.
+lowering and after every pass, interpreted and run as machine code, compared with NumPy.
 """
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import Phase, given, note, settings
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from vdla.compiler.codegen.cpu import compile_func
 from vdla.compiler.te.schedule import Schedule, Stage
 from vdla.compiler.te.tensor import IterVar
 from vdla.compiler.tir.ir import For, walk_stmt
@@ -130,7 +131,7 @@ def random_schedule(draw: st.DrawFn, workload: Workload) -> Schedule:
 def test_every_schedule_computes_the_same(name: str) -> None:
     loops: set[str] = set()
 
-    @settings(max_examples=100, phases=[Phase.generate])
+    @settings(max_examples=50)
     @given(st.data())
     def check(data: st.DataObject) -> None:
         workload = WORKLOADS[name]()
@@ -142,7 +143,12 @@ def test_every_schedule_computes_the_same(name: str) -> None:
             func = apply(func)
             verify(func)
         arrays = workload.arrays()
-        np.testing.assert_array_equal(run(func, arrays), workload.numpy(*arrays))
+        expected = workload.numpy(*arrays)
+        np.testing.assert_array_equal(run(func, arrays), expected)
+        if data.draw(st.booleans(), "as machine code"):
+            result = np.full_like(expected, 85)
+            compile_func(func)(*arrays, result)
+            np.testing.assert_array_equal(result, expected)
 
     check()
     assert loops >= {"serial", "parallel", "vthread", "vectorized"}

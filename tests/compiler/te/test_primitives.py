@@ -1,0 +1,180 @@
+"""Each schedule primitive: the loops that it makes, as golden text, and the same result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from vdla.compiler.te.schedule import Schedule
+from vdla.compiler.tir.printer import print_func
+
+from ..workloads import Workload, blur, check, conv, diamond, matmul
+
+PRIMITIVES: dict[str, tuple[Callable[[], Workload], Callable[[Workload, Schedule], None]]] = {}
+
+
+def primitive(workload: Callable[[], Workload]):
+    """Register a use of a primitive under its function's name."""
+
+    def register(use: Callable[[Workload, Schedule], None]) -> None:
+        PRIMITIVES[use.__name__] = (workload, use)
+
+    return register
+
+
+@primitive(matmul)
+def default(w: Workload, s: Schedule) -> None:
+    pass
+
+
+@primitive(matmul)
+def split_factor_divides(w: Workload, s: Schedule) -> None:
+    s[w.output].split(w.output.axes[1], 3)
+
+
+@primitive(matmul)
+def split_factor_leaves_tail(w: Workload, s: Schedule) -> None:
+    s[w.output].split(w.output.axes[0], 2)
+
+
+@primitive(matmul)
+def split_nparts(w: Workload, s: Schedule) -> None:
+    s[w.output].split(w.output.axes[1], nparts=2)
+
+
+@primitive(matmul)
+def split_reduction(w: Workload, s: Schedule) -> None:
+    s[w.output].split(w.output.reduce_axes[0], 4)
+
+
+@primitive(matmul)
+def fuse(w: Workload, s: Schedule) -> None:
+    s[w.output].fuse(*w.output.axes)
+
+
+@primitive(matmul)
+def reorder_reduction_outside(w: Workload, s: Schedule) -> None:
+    i, _ = w.output.axes
+    s[w.output].reorder(w.output.reduce_axes[0], i)
+
+
+@primitive(matmul)
+def tile(w: Workload, s: Schedule) -> None:
+    s[w.output].tile(*w.output.axes, 4, 3)
+
+
+@primitive(blur)
+def unroll(w: Workload, s: Schedule) -> None:
+    s[w.output].unroll(w.output.axes[0])
+
+
+@primitive(blur)
+def vectorize(w: Workload, s: Schedule) -> None:
+    _, inner = s[w.output].split(w.output.axes[0], 5)
+    s[w.output].vectorize(inner)
+
+
+@primitive(blur)
+def parallel(w: Workload, s: Schedule) -> None:
+    s[w.output].parallel(w.output.axes[0])
+
+
+@primitive(blur)
+def vthread(w: Workload, s: Schedule) -> None:
+    _, thread = s[w.output].split(w.output.axes[0], 2)
+    s[w.output].vthread(thread)
+    for name in ("c", "b"):
+        s[w.stages[name]].compute_at(s[w.output], thread)
+
+
+@primitive(blur)
+def pragma(w: Workload, s: Schedule) -> None:
+    s[w.output].pragma(w.output.axes[0], "note", 3)
+
+
+@primitive(blur)
+def compute_at(w: Workload, s: Schedule) -> None:
+    outer, _ = s[w.output].split(w.output.axes[0], 4)
+    for name in ("c", "b"):
+        s[w.stages[name]].compute_at(s[w.output], outer)
+
+
+@primitive(conv)
+def compute_at_padding_inside_reduction(w: Workload, s: Schedule) -> None:
+    pad, acc = w.stages["pad"], w.stages["acc"]
+    o, i, j = acc.axes
+    c, u, v = acc.reduce_axes
+    s[acc].reorder(c, i, o, j, u, v)
+    s[pad].compute_at(s[acc], i)
+
+
+@primitive(diamond)
+def compute_at_union_of_two_readers(w: Workload, s: Schedule) -> None:
+    i, j = w.output.axes
+    for name in ("c", "d"):
+        s[w.stages[name]].compute_at(s[w.output], j)
+    s[w.stages["b"]].compute_at(s[w.output], i)
+
+
+@primitive(blur)
+def compute_at_then_root(w: Workload, s: Schedule) -> None:
+    s[w.stages["c"]].compute_at(s[w.output], w.output.axes[0])
+    s[w.stages["c"]].compute_root()
+
+
+@primitive(blur)
+def compute_inline(w: Workload, s: Schedule) -> None:
+    for name in ("b", "c"):
+        s[w.stages[name]].compute_inline()
+
+
+@primitive(blur)
+def cache_read(w: Workload, s: Schedule) -> None:
+    copy = s.cache_read(w.inputs[0], "inp", [w.stages["b"]])
+    s[copy].compute_at(s[w.stages["b"]], w.stages["b"].axes[0])
+
+
+@primitive(matmul)
+def cache_write(w: Workload, s: Schedule) -> None:
+    local = s.cache_write(w.output, "acc")
+    s[local].compute_at(s[w.output], w.output.axes[0])
+
+
+@primitive(blur)
+def set_scope(w: Workload, s: Schedule) -> None:
+    s[w.stages["b"]].set_scope("tmp")
+
+
+@pytest.mark.parametrize("name", PRIMITIVES)
+def test_primitive(name: str, golden: Callable[[str, str], None]) -> None:
+    make, use = PRIMITIVES[name]
+    workload = make()
+    schedule = workload.schedule()
+    use(workload, schedule)
+    func = check(workload, schedule)
+    golden(f"{name}.txt", print_func(func))
+
+
+def test_stage_buffers_hold_only_what_the_consumer_needs() -> None:
+    workload = blur()
+    schedule = workload.schedule()
+    outer, _ = schedule[workload.output].split(workload.output.axes[0], 4)
+    for name in ("c", "b"):
+        schedule[workload.stages[name]].compute_at(schedule[workload.output], outer)
+    text = print_func(check(workload, schedule))
+    assert "allocate c: int32[4]" in text and "allocate b: int32[6]" in text
+
+
+def test_one_description_has_many_schedules() -> None:
+    """Primitives change stages, never tensors."""
+    workload = blur()
+    before = print_func(check(workload, workload.schedule()))
+    schedule = workload.schedule()
+    compute_inline_all(workload, schedule)
+    check(workload, schedule)
+    assert print_func(check(workload, workload.schedule())) == before
+
+
+def compute_inline_all(w: Workload, s: Schedule) -> None:
+    for tensor in w.stages.values():
+        s[tensor].compute_inline()

@@ -1,0 +1,161 @@
+"""What a schedule cannot do is refused in one line that names stage, loop and reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from vdla.compiler.te.schedule import Schedule
+from vdla.compiler.te.tensor import placeholder
+from vdla.compiler.tir.lower import lower
+from vdla.isa.errors import VdlaError
+
+from ..workloads import Workload, blur, diamond, matmul
+
+REFUSED: dict[str, tuple[str, Callable[[], Workload], Callable[[Workload, Schedule], object]]] = {
+    "foreign loop": (
+        r"split: k\[7\] is no loop of stage d \(its loops: \[i\[10\]\]\)",
+        blur,
+        lambda w, s: s[w.output].split(matmul().output.reduce_axes[0], 2),
+    ),
+    "loop that was split": (
+        r"unroll.*i\[10\] is no loop of stage d .*may have been split",
+        blur,
+        lambda w, s: (s[w.output].split(w.output.axes[0], 2), s[w.output].unroll(w.output.axes[0])),
+    ),
+    "both factor and nparts": (
+        "split of i.* in d: give factor or nparts",
+        blur,
+        lambda w, s: s[w.output].split(w.output.axes[0], 2, 3),
+    ),
+    "factor zero": (
+        "split of i.* in d: expected at least 1, got factor=0",
+        blur,
+        lambda w, s: s[w.output].split(w.output.axes[0], 0),
+    ),
+    "fuse apart": (
+        r"fuse in y: k\[7\] must be directly inside i\[5\]; reorder first",
+        matmul,
+        lambda w, s: s[w.output].fuse(w.output.axes[0], w.output.reduce_axes[0]),
+    ),
+    "fuse data with reduction": (
+        r"fuse in y: j\[6\] and k\[7\] are a data and a reduction loop",
+        matmul,
+        lambda w, s: s[w.output].fuse(w.output.axes[1], w.output.reduce_axes[0]),
+    ),
+    "reorder twice": (
+        "reorder in y: a loop is named twice",
+        matmul,
+        lambda w, s: s[w.output].reorder(w.output.axes[0], w.output.axes[0]),
+    ),
+    "vectorized reduction": (
+        r"vectorize in y: k\[7\] is a reduction",
+        matmul,
+        lambda w, s: s[w.output].vectorize(w.output.reduce_axes[0]),
+    ),
+    "parallel reduction": (
+        r"parallel in y: k\[7\] is a reduction",
+        matmul,
+        lambda w, s: s[w.output].parallel(w.output.reduce_axes[0]),
+    ),
+    "reduction as virtual threads": (
+        r"vthread in y: k\[7\] is a reduction",
+        matmul,
+        lambda w, s: s[w.output].vthread(w.output.reduce_axes[0]),
+    ),
+    "inlined reduction": (
+        "compute_inline: y is a placeholder or a reduction",
+        matmul,
+        lambda w, s: s[w.output].compute_inline(),
+    ),
+    "attached placeholder": (
+        "compute_at: a is a placeholder",
+        blur,
+        lambda w, s: s[w.inputs[0]].compute_at(s[w.output], w.output.axes[0]),
+    ),
+    "attached to itself": (
+        "compute_at: d cannot be computed inside itself",
+        blur,
+        lambda w, s: s[w.output].compute_at(s[w.output], w.output.axes[0]),
+    ),
+    "unknown scope": (
+        "set_scope of b: expected one of global, .*, got 'shared'",
+        blur,
+        lambda w, s: s[w.stages["b"]].set_scope("shared"),
+    ),
+    "tensor of another schedule": (
+        "tensor y has no stage here",
+        blur,
+        lambda w, s: s[matmul().output],
+    ),
+    "late cache_write": (
+        "cache_write of y: apply it before other primitives",
+        matmul,
+        lambda w, s: (s[w.output].split(w.output.axes[0], 2), s.cache_write(w.output, "acc")),
+    ),
+    "attached at a loop that was split later": (
+        r"compute_at: c is attached in d at i\[10\], which has been split or fused since",
+        blur,
+        lambda w, s: (
+            s[w.stages["c"]].compute_at(s[w.output], w.output.axes[0]),
+            s[w.output].split(w.output.axes[0], 2),
+        ),
+    ),
+    "reader outside": (
+        r"compute_at: b is attached in e at i\[5\], but its consumer d is computed elsewhere",
+        diamond,
+        lambda w, s: (
+            s[w.stages["c"]].compute_at(s[w.output], w.output.axes[1]),
+            s[w.stages["b"]].compute_at(s[w.output], w.output.axes[0]),
+        ),
+    ),
+    "attached output": (
+        "lower main: d is a parameter",
+        blur,
+        lambda w, s: s[w.output].compute_at(s[w.stages["c"]], w.stages["c"].axes[0]),
+    ),
+    "inlined output": (
+        "lower main: d is a parameter",
+        blur,
+        lambda w, s: s[w.output].compute_inline(),
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str) -> None:
+    message, make, use = REFUSED[case]
+    workload = make()
+    schedule = workload.schedule()
+    with pytest.raises(VdlaError, match=message) as error:
+        use(workload, schedule)
+        lower(schedule, workload.args)
+    assert "\n" not in str(error.value)
+
+
+def test_missing_parameters() -> None:
+    workload = blur()
+    with pytest.raises(VdlaError, match="placeholder a is missing in args"):
+        lower(workload.schedule(), [workload.output])
+    with pytest.raises(VdlaError, match="output d is missing in args"):
+        lower(workload.schedule(), list(workload.inputs))
+
+
+def test_attached_without_reader() -> None:
+    workload = blur()
+    schedule = workload.schedule()
+    copy = schedule.cache_read(workload.inputs[0], "inp", [workload.stages["b"]])
+    schedule.cache_read(copy, "wgt", [workload.stages["b"]])
+    schedule[workload.stages["b"]].compute_inline()
+    schedule[copy].compute_at(schedule[workload.output], workload.output.axes[0])
+    with pytest.raises(VdlaError, match=r"its consumer a\.inp\.wgt is computed elsewhere"):
+        lower(schedule, workload.args)
+
+
+def test_tensor_shapes_and_dtypes() -> None:
+    with pytest.raises(VdlaError, match=r"tensor x: expected positive extents, got \(0, 2\)"):
+        placeholder((0, 2), "int8", "x")
+    with pytest.raises(VdlaError, match=r"tensor x: expected a dtype of .*, got 'int4'"):
+        placeholder((2,), "int4", "x")
+    with pytest.raises(VdlaError, match="tensor x: expected 2 indices, got 1"):
+        placeholder((2, 2), "int8", "x")[0]

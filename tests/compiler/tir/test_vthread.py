@@ -1,0 +1,72 @@
+"""Virtual threads become one stream in which they take turns, with buffers of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from vdla.compiler.tir.ir import Allocate, For, PrimFunc, Store, walk_stmt
+from vdla.compiler.tir.lower import lower
+from vdla.compiler.tir.passes.vthread import interleave_vthreads
+from vdla.compiler.tir.printer import print_func
+from vdla.compiler.tir.verify import verify
+
+from ..workloads import Workload, conv, run
+
+
+def threaded(threads: int, rows: int = 1) -> tuple[Workload, PrimFunc]:
+    """A convolution whose rows alternate between virtual threads, with the reduction over input
+    channels outside the tile.
+    """
+    w = conv(stride=1)
+    s = w.schedule()
+    pad, acc = w.stages["pad"], w.stages["acc"]
+    o, i, j = w.output.axes
+    outer, inner = s[w.output].split(i, rows)
+    turn, thread = s[w.output].split(outer, threads)
+    s[w.output].reorder(turn, thread, o, inner, j)
+    s[w.output].vthread(thread)
+    s[acc].compute_at(s[w.output], thread)
+    c, u, v = acc.reduce_axes
+    s[acc].reorder(c, *acc.axes, u, v)
+    s[pad].compute_at(s[acc], c)
+    return w, lower(s, w.args)
+
+
+def test_statements_take_turns(golden: Callable[[str, str], None]) -> None:
+    _, func = threaded(2, rows=2)
+    golden("vthread_before.txt", print_func(func))
+    golden("vthread_after.txt", print_func(interleave_vthreads(func)))
+
+
+def test_same_result_for_any_number_of_threads() -> None:
+    """5 rows on 2, 3 or 4 threads leave tails."""
+    for threads in (1, 2, 3, 4, 5):
+        workload, func = threaded(threads)
+        verify(func)
+        spread = interleave_vthreads(func)
+        verify(spread)
+        arrays = workload.arrays()
+        np.testing.assert_array_equal(run(spread, arrays), workload.numpy(*arrays))
+        assert not any(s.kind == "vthread" for s in walk_stmt(spread.body) if isinstance(s, For))
+
+
+def test_every_thread_has_buffers_of_its_own() -> None:
+    _, func = threaded(2)
+    spread = interleave_vthreads(func)
+    shapes = {
+        s.buffer.name: s.buffer.shape for s in walk_stmt(spread.body) if isinstance(s, Allocate)
+    }
+    assert {name: shape[0] for name, shape in shapes.items()} == {"acc": 2, "pad": 2}
+
+
+def test_threads_alternate_statement_by_statement() -> None:
+    _, func = threaded(2)
+    order = [
+        (s.buffer.name, s.indices[0])
+        for s in walk_stmt(interleave_vthreads(func).body)
+        if isinstance(s, Store) and s.buffer.name in ("pad", "acc")
+    ]
+    threads = [index.value for _, index in order]
+    assert threads == [0, 1] * (len(threads) // 2)
+    assert [name for name, _ in order] == ["acc"] * 2 + ["pad"] * 2 + ["acc"] * 2
