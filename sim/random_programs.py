@@ -26,6 +26,11 @@ from ..isa.vector_ops import POST_OPS, VECTOR_OPS
 CONSTANT_BYTES, RESULT_BYTES = 48 << 10, 48 << 10
 #: Iterations of one instruction, at most: keeps programs short in simulated time.
 MAX_ITERATIONS = 160
+#: Most accesses fall into the first entries of a memory, so that what one instruction writes is
+#: what another reads.
+NEAR_ENTRIES = 16
+#: Rows of sensible requantisation parameters, a multiple of 3.
+PARAMETER_ROWS = 30
 
 
 def random_program(params: HwParams, seed: int, length: int = 40) -> Program:
@@ -40,10 +45,22 @@ class _Generator:
         extreme = rng.random(CONSTANT_BYTES) < 0.2
         data[extreme] = rng.choice(np.array([0x80, 0x7F, 0, 0xFF], np.uint8), int(extreme.sum()))
         self.constants = data
+        self.place_parameters()
         self.free = 0
         #: Micro-ops that have been loaded: (first index, their values).
         self.uops: list[tuple[int, list[Uop]]] = []
         self.uop_end = 0
+
+    def place_parameters(self) -> None:
+        """Rows of bias, multiplier and shift that map accumulators to all of int8, at the end of
+        the constants: random ones nearly always clamp.
+        """
+        block = self.params.block
+        rows = np.empty((PARAMETER_ROWS // 3, 3, block), "<i4")
+        rows[:, 0] = self.rng.integers(-5000, 5000, rows[:, 0].shape)
+        rows[:, 1] = self.rng.integers(1 << 29, 1 << 31, rows[:, 1].shape)
+        rows[:, 2] = self.rng.integers(34, 46, rows[:, 2].shape)
+        self.constants[CONSTANT_BYTES - rows.nbytes :] = rows.reshape(-1).view(np.uint8)
 
     def below(self, bound: int) -> int:
         """A number in 0..bound, both included."""
@@ -52,8 +69,16 @@ class _Generator:
     def chance(self, probability: float) -> bool:
         return bool(self.rng.random() < probability)
 
+    def base(self, last: int) -> int:
+        """A first entry in 0..last, mostly near the beginning."""
+        return self.below(min(last, NEAR_ENTRIES) if self.chance(0.8) else last)
+
+    def stride(self, largest: int) -> int:
+        """A stride in 0..largest, mostly small."""
+        return self.below(min(largest, 3) if self.chance(0.7) else largest)
+
     def program(self, length: int) -> Program:
-        insns: list[Insn] = [self.load_uops(), self.load("par"), self.param()]
+        insns: list[Insn] = [self.load_uops(), *map(self.fill, ("wgt", "inp", "par")), self.param()]
         drawn = (self.any_load, self.gemm, self.vector, self.param, self.store)
         odds = np.array([0.3, 0.25, 0.25, 0.08, 0.12])
         while len(insns) < length:
@@ -91,8 +116,8 @@ class _Generator:
         uops = [
             Uop(
                 acc=self.below(min(spread, params.acc_depth) - 1),
-                inp=self.below(params.inp_depth // 4 - 1),
-                wgt=self.below(params.wgt_depth // 4 - 1),
+                inp=self.base(params.inp_depth // 4 - 1),
+                wgt=self.base(params.wgt_depth // 4 - 1),
                 first=int(self.chance(0.3)),
             )
             for _ in range(count)
@@ -113,6 +138,15 @@ class _Generator:
     def any_load(self) -> Load:
         memory = LOADABLE[int(self.rng.choice(4, p=[0.45, 0.25, 0.1, 0.2]))]
         return self.load_uops() if memory == "uop" else self.load(memory)
+
+    def fill(self, memory: str) -> Load:
+        """Random numbers where most instructions read: zeros would hide most mistakes."""
+        size = self.params.entry_bytes(memory)
+        entries, start = 2 * NEAR_ENTRIES, CONSTANT_BYTES // 2
+        if memory == "par":
+            entries, start = PARAMETER_ROWS, CONSTANT_BYTES - PARAMETER_ROWS * size
+        count = min(self.params.depth(memory), entries, (CONSTANT_BYTES - start) // size)
+        return Load(memory=memory, base=0, dram_addr=start, x_size=count)
 
     def load(self, memory: str) -> Load:
         """A box with padding anywhere, from random constants."""
@@ -139,7 +173,7 @@ class _Generator:
         address = start + unit * self.below((CONSTANT_BYTES - start - span) // unit)
         entries = z * (y + pads[0] + pads[1]) * (x + pads[2] + pads[3])
         return Load(
-            memory=memory, base=self.below(room - entries), dram_addr=address,
+            memory=memory, base=self.base(room - entries), dram_addr=address,
             x_size=x, y_size=y, z_size=z, y_stride=y_stride, z_stride=z_stride,
             pad_top=pads[0], pad_bottom=pads[1], pad_left=pads[2], pad_right=pads[3],
             pad_value=self.below(255) - 128, widen=widen,
@@ -158,7 +192,7 @@ class _Generator:
         span = (z - 1) * z_stride + (y - 1) * y_stride + x * size
         address = CONSTANT_BYTES + unit * self.below((RESULT_BYTES - span) // unit)
         return Store(
-            base=self.below(params.out_depth - x * y * z), dram_addr=address, x_size=x, y_size=y,
+            base=self.base(params.out_depth - x * y * z), dram_addr=address, x_size=x, y_size=y,
             z_size=z, y_stride=y_stride, z_stride=z_stride,
         )  # fmt: skip
 
@@ -182,7 +216,7 @@ class _Generator:
             limit = room // max(1, sum(steps))
             for loop in ("outer", "inner"):
                 largest = min(limit, (1 << params.index_bits(memory)) - 1)
-                strides[f"{memory}_{loop}"] = self.below(largest) if self.chance(0.7) else 0
+                strides[f"{memory}_{loop}"] = self.stride(largest) if self.chance(0.7) else 0
         return Gemm(
             uop_begin=begin + skip, uop_count=count, outer=outer, inner=inner,
             init=int(self.chance(0.5)), **strides,
@@ -193,7 +227,9 @@ class _Generator:
         zero_point = self.below(255) - 128
         if self.chance(0.5):
             lo, hi = -128, 127
-        base = self.below(self.params.par_depth - 3)
+        base = self.base(self.params.par_depth - 3)
+        if self.chance(0.8):
+            base -= base % 3
         return Param(par_base=base, zero_point=zero_point, lo=lo, hi=hi)
 
     def vector(self) -> Vector:
