@@ -74,7 +74,9 @@ async def cuts_at_rows_pages_and_the_longest_burst(dut) -> None:
         dut.start.value = 0
         for name in FIELDS:  # the inputs count in the cycle of `start` only
             getattr(dut, name).value = rng.getrandbits(len(getattr(dut, name)))
-        await until(dut, lambda n=len(bursts): len(seen) >= n, 40_000, "the bursts of a transfer")
+        await until(
+            dut, lambda want=bursts: len(seen) >= len(want), 40_000, "the bursts of a transfer"
+        )
         for _ in range(2):
             await RisingEdge(dut.clk)
             assert not dut.o__valid.value, "a burst behind the last one"

@@ -8,6 +8,7 @@ import re
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import metadata
@@ -118,9 +119,11 @@ def _build(top: str, text: str) -> Path:
     source = scratch / f"{top}.v"
     source.write_text(text)
     runtime = cache / f"runtime-{_digest(settings)}"
-    # Verilator's own objects are the same for every design: make finds them built.
+    # The runtime's objects are the same for every design. Make takes them as built if they are
+    # younger than its makefile, which is still to be written.
+    soon = time.time() + 3600
     for built in runtime.glob("*.o"):
-        shutil.copy(built, scratch)
+        os.utime(shutil.copy(built, scratch), (soon, soon))
     try:
         with _environment():
             get_runner("verilator").build(
@@ -149,7 +152,7 @@ def _publish_runtime(scratch: Path, runtime: Path) -> None:
     if runtime.exists():
         return
     copies = Path(tempfile.mkdtemp(prefix="runtime_", dir=runtime.parent))
-    for built in scratch.glob("verilated*.o"):
+    for built in scratch.glob("veril*.o"):
         shutil.copy(built, copies)
     _publish(copies, runtime)
 

@@ -6,24 +6,33 @@ from pathlib import Path
 
 import pytest
 from vdla.hw.dma import BurstCutter, ReadArbiter
-from vdla.isa.params import HwParams
+from vdla.hw.load import Load
+from vdla.hw.store import Store
 
+from .configs import CONFIGS, NARROW
 from .runner import component_verilog, run_bench
 
-SMALL = HwParams(
-    block_in=4, block_out=4, inp_depth=48, wgt_depth=24, acc_depth=40, uop_depth=32, par_depth=16,
-    tmp_depth=24, out_depth=40, max_burst_beats=16, queue_depth=4, fetch_depth=4,
-    loads_in_flight=2, stores_in_flight=2, token_bits=6,
-)  # fmt: skip
 pytestmark = pytest.mark.slow
 
 
 def test_cutter(tmp_path: Path) -> None:
-    text = component_verilog(BurstCutter(SMALL), "vdla_cutter")
-    sizes = {"bus_bytes": SMALL.bus_bytes, "longest": SMALL.max_burst_beats}
+    text = component_verilog(BurstCutter(NARROW), "vdla_cutter")
+    sizes = {"bus_bytes": NARROW.bus_bytes, "longest": NARROW.max_burst_beats}
     assert run_bench("vdla_cutter", text, "bench_cutter", tmp_path, **sizes) == 1
 
 
 def test_arbiter(tmp_path: Path) -> None:
-    text = component_verilog(ReadArbiter(SMALL), "vdla_arbiter")
+    text = component_verilog(ReadArbiter(NARROW), "vdla_arbiter")
     assert run_bench("vdla_arbiter", text, "bench_arbiter", tmp_path) == 1
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+@pytest.mark.parametrize("unit", [Load, Store])
+def test_memory_unit(unit: type, config: str, tmp_path: Path) -> None:
+    name = unit.__name__.lower()
+    text = component_verilog(unit(CONFIGS[config]), f"vdla_{name}")
+    for seed in (1, 2):
+        work = tmp_path / str(seed)
+        work.mkdir()
+        settings = {"config": config, "seed": seed}
+        assert run_bench(f"vdla_{name}", text, f"bench_{name}", work, **settings) == 1

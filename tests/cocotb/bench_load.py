@@ -1,0 +1,58 @@
+"""Load unit: loads of random programs, from a memory at random speed, against the reference."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import cocotb
+from cocotb.triggers import RisingEdge
+from vdla.isa.opcodes import LOADABLE, Unit
+from vdla.isa.reference import State, execute
+from vdla.sim.random_programs import random_program
+
+from ..hw.bench import words
+from .configs import CONFIGS
+from .memory import ReadMemory
+from .streams import Port, reset, until
+from .units import UnitDriver
+
+
+@cocotb.test()
+async def fills_the_scratchpads_like_the_reference(dut) -> None:
+    params = CONFIGS[os.environ["BENCH_CONFIG"]]
+    seed = int(os.environ["BENCH_SEED"])
+    rng = random.Random(seed)
+    program = random_program(params, seed, 90)
+    insns = [insn for insn in program.insns if insn.unit is Unit.LOAD]
+    dram = program.dram_image()
+    state = State(params, dram.copy())
+    written = {name: words(state, name) for name in LOADABLE}
+
+    driver = UnitDriver(dut, params, rng, insns)
+    await reset(dut, *driver.INPUTS, "request__ready", "beat__valid", "beat__payload")
+    driver.start()
+    request, beat = Port(dut, "request", rng), Port(dut, "beat", rng)
+    memory = ReadMemory(request, dram, params.bus_bytes, params.max_burst_beats)
+
+    async def writes() -> None:
+        while True:
+            await RisingEdge(dut.clk)
+            for name, contents in written.items():
+                if getattr(dut, f"{name}__en").value:
+                    address = int(getattr(dut, f"{name}__addr").value)
+                    contents[address] = int(getattr(dut, f"{name}__data").value)
+
+    async def answer() -> None:
+        async for word in memory.beats():
+            await beat.send([word], gap=0.3)
+
+    for task in (writes(), answer(), request.accept()):
+        cocotb.start_soon(task)
+    await until(dut, driver.finished, 60_000, "the end of all loads")
+    for insn in insns:
+        execute(insn, state)
+    for name, contents in written.items():
+        assert contents == words(state, name), f"{name} differs from the reference"
+    requested = sum(payload >> 32 for payload in request.monitor.payloads)
+    assert requested == len(beat.monitor.payloads), "beats were requested and not taken"
