@@ -24,7 +24,7 @@ from ..tir.passes.unroll import unroll_loops
 from ..tir.verify import verify
 from ..topi.cpu import lower_for_cpu
 from .arena import Lifetime, plan_arena
-from .llvm import ALIGN_BYTES, align, emit_function
+from .llvm import ALIGN_BYTES, Value, align, emit_function
 
 #: What happens to every loop program before code generation, in order.
 CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (expand_intrinsics, unroll_loops)
@@ -299,14 +299,14 @@ class _GraphBuilder:
         inputs, outputs, constants, arena = function.args
         builder = ir.IRBuilder(function.append_basic_block("entry"))
 
-        def at(base: ir.Value, offset: int) -> ir.Value:
+        def at(base: Value, offset: int) -> Value:
             return builder.gep(base, [_I64(offset)], source_etype=ir.IntType(8))
 
-        def entry_of(table: ir.Value, index: int) -> ir.Value:
+        def entry_of(table: Value, index: int) -> Value:
             slot = builder.gep(table, [_I64(index)], source_etype=_POINTER)
             return builder.load(slot, typ=_POINTER)
 
-        def address(operand: _Operand) -> ir.Value:
+        def address(operand: _Operand) -> Value:
             match operand.area:
                 case "inputs":
                     return entry_of(inputs, self.graph.inputs.index(operand.name))

@@ -25,10 +25,13 @@ ALIGN_BYTES = 64
 STACK_BYTES = 16 << 10
 ELEMENT_BYTES = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4}
 
+#: Objects of llvmlite, whose annotations are not those of its code.
+Value = Any
+
 _POINTER = ir.PointerType()
 _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _FLOAT = ir.FloatType()
-_TYPES: dict[str, ir.Type] = {
+_TYPES: dict[str, Any] = {
     "bool": _I1, "int8": _I8, "int16": ir.IntType(16), "int32": _I32, "int64": _I64,
     "float32": _FLOAT,
 }  # fmt: skip
@@ -87,11 +90,11 @@ class _Emitter:
     """``variables`` holds loop counters as int64; ``entry`` takes allocations on the stack."""
 
     name: str
-    builder: ir.IRBuilder
-    entry: ir.IRBuilder
-    function: ir.Function
-    memory: dict[Buffer, ir.Value] = field(default_factory=dict)
-    variables: dict[Var, ir.Value] = field(default_factory=dict)
+    builder: Value
+    entry: Value
+    function: Value
+    memory: dict[Buffer, Value] = field(default_factory=dict)
+    variables: dict[Var, Value] = field(default_factory=dict)
     workspace: Workspace = field(default_factory=Workspace)
 
     # ---- statements ----
@@ -152,7 +155,7 @@ class _Emitter:
         buffer, size_bytes = stmt.buffer, buffer_bytes(stmt.buffer)
         mark = self.workspace.top
         if size_bytes <= STACK_BYTES:
-            address: Any = self.entry.alloca(ir.ArrayType(_I8, size_bytes), name=buffer.name)
+            address: Value = self.entry.alloca(ir.ArrayType(_I8, size_bytes), name=buffer.name)
             address.align, address.type = ALIGN_BYTES, _POINTER
         else:
             offset = self.workspace.push(size_bytes)
@@ -162,19 +165,19 @@ class _Emitter:
         self.stmt(stmt.body)
         self.workspace.top = mark
 
-    def _address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> ir.Value:
+    def _address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Value:
         if buffer not in self.memory:
             raise VdlaError(
                 f"{self.name}: buffer {buffer.name} is neither parameter nor allocated here"
             )
-        offset: ir.Value = _I64(0)
+        offset: Value = _I64(0)
         for index, stride in zip(indices, buffer.strides, strict=True):
             step = self.builder.mul(self._index(index), _I64(stride), flags=("nsw",))
             offset = self.builder.add(offset, step, flags=("nsw",))
         element = _I8 if buffer.dtype == "bool" else _TYPES[buffer.dtype]
         return self.builder.gep(self.memory[buffer], [offset], inbounds=True, source_etype=element)
 
-    def _index(self, expr: Expr) -> ir.Value:
+    def _index(self, expr: Expr) -> Value:
         """An index in int64: indices lie within their buffers, so that nothing wraps."""
         match expr:
             case Var():
@@ -185,14 +188,14 @@ class _Emitter:
                 return self._int_binary(expr.op, self._index(a), self._index(b), expr)
         return self.builder.sext(self.value(expr), _I64)
 
-    def _variable(self, var: Var) -> ir.Value:
+    def _variable(self, var: Var) -> Value:
         if var not in self.variables:
             raise VdlaError(f"{self.name}: variable {var!r} is bound by no loop around its use")
         return self.variables[var]
 
     # ---- expressions ----
 
-    def value(self, expr: Expr) -> ir.Value:
+    def value(self, expr: Expr) -> Value:
         """An expression as a value of its dtype."""
         match expr:
             case Var():
@@ -218,20 +221,21 @@ class _Emitter:
             case Read(source, indices):
                 return self._load(source, indices)
             case Call("requantize", args, dtype):
-                return self._requantize(*(self.value(a) for a in args), dtype)
+                acc, multiplier, shift = (self.value(a) for a in args)
+                return self._requantize(acc, multiplier, shift, dtype)
             case Call("round", (a,)) if a.dtype == "float32":
                 return self._intrinsic("llvm.rint", self.value(a))
         raise VdlaError(f"{self.name}: the CPU has no code for expression {expr!r}")
 
-    def _load(self, source: Buffer, indices: tuple[Expr, ...]) -> ir.Value:
+    def _load(self, source: Buffer, indices: tuple[Expr, ...]) -> Value:
         address = self._address(source, indices)
         if source.dtype != "bool":
             return self.builder.load(address, typ=_TYPES[source.dtype])
         return self.builder.icmp_unsigned("!=", self.builder.load(address, typ=_I8), _I8(0))
 
     def _choose(
-        self, cond: Expr, then: Callable[[], ir.Value], otherwise: Callable[[], ir.Value]
-    ) -> ir.Value:
+        self, cond: Expr, then: Callable[[], Value], otherwise: Callable[[], Value]
+    ) -> Value:
         """One of two values; only that one is computed."""
         builder = self.builder
         with builder.if_else(self.value(cond)) as (if_true, if_false):
@@ -244,7 +248,7 @@ class _Emitter:
         result.add_incoming(b, b_end)
         return result
 
-    def _int_binary(self, op: str, a: ir.Value, b: ir.Value, expr: Binary) -> ir.Value:
+    def _int_binary(self, op: str, a: Value, b: Value, expr: Binary) -> Value:
         builder = self.builder
         compare = builder.icmp_unsigned if a.type == _I1 else builder.icmp_signed
         bits = a.type.width
@@ -276,7 +280,7 @@ class _Emitter:
                 return self._floor_division(op, a, expr.b)
         raise VdlaError(f"{self.name}: the CPU has no integer operator {op!r}")
 
-    def _floor_division(self, op: str, a: ir.Value, divisor: Expr) -> ir.Value:
+    def _floor_division(self, op: str, a: Value, divisor: Expr) -> Value:
         if not isinstance(divisor, Const) or divisor.value <= 0:
             raise VdlaError(
                 f"{self.name}: operator {op} expects a positive constant divisor, got {divisor!r}"
@@ -289,7 +293,7 @@ class _Emitter:
         whole = builder.sdiv(a, by)
         return builder.select(below, builder.sub(whole, a.type(1)), whole)
 
-    def _float_binary(self, op: str, a: ir.Value, b: ir.Value) -> ir.Value:
+    def _float_binary(self, op: str, a: Value, b: Value) -> Value:
         builder = self.builder
         match op:
             case "+":
@@ -308,7 +312,7 @@ class _Emitter:
                 return builder.select(builder.fcmp_ordered("<", a, b), b, a)
         raise VdlaError(f"{self.name}: the CPU has no operator {op!r} of float32")
 
-    def _cast(self, value: ir.Value, source: str, target: str) -> ir.Value:
+    def _cast(self, value: Value, source: str, target: str) -> Value:
         builder, kind = self.builder, _TYPES[target]
         match source, target:
             case "float32", "float32":
@@ -331,9 +335,7 @@ class _Emitter:
             return builder.trunc(value, kind)
         return builder.sext(value, kind) if kind.width > value.type.width else value
 
-    def _requantize(
-        self, acc: ir.Value, multiplier: ir.Value, shift: ir.Value, dtype: str
-    ) -> ir.Value:
+    def _requantize(self, acc: Value, multiplier: Value, shift: Value, dtype: str) -> Value:
         """``acc * multiplier / 2**shift``, half to even: add half less one, and one more where the
         quotient is odd, then shift. The sum fits int64 for every product of two int32.
         """
@@ -348,10 +350,10 @@ class _Emitter:
         result = builder.select(whole, product, rounded)
         return self._cast(result, "int64", dtype)
 
-    def _intrinsic(self, name: str, value: ir.Value) -> ir.Value:
+    def _intrinsic(self, name: str, value: Value) -> Value:
         return self._call(f"{name}.f32", _FLOAT, value)
 
-    def _call(self, name: str, result: ir.Type, *args: ir.Value) -> ir.Value:
+    def _call(self, name: str, result: ir.Type, *args: Value) -> Value:
         module = self.function.module
         callee = module.globals.get(name)
         if callee is None:
