@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 from vdla.hw.dma import BurstCutter, ReadArbiter
+from vdla.hw.fetch import Fetch
 from vdla.hw.load import Load
+from vdla.hw.regs import Regs
 from vdla.hw.store import Store
+from vdla.hw.verilog import TOP, core_verilog
+from vdla.sim import toolchain
 
 from .configs import CONFIGS, NARROW
 from .runner import component_verilog, run_bench
@@ -36,3 +40,23 @@ def test_memory_unit(unit: type, config: str, tmp_path: Path) -> None:
         work.mkdir()
         settings = {"config": config, "seed": seed}
         assert run_bench(f"vdla_{name}", text, f"bench_{name}", work, **settings) == 1
+
+
+def test_fetch(tmp_path: Path) -> None:
+    text = component_verilog(Fetch(NARROW), "vdla_fetch")
+    assert run_bench("vdla_fetch", text, "bench_fetch", tmp_path) == 2
+
+
+def test_regs(tmp_path: Path) -> None:
+    text = component_verilog(Regs(NARROW), "vdla_regs")
+    assert run_bench("vdla_regs", text, "bench_regs", tmp_path, hash=NARROW.hash) == 1
+
+
+def test_core(tmp_path: Path) -> None:
+    toolchain.setup_yosys()
+    text = core_verilog(NARROW)
+    for seed in (1, 2, 3):
+        work = tmp_path / str(seed)
+        work.mkdir()
+        settings = {"config": "narrow", "seed": seed}
+        assert run_bench(TOP, text, "bench_core", work, **settings) == 1

@@ -1,0 +1,49 @@
+"""Register file: random accesses against the register map."""
+
+from __future__ import annotations
+
+import os
+import random
+
+import cocotb
+from cocotb.triggers import ReadOnly, RisingEdge
+from vdla.isa.regmap import CONTROL_RESET, CONTROL_START, OFFSETS, REGISTERS
+
+from .streams import reset
+
+SHOWN = [r.name for r in REGISTERS if r.access == "r" and r.name != "config_hash"]
+KEPT = [r.name for r in REGISTERS if r.access == "rw"]
+NOWHERE = max(OFFSETS.values()) + 4
+
+
+@cocotb.test()
+async def behaves_as_the_register_map(dut) -> None:
+    rng = random.Random(7)
+    shown, kept = dict.fromkeys(SHOWN, 0), dict.fromkeys(KEPT, 0)
+    constant = {"config_hash": int(os.environ["BENCH_HASH"], 16)}
+    ports = ("port__addr", "port__write", "port__wdata")
+    await reset(dut, *ports, *(f"value_{name}" for name in SHOWN))
+    names = {offset: name for name, offset in OFFSETS.items()}
+    for _ in range(3000):
+        for name in rng.sample(SHOWN, 2):
+            shown[name] = rng.getrandbits(32)
+            getattr(dut, f"value_{name}").value = shown[name]
+        address = rng.choice((rng.choice(list(names)), OFFSETS["control"], NOWHERE))
+        if rng.random() < 0.2:
+            address = OFFSETS[rng.choice(KEPT)]
+        write = int(rng.random() < 0.4)
+        data = rng.choice((CONTROL_START, CONTROL_RESET, rng.getrandbits(32)))
+        dut.port__addr.value, dut.port__write.value, dut.port__wdata.value = address, write, data
+        await ReadOnly()
+        name = names.get(address)
+        expected = (shown | kept | constant).get(name, 0)
+        assert int(dut.port__rdata.value) == expected, f"register {name} at {address:#x}"
+        control = write and name == "control"
+        assert int(dut.start.value) == (control and data == CONTROL_START)
+        assert int(dut.reset.value) == (control and data == CONTROL_RESET)
+        for register, value in kept.items():
+            assert int(getattr(dut, register).value) == value
+        if write and name in kept:
+            kept[name] = data
+        await RisingEdge(dut.clk)
+    assert all(kept.values()), "a register was never written"
