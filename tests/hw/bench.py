@@ -141,7 +141,7 @@ class Bench:
                 if offered < len(insns) and not (stalls and rng.random() < 0.3):
                     ctx.set(unit.insn.payload, payloads[offered])
                     ctx.set(unit.insn.valid, 1)
-                ctx.set(unit.available, rng.choice((15, 15, rng.randrange(16))) if stalls else 15)
+                ctx.set(unit.available, rng.choice((15, rng.randrange(16))) if stalls else 15)
                 cycle = Cycle(**{name: int(ctx.get(signal)) for name, signal in signals.items()})
                 result.cycles.append(cycle)
                 await ctx.tick()

@@ -26,7 +26,7 @@ from .bench import (
     random_state,
 )
 
-MASKS = [Units.NONE, Units.LOAD, Units.VECTOR | Units.STORE, Units.LOAD | Units.VECTOR]
+MASKS = [Units(mask) for mask in range(16) if not Units(mask) & Units.GEMM]
 
 
 def set_uop(state: State, row: int, uop: Uop) -> None:
@@ -64,8 +64,8 @@ def random_case(params: HwParams, seed: int, count: int) -> tuple[list[Gemm], St
                 strides[f"{name}_{loop}"] = int(rng.integers(0, most, endpoint=True))
         insns.append(
             Gemm(
-                pop=MASKS[int(rng.integers(0, 4))],
-                push=MASKS[int(rng.integers(0, 4))],
+                pop=MASKS[int(rng.integers(8))],
+                push=MASKS[int(rng.integers(8))],
                 uop_begin=begin,
                 uop_count=int(rng.integers(1, min(6, params.uop_depth - begin) + 1)),
                 outer=outer,

@@ -29,7 +29,7 @@ from .bench import (
     random_state,
 )
 
-MASKS = [Units.NONE, Units.LOAD, Units.GEMM | Units.STORE, Units.LOAD | Units.GEMM]
+MASKS = [Units(mask) for mask in range(16) if not Units(mask) & Units.VECTOR]
 MULTIPLIERS = [1 << 30, (1 << 31) - 1, 1518500250, -(1 << 31), 3, 0, -1]
 SHIFTS = [0, 1, 30, 31, 32, 33, 38, 47, 62, 63, -1, -7, -31, 64, 5]
 
@@ -45,8 +45,8 @@ def random_vector(params: HwParams, rng: np.random.Generator) -> Vector:
         reduce = int(rng.integers(0, 5)) if op.term else 0
         dst = strides(4)
         insn = Vector(
-            pop=MASKS[int(rng.integers(0, 4))],
-            push=MASKS[int(rng.integers(0, 4))],
+            pop=MASKS[int(rng.integers(8))],
+            push=MASKS[int(rng.integers(8))],
             op=op.name,
             post=POST_OPS[int(rng.integers(len(POST_OPS)))].name,
             reduce=reduce,
@@ -73,8 +73,8 @@ def random_param(params: HwParams, rng: np.random.Generator) -> Param:
     """A PARAM with any zero point and clamp."""
     lo, hi = sorted(int(n) for n in rng.integers(-128, 128, 2))
     return Param(
-        pop=MASKS[int(rng.integers(0, 4))],
-        push=MASKS[int(rng.integers(0, 4))],
+        pop=MASKS[int(rng.integers(8))],
+        push=MASKS[int(rng.integers(8))],
         par_base=int(rng.integers(0, params.par_depth - 2)),
         zero_point=int(rng.integers(-128, 128)),
         lo=lo,
@@ -180,19 +180,36 @@ EDGES = [0, 1, -1, 2, -2, 3, -3, 5, 127, -128, (1 << 30), (1 << 31) - 1, -(1 << 
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_rounding_at_the_edges(post: str, shift: int) -> None:
     """Ties, signs, saturation: every edge value with every multiplier, int32 results kept."""
-    state = random_state(SMALL, np.random.default_rng(0))
+    factors = (1 << 30, -(1 << 31), 1518500250)
+    params = replace(SMALL, tmp_depth=45, out_depth=45)
+    state = random_state(params, np.random.default_rng(0))
     state.acc[:15, 0, :] = np.array(EDGES)[:, None]
     insns: list[Insn] = []
-    for k, multiplier in enumerate((1 << 30, -(1 << 31), 1518500250)):
+    for k, multiplier in enumerate(factors):
         state.par[3 * k : 3 * k + 3] = [[0], [multiplier], [shift]]
         insns.append(Param(par_base=3 * k))
         insns += [
-            Vector(op="add", src0="acc", src1="imm", dst=dst, post=post, extents=(1, 1, 1, 8),
-                   src0_base=base, src0_strides=(0, 0, 0, 1), dst_strides=(0, 0, 0, 1))
-            for dst, base in (("out", 0), ("tmp", 7))
+            Vector(op="add", src0="acc", src1="imm", dst=dst, post=post, extents=(1, 1, 1, 15),
+                   src0_strides=(0, 0, 0, 1), dst_base=15 * k, dst_strides=(0, 0, 0, 1))
+            for dst in DST_MEMORIES
         ]  # fmt: skip
-    run = Bench(VectorUnit(SMALL)).run(insns, state, stalls=False)
+    run = Bench(VectorUnit(params)).run(insns, state, stalls=False)
     check_values(run, insns, state)
+
+
+@pytest.mark.parametrize("dst", DST_MEMORIES)
+def test_without_post_operation(dst: str) -> None:
+    """tmp keeps all 32 bits; out saturates."""
+    params = replace(SMALL, tmp_depth=16)
+    state = random_state(params, np.random.default_rng(0))
+    state.acc[:15, 0, :] = np.array(EDGES)[:, None]
+    insn = Vector(op="add", src0="acc", src1="imm", dst=dst, extents=(1, 1, 1, 15),
+                  src0_strides=(0, 0, 0, 1), dst_strides=(0, 0, 0, 1))  # fmt: skip
+    run = Bench(VectorUnit(params)).run([insn], state, stalls=False)
+    check_values(run, [insn], state)
+    values = state.memory(dst)[:15, 0, 0]
+    low, high = (-128, 127) if dst == "out" else (-(1 << 31), (1 << 31) - 1)
+    assert values.min() == low and values.max() == high
 
 
 def test_interlock_waits_for_exactly_the_pipeline() -> None:
