@@ -134,6 +134,24 @@ def cache_read(w: Workload, s: Schedule) -> None:
     s[copy].compute_at(s[w.stages["b"]], w.stages["b"].axes[0])
 
 
+@primitive(conv)
+def cache_read_of_a_border(w: Workload, s: Schedule) -> None:
+    """Rows of the copy outside the image are neither read nor written."""
+    pad = w.stages["pad"]
+    copy = s.cache_read(w.inputs[0], "inp", [pad])
+    outer, _ = s[pad].split(pad.axes[1], 3)
+    s[copy].compute_at(s[pad], outer)
+
+
+@primitive(diamond)
+def compute_at_inside_a_fused_loop(w: Workload, s: Schedule) -> None:
+    """A part of a fused loop crosses rows: all of them are needed."""
+    fused = s[w.output].fuse(*w.output.axes)
+    outer, inner = s[w.output].split(fused, 5)
+    s[w.stages["c"]].compute_at(s[w.output], outer)
+    s[w.stages["d"]].compute_at(s[w.output], inner)
+
+
 @primitive(matmul)
 def cache_write(w: Workload, s: Schedule) -> None:
     local = s.cache_write(w.output, "acc")

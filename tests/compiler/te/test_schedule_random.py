@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, note, settings
+from hypothesis import Phase, given, note, settings
 from hypothesis import strategies as st
 from vdla.compiler.codegen.cpu import compile_func
 from vdla.compiler.te.schedule import Schedule, Stage
@@ -131,7 +131,7 @@ def random_schedule(draw: st.DrawFn, workload: Workload) -> Schedule:
 def test_every_schedule_computes_the_same(name: str) -> None:
     loops: set[str] = set()
 
-    @settings(max_examples=50)
+    @settings(max_examples=50, phases=[Phase.explicit, Phase.generate])
     @given(st.data())
     def check(data: st.DataObject) -> None:
         workload = WORKLOADS[name]()

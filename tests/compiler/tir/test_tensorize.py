@@ -124,6 +124,21 @@ def test_intrinsic_without_reduction() -> None:
     assert sum(isinstance(s, For) for s in walk_stmt(func.body)) == 1
 
 
+@pytest.mark.parametrize("same", [True, False])
+def test_one_operand_used_twice_is_one_region(same: bool) -> None:
+    p = placeholder((4,), "int32", "p")
+    intrinsic = TensorIntrin("square", compute((4,), lambda i: p[i] * p[i], "t"))
+    x, z = placeholder((4,), "int32", "x"), placeholder((4,), "int32", "z")
+    y = compute((4,), lambda i: x[i] * (x if same else z)[i], "y")
+    s = create_schedule(y)
+    s[y].tensorize(y.axes[0], intrinsic)
+    args = [x, y] if same else [x, z, y]
+    if same:
+        assert "square.full(y[0], x[0])" in print_func(lower(s, args))
+    else:
+        refused(lambda: lower(s, args), r"square computes p\[i\], the nest computes z\[i\]")
+
+
 def refused(func: Callable[[], object], message: str) -> None:
     with pytest.raises(VdlaError, match=message) as error:
         func()
