@@ -169,7 +169,8 @@ class Core(wiring.Component):
             with m.If(parts["tokens"].overflow):
                 m.d.sync += status.eq(Status.TOKEN_OVERFLOW)
             with m.If(self.axi.rvalid & self.axi.rready & (self.axi.rresp != RESP_OKAY)):
-                m.d.sync += status.eq(Status.BUS)
+                receiver = Mux(self.axi.rid == LOAD_ID, parts["load"].receiving, fetch.receiving)
+                m.d.sync += [status.eq(Status.BUS), error_index.eq(receiver)]
         m.d.comb += [
             fetch.addr.eq(regs.program_addr),
             fetch.count.eq(regs.insn_count),

@@ -22,6 +22,7 @@ class Fetch(wiring.Component):
     ----------
     start : begin with ``count`` instructions at ``addr``
     request : read bursts;  beat_valid, beat : data, always accepted
+    receiving : index of the instruction that the next beat belongs to
     o : one stream per unit
     done : everything is dispatched;  blocked : the next instruction waits for room in its queue
     error, error_index : undecodable opcode
@@ -38,6 +39,7 @@ class Fetch(wiring.Component):
                 "request": Out(stream.Signature(burst_layout(params))),
                 "beat_valid": In(1),
                 "beat": In(params.bus_bits),
+                "receiving": Out(INDEX_BITS),
                 "o": Out(stream.Signature(queued_insn(params))).array(len(Unit)),
                 "done": Out(1),
                 "blocked": Out(1),
@@ -82,6 +84,7 @@ class Fetch(wiring.Component):
         ]
         with m.If(self.beat_valid):
             m.d.sync += [parts.eq(word), position.eq(Mux(complete, 0, position + 1))]
+            m.d.sync += self.receiving.eq(self.receiving + complete)
 
         head = buffer.o.payload
         ready = Signal()
@@ -108,6 +111,6 @@ class Fetch(wiring.Component):
         with m.If(self.start):
             m.d.sync += [
                 address.eq(self.addr), to_request.eq(self.count), count.eq(self.count),
-                dispatched.eq(0), reserved.eq(0), position.eq(0),
+                dispatched.eq(0), reserved.eq(0), position.eq(0), self.receiving.eq(0),
             ]  # fmt: skip
         return m

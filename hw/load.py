@@ -20,7 +20,7 @@ from .unit import raise_error, take, unit_signature
 
 class Load(wiring.Component):
     """The load unit; ports as in ``unit.unit_signature``, a write port per memory, and its side of
-    the read port.
+    the read port. ``receiving``: index of the instruction whose beats are taken.
     """
 
     def __init__(self, params: HwParams):
@@ -30,6 +30,7 @@ class Load(wiring.Component):
                 "unit": Out(unit_signature(params)),
                 "request": Out(stream.Signature(burst_layout(params))),
                 "beat": In(stream.Signature(params.bus_bits)),
+                "receiving": Out(INDEX_BITS),
                 **{
                     name: Out(write_signature(params.depth(name), entry_bits(name, params)))
                     for name in LOADABLE
@@ -206,7 +207,7 @@ class Load(wiring.Component):
             m.d.sync += [insn.eq(head), index.eq(waiting.o.payload.index), busy.eq(1)]
             m.d.sync += [entry.eq(head.base), x.eq(0), y.eq(0), z.eq(0), in_beat.eq(0), began.eq(0)]
             m.d.sync += [row.eq(head.dram_addr[:bus_log2]), plane.eq(head.dram_addr[:bus_log2])]
-        m.d.comb += unit.busy.eq(working)
+        m.d.comb += [unit.busy.eq(working), self.receiving.eq(index)]
         self._write(m, insn, index, entry, write, pad, narrow, wide_entry, piece_held, finished)
 
     def _write(

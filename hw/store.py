@@ -78,7 +78,7 @@ class Store(wiring.Component):
             responses.i.payload.index.eq(now),
             responses.o.ready.eq(self.response),
         ]
-        sent_last = self._send(m, insn, cutter, accepted, start, head)
+        sent_last = self._send(m, insn, now, cutter, accepted, start, head)
         final = Signal()
         with m.If(accepted):
             m.d.sync += [sending.eq(1), final.eq(cutter.last)]
@@ -102,7 +102,7 @@ class Store(wiring.Component):
             raise_error(m, unit, Status.BUS, responses.o.payload.index)
         return m
 
-    def _send(self, m: Module, insn, cutter: BurstCutter, accepted, start, head):
+    def _send(self, m: Module, insn, index, cutter: BurstCutter, accepted, start, head):
         """Read entries, form beats, and offer them; returns a strobe in the cycle of a burst's last
         transfer.
 
@@ -137,7 +137,7 @@ class Store(wiring.Component):
                 with m.Else():
                     m.d.sync += word.eq(word + 1)
                 with m.If(entry >= params.out_depth):
-                    raise_error(m, unit, Status.ADDRESS, 0)
+                    raise_error(m, unit, Status.ADDRESS, index)
             with m.If(beat_ends):
                 m.d.sync += [beats.eq(beats - 1), first_beat.eq(0)]
                 with m.If(beats == 1):

@@ -54,7 +54,8 @@ def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):
     missing = Signal(len(Unit), name="missing")
     m.d.comb += [
         head.as_value().eq(core.insn.payload.word),
-        missing.eq(head.pop & ~core.available),
+        # A token of its own never comes; the instruction starts and is refused.
+        missing.eq(head.pop & ~core.available & ~(1 << unit)),
         start.eq(core.insn.valid & ready & (missing == 0)),
         core.insn.ready.eq(start),
         core.start.eq(start),

@@ -27,7 +27,7 @@ class Register:
 _CONTROL = (
     ("control", "w", "1: start the program that the registers describe; 2: reset all but memories"),
     ("status", "r", "status code, see isa/status.py"),
-    ("error_index", "r", "index of the instruction that stopped the core"),
+    ("error_index", "r", "index of the instruction that stopped the core (token overflow: 0)"),
     ("config_hash", "r", "hash of the core's configuration"),
     ("program_hash", "rw", "hash of the configuration that the program was built for"),
     ("program_addr", "rw", "byte address of the first instruction, a multiple of 4096"),

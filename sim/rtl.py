@@ -123,7 +123,7 @@ class RtlSimulator:
             report = waiting_report(program.insns, starts, dict(zip(Unit, masks, strict=True)))
         return SimResult(
             status=status,
-            error_index=read("error_index") if status.is_error else None,
+            error_index=_error_index(status, read("error_index"), program, ends),
             cycles=read("cycles"),
             starts=starts,
             ends=ends,
@@ -159,6 +159,19 @@ class RtlSimulator:
             ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (size.value,)
         )
         return raw.reshape(depth, -1)[:, :width].copy()
+
+
+def _error_index(status: Status, register: int, program: Program, ends: list[int]) -> int | None:
+    """The instruction that stopped the core; None where it is none of the program's."""
+    match status:
+        case Status.TOKEN_OVERFLOW:
+            # The counters belong to no instruction; it is one that gave tokens in the last cycle.
+            last = max(ends)
+            return next(i for i, insn in enumerate(program.insns) if insn.push and ends[i] == last)
+        case Status.BAD_CONFIG:
+            return None
+        case _:
+            return register if status.is_error else None
 
 
 def build_library(verilog: str) -> Path:
