@@ -14,6 +14,7 @@ from vdla.hw.scratchpad import entry_bits
 from vdla.hw.vector import Vector
 from vdla.isa.encoding import layout_bits
 from vdla.isa.insn import Insn, encode, layout
+from vdla.isa.opcodes import Unit
 from vdla.isa.params import HwParams
 from vdla.isa.reference import State, execute
 
@@ -136,12 +137,15 @@ class Bench:
                 "valid": unit.insn.valid, "ready": unit.insn.ready,
                 **{f.name: getattr(unit, f.name) for f in fields(Cycle)[2:]},
             }  # fmt: skip
+            others = 15 & ~(1 << (Unit.GEMM if isinstance(self.unit, Gemm) else Unit.VECTOR))
             offered = ended = 0
             while ended < len(insns) and len(result.cycles) < limit:
                 if offered < len(insns) and not (stalls and rng.random() < 0.3):
                     ctx.set(unit.insn.payload, payloads[offered])
                     ctx.set(unit.insn.valid, 1)
-                ctx.set(unit.available, rng.choice((15, rng.randrange(16))) if stalls else 15)
+                ctx.set(
+                    unit.available, others & (rng.choice((15, rng.randrange(16))) if stalls else 15)
+                )
                 cycle = Cycle(**{name: int(ctx.get(signal)) for name, signal in signals.items()})
                 result.cycles.append(cycle)
                 await ctx.tick()
