@@ -17,7 +17,7 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/python examples/01_digits.py demo
+	$(BIN)/python examples/02_run_digits.py
 
 # The whole check, as continuous integration runs it.
 test: lint docs
