@@ -3,8 +3,9 @@
 A function takes a pointer per parameter buffer and a last one to its workspace, scratch memory of
 ``Workspace.size`` bytes for allocations that are too large for the stack. Integers wrap, shifts
 of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single precision
-without contraction. Parallel loops and virtual threads run serially, which is one of the orders
-that they allow.
+without contraction. Vectorized loops carry a hint; parallel loops and virtual threads run
+serially, which is one of the orders that they allow; unrolled ones have been copied
+(``tir/passes/unroll.py``), or are too long to be.
 """
 
 from __future__ import annotations
@@ -35,8 +36,6 @@ _TYPES: dict[str, Any] = {
     "bool": _I1, "int8": _I8, "int16": ir.IntType(16), "int32": _I32, "int64": _I64,
     "float32": _FLOAT,
 }  # fmt: skip
-#: The hint that a kind of loop carries.
-_HINTS = {"vectorized": "llvm.loop.vectorize.enable", "unrolled": "llvm.loop.unroll.full"}
 
 
 def buffer_bytes(buffer: Buffer) -> int:
@@ -138,15 +137,14 @@ class _Emitter:
         after = builder.append_basic_block("after." + loop.var.name)
         again = builder.icmp_unsigned("<", following, _I64(loop.extent))
         branch = builder.cbranch(again, body, after)
-        if loop.kind in _HINTS:
-            branch.set_metadata("llvm.loop", self._hint(_HINTS[loop.kind]))
+        if loop.kind == "vectorized":
+            branch.set_metadata("llvm.loop", self._vectorize_hint())
         builder.position_at_end(after)
 
-    def _hint(self, name: str) -> ir.MDValue:
+    def _vectorize_hint(self) -> Value:
         """A loop's metadata: a node of its own whose first operand is itself."""
         module = self.function.module
-        value = [_I1(1)] if name.endswith("enable") else []
-        hint = module.add_metadata([name, *value])
+        hint = module.add_metadata(["llvm.loop.vectorize.enable", _I1(1)])
         loop_id = ir.MDValue(module, [hint], name=str(len(module.metadata)))
         loop_id.operands = (loop_id, hint)
         return loop_id

@@ -4,7 +4,7 @@
 
     unrolled for i in 2: a[i] = f(i)      ->      a[0] = f(0); a[1] = f(1)
 
-Loops of more than ``MAX_COPIES`` statements after unrolling stay loops; the kind stays as a hint.
+Loops of more than ``MAX_COPIES`` statements after unrolling stay loops, of the same kind.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...te.expr import Const, Expr, Var, prove, substitute
 from ..ir import Allocate, For, If, PrimFunc, Seq, Stmt, map_stmt, seq, walk_stmt
 
 #: Most leaf statements that one loop may become.
-MAX_COPIES = 64
+MAX_COPIES = 32
 
 
 def unroll_loops(func: PrimFunc) -> PrimFunc:
