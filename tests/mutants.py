@@ -1,4 +1,5 @@
-"""Nine seeded bugs, each of which a check must catch: ``make mutants``.
+"""Nine seeded bugs, each of which a check must catch: ``make mutants``, or
+``python -m tests.mutants NAME ...`` for those whose name contains a NAME.
 
 A check that cannot fail proves nothing. Every mutant is a bug of the kind that hardware and
 compilers have, planted while the RTL is elaborated (or in a function of the simulator or compiler),
@@ -11,7 +12,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
@@ -291,6 +292,14 @@ MUTANTS = (
 )  # fmt: skip
 
 
+_compile = toolchain.compile_shared
+
+
+def compile_quickly(*arguments: Any) -> None:
+    """The same shared library, hardly optimised."""
+    _compile(*arguments, "-O1")
+
+
 def main() -> int:
     """Run the checks without a bug, then every mutant; 0 if each is caught."""
     rows = []
@@ -299,9 +308,16 @@ def main() -> int:
         if found is not None:
             print(f"the machine itself fails {probe.__name__}: {found}", file=sys.stderr)
             return 1
-    for mutant in MUTANTS:
+    names = sys.argv[1:] or [""]
+    for mutant in (m for m in MUTANTS if any(name in m.name for name in names)):
         begun = time.perf_counter()
-        with mutant.plant():
+        # Each mutant's RTL is built for a few thousand cycles only: optimising it does not pay.
+        quick = (
+            patch.object(toolchain, "compile_shared", compile_quickly)
+            if mutant.place.startswith("rtl")
+            else nullcontext()
+        )
+        with mutant.plant(), quick:
             found = mutant.check()
         rows.append(found is not None)
         verdict = "caught" if found is not None else "SURVIVED"
