@@ -103,7 +103,7 @@ def _requantized(acc: Tensor, par: Tensor, clamp: Clamp, per_channel: bool = Tru
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
         row = c if per_channel else 0
         total = acc[c, y, x, b, i] + par[row, 0, i]
-        scaled = Call("requantize", (total, par[row, 1, i], par[row, 2, i]), "int32")
+        scaled = Call("requantize", (total, par[row, 1, i], par[row, 2, i]), "int64")
         return clip(scaled + clamp.zero_point, clamp.lo, clamp.hi).astype("int8")
 
     return compute(acc.shape, rule, "out")
