@@ -89,7 +89,8 @@ def _build(top: str, text: str) -> Path:
         return final
     cache.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(dir=cache))
-    # The simulators' common objects take most of a build's time and are the same for every design.
+    # The runtime's objects take most of a build's time and are the same for every design
+    # (cocotb's main function is not: it knows the model's class).
     common = cache / f"common-{hashlib.sha256(repr(versions).encode()).hexdigest()[:16]}"
     soon = time.time() + 3600  # the makefile, still to be written, must not be newer
     for ready in common.glob("*.o"):
@@ -120,7 +121,7 @@ def _build(top: str, text: str) -> Path:
         os.environ.clear()
         os.environ.update(saved)
     if not common.exists():
-        _keep(common, list(scratch.glob("veril*.o")))
+        _keep(common, list(scratch.glob("verilated*.o")))
     try:
         scratch.rename(final)
     except OSError:  # another process was faster
