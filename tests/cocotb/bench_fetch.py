@@ -37,15 +37,16 @@ class Bench:
         await reset(self.dut, *inputs, *(f"{queue}__ready" for queue in queues))
         self.queues = [Port(self.dut, queue, self.rng) for queue in queues]
         self.request = Port(self.dut, "request", self.rng)
-        for port in (*self.queues, self.request):
-            cocotb.start_soon(port.accept())
+        cocotb.start_soon(self.request.accept())
+        for queue in self.queues:  # slow at times, so that the prefetch buffer fills
+            cocotb.start_soon(queue.accept((0.02, 0.5, 1.0)))
         cocotb.start_soon(self._answer())
 
     async def _answer(self) -> None:
         """Beats, which fetch must always accept."""
         bus, longest = NARROW.bus_bytes, NARROW.max_burst_beats
         async for word in ReadMemory(self.request, self.dram, bus, longest).beats():
-            while self.rng.random() < 0.3:
+            while self.rng.random() < 0.1:
                 await RisingEdge(self.dut.clk)
             self.dut.beat_valid.value, self.dut.beat.value = 1, word
             await RisingEdge(self.dut.clk)

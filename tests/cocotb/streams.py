@@ -46,10 +46,10 @@ class Port:
                 await RisingEdge(self.clk)
             self.valid.value = 0
 
-    async def accept(self) -> None:
-        """Be ready at random, forever; the odds change every now and then, from eager to slow."""
+    async def accept(self, odds_a_cycle: tuple[float, ...] = (0.2, 0.5, 0.8, 1.0)) -> None:
+        """Be ready at random, forever; the odds change every now and then."""
         while True:
-            odds = self.rng.choice((0.2, 0.5, 0.8, 1.0))
+            odds = self.rng.choice(odds_a_cycle)
             for _ in range(self.rng.randrange(1, 60)):
                 self.ready.value = self.rng.random() < odds
                 await RisingEdge(self.clk)
