@@ -1,7 +1,7 @@
 """The tensor core: micro-ops inside two affine loops, batch x block_in x block_out MACs a cycle,
 one iteration a cycle.
 
-Pipeline of an iteration issued in cycle t (GEMM_DEPTH = 8 in the timing contract)::
+Pipeline of an iteration issued in cycle t (GEMM_DEPTH of the timing contract)::
 
     t     micro-op address         t+5  products; accumulator address
     t+1   micro-op: indices        t+6  sums; accumulator read
@@ -22,12 +22,12 @@ from amaranth.lib.wiring import Out
 from ..isa.opcodes import Opcode, Unit
 from ..isa.params import HwParams
 from ..isa.status import Status
+from ..sim.timing import GEMM_DEPTH as DEPTH
 from .layouts import INDEX_BITS, uop_struct
 from .scratchpad import entry_bits, read_signature, write_signature
 from .unit import raise_error, take, unit_signature
 
 _OPERANDS = ("acc", "inp", "wgt")
-DEPTH = 8
 
 
 class Gemm(wiring.Component):

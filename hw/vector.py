@@ -1,7 +1,7 @@
 """The vector unit: four affine loops over int32 vectors, an operator of the table, reduction,
 requantisation.
 
-Pipeline of an iteration issued in cycle t (VECTOR_DEPTH = 12 in the timing contract)::
+Pipeline of an iteration issued in cycle t (VECTOR_DEPTH of the timing contract)::
 
     t     addresses        t+4  reduced           t+8   shifted (even) / high half (tflite)
     t+1   operands read    t+5  plus bias         t+9   rounded
@@ -23,11 +23,11 @@ from ..isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Un
 from ..isa.params import HwParams
 from ..isa.status import Status
 from ..isa.vector_ops import POST_BY_NAME, VECTOR_OPS
+from ..sim.timing import VECTOR_DEPTH as DEPTH
 from .layouts import INDEX_BITS, insn_layout
 from .scratchpad import entry_bits, read_signature, write_signature
 from .unit import raise_error, take, unit_signature
 
-DEPTH = 12
 EVEN, TFLITE = POST_BY_NAME["even"].code, POST_BY_NAME["tflite"].code
 #: What an iteration carries besides data: 0 a vector, 1.. the parameters that PARAM sets, in order.
 TAG_DATA, TAG_BIAS, TAG_MULTIPLIER, TAG_SHIFT, TAG_CLAMP = range(5)
