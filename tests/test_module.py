@@ -31,6 +31,7 @@ class FakeTiming:
     cycles: int
     ends: list[int]
     counters: dict[str, dict[str, int]]
+    causes: tuple = ()
 
 
 @pytest.fixture

@@ -118,7 +118,7 @@ def _build(top: str, text: str) -> Path:
     scratch = Path(tempfile.mkdtemp(prefix="build_", dir=cache))
     source = scratch / f"{top}.v"
     source.write_text(text)
-    runtime = cache / f"runtime-{_digest(settings)}"
+    runtime = cache / f"verilated-{_digest(settings)}"
     # The runtime's objects are the same for every design. Make takes them as built if they are
     # younger than its makefile, which is still to be written.
     soon = time.time() + 3600
@@ -148,11 +148,13 @@ def _digest(text: str) -> str:
 
 
 def _publish_runtime(scratch: Path, runtime: Path) -> None:
-    """Keep the objects of Verilator's runtime for the next design."""
+    """Keep the objects of Verilator's runtime for the next design (cocotb's verilator.o is not one:
+    it knows the model's class).
+    """
     if runtime.exists():
         return
     copies = Path(tempfile.mkdtemp(prefix="runtime_", dir=runtime.parent))
-    for built in scratch.glob("veril*.o"):
+    for built in scratch.glob("verilated*.o"):
         shutil.copy(built, copies)
     _publish(copies, runtime)
 
