@@ -79,7 +79,7 @@ def compile_shared(sources: list[Path], includes: list[Path], output: Path, *fla
     def build(source: Path) -> Path:
         target = output.parent / (source.stem + ".o")
         # Verilator's __Slow files run once, at the start.
-        level = "-O0" if source.stem.endswith("__Slow") else "-O1"
+        level = "-O0" if source.stem.endswith("__Slow") else "-O3"
         _run([*base, level, "-c", str(source), "-o", str(target)], None, "g++")
         return target
 
