@@ -32,6 +32,9 @@ NEAR_ENTRIES = 16
 #: Rows of sensible requantisation parameters, a multiple of 3.
 PARAMETER_ROWS = 30
 
+#: Operators whose second operand is a number of bits.
+SHIFTS = ("shr", "rshr", "shl")
+
 
 def random_program(params: HwParams, seed: int, length: int = 40) -> Program:
     """A program of about ``length`` instructions; its image fills all of DRAM that it reads."""
@@ -232,6 +235,12 @@ class _Generator:
             base -= base % 3
         return Param(par_base=base, zero_point=zero_point, lo=lo, hi=hi)
 
+    def immediate(self, op: str) -> int:
+        """Any number of bits; shifts are often by a few, where results are ties."""
+        if op in SHIFTS and self.chance(0.7):
+            return 1 + self.below(3)
+        return int(self.rng.integers(-(1 << 31), 1 << 31)) >> self.below(31)
+
     def vector(self) -> Vector:
         """Any operator on any operands, reductions and hazards on tmp included."""
         params, rng = self.params, self.rng
@@ -253,6 +262,10 @@ class _Generator:
             "src1": SRC1_MEMORIES[int(rng.integers(len(SRC1_MEMORIES)))],
             "dst": DST_MEMORIES[int(rng.integers(len(DST_MEMORIES)))],
         }
+        if op.name in SHIFTS and self.chance(0.6):
+            # Small shifts of small numbers, written as they are: this is where results are ties.
+            memories |= {"src0": "inp", "src1": "imm"}
+            post = POST_OPS[0]
         fields: dict[str, Any] = {}
         for name, memory in memories.items():
             moving = [n - 1 for n in extents]
@@ -272,6 +285,6 @@ class _Generator:
             fields |= {f"{name}_base": int(base), f"{name}_strides": strides}
         return Vector(
             op=op.name, post=post.name, reduce=reduce,
-            imm=int(rng.integers(-(1 << 31), 1 << 31)) >> self.below(31),
+            imm=self.immediate(op.name),
             extents=tuple(extents), **memories, **fields,
         )  # fmt: skip
