@@ -282,7 +282,7 @@ class Vector(wiring.Component):
             word(self.tmp0, lane),
         )
         sources1 = (stages[1]["imm"].as_signed(), word(self.par, channel), word(self.tmp1, lane))
-        a, b = Signal(signed(32), name=f"a_{lane}"), Signal(signed(32), name=f"b_{lane}")
+        a, b = _data(32, f"a_{lane}"), _data(32, f"b_{lane}")
         with m.If(stages[1]["valid"]):
             with m.If(tag == TAG_DATA):
                 m.d.sync += [
@@ -293,7 +293,7 @@ class Vector(wiring.Component):
                 # Parameters pass as the result of an addition to zero.
                 m.d.sync += [a.eq(0), b.eq(Mux(tag == TAG_CLAMP, sources1[0], sources1[1]))]
         is_data = stages[2]["tag"] == TAG_DATA
-        value, result = Signal(signed(32), name=f"v_{lane}"), Signal(signed(32), name=f"r_{lane}")
+        value, result = _data(32, f"v_{lane}"), _data(32, f"r_{lane}")
         with m.If(stages[2]["valid"]):
             with m.If(~is_data):
                 m.d.sync += value.eq(b)
@@ -321,7 +321,7 @@ class Vector(wiring.Component):
         }  # fmt: skip
         passing = {4: reduced[:block]}
         for k in range(5, 11):
-            passing[k] = [Signal(signed(32), name=f"pass_{k}_{c}") for c in range(block)]
+            passing[k] = [_data(32, f"pass_{k}_{c}") for c in range(block)]
             with m.If(stages[k - 1]["tag"] != TAG_DATA):
                 m.d.sync += [p.eq(q) for p, q in zip(passing[k], passing[k - 1], strict=True)]
         captured: dict[str, list] = {}
@@ -348,7 +348,7 @@ class Vector(wiring.Component):
             return stages[k]["post"]
 
         def register(k: int, bits: int) -> Signal:
-            return Signal(signed(bits), name=f"s{k}_{lane}")
+            return _data(bits, f"s{k}_{lane}")
 
         s5, s6, s7, s8 = register(5, 32), register(6, 32), register(7, 64), register(8, 64)
         s9, s10, s11 = register(9, 64), register(10, 65), register(11, 32)
@@ -409,6 +409,13 @@ def _choose(select, values):
     for code in range(len(values) - 2, -1, -1):
         chosen = Mux(select == code, values[code], chosen)
     return chosen
+
+
+def _data(bits: int, name: str) -> Signal:
+    """A register of the datapath. What it holds counts only beside a valid flag, so it needs no
+    reset.
+    """
+    return Signal(signed(bits), name=name, reset_less=True)
 
 
 def _register(m: Module, value, name: str) -> Signal:

@@ -31,6 +31,9 @@ HARNESS = Path(__file__).with_name("rtl_harness.cpp")
 #: Where a program that never stops is cut off, unless the caller says otherwise.
 MAX_CYCLES = 2_000_000_000
 _STORAGE = re.compile(r"(reg \[\d+:0\] storage \[\d+:0\]);")
+_RESET_PORT = re.compile(
+    r"(module vdla_core\([^)]*)\brst, ([^)]*\);.*?)input rst;\s*wire rst;", re.DOTALL
+)
 
 
 class RtlSimulator:
@@ -179,6 +182,9 @@ def build_library(verilog: str) -> Path:
     build the same one.
     """
     text = _STORAGE.sub(r"\1 /*verilator public_flat_rd*/;", verilog)
+    # Registers start with their initial values. As an input, the reset would make Verilator look
+    # at the next state of every register twice a cycle.
+    text = _RESET_PORT.sub(r"\1\2wire rst = 1'h0;", text, count=1)
     parts = [text, HARNESS.read_text(), repr(toolchain.versions())]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     target = toolchain.cache_dir() / f"core_{key}.so"

@@ -122,13 +122,7 @@ struct Simulation {
 
 extern "C" {
 
-Simulation* vdla_new() {
-    auto* sim = new Simulation;
-    sim->top->rst = 1;
-    sim->clock();
-    sim->top->rst = 0;
-    return sim;
-}
+Simulation* vdla_new() { return new Simulation; }
 
 void vdla_delete(Simulation* sim) { delete sim; }
 
@@ -138,6 +132,7 @@ void vdla_write(Simulation* sim, uint32_t address, uint32_t value) {
     sim->top->regs_write = 1;
     sim->clock();
     sim->top->regs_write = 0;
+    sim->clock();  // a start or reset takes effect in the cycle after the write
 }
 
 uint32_t vdla_read(Simulation* sim, uint32_t address) {
