@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 
 import numpy as np
 
@@ -43,7 +44,8 @@ VECTOR_OPERATORS = {
     ">>": "shr",
     "<<": "shl",
 }
-INT8_LOWEST, INT8_HIGHEST = -128, 127
+#: An instruction is not split into ones of fewer cycles.
+MIN_INSN_CYCLES = 64
 
 
 def generate(func: PrimFunc, stream: Stream, addresses: dict[Buffer, int]) -> None:
@@ -66,7 +68,7 @@ def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
 
     def visit(stmt: Stmt, live: tuple[Buffer, ...]) -> None:
         match stmt:
-            case Allocate(buffer, body):
+            case Allocate(buffer=buffer, body=body):
                 scope = [b for b in live if b.scope == buffer.scope]
                 bases[buffer] = sum(entries(b, params) for b in scope)
                 end = bases[buffer] + entries(buffer, params)
@@ -317,9 +319,16 @@ class _Walker:
             padding.append(Padding(low, after))
             start += low * source.of(axis)
         address = self.addresses[value.source] + start * item_bytes
-        self.stream.load(
-            core.buffer.scope, self.entry(core.buffer, target), address, loops, padding, fill
-        )
+        base, scope = self.entry(core.buffer, target), core.buffer.scope
+        # Weights block by block of output channels: so the tensor core uses them.
+        entries = prod(loop.extent for loop in loops[1:])
+        beats = entries * self.params.entry_bytes(scope) // self.params.bus_bytes
+        if scope == "wgt" and len(loops) > 1 and beats >= MIN_INSN_CYCLES:
+            for i in range(loops[0].extent):
+                moved = base + i * entries, address + i * loops[0].strides[0]
+                self.stream.load(scope, *moved, loops[1:], padding[1:], fill)
+            return
+        self.stream.load(scope, base, address, loops, padding, fill)
 
     def emit_store(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
         assert isinstance(core.value, Read)
@@ -367,7 +376,18 @@ class _Walker:
             )
         loops = [Loop(a.stop, tuple(self.stride(b, o, a) for b, o in operands)) for a in nest.axes]
         bases = tuple(self.entry(b, o) for b, o in operands)
-        self.stream.gemm(bases, loops, init)  # type: ignore[arg-type]
+        # One instruction for each block of output channels: it starts when its own weights are
+        # there, and its results are on their way while the next block is computed.
+        channels = [loop for loop in loops if loop.strides[0] and not loop.strides[1]]
+        rest = [loop for loop in loops if loop not in channels]
+        if prod(loop.extent for loop in rest) < MIN_INSN_CYCLES:
+            channels, rest = [], loops
+        for step in product(*(range(loop.extent) for loop in channels)):
+            moved = (
+                base + sum(i * loop.strides[k] for i, loop in zip(step, channels, strict=True))
+                for k, base in enumerate(bases)
+            )
+            self.stream.gemm(tuple(moved), rest, init)  # type: ignore[arg-type]
 
     def emit_vector(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
         target = self.offset(core.buffer, core.indices, env)

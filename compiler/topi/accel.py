@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...isa.errors import VdlaError
+from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
 from ..te.expr import Call, Expr, all_of, select
 from ..te.schedule import Schedule, Stage, create_schedule
@@ -73,27 +74,28 @@ def gemm_intrin(params: HwParams) -> TensorIntrin:
     return TensorIntrin("gemm", product)
 
 
-def _padded(data: Tensor, pads: Pads, value: int) -> Tensor:
-    """The activation with a border of ``value``; with no border at all, a plain copy."""
+def _padded(data: Tensor, pads: Pads, value: int, row_step: int = 1) -> Tensor:
+    """Every ``row_step``-th row of the activation with a border of ``value``; with no border at
+    all, a plain copy."""
     blocks, height, width, batch, block = data.shape
     top, left, bottom, right = pads
+    rows = -(-(top + height + bottom) // row_step)
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
-        element = data[c, y - top, x - left, b, i]
+        row = y * row_step
+        element = data[c, row - top, x - left, b, i]
         conditions = []
         if top:
-            conditions.append(y >= top)
+            conditions.append(row >= top)
         if bottom:
-            conditions.append(y < top + height)
+            conditions.append(row < top + height)
         if left:
             conditions.append(x >= left)
         if right:
             conditions.append(x < left + width)
         return select(all_of(*conditions), element, value) if conditions else element
 
-    return compute(
-        (blocks, top + height + bottom, left + width + right, batch, block), rule, "padded"
-    )
+    return compute((blocks, rows, left + width + right, batch, block), rule, "padded")
 
 
 def _requantized(acc: Tensor, par: Tensor, clamp: Clamp, per_channel: bool = True) -> Tensor:
@@ -112,13 +114,24 @@ def _requantized(acc: Tensor, par: Tensor, clamp: Clamp, per_channel: bool = Tru
 def _tile(stage: Stage, sizes: tuple[int, ...], vthreads: int) -> IterVar:
     """Tile the first axes of an output stage, run tiles in order on alternating virtual threads,
     and return the loop that a tile's producers are computed at."""
+    outer = _split_tiles(stage, sizes)
+    return _vthread_tiles(stage, outer, vthreads)
+
+
+def _split_tiles(stage: Stage, sizes: tuple[int, ...]) -> list[IterVar]:
+    """Tile the first axes of a stage; the loops over tiles, which are outside of all others."""
     axes = stage.tensor.axes
     outer, inner = zip(
         *(stage.split(axis, size) for axis, size in zip(axes, sizes, strict=False)), strict=True
     )
     stage.reorder(*outer, *inner)
-    tile = outer[0]
-    for axis in outer[1:]:
+    return list(outer)
+
+
+def _vthread_tiles(stage: Stage, loops: list[IterVar], vthreads: int) -> IterVar:
+    """Run the tiles of adjacent loops on alternating virtual threads; the thread's loop."""
+    tile = loops[0]
+    for axis in loops[1:]:
         tile = stage.fuse(tile, axis)
     _, thread = stage.split(tile, min(vthreads, tile.extent))
     stage.vthread(thread)
@@ -136,6 +149,7 @@ def conv2d(
     pad_value: int,
     clamp: Clamp,
     params: HwParams,
+    memory: MemoryParams,
     vthreads: int,
 ) -> PrimFunc:
     """Convolution; ``data_shape`` is (channel blocks, H, W). Parameters of the program: data,
@@ -151,7 +165,9 @@ def conv2d(
     data = placeholder((ic_blocks, height, width, batch, block), "int8", "data")
     weight = placeholder((oc_blocks, ic_blocks, kh, kw, block, block), "int8", "weight")
     par = placeholder((oc_blocks, 3, block), "int32", "param")
-    padded = _padded(data, window.pads, pad_value)
+    # A kernel of one row reads no row between those of its stride.
+    row_step = sh if kh == 1 else 1
+    padded = _padded(data, window.pads, pad_value, row_step)
     cb, ky, kx, ci = (
         reduce_axis(extent, axis)
         for extent, axis in ((ic_blocks, "cb"), (kh, "ky"), (kw, "kx"), (block, "ci"))
@@ -159,7 +175,7 @@ def conv2d(
     acc = compute(
         (oc_blocks, oh, ow, batch, block),
         lambda c, y, x, b, i: sum_of(
-            padded[cb, y * sh + ky * dh, x * sw + kx * dw, b, ci].astype("int32")
+            padded[cb, y * (sh // row_step) + ky * dh, x * sw + kx * dw, b, ci].astype("int32")
             * weight[c, cb, ky, kx, i, ci].astype("int32"),
             (cb, ky, kx, ci),
         ),
@@ -167,24 +183,50 @@ def conv2d(
     )
     out = _requantized(acc, par, clamp)
     shape = ConvShape(ic_blocks, oc_blocks, oh, ow, kh, kw, sh, sw, dh, dw)
-    tiling = plan_conv(shape, params, vthreads)
+    tiling = plan_conv(shape, params, memory, vthreads)
 
     s = create_schedule(out)
     local = s.cache_write(out, "out")
     weight_tile = s.cache_read(weight, "wgt", [acc])
     par_tile = s.cache_read(par, "par", [local])
-    tile = _tile(s[out], (tiling.oc_blocks, tiling.rows, tiling.cols), vthreads)
-    for tensor in (local, acc, par_tile):
-        s[tensor].compute_at(s[out], tile)
     s[acc].set_scope("acc")
+    s[padded].set_scope("inp")
+    channels, rows, cols = _split_tiles(s[out], (tiling.oc_blocks, tiling.rows, tiling.cols))
     c, y, x, b, i = acc.axes
     cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
     s[acc].reorder(cb_outer, c, y, x, cb_inner, ky, kx, b, i, ci)
     s[acc].tensorize(b, gemm_intrin(params))
-    s[padded].set_scope("inp")
-    s[padded].compute_at(s[acc], cb_outer)
-    s[weight_tile].compute_at(s[acc], cb_outer)
+    # What stays on chip, and the loop that it stays in.
+    staying: dict[Tensor, IterVar] = {}
+    match tiling.order:
+        case "weights":
+            tile = _vthread_tiles(s[out], [rows, cols], vthreads)
+            staying = {weight_tile: channels, par_tile: channels}
+        case "pixels":
+            pixels = s[out].fuse(*_outermost(s[out], rows, cols, channels))
+            tile = _vthread_tiles(s[out], [channels], vthreads)
+            staying = {padded: pixels}
+        case _:
+            tile = _vthread_tiles(s[out], [channels, rows, cols], vthreads)
+    for tensor in (local, acc, par_tile):
+        s[tensor].compute_at(s[out], staying.get(tensor, tile))
+    for tensor in (padded, weight_tile):
+        if tensor in staying:
+            s[tensor].compute_at(s[out], staying[tensor])
+        else:
+            s[tensor].compute_at(s[acc], cb_outer)
+    if vthreads > 1:
+        for tensor in staying:
+            s[tensor].double_buffer()
     return lower(s, [data, weight, par, out], name)
+
+
+def _outermost(
+    stage: Stage, rows: IterVar, cols: IterVar, channels: IterVar
+) -> tuple[IterVar, IterVar]:
+    """Put the loops over pixel tiles outside of that over channel tiles."""
+    stage.reorder(rows, cols, channels)
+    return rows, cols
 
 
 # ---- pooling -----------------------------------------------------------------------------------

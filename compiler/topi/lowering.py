@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...isa.errors import VdlaError
+from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
 from ..graph.ir import Graph, Node
 from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
@@ -30,9 +31,11 @@ def _clamp(requant: Requant) -> Clamp:
     return Clamp(requant.zero_point, requant.lo, requant.hi)
 
 
-def lower_node(graph: Graph, node: Node, params: HwParams, vthreads: int) -> PrimFunc:
+def lower_node(
+    graph: Graph, node: Node, params: HwParams, memory: MemoryParams, vthreads: int
+) -> PrimFunc:
     """The loop program of one operator: parameters are its activations, the arrays of
-    :func:`parameters_of`, its result.
+    :func:`parameters_of`, its result. Tiles are chosen for ``memory``.
     """
     data = _image(graph[node.inputs[0]].shape, params)
     result = _image(graph.result(node).shape, params)
@@ -48,6 +51,7 @@ def lower_node(graph: Graph, node: Node, params: HwParams, vthreads: int) -> Pri
                 op.x_zero_point,
                 _clamp(op.requant),
                 params,
+                memory,
                 vthreads,
             )
         case QDense() as op:
@@ -60,6 +64,7 @@ def lower_node(graph: Graph, node: Node, params: HwParams, vthreads: int) -> Pri
                 op.x_zero_point,
                 _clamp(op.requant),
                 params,
+                memory,
                 vthreads,
             )
         case QMaxPool() as op:

@@ -12,11 +12,13 @@ from vdla.compiler.runtime.layout import (
     pack_weight,
     unpack_activation,
 )
-from vdla.compiler.topi.tiling import ConvShape, Tiling, plan_conv
+from vdla.compiler.topi.tiling import ConvShape, plan_conv
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import Gemm, Load, Vector, validate
+from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 
+VTA = MEMORY_PRESETS["vta"]
 PARAMS = HwParams()
 
 
@@ -121,8 +123,8 @@ def test_layouts_round_trip_and_pad_with_zeros():
 def test_tiles_fit_and_refusals_name_the_scratchpad():
     shape = ConvShape(4, 4, 56, 56, 3, 3)
     for vthreads in (1, 2):
-        tile = plan_conv(shape, PARAMS, vthreads)
+        tile = plan_conv(shape, PARAMS, VTA, vthreads)
         inp = tile.ic_blocks * shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
-        assert inp * vthreads <= PARAMS.inp_depth and tile != Tiling(1, 1, 1, 1)
+        assert inp * vthreads <= PARAMS.inp_depth and tile.oc_blocks * tile.rows * tile.cols > 1
     with pytest.raises(VdlaError, match=r"no tile fits.*wgt needs 49 entries of 8"):
-        plan_conv(ConvShape(1, 1, 8, 8, 7, 7), HwParams(wgt_depth=8), 1)
+        plan_conv(ConvShape(1, 1, 8, 8, 7, 7), HwParams(wgt_depth=8), VTA, 1)
