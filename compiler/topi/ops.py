@@ -271,7 +271,8 @@ def _requantized(
     def rule(*index: Expr) -> Expr:
         channel = index[1] if multiplier.shape[0] > 1 else Const(0)
         total = acc[index] + bias[index[1]] if bias is not None else acc[index]
-        scaled = Call("requantize", (total, multiplier[channel], shift[channel]), "int64")
+        name = "requantize_tflite" if requant.rounding == "tflite" else "requantize"
+        scaled = Call(name, (total, multiplier[channel], shift[channel]), "int64")
         return clip(scaled + requant.zero_point, requant.lo, requant.hi).astype("int8")
 
     out = compute(acc.shape, rule, "out")
