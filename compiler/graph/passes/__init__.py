@@ -8,6 +8,7 @@ from ..ir import Graph
 from ..verify import verify
 from .dead_code import dead_code
 from .drop_identities import drop_identities
+from .exact_add import exact_add
 from .fold_activations import fold_activations
 from .fold_constants import fold_constants
 from .fuse_qdq import fuse_qdq
@@ -23,6 +24,7 @@ GRAPH_PASSES: tuple[GraphPass, ...] = (
     make_signed,
     fold_activations,
     fuse_qdq,
+    exact_add,
     dead_code,
     group,
     partition,
