@@ -427,7 +427,8 @@ class _Walker:
             ]
             self.stream.vector(
                 op, operands[0], operands[1], operands[2] if len(operands) > 2 else ("imm", 0),
-                loops[: len(kept)], loops[len(kept) :], post=requant.post if requant else "none", imm=imm,
+                loops[: len(kept)], loops[len(kept) :],
+                post=requant.post if requant else "none", imm=imm,
             )  # fmt: skip
 
 

@@ -111,12 +111,14 @@ class QMul(FixedOp):
 class QAvgPoolValid(FixedOp):
     """x int8 [N,C,H,W] to int8 [N,C,OH,OW]: a mean over the places of a window inside the image.
 
-    ``y = clamp(sum / count, lo, hi)``, rounded half away from zero; ``count`` places are inside.
+    ``y = clamp(sum of (x - zero_point) / count + zero_point, lo, hi)``, the quotient rounded half
+    away from zero; ``count`` places are inside.
     """
 
     kernel: Pair
     strides: Pair
     pads: Pads
+    zero_point: int
     lo: int = INT8_MIN
     hi: int = INT8_MAX
 
@@ -154,9 +156,9 @@ class QAvgPoolValid(FixedOp):
             left = max(ow * self.strides[1] - self.pads[1], 0)
             seen = x[:, :, top : top + rows[oh], left : left + cols[ow]]
             count = int(rows[oh] * cols[ow])
-            total = seen.astype(np.int64).sum(axis=(2, 3))
+            total = (seen.astype(np.int64) - self.zero_point).sum(axis=(2, 3))
             mean = np.sign(total) * ((np.abs(total) + count // 2) // count)
-            y[:, :, oh, ow] = np.clip(mean, self.lo, self.hi)
+            y[:, :, oh, ow] = np.clip(mean + self.zero_point, self.lo, self.hi)
         return y
 
 
@@ -212,6 +214,29 @@ class QSoftmax(FixedOp):
         inverse = reciprocal_of_one_plus((total << headroom) - (1 << 31))
         scaled = divide_by_pot(high_mul(exponentials, inverse), 35 - headroom)
         return np.clip(scaled + INT8_MIN, INT8_MIN, INT8_MAX).astype(np.int8)
+
+
+@dataclass(frozen=True)
+class QuantizeAway(FixedOp):
+    """``clamp(round(x / scale) + zero_point)``: x float32, the quotient in float32, ties away from
+    zero; to int8. (:class:`~.ops.Quantize` rounds ties to even.)
+    """
+
+    scale: float
+    zero_point: int
+
+    def result(self, *operands: Type) -> Type | None:
+        match operands:
+            case [(shape, "float32")]:
+                return shape, "int8"
+        return None
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        exact = args[0] / np.float32(self.scale)
+        whole = np.trunc(exact)
+        steps = whole + np.where(np.abs(exact - whole) >= 0.5, np.sign(exact), np.float32(0))
+        stored = np.nan_to_num(steps.astype(np.float64)) + self.zero_point
+        return np.clip(stored, INT8_MIN, INT8_MAX).astype(np.int8)
 
 
 # ---- elements change places ----------------------------------------------------------------------

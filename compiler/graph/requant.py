@@ -30,7 +30,7 @@ class Requant:
 
     Attributes
     ----------
-    multiplier : int32 array, shape [OC] or [1], each 0 or in [2**30, 2**31)
+    multiplier : int32 array, shape [OC] or [1], each in [2**30, 2**31); with "tflite" any from 0 on
     shift : int32 array of the same shape, each in [1, 62]; with "tflite" in [-30, 31]
     zero_point, lo, hi : int
         Of the result; -128 <= lo <= hi <= 127. ReLU and Clip are folded into lo and hi.

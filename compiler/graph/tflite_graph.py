@@ -134,8 +134,9 @@ class Importer:
         if len(before) != 4:
             raise VdlaError(f"{tensor}: expected an image of 4 dimensions, got {list(before)}")
         after = tuple(before[axis] for axis in perm)
-        one = [size for size in before if size != 1] == [size for size in after if size != 1]
-        return self.emit(name, Reshape(after) if one else Transpose(perm), (source,), name)
+        moved = [axis for axis in perm if before[axis] != 1]
+        op = Reshape(after) if moved == sorted(moved) else Transpose(perm)
+        return self.emit(name, op, (source,), name)
 
     def nodes_of(self, output: str) -> Node:
         """The node that computes a tensor."""

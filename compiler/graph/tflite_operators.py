@@ -13,7 +13,8 @@ import numpy as np
 
 import tflite
 
-from .fixed_ops import QAddFixed, QAvgPoolValid, QSoftmax
+from . import tflite_elementwise
+from .fixed_ops import QAddFixed, QAvgPoolValid, QMul, QSoftmax
 from .ops import Op, Pads, Pair, QAvgPool, QConv2d, QDense, QMaxPool, Reshape
 from .requant import (
     INT8_MAX,
@@ -23,6 +24,7 @@ from .requant import (
     tflite_params,
     tflite_requant,
 )
+from .tflite_elementwise import elementwise_layout, same_quant
 from .tflite_graph import OFFSET, Call
 
 _Activation = tflite.ActivationFunctionType
@@ -230,13 +232,6 @@ def _nchw_order(image: tuple[int, ...]) -> np.ndarray:
 # ---- element by element, pooling, softmax --------------------------------------------------------
 
 
-def _elementwise_layout(call: Call, positions: tuple[int, ...]) -> str:
-    """``nchw`` if an operand is an image that exists so, else ``plain``."""
-    if len(call.result.shape) != 4:
-        return "plain"
-    return "nchw" if any("nchw" in call.layouts(p) for p in positions) else "plain"
-
-
 def _add(call: Call, subtract: bool = False) -> None:
     (a, zero_a), (b, zero_b) = (call.quant(call.operand(p)) for p in (0, 1))
     y, zero = call.quant(call.result)
@@ -246,8 +241,17 @@ def _add(call: Call, subtract: bool = False) -> None:
     scale = np.array([widest / (2.0**20 * float(y))])
     requant = tflite_requant(scale, zero, *_bounds(call))
     op = QAddFixed(zero_a, zero_b, mult_a, shift_a, mult_b, shift_b, subtract, requant)
-    layout = _elementwise_layout(call, (0, 1))
+    layout = elementwise_layout(call, (0, 1))
     call.emit(op, (call.value(0, layout), call.value(1, layout)), layout)
+
+
+def _mul(call: Call) -> None:
+    (a, zero_a), (b, zero_b) = (call.quant(call.operand(p)) for p in (0, 1))
+    y, zero = call.quant(call.result)
+    requant = tflite_requant(np.array([float(a * b / y)]), zero, *_bounds(call))
+    layout = elementwise_layout(call, (0, 1))
+    operands = (call.value(0, layout), call.value(1, layout))
+    call.emit(QMul(zero_a, zero_b, requant), operands, layout)
 
 
 def _window(call: Call) -> tuple[Pair, Pair, Pads]:
@@ -258,26 +262,50 @@ def _window(call: Call) -> tuple[Pair, Pair, Pads]:
     return kernel, strides, _pads(call, kernel, strides)
 
 
-def _same_quant(call: Call) -> None:
-    """Refuse an operator that would have to rescale."""
-    if call.quant(call.operand(0)) != call.quant(call.result):
-        raise call.refuse("input and output have different scales or zero points")
-
-
 def _average_pool(call: Call) -> None:
-    _same_quant(call)
+    same_quant(call, call.operand(0))
     kernel, strides, pads = _window(call)
     lo, hi = _bounds(call)
+    # Rounded away from 0 as the file stores it, which for uint8 is always up.
+    zero = -OFFSET if call.operand(0).dtype == "uint8" else 0
     if any(pads):
-        op: Op = QAvgPoolValid(kernel, strides, pads, lo, hi)
+        op: Op = QAvgPoolValid(kernel, strides, pads, zero, lo, hi)
     else:
-        requant = mean_requant(kernel[0] * kernel[1], 0, lo, hi)
-        op = QAvgPool(kernel, strides, pads, True, 0, requant)
+        requant = mean_requant(kernel[0] * kernel[1], zero, lo, hi)
+        op = QAvgPool(kernel, strides, pads, True, zero, requant)
     call.emit(op, (call.value(0, "nchw"),), "nchw")
 
 
+def _mean(call: Call) -> None:
+    """Over height and width; the division is part of the multiplier."""
+    _, height, width, _ = _image(call)
+    axes = sorted(int(v) % 4 for v in call.constant(1, "list of dimensions").reshape(-1))
+    if axes != [1, 2]:
+        raise call.refuse(f"supported is the mean over dimensions [1, 2], got {axes}")
+    (x, zero), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
+    count = height * width
+    multiplier, shift = tflite_params(float(x) / float(y))
+    extra = min(count.bit_length() - 1, 31 - shift)
+    factors = (np.array([v], np.int32) for v in ((multiplier << extra) // count, shift + extra))
+    op = QAvgPool(
+        (height, width),
+        (1, 1),
+        (0, 0, 0, 0),
+        True,
+        zero,
+        Requant(*factors, zero_y, rounding="tflite"),
+    )
+    image = (call.value(0, "nchw"),)
+    if len(call.result.shape) == 4:
+        call.emit(op, image, "nchw")
+        return
+    name = f"{call.name}.image"
+    call.importer.emit(name, op, image, name)
+    call.emit(Reshape(call.importer.shape(call.result)), (name,), "plain")
+
+
 def _max_pool(call: Call) -> None:
-    _same_quant(call)
+    same_quant(call, call.operand(0))
     call.emit(QMaxPool(*_window(call), *_bounds(call)), (call.value(0, "nchw"),), "nchw")
 
 
@@ -294,28 +322,17 @@ def _softmax(call: Call) -> None:
     )
 
 
-def _reshape(call: Call) -> None:
-    """To the shape that the file gives the result; rows of an image wait in their own order."""
-    call.operand(0)
-    importer, shape, layouts = call.importer, call.importer.shape(call.result), call.layouts(0)
-    if "plain" not in layouts and "nchw" in layouts and len(shape) == 2:
-        source = importer.tensors[layouts["nchw"]].shape
-        if source[0] == shape[0]:
-            flat = "plain" if 1 in (source[1], math.prod(source[2:])) else "flat"
-            call.emit(Reshape(shape), (layouts["nchw"],), flat)
-            return
-    call.emit(Reshape(shape), (call.value(0, "plain"),), "plain")
-
-
 #: One row per TensorFlow Lite operator.
 READERS: dict[str, Callable[[Call], None]] = {
+    **tflite_elementwise.READERS,
     "ADD": _add,
     "AVERAGE_POOL_2D": _average_pool,
     "CONV_2D": _conv,
     "DEPTHWISE_CONV_2D": _depthwise,
     "FULLY_CONNECTED": _dense,
     "MAX_POOL_2D": _max_pool,
-    "RESHAPE": _reshape,
+    "MEAN": _mean,
+    "MUL": _mul,
     "SOFTMAX": _softmax,
     "SUB": lambda call: _add(call, subtract=True),
 }

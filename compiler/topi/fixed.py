@@ -21,6 +21,7 @@ from ..graph.fixed_ops import (
     QMul,
     QSoftmax,
     QTable,
+    QuantizeAway,
     Recentre,
     Transpose,
 )
@@ -30,7 +31,7 @@ from ..graph.ops import Op
 from ..graph.requant import INT8_MAX, INT8_MIN, Requant
 from ..te.expr import Call, Const, Expr, all_of, select
 from ..te.tensor import Tensor, clip, compute, max_of, placeholder, sum_of
-from .ops import Expression, _bordered, _reduce_axes, _window_counts
+from .ops import Expression, _reduce_axes, _shifted, _window_counts
 
 
 def fixed_expression(graph: Graph, node: Node) -> Expression:
@@ -56,6 +57,8 @@ def _build(op: Op, inputs: list[Tensor], shape: tuple[int, ...]) -> Expression:
             return _table(op, inputs[0])
         case QSoftmax():
             return _softmax(op, inputs[0])
+        case QuantizeAway():
+            return _quantize(op, inputs[0])
         case Transpose():
             return _transpose(op, inputs[0])
         case Pad():
@@ -124,12 +127,27 @@ def _table(op: QTable, x: Tensor) -> Expression:
     return Expression(out, (x, table), (op.table,))
 
 
+def _quantize(op: QuantizeAway, x: Tensor) -> Expression:
+    x = _flat(x)
+
+    def rule(i: Expr) -> Expr:
+        exact = x[i] / Const(float(np.float32(op.scale)), "float32")
+        even = Call("round", (exact,), "float32")
+        # Half to even is half away, but where it went towards zero: half a step is left there.
+        up = select(all_of(exact > 0.0, (exact - even).equal(0.5)), 1.0, 0.0)
+        down = select(all_of(exact < 0.0, (even - exact).equal(0.5)), 1.0, 0.0)
+        stored = even + up - down + float(op.zero_point)
+        return clip(stored, float(INT8_MIN), float(INT8_MAX)).astype("int8")
+
+    return Expression(compute(x.shape, rule, "out"), (x,))
+
+
 # ---- pooling and softmax -------------------------------------------------------------------------
 
 
 def _average(op: QAvgPoolValid, x: Tensor) -> Expression:
-    """Stages ``padded`` (int16, zero outside), ``acc`` (int32) and ``out``."""
-    padded = _bordered(x, op.pads, lambda e: e.astype("int16"), 0, "padded")
+    """Stages ``shifted`` (int16, zero outside), ``acc`` (int32) and ``out``."""
+    padded = _shifted(x, op.pads, op.zero_point)
     height, width = _window_counts(padded, op.kernel, op.strides)
     (sh, sw), (kh, kw) = op.strides, _reduce_axes(kh=op.kernel[0], kw=op.kernel[1])
 
@@ -143,7 +161,8 @@ def _average(op: QAvgPoolValid, x: Tensor) -> Expression:
 
     def mean(n: Expr, c: Expr, oh: Expr, ow: Expr) -> Expr:
         scale = (acc[n, c, oh, ow], multiplier[oh, ow], shift[oh, ow])
-        return clip(Call("requantize", scale, "int32"), op.lo, op.hi).astype("int8")
+        centred = Call("requantize", scale, "int32") + op.zero_point
+        return clip(centred, op.lo, op.hi).astype("int8")
 
     out = compute(acc.shape, mean, "out")
     return Expression(out, (x, multiplier, shift), divisors)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..fixed_ops import FixedOp, QSoftmax, Recentre
+from ..fixed_ops import FixedOp, QSoftmax, QuantizeAway, Recentre
 from ..ir import Graph, Node
 from ..ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool, Quantize, Reshape
 
@@ -40,9 +40,9 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             return "cpu", "exponentials and a division"
         case Recentre():
             return "cpu", "uint8 at the edge of the model"
+        case Quantize() | QuantizeAway():
+            return "cpu", "float input"
         case FixedOp():
             return "cpu", f"{type(node.op).__name__} has no schedule for the accelerator"
-        case Quantize():
-            return "cpu", "float input"
         case _:
             return "cpu", "float32"

@@ -42,10 +42,13 @@ def references(data: Path) -> Iterator[tuple[np.ndarray, dict[str, np.ndarray]]]
     arrays, layers = np.load(data), data.with_name(f"{data.stem}_layers.npz")
     traced = dict(np.load(layers)) if layers.exists() else {}
     for i in range(min(SAMPLES, len(arrays["x0"]))):
-        yield arrays["x0"][i : i + 1], {
-            **{name: values[i] for name, values in traced.items()},
-            "output": arrays["y0"][i : i + 1],
-        }
+        yield (
+            arrays["x0"][i : i + 1],
+            {
+                **{name: values[i] for name, values in traced.items()},
+                "output": arrays["y0"][i : i + 1],
+            },
+        )
 
 
 def everything(graph: Graph) -> Graph:

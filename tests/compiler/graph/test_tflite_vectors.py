@@ -65,7 +65,7 @@ def average(c: dict[str, int], data: Any) -> tuple[Op, list[np.ndarray], list[np
     image = (-1, c["INPUT_H"], c["INPUT_W"], c["INPUT_C"])
     bounds = c["ACTIVATION_MIN"], c["ACTIVATION_MAX"]
     if any(pads):
-        op: Op = QAvgPoolValid(kernel, strides, pads, *bounds)
+        op: Op = QAvgPoolValid(kernel, strides, pads, 0, *bounds)
     else:
         requant = mean_requant(kernel[0] * kernel[1], 0, *bounds)
         op = QAvgPool(kernel, strides, pads, True, 0, requant)
