@@ -30,6 +30,7 @@ from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
 from .graph.ops import QConv2d, QDense, Reshape
 from .graph.passes import run_passes
+from .graph.tflite import import_tflite, is_tflite
 from .runtime.layout import activation_bytes, pack_activation, unpack_activation
 from .tir.ir import PrimFunc
 from .tir.passes.double_buffer import double_buffer
@@ -67,17 +68,26 @@ def build(
     vthreads: int = 2,
     dump_ir: str | Path | None = None,
 ) -> CompiledModel:
-    """Compile a model (path, bytes or onnx.ModelProto) for ``sim``, ``rtl`` or ``cpu``.
+    """Compile a model (path, bytes, onnx.ModelProto or Graph) for ``sim``, ``rtl`` or ``cpu``.
 
     Raises VdlaError for a model that cannot be read or an operator that nothing can run, naming it.
     """
     dumps = _Dumps(dump_ir)
-    graph = import_onnx(model, batch=hw.batch)  # type: ignore[arg-type]
+    graph = load_graph(model, batch=hw.batch)
     dumps.write("graph", "import", dump(graph))
     graph = run_passes(graph, observe=lambda name, g: dumps.write("graph", name, dump(g)))
     if target == "cpu":
         return CompiledModel(graph, hw, tuple(_host_layer(graph, n, "cpu") for n in graph.nodes))
     return _build_accelerator(graph, hw, memory, vthreads, dumps)
+
+
+def load_graph(model: object, batch: int) -> Graph:
+    """The graph of a model: TensorFlow Lite files by suffix or identifier, else ONNX."""
+    if isinstance(model, Graph):
+        return model
+    if is_tflite(model):
+        return import_tflite(model, batch=batch)  # type: ignore[arg-type]
+    return import_onnx(model, batch=batch)  # type: ignore[arg-type]
 
 
 def _build_accelerator(

@@ -34,6 +34,8 @@ from ..tir.printer import expr_text
 from .stream import Loop, Padding, Stream
 
 LOADED_SCOPES = ("inp", "wgt", "par")
+#: Post-operations of the vector unit by the intrinsic that they compute.
+POST_OPS = {"requantize": "even", "requantize_tflite": "tflite"}
 #: Bits of the vector unit's operators by the loop program's.
 VECTOR_OPERATORS = {
     "+": "add",
@@ -445,7 +447,8 @@ class _Walker:
             ]
             self.stream.vector(
                 op, operands[0], operands[1], operands[2] if len(operands) > 2 else ("imm", 0),
-                loops[: len(kept)], loops[len(kept) :], post="even" if requant else "none", imm=imm,
+                loops[: len(kept)], loops[len(kept) :],
+                post=requant.post if requant else "none", imm=imm,
             )  # fmt: skip
 
 
@@ -461,8 +464,11 @@ def _conjunction(cond: Expr) -> list[Expr]:
 
 @dataclass(frozen=True)
 class _Requantize:
-    """``clamp(requantize(value + par[base], par[base+1], par[base+2]) + zero_point, lo, hi)``."""
+    """``clamp(requantize(value + par[base], par[base+1], par[base+2]) + zero_point, lo, hi)``;
+    ``post`` names the rounding.
+    """
 
+    post: str
     value: Expr
     parameters: Read
     zero_point: int
@@ -482,8 +488,8 @@ def _match_requantize(value: Expr) -> _Requantize | None:
         case Binary("+", call, Const(zero_point)):
             inner = call
     match inner:
-        case Call(
-            "requantize", (Binary("+", acc, Read() as bias), Read() as mult, Read() as shift)
+        case Call(name, (Binary("+", acc, Read() as bias), Read() as mult, Read() as shift)) if (
+            name in POST_OPS
         ):
             first, second, third = (affine(_par_row(r)) for r in (bias, mult, shift))
             same = first.terms == second.terms == third.terms
@@ -491,7 +497,7 @@ def _match_requantize(value: Expr) -> _Requantize | None:
                 first.constant + 1,
                 first.constant + 2,
             ):
-                return _Requantize(acc, bias, zero_point, lo, hi)
+                return _Requantize(POST_OPS[name], acc, bias, zero_point, lo, hi)
     return None
 
 

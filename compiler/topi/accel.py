@@ -54,11 +54,12 @@ class Window:
 
 @dataclass(frozen=True)
 class Clamp:
-    """What ends a requantisation: zero point and bounds."""
+    """What ends a requantisation: zero point and bounds; and the intrinsic that rounds before."""
 
     zero_point: int
     lo: int = -128
     hi: int = 127
+    rescale: str = "requantize"
 
 
 def gemm_intrin(params: HwParams) -> TensorIntrin:
@@ -105,7 +106,7 @@ def _requantized(acc: Tensor, par: Tensor, clamp: Clamp, per_channel: bool = Tru
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
         row = c if per_channel else 0
         total = acc[c, y, x, b, i] + par[row, 0, i]
-        scaled = Call("requantize", (total, par[row, 1, i], par[row, 2, i]), "int64")
+        scaled = Call(clamp.rescale, (total, par[row, 1, i], par[row, 2, i]), "int64")
         return clip(scaled + clamp.zero_point, clamp.lo, clamp.hi).astype("int8")
 
     return compute(acc.shape, rule, "out")

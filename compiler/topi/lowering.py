@@ -15,6 +15,7 @@ from ..graph.requant import INT8_MIN, Requant
 from ..runtime.layout import blocks, pack_parameters, pack_weight
 from ..tir.ir import PrimFunc
 from .accel import Clamp, Window, add, conv2d, pool2d
+from .ops import RESCALE
 
 #: A requantisation that changes nothing: multiplier / 2**shift = 1.
 IDENTITY_MULTIPLIER, IDENTITY_SHIFT = 1 << 30, 30
@@ -28,7 +29,7 @@ def _image(shape: tuple[int, ...], params: HwParams) -> tuple[int, int, int]:
 
 
 def _clamp(requant: Requant) -> Clamp:
-    return Clamp(requant.zero_point, requant.lo, requant.hi)
+    return Clamp(requant.zero_point, requant.lo, requant.hi, RESCALE[requant.rounding])
 
 
 def lower_node(
