@@ -30,7 +30,9 @@ from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
 from .graph.ops import QConv2d, QDense, Reshape
 from .graph.passes import run_passes
+from .graph.passes.pack_windows import pack_windows
 from .graph.tflite import import_tflite, is_tflite
+from .graph.verify import verify as verify_graph
 from .runtime.layout import activation_bytes, pack_activation, unpack_activation
 from .tir.ir import PrimFunc
 from .tir.passes.double_buffer import double_buffer
@@ -93,6 +95,9 @@ def load_graph(model: object, batch: int) -> Graph:
 def _build_accelerator(
     graph: Graph, hw: HwParams, memory: MemoryParams, vthreads: int, dumps: _Dumps
 ) -> CompiledModel:
+    graph = pack_windows(graph, hw.block)
+    verify_graph(graph)
+    dumps.write("graph", "pack_windows", dump(graph))
     before, accelerated, after = _partition(graph)
     stream = Stream(hw)
     placed = _place_activations(graph, accelerated, stream)
