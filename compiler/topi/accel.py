@@ -8,8 +8,8 @@ returns a loop program whose parameters are DRAM buffers, inputs first, the outp
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from ...isa.errors import VdlaError
 from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
 from ..te.expr import Call, Expr, all_of, select
@@ -27,7 +27,7 @@ from ..te.tensor import (
 from ..tir.ir import PrimFunc
 from ..tir.lower import lower
 from ..tir.tensorize import TensorIntrin
-from .tiling import ConvShape, plan_conv
+from .tiling import ConvShape, plan_conv, plan_window
 
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]
@@ -230,63 +230,66 @@ def _outermost(
     return rows, cols
 
 
-# ---- pooling -----------------------------------------------------------------------------------
+# ---- pooling and depthwise convolution ---------------------------------------------------------
+
+Kind = Literal["max", "sum", "weighted sum"]
 
 
-def pool2d(
+def window2d(
     name: str,
-    kind: str,
+    kind: Kind,
     data_shape: tuple[int, int, int],
     window: Window,
     pad_value: int,
     clamp: Clamp,
     params: HwParams,
+    memory: MemoryParams,
     vthreads: int,
 ) -> PrimFunc:
-    """Pooling with requantisation; ``kind`` is "max" or "sum". Parameters: data, par ([1, 3,
-    block], for all channels), out.
+    """Every channel reduced over a window and requantised, on the vector unit: pooling, and
+    depthwise convolution ("weighted sum").
+
+    Parameters of the program: data, for a weighted sum the weights ([blocks, KH, KW, block]
+    int32), par ([blocks, 3, block] for a weighted sum, else [1, 3, block] for all channels), out.
     """
     blocks, height, width = data_shape
-    (kh, kw), (sh, sw) = window.kernel, window.strides
+    weighted = kind == "weighted sum"
+    (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
     oh, ow = window.output(height, width)
     data = placeholder((blocks, height, width, params.batch, params.block), "int8", "data")
-    par = placeholder((1, 3, params.block), "int32", "param")
+    weight = placeholder((blocks, kh, kw, params.block), "int32", "weight")
+    par = placeholder((blocks if weighted else 1, 3, params.block), "int32", "param")
     padded = _padded(data, window.pads, pad_value)
     ky, kx = reduce_axis(kh, "ky"), reduce_axis(kw, "kx")
-    combine = {"max": max_of, "sum": sum_of}[kind]
-    pooled = compute(
-        (blocks, oh, ow, params.batch, params.block),
-        lambda c, y, x, b, i: combine(
-            padded[c, y * sh + ky, x * sw + kx, b, i].astype("int32"), (ky, kx)
-        ),
-        "pooled",
-    )
-    out = _requantized(pooled, par, clamp, per_channel=False)
-    rows, cols = _plan_pool(ConvShape(1, 1, oh, ow, kh, kw, sh, sw), params, vthreads, name)
+
+    def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
+        element = padded[c, y * sh + ky * dh, x * sw + kx * dw, b, i].astype("int32")
+        if kind == "max":
+            return max_of(element, (ky, kx))
+        return sum_of(element * weight[c, ky, kx, i] if weighted else element, (ky, kx))
+
+    reduced = compute((blocks, oh, ow, params.batch, params.block), rule, "reduced")
+    out = _requantized(reduced, par, clamp, per_channel=weighted)
+    shape = ConvShape(blocks, blocks, oh, ow, kh, kw, sh, sw, dh, dw, skips_rows=False)
+    tiling = plan_window(shape, weighted, params, memory, vthreads)
 
     s = create_schedule(out)
     local = s.cache_write(out, "out")
-    par_tile = s.cache_read(par, "par", [local])
-    tile = _tile(s[out], (1, rows, cols), vthreads)
-    _attach(s, {pooled: "tmp", padded: "inp", local: "out", par_tile: "par"}, s[out], tile)
-    c, y, x, b, i = pooled.axes
-    s[pooled].reorder(c, y, x, ky, kx, b, i)
-    return lower(s, [data, par, out], name)
-
-
-def _plan_pool(shape: ConvShape, params: HwParams, vthreads: int, name: str) -> Pair:
-    """The largest tile of output rows and columns that fits tmp, out and inp."""
-    results = min(params.tmp_depth, params.out_depth) // vthreads
-    for cols in range(min(shape.ow, results), 0, -1):
-        for rows in range(min(shape.oh, results // cols), 0, -1):
-            read = shape.input_rows(rows) * shape.input_cols(cols)
-            if read * vthreads <= params.inp_depth:
-                return rows, cols
-    raise VdlaError(
-        f"{name}: one window of {shape.kh}x{shape.kw} for {vthreads} virtual threads does not "
-        f"fit inp "
-        f"({params.inp_depth} entries)"
-    )
+    constants = [s.cache_read(par, "par", [local])]
+    if weighted:
+        constants.append(s.cache_read(weight, "par", [reduced]))
+    channels, rows, cols = _split_tiles(s[out], (tiling.oc_blocks, tiling.rows, tiling.cols))
+    passing = [rows, cols] if tiling.order == "weights" else [channels, rows, cols]
+    tile = _vthread_tiles(s[out], passing, vthreads)
+    _attach(s, {reduced: "tmp", padded: "inp", local: "out"}, s[out], tile)
+    c, y, x, b, i = reduced.axes
+    s[reduced].reorder(ky, kx, c, y, x, b, i)
+    # What all channels share is loaded once.
+    for tensor in constants if weighted else ():
+        s[tensor].compute_at(s[out], channels if tiling.order == "weights" else tile)
+        if tiling.order == "weights" and vthreads > 1:
+            s[tensor].double_buffer()
+    return lower(s, [data, *([weight] if weighted else []), par, out], name)
 
 
 # ---- residual addition -------------------------------------------------------------------------

@@ -44,10 +44,12 @@ class ConvShape:
     stride_w: int = 1
     dilation_h: int = 1
     dilation_w: int = 1
+    #: Whether a kernel of one row leaves out the rows between those of its stride.
+    skips_rows: bool = True
 
     def input_rows(self, rows: int) -> int:
-        """Input rows that so many output rows read; a kernel of one row reads no row between."""
-        if self.kh == 1:
+        """Input rows that are loaded for so many output rows."""
+        if self.kh == 1 and self.skips_rows:
             return rows
         return (rows - 1) * self.stride_h + (self.kh - 1) * self.dilation_h + 1
 
@@ -97,7 +99,43 @@ def plan_conv(shape: ConvShape, params: HwParams, memory: MemoryParams, vthreads
             f"convolution {shape.kh}x{shape.kw}: no tile fits with {vthreads} virtual threads, "
             f"{reason}"
         )
-    # No tiling is faster than its bound: when the next bound is beyond the best replay, that is it.
+    return _fastest(bounded, memory, vthreads)
+
+
+@lru_cache(maxsize=1024)
+def plan_window(
+    shape: ConvShape, weighted: bool, params: HwParams, memory: MemoryParams, vthreads: int
+) -> Tiling:
+    """The fastest tiling of a pooling or (``weighted``) depthwise convolution on the vector unit,
+    where every channel block has its own weights and requantisation parameters, or all share them.
+
+    Raises VdlaError when not even one window fits inp.
+    """
+    bounded: list[tuple[float, Tiling, _Work]] = []
+    for blocks, rows, cols in product(
+        even_sizes(shape.oc_blocks), even_sizes(shape.oh), even_sizes(shape.ow)
+    ):
+        inp = blocks * shape.input_rows(rows) * shape.input_cols(cols)
+        par = (shape.taps + 3) * blocks * vthreads if weighted else 3
+        results = blocks * rows * cols
+        fits = inp * vthreads <= params.inp_depth and results * vthreads <= params.out_depth
+        if fits and par <= params.par_depth:
+            for order in ("weights", "stream") if weighted else ("stream",):
+                tile = Tiling(blocks, rows, cols, blocks, order)
+                work = _window_work(tile, shape, weighted, params, memory)
+                bounded.append((work.bound_cycles, tile, work))
+    if not bounded:
+        raise VdlaError(
+            f"a window of {shape.kh}x{shape.kw} for {vthreads} virtual threads does not fit: inp "
+            f"holds {params.inp_depth} entries, par {params.par_depth}"
+        )
+    return _fastest(bounded, memory, vthreads)
+
+
+def _fastest(
+    bounded: list[tuple[float, Tiling, _Work]], memory: MemoryParams, vthreads: int
+) -> Tiling:
+    """The tiling of the shortest replay, from tilings with the least cycles that they can take."""
     best: tuple[float, Tiling] | None = None
     for bound, tile, work in sorted(bounded, key=lambda candidate: candidate[0]):
         if best is not None and bound >= best[0]:
@@ -196,12 +234,9 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
     cols = shape.input_cols(tile.cols)
     inp = _read_cycles(inp_entries // cols, cols * params.entry_bytes("inp"), params, memory)
     wgt = _read_cycles(1, wgt_entries * params.entry_bytes("wgt"), params, memory)
-    beats = max(1.0, params.entry_bytes("out") / params.bus_bytes) * memory.cycles_per_beat
-    rows = tile.oc_blocks * (1 if tile.cols == shape.ow else tile.rows)
-    bursts = rows * -(-results * beats // rows // params.max_burst_beats)
     gemm = tile.ic_blocks * shape.taps * results + tile.oc_blocks
     vector = results + INSN_CYCLES * tile.oc_blocks
-    store = results * beats + BURST_CYCLES * bursts
+    store = _store_cycles(tile, shape, params, memory)
     counts = (1, oc_tiles * pixel_tiles, chunks, tile.oc_blocks)
     staying = 0.0
     if tile.order == "weights":
@@ -211,6 +246,34 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
         counts = (pixel_tiles, oc_tiles, chunks, tile.oc_blocks)
         staying, inp = inp * chunks, 0.0
     return _Work(*counts, staying, inp, wgt, gemm, vector, store)
+
+
+def _window_work(
+    tile: Tiling, shape: ConvShape, weighted: bool, params: HwParams, memory: MemoryParams
+) -> _Work:
+    """As :func:`_work`, with the vector unit's iterations in the place of the tensor core's."""
+    channel_tiles, pixel_tiles, _ = _counts(tile, shape)
+    rows = tile.oc_blocks * shape.input_rows(tile.rows)
+    cols = shape.input_cols(tile.cols)
+    inp = _read_cycles(rows, cols * params.entry_bytes("inp"), params, memory)
+    par_bytes = (shape.taps + 3) * tile.oc_blocks * params.entry_bytes("par")
+    par = _read_cycles(1, par_bytes, params, memory) + INSN_CYCLES if weighted else 0.0
+    iterations = shape.taps * tile.rows * tile.cols
+    compute = tile.oc_blocks * (iterations + INSN_CYCLES)
+    store = _store_cycles(tile, shape, params, memory)
+    if tile.order == "weights":
+        return _Work(channel_tiles, pixel_tiles, 1, 1, par, inp, 0.0, compute, 0.0, store)
+    tiles = channel_tiles * pixel_tiles
+    return _Work(1, tiles, 1, 1, 0.0, inp, par, compute, 0.0, store)
+
+
+def _store_cycles(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> float:
+    """Cycles to store a tile's results."""
+    results = tile.oc_blocks * tile.rows * tile.cols
+    beats = max(1.0, params.entry_bytes("out") / params.bus_bytes) * memory.cycles_per_beat
+    rows = tile.oc_blocks * (1 if tile.cols == shape.ow else tile.rows)
+    bursts = rows * -(-results * beats // rows // params.max_burst_beats)
+    return results * beats + BURST_CYCLES * bursts
 
 
 def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:

@@ -4,7 +4,7 @@ the same way.
 
 import numpy as np
 import pytest
-from vdla.compiler.codegen.stream import Loop, Padding, Stream, fuse_loops
+from vdla.compiler.codegen.stream import Loop, Padding, Stream, VectorWork, fuse_loops
 from vdla.compiler.runtime.layout import (
     activation_bytes,
     pack_activation,
@@ -96,9 +96,9 @@ def test_micro_ops_are_loaded_once_until_the_memory_is_full():
 
 def test_vector_with_too_many_loops_is_unrolled():
     stream = Stream(PARAMS)
-    loops = [Loop(2, (64, 128, 0)), Loop(3, (8, 50, 0)), Loop(4, (1, 2, 0))]
-    reduction = [Loop(3, (0, 12, 0)), Loop(3, (0, 1, 0))]
-    stream.vector("max", ("out", 0), ("inp", 0), ("imm", 0), loops, reduction, imm=-128)
+    loops = (Loop(2, (64, 128, 0)), Loop(3, (8, 50, 0)), Loop(4, (1, 2, 0)))
+    reduction = (Loop(3, (0, 12, 0)), Loop(3, (0, 1, 0)))
+    stream.vector(VectorWork("max", -128, ("out", "inp", "imm"), (0, 0, 0), loops, reduction))
     vectors = [insn for insn in stream.insns if isinstance(insn, Vector)]
     assert [insn.dst_base for insn in vectors] == [0, 64]
     assert all(insn.reduce == 2 and insn.extents == (3, 4, 3, 3) for insn in vectors)
