@@ -16,7 +16,7 @@ import numpy as np
 
 from ...isa.errors import VdlaError
 from ...isa.params import HwParams
-from ..te.expr import Binary, Const, Expr, Read, Select, Var, affine, substitute
+from ..te.expr import Binary, Cast, Const, Expr, Read, Select, Var, affine, substitute
 from ..tir.ir import (
     Allocate,
     Buffer,
@@ -297,6 +297,9 @@ class _Walker:
                 old = inside[axis.var]
                 inside[axis.var] = (max(old[0], low), min(old[1], high))
             value = value.a
+        widen = isinstance(value, Cast) and (core.buffer.scope, value.dtype) == ("par", "int32")
+        if widen:
+            value = value.a  # type: ignore[union-attr]
         if not (isinstance(value, Read) and value.source.scope == "global"):
             raise VdlaError(f"{self.name}: a load copies from DRAM, got {expr_text(value)}")
         target = self.offset(core.buffer, core.indices, env)
@@ -304,7 +307,7 @@ class _Walker:
         outer, lanes = self.split_lanes(nest.axes, target, core.buffer.scope)
         if any(source.of(a) != target.of(a) for a in lanes):
             raise VdlaError(f"{self.name}: load of {core.buffer.name} must copy whole entries")
-        item_bytes = np.dtype(core.buffer.dtype).itemsize
+        item_bytes = np.dtype(value.source.dtype).itemsize
         outer.sort(key=target.of, reverse=True)
         loops, padding, start = [], [], source.constant
         expected = entry_elements(core.buffer.scope, self.params)
@@ -335,7 +338,7 @@ class _Walker:
                 moved = base + i * entries, address + i * loops[0].strides[0]
                 self.stream.load(scope, *moved, loops[1:], padding[1:], fill)
             return
-        self.stream.load(scope, base, address, loops, padding, fill)
+        self.stream.load(scope, base, address, loops, padding, fill, widen)
 
     def emit_store(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
         assert isinstance(core.value, Read)

@@ -156,12 +156,14 @@ class Stream:
         loops: list[Loop],
         padding: list[Padding],
         pad_value: int = 0,
+        widen: bool = False,
     ) -> None:
         """Copy a box of entries from DRAM. ``loops`` are outermost first with strides (DRAM
         bytes,); the scratchpad is filled contiguously, padding included. ``padding`` belongs to the
         loops one by one. ``dram_addr`` is that of the first entry that is not padding. Loops beyond
-        three are unrolled; an extent or padding too large for its field is cut."""
-        entry_bytes = self.params.entry_bytes(memory)
+        three are unrolled; an extent or padding too large for its field is cut. ``widen``: the
+        source is int8, the entries int32."""
+        entry_bytes = self.params.block if widen else self.params.entry_bytes(memory)
         loops, padding = _contiguous_rows(loops, padding, entry_bytes)
         while len(loops) > 3 or (
             len(loops) == 3 and (padding[0] != Padding() or loops[0].extent >= 1 << SIZE_BITS)
@@ -180,6 +182,7 @@ class Stream:
                     loops[1:],
                     padding[1:],
                     pad_value,
+                    widen,
                 )
             return
         missing = 3 - len(loops)
@@ -200,7 +203,7 @@ class Stream:
                 memory=memory, base=base, dram_addr=dram_addr,
                 x_size=x.extent, y_size=y.extent, z_size=z.extent, y_stride=y.strides[0],
                 z_stride=z.strides[0], pad_top=pad_y.before, pad_bottom=pad_y.after,
-                pad_left=pad_x.before, pad_right=pad_x.after, pad_value=pad_value,
+                pad_left=pad_x.before, pad_right=pad_x.after, pad_value=pad_value, widen=int(widen),
             )
         )  # fmt: skip
 

@@ -62,9 +62,9 @@ def pack_weight(weight: np.ndarray, params: HwParams) -> np.ndarray:
 
 
 def pack_depthwise_weight(weight: np.ndarray, params: HwParams) -> np.ndarray:
-    """[C][1][H][W] int8 to [C/block][H][W][block] int32, zero beyond C."""
+    """[C][1][H][W] int8 to [C/block][H][W][block] int8, zero beyond C."""
     channels, _, kh, kw = weight.shape
-    padded = np.zeros((blocks(channels, params) * params.block, kh, kw), np.int32)
+    padded = np.zeros((blocks(channels, params) * params.block, kh, kw), np.int8)
     padded[:channels] = weight[:, 0]
     return np.ascontiguousarray(padded.reshape(-1, params.block, kh, kw).transpose(0, 2, 3, 1))
 

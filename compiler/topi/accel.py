@@ -250,14 +250,15 @@ def window2d(
     depthwise convolution ("weighted sum").
 
     Parameters of the program: data, for a weighted sum the weights ([blocks, KH, KW, block]
-    int32), par ([blocks, 3, block] for a weighted sum, else [1, 3, block] for all channels), out.
+    int8), par ([blocks, 3, block] for a weighted sum, else [1, 3, block] for all channels), out.
     """
     blocks, height, width = data_shape
     weighted = kind == "weighted sum"
     (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
     oh, ow = window.output(height, width)
     data = placeholder((blocks, height, width, params.batch, params.block), "int8", "data")
-    weight = placeholder((blocks, kh, kw, params.block), "int32", "weight")
+    weight = placeholder((blocks, kh, kw, params.block), "int8", "weight")
+    wide = compute(weight.shape, lambda c, ky, kx, i: weight[c, ky, kx, i].astype("int32"), "wide")
     par = placeholder((blocks if weighted else 1, 3, params.block), "int32", "param")
     padded = _padded(data, window.pads, pad_value)
     ky, kx = reduce_axis(kh, "ky"), reduce_axis(kw, "kx")
@@ -266,7 +267,7 @@ def window2d(
         element = padded[c, y * sh + ky * dh, x * sw + kx * dw, b, i].astype("int32")
         if kind == "max":
             return max_of(element, (ky, kx))
-        return sum_of(element * weight[c, ky, kx, i] if weighted else element, (ky, kx))
+        return sum_of(element * wide[c, ky, kx, i] if weighted else element, (ky, kx))
 
     reduced = compute((blocks, oh, ow, params.batch, params.block), rule, "reduced")
     out = _requantized(reduced, par, clamp, per_channel=weighted)
@@ -277,7 +278,8 @@ def window2d(
     local = s.cache_write(out, "out")
     constants = [s.cache_read(par, "par", [local])]
     if weighted:
-        constants.append(s.cache_read(weight, "par", [reduced]))
+        s[wide].set_scope("par")
+        constants.append(wide)
     channels, rows, cols = _split_tiles(s[out], (tiling.oc_blocks, tiling.rows, tiling.cols))
     passing = [rows, cols] if tiling.order == "weights" else [channels, rows, cols]
     tile = _vthread_tiles(s[out], passing, vthreads)

@@ -256,7 +256,8 @@ def _window_work(
     rows = tile.oc_blocks * shape.input_rows(tile.rows)
     cols = shape.input_cols(tile.cols)
     inp = _read_cycles(rows, cols * params.entry_bytes("inp"), params, memory)
-    par_bytes = (shape.taps + 3) * tile.oc_blocks * params.entry_bytes("par")
+    # Weights are int8 in memory, parameters int32.
+    par_bytes = tile.oc_blocks * (shape.taps * params.block + 3 * params.entry_bytes("par"))
     par = _read_cycles(1, par_bytes, params, memory) + INSN_CYCLES if weighted else 0.0
     iterations = shape.taps * tile.rows * tile.cols
     compute = tile.oc_blocks * (iterations + INSN_CYCLES)
@@ -283,8 +284,11 @@ def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
     latency = memory.read_latency_cycles + TURN_CYCLES
     part = 1 / work.slices
     load = gemm = vector = store = 0.0
-    # When each of the buffers is free again, in the order of their use.
-    stays, operands, accumulators, results = ([0.0] * vthreads for _ in range(4))
+    # When each of the buffers is free again, in the order of their use. Threads share the tiles
+    # of a group.
+    stays = [0.0] * vthreads
+    threads = min(vthreads, work.tiles)
+    operands, accumulators, results = ([0.0] * threads for _ in range(3))
     for _ in range(work.changes):
         load = max(load, stays.pop(0)) + work.staying
         # Weights come block by block, and the first block is enough to begin.
