@@ -103,7 +103,7 @@ class QdqNet:
         """Global average pooling and flattening."""
         n, c = self.shapes[x][:2]
         y = self._quantized(self._node("GlobalAveragePool", [x], (n, c, 1, 1)))
-        return self._node("Flatten", [y], (n, c), axis=1)
+        return self._quantized(self._node("Flatten", [y], (n, c), axis=1))
 
     def model(self) -> onnx.ModelProto:
         """The finished model."""
