@@ -174,6 +174,9 @@ def run(
     program: Annotated[
         Path | None, typer.Option(help="Keep the accelerator's program in this file.")
     ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Chrome/Perfetto trace of the first batch (JSON).")
+    ] = None,
     json_file: JsonFile = None,
 ) -> int:
     """Compile a model, run it, and report cycles and utilisation per layer."""
@@ -181,16 +184,21 @@ def run(
 
     from .module import compile
     from .report import header
+    from .sim.trace import write_trace
 
     module = compile(model, target, hw, memory, vthreads, dump_ir)
     if program is not None:
         module.program.save(program)
+    if trace is not None:
+        module.check_traceable()
     arrays = _inputs(module, input_file, seed)
     with _progress(f"{model.name} on {target}") as progress:
         outputs = module.run(*arrays, progress=progress)
     if output is not None:
         names = [tensor.name for tensor in module.compiled.outputs]
         np.savez(output, **dict(zip(names, outputs, strict=True)))  # type: ignore[arg-type]
+    if trace is not None:
+        write_trace(trace, module.trace)
     report = header("run", module.params, module.memory, seed) | module.report
     _emit(report, json_file, lambda console: _show_run(console, report))
     return 0
