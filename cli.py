@@ -283,20 +283,26 @@ def verify(
     seed: Annotated[int, typer.Option(help="Seed of the programs.")] = 0,
     hw: Hw = "16x16",
     memory: Memory = "vta",
+    waves: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where a difference leaves program and waveform.")
+    ] = Path("."),
     json_file: JsonFile = None,
 ) -> int:
     """Random programs through reference, SimPy and RTL: bytes and cycles must be equal."""
     from .module import load_platform
     from .report import header
-    from .sim.verify import verify as run_verify
+    from .sim import verify as verification
 
     params, memory_params = load_platform(hw, memory)
     with _progress("verify") as progress:
-        body = run_verify(params, memory_params, programs, seed, progress=progress)
+        body = verification.verify(params, memory_params, programs, seed, progress=progress)
+    first = body["first_divergence"]
+    if first is not None:
+        first |= verification.save_divergence(waves, params, memory_params, first)
     report = header("verify", params, memory_params, seed) | body
     _emit(report, json_file, lambda console: _show_verify(console, report))
     equal = not report["byte_mismatches"] and not report["cycle_mismatches"]
-    return 0 if equal and report["first_divergence"] is None else 1
+    return 0 if equal and first is None else 1
 
 
 def _show_verify(console: Console, report: dict[str, Any]) -> None:
@@ -306,9 +312,26 @@ def _show_verify(console: Console, report: dict[str, Any]) -> None:
     table.add_row("largest cycle error", _count(report["max_cycle_error"]))
     console.print(table)
     if report["first_divergence"] is not None:
-        console.print("first divergence:")
-        for name, value in report["first_divergence"].items():
-            console.print(f"  {name}: {value}")
+        _show_divergence(console, report["first_divergence"])
+
+
+def _show_divergence(console: Console, first: dict[str, Any]) -> None:
+    """Where two sides differ first: the instruction, then every side's cycles and value."""
+    place = f" at {first['address']}" if "address" in first else ""
+    console.print(
+        f"first divergence: program {first['program']}, instruction {first['instruction']} "
+        f"of {first['unit']}, cycle {first['cycle']:,}\n  {first['text']}\n"
+        f"  differs in: {first['what']}{place}"
+    )
+    table = _table("", "side", "start", "end", first["what"])
+    for side in ("reference", "sim", "rtl"):
+        moments = [first[name].get(side) for name in ("starts", "ends")]
+        if side in first or moments[0] is not None:
+            table.add_row(side, *map(_count, moments), str(first.get(side, "")))
+    console.print(table)
+    begin, end = first["waves_cycles"]
+    console.print(f"waveform of cycles {begin:,}..{end:,} (1 us each): {first['saved']['waves']}")
+    console.print(f"program: {first['saved']['program']}")
 
 
 @app.command()
