@@ -199,7 +199,8 @@ def run(
         np.savez(output, **dict(zip(names, outputs, strict=True)))  # type: ignore[arg-type]
     if trace is not None:
         write_trace(trace, module.trace)
-    report = header("run", module.params, module.memory, seed) | module.report
+    report = header("run", module.params, module.memory, seed) | {"model": model.name}
+    report |= module.report
     _emit(report, json_file, lambda console: _show_run(console, report))
     return 0
 
@@ -323,15 +324,65 @@ def _show_divergence(console: Console, first: dict[str, Any]) -> None:
         f"of {first['unit']}, cycle {first['cycle']:,}\n  {first['text']}\n"
         f"  differs in: {first['what']}{place}"
     )
-    table = _table("", "side", "start", "end", first["what"])
+    table = _table("", "side", "start cycle", "end cycle", first["what"])
     for side in ("reference", "sim", "rtl"):
         moments = [first[name].get(side) for name in ("starts", "ends")]
         if side in first or moments[0] is not None:
             table.add_row(side, *map(_count, moments), str(first.get(side, "")))
+    if first["what"] in ("start cycle", "end cycle"):
+        table.columns.pop()
     console.print(table)
     begin, end = first["waves_cycles"]
     console.print(f"waveform of cycles {begin:,}..{end:,} (1 us each): {first['saved']['waves']}")
     console.print(f"program: {first['saved']['program']}")
+
+
+#: Layers that moved most, in the table; JSON has all.
+MOVED_ROWS = 10
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A.json", help="What --json wrote before.")],
+    b: Annotated[Path, typer.Argument(metavar="B.json", help="And after.")],
+    json_file: JsonFile = None,
+) -> int:
+    """Two reports of `vdla run` or `vdla bench` side by side: what changed, and where most."""
+    from .compare import compare as compare_reports
+    from .compare import load_report
+    from .report import header
+
+    report = header("compare") | compare_reports(load_report(a), load_report(b))
+    _emit(report, json_file, lambda console: _show_compare(console, report, a.name, b.name))
+    return 0
+
+
+def _show_compare(console: Console, report: dict[str, Any], a: str, b: str) -> None:
+    for name, (old, new) in report["settings"].items():
+        if old != new:
+            console.print(f"{name}: {old} in {a}, {new} in {b}")
+    changed = [row for row in report["rows"] if row["a"] != row["b"]]
+    moved = report["layers_moved"]
+    tables = (
+        ("what changed", "metric", changed),
+        (f"layers that moved most ({len(moved)} moved)", "layer", moved[:MOVED_ROWS]),
+    )
+    for title, key, rows in tables:
+        if rows:
+            table = _table(title, key, a, b, "ratio")
+            for row in rows:
+                ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
+                table.add_row(row[key], _number(row["a"]), _number(row["b"]), ratio)
+            console.print(table)
+    for name, labels in ((a, report["only_a"]), (b, report["only_b"])):
+        if labels:
+            console.print(f"only in {name}: {', '.join(labels)}")
+    equal = len(report["rows"]) - len(changed)
+    console.print(f"{equal} of {len(report['rows'])} metrics are equal")
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 @app.command()

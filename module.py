@@ -5,6 +5,7 @@ Here the rooms meet: the compiler makes a program, a simulator runs it, ``report
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import zipfile
@@ -383,6 +384,7 @@ class Module:
         names = [tensor.name for tensor in self.compiled.outputs]
         outputs = output_report(dict(zip(names, self._outputs, strict=True)))
         return {
+            "model_sha256": hashlib.sha256(self._model).hexdigest(),
             "target": self.target,
             "vthreads": self.vthreads,
             "batches": batches,
