@@ -120,7 +120,8 @@ def _slices(program: Program, result: SimResult, lanes: list[int]) -> Iterator[d
     nodes = {
         index: layer
         for layer in program.meta.get("layers", ())
-        for index in range(layer["first"], layer["last"] + 1)
+        for first, last in layer["runs"]
+        for index in range(first, last + 1)
     }
     for index, insn in enumerate(program.insns):
         start, end = result.starts[index], _end(result, index)

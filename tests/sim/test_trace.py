@@ -31,7 +31,7 @@ VTA = MEMORY_PRESETS["vta"]
 #: Two products that overlap in the tensor core, and a token in each direction.
 ASSEMBLY = """\
 .config {"block_in": 4, "block_out": 4}
-.meta {"layers": [{"name": "conv/1", "op": "QConv2d", "first": 1, "last": 3}]}
+.meta {"layers": [{"name": "conv/1", "op": "QConv2d", "runs": [[1, 1], [3, 4]]}]}
 load memory=uop base=0 dram_addr=0x0 x_size=1 push=gemm
 load memory=inp base=0 dram_addr=0x100 x_size=2 push=gemm
 gemm uop_begin=0 uop_count=1 outer=3 init=1 pop=load push=load
@@ -138,13 +138,14 @@ def test_digits() -> None:
     module = vdla.compile(DIGITS)
     module.run(np.load(MODELS / "digits_test.npz")["x"][:1])
     _check(module.trace, module.program)
-    layers = {layer.name: layer for layer in module.compiled.layers if layer.span is not None}
+    layers = {layer.name: layer for layer in module.compiled.layers if layer.runs}
     found = defaultdict(list)
     for piece in _events(module.trace, "X"):
         found[piece["args"]["node"]].append(piece["args"]["index"])
         assert piece["args"]["op"] == layers[piece["args"]["node"]].op
-    assert {name: (min(i), max(i)) for name, i in found.items()} == {
-        name: layer.span for name, layer in layers.items()
+    assert found == {
+        name: [index for first, last in layer.runs for index in range(first, last + 1)]
+        for name, layer in layers.items()
     }
 
 
