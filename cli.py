@@ -101,7 +101,7 @@ def _emit(report: dict[str, Any], json_file: str | None, show: Callable[[Console
     """The report as JSON where a file is named, else what ``show`` prints."""
     if json_file is None:
         wide = None if sys.stdout.isatty() else 160  # pipes and files have no width to fit
-        show(Console(width=wide, highlight=False))
+        show(Console(width=wide, highlight=False, markup=False))
     elif json_file == "-":
         print(json.dumps(report, indent=2))
     else:
@@ -174,6 +174,9 @@ def run(
     program: Annotated[
         Path | None, typer.Option(help="Keep the accelerator's program in this file.")
     ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say of every node why it runs where it runs.")
+    ] = False,
     trace: Annotated[
         Path | None, typer.Option(help="Chrome/Perfetto trace of the first batch (JSON).")
     ] = None,
@@ -201,7 +204,7 @@ def run(
         write_trace(trace, module.trace)
     report = header("run", module.params, module.memory, seed) | {"model": model.name}
     report |= module.report
-    _emit(report, json_file, lambda console: _show_run(console, report))
+    _emit(report, json_file, lambda console: _show_run(console, report, explain))
     return 0
 
 
@@ -238,7 +241,7 @@ def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
-def _show_run(console: Console, report: dict[str, Any]) -> None:
+def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
     names = ("layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end")
     table = _table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
     table.add_column("roofline", justify="right")
@@ -258,14 +261,28 @@ def _show_run(console: Console, report: dict[str, Any]) -> None:
             _percent(row["roofline_fraction"]),
         )
     console.print(table)
-    for row in report["layers"]:
-        if row["target"] == "cpu" and report["target"] != "cpu":
-            console.print(f"{row['name']} runs on the CPU: {row['reason']}")
+    _show_reasons(console, report, explain)
     _show_stalls(console, report.get("stalls", {}))
     for name, output in report["outputs"].items():
         shape = "x".join(map(str, output["shape"]))
         console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
     console.print(f"{report['batches']} batches in {report['wall_s']:.2f} s")
+
+
+def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> None:
+    """Why each node runs where it runs; without being asked, how many are on the host."""
+    host = [row for row in report["layers"] if row["target"] == "cpu"]
+    if explain:
+        table = _table("where each node runs, and why", "node", "op", "runs on", "why", left=4)
+        for row in report["layers"]:
+            table.add_row(row["name"], row["op"], row["target"], row["reason"])
+        console.print(table)
+    elif host and report["target"] != "cpu":
+        share = report["coverage"]["macs_on_accelerator"] / max(1, report["coverage"]["macs_total"])
+        console.print(
+            f"{len(host)} of {len(report['layers'])} nodes run on the CPU, with "
+            f"{_percent(1 - share)} of the MACs; --explain says why"
+        )
 
 
 def _show_stalls(console: Console, stalls: dict[str, dict[str, int]]) -> None:
