@@ -28,7 +28,7 @@ from .codegen.stream import Stream
 from .graph.interpret import evaluate_op
 from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
-from .graph.ops import QConv2d, QDense, Reshape
+from .graph.ops import Conv2d, Dense, QConv2d, QDense, Reshape
 from .graph.passes import run_passes
 from .graph.passes.pack_windows import pack_windows
 from .graph.tflite import import_tflite, is_tflite
@@ -79,7 +79,7 @@ def build(
     dumps.write("graph", "import", dump(graph))
     graph = run_passes(graph, observe=lambda name, g: dumps.write("graph", name, dump(g)))
     if target == "cpu":
-        return CompiledModel(graph, hw, tuple(_host_layer(graph, n, "cpu") for n in graph.nodes))
+        return CompiledModel(graph, hw, tuple(_host_layer(graph, n) for n in graph.nodes))
     return _build_accelerator(graph, hw, memory, vthreads, dumps)
 
 
@@ -101,13 +101,13 @@ def _build_accelerator(
     before, accelerated, after = _partition(graph)
     stream = Stream(hw)
     placed = _place_activations(graph, accelerated, stream)
-    layers = [_host_layer(graph, node, "cpu") for node in before]
+    layers = [_host_layer(graph, node) for node in before]
     for node in accelerated:
         first = len(stream.insns)
         if not isinstance(node.op, Reshape):
             _generate_node(graph, node, stream, placed, memory, vthreads, dumps)
         layers.append(_accelerator_layer(graph, node, ((first, len(stream.insns) - 1),)))
-    layers += [_host_layer(graph, node, "cpu") for node in after]
+    layers += [_host_layer(graph, node, after) for node in after]
     program, layers = _finish(graph, accelerated, stream, placed, layers, memory)
     if accelerated:
         dumps.write("program", "insns", disassemble(program))
@@ -250,14 +250,14 @@ def _placed_layer(layer: LayerInfo, order: Sequence[int]) -> LayerInfo:
 
 
 def _macs(graph: Graph, node: Node) -> int:
-    """The model's own multiply-accumulates."""
+    """The model's own multiply-accumulates, float ones too."""
     result = graph.result(node).shape
     match node.op:
-        case QConv2d():
+        case QConv2d() | Conv2d():
             weight = graph[node.inputs[1]].shape
             return int(np.prod(result)) * int(np.prod(weight[1:]))
-        case QDense():
-            return int(np.prod(result)) * graph[node.inputs[1]].shape[1]
+        case QDense() | Dense():
+            return int(np.prod(result)) * graph[node.inputs[0]].shape[1]
     return 0
 
 
@@ -269,12 +269,16 @@ def _compulsory_bytes(graph: Graph, node: Node) -> int:
     )
 
 
-def _host_layer(graph: Graph, node: Node, target: str) -> LayerInfo:
-    reason = node.reason if node.target == "cpu" else "after an operator on the host"
-    if target == "cpu" and node.target == "accel" and not reason:
-        reason = "target cpu"
+def _host_layer(graph: Graph, node: Node, after: Sequence[Node] = ()) -> LayerInfo:
+    """A node on the host, with why it is not on the accelerator; ``after`` run behind that."""
+    reason = node.reason
+    if node.target == "accel":
+        source = next((n.name for n in after if n.output in node.inputs), None)
+        reason = f"target cpu; the accelerator could run it: {reason}"
+        if source is not None:
+            reason = f"needs {source}, which runs on the host after the accelerator"
     return LayerInfo(
-        node.name, type(node.op).__name__, target, reason,
+        node.name, type(node.op).__name__, "cpu", reason,
         _macs(graph, node), _compulsory_bytes(graph, node), None,
     )  # fmt: skip
 

@@ -47,4 +47,4 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
         case FixedOp():
             return "cpu", f"{type(node.op).__name__} has no schedule for the accelerator"
         case _:
-            return "cpu", "float32"
+            return "cpu", "float32; the accelerator computes with int8"
