@@ -22,7 +22,15 @@ from .isa.memory import MemoryParams
 from .isa.params import PRESETS, HwParams
 from .isa.program import Program
 from .isa.status import Status
-from .report import Layer, Timing, accelerator_report, host_report, output_report
+from .report import (
+    Layer,
+    Timing,
+    accelerator_report,
+    host_report,
+    join_programs,
+    join_timings,
+    output_report,
+)
 
 #: ``sim``: the SimPy model; ``rtl``: the Verilog under Verilator; ``cpu``: machine code, no core.
 TARGETS = ("sim", "rtl", "cpu")
@@ -53,16 +61,19 @@ class CompiledModel(Protocol):
     def layers(self) -> Sequence[Layer]: ...
 
     @property
+    def programs(self) -> Sequence[Program]:
+        """In running order; none for the CPU."""
+        ...
+
+    @property
     def program(self) -> Program | None:
-        """None for the CPU."""
+        """The only program, or None; an error if there are several."""
         ...
 
-    def dram(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """DRAM before the run, uint8: the program's image with the inputs in place."""
-        ...
-
-    def results(self, dram: np.ndarray, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs, from DRAM after the run (and the inputs, for what stays on the host)."""
+    def run(
+        self, arrays: Sequence[np.ndarray], execute: Callable[[Program, np.ndarray], object]
+    ) -> list[np.ndarray]:
+        """The outputs; ``execute`` runs each program on its DRAM image, in place."""
         ...
 
     def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -314,32 +325,32 @@ class Module:
         """Outputs of one batch, and its timing where it was measured."""
         if self.target == "cpu":
             return self.compiled.run_cpu(batch), None
-        dram = self.compiled.dram(batch)
-        if not self.program.insns:  # no operator of this model runs on the accelerator
-            return self.compiled.results(dram, batch), None
         if self.target == "sim" and known is not None:
             from .isa.reference import run as run_reference
 
-            run_reference(self.program, dram)
-            return self.compiled.results(dram, batch), None
-        timing = self._simulate(dram)
+            return self.compiled.run(batch, run_reference), None
+        timings: list[Timing] = []
+        outputs = self.compiled.run(batch, lambda p, dram: timings.append(self._simulate(p, dram)))
+        if not timings:  # no operator of this model runs on the accelerator
+            return outputs, None
+        timing = join_timings(timings)
         if known is not None and timing.cycles != known.cycles:
             raise VdlaError(
                 f"rtl: expected {known.cycles} cycles as for the first batch, got {timing.cycles}; "
                 "timing must not depend on data"
             )
-        return self.compiled.results(dram, batch), timing
+        return outputs, timing
 
-    def _simulate(self, dram: np.ndarray) -> Timing:
-        """Run the program in time; ``dram`` is changed in place."""
+    def _simulate(self, program: Program, dram: np.ndarray) -> Timing:
+        """Run a program in time; ``dram`` is changed in place."""
         if self.target == "rtl":
             from .sim.rtl import RtlSimulator
 
-            result = RtlSimulator(self.params).run(self.program, dram, self.memory)
+            result = RtlSimulator(self.params).run(program, dram, self.memory)
         else:
             from .sim.core import simulate
 
-            result = simulate(self.program, dram, self.memory)
+            result = simulate(program, dram, self.memory)
         if result.status != Status.DONE:
             status = Status(result.status)
             where = "" if result.error_index is None else f" at instruction {result.error_index}"
@@ -351,7 +362,8 @@ class Module:
         if timing is None:
             body = host_report(layers)
         else:
-            body = accelerator_report(layers, self.program, self.memory, timing)
+            program = join_programs(self.compiled.programs)
+            body = accelerator_report(layers, program, self.memory, timing)
         names = [tensor.name for tensor in self.compiled.outputs]
         outputs = output_report(dict(zip(names, self._outputs, strict=True)))
         return {

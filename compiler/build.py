@@ -8,8 +8,7 @@ load -> GRAPH_PASSES -> for each operator on the accelerator: expression and sch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,13 +22,14 @@ from ..isa.params import HwParams
 from ..isa.program import PROGRAM_ALIGN_BYTES, Program
 from .codegen.accel import generate
 from .codegen.stream import Stream
-from .graph.interpret import evaluate_op
+from .compiled import CompiledModel, LayerInfo, Segment
 from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
 from .graph.ops import QConv2d, QDense, Reshape
 from .graph.passes import run_passes
 from .graph.tflite import import_tflite, is_tflite
-from .runtime.layout import activation_bytes, pack_activation, unpack_activation
+from .runtime.layout import activation_bytes
+from .segments import retarget, split
 from .tir.ir import PrimFunc
 from .tir.passes.vthread import interleave_vthreads
 from .tir.printer import print_func
@@ -38,23 +38,6 @@ from .topi.lowering import lower_node, parameters_of
 
 #: What happens to the loop program of every operator, in order.
 TIR_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (interleave_vthreads,)
-
-
-@dataclass(frozen=True)
-class LayerInfo:
-    """One operator of the model: where it runs and why, its work, its instructions.
-
-    ``macs`` and ``compulsory_bytes`` count the model's own channels; ``span`` is first and last
-    instruction, inclusive.
-    """
-
-    name: str
-    op: str
-    target: str
-    reason: str
-    macs: int
-    compulsory_bytes: int
-    span: tuple[int, int] | None
 
 
 def build(
@@ -88,45 +71,44 @@ def load_graph(model: object, batch: int) -> Graph:
 
 
 def _build_accelerator(graph: Graph, hw: HwParams, vthreads: int, dumps: _Dumps) -> CompiledModel:
-    before, accelerated, after = _partition(graph)
+    layers: list[LayerInfo] = []
+    segments: list[Segment] = []
+    issued = 0
+    graph = retarget(graph, hw)
+    for target, nodes in split(graph):
+        if target == "cpu":
+            layers += [_host_layer(graph, node, "cpu") for node in nodes]
+            segments.append(Segment(nodes))
+            continue
+        program, spans = _build_program(graph, nodes, hw, vthreads, dumps)
+        segments.append(Segment(nodes, program))
+        layers += [
+            _accelerator_layer(graph, node, (first + issued, last + issued))
+            for node, (first, last) in zip(nodes, spans, strict=True)
+        ]
+        issued += len(program.insns)
+    return CompiledModel(graph, hw, tuple(layers), tuple(segments))
+
+
+def _build_program(
+    graph: Graph, nodes: tuple[Node, ...], hw: HwParams, vthreads: int, dumps: _Dumps
+) -> tuple[Program, list[tuple[int, int]]]:
+    """The checked program of a segment, and the instructions of each node: first and last."""
     stream = Stream(hw)
-    placed = _place_activations(graph, accelerated, stream)
-    layers = [_host_layer(graph, node, "cpu") for node in before]
-    for node in accelerated:
+    placed = _place_activations(graph, nodes, stream)
+    spans = []
+    for node in nodes:
         first = len(stream.insns)
         if not isinstance(node.op, Reshape):
             _generate_node(graph, node, stream, placed, vthreads, dumps)
-        layers.append(_accelerator_layer(graph, node, (first, len(stream.insns) - 1)))
-    layers += [_host_layer(graph, node, "cpu") for node in after]
-    program = _finish(graph, accelerated, stream, placed, layers)
-    if accelerated:
-        dumps.write("program", "insns", disassemble(program))
-        findings = check(program)
-        if findings:
-            raise VdlaError(f"compiled program does not pass the checker: {findings[0]}")
-    return CompiledModel(graph, hw, tuple(layers), program, before, accelerated, after, placed)
-
-
-def _partition(graph: Graph) -> tuple[tuple[Node, ...], tuple[Node, ...], tuple[Node, ...]]:
-    """Nodes on the host before the accelerator's program, in it, and after it.
-
-    One program runs at a time: what depends on a host operator that depends on the accelerator
-    stays on the host.
-    """
-    before: list[Node] = []
-    accelerated: list[Node] = []
-    after: list[Node] = []
-    for node in graph.nodes:
-        sources = set(node.inputs)
-        behind_host = sources & {n.output for n in after}
-        behind_accelerator = sources & {n.output for n in accelerated}
-        if node.target == "accel" and not behind_host:
-            accelerated.append(node)
-        elif behind_host or behind_accelerator:
-            after.append(node)
-        else:
-            before.append(node)
-    return tuple(before), tuple(accelerated), tuple(after)
+        spans.append((first, len(stream.insns) - 1))
+    layers = [_accelerator_layer(graph, n, span) for n, span in zip(nodes, spans, strict=True)]
+    program = _finish(graph, nodes, stream, placed, layers)
+    dumps.write("program", "insns", disassemble(program))
+    findings = check(program)
+    if findings:
+        raise VdlaError(f"compiled program does not pass the checker: {findings[0]}")
+    return program, spans
 
 
 def _place_activations(graph: Graph, accelerated: Sequence[Node], stream: Stream) -> dict[str, int]:
@@ -225,7 +207,7 @@ def _compulsory_bytes(graph: Graph, node: Node) -> int:
 
 
 def _host_layer(graph: Graph, node: Node, target: str) -> LayerInfo:
-    reason = node.reason if node.target == "cpu" else "after an operator on the host"
+    reason = node.reason if node.target == "cpu" else "between operators on the host"
     if target == "cpu" and node.target == "accel" and not reason:
         reason = "target cpu"
     return LayerInfo(
@@ -239,77 +221,6 @@ def _accelerator_layer(graph: Graph, node: Node, span: tuple[int, int]) -> Layer
         node.name, type(node.op).__name__, "accel", node.reason,
         _macs(graph, node), _compulsory_bytes(graph, node), span if span[1] >= span[0] else None,
     )  # fmt: skip
-
-
-# ---- the result --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CompiledModel:
-    """A model with everything that is needed to run it: host operators around one accelerator
-    program.
-    """
-
-    graph: Graph
-    params: HwParams
-    layers: tuple[LayerInfo, ...]
-    program: Program | None = None
-    before: tuple[Node, ...] = ()
-    accelerated: tuple[Node, ...] = ()
-    after: tuple[Node, ...] = ()
-    placed: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The model's inputs."""
-        return tuple(self.graph[name] for name in self.graph.inputs)
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """The model's outputs."""
-        return tuple(self.graph[name] for name in self.graph.outputs)
-
-    def _host(self, nodes: Sequence[Node], values: dict[str, np.ndarray]) -> None:
-        for node in nodes:
-            values[node.output] = evaluate_op(node.op, *(values[n] for n in node.inputs))
-
-    def _start(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        values = {t.name: t.data for t in self.graph.tensors.values() if t.data is not None}
-        values |= dict(zip(self.graph.inputs, arrays, strict=True))
-        self._host(self.before, values)
-        return values
-
-    def dram(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """DRAM before the run (uint8): constants, instructions and the packed inputs."""
-        assert self.program is not None
-        values = self._start(arrays)
-        dram = self.program.dram_image()
-        for region in self.program.meta["inputs"]:
-            data = pack_activation(values[region["name"]], self.params)
-            dram[region["address"] : region["address"] + data.size] = data
-        return dram
-
-    def results(self, dram: np.ndarray, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs: the accelerator's from DRAM after the run, then the host operators behind
-        it.
-        """
-        assert self.program is not None
-        values = self._start(arrays)
-        for region in self.program.meta["outputs"]:
-            data = dram[region["address"] : region["address"] + region["bytes"]]
-            values[region["name"]] = unpack_activation(data, tuple(region["shape"]), self.params)
-        self._host(self.after, values)
-        return [values[name] for name in self.graph.outputs]
-
-    @cached_property
-    def _cpu(self):
-        from .codegen.cpu import build_cpu
-
-        return build_cpu(self.graph)
-
-    def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The whole model as machine code on the host."""
-        return self._cpu.run(*arrays)
 
 
 @dataclass
