@@ -16,6 +16,7 @@ from ...isa.errors import VdlaError
 
 IDENTIFIER = b"TFL3"
 MAX_RANK = 8
+NAME_LIMIT = 60  # characters of a name in messages
 
 #: Tensor types that are read, and the NumPy dtypes that hold them.
 TENSOR_TYPES = {
@@ -33,6 +34,11 @@ _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if t
 
 #: What the accessors of damaged tables raise: offsets outside the file, impossible lengths.
 _DAMAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError)
+
+
+def _label(index: int, name: str) -> str:
+    """A tensor in messages; converters join the names of all that was fused into one."""
+    return f"tensor {index} {name if len(name) <= NAME_LIMIT else name[:NAME_LIMIT] + '...'!r}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +63,7 @@ class FlatTensor:
     axis: int
 
     def __str__(self) -> str:
-        return f"tensor {self.index} {self.name!r}"
+        return _label(self.index, self.name)
 
 
 @dataclass(frozen=True)
@@ -188,7 +194,7 @@ class _Reader:
     def tensor(self, model: Any, table: Any, index: int) -> FlatTensor:
         text = self.get(f"tensor {index}", table.Name) or b""
         name = text.decode(errors="replace")
-        what = f"tensor {index} {name!r}"
+        what = _label(index, name)
         shape = tuple(int(v) for v in self.numbers(what, table, "Shape"))
         signature = tuple(int(v) for v in self.numbers(what, table, "ShapeSignature")) or shape
         code = self.get(what, table.Type)
@@ -273,7 +279,7 @@ class _Reader:
         kind = OPERATOR_NAMES.get(max(both), str(max(both)))
         if kind == "CUSTOM":
             name = self.get(what, code.CustomCode) or b""
-            kind = f"CUSTOM {name.decode(errors='replace')!r}"
+            kind = f"CUSTOM {name[:NAME_LIMIT].decode(errors='replace')!r}"
         what = f"operator {index} ({kind})"
         inputs = self.indices(what, table, "Inputs", -1, tensors)
         outputs = self.indices(what, table, "Outputs", 0, tensors)
@@ -289,5 +295,5 @@ class _Reader:
         if stored is None or given != getattr(tflite.BuiltinOptions, name):
             raise VdlaError(f"{self.where}: {what}: expected options of type {name}")
         options = getattr(tflite, name)()
-        options.Init(stored.Bytes, stored.Pos)
+        self.get(what, options.Init, stored.Bytes, stored.Pos)
         return {field: self.get(what, getattr(options, field)) for field in fields}

@@ -55,7 +55,11 @@ class Importer:
                     f"operator {operator.index}: {operator.kind} is not supported;"
                     f" supported are {', '.join(sorted(readers))}"
                 )
-            reader(Call(self, operator))
+            try:
+                with np.errstate(all="ignore"):  # damaged scales; their products are checked
+                    reader(Call(self, operator))
+            except VdlaError as error:
+                raise VdlaError(f"{operator}: {error}") from None
         outputs = tuple(self._output(index) for index in self.model.outputs)
         inputs = tuple(self.names[index] for index in self.model.inputs)
         return Graph("main", inputs, outputs, tuple(self.nodes), self.tensors)
@@ -165,7 +169,8 @@ class Call:
         return f"{self.operator.kind.lower()}_{self.operator.index}"
 
     def refuse(self, why: str) -> VdlaError:
-        return VdlaError(f"{self.operator}: {why}")
+        """An error; the importer adds the operator."""
+        return VdlaError(why)
 
     def option(self, name: str) -> int:
         return self.operator.options[name]
