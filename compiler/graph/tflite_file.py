@@ -203,10 +203,14 @@ class _Reader:
                 f"{self.where}: {what} has type {_TYPE_NAMES.get(code, code)},"
                 f" supported are {', '.join(TENSOR_TYPES.values())}"
             )
-        if len(shape) > MAX_RANK or min(shape, default=1) < 1 or len(signature) != len(shape):
+        if max(len(shape), len(signature)) > MAX_RANK:
             raise VdlaError(
-                f"{self.where}: {what}: expected up to {MAX_RANK} positive dimensions,"
-                f" got shape {list(shape)} with signature {list(signature)}"
+                f"{self.where}: {what}: expected up to {MAX_RANK} dimensions, got {len(shape)}"
+            )
+        if min(shape, default=1) < 1 or len(signature) != len(shape):
+            raise VdlaError(
+                f"{self.where}: {what}: expected positive dimensions and as many in the signature,"
+                f" got {list(shape)} and {list(signature)}"
             )
         if self.get(what, table.IsVariable) or self.get(what, table.Sparsity) is not None:
             raise VdlaError(f"{self.where}: {what}: variables and sparse tensors are not supported")

@@ -24,7 +24,7 @@ from .requant import (
     tflite_params,
     tflite_requant,
 )
-from .tflite_elementwise import elementwise_layout, same_quant
+from .tflite_elementwise import elementwise_layout, same_quant, steps_of
 from .tflite_graph import OFFSET, Call
 
 _Activation = tflite.ActivationFunctionType
@@ -56,9 +56,7 @@ def _bounds(call: Call) -> tuple[int, int]:
     def stored(real: float, bound: int) -> int:
         if math.isinf(real):
             return bound
-        steps = np.float32(real) / scale
-        rounded = math.floor(steps + np.float32(0.5)) if steps > 0 else math.ceil(steps - 0.5)
-        return min(max(zero + rounded, INT8_MIN), INT8_MAX)
+        return min(max(zero + steps_of(real, scale), INT8_MIN), INT8_MAX)
 
     lo, hi = ACTIVATIONS[code]
     return stored(lo, INT8_MIN), stored(hi, INT8_MAX)
