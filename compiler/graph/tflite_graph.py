@@ -65,13 +65,14 @@ class Importer:
         return Graph("main", inputs, outputs, tuple(self.nodes), self.tensors)
 
     def _name_interface(self) -> None:
-        """Inputs and outputs keep their names, unless these are empty or not unique."""
+        """Inputs and outputs keep their names, unless these are empty, odd or not unique."""
         indices = dict.fromkeys((*self.model.inputs, *self.model.outputs))
         count = Counter(self.model.tensors[i].name for i in indices)
         taken = {f"t{i}" for i in range(len(self.model.tensors))}
         for i in indices:
             name = self.model.tensors[i].name
-            self.names[i] = name if name and count[name] == 1 and name not in taken else f"t{i}"
+            usable = name.isprintable() and name and count[name] == 1 and name not in taken
+            self.names[i] = name if usable else f"t{i}"
 
     @property
     def scale(self) -> int:

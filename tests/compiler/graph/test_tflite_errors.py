@@ -213,3 +213,16 @@ def test_corrupted_files_never_crash() -> None:
             refusals += 1
             assert "\n" not in str(error) and len(str(error)) < LONGEST
     assert refusals > CORRUPTED / 2
+
+
+@pytest.mark.parametrize("name", ['odd "name"\\0', "ends\x00here", "two\nlines", "", "größe"])
+def test_names_that_compilers_stumble_over(name: str) -> None:
+    b = TfliteBuilder()
+    x = b.tensor((1, 4), "int8", [0.1], [0], name=name)
+    y = b.tensor((1, 4), "int8", [0.1], [-3], name=name + "2")
+    b.operator("RELU", [x], [y])
+    value = np.array([[-9, 0, 3, 127]], np.int8)
+    data = b.file([x], [y])
+    for target in ("cpu", "sim"):
+        (result,) = vdla.compile(data, target).run(value)
+        np.testing.assert_array_equal(result, [[-3, -3, 0, 124]])
