@@ -118,7 +118,7 @@ def compile(
     Parameters
     ----------
     model : path, bytes or onnx.ModelProto
-        An int8 QDQ ONNX model.
+        An int8 model: QDQ ONNX, or a TensorFlow Lite file or its bytes.
     target : str
         ``sim``, ``rtl`` or ``cpu``.
     hw : HwParams, or the name of a preset or TOML file
