@@ -158,7 +158,7 @@ def _root(
 
 @app.command()
 def run(
-    model: Annotated[Path, typer.Argument(help="An int8 QDQ ONNX model.")],
+    model: Annotated[Path, typer.Argument(help="An int8 model: QDQ ONNX or TensorFlow Lite.")],
     target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
     input_file: Annotated[
         Path | None, typer.Option("--input", help="Inputs by name (.npz); random without.")

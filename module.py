@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import onnx
@@ -23,10 +23,15 @@ from .isa.memory import MemoryParams
 from .isa.params import PRESETS, HwParams
 from .isa.program import Program
 from .isa.status import Status
-from .report import Layer, accelerator_report, host_report, output_report
-
-if TYPE_CHECKING:
-    from .sim.result import SimResult
+from .report import (
+    Layer,
+    Timing,
+    accelerator_report,
+    host_report,
+    join_programs,
+    join_timings,
+    output_report,
+)
 
 #: ``sim``: the SimPy model; ``rtl``: the Verilog under Verilator; ``cpu``: machine code, no core.
 TARGETS = ("sim", "rtl", "cpu")
@@ -57,16 +62,19 @@ class CompiledModel(Protocol):
     def layers(self) -> Sequence[Layer]: ...
 
     @property
+    def programs(self) -> Sequence[Program]:
+        """In running order; none for the CPU."""
+        ...
+
+    @property
     def program(self) -> Program | None:
-        """None for the CPU."""
+        """The only program, or None; an error if there are several."""
         ...
 
-    def dram(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """DRAM before the run, uint8: the program's image with the inputs in place."""
-        ...
-
-    def results(self, dram: np.ndarray, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs, from DRAM after the run (and the inputs, for what stays on the host)."""
+    def run(
+        self, arrays: Sequence[np.ndarray], execute: Callable[[Program, np.ndarray], object]
+    ) -> list[np.ndarray]:
+        """The outputs; ``execute`` runs each program on its DRAM image, in place."""
         ...
 
     def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -111,7 +119,7 @@ def compile(
     Parameters
     ----------
     model : path, bytes or onnx.ModelProto
-        An int8 QDQ ONNX model.
+        An int8 model: QDQ ONNX, or a TensorFlow Lite file or its bytes.
     target : str
         ``sim``, ``rtl`` or ``cpu``.
     hw : HwParams, or the name of a preset or TOML file
@@ -182,7 +190,7 @@ class Module:
         self.vthreads = vthreads
         self._model = model
         self._report: dict[str, Any] | None = None
-        self._timing: SimResult | None = None
+        self._timing: Timing | None = None
         self._set: dict[str, np.ndarray] = {}
         self._outputs: list[np.ndarray] = []
 
@@ -221,11 +229,13 @@ class Module:
         VdlaError
             Where nothing was measured: before the first run, on the host.
         """
+        from .sim.result import SimResult
         from .sim.trace import trace
 
         self.check_traceable()
         if self._timing is None:
             raise VdlaError("trace: nothing was run yet; call run(...) first")
+        assert isinstance(self._timing, SimResult)  # one program, one simulation
         return trace(self.program, self._timing)
 
     def check_traceable(self) -> None:
@@ -338,49 +348,50 @@ class Module:
         return [list(parts) for parts in zip(*(np.split(a, max(counts)) for a in arrays))]  # noqa: B905
 
     def _run_batch(
-        self, batch: list[np.ndarray], known: SimResult | None
-    ) -> tuple[list[np.ndarray], SimResult | None]:
+        self, batch: list[np.ndarray], known: Timing | None
+    ) -> tuple[list[np.ndarray], Timing | None]:
         """Outputs of one batch, and its timing where it was measured."""
         if self.target == "cpu":
             return self.compiled.run_cpu(batch), None
-        dram = self.compiled.dram(batch)
-        if not self.program.insns:  # no operator of this model runs on the accelerator
-            return self.compiled.results(dram, batch), None
         if self.target == "sim" and known is not None:
             from .isa.reference import run as run_reference
 
-            run_reference(self.program, dram)
-            return self.compiled.results(dram, batch), None
-        timing = self._simulate(dram)
+            return self.compiled.run(batch, run_reference), None
+        timings: list[Timing] = []
+        outputs = self.compiled.run(batch, lambda p, dram: timings.append(self._simulate(p, dram)))
+        if not timings:  # no operator of this model runs on the accelerator
+            return outputs, None
+        timing = join_timings(timings)
         if known is not None and timing.cycles != known.cycles:
             raise VdlaError(
                 f"rtl: expected {known.cycles} cycles as for the first batch, got {timing.cycles}; "
                 "timing must not depend on data"
             )
-        return self.compiled.results(dram, batch), timing
+        return outputs, timing
 
-    def _simulate(self, dram: np.ndarray) -> SimResult:
-        """Run the program in time; ``dram`` is changed in place."""
+    def _simulate(self, program: Program, dram: np.ndarray) -> Timing:
+        """Run a program in time; ``dram`` is changed in place."""
         if self.target == "rtl":
             from .sim.rtl import RtlSimulator
 
-            result = RtlSimulator(self.params).run(self.program, dram, self.memory)
+            result = RtlSimulator(self.params).run(program, dram, self.memory)
         else:
             from .sim.core import simulate
 
-            result = simulate(self.program, dram, self.memory)
+            result = simulate(program, dram, self.memory)
         if result.status != Status.DONE:
             status = Status(result.status)
             where = "" if result.error_index is None else f" at instruction {result.error_index}"
             raise VdlaError(f"{self.target}: core stopped with {status.name}{where}: {status.doc}")
         return result
 
-    def _make_report(self, timing: SimResult | None, batches: int, wall_s: float) -> dict[str, Any]:
+    def _make_report(self, timing: Timing | None, batches: int, wall_s: float) -> dict[str, Any]:
         layers = self.compiled.layers
         if timing is None:
             body = host_report(layers)
         else:
-            body = accelerator_report(layers, self.program, self.memory, timing)
+            program = join_programs(self.compiled.programs)
+            body = accelerator_report(layers, program, self.memory, timing)
         names = [tensor.name for tensor in self.compiled.outputs]
         outputs = output_report(dict(zip(names, self._outputs, strict=True)))
         return {

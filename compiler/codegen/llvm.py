@@ -65,12 +65,17 @@ class Workspace:
         return offset
 
 
+def symbol(name: str) -> str:
+    """A name of the user's as LLVM can print and read it."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._$-") else "_" for c in name)
+
+
 def emit_function(func: PrimFunc, module: ir.Module, name: str) -> tuple[ir.Function, int]:
     """Add a loop program to a module; returns the function and the bytes of workspace it needs."""
     signature = ir.FunctionType(ir.VoidType(), [_POINTER] * (len(func.params) + 1))
-    function = ir.Function(module, signature, name)
+    function = ir.Function(module, signature, symbol(name))
     for argument, buffer in zip(function.args, func.params, strict=False):
-        argument.name = buffer.name
+        argument.name = symbol(buffer.name)
         argument.add_attribute("noalias")
     function.args[-1].name = "workspace"
     function.args[-1].add_attribute("noalias")
@@ -153,12 +158,16 @@ class _Emitter:
         buffer, size_bytes = stmt.buffer, buffer_bytes(stmt.buffer)
         mark = self.workspace.top
         if size_bytes <= STACK_BYTES:
-            address: Value = self.entry.alloca(ir.ArrayType(_I8, size_bytes), name=buffer.name)
+            address: Value = self.entry.alloca(
+                ir.ArrayType(_I8, size_bytes), name=symbol(buffer.name)
+            )
             address.align, address.type = ALIGN_BYTES, _POINTER
         else:
             offset = self.workspace.push(size_bytes)
             base = self.function.args[-1]
-            address = self.entry.gep(base, [_I64(offset)], name=buffer.name, source_etype=_I8)
+            address = self.entry.gep(
+                base, [_I64(offset)], name=symbol(buffer.name), source_etype=_I8
+            )
         self.memory[buffer] = address
         self.stmt(stmt.body)
         self.workspace.top = mark
