@@ -7,6 +7,7 @@ LLVM IR (``codegen/llvm.py``) -> one module, optimised for the host's processor 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,8 @@ from llvmlite import ir
 
 from ...isa.errors import VdlaError
 from ..graph.ir import Graph, Node, Tensor
-from ..graph.ops import Identity, Reshape
+from ..graph.ops import Identity, Op, Reshape
+from ..graph.shapes import infer
 from ..tir.ir import PrimFunc
 from ..tir.passes.expand import expand_intrinsics
 from ..tir.passes.unroll import unroll_loops
@@ -213,6 +215,16 @@ def build_cpu(graph: Graph) -> CpuModule:
     return builder.finish()
 
 
+def run_op(op: Op, args: Sequence[np.ndarray]) -> np.ndarray:
+    """One operator on arrays, compiled for them; errors as :func:`build_cpu`."""
+    operands = tuple(Tensor(f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(args))
+    shape, dtype = infer(op, operands, type(op).__name__)
+    names = tuple(t.name for t in operands)
+    node = Node(type(op).__name__, op, names, "y")
+    tensors = {t.name: t for t in (*operands, Tensor("y", shape, dtype))}
+    return build_cpu(Graph("one", names, ("y",), (node,), tensors)).run(*args)[0]
+
+
 @dataclass(frozen=True)
 class _Operand:
     """What a kernel is called with: a place in one of the areas of memory."""
@@ -240,6 +252,9 @@ class _GraphBuilder:
         """One operator: another name for its input, or a kernel and its call."""
         if isinstance(node.op, Reshape | Identity):
             self.sources[node.output] = self._source(node.inputs[0])
+            return
+        if 0 in self.graph.result(node).shape:
+            self._use(node.output, position)  # nothing to compute
             return
         func, attributes = lower_for_cpu(self.graph, node)
         func = run_passes(func)
@@ -328,4 +343,4 @@ class _GraphBuilder:
 
 
 def _tensor_bytes(tensor: Tensor) -> int:
-    return int(np.prod(tensor.shape)) * np.dtype(tensor.dtype).itemsize
+    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize

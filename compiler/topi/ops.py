@@ -29,8 +29,9 @@ from ..graph.ops import (
     Quantize,
     Reshape,
 )
-from ..graph.requant import INT8_MAX, INT8_MIN, Requant
-from ..te.expr import Call, Const, Expr, all_of, select
+from ..graph.primitives import Primitive
+from ..graph.requant import INT8_MIN, Requant
+from ..te.expr import Call, Const, Expr, all_of, integer_range, select
 from ..te.tensor import (
     IterVar,
     Tensor,
@@ -41,6 +42,8 @@ from ..te.tensor import (
     reduce_axis,
     sum_of,
 )
+from .floats import float_operator
+from .primitives import primitive
 
 FLOAT32 = "float32"
 
@@ -66,7 +69,12 @@ def expression(graph: Graph, node: Node) -> Expression:
     """
     try:
         inputs = [placeholder(t.shape or (1,), t.dtype, t.name) for t in graph.operands(node)]
-        return _build(node.op, inputs)
+        if isinstance(node.op, Primitive):
+            shapes = [t.shape for t in graph.operands(node)]
+            output = primitive(node.op, inputs, shapes, graph.result(node).shape)
+            return Expression(output, tuple(inputs))
+        found = float_operator(node.op, inputs, [t.shape for t in graph.operands(node)])
+        return Expression(found, tuple(inputs)) if found else _build(node.op, inputs)
     except VdlaError as error:
         raise VdlaError(f"node {node.name!r}: {error}") from error
 
@@ -174,23 +182,24 @@ def qavgpool(x: Tensor, op: QAvgPool) -> Expression:
 
 
 def quantize(x: Tensor, quant: Quant) -> Expression:
-    """:class:`Quantize` of float32 to int8. Bounds apply before the conversion, in float32: beyond
-    2**24, where adding the zero point would round, the result is a bound anyway.
+    """:class:`Quantize` of float32 to int8 or uint8. Bounds apply before the conversion, in
+    float32: beyond 2**24, where adding the zero point would round, the result is a bound anyway.
     """
-    if quant.dtype != "int8":
-        raise VdlaError(f"Quantize expected to int8, got {quant.dtype!r}; quantise to int8")
+    if quant.dtype not in ("int8", "uint8"):
+        raise VdlaError(f"Quantize expected to int8 or uint8, got {quant.dtype!r}")
+    low, high = integer_range(quant.dtype)
     scale, zero = _quant_placeholders(quant)
 
     def rule(*index: Expr) -> Expr:
         steps = Call("round", (x[index] / _along(scale, quant, index),), "float32")
         stored = steps + _along(zero, quant, index).astype("float32")
-        return clip(stored, float(INT8_MIN), float(INT8_MAX)).astype("int8")
+        return clip(stored, float(low), float(high)).astype(quant.dtype)
 
     return _elementwise(x, rule, (scale, zero), quant)
 
 
 def dequantize(x: Tensor, quant: Quant) -> Expression:
-    """:class:`Dequantize` of int8 or int32 to float32."""
+    """:class:`Dequantize` of int8, uint8 or int32 to float32."""
     scale, zero = _quant_placeholders(quant)
 
     def rule(*index: Expr) -> Expr:
