@@ -88,6 +88,9 @@ class Operators:
     def __truediv__(self, other: Operand) -> Expr:
         return binary("/", self, other)
 
+    def __rtruediv__(self, other: Operand) -> Expr:
+        return binary("/", other, self)
+
     def __rshift__(self, other: Operand) -> Expr:
         return binary(">>", self, other)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from . import elementwise, linear, quantized, reduction, shape, spatial
+from . import elementwise, linear, quantized, recurrent, reduction, resize, shape, spatial
 from .call import Reader
 
 #: One row per ONNX operator (``Constant`` apart, which makes no node).
@@ -10,7 +10,9 @@ READERS: dict[str, Reader] = (
     elementwise.READERS
     | linear.READERS
     | quantized.READERS
+    | recurrent.READERS
     | reduction.READERS
+    | resize.READERS
     | shape.READERS
     | spatial.READERS
 )
