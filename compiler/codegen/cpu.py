@@ -160,7 +160,7 @@ class CpuModule:
 
     Attributes
     ----------
-    kernels : the loop program of every operator that computes something, in running order
+    kernels : the loop programs, in order of first use; equal operators share one
     offsets : where each tensor lives in the arena, in bytes; a reshape shares its source's
     arena_bytes : size of the arena: activations, then the workspace that kernels share
     """
@@ -240,6 +240,7 @@ class _GraphBuilder:
         self.graph = graph
         self.module = ir.Module(graph.name)
         self.funcs: list[PrimFunc] = []
+        self.kernels: dict[tuple, tuple[ir.Function, tuple[np.ndarray, ...]]] = {}
         self.calls: list[tuple[ir.Function, list[_Operand]]] = []
         self.constants: list[np.ndarray] = []
         self.constant_offsets: dict[str, int] = {}
@@ -256,16 +257,27 @@ class _GraphBuilder:
         if 0 in self.graph.result(node).shape:
             self._use(node.output, position)  # nothing to compute
             return
-        func, attributes = lower_for_cpu(self.graph, node)
-        func = run_passes(func)
-        function, workspace = emit_function(func, self.module, f"kernel{position}.{node.name}")
-        function.linkage = "internal"
+        function, attributes = self._kernel(position, node)
         operands = [self._operand(self._source(name), position) for name in node.inputs]
         operands += [self._constant(f"{node.name}.{i}", a) for i, a in enumerate(attributes)]
         operands.append(self._operand(node.output, position))
-        self.funcs.append(func)
         self.calls.append((function, operands))
-        self.workspace_bytes = max(self.workspace_bytes, workspace)
+
+    def _kernel(self, position: int, node: Node) -> tuple[ir.Function, tuple[np.ndarray, ...]]:
+        """The function of a node and its attributes' values; equal operators on operands of equal
+        types share it."""
+        types = tuple((t.shape, t.dtype) for t in self.graph.operands(node))
+        key = (node.op, types)
+        if key not in self.kernels:
+            func, attributes = lower_for_cpu(self.graph, node)
+            func = run_passes(func)
+            function, workspace = emit_function(func, self.module, f"kernel{position}.{node.name}")
+            function.linkage = "internal"
+            function.attributes.add("noinline")  # a long entry function compiles slowly
+            self.workspace_bytes = max(self.workspace_bytes, workspace)
+            self.funcs.append(func)
+            self.kernels[key] = function, attributes
+        return self.kernels[key]
 
     def _source(self, name: str) -> str:
         return self.sources.get(name, name)

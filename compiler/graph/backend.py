@@ -88,7 +88,10 @@ class VdlaBackend(Backend):
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> VdlaRep:
         """Check a model and return what runs it."""
-        super().prepare(model, device, **kwargs)
+        try:
+            super().prepare(model, device, **kwargs)
+        except onnx.checker.ValidationError as error:
+            raise VdlaError(f"ONNX model: {str(error).strip().splitlines()[0]}") from None
         if not cls.supports_device(device):
             raise VdlaError(f"expected device 'CPU', got {device!r}")
         return VdlaRep(model)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from ...isa.errors import VdlaError
-from .ir import Graph
+from .ir import Graph, Node
 from .ops import (
     Add,
     AvgPool,
@@ -66,6 +67,28 @@ def evaluate(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.nda
     for node in graph.nodes:
         values[node.output] = evaluate_op(node.op, *(values[name] for name in node.inputs))
     return values
+
+
+def evaluate_nodes(
+    graph: Graph, nodes: Sequence[Node], wanted: Sequence[str], values: Mapping[str, np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The ``wanted`` tensors that nodes compute, in running order, from ``values``.
+
+    General operators run as machine code (which is their meaning): then all the nodes do, at once.
+    """
+    if any(isinstance(node.op, Primitive) for node in nodes):
+        from ..codegen.cpu import build_cpu
+
+        made = {node.output for node in nodes}
+        read = dict.fromkeys(n for node in nodes for n in node.inputs if n not in made)
+        tensors = {n: replace(graph[n], data=None) for n in (*read, *made)}
+        part = Graph(graph.name, tuple(read), tuple(wanted), tuple(nodes), tensors)
+        found = build_cpu(part).run(*(values[name] for name in read))
+        return dict(zip(wanted, found, strict=True))
+    known = dict(values)
+    for node in nodes:
+        known[node.output] = evaluate_op(node.op, *(known[name] for name in node.inputs))
+    return {name: known[name] for name in wanted}
 
 
 def evaluate_op(op: Op, *args: np.ndarray) -> np.ndarray:

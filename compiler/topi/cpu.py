@@ -110,17 +110,13 @@ def _schedule_float_dense(schedule: Schedule, output: Tensor, transposed: bool) 
 
 
 def _schedule_general(schedule: Schedule, reduces_rows: bool) -> None:
-    """Every stage by itself. ``reduces_rows``: consecutive results read consecutive elements, so
-    that the innermost loop is over results, not over what they add up."""
+    """Every stage by itself; which loops become vectors is left to LLVM. ``reduces_rows``:
+    consecutive results read consecutive elements, so that the innermost loop is over results, not
+    over what they add up."""
     for stage in schedule.stages:
-        axes, reduced = stage.tensor.axes, stage.tensor.reduce_axes
-        if stage.body is None:
-            continue
-        if not reduced:
-            stage.vectorize(axes[-1])
-        elif reduces_rows:
-            stage.reorder(*reduced, axes[-1])
-            stage.vectorize(axes[-1])
+        reduced = stage.tensor.reduce_axes
+        if reduced and reduces_rows:
+            stage.reorder(*reduced, stage.tensor.axes[-1])
 
 
 def _schedule_pool(schedule: Schedule, output: Tensor) -> None:

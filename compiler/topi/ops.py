@@ -15,6 +15,7 @@ import numpy as np
 
 from ...isa.errors import VdlaError
 from ..graph.ir import Graph, Node
+from ..graph.ir import Tensor as GraphTensor
 from ..graph.ops import (
     Dequantize,
     Op,
@@ -68,7 +69,7 @@ def expression(graph: Graph, node: Node) -> Expression:
         When the operator or a dtype has none, naming the node.
     """
     try:
-        inputs = [placeholder(t.shape or (1,), t.dtype, t.name) for t in graph.operands(node)]
+        inputs = [_placeholder(t) for t in graph.operands(node)]
         if isinstance(node.op, Primitive):
             shapes = [t.shape for t in graph.operands(node)]
             output = primitive(node.op, inputs, shapes, graph.result(node).shape)
@@ -77,6 +78,12 @@ def expression(graph: Graph, node: Node) -> Expression:
         return Expression(found, tuple(inputs)) if found else _build(node.op, inputs)
     except VdlaError as error:
         raise VdlaError(f"node {node.name!r}: {error}") from error
+
+
+def _placeholder(tensor: GraphTensor) -> Tensor:
+    """A scalar has one element here; nothing reads the one of an empty tensor."""
+    shape = tuple(max(size, 1) for size in tensor.shape) or (1,)
+    return placeholder(shape, tensor.dtype, tensor.name)
 
 
 def _build(op: Op, inputs: list[Tensor]) -> Expression:

@@ -44,6 +44,8 @@ def _reduction(
         if axes is not None:
             x = call.reduce(kind, x, axes, bool(call.integer("keepdims", 1)))
         count = math.prod(call.operand(0).shape[a] for a in axes or ())
+        if after is _mean and not count:
+            raise call.refuse("the mean of no elements is undefined")
         if after is not None:
             x = call.map(lambda v: after(v, count), x)
         return call.cast(x, given) if x.dtype != given else call.emit(Identity(), x)
