@@ -3,9 +3,9 @@
 A function takes a pointer per parameter buffer and a last one to its workspace, scratch memory of
 ``Workspace.size`` bytes for allocations that are too large for the stack. Integers wrap, shifts
 of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single or double
-precision without contraction; transcendental functions are the C library's. Vectorized loops carry a hint; parallel loops and virtual threads run
-serially, which is one of the orders that they allow; unrolled ones have been copied
-(``tir/passes/unroll.py``), or are too long to be.
+precision without contraction; transcendental functions are the C library's. Vectorized loops carry
+a hint; parallel loops and virtual threads run serially, which is one of the orders that they allow;
+unrolled ones have been copied (``tir/passes/unroll.py``), or are too long to be.
 """
 
 from __future__ import annotations

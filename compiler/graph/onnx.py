@@ -19,7 +19,7 @@ from onnx import numpy_helper
 from ...isa.errors import VdlaError
 from .ir import DTYPES, Graph, Node, Tensor
 from .onnx_ops import READERS
-from .onnx_ops.call import Call, ValueNeeded
+from .onnx_ops.call import Call
 from .ops import Identity
 from .verify import verify
 

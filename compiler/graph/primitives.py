@@ -119,8 +119,9 @@ class MatMul(Primitive):
         (a, _), (b, _) = types
         dtype = _same_dtype(types)
         _expect(dtype != "bool", "numbers")
-        _expect(len(a) >= 2 and len(b) >= 2 and a[-1] == b[-2], "matrices that can be multiplied")
-        return (*broadcast(a[:-2], b[:-2]), a[-2], b[-1]), dtype
+        matrices = len(a) >= 2 and len(b) >= 2
+        _expect(matrices and a[-1:] == b[-2:-1], "matrices that can be multiplied")
+        return (*broadcast(a[:-2], b[:-2]), *a[-2:-1], *b[-1:]), dtype
 
 
 @dataclass(frozen=True)

@@ -211,7 +211,7 @@ class Read(Expr):
 
 @dataclass(frozen=True)
 class Reduce(Expr):
-    """``kind`` (+, *, min, max) of ``body`` over reduction axes; only at the root of a ``compute``."""
+    """``kind`` (+, *, min, max) of ``body`` over reduction axes: only a whole ``compute``."""
 
     kind: str
     body: Expr
@@ -294,7 +294,12 @@ def binary(op: str, a: Operand, b: Operand) -> Expr:
     if op == "/" and a.dtype not in FLOAT_DTYPES:
         raise VdlaError(f"operator /: float operands expected, got {a.dtype}; use // for integers")
     dtype = "bool" if op in ("<", "<=", "==") else a.dtype
-    if isinstance(a, Const) and isinstance(b, Const) and op in _FOLD and a.dtype in (*INT_DTYPES, "bool"):
+    if (
+        isinstance(a, Const)
+        and isinstance(b, Const)
+        and op in _FOLD
+        and a.dtype in (*INT_DTYPES, "bool")
+    ):
         return Const(wrap_value(_FOLD[op](a.value, b.value), dtype), dtype)
     match op, a, b:
         case ("+", Const(0), _) | ("*", Const(1), _):

@@ -101,9 +101,7 @@ def _map(op: Map, inputs: Sequence[Tensor], shapes: Sequence[Shape], out: Shape)
     return over(out, rule)
 
 
-def _reduce(
-    op: Reduce, x: Tensor, shape: Shape, out: Shape, name: str = "out"
-) -> Tensor:
+def _reduce(op: Reduce, x: Tensor, shape: Shape, out: Shape, name: str = "out") -> Tensor:
     if math.prod(shape) == 0 or not op.axes:
         neutral = ReduceExpr(op.kind, Const(0, x.dtype), ()).identity
         return over(out, lambda i: neutral if op.axes else x[i or (0,)])
@@ -270,9 +268,7 @@ def _pool_arg(op: PoolArg, x: Tensor, out: Shape) -> Tensor:
             *(c for d in range(2, rank + 2) for c in (source[d] >= 0, source[d] < x.shape[d]))
         )
         is_best = select(inside, x[tuple(source)].equal(best[index]), Const(False, "bool"))
-        return min_of(
-            select(is_best, position.astype("int64"), Const(total - 1, "int64")), ks
-        )
+        return min_of(select(is_best, position.astype("int64"), Const(total - 1, "int64")), ks)
 
     return over(out, rule)
 

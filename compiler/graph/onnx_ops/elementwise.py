@@ -14,15 +14,16 @@ from ....isa.errors import VdlaError
 from ...te.expr import (
     FLOAT_DTYPES,
     UNSIGNED_DTYPES,
-    Call as FunctionCall,
     Const,
     Expr,
-    integer_range,
     maximum,
     minimum,
     select,
 )
-from ..ir import DTYPES, Tensor
+from ...te.expr import (
+    Call as FunctionCall,
+)
+from ..ir import DTYPES
 from ..ops import Add, Clip, Identity, Relu
 from .call import Call, Outputs, Reader
 
@@ -55,11 +56,13 @@ def softplus(x: Expr) -> Expr:
     return maximum(x, number(0, x)) + function("log1p", function("exp", -1 * absolute))
 
 
-def _divide(a: Expr, b: Expr) -> Expr:
+def divide(a: Expr, b: Expr) -> Expr:
+    """The quotient; of integers, without its fraction."""
     return a / b if a.dtype in FLOAT_DTYPES else FunctionCall("divide", (a, b), a.dtype)
 
 
-def _absolute(x: Expr) -> Expr:
+def absolute(x: Expr) -> Expr:
+    """``|x|``."""
     return x if x.dtype in UNSIGNED_DTYPES else maximum(x, number(0, x) - x)
 
 
@@ -76,7 +79,8 @@ def _gelu(x: Expr, approximate: str) -> Expr:
     return 0.5 * x * (1.0 + function("erf", x * math.sqrt(0.5)))
 
 
-def _hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
+def hard_sigmoid(x: Expr, alpha: float, beta: float) -> Expr:
+    """``alpha * x + beta`` within 0..1."""
     return minimum(maximum(alpha * x + beta, number(0, x)), number(1, x))
 
 
@@ -242,11 +246,6 @@ def _xor(a: Expr, b: Expr) -> Expr:
     return select(a, negate(b), b)
 
 
-def lowest(dtype: str) -> float:
-    """The least value of a dtype."""
-    return -math.inf if dtype in FLOAT_DTYPES else integer_range(dtype)[0]
-
-
 def _dropout(call: Call) -> Outputs:
     x = call.operand(0)
     training = call.optional(2)
@@ -265,8 +264,14 @@ def _selu(x: Expr, alpha: float, gamma: float) -> Expr:
     return gamma * select(number(0, x) < x, x, below)
 
 
-def _elu(x: Expr, alpha: float) -> Expr:
+def elu(x: Expr, alpha: float) -> Expr:
+    """``x``, or ``alpha * (exp(x) - 1)`` below 0."""
     return select(x < number(0, x), alpha * (function("exp", x) - 1), x)
+
+
+def softsign(x: Expr) -> Expr:
+    """``x / (1 + |x|)``."""
+    return x / (absolute(x) + 1)
 
 
 def _celu(x: Expr, alpha: float) -> Expr:
@@ -279,18 +284,20 @@ def _shrink(x: Expr, lambd: float, bias: float) -> Expr:
     return select(x < number(-lambd, x), x + number(bias, x), inside)
 
 
-def _leaky(x: Expr, alpha: float) -> Expr:
+def leaky_relu(x: Expr, alpha: float) -> Expr:
+    """``x``, or ``alpha * x`` below 0."""
     return select(x < number(0, x), number(alpha, x) * x, x)
 
 
-def _thresholded(x: Expr, alpha: float) -> Expr:
+def thresholded_relu(x: Expr, alpha: float) -> Expr:
+    """``x`` above ``alpha``, else 0."""
     return select(number(alpha, x) < x, x, number(0, x))
 
 
 SELU = {"alpha": 1.67326319217681884765625, "gamma": 1.05070102214813232421875}
 
 READERS: dict[str, Reader] = {
-    "Abs": _unary(_absolute),
+    "Abs": _unary(absolute),
     "Add": _add,
     "And": _binary(lambda a, b: a & b),
     "BitShift": _shift,
@@ -300,19 +307,19 @@ READERS: dict[str, Reader] = {
     "CastLike": _cast,
     "Celu": _activation(_celu, alpha=1.0),
     "Clip": _clip,
-    "Div": _binary(_divide),
+    "Div": _binary(divide),
     "Dropout": _dropout,
-    "Elu": _activation(_elu, alpha=1.0),
+    "Elu": _activation(elu, alpha=1.0),
     "Equal": _binary(lambda a, b: a.equal(b)),
     "Gelu": _gelu_reader,
     "Greater": _binary(lambda a, b: b < a),
     "GreaterOrEqual": _binary(lambda a, b: b <= a),
-    "HardSigmoid": _activation(_hard_sigmoid, alpha=0.2, beta=0.5),
-    "HardSwish": _unary(lambda x: x * _hard_sigmoid(x, 1 / 6, 0.5)),
+    "HardSigmoid": _activation(hard_sigmoid, alpha=0.2, beta=0.5),
+    "HardSwish": _unary(lambda x: x * hard_sigmoid(x, 1 / 6, 0.5)),
     "Identity": _identity,
     "IsInf": _isinf,
     "IsNaN": _unary(lambda x: negate(x.equal(x))),
-    "LeakyRelu": _activation(_leaky, alpha=0.01),
+    "LeakyRelu": _activation(leaky_relu, alpha=0.01),
     "Less": _binary(lambda a, b: a < b),
     "LessOrEqual": _binary(lambda a, b: a <= b),
     "Max": _variadic(maximum),
@@ -333,11 +340,11 @@ READERS: dict[str, Reader] = {
     "Sigmoid": _unary(logistic),
     "Sign": _unary(_sign),
     "Softplus": _unary(softplus),
-    "Softsign": _unary(lambda x: x / (_absolute(x) + 1)),
+    "Softsign": _unary(softsign),
     "Sub": _binary(lambda a, b: a - b),
     "Sum": _variadic(lambda a, b: a + b),
     "Swish": _activation(lambda x, alpha: x * logistic(alpha * x), alpha=1.0),
-    "ThresholdedRelu": _activation(_thresholded, alpha=1.0),
+    "ThresholdedRelu": _activation(thresholded_relu, alpha=1.0),
     "Where": _where,
     "Xor": _binary(_xor),
 } | {
@@ -347,9 +354,3 @@ READERS: dict[str, Reader] = {
         "Floor", "Log", "Round", "Sin", "Sinh", "Sqrt", "Tan", "Tanh",
     )
 }  # fmt: skip
-
-
-def operand_or(call: Call, index: int, value: float, dtype: str) -> Tensor:
-    """An optional scalar operand, or its default."""
-    found = call.optional(index)
-    return call.value(value, dtype) if found is None else call.reshape(found, ())

@@ -14,7 +14,6 @@ from ...te.expr import FLOAT_DTYPES, INT_DTYPES, Expr, integer_range, maximum, m
 from ...te.expr import Call as FunctionCall
 from ..ir import Tensor
 from ..ops import Dequantize, Quant, Quantize
-from ..primitives import MatMul, Slice
 from .call import Call, Outputs, Reader
 from .elementwise import dtype_of, number
 from .linear import matmul
@@ -53,7 +52,9 @@ def _along(call: Call, values: Tensor, x: Tensor) -> Tensor:
                 f"expected {x.shape[axis]} scales and zero points for shape {list(x.shape)},"
                 f" got {values.type_text}"
             )
-        return call.reshape(values, (-1 if rank == 0 else values.shape[0], *[1] * (rank - axis - 1)))
+        return call.reshape(
+            values, (-1 if rank == 0 else values.shape[0], *[1] * (rank - axis - 1))
+        )
     blocks = -(-x.shape[axis] // block)
     if values.shape != (*x.shape[:axis], blocks, *x.shape[axis + 1 :]):
         raise call.refuse(f"expected a scale per {block} elements, got {values.type_text}")

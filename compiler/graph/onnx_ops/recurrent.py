@@ -15,39 +15,49 @@ from ..ir import Tensor
 from ..ops import Reshape
 from ..primitives import Concat, Map, MatMul
 from .call import Call, Outputs, Reader
-from .elementwise import function, logistic, number, softplus
+from .elementwise import (
+    elu,
+    function,
+    hard_sigmoid,
+    leaky_relu,
+    logistic,
+    number,
+    softplus,
+    softsign,
+    thresholded_relu,
+)
 
 Activation = Callable[[Expr], Expr]
 
 
-def _activation(call: Call, name: str, alpha: float | None, beta: float | None) -> Activation:
-    """An activation by its ONNX name, with its standard's defaults."""
+#: Rules of (x, alpha, beta) and the defaults of those two; None where a function has none.
+_ACTIVATIONS: dict[str, tuple[Callable[..., Expr], float | None, float | None]] = {
+    "affine": (lambda x, a, b: number(a, x) * x + number(b, x), 1.0, 0.0),
+    "elu": (elu, 1.0, None),
+    "hardsigmoid": (hard_sigmoid, 0.2, 0.5),
+    "leakyrelu": (leaky_relu, 0.01, None),
+    "relu": (lambda x: maximum(x, number(0, x)), None, None),
+    "scaledtanh": (lambda x, a, b: number(a, x) * function("tanh", number(b, x) * x), 1.0, 1.0),
+    "sigmoid": (logistic, None, None),
+    "softplus": (softplus, None, None),
+    "softsign": (softsign, None, None),
+    "tanh": (lambda x: function("tanh", x), None, None),
+    "thresholdedrelu": (thresholded_relu, 1.0, None),
+}
 
-    def a(default: float) -> float:
-        return default if alpha is None else alpha
 
-    def b(default: float) -> float:
-        return default if beta is None else beta
-
-    def zero(x: Expr) -> Expr:
-        return number(0, x)
-
-    found: dict[str, Activation] = {
-        "affine": lambda x: number(a(1.0), x) * x + number(b(0.0), x),
-        "elu": lambda x: select(x < zero(x), a(1.0) * (function("exp", x) - 1), x),
-        "hardsigmoid": lambda x: minimum(maximum(a(0.2) * x + b(0.5), zero(x)), number(1, x)),
-        "leakyrelu": lambda x: select(x < zero(x), a(0.01) * x, x),
-        "relu": lambda x: maximum(x, zero(x)),
-        "scaledtanh": lambda x: a(1.0) * function("tanh", b(1.0) * x),
-        "sigmoid": logistic,
-        "softplus": softplus,
-        "softsign": lambda x: x / (maximum(x, zero(x) - x) + 1),
-        "tanh": lambda x: function("tanh", x),
-        "thresholdedrelu": lambda x: select(number(a(1.0), x) < x, x, zero(x)),
-    }
-    if name.lower() not in found:
+def _activation(call: Call, name: str, alphas: list[float], betas: list[float]) -> Activation:
+    """An activation by its ONNX name. One that has an alpha or a beta takes the next of those that
+    the node gives, or its default."""
+    if name.lower() not in _ACTIVATIONS:
         raise call.refuse(f"activation {name!r} is not supported")
-    return found[name.lower()]
+    rule, *defaults = _ACTIVATIONS[name.lower()]
+    values = [
+        given.pop(0) if given else default
+        for given, default in zip((alphas, betas), defaults, strict=True)
+        if default is not None
+    ]
+    return lambda x: rule(x, *values)
 
 
 @dataclass(frozen=True)
@@ -92,13 +102,15 @@ class _Layer:
     def activate(self, index: int, x: Expr) -> Expr:
         return self.functions[index](self.clipped(x))
 
-    def run(self, step: Callable[[Tensor, list[Tensor]], list[Tensor]], state: list[Tensor]) -> (
-        tuple[list[Tensor], list[Tensor]]
-    ):
+    def run(
+        self, step: Callable[[Tensor, list[Tensor]], list[Tensor]], state: list[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
         """All steps; the first output of each in order of time, and the last state."""
         call = self.call
         keep = _operation("Keep", lambda v, new, old: select(v, new, old), "bool", *self._pair())
-        blank = _operation("Blank", lambda v, h: select(v, h, number(0, h)), "bool", self._pair()[0])
+        blank = _operation(
+            "Blank", lambda v, h: select(v, h, number(0, h)), "bool", self._pair()[0]
+        )
         history: list[Tensor] = []
         times = range(self.steps - 1, -1, -1) if self.reverse else range(self.steps)
         for time in times:
@@ -214,11 +226,8 @@ def _functions(call: Call, directions: int) -> list[tuple[Activation, ...]]:
     ] or [*defaults] * directions
     if len(names) != len(defaults) * directions:
         raise call.refuse(f"expected {len(defaults) * directions} activations, got {names}")
-    alphas, betas = (
-        [*call.attributes.get(f"activation_{k}", [])] + [None] * len(names)
-        for k in ("alpha", "beta")
-    )
-    made = [_activation(call, n, a, b) for n, a, b in zip(names, alphas, betas, strict=False)]
+    alphas, betas = ([*call.attributes.get(f"activation_{k}", [])] for k in ("alpha", "beta"))
+    made = [_activation(call, name, alphas, betas) for name in names]
     size = len(defaults)
     return [tuple(made[d * size : (d + 1) * size]) for d in range(directions)]
 

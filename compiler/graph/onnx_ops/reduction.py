@@ -5,16 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ...te.expr import Expr, maximum
+from ...te.expr import Expr
 from ..ir import Tensor
 from ..ops import Identity
 from ..primitives import ArgReduce
 from .call import Call, Outputs, Reader
-from .elementwise import function, number
-
-
-def _absolute(x: Expr) -> Expr:
-    return maximum(x, number(0, x) - x)
+from .elementwise import absolute, divide, function, number
 
 
 def _axes(call: Call, x: Tensor) -> tuple[int, ...] | None:
@@ -47,18 +43,15 @@ def _reduction(
         if after is _mean and not count:
             raise call.refuse("the mean of no elements is undefined")
         if after is not None:
-            x = call.map(lambda v: after(v, count), x)
+            finish = after
+            x = call.map(lambda v: finish(v, count), x)
         return call.cast(x, given) if x.dtype != given else call.emit(Identity(), x)
 
     return read
 
 
 def _mean(x: Expr, count: int) -> Expr:
-    if x.dtype.startswith("float"):
-        return x / number(count, x)
-    from ...te.expr import Call as FunctionCall
-
-    return FunctionCall("divide", (x, number(count, x)), x.dtype)
+    return divide(x, number(count, x))
 
 
 def _log_sum_exp(call: Call) -> Outputs:
@@ -180,7 +173,12 @@ def _instance_norm(call: Call) -> Outputs:
     scale, bias = (_channels(call, call.operand(i), rank) for i in (1, 2))
     mean, variance = moments(call, x, tuple(range(2, rank)))
     return call.map(
-        lambda v, m, var, s, b: (v - m) / _root(var, epsilon) * s + b, x, mean, variance, scale, bias
+        lambda v, m, var, s, b: (v - m) / _root(var, epsilon) * s + b,
+        x,
+        mean,
+        variance,
+        scale,
+        bias,
     )
 
 
@@ -192,7 +190,7 @@ READERS: dict[str, Reader] = {
     "LayerNormalization": _layer_norm,
     "LogSoftmax": _soft(logarithm=True),
     "RMSNormalization": _rms_norm,
-    "ReduceL1": _reduction("+", _absolute),
+    "ReduceL1": _reduction("+", absolute),
     "ReduceL2": _reduction("+", lambda x: x * x, lambda x, _: function("sqrt", x)),
     "ReduceLogSum": _reduction("+", None, lambda x, _: function("log", x)),
     "ReduceLogSumExp": _log_sum_exp,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+from onnx import numpy_helper
 
 from ..ir import Tensor
 from ..ops import Identity, Reshape
@@ -182,8 +183,6 @@ def _constant_of_shape(call: Call) -> Outputs:
     if filled is None:
         value = call.value(np.zeros(shape, np.float32))
     else:
-        from onnx import numpy_helper
-
         scalar = numpy_helper.to_array(filled)
         dtype_of(call, filled.data_type)
         value = call.value(np.full(shape, scalar.reshape(-1)[0], scalar.dtype))
@@ -191,9 +190,11 @@ def _constant_of_shape(call: Call) -> Outputs:
 
 
 def _range(call: Call) -> Outputs:
-    start, limit, delta = (call.constant(i, w) for i, w in enumerate(("start", "limit", "delta")))
-    found = np.arange(start.item(), limit.item(), delta.item(), start.dtype)
-    return call.emit(Identity(), call.value(found))
+    ends = [call.constant(i, what) for i, what in enumerate(("start", "limit", "delta"))]
+    start, limit, delta = (end.item() for end in ends)
+    if not delta:
+        raise call.refuse("expected a delta other than 0")
+    return call.emit(Identity(), call.value(np.arange(start, limit, delta), str(ends[0].dtype)))
 
 
 READERS: dict[str, Reader] = {

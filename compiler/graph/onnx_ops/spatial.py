@@ -10,7 +10,7 @@ from ..ir import Tensor
 from ..ops import AvgPool, Conv2d, MaxPool
 from ..primitives import Convolution, ConvolutionTranspose, Pool, PoolArg
 from .call import Call, Outputs, Reader
-from .elementwise import function, number
+from .elementwise import absolute, function, number
 
 Sizes = tuple[int, ...]
 
@@ -23,9 +23,7 @@ def sizes(call: Call, name: str, rank: int) -> Sizes:
     return found
 
 
-def pads_of(
-    call: Call, size: Sizes, kernel: Sizes, strides: Sizes, dilations: Sizes
-) -> Sizes:
+def pads_of(call: Call, size: Sizes, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Sizes:
     """What precedes each spatial dimension, then what follows it."""
     rank = len(size)
     mode = call.text("auto_pad", "NOTSET")
@@ -89,7 +87,9 @@ def convolution_of(call: Call, x: Tensor, weight: Tensor) -> Convolution:
 def _with_bias(call: Call, y: Tensor, bias: Tensor | None) -> Tensor:
     if bias is None:
         return y
-    column = call.reshape(bias, (-1 if not bias.shape else bias.shape[0], *[1] * (len(y.shape) - 2)))
+    column = call.reshape(
+        bias, (-1 if not bias.shape else bias.shape[0], *[1] * (len(y.shape) - 2))
+    )
     return call.map(lambda a, b: a + b, y, column)
 
 
@@ -192,15 +192,11 @@ def _counts(size: Sizes, out: Sizes, pool: Pool, pads: Sizes, include: bool) -> 
 def _lp_pool(call: Call) -> Outputs:
     p = call.integer("p", 2)
     pool, _ = _window(call)
-    powers = call.map(lambda x: _absolute_power(x, p), call.operand(0))
+    powers = call.map(
+        lambda x: function("pow", absolute(x), number(p, x)), call.operand(0), label="Power"
+    )
     total = call.emit(Pool("+", pool.kernel, pool.strides, pool.pads, pool.dilations), powers)
-    return call.map(lambda x: function("pow", x, number(1 / p, x)), total)
-
-
-def _absolute_power(x, p: int):  # noqa: ANN001, ANN202
-    from ...te.expr import maximum
-
-    return function("pow", maximum(x, number(0, x) - x), number(p, x))
+    return call.map(lambda x: function("pow", x, number(1 / p, x)), total, label="Root")
 
 
 def _global_average_pool(call: Call) -> Outputs:
