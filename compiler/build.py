@@ -7,6 +7,7 @@ load -> GRAPH_PASSES -> for each operator on the accelerator: expression and sch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,12 +23,13 @@ from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import PROGRAM_ALIGN_BYTES, Program
 from .codegen.accel import generate
+from .codegen.cpu import CpuModule, build_cpu, build_part
 from .codegen.stream import Stream
-from .graph.interpret import evaluate_op
 from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
-from .graph.ops import QConv2d, QDense, Reshape
+from .graph.ops import Conv2d, Dense, QConv2d, QDense, Reshape
 from .graph.passes import run_passes
+from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .runtime.layout import activation_bytes, pack_activation, unpack_activation
 from .tir.ir import PrimFunc
 from .tir.passes.vthread import interleave_vthreads
@@ -179,7 +181,7 @@ def _finish(
 
     outputs = [n for n in placed if n in produced and (n in read_later or n in graph.outputs)]
     meta = {
-        "dram_bytes": -(-stream.dram.end // PROGRAM_ALIGN_BYTES) * PROGRAM_ALIGN_BYTES,
+        "dram_bytes": max(1, -(-stream.dram.end // PROGRAM_ALIGN_BYTES)) * PROGRAM_ALIGN_BYTES,
         "inputs": [region(n) for n in placed if n in needed and n not in produced],
         "outputs": [region(n) for n in outputs],
         "layers": [
@@ -198,20 +200,21 @@ def _macs(graph: Graph, node: Node) -> int:
     """The model's own multiply-accumulates."""
     result = graph.result(node).shape
     match node.op:
-        case QConv2d():
+        case QConv2d() | Conv2d() | Convolution():
             weight = graph[node.inputs[1]].shape
-            return int(np.prod(result)) * int(np.prod(weight[1:]))
-        case QDense():
-            return int(np.prod(result)) * graph[node.inputs[1]].shape[1]
+            return math.prod(result) * math.prod(weight[1:])
+        case ConvolutionTranspose():
+            image, weight = (graph[name].shape for name in node.inputs[:2])
+            return math.prod(image) * math.prod(weight[1:])
+        case QDense() | Dense() | MatMul():
+            return math.prod(result) * graph[node.inputs[0]].shape[-1]
     return 0
 
 
 def _compulsory_bytes(graph: Graph, node: Node) -> int:
     """Bytes of operands and result, each once."""
     tensors: list[Tensor] = [*graph.operands(node), graph.result(node)]
-    return sum(
-        int(np.prod(t.shape)) * (4 if t.dtype in ("int32", "float32") else 1) for t in tensors
-    )
+    return sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in tensors)
 
 
 def _host_layer(graph: Graph, node: Node, target: str) -> LayerInfo:
@@ -259,14 +262,30 @@ class CompiledModel:
         """The model's outputs."""
         return tuple(self.graph[name] for name in self.graph.outputs)
 
-    def _host(self, nodes: Sequence[Node], values: dict[str, np.ndarray]) -> None:
-        for node in nodes:
-            values[node.output] = evaluate_op(node.op, *(values[n] for n in node.inputs))
+    @cached_property
+    def _before(self) -> CpuModule | None:
+        read = {name for node in (*self.accelerated, *self.after) for name in node.inputs}
+        return self._host_module(self.before, {*self.graph.outputs, *read})
+
+    @cached_property
+    def _after(self) -> CpuModule | None:
+        return self._host_module(self.after, {*self.graph.outputs})
+
+    def _host_module(self, nodes: Sequence[Node], read: set[str]) -> CpuModule | None:
+        """What computes the tensors that are read of those that host operators make."""
+        wanted = [node.output for node in nodes if node.output in read]
+        return build_part(self.graph, nodes, wanted) if wanted else None
+
+    def _host(self, module: CpuModule | None, values: dict[str, np.ndarray]) -> None:
+        if module is not None:
+            part = module.graph
+            found = module.run(*(values[name] for name in part.inputs))
+            values |= dict(zip(part.outputs, found, strict=True))
 
     def _start(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         values = {t.name: t.data for t in self.graph.tensors.values() if t.data is not None}
         values |= dict(zip(self.graph.inputs, arrays, strict=True))
-        self._host(self.before, values)
+        self._host(self._before, values)
         return values
 
     def dram(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
@@ -288,13 +307,11 @@ class CompiledModel:
         for region in self.program.meta["outputs"]:
             data = dram[region["address"] : region["address"] + region["bytes"]]
             values[region["name"]] = unpack_activation(data, tuple(region["shape"]), self.params)
-        self._host(self.after, values)
+        self._host(self._after, values)
         return [values[name] for name in self.graph.outputs]
 
     @cached_property
-    def _cpu(self):
-        from .codegen.cpu import build_cpu
-
+    def _cpu(self) -> CpuModule:
         return build_cpu(self.graph)
 
     def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -215,6 +215,16 @@ def build_cpu(graph: Graph) -> CpuModule:
     return builder.finish()
 
 
+def build_part(graph: Graph, nodes: Sequence[Node], wanted: Sequence[str]) -> CpuModule:
+    """Some nodes of a graph, in running order: from what they read of others, and constants, to
+    the tensors that are ``wanted``; errors as :func:`build_cpu`."""
+    made = {node.output for node in nodes}
+    read = dict.fromkeys(n for node in nodes for n in node.inputs if n not in made)
+    inputs = tuple(name for name in read if not graph[name].is_constant)
+    tensors = {name: graph[name] for name in (*read, *made)}
+    return build_cpu(Graph(graph.name, inputs, tuple(wanted), tuple(nodes), tensors))
+
+
 def run_op(op: Op, args: Sequence[np.ndarray]) -> np.ndarray:
     """One operator on arrays, compiled for them; errors as :func:`build_cpu`."""
     operands = tuple(Tensor(f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(args))

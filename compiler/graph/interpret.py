@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
@@ -77,13 +76,10 @@ def evaluate_nodes(
     General operators run as machine code (which is their meaning): then all the nodes do, at once.
     """
     if any(isinstance(node.op, Primitive) for node in nodes):
-        from ..codegen.cpu import build_cpu
+        from ..codegen.cpu import build_part
 
-        made = {node.output for node in nodes}
-        read = dict.fromkeys(n for node in nodes for n in node.inputs if n not in made)
-        tensors = {n: replace(graph[n], data=None) for n in (*read, *made)}
-        part = Graph(graph.name, tuple(read), tuple(wanted), tuple(nodes), tensors)
-        found = build_cpu(part).run(*(values[name] for name in read))
+        module = build_part(graph, nodes, wanted)
+        found = module.run(*(values[name] for name in module.graph.inputs))
         return dict(zip(wanted, found, strict=True))
     known = dict(values)
     for node in nodes:

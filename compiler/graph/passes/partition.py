@@ -36,4 +36,7 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
         case Quantize():
             return "cpu", "float input"
         case _:
-            return "cpu", "float32"
+            dtype = graph.result(node).dtype
+            if dtype.startswith("float"):
+                return "cpu", dtype
+            return "cpu", "no operator of the accelerator"
