@@ -10,6 +10,7 @@ import numpy as np
 from ...isa.errors import VdlaError
 from ...isa.vector_ops import requantize_even, requantize_tflite
 from ..te.expr import (
+    FLOAT_DTYPES,
     INT_DTYPES,
     Binary,
     Call,
@@ -108,7 +109,7 @@ class _Interpreter:
                 return self.value(a if self.value(cond, env) else b, env)
             case Cast(dtype, a):
                 value = self.value(a, env)
-                if a.dtype == "float32" and dtype in INT_DTYPES:
+                if a.dtype in FLOAT_DTYPES and dtype in INT_DTYPES:
                     value = _to_integer(value)
                 return wrap_value(value, dtype)
             case Read(source, indices):

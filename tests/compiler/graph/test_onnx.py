@@ -32,8 +32,8 @@ Break = tuple[str, Callable[[Any], Any], str]
 NODES: list[Break] = [
     (
         "operator",
-        lambda b: b.node("Softmax", ["x"], "y"),
-        "node 'y_node': operator 'Softmax' is not supported; supported are Add, AveragePool, ",
+        lambda b: b.node("NonZero", ["x"], "y"),
+        "node 'y_node': operator 'NonZero' is not supported; supported are Abs, Acos, ",
     ),
     (
         "domain",
@@ -42,11 +42,15 @@ NODES: list[Break] = [
     ),
     ("undefined", lambda b: b.node("Relu", ["z"], "y"), "node 'y_node' (Relu): reads 'z', which"),
     ("twice", lambda b: b.node("Relu", ["x"], "x"), "tensor 'x' is defined twice"),
-    ("rank", lambda b: b.node("MaxPool", ["v"], "y", kernel_shape=[2]), "supported is 2-D pooling"),
+    (
+        "rank",
+        lambda b: b.node("MaxPool", ["v"], "y", kernel_shape=[2]),
+        "expected [N, C, D1, ...], got float32[1,3]",
+    ),
     (
         "conv1d",
         lambda b: b.node("Conv", ["v", b.constant("w", np.ones((1, 3, 1), np.float32))], "y"),
-        "(Conv): supported is 2-D convolution, got float32[1,3]",
+        "(Conv): expected [N, C, D1, ...], got float32[1,3]",
     ),
     (
         "channels",
@@ -61,7 +65,7 @@ NODES: list[Break] = [
     (
         "kernel_rank",
         lambda b: b.node("MaxPool", ["x"], "y", kernel_shape=[2, 2, 2]),
-        "expected 2 integers in kernel_shape (2-D only), got [2, 2, 2]",
+        "expected 2 integers in kernel_shape, got [2, 2, 2]",
     ),
     (
         "stride",
@@ -69,16 +73,9 @@ NODES: list[Break] = [
         "expected strides >= 1, got (0, 1)",
     ),
     (
-        "ceil",
-        lambda b: b.node("MaxPool", ["x"], "y", kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1),
-        "ceil_mode=1 is not supported where it rounds up",
-    ),
-    (
         "gemm",
-        lambda b: b.node(
-            "Gemm", ["v", b.constant("w", np.ones((3, 2), np.float32))], "y", alpha=2.0
-        ),
-        "node 'y_node' (Gemm): supported is alpha = 1.0, got 2.0",
+        lambda b: b.node("Gemm", ["x", b.constant("w", np.ones((3, 2), np.float32))], "y"),
+        "node 'y_node' (Gemm): expected two matrices, got float32[1,3,8,8]",
     ),
     (
         "matmul",
@@ -107,8 +104,8 @@ NODES: list[Break] = [
     ),
     (
         "zero_type",
-        lambda b: b.scaled("QuantizeLinear", "v", "y", 1.0, np.array(0, np.int16)),
-        "constant 'y_zero' has type int16, supported are float32, int8,",
+        lambda b: b.scaled("QuantizeLinear", "v", "y", 1.0, np.array(0, np.float16)),
+        "constant 'y_zero' has type float16, supported are float32, float64, int8,",
     ),
     (
         "channels_of_scale",
@@ -118,7 +115,7 @@ NODES: list[Break] = [
     (
         "dequantize_float",
         lambda b: b.scaled("DequantizeLinear", "v", "y", 1.0, np.array(0, np.int8)),
-        "(DequantizeLinear): supported are int8, uint8 and int32, got float32[1,3]",
+        "(DequantizeLinear): expected integers, got float32[1,3]",
     ),
     (
         "type",
@@ -142,12 +139,16 @@ def relu(b: Any, shape: list[int | str], **options: Any) -> onnx.ModelProto:
     return b.model([b.node("Relu", [b.input("x", shape)], "y")], **options)
 
 
-@pytest.mark.parametrize("opset", [12, 22])
+NEWEST = onnx.defs.onnx_opset_version()
+
+
+@pytest.mark.parametrize("opset", [6, NEWEST + 1])
 def test_other_opsets_are_refused(opset: int, builder: Any) -> None:
-    assert f"expected opset 13 to 21, got [{opset}]" in refused(relu(builder, [1, 3], opset=opset))
+    message = refused(relu(builder, [1, 3], opset=opset))
+    assert f"expected opset 7 to {NEWEST}, got [{opset}]" in message
 
 
-@pytest.mark.parametrize("opset", range(13, 22))
+@pytest.mark.parametrize("opset", range(7, NEWEST + 1))
 def test_supported_opsets(opset: int, builder: Any) -> None:
     (y,) = interpret(import_onnx(relu(builder, [1, 3], opset=opset)), np.float32([[-1, 0, 2]]))
     assert y.tolist() == [[0, 0, 2]]
