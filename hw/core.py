@@ -230,9 +230,17 @@ class Core(wiring.Component):
 
 
 def _first_waiting(queues: list[Queue], lacking: list):
-    """Index of the earliest instruction that waits for a token."""
-    first = None
-    for queue, lacks in zip(queues, lacking, strict=True):
-        index = Mux(lacks, queue.o.payload.index, (1 << INDEX_BITS) - 1)
-        first = index if first is None else Mux(index < first, index, first)
+    """Index of the earliest instruction that waits for a token.
+
+    All pairs are compared at once: who waits is known late in a cycle, the indices early.
+    """
+    indices = [queue.o.payload.index for queue in queues]
+    first = 0
+    for unit, mine in enumerate(indices):
+        beaten = Cat(
+            lacks & (other < mine)
+            for lacks, other in zip(lacking, indices, strict=True)
+            if other is not mine
+        ).any()
+        first |= Mux(lacking[unit] & ~beaten, mine, 0)
     return first

@@ -156,7 +156,9 @@ class Gemm(wiring.Component):
             written[k] = _register(m, written[k - 1], f"written_{k}")
         base = held
         for k in (10, 9, 8):
-            base = Mux(written[k] & (acc[k] == acc[7]), results[k], base)
+            # Compared a cycle early: in t+6, with what moves on to stage k.
+            same = _register(m, acc[k - 1] == acc[6], f"same_{k}")
+            base = Mux(written[k] & same, results[k], base)
         base_7 = Signal(len(held))
         m.d.comb += base_7.eq(Mux(overwrite[7], 0, base))
         with m.If(stages[7]["valid"]):
