@@ -73,19 +73,21 @@ class Gemm(wiring.Component):
         # one.
         offset = {n: Signal(params.index_bits(n) + 1, name=f"offset_{n}") for n in _OPERANDS}
         row = {n: Signal(params.index_bits(n) + 1, name=f"row_{n}") for n in _OPERANDS}
-        last_uop, last_inner = uop + 1 == insn.uop_count, inner + 1 == insn.inner
+        last_uop, last_inner, last_outer = Signal(), Signal(), Signal()
         m.d.comb += [
-            last.eq(running & last_uop & last_inner & (outer + 1 == insn.outer)),
+            last.eq(running & last_uop & last_inner & last_outer),
             self.uop.addr.eq(insn.uop_begin + uop),
             unit.busy.eq(running | start),
         ]
         with m.If(running):
-            m.d.sync += uop.eq(uop + 1)
+            m.d.sync += [uop.eq(uop + 1), last_uop.eq(uop + 2 == insn.uop_count)]
             with m.If(last_uop):
-                m.d.sync += [uop.eq(0), inner.eq(inner + 1)]
+                m.d.sync += [uop.eq(0), last_uop.eq(insn.uop_count == 1)]
+                m.d.sync += [inner.eq(inner + 1), last_inner.eq(inner + 2 == insn.inner)]
                 m.d.sync += [offset[n].eq(offset[n] + insn[f"{n}_inner"]) for n in _OPERANDS]
                 with m.If(last_inner):
-                    m.d.sync += [inner.eq(0), outer.eq(outer + 1)]
+                    m.d.sync += [inner.eq(0), last_inner.eq(insn.inner == 1)]
+                    m.d.sync += [outer.eq(outer + 1), last_outer.eq(outer + 2 == insn.outer)]
                     for n in _OPERANDS:
                         step = row[n] + insn[f"{n}_outer"]
                         m.d.sync += [row[n].eq(step), offset[n].eq(step)]
@@ -94,6 +96,8 @@ class Gemm(wiring.Component):
         with m.If(start):
             m.d.sync += [insn.eq(head), now.eq(index), running.eq(1)]
             m.d.sync += [uop.eq(0), inner.eq(0), outer.eq(0)]
+            m.d.sync += [last_uop.eq(head.uop_count == 1), last_inner.eq(head.inner == 1)]
+            m.d.sync += last_outer.eq(head.outer == 1)
             m.d.sync += [signal.eq(0) for n in _OPERANDS for signal in (offset[n], row[n])]
             empty = (head.uop_count == 0) | (head.inner == 0) | (head.outer == 0)
             with m.If(empty):

@@ -10,10 +10,17 @@ def shift_half_even(value, shift):
     was dropped.
     """
     bits = len(value)
-    # One shifter keeps the dropped bits below the quotient.
-    wide = (Cat(Const(0, bits), value).as_signed() >> shift)[: 2 * bits]
+    wide = shift_keeping(value, shift)
     floor, half, below = wide[bits:].as_signed(), wide[bits - 1], wide[: bits - 1].any()
     return floor + (half & (below | floor[0]))
+
+
+def shift_keeping(value, shift):
+    """``value >> shift`` in the upper half of a result that has what was dropped below it. All
+    shifts of the same operands, whatever their rounding, are one shifter after synthesis.
+    """
+    bits = len(value)
+    return (Cat(Const(0, bits), value).as_signed() >> shift)[: 2 * bits]
 
 
 def shift_right(m: Module, value, dropped, amount, steps: tuple[int, ...]):

@@ -26,7 +26,7 @@ from ..isa.status import Status
 from ..isa.vector_ops import POST_BY_NAME, VECTOR_OPS
 from ..sim.timing import VECTOR_DEPTH as DEPTH
 from .layouts import INDEX_BITS, insn_layout
-from .rounding import shift_half_even, shift_right
+from .rounding import shift_half_even, shift_keeping, shift_right
 from .scratchpad import entry_bits, read_signature, write_signature
 from .unit import raise_error, take, unit_signature
 
@@ -60,7 +60,7 @@ class AmaranthKit:
 
     @staticmethod
     def shr(a, b):
-        return a >> b[:5]
+        return shift_keeping(a, b[:5])[32:].as_signed()
 
     @staticmethod
     def rshr(a, b):
@@ -116,10 +116,12 @@ class Vector(wiring.Component):
         is_param = insn.opcode == Opcode.PARAM
         now = Signal(INDEX_BITS)
         step = Signal(2)
-        counters = [Signal(10, name=f"i{k}") for k in range(4)]
-        at_end = [counters[k] + 1 == insn[f"n{k}"] for k in range(4)]
+        # Iterations left after the current one; its being first and last, in registers.
+        left = [Signal(10, name=f"left{k}") for k in range(4)]
+        at_begin = [Signal(name=f"at_begin{k}") for k in range(4)]
+        at_end = [Signal(name=f"at_end{k}") for k in range(4)]
         inner_done = [Cat(*at_end[k:]).all() for k in range(4)]
-        first = Cat((counters[k] == 0) | (k < 4 - insn.reduce) for k in range(4)).all()
+        first = Cat(at_begin[k] | (k < 4 - insn.reduce) for k in range(4)).all()
         done = Cat(at_end[k] | (k < 4 - insn.reduce) for k in range(4)).all()
         operands, upcoming = {}, {}
         for name in _OPERANDS:
@@ -133,11 +135,22 @@ class Vector(wiring.Component):
                 m.d.sync += running.eq(0)
             for k in range(4):
                 inner = inner_done[k + 1] if k < 3 else 1
-                with m.If(inner):
-                    m.d.sync += counters[k].eq(Mux(at_end[k], 0, counters[k] + 1))
+                extent = insn[f"n{k}"]
+                with m.If(inner & at_end[k]):
+                    m.d.sync += [
+                        left[k].eq(extent - 1),
+                        at_begin[k].eq(1),
+                        at_end[k].eq(extent == 1),
+                    ]
+                with m.Elif(inner):
+                    m.d.sync += [
+                        left[k].eq(left[k] - 1), at_begin[k].eq(0), at_end[k].eq(left[k] == 1),
+                    ]  # fmt: skip
         with m.If(start):
             m.d.sync += [insn.eq(head), param.eq(param_head), now.eq(index), running.eq(1)]
-            m.d.sync += [counter.eq(0) for counter in counters]
+            for k in range(4):
+                extent = head[f"n{k}"]
+                m.d.sync += [left[k].eq(extent - 1), at_begin[k].eq(1), at_end[k].eq(extent == 1)]
             m.d.sync += step.eq(0)
             with m.If(self._illegal(head)):
                 raise_error(m, unit, Status.ILLEGAL, index)
