@@ -8,7 +8,7 @@ load -> GRAPH_PASSES -> for each operator on the accelerator: expression and sch
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -16,35 +16,41 @@ import numpy as np
 
 from ..isa.asm import disassemble
 from ..isa.check import check
-from ..isa.depend import insert_tokens
+from ..isa.depend import deadlines, dependencies, order_by_tokens, reorder
 from ..isa.errors import VdlaError
+from ..isa.insn import Insn
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import PROGRAM_ALIGN_BYTES, Program
 from .codegen.accel import generate
+from .codegen.order import dispatch_order, loads_by_need
 from .codegen.stream import Stream
 from .graph.interpret import evaluate_op
 from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
-from .graph.ops import QConv2d, QDense, Reshape
+from .graph.ops import Conv2d, Dense, QConv2d, QDense, Reshape
 from .graph.passes import run_passes
+from .graph.passes.pack_windows import pack_windows
+from .graph.tflite import import_tflite, is_tflite
+from .graph.verify import verify as verify_graph
 from .runtime.layout import activation_bytes, pack_activation, unpack_activation
 from .tir.ir import PrimFunc
+from .tir.passes.double_buffer import double_buffer
 from .tir.passes.vthread import interleave_vthreads
 from .tir.printer import print_func
 from .tir.verify import verify
 from .topi.lowering import lower_node, parameters_of
 
 #: What happens to the loop program of every operator, in order.
-TIR_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (interleave_vthreads,)
+TIR_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (double_buffer, interleave_vthreads)
 
 
 @dataclass(frozen=True)
 class LayerInfo:
     """One operator of the model: where it runs and why, its work, its instructions.
 
-    ``macs`` and ``compulsory_bytes`` count the model's own channels; ``span`` is first and last
-    instruction, inclusive.
+    ``macs`` and ``compulsory_bytes`` count the model's own channels; ``runs`` are its instructions:
+    first and last, inclusive, of every unbroken run; None on the host.
     """
 
     name: str
@@ -53,7 +59,7 @@ class LayerInfo:
     reason: str
     macs: int
     compulsory_bytes: int
-    span: tuple[int, int] | None
+    runs: tuple[tuple[int, int], ...] | None
 
 
 def build(
@@ -64,31 +70,45 @@ def build(
     vthreads: int = 2,
     dump_ir: str | Path | None = None,
 ) -> CompiledModel:
-    """Compile a model (path, bytes or onnx.ModelProto) for ``sim``, ``rtl`` or ``cpu``.
+    """Compile a model (path, bytes, onnx.ModelProto or Graph) for ``sim``, ``rtl`` or ``cpu``.
 
     Raises VdlaError for a model that cannot be read or an operator that nothing can run, naming it.
     """
     dumps = _Dumps(dump_ir)
-    graph = import_onnx(model, batch=hw.batch)  # type: ignore[arg-type]
+    graph = load_graph(model, batch=hw.batch)
     dumps.write("graph", "import", dump(graph))
     graph = run_passes(graph, observe=lambda name, g: dumps.write("graph", name, dump(g)))
     if target == "cpu":
-        return CompiledModel(graph, hw, tuple(_host_layer(graph, n, "cpu") for n in graph.nodes))
-    return _build_accelerator(graph, hw, vthreads, dumps)
+        return CompiledModel(graph, hw, tuple(_host_layer(graph, n) for n in graph.nodes))
+    return _build_accelerator(graph, hw, memory, vthreads, dumps)
 
 
-def _build_accelerator(graph: Graph, hw: HwParams, vthreads: int, dumps: _Dumps) -> CompiledModel:
+def load_graph(model: object, batch: int) -> Graph:
+    """The graph of a model: TensorFlow Lite files by suffix or identifier, else ONNX."""
+    if isinstance(model, Graph):
+        return model
+    if is_tflite(model):
+        return import_tflite(model, batch=batch)  # type: ignore[arg-type]
+    return import_onnx(model, batch=batch)  # type: ignore[arg-type]
+
+
+def _build_accelerator(
+    graph: Graph, hw: HwParams, memory: MemoryParams, vthreads: int, dumps: _Dumps
+) -> CompiledModel:
+    graph = pack_windows(graph, hw.block)
+    verify_graph(graph)
+    dumps.write("graph", "pack_windows", dump(graph))
     before, accelerated, after = _partition(graph)
     stream = Stream(hw)
     placed = _place_activations(graph, accelerated, stream)
-    layers = [_host_layer(graph, node, "cpu") for node in before]
+    layers = [_host_layer(graph, node) for node in before]
     for node in accelerated:
         first = len(stream.insns)
         if not isinstance(node.op, Reshape):
-            _generate_node(graph, node, stream, placed, vthreads, dumps)
-        layers.append(_accelerator_layer(graph, node, (first, len(stream.insns) - 1)))
-    layers += [_host_layer(graph, node, "cpu") for node in after]
-    program = _finish(graph, accelerated, stream, placed, layers)
+            _generate_node(graph, node, stream, placed, memory, vthreads, dumps)
+        layers.append(_accelerator_layer(graph, node, ((first, len(stream.insns) - 1),)))
+    layers += [_host_layer(graph, node, after) for node in after]
+    program, layers = _finish(graph, accelerated, stream, placed, layers, memory)
     if accelerated:
         dumps.write("program", "insns", disassemble(program))
         findings = check(program)
@@ -137,10 +157,16 @@ def _place_activations(graph: Graph, accelerated: Sequence[Node], stream: Stream
 
 
 def _generate_node(
-    graph: Graph, node: Node, stream: Stream, placed: dict[str, int], vthreads: int, dumps: _Dumps
+    graph: Graph,
+    node: Node,
+    stream: Stream,
+    placed: dict[str, int],
+    memory: MemoryParams,
+    vthreads: int,
+    dumps: _Dumps,
 ) -> None:
     """Append one operator's instructions."""
-    func = lower_node(graph, node, stream.params, vthreads)
+    func = lower_node(graph, node, stream.params, memory, vthreads)
     verify(func)
     dumps.write(node.name, "lower", print_func(func))
     for apply in TIR_PASSES:
@@ -160,13 +186,17 @@ def _finish(
     stream: Stream,
     placed: dict[str, int],
     layers: Sequence[LayerInfo],
-) -> Program:
-    """Tokens, meta data and the place of the instructions themselves."""
+    memory: MemoryParams,
+) -> tuple[Program, list[LayerInfo]]:
+    """The order of instructions, tokens, meta data and the place of the instructions themselves;
+    and the layers with the places of their instructions.
+    """
     produced = {node.output for node in accelerated}
     needed = {name for node in accelerated for name in node.inputs}
     read_later = {n for node in graph.nodes if node not in accelerated for n in node.inputs}
     image = dict(stream.dram.image)
-    insns = insert_tokens(stream.insns, stream.params, image)
+    insns, order = _ordered(stream, image, memory)
+    layers = [_placed_layer(layer, order) for layer in layers]
     address = stream.dram.allocate(len(insns) * stream.params.insn_bytes, PROGRAM_ALIGN_BYTES)
 
     def region(name: str) -> dict:
@@ -183,26 +213,51 @@ def _finish(
         "inputs": [region(n) for n in placed if n in needed and n not in produced],
         "outputs": [region(n) for n in outputs],
         "layers": [
-            {"name": layer.name, "op": layer.op, "first": layer.span[0], "last": layer.span[1],
-             "macs": layer.macs, "bytes": layer.compulsory_bytes}
-            for layer in layers if layer.span is not None
+            {"name": layer.name, "op": layer.op, "runs": layer.runs, "macs": layer.macs,
+             "bytes": layer.compulsory_bytes}
+            for layer in layers if layer.runs
         ],
     }  # fmt: skip
-    return Program(stream.params, tuple(insns), image, meta, address)
+    return Program(stream.params, tuple(insns), image, meta, address), layers
+
+
+def _ordered(
+    stream: Stream, image: dict[int, bytes], memory: MemoryParams
+) -> tuple[list[Insn], list[int]]:
+    """The instructions with tokens in the order in which they are fetched, and the places where
+    they were in the stream.
+    """
+    late = loads_by_need(deadlines(stream.insns, stream.params, image))
+    insns = [stream.insns[i] for i in late]
+    needs = dependencies(insns, stream.params, image)
+    order = dispatch_order(insns, needs, stream.params, memory)
+    return order_by_tokens(*reorder(insns, needs, order)), [late[i] for i in order]
+
+
+def _placed_layer(layer: LayerInfo, order: Sequence[int]) -> LayerInfo:
+    """The layer with its instructions in another order, as runs."""
+    if not layer.runs:
+        return layer
+    ((first, last),) = layer.runs
+    mine = np.flatnonzero([first <= index <= last for index in order])
+    breaks = np.flatnonzero(np.diff(mine) > 1)
+    begins, ends = mine[np.r_[0, breaks + 1]], mine[np.r_[breaks, mine.size - 1]]
+    runs = tuple((int(a), int(b)) for a, b in zip(begins, ends, strict=True))
+    return replace(layer, runs=runs)
 
 
 # ---- layers ------------------------------------------------------------------------------------
 
 
 def _macs(graph: Graph, node: Node) -> int:
-    """The model's own multiply-accumulates."""
+    """The model's own multiply-accumulates, float ones too."""
     result = graph.result(node).shape
     match node.op:
-        case QConv2d():
+        case QConv2d() | Conv2d():
             weight = graph[node.inputs[1]].shape
             return int(np.prod(result)) * int(np.prod(weight[1:]))
-        case QDense():
-            return int(np.prod(result)) * graph[node.inputs[1]].shape[1]
+        case QDense() | Dense():
+            return int(np.prod(result)) * graph[node.inputs[0]].shape[1]
     return 0
 
 
@@ -214,20 +269,25 @@ def _compulsory_bytes(graph: Graph, node: Node) -> int:
     )
 
 
-def _host_layer(graph: Graph, node: Node, target: str) -> LayerInfo:
-    reason = node.reason if node.target == "cpu" else "after an operator on the host"
-    if target == "cpu" and node.target == "accel" and not reason:
-        reason = "target cpu"
+def _host_layer(graph: Graph, node: Node, after: Sequence[Node] = ()) -> LayerInfo:
+    """A node on the host, with why it is not on the accelerator; ``after`` run behind that."""
+    reason = node.reason
+    if node.target == "accel":
+        source = next((n.name for n in after if n.output in node.inputs), None)
+        reason = f"target cpu; the accelerator could run it: {reason}"
+        if source is not None:
+            reason = f"needs {source}, which runs on the host after the accelerator"
     return LayerInfo(
-        node.name, type(node.op).__name__, target, reason,
+        node.name, type(node.op).__name__, "cpu", reason,
         _macs(graph, node), _compulsory_bytes(graph, node), None,
     )  # fmt: skip
 
 
-def _accelerator_layer(graph: Graph, node: Node, span: tuple[int, int]) -> LayerInfo:
+def _accelerator_layer(graph: Graph, node: Node, runs: tuple[tuple[int, int], ...]) -> LayerInfo:
+    runs = tuple(run for run in runs if run[0] <= run[1])
     return LayerInfo(
         node.name, type(node.op).__name__, "accel", node.reason,
-        _macs(graph, node), _compulsory_bytes(graph, node), span if span[1] >= span[0] else None,
+        _macs(graph, node), _compulsory_bytes(graph, node), runs,
     )  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from ..isa.regmap import CAUSES
 from ..isa.status import Status
 from .dma import FETCH_ID, LOAD_ID, RESP_OKAY, ReadArbiter, axi_signature
 from .fetch import Fetch
-from .gemm import Gemm
+from .gemm import Gemm, Multiplier
 from .layouts import INDEX_BITS, queued_insn
 from .load import Load
 from .queue import Queue
@@ -38,8 +38,8 @@ class Core(wiring.Component):
     running : the core runs
     """
 
-    def __init__(self, params: HwParams):
-        self.params = params
+    def __init__(self, params: HwParams, multiplier: Multiplier | None = None):
+        self.params, self.multiplier = params, multiplier
         super().__init__(
             {
                 "axi": Out(axi_signature(params)),
@@ -57,7 +57,7 @@ class Core(wiring.Component):
         connect(m, flipped(self.regs), regs.port)
         reset = ResetInserter(regs.reset)
         parts = {
-            "fetch": Fetch(params), "load": Load(params), "gemm": Gemm(params),
+            "fetch": Fetch(params), "load": Load(params), "gemm": Gemm(params, self.multiplier),
             "vector": Vector(params), "store": Store(params), "tokens": TokenBank(params),
             "arbiter": ReadArbiter(params),
         }  # fmt: skip

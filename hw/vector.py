@@ -301,7 +301,7 @@ class Vector(wiring.Component):
             word(self.tmp0, lane),
         )
         sources1 = (stages[1]["imm"].as_signed(), word(self.par, channel), word(self.tmp1, lane))
-        a, b = Signal(signed(32), name=f"a_{lane}"), Signal(signed(32), name=f"b_{lane}")
+        a, b = _data(32, f"a_{lane}"), _data(32, f"b_{lane}")
         with m.If(stages[1]["valid"]):
             with m.If(tag == TAG_DATA):
                 m.d.sync += [
@@ -312,7 +312,7 @@ class Vector(wiring.Component):
                 # Parameters pass as the result of an addition to zero.
                 m.d.sync += [a.eq(0), b.eq(Mux(tag == TAG_CLAMP, sources1[0], sources1[1]))]
         is_data = stages[2]["tag"] == TAG_DATA
-        value, result = Signal(signed(32), name=f"v_{lane}"), Signal(signed(32), name=f"r_{lane}")
+        value, result = _data(32, f"v_{lane}"), _data(32, f"r_{lane}")
         with m.If(stages[2]["valid"]):
             with m.If(~is_data):
                 m.d.sync += value.eq(b)
@@ -365,9 +365,15 @@ class Vector(wiring.Component):
         def post(k: int):
             return stages[k]["post"]
 
+        def named(value, name: str, bits: int) -> Signal:
+            """A value computed once; simulators are slow with slices of expressions."""
+            signal = Signal(signed(bits), name=f"{name}_{lane}")
+            m.d.comb += signal.eq(value)
+            return signal
+
         def register(k: int, value, name: str, bits: int) -> Signal:
             """What stage k computes, as stage k + 1 sees it."""
-            late = Signal(signed(bits), name=f"{name}_{lane}")
+            late = _data(bits, f"{name}_{lane}")
             with m.If(stages[k]["live"]):
                 m.d.sync += late.eq(value)
             return late
@@ -376,17 +382,19 @@ class Vector(wiring.Component):
         biased = register(4, result + Mux(post(4) != 0, bias, 0), "biased", 32)
         shifted = (biased << (-left)[:5])[:32].as_signed()
         factor = register(5, Mux((post(5) == TFLITE) & (left < 0), shifted, biased), "factor", 32)
-        multiplier = Mux(post(6) != 0, captured["multiplier"][channel], 1)[:32]
+        multiplier = named(Mux(post(6) != 0, captured["multiplier"][channel], 1), "multiplier", 32)
         parts = [
             register(6, x * y, f"part{i}{j}", len(x) + len(y))
             for i, x in enumerate((factor[:16], factor[16:].as_signed()))
             for j, y in enumerate((multiplier[:16], multiplier[16:].as_signed()))
         ]
-        outer = Cat(parts[0][:32], parts[3][:32]).as_signed()
-        product = register(7, outer + ((parts[1] + parts[2]) << 16), "product", 64)
+        outer = named(Cat(parts[0][:32], parts[3][:32]), "outer", 64)
+        inner = named(parts[1] + parts[2], "inner", 48)
+        product = register(7, outer + (inner << 16), "product", 64)
         shift = captured["shift"][channel]
         # Rounding the doubled high half to nearest saturates only for the product 2**62.
-        high = Mux(product[62] & ~product[63], (1 << 31) - 1, (product >> 31) + product[30])
+        doubled = named(product[31:].as_signed(), "doubled", 34)
+        high = Mux(product[62] & ~product[63], (1 << 31) - 1, doubled + product[30])
         value = register(8, Mux(post(8) == TFLITE, high, product), "value", 64)
         right = Mux(shift < 0, 0, shift[:5])
         amount = register(
@@ -403,14 +411,15 @@ class Vector(wiring.Component):
         up = register(11, half & (below | tie), "up", 1)
         # Beyond 11 bits the result is clamped whatever the zero point is.
         fits = value[10:].all() | ~value[10:].any()
-        near = register(
-            11, Mux(fits, value[:11], Cat((~value[-1]).replicate(10), value[-1])), "near", 11
-        )
+        beyond = Cat((~value[-1]).replicate(10), value[-1])
+        near = register(11, Mux(fits, value[:11], beyond), "near", 11)
         plain_12 = register(11, value[:32], "plain_12", 32)
         zero_point = Mux(post(12) != 0, captured["zero_point"][0], 0)
         # One adder: the carry of the lowest bits is the rounding.
-        total = (Cat(Const(1, 1), near).as_signed() + Cat(up, zero_point).as_signed()) >> 1
-        rounded = register(12, total, "rounded", 12)
+        doubled_sum = named(
+            Cat(Const(1, 1), near).as_signed() + Cat(up, zero_point).as_signed(), "doubled_sum", 13
+        )
+        rounded = register(12, doubled_sum >> 1, "rounded", 12)
         plain_13 = register(12, plain_12, "plain_13", 32)
         low = Mux(post(13) != 0, captured["lo"][0], -128)
         top = Mux(post(13) != 0, captured["hi"][0], 127)
@@ -441,6 +450,13 @@ def _choose(select, values):
     for code in range(len(values) - 2, -1, -1):
         chosen = Mux(select == code, values[code], chosen)
     return chosen
+
+
+def _data(bits: int, name: str) -> Signal:
+    """A register of the datapath. What it holds counts only beside a valid flag, so it needs no
+    reset.
+    """
+    return Signal(signed(bits), name=name, reset_less=True)
 
 
 def _register(m: Module, value, name: str) -> Signal:

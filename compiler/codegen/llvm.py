@@ -221,6 +221,8 @@ class _Emitter:
             case Call("requantize", args, dtype):
                 acc, multiplier, shift = (self.value(a) for a in args)
                 return self._requantize(acc, multiplier, shift, dtype)
+            case Call("requantize_tflite", args):
+                return self._requantize_tflite(*(self.value(a) for a in args))
             case Call("round", (a,)) if a.dtype == "float32":
                 return self._intrinsic("llvm.rint", self.value(a))
         raise VdlaError(f"{self.name}: the CPU has no code for expression {expr!r}")
@@ -347,6 +349,27 @@ class _Emitter:
         whole = builder.icmp_unsigned("==", count, _I64(0))
         result = builder.select(whole, product, rounded)
         return self._cast(result, "int64", dtype)
+
+    def _requantize_tflite(self, acc: Value, multiplier: Value, shift: Value) -> Value:
+        """``acc << -shift`` if shift < 0; times the multiplier / 2**31, ties up, saturating; over
+        ``2**shift`` if shift > 0, ties away from zero.
+        """
+        builder = self.builder
+        negative = builder.icmp_signed("<", shift, _I32(0))
+        lift = builder.and_(builder.neg(shift), _I32(31))
+        left = builder.select(negative, lift, _I32(0))
+        right = builder.select(negative, _I32(0), builder.and_(shift, _I32(31)))
+        lifted = builder.sext(builder.shl(acc, left), _I64)
+        product = builder.mul(lifted, builder.sext(multiplier, _I64))
+        high = builder.ashr(builder.add(product, _I64(1 << 30)), _I64(31))
+        top = _I64((1 << 31) - 1)
+        high = builder.select(builder.icmp_signed(">", high, top), top, high)
+        count = builder.zext(right, _I64)
+        mask = builder.sub(builder.shl(_I64(1), count), _I64(1))
+        below_zero = builder.zext(builder.icmp_signed("<", high, _I64(0)), _I64)
+        threshold = builder.add(builder.lshr(mask, _I64(1)), below_zero)
+        up = builder.icmp_signed(">", builder.and_(high, mask), threshold)
+        return builder.add(builder.ashr(high, count), builder.zext(up, _I64))
 
     def _intrinsic(self, name: str, value: Value) -> Value:
         return self._call(f"{name}.f32", _FLOAT, value)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from ...isa.errors import VdlaError
+from .fixed_ops import FixedOp
 from .ir import Graph
 from .ops import (
     Add,
@@ -105,6 +106,8 @@ def evaluate_op(op: Op, *args: np.ndarray) -> np.ndarray:
             shifted = args[0].astype(np.int64) - op.x_zero_point
             total = windows(shifted, op.kernel, op.strides, op.pads).sum(axis=(4, 5))
             return op.requant.apply(_int32(total))
+        case FixedOp():
+            return op.evaluate(*args)
         case _:
             raise VdlaError(f"the interpreter does not know operator {op!r}")
 

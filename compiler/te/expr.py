@@ -18,10 +18,11 @@ _WIDER = {dtype: INT_DTYPES[position:] for position, dtype in enumerate(INT_DTYP
 DTYPES = ("bool", *INT_DTYPES, "float32")
 
 #: Functions of scalars that :class:`Call` may name: dtypes of arguments and result. ``requantize``
-#: is acc * multiplier / 2**shift rounded half to even, exact in 64 bits; ``round`` rounds half to
-#: even.
+#: is acc * multiplier / 2**shift rounded half to even, exact in 64 bits; ``requantize_tflite`` is
+#: ``isa.vector_ops.requantize_tflite``; ``round`` rounds half to even.
 INTRINSICS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "requantize": ((("int32",) * 3, "int32"), (("int32",) * 3, "int64")),
+    "requantize_tflite": ((("int32",) * 3, "int64"),),
     "round": ((("float32",), "float32"),),
 }
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..graph.fixed_ops import FixedOp, QAvgPoolValid
 from ..graph.ir import Graph, Node
 from ..graph.ops import QAvgPool, QConv2d, QDense, QMaxPool
 from ..te.schedule import Schedule, create_schedule
 from ..te.tensor import Tensor
 from ..tir.ir import PrimFunc
 from ..tir.lower import lower
+from .fixed import fixed_expression
 from .ops import expression
 
 #: Output channels of a convolution that share what they load of the image.
@@ -24,7 +26,8 @@ def lower_for_cpu(graph: Graph, node: Node) -> tuple[PrimFunc, tuple[np.ndarray,
     """The scheduled loop program of a node and the values of its attribute parameters, which
     follow the node's inputs and precede the output; errors as ``topi.ops.expression``.
     """
-    found = expression(graph, node)
+    fixed = isinstance(node.op, FixedOp)
+    found = (fixed_expression if fixed else expression)(graph, node)
     schedule = schedule_for_cpu(node, found.output)
     return lower(schedule, [*found.args, found.output], node.name), found.attributes
 
@@ -37,7 +40,7 @@ def schedule_for_cpu(node: Node, output: Tensor) -> Schedule:
             _schedule_conv(schedule, output, op.groups)
         case QDense():
             _schedule_dense(schedule, output)
-        case QMaxPool() | QAvgPool():
+        case QMaxPool() | QAvgPool() | QAvgPoolValid():
             _schedule_pool(schedule, output)
         case _:
             schedule[output].vectorize(output.axes[-1])

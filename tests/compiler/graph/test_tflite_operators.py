@@ -1,0 +1,100 @@
+"""Small TensorFlow Lite models against what its reference kernels compute.
+
+``golden/tflite_operators.npz`` holds the outputs of tflite-runtime 2.14's reference kernels
+(``OpResolverType.BUILTIN_REF``) for the files and inputs of ``tflite_cases.py``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import vdla
+from vdla.compiler.codegen.cpu import build_cpu
+from vdla.compiler.graph.fixed_ops import QAddFixed
+from vdla.compiler.graph.interpret import evaluate_op, interpret
+from vdla.compiler.graph.ops import QAdd
+from vdla.compiler.graph.passes import run_passes
+from vdla.compiler.graph.passes.exact_add import equal_add
+from vdla.compiler.graph.requant import mean_requant, tflite_params, tflite_requant
+from vdla.compiler.graph.tflite import import_tflite
+
+from .tflite_cases import CASES
+
+GOLDEN = dict(np.load(Path(__file__).parent / "golden" / "tflite_operators.npz"))
+#: Outputs that float32 functions of the C library decide; the others are exact.
+LAST_BIT = {"logistic", "logistic_uint8", "tanh", "tanh_uint8"}
+
+
+def test_every_case_has_a_reference() -> None:
+    assert set(CASES) == set(GOLDEN)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_interpreter_is_exact(name: str) -> None:
+    data, inputs = CASES[name]()
+    (y,) = interpret(import_tflite(data), *inputs)
+    assert len(np.unique(GOLDEN[name])) >= 5, "too few values occur for the test to mean anything"
+    assert y.dtype == GOLDEN[name].dtype
+    if name in LAST_BIT:
+        assert np.abs(y.astype(int) - GOLDEN[name]).max() <= 1
+        assert (y != GOLDEN[name]).mean() < 0.01
+    else:
+        np.testing.assert_array_equal(y, GOLDEN[name])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_cpu_equals_the_interpreter(name: str) -> None:
+    data, inputs = CASES[name]()
+    graph = import_tflite(data)
+    (expected,) = interpret(graph, *inputs)
+    (y,) = build_cpu(run_passes(graph)).run(*inputs)
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_simulator_equals_the_interpreter(name: str) -> None:
+    data, inputs = CASES[name]()
+    (expected,) = interpret(import_tflite(data), *inputs)
+    module = vdla.compile(data, target="sim")
+    (y,) = module.run(*inputs)
+    np.testing.assert_array_equal(y, expected)
+
+
+def test_mean_divides_exactly() -> None:
+    for count in (1, 2, 3, 6, 49, 64, 125, 1000, 4096, 2**21):
+        largest = 128 * count
+        total = np.unique(np.linspace(-largest, largest, 30001).astype(np.int32))
+        ties = np.arange(-count * 9, count * 9, max(count, 1), dtype=np.int32) + count // 2
+        for values in (total, ties):
+            wide = values.astype(np.int64)
+            away = np.sign(wide) * ((np.abs(wide) + count // 2) // count)
+            made = mean_requant(count, 0).apply(values[:, None])[:, 0]
+            np.testing.assert_array_equal(made, np.clip(away, -128, 127))
+
+
+def addition(rng: np.random.Generator) -> QAddFixed:
+    """A TensorFlow Lite addition or subtraction with random scales and zero points."""
+    a, b, spread = (np.float32(v) for v in np.exp(rng.uniform(-3, 1, 3)))
+    y = np.float32(max(a, b) * spread)
+    zero_a, zero_b, zero = (int(v) for v in rng.integers(-128, 128, 3))
+    widest = 2 * float(max(a, b))
+    params = (*tflite_params(float(a) / widest), *tflite_params(float(b) / widest))
+    lo = int(rng.integers(-128, 60))
+    requant = tflite_requant(np.array([widest / (2.0**20 * float(y))]), zero, lo)
+    return QAddFixed(zero_a, zero_b, *params, bool(rng.integers(2)), requant)
+
+
+def test_additions_become_the_accelerators() -> None:
+    rng = np.random.default_rng(2)
+    pairs = np.meshgrid(*[np.arange(-128, 128).astype(np.int8)] * 2)
+    found = 0
+    for _ in range(60):
+        fixed = addition(rng)
+        op = equal_add(fixed)
+        if op is not None:
+            assert isinstance(op, QAdd)
+            np.testing.assert_array_equal(evaluate_op(op, *pairs), fixed.evaluate(*pairs))
+            found += 1
+    assert found >= 57
