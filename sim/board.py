@@ -279,3 +279,9 @@ def _result(registers: dict[str, int], wall_s: float) -> SimResult:
         report="",
         wall_s=wall_s,
     )
+
+
+def run_on_board(port: str, program: Program, dram: np.ndarray, memory: MemoryParams) -> SimResult:
+    """Open the port, run one program, leave the port."""
+    with Link(port) as link:
+        return Board(link).run(program, dram, memory)

@@ -1,1 +1,1 @@
-"""placeholder"""
+"""ULX3S 85F with its SDRAM (not built yet)."""
