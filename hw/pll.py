@@ -8,9 +8,9 @@ from amaranth.hdl import Instance, Signal
 
 from ..isa.errors import VdlaError
 
-#: Limits of the EHXPLLL, in MHz (Lattice FPGA-DS-02012, sysCLOCK PLL timing).
+#: Limits of the EHXPLLL, in MHz, as Project Trellis has them.
 _VCO_MHZ = (400.0, 800.0)
-_DETECTOR_MHZ = (10.0, 400.0)
+_DETECTOR_MHZ = (3.125, 400.0)
 _MAX_DIVIDER = 128
 
 
@@ -79,7 +79,7 @@ def find_pll(input_mhz: float, wanted_mhz: float) -> Pll:
     )
     if best is None or abs(best.output_mhz - wanted_mhz) > wanted_mhz / 100:
         raise VdlaError(
-            f"clock: expected a frequency that a PLL makes from {input_mhz:g} MHz , "
+            f"clock: expected a frequency that a PLL makes from {input_mhz:g} MHz, "
             f"got {wanted_mhz:g} MHz"
         )
     return best

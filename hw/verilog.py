@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from amaranth.back import verilog
+from amaranth.hdl import Value
 from amaranth.lib.wiring import Component
 
 from ..isa.params import HwParams
@@ -27,5 +28,12 @@ def to_verilog(design: Component, name: str, sources: bool = False) -> str:
     Memories start undefined in synthesis and zero in simulation; their thousands of zero
     initialisers, which make simulators' builds slow, are left out.
     """
-    text = verilog.convert(design, name=name, strip_internal_attrs=not sources, emit_src=sources)
+    ports = [Value.cast(value) for _, _, value in design.signature.flatten(design)]
+    text = verilog.convert(
+        design,
+        name=name,
+        ports=[*ports, *getattr(design, "io_ports", ())],
+        strip_internal_attrs=not sources,
+        emit_src=sources,
+    )
     return _EMPTY_INITIAL.sub("", _ZERO_INIT.sub("", text))

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ..isa.errors import VdlaError
+from ..isa.footprint import dram_rows
 from ..isa.hostlink import (
     ANSWER_HEADER,
     CRC_BYTES,
@@ -29,6 +30,7 @@ from ..isa.hostlink import (
     Command,
     frame,
 )
+from ..isa.insn import Store
 from ..isa.memory import MemoryParams
 from ..isa.opcodes import Unit
 from ..isa.program import Program
@@ -230,13 +232,15 @@ class Board:
         link.write_register("program_hash", int(want, 16))
         link.write_register("program_addr", program.program_addr)
         link.write_register("insn_count", len(program.insns))
-        self._known = np.zeros(0, np.uint8)  # not known again until it is read back
+        held, self._known = self._known, np.zeros(0, np.uint8)  # until results are here
         link.write_register("control", CONTROL_START)
         self._wait()
         registers = link.read_registers()
-        size = -(-dram.size // WORD_BYTES) * WORD_BYTES
-        self._known = np.frombuffer(link.read_memory(0, size), np.uint8)
-        dram[...] = self._known[: dram.size]
+        low, high = _stored(program)
+        high = min(high, held.size)
+        held[low:high] = np.frombuffer(link.read_memory(low, high - low), np.uint8)
+        dram[...] = held[: dram.size]
+        self._known = held
         return _result(registers, time.perf_counter() - started)
 
     def _load(self, dram: np.ndarray) -> None:
@@ -247,6 +251,7 @@ class Board:
             piece = image[at : at + step]
             if not np.array_equal(piece, self._known[at : at + step]):
                 self.link.write_memory(at, piece.tobytes())
+        self._known = image
 
     def _wait(self) -> None:
         deadline = time.monotonic() + PATIENCE_S
@@ -255,6 +260,21 @@ class Board:
                 raise VdlaError(
                     f"{self.link.port}: the program has not ended after {PATIENCE_S:.0f} s"
                 )
+
+
+def _stored(program: Program) -> tuple[int, int]:
+    """The bytes that a program may write: from the first to behind the last, whole words."""
+    stores = [i for i in program.insns if isinstance(i, Store) and i.entries]
+    if not stores:
+        return 0, 0
+    rows = [dram_rows(insn) for insn in stores]
+    entry = program.params.entry_bytes("out")
+    low = min(int(addresses.min()) for addresses in rows)
+    high = max(
+        int(addresses.max()) + insn.x_size * entry
+        for insn, addresses in zip(stores, rows, strict=True)
+    )
+    return low // WORD_BYTES * WORD_BYTES, -(-high // WORD_BYTES) * WORD_BYTES
 
 
 def _result(registers: dict[str, int], wall_s: float) -> SimResult:

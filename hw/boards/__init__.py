@@ -39,7 +39,8 @@ class Board:
     device : its FPGA
     hw : the configuration that is built unless another is given
     freq_mhz : the core's clock unless another is given
-    design : makes the top level for a configuration and a clock in MHz
+    design : makes the top level for a configuration and a clock in MHz; pins that go both ways are
+        in its ``io_ports``
     constraints : the text of the LPF file
     """
 
