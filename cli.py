@@ -101,7 +101,7 @@ def _emit(report: dict[str, Any], json_file: str | None, show: Callable[[Console
     """The report as JSON where a file is named, else what ``show`` prints."""
     if json_file is None:
         wide = None if sys.stdout.isatty() else 160  # pipes and files have no width to fit
-        show(Console(width=wide, highlight=False))
+        show(Console(width=wide, highlight=False, markup=False))
     elif json_file == "-":
         print(json.dumps(report, indent=2))
     else:
@@ -174,6 +174,12 @@ def run(
     program: Annotated[
         Path | None, typer.Option(help="Keep the accelerator's program in this file.")
     ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say of every node why it runs where it runs.")
+    ] = False,
+    trace: Annotated[
+        Path | None, typer.Option(help="Chrome/Perfetto trace of the first batch (JSON).")
+    ] = None,
     json_file: JsonFile = None,
 ) -> int:
     """Compile a model, run it, and report cycles and utilisation per layer."""
@@ -181,18 +187,24 @@ def run(
 
     from .module import compile
     from .report import header
+    from .sim.trace import write_trace
 
     module = compile(model, target, hw, memory, vthreads, dump_ir)
     if program is not None:
         module.program.save(program)
+    if trace is not None:
+        module.check_traceable()
     arrays = _inputs(module, input_file, seed)
     with _progress(f"{model.name} on {target}") as progress:
         outputs = module.run(*arrays, progress=progress)
     if output is not None:
         names = [tensor.name for tensor in module.compiled.outputs]
         np.savez(output, **dict(zip(names, outputs, strict=True)))  # type: ignore[arg-type]
-    report = header("run", module.params, module.memory, seed) | module.report
-    _emit(report, json_file, lambda console: _show_run(console, report))
+    if trace is not None:
+        write_trace(trace, module.trace)
+    report = header("run", module.params, module.memory, seed) | {"model": model.name}
+    report |= module.report
+    _emit(report, json_file, lambda console: _show_run(console, report, explain))
     return 0
 
 
@@ -229,7 +241,7 @@ def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
-def _show_run(console: Console, report: dict[str, Any]) -> None:
+def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
     names = ("layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end")
     table = _table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
     table.add_column("roofline", justify="right")
@@ -249,14 +261,28 @@ def _show_run(console: Console, report: dict[str, Any]) -> None:
             _percent(row["roofline_fraction"]),
         )
     console.print(table)
-    for row in report["layers"]:
-        if row["target"] == "cpu" and report["target"] != "cpu":
-            console.print(f"{row['name']} runs on the CPU: {row['reason']}")
+    _show_reasons(console, report, explain)
     _show_stalls(console, report.get("stalls", {}))
     for name, output in report["outputs"].items():
         shape = "x".join(map(str, output["shape"]))
         console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
     console.print(f"{report['batches']} batches in {report['wall_s']:.2f} s")
+
+
+def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> None:
+    """Why each node runs where it runs; without being asked, how many are on the host."""
+    host = [row for row in report["layers"] if row["target"] == "cpu"]
+    if explain:
+        table = _table("where each node runs, and why", "node", "op", "runs on", "why", left=4)
+        for row in report["layers"]:
+            table.add_row(row["name"], row["op"], row["target"], row["reason"])
+        console.print(table)
+    elif host and report["target"] != "cpu":
+        share = report["coverage"]["macs_on_accelerator"] / max(1, report["coverage"]["macs_total"])
+        console.print(
+            f"{len(host)} of {len(report['layers'])} nodes run on the CPU, with "
+            f"{_percent(1 - share)} of the MACs; --explain says why"
+        )
 
 
 def _show_stalls(console: Console, stalls: dict[str, dict[str, int]]) -> None:
@@ -275,20 +301,26 @@ def verify(
     seed: Annotated[int, typer.Option(help="Seed of the programs.")] = 0,
     hw: Hw = "16x16",
     memory: Memory = "vta",
+    waves: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where a difference leaves program and waveform.")
+    ] = Path("."),
     json_file: JsonFile = None,
 ) -> int:
     """Random programs through reference, SimPy and RTL: bytes and cycles must be equal."""
     from .module import load_platform
     from .report import header
-    from .sim.verify import verify as run_verify
+    from .sim import verify as verification
 
     params, memory_params = load_platform(hw, memory)
     with _progress("verify") as progress:
-        body = run_verify(params, memory_params, programs, seed, progress=progress)
+        body = verification.verify(params, memory_params, programs, seed, progress=progress)
+    first = body["first_divergence"]
+    if first is not None:
+        first |= verification.save_divergence(waves, params, memory_params, first)
     report = header("verify", params, memory_params, seed) | body
     _emit(report, json_file, lambda console: _show_verify(console, report))
     equal = not report["byte_mismatches"] and not report["cycle_mismatches"]
-    return 0 if equal and report["first_divergence"] is None else 1
+    return 0 if equal and first is None else 1
 
 
 def _show_verify(console: Console, report: dict[str, Any]) -> None:
@@ -298,9 +330,76 @@ def _show_verify(console: Console, report: dict[str, Any]) -> None:
     table.add_row("largest cycle error", _count(report["max_cycle_error"]))
     console.print(table)
     if report["first_divergence"] is not None:
-        console.print("first divergence:")
-        for name, value in report["first_divergence"].items():
-            console.print(f"  {name}: {value}")
+        _show_divergence(console, report["first_divergence"])
+
+
+def _show_divergence(console: Console, first: dict[str, Any]) -> None:
+    """Where two sides differ first: the instruction, then every side's cycles and value."""
+    place = f" at {first['address']}" if "address" in first else ""
+    console.print(
+        f"first divergence: program {first['program']}, instruction {first['instruction']} "
+        f"of {first['unit']}, cycle {first['cycle']:,}\n  {first['text']}\n"
+        f"  differs in: {first['what']}{place}"
+    )
+    table = _table("", "side", "start cycle", "end cycle", first["what"])
+    for side in ("reference", "sim", "rtl"):
+        moments = [first[name].get(side) for name in ("starts", "ends")]
+        if side in first or moments[0] is not None:
+            table.add_row(side, *map(_count, moments), str(first.get(side, "")))
+    if first["what"] in ("start cycle", "end cycle"):
+        table.columns.pop()
+    console.print(table)
+    begin, end = first["waves_cycles"]
+    console.print(f"waveform of cycles {begin:,}..{end:,} (1 us each): {first['saved']['waves']}")
+    console.print(f"program: {first['saved']['program']}")
+
+
+#: Layers that moved most, in the table; JSON has all.
+MOVED_ROWS = 10
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A.json", help="What --json wrote before.")],
+    b: Annotated[Path, typer.Argument(metavar="B.json", help="And after.")],
+    json_file: JsonFile = None,
+) -> int:
+    """Two reports of `vdla run` or `vdla bench` side by side: what changed, and where most."""
+    from .compare import compare as compare_reports
+    from .compare import load_report
+    from .report import header
+
+    report = header("compare") | compare_reports(load_report(a), load_report(b))
+    _emit(report, json_file, lambda console: _show_compare(console, report, a.name, b.name))
+    return 0
+
+
+def _show_compare(console: Console, report: dict[str, Any], a: str, b: str) -> None:
+    for name, (old, new) in report["settings"].items():
+        if old != new:
+            console.print(f"{name}: {old} in {a}, {new} in {b}")
+    changed = [row for row in report["rows"] if row["a"] != row["b"]]
+    moved = report["layers_moved"]
+    tables = (
+        ("what changed", "metric", changed),
+        (f"layers that moved most ({len(moved)} moved)", "layer", moved[:MOVED_ROWS]),
+    )
+    for title, key, rows in tables:
+        if rows:
+            table = _table(title, key, a, b, "ratio")
+            for row in rows:
+                ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
+                table.add_row(row[key], _number(row["a"]), _number(row["b"]), ratio)
+            console.print(table)
+    for name, labels in ((a, report["only_a"]), (b, report["only_b"])):
+        if labels:
+            console.print(f"only in {name}: {', '.join(labels)}")
+    equal = len(report["rows"]) - len(changed)
+    console.print(f"{equal} of {len(report['rows'])} metrics are equal")
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 @app.command()

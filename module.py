@@ -5,13 +5,14 @@ Here the rooms meet: the compiler makes a program, a simulator runs it, ``report
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx
@@ -22,15 +23,10 @@ from .isa.memory import MemoryParams
 from .isa.params import PRESETS, HwParams
 from .isa.program import Program
 from .isa.status import Status
-from .report import (
-    Layer,
-    Timing,
-    accelerator_report,
-    host_report,
-    join_programs,
-    join_timings,
-    output_report,
-)
+from .report import Layer, accelerator_report, host_report, join_programs, output_report
+
+if TYPE_CHECKING:
+    from .sim.result import SimResult
 
 #: ``sim``: the SimPy model; ``rtl``: the Verilog under Verilator; ``cpu``: machine code, no core.
 TARGETS = ("sim", "rtl", "cpu")
@@ -189,6 +185,7 @@ class Module:
         self.vthreads = vthreads
         self._model = model
         self._report: dict[str, Any] | None = None
+        self._timing: SimResult | None = None
         self._set: dict[str, np.ndarray] = {}
         self._outputs: list[np.ndarray] = []
 
@@ -217,6 +214,29 @@ class Module:
         if self._report is None:
             raise VdlaError("report: nothing was run yet; call run(...) first")
         return self._report
+
+    @property
+    def trace(self) -> dict[str, Any]:
+        """The first batch of the last run as Chrome trace events (``sim/trace.py``).
+
+        Raises
+        ------
+        VdlaError
+            Where nothing was measured: before the first run, on the host.
+        """
+        from .sim.trace import trace
+
+        self.check_traceable()
+        if self._timing is None:
+            raise VdlaError("trace: nothing was run yet; call run(...) first")
+        return trace(join_programs(self.compiled.programs), self._timing)
+
+    def check_traceable(self) -> None:
+        """Raise VdlaError where runs have no cycles that a trace could show."""
+        if self.target == "cpu":
+            raise VdlaError(f"trace: target {self.target!r} has no cycles; use sim or rtl")
+        if not self.compiled.programs:
+            raise VdlaError("trace: no operator of this model runs on the accelerator")
 
     def set_input(self, name: str, value: np.ndarray) -> None:
         """The value of one input for the next ``run()`` without arguments."""
@@ -270,6 +290,7 @@ class Module:
             if progress is not None:
                 progress(index + 1, len(batches))
         self._outputs = [np.concatenate(parts) for parts in zip(*results, strict=True)]
+        self._timing = timing
         self._report = self._make_report(timing, len(batches), time.perf_counter() - started)
         return list(self._outputs)
 
@@ -320,8 +341,8 @@ class Module:
         return [list(parts) for parts in zip(*(np.split(a, max(counts)) for a in arrays))]  # noqa: B905
 
     def _run_batch(
-        self, batch: list[np.ndarray], known: Timing | None
-    ) -> tuple[list[np.ndarray], Timing | None]:
+        self, batch: list[np.ndarray], known: SimResult | None
+    ) -> tuple[list[np.ndarray], SimResult | None]:
         """Outputs of one batch, and its timing where it was measured."""
         if self.target == "cpu":
             return self.compiled.run_cpu(batch), None
@@ -329,11 +350,13 @@ class Module:
             from .isa.reference import run as run_reference
 
             return self.compiled.run(batch, run_reference), None
-        timings: list[Timing] = []
+        from .sim.result import join
+
+        timings: list[SimResult] = []
         outputs = self.compiled.run(batch, lambda p, dram: timings.append(self._simulate(p, dram)))
         if not timings:  # no operator of this model runs on the accelerator
             return outputs, None
-        timing = join_timings(timings)
+        timing = join(timings)
         if known is not None and timing.cycles != known.cycles:
             raise VdlaError(
                 f"rtl: expected {known.cycles} cycles as for the first batch, got {timing.cycles}; "
@@ -341,7 +364,7 @@ class Module:
             )
         return outputs, timing
 
-    def _simulate(self, program: Program, dram: np.ndarray) -> Timing:
+    def _simulate(self, program: Program, dram: np.ndarray) -> SimResult:
         """Run a program in time; ``dram`` is changed in place."""
         if self.target == "rtl":
             from .sim.rtl import RtlSimulator
@@ -357,7 +380,7 @@ class Module:
             raise VdlaError(f"{self.target}: core stopped with {status.name}{where}: {status.doc}")
         return result
 
-    def _make_report(self, timing: Timing | None, batches: int, wall_s: float) -> dict[str, Any]:
+    def _make_report(self, timing: SimResult | None, batches: int, wall_s: float) -> dict[str, Any]:
         layers = self.compiled.layers
         if timing is None:
             body = host_report(layers)
@@ -367,6 +390,7 @@ class Module:
         names = [tensor.name for tensor in self.compiled.outputs]
         outputs = output_report(dict(zip(names, self._outputs, strict=True)))
         return {
+            "model_sha256": hashlib.sha256(self._model).hexdigest(),
             "target": self.target,
             "vthreads": self.vthreads,
             "batches": batches,

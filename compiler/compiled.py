@@ -23,8 +23,9 @@ Execute = Callable[[Program, np.ndarray], object]
 class LayerInfo:
     """One operator of the model: where it runs and why, its work, its instructions.
 
-    ``macs`` and ``compulsory_bytes`` count the model's own channels; ``span`` is first and last
-    instruction, inclusive, counted through all programs of the model.
+    ``macs`` and ``compulsory_bytes`` count the model's own channels; ``runs`` are its instructions:
+    first and last, inclusive, of every unbroken run, counted through all programs of the model;
+    None on the host.
     """
 
     name: str
@@ -33,7 +34,7 @@ class LayerInfo:
     reason: str
     macs: int
     compulsory_bytes: int
-    span: tuple[int, int] | None
+    runs: tuple[tuple[int, int], ...] | None
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-
 import tflite
 
 from ...isa.errors import VdlaError

@@ -25,8 +25,10 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             return "cpu", "weights beyond int8, less their zero point"
         case QConv2d(groups=1):
             return "accel", "convolution on the tensor core"
+        case QConv2d(groups=groups) if graph[node.inputs[1]].shape[:2] == (groups, 1):
+            return "accel", "depthwise convolution on the vector unit"
         case QConv2d(groups=groups):
-            return "cpu", f"convolution in {groups} groups"
+            return "cpu", f"convolution in {groups} groups of several channels"
         case QDense():
             return "accel", "matrix product on the tensor core"
         case QAdd() | QMaxPool() | QAvgPool():
@@ -51,4 +53,4 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
         case FixedOp():
             return "cpu", f"{type(node.op).__name__} has no schedule for the accelerator"
         case _:
-            return "cpu", "float32"
+            return "cpu", "float32; the accelerator computes with int8"
