@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...isa.errors import VdlaError
 from ...isa.params import HwParams
 from ..graph.lift import FRACTION_BITS, Lift
 from ..te.expr import Expr
@@ -42,6 +43,11 @@ def add_fixed(
     total = compute(shape, rule, "total")
     out = _requantized(total, par, clamp, per_channel=False)
     steps = [*left, *right]
+    vthreads = min(vthreads, params.tmp_depth // len(steps), params.out_depth)
+    if not vthreads:
+        raise VdlaError(
+            f"{name}: the addition needs {len(steps)} entries of tmp, got {params.tmp_depth}"
+        )
     size = min(entries, params.tmp_depth // (len(steps) * vthreads), params.out_depth // vthreads)
     size = min(size, params.inp_depth // (2 * vthreads))
 

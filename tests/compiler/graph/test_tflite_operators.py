@@ -20,6 +20,7 @@ from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.passes.exact_add import equal_add
 from vdla.compiler.graph.requant import mean_requant, tflite_params, tflite_requant
 from vdla.compiler.graph.tflite import import_tflite
+from vdla.isa.params import HwParams
 
 from .tflite_cases import CASES, RELU, pairwise
 
@@ -121,6 +122,15 @@ def test_additions_run_on_the_accelerator(
     ]
 
 
+@pytest.mark.parametrize("vthreads", [1, 2, 4])
+def test_additions_fit_small_scratchpads(vthreads: int) -> None:
+    data, inputs = pairwise(shape=(1, 7, 6, 11))
+    small = HwParams(block_in=8, block_out=8, tmp_depth=23, out_depth=9, inp_depth=31)
+    (y,) = vdla.compile(data, hw=small, vthreads=vthreads).run(*inputs)
+    (expected,) = interpret(import_tflite(data), *inputs)
+    np.testing.assert_array_equal(y, expected)
+
+
 def test_operands_are_lifted_exactly() -> None:
     rng = np.random.default_rng(3)
     for _ in range(60):
@@ -133,3 +143,18 @@ def test_operands_are_lifted_exactly() -> None:
             h = x * lift.high + ((x * lift.low + lift.rest) >> FRACTION_BITS) + lift.offset
             y = (h + (h >> 31) + (1 << lift.shift >> 1)) >> lift.shift if lift.shift else h
             np.testing.assert_array_equal(y, lifted(x, zero, multiplier, shift))
+
+
+@pytest.mark.slow
+def test_an_addition_with_ties_is_exact_for_all_operands() -> None:
+    """Round scales have ties that only three roundings in a row decide as TensorFlow Lite does."""
+    ties = {"a": (0.031, -7), "b": (0.09, 4), "y": (0.1, 2)}
+    data, _ = pairwise(**ties, shape=(1, 64, 64, 16))
+    pairs = np.meshgrid(*[np.arange(-128, 128).astype(np.int8)] * 2)
+    inputs = [side.reshape(1, 64, 64, 16) for side in pairs]
+    graph = import_tflite(data)
+    (node,) = [n for n in graph.nodes if isinstance(n.op, QAddFixed)]
+    assert isinstance(node.op, QAddFixed) and equal_add(node.op) is None
+    (y,) = vdla.compile(data).run(*inputs)
+    (expected,) = interpret(graph, *inputs)
+    np.testing.assert_array_equal(y, expected)
