@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx
@@ -23,15 +23,10 @@ from .isa.memory import MemoryParams
 from .isa.params import PRESETS, HwParams
 from .isa.program import Program
 from .isa.status import Status
-from .report import (
-    Layer,
-    Timing,
-    accelerator_report,
-    host_report,
-    join_programs,
-    join_timings,
-    output_report,
-)
+from .report import Layer, accelerator_report, host_report, join_programs, output_report
+
+if TYPE_CHECKING:
+    from .sim.result import SimResult
 
 #: ``sim``: the SimPy model; ``rtl``: the Verilog under Verilator; ``cpu``: machine code, no core.
 TARGETS = ("sim", "rtl", "cpu", "fpga")
@@ -204,7 +199,7 @@ class Module:
         self.vthreads = vthreads
         self._model = model
         self._report: dict[str, Any] | None = None
-        self._timing: Timing | None = None
+        self._timing: SimResult | None = None
         self._set: dict[str, np.ndarray] = {}
         self._outputs: list[np.ndarray] = []
 
@@ -243,20 +238,18 @@ class Module:
         VdlaError
             Where nothing was measured: before the first run, on the host.
         """
-        from .sim.result import SimResult
         from .sim.trace import trace
 
         self.check_traceable()
         if self._timing is None:
             raise VdlaError("trace: nothing was run yet; call run(...) first")
-        assert isinstance(self._timing, SimResult)  # one program, one simulation
-        return trace(self.program, self._timing)
+        return trace(join_programs(self.compiled.programs), self._timing)
 
     def check_traceable(self) -> None:
         """Raise VdlaError where runs have no cycles that a trace could show."""
-        if self.compiled.program is None:
+        if self.target == "cpu":
             raise VdlaError(f"trace: target {self.target!r} has no cycles; use sim or rtl")
-        if not self.program.insns:
+        if not self.compiled.programs:
             raise VdlaError("trace: no operator of this model runs on the accelerator")
 
     def set_input(self, name: str, value: np.ndarray) -> None:
@@ -375,8 +368,8 @@ class Module:
         return [list(parts) for parts in zip(*(np.split(a, max(counts)) for a in arrays))]  # noqa: B905
 
     def _run_batch(
-        self, batch: list[np.ndarray], known: Timing | None
-    ) -> tuple[list[np.ndarray], Timing | None]:
+        self, batch: list[np.ndarray], known: SimResult | None
+    ) -> tuple[list[np.ndarray], SimResult | None]:
         """Outputs of one batch, and its timing where it was measured."""
         if self.target == "cpu":
             return self.compiled.run_cpu(batch), None
@@ -384,11 +377,13 @@ class Module:
             from .isa.reference import run as run_reference
 
             return self.compiled.run(batch, run_reference), None
-        timings: list[Timing] = []
+        from .sim.result import join
+
+        timings: list[SimResult] = []
         outputs = self.compiled.run(batch, lambda p, dram: timings.append(self._simulate(p, dram)))
         if not timings:  # no operator of this model runs on the accelerator
             return outputs, None
-        timing = join_timings(timings)
+        timing = join(timings)
         moves = self.target == "fpga"  # a real memory also refreshes
         if known is not None and timing.cycles != known.cycles and not moves:
             raise VdlaError(
@@ -397,7 +392,7 @@ class Module:
             )
         return outputs, timing
 
-    def _simulate(self, program: Program, dram: np.ndarray) -> Timing:
+    def _simulate(self, program: Program, dram: np.ndarray) -> SimResult:
         """Run a program in time; ``dram`` is changed in place."""
         if self.target == "rtl":
             from .sim.rtl import RtlSimulator
@@ -418,7 +413,7 @@ class Module:
             raise VdlaError(f"{self.target}: core stopped with {status.name}{where}: {status.doc}")
         return result
 
-    def _make_report(self, timing: Timing | None, batches: int, wall_s: float) -> dict[str, Any]:
+    def _make_report(self, timing: SimResult | None, batches: int, wall_s: float) -> dict[str, Any]:
         layers = self.compiled.layers
         if timing is None:
             body = host_report(layers)

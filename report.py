@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -92,42 +92,20 @@ class Timing(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class JoinedTiming:
-    """Runs of several programs, one after the other, as one."""
-
-    cycles: int
-    ends: tuple[int, ...]
-    causes: tuple[Mapping[str, int], ...]
-    counters: Counters
-
-
-def join_timings(timings: Sequence[Timing]) -> Timing:
-    """The timing of programs that run in a row; of one program, its own."""
-    if len(timings) == 1:
-        return timings[0]
-    ends: list[int] = []
-    causes: list[Mapping[str, int]] = []
-    counters: dict[str, dict[str, int]] = {}
-    before = 0
-    for timing in timings:
-        ends += [before + end for end in timing.ends]
-        causes += timing.causes
-        before += timing.cycles
-        for unit, cycles in timing.counters.items():
-            total = counters.setdefault(unit, {})
-            for cause, count in cycles.items():
-                total[cause] = total.get(cause, 0) + count
-    return JoinedTiming(before, tuple(ends), tuple(causes), counters)
-
-
 def join_programs(programs: Sequence[Program]) -> Program:
     """The instructions of programs in a row, to report on; nothing that could run."""
     if len(programs) == 1:
         return programs[0]
-    insns = tuple(insn for program in programs for insn in program.insns)
+    insns = []
+    layers = []
+    for program in programs:
+        for layer in program.meta["layers"]:
+            runs = [(first + len(insns), last + len(insns)) for first, last in layer["runs"]]
+            layers.append(layer | {"runs": runs})
+        insns += program.insns
     size = sum(program.dram_bytes for program in programs)
-    return replace(programs[0], insns=insns, image={}, meta={"dram_bytes": size})
+    meta = {"dram_bytes": size, "layers": layers}
+    return replace(programs[0], insns=tuple(insns), image={}, meta=meta)
 
 
 def header(

@@ -47,6 +47,11 @@ from .topi.lowering import lower_node, parameters_of
 TIR_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (double_buffer, interleave_vthreads)
 
 
+#: Why a node is on the host that the accelerator could run.
+TARGET_CPU = "target cpu; the accelerator could run it"
+BEHIND_HOST = "too little for a program of its own behind the host; the accelerator could run it"
+
+
 def build(
     model: object,
     target: str,
@@ -64,7 +69,9 @@ def build(
     dumps.write("graph", "import", dump(graph))
     graph = run_passes(graph, observe=lambda name, g: dumps.write("graph", name, dump(g)))
     if target == "cpu":
-        return CompiledModel(graph, hw, tuple(_host_layer(graph, n) for n in graph.nodes))
+        return CompiledModel(
+            graph, hw, tuple(_host_layer(graph, n, TARGET_CPU) for n in graph.nodes)
+        )
     return _build_accelerator(graph, hw, memory, vthreads, dumps)
 
 
@@ -80,27 +87,27 @@ def load_graph(model: object, batch: int) -> Graph:
 def _build_accelerator(
     graph: Graph, hw: HwParams, memory: MemoryParams, vthreads: int, dumps: _Dumps
 ) -> CompiledModel:
-    layers: list[LayerInfo] = []
-    segments: list[Segment] = []
-    issued = 0
     graph = pack_windows(retarget(graph, hw), hw.block)
     verify_graph(graph)
     dumps.write("graph", "pack_windows", dump(graph))
+    layers: list[LayerInfo] = []
+    segments: list[Segment] = []
+    issued = 0
     for target, nodes in split(graph):
         if target == "cpu":
-            layers += [_host_layer(graph, node, "between operators on the host") for node in nodes]
+            layers += [_host_layer(graph, node, BEHIND_HOST) for node in nodes]
             segments.append(Segment(nodes))
             continue
-        program, own = _build_program(graph, nodes, hw, memory, vthreads, dumps)
+        program, made = _build_program(graph, nodes, hw, memory, vthreads, dumps)
         segments.append(Segment(nodes, program))
-        layers += [_moved(layer, issued) for layer in own]
+        layers += [_later(layer, issued) for layer in made]
         issued += len(program.insns)
     return CompiledModel(graph, hw, tuple(layers), tuple(segments))
 
 
 def _build_program(
     graph: Graph,
-    nodes: tuple[Node, ...],
+    nodes: Sequence[Node],
     hw: HwParams,
     memory: MemoryParams,
     vthreads: int,
@@ -121,12 +128,6 @@ def _build_program(
     if findings:
         raise VdlaError(f"compiled program does not pass the checker: {findings[0]}")
     return program, layers
-
-
-def _moved(layer: LayerInfo, issued: int) -> LayerInfo:
-    """The layer behind the instructions of programs before its own."""
-    runs = tuple((first + issued, last + issued) for first, last in layer.runs or ())
-    return replace(layer, runs=runs)
 
 
 def _place_activations(graph: Graph, accelerated: Sequence[Node], stream: Stream) -> dict[str, int]:
@@ -260,11 +261,15 @@ def _compulsory_bytes(graph: Graph, node: Node) -> int:
     return sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in tensors)
 
 
-def _host_layer(graph: Graph, node: Node, why: str = "") -> LayerInfo:
-    """A node on the host, with why it is not on the accelerator: ``why``, if that could run it."""
-    reason = node.reason
-    if node.target == "accel":
-        reason = why or f"target cpu; the accelerator could run it: {node.reason}"
+def _later(layer: LayerInfo, issued: int) -> LayerInfo:
+    """The layer when so many instructions of other programs come before."""
+    runs = tuple((first + issued, last + issued) for first, last in layer.runs or ())
+    return replace(layer, runs=runs)
+
+
+def _host_layer(graph: Graph, node: Node, why: str) -> LayerInfo:
+    """A node on the host, with the reason; ``why`` holds for one that the accelerator could run."""
+    reason = f"{why}: {node.reason}" if node.target == "accel" else node.reason
     return LayerInfo(
         node.name, type(node.op).__name__, "cpu", reason,
         _macs(graph, node), _compulsory_bytes(graph, node), None,

@@ -288,16 +288,14 @@ def _mean(call: Call) -> None:
     count = height * width
     multiplier, shift = tflite_params(float(x) / float(y))
     extra = min(count.bit_length() - 1, 31 - shift)
-    scaled, moved = (
-        np.array([v], np.int32) for v in ((multiplier << extra) // count, shift + extra)
-    )
+    scaled = np.array([(multiplier << extra) // count], np.int32)
     op = QAvgPool(
         (height, width),
         (1, 1),
         (0, 0, 0, 0),
         True,
         zero,
-        Requant(scaled, moved, zero_y, rounding="tflite"),
+        Requant(scaled, np.array([shift + extra], np.int32), zero_y, rounding="tflite"),
     )
     image = (call.value(0, "nchw"),)
     if len(call.result.shape) == 4:
