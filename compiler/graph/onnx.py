@@ -21,6 +21,7 @@ from .ir import DTYPES, Graph, Node, Tensor
 from .onnx_ops import READERS
 from .onnx_ops.call import Call
 from .ops import Identity
+from .primitives import Misfit
 from .verify import verify
 
 OPSETS = range(7, onnx.defs.onnx_opset_version() + 1)
@@ -203,7 +204,10 @@ class _Importer:
             name, proto.op_type, operands, attributes, tuple(proto.output), opset,
             self.tensors, self.producers,
         )  # fmt: skip
-        found = reader(call)
+        try:
+            found = reader(call)
+        except Misfit as misfit:
+            raise call.refuse(f"expected {misfit}") from None
         self.adopt(call, found if isinstance(found, tuple) else (found,))
 
     def adopt(self, call: Call, results: tuple[Tensor | None, ...]) -> None:

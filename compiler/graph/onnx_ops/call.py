@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..ops import Op, Quantize, Reshape
 from ..primitives import Gather, Map, Reduce, Slice, Transpose
 from ..shapes import infer
 
+MAX_ELEMENTS = 2**31 - 1
 #: What a reader returns: its ONNX outputs in order, None for those that nobody asked for.
 Outputs = Tensor | tuple[Tensor | None, ...]
 Reader = Callable[["Call"], Outputs]
@@ -159,6 +161,7 @@ class Call:
     def emit(self, op: Op, *operands: Tensor) -> Tensor:
         """Append a node; its result, under a provisional name."""
         shape, dtype = infer(op, operands, self.name)
+        self.check_size(shape)
         quant = op.quant if isinstance(op, Quantize) else None
         name = f"{self.name}.{len(self.made)}"
         while name in self.tensors:
@@ -167,6 +170,14 @@ class Call:
         self.made[name] = tensor
         self.nodes.append(Node(self.name, op, tuple(t.name for t in operands), name))
         return tensor
+
+    def check_size(self, shape: Sequence[int]) -> None:
+        """Refuse a tensor of more elements than an address of 32 bits tells apart, or of a
+        negative size."""
+        if min(shape, default=0) < 0 or math.prod(shape) > MAX_ELEMENTS:
+            raise self.refuse(
+                f"expected a tensor of at most {MAX_ELEMENTS} elements, got {list(shape)}"
+            )
 
     def value(self, data: Any, dtype: str | None = None) -> Tensor:
         """A constant."""
