@@ -102,6 +102,7 @@ class _Importer:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     producers: dict[str, Node] = field(default_factory=dict)
+    known: dict[str, np.ndarray] = field(default_factory=dict)
 
     def run(self, model: onnx.ModelProto) -> Graph:
         opset = self.opset(model)
@@ -202,7 +203,7 @@ class _Importer:
         operands = tuple(self.tensors[i] if i else None for i in proto.input)
         call = Call(
             name, proto.op_type, operands, attributes, tuple(proto.output), opset,
-            self.tensors, self.producers,
+            self.tensors, self.producers, self.known,
         )  # fmt: skip
         try:
             found = reader(call)

@@ -43,6 +43,7 @@ class Call:
     outputs : names of the wanted outputs, "" for absent ones
     opset : the version of the operator set
     tensors, producers : every value and node before this one, by name
+    known : values of computed tensors, as far as they were asked for
     nodes, made : what the reader has made, in order
     """
 
@@ -54,6 +55,7 @@ class Call:
     opset: int
     tensors: Mapping[str, Tensor]
     producers: Mapping[str, Node]
+    known: dict[str, np.ndarray]
     nodes: list[Node] = field(default_factory=list)
     made: dict[str, Tensor] = field(default_factory=dict)
 
@@ -97,8 +99,10 @@ class Call:
         node = self.producers.get(tensor.name)
         if node is None:
             raise ValueNeeded(f"{self.label}: {why} {tensor.name!r}", tensor.name)
-        values = [self._value(self.tensors[name], why) for name in node.inputs]
-        return evaluate_op(node.op, *values)
+        if tensor.name not in self.known:
+            values = [self._value(self.tensors[name], why) for name in node.inputs]
+            self.known[tensor.name] = evaluate_op(node.op, *values)
+        return self.known[tensor.name]
 
     def integers_of(self, index: int, name: str) -> list[int] | None:
         """Integers that are an operand in recent operator sets and were an attribute before; None
