@@ -20,6 +20,7 @@ from ...isa.errors import VdlaError
 from ..graph.ir import Graph, Node, Tensor
 from ..graph.ops import Identity, Op, Reshape
 from ..graph.shapes import infer
+from ..tir.interpret import interpret
 from ..tir.ir import PrimFunc
 from ..tir.passes.expand import expand_intrinsics
 from ..tir.passes.unroll import unroll_loops
@@ -225,14 +226,25 @@ def build_part(graph: Graph, nodes: Sequence[Node], wanted: Sequence[str]) -> Cp
     return build_cpu(Graph(graph.name, inputs, tuple(wanted), tuple(nodes), tensors))
 
 
+#: With so few elements, interpreting an operator is faster than compiling it.
+FEW_ELEMENTS = 64
+
+
 def run_op(op: Op, args: Sequence[np.ndarray]) -> np.ndarray:
-    """One operator on arrays, compiled for them; errors as :func:`build_cpu`."""
+    """One operator on arrays, for once; errors as :func:`build_cpu`."""
     operands = tuple(Tensor(f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(args))
     shape, dtype = infer(op, operands, type(op).__name__)
     names = tuple(t.name for t in operands)
     node = Node(type(op).__name__, op, names, "y")
     tensors = {t.name: t for t in (*operands, Tensor("y", shape, dtype))}
-    return build_cpu(Graph("one", names, ("y",), (node,), tensors)).run(*args)[0]
+    graph = Graph("one", names, ("y",), (node,), tensors)
+    sizes = [math.prod(t.shape) for t in tensors.values()]
+    if max(sizes) > FEW_ELEMENTS or min(sizes) < 1 or isinstance(op, Reshape | Identity):
+        return build_cpu(graph).run(*args)[0]
+    func, attributes = lower_for_cpu(graph, node)
+    flat = [*args, *attributes, result := np.empty(shape, dtype)]
+    interpret(func, *(a.reshape(b.shape) for a, b in zip(flat, func.params, strict=True)))
+    return result
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from .ir import DTYPES, Graph, Node, Tensor
 from .onnx_ops import READERS
 from .onnx_ops.call import Call
 from .ops import Identity
+from .primitives import Misfit
 from .verify import verify
 
 OPSETS = range(7, onnx.defs.onnx_opset_version() + 1)
@@ -101,6 +102,7 @@ class _Importer:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     producers: dict[str, Node] = field(default_factory=dict)
+    known: dict[str, np.ndarray] = field(default_factory=dict)
 
     def run(self, model: onnx.ModelProto) -> Graph:
         opset = self.opset(model)
@@ -201,9 +203,12 @@ class _Importer:
         operands = tuple(self.tensors[i] if i else None for i in proto.input)
         call = Call(
             name, proto.op_type, operands, attributes, tuple(proto.output), opset,
-            self.tensors, self.producers,
+            self.tensors, self.producers, self.known,
         )  # fmt: skip
-        found = reader(call)
+        try:
+            found = reader(call)
+        except Misfit as misfit:
+            raise call.refuse(f"expected {misfit}") from None
         self.adopt(call, found if isinstance(found, tuple) else (found,))
 
     def adopt(self, call: Call, results: tuple[Tensor | None, ...]) -> None:

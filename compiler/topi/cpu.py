@@ -20,7 +20,7 @@ from ..graph.ops import (
     QDense,
     QMaxPool,
 )
-from ..graph.primitives import Convolution, MatMul, Pool
+from ..graph.primitives import Convolution, ConvolutionTranspose, MatMul, Pool
 from ..te.schedule import Schedule, create_schedule
 from ..te.tensor import Tensor
 from ..tir.ir import PrimFunc
@@ -31,7 +31,7 @@ from .ops import expression
 #: Output channels of a convolution that share what they load of the image.
 CHANNEL_TILE = 4
 #: General operators whose innermost loop is over results.
-_ROWS = (MatMul, Convolution, Pool)
+_ROWS = (MatMul, Convolution, ConvolutionTranspose, Pool)
 
 
 def lower_for_cpu(graph: Graph, node: Node) -> tuple[PrimFunc, tuple[np.ndarray, ...]]:

@@ -213,29 +213,70 @@ def _convolution(op: Convolution, x: Tensor, weight: Tensor, out: Shape, name: s
 def _convolution_transpose(
     op: ConvolutionTranspose, x: Tensor, weight: Tensor, out: Shape
 ) -> Tensor:
+    """Place ``o`` of the result gets what ``o + before = source * stride + tap * dilation`` says.
+
+    With dilation 1, the places of one remainder by the stride are a convolution with every
+    stride-th tap: these are computed side by side, as ``phases`` [stride..., N, OC, place...].
+    """
+    rank = len(op.strides)
     per_group, kernel = weight.shape[1], weight.shape[2:]
+    if max(op.dilations) > 1:
+        kernel, weight = _dilated(weight, op.dilations)
     channels = x.shape[1] // op.groups
+    taps = tuple(-(-k // s) for k, s in zip(kernel, op.strides, strict=True))
+    counts = tuple(
+        (n - 1 + b) // s + 1 for n, b, s in zip(out[2:], op.before, op.strides, strict=True)
+    )
+    padded_weight = _grown(weight, [t * s for t, s in zip(taps, op.strides, strict=True)])
+    pads = tuple(t - 1 for t in taps) + tuple(
+        max(c - n, 0) for c, n in zip(counts, x.shape[2:], strict=True)
+    )
+    size = tuple(t - 1 + c for t, c in zip(taps, counts, strict=True))
+    image, _ = _bordered(x, pads, Const(0, x.dtype), size)
     ic = reduce_axis(channels, "ic")
-    ks = tuple(reduce_axis(n, f"k{i}") for i, n in enumerate(kernel))
+    js = tuple(reduce_axis(n, f"j{i}") for i, n in enumerate(taps))
+
+    def phase(index: Index) -> Expr:
+        remainders, n, oc, places = index[:rank], index[rank], index[rank + 1], index[rank + 2 :]
+        channel = oc // per_group * channels + ic if op.groups > 1 else ic.var
+        source = [q + (t - 1) - j for q, t, j in zip(places, taps, js, strict=True)]
+        tap = [r + j * s for r, j, s in zip(remainders, js, op.strides, strict=True)]
+        return sum_of(
+            image[(n, channel, *source)] * padded_weight[(channel, oc % per_group, *tap)], (ic, *js)
+        )
+
+    phases = over((*op.strides, *out[:2], *counts), phase, "phases")
 
     def rule(index: Index) -> Expr:
-        n, oc, *spatial = index
-        channel = oc // per_group * channels + ic if op.groups > 1 else ic.var
-        place: list[Expr] = [n, channel]
-        conditions = []
-        for o, k, stride, before, dilation, size in zip(
-            spatial, ks, op.strides, op.before, op.dilations, x.shape[2:], strict=True
-        ):
-            reached = o + before - k * dilation
-            source = reached // stride
-            conditions += [source >= 0, source < size]
-            if stride > 1:
-                conditions.append((reached % stride).equal(0))
-            place.append(source)
-        element = select(all_of(*conditions), x[tuple(place)], Const(0, x.dtype))
-        return sum_of(element * weight[(channel, oc % per_group, *ks)], (ic, *ks))
+        reached = [o + b for o, b in zip(index[2:], op.before, strict=True)]
+        remainders = [r % s for r, s in zip(reached, op.strides, strict=True)]
+        places = [r // s for r, s in zip(reached, op.strides, strict=True)]
+        return phases[(*remainders, *index[:2], *places)]
 
     return over(out, rule)
+
+
+def _dilated(weight: Tensor, dilations: Shape) -> tuple[Shape, Tensor]:
+    """Taps apart, with zeros between them; and the kernel's size then."""
+    kernel = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations, strict=True))
+
+    def rule(index: Index) -> Expr:
+        parts = list(zip(index[2:], dilations, strict=True))
+        at_tap = all_of(*((i % d).equal(0) for i, d in parts))
+        return select(
+            at_tap, weight[(*index[:2], *(i // d for i, d in parts))], Const(0, weight.dtype)
+        )
+
+    return kernel, over((*weight.shape[:2], *kernel), rule, "dilated")
+
+
+def _grown(weight: Tensor, size: Sequence[int]) -> Tensor:
+    """More taps, which are zero."""
+    if tuple(size) == weight.shape[2:]:
+        return weight
+    dims = range(2, len(weight.shape))
+    rule = lambda index: _guarded(weight, index, dims, Const(0, weight.dtype))  # noqa: E731
+    return over((*weight.shape[:2], *size), rule, "taps")
 
 
 def _pool(op: Pool, x: Tensor, out: Shape, name: str) -> Tensor:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from ..ops import Op, Quantize, Reshape
 from ..primitives import Gather, Map, Reduce, Slice, Transpose
 from ..shapes import infer
 
+MAX_ELEMENTS = 2**31 - 1
 #: What a reader returns: its ONNX outputs in order, None for those that nobody asked for.
 Outputs = Tensor | tuple[Tensor | None, ...]
 Reader = Callable[["Call"], Outputs]
@@ -41,6 +43,7 @@ class Call:
     outputs : names of the wanted outputs, "" for absent ones
     opset : the version of the operator set
     tensors, producers : every value and node before this one, by name
+    known : values of computed tensors, as far as they were asked for
     nodes, made : what the reader has made, in order
     """
 
@@ -52,6 +55,7 @@ class Call:
     opset: int
     tensors: Mapping[str, Tensor]
     producers: Mapping[str, Node]
+    known: dict[str, np.ndarray]
     nodes: list[Node] = field(default_factory=list)
     made: dict[str, Tensor] = field(default_factory=dict)
 
@@ -95,8 +99,10 @@ class Call:
         node = self.producers.get(tensor.name)
         if node is None:
             raise ValueNeeded(f"{self.label}: {why} {tensor.name!r}", tensor.name)
-        values = [self._value(self.tensors[name], why) for name in node.inputs]
-        return evaluate_op(node.op, *values)
+        if tensor.name not in self.known:
+            values = [self._value(self.tensors[name], why) for name in node.inputs]
+            self.known[tensor.name] = evaluate_op(node.op, *values)
+        return self.known[tensor.name]
 
     def integers_of(self, index: int, name: str) -> list[int] | None:
         """Integers that are an operand in recent operator sets and were an attribute before; None
@@ -159,6 +165,7 @@ class Call:
     def emit(self, op: Op, *operands: Tensor) -> Tensor:
         """Append a node; its result, under a provisional name."""
         shape, dtype = infer(op, operands, self.name)
+        self.check_size(shape)
         quant = op.quant if isinstance(op, Quantize) else None
         name = f"{self.name}.{len(self.made)}"
         while name in self.tensors:
@@ -167,6 +174,14 @@ class Call:
         self.made[name] = tensor
         self.nodes.append(Node(self.name, op, tuple(t.name for t in operands), name))
         return tensor
+
+    def check_size(self, shape: Sequence[int]) -> None:
+        """Refuse a tensor of more elements than an address of 32 bits tells apart, or of a
+        negative size."""
+        if min(shape, default=0) < 0 or math.prod(shape) > MAX_ELEMENTS:
+            raise self.refuse(
+                f"expected a tensor of at most {MAX_ELEMENTS} elements, got {list(shape)}"
+            )
 
     def value(self, data: Any, dtype: str | None = None) -> Tensor:
         """A constant."""

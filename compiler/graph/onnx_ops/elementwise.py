@@ -328,7 +328,7 @@ READERS: dict[str, Reader] = {
     "Mish": _unary(lambda x: x * function("tanh", softplus(x))),
     "Mod": _mod_reader,
     "Mul": _binary(lambda a, b: a * b),
-    "Neg": _unary(lambda x: number(0, x) - x),
+    "Neg": _unary(lambda x: number(-1, x) * x),
     "Not": _unary(negate),
     "Or": _binary(lambda a, b: a | b),
     "PRelu": _prelu,

@@ -214,6 +214,8 @@ def _rnn_step(layer: _Layer) -> Callable:
 
 # ---- around the cells ----
 
+#: Every step is nodes of the graph: more would compile for minutes.
+MAX_STEPS = 1000
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 _DIRECTIONS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
 
@@ -241,6 +243,8 @@ def _recurrent(call: Call) -> Outputs:
     if direction not in _DIRECTIONS or len(_DIRECTIONS[direction]) != weight.shape[0]:
         raise call.refuse(f"direction {direction!r} does not fit weights {weight.type_text}")
     x = call.transpose(x, (1, 0, 2)) if batch_first else x
+    if not 1 <= x.shape[0] <= MAX_STEPS:
+        raise call.refuse(f"is unrolled in time: expected 1..{MAX_STEPS} steps, got {x.shape[0]}")
     reverses = _DIRECTIONS[direction]
     functions = _functions(call, len(reverses))
     histories, finals = [], []

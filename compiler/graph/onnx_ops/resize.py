@@ -123,6 +123,7 @@ def _axes(call: Call, x: Tensor) -> list[_Axis]:
         scales, sizes = _from_sizes(call, x, axes, sizes)
     if min(sizes) < 1:
         raise call.refuse(f"expected a result with elements, got sizes {sizes}")
+    call.check_size(sizes)
     roi = [0.0] * len(axes) + [1.0] * len(axes)
     if call.text("coordinate_transformation_mode", "") == "tf_crop_and_resize":
         roi = [float(v) for v in call.constant(1, "roi").reshape(-1)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx
 from onnx import numpy_helper
 
 from ..ir import Tensor
@@ -85,8 +86,8 @@ def _split(call: Call) -> Outputs:
     sizes = call.integers_of(1, "split")
     if sizes is None:
         count = call.integer("num_outputs", len(call.outputs))
-        if count < 1:
-            raise call.refuse(f"expected at least 1 output, got {count!r}")
+        if count != len(call.outputs):
+            raise call.refuse(f"expected {len(call.outputs)} as num_outputs, got {count!r}")
         each = -(-size // count)
         sizes = [min(each, size - i * each) for i in range(count)]
     if sum(sizes) != size or min(sizes) < 0 or len(sizes) != len(call.outputs):
@@ -151,14 +152,15 @@ def _pad(call: Call) -> Outputs:
 
 def _expand(call: Call) -> Outputs:
     x = call.operand(0)
-    shape = call.constant(1, "shape").reshape(-1).tolist()
+    shape = call.integers_of(1, "shape") or []
+    call.check_size(shape)
     ones = call.value(np.zeros(shape, x.dtype))
     return call.map(lambda a, _: a, x, ones)
 
 
 def _tile(call: Call) -> Outputs:
     x = call.operand(0)
-    repeats = call.constant(1, "repeats").reshape(-1).tolist()
+    repeats = call.integers_of(1, "repeats") or []
     if len(repeats) != len(x.shape) or min(repeats, default=1) < 1:
         raise call.refuse(f"expected {len(x.shape)} repeats >= 1, got {repeats}")
     grown = [n * (r - 1) for n, r in zip(x.shape, repeats, strict=True)]
@@ -177,12 +179,15 @@ def _size(call: Call) -> Outputs:
 
 
 def _constant_of_shape(call: Call) -> Outputs:
-    shape = call.constant(0, "shape").reshape(-1).tolist()
+    shape = call.integers_of(0, "shape") or []
+    call.check_size(shape)
     filled = call.attributes.get("value")
     value: Tensor
     if filled is None:
         value = call.value(np.zeros(shape, np.float32))
     else:
+        if not isinstance(filled, onnx.TensorProto) or math.prod(filled.dims) != 1:
+            raise call.refuse("expected a value of one element")
         scalar = numpy_helper.to_array(filled)
         dtype_of(call, filled.data_type)
         value = call.value(np.full(shape, scalar.reshape(-1)[0], scalar.dtype))
@@ -194,6 +199,7 @@ def _range(call: Call) -> Outputs:
     start, limit, delta = (end.item() for end in ends)
     if not delta:
         raise call.refuse("expected a delta other than 0")
+    call.check_size([math.ceil(max(0, (limit - start) / delta))])
     return call.emit(Identity(), call.value(np.arange(start, limit, delta), str(ends[0].dtype)))
 
 

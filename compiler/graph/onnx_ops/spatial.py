@@ -96,6 +96,8 @@ def _with_bias(call: Call, y: Tensor, bias: Tensor | None) -> Tensor:
 def _conv_transpose(call: Call) -> Outputs:
     x, weight = call.operand(0), call.operand(1)
     rank = spatial_rank(call, x)
+    if len(weight.shape) != rank + 2:
+        raise call.refuse(f"expected a weight of rank {rank + 2}, got {weight.type_text}")
     kernel = kernel_of(call, weight)
     strides, dilations = sizes(call, "strides", rank), sizes(call, "dilations", rank)
     extra = call.integers("output_padding", (0,) * rank)

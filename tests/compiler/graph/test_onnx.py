@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from onnx.backend.test.case.node import collect_testcases
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.onnx import import_onnx
+from vdla.compiler.graph.onnx_ops import READERS
 from vdla.compiler.graph.ops import AvgPool, Quantize
 from vdla.compiler.graph.passes import run_passes
 from vdla.isa.errors import VdlaError
@@ -122,6 +125,53 @@ NODES: list[Break] = [
         lambda b: b.constant("h", np.ones(2, np.float16)),
         "constant 'h' has type float16, supported are",
     ),
+    (
+        "bias",
+        lambda b: b.node("Gemm", ["v", "v", "x"], "y", transA=1, alpha=0.5),
+        "node 'y_node' (Gemm): expected shapes that broadcast",
+    ),
+    (
+        "activation",
+        lambda b: b.node(
+            "RNN",
+            [*(b.constant(n, np.ones((1, 3, 3), np.float32)) for n in "wrs")],
+            "y",
+            activations=["Swish"],
+        ),
+        "node 'y_node' (RNN): activation 'Swish' is not supported",
+    ),
+    (
+        "steps",
+        lambda b: b.node(
+            "GRU",
+            [
+                b.constant("s", np.ones((1001, 1, 1), np.float32)),
+                *(b.constant(n, np.ones((1, 3, 1), np.float32)) for n in "wr"),
+            ],
+            "y",
+        ),
+        "node 'y_node' (GRU): is unrolled in time: expected 1..1000 steps, got 1001",
+    ),
+    (
+        "size",
+        lambda b: b.node("Expand", ["v", b.constant("s", np.array([1 << 40, 3]))], "y"),
+        "(Expand): expected a tensor of at most 2147483647 elements, got [1099511627776, 3]",
+    ),
+    (
+        "gather",
+        lambda b: b.node("Gather", ["v", b.constant("i", np.array([1, -2]))], "y"),
+        "(Gather): indices reach beyond axis 0 of float32[1,3]",
+    ),
+    (
+        "split",
+        lambda b: b.node("Split", ["v"], "y", axis=1, split=[2, 2]),
+        "(Split): cannot split size 3 into [2, 2]",
+    ),
+    (
+        "padding",
+        lambda b: b.node("MaxPool", ["x"], "y", kernel_shape=[2, 2], pads=[2, 0, 0, 0]),
+        "expected padding smaller than the window (2, 2), got (2, 0, 0, 0)",
+    ),
     ("missing", lambda b: b.node("Add", ["x"], "y"), "node 'y_node' (Add): input 1 is missing"),
 ]
 
@@ -205,6 +255,49 @@ def test_random_damage_gives_a_graph_or_one_line(models: Path) -> None:
             assert "\n" not in str(error)
             outcomes["refused"] += 1
     assert min(outcomes.values()) > 10, outcomes
+
+
+def damaged(model: onnx.ModelProto, rng: random.Random) -> onnx.ModelProto:
+    """A model whose nodes lack or change an attribute, an operand or the operator itself."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    node = rng.choice(copy.graph.node)
+    match rng.randrange(5):
+        case 0 if node.attribute:
+            node.attribute.remove(rng.choice(node.attribute))
+        case 1 if node.attribute:
+            name = node.attribute.pop().name
+            values: list[Any] = [-1, 2**40, 1.5, "s", [1, 2], [-3], [1.5], ["a"]]
+            node.attribute.append(helper.make_attribute(name, rng.choice(values)))
+        case 2 if node.input:
+            node.input.pop()
+        case 3 if node.input:
+            node.input[rng.randrange(len(node.input))] = rng.choice([*node.input, ""])
+        case _:
+            node.op_type = rng.choice([*READERS])
+    return copy
+
+
+def test_damaged_nodes_give_a_graph_or_one_line() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the NumPy code that computes the expected values
+        cases = [
+            case for case in collect_testcases(None)
+            if {node.op_type for node in case.model.graph.node} <= {*READERS}
+        ]  # fmt: skip
+    rng = random.Random(9)
+    outcomes = {"read": 0, "refused": 0}
+    for _ in range(1000):
+        case = rng.choice(cases)
+        inputs = zip(case.model.graph.input, case.data_sets[0][0], strict=True)
+        values = {v.name: a for v, a in inputs if getattr(a, "dtype", None) == np.int64}
+        try:
+            run_passes(import_onnx(damaged(case.model, rng), values=values))
+            outcomes["read"] += 1
+        except VdlaError as error:
+            assert "\n" not in str(error)
+            outcomes["refused"] += 1
+    assert min(outcomes.values()) > 100, outcomes
 
 
 def test_damaged_constant(models: Path) -> None:
