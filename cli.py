@@ -158,7 +158,7 @@ def _root(
 
 @app.command()
 def run(
-    model: Annotated[Path, typer.Argument(help="An int8 model: QDQ ONNX or TensorFlow Lite.")],
+    model: Annotated[Path, typer.Argument(help="An ONNX or TensorFlow Lite model.")],
     target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
     input_file: Annotated[
         Path | None, typer.Option("--input", help="Inputs by name (.npz); random without.")
@@ -237,6 +237,8 @@ def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     if np.issubdtype(np.dtype(dtype), np.floating):
         return rng.standard_normal(shape).astype(dtype)
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
     limits = np.iinfo(dtype)
     return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 

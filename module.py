@@ -289,7 +289,11 @@ class Module:
             results.append(outputs)
             if progress is not None:
                 progress(index + 1, len(batches))
-        self._outputs = [np.concatenate(parts) for parts in zip(*results, strict=True)]
+        self._outputs = (
+            results[0]
+            if len(results) == 1
+            else [np.concatenate(parts) for parts in zip(*results, strict=True)]
+        )
         self._timing = timing
         self._report = self._make_report(timing, len(batches), time.perf_counter() - started)
         return list(self._outputs)
@@ -321,6 +325,15 @@ class Module:
 
     def _batches(self, arrays: list[np.ndarray]) -> list[list[np.ndarray]]:
         """Cut the inputs into batches of the model's size, after checking them."""
+        types = self.compiled.inputs
+        if all((a.shape, str(a.dtype)) == (t.shape, t.dtype) for a, t in zip(arrays, types)):  # noqa: B905
+            return [arrays]
+        scalars = [t.name for t in (*types, *self.compiled.outputs) if not t.shape]
+        if scalars:
+            raise VdlaError(
+                f"run: {scalars[0]!r} is a scalar, so the model runs on arrays of exactly its own"
+                f" shapes: {', '.join(f'{t.name} {t.dtype}{list(t.shape)}' for t in types)}"
+            )
         counts = set()
         for array, tensor in zip(arrays, self.compiled.inputs, strict=True):
             size, *rest = tensor.shape

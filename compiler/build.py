@@ -7,6 +7,7 @@ load -> GRAPH_PASSES -> for each operator on the accelerator: expression and sch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from .graph.onnx import import_onnx
 from .graph.ops import Conv2d, Dense, QConv2d, QDense, Reshape
 from .graph.passes import run_passes
 from .graph.passes.pack_windows import pack_windows
+from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .graph.tflite import import_tflite, is_tflite
 from .graph.verify import verify as verify_graph
 from .runtime.layout import activation_bytes
@@ -198,7 +200,7 @@ def _finish(
 
     outputs = [n for n in placed if n in produced and (n in read_later or n in graph.outputs)]
     meta = {
-        "dram_bytes": -(-stream.dram.end // PROGRAM_ALIGN_BYTES) * PROGRAM_ALIGN_BYTES,
+        "dram_bytes": max(1, -(-stream.dram.end // PROGRAM_ALIGN_BYTES)) * PROGRAM_ALIGN_BYTES,
         "inputs": [region(n) for n in placed if n in needed and n not in produced],
         "outputs": [region(n) for n in outputs],
         "layers": [
@@ -242,20 +244,21 @@ def _macs(graph: Graph, node: Node) -> int:
     """The model's own multiply-accumulates, float ones too."""
     result = graph.result(node).shape
     match node.op:
-        case QConv2d() | Conv2d():
+        case QConv2d() | Conv2d() | Convolution():
             weight = graph[node.inputs[1]].shape
-            return int(np.prod(result)) * int(np.prod(weight[1:]))
-        case QDense() | Dense():
-            return int(np.prod(result)) * graph[node.inputs[0]].shape[1]
+            return math.prod(result) * math.prod(weight[1:])
+        case ConvolutionTranspose():
+            image, weight = (graph[name].shape for name in node.inputs[:2])
+            return math.prod(image) * math.prod(weight[1:])
+        case QDense() | Dense() | MatMul():
+            return math.prod(result) * graph[node.inputs[0]].shape[-1]
     return 0
 
 
 def _compulsory_bytes(graph: Graph, node: Node) -> int:
     """Bytes of operands and result, each once."""
     tensors: list[Tensor] = [*graph.operands(node), graph.result(node)]
-    return sum(
-        int(np.prod(t.shape)) * (4 if t.dtype in ("int32", "float32") else 1) for t in tensors
-    )
+    return sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in tensors)
 
 
 def _later(layer: LayerInfo, issued: int) -> LayerInfo:

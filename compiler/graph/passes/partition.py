@@ -53,4 +53,7 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
         case FixedOp():
             return "cpu", f"{type(node.op).__name__} has no schedule for the accelerator"
         case _:
-            return "cpu", "float32; the accelerator computes with int8"
+            dtype = graph.result(node).dtype
+            if dtype.startswith("float"):
+                return "cpu", f"{dtype}; the accelerator computes with int8"
+            return "cpu", "no operator of the accelerator"
