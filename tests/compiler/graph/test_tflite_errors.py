@@ -113,7 +113,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: with_input(scale=[1e30], zero=[0]),
         "operator 0 (FULLY_CONNECTED): expected a scale from 0 to below 2**30, got ",
     ),
-    "float_input": (lambda: with_input("float32"), "supported are int8 and uint8, got float32"),
+    "float_input": (lambda: with_input("float32"), "of a float operator are float32, got int8"),
     "type": (
         lambda: with_input("int16", scale=[0.1], zero=[0]),
         "tensor 0 'x' has type INT16, supported are float32, int8",
