@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .sim.result import SimResult
 
 #: ``sim``: the SimPy model; ``rtl``: the Verilog under Verilator; ``cpu``: machine code, no core.
-TARGETS = ("sim", "rtl", "cpu")
+TARGETS = ("sim", "rtl", "cpu", "fpga")
 
 Progress = Callable[[int, int], None]
 Model = str | Path | bytes | onnx.ModelProto
@@ -44,6 +44,8 @@ class TensorType(Protocol):
     def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> str: ...
+    @property
+    def type_text(self) -> str: ...
 
 
 class CompiledModel(Protocol):
@@ -108,6 +110,7 @@ def compile(
     memory: MemoryParams | str | Path = "vta",
     vthreads: int = 2,
     dump_ir: str | Path | None = None,
+    port: str | None = None,
 ) -> Module:
     """Compile a trained network.
 
@@ -116,7 +119,7 @@ def compile(
     model : path, bytes or onnx.ModelProto
         An int8 model: QDQ ONNX, or a TensorFlow Lite file or its bytes.
     target : str
-        ``sim``, ``rtl`` or ``cpu``.
+        ``sim``, ``rtl``, ``cpu`` or ``fpga``.
     hw : HwParams, or the name of a preset or TOML file
         The accelerator's configuration.
     memory : MemoryParams, or the name of a preset or TOML file
@@ -125,6 +128,8 @@ def compile(
         Virtual threads, 1 or more: tiles in flight, whose loads overlap with computation.
     dump_ir : path, optional
         A directory for the intermediate representation before and after every pass.
+    port : str, optional
+        The serial device of the board, for ``fpga``.
 
     Raises
     ------
@@ -133,6 +138,11 @@ def compile(
     """
     if target not in TARGETS:
         raise VdlaError(f"target: expected one of {', '.join(TARGETS)}, got {target!r}")
+    if (target == "fpga") != (port is not None):
+        raise VdlaError(
+            f"port: expected the serial port of a board with target 'fpga' and only there, got "
+            f"{port!r} with target {target!r}"
+        )
     if type(vthreads) is not int or vthreads < 1:
         raise VdlaError(f"vthreads: expected an integer of at least 1, got {vthreads!r}")
     from .compiler.build import build
@@ -141,11 +151,13 @@ def compile(
     compiled = build(
         model, target=target, hw=params, memory=memory, vthreads=vthreads, dump_ir=dump_ir
     )
-    return Module(compiled, _model_bytes(model), target, params, memory, vthreads)
+    return Module(compiled, _model_bytes(model), target, params, memory, vthreads, port)
 
 
-def load(path: str | Path) -> Module:
+def load(path: str | Path, port: str | None = None) -> Module:
     """A module that :meth:`Module.save` wrote, compiled again for what it was compiled for.
+
+    ``port``: the board's serial device, for a module of target ``fpga``.
 
     Raises
     ------
@@ -163,7 +175,7 @@ def load(path: str | Path) -> Module:
         memory = MemoryParams(**settings["memory"])
     except (zipfile.BadZipFile, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise VdlaError(f"{path}: expected a module file, got a damaged one ({error})") from None
-    return compile(model, target, params, memory, vthreads)
+    return compile(model, target, params, memory, vthreads, port=port)
 
 
 class Module:
@@ -177,8 +189,10 @@ class Module:
         params: HwParams,
         memory: MemoryParams,
         vthreads: int,
+        port: str | None = None,
     ) -> None:
         self.compiled = compiled
+        self.port = port
         self.target = target
         self.params = params
         self.memory = memory
@@ -370,7 +384,8 @@ class Module:
         if not timings:  # no operator of this model runs on the accelerator
             return outputs, None
         timing = join(timings)
-        if known is not None and timing.cycles != known.cycles:
+        moves = self.target == "fpga"  # a real memory also refreshes
+        if known is not None and timing.cycles != known.cycles and not moves:
             raise VdlaError(
                 f"rtl: expected {known.cycles} cycles as for the first batch, got {timing.cycles}; "
                 "timing must not depend on data"
@@ -383,6 +398,11 @@ class Module:
             from .sim.rtl import RtlSimulator
 
             result = RtlSimulator(self.params).run(program, dram, self.memory)
+        elif self.target == "fpga":
+            from .sim.board import run_on_board
+
+            assert self.port is not None
+            result = run_on_board(self.port, program, dram, self.memory)
         else:
             from .sim.core import simulate
 

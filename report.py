@@ -78,7 +78,7 @@ class Timing(Protocol):
 
     @property
     def ends(self) -> Sequence[int]:
-        """The cycle in which each instruction ended."""
+        """The cycle in which each instruction ended; empty where nothing tells."""
         ...
 
     @property
@@ -171,6 +171,9 @@ def accelerator_report(
     begin = 0
     for number, layer in enumerate(layers):
         if layer.runs is None:
+            rows.append(_host_layer(layer))
+            continue
+        if not timing.ends:  # a board counts cycles, but does not say when
             rows.append(_host_layer(layer))
             continue
         insns = [i for first, stop in layer.runs for i in range(first, stop + 1)]

@@ -15,6 +15,8 @@ accumulation runs at one iteration a cycle at any distance.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
@@ -27,14 +29,18 @@ from .layouts import INDEX_BITS, uop_struct
 from .scratchpad import entry_bits, read_signature, write_signature
 from .unit import raise_error, take, unit_signature
 
+#: A multiplier array: two stages, from the operands to a list of sums.
+Multiplier = Callable[[Module, HwParams, Signal, Signal], list[Signal]]
 _OPERANDS = ("acc", "inp", "wgt")
 
 
 class Gemm(wiring.Component):
-    """The tensor core; ports as in ``unit.unit_signature`` and one for every memory."""
+    """The tensor core; ports as in ``unit.unit_signature`` and one for every memory. ``multiplier``
+    replaces :func:`multiply`.
+    """
 
-    def __init__(self, params: HwParams):
-        self.params = params
+    def __init__(self, params: HwParams, multiplier: Multiplier | None = None):
+        self.params, self.multiplier = params, multiplier
 
         def read(name: str) -> wiring.Signature:
             return read_signature(params.depth(name), entry_bits(name, params))
@@ -73,19 +79,21 @@ class Gemm(wiring.Component):
         # one.
         offset = {n: Signal(params.index_bits(n) + 1, name=f"offset_{n}") for n in _OPERANDS}
         row = {n: Signal(params.index_bits(n) + 1, name=f"row_{n}") for n in _OPERANDS}
-        last_uop, last_inner = uop + 1 == insn.uop_count, inner + 1 == insn.inner
+        last_uop, last_inner, last_outer = Signal(), Signal(), Signal()
         m.d.comb += [
-            last.eq(running & last_uop & last_inner & (outer + 1 == insn.outer)),
+            last.eq(running & last_uop & last_inner & last_outer),
             self.uop.addr.eq(insn.uop_begin + uop),
             unit.busy.eq(running | start),
         ]
         with m.If(running):
-            m.d.sync += uop.eq(uop + 1)
+            m.d.sync += [uop.eq(uop + 1), last_uop.eq(uop + 2 == insn.uop_count)]
             with m.If(last_uop):
-                m.d.sync += [uop.eq(0), inner.eq(inner + 1)]
+                m.d.sync += [uop.eq(0), last_uop.eq(insn.uop_count == 1)]
+                m.d.sync += [inner.eq(inner + 1), last_inner.eq(inner + 2 == insn.inner)]
                 m.d.sync += [offset[n].eq(offset[n] + insn[f"{n}_inner"]) for n in _OPERANDS]
                 with m.If(last_inner):
-                    m.d.sync += [inner.eq(0), outer.eq(outer + 1)]
+                    m.d.sync += [inner.eq(0), last_inner.eq(insn.inner == 1)]
+                    m.d.sync += [outer.eq(outer + 1), last_outer.eq(outer + 2 == insn.outer)]
                     for n in _OPERANDS:
                         step = row[n] + insn[f"{n}_outer"]
                         m.d.sync += [row[n].eq(step), offset[n].eq(step)]
@@ -94,6 +102,8 @@ class Gemm(wiring.Component):
         with m.If(start):
             m.d.sync += [insn.eq(head), now.eq(index), running.eq(1)]
             m.d.sync += [uop.eq(0), inner.eq(0), outer.eq(0)]
+            m.d.sync += [last_uop.eq(head.uop_count == 1), last_inner.eq(head.inner == 1)]
+            m.d.sync += last_outer.eq(head.outer == 1)
             m.d.sync += [signal.eq(0) for n in _OPERANDS for signal in (offset[n], row[n])]
             empty = (head.uop_count == 0) | (head.inner == 0) | (head.outer == 0)
             with m.If(empty):
@@ -132,7 +142,7 @@ class Gemm(wiring.Component):
         w = Signal(len(self.wgt.data), reset_less=True)
         with m.If(stages[3]["valid"]):
             m.d.sync += [x.eq(self.inp.data), w.eq(self.wgt.data)]
-        sums = multiply(m, params, x, w)
+        sums = (self.multiplier or multiply)(m, params, x, w)
         self._accumulate(m, stages, sums, address["acc"], overwrite)
 
     def _accumulate(self, m: Module, stages, sums, acc_2, overwrite_2) -> None:
@@ -157,7 +167,9 @@ class Gemm(wiring.Component):
             written[k] = _register(m, written[k - 1], f"written_{k}")
         base = held
         for k in (10, 9, 8):
-            base = Mux(written[k] & (acc[k] == acc[7]), results[k], base)
+            # Compared a cycle early: in t+6, with what moves on to stage k.
+            same = _register(m, acc[k - 1] == acc[6], f"same_{k}")
+            base = Mux(written[k] & same, results[k], base)
         base_7 = Signal(len(held))
         m.d.comb += base_7.eq(Mux(overwrite[7], 0, base))
         with m.If(stages[7]["valid"]):
@@ -176,7 +188,7 @@ def multiply(m: Module, params: HwParams, x, w) -> list:
     list of batch x block_out sums, modulo 2**32.
 
     Everything is 32 bits wide, which a simulator computes without masks and sign extensions. A back
-    end with narrow, packed multipliers for an FPGA replaces this function."""
+    end with narrow sums, for an FPGA, is in ``hw/multiplier.py``."""
     sums = []
     size = params.block_in
     for b in range(params.batch):
