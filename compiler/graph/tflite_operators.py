@@ -133,8 +133,8 @@ def _dense(call: Call) -> None:
     weight, scales = _weight(call, channel_axis=0)
     op = QDense(call.quant(call.operand(0))[1], _requant(call, scales))
     x, name, weight = dense_operands(call, weight)
-    bias = _bias(call, 2, weight.shape[0])
-    emit_matrix(call, op, (x, call.importer.constant(name, weight), bias))
+    stored = call.importer.constant(name, weight)
+    emit_matrix(call, op, (x, stored, _bias(call, 2, weight.shape[0])))
 
 
 # ---- element by element, pooling, softmax --------------------------------------------------------
