@@ -11,7 +11,14 @@ from ..te.expr import Expr, Var, maximum, minimum
 from .ops import Add, AvgPool, Conv2d, Dense, MaxPool, Op
 from .primitives import Map, Reduce
 from .tflite_elementwise import elementwise_layout
-from .tflite_geometry import activation, dense_operands, emit_matrix, window, window_geometry
+from .tflite_geometry import (
+    activation,
+    dense_operands,
+    emit_matrix,
+    image_shape,
+    window,
+    window_geometry,
+)
 from .tflite_graph import Call
 
 
@@ -32,12 +39,11 @@ def _weight(call: Call) -> np.ndarray:
 
 
 def _conv(call: Call, depthwise: bool = False) -> None:
-    weight = _weight(call)
+    channels, weight = image_shape(call)[3], _weight(call)
     if weight.ndim != 4:
         raise call.refuse(f"expected a weight of 4 dimensions, got {list(weight.shape)}")
     weight = weight.transpose((3, 0, 1, 2) if depthwise else (0, 3, 1, 2))
     strides, pads, dilations = window_geometry(call, (weight.shape[2], weight.shape[3]))
-    channels = call.operand(0).shape[3]
     groups = channels // weight.shape[1]
     op = Conv2d(strides, pads, dilations, groups, *activation(call))
     stored = call.importer.constant(f"t{call.operand(1).index}.oihw", weight)
