@@ -11,7 +11,7 @@ import numpy as np
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.program import Program
-from .graph.interpret import evaluate_op
+from .codegen.cpu import CpuModule, build_cpu, build_part
 from .graph.ir import Graph, Node, Tensor
 from .runtime.layout import pack_activation, unpack_activation
 
@@ -49,8 +49,8 @@ class Segment:
 class CompiledModel:
     """A model with everything that is needed to run it.
 
-    Tensors go from segment to segment as NumPy arrays. For the CPU there are no segments: the whole
-    graph is one native function.
+    Tensors go from segment to segment as NumPy arrays. A segment on the host is one native
+    function; for the CPU there are no segments: the whole graph is one.
     """
 
     graph: Graph
@@ -95,7 +95,7 @@ class CompiledModel:
         values = self._start(arrays)
         for segment in self.segments:
             if segment.program is None:
-                self._host(segment, values)
+                self._host(self._parts[id(segment)], values)
             else:
                 dram = self._image(segment.program, values)
                 execute(segment.program, dram)
@@ -109,7 +109,7 @@ class CompiledModel:
         for segment in self.segments:
             if segment.program is not None:
                 break
-            self._host(segment, values)
+            self._host(self._parts[id(segment)], values)
         return self._image(self.program, values)
 
     def results(self, dram: np.ndarray, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -126,19 +126,31 @@ class CompiledModel:
         return self._cpu.run(*arrays)
 
     @cached_property
-    def _cpu(self):
-        from .codegen.cpu import build_cpu
-
+    def _cpu(self) -> CpuModule:
         return build_cpu(self.graph)
+
+    @cached_property
+    def _parts(self) -> dict[int, CpuModule | None]:
+        """Machine code of each segment on the host, None where nothing reads what it makes."""
+        read = {*self.graph.outputs}
+        parts: dict[int, CpuModule | None] = {}
+        for segment in reversed(self.segments):
+            if segment.program is None:
+                wanted = [node.output for node in segment.nodes if node.output in read]
+                made = build_part(self.graph, segment.nodes, wanted) if wanted else None
+                parts[id(segment)] = made
+            read |= {name for node in segment.nodes for name in node.inputs}
+        return parts
 
     def _start(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         values = {t.name: t.data for t in self.graph.tensors.values() if t.data is not None}
         return values | dict(zip(self.graph.inputs, arrays, strict=True))
 
     @staticmethod
-    def _host(segment: Segment, values: dict[str, np.ndarray]) -> None:
-        for node in segment.nodes:
-            values[node.output] = evaluate_op(node.op, *(values[n] for n in node.inputs))
+    def _host(part: CpuModule | None, values: dict[str, np.ndarray]) -> None:
+        if part is not None:
+            found = part.run(*(values[name] for name in part.graph.inputs))
+            values |= dict(zip(part.graph.outputs, found, strict=True))
 
     def _image(self, program: Program, values: dict[str, np.ndarray]) -> np.ndarray:
         dram = program.dram_image()

@@ -125,16 +125,19 @@ class QAvgPoolValid(FixedOp):
     def result(self, *operands: Type) -> Type | None:
         match operands:
             case [((n, c, height, width), "int8")]:
-                return (n, c, *(len(v) for v in self.counts((height, width)))), "int8"
+                return (n, c, *(len(self.starts(dim, (height, width))) for dim in (0, 1))), "int8"
         return None
+
+    def starts(self, dim: int, size: Pair) -> range:
+        """First rows (``dim`` 0) or columns (1) of the windows, from within the border on."""
+        stop = size[dim] + self.pads[dim] + self.pads[dim + 2] - self.kernel[dim] + 1
+        return range(0, stop, self.strides[dim])
 
     def counts(self, size: Pair) -> tuple[np.ndarray, np.ndarray]:
         """How many rows of each window in a column, and columns in a row, are inside."""
         found = []
         for dim in (0, 1):
-            before, after = self.pads[dim], self.pads[dim + 2]
-            stop = size[dim] + before + after - self.kernel[dim] + 1
-            first = np.arange(0, max(stop, 0), self.strides[dim]) - before
+            first = np.array(self.starts(dim, size), np.int64) - self.pads[dim]
             last = np.minimum(first + self.kernel[dim], size[dim])
             found.append(last - np.maximum(first, 0))
         return found[0], found[1]

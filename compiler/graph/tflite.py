@@ -9,11 +9,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...isa.errors import VdlaError
+from . import tflite_float, tflite_operators
 from .ir import Graph
 from .tflite_file import IDENTIFIER, read_model
+from .tflite_float import by_type
 from .tflite_graph import Importer
-from .tflite_operators import READERS
 from .verify import verify
+
+#: One row per operator; where it has both forms, the reader takes the one of its first operand.
+READERS = {
+    kind: by_type(reader, tflite_float.READERS[kind]) if kind in tflite_float.READERS else reader
+    for kind, reader in tflite_operators.READERS.items()
+}
 
 
 def is_tflite(source: object) -> bool:

@@ -15,6 +15,7 @@ from ...isa.errors import VdlaError
 
 IDENTIFIER = b"TFL3"
 MAX_RANK = 8
+MAX_ELEMENTS = 1 << 28  # of a tensor; more is a damaged file
 NAME_LIMIT = 60  # characters of a name in messages
 
 #: Tensor types that are read, and the NumPy dtypes that hold them.
@@ -37,7 +38,8 @@ _DAMAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, Memor
 
 def _label(index: int, name: str) -> str:
     """A tensor in messages; converters join the names of all that was fused into one."""
-    return f"tensor {index} {name if len(name) <= NAME_LIMIT else name[:NAME_LIMIT] + '...'!r}"
+    shown = repr(name)
+    return f"tensor {index} {shown if len(shown) <= NAME_LIMIT else shown[:NAME_LIMIT] + '...'}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,6 +212,10 @@ class _Reader:
             raise VdlaError(
                 f"{self.where}: {what}: expected positive dimensions and as many in the signature,"
                 f" got {list(shape)} and {list(signature)}"
+            )
+        if math.prod(shape) > MAX_ELEMENTS:
+            raise VdlaError(
+                f"{self.where}: {what}: expected up to {MAX_ELEMENTS} elements, got {list(shape)}"
             )
         if self.get(what, table.IsVariable) or self.get(what, table.Sparsity) is not None:
             raise VdlaError(f"{self.where}: {what}: variables and sparse tensors are not supported")

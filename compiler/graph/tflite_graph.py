@@ -242,7 +242,9 @@ class Call:
         name = importer.plain_name(tensor) if plain else f"t{tensor.index}.{layout}"
         importer.emit(self.name, op, inputs, name)
         importer.values[tensor.index] = {layout: name}
-        made = importer.tensors[name].shape
+        made, dtype = importer.tensors[name].shape, importer.tensors[name].dtype
+        if dtype != ("int8" if tensor.dtype == "uint8" else tensor.dtype):
+            raise self.refuse(f"computes {dtype}, the file says {tensor.dtype} for {tensor}")
         if layout == "nchw":
             made = tuple(made[axis] for axis in TO_NHWC)
         if layout != "flat" and made != importer.shape(tensor):

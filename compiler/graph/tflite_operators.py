@@ -10,11 +10,10 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-import tflite
 
 from . import tflite_elementwise
 from .fixed_ops import QAddFixed, QAvgPoolValid, QMul, QSoftmax
-from .ops import Op, Pads, Pair, QAvgPool, QConv2d, QDense, QMaxPool, Reshape
+from .ops import Op, QAvgPool, QConv2d, QDense, QMaxPool, Reshape
 from .requant import (
     INT8_MAX,
     INT8_MIN,
@@ -24,32 +23,21 @@ from .requant import (
     tflite_requant,
 )
 from .tflite_elementwise import elementwise_layout, same_quant, steps_of
+from .tflite_geometry import (
+    activation,
+    dense_operands,
+    emit_matrix,
+    image_shape,
+    window,
+    window_geometry,
+)
 from .tflite_graph import OFFSET, Call
-
-_Activation = tflite.ActivationFunctionType
-#: Real bounds of each fused activation.
-ACTIVATIONS = {
-    _Activation.NONE: (-math.inf, math.inf),
-    _Activation.RELU: (0.0, math.inf),
-    _Activation.RELU_N1_TO_1: (-1.0, 1.0),
-    _Activation.RELU6: (0.0, 6.0),
-}
-#: Pixels from end to end of a window; more is a damaged file.
-MAX_REACH = 1 << 14
-_ACTIVATION_NAMES = {code: name for name, code in vars(_Activation).items() if type(code) is int}
-
 
 # ---- what operators share ------------------------------------------------------------------------
 
 
 def _bounds(call: Call) -> tuple[int, int]:
     """int8 bounds of the fused activation, at the result's scale and zero point."""
-    code = call.option("FusedActivationFunction")
-    if code not in ACTIVATIONS:
-        raise call.refuse(
-            f"fused activation {_ACTIVATION_NAMES.get(code, code)} is not supported;"
-            f" supported are {', '.join(_ACTIVATION_NAMES[c] for c in ACTIVATIONS)}"
-        )
     scale, zero = call.quant(call.result)
 
     def stored(real: float, bound: int) -> int:
@@ -57,7 +45,7 @@ def _bounds(call: Call) -> tuple[int, int]:
             return bound
         return min(max(zero + steps_of(real, scale), INT8_MIN), INT8_MAX)
 
-    lo, hi = ACTIVATIONS[code]
+    lo, hi = activation(call)
     return stored(lo, INT8_MIN), stored(hi, INT8_MAX)
 
 
@@ -113,44 +101,11 @@ def _requant(call: Call, scales: np.ndarray) -> Requant:
     return tflite_requant(_products(call, scales), call.quant(call.result)[1], *_bounds(call))
 
 
-def _strides(call: Call) -> Pair:
-    strides = call.option("StrideH"), call.option("StrideW")
-    if min(strides) < 1:
-        raise call.refuse(f"expected strides of at least 1, got {strides!r}")
-    return strides
-
-
-def _pads(call: Call, kernel: Pair, strides: Pair, dilations: Pair = (1, 1)) -> Pads:
-    mode = call.option("Padding")
-    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
-    if max(reach) > MAX_REACH:
-        raise call.refuse(f"expected a window within {MAX_REACH} pixels, got one of {reach}")
-    if mode == tflite.Padding.VALID:
-        return 0, 0, 0, 0
-    if mode != tflite.Padding.SAME:
-        raise call.refuse(f"expected padding SAME or VALID, got {mode!r}")
-    before, after = [], []
-    sizes = call.operand(0).shape[1:3]
-    for size, r, s in zip(sizes, reach, strides, strict=True):
-        total = max((-(-size // s) - 1) * s + r - size, 0)
-        before.append(total // 2)
-        after.append(total - total // 2)
-    return before[0], before[1], after[0], after[1]
-
-
-def _image(call: Call) -> tuple[int, ...]:
-    """The shape [N,H,W,C] of the first operand."""
-    shape = call.operand(0).shape
-    if len(shape) != 4:
-        raise call.refuse(f"expected an image [N,H,W,C], got {call.operand(0)} {list(shape)}")
-    return shape
-
-
 # ---- convolutions and dense layers ---------------------------------------------------------------
 
 
 def _conv(call: Call) -> None:
-    channels = _image(call)[3]
+    channels = image_shape(call)[3]
     weight, scales = _weight(call, channel_axis=0)
     if weight.ndim != 4 or channels % weight.shape[3]:
         raise call.refuse(f"weight {list(weight.shape)} does not fit {channels} channels")
@@ -158,7 +113,7 @@ def _conv(call: Call) -> None:
 
 
 def _depthwise(call: Call) -> None:
-    channels = _image(call)[3]
+    channels = image_shape(call)[3]
     weight, scales = _weight(call, channel_axis=3)
     if weight.ndim != 4 or weight.shape[0] != 1 or weight.shape[3] % channels:
         raise call.refuse(f"weight {list(weight.shape)} does not fit {channels} channels")
@@ -167,11 +122,7 @@ def _depthwise(call: Call) -> None:
 
 def _window_sum(call: Call, weight: np.ndarray, scales: np.ndarray, groups: int) -> None:
     """A convolution of OIHW weights in groups."""
-    kernel, strides = (weight.shape[2], weight.shape[3]), _strides(call)
-    dilations = call.option("DilationHFactor"), call.option("DilationWFactor")
-    if min(dilations) < 1:
-        raise call.refuse(f"expected dilations of at least 1, got {dilations!r}")
-    pads = _pads(call, kernel, strides, dilations)
+    strides, pads, dilations = window_geometry(call, (weight.shape[2], weight.shape[3]))
     zero = call.quant(call.operand(0))[1]
     op = QConv2d(strides, pads, dilations, groups, zero, _requant(call, scales))
     stored = call.importer.constant(f"t{call.operand(1).index}.oihw", weight)
@@ -179,56 +130,11 @@ def _window_sum(call: Call, weight: np.ndarray, scales: np.ndarray, groups: int)
 
 
 def _dense(call: Call) -> None:
-    if call.option("WeightsFormat") != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
-        raise call.refuse("shuffled weights are not supported")
     weight, scales = _weight(call, channel_axis=0)
-    if weight.ndim != 2:
-        raise call.refuse(f"expected a weight matrix, got {list(weight.shape)}")
     op = QDense(call.quant(call.operand(0))[1], _requant(call, scales))
-    x, order = _rows(call, weight.shape[1])
-    name = f"t{call.operand(1).index}"
-    if order is not None:
-        name, weight = f"{name}.{call.name}", weight[:, order]
-    operands = (x, call.importer.constant(name, weight), _bias(call, 2, weight.shape[0]))
-    shape = call.importer.shape(call.result)
-    if len(shape) == 2:
-        call.emit(op, operands, "plain")
-        return
-    matrix = call.importer.emit(f"{call.name}.matrix", op, operands, f"{call.name}.matrix")
-    call.emit(Reshape(shape), (matrix,), "plain")
-
-
-def _rows(call: Call, width: int) -> tuple[str, np.ndarray | None]:
-    """The operand as a matrix of rows, and the order in which weights must come, or None."""
-    importer, tensor, layouts = call.importer, call.operand(0), call.layouts(0)
-    if "plain" not in layouts and "flat" in layouts:
-        image = importer.tensors[importer.nodes_of(layouts["flat"]).inputs[0]].shape[1:]
-        if math.prod(image) == width:
-            return layouts["flat"], _nchw_order(image)
-    if "plain" not in layouts and "nchw" in layouts:
-        source = layouts["nchw"]
-        batch, *image = importer.tensors[source].shape
-        if math.prod(image) == width:
-            op, name = Reshape((batch, width)), f"t{tensor.index}.rows"
-            name = name if name in importer.tensors else importer.emit(name, op, (source,), name)
-            return name, _nchw_order(tuple(image))
-    source = call.value(0, "plain")
-    shape = importer.tensors[source].shape
-    if math.prod(shape) % width:
-        raise call.refuse(f"{tensor} {list(shape)} has no rows of {width} elements")
-    rows = (math.prod(shape) // width, width)
-    if shape == rows:
-        return source, None
-    name = f"t{tensor.index}.rows{width}"
-    made = name in importer.tensors
-    return name if made else importer.emit(name, Reshape(rows), (source,), name), None
-
-
-def _nchw_order(image: tuple[int, ...]) -> np.ndarray:
-    """For each element of a flattened [C,H,W], its place in the flattened [H,W,C]."""
-    channels, height, width = image
-    places = np.arange(math.prod(image)).reshape(height, width, channels)
-    return places.transpose(2, 0, 1).reshape(-1)
+    x, name, weight = dense_operands(call, weight)
+    stored = call.importer.constant(name, weight)
+    emit_matrix(call, op, (x, stored, _bias(call, 2, weight.shape[0])))
 
 
 # ---- element by element, pooling, softmax --------------------------------------------------------
@@ -256,17 +162,9 @@ def _mul(call: Call) -> None:
     call.emit(QMul(zero_a, zero_b, requant), operands, layout)
 
 
-def _window(call: Call) -> tuple[Pair, Pair, Pads]:
-    _image(call)
-    kernel, strides = (call.option("FilterHeight"), call.option("FilterWidth")), _strides(call)
-    if min(kernel) < 1:
-        raise call.refuse(f"expected a window of at least 1x1, got {kernel!r}")
-    return kernel, strides, _pads(call, kernel, strides)
-
-
 def _average_pool(call: Call) -> None:
     same_quant(call, call.operand(0))
-    kernel, strides, pads = _window(call)
+    kernel, strides, pads = window(call)
     lo, hi = _bounds(call)
     # Rounded away from 0 as the file stores it, which for uint8 is always up.
     zero = -OFFSET if call.operand(0).dtype == "uint8" else 0
@@ -280,7 +178,7 @@ def _average_pool(call: Call) -> None:
 
 def _mean(call: Call) -> None:
     """Over height and width; the division is part of the multiplier."""
-    _, height, width, _ = _image(call)
+    _, height, width, _ = image_shape(call)
     axes = sorted(int(v) % 4 for v in call.constant(1, "list of dimensions").reshape(-1))
     if axes != [1, 2]:
         raise call.refuse(f"supported is the mean over dimensions [1, 2], got {axes}")
@@ -308,7 +206,7 @@ def _mean(call: Call) -> None:
 
 def _max_pool(call: Call) -> None:
     same_quant(call, call.operand(0))
-    call.emit(QMaxPool(*_window(call), *_bounds(call)), (call.value(0, "nchw"),), "nchw")
+    call.emit(QMaxPool(*window(call), *_bounds(call)), (call.value(0, "nchw"),), "nchw")
 
 
 def _softmax(call: Call) -> None:

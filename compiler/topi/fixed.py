@@ -28,10 +28,11 @@ from ..graph.fixed_ops import (
 from ..graph.fixed_point import INT32_MAX, NEG_32_OVER_17, PLUS_48_OVER_17
 from ..graph.ir import Graph, Node
 from ..graph.ops import Op
+from ..graph.passes.pack_windows import PackWindows
 from ..graph.requant import INT8_MAX, INT8_MIN, Requant
 from ..te.expr import Call, Const, Expr, all_of, select
 from ..te.tensor import Tensor, clip, compute, max_of, placeholder, sum_of
-from .ops import Expression, _reduce_axes, _shifted, _window_counts
+from .ops import Expression, _bordered, _reduce_axes, _shifted, _window_counts
 
 
 def fixed_expression(graph: Graph, node: Node) -> Expression:
@@ -65,6 +66,8 @@ def _build(op: Op, inputs: list[Tensor], shape: tuple[int, ...]) -> Expression:
             return _pad(op, inputs[0], shape)
         case Concat():
             return _concat(op, inputs, shape)
+        case PackWindows():
+            return _pack_windows(op, inputs[0], shape)
         case Recentre():
             x = _flat(inputs[0])
             return Expression(
@@ -242,6 +245,17 @@ def _doubled(x: Expr, times: int) -> Expr:
 
 
 # ---- elements change places ----------------------------------------------------------------------
+
+
+def _pack_windows(op: PackWindows, x: Tensor, shape: tuple[int, ...]) -> Expression:
+    padded = _bordered(x, op.pads, lambda e: e, op.fill, "padded")
+    (kh, kw), (sh, sw) = op.kernel, op.strides
+
+    def rule(n: Expr, k: Expr, oh: Expr, ow: Expr) -> Expr:
+        row, col = k // kw % kh, k % kw
+        return padded[n, k // (kh * kw), oh * sh + row, ow * sw + col]
+
+    return Expression(compute(shape, rule, "out"), (x,))
 
 
 def _transpose(op: Transpose, x: Tensor) -> Expression:

@@ -61,6 +61,13 @@ def shape_is_wrong() -> bytes:
     return b.file([x], [y])
 
 
+def result_type_is_wrong() -> bytes:
+    b = TfliteBuilder()
+    x, y = b.tensor((1, 4), "float32"), b.tensor((1, 4), "int8", [0.1], [0])
+    b.operator("RELU", [x], [y])
+    return b.file([x], [y])
+
+
 def output_is_missing() -> bytes:
     b = TfliteBuilder()
     x, y = (b.tensor((1, 4), "int8", [0.1], [0]) for _ in range(2))
@@ -113,13 +120,17 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: with_input(scale=[1e30], zero=[0]),
         "operator 0 (FULLY_CONNECTED): expected a scale from 0 to below 2**30, got ",
     ),
-    "float_input": (lambda: with_input("float32"), "supported are int8 and uint8, got float32"),
+    "float_input": (lambda: with_input("float32"), "of a float operator are float32, got int8"),
     "type": (
         lambda: with_input("int16", scale=[0.1], zero=[0]),
         "tensor 0 'x' has type INT16, supported are float32, int8",
     ),
     "odd_rows": (lambda: with_input(shape=(1, 5), scale=[1], zero=[0]), "has no rows of 4"),
     "shape": (shape_is_wrong, "computes shape [1, 4], the file says [1, 5]"),
+    "result_type": (
+        result_type_is_wrong,
+        "operator 0 (RELU): computes float32, the file says int8 for tensor 1 'tensor_1'",
+    ),
     "missing_output": (output_is_missing, "output tensor 1 'tensor_1' is not computed"),
     "wrong_index": (index_is_wrong, "operator 0 (RELU) is damaged: 7 is none of the 1 tensors"),
     "no_options": (lambda: unary("SOFTMAX"), "expected options of type SoftmaxOptions"),

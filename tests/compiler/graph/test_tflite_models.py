@@ -107,6 +107,14 @@ def test_every_tensor_in_the_simulator(data: Path) -> None:
         assert check(graph, graph.outputs, values, expected) >= layers_in(data)
 
 
+@pytest.mark.parametrize("target", ["cpu", "sim"])
+@pytest.mark.parametrize("name", ["mlperf_ad01_fp32", "mlperf_resnet8_fp32"])
+def test_float_models(name: str, target: str) -> None:
+    data = np.load(MODELS / name / "random.npz")
+    (y,) = vdla.compile(MODELS / name / "model.tflite", target=target).run(data["x0"])
+    np.testing.assert_allclose(y, data["y0"], rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("folder", INT8, ids=[folder.name for folder in INT8])
 def test_share_of_the_accelerator(folder: Path) -> None:
     module = vdla.compile(folder / "model.tflite", target="sim")

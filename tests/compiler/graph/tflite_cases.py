@@ -431,3 +431,43 @@ def inverted_residual(transposed: bool = False) -> Case:
     b.operator("DEQUANTIZE", [logits], [result])
     data = (values(first, 5, "float32", -400, 400) / 100).astype(np.float32)
     return b.file([x], [result]), [data]
+
+
+@case("float_network")
+def float_network() -> Case:
+    """Every operator that has a float form, in a row."""
+    b = TfliteBuilder()
+    image = (1, 6, 6, 4)
+
+    def tensor(shape: Sequence[int]) -> int:
+        return b.tensor(shape, F)
+
+    def constant(shape: Sequence[int], seed: int) -> int:
+        return b.tensor(shape, F, data=(values(shape, seed, F) / 300).astype(np.float32))
+
+    def unary_step(kind: str, source: int, shape: Sequence[int] = image) -> int:
+        y = tensor(shape)
+        b.operator(kind, [source], [y])
+        return y
+
+    strides = {"StrideH": 1, "StrideW": 1}
+    dilations = {"DilationHFactor": 1, "DilationWFactor": 1}
+    x, conv, deep, total = (tensor(image) for _ in range(4))
+    operands = [x, constant((4, 3, 3, 4), 2), constant([4], 3)]
+    relu6 = {"FusedActivationFunction": RELU6, "Padding": SAME, **strides}
+    b.operator("CONV_2D", operands, [conv], "Conv2DOptions", **relu6, **dilations)
+    operands = [conv, constant((1, 3, 3, 4), 4), constant([4], 5)]
+    table, plain = "DepthwiseConv2DOptions", {"Padding": SAME, **strides, **dilations}
+    b.operator("DEPTHWISE_CONV_2D", operands, [deep], table, **plain, DepthMultiplier=1)
+    b.operator("ADD", [conv, deep], [total], "AddOptions", FusedActivationFunction=0)
+    source = unary_step("TANH", unary_step("LOGISTIC", unary_step("RELU", total)))
+    for kind in ("MAX_POOL_2D", "AVERAGE_POOL_2D"):
+        pooled = tensor(image)
+        kernel = {"FilterHeight": 3, "FilterWidth": 2}
+        b.operator(kind, [source], [pooled], "Pool2DOptions", Padding=SAME, **strides, **kernel)
+        source = pooled
+    logits, y = tensor((1, 7)), tensor((1, 7))
+    operands = [unary_step("RELU6", source), constant((7, 144), 6), constant([7], 7)]
+    b.operator("FULLY_CONNECTED", operands, [logits], "FullyConnectedOptions")
+    b.operator("SOFTMAX", [logits], [y], "SoftmaxOptions", Beta=0.7)
+    return b.file([x], [y]), [(values(image, 8, F, -500, 500) / 200).astype(np.float32)]
