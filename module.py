@@ -300,7 +300,7 @@ class Module:
         if scalars:
             raise VdlaError(
                 f"run: {scalars[0]!r} is a scalar, so the model runs on arrays of exactly its own"
-                f" shapes: {', '.join(f'{t.name} {t.type_text}' for t in types)}"
+                f" shapes: {', '.join(f'{t.name} {t.dtype}{list(t.shape)}' for t in types)}"
             )
         counts = set()
         for array, tensor in zip(arrays, self.compiled.inputs, strict=True):
