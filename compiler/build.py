@@ -9,53 +9,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from ..isa.asm import disassemble
 from ..isa.check import check
-from ..isa.depend import insert_tokens
+from ..isa.depend import deadlines, dependencies, order_by_tokens, reorder
 from ..isa.errors import VdlaError
+from ..isa.insn import Insn
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import PROGRAM_ALIGN_BYTES, Program
 from .codegen.accel import generate
-from .codegen.cpu import CpuModule, build_cpu, build_part
+from .codegen.order import dispatch_order, loads_by_need
 from .codegen.stream import Stream
+from .compiled import CompiledModel, LayerInfo, Segment
 from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
 from .graph.ops import Conv2d, Dense, QConv2d, QDense, Reshape
 from .graph.passes import run_passes
+from .graph.passes.pack_windows import pack_windows
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
-from .runtime.layout import activation_bytes, pack_activation, unpack_activation
+from .graph.tflite import import_tflite, is_tflite
+from .graph.verify import verify as verify_graph
+from .runtime.layout import activation_bytes
+from .segments import retarget, split
 from .tir.ir import PrimFunc
+from .tir.passes.double_buffer import double_buffer
 from .tir.passes.vthread import interleave_vthreads
 from .tir.printer import print_func
 from .tir.verify import verify
 from .topi.lowering import lower_node, parameters_of
 
 #: What happens to the loop program of every operator, in order.
-TIR_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (interleave_vthreads,)
+TIR_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (double_buffer, interleave_vthreads)
 
 
-@dataclass(frozen=True)
-class LayerInfo:
-    """One operator of the model: where it runs and why, its work, its instructions.
-
-    ``macs`` and ``compulsory_bytes`` count the model's own channels; ``span`` is first and last
-    instruction, inclusive.
-    """
-
-    name: str
-    op: str
-    target: str
-    reason: str
-    macs: int
-    compulsory_bytes: int
-    span: tuple[int, int] | None
+#: Why a node is on the host that the accelerator could run.
+TARGET_CPU = "target cpu; the accelerator could run it"
+BEHIND_HOST = "too little for a program of its own behind the host; the accelerator could run it"
 
 
 def build(
@@ -66,59 +60,74 @@ def build(
     vthreads: int = 2,
     dump_ir: str | Path | None = None,
 ) -> CompiledModel:
-    """Compile a model (path, bytes or onnx.ModelProto) for ``sim``, ``rtl`` or ``cpu``.
+    """Compile a model (path, bytes, onnx.ModelProto or Graph) for ``sim``, ``rtl`` or ``cpu``.
 
     Raises VdlaError for a model that cannot be read or an operator that nothing can run, naming it.
     """
     dumps = _Dumps(dump_ir)
-    graph = import_onnx(model, batch=hw.batch)  # type: ignore[arg-type]
+    graph = load_graph(model, batch=hw.batch)
     dumps.write("graph", "import", dump(graph))
     graph = run_passes(graph, observe=lambda name, g: dumps.write("graph", name, dump(g)))
     if target == "cpu":
-        return CompiledModel(graph, hw, tuple(_host_layer(graph, n, "cpu") for n in graph.nodes))
-    return _build_accelerator(graph, hw, vthreads, dumps)
+        return CompiledModel(
+            graph, hw, tuple(_host_layer(graph, n, TARGET_CPU) for n in graph.nodes)
+        )
+    return _build_accelerator(graph, hw, memory, vthreads, dumps)
 
 
-def _build_accelerator(graph: Graph, hw: HwParams, vthreads: int, dumps: _Dumps) -> CompiledModel:
-    before, accelerated, after = _partition(graph)
+def load_graph(model: object, batch: int) -> Graph:
+    """The graph of a model: TensorFlow Lite files by suffix or identifier, else ONNX."""
+    if isinstance(model, Graph):
+        return model
+    if is_tflite(model):
+        return import_tflite(model, batch=batch)  # type: ignore[arg-type]
+    return import_onnx(model, batch=batch)  # type: ignore[arg-type]
+
+
+def _build_accelerator(
+    graph: Graph, hw: HwParams, memory: MemoryParams, vthreads: int, dumps: _Dumps
+) -> CompiledModel:
+    graph = pack_windows(retarget(graph, hw), hw.block)
+    verify_graph(graph)
+    dumps.write("graph", "pack_windows", dump(graph))
+    layers: list[LayerInfo] = []
+    segments: list[Segment] = []
+    issued = 0
+    for target, nodes in split(graph):
+        if target == "cpu":
+            layers += [_host_layer(graph, node, BEHIND_HOST) for node in nodes]
+            segments.append(Segment(nodes))
+            continue
+        program, made = _build_program(graph, nodes, hw, memory, vthreads, dumps)
+        segments.append(Segment(nodes, program))
+        layers += [_later(layer, issued) for layer in made]
+        issued += len(program.insns)
+    return CompiledModel(graph, hw, tuple(layers), tuple(segments))
+
+
+def _build_program(
+    graph: Graph,
+    nodes: Sequence[Node],
+    hw: HwParams,
+    memory: MemoryParams,
+    vthreads: int,
+    dumps: _Dumps,
+) -> tuple[Program, list[LayerInfo]]:
+    """The checked program of a segment, and its layers."""
     stream = Stream(hw)
-    placed = _place_activations(graph, accelerated, stream)
-    layers = [_host_layer(graph, node, "cpu") for node in before]
-    for node in accelerated:
+    placed = _place_activations(graph, nodes, stream)
+    layers = []
+    for node in nodes:
         first = len(stream.insns)
         if not isinstance(node.op, Reshape):
-            _generate_node(graph, node, stream, placed, vthreads, dumps)
-        layers.append(_accelerator_layer(graph, node, (first, len(stream.insns) - 1)))
-    layers += [_host_layer(graph, node, "cpu") for node in after]
-    program = _finish(graph, accelerated, stream, placed, layers)
-    if accelerated:
-        dumps.write("program", "insns", disassemble(program))
-        findings = check(program)
-        if findings:
-            raise VdlaError(f"compiled program does not pass the checker: {findings[0]}")
-    return CompiledModel(graph, hw, tuple(layers), program, before, accelerated, after, placed)
-
-
-def _partition(graph: Graph) -> tuple[tuple[Node, ...], tuple[Node, ...], tuple[Node, ...]]:
-    """Nodes on the host before the accelerator's program, in it, and after it.
-
-    One program runs at a time: what depends on a host operator that depends on the accelerator
-    stays on the host.
-    """
-    before: list[Node] = []
-    accelerated: list[Node] = []
-    after: list[Node] = []
-    for node in graph.nodes:
-        sources = set(node.inputs)
-        behind_host = sources & {n.output for n in after}
-        behind_accelerator = sources & {n.output for n in accelerated}
-        if node.target == "accel" and not behind_host:
-            accelerated.append(node)
-        elif behind_host or behind_accelerator:
-            after.append(node)
-        else:
-            before.append(node)
-    return tuple(before), tuple(accelerated), tuple(after)
+            _generate_node(graph, node, stream, placed, memory, vthreads, dumps)
+        layers.append(_accelerator_layer(graph, node, ((first, len(stream.insns) - 1),)))
+    program, layers = _finish(graph, nodes, stream, placed, layers, memory)
+    dumps.write("program", "insns", disassemble(program))
+    findings = check(program)
+    if findings:
+        raise VdlaError(f"compiled program does not pass the checker: {findings[0]}")
+    return program, layers
 
 
 def _place_activations(graph: Graph, accelerated: Sequence[Node], stream: Stream) -> dict[str, int]:
@@ -139,10 +148,16 @@ def _place_activations(graph: Graph, accelerated: Sequence[Node], stream: Stream
 
 
 def _generate_node(
-    graph: Graph, node: Node, stream: Stream, placed: dict[str, int], vthreads: int, dumps: _Dumps
+    graph: Graph,
+    node: Node,
+    stream: Stream,
+    placed: dict[str, int],
+    memory: MemoryParams,
+    vthreads: int,
+    dumps: _Dumps,
 ) -> None:
     """Append one operator's instructions."""
-    func = lower_node(graph, node, stream.params, vthreads)
+    func = lower_node(graph, node, stream.params, memory, vthreads)
     verify(func)
     dumps.write(node.name, "lower", print_func(func))
     for apply in TIR_PASSES:
@@ -162,13 +177,17 @@ def _finish(
     stream: Stream,
     placed: dict[str, int],
     layers: Sequence[LayerInfo],
-) -> Program:
-    """Tokens, meta data and the place of the instructions themselves."""
+    memory: MemoryParams,
+) -> tuple[Program, list[LayerInfo]]:
+    """The order of instructions, tokens, meta data and the place of the instructions themselves;
+    and the layers with the places of their instructions.
+    """
     produced = {node.output for node in accelerated}
     needed = {name for node in accelerated for name in node.inputs}
     read_later = {n for node in graph.nodes if node not in accelerated for n in node.inputs}
     image = dict(stream.dram.image)
-    insns = insert_tokens(stream.insns, stream.params, image)
+    insns, order = _ordered(stream, image, memory)
+    layers = [_placed_layer(layer, order) for layer in layers]
     address = stream.dram.allocate(len(insns) * stream.params.insn_bytes, PROGRAM_ALIGN_BYTES)
 
     def region(name: str) -> dict:
@@ -185,19 +204,44 @@ def _finish(
         "inputs": [region(n) for n in placed if n in needed and n not in produced],
         "outputs": [region(n) for n in outputs],
         "layers": [
-            {"name": layer.name, "op": layer.op, "first": layer.span[0], "last": layer.span[1],
-             "macs": layer.macs, "bytes": layer.compulsory_bytes}
-            for layer in layers if layer.span is not None
+            {"name": layer.name, "op": layer.op, "runs": layer.runs, "macs": layer.macs,
+             "bytes": layer.compulsory_bytes}
+            for layer in layers if layer.runs
         ],
     }  # fmt: skip
-    return Program(stream.params, tuple(insns), image, meta, address)
+    return Program(stream.params, tuple(insns), image, meta, address), layers
+
+
+def _ordered(
+    stream: Stream, image: dict[int, bytes], memory: MemoryParams
+) -> tuple[list[Insn], list[int]]:
+    """The instructions with tokens in the order in which they are fetched, and the places where
+    they were in the stream.
+    """
+    late = loads_by_need(deadlines(stream.insns, stream.params, image))
+    insns = [stream.insns[i] for i in late]
+    needs = dependencies(insns, stream.params, image)
+    order = dispatch_order(insns, needs, stream.params, memory)
+    return order_by_tokens(*reorder(insns, needs, order)), [late[i] for i in order]
+
+
+def _placed_layer(layer: LayerInfo, order: Sequence[int]) -> LayerInfo:
+    """The layer with its instructions in another order, as runs."""
+    if not layer.runs:
+        return layer
+    ((first, last),) = layer.runs
+    mine = np.flatnonzero([first <= index <= last for index in order])
+    breaks = np.flatnonzero(np.diff(mine) > 1)
+    begins, ends = mine[np.r_[0, breaks + 1]], mine[np.r_[breaks, mine.size - 1]]
+    runs = tuple((int(a), int(b)) for a, b in zip(begins, ends, strict=True))
+    return replace(layer, runs=runs)
 
 
 # ---- layers ------------------------------------------------------------------------------------
 
 
 def _macs(graph: Graph, node: Node) -> int:
-    """The model's own multiply-accumulates."""
+    """The model's own multiply-accumulates, float ones too."""
     result = graph.result(node).shape
     match node.op:
         case QConv2d() | Conv2d() | Convolution():
@@ -217,106 +261,27 @@ def _compulsory_bytes(graph: Graph, node: Node) -> int:
     return sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in tensors)
 
 
-def _host_layer(graph: Graph, node: Node, target: str) -> LayerInfo:
-    reason = node.reason if node.target == "cpu" else "after an operator on the host"
-    if target == "cpu" and node.target == "accel" and not reason:
-        reason = "target cpu"
+def _later(layer: LayerInfo, issued: int) -> LayerInfo:
+    """The layer when so many instructions of other programs come before."""
+    runs = tuple((first + issued, last + issued) for first, last in layer.runs or ())
+    return replace(layer, runs=runs)
+
+
+def _host_layer(graph: Graph, node: Node, why: str) -> LayerInfo:
+    """A node on the host, with the reason; ``why`` holds for one that the accelerator could run."""
+    reason = f"{why}: {node.reason}" if node.target == "accel" else node.reason
     return LayerInfo(
-        node.name, type(node.op).__name__, target, reason,
+        node.name, type(node.op).__name__, "cpu", reason,
         _macs(graph, node), _compulsory_bytes(graph, node), None,
     )  # fmt: skip
 
 
-def _accelerator_layer(graph: Graph, node: Node, span: tuple[int, int]) -> LayerInfo:
+def _accelerator_layer(graph: Graph, node: Node, runs: tuple[tuple[int, int], ...]) -> LayerInfo:
+    runs = tuple(run for run in runs if run[0] <= run[1])
     return LayerInfo(
         node.name, type(node.op).__name__, "accel", node.reason,
-        _macs(graph, node), _compulsory_bytes(graph, node), span if span[1] >= span[0] else None,
+        _macs(graph, node), _compulsory_bytes(graph, node), runs,
     )  # fmt: skip
-
-
-# ---- the result --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CompiledModel:
-    """A model with everything that is needed to run it: host operators around one accelerator
-    program.
-    """
-
-    graph: Graph
-    params: HwParams
-    layers: tuple[LayerInfo, ...]
-    program: Program | None = None
-    before: tuple[Node, ...] = ()
-    accelerated: tuple[Node, ...] = ()
-    after: tuple[Node, ...] = ()
-    placed: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The model's inputs."""
-        return tuple(self.graph[name] for name in self.graph.inputs)
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """The model's outputs."""
-        return tuple(self.graph[name] for name in self.graph.outputs)
-
-    @cached_property
-    def _before(self) -> CpuModule | None:
-        read = {name for node in (*self.accelerated, *self.after) for name in node.inputs}
-        return self._host_module(self.before, {*self.graph.outputs, *read})
-
-    @cached_property
-    def _after(self) -> CpuModule | None:
-        return self._host_module(self.after, {*self.graph.outputs})
-
-    def _host_module(self, nodes: Sequence[Node], read: set[str]) -> CpuModule | None:
-        """What computes the tensors that are read of those that host operators make."""
-        wanted = [node.output for node in nodes if node.output in read]
-        return build_part(self.graph, nodes, wanted) if wanted else None
-
-    def _host(self, module: CpuModule | None, values: dict[str, np.ndarray]) -> None:
-        if module is not None:
-            part = module.graph
-            found = module.run(*(values[name] for name in part.inputs))
-            values |= dict(zip(part.outputs, found, strict=True))
-
-    def _start(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        values = {t.name: t.data for t in self.graph.tensors.values() if t.data is not None}
-        values |= dict(zip(self.graph.inputs, arrays, strict=True))
-        self._host(self._before, values)
-        return values
-
-    def dram(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """DRAM before the run (uint8): constants, instructions and the packed inputs."""
-        assert self.program is not None
-        values = self._start(arrays)
-        dram = self.program.dram_image()
-        for region in self.program.meta["inputs"]:
-            data = pack_activation(values[region["name"]], self.params)
-            dram[region["address"] : region["address"] + data.size] = data
-        return dram
-
-    def results(self, dram: np.ndarray, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs: the accelerator's from DRAM after the run, then the host operators behind
-        it.
-        """
-        assert self.program is not None
-        values = self._start(arrays)
-        for region in self.program.meta["outputs"]:
-            data = dram[region["address"] : region["address"] + region["bytes"]]
-            values[region["name"]] = unpack_activation(data, tuple(region["shape"]), self.params)
-        self._host(self._after, values)
-        return [values[name] for name in self.graph.outputs]
-
-    @cached_property
-    def _cpu(self) -> CpuModule:
-        return build_cpu(self.graph)
-
-    def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The whole model as machine code on the host."""
-        return self._cpu.run(*arrays)
 
 
 @dataclass

@@ -12,7 +12,7 @@ from ..isa.regmap import CAUSES
 from ..isa.status import Status
 from .dma import FETCH_ID, LOAD_ID, RESP_OKAY, ReadArbiter, axi_signature
 from .fetch import Fetch
-from .gemm import Gemm
+from .gemm import Gemm, Multiplier
 from .layouts import INDEX_BITS, queued_insn
 from .load import Load
 from .queue import Queue
@@ -38,8 +38,8 @@ class Core(wiring.Component):
     running : the core runs
     """
 
-    def __init__(self, params: HwParams):
-        self.params = params
+    def __init__(self, params: HwParams, multiplier: Multiplier | None = None):
+        self.params, self.multiplier = params, multiplier
         super().__init__(
             {
                 "axi": Out(axi_signature(params)),
@@ -57,7 +57,7 @@ class Core(wiring.Component):
         connect(m, flipped(self.regs), regs.port)
         reset = ResetInserter(regs.reset)
         parts = {
-            "fetch": Fetch(params), "load": Load(params), "gemm": Gemm(params),
+            "fetch": Fetch(params), "load": Load(params), "gemm": Gemm(params, self.multiplier),
             "vector": Vector(params), "store": Store(params), "tokens": TokenBank(params),
             "arbiter": ReadArbiter(params),
         }  # fmt: skip
@@ -131,8 +131,6 @@ class Core(wiring.Component):
                 units[unit].available.eq(tokens.available[unit]),
                 tokens.pop[unit].eq(units[unit].pop),
                 tokens.push[unit].eq(units[unit].push),
-                self.started[unit].eq(units[unit].start),
-                self.ended[unit].eq(units[unit].end),
             ]
 
     def _control(
@@ -143,6 +141,13 @@ class Core(wiring.Component):
         status, error_index = Signal(Status), Signal(INDEX_BITS)
         running = status == Status.RUNNING
         cycles = Signal(32)
+        error, index_of_error = self._errors(m, parts, units)
+        for unit in Unit:
+            sound = error == Status.IDLE
+            m.d.comb += [
+                self.started[unit].eq(units[unit].start & sound),
+                self.ended[unit].eq(units[unit].end & sound),
+            ]
         in_flight = [Signal(8, name=f"in_flight_{u.name}") for u in Unit]
         ended = [Signal(INDEX_BITS, name=f"ended_{u.name}") for u in Unit]
         for unit in Unit:
@@ -162,15 +167,8 @@ class Core(wiring.Component):
             with m.If(stuck):
                 m.d.sync += status.eq(Status.DEADLOCK)
                 m.d.sync += error_index.eq(_first_waiting(queues, lacking))
-            errors = [(fetch.error, fetch.index), *((u.error, u.error_index) for u in units)]
-            for error, index in errors:
-                with m.If(error != Status.IDLE):
-                    m.d.sync += [status.eq(error), error_index.eq(index)]
-            with m.If(parts["tokens"].overflow):
-                m.d.sync += status.eq(Status.TOKEN_OVERFLOW)
-            with m.If(self.axi.rvalid & self.axi.rready & (self.axi.rresp != RESP_OKAY)):
-                receiver = Mux(self.axi.rid == LOAD_ID, parts["load"].receiving, fetch.receiving)
-                m.d.sync += [status.eq(Status.BUS), error_index.eq(receiver)]
+            with m.If(error != Status.IDLE):
+                m.d.sync += [status.eq(error), error_index.eq(index_of_error)]
         m.d.comb += [
             fetch.addr.eq(regs.program_addr),
             fetch.count.eq(regs.insn_count),
@@ -199,6 +197,25 @@ class Core(wiring.Component):
             m.d.sync += [status.eq(Status.IDLE), error_index.eq(0), cycles.eq(0)]
             m.d.sync += [s.eq(0) for s in (*in_flight, *ended)]
             m.d.sync += [s.eq(0) for unit in Unit for s in counters[unit].values()]
+
+    def _errors(self, m: Module, parts: dict, units: list) -> tuple[Signal, Signal]:
+        """The error of the cycle before and its instruction: errors show at the end of long paths,
+        so they stop the core a cycle late. Traces leave that cycle out.
+        """
+        axi, fetch = self.axi, parts["fetch"]
+        error, index = Signal(Status), Signal(INDEX_BITS, name="index_of_error")
+        m.d.sync += error.eq(Status.IDLE)
+        for each, its_index in (
+            (fetch.error, fetch.index), *((u.error, u.error_index) for u in units)
+        ):  # fmt: skip
+            with m.If(each != Status.IDLE):
+                m.d.sync += [error.eq(each), index.eq(its_index)]
+        with m.If(parts["tokens"].overflow):
+            m.d.sync += error.eq(Status.TOKEN_OVERFLOW)
+        with m.If(axi.rvalid & axi.rready & (axi.rresp != RESP_OKAY)):
+            m.d.sync += error.eq(Status.BUS)
+            m.d.sync += index.eq(Mux(axi.rid == LOAD_ID, parts["load"].receiving, fetch.receiving))
+        return error, index
 
     def _counters(self, m: Module, running, units: list, in_flight: list) -> list[dict]:
         """One counter per unit and cause; in every cycle exactly one of a unit's counters
@@ -230,9 +247,17 @@ class Core(wiring.Component):
 
 
 def _first_waiting(queues: list[Queue], lacking: list):
-    """Index of the earliest instruction that waits for a token."""
-    first = None
-    for queue, lacks in zip(queues, lacking, strict=True):
-        index = Mux(lacks, queue.o.payload.index, (1 << INDEX_BITS) - 1)
-        first = index if first is None else Mux(index < first, index, first)
+    """Index of the earliest instruction that waits for a token.
+
+    All pairs are compared at once: who waits is known late in a cycle, the indices early.
+    """
+    indices = [queue.o.payload.index for queue in queues]
+    first = 0
+    for unit, mine in enumerate(indices):
+        beaten = Cat(
+            lacks & (other < mine)
+            for lacks, other in zip(lacking, indices, strict=True)
+            if other is not mine
+        ).any()
+        first |= Mux(lacking[unit] & ~beaten, mine, 0)
     return first

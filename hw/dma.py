@@ -120,8 +120,8 @@ class BurstCutter(wiring.Component):
         ]
 
         def enter_row(address, size) -> list:
-            first, final = address[shift:], (address + size - 1)[shift:DRAM_ADDR_BITS]
-            return [row.eq(address), word.eq(first), left.eq(final - first + 1), row_start.eq(1)]
+            words = (address[:shift] + size + params.bus_bytes - 1) >> shift
+            return [row.eq(address), word.eq(address[shift:]), left.eq(words), row_start.eq(1)]
 
         with m.If(active & self.o.ready):
             m.d.sync += [word.eq(word + beats), left.eq(left - beats), row_start.eq(0)]

@@ -15,7 +15,9 @@ accumulation runs at one iteration a cycle at any distance.
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal, signed
+from collections.abc import Callable
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
@@ -27,14 +29,18 @@ from .layouts import INDEX_BITS, uop_struct
 from .scratchpad import entry_bits, read_signature, write_signature
 from .unit import raise_error, take, unit_signature
 
+#: A multiplier array: two stages, from the operands to a list of sums.
+Multiplier = Callable[[Module, HwParams, Signal, Signal], list[Signal]]
 _OPERANDS = ("acc", "inp", "wgt")
 
 
 class Gemm(wiring.Component):
-    """The tensor core; ports as in ``unit.unit_signature`` and one for every memory."""
+    """The tensor core; ports as in ``unit.unit_signature`` and one for every memory. ``multiplier``
+    replaces :func:`multiply`.
+    """
 
-    def __init__(self, params: HwParams):
-        self.params = params
+    def __init__(self, params: HwParams, multiplier: Multiplier | None = None):
+        self.params, self.multiplier = params, multiplier
 
         def read(name: str) -> wiring.Signature:
             return read_signature(params.depth(name), entry_bits(name, params))
@@ -73,19 +79,21 @@ class Gemm(wiring.Component):
         # one.
         offset = {n: Signal(params.index_bits(n) + 1, name=f"offset_{n}") for n in _OPERANDS}
         row = {n: Signal(params.index_bits(n) + 1, name=f"row_{n}") for n in _OPERANDS}
-        last_uop, last_inner = uop + 1 == insn.uop_count, inner + 1 == insn.inner
+        last_uop, last_inner, last_outer = Signal(), Signal(), Signal()
         m.d.comb += [
-            last.eq(running & last_uop & last_inner & (outer + 1 == insn.outer)),
+            last.eq(running & last_uop & last_inner & last_outer),
             self.uop.addr.eq(insn.uop_begin + uop),
             unit.busy.eq(running | start),
         ]
         with m.If(running):
-            m.d.sync += uop.eq(uop + 1)
+            m.d.sync += [uop.eq(uop + 1), last_uop.eq(uop + 2 == insn.uop_count)]
             with m.If(last_uop):
-                m.d.sync += [uop.eq(0), inner.eq(inner + 1)]
+                m.d.sync += [uop.eq(0), last_uop.eq(insn.uop_count == 1)]
+                m.d.sync += [inner.eq(inner + 1), last_inner.eq(inner + 2 == insn.inner)]
                 m.d.sync += [offset[n].eq(offset[n] + insn[f"{n}_inner"]) for n in _OPERANDS]
                 with m.If(last_inner):
-                    m.d.sync += [inner.eq(0), outer.eq(outer + 1)]
+                    m.d.sync += [inner.eq(0), last_inner.eq(insn.inner == 1)]
+                    m.d.sync += [outer.eq(outer + 1), last_outer.eq(outer + 2 == insn.outer)]
                     for n in _OPERANDS:
                         step = row[n] + insn[f"{n}_outer"]
                         m.d.sync += [row[n].eq(step), offset[n].eq(step)]
@@ -94,6 +102,8 @@ class Gemm(wiring.Component):
         with m.If(start):
             m.d.sync += [insn.eq(head), now.eq(index), running.eq(1)]
             m.d.sync += [uop.eq(0), inner.eq(0), outer.eq(0)]
+            m.d.sync += [last_uop.eq(head.uop_count == 1), last_inner.eq(head.inner == 1)]
+            m.d.sync += last_outer.eq(head.outer == 1)
             m.d.sync += [signal.eq(0) for n in _OPERANDS for signal in (offset[n], row[n])]
             empty = (head.uop_count == 0) | (head.inner == 0) | (head.outer == 0)
             with m.If(empty):
@@ -128,10 +138,11 @@ class Gemm(wiring.Component):
         address = {n: _register(m, entry[n][: params.index_bits(n)], f"{n}_2") for n in _OPERANDS}
         m.d.comb += [self.inp.addr.eq(address["inp"]), self.wgt.addr.eq(address["wgt"])]
         # t+3 read, t+4 registered.
-        x, w = Signal(len(self.inp.data)), Signal(len(self.wgt.data))
+        x = Signal(len(self.inp.data), reset_less=True)
+        w = Signal(len(self.wgt.data), reset_less=True)
         with m.If(stages[3]["valid"]):
             m.d.sync += [x.eq(self.inp.data), w.eq(self.wgt.data)]
-        sums = multiply(m, params, x, w, stages[4]["valid"], stages[5]["valid"])
+        sums = (self.multiplier or multiply)(m, params, x, w)
         self._accumulate(m, stages, sums, address["acc"], overwrite)
 
     def _accumulate(self, m: Module, stages, sums, acc_2, overwrite_2) -> None:
@@ -143,26 +154,28 @@ class Gemm(wiring.Component):
             acc[k] = _register(m, acc[k - 1], f"acc_{k}")
             overwrite[k] = _register(m, overwrite[k - 1], f"overwrite_{k}") if k < 8 else None
         m.d.comb += self.acc.addr.eq(acc[5])
-        held = Signal(len(self.acc.data))
-        sum_7 = [Signal(signed(32), name=f"sum_7_{i}") for i in range(lanes)]
+        held = Signal(len(self.acc.data), reset_less=True)
+        sum_7 = [Signal(32, name=f"sum_7_{i}", reset_less=True) for i in range(lanes)]
         with m.If(stages[6]["valid"]):
             m.d.sync += held.eq(self.acc.data)
             m.d.sync += [late.eq(early) for late, early in zip(sum_7, sums, strict=True)]
         # Results of the three iterations before, which the memory did not return yet.
-        results = {k: Signal(len(held), name=f"result_{k}") for k in (8, 9, 10)}
+        results = {k: Signal(len(held), name=f"result_{k}", reset_less=True) for k in (8, 9, 10)}
         written = {8: stages[8]["valid"]}
         for k in (9, 10):
             m.d.sync += results[k].eq(results[k - 1])
             written[k] = _register(m, written[k - 1], f"written_{k}")
         base = held
         for k in (10, 9, 8):
-            base = Mux(written[k] & (acc[k] == acc[7]), results[k], base)
+            # Compared a cycle early: in t+6, with what moves on to stage k.
+            same = _register(m, acc[k - 1] == acc[6], f"same_{k}")
+            base = Mux(written[k] & same, results[k], base)
         base_7 = Signal(len(held))
         m.d.comb += base_7.eq(Mux(overwrite[7], 0, base))
         with m.If(stages[7]["valid"]):
             for i in range(lanes):
                 lane = slice(32 * i, 32 * i + 32)
-                m.d.sync += results[8][lane].eq(base_7[lane].as_signed() + sum_7[i])
+                m.d.sync += results[8][lane].eq(base_7[lane] + sum_7[i])
         m.d.comb += [
             self.acc_write.en.eq(stages[8]["valid"]),
             self.acc_write.addr.eq(acc[8]),
@@ -170,25 +183,29 @@ class Gemm(wiring.Component):
         ]
 
 
-def multiply(m: Module, params: HwParams, x, w, valid_4, valid_5) -> list:
+def multiply(m: Module, params: HwParams, x, w) -> list:
     """The multiplier array: products registered for the next cycle, their sums for the one after; a
-    list of batch x block_out signed sums. A back end with multipliers packed for an FPGA replaces
-    this function."""
+    list of batch x block_out sums, modulo 2**32.
+
+    Everything is 32 bits wide, which a simulator computes without masks and sign extensions. A back
+    end with narrow sums, for an FPGA, is in ``hw/multiplier.py``."""
     sums = []
     size = params.block_in
     for b in range(params.batch):
         for o in range(params.block_out):
-            products = []
+            partial = Const(0, 32)
             for i in range(size):
-                product = Signal(signed(32), name=f"product_{b}_{o}_{i}")
-                left = x[8 * (b * size + i) :][:8].as_signed()
-                right = w[8 * (o * size + i) :][:8].as_signed()
-                with m.If(valid_4):
-                    m.d.sync += product.eq(left * right)
-                products.append(product)
-            total = Signal(signed(32), name=f"sum_{b}_{o}")
-            with m.If(valid_5):
-                m.d.sync += total.eq(sum(products[1:], products[0]))
+                name = f"{b}_{o}_{i}"
+                left, right = (Signal(signed(32), name=f"{n}_{name}") for n in ("left", "right"))
+                product = Signal(32, name=f"product_{name}", reset_less=True)
+                m.d.comb += left.eq(x[8 * (b * size + i) :][:8].as_signed())
+                m.d.comb += right.eq(w[8 * (o * size + i) :][:8].as_signed())
+                m.d.sync += product.eq(left * right)
+                following = Signal(32, name=f"partial_{name}")
+                m.d.comb += following.eq(partial + product)
+                partial = following
+            total = Signal(32, name=f"sum_{b}_{o}", reset_less=True)
+            m.d.sync += total.eq(partial)
             sums.append(total)
     return sums
 

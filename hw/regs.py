@@ -25,7 +25,7 @@ class Regs(wiring.Component):
     """Attributes
     ----------
     port : the host's access
-    start, reset : strobes
+    start, reset : strobes, in the cycle after the write
     program_hash, program_addr, insn_count : as written
     values : what the readable registers show, by name (``value_<name>``)
     """
@@ -47,7 +47,8 @@ class Regs(wiring.Component):
     def elaborate(self, platform) -> Module:
         m = Module()
         control = self.port.write & (self.port.addr == OFFSETS["control"])
-        m.d.comb += [
+        # Registered: reset reaches every register of the core, which the port's timing should not.
+        m.d.sync += [
             self.start.eq(control & (self.port.wdata == CONTROL_START)),
             self.reset.eq(control & (self.port.wdata == CONTROL_RESET)),
         ]

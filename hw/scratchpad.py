@@ -44,8 +44,10 @@ class Scratchpad(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
+        # Tokens, or forwarding, keep a unit from reading what is written in the same cycle;
+        # synthesis need not build what such a read would return.
         m.submodules.storage = memory = Memory(
-            shape=unsigned(self.width), depth=self.depth, init=[]
+            shape=unsigned(self.width), depth=self.depth, init=[], attrs={"no_rw_check": 1}
         )
         write = memory.write_port()
         m.d.comb += [

@@ -3,14 +3,15 @@ requantisation.
 
 Pipeline of an iteration issued in cycle t (VECTOR_DEPTH of the timing contract)::
 
-    t     addresses        t+4  reduced           t+8   shifted (even) / high half (tflite)
-    t+1   operands read    t+5  plus bias         t+9   rounded
-    t+2   registered       t+6  shifted left      t+10  plus zero point
-    t+3   operator         t+7  product, 64 bits  t+11  clamped;  t+12  written, tokens pushed
+    t     addresses        t+5  plus bias            t+10 divided by 2**(shift & 56)
+    t+1   operands read    t+6  shifted left         t+11 divided by 2**(shift & 7)
+    t+2   registered       t+7  partial products     t+12 saturated, to be rounded
+    t+3   operator         t+8  product, 64 bits     t+13 rounded, plus zero point
+    t+4   reduced          t+9  high half (tflite)   t+14 clamped;  t+15 written, tokens pushed
 
-The values of PARAM flow down the same pipeline and are captured by the stage that uses them, so
-parameters change between two vectors without a bubble. An iteration that reads a tmp entry waits
-while one in the pipeline is to write it.
+The values of PARAM flow down the same pipeline as vectors that are not requantised, and are
+captured by the stage that uses them, so parameters change between two vectors without a bubble. An
+iteration that reads a tmp entry waits while one in the pipeline is to write it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..isa.status import Status
 from ..isa.vector_ops import POST_BY_NAME, VECTOR_OPS
 from ..sim.timing import VECTOR_DEPTH as DEPTH
 from .layouts import INDEX_BITS, insn_layout
+from .rounding import shift_half_even, shift_keeping, shift_right
 from .scratchpad import entry_bits, read_signature, write_signature
 from .unit import raise_error, take, unit_signature
 
@@ -58,7 +60,7 @@ class AmaranthKit:
 
     @staticmethod
     def shr(a, b):
-        return a >> b[:5]
+        return shift_keeping(a, b[:5])[32:].as_signed()
 
     @staticmethod
     def rshr(a, b):
@@ -67,17 +69,6 @@ class AmaranthKit:
     @staticmethod
     def shl(a, b):
         return (a << b[:5])[:32].as_signed()
-
-
-def shift_half_even(value, shift):
-    """``value / 2**shift`` rounded to nearest, ties to even: the half bit decides unless only it
-    was dropped.
-    """
-    floor = value >> shift
-    dropped = (value ^ (floor << shift))[: len(value)]
-    half = (Const(1, len(value) + 1) << shift)[: len(value) + 1] >> 1
-    up = (dropped > half) | ((dropped == half) & (half != 0) & floor[0])
-    return floor + Mux(up, 1, 0)
 
 
 class Vector(wiring.Component):
@@ -125,12 +116,18 @@ class Vector(wiring.Component):
         is_param = insn.opcode == Opcode.PARAM
         now = Signal(INDEX_BITS)
         step = Signal(2)
-        counters = [Signal(10, name=f"i{k}") for k in range(4)]
-        at_end = [counters[k] + 1 == insn[f"n{k}"] for k in range(4)]
+        # Iterations left after the current one; its being first and last, in registers.
+        left = [Signal(10, name=f"left{k}") for k in range(4)]
+        at_begin = [Signal(name=f"at_begin{k}") for k in range(4)]
+        at_end = [Signal(name=f"at_end{k}") for k in range(4)]
         inner_done = [Cat(*at_end[k:]).all() for k in range(4)]
-        first = Cat((counters[k] == 0) | (k < 4 - insn.reduce) for k in range(4)).all()
+        first = Cat(at_begin[k] | (k < 4 - insn.reduce) for k in range(4)).all()
         done = Cat(at_end[k] | (k < 4 - insn.reduce) for k in range(4)).all()
-        operands = {n: self._addresses(m, n, insn, head, start, fire, at_end) for n in _OPERANDS}
+        operands, upcoming = {}, {}
+        for name in _OPERANDS:
+            operands[name], upcoming[name] = self._addresses(
+                m, name, insn, head, start, fire, at_end
+            )
         m.d.comb += last.eq(running & Mux(is_param, step == 3, inner_done[0]))
         with m.If(fire):
             m.d.sync += step.eq(step + 1)
@@ -138,19 +135,26 @@ class Vector(wiring.Component):
                 m.d.sync += running.eq(0)
             for k in range(4):
                 inner = inner_done[k + 1] if k < 3 else 1
-                with m.If(inner):
-                    m.d.sync += counters[k].eq(Mux(at_end[k], 0, counters[k] + 1))
+                extent = insn[f"n{k}"]
+                with m.If(inner & at_end[k]):
+                    m.d.sync += [
+                        left[k].eq(extent - 1),
+                        at_begin[k].eq(1),
+                        at_end[k].eq(extent == 1),
+                    ]
+                with m.Elif(inner):
+                    m.d.sync += [
+                        left[k].eq(left[k] - 1), at_begin[k].eq(0), at_end[k].eq(left[k] == 1),
+                    ]  # fmt: skip
         with m.If(start):
             m.d.sync += [insn.eq(head), param.eq(param_head), now.eq(index), running.eq(1)]
-            m.d.sync += [counter.eq(0) for counter in counters]
+            for k in range(4):
+                extent = head[f"n{k}"]
+                m.d.sync += [left[k].eq(extent - 1), at_begin[k].eq(1), at_end[k].eq(extent == 1)]
             m.d.sync += step.eq(0)
             with m.If(self._illegal(head)):
                 raise_error(m, unit, Status.ILLEGAL, index)
         self._check_addresses(m, insn, param, is_param, operands, running, now)
-        reads_tmp = [
-            ~is_param & (insn.src0 == SRC0_MEMORIES.index("tmp")),
-            ~is_param & (insn.src1 == SRC1_MEMORIES.index("tmp")),
-        ]
         hazard = Signal()
         m.d.comb += [
             fire.eq(running & ~hazard),
@@ -167,6 +171,7 @@ class Vector(wiring.Component):
         ]
         return {
             "valid": fire,
+            "live": fire & (is_param | done),
             "tag": Mux(is_param, step + 1, TAG_DATA),
             "first": is_param | first,
             "done": is_param | done,
@@ -181,15 +186,19 @@ class Vector(wiring.Component):
             "last": last & fire,
             "push": insn.push,
             "hazard": hazard,
-            "reads": [(reads_tmp[0], operands["src0"]), (reads_tmp[1], operands["src1"])],
+            "start": start,
+            "starting": _reads_of_tmp(head, {n: head[f"{n}_base"] for n in _OPERANDS}),
+            "upcoming": _reads_of_tmp(insn, upcoming),
         }
 
     def _addresses(self, m: Module, name: str, insn, head, start, fire, at_end):
-        """The entry of an operand: a register per loop that holds the entry at the loop's current
-        index.
+        """The entry of an operand in this cycle, and in the next unless an instruction starts: a
+        register per loop holds the entry at the loop's current index.
         """
         width = len(insn[f"{name}_base"]) + 1
         levels = [Signal(width, name=f"{name}_{k}") for k in range(4)]
+        upcoming = Signal(width, name=f"{name}_upcoming")
+        m.d.comb += upcoming.eq(levels[3])
         for k in range(4):
             # The loop that advances is the innermost not at its end; it and all inside it take its
             # next entry.
@@ -197,9 +206,10 @@ class Vector(wiring.Component):
             following = levels[k] + insn[f"{name}_s{k}"]
             with m.If(fire & advances):
                 m.d.sync += [levels[inner].eq(following) for inner in range(k, 4)]
+                m.d.comb += upcoming.eq(following)
         with m.If(start):
             m.d.sync += [level.eq(head[f"{name}_base"]) for level in levels]
-        return levels[3]
+        return levels[3], upcoming
 
     def _illegal(self, head):
         """Codes that name nothing, empty loops, reductions that the operator has not."""
@@ -239,8 +249,8 @@ class Vector(wiring.Component):
     def _pipeline(self, m: Module, issued: dict) -> None:
         params, unit = self.params, self.unit
         carried = (
-            "valid", "tag", "first", "done", "op", "post", "src0", "src1", "imm", "tmp", "out",
-            "dst", "last", "push",
+            "valid", "live", "tag", "first", "done", "op", "post", "src0", "src1", "imm", "tmp",
+            "out", "dst", "last", "push",
         )  # fmt: skip
         stages = [{n: issued[n] for n in carried}]
         for k in range(1, DEPTH + 1):
@@ -248,10 +258,12 @@ class Vector(wiring.Component):
         self._interlock(m, issued, stages)
         final = stages[DEPTH]
         m.d.comb += [unit.end.eq(final["last"]), unit.push.eq(Mux(final["last"], final["push"], 0))]
-        reduced = [self._reduce(m, stages, lane) for lane in range(params.lanes)]
-        captured = self._parameters(m, stages, reduced)
+        captured = self._parameters()
         for lane in range(params.lanes):
-            self._requantize(m, stages, captured, reduced[lane], lane)
+            reduced = self._reduce(m, stages, lane)
+            passing = self._requantize(m, stages, captured, reduced, lane)
+            if lane < params.block:
+                self._capture(m, stages, captured, passing, lane)
         m.d.comb += [
             self.tmp_write.en.eq(final["valid"] & final["tmp"]),
             self.tmp_write.addr.eq(final["dst"]),
@@ -260,12 +272,19 @@ class Vector(wiring.Component):
         ]
 
     def _interlock(self, m: Module, issued: dict, stages: list[dict]) -> None:
-        conflicts = [
-            reads & stage["valid"] & stage["tmp"] & (stage["dst"] == entry)
-            for stage in stages[1:]
-            for reads, entry in issued["reads"]
-        ]
-        m.d.comb += issued["hazard"].eq(Cat(conflicts).any())
+        """Whether the iteration of the next cycle must wait: known a cycle ahead, in a register, so
+        that the units and tokens that depend on it are not behind a dozen comparators.
+        """
+
+        def conflict(reads: list):
+            return Cat(
+                reading & stage["valid"] & stage["tmp"] & (stage["dst"] == entry)
+                for stage in stages[:DEPTH]
+                for reading, entry in reads
+            ).any()
+
+        starting, upcoming = conflict(issued["starting"]), conflict(issued["upcoming"])
+        m.d.sync += issued["hazard"].eq(Mux(issued["start"], starting, upcoming))
 
     def _reduce(self, m: Module, stages: list[dict], lane: int):
         """Operands, operator and reduction of one lane; the result is valid in t+4."""
@@ -282,7 +301,7 @@ class Vector(wiring.Component):
             word(self.tmp0, lane),
         )
         sources1 = (stages[1]["imm"].as_signed(), word(self.par, channel), word(self.tmp1, lane))
-        a, b = Signal(signed(32), name=f"a_{lane}"), Signal(signed(32), name=f"b_{lane}")
+        a, b = _data(32, f"a_{lane}"), _data(32, f"b_{lane}")
         with m.If(stages[1]["valid"]):
             with m.If(tag == TAG_DATA):
                 m.d.sync += [
@@ -293,7 +312,7 @@ class Vector(wiring.Component):
                 # Parameters pass as the result of an addition to zero.
                 m.d.sync += [a.eq(0), b.eq(Mux(tag == TAG_CLAMP, sources1[0], sources1[1]))]
         is_data = stages[2]["tag"] == TAG_DATA
-        value, result = Signal(signed(32), name=f"v_{lane}"), Signal(signed(32), name=f"r_{lane}")
+        value, result = _data(32, f"v_{lane}"), _data(32, f"r_{lane}")
         with m.If(stages[2]["valid"]):
             with m.If(~is_data):
                 m.d.sync += value.eq(b)
@@ -312,95 +331,117 @@ class Vector(wiring.Component):
                             m.d.sync += result.eq(op.combine(AmaranthKit, result, value))
         return result
 
-    def _parameters(self, m: Module, stages: list[dict], reduced: list) -> dict[str, list]:
-        """Parameter registers, each captured in the stage before the one that computes with it."""
+    def _parameters(self) -> dict[str, list[Signal]]:
+        """Parameter registers: a list of one per channel, or of one."""
         block = self.params.block
-        names = {
-            "bias": (4, TAG_BIAS), "left": (5, TAG_SHIFT), "multiplier": (6, TAG_MULTIPLIER),
-            "shift": (7, TAG_SHIFT), "right": (8, TAG_SHIFT),
-        }  # fmt: skip
-        passing = {4: reduced[:block]}
-        for k in range(5, 11):
-            passing[k] = [Signal(signed(32), name=f"pass_{k}_{c}") for c in range(block)]
-            with m.If(stages[k - 1]["tag"] != TAG_DATA):
-                m.d.sync += [p.eq(q) for p, q in zip(passing[k], passing[k - 1], strict=True)]
-        captured: dict[str, list] = {}
-        for name, (k, tag) in names.items():
-            captured[name] = [Signal(signed(32), name=f"{name}_{c}") for c in range(block)]
-            with m.If(stages[k]["valid"] & (stages[k]["tag"] == tag)):
-                m.d.sync += [r.eq(p) for r, p in zip(captured[name], passing[k], strict=True)]
-        fields = {"zero_point": (9, 0, 0), "lo": (10, 8, -128), "hi": (10, 16, 127)}
-        for name, (k, low, reset) in fields.items():
-            register = Signal(signed(8), name=name, init=reset)
-            with m.If(stages[k]["valid"] & (stages[k]["tag"] == TAG_CLAMP)):
-                m.d.sync += register.eq(passing[k][0][low : low + 8].as_signed())
-            captured[name] = [register]
+        captured = {
+            name: [Signal(signed(32), name=f"{name}_{c}") for c in range(block)]
+            for name in ("bias", "left", "multiplier", "shift")
+        }
+        for name, reset in (("zero_point", 0), ("lo", -128), ("hi", 127)):
+            captured[name] = [Signal(signed(8), name=name, init=reset)]
         return captured
 
-    def _requantize(self, m: Module, stages: list[dict], captured, result, lane: int) -> None:
-        """Stages 5 to 12 of one lane."""
-        channel = lane % self.params.block
+    def _capture(self, m: Module, stages: list[dict], captured, passing: dict, lane: int) -> None:
+        """Each parameter is captured in the stage that computes with it, from what the lane of its
+        channel holds there.
+        """
+        names = [
+            ("bias", 4, TAG_BIAS), ("left", 5, TAG_SHIFT), ("multiplier", 6, TAG_MULTIPLIER),
+            ("shift", 8, TAG_SHIFT),
+        ]  # fmt: skip
+        for name, k, tag in names:
+            with m.If(stages[k]["valid"] & (stages[k]["tag"] == tag)):
+                m.d.sync += captured[name][lane].eq(passing[k])
+        if lane == 0:
+            for name, k, low in (("zero_point", 12, 0), ("lo", 13, 8), ("hi", 13, 16)):
+                with m.If(stages[k]["valid"] & (stages[k]["tag"] == TAG_CLAMP)):
+                    m.d.sync += captured[name][0].eq(passing[k][low:])
 
-        def enabled(k: int):
-            return stages[k]["valid"] & stages[k]["done"] & (stages[k]["tag"] == TAG_DATA)
+    def _requantize(self, m: Module, stages: list[dict], captured, result, lane: int) -> dict:
+        """Stages 5 to 15 of one lane; returns what a parameter looks like in each stage."""
+        channel = lane % self.params.block
 
         def post(k: int):
             return stages[k]["post"]
 
-        def register(k: int, bits: int) -> Signal:
-            return Signal(signed(bits), name=f"s{k}_{lane}")
+        def named(value, name: str, bits: int) -> Signal:
+            """A value computed once; simulators are slow with slices of expressions."""
+            signal = Signal(signed(bits), name=f"{name}_{lane}")
+            m.d.comb += signal.eq(value)
+            return signal
 
-        s5, s6, s7, s8 = register(5, 32), register(6, 32), register(7, 64), register(8, 64)
-        s9, s10, s11 = register(9, 64), register(10, 65), register(11, 32)
+        def register(k: int, value, name: str, bits: int) -> Signal:
+            """What stage k computes, as stage k + 1 sees it."""
+            late = _data(bits, f"{name}_{lane}")
+            with m.If(stages[k]["live"]):
+                m.d.sync += late.eq(value)
+            return late
+
         bias, left = captured["bias"][channel], captured["left"][channel]
-        with m.If(enabled(4)):
-            m.d.sync += s5.eq(result + Mux(post(4) != 0, bias, 0))
-        with m.If(enabled(5)):
-            amount = (-left)[:5]
-            shifted = (s5 << amount)[:32].as_signed()
-            m.d.sync += s6.eq(Mux((post(5) == TFLITE) & (left < 0), shifted, s5))
-        multiplier = captured["multiplier"][channel]
-        with m.If(enabled(6)):
-            m.d.sync += s7.eq(Mux(post(6) != 0, s6 * multiplier, s6))
-        with m.If(enabled(7)):
-            even = shift_half_even(s7, captured["shift"][channel][:6])
-            m.d.sync += s8.eq(
-                Mux(post(7) == EVEN, even, Mux(post(7) == TFLITE, _high_half(s7), s7))
-            )
-        with m.If(enabled(8)):
-            right = captured["right"][channel]
-            amount = Mux(right < 0, 0, right[:5])
-            m.d.sync += s9.eq(Mux(post(8) == TFLITE, _round_away(s8, amount), s8))
-        with m.If(enabled(9)):
-            m.d.sync += s10.eq(s9 + Mux(post(9) != 0, captured["zero_point"][0], 0))
-        lo, hi = captured["lo"][0], captured["hi"][0]
-        with m.If(enabled(10)):
-            low = Mux(post(10) != 0, lo, -128)
-            high = Mux(post(10) != 0, hi, 127)
-            clamped = Mux(s10 < low, low, Mux(s10 > high, high, s10))
-            saturates = (post(10) != 0) | stages[10]["out"]
-            m.d.sync += s11.eq(Mux(saturates, clamped, s10))
-        with m.If(enabled(11)):
-            m.d.sync += self.tmp_write.data[32 * lane :][:32].eq(s11)
-            m.d.sync += self.out_write.data[8 * lane :][:8].eq(s11)
+        biased = register(4, result + Mux(post(4) != 0, bias, 0), "biased", 32)
+        shifted = (biased << (-left)[:5])[:32].as_signed()
+        factor = register(5, Mux((post(5) == TFLITE) & (left < 0), shifted, biased), "factor", 32)
+        multiplier = named(Mux(post(6) != 0, captured["multiplier"][channel], 1), "multiplier", 32)
+        parts = [
+            register(6, x * y, f"part{i}{j}", len(x) + len(y))
+            for i, x in enumerate((factor[:16], factor[16:].as_signed()))
+            for j, y in enumerate((multiplier[:16], multiplier[16:].as_signed()))
+        ]
+        outer = named(Cat(parts[0][:32], parts[3][:32]), "outer", 64)
+        inner = named(parts[1] + parts[2], "inner", 48)
+        product = register(7, outer + (inner << 16), "product", 64)
+        shift = captured["shift"][channel]
+        # Rounding the doubled high half to nearest saturates only for the product 2**62.
+        doubled = named(product[31:].as_signed(), "doubled", 34)
+        high = Mux(product[62] & ~product[63], (1 << 31) - 1, doubled + product[30])
+        value = register(8, Mux(post(8) == TFLITE, high, product), "value", 64)
+        right = Mux(shift < 0, 0, shift[:5])
+        amount = register(
+            8, Mux(post(8) == EVEN, shift[:6], Mux(post(8) == TFLITE, right, 0)), "amount", 6
+        )
+        dropped = Const(0, 2)
+        for k, steps in ((9, (32, 16, 8)), (10, (4, 2, 1))):
+            value, dropped = shift_right(m, value, dropped, amount, steps)
+            value = register(k, value, f"value_{k}", 64)
+            dropped = register(k, dropped, f"dropped_{k}", 2)
+            amount = register(k, amount, f"amount_{k}", 6)
+        half, below = dropped[1], dropped[0]
+        tie = Mux(post(11) == TFLITE, value >= 0, value[0])
+        up = register(11, half & (below | tie), "up", 1)
+        # Beyond 11 bits the result is clamped whatever the zero point is.
+        fits = value[10:].all() | ~value[10:].any()
+        beyond = Cat((~value[-1]).replicate(10), value[-1])
+        near = register(11, Mux(fits, value[:11], beyond), "near", 11)
+        plain_12 = register(11, value[:32], "plain_12", 32)
+        zero_point = Mux(post(12) != 0, captured["zero_point"][0], 0)
+        # One adder: the carry of the lowest bits is the rounding.
+        doubled_sum = named(
+            Cat(Const(1, 1), near).as_signed() + Cat(up, zero_point).as_signed(), "doubled_sum", 13
+        )
+        rounded = register(12, doubled_sum >> 1, "rounded", 12)
+        plain_13 = register(12, plain_12, "plain_13", 32)
+        low = Mux(post(13) != 0, captured["lo"][0], -128)
+        top = Mux(post(13) != 0, captured["hi"][0], 127)
+        clamped = Mux(rounded < low, low, Mux(rounded > top, top, rounded))
+        saturates = (post(13) != 0) | stages[13]["out"]
+        final = register(13, Mux(saturates, clamped, plain_13), "final", 32)
+        with m.If(stages[14]["live"]):
+            m.d.sync += self.tmp_write.data[32 * lane :][:32].eq(final)
+            m.d.sync += self.out_write.data[8 * lane :][:8].eq(final)
+        return {4: result, 5: biased, 6: factor, 8: product, 12: plain_12, 13: plain_13}
 
 
 _OPERANDS = ("src0", "src1", "dst")
 
 
-def _high_half(product):
-    """Saturating rounding doubling high multiply of TensorFlow Lite, from the 64-bit product."""
-    total = product + Mux(product < 0, 1 - (1 << 30), 1 << 30)
-    truncated = Mux(total < 0, -((-total) >> 31), total >> 31)
-    return Mux(product == (1 << 62), (1 << 31) - 1, truncated)
-
-
-def _round_away(value, amount):
-    """Rounding divide by a power of two of TensorFlow Lite: ties away from zero."""
-    mask = ((Const(1, 33) << amount) - 1)[:32]
-    remainder = value[:32] & mask
-    threshold = (mask >> 1) + (value < 0)
-    return (value >> amount) + (remainder > threshold)
+def _reads_of_tmp(insn, entries: dict) -> list:
+    """For each source: whether an instruction reads it from tmp, and the entry."""
+    is_vector = insn.opcode == Opcode.VECTOR
+    return [
+        (is_vector & (insn.src0 == SRC0_MEMORIES.index("tmp")), entries["src0"]),
+        (is_vector & (insn.src1 == SRC1_MEMORIES.index("tmp")), entries["src1"]),
+    ]
 
 
 def _choose(select, values):
@@ -409,6 +450,13 @@ def _choose(select, values):
     for code in range(len(values) - 2, -1, -1):
         chosen = Mux(select == code, values[code], chosen)
     return chosen
+
+
+def _data(bits: int, name: str) -> Signal:
+    """A register of the datapath. What it holds counts only beside a valid flag, so it needs no
+    reset.
+    """
+    return Signal(signed(bits), name=name, reset_less=True)
 
 
 def _register(m: Module, value, name: str) -> Signal:

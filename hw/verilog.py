@@ -1,10 +1,12 @@
-"""Verilog of the core."""
+"""Verilog of designs."""
 
 from __future__ import annotations
 
 import re
 
 from amaranth.back import verilog
+from amaranth.hdl import Value
+from amaranth.lib.wiring import Component
 
 from ..isa.params import HwParams
 from .core import Core
@@ -16,13 +18,22 @@ _EMPTY_INITIAL = re.compile(r"^\s*initial begin\s*end\n", re.MULTILINE)
 
 
 def core_verilog(params: HwParams, core: Core | None = None) -> str:
-    """The whole core as Verilog text; ports are flat: ``axi_araddr``, ``regs_addr``, ...
+    """The whole core as Verilog text; ports are flat: ``axi_araddr``, ``regs_addr``, ..."""
+    return _PORT.sub(r"\1_", to_verilog(core or Core(params), TOP))
+
+
+def to_verilog(design: Component, name: str, sources: bool = False) -> str:
+    """A design as Verilog text, with the lines of its Amaranth source where ``sources`` says so.
 
     Memories start undefined in synthesis and zero in simulation; their thousands of zero
     initialisers, which make simulators' builds slow, are left out.
     """
+    ports = [Value.cast(value) for _, _, value in design.signature.flatten(design)]
     text = verilog.convert(
-        core or Core(params), name=TOP, strip_internal_attrs=True, emit_src=False
+        design,
+        name=name,
+        ports=[*ports, *getattr(design, "io_ports", ())],
+        strip_internal_attrs=not sources,
+        emit_src=sources,
     )
-    text = _EMPTY_INITIAL.sub("", _ZERO_INIT.sub("", text))
-    return _PORT.sub(r"\1_", text)
+    return _EMPTY_INITIAL.sub("", _ZERO_INIT.sub("", text))

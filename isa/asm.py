@@ -69,7 +69,7 @@ def disassemble(program: Program) -> str:
     for addr, data in program.image.items():
         lines.append(f".data {addr:#x}")
         lines += _format_segment(addr, data, uops, params)
-    spans = {layer["first"]: layer for layer in program.meta.get("layers", ())}
+    spans = {run[0]: layer for layer in program.meta.get("layers", ()) for run in layer["runs"]}
     for index, insn in enumerate(program.insns):
         if (layer := spans.get(index)) is not None:
             lines.append(f"; {index}: {layer['name']} ({layer['op']})")

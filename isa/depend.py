@@ -1,10 +1,10 @@
 """Decoupled access-execute: the dependency tokens that make a linear stream of instructions run
 decoupled and stay right.
 
-Units run ahead of each other as far as tokens let them. :func:`insert_tokens` takes instructions in
-program order and orders every pair of accesses of different units to the same entry or byte, one of
-them a write, as in the program. Instructions of one unit need nothing: they run in order. Vector
-clocks leave out what is ordered already through other tokens.
+Units run ahead of each other as far as tokens let them. :func:`dependencies` finds every pair of
+accesses of different units to the same entry or byte, one of them a write, and
+:func:`order_by_tokens` orders them as in the program. Instructions of one unit need nothing: they
+run in order. Vector clocks leave out what is ordered already through other tokens.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 import numpy as np
 
 from .footprint import Access, MicroOps, accesses
-from .insn import Insn
+from .insn import Insn, Load
 from .opcodes import Unit, Units
 from .params import MEMORIES, HwParams
 
@@ -39,15 +39,70 @@ class _History:
             self.read = np.pad(self.read, ((0, 0), (0, missing)), constant_values=-1)
 
 
+def dependencies(
+    insns: Sequence[Insn], params: HwParams, image: Mapping[int, bytes] | None = None
+) -> list[np.ndarray]:
+    """Of each instruction, in program order: per other unit, the latest earlier instruction that
+    it depends on, or -1 (int64 [units]).
+
+    ``image`` : constant DRAM contents by address, from which micro-ops are read
+    """
+    history = {name: _History(params.depth(name)) for name in MEMORIES}
+    history["dram"] = _History(0)
+    uops = MicroOps(params, image or {})
+    needs = []
+    for index, insn in enumerate(insns):
+        found = accesses(insn, params, uops)
+        needs.append(_needs(found, insn.unit, history))
+        _record(found, index, insn.unit, history)
+    return needs
+
+
+def deadlines(
+    insns: Sequence[Insn], params: HwParams, image: Mapping[int, bytes] | None = None
+) -> list[int]:
+    """Of each LOAD, in program order: the first later instruction that must come after it, because
+    it reads or overwrites what was loaded, or overwrites its source; the number of instructions
+    where there is none. Of any other instruction: its own index.
+    """
+    memories = {name: np.full(params.depth(name), -1, np.int64) for name in MEMORIES}
+    memories["dram"] = np.zeros(0, np.int64)
+    found = list(range(len(insns)))
+    uops = MicroOps(params, image or {})
+    for index, insn in enumerate(insns):
+        loading = isinstance(insn, Load)
+        if loading:
+            found[index] = len(insns)
+        for access in accesses(insn, params, uops):
+            loads = memories[access.memory]
+            missing = int(access.entries.max(initial=-1)) + 1 - loads.size
+            if missing > 0:
+                loads = memories[access.memory] = np.pad(loads, (0, missing), constant_values=-1)
+            if access.write or access.memory != "dram":
+                for load in np.unique(loads[access.entries]):
+                    if load >= 0:
+                        found[load] = min(found[load], index)
+            if loading:
+                loads[access.entries] = index
+    return found
+
+
 def insert_tokens(
     insns: Sequence[Insn], params: HwParams, image: Mapping[int, bytes] | None = None
 ) -> list[Insn]:
-    """The same instructions with the fewest tokens that order every dependency between units.
+    """The same instructions with the tokens that their dependencies need; see
+    :func:`dependencies` and :func:`order_by_tokens`."""
+    return order_by_tokens(insns, dependencies(insns, params, image))
+
+
+def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[Insn]:
+    """The same instructions with the fewest tokens that order every dependency between units;
+    their ``pop`` and ``push`` masks are replaced.
 
     Parameters
     ----------
-    insns : instructions in program order; their ``pop`` and ``push`` masks are replaced
-    image : constant DRAM contents by address, from which micro-ops are read
+    insns : instructions in program order
+    needs : what they depend on (:func:`dependencies`)
 
     Notes
     -----
@@ -56,34 +111,40 @@ def insert_tokens(
     dependency of *j* on *i* needs a new token only if nothing that *j* waits for implies it; and
     since *i* is then later than anything of V that U has waited for, pushes stay in order.
     """
-    history = {name: _History(params.depth(name)) for name in MEMORIES}
-    history["dram"] = _History(0)
-    uops = MicroOps(params, image or {})
     pops = [Units.NONE] * len(insns)
     pushes = [Units.NONE] * len(insns)
     # clocks[j][v]: index of the last instruction of v that has certainly ended when j starts.
     clocks = np.full((len(insns), len(Unit)), -1, np.int64)
     latest = np.full((len(Unit), len(Unit)), -1, np.int64)
-    for index, insn in enumerate(insns):
+    for index, (insn, need) in enumerate(zip(insns, needs, strict=True)):
         unit = insn.unit
-        found = accesses(insn, params, uops)
-        needs = _needs(found, unit, history)
         clock = latest[unit].copy()
-        for other in sorted(Unit, key=lambda v: -needs[v]):
-            if other == unit or needs[other] <= clock[other]:
+        for other in sorted(Unit, key=lambda v: -need[v]):
+            if other == unit or need[other] <= clock[other]:
                 continue
-            source = int(needs[other])
+            source = int(need[other])
             pushes[source] |= Units(1 << unit)
             pops[index] |= Units(1 << other)
             clock = np.maximum(clock, clocks[source])
             clock[other] = max(clock[other], source)
         clocks[index] = clock
         latest[unit] = clock
-        _record(found, index, unit, history)
     return [
         replace(insn, pop=pop, push=push)
         for insn, pop, push in zip(insns, pops, pushes, strict=True)
     ]
+
+
+def reorder(
+    insns: Sequence[Insn], needs: Sequence[np.ndarray], order: Sequence[int]
+) -> tuple[list[Insn], list[np.ndarray]]:
+    """Instructions and their dependencies in another order, which must keep each unit's order and
+    every dependency.
+    """
+    place = np.empty(len(insns) + 1, np.int64)
+    place[list(order)] = np.arange(len(insns))
+    place[-1] = -1  # what depends on nothing, still does
+    return [insns[i] for i in order], [place[needs[i]] for i in order]
 
 
 def _needs(found: list[Access], unit: Unit, history: dict[str, _History]) -> np.ndarray:

@@ -56,8 +56,9 @@ class Program:
     meta : dict
         JSON-ready. Known keys, all optional: ``dram_bytes`` (int, size of DRAM),
         ``inputs`` and ``outputs`` (lists of ``{name, address, bytes, shape, layout, ...}``: where
-        the host puts and finds tensors), ``layers`` (list of ``{name, op, first, last, macs,
-        bytes}``: instruction indices first..last, both inclusive). Other keys are kept as they are.
+        the host puts and finds tensors), ``layers`` (list of ``{name, op, runs, macs, bytes}``:
+        ``runs`` are its instructions, first and last index, both inclusive, of every unbroken run).
+        Other keys are kept as they are.
     program_addr : int
         Byte address of the first encoded instruction, a multiple of 4096.
 
@@ -212,7 +213,7 @@ def _json_ready(meta: dict[str, Any]) -> dict[str, Any]:
 _META_LISTS: dict[str, dict[str, type]] = {
     "inputs": {"name": str, "address": int, "bytes": int},
     "outputs": {"name": str, "address": int, "bytes": int},
-    "layers": {"name": str, "op": str, "first": int, "last": int},
+    "layers": {"name": str, "op": str, "runs": list},
 }
 
 

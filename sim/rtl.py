@@ -11,6 +11,7 @@ import re
 import shutil
 import tempfile
 import time
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -30,7 +31,29 @@ from .result import SimResult
 HARNESS = Path(__file__).with_name("rtl_harness.cpp")
 #: Where a program that never stops is cut off, unless the caller says otherwise.
 MAX_CYCLES = 2_000_000_000
+#: A few thousand cycles do not pay for optimisation.
+WAVE_FLAGS = ("-DVM_TRACE=1", "-DVM_TRACE_VCD=1", "-O0")
 _STORAGE = re.compile(r"(reg \[\d+:0\] storage \[\d+:0\]);")
+_RESET_PORT = re.compile(
+    r"(module vdla_core\([^)]*)\brst, ([^)]*\);.*?)input rst;\s*wire rst;", re.DOTALL
+)
+
+
+@dataclass(frozen=True)
+class Waves:
+    """A waveform that is wanted: VCD file, first and last cycle; one cycle is one microsecond."""
+
+    path: Path
+    first: int
+    last: int
+
+
+class HangError(VdlaError):
+    """A program did not end; with the cycles of the starts and ends that did happen."""
+
+    def __init__(self, cycles: int, starts: list[int], ends: list[int]):
+        super().__init__(f"rtl: the program has not ended after {cycles} cycles")
+        self.cycles, self.starts, self.ends = cycles, starts, ends
 
 
 class RtlSimulator:
@@ -48,13 +71,24 @@ class RtlSimulator:
 
     @cached_property
     def _library(self) -> ctypes.CDLL:
+        return self._load(waves=False)
+
+    @cached_property
+    def _wave_library(self) -> ctypes.CDLL:
+        library = self._load(waves=True)
+        library.vdla_waves.argtypes = [
+            ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64
+        ]  # fmt: skip
+        return library
+
+    def _load(self, waves: bool) -> ctypes.CDLL:
         if self._verilog is None:
             toolchain.setup_yosys()
             toolchain.require("amaranth", "amaranth")
             from ..hw.verilog import core_verilog
 
             self._verilog = core_verilog(self.params)
-        library = ctypes.CDLL(str(build_library(self._verilog)))
+        library = ctypes.CDLL(str(build_library(self._verilog, waves)))
         pointer, size = ctypes.c_void_p, ctypes.c_uint64
         library.vdla_new.restype = pointer
         library.vdla_delete.argtypes = [pointer]
@@ -79,17 +113,22 @@ class RtlSimulator:
         dram: np.ndarray,
         memory: MemoryParams,
         max_cycles: int = MAX_CYCLES,
+        waves: Waves | None = None,
     ) -> SimResult:
         """Run a program; ``dram`` (uint8, contiguous) is changed in place.
 
-        Raises VdlaError for a memory of another bus width and when ``max_cycles`` pass without an
-        end.
+        ``waves`` asks for a waveform of a few cycles, for which a slower simulator is built.
+
+        Raises VdlaError for a memory of another bus width, HangError when ``max_cycles`` pass
+        without an end.
         """
         memory.check_bus(self.params)
         started = time.perf_counter()
-        library = self._library
+        library = self._library if waves is None else self._wave_library
         sim = library.vdla_new()
         try:
+            if waves is not None:
+                library.vdla_waves(sim, os.fsencode(waves.path), waves.first, waves.last)
             return self._run(library, sim, program, dram, memory, max_cycles, started)
         finally:
             library.vdla_delete(sim)
@@ -112,10 +151,10 @@ class RtlSimulator:
         passed = library.vdla_run(
             sim, dram.ctypes.data, dram.size, settings.ctypes.data, max_cycles
         )
-        if passed >= max_cycles:
-            raise VdlaError(f"rtl: the program has not ended after {max_cycles} cycles")
-        status = Status(read("status"))
         starts, ends = (self._trace(library, sim, program, which) for which in (0, 1))
+        if passed >= max_cycles:
+            raise HangError(max_cycles, starts, ends)
+        status = Status(read("status"))
         waiting = read("waiting")
         masks = [waiting >> (4 * unit) & 15 for unit in Unit]
         report = ""
@@ -174,14 +213,17 @@ def _error_index(status: Status, register: int, program: Program, ends: list[int
             return register if status.is_error else None
 
 
-def build_library(verilog: str) -> Path:
-    """The shared library of a core, built unless the cache has it. Safe when several processes
-    build the same one.
+def build_library(verilog: str, waves: bool = False) -> Path:
+    """The shared library of a core, able to write waveforms if asked for, built unless the cache
+    has it. Safe when several processes build the same one.
     """
     text = _STORAGE.sub(r"\1 /*verilator public_flat_rd*/;", verilog)
+    # Registers start with their initial values. As an input, the reset would make Verilator look
+    # at the next state of every register twice a cycle.
+    text = _RESET_PORT.sub(r"\1\2wire rst = 1'h0;", text, count=1)
     parts = [text, HARNESS.read_text(), repr(toolchain.versions())]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
-    target = toolchain.cache_dir() / f"core_{key}.so"
+    target = toolchain.cache_dir() / f"{'waves' if waves else 'core'}_{key}.so"
     if target.exists():
         return target
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -189,10 +231,12 @@ def build_library(verilog: str) -> Path:
     try:
         source = work / "core.v"
         source.write_text(text)
-        toolchain.verilate(source, "vdla_core", work / "cpp")
-        generated = sorted((work / "cpp").glob("*.cpp"))
+        toolchain.verilate(source, "vdla_core", work / "cpp", *(["--trace-vcd"] if waves else []))
+        sources = [HARNESS, *sorted((work / "cpp").glob("*.cpp"))]
+        if waves:
+            sources.append(toolchain.verilator_root() / "include" / "verilated_vcd_c.cpp")
         library = work / "core.so"
-        toolchain.compile_shared([HARNESS, *generated], [work / "cpp"], library)
+        toolchain.compile_shared(sources, [work / "cpp"], library, *(WAVE_FLAGS if waves else ()))
         os.replace(library, target)
     finally:
         shutil.rmtree(work, ignore_errors=True)

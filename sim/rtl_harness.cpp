@@ -9,6 +9,9 @@
 #include "Vvdla_core.h"
 #include "Vvdla_core___024root.h"
 #include "verilated.h"
+#if VM_TRACE_VCD
+#include "verilated_vcd_c.h"
+#endif
 
 namespace {
 
@@ -105,10 +108,26 @@ private:
     uint64_t next_read_ = 0, next_write_ = 0, next_answer_ = 0;
 };
 
+// The waveform of a range of cycles; nothing in a library built without.
+struct Waves {
+#if VM_TRACE_VCD
+    VerilatedVcdC file;
+    uint64_t first = 1, last = 0;
+
+    // `half` 0: after the rising edge that begins a cycle; 1: after the falling edge, its inputs in place.
+    void dump(uint64_t cycle, int half) {
+        if (first <= cycle && cycle <= last) file.dump(1000 * cycle + 500 * half);
+    }
+#else
+    void dump(uint64_t, int) {}
+#endif
+};
+
 struct Simulation {
     std::unique_ptr<VerilatedContext> context = std::make_unique<VerilatedContext>();
     std::unique_ptr<Vvdla_core> top = std::make_unique<Vvdla_core>(context.get());
     std::vector<uint64_t> starts[kUnits], ends[kUnits];
+    Waves waves;
 
     void clock() {
         top->clk = 0;
@@ -122,13 +141,20 @@ struct Simulation {
 
 extern "C" {
 
-Simulation* vdla_new() {
-    auto* sim = new Simulation;
-    sim->top->rst = 1;
-    sim->clock();
-    sim->top->rst = 0;
-    return sim;
+Simulation* vdla_new() { return new Simulation; }
+
+#if VM_TRACE_VCD
+// Before anything else: write the signals of cycles first..last of the next run to a VCD file.
+void vdla_waves(Simulation* sim, const char* path, uint64_t first, uint64_t last) {
+    sim->context->traceEverOn(true);
+    sim->waves.file.set_time_unit("1ns");
+    sim->waves.file.set_time_resolution("1ns");
+    sim->top->trace(&sim->waves.file, 99);
+    sim->waves.file.open(path);
+    sim->waves.first = first;
+    sim->waves.last = last;
 }
+#endif
 
 void vdla_delete(Simulation* sim) { delete sim; }
 
@@ -138,6 +164,7 @@ void vdla_write(Simulation* sim, uint32_t address, uint32_t value) {
     sim->top->regs_write = 1;
     sim->clock();
     sim->top->regs_write = 0;
+    sim->clock();  // a start or reset takes effect in the cycle after the write
 }
 
 uint32_t vdla_read(Simulation* sim, uint32_t address) {
@@ -156,6 +183,7 @@ uint64_t vdla_run(Simulation* sim, uint8_t* dram, uint64_t size, const uint64_t*
         memory.drive(top, now);
         top->clk = 0;
         top->eval();
+        sim->waves.dump(now, 1);
         if (!top->running) return now;
         if (top->started | top->ended) {
             for (int unit = 0; unit < kUnits; ++unit) {
@@ -166,6 +194,7 @@ uint64_t vdla_run(Simulation* sim, uint8_t* dram, uint64_t size, const uint64_t*
         memory.sample(top, now);
         top->clk = 1;
         top->eval();
+        sim->waves.dump(now + 1, 0);
     }
     return max_cycles;
 }

@@ -67,20 +67,20 @@ def verilate(verilog: Path, top: str, directory: Path, *options: str) -> None:
 
 
 def compile_shared(sources: list[Path], includes: list[Path], output: Path, *flags: str) -> None:
-    """C++ sources to a shared library, on all cores."""
+    """C++ sources to a shared library, on all cores; the last of contradicting flags holds."""
     compiler = shutil.which("g++")
     if compiler is None:
         raise VdlaError("g++ is not installed; the RTL simulation is compiled C++")
     root = verilator_root()
     paths = [f"-I{p}" for p in (*includes, root / "include", root / "include" / "vltstd")]
-    base = [compiler, "-std=gnu++20", "-fPIC", *flags, *paths]
+    base = [compiler, "-std=gnu++20", "-fPIC", *paths]
     runtime = [root / "include" / name for name in ("verilated.cpp", "verilated_threads.cpp")]
 
     def build(source: Path) -> Path:
         target = output.parent / (source.stem + ".o")
         # Verilator's __Slow files run once, at the start.
         level = "-O0" if source.stem.endswith("__Slow") else "-O3"
-        _run([*base, level, "-c", str(source), "-o", str(target)], None, "g++")
+        _run([*base, level, *flags, "-c", str(source), "-o", str(target)], None, "g++")
         return target
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

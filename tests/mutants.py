@@ -165,9 +165,9 @@ def round_half_up(value: Value, shift: Value) -> Value:
 class TruncatingVector(Vector):
     """Results for ``out`` lose their upper bits; without requantisation nothing saturates."""
 
-    def _requantize(self, m: Module, stages: list[dict], *rest: Any) -> None:
+    def _requantize(self, m: Module, stages: list[dict], *rest: Any) -> dict:
         blind = [stage | {"out": Signal(name="never")} for stage in stages]
-        super()._requantize(m, blind, *rest)
+        return super()._requantize(m, blind, *rest)
 
 
 def reset_all_but_tokens(signal: Signal) -> Callable[[Component], Any]:

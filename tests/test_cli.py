@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -149,12 +150,19 @@ def test_bugs_keep_their_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
         run_app(["config"])
 
 
+DIVERGENCE = {
+    "program": 5, "instruction": 2, "unit": "gemm", "text": "gemm uop_begin=0", "what": "end cycle",
+    "cycle": 30, "sim": 41, "rtl": 42, "starts": {"sim": 30, "rtl": 30},
+    "ends": {"sim": 41, "rtl": 42},
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [
         ({"byte_mismatches": 0, "cycle_mismatches": 0, "first_divergence": None}, 0),
-        ({"byte_mismatches": 1, "cycle_mismatches": 0, "first_divergence": {"unit": "gemm"}}, 1),
-        ({"byte_mismatches": 0, "cycle_mismatches": 2, "first_divergence": {"unit": "gemm"}}, 1),
+        ({"byte_mismatches": 1, "cycle_mismatches": 0, "first_divergence": DIVERGENCE}, 1),
+        ({"byte_mismatches": 0, "cycle_mismatches": 2, "first_divergence": DIVERGENCE}, 1),
     ],
 )
 def test_verify_exit_code(
@@ -166,16 +174,21 @@ def test_verify_exit_code(
         seen.update(params=params, memory=memory, programs=programs, seed=seed)
         progress(programs, programs)
         return {
-            "programs": programs, "instructions": 9, "cycles": 1234, "max_cycle_error": 0, **body
+            "programs": programs, "instructions": 9, "cycles": 1234, "max_cycle_error": 0,
+            **copy.deepcopy(body),
         }  # fmt: skip
+
+    def fake_save(directory, params, memory, first):
+        return {"saved": {"program": "p", "waves": str(directory / "w")}, "waves_cycles": [0, 142]}
 
     module = pytest.importorskip("vdla.sim.verify")
     monkeypatch.setattr(module, "verify", fake)
-    command = ["verify", "--programs", "7", "--seed", "3", "--memory", "wide"]
+    monkeypatch.setattr(module, "save_divergence", fake_save)
+    command = ["verify", "--waves", "here", "--programs", "7", "--seed", "3", "--memory", "wide"]
     assert run_app(command) == code
     shown = capsys.readouterr().out
     assert "1,234" in shown
-    assert ("first divergence" in shown) == (code == 1)
+    assert ("first divergence" in shown) == ("here/w" in shown) == (code == 1)
     assert (seen["programs"], seen["seed"]) == (7, 3)
     assert seen["params"].bus_bits == seen["memory"].bus_bits == 128
     assert run_app([*command, "--json", "-"]) == code

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import product
+from math import prod
 
 import numpy as np
 
 from ...isa.errors import VdlaError
 from ...isa.params import HwParams
-from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Select, Var, affine, substitute
+from ..te.expr import Binary, Cast, Const, Expr, Read, Select, Var, affine, substitute
 from ..tir.ir import (
     Allocate,
     Buffer,
@@ -30,20 +31,18 @@ from ..tir.ir import (
     walk_stmt,
 )
 from ..tir.printer import expr_text
-from .stream import Loop, Padding, Stream
+from .patterns import (
+    Arithmetic,
+    fusable_buffers,
+    match_accumulation,
+    match_arithmetic,
+    match_requantize,
+)
+from .stream import Loop, Padding, Stream, VectorWork
 
 LOADED_SCOPES = ("inp", "wgt", "par")
-#: Bits of the vector unit's operators by the loop program's.
-VECTOR_OPERATORS = {
-    "+": "add",
-    "-": "sub",
-    "*": "mul",
-    "min": "min",
-    "max": "max",
-    ">>": "shr",
-    "<<": "shl",
-}
-INT8_LOWEST, INT8_HIGHEST = -128, 127
+#: An instruction is not split into ones of fewer cycles.
+MIN_INSN_CYCLES = 64
 
 
 def generate(func: PrimFunc, stream: Stream, addresses: dict[Buffer, int]) -> None:
@@ -52,13 +51,16 @@ def generate(func: PrimFunc, stream: Stream, addresses: dict[Buffer, int]) -> No
 
     Raises VdlaError for a nest that no instruction computes, with the nest's statement.
     """
-    bases = plan_storage(func, stream.params)
-    _Walker(func.name, stream, bases, addresses).walk(func.body, {})
+    fusable = fusable_buffers(func.body)
+    bases = plan_storage(func, stream.params, fusable)
+    _Walker(func.name, stream, bases, addresses, fusable).walk(func.body, {})
 
 
-def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
+def plan_storage(
+    func: PrimFunc, params: HwParams, fusable: frozenset[Buffer] = frozenset()
+) -> dict[Buffer, int]:
     """First entry of every scratchpad buffer: buffers of one scope that live at the same time
-    follow one another.
+    follow one another; ``fusable`` ones take no place.
 
     Raises VdlaError when a scratchpad is too small, with what lives in it.
     """
@@ -66,7 +68,10 @@ def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
 
     def visit(stmt: Stmt, live: tuple[Buffer, ...]) -> None:
         match stmt:
-            case Allocate(buffer, body):
+            case Allocate(buffer=buffer, body=body) if buffer in fusable:
+                bases[buffer] = 0
+                visit(body, live)
+            case Allocate(buffer=buffer, body=body):
                 scope = [b for b in live if b.scope == buffer.scope]
                 bases[buffer] = sum(entries(b, params) for b in scope)
                 end = bases[buffer] + entries(buffer, params)
@@ -137,8 +142,12 @@ class _Walker:
     stream: Stream
     bases: dict[Buffer, int]
     addresses: dict[Buffer, int]
+    #: Buffers that only pass a reduction on to its requantisation; they take no memory.
+    fusable: frozenset[Buffer]
     #: Buffers set to a constant whose first accumulation has not come yet, with the constant.
     pending: dict[tuple[Buffer, int], int] = field(default_factory=dict)
+    #: Reductions into fusable buffers whose requantisation has not come yet.
+    reductions: dict[tuple[Buffer, int], VectorWork] = field(default_factory=dict)
 
     @property
     def params(self) -> HwParams:
@@ -288,6 +297,9 @@ class _Walker:
                 old = inside[axis.var]
                 inside[axis.var] = (max(old[0], low), min(old[1], high))
             value = value.a
+        widen = isinstance(value, Cast) and (core.buffer.scope, value.dtype) == ("par", "int32")
+        if widen:
+            value = value.a  # type: ignore[union-attr]
         if not (isinstance(value, Read) and value.source.scope == "global"):
             raise VdlaError(f"{self.name}: a load copies from DRAM, got {expr_text(value)}")
         target = self.offset(core.buffer, core.indices, env)
@@ -295,7 +307,7 @@ class _Walker:
         outer, lanes = self.split_lanes(nest.axes, target, core.buffer.scope)
         if any(source.of(a) != target.of(a) for a in lanes):
             raise VdlaError(f"{self.name}: load of {core.buffer.name} must copy whole entries")
-        item_bytes = np.dtype(core.buffer.dtype).itemsize
+        item_bytes = np.dtype(value.source.dtype).itemsize
         outer.sort(key=target.of, reverse=True)
         loops, padding, start = [], [], source.constant
         expected = entry_elements(core.buffer.scope, self.params)
@@ -317,9 +329,16 @@ class _Walker:
             padding.append(Padding(low, after))
             start += low * source.of(axis)
         address = self.addresses[value.source] + start * item_bytes
-        self.stream.load(
-            core.buffer.scope, self.entry(core.buffer, target), address, loops, padding, fill
-        )
+        base, scope = self.entry(core.buffer, target), core.buffer.scope
+        # Weights block by block of output channels: so the tensor core uses them.
+        entries = prod(loop.extent for loop in loops[1:])
+        beats = entries * self.params.entry_bytes(scope) // self.params.bus_bytes
+        if scope == "wgt" and len(loops) > 1 and beats >= MIN_INSN_CYCLES:
+            for i in range(loops[0].extent):
+                moved = base + i * entries, address + i * loops[0].strides[0]
+                self.stream.load(scope, *moved, loops[1:], padding[1:], fill)
+            return
+        self.stream.load(scope, base, address, loops, padding, fill, widen)
 
     def emit_store(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
         assert isinstance(core.value, Read)
@@ -367,7 +386,18 @@ class _Walker:
             )
         loops = [Loop(a.stop, tuple(self.stride(b, o, a) for b, o in operands)) for a in nest.axes]
         bases = tuple(self.entry(b, o) for b, o in operands)
-        self.stream.gemm(bases, loops, init)  # type: ignore[arg-type]
+        # One instruction for each block of output channels: it starts when its own weights are
+        # there, and its results are on their way while the next block is computed.
+        channels = [loop for loop in loops if loop.strides[0] and not loop.strides[1]]
+        rest = [loop for loop in loops if loop not in channels]
+        if prod(loop.extent for loop in rest) < MIN_INSN_CYCLES:
+            channels, rest = [], loops
+        for step in product(*(range(loop.extent) for loop in channels)):
+            moved = (
+                base + sum(i * loop.strides[k] for i, loop in zip(step, channels, strict=True))
+                for k, base in enumerate(bases)
+            )
+            self.stream.gemm(tuple(moved), rest, init)  # type: ignore[arg-type]
 
     def emit_vector(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
         target = self.offset(core.buffer, core.indices, env)
@@ -376,57 +406,70 @@ class _Walker:
         if isinstance(value, Const):
             self.pending[key] = value.value
             return
-        requant = _match_requantize(value)
-        arithmetic = _match_arithmetic(requant.value if requant else value)
+        if (accumulation := match_accumulation(value, core.buffer)) is not None:
+            work = self.vector_work(nest, core, accumulation, env, self.initial(key, accumulation))
+            if core.buffer in self.fusable:
+                self.reductions[key] = work
+            else:
+                self.stream.vector(work)
+            return
+        requant = match_requantize(value)
+        arithmetic = match_arithmetic(requant.value if requant else value)
         if arithmetic is None:
             raise VdlaError(f"{self.name}: the vector unit does not compute {expr_text(value)}")
-        op, a, b = arithmetic
-        if isinstance(a, Read) and a.source is core.buffer:
-            # Accumulation into the destination: a reduction that starts from the pending constant.
-            if key not in self.pending:
-                raise VdlaError(
-                    f"{self.name}: {core.buffer.name} accumulates before it is initialised"
-                )
-            a, b = b, Const(self.pending.pop(key))
-        imm = b.value if isinstance(b, Const) else 0
-        reads = [(core.buffer, target)]
+        work = self.vector_work(nest, core, arithmetic, env, 0)
+        if requant is None:
+            self.stream.vector(work)
+            return
+        source = arithmetic.a.source
+        if source in self.fusable:
+            work = work.after(self.reductions.pop((source, work.bases[1])))
+        par = requant.parameters.source
+        parameters = self.offset(par, requant.parameters.indices, env)
+        kept, _ = self.split_lanes(nest.axes, target, core.buffer.scope)
+        steps = [self.stride(par, parameters, axis) for axis in kept]
+        for moved, step in work.steps(steps):
+            base = self.entry(par, parameters) + step
+            self.stream.param(base, requant.zero_point, requant.lo, requant.hi)
+            self.stream.vector(moved, post=requant.post)
+
+    def initial(self, key: tuple[Buffer, int], accumulation: Arithmetic) -> int:
+        """The constant that an accumulation starts from."""
+        if key not in self.pending:
+            raise VdlaError(f"{self.name}: {key[0].name} accumulates before it is initialised")
+        initial = self.pending.pop(key)
+        if initial and isinstance(accumulation.b, Read):
+            raise VdlaError(
+                f"{self.name}: {key[0].name}: a sum of products starts from 0, got {initial}"
+            )
+        return initial
+
+    def vector_work(
+        self, nest: _Nest, core: Store, arithmetic: Arithmetic, env: dict[Var, Expr], initial: int
+    ) -> VectorWork:
+        """The nest in entries of its operands; an accumulation without a second operand has the
+        initial value there.
+        """
+        a, b = arithmetic.a, arithmetic.b
+        reads = [(core.buffer, self.offset(core.buffer, core.indices, env))]
         for operand in (a, b):
             if isinstance(operand, Read):
                 reads.append((operand.source, self.offset(operand.source, operand.indices, env)))
-        outer, _ = self.split_lanes(nest.axes, target, core.buffer.scope)
-        reduced = [x for x in outer if not target.of(x)]
-        kept = [x for x in outer if target.of(x)]
-        stepped: list[_Axis] = []
-        parameters: _Offset | None = None
-        if requant is not None:
-            parameters = self.offset(requant.parameters.source, requant.parameters.indices, env)
-            stepped = [x for x in kept if parameters.of(x)]
-            kept = [x for x in kept if x not in stepped]
-        for step in product(*(range(x.stop) for x in stepped)):
-            at = list(zip(step, stepped, strict=True))
-            operands = [
-                (
-                    buffer.scope,
-                    self.entry(buffer, o) + sum(i * self.stride(buffer, o, x) for i, x in at),
-                )
-                for buffer, o in reads
-            ]
-            if requant is not None and parameters is not None:
-                par = requant.parameters.source
-                base = self.entry(par, parameters) + sum(
-                    i * self.stride(par, parameters, x) for i, x in at
-                )
-                self.stream.param(base, requant.zero_point, requant.lo, requant.hi)
-            strides = [
-                [self.stride(buffer, o, x) for buffer, o in reads] for x in (*kept, *reduced)
-            ]
-            loops = [
-                Loop(x.stop, _three(s)) for x, s in zip((*kept, *reduced), strides, strict=True)
-            ]
-            self.stream.vector(
-                op, operands[0], operands[1], operands[2] if len(operands) > 2 else ("imm", 0),
-                loops[: len(kept)], loops[len(kept) :], post="even" if requant else "none", imm=imm,
-            )  # fmt: skip
+        outer, _ = self.split_lanes(nest.axes, reads[0][1], core.buffer.scope)
+        loops = [
+            (Loop(x.stop, _three([self.stride(buffer, o, x) for buffer, o in reads])), x)
+            for x in outer
+        ]
+        memories = [buffer.scope for buffer, _ in reads]
+        bases = [self.entry(buffer, o) for buffer, o in reads]
+        return VectorWork(
+            op=arithmetic.op,
+            imm=b.value if isinstance(b, Const) else initial,
+            memories=(memories[0], memories[1], memories[2] if len(reads) > 2 else "imm"),
+            bases=(bases[0], bases[1], bases[2] if len(reads) > 2 else 0),
+            loops=tuple(loop for loop, x in loops if reads[0][1].of(x)),
+            reduction=tuple(loop for loop, x in loops if not reads[0][1].of(x)),
+        )
 
 
 def _three(strides: list[int]) -> tuple[int, ...]:
@@ -437,66 +480,3 @@ def _conjunction(cond: Expr) -> list[Expr]:
     if isinstance(cond, Binary) and cond.op == "&":
         return [*_conjunction(cond.a), *_conjunction(cond.b)]
     return [cond]
-
-
-@dataclass(frozen=True)
-class _Requantize:
-    """``clamp(requantize(value + par[base], par[base+1], par[base+2]) + zero_point, lo, hi)``."""
-
-    value: Expr
-    parameters: Read
-    zero_point: int
-    lo: int
-    hi: int
-
-
-def _match_requantize(value: Expr) -> _Requantize | None:
-    """Recognise requantisation with parameters in three consecutive entries of ``par``."""
-    match value:
-        case Cast("int8", Binary("min", Binary("max", inner, Const(lo)), Const(hi))):
-            pass
-        case _:
-            return None
-    zero_point = 0
-    match inner:
-        case Binary("+", call, Const(zero_point)):
-            inner = call
-    match inner:
-        case Call(
-            "requantize", (Binary("+", acc, Read() as bias), Read() as mult, Read() as shift)
-        ):
-            first, second, third = (affine(_par_row(r)) for r in (bias, mult, shift))
-            same = first.terms == second.terms == third.terms
-            if same and (second.constant, third.constant) == (
-                first.constant + 1,
-                first.constant + 2,
-            ):
-                return _Requantize(acc, bias, zero_point, lo, hi)
-    return None
-
-
-def _par_row(read: Read) -> Expr:
-    """Entry index of a parameter access: everything but the channel."""
-    total: Expr = Const(0)
-    width = read.source.strides[-2] if len(read.source.shape) > 1 else 1
-    for index, stride in zip(read.indices[:-1], read.source.strides[:-1], strict=True):
-        total = total + index * (stride // width)
-    return total
-
-
-def _match_arithmetic(value: Expr) -> tuple[str, Expr, Expr] | None:
-    """Operator and operands: the first a read of acc, inp or tmp, the second a read of par or tmp,
-    or a constant.
-    """
-
-    def operand(expr: Expr) -> Expr:
-        return expr.a if isinstance(expr, Cast) and isinstance(expr.a, Read) else expr
-
-    match value:
-        case Read() | Cast(_, Read()):
-            return "add", operand(value), Const(0)
-        case Binary(op, a, b) if op in VECTOR_OPERATORS:
-            a, b = operand(a), operand(b)
-            if isinstance(a, Read) and isinstance(b, Const | Read):
-                return VECTOR_OPERATORS[op], a, b
-    return None

@@ -27,7 +27,7 @@ from ..tir.passes.unroll import unroll_loops
 from ..tir.verify import verify
 from ..topi.cpu import lower_for_cpu
 from .arena import Lifetime, plan_arena
-from .llvm import ALIGN_BYTES, Value, align, emit_function
+from .llvm import ALIGN_BYTES, Value, align, emit_function, symbol
 
 #: What happens to every loop program before code generation, in order.
 CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (expand_intrinsics, unroll_loops)
@@ -140,7 +140,7 @@ class CpuKernel:
 def compile_func(func: PrimFunc) -> CpuKernel:
     """Machine code of one loop program; errors as ``tir.verify`` and ``codegen.llvm`` say."""
     func = run_passes(func)
-    module = ir.Module(func.name)
+    module = ir.Module(symbol(func.name))
     function, workspace_bytes = emit_function(func, module, "kernel")
     return CpuKernel(func, compile_module(module, function), workspace_bytes)
 
@@ -260,7 +260,7 @@ class _GraphBuilder:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.module = ir.Module(graph.name)
+        self.module = ir.Module(symbol(graph.name))
         self.funcs: list[PrimFunc] = []
         self.kernels: dict[tuple, tuple[ir.Function, tuple[np.ndarray, ...]]] = {}
         self.calls: list[tuple[ir.Function, list[_Operand]]] = []

@@ -81,12 +81,17 @@ class Workspace:
         return offset
 
 
+def symbol(name: str) -> str:
+    """A name of the user's as LLVM can print and read it."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._$-") else "_" for c in name)
+
+
 def emit_function(func: PrimFunc, module: ir.Module, name: str) -> tuple[ir.Function, int]:
     """Add a loop program to a module; returns the function and the bytes of workspace it needs."""
     signature = ir.FunctionType(ir.VoidType(), [_POINTER] * (len(func.params) + 1))
-    function = ir.Function(module, signature, name)
+    function = ir.Function(module, signature, symbol(name))
     for argument, buffer in zip(function.args, func.params, strict=False):
-        argument.name = buffer.name
+        argument.name = symbol(buffer.name)
         argument.add_attribute("noalias")
     function.args[-1].name = "workspace"
     function.args[-1].add_attribute("noalias")
@@ -169,12 +174,16 @@ class _Emitter:
         buffer, size_bytes = stmt.buffer, buffer_bytes(stmt.buffer)
         mark = self.workspace.top
         if size_bytes <= STACK_BYTES:
-            address: Value = self.entry.alloca(ir.ArrayType(_I8, size_bytes), name=buffer.name)
+            address: Value = self.entry.alloca(
+                ir.ArrayType(_I8, size_bytes), name=symbol(buffer.name)
+            )
             address.align, address.type = ALIGN_BYTES, _POINTER
         else:
             offset = self.workspace.push(size_bytes)
             base = self.function.args[-1]
-            address = self.entry.gep(base, [_I64(offset)], name=buffer.name, source_etype=_I8)
+            address = self.entry.gep(
+                base, [_I64(offset)], name=symbol(buffer.name), source_etype=_I8
+            )
         self.memory[buffer] = address
         self.stmt(stmt.body)
         self.workspace.top = mark
@@ -237,6 +246,8 @@ class _Emitter:
             case Call("requantize", args, dtype):
                 acc, multiplier, shift = (self.value(a) for a in args)
                 return self._requantize(acc, multiplier, shift, dtype)
+            case Call("requantize_tflite", args):
+                return self._requantize_tflite(*(self.value(a) for a in args))
             case Call("divide" | "remainder", (a, b), dtype) if dtype in INT_DTYPES:
                 return self._divide(expr.name, self.value(a), self.value(b), dtype)
             case Call("remainder", (a, b)):
@@ -395,6 +406,27 @@ class _Emitter:
         whole = builder.icmp_unsigned("==", count, _I64(0))
         result = builder.select(whole, product, rounded)
         return self._cast(result, "int64", dtype)
+
+    def _requantize_tflite(self, acc: Value, multiplier: Value, shift: Value) -> Value:
+        """``acc << -shift`` if shift < 0; times the multiplier / 2**31, ties up, saturating; over
+        ``2**shift`` if shift > 0, ties away from zero.
+        """
+        builder = self.builder
+        negative = builder.icmp_signed("<", shift, _I32(0))
+        lift = builder.and_(builder.neg(shift), _I32(31))
+        left = builder.select(negative, lift, _I32(0))
+        right = builder.select(negative, _I32(0), builder.and_(shift, _I32(31)))
+        lifted = builder.sext(builder.shl(acc, left), _I64)
+        product = builder.mul(lifted, builder.sext(multiplier, _I64))
+        high = builder.ashr(builder.add(product, _I64(1 << 30)), _I64(31))
+        top = _I64((1 << 31) - 1)
+        high = builder.select(builder.icmp_signed(">", high, top), top, high)
+        count = builder.zext(right, _I64)
+        mask = builder.sub(builder.shl(_I64(1), count), _I64(1))
+        below_zero = builder.zext(builder.icmp_signed("<", high, _I64(0)), _I64)
+        threshold = builder.add(builder.lshr(mask, _I64(1)), below_zero)
+        up = builder.icmp_signed(">", builder.and_(high, mask), threshold)
+        return builder.add(builder.ashr(high, count), builder.zext(up, _I64))
 
     def _function(self, name: str, dtype: str, *args: Value) -> Value:
         """A function of floats."""

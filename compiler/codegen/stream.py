@@ -8,7 +8,8 @@ the shapes that instructions have.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import product
 
 import numpy as np
@@ -83,6 +84,58 @@ class Padding:
     after: int = 0
 
 
+@dataclass(frozen=True)
+class VectorWork:
+    """A nest for the vector unit. Operands and strides are those of (dst, src0, src1), in entries;
+    the ``reduction`` loops fold into one result.
+    """
+
+    op: str
+    imm: int
+    memories: tuple[str, str, str]
+    bases: tuple[int, int, int]
+    loops: tuple[Loop, ...]
+    reduction: tuple[Loop, ...] = ()
+
+    def at(self, loop: Loop, index: int) -> VectorWork:
+        """The work from one index of a loop on."""
+        dst, src0, src1 = (
+            base + index * stride for base, stride in zip(self.bases, loop.strides, strict=True)
+        )
+        return replace(self, bases=(dst, src0, src1))
+
+    def steps(self, strides: Sequence[int]) -> Iterator[tuple[VectorWork, int]]:
+        """The work in parts, one for each value of the loops along which something else moves by
+        ``strides`` (one for each loop), with where that is.
+        """
+        moving = [(x, s) for x, s in zip(self.loops, strides, strict=True) if s]
+        rest = tuple(x for x, s in zip(self.loops, strides, strict=True) if not s)
+        for step in product(*(range(loop.extent) for loop, _ in moving)):
+            part, place = replace(self, loops=rest), 0
+            for index, (loop, stride) in zip(step, moving, strict=True):
+                part, place = part.at(loop, index), place + index * stride
+            yield part, place
+
+    def after(self, reduction: VectorWork) -> VectorWork:
+        """This work, a copy of a reduction's results, as part of the reduction itself."""
+        sources = {loop.strides[0]: loop for loop in reduction.loops if loop.extent > 1}
+        loops = []
+        for loop in self.loops:
+            source = sources.pop(loop.strides[1], None) if loop.extent > 1 else loop
+            if source is None or source.extent != loop.extent:
+                raise VdlaError(
+                    f"vector {reduction.op}: its results are read in loops {self.loops}, they are "
+                    f"computed in {reduction.loops}"
+                )
+            loops.append(Loop(loop.extent, (loop.strides[0], *source.strides[1:])))
+        return replace(
+            reduction,
+            memories=(self.memories[0], *reduction.memories[1:]),
+            bases=(self.bases[0], *reduction.bases[1:]),
+            loops=tuple(loops),
+        )
+
+
 @dataclass
 class Stream:
     """Instructions in program order (without tokens), micro-op memory and DRAM plan."""
@@ -103,12 +156,14 @@ class Stream:
         loops: list[Loop],
         padding: list[Padding],
         pad_value: int = 0,
+        widen: bool = False,
     ) -> None:
         """Copy a box of entries from DRAM. ``loops`` are outermost first with strides (DRAM
         bytes,); the scratchpad is filled contiguously, padding included. ``padding`` belongs to the
         loops one by one. ``dram_addr`` is that of the first entry that is not padding. Loops beyond
-        three are unrolled; an extent or padding too large for its field is cut."""
-        entry_bytes = self.params.entry_bytes(memory)
+        three are unrolled; an extent or padding too large for its field is cut. ``widen``: the
+        source is int8, the entries int32."""
+        entry_bytes = self.params.block if widen else self.params.entry_bytes(memory)
         loops, padding = _contiguous_rows(loops, padding, entry_bytes)
         while len(loops) > 3 or (
             len(loops) == 3 and (padding[0] != Padding() or loops[0].extent >= 1 << SIZE_BITS)
@@ -127,6 +182,7 @@ class Stream:
                     loops[1:],
                     padding[1:],
                     pad_value,
+                    widen,
                 )
             return
         missing = 3 - len(loops)
@@ -147,7 +203,7 @@ class Stream:
                 memory=memory, base=base, dram_addr=dram_addr,
                 x_size=x.extent, y_size=y.extent, z_size=z.extent, y_stride=y.strides[0],
                 z_stride=z.strides[0], pad_top=pad_y.before, pad_bottom=pad_y.after,
-                pad_left=pad_x.before, pad_right=pad_x.after, pad_value=pad_value,
+                pad_left=pad_x.before, pad_right=pad_x.after, pad_value=pad_value, widen=int(widen),
             )
         )  # fmt: skip
 
@@ -223,47 +279,34 @@ class Stream:
         """Set the requantisation registers."""
         self.insns.append(Param(par_base=par_base, zero_point=zero_point, lo=lo, hi=hi))
 
-    def vector(
-        self,
-        op: str,
-        dst: tuple[str, int],
-        src0: tuple[str, int],
-        src1: tuple[str, int],
-        loops: list[Loop],
-        reduce_loops: list[Loop],
-        post: str = "none",
-        imm: int = 0,
-    ) -> None:
-        """Run a nest on the vector unit. Operands are (memory, base); strides are (dst, src0, src1)
-        entries; the ``reduce_loops`` fold into one result. Spatial loops beyond what four loops
-        hold are unrolled."""
+    def vector(self, work: VectorWork, post: str = "none") -> None:
+        """Run a nest on the vector unit. Spatial loops beyond what four loops hold are unrolled."""
         limit = (1 << VECTOR_EXTENT_BITS) - 1
-        spatial, reduction = fuse_loops(loops), fuse_loops(reduce_loops)
+        spatial, reduction = fuse_loops(list(work.loops)), fuse_loops(list(work.reduction))
         if len(reduction) > 4 or any(loop.extent > limit for loop in reduction):
             raise VdlaError(
-                f"vector {op}: reduction loops {[loop.extent for loop in reduction]} exceed 4 "
+                f"vector {work.op}: reduction loops {[loop.extent for loop in reduction]} exceed 4 "
                 f"loops of {limit}"
             )
         if spatial and (len(spatial) + len(reduction) > 4 or spatial[0].extent > limit):
             head, tail = spatial[0], spatial[1:]
             count = limit if head.extent > limit and len(spatial) + len(reduction) <= 4 else 1
             for begin in range(0, head.extent, count):
-                moved = [
-                    (m, base + begin * s)
-                    for (m, base), s in zip((dst, src0, src1), head.strides, strict=True)
-                ]
                 part = Loop(min(count, head.extent - begin), head.strides)
-                self.vector(op, moved[0], moved[1], moved[2], [part, *tail], reduction, post, imm)
+                self.vector(replace(work.at(head, begin), loops=(part, *tail)), post)
             return
         nest = [Loop(1, (0, 0, 0))] * (4 - len(spatial) - len(reduction)) + spatial + reduction
         dst_strides, src0_strides, src1_strides = (
             tuple(loop.strides[k] for loop in nest) for k in range(3)
         )
+        dst, src0, src1 = work.memories
+        dst_base, src0_base, src1_base = work.bases
         self.insns.append(
             Vector(
-                op=op, post=post, reduce=len(reduction), imm=imm, extents=tuple(loop.extent for loop
-                in nest), dst=dst[0], dst_base=dst[1], dst_strides=dst_strides, src0=src0[0],
-                src0_base=src0[1], src0_strides=src0_strides, src1=src1[0], src1_base=src1[1],
+                op=work.op, post=post, reduce=len(reduction), imm=work.imm,
+                extents=tuple(loop.extent for loop in nest), dst=dst, dst_base=dst_base,
+                dst_strides=dst_strides, src0=src0, src0_base=src0_base,
+                src0_strides=src0_strides, src1=src1, src1_base=src1_base,
                 src1_strides=src1_strides,
             )
         )  # fmt: skip

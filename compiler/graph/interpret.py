@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...isa.errors import VdlaError
+from .fixed_ops import FixedOp
 from .ir import Graph, Node
 from .ops import (
     Add,
@@ -125,6 +126,8 @@ def evaluate_op(op: Op, *args: np.ndarray) -> np.ndarray:
             shifted = args[0].astype(np.int64) - op.x_zero_point
             total = windows(shifted, op.kernel, op.strides, op.pads).sum(axis=(4, 5))
             return op.requant.apply(_int32(total))
+        case FixedOp():
+            return op.evaluate(*args)
         case Primitive():
             from ..codegen.cpu import run_op  # machine code is the meaning of all others
 

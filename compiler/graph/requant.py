@@ -1,4 +1,8 @@
-"""Requantisation: how a real scale becomes integers. Rounding is half to even, as ONNX defines."""
+"""Requantisation: how a real scale becomes integers, and how the result is rounded.
+
+Models in ONNX round half to even, once, as ONNX defines QuantizeLinear; models in TensorFlow Lite
+follow its reference kernels, which round twice.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...isa.errors import VdlaError
+from ...isa.vector_ops import requantize_tflite
 
 INT8_MIN, INT8_MAX = -128, 127
 MULTIPLIER_BITS = 31
@@ -16,16 +21,21 @@ MAX_SHIFT = 62
 
 @dataclass(frozen=True, eq=False)
 class Requant:
-    """``y = clamp(round_half_even(acc * multiplier / 2**shift) + zero_point, lo, hi)``.
+    """``y = clamp(rescale(acc) + zero_point, lo, hi)``; ``acc`` is int32, ``y`` int8.
 
-    ``acc`` is int32, ``y`` int8, the product exact (64 bits).
+    ``rounding`` "even": ``rescale = round_half_even(acc * multiplier / 2**shift)``, of the exact
+    product. "tflite": a saturating rounding doubling high multiply of ``acc << -shift`` (where
+    shift < 0), then a rounding divide by ``2**shift`` (where shift > 0), as TensorFlow Lite's
+    reference kernels do it (:func:`~vdla.isa.vector_ops.requantize_tflite`).
 
     Attributes
     ----------
-    multiplier : int32 array, shape [OC] or [1], each in [2**30, 2**31)
-    shift : int32 array of the same shape, each in [1, 62]
+    multiplier : int32 array, shape [OC] or [1], each in [2**30, 2**31); with "tflite" any from 0 on
+    shift : int32 array of the same shape, each in [1, 62]; with "tflite" in [-30, 31]
     zero_point, lo, hi : int
         Of the result; -128 <= lo <= hi <= 127. ReLU and Clip are folded into lo and hi.
+    rounding : str
+        "even" or "tflite".
     """
 
     multiplier: np.ndarray
@@ -33,13 +43,18 @@ class Requant:
     zero_point: int
     lo: int = INT8_MIN
     hi: int = INT8_MAX
+    rounding: str = "even"
 
     def apply(self, acc: np.ndarray, axis: int = 1) -> np.ndarray:
         """Requantise int32 ``acc``, whose channels lie along ``axis``, to int8 of its shape."""
         shape = [1] * acc.ndim
         shape[axis] = -1
-        product = acc.astype(np.int64) * self.multiplier.astype(np.int64).reshape(shape)
-        rounded = shift_half_even(product, self.shift.astype(np.int64).reshape(shape))
+        multiplier, count = self.multiplier.reshape(shape), self.shift.reshape(shape)
+        if self.rounding == "tflite":
+            rounded = requantize_tflite(acc, multiplier, count)
+        else:
+            product = acc.astype(np.int64) * multiplier.astype(np.int64)
+            rounded = shift_half_even(product, count)
         return np.clip(rounded + self.zero_point, self.lo, self.hi).astype(np.int8)
 
 
@@ -112,4 +127,55 @@ def add_params(
     raise VdlaError(
         f"cannot add: the input scales are {ratio_a!r} and {ratio_b!r} times the output scale,"
         " more than int32 can hold"
+    )
+
+
+# ---- TensorFlow Lite -----------------------------------------------------------------------------
+
+
+def tflite_params(real_scale: float) -> tuple[int, int]:
+    """TensorFlow Lite's (multiplier, shift) of a scale, for rounding "tflite".
+
+    The scale is ``multiplier / 2**31 / 2**shift``; one that would shift everything out is (0, 0).
+
+    Raises
+    ------
+    VdlaError
+        When the scale is not a finite number from 0 to below 2**30.
+    """
+    if not (math.isfinite(real_scale) and 0.0 <= real_scale < 2.0**30):
+        raise VdlaError(f"expected a scale from 0 to below 2**30, got {real_scale!r}")
+    mantissa, exponent = math.frexp(real_scale)
+    multiplier = math.floor(mantissa * 2**MULTIPLIER_BITS + 0.5)
+    if multiplier == 2**MULTIPLIER_BITS:
+        multiplier, exponent = multiplier // 2, exponent + 1
+    return (0, 0) if exponent < -31 or not multiplier else (multiplier, -exponent)
+
+
+def tflite_requant(
+    real_scale: np.ndarray, zero_point: int, lo: int = INT8_MIN, hi: int = INT8_MAX
+) -> Requant:
+    """As :func:`requant`, with TensorFlow Lite's multipliers and rounding."""
+    pairs = [tflite_params(float(s)) for s in real_scale]
+    multiplier, shift = (np.array(column, np.int32) for column in zip(*pairs, strict=True))
+    return Requant(multiplier, shift, zero_point, lo, hi, "tflite")
+
+
+def mean_requant(count: int, zero_point: int, lo: int = INT8_MIN, hi: int = INT8_MAX) -> Requant:
+    """Division of a sum of ``count`` int8 values by ``count``, rounded half away from zero.
+
+    The multiplier is a little more than 1 / count, by less than one part in 2**30: what would be a
+    tie lands beyond it, away from zero, and nothing else moves. So rounding "even" is exact.
+
+    Raises
+    ------
+    VdlaError
+        When count is not in [1, 2**21], beyond which that argument does not hold.
+    """
+    if not 1 <= count <= 2**21:
+        raise VdlaError(f"expected a mean over 1 to 2**21 values, got {count!r}")
+    shift = MULTIPLIER_BITS - 1 + (count - 1).bit_length()
+    multiplier = 2**shift // count + 1
+    return Requant(
+        np.array([multiplier], np.int32), np.array([shift], np.int32), zero_point, lo, hi
     )

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from ...isa.errors import VdlaError
+from .fixed_ops import FixedOp
 from .ir import Tensor
 from .ops import (
     Add,
@@ -68,12 +69,12 @@ def infer(op: Op, operands: tuple[Tensor, ...], where: str) -> Type:
             return shape, "float32"
         case Conv2d(), [(x, "float32"), (w, "float32"), *bias]:
             return _conv(op, x, w, bias, "float32", operands, where), "float32"
-        case QConv2d(), [(x, "int8"), (w, "int8"), bias]:
+        case QConv2d(), [(x, "int8"), (w, "int8" | "int16"), bias]:
             return _conv(op, x, w, [bias], "int32", operands, where), "int8"
         case Dense(), [(x, "float32"), (w, "float32"), *bias]:
             w = w[::-1] if op.transposed else w
             return _dense(op, x, w, bias, "float32", operands, where), "float32"
-        case QDense(), [(x, "int8"), (w, "int8"), bias]:
+        case QDense(), [(x, "int8"), (w, "int8" | "int16"), bias]:
             return _dense(op, x, w[::-1], [bias], "int32", operands, where), "int8"
         case Add(), [(a, "float32"), (b, "float32")]:
             try:
@@ -86,6 +87,8 @@ def infer(op: Op, operands: tuple[Tensor, ...], where: str) -> Type:
             return _pool(op.kernel, op.strides, op.pads, op, operands, where), "float32"
         case QMaxPool() | QAvgPool(), [(x, "int8")]:
             return _pool(op.kernel, op.strides, op.pads, op, operands, where), "int8"
+        case FixedOp(), _ if (made := op.result(*types)) is not None:
+            return made
         case _:
             raise _misfit(op, operands, where, "operands of the operator's types")
 

@@ -61,6 +61,14 @@ def pack_weight(weight: np.ndarray, params: HwParams) -> np.ndarray:
     )
 
 
+def pack_depthwise_weight(weight: np.ndarray, params: HwParams) -> np.ndarray:
+    """[C][1][H][W] int8 to [C/block][H][W][block] int8, zero beyond C."""
+    channels, _, kh, kw = weight.shape
+    padded = np.zeros((blocks(channels, params) * params.block, kh, kw), np.int8)
+    padded[:channels] = weight[:, 0]
+    return np.ascontiguousarray(padded.reshape(-1, params.block, kh, kw).transpose(0, 2, 3, 1))
+
+
 def pack_parameters(
     bias: np.ndarray, multiplier: np.ndarray, shift: np.ndarray, params: HwParams
 ) -> np.ndarray:

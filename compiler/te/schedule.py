@@ -61,6 +61,7 @@ class Stage:
     intrinsics: dict[IterVar, Any] = field(default_factory=dict)
     attach: tuple[Stage, IterVar] | None = None
     inlined: bool = False
+    double_buffered: bool = False
 
     def __post_init__(self) -> None:
         if self.body is None:
@@ -239,6 +240,18 @@ class Stage:
         if consumer is self:
             raise VdlaError(f"compute_at: {self.name} cannot be computed inside itself")
         self.attach, self.inlined = (consumer, axis), False
+
+    def double_buffer(self) -> None:
+        """Let iterations of the loop that the tensor is computed at alternate between two buffers,
+        so that the next one is filled while this one is read.
+
+        ::
+
+            for i: b = ...; use(b)      ->      for i: b[i % 2] = ...; use(b[i % 2])
+        """
+        if self.attach is None:
+            raise VdlaError(f"double_buffer of {self.name}: compute it at a loop first")
+        self.double_buffered = True
 
     def compute_root(self) -> None:
         """Compute the whole tensor before its consumers (the default)."""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...isa.errors import VdlaError
-from ...isa.vector_ops import requantize_even
+from ...isa.vector_ops import requantize_even, requantize_tflite
 from ..te.expr import (
     FLOAT_DTYPES,
     INT_DTYPES,
@@ -138,9 +138,10 @@ class _Interpreter:
                 if source in self.written and not self.written[source][index]:
                     raise VdlaError(f"{source.name}{list(index)} is read before it is written")
                 return self.memory[source][index].item()
-            case Call("requantize", args):
+            case Call("requantize" | "requantize_tflite", args):
                 acc, multiplier, shift = (np.array(self.value(a, env), np.int32) for a in args)
-                return wrap_value(requantize_even(acc, multiplier, shift).item(), expr.dtype)
+                rescale = requantize_even if expr.name == "requantize" else requantize_tflite
+                return wrap_value(rescale(acc, multiplier, shift).item(), expr.dtype)
             case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:
                 return wrap_value(_divide(name, self.value(a, env), self.value(b, env)), dtype)
             case Call(name, args, dtype) if name in _FUNCTIONS:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..te.expr import Expr, Var
+from ..te.expr import Expr, Read, Var, rewrite
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,10 +73,13 @@ class Seq(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Allocate(Stmt):
-    """The buffer exists during the body; its contents start undefined."""
+    """The buffer exists during the body; its contents start undefined. ``double``: iterations of
+    the loop around it alternate between two copies.
+    """
 
     buffer: Buffer
     body: Stmt
+    double: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,6 +137,35 @@ def seq(stmts: list[Stmt]) -> Stmt:
     return flat[0] if len(flat) == 1 else Seq(tuple(flat))
 
 
+def index_copies(stmt: Stmt, copies: Mapping[Buffer, Buffer], index: Expr) -> Stmt:
+    """Let every access to a buffer of ``copies`` go to copy ``index`` in the leading dimension of
+    the buffer that it maps to.
+    """
+
+    def on_expr(expr: Expr) -> Expr:
+        def leaf(node: Expr) -> Expr | None:
+            if isinstance(node, Read) and node.source in copies:
+                return Read(copies[node.source], (index, *(on_expr(i) for i in node.indices)))
+            return None
+
+        return rewrite(expr, leaf)
+
+    def region(r: Region) -> Region:
+        return Region(copies[r.buffer], (index, *r.start)) if r.buffer in copies else r
+
+    def on_stmt(node: Stmt) -> Stmt | None:
+        match node:
+            case Store(buffer, indices, value) if buffer in copies:
+                moved = (index, *(on_expr(i) for i in indices))
+                return Store(copies[buffer], moved, on_expr(value))
+            case TensorCall():
+                inputs = tuple(region(r) for r in node.inputs)
+                return replace(node, output=region(node.output), inputs=inputs)
+        return None
+
+    return map_stmt(stmt, on_expr, on_stmt=on_stmt)
+
+
 def map_stmt(
     stmt: Stmt,
     on_expr: Callable[[Expr], Expr],
@@ -159,7 +191,7 @@ def map_stmt(
         case If():
             return If(on_expr(stmt.cond), again(stmt.body))
         case Allocate():
-            return Allocate(on_buffer(stmt.buffer), again(stmt.body))
+            return replace(stmt, buffer=on_buffer(stmt.buffer), body=again(stmt.body))
         case Seq(stmts):
             return seq([again(s) for s in stmts])
         case Store():

@@ -195,7 +195,8 @@ class _StageLowering:
         body = self._nest(depth + 1, core, now, reduction)
         for producer in reversed(self.context.attached(stage, axis)):
             produced = self.context.produce(producer)
-            body = Allocate(self.context.buffers[producer.tensor], seq([produced, body]))
+            buffer = self.context.buffers[producer.tensor]
+            body = Allocate(buffer, seq([produced, body]), producer.double_buffered)
         body = self._guarded(body, now, axis)
         if extents[axis] == 1:
             return body

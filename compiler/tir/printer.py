@@ -74,7 +74,8 @@ def _lines(stmt: Stmt, depth: int, names: _Names) -> list[str]:
             return [f"{pad}if {text(stmt.cond)}:", *_lines(stmt.body, depth + 1, names)]
         case Allocate():
             b = stmt.buffer
-            head = f"{pad}allocate {b.name}: {b.dtype}{list(b.shape)} in {b.scope}"
+            double = ", double" if stmt.double else ""
+            head = f"{pad}allocate {b.name}: {b.dtype}{list(b.shape)} in {b.scope}{double}"
             return [head, *_lines(stmt.body, depth, names)]
         case Store():
             return [f"{pad}{element(stmt.buffer.name, stmt.indices)} = {text(stmt.value)}"]

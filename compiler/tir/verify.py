@@ -150,7 +150,7 @@ class _Verifier:
                 self.expect(cond, "bool", "a guard", place)
                 if prove(cond, place.ranges) is not False:
                     self.visit(body, place.knowing(cond))
-            case Allocate(buffer, body):
+            case Allocate(buffer=buffer, body=body):
                 self.check_buffer(buffer, place)
                 if buffer in place.buffers:
                     raise place.error(f"buffer {buffer.name} exists already where it is allocated")

@@ -8,8 +8,9 @@ returns a loop program whose parameters are DRAM buffers, inputs first, the outp
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
-from ...isa.errors import VdlaError
+from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
 from ..te.expr import Call, Expr, all_of, select
 from ..te.schedule import Schedule, Stage, create_schedule
@@ -26,7 +27,7 @@ from ..te.tensor import (
 from ..tir.ir import PrimFunc
 from ..tir.lower import lower
 from ..tir.tensorize import TensorIntrin
-from .tiling import ConvShape, plan_conv
+from .tiling import ConvShape, plan_conv, plan_window
 
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]
@@ -53,11 +54,12 @@ class Window:
 
 @dataclass(frozen=True)
 class Clamp:
-    """What ends a requantisation: zero point and bounds."""
+    """What ends a requantisation: zero point and bounds; and the intrinsic that rounds before."""
 
     zero_point: int
     lo: int = -128
     hi: int = 127
+    rescale: str = "requantize"
 
 
 def gemm_intrin(params: HwParams) -> TensorIntrin:
@@ -73,27 +75,28 @@ def gemm_intrin(params: HwParams) -> TensorIntrin:
     return TensorIntrin("gemm", product)
 
 
-def _padded(data: Tensor, pads: Pads, value: int) -> Tensor:
-    """The activation with a border of ``value``; with no border at all, a plain copy."""
+def _padded(data: Tensor, pads: Pads, value: int, row_step: int = 1) -> Tensor:
+    """Every ``row_step``-th row of the activation with a border of ``value``; with no border at
+    all, a plain copy."""
     blocks, height, width, batch, block = data.shape
     top, left, bottom, right = pads
+    rows = -(-(top + height + bottom) // row_step)
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
-        element = data[c, y - top, x - left, b, i]
+        row = y * row_step
+        element = data[c, row - top, x - left, b, i]
         conditions = []
         if top:
-            conditions.append(y >= top)
+            conditions.append(row >= top)
         if bottom:
-            conditions.append(y < top + height)
+            conditions.append(row < top + height)
         if left:
             conditions.append(x >= left)
         if right:
             conditions.append(x < left + width)
         return select(all_of(*conditions), element, value) if conditions else element
 
-    return compute(
-        (blocks, top + height + bottom, left + width + right, batch, block), rule, "padded"
-    )
+    return compute((blocks, rows, left + width + right, batch, block), rule, "padded")
 
 
 def _requantized(acc: Tensor, par: Tensor, clamp: Clamp, per_channel: bool = True) -> Tensor:
@@ -103,7 +106,7 @@ def _requantized(acc: Tensor, par: Tensor, clamp: Clamp, per_channel: bool = Tru
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
         row = c if per_channel else 0
         total = acc[c, y, x, b, i] + par[row, 0, i]
-        scaled = Call("requantize", (total, par[row, 1, i], par[row, 2, i]), "int64")
+        scaled = Call(clamp.rescale, (total, par[row, 1, i], par[row, 2, i]), "int64")
         return clip(scaled + clamp.zero_point, clamp.lo, clamp.hi).astype("int8")
 
     return compute(acc.shape, rule, "out")
@@ -112,13 +115,24 @@ def _requantized(acc: Tensor, par: Tensor, clamp: Clamp, per_channel: bool = Tru
 def _tile(stage: Stage, sizes: tuple[int, ...], vthreads: int) -> IterVar:
     """Tile the first axes of an output stage, run tiles in order on alternating virtual threads,
     and return the loop that a tile's producers are computed at."""
+    outer = _split_tiles(stage, sizes)
+    return _vthread_tiles(stage, outer, vthreads)
+
+
+def _split_tiles(stage: Stage, sizes: tuple[int, ...]) -> list[IterVar]:
+    """Tile the first axes of a stage; the loops over tiles, which are outside of all others."""
     axes = stage.tensor.axes
     outer, inner = zip(
         *(stage.split(axis, size) for axis, size in zip(axes, sizes, strict=False)), strict=True
     )
     stage.reorder(*outer, *inner)
-    tile = outer[0]
-    for axis in outer[1:]:
+    return list(outer)
+
+
+def _vthread_tiles(stage: Stage, loops: list[IterVar], vthreads: int) -> IterVar:
+    """Run the tiles of adjacent loops on alternating virtual threads; the thread's loop."""
+    tile = loops[0]
+    for axis in loops[1:]:
         tile = stage.fuse(tile, axis)
     _, thread = stage.split(tile, min(vthreads, tile.extent))
     stage.vthread(thread)
@@ -136,6 +150,7 @@ def conv2d(
     pad_value: int,
     clamp: Clamp,
     params: HwParams,
+    memory: MemoryParams,
     vthreads: int,
 ) -> PrimFunc:
     """Convolution; ``data_shape`` is (channel blocks, H, W). Parameters of the program: data,
@@ -151,7 +166,9 @@ def conv2d(
     data = placeholder((ic_blocks, height, width, batch, block), "int8", "data")
     weight = placeholder((oc_blocks, ic_blocks, kh, kw, block, block), "int8", "weight")
     par = placeholder((oc_blocks, 3, block), "int32", "param")
-    padded = _padded(data, window.pads, pad_value)
+    # A kernel of one row reads no row between those of its stride.
+    row_step = sh if kh == 1 else 1
+    padded = _padded(data, window.pads, pad_value, row_step)
     cb, ky, kx, ci = (
         reduce_axis(extent, axis)
         for extent, axis in ((ic_blocks, "cb"), (kh, "ky"), (kw, "kx"), (block, "ci"))
@@ -159,7 +176,7 @@ def conv2d(
     acc = compute(
         (oc_blocks, oh, ow, batch, block),
         lambda c, y, x, b, i: sum_of(
-            padded[cb, y * sh + ky * dh, x * sw + kx * dw, b, ci].astype("int32")
+            padded[cb, y * (sh // row_step) + ky * dh, x * sw + kx * dw, b, ci].astype("int32")
             * weight[c, cb, ky, kx, i, ci].astype("int32"),
             (cb, ky, kx, ci),
         ),
@@ -167,83 +184,114 @@ def conv2d(
     )
     out = _requantized(acc, par, clamp)
     shape = ConvShape(ic_blocks, oc_blocks, oh, ow, kh, kw, sh, sw, dh, dw)
-    tiling = plan_conv(shape, params, vthreads)
+    tiling = plan_conv(shape, params, memory, vthreads)
 
     s = create_schedule(out)
     local = s.cache_write(out, "out")
     weight_tile = s.cache_read(weight, "wgt", [acc])
     par_tile = s.cache_read(par, "par", [local])
-    tile = _tile(s[out], (tiling.oc_blocks, tiling.rows, tiling.cols), vthreads)
-    for tensor in (local, acc, par_tile):
-        s[tensor].compute_at(s[out], tile)
     s[acc].set_scope("acc")
+    s[padded].set_scope("inp")
+    channels, rows, cols = _split_tiles(s[out], (tiling.oc_blocks, tiling.rows, tiling.cols))
     c, y, x, b, i = acc.axes
     cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
     s[acc].reorder(cb_outer, c, y, x, cb_inner, ky, kx, b, i, ci)
     s[acc].tensorize(b, gemm_intrin(params))
-    s[padded].set_scope("inp")
-    s[padded].compute_at(s[acc], cb_outer)
-    s[weight_tile].compute_at(s[acc], cb_outer)
+    # What stays on chip, and the loop that it stays in.
+    staying: dict[Tensor, IterVar] = {}
+    match tiling.order:
+        case "weights":
+            tile = _vthread_tiles(s[out], [rows, cols], vthreads)
+            staying = {weight_tile: channels, par_tile: channels}
+        case "pixels":
+            pixels = s[out].fuse(*_outermost(s[out], rows, cols, channels))
+            tile = _vthread_tiles(s[out], [channels], vthreads)
+            staying = {padded: pixels}
+        case _:
+            tile = _vthread_tiles(s[out], [channels, rows, cols], vthreads)
+    for tensor in (local, acc, par_tile):
+        s[tensor].compute_at(s[out], staying.get(tensor, tile))
+    for tensor in (padded, weight_tile):
+        if tensor in staying:
+            s[tensor].compute_at(s[out], staying[tensor])
+        else:
+            s[tensor].compute_at(s[acc], cb_outer)
+    if vthreads > 1:
+        for tensor in staying:
+            s[tensor].double_buffer()
     return lower(s, [data, weight, par, out], name)
 
 
-# ---- pooling -----------------------------------------------------------------------------------
+def _outermost(
+    stage: Stage, rows: IterVar, cols: IterVar, channels: IterVar
+) -> tuple[IterVar, IterVar]:
+    """Put the loops over pixel tiles outside of that over channel tiles."""
+    stage.reorder(rows, cols, channels)
+    return rows, cols
 
 
-def pool2d(
+# ---- pooling and depthwise convolution ---------------------------------------------------------
+
+Kind = Literal["max", "sum", "weighted sum"]
+
+
+def window2d(
     name: str,
-    kind: str,
+    kind: Kind,
     data_shape: tuple[int, int, int],
     window: Window,
     pad_value: int,
     clamp: Clamp,
     params: HwParams,
+    memory: MemoryParams,
     vthreads: int,
 ) -> PrimFunc:
-    """Pooling with requantisation; ``kind`` is "max" or "sum". Parameters: data, par ([1, 3,
-    block], for all channels), out.
+    """Every channel reduced over a window and requantised, on the vector unit: pooling, and
+    depthwise convolution ("weighted sum").
+
+    Parameters of the program: data, for a weighted sum the weights ([blocks, KH, KW, block]
+    int8), par ([blocks, 3, block] for a weighted sum, else [1, 3, block] for all channels), out.
     """
     blocks, height, width = data_shape
-    (kh, kw), (sh, sw) = window.kernel, window.strides
+    weighted = kind == "weighted sum"
+    (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
     oh, ow = window.output(height, width)
     data = placeholder((blocks, height, width, params.batch, params.block), "int8", "data")
-    par = placeholder((1, 3, params.block), "int32", "param")
+    weight = placeholder((blocks, kh, kw, params.block), "int8", "weight")
+    wide = compute(weight.shape, lambda c, ky, kx, i: weight[c, ky, kx, i].astype("int32"), "wide")
+    par = placeholder((blocks if weighted else 1, 3, params.block), "int32", "param")
     padded = _padded(data, window.pads, pad_value)
     ky, kx = reduce_axis(kh, "ky"), reduce_axis(kw, "kx")
-    combine = {"max": max_of, "sum": sum_of}[kind]
-    pooled = compute(
-        (blocks, oh, ow, params.batch, params.block),
-        lambda c, y, x, b, i: combine(
-            padded[c, y * sh + ky, x * sw + kx, b, i].astype("int32"), (ky, kx)
-        ),
-        "pooled",
-    )
-    out = _requantized(pooled, par, clamp, per_channel=False)
-    rows, cols = _plan_pool(ConvShape(1, 1, oh, ow, kh, kw, sh, sw), params, vthreads, name)
+
+    def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
+        element = padded[c, y * sh + ky * dh, x * sw + kx * dw, b, i].astype("int32")
+        if kind == "max":
+            return max_of(element, (ky, kx))
+        return sum_of(element * wide[c, ky, kx, i] if weighted else element, (ky, kx))
+
+    reduced = compute((blocks, oh, ow, params.batch, params.block), rule, "reduced")
+    out = _requantized(reduced, par, clamp, per_channel=weighted)
+    shape = ConvShape(blocks, blocks, oh, ow, kh, kw, sh, sw, dh, dw, skips_rows=False)
+    tiling = plan_window(shape, weighted, params, memory, vthreads)
 
     s = create_schedule(out)
     local = s.cache_write(out, "out")
-    par_tile = s.cache_read(par, "par", [local])
-    tile = _tile(s[out], (1, rows, cols), vthreads)
-    _attach(s, {pooled: "tmp", padded: "inp", local: "out", par_tile: "par"}, s[out], tile)
-    c, y, x, b, i = pooled.axes
-    s[pooled].reorder(c, y, x, ky, kx, b, i)
-    return lower(s, [data, par, out], name)
-
-
-def _plan_pool(shape: ConvShape, params: HwParams, vthreads: int, name: str) -> Pair:
-    """The largest tile of output rows and columns that fits tmp, out and inp."""
-    results = min(params.tmp_depth, params.out_depth) // vthreads
-    for cols in range(min(shape.ow, results), 0, -1):
-        for rows in range(min(shape.oh, results // cols), 0, -1):
-            read = shape.input_rows(rows) * shape.input_cols(cols)
-            if read * vthreads <= params.inp_depth:
-                return rows, cols
-    raise VdlaError(
-        f"{name}: one window of {shape.kh}x{shape.kw} for {vthreads} virtual threads does not "
-        f"fit inp "
-        f"({params.inp_depth} entries)"
-    )
+    constants = [s.cache_read(par, "par", [local])]
+    if weighted:
+        s[wide].set_scope("par")
+        constants.append(wide)
+    channels, rows, cols = _split_tiles(s[out], (tiling.oc_blocks, tiling.rows, tiling.cols))
+    passing = [rows, cols] if tiling.order == "weights" else [channels, rows, cols]
+    tile = _vthread_tiles(s[out], passing, vthreads)
+    _attach(s, {reduced: "tmp", padded: "inp", local: "out"}, s[out], tile)
+    c, y, x, b, i = reduced.axes
+    s[reduced].reorder(ky, kx, c, y, x, b, i)
+    # What all channels share is loaded once.
+    for tensor in constants if weighted else ():
+        s[tensor].compute_at(s[out], channels if tiling.order == "weights" else tile)
+        if tiling.order == "weights" and vthreads > 1:
+            s[tensor].double_buffer()
+    return lower(s, [data, *([weight] if weighted else []), par, out], name)
 
 
 # ---- residual addition -------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..graph.fixed_ops import FixedOp, QAvgPoolValid
 from ..graph.ir import Graph, Node
 from ..graph.ops import (
     AvgPool,
@@ -24,6 +25,7 @@ from ..te.schedule import Schedule, create_schedule
 from ..te.tensor import Tensor
 from ..tir.ir import PrimFunc
 from ..tir.lower import lower
+from .fixed import fixed_expression
 from .ops import expression
 
 #: Output channels of a convolution that share what they load of the image.
@@ -36,7 +38,8 @@ def lower_for_cpu(graph: Graph, node: Node) -> tuple[PrimFunc, tuple[np.ndarray,
     """The scheduled loop program of a node and the values of its attribute parameters, which
     follow the node's inputs and precede the output; errors as ``topi.ops.expression``.
     """
-    found = expression(graph, node)
+    fixed = isinstance(node.op, FixedOp)
+    found = (fixed_expression if fixed else expression)(graph, node)
     schedule = schedule_for_cpu(node, found.output)
     return lower(schedule, [*found.args, found.output], node.name), found.attributes
 
@@ -49,7 +52,7 @@ def schedule_for_cpu(node: Node, output: Tensor) -> Schedule:
             _schedule_conv(schedule, output, node.op.groups)
         case QDense():
             _schedule_dense(schedule, output)
-        case QMaxPool() | QAvgPool() | MaxPool() | AvgPool():
+        case QMaxPool() | QAvgPool() | QAvgPoolValid() | MaxPool() | AvgPool():
             _schedule_pool(schedule, output)
         case Dense(transposed=transposed):
             _schedule_float_dense(schedule, output, transposed)

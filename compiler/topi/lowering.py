@@ -7,13 +7,18 @@ from __future__ import annotations
 import numpy as np
 
 from ...isa.errors import VdlaError
+from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
+from ..graph.fixed_ops import QAddFixed
 from ..graph.ir import Graph, Node
+from ..graph.lift import lifts
 from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
 from ..graph.requant import INT8_MIN, Requant
-from ..runtime.layout import blocks, pack_parameters, pack_weight
+from ..runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pack_weight
 from ..tir.ir import PrimFunc
-from .accel import Clamp, Window, add, conv2d, pool2d
+from .accel import Clamp, Window, add, conv2d, window2d
+from .accel_add import add_fixed
+from .ops import RESCALE
 
 #: A requantisation that changes nothing: multiplier / 2**shift = 1.
 IDENTITY_MULTIPLIER, IDENTITY_SHIFT = 1 << 30, 30
@@ -27,12 +32,14 @@ def _image(shape: tuple[int, ...], params: HwParams) -> tuple[int, int, int]:
 
 
 def _clamp(requant: Requant) -> Clamp:
-    return Clamp(requant.zero_point, requant.lo, requant.hi)
+    return Clamp(requant.zero_point, requant.lo, requant.hi, RESCALE[requant.rounding])
 
 
-def lower_node(graph: Graph, node: Node, params: HwParams, vthreads: int) -> PrimFunc:
+def lower_node(
+    graph: Graph, node: Node, params: HwParams, memory: MemoryParams, vthreads: int
+) -> PrimFunc:
     """The loop program of one operator: parameters are its activations, the arrays of
-    :func:`parameters_of`, its result.
+    :func:`parameters_of`, its result. Tiles are chosen for ``memory``.
     """
     data = _image(graph[node.inputs[0]].shape, params)
     result = _image(graph.result(node).shape, params)
@@ -40,6 +47,11 @@ def lower_node(graph: Graph, node: Node, params: HwParams, vthreads: int) -> Pri
         case QConv2d() as op:
             kernel = graph[node.inputs[1]].shape[2:]
             window = Window((kernel[0], kernel[1]), op.strides, op.pads, op.dilations)
+            if op.groups > 1:
+                return window2d(
+                    node.name, "weighted sum", data, window, op.x_zero_point, _clamp(op.requant),
+                    params, memory, vthreads,
+                )  # fmt: skip
             return conv2d(
                 node.name,
                 data,
@@ -48,6 +60,7 @@ def lower_node(graph: Graph, node: Node, params: HwParams, vthreads: int) -> Pri
                 op.x_zero_point,
                 _clamp(op.requant),
                 params,
+                memory,
                 vthreads,
             )
         case QDense() as op:
@@ -60,20 +73,29 @@ def lower_node(graph: Graph, node: Node, params: HwParams, vthreads: int) -> Pri
                 op.x_zero_point,
                 _clamp(op.requant),
                 params,
+                memory,
                 vthreads,
             )
         case QMaxPool() as op:
             window = Window(op.kernel, op.strides, op.pads)
             clamp = Clamp(0, op.lo, op.hi)
-            return pool2d(node.name, "max", data, window, INT8_MIN, clamp, params, vthreads)
+            return window2d(
+                node.name, "max", data, window, INT8_MIN, clamp, params, memory, vthreads
+            )
         case QAvgPool() as op:
             window = Window(op.kernel, op.strides, op.pads)
             clamp = _clamp(op.requant)
-            return pool2d(node.name, "sum", data, window, op.x_zero_point, clamp, params, vthreads)
+            return window2d(
+                node.name, "sum", data, window, op.x_zero_point, clamp, params, memory, vthreads
+            )
         case QAdd() as op:
             entries = int(np.prod(data))
             clamp = Clamp(op.zero_point, op.lo, op.hi)
             return add(node.name, entries, (op.mult_a, op.mult_b), clamp, params, vthreads)
+        case QAddFixed() as op if parts := lifts(op):
+            entries = int(np.prod(data))
+            clamp = _clamp(op.requant)
+            return add_fixed(node.name, entries, parts, op.subtract, clamp, params, vthreads)
     raise VdlaError(
         f"node {node.name!r}: operator {type(node.op).__name__} has no schedule for the accelerator"
     )
@@ -92,6 +114,9 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
             # nothing.
             offset = op.x_zero_point * weight.astype(np.int64).sum((1, 2, 3))
             folded = (bias.astype(np.int64) - offset).astype(np.int32)
+            if isinstance(op, QConv2d) and op.groups > 1:
+                depthwise = pack_depthwise_weight(weight, params)
+                return [depthwise, _requant_parameters(folded, op.requant, params)]
             return [pack_weight(weight, params), _requant_parameters(folded, op.requant, params)]
         case QAvgPool() as op:
             count = op.kernel[0] * op.kernel[1]
@@ -101,6 +126,9 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
             return [_uniform(0, IDENTITY_MULTIPLIER, IDENTITY_SHIFT, params)]
         case QAdd() as op:
             return [_uniform(op.const, 1, op.shift, params)]
+        case QAddFixed() as op:
+            multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
+            return [_uniform(0, multiplier, shift, params)]
     raise VdlaError(f"node {node.name!r}: no parameters for {type(node.op).__name__}")
 
 

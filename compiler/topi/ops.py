@@ -47,6 +47,8 @@ from .floats import float_operator
 from .primitives import primitive
 
 FLOAT32 = "float32"
+#: The intrinsic of each rounding of a :class:`Requant`.
+RESCALE = {"even": "requantize", "tflite": "requantize_tflite"}
 
 
 @dataclass(frozen=True)
@@ -287,7 +289,8 @@ def _requantized(
     def rule(*index: Expr) -> Expr:
         channel = index[1] if multiplier.shape[0] > 1 else Const(0)
         total = acc[index] + bias[index[1]] if bias is not None else acc[index]
-        scaled = Call("requantize", (total, multiplier[channel], shift[channel]), "int64")
+        factors = (total, multiplier[channel], shift[channel])
+        scaled = Call(RESCALE[requant.rounding], factors, "int64")
         return clip(scaled + requant.zero_point, requant.lo, requant.hi).astype("int8")
 
     out = compute(acc.shape, rule, "out")

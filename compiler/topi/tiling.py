@@ -1,22 +1,31 @@
 """Tile sizes for the accelerator: what fits the scratchpads, and of that what a simple cost model
 likes best.
 
-The model counts, for a whole operator, the cycles of the tensor core and the cycles that the bus is
-busy; units overlap, so the larger of the two bounds the operator, plus what cannot overlap: the
-first tile's loads and the last tile's results.
+Three loop orders are considered. *weights*: output channels outside; the weights of a tile of them
+stay on chip while all pixels pass. *pixels*: pixels outside; the input of a tile of them stays
+while all output channels pass. *stream*: nothing stays, input channels pass in chunks.
+
+The busiest unit bounds an operator. Tilings are tried in the order of that bound, and each is
+replayed tile by tile: units work in order, wait for their operands and for a free buffer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import product
+from typing import Literal
 
 from ...isa.errors import VdlaError
+from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
 
-#: Cycles that an instruction costs beyond its work (pipeline depth, token round trip), for the cost
-#: model only.
-INSN_OVERHEAD_CYCLES = 30
+#: Cycles that a load or vector instruction and a burst of a store cost beyond their work, and from
+#: the last use of a buffer to the first request for its next contents; for the cost model only.
+INSN_CYCLES, BURST_CYCLES, TURN_CYCLES = 8, 5, 16
+
+Order = Literal["weights", "pixels", "stream"]
 
 
 @dataclass(frozen=True)
@@ -35,96 +44,279 @@ class ConvShape:
     stride_w: int = 1
     dilation_h: int = 1
     dilation_w: int = 1
+    #: Whether a kernel of one row leaves out the rows between those of its stride.
+    skips_rows: bool = True
 
     def input_rows(self, rows: int) -> int:
-        """Input rows that so many output rows read."""
+        """Input rows that are loaded for so many output rows."""
+        if self.kh == 1 and self.skips_rows:
+            return rows
         return (rows - 1) * self.stride_h + (self.kh - 1) * self.dilation_h + 1
 
     def input_cols(self, cols: int) -> int:
-        """Input columns that so many output columns read."""
+        """Input columns, first to last, that so many output columns read."""
         return (cols - 1) * self.stride_w + (self.kw - 1) * self.dilation_w + 1
+
+    @property
+    def taps(self) -> int:
+        """Positions of the kernel."""
+        return self.kh * self.kw
 
 
 @dataclass(frozen=True)
 class Tiling:
-    """Output channel blocks, rows and columns of one tile, and input channel blocks loaded at a
-    time.
+    """Output channel blocks, rows and columns of one tile, input channel blocks loaded at a time,
+    and the order of the loops over tiles.
     """
 
     oc_blocks: int
     rows: int
     cols: int
     ic_blocks: int
+    order: Order
 
 
-def _divisors_and_powers(extent: int) -> list[int]:
-    """Candidate tile sizes: those for which the tiles are as even as possible."""
+def even_sizes(extent: int) -> list[int]:
+    """Candidate tile sizes: those that cut an extent into tiles as even as possible."""
     return sorted({-(-extent // parts) for parts in range(1, extent + 1)})
 
 
-def plan_conv(shape: ConvShape, params: HwParams, vthreads: int) -> Tiling:
-    """The cheapest tiling whose buffers, ``vthreads`` copies of each, fit the scratchpads.
+@lru_cache(maxsize=1024)
+def plan_conv(shape: ConvShape, params: HwParams, memory: MemoryParams, vthreads: int) -> Tiling:
+    """The fastest tiling whose buffers, ``vthreads`` copies of each, fit the scratchpads.
 
     Raises VdlaError when not even single rows and blocks fit, naming the scratchpad that is too
     small.
     """
-    best: tuple[float, Tiling] | None = None
-    for oc, rows, cols, ic in product(
-        _divisors_and_powers(shape.oc_blocks),
-        _divisors_and_powers(shape.oh),
-        _divisors_and_powers(shape.ow),
-        _divisors_and_powers(shape.ic_blocks),
-    ):
-        tile = Tiling(oc, rows, cols, ic)
-        if _misfit(tile, shape, params, vthreads):
-            continue
-        cost = _cost(tile, shape, params)
-        if best is None or cost < best[0]:
-            best = (cost, tile)
-    if best is None:
-        reason = _misfit(Tiling(1, 1, 1, 1), shape, params, vthreads)
+    bounded: list[tuple[float, Tiling, _Work]] = []
+    for tile in _tilings(shape):
+        if not _misfit(tile, shape, params, vthreads):
+            work = _work(tile, shape, params, memory)
+            bounded.append((work.bound_cycles, tile, work))
+    if not bounded:
+        reason = _misfit(Tiling(1, 1, 1, 1, "stream"), shape, params, vthreads)
         raise VdlaError(
             f"convolution {shape.kh}x{shape.kw}: no tile fits with {vthreads} virtual threads, "
             f"{reason}"
         )
+    return _fastest(bounded, memory, vthreads)
+
+
+@lru_cache(maxsize=1024)
+def plan_window(
+    shape: ConvShape, weighted: bool, params: HwParams, memory: MemoryParams, vthreads: int
+) -> Tiling:
+    """The fastest tiling of a pooling or (``weighted``) depthwise convolution on the vector unit,
+    where every channel block has its own weights and requantisation parameters, or all share them.
+
+    Raises VdlaError when not even one window fits inp.
+    """
+    bounded: list[tuple[float, Tiling, _Work]] = []
+    for blocks, rows, cols in product(
+        even_sizes(shape.oc_blocks), even_sizes(shape.oh), even_sizes(shape.ow)
+    ):
+        inp = blocks * shape.input_rows(rows) * shape.input_cols(cols)
+        par = (shape.taps + 3) * blocks * vthreads if weighted else 3
+        results = blocks * rows * cols
+        fits = inp * vthreads <= params.inp_depth and results * vthreads <= params.out_depth
+        if fits and par <= params.par_depth:
+            for order in ("weights", "stream") if weighted else ("stream",):
+                tile = Tiling(blocks, rows, cols, blocks, order)
+                work = _window_work(tile, shape, weighted, params, memory)
+                bounded.append((work.bound_cycles, tile, work))
+    if not bounded:
+        raise VdlaError(
+            f"a window of {shape.kh}x{shape.kw} for {vthreads} virtual threads does not fit: inp "
+            f"holds {params.inp_depth} entries, par {params.par_depth}"
+        )
+    return _fastest(bounded, memory, vthreads)
+
+
+def _fastest(
+    bounded: list[tuple[float, Tiling, _Work]], memory: MemoryParams, vthreads: int
+) -> Tiling:
+    """The tiling of the shortest replay, from tilings with the least cycles that they can take."""
+    best: tuple[float, Tiling] | None = None
+    for bound, tile, work in sorted(bounded, key=lambda candidate: candidate[0]):
+        if best is not None and bound >= best[0]:
+            break
+        cycles = _replay(work, memory, vthreads)
+        if best is None or cycles < best[0]:
+            best = cycles, tile
+    assert best is not None
     return best[1]
+
+
+def _tilings(shape: ConvShape) -> Iterator[Tiling]:
+    sizes = product(
+        even_sizes(shape.oc_blocks),
+        even_sizes(shape.oh),
+        even_sizes(shape.ow),
+        even_sizes(shape.ic_blocks),
+    )
+    for oc, rows, cols, ic in sizes:
+        yield Tiling(oc, rows, cols, ic, "weights")
+        yield Tiling(oc, rows, cols, ic, "pixels")
+        yield Tiling(oc, rows, cols, ic, "stream")
+
+
+def _entries(tile: Tiling, shape: ConvShape) -> tuple[int, int]:
+    """Entries of inp and wgt that one tile loads for one chunk of input channels."""
+    inputs = shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
+    return tile.ic_blocks * inputs, tile.oc_blocks * tile.ic_blocks * shape.taps
+
+
+def _counts(tile: Tiling, shape: ConvShape) -> tuple[int, int, int]:
+    """Tiles of output channels and of pixels, and chunks of input channels."""
+    pixel_tiles = -(-shape.oh // tile.rows) * -(-shape.ow // tile.cols)
+    return (
+        -(-shape.oc_blocks // tile.oc_blocks), pixel_tiles, -(-shape.ic_blocks // tile.ic_blocks),
+    )  # fmt: skip
 
 
 def _misfit(tile: Tiling, shape: ConvShape, params: HwParams, vthreads: int) -> str:
     """Which scratchpad the tile exceeds, or an empty string."""
-    pixels = tile.rows * tile.cols
+    results = tile.oc_blocks * tile.rows * tile.cols
+    inp, wgt = (entries * vthreads for entries in _entries(tile, shape))
+    par = 3 * tile.oc_blocks * vthreads
+    oc_tiles, pixel_tiles, chunks = _counts(tile, shape)
+    if tile.order == "weights":
+        copies = vthreads if oc_tiles > 1 else 1
+        wgt, par = wgt // vthreads * chunks * copies, par // vthreads * copies
+    elif tile.order == "pixels":
+        inp = inp // vthreads * chunks * (vthreads if pixel_tiles > 1 else 1)
     needs = {
-        "inp": tile.ic_blocks * shape.input_rows(tile.rows) * shape.input_cols(tile.cols),
-        "wgt": tile.oc_blocks * tile.ic_blocks * shape.kh * shape.kw,
-        "acc": tile.oc_blocks * pixels,
-        "out": tile.oc_blocks * pixels,
-        "par": 3 * tile.oc_blocks,
+        "acc": results * vthreads,
+        "out": results * vthreads,
+        "inp": inp,
+        "wgt": wgt,
+        "par": par,
     }
-    for memory, entries in needs.items():
-        if entries * vthreads > params.depth(memory):
-            return f"{memory} needs {entries * vthreads} entries of {params.depth(memory)}"
-    uops = tile.ic_blocks * shape.kh * shape.kw * tile.oc_blocks
+    for name, entries in needs.items():
+        if entries > params.depth(name):
+            return f"{name} needs {entries} entries of {params.depth(name)}"
+    uops = tile.ic_blocks * shape.taps * tile.oc_blocks
     if uops > params.uop_depth // 2:
         return f"uop needs {uops} entries of {params.uop_depth // 2}"
     return ""
 
 
-def _cost(tile: Tiling, shape: ConvShape, params: HwParams) -> float:
-    """Estimated cycles of the whole operator."""
-    oc_tiles = -(-shape.oc_blocks // tile.oc_blocks)
-    pixel_tiles = -(-shape.oh // tile.rows) * -(-shape.ow // tile.cols)
-    ic_tiles = -(-shape.ic_blocks // tile.ic_blocks)
-    pixels = tile.rows * tile.cols
-    macs = tile.oc_blocks * pixels * tile.ic_blocks * shape.kh * shape.kw
-    inp_bytes = (
-        tile.ic_blocks
-        * shape.input_rows(tile.rows)
-        * shape.input_cols(tile.cols)
-        * params.entry_bytes("inp")
-    )
-    wgt_bytes = tile.oc_blocks * tile.ic_blocks * shape.kh * shape.kw * params.entry_bytes("wgt")
-    load = (inp_bytes + wgt_bytes) / params.bus_bytes
-    chunks = oc_tiles * pixel_tiles * ic_tiles
-    store = tile.oc_blocks * pixels * params.entry_bytes("out") / params.bus_bytes
-    steady = chunks * (max(macs, load) + INSN_OVERHEAD_CYCLES)
-    return steady + load + store + tile.oc_blocks * pixels
+@dataclass(frozen=True)
+class _Work:
+    """Cycles that the units need for parts of an operator: ``changes`` groups, each with an operand
+    that stays, of ``tiles`` tiles of ``chunks`` steps of ``slices`` blocks of output channels.
+    """
+
+    changes: int
+    tiles: int
+    chunks: int
+    slices: int
+    staying: float
+    inp: float
+    wgt: float
+    gemm: float
+    vector: float
+    store: float
+
+    @property
+    def bound_cycles(self) -> float:
+        """What the busiest unit needs for all of it."""
+        tiles = self.changes * self.tiles
+        load = self.changes * self.staying + tiles * self.chunks * (self.inp + self.wgt)
+        gemm = tiles * self.chunks * self.gemm
+        return max(load, gemm, tiles * self.vector, tiles * self.store)
+
+
+def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> _Work:
+    oc_tiles, pixel_tiles, chunks = _counts(tile, shape)
+    results = tile.oc_blocks * tile.rows * tile.cols
+    inp_entries, wgt_entries = _entries(tile, shape)
+    cols = shape.input_cols(tile.cols)
+    inp = _read_cycles(inp_entries // cols, cols * params.entry_bytes("inp"), params, memory)
+    wgt = _read_cycles(1, wgt_entries * params.entry_bytes("wgt"), params, memory)
+    gemm = tile.ic_blocks * shape.taps * results + tile.oc_blocks
+    vector = results + INSN_CYCLES * tile.oc_blocks
+    store = _store_cycles(tile, shape, params, memory)
+    counts = (1, oc_tiles * pixel_tiles, chunks, tile.oc_blocks)
+    staying = 0.0
+    if tile.order == "weights":
+        counts = (oc_tiles, pixel_tiles, chunks, tile.oc_blocks)
+        staying, wgt = wgt * chunks, 0.0
+    elif tile.order == "pixels":
+        counts = (pixel_tiles, oc_tiles, chunks, tile.oc_blocks)
+        staying, inp = inp * chunks, 0.0
+    return _Work(*counts, staying, inp, wgt, gemm, vector, store)
+
+
+def _window_work(
+    tile: Tiling, shape: ConvShape, weighted: bool, params: HwParams, memory: MemoryParams
+) -> _Work:
+    """As :func:`_work`, with the vector unit's iterations in the place of the tensor core's."""
+    channel_tiles, pixel_tiles, _ = _counts(tile, shape)
+    rows = tile.oc_blocks * shape.input_rows(tile.rows)
+    cols = shape.input_cols(tile.cols)
+    inp = _read_cycles(rows, cols * params.entry_bytes("inp"), params, memory)
+    # Weights are int8 in memory, parameters int32.
+    par_bytes = tile.oc_blocks * (shape.taps * params.block + 3 * params.entry_bytes("par"))
+    par = _read_cycles(1, par_bytes, params, memory) + INSN_CYCLES if weighted else 0.0
+    iterations = shape.taps * tile.rows * tile.cols
+    compute = tile.oc_blocks * (iterations + INSN_CYCLES)
+    store = _store_cycles(tile, shape, params, memory)
+    if tile.order == "weights":
+        return _Work(channel_tiles, pixel_tiles, 1, 1, par, inp, 0.0, compute, 0.0, store)
+    tiles = channel_tiles * pixel_tiles
+    return _Work(1, tiles, 1, 1, 0.0, inp, par, compute, 0.0, store)
+
+
+def _store_cycles(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> float:
+    """Cycles to store a tile's results."""
+    results = tile.oc_blocks * tile.rows * tile.cols
+    beats = max(1.0, params.entry_bytes("out") / params.bus_bytes) * memory.cycles_per_beat
+    rows = tile.oc_blocks * (1 if tile.cols == shape.ow else tile.rows)
+    bursts = rows * -(-results * beats // rows // params.max_burst_beats)
+    return results * beats + BURST_CYCLES * bursts
+
+
+def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
+    """Cycles of the operator when every unit works in order, waits for what it needs, and reuses a
+    buffer ``vthreads`` steps later.
+    """
+    latency = memory.read_latency_cycles + TURN_CYCLES
+    part = 1 / work.slices
+    load = gemm = vector = store = 0.0
+    # When each of the buffers is free again, in the order of their use. Threads share the tiles
+    # of a group.
+    stays = [0.0] * vthreads
+    threads = min(vthreads, work.tiles)
+    operands, accumulators, results = ([0.0] * threads for _ in range(3))
+    for _ in range(work.changes):
+        load = max(load, stays.pop(0)) + work.staying
+        # Weights come block by block, and the first block is enough to begin.
+        is_weights = work.wgt == 0.0
+        stay_begin = load + latency - (work.staying * (1 - part) if is_weights else 0.0)
+        stay_end = load + latency
+        for _ in range(work.tiles):
+            gemm = max(gemm, accumulators.pop(0))
+            for _ in range(work.chunks):
+                load = max(load, operands.pop(0)) + work.inp + work.wgt
+                begin = max(gemm, load + latency - work.wgt * (1 - part), stay_begin)
+                # The last block of channels comes after the last of its operands.
+                last = max(load + latency, stay_end) + work.gemm * part
+                gemm = max(begin + work.gemm, last)
+                operands.append(gemm)
+            vector = max(max(vector, results.pop(0)) + work.vector, gemm + work.vector * part)
+            accumulators.append(vector)
+            store = max(store, vector) + work.store
+            results.append(store + memory.write_latency_cycles)
+        stays.append(gemm)
+    return store + memory.write_latency_cycles
+
+
+def _read_cycles(rows: int, row_bytes: int, params: HwParams, memory: MemoryParams) -> float:
+    """Cycles to load so many rows: the bus moves a beat a cycle, and the memory works on a limited
+    number of bursts at once.
+    """
+    beats = max(1.0, row_bytes / params.bus_bytes) * memory.cycles_per_beat
+    bursts = -(-beats // params.max_burst_beats)
+    latency = (memory.read_latency_cycles + beats / bursts) / memory.outstanding
+    return rows * bursts * max(beats / bursts, latency) + INSN_CYCLES

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import cocotb
 import numpy as np
-from cocotb.triggers import FallingEdge, RisingEdge
+from cocotb.triggers import ClockCycles, FallingEdge, RisingEdge
 from cocotbext.axi import AxiBus, AxiRam
 from vdla.isa.opcodes import Unit
 from vdla.isa.program import Program
@@ -85,7 +85,7 @@ class Core:
         await self.write("program_addr", program.program_addr)
         await self.write("insn_count", len(program.insns))
         await self.write("control", CONTROL_START)
-        await RisingEdge(self.dut.clk)
+        await ClockCycles(self.dut.clk, 2)
         for _ in range(MAX_CYCLES):
             await RisingEdge(self.dut.clk)
             if not self.dut.running.value:

@@ -13,8 +13,8 @@ from vdla.hw.store import Store
 from vdla.hw.verilog import TOP, core_verilog
 from vdla.sim import toolchain
 
+from ..cocotb_runner import component_verilog, run_bench
 from .configs import CONFIGS, NARROW
-from .runner import component_verilog, run_bench
 
 pytestmark = pytest.mark.slow
 
@@ -22,12 +22,12 @@ pytestmark = pytest.mark.slow
 def test_cutter(tmp_path: Path) -> None:
     text = component_verilog(BurstCutter(NARROW), "vdla_cutter")
     sizes = {"bus_bytes": NARROW.bus_bytes, "longest": NARROW.max_burst_beats}
-    assert run_bench("vdla_cutter", text, "bench_cutter", tmp_path, **sizes) == 1
+    assert run_bench("vdla_cutter", text, "cocotb.bench_cutter", tmp_path, **sizes) == 1
 
 
 def test_arbiter(tmp_path: Path) -> None:
     text = component_verilog(ReadArbiter(NARROW), "vdla_arbiter")
-    assert run_bench("vdla_arbiter", text, "bench_arbiter", tmp_path) == 1
+    assert run_bench("vdla_arbiter", text, "cocotb.bench_arbiter", tmp_path) == 1
 
 
 @pytest.mark.parametrize("config", CONFIGS)
@@ -39,17 +39,17 @@ def test_memory_unit(unit: type, config: str, tmp_path: Path) -> None:
         work = tmp_path / str(seed)
         work.mkdir()
         settings = {"config": config, "seed": seed}
-        assert run_bench(f"vdla_{name}", text, f"bench_{name}", work, **settings) == 1
+        assert run_bench(f"vdla_{name}", text, f"cocotb.bench_{name}", work, **settings) == 1
 
 
 def test_fetch(tmp_path: Path) -> None:
     text = component_verilog(Fetch(NARROW), "vdla_fetch")
-    assert run_bench("vdla_fetch", text, "bench_fetch", tmp_path) == 2
+    assert run_bench("vdla_fetch", text, "cocotb.bench_fetch", tmp_path) == 2
 
 
 def test_regs(tmp_path: Path) -> None:
     text = component_verilog(Regs(NARROW), "vdla_regs")
-    assert run_bench("vdla_regs", text, "bench_regs", tmp_path, hash=NARROW.hash) == 1
+    assert run_bench("vdla_regs", text, "cocotb.bench_regs", tmp_path, hash=NARROW.hash) == 1
 
 
 def test_core(tmp_path: Path) -> None:
@@ -59,4 +59,4 @@ def test_core(tmp_path: Path) -> None:
         work = tmp_path / str(seed)
         work.mkdir()
         settings = {"config": "narrow", "seed": seed}
-        assert run_bench(TOP, text, "bench_core", work, **settings) == 1
+        assert run_bench(TOP, text, "cocotb.bench_core", work, **settings) == 1

@@ -4,7 +4,7 @@ the same way.
 
 import numpy as np
 import pytest
-from vdla.compiler.codegen.stream import Loop, Padding, Stream, fuse_loops
+from vdla.compiler.codegen.stream import Loop, Padding, Stream, VectorWork, fuse_loops
 from vdla.compiler.runtime.layout import (
     activation_bytes,
     pack_activation,
@@ -12,11 +12,13 @@ from vdla.compiler.runtime.layout import (
     pack_weight,
     unpack_activation,
 )
-from vdla.compiler.topi.tiling import ConvShape, Tiling, plan_conv
+from vdla.compiler.topi.tiling import ConvShape, plan_conv
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import Gemm, Load, Vector, validate
+from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 
+VTA = MEMORY_PRESETS["vta"]
 PARAMS = HwParams()
 
 
@@ -94,9 +96,9 @@ def test_micro_ops_are_loaded_once_until_the_memory_is_full():
 
 def test_vector_with_too_many_loops_is_unrolled():
     stream = Stream(PARAMS)
-    loops = [Loop(2, (64, 128, 0)), Loop(3, (8, 50, 0)), Loop(4, (1, 2, 0))]
-    reduction = [Loop(3, (0, 12, 0)), Loop(3, (0, 1, 0))]
-    stream.vector("max", ("out", 0), ("inp", 0), ("imm", 0), loops, reduction, imm=-128)
+    loops = (Loop(2, (64, 128, 0)), Loop(3, (8, 50, 0)), Loop(4, (1, 2, 0)))
+    reduction = (Loop(3, (0, 12, 0)), Loop(3, (0, 1, 0)))
+    stream.vector(VectorWork("max", -128, ("out", "inp", "imm"), (0, 0, 0), loops, reduction))
     vectors = [insn for insn in stream.insns if isinstance(insn, Vector)]
     assert [insn.dst_base for insn in vectors] == [0, 64]
     assert all(insn.reduce == 2 and insn.extents == (3, 4, 3, 3) for insn in vectors)
@@ -121,8 +123,8 @@ def test_layouts_round_trip_and_pad_with_zeros():
 def test_tiles_fit_and_refusals_name_the_scratchpad():
     shape = ConvShape(4, 4, 56, 56, 3, 3)
     for vthreads in (1, 2):
-        tile = plan_conv(shape, PARAMS, vthreads)
+        tile = plan_conv(shape, PARAMS, VTA, vthreads)
         inp = tile.ic_blocks * shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
-        assert inp * vthreads <= PARAMS.inp_depth and tile != Tiling(1, 1, 1, 1)
+        assert inp * vthreads <= PARAMS.inp_depth and tile.oc_blocks * tile.rows * tile.cols > 1
     with pytest.raises(VdlaError, match=r"no tile fits.*wgt needs 49 entries of 8"):
-        plan_conv(ConvShape(1, 1, 8, 8, 7, 7), HwParams(wgt_depth=8), 1)
+        plan_conv(ConvShape(1, 1, 8, 8, 7, 7), HwParams(wgt_depth=8), VTA, 1)

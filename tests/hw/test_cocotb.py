@@ -12,8 +12,8 @@ from vdla.hw.token import TokenBank
 from vdla.hw.vector import Vector
 from vdla.isa.params import HwParams
 
+from ..cocotb_runner import component_verilog, run_bench
 from .bench import SMALL
-from .runner import component_verilog, run_bench
 
 BLOCKS = {
     "queue": lambda: Queue(24, 4),
@@ -27,7 +27,7 @@ UNITS = {"gemm": Gemm, "vector": Vector}
 @pytest.mark.parametrize("block", BLOCKS)
 def test_block(block: str, tmp_path: Path) -> None:
     text = component_verilog(BLOCKS[block](), f"vdla_{block}")
-    assert run_bench(f"vdla_{block}", text, f"cocotb_{block}", tmp_path) == 1
+    assert run_bench(f"vdla_{block}", text, f"hw.cocotb_{block}", tmp_path) == 1
 
 
 @pytest.mark.slow
@@ -37,5 +37,4 @@ def test_unit(unit: str, tmp_path: Path) -> None:
     for seed in (1, 2):
         work = tmp_path / str(seed)
         work.mkdir()
-        parameters = {"BENCH_UNIT": unit, "BENCH_SEED": str(seed)}
-        assert run_bench(f"vdla_{unit}", text, "cocotb_unit", work, parameters) == 1
+        assert run_bench(f"vdla_{unit}", text, "hw.cocotb_unit", work, unit=unit, seed=seed) == 1

@@ -16,7 +16,7 @@ LISTING = """\
 ; configuration {hash}, 5 instructions
 .config {{"block_in": 8, "block_out": 8, "wgt_depth": 2048, "acc_depth": 1024}}
 .program 0x1000
-.meta {{"dram_bytes": 16384, "layers": [{{"first": 2, "last": 4, "name": "c;1", "op": "QConv2d"}}]}}
+.meta {{"dram_bytes": 16384, "layers": [{{"name": "c;1", "op": "QConv2d", "runs": [[2, 4]]}}]}}
 .data 0x0
 .uop acc=1 inp=2 wgt=3 first=1
 .uop acc=4 inp=5 wgt=6
@@ -50,7 +50,7 @@ def _program() -> Program:
     )  # fmt: skip
     meta = {
         "dram_bytes": 16384,
-        "layers": [{"name": "c;1", "op": "QConv2d", "first": 2, "last": 4}],
+        "layers": [{"name": "c;1", "op": "QConv2d", "runs": [[2, 4]]}],
     }
     return Program(params, insns, {0: uops + b"\xff\xff", 0x2000: bytes(range(34))}, meta, 0x1000)
 

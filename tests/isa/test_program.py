@@ -22,7 +22,7 @@ INSNS = (
 META = {
     "dram_bytes": 0x4000,
     "inputs": [{"name": "x", "address": 0x2000, "bytes": 64, "shape": (1, 8, 8)}],
-    "layers": [{"name": "conv", "op": "QConv2d", "first": 0, "last": 1, "macs": 5, "bytes": 9}],
+    "layers": [{"name": "conv", "op": "QConv2d", "runs": [[0, 1]], "macs": 5, "bytes": 9}],
 }
 
 

@@ -8,11 +8,14 @@ from ..ir import Graph
 from ..verify import verify
 from .dead_code import dead_code
 from .drop_identities import drop_identities
+from .exact_add import exact_add
 from .fold_activations import fold_activations
 from .fold_constants import fold_constants
+from .fold_pads import fold_pads
 from .fuse_qdq import fuse_qdq
 from .group import group
 from .make_signed import make_signed
+from .merge_transposes import merge_transposes
 from .partition import partition
 
 GraphPass = Callable[[Graph], Graph]
@@ -23,6 +26,9 @@ GRAPH_PASSES: tuple[GraphPass, ...] = (
     make_signed,
     fold_activations,
     fuse_qdq,
+    fold_pads,
+    exact_add,
+    merge_transposes,
     dead_code,
     group,
     partition,

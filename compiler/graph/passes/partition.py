@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..fixed_ops import FixedOp, QAddFixed, QSoftmax, QuantizeAway, Recentre
 from ..ir import Graph, Node
+from ..lift import lifts
 from ..ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool, Quantize, Reshape
 
 
@@ -19,10 +21,14 @@ def partition(graph: Graph) -> Graph:
 
 def _place(graph: Graph, node: Node) -> tuple[str, str]:
     match node.op:
+        case QConv2d() | QDense() if graph[node.inputs[1]].dtype != "int8":
+            return "cpu", "weights beyond int8, less their zero point"
         case QConv2d(groups=1):
             return "accel", "convolution on the tensor core"
+        case QConv2d(groups=groups) if graph[node.inputs[1]].shape[:2] == (groups, 1):
+            return "accel", "depthwise convolution on the vector unit"
         case QConv2d(groups=groups):
-            return "cpu", f"convolution in {groups} groups"
+            return "cpu", f"convolution in {groups} groups of several channels"
         case QDense():
             return "accel", "matrix product on the tensor core"
         case QAdd() | QMaxPool() | QAvgPool():
@@ -33,10 +39,21 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             if source.dtype == "int8" and flat:
                 return "accel", "no data moves"
             return "cpu", "the elements change places in the blocked layout"
-        case Quantize():
+        case QAddFixed():
+            a, b = graph.operands(node)
+            if a.shape == b.shape and lifts(node.op):
+                return "accel", "on the vector unit, the factors in two parts"
+            return "cpu", "broadcasting" if a.shape != b.shape else "scales too far apart"
+        case QSoftmax():
+            return "cpu", "exponentials and a division"
+        case Recentre():
+            return "cpu", "uint8 at the edge of the model"
+        case Quantize() | QuantizeAway():
             return "cpu", "float input"
+        case FixedOp():
+            return "cpu", f"{type(node.op).__name__} has no schedule for the accelerator"
         case _:
             dtype = graph.result(node).dtype
             if dtype.startswith("float"):
-                return "cpu", dtype
+                return "cpu", f"{dtype}; the accelerator computes with int8"
             return "cpu", "no operator of the accelerator"

@@ -1,33 +1,33 @@
-"""Virtual threads: interleave the iterations of ``vthread`` loops, statement by statement, into one
-stream.
+"""Virtual threads: interleave the iterations of ``vthread`` loops into one stream.
 
 ::
 
     vthread for v in 2:                 allocate b[2, n]
-      allocate b[n]                     for k: load(b[0]); load(b[1])
-      for k: load(b); gemm(b)     ->           gemm(b[0]); gemm(b[1])
+      allocate b[n]                     for k:
+      for k: load(b); gemm(b)     ->      load(b[0]); gemm(b[0])
+                                          load(b[1]); gemm(b[1])
 
 Every buffer allocated inside gets one copy per thread (a new leading dimension). Loops around
-several statements are shared by the threads; a nest around a single statement is replicated.
-Thread-dependent guards move onto the statements that they guard.
+several statements are shared by the threads, which take turns inside them: each executes all
+statements up to the next shared loop at once. So what a unit's queue holds of one thread never
+waits behind what another thread cannot do yet. Thread-dependent guards move onto the statements
+that they guard.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from ...te.expr import Const, Expr, Read, Var, rewrite, substitute
+from ...te.expr import Const, Expr, Var, substitute
 from ..ir import (
     Allocate,
     Buffer,
     For,
     If,
     PrimFunc,
-    Region,
     Seq,
     Stmt,
-    Store,
-    TensorCall,
+    index_copies,
     map_stmt,
     seq,
     walk_stmt,
@@ -58,65 +58,75 @@ class _Interleaver:
         self.copies: dict[Buffer, Buffer] = {}
 
     def spread(self, stmt: Stmt, guards: list[Expr]) -> Stmt:
-        """The statement for all threads, thread by thread for each innermost statement; ``guards``
-        depend on the thread.
-        """
-        if isinstance(stmt, Allocate):
-            shape = (self.extent, *stmt.buffer.shape)
-            self.copies[stmt.buffer] = Buffer(
-                stmt.buffer.name, shape, stmt.buffer.dtype, stmt.buffer.scope
-            )
-            return Allocate(self.copies[stmt.buffer], self.spread(stmt.body, guards))
-        if isinstance(stmt, Seq):
-            return seq([self.spread(s, guards) for s in stmt.stmts])
-        if _is_shared(stmt):
-            if isinstance(stmt, If):
+        """The statement for all threads; ``guards`` depend on the thread."""
+        if not any(_is_shared_loop(s) for s in walk_stmt(stmt)):
+            return self.turns(stmt, guards)
+        match stmt:
+            case Allocate(buffer=buffer, body=body):
+                return Allocate(self.copy(buffer), self.spread(body, guards))
+            case If():
                 return self.spread(stmt.body, [*guards, stmt.cond])
-            assert isinstance(stmt, For)
-            return replace(stmt, body=self.spread(stmt.body, guards))
+            case For():
+                return replace(stmt, body=self.spread(stmt.body, guards))
+        assert isinstance(stmt, Seq)
+        parts: list[Stmt] = []
+        straight: list[Stmt] = []
+        for part in stmt.stmts:
+            if any(_is_shared_loop(s) for s in walk_stmt(part)):
+                parts += [self.turns(seq(straight), guards)] if straight else []
+                parts.append(self.spread(part, guards))
+                straight = []
+            else:
+                straight.append(part)
+        return seq(parts + ([self.turns(seq(straight), guards)] if straight else []))
+
+    def turns(self, stmt: Stmt, guards: list[Expr]) -> Stmt:
+        """One thread after the other, of statements without a shared loop; they share the life of
+        their buffers."""
+        buffers: list[Buffer] = []
+        stmt = self.hoist(stmt, buffers)
         for guard in reversed(guards):
             stmt = If(guard, stmt)
-        return seq([self.thread(stmt, Const(v)) for v in range(self.extent)])
+        whole = seq([self.thread(stmt, Const(v)) for v in range(self.extent)])
+        for buffer in reversed(buffers):
+            whole = Allocate(buffer, whole)
+        return whole
+
+    def hoist(self, stmt: Stmt, buffers: list[Buffer]) -> Stmt:
+        """The statement without its allocations; their copies are appended to ``buffers``."""
+        match stmt:
+            case Allocate(buffer=buffer, body=body):
+                buffers.append(self.copy(buffer))
+                return self.hoist(body, buffers)
+            case Seq(stmts):
+                return seq([self.hoist(s, buffers) for s in stmts])
+            case For() | If():
+                return replace(stmt, body=self.hoist(stmt.body, buffers))
+        return stmt
+
+    def copy(self, buffer: Buffer) -> Buffer:
+        """The buffer with one copy for each thread."""
+        self.copies[buffer] = replace(buffer, shape=(self.extent, *buffer.shape))
+        return self.copies[buffer]
 
     def thread(self, stmt: Stmt, index: Const) -> Stmt:
         """One thread's copy of a statement, with loop variables of its own."""
         values: dict[Var, Expr] = {self.var: index}
-        values |= {s.var: Var(s.var.name) for s in walk_stmt(stmt) if isinstance(s, For)}
 
-        def on_expr(expr: Expr) -> Expr:
-            def leaf(node: Expr) -> Expr | None:
-                if isinstance(node, Read) and node.source in self.copies:
-                    return Read(self.copies[node.source], (index, *node.indices))
+        def renamed(node: Stmt) -> Stmt | None:
+            if not isinstance(node, For):
                 return None
+            var = values[node.var] = Var(node.var.name)
+            return replace(node, var=var, body=copied(node.body))
 
-            return rewrite(substitute(expr, values), leaf)
+        def copied(node: Stmt) -> Stmt:
+            return map_stmt(node, lambda expr: substitute(expr, values), on_stmt=renamed)
 
-        renamed = map_stmt(stmt, on_expr)
-        return self._retarget(renamed, index, values)
-
-    def _retarget(self, stmt: Stmt, index: Const, values: dict[Var, Expr]) -> Stmt:
-        def region(r: Region) -> Region:
-            if r.buffer in self.copies:
-                return Region(self.copies[r.buffer], (index, *r.start))
-            return r
-
-        match stmt:
-            case For():
-                var = values.get(stmt.var, stmt.var)
-                assert isinstance(var, Var)
-                return replace(stmt, var=var, body=self._retarget(stmt.body, index, values))
-            case If():
-                return replace(stmt, body=self._retarget(stmt.body, index, values))
-            case Store() if stmt.buffer in self.copies:
-                return Store(self.copies[stmt.buffer], (index, *stmt.indices), stmt.value)
-            case TensorCall():
-                inputs = tuple(region(r) for r in stmt.inputs)
-                return replace(stmt, output=region(stmt.output), inputs=inputs)
-        return stmt
+        return index_copies(copied(stmt), self.copies, index)
 
 
-def _is_shared(stmt: Stmt) -> bool:
-    """Whether a loop or guard holds several statements, so that threads take turns inside it."""
-    return isinstance(stmt, For | If) and any(
+def _is_shared_loop(stmt: Stmt) -> bool:
+    """Whether a loop holds several statements, so that threads take turns inside it."""
+    return isinstance(stmt, For) and any(
         isinstance(s, Seq | Allocate) for s in walk_stmt(stmt.body)
     )

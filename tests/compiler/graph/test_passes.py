@@ -12,8 +12,12 @@ from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, dump
 from vdla.compiler.graph.onnx import import_onnx
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
+from vdla.compiler.graph.tflite import import_tflite
 
-Make = Callable[[Any], list[str]]
+from .tflite_cases import CASES
+
+#: The outputs of an ONNX model that is built, or a TensorFlow Lite file.
+Make = Callable[[Any], list[str] | bytes]
 
 
 def fold_constants(b: Any) -> list[str]:
@@ -66,6 +70,21 @@ def fuse_qdq(b: Any) -> list[str]:
     return [b.qdq(b.node("GlobalAveragePool", [h], "mean"), 0.01, 1)]
 
 
+def fold_pads(b: Any) -> bytes:
+    """MobileNetV2's block with an explicit padding before the depthwise convolution."""
+    return CASES["inverted_residual"]()[0]
+
+
+def exact_add(b: Any) -> bytes:
+    """Two images."""
+    return CASES["add_trained"]()[0]
+
+
+def merge_transposes(b: Any) -> bytes:
+    """An image that comes as NCHW, is transposed for the file, and back for us."""
+    return CASES["inverted_residual_nchw"]()[0]
+
+
 def dead_code(b: Any) -> list[str]:
     """A node and a constant without readers."""
     b.input("x", [1, 4])
@@ -101,6 +120,9 @@ MAKERS: tuple[Make, ...] = (
     make_signed,
     fold_activations,
     fuse_qdq,
+    fold_pads,
+    exact_add,
+    merge_transposes,
     dead_code,
     group,
     partition,
@@ -114,7 +136,11 @@ def test_every_pass_has_a_model() -> None:
 def prepared(make: Make, builder: Any) -> Graph:
     """The model after the passes that come before the one under test."""
     index = MAKERS.index(make)
-    graph = import_onnx(builder.model(make(builder), name=make.__name__))
+    made = make(builder)
+    if isinstance(made, bytes):
+        graph = import_tflite(made)
+    else:
+        graph = import_onnx(builder.model(made, name=make.__name__))
     return run_passes(graph, GRAPH_PASSES[:index])
 
 
@@ -132,9 +158,16 @@ def test_pass_keeps_the_results(make: Make, builder: Any) -> None:
     after = run_passes(before, (GRAPH_PASSES[MAKERS.index(make)],))
     rng = np.random.default_rng(0)
     for _ in range(20):
-        x = [rng.uniform(-8, 8, before[name].shape).astype(np.float32) for name in before.inputs]
+        x = [random_value(rng, before[name].shape, before[name].dtype) for name in before.inputs]
         for a, b in zip(interpret(before, *x), interpret(after, *x), strict=True):
-            assert np.abs(a - b).max() <= 0.2 + 1e-6  # the coarsest output step of these models
+            assert a.dtype == b.dtype
+            difference = np.abs(a.astype(np.float64) - b)
+            assert difference.max() <= 0.2 + 1e-6  # the coarsest output step of these models
+
+
+def random_value(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    real = rng.uniform(-8, 8, shape)
+    return real.astype(np.float32) if dtype == "float32" else (real * 16).astype(dtype)
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)

@@ -88,6 +88,14 @@ def vthread(w: Workload, s: Schedule) -> None:
 
 
 @primitive(blur)
+def double_buffer(w: Workload, s: Schedule) -> None:
+    outer, _ = s[w.output].split(w.output.axes[0], 4)
+    for name in ("c", "b"):
+        s[w.stages[name]].compute_at(s[w.output], outer)
+    s[w.stages["b"]].double_buffer()
+
+
+@primitive(blur)
 def pragma(w: Workload, s: Schedule) -> None:
     s[w.output].pragma(w.output.axes[0], "note", 3)
 

@@ -15,12 +15,13 @@ from importlib import metadata
 from pathlib import Path
 from xml.etree import ElementTree
 
+import cocotb
 from amaranth.back import verilog
 from amaranth.lib import wiring
 from cocotb_tools.runner import get_runner
 from vdla.sim import toolchain
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 # The wheel's makefile leaves the first ones unconfigured; a bench is too short for optimised C++.
 MAKEFLAGS = (
     "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 CFG_LDLIBS_THREADS=-pthread "
@@ -45,7 +46,7 @@ def run_bench(top: str, text: str, module: str, work: Path, **parameters: str | 
     top, text : str
         Name of the top module, and its Verilog.
     module : str
-        Python module of this folder with the cocotb tests.
+        Python module with the cocotb tests, below ``tests``.
     work : Path
         Where results and the log go.
     parameters : str or int
@@ -61,7 +62,7 @@ def run_bench(top: str, text: str, module: str, work: Path, **parameters: str | 
     with _environment():
         try:
             get_runner("verilator").test(
-                test_module=f"tests.cocotb.{module}",
+                test_module=f"tests.{module}",
                 hdl_toplevel=top,
                 hdl_toplevel_lang="verilog",
                 build_dir=build,
@@ -107,9 +108,10 @@ def _environment() -> Iterator[None]:
 
 
 def _build(top: str, text: str) -> Path:
-    """The folder of a built simulator, found by its Verilog, the tools' versions and the flags."""
+    """The folder of a built simulator, found by its Verilog, the tools and the flags."""
     tools = {**toolchain.versions(), "cocotb": metadata.version("cocotb")}
-    settings = f"{tools}{MAKEFLAGS}{_VERILATOR_OPTIONS}"
+    # The program finds cocotb's libraries where they were when it was linked.
+    settings = f"{tools}{cocotb.__file__}{MAKEFLAGS}{_VERILATOR_OPTIONS}"
     cache = toolchain.cache_dir() / "cocotb"
     final = cache / f"{top}-{_digest(settings + text)}"
     if final.exists():

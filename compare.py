@@ -1,0 +1,143 @@
+"""Two reports side by side: what ``vdla compare`` shows of two files that ``--json`` wrote."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from .isa.errors import VdlaError
+
+#: Fields that say what was measured rather than what came out.
+SETTINGS = ("target", "config_hash", "memory", "vthreads", "seed", "batches")
+_HEADER = {"vdla", "command", "config", "model", "model_sha256", *SETTINGS}
+#: The lists of a report, and the fields that name their entries and measure them.
+_LISTS = ("layers", "rows")
+_LABELS = ("layer", "model", "name")
+_MEASURES = ("cycles", "ours_ms")
+
+
+def load_report(path: str | Path) -> dict[str, Any]:
+    """A report of ``vdla run`` or ``vdla bench``.
+
+    Raises
+    ------
+    VdlaError
+        Unless the file is one.
+    """
+    try:
+        report = json.loads(Path(path).read_text())
+    except json.JSONDecodeError as error:
+        raise VdlaError(f"{path}: expected a JSON report, {error}") from None
+    command = report.get("command") if isinstance(report, dict) else None
+    if not isinstance(command, str) or command.split()[:1] not in (["run"], ["bench"]):
+        raise VdlaError(
+            f"{path}: expected a report of vdla run or vdla bench, got command {command!r}"
+        )
+    if not any(_is_list_of_objects(report.get(key)) for key in _LISTS):
+        raise VdlaError(f"{path}: expected a list 'layers' or 'rows' in the report, got none")
+    return report
+
+
+def compare(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
+    """Two reports of the same command and model.
+
+    Returns
+    -------
+    dict
+        ``settings`` (name, then the values of a and b), ``rows`` (``{metric, a, b, ratio}`` of
+        every number in both; a ratio is b / a, None where a is 0), ``layers_moved`` (``{layer, a,
+        b, delta, ratio}``, in cycles or milliseconds, the largest change first; those without a
+        change left out), ``only_a`` and ``only_b`` (layers that the other report lacks).
+
+    Raises
+    ------
+    VdlaError
+        For reports of different commands or models, and such that have no layer in common.
+    """
+    _check_same(a, b, "command", "command")
+    if a["command"] == "run":
+        _check_same(a, b, "model_sha256", "model")
+    items_a, items_b = _items(a), _items(b)
+    common = [label for label in items_a if label in items_b]
+    if not common:
+        raise VdlaError(
+            f"compare: expected reports about the same layers, got {next(iter(items_a), None)!r}, "
+            f"... and {next(iter(items_b), None)!r}, ..."
+        )
+    numbers_a, numbers_b = _metrics(a, items_a), _metrics(b, items_b)
+    return {
+        "settings": {name: [a[name], b[name]] for name in SETTINGS if name in a and name in b},
+        "rows": [
+            {"metric": name, **_pair(numbers_a[name], numbers_b[name])}
+            for name in numbers_a
+            if name in numbers_b
+        ],
+        "layers_moved": _moved(items_a, items_b, common),
+        "only_a": [label for label in items_a if label not in items_b],
+        "only_b": [label for label in items_b if label not in items_a],
+    }
+
+
+def _check_same(a: dict[str, Any], b: dict[str, Any], key: str, what: str) -> None:
+    if a.get(key) is None or a.get(key) != b.get(key):
+        shown = [f"{r.get(what)!r}" + _digest(r.get(key), what, key) for r in (a, b)]
+        raise VdlaError(
+            f"compare: expected two reports of one {what}, got {shown[0]} and {shown[1]}"
+        )
+
+
+def _digest(value: object, what: str, key: str) -> str:
+    return "" if what == key else f" ({key} {str(value)[:12]})"
+
+
+def _is_list_of_objects(value: object) -> bool:
+    return isinstance(value, list) and all(isinstance(entry, dict) for entry in value)
+
+
+def _items(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Layers, or rows of a benchmark, by name; the second of a name becomes ``NAME (2)``."""
+    entries = next(report[key] for key in _LISTS if _is_list_of_objects(report.get(key)))
+    seen: Counter[str] = Counter()
+    items = {}
+    for entry in entries:
+        label = str(next((entry[key] for key in _LABELS if key in entry), ""))
+        seen[label] += 1
+        items[label if seen[label] == 1 else f"{label} ({seen[label]})"] = entry
+    return items
+
+
+def _metrics(report: dict[str, Any], items: dict[str, dict[str, Any]]) -> dict[str, float]:
+    """The numbers of the whole report; of a benchmark, those of its rows too."""
+    whole = {k: v for k, v in report.items() if k not in (*_HEADER, *_LISTS, "outputs")}
+    return dict(_numbers(whole)) | (dict(_numbers(items)) if "rows" in report else {})
+
+
+def _numbers(tree: dict[str, Any], path: str = "") -> Iterator[tuple[str, float]]:
+    """Dotted names and values of all numbers in nested objects."""
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            yield from _numbers(value, f"{path}{key}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{path}{key}", value
+
+
+def _pair(a: float, b: float) -> dict[str, float | None]:
+    return {"a": a, "b": b, "ratio": b / a if a else None}
+
+
+def _moved(
+    items_a: dict[str, dict[str, Any]], items_b: dict[str, dict[str, Any]], common: list[str]
+) -> list[dict[str, Any]]:
+    rows = []
+    for label in common:
+        a, b = items_a[label], items_b[label]
+        measure = next(
+            (m for m in _MEASURES if a.get(m) is not None and b.get(m) is not None), None
+        )
+        if measure is not None and a[measure] != b[measure]:
+            delta = b[measure] - a[measure]
+            rows.append({"layer": label, **_pair(a[measure], b[measure]), "delta": delta})
+    return sorted(rows, key=lambda row: -abs(row["delta"]))

@@ -1,0 +1,53 @@
+"""Import of TensorFlow Lite models: 8-bit operators with the reference kernels' arithmetic.
+
+``tflite_file.py`` reads the file's tables, ``tflite_graph.py`` keeps tensors and layouts,
+``tflite_operators.py`` has a reader per operator.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ...isa.errors import VdlaError
+from .ir import Graph
+from .tflite_file import IDENTIFIER, read_model
+from .tflite_graph import Importer
+from .tflite_operators import READERS
+from .verify import verify
+
+
+def is_tflite(source: object) -> bool:
+    """Whether a model is a TensorFlow Lite file: by its suffix, bytes by their identifier."""
+    if isinstance(source, str | Path):
+        return Path(source).suffix == ".tflite"
+    return isinstance(source, bytes) and source[4:8] == IDENTIFIER
+
+
+def import_tflite(source: str | Path | bytes, *, batch: int = 1) -> Graph:
+    """Read a model into a graph of integer operators.
+
+    Parameters
+    ----------
+    source
+        A file, or the bytes of one.
+    batch
+        Images at a time, at least 1, for a model whose first dimensions are symbolic.
+
+    Raises
+    ------
+    VdlaError
+        When the file is unreadable or damaged, or an operator is not supported; the message names
+        the operator or the tensor.
+    """
+    where = "model" if isinstance(source, bytes) else str(source)
+    try:
+        data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    except OSError as error:
+        raise VdlaError(f"{where}: {error.strerror or error}") from None
+    model = read_model(data, where)
+    try:
+        graph = Importer(model, batch).run(READERS)
+    except VdlaError as error:
+        raise VdlaError(f"{where}: {error}") from None
+    verify(graph)
+    return graph

@@ -1,0 +1,89 @@
+"""What designs for the ULX3S share: device, pins, clock, reset, LEDs."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, ResetSignal, Signal
+from amaranth.lib.cdc import ResetSynchronizer
+from amaranth.lib.wiring import Component, In, Out
+from amaranth_boards.ulx3s import ULX3S_85F_Platform
+
+from ..pll import find_pll
+from ..system import LEDS, System
+from . import Device
+
+OSCILLATOR_MHZ = 25.0
+#: Bits a second of the host link.
+BAUD = 1_000_000
+ECP5_85F = Device(
+    "LFE5U-85F",
+    ("--85k", "--package", "CABGA381", "--speed", "6"),
+    {"lut": 83640, "ff": 83640, "dsp": 156, "bram": 208},
+)
+#: Port of the design: resource of the board's pin map, its number, part of it.
+PINS = {
+    "clk25": ("clk25", 0, None),
+    "button": ("button_pwr", 0, None),
+    "rx": ("uart", 0, "rx"),
+    "tx": ("uart", 0, "tx"),
+    **{f"led[{n}]": ("led", n, None) for n in range(8)},
+}
+
+
+def constraints(pins: dict[str, tuple[str, int, str | None]]) -> str:
+    """The LPF file: where the ports are, from the board's pin map in amaranth-boards."""
+    resources = {(r.name, r.number): r for r in ULX3S_85F_Platform.resources}
+    lines = [f'FREQUENCY PORT "clk25" {OSCILLATOR_MHZ:g} MHZ;']
+    for port, (name, number, part) in pins.items():
+        resource = resources[name, number]
+        inner = next((io for io in resource.ios if io.name == part), None) if part else resource
+        sites = inner.ios[0].names
+        attributes = " ".join(f"{k}={v}" for k, v in {**resource.attrs, **inner.attrs}.items())
+        for bit, site in enumerate(sites):
+            full = port if len(sites) == 1 else f"{port}[{bit}]"
+            lines.append(f'LOCATE COMP "{full}" SITE "{site}";')
+            lines.append(f'IOBUF PORT "{full}" {attributes};')
+    return "\n".join(lines) + "\n"
+
+
+def divisor(freq_mhz: float) -> int:
+    """Clock cycles of a bit of the host link."""
+    return round(freq_mhz * 1e6 / BAUD)
+
+
+class Ulx3s(Component):
+    """The system with a clock and a reset: the top level of a design.
+
+    Ports: ``clk25``; ``button`` (0: pressed, resets); ``rx``, ``tx``: the serial line; ``led``.
+    """
+
+    def __init__(self, system: System, freq_mhz: float, **ports):
+        self.system, self.freq_mhz = system, freq_mhz
+        super().__init__(
+            {"clk25": In(1), "button": In(1), "rx": In(1), "tx": Out(1), "led": Out(8), **ports}
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.domains.sync = ClockDomain()
+        locked = Signal(init=1)
+        if self.freq_mhz == OSCILLATOR_MHZ:
+            m.d.comb += ClockSignal().eq(self.clk25)
+        else:
+            clock = Signal()
+            m.submodules.pll = find_pll(OSCILLATOR_MHZ, self.freq_mhz).instance(
+                self.clk25, clock, locked
+            )
+            m.d.comb += ClockSignal().eq(clock)
+        m.submodules.reset = _Reset(~locked | ~self.button)
+        m.submodules.system = system = self.system
+        m.d.comb += [
+            system.rx.eq(self.rx),
+            self.tx.eq(system.tx),
+            self.led.eq(Cat(system.leds, Signal(8 - LEDS - 1), ~ResetSignal())),
+        ]
+        return m
+
+
+def _Reset(condition) -> ResetSynchronizer:
+    """Reset of the design: at once, released with the clock."""
+    return ResetSynchronizer(condition, domain="sync")

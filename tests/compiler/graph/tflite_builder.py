@@ -1,0 +1,146 @@
+"""Writes small TensorFlow Lite files with flatbuffers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import flatbuffers
+import numpy as np
+import tflite
+
+TYPES = {
+    "float32": tflite.TensorType.FLOAT32,
+    "int8": tflite.TensorType.INT8,
+    "uint8": tflite.TensorType.UINT8,
+    "int16": tflite.TensorType.INT16,
+    "int32": tflite.TensorType.INT32,
+}
+
+
+@dataclass
+class TfliteBuilder:
+    """Collects tensors and operators; ``file()`` is the bytes of the model."""
+
+    builder: flatbuffers.Builder = field(default_factory=lambda: flatbuffers.Builder(1024))
+    tensors: list[int] = field(default_factory=list)
+    buffers: list[np.ndarray | None] = field(default_factory=lambda: [None])
+    operators: list[int] = field(default_factory=list)
+    codes: list[int] = field(default_factory=list)
+
+    def numbers(self, values: Sequence[int] | Sequence[float], dtype: str = "int32") -> int:
+        return self.builder.CreateNumpyVector(np.asarray(values, dtype))
+
+    def tensor(
+        self,
+        shape: Sequence[int],
+        dtype: str = "int8",
+        scale: Sequence[float] = (),
+        zero: Sequence[int] = (),
+        axis: int = 0,
+        data: np.ndarray | None = None,
+        symbolic: bool = False,
+        name: str | None = None,
+        stored: np.ndarray | None = None,
+    ) -> int:
+        """Add a tensor (``stored`` replaces a constant's bytes); returns its index."""
+        b, index = self.builder, len(self.tensors)
+        text = b.CreateString(f"tensor_{index}" if name is None else name)
+        shapes = self.numbers(list(shape))
+        signature = self.numbers([-1, *shape[1:]]) if symbolic else None
+        quant = None
+        if len(scale):
+            scales = self.numbers(list(scale), "float32")
+            zeros = self.numbers(list(zero), "int64") if len(zero) else None
+            tflite.QuantizationParametersStart(b)
+            tflite.QuantizationParametersAddScale(b, scales)
+            if zeros is not None:
+                tflite.QuantizationParametersAddZeroPoint(b, zeros)
+            tflite.QuantizationParametersAddQuantizedDimension(b, axis)
+            quant = tflite.QuantizationParametersEnd(b)
+        content = data if stored is None else stored
+        if content is not None:
+            self.buffers.append(content)
+        tflite.TensorStart(b)
+        tflite.TensorAddShape(b, shapes)
+        tflite.TensorAddType(b, TYPES[dtype])
+        tflite.TensorAddBuffer(b, len(self.buffers) - 1 if content is not None else 0)
+        tflite.TensorAddName(b, text)
+        if quant is not None:
+            tflite.TensorAddQuantization(b, quant)
+        if signature is not None:
+            tflite.TensorAddShapeSignature(b, signature)
+        self.tensors.append(tflite.TensorEnd(b))
+        return index
+
+    def operator(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        table: str = "",
+        **options: float,
+    ) -> None:
+        """Add an operator; ``table`` and ``options`` as the schema names them."""
+        b, stored = self.builder, None
+        if table:
+            getattr(tflite, f"{table}Start")(b)
+            for option, value in options.items():
+                getattr(tflite, f"{table}Add{option}")(b, value)
+            stored = getattr(tflite, f"{table}End")(b)
+        code = getattr(tflite.BuiltinOperator, kind)
+        if code not in self.codes:
+            self.codes.append(code)
+        reads, writes = self.numbers(list(inputs)), self.numbers(list(outputs))
+        tflite.OperatorStart(b)
+        tflite.OperatorAddOpcodeIndex(b, self.codes.index(code))
+        tflite.OperatorAddInputs(b, reads)
+        tflite.OperatorAddOutputs(b, writes)
+        if stored is not None:
+            tflite.OperatorAddBuiltinOptionsType(b, getattr(tflite.BuiltinOptions, table))
+            tflite.OperatorAddBuiltinOptions(b, stored)
+        self.operators.append(tflite.OperatorEnd(b))
+
+    def _tables(self, offsets: list[int]) -> int:
+        self.builder.StartVector(4, len(offsets), 4)
+        for offset in reversed(offsets):
+            self.builder.PrependUOffsetTRelative(offset)
+        return self.builder.EndVector()
+
+    def file(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
+        """The model as the bytes of a file."""
+        b = self.builder
+        tensors, operators = self._tables(self.tensors), self._tables(self.operators)
+        reads, writes = self.numbers(list(inputs)), self.numbers(list(outputs))
+        tflite.SubGraphStart(b)
+        tflite.SubGraphAddTensors(b, tensors)
+        tflite.SubGraphAddInputs(b, reads)
+        tflite.SubGraphAddOutputs(b, writes)
+        tflite.SubGraphAddOperators(b, operators)
+        subgraphs = self._tables([tflite.SubGraphEnd(b)])
+        codes = self._tables([self._code(code) for code in self.codes])
+        buffers = self._tables([self._buffer(data) for data in self.buffers])
+        tflite.ModelStart(b)
+        tflite.ModelAddVersion(b, 3)
+        tflite.ModelAddOperatorCodes(b, codes)
+        tflite.ModelAddSubgraphs(b, subgraphs)
+        tflite.ModelAddBuffers(b, buffers)
+        b.Finish(tflite.ModelEnd(b), file_identifier=b"TFL3")
+        return bytes(b.Output())
+
+    def _code(self, code: int) -> int:
+        tflite.OperatorCodeStart(self.builder)
+        tflite.OperatorCodeAddDeprecatedBuiltinCode(self.builder, min(code, 127))
+        tflite.OperatorCodeAddVersion(self.builder, 1)
+        tflite.OperatorCodeAddBuiltinCode(self.builder, code)
+        return tflite.OperatorCodeEnd(self.builder)
+
+    def _buffer(self, data: np.ndarray | None) -> int:
+        content = None
+        if data is not None:
+            raw = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
+            content = self.builder.CreateNumpyVector(raw)
+        tflite.BufferStart(self.builder)
+        if content is not None:
+            tflite.BufferAddData(self.builder, content)
+        return tflite.BufferEnd(self.builder)

