@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.inliner
+import onnx.shape_inference
 from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
 from ...isa.errors import VdlaError
 from .ir import DTYPES, Graph, Node, Tensor
+from .onnx_functions import function_body
 from .onnx_ops import READERS
 from .onnx_ops.call import Call
 from .ops import Identity
@@ -62,6 +65,8 @@ def import_onnx(
         raise VdlaError(f"expected a batch of at least 1, got {batch!r}")
     model, where = _load(source)
     try:
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
         graph = _Importer(where, batch, shapes or {}, values or {}).run(model)
     except (UnicodeDecodeError, DecodeError, OverflowError) as error:
         raise VdlaError(f"{where}: damaged ONNX model: {_first_line(error)}") from None
@@ -181,18 +186,17 @@ class _Importer:
     def node(self, proto: onnx.NodeProto, index: int, opset: int) -> None:
         name = proto.name or f"{proto.op_type}_{index}"
         label = f"node {name!r} ({proto.op_type})"
-        reader = READERS.get(proto.op_type) if proto.domain in ("", "ai.onnx") else None
-        if reader is None and not (proto.op_type == "Constant" and not proto.domain):
-            operator = f"{proto.domain}.{proto.op_type}" if proto.domain else proto.op_type
-            raise VdlaError(
-                f"node {name!r}: operator {operator!r} is not supported;"
-                f" supported are {', '.join(sorted([*READERS, 'Constant']))}"
-            )
+        standard = proto.domain in ("", "ai.onnx")
+        reader = READERS.get(proto.op_type) if standard else None
         for operand in proto.input:
             if operand and operand not in self.tensors:
                 raise VdlaError(f"{label}: reads {operand!r}, which nothing before it defines")
         if not any(proto.output):
             raise VdlaError(f"{label}: expected an output, got none")
+        operands = tuple(self.tensors[i] if i else None for i in proto.input)
+        if reader is None and not (proto.op_type == "Constant" and standard):
+            self.function(proto, name, opset, operands)
+            return
         try:
             attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
         except ValueError as error:
@@ -200,7 +204,6 @@ class _Importer:
         if reader is None:
             self.define(Tensor.constant(proto.output[0], self.constant(attributes, label)))
             return
-        operands = tuple(self.tensors[i] if i else None for i in proto.input)
         call = Call(
             name, proto.op_type, operands, attributes, tuple(proto.output), opset,
             self.tensors, self.producers, self.known,
@@ -210,6 +213,31 @@ class _Importer:
         except Misfit as misfit:
             raise call.refuse(f"expected {misfit}") from None
         self.adopt(call, found if isinstance(found, tuple) else (found,))
+
+    def function(
+        self, proto: onnx.NodeProto, name: str, opset: int, operands: tuple[Tensor | None, ...]
+    ) -> None:
+        """An operator without a reader: what ONNX defines it by, if it does."""
+        named = onnx.NodeProto()
+        named.CopyFrom(proto)
+        named.name = name
+        body = None
+        if proto.domain in ("", "ai.onnx"):
+            try:
+                body = function_body(named, opset, operands)
+            except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
+                raise VdlaError(
+                    f"node {name!r} ({proto.op_type}): expected what ONNX's definition of it"
+                    f" allows: {_first_line(error)}"
+                ) from None
+        if body is None:
+            operator = f"{proto.domain}.{proto.op_type}" if proto.domain else proto.op_type
+            raise VdlaError(
+                f"node {name!r}: operator {operator!r} is not supported;"
+                f" supported are {', '.join(sorted([*READERS, 'Constant']))}"
+            )
+        for index, inner in enumerate(body[0]):
+            self.node(inner, index, body[1])
 
     def adopt(self, call: Call, results: tuple[Tensor | None, ...]) -> None:
         """Take over what a reader made; results get the names of the outputs."""
@@ -239,15 +267,17 @@ class _Importer:
             self.producers[node.output] = node
 
     def constant(self, attributes: dict[str, Any], label: str) -> np.ndarray:
-        match attributes:
-            case {"value": onnx.TensorProto() as proto}:
-                return self.array(proto)
-            case {"value_float": value} | {"value_floats": value}:
-                return np.array(value, np.float32)
-            case {"value_int": value} | {"value_ints": value}:
-                return np.array(value, np.int64)
-            case _:
-                raise VdlaError(f"{label}: expected a tensor or numbers, got {sorted(attributes)}")
+        try:
+            match attributes:
+                case {"value": onnx.TensorProto() as proto}:
+                    return self.array(proto)
+                case {"value_float": value} | {"value_floats": value}:
+                    return np.array(value, np.float32)
+                case {"value_int": value} | {"value_ints": value}:
+                    return np.array(value, np.int64)
+        except (ValueError, TypeError):
+            pass  # of another type than its name says
+        raise VdlaError(f"{label}: expected a tensor or numbers, got {sorted(attributes)}")
 
 
 def _provisional(renamed: Mapping[str, str], outputs: tuple[str, ...]) -> str:

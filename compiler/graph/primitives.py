@@ -303,6 +303,25 @@ class Gather(Primitive):
 
 
 @dataclass(frozen=True)
+class GatherElements(Primitive):
+    """For every place of the second operand, the element of the first whose index along the axis
+    is the number there, and elsewhere the place's; numbers as in :class:`Gather`."""
+
+    axis: int
+
+    def infer(self, *types: Type) -> Type:
+        (shape, dtype), (indices, index_dtype) = types
+        _expect(index_dtype in INT_DTYPES, "integer indices")
+        axis = self.axis
+        inside = len(shape) == len(indices) and all(
+            i <= n for d, (i, n) in enumerate(zip(indices, shape, strict=True)) if d != axis
+        )
+        _expect(inside and axis < len(shape), f"indices inside the shape but in axis {axis}")
+        _expect(shape[axis] > 0 or math.prod(indices) == 0, "elements to gather")
+        return indices, dtype
+
+
+@dataclass(frozen=True)
 class Interpolate(Primitive):
     """Along an axis, weighted sums of elements: ``y[i] = sum over t of weights[i, t] *
     x[taps[i, t]]``; taps int64 and weights of x's dtype, both [size, T]."""

@@ -16,6 +16,7 @@ from ..graph.primitives import (
     Convolution,
     ConvolutionTranspose,
     Gather,
+    GatherElements,
     Interpolate,
     Map,
     MatMul,
@@ -73,6 +74,12 @@ def primitive(
             return _pad(op, inputs, shapes[0], out)
         case Gather(axis):
             return _gather(axis, inputs[0], inputs[1], shapes, out)
+        case GatherElements(axis):
+            chosen = inputs[1]
+            return over(
+                out,
+                lambda i: x[(*i[:axis], chosen[i].astype("int32") % x.shape[axis], *i[axis + 1 :])],
+            )
         case Interpolate(axis):
             return _interpolate(axis, inputs[0], inputs[1], inputs[2], out)
     raise VdlaError(f"operator {type(op).__name__} has no tensor expression")

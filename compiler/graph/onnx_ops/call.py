@@ -93,6 +93,13 @@ class Call:
         tensor = self.operand(index)
         return self._value(tensor, f"expected a constant {what}, got the computed tensor")
 
+    def scalar(self, index: int, what: str) -> Any:
+        """The one number of a constant operand."""
+        value = self.constant(index, what)
+        if value.size != 1:
+            raise self.refuse(f"expected one number as {what}, got shape {list(value.shape)}")
+        return value.item()
+
     def _value(self, tensor: Tensor, why: str) -> np.ndarray:
         if tensor.data is not None:
             return tensor.data

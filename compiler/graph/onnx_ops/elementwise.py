@@ -249,7 +249,7 @@ def _xor(a: Expr, b: Expr) -> Expr:
 def _dropout(call: Call) -> Outputs:
     x = call.operand(0)
     training = call.optional(2)
-    if training is not None and call.constant(2, "training_mode").item():
+    if training is not None and call.scalar(2, "training_mode"):
         raise call.refuse("dropout while training is random and not supported")
     mask = call.value(np.ones(x.shape, bool)) if len(call.outputs) > 1 else None
     return call.emit(Identity(), x), mask
@@ -302,6 +302,7 @@ READERS: dict[str, Reader] = {
     "And": _binary(lambda a, b: a & b),
     "BitShift": _shift,
     "BitwiseAnd": _binary(lambda a, b: a & b),
+    "BitwiseNot": _unary(lambda x: number(-1, x) - x),
     "BitwiseOr": _binary(lambda a, b: a | b),
     "Cast": _cast,
     "CastLike": _cast,

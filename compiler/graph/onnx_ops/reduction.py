@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from ...te.expr import Expr
+import numpy as np
+
+from ...te.expr import Expr, select
 from ..ir import Tensor
 from ..ops import Identity
-from ..primitives import ArgReduce
+from ..primitives import ArgReduce, Pool
 from .call import Call, Outputs, Reader
 from .elementwise import absolute, divide, function, number
 
@@ -182,13 +184,66 @@ def _instance_norm(call: Call) -> Outputs:
     )
 
 
+def _hardmax(call: Call) -> Outputs:
+    """1 at the first largest element; before operator set 13, of all axes from ``axis`` on."""
+    x = call.operand(0)
+    rank, old = len(x.shape), call.opset < 13
+    axis = call.axis(call.integer("axis", 1 if old else -1), rank)
+    flat = call.reshape(x, (*x.shape[:axis], math.prod(x.shape[axis:]))) if old else x
+    place = call.emit(ArgReduce("max", axis, keepdims=True, last=False), flat)
+    places = np.arange(flat.shape[axis]).reshape(-1, *[1] * (len(flat.shape) - 1 - axis))
+
+    def rule(best: Expr, mine: Expr) -> Expr:
+        return best.equal(mine).astype(x.dtype)
+
+    return call.reshape(call.map(rule, place, call.value(places, "int64")), x.shape)
+
+
+def _lrn(call: Call) -> Outputs:
+    """Divided by a power of the sum of squares over neighbouring channels."""
+    x = call.operand(0)
+    size = call.integer("size", 0)
+    alpha, beta, bias = (
+        call.number(n, d) for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0))
+    )
+    if size < 1 or len(x.shape) < 3:
+        raise call.refuse(f"expected a size >= 1 and [N, C, D1, ...], got {size} {x.type_text}")
+    squares = call.map(lambda v: v * v, x)
+    image = call.reshape(squares, (x.shape[0], 1, x.shape[1], math.prod(x.shape[2:])))
+    pads = ((size - 1) // 2, 0, size // 2, 0)
+    total = call.emit(Pool("+", (size, 1), (1, 1), pads, (1, 1)), image)
+    return call.map(
+        lambda v, s: v / function("pow", s * (alpha / size) + bias, number(beta, s)),
+        x, call.reshape(total, x.shape),
+    )  # fmt: skip
+
+
+def _lp_norm(call: Call) -> Outputs:
+    """Divided by the norm along an axis; zeros stay."""
+    x, p = call.operand(0), call.integer("p", 2)
+    axis = call.axis(call.integer("axis", -1), len(x.shape))
+    if p not in (1, 2):
+        raise call.refuse(f"expected p of 1 or 2, got {p!r}")
+    powers = call.map(absolute if p == 1 else lambda v: v * v, x)
+    total = call.reduce("+", powers, (axis,))
+
+    def rule(v: Expr, s: Expr) -> Expr:
+        norm = s if p == 1 else function("sqrt", s)
+        return select(s.equal(number(0, s)), number(0, s), v / norm)
+
+    return call.map(rule, x, total)
+
+
 READERS: dict[str, Reader] = {
     "ArgMax": _arg("max"),
     "ArgMin": _arg("min"),
     "BatchNormalization": _batch_norm,
+    "Hardmax": _hardmax,
     "InstanceNormalization": _instance_norm,
+    "LRN": _lrn,
     "LayerNormalization": _layer_norm,
     "LogSoftmax": _soft(logarithm=True),
+    "LpNormalization": _lp_norm,
     "RMSNormalization": _rms_norm,
     "ReduceL1": _reduction("+", absolute),
     "ReduceL2": _reduction("+", lambda x: x * x, lambda x, _: function("sqrt", x)),

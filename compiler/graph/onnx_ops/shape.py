@@ -8,9 +8,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+from ...te.expr import Const, Expr, select
 from ..ir import Tensor
 from ..ops import Identity, Reshape
-from ..primitives import Concat, Gather, Pad, Slice, Transpose
+from ..primitives import Concat, Gather, GatherElements, Pad, Slice, Transpose
 from .call import Call, Outputs, Reader
 from .elementwise import dtype_of
 
@@ -128,6 +129,39 @@ def _gather(call: Call) -> Outputs:
     return call.emit(Gather(axis), x, indices)
 
 
+def _gather_elements(call: Call) -> Outputs:
+    x = call.operand(0)
+    axis = call.axis(call.integer("axis", 0), len(x.shape))
+    return call.emit(GatherElements(axis), x, call.operand(1))
+
+
+def _trilu(call: Call) -> Outputs:
+    x = call.operand(0)
+    if len(x.shape) < 2:
+        raise call.refuse(f"expected matrices, got {x.type_text}")
+    k = 0 if call.optional(1) is None else int(call.scalar(1, "k"))
+    ones = np.ones(x.shape[-2:], bool)
+    kept = call.value(np.triu(ones, k) if call.integer("upper", 1) else np.tril(ones, k))
+    return call.map(lambda v, keep: select(keep, v, Const(0, v.dtype)), x, kept)
+
+
+def _one_hot(call: Call) -> Outputs:
+    indices, values = call.operand(0), call.operand(2)
+    depth = int(call.scalar(1, "depth"))
+    call.check_size([max(depth, -1)])
+    axis = call.axis(call.integer("axis", -1), len(indices.shape) + 1)
+    column = call.reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:]))
+    places = np.arange(depth).reshape(-1, *[1] * (len(indices.shape) - axis))
+    off, on = (call.reshape(call.part(values, 0, i, 1), ()) for i in range(2))
+
+    def rule(index: Expr, place: Expr, low: Expr, high: Expr) -> Expr:
+        whole = index.astype("int64")
+        counted = select(whole < 0, whole + depth, whole)
+        return select(counted.equal(place), high, low)
+
+    return call.map(rule, column, call.value(places, "int64"), off, on)
+
+
 def _pad(call: Call) -> Outputs:
     x = call.operand(0)
     rank = len(x.shape)
@@ -195,12 +229,11 @@ def _constant_of_shape(call: Call) -> Outputs:
 
 
 def _range(call: Call) -> Outputs:
-    ends = [call.constant(i, what) for i, what in enumerate(("start", "limit", "delta"))]
-    start, limit, delta = (end.item() for end in ends)
+    start, limit, delta = (call.scalar(i, n) for i, n in enumerate(("start", "limit", "delta")))
     if not delta:
         raise call.refuse("expected a delta other than 0")
     call.check_size([math.ceil(max(0, (limit - start) / delta))])
-    return call.emit(Identity(), call.value(np.arange(start, limit, delta), str(ends[0].dtype)))
+    return call.emit(Identity(), call.value(np.arange(start, limit, delta), call.operand(0).dtype))
 
 
 READERS: dict[str, Reader] = {
@@ -209,6 +242,9 @@ READERS: dict[str, Reader] = {
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "OneHot": _one_hot,
+    "Trilu": _trilu,
     "Pad": _pad,
     "Range": _range,
     "Reshape": _reshape,
