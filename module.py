@@ -23,7 +23,7 @@ from .isa.memory import MemoryParams
 from .isa.params import PRESETS, HwParams
 from .isa.program import Program
 from .isa.status import Status
-from .report import Layer, accelerator_report, host_report, output_report
+from .report import Layer, accelerator_report, host_report, join_programs, output_report
 
 if TYPE_CHECKING:
     from .sim.result import SimResult
@@ -44,6 +44,8 @@ class TensorType(Protocol):
     def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> str: ...
+    @property
+    def type_text(self) -> str: ...
 
 
 class CompiledModel(Protocol):
@@ -57,16 +59,19 @@ class CompiledModel(Protocol):
     def layers(self) -> Sequence[Layer]: ...
 
     @property
+    def programs(self) -> Sequence[Program]:
+        """In running order; none for the CPU."""
+        ...
+
+    @property
     def program(self) -> Program | None:
-        """None for the CPU."""
+        """The only program, or None; an error if there are several."""
         ...
 
-    def dram(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """DRAM before the run, uint8: the program's image with the inputs in place."""
-        ...
-
-    def results(self, dram: np.ndarray, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs, from DRAM after the run (and the inputs, for what stays on the host)."""
+    def run(
+        self, arrays: Sequence[np.ndarray], execute: Callable[[Program, np.ndarray], object]
+    ) -> list[np.ndarray]:
+        """The outputs; ``execute`` runs each program on its DRAM image, in place."""
         ...
 
     def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -112,7 +117,7 @@ def compile(
     Parameters
     ----------
     model : path, bytes or onnx.ModelProto
-        An int8 QDQ ONNX model.
+        An int8 model: QDQ ONNX, or a TensorFlow Lite file or its bytes.
     target : str
         ``sim``, ``rtl``, ``cpu`` or ``fpga``.
     hw : HwParams, or the name of a preset or TOML file
@@ -238,13 +243,13 @@ class Module:
         self.check_traceable()
         if self._timing is None:
             raise VdlaError("trace: nothing was run yet; call run(...) first")
-        return trace(self.program, self._timing)
+        return trace(join_programs(self.compiled.programs), self._timing)
 
     def check_traceable(self) -> None:
         """Raise VdlaError where runs have no cycles that a trace could show."""
-        if self.compiled.program is None:
+        if self.target == "cpu":
             raise VdlaError(f"trace: target {self.target!r} has no cycles; use sim or rtl")
-        if not self.program.insns:
+        if not self.compiled.programs:
             raise VdlaError("trace: no operator of this model runs on the accelerator")
 
     def set_input(self, name: str, value: np.ndarray) -> None:
@@ -298,7 +303,11 @@ class Module:
             results.append(outputs)
             if progress is not None:
                 progress(index + 1, len(batches))
-        self._outputs = [np.concatenate(parts) for parts in zip(*results, strict=True)]
+        self._outputs = (
+            results[0]
+            if len(results) == 1
+            else [np.concatenate(parts) for parts in zip(*results, strict=True)]
+        )
         self._timing = timing
         self._report = self._make_report(timing, len(batches), time.perf_counter() - started)
         return list(self._outputs)
@@ -330,6 +339,15 @@ class Module:
 
     def _batches(self, arrays: list[np.ndarray]) -> list[list[np.ndarray]]:
         """Cut the inputs into batches of the model's size, after checking them."""
+        types = self.compiled.inputs
+        if all((a.shape, str(a.dtype)) == (t.shape, t.dtype) for a, t in zip(arrays, types)):  # noqa: B905
+            return [arrays]
+        scalars = [t.name for t in (*types, *self.compiled.outputs) if not t.shape]
+        if scalars:
+            raise VdlaError(
+                f"run: {scalars[0]!r} is a scalar, so the model runs on arrays of exactly its own"
+                f" shapes: {', '.join(f'{t.name} {t.type_text}' for t in types)}"
+            )
         counts = set()
         for array, tensor in zip(arrays, self.compiled.inputs, strict=True):
             size, *rest = tensor.shape
@@ -355,38 +373,40 @@ class Module:
         """Outputs of one batch, and its timing where it was measured."""
         if self.target == "cpu":
             return self.compiled.run_cpu(batch), None
-        dram = self.compiled.dram(batch)
-        if not self.program.insns:  # no operator of this model runs on the accelerator
-            return self.compiled.results(dram, batch), None
         if self.target == "sim" and known is not None:
             from .isa.reference import run as run_reference
 
-            run_reference(self.program, dram)
-            return self.compiled.results(dram, batch), None
-        timing = self._simulate(dram)
+            return self.compiled.run(batch, run_reference), None
+        from .sim.result import join
+
+        timings: list[SimResult] = []
+        outputs = self.compiled.run(batch, lambda p, dram: timings.append(self._simulate(p, dram)))
+        if not timings:  # no operator of this model runs on the accelerator
+            return outputs, None
+        timing = join(timings)
         moves = self.target == "fpga"  # a real memory also refreshes
         if known is not None and timing.cycles != known.cycles and not moves:
             raise VdlaError(
                 f"rtl: expected {known.cycles} cycles as for the first batch, got {timing.cycles}; "
                 "timing must not depend on data"
             )
-        return self.compiled.results(dram, batch), timing
+        return outputs, timing
 
-    def _simulate(self, dram: np.ndarray) -> SimResult:
-        """Run the program in time; ``dram`` is changed in place."""
+    def _simulate(self, program: Program, dram: np.ndarray) -> SimResult:
+        """Run a program in time; ``dram`` is changed in place."""
         if self.target == "rtl":
             from .sim.rtl import RtlSimulator
 
-            result = RtlSimulator(self.params).run(self.program, dram, self.memory)
+            result = RtlSimulator(self.params).run(program, dram, self.memory)
         elif self.target == "fpga":
             from .sim.board import run_on_board
 
             assert self.port is not None
-            result = run_on_board(self.port, self.program, dram, self.memory)
+            result = run_on_board(self.port, program, dram, self.memory)
         else:
             from .sim.core import simulate
 
-            result = simulate(self.program, dram, self.memory)
+            result = simulate(program, dram, self.memory)
         if result.status != Status.DONE:
             status = Status(result.status)
             where = "" if result.error_index is None else f" at instruction {result.error_index}"
@@ -398,7 +418,8 @@ class Module:
         if timing is None:
             body = host_report(layers)
         else:
-            body = accelerator_report(layers, self.program, self.memory, timing)
+            program = join_programs(self.compiled.programs)
+            body = accelerator_report(layers, program, self.memory, timing)
         names = [tensor.name for tensor in self.compiled.outputs]
         outputs = output_report(dict(zip(names, self._outputs, strict=True)))
         return {

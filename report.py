@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -89,6 +90,22 @@ class Timing(Protocol):
     def counters(self) -> Counters:
         """Where the cycles of every unit went."""
         ...
+
+
+def join_programs(programs: Sequence[Program]) -> Program:
+    """The instructions of programs in a row, to report on; nothing that could run."""
+    if len(programs) == 1:
+        return programs[0]
+    insns = []
+    layers = []
+    for program in programs:
+        for layer in program.meta["layers"]:
+            runs = [(first + len(insns), last + len(insns)) for first, last in layer["runs"]]
+            layers.append(layer | {"runs": runs})
+        insns += program.insns
+    size = sum(program.dram_bytes for program in programs)
+    meta = {"dram_bytes": size, "layers": layers}
+    return replace(programs[0], insns=tuple(insns), image={}, meta=meta)
 
 
 def header(

@@ -156,6 +156,11 @@ class ConvLayer:
     stride: int
     groups: int = 1
 
+    @property
+    def out_size(self) -> int:
+        """Height and width of the output."""
+        return -(-self.size // self.stride)
+
     def model(self, batch: int = 1) -> onnx.ModelProto:
         """The layer as a model of its own."""
         net = QdqNet(self.name)

@@ -7,9 +7,9 @@ load -> GRAPH_PASSES -> for each operator on the accelerator: expression and sch
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -25,15 +25,17 @@ from ..isa.program import PROGRAM_ALIGN_BYTES, Program
 from .codegen.accel import generate
 from .codegen.order import dispatch_order, loads_by_need
 from .codegen.stream import Stream
-from .graph.interpret import evaluate_op
+from .compiled import CompiledModel, LayerInfo, Segment
 from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
 from .graph.ops import Conv2d, Dense, QConv2d, QDense, Reshape
 from .graph.passes import run_passes
 from .graph.passes.pack_windows import pack_windows
+from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .graph.tflite import import_tflite, is_tflite
 from .graph.verify import verify as verify_graph
-from .runtime.layout import activation_bytes, pack_activation, unpack_activation
+from .runtime.layout import activation_bytes
+from .segments import retarget, split
 from .tir.ir import PrimFunc
 from .tir.passes.double_buffer import double_buffer
 from .tir.passes.vthread import interleave_vthreads
@@ -45,21 +47,9 @@ from .topi.lowering import lower_node, parameters_of
 TIR_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (double_buffer, interleave_vthreads)
 
 
-@dataclass(frozen=True)
-class LayerInfo:
-    """One operator of the model: where it runs and why, its work, its instructions.
-
-    ``macs`` and ``compulsory_bytes`` count the model's own channels; ``runs`` are its instructions:
-    first and last, inclusive, of every unbroken run; None on the host.
-    """
-
-    name: str
-    op: str
-    target: str
-    reason: str
-    macs: int
-    compulsory_bytes: int
-    runs: tuple[tuple[int, int], ...] | None
+#: Why a node is on the host that the accelerator could run.
+TARGET_CPU = "target cpu; the accelerator could run it"
+BEHIND_HOST = "too little for a program of its own behind the host; the accelerator could run it"
 
 
 def build(
@@ -79,7 +69,9 @@ def build(
     dumps.write("graph", "import", dump(graph))
     graph = run_passes(graph, observe=lambda name, g: dumps.write("graph", name, dump(g)))
     if target == "cpu":
-        return CompiledModel(graph, hw, tuple(_host_layer(graph, n) for n in graph.nodes))
+        return CompiledModel(
+            graph, hw, tuple(_host_layer(graph, n, TARGET_CPU) for n in graph.nodes)
+        )
     return _build_accelerator(graph, hw, memory, vthreads, dumps)
 
 
@@ -95,48 +87,47 @@ def load_graph(model: object, batch: int) -> Graph:
 def _build_accelerator(
     graph: Graph, hw: HwParams, memory: MemoryParams, vthreads: int, dumps: _Dumps
 ) -> CompiledModel:
-    graph = pack_windows(graph, hw.block)
+    graph = pack_windows(retarget(graph, hw), hw.block)
     verify_graph(graph)
     dumps.write("graph", "pack_windows", dump(graph))
-    before, accelerated, after = _partition(graph)
+    layers: list[LayerInfo] = []
+    segments: list[Segment] = []
+    issued = 0
+    for target, nodes in split(graph):
+        if target == "cpu":
+            layers += [_host_layer(graph, node, BEHIND_HOST) for node in nodes]
+            segments.append(Segment(nodes))
+            continue
+        program, made = _build_program(graph, nodes, hw, memory, vthreads, dumps)
+        segments.append(Segment(nodes, program))
+        layers += [_later(layer, issued) for layer in made]
+        issued += len(program.insns)
+    return CompiledModel(graph, hw, tuple(layers), tuple(segments))
+
+
+def _build_program(
+    graph: Graph,
+    nodes: Sequence[Node],
+    hw: HwParams,
+    memory: MemoryParams,
+    vthreads: int,
+    dumps: _Dumps,
+) -> tuple[Program, list[LayerInfo]]:
+    """The checked program of a segment, and its layers."""
     stream = Stream(hw)
-    placed = _place_activations(graph, accelerated, stream)
-    layers = [_host_layer(graph, node) for node in before]
-    for node in accelerated:
+    placed = _place_activations(graph, nodes, stream)
+    layers = []
+    for node in nodes:
         first = len(stream.insns)
         if not isinstance(node.op, Reshape):
             _generate_node(graph, node, stream, placed, memory, vthreads, dumps)
         layers.append(_accelerator_layer(graph, node, ((first, len(stream.insns) - 1),)))
-    layers += [_host_layer(graph, node, after) for node in after]
-    program, layers = _finish(graph, accelerated, stream, placed, layers, memory)
-    if accelerated:
-        dumps.write("program", "insns", disassemble(program))
-        findings = check(program)
-        if findings:
-            raise VdlaError(f"compiled program does not pass the checker: {findings[0]}")
-    return CompiledModel(graph, hw, tuple(layers), program, before, accelerated, after, placed)
-
-
-def _partition(graph: Graph) -> tuple[tuple[Node, ...], tuple[Node, ...], tuple[Node, ...]]:
-    """Nodes on the host before the accelerator's program, in it, and after it.
-
-    One program runs at a time: what depends on a host operator that depends on the accelerator
-    stays on the host.
-    """
-    before: list[Node] = []
-    accelerated: list[Node] = []
-    after: list[Node] = []
-    for node in graph.nodes:
-        sources = set(node.inputs)
-        behind_host = sources & {n.output for n in after}
-        behind_accelerator = sources & {n.output for n in accelerated}
-        if node.target == "accel" and not behind_host:
-            accelerated.append(node)
-        elif behind_host or behind_accelerator:
-            after.append(node)
-        else:
-            before.append(node)
-    return tuple(before), tuple(accelerated), tuple(after)
+    program, layers = _finish(graph, nodes, stream, placed, layers, memory)
+    dumps.write("program", "insns", disassemble(program))
+    findings = check(program)
+    if findings:
+        raise VdlaError(f"compiled program does not pass the checker: {findings[0]}")
+    return program, layers
 
 
 def _place_activations(graph: Graph, accelerated: Sequence[Node], stream: Stream) -> dict[str, int]:
@@ -209,7 +200,7 @@ def _finish(
 
     outputs = [n for n in placed if n in produced and (n in read_later or n in graph.outputs)]
     meta = {
-        "dram_bytes": -(-stream.dram.end // PROGRAM_ALIGN_BYTES) * PROGRAM_ALIGN_BYTES,
+        "dram_bytes": max(1, -(-stream.dram.end // PROGRAM_ALIGN_BYTES)) * PROGRAM_ALIGN_BYTES,
         "inputs": [region(n) for n in placed if n in needed and n not in produced],
         "outputs": [region(n) for n in outputs],
         "layers": [
@@ -253,30 +244,32 @@ def _macs(graph: Graph, node: Node) -> int:
     """The model's own multiply-accumulates, float ones too."""
     result = graph.result(node).shape
     match node.op:
-        case QConv2d() | Conv2d():
+        case QConv2d() | Conv2d() | Convolution():
             weight = graph[node.inputs[1]].shape
-            return int(np.prod(result)) * int(np.prod(weight[1:]))
-        case QDense() | Dense():
-            return int(np.prod(result)) * graph[node.inputs[0]].shape[1]
+            return math.prod(result) * math.prod(weight[1:])
+        case ConvolutionTranspose():
+            image, weight = (graph[name].shape for name in node.inputs[:2])
+            return math.prod(image) * math.prod(weight[1:])
+        case QDense() | Dense() | MatMul():
+            return math.prod(result) * graph[node.inputs[0]].shape[-1]
     return 0
 
 
 def _compulsory_bytes(graph: Graph, node: Node) -> int:
     """Bytes of operands and result, each once."""
     tensors: list[Tensor] = [*graph.operands(node), graph.result(node)]
-    return sum(
-        int(np.prod(t.shape)) * (4 if t.dtype in ("int32", "float32") else 1) for t in tensors
-    )
+    return sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in tensors)
 
 
-def _host_layer(graph: Graph, node: Node, after: Sequence[Node] = ()) -> LayerInfo:
-    """A node on the host, with why it is not on the accelerator; ``after`` run behind that."""
-    reason = node.reason
-    if node.target == "accel":
-        source = next((n.name for n in after if n.output in node.inputs), None)
-        reason = f"target cpu; the accelerator could run it: {reason}"
-        if source is not None:
-            reason = f"needs {source}, which runs on the host after the accelerator"
+def _later(layer: LayerInfo, issued: int) -> LayerInfo:
+    """The layer when so many instructions of other programs come before."""
+    runs = tuple((first + issued, last + issued) for first, last in layer.runs or ())
+    return replace(layer, runs=runs)
+
+
+def _host_layer(graph: Graph, node: Node, why: str) -> LayerInfo:
+    """A node on the host, with the reason; ``why`` holds for one that the accelerator could run."""
+    reason = f"{why}: {node.reason}" if node.target == "accel" else node.reason
     return LayerInfo(
         node.name, type(node.op).__name__, "cpu", reason,
         _macs(graph, node), _compulsory_bytes(graph, node), None,
@@ -289,77 +282,6 @@ def _accelerator_layer(graph: Graph, node: Node, runs: tuple[tuple[int, int], ..
         node.name, type(node.op).__name__, "accel", node.reason,
         _macs(graph, node), _compulsory_bytes(graph, node), runs,
     )  # fmt: skip
-
-
-# ---- the result --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class CompiledModel:
-    """A model with everything that is needed to run it: host operators around one accelerator
-    program.
-    """
-
-    graph: Graph
-    params: HwParams
-    layers: tuple[LayerInfo, ...]
-    program: Program | None = None
-    before: tuple[Node, ...] = ()
-    accelerated: tuple[Node, ...] = ()
-    after: tuple[Node, ...] = ()
-    placed: dict[str, int] = field(default_factory=dict)
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """The model's inputs."""
-        return tuple(self.graph[name] for name in self.graph.inputs)
-
-    @property
-    def outputs(self) -> tuple[Tensor, ...]:
-        """The model's outputs."""
-        return tuple(self.graph[name] for name in self.graph.outputs)
-
-    def _host(self, nodes: Sequence[Node], values: dict[str, np.ndarray]) -> None:
-        for node in nodes:
-            values[node.output] = evaluate_op(node.op, *(values[n] for n in node.inputs))
-
-    def _start(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        values = {t.name: t.data for t in self.graph.tensors.values() if t.data is not None}
-        values |= dict(zip(self.graph.inputs, arrays, strict=True))
-        self._host(self.before, values)
-        return values
-
-    def dram(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """DRAM before the run (uint8): constants, instructions and the packed inputs."""
-        assert self.program is not None
-        values = self._start(arrays)
-        dram = self.program.dram_image()
-        for region in self.program.meta["inputs"]:
-            data = pack_activation(values[region["name"]], self.params)
-            dram[region["address"] : region["address"] + data.size] = data
-        return dram
-
-    def results(self, dram: np.ndarray, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs: the accelerator's from DRAM after the run, then the host operators behind
-        it.
-        """
-        assert self.program is not None
-        values = self._start(arrays)
-        for region in self.program.meta["outputs"]:
-            data = dram[region["address"] : region["address"] + region["bytes"]]
-            values[region["name"]] = unpack_activation(data, tuple(region["shape"]), self.params)
-        self._host(self.after, values)
-        return [values[name] for name in self.graph.outputs]
-
-    @cached_property
-    def _cpu(self):
-        from .codegen.cpu import build_cpu
-
-        return build_cpu(self.graph)
-
-    def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The whole model as machine code on the host."""
-        return self._cpu.run(*arrays)
 
 
 @dataclass

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -38,3 +39,30 @@ class SimResult:
     scratchpads: dict[str, np.ndarray] = field(repr=False)
     report: str
     wall_s: float
+
+
+def join(results: Sequence[SimResult]) -> SimResult:
+    """Programs that ran one after the other as one; of one program, its own result."""
+    if len(results) == 1:
+        return results[0]
+    starts: list[int] = []
+    ends: list[int] = []
+    counters: dict[str, dict[str, int]] = {}
+    before = 0
+    for result in results:
+        starts += [before + start for start in result.starts]
+        ends += [before + end for end in result.ends]
+        before += result.cycles
+        for unit, causes in result.counters.items():
+            total = counters.setdefault(unit, {})
+            for cause, cycles in causes.items():
+                total[cause] = total.get(cause, 0) + cycles
+    return replace(
+        results[-1],
+        cycles=before,
+        starts=starts,
+        ends=ends,
+        counters=counters,
+        causes=[cause for result in results for cause in result.causes],
+        wall_s=sum(result.wall_s for result in results),
+    )

@@ -13,6 +13,7 @@ from vdla.cli import run_app
 from vdla.isa.insn import Gemm
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.params import PRESETS, HwParams
+from vdla.isa.program import Program
 from vdla.isa.reference import run as run_reference
 from vdla.module import Module, load_platform
 
@@ -39,9 +40,9 @@ def simulations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Replaces the simulator; collects the cycles that each call gave."""
     calls: list[int] = []
 
-    def simulate(self: Module, dram: np.ndarray) -> FakeTiming:
-        run_reference(self.program, dram)
-        count = len(self.program.insns)
+    def simulate(_self: Module, program: Program, dram: np.ndarray) -> FakeTiming:
+        run_reference(program, dram)
+        count = len(program.insns)
         calls.append(100 * count + 2)
         ends = [100 * (index + 1) for index in range(count)]
         return FakeTiming(calls[-1], ends, {"gemm": {"busy": 2, "empty": calls[-1] - 2}})
@@ -78,7 +79,7 @@ def test_run_and_report(simulations: list[int], images: tuple[np.ndarray, np.nda
     issued = sum(i.iterations for i in module.program.insns if isinstance(i, Gemm))
     assert use["temporal"] == pytest.approx(issued / report["cycles"])
     hosts = {row["op"] for row in rows if row["target"] == "cpu"}
-    assert hosts == {"Quantize", "Dequantize"}
+    assert hosts == {"Quantize", "Dequantize", "PackWindows"}
     assert all(row["reason"] for row in rows)
     output = report["outputs"]["logits"]
     assert (output["shape"], output["dtype"]) == ([8, 10], "float32")
@@ -106,8 +107,8 @@ def test_rtl_runs_every_batch_and_refuses_other_cycles(
     assert len(simulations) == 3
     original, slower = Module._simulate, iter(range(10))
 
-    def drifting(self: Module, dram: np.ndarray) -> FakeTiming:
-        timing = original(self, dram)
+    def drifting(self: Module, program: Program, dram: np.ndarray) -> FakeTiming:
+        timing = original(self, program, dram)
         timing.cycles += next(slower)
         return timing  # type: ignore[return-value]
 

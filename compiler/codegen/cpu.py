@@ -7,6 +7,7 @@ LLVM IR (``codegen/llvm.py``) -> one module, optimised for the host's processor 
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -17,14 +18,16 @@ from llvmlite import ir
 
 from ...isa.errors import VdlaError
 from ..graph.ir import Graph, Node, Tensor
-from ..graph.ops import Identity, Reshape
+from ..graph.ops import Identity, Op, Reshape
+from ..graph.shapes import infer
+from ..tir.interpret import interpret
 from ..tir.ir import PrimFunc
 from ..tir.passes.expand import expand_intrinsics
 from ..tir.passes.unroll import unroll_loops
 from ..tir.verify import verify
 from ..topi.cpu import lower_for_cpu
 from .arena import Lifetime, plan_arena
-from .llvm import ALIGN_BYTES, Value, align, emit_function
+from .llvm import ALIGN_BYTES, Value, align, emit_function, symbol
 
 #: What happens to every loop program before code generation, in order.
 CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (expand_intrinsics, unroll_loops)
@@ -137,7 +140,7 @@ class CpuKernel:
 def compile_func(func: PrimFunc) -> CpuKernel:
     """Machine code of one loop program; errors as ``tir.verify`` and ``codegen.llvm`` say."""
     func = run_passes(func)
-    module = ir.Module(func.name)
+    module = ir.Module(symbol(func.name))
     function, workspace_bytes = emit_function(func, module, "kernel")
     return CpuKernel(func, compile_module(module, function), workspace_bytes)
 
@@ -158,7 +161,7 @@ class CpuModule:
 
     Attributes
     ----------
-    kernels : the loop program of every operator that computes something, in running order
+    kernels : the loop programs, in order of first use; equal operators share one
     offsets : where each tensor lives in the arena, in bytes; a reshape shares its source's
     arena_bytes : size of the arena: activations, then the workspace that kernels share
     """
@@ -213,6 +216,37 @@ def build_cpu(graph: Graph) -> CpuModule:
     return builder.finish()
 
 
+def build_part(graph: Graph, nodes: Sequence[Node], wanted: Sequence[str]) -> CpuModule:
+    """Some nodes of a graph, in running order: from what they read of others, and constants, to
+    the tensors that are ``wanted``; errors as :func:`build_cpu`."""
+    made = {node.output for node in nodes}
+    read = dict.fromkeys(n for node in nodes for n in node.inputs if n not in made)
+    inputs = tuple(name for name in read if not graph[name].is_constant)
+    tensors = {name: graph[name] for name in (*read, *made)}
+    return build_cpu(Graph(graph.name, inputs, tuple(wanted), tuple(nodes), tensors))
+
+
+#: With so few elements, interpreting an operator is faster than compiling it.
+FEW_ELEMENTS = 64
+
+
+def run_op(op: Op, args: Sequence[np.ndarray]) -> np.ndarray:
+    """One operator on arrays, for once; errors as :func:`build_cpu`."""
+    operands = tuple(Tensor(f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(args))
+    shape, dtype = infer(op, operands, type(op).__name__)
+    names = tuple(t.name for t in operands)
+    node = Node(type(op).__name__, op, names, "y")
+    tensors = {t.name: t for t in (*operands, Tensor("y", shape, dtype))}
+    graph = Graph("one", names, ("y",), (node,), tensors)
+    sizes = [math.prod(t.shape) for t in tensors.values()]
+    if max(sizes) > FEW_ELEMENTS or min(sizes) < 1 or isinstance(op, Reshape | Identity):
+        return build_cpu(graph).run(*args)[0]
+    func, attributes = lower_for_cpu(graph, node)
+    flat = [*args, *attributes, result := np.empty(shape, dtype)]
+    interpret(func, *(a.reshape(b.shape) for a, b in zip(flat, func.params, strict=True)))
+    return result
+
+
 @dataclass(frozen=True)
 class _Operand:
     """What a kernel is called with: a place in one of the areas of memory."""
@@ -226,8 +260,9 @@ class _GraphBuilder:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.module = ir.Module(graph.name)
+        self.module = ir.Module(symbol(graph.name))
         self.funcs: list[PrimFunc] = []
+        self.kernels: dict[tuple, tuple[ir.Function, tuple[np.ndarray, ...]]] = {}
         self.calls: list[tuple[ir.Function, list[_Operand]]] = []
         self.constants: list[np.ndarray] = []
         self.constant_offsets: dict[str, int] = {}
@@ -241,16 +276,30 @@ class _GraphBuilder:
         if isinstance(node.op, Reshape | Identity):
             self.sources[node.output] = self._source(node.inputs[0])
             return
-        func, attributes = lower_for_cpu(self.graph, node)
-        func = run_passes(func)
-        function, workspace = emit_function(func, self.module, f"kernel{position}.{node.name}")
-        function.linkage = "internal"
+        if 0 in self.graph.result(node).shape:
+            self._use(node.output, position)  # nothing to compute
+            return
+        function, attributes = self._kernel(position, node)
         operands = [self._operand(self._source(name), position) for name in node.inputs]
         operands += [self._constant(f"{node.name}.{i}", a) for i, a in enumerate(attributes)]
         operands.append(self._operand(node.output, position))
-        self.funcs.append(func)
         self.calls.append((function, operands))
-        self.workspace_bytes = max(self.workspace_bytes, workspace)
+
+    def _kernel(self, position: int, node: Node) -> tuple[ir.Function, tuple[np.ndarray, ...]]:
+        """The function of a node and its attributes' values; equal operators on operands of equal
+        types share it."""
+        types = tuple((t.shape, t.dtype) for t in self.graph.operands(node))
+        key = (node.op, types)
+        if key not in self.kernels:
+            func, attributes = lower_for_cpu(self.graph, node)
+            func = run_passes(func)
+            function, workspace = emit_function(func, self.module, f"kernel{position}.{node.name}")
+            function.linkage = "internal"
+            function.attributes.add("noinline")  # a long entry function compiles slowly
+            self.workspace_bytes = max(self.workspace_bytes, workspace)
+            self.funcs.append(func)
+            self.kernels[key] = function, attributes
+        return self.kernels[key]
 
     def _source(self, name: str) -> str:
         return self.sources.get(name, name)
@@ -328,4 +377,4 @@ class _GraphBuilder:
 
 
 def _tensor_bytes(tensor: Tensor) -> int:
-    return int(np.prod(tensor.shape)) * np.dtype(tensor.dtype).itemsize
+    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize

@@ -2,10 +2,10 @@
 
 A function takes a pointer per parameter buffer and a last one to its workspace, scratch memory of
 ``Workspace.size`` bytes for allocations that are too large for the stack. Integers wrap, shifts
-of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single precision
-without contraction. Vectorized loops carry a hint; parallel loops and virtual threads run
-serially, which is one of the orders that they allow; unrolled ones have been copied
-(``tir/passes/unroll.py``), or are too long to be.
+of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single or double
+precision without contraction; transcendental functions are the C library's. Vectorized loops carry
+a hint; parallel loops and virtual threads run serially, which is one of the orders that they allow;
+unrolled ones have been copied (``tir/passes/unroll.py``), or are too long to be.
 """
 
 from __future__ import annotations
@@ -17,24 +17,40 @@ from typing import Any
 from llvmlite import ir
 
 from ...isa.errors import VdlaError
-from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Select, Var, walk
+from ..te.expr import (
+    FLOAT_DTYPES,
+    FLOAT_FUNCTIONS,
+    INT_DTYPES,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Select,
+    Var,
+    bits_of,
+    walk,
+)
 from ..tir.ir import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, TensorCall
 from ..tir.passes.expand import expand_call
 
 ALIGN_BYTES = 64
 #: Allocations up to this size live on the stack.
 STACK_BYTES = 16 << 10
-ELEMENT_BYTES = {"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8, "float32": 4}
+ELEMENT_BYTES = {"bool": 1} | {d: bits_of(d) // 8 for d in (*INT_DTYPES, *FLOAT_DTYPES)}
 
 #: Objects of llvmlite, whose annotations are not those of its code.
 Value = Any
 
 _POINTER = ir.PointerType()
 _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
-_FLOAT = ir.FloatType()
 _TYPES: dict[str, Any] = {
-    "bool": _I1, "int8": _I8, "int16": ir.IntType(16), "int32": _I32, "int64": _I64,
-    "float32": _FLOAT,
+    "bool": _I1, "float32": ir.FloatType(), "float64": ir.DoubleType(),
+} | {dtype: ir.IntType(bits_of(dtype)) for dtype in INT_DTYPES}  # fmt: skip
+#: Functions that are instructions of common processors; the others are calls of the C library.
+_LLVM_FUNCTIONS = {
+    "round": "rint", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "sqrt": "sqrt",
 }  # fmt: skip
 
 
@@ -65,12 +81,17 @@ class Workspace:
         return offset
 
 
+def symbol(name: str) -> str:
+    """A name of the user's as LLVM can print and read it."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._$-") else "_" for c in name)
+
+
 def emit_function(func: PrimFunc, module: ir.Module, name: str) -> tuple[ir.Function, int]:
     """Add a loop program to a module; returns the function and the bytes of workspace it needs."""
     signature = ir.FunctionType(ir.VoidType(), [_POINTER] * (len(func.params) + 1))
-    function = ir.Function(module, signature, name)
+    function = ir.Function(module, signature, symbol(name))
     for argument, buffer in zip(function.args, func.params, strict=False):
-        argument.name = buffer.name
+        argument.name = symbol(buffer.name)
         argument.add_attribute("noalias")
     function.args[-1].name = "workspace"
     function.args[-1].add_attribute("noalias")
@@ -153,12 +174,16 @@ class _Emitter:
         buffer, size_bytes = stmt.buffer, buffer_bytes(stmt.buffer)
         mark = self.workspace.top
         if size_bytes <= STACK_BYTES:
-            address: Value = self.entry.alloca(ir.ArrayType(_I8, size_bytes), name=buffer.name)
+            address: Value = self.entry.alloca(
+                ir.ArrayType(_I8, size_bytes), name=symbol(buffer.name)
+            )
             address.align, address.type = ALIGN_BYTES, _POINTER
         else:
             offset = self.workspace.push(size_bytes)
             base = self.function.args[-1]
-            address = self.entry.gep(base, [_I64(offset)], name=buffer.name, source_etype=_I8)
+            address = self.entry.gep(
+                base, [_I64(offset)], name=symbol(buffer.name), source_etype=_I8
+            )
         self.memory[buffer] = address
         self.stmt(stmt.body)
         self.workspace.top = mark
@@ -184,7 +209,7 @@ class _Emitter:
                 return _I64(int(value))
             case Binary("+" | "-" | "*" | "//" | "%" | "min" | "max", a, b):
                 return self._int_binary(expr.op, self._index(a), self._index(b), expr)
-        return self.builder.sext(self.value(expr), _I64)
+        return self._cast(self.value(expr), expr.dtype, "int64")
 
     def _variable(self, var: Var) -> Value:
         if var not in self.variables:
@@ -199,7 +224,7 @@ class _Emitter:
             case Var():
                 return self.builder.trunc(self._variable(expr), _TYPES[expr.dtype])
             case Const(value, dtype):
-                number = float(value) if dtype == "float32" else int(value)
+                number = float(value) if dtype in FLOAT_DTYPES else int(value)
                 return ir.Constant(_TYPES[dtype], number)
             case Binary("&", a, b) if expr.dtype == "bool" and not _is_total(b):
                 return self._choose(a, lambda: self.value(b), lambda: _I1(0))
@@ -207,7 +232,7 @@ class _Emitter:
                 return self._choose(a, lambda: _I1(1), lambda: self.value(b))
             case Binary(op, a, b):
                 left, right = self.value(a), self.value(b)
-                if a.dtype == "float32":
+                if a.dtype in FLOAT_DTYPES:
                     return self._float_binary(op, left, right)
                 return self._int_binary(op, left, right, expr)
             case Select(cond, a, b):
@@ -223,8 +248,12 @@ class _Emitter:
                 return self._requantize(acc, multiplier, shift, dtype)
             case Call("requantize_tflite", args):
                 return self._requantize_tflite(*(self.value(a) for a in args))
-            case Call("round", (a,)) if a.dtype == "float32":
-                return self._intrinsic("llvm.rint", self.value(a))
+            case Call("divide" | "remainder", (a, b), dtype) if dtype in INT_DTYPES:
+                return self._divide(expr.name, self.value(a), self.value(b), dtype)
+            case Call("remainder", (a, b)):
+                return self.builder.frem(self.value(a), self.value(b))
+            case Call(name, args) if name in (*FLOAT_FUNCTIONS, "pow"):
+                return self._function(name, expr.dtype, *(self.value(a) for a in args))
         raise VdlaError(f"{self.name}: the CPU has no code for expression {expr!r}")
 
     def _load(self, source: Buffer, indices: tuple[Expr, ...]) -> Value:
@@ -250,7 +279,8 @@ class _Emitter:
 
     def _int_binary(self, op: str, a: Value, b: Value, expr: Binary) -> Value:
         builder = self.builder
-        compare = builder.icmp_unsigned if a.type == _I1 else builder.icmp_signed
+        unsigned = expr.a.dtype == "bool" or expr.a.dtype[0] == "u"
+        compare = builder.icmp_unsigned if unsigned else builder.icmp_signed
         bits = a.type.width
         match op:
             case "+":
@@ -271,12 +301,17 @@ class _Emitter:
                 return builder.select(compare("<", a, b), b, a)
             case ">>":
                 inside = builder.icmp_unsigned("<", b, a.type(bits))
+                if unsigned:
+                    shifted = builder.lshr(a, builder.select(inside, b, a.type(0)))
+                    return builder.select(inside, shifted, a.type(0))
                 return builder.ashr(a, builder.select(inside, b, a.type(bits - 1)))
             case "<<":
                 inside = builder.icmp_unsigned("<", b, a.type(bits))
                 shifted = builder.shl(a, builder.select(inside, b, a.type(0)))
                 return builder.select(inside, shifted, a.type(0))
             case "//" | "%":
+                if unsigned and isinstance(expr.b, Const) and expr.b.value > 0:
+                    return builder.udiv(a, b) if op == "//" else builder.urem(a, b)
                 return self._floor_division(op, a, expr.b)
         raise VdlaError(f"{self.name}: the CPU has no integer operator {op!r}")
 
@@ -310,30 +345,52 @@ class _Emitter:
                 return builder.select(builder.fcmp_ordered("<", b, a), b, a)
             case "max":
                 return builder.select(builder.fcmp_ordered("<", a, b), b, a)
-        raise VdlaError(f"{self.name}: the CPU has no operator {op!r} of float32")
+        raise VdlaError(f"{self.name}: the CPU has no operator {op!r} of floats")
 
     def _cast(self, value: Value, source: str, target: str) -> Value:
         builder, kind = self.builder, _TYPES[target]
-        match source, target:
-            case "float32", "float32":
-                return value
-            case "float32", _:
-                # Out of range of int64 saturates, as the interpreter does; plain fptosi would be
-                # undefined.
-                rounded = self._intrinsic("llvm.rint", value)
-                whole = self._call("llvm.fptosi.sat.i64.f32", _I64, rounded)
-                return self._cast(whole, "int64", target)
-            case "bool", "float32":
-                return builder.uitofp(value, kind)
-            case _, "float32":
-                return builder.sitofp(value, kind)
-            case _, "bool":
-                return builder.icmp_unsigned("!=", value, value.type(0))
-            case "bool", _:
-                return builder.zext(value, kind)
+        from_float, to_float = source in FLOAT_DTYPES, target in FLOAT_DTYPES
+        unsigned = source == "bool" or source[0] == "u"
+        if source == target:
+            return value
+        if from_float and to_float:
+            wider = target == "float64"
+            return builder.fpext(value, kind) if wider else builder.fptrunc(value, kind)
+        if from_float and target == "bool":
+            return builder.fcmp_unordered("!=", value, value.type(0.0))
+        if from_float:
+            # Out of range of int64 saturates, as the interpreter does; plain fptosi would be
+            # undefined.
+            rounded = self._function("round", source, value)
+            suffix = f"f{bits_of(source)}"
+            whole = self._call(f"llvm.fptosi.sat.i64.{suffix}", _I64, rounded)
+            return self._cast(whole, "int64", target)
+        if to_float:
+            return builder.uitofp(value, kind) if unsigned else builder.sitofp(value, kind)
+        if target == "bool":
+            return builder.icmp_unsigned("!=", value, value.type(0))
         if kind.width < value.type.width:
             return builder.trunc(value, kind)
-        return builder.sext(value, kind) if kind.width > value.type.width else value
+        if kind.width == value.type.width:
+            return value
+        return builder.zext(value, kind) if unsigned else builder.sext(value, kind)
+
+    def _divide(self, name: str, a: Value, b: Value, dtype: str) -> Value:
+        """Truncating division or its remainder: 0 where the divisor is 0, which would trap; so
+        would the least number divided by -1."""
+        builder = self.builder
+        by_zero = builder.icmp_unsigned("==", b, b.type(0))
+        if dtype[0] == "u":
+            safe = builder.select(by_zero, b.type(1), b)
+            found = builder.udiv(a, safe) if name == "divide" else builder.urem(a, safe)
+            return builder.select(by_zero, a.type(0), found)
+        negates = builder.icmp_signed("==", b, b.type(-1))
+        safe = builder.select(builder.or_(by_zero, negates), b.type(1), b)
+        if name == "divide":
+            found = builder.select(negates, builder.sub(a.type(0), a), builder.sdiv(a, safe))
+        else:
+            found = builder.srem(a, safe)  # by 1 where the divisor is -1: 0, as it should be
+        return builder.select(by_zero, a.type(0), found)
 
     def _requantize(self, acc: Value, multiplier: Value, shift: Value, dtype: str) -> Value:
         """``acc * multiplier / 2**shift``, half to even: add half less one, and one more where the
@@ -371,8 +428,13 @@ class _Emitter:
         up = builder.icmp_signed(">", builder.and_(high, mask), threshold)
         return builder.add(builder.ashr(high, count), builder.zext(up, _I64))
 
-    def _intrinsic(self, name: str, value: Value) -> Value:
-        return self._call(f"{name}.f32", _FLOAT, value)
+    def _function(self, name: str, dtype: str, *args: Value) -> Value:
+        """A function of floats."""
+        if name in _LLVM_FUNCTIONS:
+            name = f"llvm.{_LLVM_FUNCTIONS[name]}.f{bits_of(dtype)}"
+        elif dtype == "float32":
+            name += "f"
+        return self._call(name, _TYPES[dtype], *args)
 
     def _call(self, name: str, result: ir.Type, *args: Value) -> Value:
         module = self.function.module

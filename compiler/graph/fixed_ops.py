@@ -76,13 +76,13 @@ class QAddFixed(FixedOp):
         return _broadcast(*operands) if len(operands) == 2 else None
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        left = _lifted(args[0], self.zero_a, self.mult_a, self.shift_a)
-        right = _lifted(args[1], self.zero_b, self.mult_b, self.shift_b)
+        left = lifted(args[0], self.zero_a, self.mult_a, self.shift_a)
+        right = lifted(args[1], self.zero_b, self.mult_b, self.shift_b)
         total = left - right if self.subtract else left + right
         return _requantized(self.requant, total)
 
 
-def _lifted(x: np.ndarray, zero: int, multiplier: int, shift: int) -> np.ndarray:
+def lifted(x: np.ndarray, zero: int, multiplier: int, shift: int) -> np.ndarray:
     return rescale((x.astype(np.int32) - zero) << ADD_SHIFT, multiplier, shift)
 
 

@@ -1,10 +1,13 @@
-"""Import of ONNX models (opset 13 to 21), quantised ones in QDQ form, with shape inference."""
+"""Import of ONNX models (opset 7 to the current one), with shape inference.
+
+An ONNX node becomes one or several nodes of the graph (``onnx_ops/``); shapes are known numbers, so
+whatever decides a shape must be constant.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,31 +18,26 @@ from onnx import numpy_helper
 
 from ...isa.errors import VdlaError
 from .ir import DTYPES, Graph, Node, Tensor
-from .ops import (
-    Add,
-    AvgPool,
-    Clip,
-    Conv2d,
-    Dense,
-    Dequantize,
-    Identity,
-    MaxPool,
-    Op,
-    Pads,
-    Pair,
-    Quant,
-    Quantize,
-    Relu,
-    Reshape,
-)
-from .shapes import infer, window_extent
+from .onnx_ops import READERS
+from .onnx_ops.call import Call
+from .ops import Identity
+from .primitives import Misfit
 from .verify import verify
 
-OPSETS = range(13, 22)
+OPSETS = range(7, onnx.defs.onnx_opset_version() + 1)
+#: What names the shapes and values of a model's inputs that are known at compile time.
+Shapes = Mapping[str, tuple[int, ...]]
+Values = Mapping[str, np.ndarray]
 
 
-def import_onnx(source: str | Path | bytes | onnx.ModelProto, *, batch: int = 1) -> Graph:
-    """Read a model into a graph of float and quantise/dequantise operators.
+def import_onnx(
+    source: str | Path | bytes | onnx.ModelProto,
+    *,
+    batch: int = 1,
+    shapes: Shapes | None = None,
+    values: Values | None = None,
+) -> Graph:
+    """Read a model into a graph.
 
     Parameters
     ----------
@@ -47,18 +45,24 @@ def import_onnx(source: str | Path | bytes | onnx.ModelProto, *, batch: int = 1)
         A file, the bytes of one, or a loaded model.
     batch
         Value of a symbolic or missing first dimension of the inputs, at least 1.
+    shapes
+        Shapes of inputs, by name, where the model leaves more open than the batch.
+    values
+        Inputs, by name, that are constants of this graph: those that decide shapes.
 
     Raises
     ------
     VdlaError
         When the file is unreadable or damaged, or a node is not supported; the message names the
         node and the operator and says what is supported.
+    ValueNeeded
+        When shapes depend on the value of an input; it can be given in ``values``.
     """
     if batch < 1:
         raise VdlaError(f"expected a batch of at least 1, got {batch!r}")
     model, where = _load(source)
     try:
-        graph = _Importer(where).run(model, batch)
+        graph = _Importer(where, batch, shapes or {}, values or {}).run(model)
     except (UnicodeDecodeError, DecodeError, OverflowError) as error:
         raise VdlaError(f"{where}: damaged ONNX model: {_first_line(error)}") from None
     verify(graph)
@@ -90,71 +94,25 @@ def _first_line(error: Exception) -> str:
 
 
 @dataclass
-class _Call:
-    """One ONNX node while it is read: its operands, optional ones as None, and its attributes."""
-
-    label: str
-    operands: tuple[Tensor | None, ...]
-    attributes: dict[str, Any]
-    opset: int
-
-    def refuse(self, why: str) -> VdlaError:
-        return VdlaError(f"{self.label}: {why}")
-
-    def operand(self, index: int) -> Tensor:
-        """A required operand."""
-        value = self.optional(index)
-        if value is None:
-            raise self.refuse(f"input {index} is missing")
-        return value
-
-    def optional(self, index: int) -> Tensor | None:
-        return self.operands[index] if index < len(self.operands) else None
-
-    def constant(self, index: int, what: str) -> np.ndarray:
-        tensor = self.operand(index)
-        if tensor.data is None:
-            raise self.refuse(
-                f"expected a constant {what}, got the computed tensor {tensor.name!r}"
-            )
-        return tensor.data
-
-    def integer(self, name: str, default: int) -> int:
-        """An attribute that is one integer."""
-        value = self.attributes.get(name, default)
-        if not isinstance(value, int):
-            raise self.refuse(f"expected an integer {name}, got {value!r}")
-        return value
-
-    def integers(self, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """An attribute that is a list of as many integers as the default."""
-        value = self.attributes.get(name) or default
-        is_list = isinstance(value, list | tuple) and all(isinstance(v, int) for v in value)
-        if not is_list or len(value) != len(default):
-            raise self.refuse(f"expected {len(default)} integers in {name} (2-D only), got {value}")
-        return tuple(value)
-
-    def only(self, **supported: object) -> None:
-        """Refuse attributes with other values than these (an absent one is fine)."""
-        for name, value in supported.items():
-            got = self.attributes.get(name, value)
-            if got != value:
-                raise self.refuse(f"supported is {name} = {value!r}, got {got!r}")
-
-
-@dataclass
 class _Importer:
     where: str
+    batch: int
+    shapes: Shapes
+    values: Values
     tensors: dict[str, Tensor] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
+    producers: dict[str, Node] = field(default_factory=dict)
+    known: dict[str, np.ndarray] = field(default_factory=dict)
 
-    def run(self, model: onnx.ModelProto, batch: int) -> Graph:
+    def run(self, model: onnx.ModelProto) -> Graph:
         opset = self.opset(model)
         for initializer in model.graph.initializer:
             self.define(Tensor.constant(initializer.name, self.array(initializer)))
-        inputs = [i for i in model.graph.input if i.name not in self.tensors]
-        for value in inputs:
-            self.define(self.input(value, batch))
+        inputs = [i.name for i in model.graph.input if i.name not in self.tensors]
+        for value in model.graph.input:
+            if value.name in inputs:
+                self.define(self.input(value))
+        inputs = [name for name in inputs if not self.tensors[name].is_constant]
         for index, proto in enumerate(model.graph.node):
             self.node(proto, index, opset)
         outputs = tuple(value.name for value in model.graph.output)
@@ -164,7 +122,7 @@ class _Importer:
             if name not in self.tensors:
                 raise VdlaError(f"{self.where}: output {name!r} is not computed by any node")
         name = model.graph.name or "main"
-        return Graph(name, tuple(i.name for i in inputs), outputs, tuple(self.nodes), self.tensors)
+        return Graph(name, tuple(inputs), outputs, tuple(self.nodes), self.tensors)
 
     def opset(self, model: onnx.ModelProto) -> int:
         versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
@@ -194,21 +152,31 @@ class _Importer:
             )
         return data
 
-    def input(self, value: onnx.ValueInfoProto, batch: int) -> Tensor:
-        kind = value.type.tensor_type
-        if kind.elem_type != onnx.TensorProto.FLOAT or not kind.HasField("shape"):
+    def input(self, value: onnx.ValueInfoProto) -> Tensor:
+        name, kind = value.name, value.type.tensor_type
+        if name in self.values:
+            return Tensor.constant(name, np.ascontiguousarray(self.values[name]))
+        try:
+            dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        except KeyError:
+            dtype = "not a tensor" if not kind.elem_type else f"type {kind.elem_type}"
+        known = name in self.shapes or kind.HasField("shape")
+        if dtype not in DTYPES or not known:
             raise VdlaError(
-                f"{self.where}: input {value.name!r}: expected a float32 tensor of known rank"
+                f"{self.where}: input {name!r}: expected a tensor of known rank of"
+                f" {', '.join(DTYPES)}, got {dtype if known else 'an unknown rank'}"
             )
-        shape = [d.dim_value if d.HasField("dim_value") else 0 for d in kind.shape.dim]
-        if shape and shape[0] == 0:
-            shape[0] = batch
-        if min(shape, default=1) < 1:
+        if name in self.shapes:
+            return Tensor(name, tuple(self.shapes[name]), dtype)
+        shape = [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]
+        if shape and shape[0] < 1:
+            shape[0] = self.batch
+        if min(shape, default=1) < 0:
             raise VdlaError(
-                f"{self.where}: input {value.name!r}: only the first dimension may be symbolic,"
-                f" got shape {shape} (0 = unknown)"
+                f"{self.where}: input {name!r}: only the first dimension may be symbolic,"
+                f" got shape {shape} (-1 = unknown)"
             )
-        return Tensor(value.name, tuple(shape), "float32")
+        return Tensor(name, tuple(shape), dtype)
 
     def node(self, proto: onnx.NodeProto, index: int, opset: int) -> None:
         name = proto.name or f"{proto.op_type}_{index}"
@@ -223,22 +191,52 @@ class _Importer:
         for operand in proto.input:
             if operand and operand not in self.tensors:
                 raise VdlaError(f"{label}: reads {operand!r}, which nothing before it defines")
-        outputs = [output for output in proto.output if output]
-        if len(outputs) != 1:
-            raise VdlaError(f"{label}: expected one output, got {outputs!r}")
+        if not any(proto.output):
+            raise VdlaError(f"{label}: expected an output, got none")
         try:
             attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
         except ValueError as error:
             raise VdlaError(f"{label}: damaged attributes: {_first_line(error)}") from None
         if reader is None:
-            self.define(Tensor.constant(outputs[0], self.constant(attributes, label)))
+            self.define(Tensor.constant(proto.output[0], self.constant(attributes, label)))
             return
         operands = tuple(self.tensors[i] if i else None for i in proto.input)
-        op, used = reader(_Call(label, operands, attributes, opset))
-        shape, dtype = infer(op, used, name)
-        quant = op.quant if isinstance(op, Quantize) else None
-        self.define(Tensor(outputs[0], shape, dtype, quant=quant))
-        self.nodes.append(Node(name, op, tuple(t.name for t in used), outputs[0]))
+        call = Call(
+            name, proto.op_type, operands, attributes, tuple(proto.output), opset,
+            self.tensors, self.producers, self.known,
+        )  # fmt: skip
+        try:
+            found = reader(call)
+        except Misfit as misfit:
+            raise call.refuse(f"expected {misfit}") from None
+        self.adopt(call, found if isinstance(found, tuple) else (found,))
+
+    def adopt(self, call: Call, results: tuple[Tensor | None, ...]) -> None:
+        """Take over what a reader made; results get the names of the outputs."""
+        wanted = [(output, i) for i, output in enumerate(call.outputs) if output]
+        renamed: dict[str, str] = {}
+        made_here = {node.output for node in call.nodes}
+        for output, i in wanted:
+            result = results[i] if i < len(results) else None
+            if result is None:
+                raise call.refuse(f"output {i} ({output!r}) is not supported")
+            if result.name in made_here and result.name not in renamed:
+                renamed[result.name] = output
+            else:
+                copy = call.emit(Identity(), result)
+                renamed[copy.name] = output
+        for tensor in call.made.values():
+            self.define(replace(tensor, name=renamed.get(tensor.name, tensor.name)))
+        first = _provisional(renamed, call.outputs)
+        for position, node in enumerate(call.nodes):
+            node = Node(
+                node.name if node.output == first else f"{node.name}.{position}",
+                node.op,
+                tuple(renamed.get(i, i) for i in node.inputs),
+                renamed.get(node.output, node.output),
+            )
+            self.nodes.append(node)
+            self.producers[node.output] = node
 
     def constant(self, attributes: dict[str, Any], label: str) -> np.ndarray:
         match attributes:
@@ -252,183 +250,13 @@ class _Importer:
                 raise VdlaError(f"{label}: expected a tensor or numbers, got {sorted(attributes)}")
 
 
-Read = tuple[Op, tuple[Tensor, ...]]
+def _provisional(renamed: Mapping[str, str], outputs: tuple[str, ...]) -> str:
+    """The provisional name of the first output: its node keeps the ONNX node's name."""
+    first = next(output for output in outputs if output)
+    return next(old for old, new in renamed.items() if new == first)
 
 
-def _quant(call: _Call, default_dtype: str) -> Quant:
-    call.only(block_size=0)
-    rank = len(call.operand(0).shape)
-    scale = call.constant(1, "scale")
-    has_zero = call.optional(2) is not None
-    zero = call.constant(2, "zero point") if has_zero else np.zeros(scale.shape, default_dtype)
-    if scale.dtype != np.float32 or scale.ndim > 1 or zero.shape != scale.shape:
-        raise call.refuse(
-            f"expected float32 scales [] or [C] and as many zero points,"
-            f" got {scale.dtype}{list(scale.shape)} and {zero.dtype}{list(zero.shape)}"
-        )
-    if str(zero.dtype) not in ("int8", "uint8", "int32"):
-        raise call.refuse(f"supported are int8, uint8 and int32, got {zero.dtype}")
-    if not (np.isfinite(scale).all() and (scale > 0).all()):
-        raise call.refuse("expected positive finite scales")
-    axis = call.integer("axis", 1)
-    axis = None if scale.size == 1 else axis + rank if axis < 0 else axis
-    return Quant(scale.reshape(-1), zero.reshape(-1).astype(np.int32), str(zero.dtype), axis)
-
-
-def _quantize(call: _Call) -> Read:
-    output = call.integer("output_dtype", 0)
-    if output not in (0, onnx.TensorProto.INT8, onnx.TensorProto.UINT8):
-        raise call.refuse(f"supported output types are int8 and uint8, got {output!r}")
-    default = "int8" if output == onnx.TensorProto.INT8 else "uint8"
-    return Quantize(_quant(call, default)), (call.operand(0),)
-
-
-def _dequantize(call: _Call) -> Read:
-    x = call.operand(0)
-    if x.dtype not in ("int8", "uint8", "int32"):
-        raise call.refuse(f"supported are int8, uint8 and int32, got {x.type_text}")
-    return Dequantize(_quant(call, x.dtype)), (x,)
-
-
-def _conv(call: _Call) -> Read:
-    x, weight, bias = call.operand(0), call.operand(1), call.optional(2)
-    if len(x.shape) != 4 or len(weight.shape) != 4:
-        raise call.refuse(f"supported is 2-D convolution, got {x.type_text} and {weight.type_text}")
-    kernel = (weight.shape[2], weight.shape[3])
-    if call.integers("kernel_shape", kernel) != kernel:
-        raise call.refuse(f"kernel_shape differs from the weight {weight.type_text}")
-    strides, dilations = _pair(call, "strides"), _pair(call, "dilations")
-    pads = _pads(call, kernel, strides, dilations)
-    op = Conv2d(strides, pads, dilations, call.integer("group", 1))
-    return op, (x, weight) if bias is None else (x, weight, bias)
-
-
-def _pair(call: _Call, name: str) -> Pair:
-    first, second = call.integers(name, (1, 1))
-    if min(first, second) < 1:
-        raise call.refuse(f"expected {name} >= 1, got {(first, second)!r}")
-    return first, second
-
-
-def _pads(call: _Call, kernel: Pair, strides: Pair, dilations: Pair) -> Pads:
-    mode = call.attributes.get("auto_pad", b"NOTSET")
-    if mode in (b"NOTSET", b""):
-        top, left, bottom, right = call.integers("pads", (0, 0, 0, 0))
-        return top, left, bottom, right
-    if mode == b"VALID":
-        return 0, 0, 0, 0
-    if mode not in (b"SAME_UPPER", b"SAME_LOWER"):
-        raise call.refuse(f"auto_pad {mode!r} is not supported")
-    before, after = [], []
-    sizes = call.operand(0).shape[2:]
-    for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
-        total = max((math.ceil(size / s) - 1) * s + (k - 1) * d + 1 - size, 0)
-        small, large = total // 2, total - total // 2
-        before.append(small if mode == b"SAME_UPPER" else large)
-        after.append(large if mode == b"SAME_UPPER" else small)
-    return before[0], before[1], after[0], after[1]
-
-
-def _gemm(call: _Call) -> Read:
-    call.only(transA=0, alpha=1.0, beta=1.0)
-    op = Dense(transposed=bool(call.integer("transB", 0)))
-    bias = call.optional(2)
-    used = (call.operand(0), call.operand(1))
-    return op, used if bias is None else (*used, bias)
-
-
-def _matmul(call: _Call) -> Read:
-    return Dense(transposed=False), (call.operand(0), call.operand(1))
-
-
-def _window(call: _Call) -> tuple[Pair, Pair, Pads]:
-    x = call.operand(0)
-    if len(x.shape) != 4:
-        raise call.refuse(f"supported is 2-D pooling, got {x.type_text}")
-    if "kernel_shape" not in call.attributes:
-        raise call.refuse("kernel_shape is missing")
-    kernel, strides = _pair(call, "kernel_shape"), _pair(call, "strides")
-    if _pair(call, "dilations") != (1, 1):
-        raise call.refuse(f"supported is dilation 1, got {call.attributes['dilations']!r}")
-    pads = _pads(call, kernel, strides, (1, 1))
-    if call.integer("ceil_mode", 0):
-        for dim in (0, 1):
-            pad = pads[dim] + pads[dim + 2]
-            size = x.shape[dim + 2]
-            ceil = window_extent(size + strides[dim] - 1, kernel[dim], strides[dim], pad)
-            if ceil != window_extent(size, kernel[dim], strides[dim], pad):
-                raise call.refuse(
-                    f"ceil_mode=1 is not supported where it rounds up, got {x.type_text}"
-                )
-    return kernel, strides, pads
-
-
-def _max_pool(call: _Call) -> Read:
-    call.only(storage_order=0)
-    return MaxPool(*_window(call)), (call.operand(0),)
-
-
-def _average_pool(call: _Call) -> Read:
-    kernel, strides, pads = _window(call)
-    include = bool(call.integer("count_include_pad", 0))
-    return AvgPool(kernel, strides, pads, include), (call.operand(0),)
-
-
-def _global_average_pool(call: _Call) -> Read:
-    x = call.operand(0)
-    if len(x.shape) != 4:
-        raise call.refuse(f"supported is 2-D pooling, got {x.type_text}")
-    return AvgPool((x.shape[2], x.shape[3]), (1, 1), (0, 0, 0, 0)), (x,)
-
-
-def _flatten(call: _Call) -> Read:
-    x = call.operand(0)
-    axis = call.integer("axis", 1)
-    if not -len(x.shape) <= axis <= len(x.shape):
-        raise call.refuse(f"axis {axis!r} is outside {x.type_text}")
-    axis = axis + len(x.shape) if axis < 0 else axis
-    return Reshape((math.prod(x.shape[:axis]), math.prod(x.shape[axis:]))), (x,)
-
-
-def _reshape(call: _Call) -> Read:
-    call.only(allowzero=0)
-    x = call.operand(0)
-    wanted = [int(v) for v in call.constant(1, "shape").reshape(-1)]
-    if any(v == 0 and i >= len(x.shape) for i, v in enumerate(wanted)) or wanted.count(-1) > 1:
-        raise call.refuse(f"cannot reshape {x.type_text} to {wanted}")
-    shape = [x.shape[i] if v == 0 else v for i, v in enumerate(wanted)]
-    if -1 in shape:
-        known = math.prod(v for v in shape if v != -1)
-        shape[shape.index(-1)] = math.prod(x.shape) // known if known > 0 else 0
-    return Reshape(tuple(shape)), (x,)
-
-
-def _clip(call: _Call) -> Read:
-    bounds = [
-        default if call.optional(i) is None else call.constant(i, "bound").reshape(-1)[0]
-        for i, default in ((1, -math.inf), (2, math.inf))
-    ]
-    return Clip(float(bounds[0]), float(bounds[1])), (call.operand(0),)
-
-
-def _unary(op: Op) -> Callable[[_Call], Read]:
-    return lambda call: (op, (call.operand(0),))
-
-
-#: One row per ONNX operator (``Constant`` apart, which makes no node).
-READERS: dict[str, Callable[[_Call], Read]] = {
-    "Add": lambda call: (Add(), (call.operand(0), call.operand(1))),
-    "AveragePool": _average_pool,
-    "Clip": _clip,
-    "Conv": _conv,
-    "DequantizeLinear": _dequantize,
-    "Flatten": _flatten,
-    "Gemm": _gemm,
-    "GlobalAveragePool": _global_average_pool,
-    "Identity": _unary(Identity()),
-    "MatMul": _matmul,
-    "MaxPool": _max_pool,
-    "QuantizeLinear": _quantize,
-    "Relu": _unary(Relu()),
-    "Reshape": _reshape,
-}
+def input_names(model: onnx.ModelProto) -> list[str]:
+    """Names of the inputs that a caller must give: those without an initial value."""
+    given = {initializer.name for initializer in model.graph.initializer}
+    return [value.name for value in model.graph.input if value.name not in given]

@@ -30,6 +30,7 @@ from .ops import (
     Relu,
     Reshape,
 )
+from .primitives import Misfit, Primitive
 
 Type = tuple[tuple[int, ...], str]
 
@@ -49,6 +50,11 @@ def infer(op: Op, operands: tuple[Tensor, ...], where: str) -> Type:
     """
     types = [(t.shape, t.dtype) for t in operands]
     match op, types:
+        case Primitive(), _:
+            try:
+                return op.infer(*types)
+            except Misfit as misfit:
+                raise _misfit(op, operands, where, str(misfit)) from None
         case Quantize(), [(shape, "float32")]:
             return _per_channel(op, shape, where), op.quant.dtype
         case Dequantize(), [(shape, dtype)] if dtype == op.quant.dtype:

@@ -27,6 +27,12 @@ def elementwise_layout(call: Call, positions: tuple[int, ...]) -> str:
     return "nchw" if any("nchw" in call.layouts(p) for p in positions) else "plain"
 
 
+def steps_of(real: float, scale: np.float32) -> int:
+    """A real bound in steps of a scale, rounded half away from zero; at most a million."""
+    steps = min(max(float(np.float32(real) / scale), -1e6), 1e6)
+    return int(math.copysign(math.floor(abs(steps) + 0.5), steps))
+
+
 def same_quant(call: Call, tensor: FlatTensor) -> None:
     """Refuse an operand whose integers mean something else than the result's."""
     if call.quant(tensor) != call.quant(call.result):
@@ -53,7 +59,7 @@ def _rescaled(call: Call, factor: float) -> np.ndarray:
 
 def _relu(call: Call, real_hi: float) -> None:
     (x, _), (y, zero) = call.quant(call.operand(0)), call.quant(call.result)
-    hi = INT8_MAX if math.isinf(real_hi) else zero + math.floor(np.float32(real_hi) / y + 0.5)
+    hi = INT8_MAX if math.isinf(real_hi) else zero + steps_of(real_hi, y)
     _emit_table(call, np.clip(_rescaled(call, float(x / y)), zero, max(hi, zero)))
 
 

@@ -15,6 +15,7 @@ from ...isa.errors import VdlaError
 
 IDENTIFIER = b"TFL3"
 MAX_RANK = 8
+NAME_LIMIT = 60  # characters of a name in messages
 
 #: Tensor types that are read, and the NumPy dtypes that hold them.
 TENSOR_TYPES = {
@@ -32,6 +33,11 @@ _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if t
 
 #: What the accessors of damaged tables raise: offsets outside the file, impossible lengths.
 _DAMAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError)
+
+
+def _label(index: int, name: str) -> str:
+    """A tensor in messages; converters join the names of all that was fused into one."""
+    return f"tensor {index} {name if len(name) <= NAME_LIMIT else name[:NAME_LIMIT] + '...'!r}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +62,7 @@ class FlatTensor:
     axis: int
 
     def __str__(self) -> str:
-        return f"tensor {self.index} {self.name!r}"
+        return _label(self.index, self.name)
 
 
 @dataclass(frozen=True)
@@ -187,7 +193,7 @@ class _Reader:
     def tensor(self, model: Any, table: Any, index: int) -> FlatTensor:
         text = self.get(f"tensor {index}", table.Name) or b""
         name = text.decode(errors="replace")
-        what = f"tensor {index} {name!r}"
+        what = _label(index, name)
         shape = tuple(int(v) for v in self.numbers(what, table, "Shape"))
         signature = tuple(int(v) for v in self.numbers(what, table, "ShapeSignature")) or shape
         code = self.get(what, table.Type)
@@ -196,10 +202,14 @@ class _Reader:
                 f"{self.where}: {what} has type {_TYPE_NAMES.get(code, code)},"
                 f" supported are {', '.join(TENSOR_TYPES.values())}"
             )
-        if len(shape) > MAX_RANK or min(shape, default=1) < 1 or len(signature) != len(shape):
+        if max(len(shape), len(signature)) > MAX_RANK:
             raise VdlaError(
-                f"{self.where}: {what}: expected up to {MAX_RANK} positive dimensions,"
-                f" got shape {list(shape)} with signature {list(signature)}"
+                f"{self.where}: {what}: expected up to {MAX_RANK} dimensions, got {len(shape)}"
+            )
+        if min(shape, default=1) < 1 or len(signature) != len(shape):
+            raise VdlaError(
+                f"{self.where}: {what}: expected positive dimensions and as many in the signature,"
+                f" got {list(shape)} and {list(signature)}"
             )
         if self.get(what, table.IsVariable) or self.get(what, table.Sparsity) is not None:
             raise VdlaError(f"{self.where}: {what}: variables and sparse tensors are not supported")
@@ -272,7 +282,7 @@ class _Reader:
         kind = OPERATOR_NAMES.get(max(both), str(max(both)))
         if kind == "CUSTOM":
             name = self.get(what, code.CustomCode) or b""
-            kind = f"CUSTOM {name.decode(errors='replace')!r}"
+            kind = f"CUSTOM {name[:NAME_LIMIT].decode(errors='replace')!r}"
         what = f"operator {index} ({kind})"
         inputs = self.indices(what, table, "Inputs", -1, tensors)
         outputs = self.indices(what, table, "Outputs", 0, tensors)
@@ -288,5 +298,5 @@ class _Reader:
         if stored is None or given != getattr(tflite.BuiltinOptions, name):
             raise VdlaError(f"{self.where}: {what}: expected options of type {name}")
         options = getattr(tflite, name)()
-        options.Init(stored.Bytes, stored.Pos)
+        self.get(what, options.Init, stored.Bytes, stored.Pos)
         return {field: self.get(what, getattr(options, field)) for field in fields}

@@ -55,19 +55,24 @@ class Importer:
                     f"operator {operator.index}: {operator.kind} is not supported;"
                     f" supported are {', '.join(sorted(readers))}"
                 )
-            reader(Call(self, operator))
+            try:
+                with np.errstate(all="ignore"):  # damaged scales; their products are checked
+                    reader(Call(self, operator))
+            except VdlaError as error:
+                raise VdlaError(f"{operator}: {error}") from None
         outputs = tuple(self._output(index) for index in self.model.outputs)
         inputs = tuple(self.names[index] for index in self.model.inputs)
         return Graph("main", inputs, outputs, tuple(self.nodes), self.tensors)
 
     def _name_interface(self) -> None:
-        """Inputs and outputs keep their names, unless these are empty or not unique."""
+        """Inputs and outputs keep their names, unless these are empty, odd or not unique."""
         indices = dict.fromkeys((*self.model.inputs, *self.model.outputs))
         count = Counter(self.model.tensors[i].name for i in indices)
         taken = {f"t{i}" for i in range(len(self.model.tensors))}
         for i in indices:
             name = self.model.tensors[i].name
-            self.names[i] = name if name and count[name] == 1 and name not in taken else f"t{i}"
+            usable = name.isprintable() and name and count[name] == 1 and name not in taken
+            self.names[i] = name if usable else f"t{i}"
 
     @property
     def scale(self) -> int:
@@ -165,7 +170,8 @@ class Call:
         return f"{self.operator.kind.lower()}_{self.operator.index}"
 
     def refuse(self, why: str) -> VdlaError:
-        return VdlaError(f"{self.operator}: {why}")
+        """An error; the importer adds the operator."""
+        return VdlaError(why)
 
     def option(self, name: str) -> int:
         return self.operator.options[name]

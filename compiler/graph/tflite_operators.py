@@ -23,7 +23,7 @@ from .requant import (
     tflite_params,
     tflite_requant,
 )
-from .tflite_elementwise import elementwise_layout, same_quant
+from .tflite_elementwise import elementwise_layout, same_quant, steps_of
 from .tflite_graph import OFFSET, Call
 
 _Activation = tflite.ActivationFunctionType
@@ -34,6 +34,8 @@ ACTIVATIONS = {
     _Activation.RELU_N1_TO_1: (-1.0, 1.0),
     _Activation.RELU6: (0.0, 6.0),
 }
+#: Pixels from end to end of a window; more is a damaged file.
+MAX_REACH = 1 << 14
 _ACTIVATION_NAMES = {code: name for name, code in vars(_Activation).items() if type(code) is int}
 
 
@@ -53,9 +55,7 @@ def _bounds(call: Call) -> tuple[int, int]:
     def stored(real: float, bound: int) -> int:
         if math.isinf(real):
             return bound
-        steps = np.float32(real) / scale
-        rounded = math.floor(steps + np.float32(0.5)) if steps > 0 else math.ceil(steps - 0.5)
-        return min(max(zero + rounded, INT8_MIN), INT8_MAX)
+        return min(max(zero + steps_of(real, scale), INT8_MIN), INT8_MAX)
 
     lo, hi = ACTIVATIONS[code]
     return stored(lo, INT8_MIN), stored(hi, INT8_MAX)
@@ -122,14 +122,17 @@ def _strides(call: Call) -> Pair:
 
 def _pads(call: Call, kernel: Pair, strides: Pair, dilations: Pair = (1, 1)) -> Pads:
     mode = call.option("Padding")
+    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    if max(reach) > MAX_REACH:
+        raise call.refuse(f"expected a window within {MAX_REACH} pixels, got one of {reach}")
     if mode == tflite.Padding.VALID:
         return 0, 0, 0, 0
     if mode != tflite.Padding.SAME:
         raise call.refuse(f"expected padding SAME or VALID, got {mode!r}")
     before, after = [], []
     sizes = call.operand(0).shape[1:3]
-    for size, k, s, d in zip(sizes, kernel, strides, dilations, strict=True):
-        total = max((-(-size // s) - 1) * s + (k - 1) * d + 1 - size, 0)
+    for size, r, s in zip(sizes, reach, strides, strict=True):
+        total = max((-(-size // s) - 1) * s + r - size, 0)
         before.append(total // 2)
         after.append(total - total // 2)
     return before[0], before[1], after[0], after[1]

@@ -13,18 +13,47 @@ import numpy as np
 
 from ...isa.errors import VdlaError
 
-INT_DTYPES = ("int8", "int16", "int32", "int64")
-_WIDER = {dtype: INT_DTYPES[position:] for position, dtype in enumerate(INT_DTYPES)}
-DTYPES = ("bool", *INT_DTYPES, "float32")
+SIGNED_DTYPES = ("int8", "int16", "int32", "int64")
+UNSIGNED_DTYPES = ("uint8", "uint16", "uint32", "uint64")
+INT_DTYPES = (*SIGNED_DTYPES, *UNSIGNED_DTYPES)
+FLOAT_DTYPES = ("float32", "float64")
+DTYPES = ("bool", *INT_DTYPES, *FLOAT_DTYPES)
+
+
+def bits_of(dtype: str) -> int:
+    """Width of an integer or float dtype."""
+    return int(dtype.lstrip("uintfloa"))
+
+
+#: For each integer dtype, those that hold all of its values.
+_WIDER = {
+    narrow: tuple(
+        wide
+        for wide in INT_DTYPES
+        if wide == narrow
+        or (bits_of(wide) > bits_of(narrow) and (wide[0] == "i" or narrow[0] == "u"))
+    )
+    for narrow in INT_DTYPES
+}
 
 #: Functions of scalars that :class:`Call` may name: dtypes of arguments and result. ``requantize``
 #: is acc * multiplier / 2**shift rounded half to even, exact in 64 bits; ``requantize_tflite`` is
-#: ``isa.vector_ops.requantize_tflite``; ``round`` rounds half to even.
+#: ``isa.vector_ops.requantize_tflite``; ``round`` rounds half to even; ``divide`` truncates towards
+#: zero, and gives 0 where the divisor is 0; ``remainder`` has the dividend's sign (of integers it
+#: is 0 where the divisor is 0); the others are C's.
 INTRINSICS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "requantize": ((("int32",) * 3, "int32"), (("int32",) * 3, "int64")),
     "requantize_tflite": ((("int32",) * 3, "int64"),),
-    "round": ((("float32",), "float32"),),
+    "divide": tuple(((dtype,) * 2, dtype) for dtype in INT_DTYPES),
+    "remainder": tuple(((dtype,) * 2, dtype) for dtype in (*INT_DTYPES, *FLOAT_DTYPES)),
+    "pow": tuple(((dtype,) * 2, dtype) for dtype in FLOAT_DTYPES),
 }
+#: Functions of one float, of its dtype.
+FLOAT_FUNCTIONS = (
+    "round", "floor", "ceil", "trunc", "sqrt", "exp", "log", "log1p", "tanh", "erf", "sin", "cos",
+    "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
+)  # fmt: skip
+INTRINSICS |= {n: tuple(((d,), d) for d in FLOAT_DTYPES) for n in FLOAT_FUNCTIONS}
 
 _ids = count()
 
@@ -60,6 +89,9 @@ class Operators:
 
     def __truediv__(self, other: Operand) -> Expr:
         return binary("/", self, other)
+
+    def __rtruediv__(self, other: Operand) -> Expr:
+        return binary("/", other, self)
 
     def __rshift__(self, other: Operand) -> Expr:
         return binary(">>", self, other)
@@ -181,7 +213,7 @@ class Read(Expr):
 
 @dataclass(frozen=True)
 class Reduce(Expr):
-    """``kind`` (+, min, max) of ``body`` over reduction axes; only at the root of a ``compute``."""
+    """``kind`` (+, *, min, max) of ``body`` over reduction axes: only a whole ``compute``."""
 
     kind: str
     body: Expr
@@ -194,14 +226,18 @@ class Reduce(Expr):
     @property
     def identity(self) -> Const:
         """Neutral element."""
-        bits = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}.get(self.dtype)
-        if self.kind == "+":
-            return Const(0 if bits else 0.0, self.dtype)
-        if bits is None:
+        if self.kind in "+*":
+            return Const(int(self.kind == "*"), self.dtype)
+        if self.dtype in FLOAT_DTYPES:
             return Const(float("inf") if self.kind == "min" else float("-inf"), self.dtype)
-        return Const(
-            (1 << (bits - 1)) - 1 if self.kind == "min" else -(1 << (bits - 1)), self.dtype
-        )
+        low, high = integer_range(self.dtype)
+        return Const(high if self.kind == "min" else low, self.dtype)
+
+
+def integer_range(dtype: str) -> tuple[int, int]:
+    """Smallest and largest value."""
+    bits = bits_of(dtype)
+    return (0, (1 << bits) - 1) if dtype[0] == "u" else (-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 
 
 # ---- construction ------------------------------------------------------------------------------
@@ -214,17 +250,18 @@ def wrap(value: Operand, dtype: str = "int32") -> Expr:
         return value
     if isinstance(value, bool):
         return Const(value, "bool")
-    return Const(value, "float32" if isinstance(value, float) else dtype)
+    is_float = isinstance(value, float) and dtype not in FLOAT_DTYPES
+    return Const(value, "float32" if is_float else dtype)
 
 
 def wrap_value(value: Any, dtype: str) -> Any:
-    """A Python number as a value of ``dtype``: integers wrap, floats round to float32."""
+    """A Python number as a value of ``dtype``: integers wrap, floats round."""
     if dtype == "bool":
         return bool(value)
-    if dtype == "float32":
-        return float(np.float32(value))
-    half = 1 << (int(dtype[3:]) - 1)
-    return (int(value) + half) % (2 * half) - half
+    if dtype in FLOAT_DTYPES:
+        return float(np.dtype(dtype).type(value))
+    low, high = integer_range(dtype)
+    return (int(value) - low) % (high - low + 1) + low
 
 
 _FOLD: dict[str, Callable[[Any, Any], Any]] = {
@@ -256,19 +293,24 @@ def binary(op: str, a: Operand, b: Operand) -> Expr:
         )
     if op in ("//", "%") and isinstance(b, Const) and b.value == 0:
         raise VdlaError(f"operator {op}: the divisor of {a!r} is 0")
-    if op == "/" and a.dtype != "float32":
-        raise VdlaError(
-            f"operator /: float32 operands expected, got {a.dtype}; use // for integers"
-        )
+    if op == "/" and a.dtype not in FLOAT_DTYPES:
+        raise VdlaError(f"operator /: float operands expected, got {a.dtype}; use // for integers")
     dtype = "bool" if op in ("<", "<=", "==") else a.dtype
-    if isinstance(a, Const) and isinstance(b, Const) and op in _FOLD and a.dtype != "float32":
+    if (
+        isinstance(a, Const)
+        and isinstance(b, Const)
+        and op in _FOLD
+        and a.dtype in (*INT_DTYPES, "bool")
+    ):
         return Const(wrap_value(_FOLD[op](a.value, b.value), dtype), dtype)
     match op, a, b:
         case ("+", Const(0), _) | ("*", Const(1), _):
             return b
         case ("+" | "-" | ">>" | "<<", _, Const(0)) | ("*" | "//", _, Const(1)):
             return a
-        case ("*", Const(0), _) | ("*", _, Const(0)) | ("%", _, Const(1)) if dtype != "float32":
+        case ("*", Const(0), _) | ("*", _, Const(0)) | ("%", _, Const(1)) if (
+            dtype not in FLOAT_DTYPES
+        ):
             return Const(0, dtype)
         case ("&", Const(True), _) | ("|", Const(False), _):
             return b

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 from ...isa.errors import VdlaError
 from ...isa.vector_ops import requantize_even, requantize_tflite
 from ..te.expr import (
+    FLOAT_DTYPES,
     INT_DTYPES,
     Binary,
     Call,
@@ -30,6 +32,24 @@ _OPS = {
     "&": operator.and_, "|": operator.or_, "<": operator.lt, "<=": operator.le, "==": operator.eq,
     "min": min, "max": max,
 }  # fmt: skip
+
+
+#: Functions of floats.
+_FUNCTIONS: dict[str, Any] = {
+    name: getattr(np, name)
+    for name in ("floor", "ceil", "trunc", "sqrt", "exp", "log", "log1p", "tanh", "sin", "cos",
+                 "tan", "sinh", "cosh")
+} | {
+    f"a{name}": getattr(np, f"arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")
+} | {"round": np.rint, "pow": np.power, "remainder": np.fmod, "erf": math.erf}  # fmt: skip
+
+
+def _divide(name: str, a: int, b: int) -> int:
+    """Truncating division or its remainder; 0 where the divisor is 0."""
+    if b == 0:
+        return 0
+    quotient = abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return quotient if name == "divide" else a - quotient * b
 
 
 def _to_integer(value: float) -> int:
@@ -108,7 +128,7 @@ class _Interpreter:
                 return self.value(a if self.value(cond, env) else b, env)
             case Cast(dtype, a):
                 value = self.value(a, env)
-                if a.dtype == "float32" and dtype in INT_DTYPES:
+                if a.dtype in FLOAT_DTYPES and dtype in INT_DTYPES:
                     value = _to_integer(value)
                 return wrap_value(value, dtype)
             case Read(source, indices):
@@ -122,8 +142,12 @@ class _Interpreter:
                 acc, multiplier, shift = (np.array(self.value(a, env), np.int32) for a in args)
                 rescale = requantize_even if expr.name == "requantize" else requantize_tflite
                 return wrap_value(rescale(acc, multiplier, shift).item(), expr.dtype)
-            case Call("round", (a,)):
-                return float(np.rint(self.value(a, env)))
+            case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:
+                return wrap_value(_divide(name, self.value(a, env), self.value(b, env)), dtype)
+            case Call(name, args, dtype) if name in _FUNCTIONS:
+                values = [np.dtype(dtype).type(self.value(a, env)) for a in args]
+                with np.errstate(all="ignore"):
+                    return float(_FUNCTIONS[name](*values))
         raise VdlaError(f"interpreter: unknown expression {expr!r}")
 
     def region(

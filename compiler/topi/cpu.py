@@ -10,7 +10,17 @@ import numpy as np
 
 from ..graph.fixed_ops import FixedOp, QAvgPoolValid
 from ..graph.ir import Graph, Node
-from ..graph.ops import QAvgPool, QConv2d, QDense, QMaxPool
+from ..graph.ops import (
+    AvgPool,
+    Conv2d,
+    Dense,
+    MaxPool,
+    QAvgPool,
+    QConv2d,
+    QDense,
+    QMaxPool,
+)
+from ..graph.primitives import Convolution, ConvolutionTranspose, MatMul, Pool
 from ..te.schedule import Schedule, create_schedule
 from ..te.tensor import Tensor
 from ..tir.ir import PrimFunc
@@ -20,6 +30,8 @@ from .ops import expression
 
 #: Output channels of a convolution that share what they load of the image.
 CHANNEL_TILE = 4
+#: General operators whose innermost loop is over results.
+_ROWS = (MatMul, Convolution, ConvolutionTranspose, Pool)
 
 
 def lower_for_cpu(graph: Graph, node: Node) -> tuple[PrimFunc, tuple[np.ndarray, ...]]:
@@ -36,14 +48,16 @@ def schedule_for_cpu(node: Node, output: Tensor) -> Schedule:
     """The schedule of an operator's expression."""
     schedule = create_schedule(output)
     match node.op:
-        case QConv2d() as op:
-            _schedule_conv(schedule, output, op.groups)
+        case QConv2d() | Conv2d():
+            _schedule_conv(schedule, output, node.op.groups)
         case QDense():
             _schedule_dense(schedule, output)
-        case QMaxPool() | QAvgPool() | QAvgPoolValid():
+        case QMaxPool() | QAvgPool() | QAvgPoolValid() | MaxPool() | AvgPool():
             _schedule_pool(schedule, output)
+        case Dense(transposed=transposed):
+            _schedule_float_dense(schedule, output, transposed)
         case _:
-            schedule[output].vectorize(output.axes[-1])
+            _schedule_general(schedule, reduces_rows=isinstance(node.op, _ROWS))
     return schedule
 
 
@@ -84,6 +98,28 @@ def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
     for stage in schedule.stages:
         if stage.name == "shifted":
             stage.vectorize(stage.tensor.axes[-1])
+
+
+def _schedule_float_dense(schedule: Schedule, output: Tensor, transposed: bool) -> None:
+    """A row of results at a time; element by element where the weights of one lie together."""
+    acc = _reduced(schedule)
+    n, oc = output.axes
+    rows = schedule[acc]
+    rows.compute_at(schedule[output], oc if transposed else n)
+    if not transposed:
+        schedule[output].vectorize(oc)
+        rows.reorder(*acc.reduce_axes, acc.axes[1])
+        rows.vectorize(acc.axes[1])
+
+
+def _schedule_general(schedule: Schedule, reduces_rows: bool) -> None:
+    """Every stage by itself; which loops become vectors is left to LLVM. ``reduces_rows``:
+    consecutive results read consecutive elements, so that the innermost loop is over results, not
+    over what they add up."""
+    for stage in schedule.stages:
+        reduced = stage.tensor.reduce_axes
+        if reduced and reduces_rows:
+            stage.reorder(*reduced, stage.tensor.axes[-1])
 
 
 def _schedule_pool(schedule: Schedule, output: Tensor) -> None:

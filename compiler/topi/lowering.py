@@ -9,12 +9,15 @@ import numpy as np
 from ...isa.errors import VdlaError
 from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
+from ..graph.fixed_ops import QAddFixed
 from ..graph.ir import Graph, Node
+from ..graph.lift import lifts
 from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
 from ..graph.requant import INT8_MIN, Requant
 from ..runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pack_weight
 from ..tir.ir import PrimFunc
 from .accel import Clamp, Window, add, conv2d, window2d
+from .accel_add import add_fixed
 from .ops import RESCALE
 
 #: A requantisation that changes nothing: multiplier / 2**shift = 1.
@@ -89,6 +92,10 @@ def lower_node(
             entries = int(np.prod(data))
             clamp = Clamp(op.zero_point, op.lo, op.hi)
             return add(node.name, entries, (op.mult_a, op.mult_b), clamp, params, vthreads)
+        case QAddFixed() as op if parts := lifts(op):
+            entries = int(np.prod(data))
+            clamp = _clamp(op.requant)
+            return add_fixed(node.name, entries, parts, op.subtract, clamp, params, vthreads)
     raise VdlaError(
         f"node {node.name!r}: operator {type(node.op).__name__} has no schedule for the accelerator"
     )
@@ -119,6 +126,9 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
             return [_uniform(0, IDENTITY_MULTIPLIER, IDENTITY_SHIFT, params)]
         case QAdd() as op:
             return [_uniform(op.const, 1, op.shift, params)]
+        case QAddFixed() as op:
+            multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
+            return [_uniform(0, multiplier, shift, params)]
     raise VdlaError(f"node {node.name!r}: no parameters for {type(node.op).__name__}")
 
 

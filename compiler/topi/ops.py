@@ -15,6 +15,7 @@ import numpy as np
 
 from ...isa.errors import VdlaError
 from ..graph.ir import Graph, Node
+from ..graph.ir import Tensor as GraphTensor
 from ..graph.ops import (
     Dequantize,
     Op,
@@ -29,8 +30,9 @@ from ..graph.ops import (
     Quantize,
     Reshape,
 )
-from ..graph.requant import INT8_MAX, INT8_MIN, Requant
-from ..te.expr import Call, Const, Expr, all_of, select
+from ..graph.primitives import Primitive
+from ..graph.requant import INT8_MIN, Requant
+from ..te.expr import Call, Const, Expr, all_of, integer_range, select
 from ..te.tensor import (
     IterVar,
     Tensor,
@@ -41,6 +43,8 @@ from ..te.tensor import (
     reduce_axis,
     sum_of,
 )
+from .floats import float_operator
+from .primitives import primitive
 
 FLOAT32 = "float32"
 #: The intrinsic of each rounding of a :class:`Requant`.
@@ -67,10 +71,21 @@ def expression(graph: Graph, node: Node) -> Expression:
         When the operator or a dtype has none, naming the node.
     """
     try:
-        inputs = [placeholder(t.shape or (1,), t.dtype, t.name) for t in graph.operands(node)]
-        return _build(node.op, inputs)
+        inputs = [_placeholder(t) for t in graph.operands(node)]
+        if isinstance(node.op, Primitive):
+            shapes = [t.shape for t in graph.operands(node)]
+            output = primitive(node.op, inputs, shapes, graph.result(node).shape)
+            return Expression(output, tuple(inputs))
+        found = float_operator(node.op, inputs, [t.shape for t in graph.operands(node)])
+        return Expression(found, tuple(inputs)) if found else _build(node.op, inputs)
     except VdlaError as error:
         raise VdlaError(f"node {node.name!r}: {error}") from error
+
+
+def _placeholder(tensor: GraphTensor) -> Tensor:
+    """A scalar has one element here; nothing reads the one of an empty tensor."""
+    shape = tuple(max(size, 1) for size in tensor.shape) or (1,)
+    return placeholder(shape, tensor.dtype, tensor.name)
 
 
 def _build(op: Op, inputs: list[Tensor]) -> Expression:
@@ -176,23 +191,24 @@ def qavgpool(x: Tensor, op: QAvgPool) -> Expression:
 
 
 def quantize(x: Tensor, quant: Quant) -> Expression:
-    """:class:`Quantize` of float32 to int8. Bounds apply before the conversion, in float32: beyond
-    2**24, where adding the zero point would round, the result is a bound anyway.
+    """:class:`Quantize` of float32 to int8 or uint8. Bounds apply before the conversion, in
+    float32: beyond 2**24, where adding the zero point would round, the result is a bound anyway.
     """
-    if quant.dtype != "int8":
-        raise VdlaError(f"Quantize expected to int8, got {quant.dtype!r}; quantise to int8")
+    if quant.dtype not in ("int8", "uint8"):
+        raise VdlaError(f"Quantize expected to int8 or uint8, got {quant.dtype!r}")
+    low, high = integer_range(quant.dtype)
     scale, zero = _quant_placeholders(quant)
 
     def rule(*index: Expr) -> Expr:
         steps = Call("round", (x[index] / _along(scale, quant, index),), "float32")
         stored = steps + _along(zero, quant, index).astype("float32")
-        return clip(stored, float(INT8_MIN), float(INT8_MAX)).astype("int8")
+        return clip(stored, float(low), float(high)).astype(quant.dtype)
 
     return _elementwise(x, rule, (scale, zero), quant)
 
 
 def dequantize(x: Tensor, quant: Quant) -> Expression:
-    """:class:`Dequantize` of int8 or int32 to float32."""
+    """:class:`Dequantize` of int8, uint8 or int32 to float32."""
     scale, zero = _quant_placeholders(quant)
 
     def rule(*index: Expr) -> Expr:

@@ -309,6 +309,10 @@ def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
             store = max(store, vector) + work.store
             results.append(store + memory.write_latency_cycles)
         stays.append(gemm)
+        # Every group begins with the first thread, whose buffers may be those used last.
+        begun = work.tiles % threads
+        for buffers in (operands, accumulators, results):
+            buffers[:] = buffers[threads - begun :] + buffers[: threads - begun]
     return store + memory.write_latency_cycles
 
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-from ..interpret import evaluate_op
-from ..ir import Graph, Tensor
+from dataclasses import replace
+
+from ..interpret import evaluate_nodes
+from ..ir import Graph, Node, Tensor
 from ..ops import Dequantize, Quantize
 
 
 def fold_constants(graph: Graph) -> Graph:
     """Replace such nodes by constants, except Dequantize: integer operators want its integers."""
-    tensors = dict(graph.tensors)
-    nodes = []
+    known = {name: t.data for name, t in graph.tensors.items() if t.data is not None}
+    constant: list[Node] = []
+    nodes: list[Node] = []
+    ready = set(known)
     for node in graph.nodes:
-        values = [tensors[name].data for name in node.inputs]
-        known = [value for value in values if value is not None]
-        if len(known) < len(values) or isinstance(node.op, Dequantize):
-            nodes.append(node)
-            continue
-        quant = node.op.quant if isinstance(node.op, Quantize) else None
-        tensors[node.output] = Tensor.constant(node.output, evaluate_op(node.op, *known), quant)
-    return graph.with_nodes(nodes, *tensors.values())
+        is_constant = ready.issuperset(node.inputs) and not isinstance(node.op, Dequantize)
+        (constant if is_constant else nodes).append(node)
+        if is_constant:
+            ready.add(node.output)
+    read = {name for node in nodes for name in node.inputs} | {*graph.outputs}
+    wanted = [node.output for node in constant if node.output in read]
+    values = evaluate_nodes(graph, constant, wanted, known)
+    quants = {n.output: n.op.quant for n in constant if isinstance(n.op, Quantize)}
+    made = [Tensor.constant(name, values[name], quants.get(name)) for name in wanted]
+    gone = {node.output for node in constant} - {*wanted}
+    tensors = {name: t for name, t in graph.tensors.items() if name not in gone}
+    return replace(graph, tensors=tensors).with_nodes(nodes, *made)

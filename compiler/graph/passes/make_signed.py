@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..ir import Graph, Tensor
-from ..ops import Dequantize, Quant, Quantize
+from ..ir import Graph, Node, Tensor
+from ..ops import Dequantize, Identity, Quant, Quantize, Reshape
 
 OFFSET = 128
 
@@ -15,23 +15,45 @@ OFFSET = 128
 def make_signed(graph: Graph) -> Graph:
     """Turn uint8 tensors into int8, values and zero points less 128, which means the same.
 
-    A graph with uint8 inputs or outputs is left alone: its interface may not change.
+    Those that are inputs or outputs of the graph stay, as do those that an operator other than
+    Quantize, Dequantize, Reshape and Identity reads or writes: there the stored number matters.
     """
-    if any(graph[name].dtype == "uint8" for name in (*graph.inputs, *graph.outputs)):
-        return graph
-    nodes = [
-        replace(node, op=replace(node.op, quant=_signed(node.op.quant)))
-        if isinstance(node.op, Quantize | Dequantize)
-        else node
-        for node in graph.nodes
-    ]
-    changed = [_signed_tensor(t) for t in graph.tensors.values() if t.dtype == "uint8"]
-    return graph.with_nodes(nodes, *changed)
+    kept = _kept(graph)
+    changed = {
+        t.name: _signed_tensor(t)
+        for t in graph.tensors.values()
+        if t.dtype == "uint8" and t.name not in kept
+    }
+    nodes = [_signed_node(node, changed) for node in graph.nodes]
+    return graph.with_nodes(nodes, *changed.values())
+
+
+def _kept(graph: Graph) -> set[str]:
+    """Names of tensors that keep their dtype; what only renames elements keeps it on both sides."""
+    kept = {*graph.inputs, *graph.outputs}
+    for node in graph.nodes:
+        if not isinstance(node.op, Quantize | Dequantize | Reshape | Identity):
+            kept |= {*node.inputs, node.output}
+    size = 0
+    while size != len(kept):
+        size = len(kept)
+        for node in graph.nodes:
+            ends = {node.inputs[0], node.output}
+            if isinstance(node.op, Reshape | Identity) and ends & kept:
+                kept |= ends
+    return kept
+
+
+def _signed_node(node: Node, changed: dict[str, Tensor]) -> Node:
+    match node.op:
+        case Quantize(quant) if node.output in changed:
+            return replace(node, op=Quantize(_signed(quant)))
+        case Dequantize(quant) if node.inputs[0] in changed:
+            return replace(node, op=Dequantize(_signed(quant)))
+    return node
 
 
 def _signed(quant: Quant) -> Quant:
-    if quant.dtype != "uint8":
-        return quant
     return replace(quant, zero_point=quant.zero_point - OFFSET, dtype="int8")
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..fixed_ops import FixedOp, QSoftmax, QuantizeAway, Recentre
+from ..fixed_ops import FixedOp, QAddFixed, QSoftmax, QuantizeAway, Recentre
 from ..ir import Graph, Node
+from ..lift import lifts
 from ..ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool, Quantize, Reshape
 
 
@@ -38,6 +39,11 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             if source.dtype == "int8" and flat:
                 return "accel", "no data moves"
             return "cpu", "the elements change places in the blocked layout"
+        case QAddFixed():
+            a, b = graph.operands(node)
+            if a.shape == b.shape and lifts(node.op):
+                return "accel", "on the vector unit, the factors in two parts"
+            return "cpu", "broadcasting" if a.shape != b.shape else "scales too far apart"
         case QSoftmax():
             return "cpu", "exponentials and a division"
         case Recentre():
@@ -47,4 +53,7 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
         case FixedOp():
             return "cpu", f"{type(node.op).__name__} has no schedule for the accelerator"
         case _:
-            return "cpu", "float32; the accelerator computes with int8"
+            dtype = graph.result(node).dtype
+            if dtype.startswith("float"):
+                return "cpu", f"{dtype}; the accelerator computes with int8"
+            return "cpu", "no operator of the accelerator"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -10,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from vdla.compiler.codegen.cpu import CpuKernel, compile_func
 from vdla.compiler.te.expr import (
+    FLOAT_DTYPES,
+    FLOAT_FUNCTIONS,
     Binary,
     Call,
     Const,
@@ -19,6 +22,7 @@ from vdla.compiler.te.expr import (
     maximum,
     minimum,
     select,
+    wrap_value,
 )
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import Tensor, compute, placeholder
@@ -28,8 +32,10 @@ from vdla.compiler.tir.lower import lower
 from vdla.isa.errors import VdlaError
 from vdla.isa.vector_ops import requantize_even
 
-INTEGERS = ("int8", "int16", "int32", "int64")
-EDGES = {d: (np.iinfo(d).min, np.iinfo(d).max, -1, 0, 1) for d in INTEGERS}
+SIGNED = ("int8", "int16", "int32", "int64")
+INTEGERS = (*SIGNED, "uint8", "uint16", "uint32", "uint64")
+EDGES = {d: (np.iinfo(d).min, np.iinfo(d).max, np.iinfo(d).max - 1, 0, 1) for d in INTEGERS}
+EDGES |= {d: (*EDGES[d], -1) for d in SIGNED}
 
 
 def numbers(dtype: str, count: int = 64) -> np.ndarray:
@@ -79,7 +85,7 @@ def test_comparisons(op: str, dtype: str) -> None:
     np.testing.assert_array_equal(got, numpy_op(a, b))
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int32", "int64"])
+@pytest.mark.parametrize("dtype", ["int8", "int32", "int64", "uint8", "uint64"])
 @pytest.mark.parametrize("divisor", [1, 2, 3, 7, 64, 100])
 def test_division_floors(divisor: int, dtype: str) -> None:
     a = numbers(dtype)
@@ -88,6 +94,71 @@ def test_division_floors(divisor: int, dtype: str) -> None:
     rest = run_both(compute(a.shape, lambda i: x[i] % divisor), [x], a)
     np.testing.assert_array_equal(quotient, a // divisor)
     np.testing.assert_array_equal(rest, a % divisor)
+
+
+@pytest.mark.parametrize("dtype", INTEGERS)
+def test_division_of_two_truncates_and_never_traps(dtype: str) -> None:
+    a, b = all_pairs(dtype)
+    x, y = (placeholder(a.shape, dtype, n) for n in "xy")
+    wide = [(int(m), int(n)) for m, n in zip(a, b, strict=True)]
+    signs = [1 if (m < 0) == (n < 0) else -1 for m, n in wide]
+    quotients = [abs(m) // abs(n) * s if n else 0 for (m, n), s in zip(wide, signs, strict=True)]
+    rests = [m - q * n if n else 0 for (m, n), q in zip(wide, quotients, strict=True)]
+    for name, expected in (("divide", quotients), ("remainder", rests)):
+        got = run_both(called(name, x, y), [x, y], a, b)
+        assert got.tolist() == [wrap_value(value, dtype) for value in expected]
+
+
+def called(name: str, x: Tensor, y: Tensor) -> Tensor:
+    """A function of the elements of two tensors."""
+    return compute(x.shape, lambda i: Call(name, (x[i], y[i]), x.dtype), "out")
+
+
+REAL = {
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "asinh": np.arcsinh,
+    "acosh": np.arccosh, "atanh": np.arctanh, "round": np.rint, "erf": np.vectorize(math.erf),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+@pytest.mark.parametrize("name", FLOAT_FUNCTIONS)
+def test_functions(name: str, dtype: str) -> None:
+    edges = [0.0, -0.0, 0.5, -0.5, 1.5, 2.5, -2.5, np.inf, -np.inf, np.nan]
+    rest = np.random.default_rng(5).normal(size=40) * 3
+    a = np.concatenate([edges, rest]).astype(dtype)
+    x = placeholder(a.shape, dtype)
+    func = lower(
+        create_schedule(out := compute(a.shape, lambda i: Call(name, (x[i],), dtype))), [x, out]
+    )
+    expected, got = np.zeros_like(a), np.zeros_like(a)
+    interpret(func, a, expected)
+    compile_func(func)(a, got)
+    rtol = 1e-6 if dtype == "float32" else 1e-14
+    np.testing.assert_allclose(got, expected, rtol)
+    with np.errstate(all="ignore"):
+        np.testing.assert_allclose(got, REAL.get(name, getattr(np, name, None))(a), rtol)
+
+
+@pytest.mark.parametrize("dtype", FLOAT_DTYPES)
+def test_functions_of_two(dtype: str) -> None:
+    rng = np.random.default_rng(6)
+    a, b = ((rng.normal(size=60) * 4).astype(dtype) for _ in range(2))
+    x, y = (placeholder(a.shape, dtype, n) for n in "xy")
+    for name, numpy_function in (("pow", np.power), ("remainder", np.fmod)):
+        out = called(name, x, y)
+        got = np.zeros_like(a)
+        compile_func(lower(create_schedule(out), [x, y, out]))(a, b, got)
+        with np.errstate(all="ignore"):
+            np.testing.assert_allclose(got, numpy_function(a, b), 1e-5)
+
+
+def test_double_precision() -> None:
+    a, b = (np.random.default_rng(seed).normal(size=50) for seed in (1, 2))
+    x, y = (placeholder(a.shape, "float64", n) for n in "xy")
+    got = run_both(compute(a.shape, lambda i: x[i] * 3.0 + y[i] / x[i]), [x, y], a, b)
+    np.testing.assert_array_equal(got, a * 3 + b / a)
+    narrow = run_both(compute(a.shape, lambda i: x[i].astype("float32")), [x], a)
+    np.testing.assert_array_equal(narrow, a.astype(np.float32))
 
 
 @pytest.mark.parametrize("op", ["<<", ">>"])

@@ -24,12 +24,8 @@ DATA = [data for folder in INT8 for data in (folder / "random.npz", folder / "re
 CASES = [pytest.param(d, id=f"{d.parent.name}-{d.stem}") for d in DATA if d.exists()]
 #: Samples that are run, of each file; the first are as good as any.
 SAMPLES = 4
-#: Share of multiply-accumulates that the accelerator does.
-ACCELERATED = {
-    "mlperf_ad01_int8": 1.0,
-    "mlperf_resnet8_int8": 1.0,
-    "tflm_hello_world_int8": 1.0,
-}
+#: Share of multiply-accumulates that the accelerator does at least.
+ACCELERATED = 0.99
 
 
 def model_of(data: Path) -> Path:
@@ -116,7 +112,7 @@ def test_share_of_the_accelerator(folder: Path) -> None:
     module = vdla.compile(folder / "model.tflite", target="sim")
     layers = module.compiled.layers
     share = sum(la.macs for la in layers if la.target == "accel") / sum(la.macs for la in layers)
-    assert share >= ACCELERATED.get(folder.name, 0)
+    assert share >= ACCELERATED
     assert all(layer.reason and "float" not in layer.reason for layer in layers)
 
 

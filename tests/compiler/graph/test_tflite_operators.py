@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 import vdla
 from vdla.compiler.codegen.cpu import build_cpu
-from vdla.compiler.graph.fixed_ops import QAddFixed
+from vdla.compiler.graph.fixed_ops import QAddFixed, lifted
 from vdla.compiler.graph.interpret import evaluate_op, interpret
+from vdla.compiler.graph.lift import FRACTION_BITS, lifts
 from vdla.compiler.graph.ops import QAdd
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.passes.exact_add import equal_add
 from vdla.compiler.graph.requant import mean_requant, tflite_params, tflite_requant
 from vdla.compiler.graph.tflite import import_tflite
+from vdla.isa.params import HwParams
 
-from .tflite_cases import CASES
+from .tflite_cases import CASES, RELU, pairwise
 
 GOLDEN = dict(np.load(Path(__file__).parent / "golden" / "tflite_operators.npz"))
 #: Outputs that float32 functions of the C library decide; the others are exact.
@@ -98,3 +100,61 @@ def test_additions_become_the_accelerators() -> None:
             np.testing.assert_array_equal(evaluate_op(op, *pairs), fixed.evaluate(*pairs))
             found += 1
     assert found >= 57
+
+
+@pytest.mark.parametrize("fused", [0, RELU])
+@pytest.mark.parametrize("kind", ["ADD", "SUB"])
+@pytest.mark.parametrize(
+    "a, b, y",
+    [(0.031, 0.052, 0.061), (0.5, 0.5, 1.0), (0.0393935, 0.1041949, 0.0509456), (1.0, 0.001, 0.7)],
+)
+def test_additions_run_on_the_accelerator(
+    a: float, b: float, y: float, kind: str, fused: int
+) -> None:
+    scales = {"a": (a, -7), "b": (b, 100), "y": (y, -20)}
+    data, inputs = pairwise(kind, **scales, shape=(1, 16, 16, 16), fused=fused)
+    module = vdla.compile(data)
+    (result,) = module.run(*inputs)
+    (expected,) = interpret(import_tflite(data), *inputs)
+    np.testing.assert_array_equal(result, expected)
+    assert [la.target for la in module.compiled.layers if la.name.startswith(kind.lower())] == [
+        "accel"
+    ]
+
+
+@pytest.mark.parametrize("vthreads", [1, 2, 4])
+def test_additions_fit_small_scratchpads(vthreads: int) -> None:
+    data, inputs = pairwise(shape=(1, 7, 6, 11))
+    small = HwParams(block_in=8, block_out=8, tmp_depth=23, out_depth=9, inp_depth=31)
+    (y,) = vdla.compile(data, hw=small, vthreads=vthreads).run(*inputs)
+    (expected,) = interpret(import_tflite(data), *inputs)
+    np.testing.assert_array_equal(y, expected)
+
+
+def test_operands_are_lifted_exactly() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        op = addition(rng)
+        found = lifts(op)
+        assert found is not None
+        x = np.arange(-128, 128, dtype=np.int32)
+        sides = ((op.zero_a, op.mult_a, op.shift_a), (op.zero_b, op.mult_b, op.shift_b))
+        for lift, (zero, multiplier, shift) in zip(found, sides, strict=True):
+            h = x * lift.high + ((x * lift.low + lift.rest) >> FRACTION_BITS) + lift.offset
+            y = (h + (h >> 31) + (1 << lift.shift >> 1)) >> lift.shift if lift.shift else h
+            np.testing.assert_array_equal(y, lifted(x, zero, multiplier, shift))
+
+
+@pytest.mark.slow
+def test_an_addition_with_ties_is_exact_for_all_operands() -> None:
+    """Round scales have ties that only three roundings in a row decide as TensorFlow Lite does."""
+    ties = {"a": (0.031, -7), "b": (0.09, 4), "y": (0.1, 2)}
+    data, _ = pairwise(**ties, shape=(1, 64, 64, 16))
+    pairs = np.meshgrid(*[np.arange(-128, 128).astype(np.int8)] * 2)
+    inputs = [side.reshape(1, 64, 64, 16) for side in pairs]
+    graph = import_tflite(data)
+    (node,) = [n for n in graph.nodes if isinstance(n.op, QAddFixed)]
+    assert isinstance(node.op, QAddFixed) and equal_add(node.op) is None
+    (y,) = vdla.compile(data).run(*inputs)
+    (expected,) = interpret(graph, *inputs)
+    np.testing.assert_array_equal(y, expected)

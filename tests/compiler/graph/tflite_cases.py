@@ -191,6 +191,8 @@ def pairwise(
 
 case("add")(pairwise)
 case("add_relu", fused=RELU, y=(0.05, -128))(pairwise)
+#: Scales as training leaves them; round ones have exact ties.
+case("add_trained", a=(0.0393935, 4), b=(0.1041949, -128), y=(0.0509456, -128))(pairwise)
 case("add_ties", a=(0.5, 3), b=(0.5, -4), y=(1.0, 5))(pairwise)
 case("add_scalar_constant", second=(1,), constant=True)(pairwise)
 case("add_channel_constant", second=(6,), constant=True, fused=RELU6)(pairwise)

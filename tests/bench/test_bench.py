@@ -1,0 +1,131 @@
+"""The benchmarks' figures hold, on layers that are quick to simulate."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from vdla.bench.measure import measure
+from vdla.bench.table2 import choose_layers, table2_rows
+from vdla.bench.workloads import NETWORKS, TABLE_2, ConvLayer, QdqNet
+from vdla.cli import run_app
+from vdla.isa.errors import VdlaError
+from vdla.isa.memory import MEMORY_PRESETS
+from vdla.isa.params import HwParams
+
+#: Least fraction of the roofline, by memory and layer: the layers that are furthest from it.
+ROOFLINE = {
+    "vta": {"C3": 0.97, "C8": 0.90, "C11": 0.90, "C12": 0.99},
+    "wide": {"C3": 0.97, "C5": 0.93, "C8": 0.93, "C11": 0.95},
+    "slow": {"C3": 0.85, "C8": 0.86, "C11": 0.87},
+}
+
+
+@pytest.mark.parametrize("memory", ROOFLINE)
+def test_convolutions_reach_their_roofline(memory: str) -> None:
+    preset = MEMORY_PRESETS[memory]
+    rows = table2_rows(
+        choose_layers(list(ROOFLINE[memory])), HwParams(bus_bits=preset.bus_bits), preset
+    )
+    for row in rows:
+        least = ROOFLINE[memory][row["layer"]]
+        assert row["roofline_fraction"] >= least, (row["layer"], row["cycles"])
+
+
+def test_depthwise_layers_keep_the_vector_unit_busy() -> None:
+    rows = table2_rows(choose_layers(["D4", "D5", "D7", "D9"]), HwParams(), MEMORY_PRESETS["vta"])
+    for row in rows:
+        assert row["vector_cycles"] <= row["cycles"] <= 1.1 * row["vector_cycles"], row["layer"]
+
+
+def test_first_convolution_fills_the_tensor_core() -> None:
+    """Three channels, whole windows packed: a smaller picture than table 2's C1."""
+    layer = ConvLayer("small C1", 56, 3, 64, 7, 2)
+    (row,) = table2_rows([layer], HwParams(), MEMORY_PRESETS["vta"])
+    assert row["end_to_end"] >= 0.8
+
+
+@pytest.mark.parametrize("name", ["C8", "C11"])
+def test_two_virtual_threads_beat_one(name: str) -> None:
+    one, two = table2_rows(
+        choose_layers([name]), HwParams(), MEMORY_PRESETS["slow"], vthreads=(1, 2)
+    )
+    assert two["cycles"] < one["cycles"]
+
+
+def test_layers_and_networks_are_the_papers() -> None:
+    macs = {layer.name: _macs(layer) for layer in TABLE_2}
+    assert (macs["C1"], macs["C2"], macs["C12"]) == (460_992 * 256, 451_584 * 256, 451_584 * 256)
+    assert macs["D9"] == 7 * 7 * 1024 * 9
+    nets = {name: sum(_conv_macs(build(1))) for name, build in NETWORKS.items()}
+    assert nets["resnet18"] == pytest.approx(1.814e9, rel=1e-3)
+    assert nets["mobilenet_v1"] == pytest.approx(0.5687e9, rel=1e-3)
+
+
+def _macs(layer: ConvLayer) -> int:
+    (macs,) = _conv_macs(layer.model())
+    return macs
+
+
+def _conv_macs(model) -> list[int]:
+    """Multiply-accumulates of every convolution and matrix product, from ONNX's own shapes."""
+    import onnx
+
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    shapes = {
+        v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
+        for v in (*inferred.graph.value_info, *inferred.graph.output)
+    }
+    return [
+        int(np.prod(shapes[node.output[0]])) * int(np.prod(shapes[node.input[1]][1:]))
+        for node in model.graph.node
+        if node.op_type in ("Conv", "Gemm")
+    ]
+
+
+def tiny() -> QdqNet:
+    net = QdqNet("tiny")
+    x = net.conv(net.input(1, 16, 6, 6), 16, 3)
+    net.output(net.add(net.conv(x, 16, 3, groups=16), x))
+    return net
+
+
+def test_a_measurement_checks_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    vta = MEMORY_PRESETS["vta"]
+    found = measure(tiny().model(), HwParams(), vta, ("sim",))
+    assert found.macs == found.macs_total == 36 * 16 * (144 + 9)
+    monkeypatch.setattr(
+        "vdla.bench.measure.interpret", lambda graph, *x: [np.full((1, 16, 6, 6), 5, np.float32)]
+    )
+    with pytest.raises(VdlaError, match="differ from the graph interpreter's"):
+        measure(tiny().model(), HwParams(), vta, ("sim",))
+
+
+def test_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["bench", "table2", "--layers", "C11", "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["command"] == "bench table2" and report["config_hash"]
+    (row,) = report["rows"]
+    assert row["sim_cycles"] == row["cycles"] and row["rtl_cycles"] is None
+    assert row["mac_cycles"] == 25_088 and row["vthreads"] == 2
+    assert run_app(["bench", "table2", "--layers", "C11"]) == 0
+    assert f"{row['cycles']:,}" in capsys.readouterr().out
+    assert run_app(["bench", "table2", "--layers", "C77"]) == 2
+    assert "expected names from C1, C2" in capsys.readouterr().err
+    assert run_app(["bench", "networks", "--models", "vgg"]) == 2
+    assert "expected names from resnet18" in capsys.readouterr().err
+
+
+def test_roofline_picture(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
+    png = tmp_path / "roofline.png"
+    assert run_app(["bench", "roofline", "--png", str(png), "--layers", "C11"]) == 0
+    assert png.read_bytes().startswith(b"\x89PNG")
+    assert "C11" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_both_simulators_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["bench", "table2", "--layers", "C11,D9", "--compare", "--json", "-"]) == 0
+    for row in json.loads(capsys.readouterr().out)["rows"]:
+        assert row["sim_cycles"] == row["rtl_cycles"] == row["cycles"]
