@@ -49,6 +49,8 @@ _SOURCE = re.compile(r'src = "([^"]*)"')
 #: What yosys appends to the name of the signal that a cell was made from.
 _CELL_SUFFIX = re.compile(r"_(TRELLIS|LUT4|CCU2C|PFUMX|L6MUX21|DP16KD|MULT18X18D).*|\$.*")
 
+_BIT = re.compile(r"\[\d+\]$")
+
 Progress = Callable[[str], None]
 
 
@@ -192,10 +194,26 @@ def place_and_route(board: Board, freq_mhz: float, seed: int, directory: Path) -
          "--timing-allow-fail", "--report", report, "--log", f"nextpnr_{seed}.log", "-q"],
         directory,
     )  # fmt: skip
-    return parse_report(json.loads((directory / report).read_text())) | {"config": config}
+    sources = signal_sources(json.loads((directory / "top.json").read_text()))
+    parsed = parse_report(json.loads((directory / report).read_text()), sources)
+    return parsed | {"config": config}
 
 
-def parse_report(report: dict[str, Any]) -> dict[str, Any]:
+def signal_sources(netlist: dict[str, Any]) -> dict[str, str]:
+    """The Amaranth line of every signal, and of every component by its path, from the netlist."""
+    module = netlist["modules"][TOP]
+    named = {**module["cells"], **module["netnames"]}
+    sources = {}
+    for name, item in named.items():
+        attributes = item["attributes"]
+        lines = "|".join(attributes.get(key, "") for key in ("src", "module_src", "cell_src"))
+        line = next((x for x in lines.split("|") if x.startswith("hw/")), None)
+        if line is not None:
+            sources[name] = line
+    return sources
+
+
+def parse_report(report: dict[str, Any], sources: dict[str, str]) -> dict[str, Any]:
     """fmax_mhz of the clock that is nearest to, or furthest below, what is asked of it; used; and
     critical_path: [{ns, signal, source}], where the time goes in terms of the Amaranth source.
     """
@@ -207,25 +225,32 @@ def parse_report(report: dict[str, Any]) -> dict[str, Any]:
     return {
         "fmax_mhz": clocks[name]["achieved"],
         "used": {ours: use.get(theirs, {}).get("used", 0) for ours, theirs in UTILISATION.items()},
-        "critical_path": _path(report["critical_paths"], name),
+        "critical_path": _path(report["critical_paths"], name, sources),
     }
 
 
-def _path(paths: list[dict[str, Any]], clock: str) -> list[dict[str, Any]]:
+def _path(paths: list[dict[str, Any]], clock: str, sources: dict[str, str]) -> list[dict[str, Any]]:
     edge = f"posedge {clock}"
     path = next((p["path"] for p in paths if p["from"] == p["to"] == edge), [])
     steps: list[dict[str, Any]] = []
     elapsed = 0.0
     for segment in path:
         elapsed += segment["delay"]
-        signal = _CELL_SUFFIX.sub("", segment.get("net") or segment["to"]["cell"])
-        source = next((s for s in segment.get("sources", ()) if s.startswith("hw/")), None)
+        signal = _CELL_SUFFIX.sub("", segment.get("net") or segment["to"]["cell"]).rstrip(".")
+        source = _source(signal, sources)
         if steps and steps[-1]["signal"] == signal:
             steps[-1]["ns"] = round(elapsed, 2)
-            steps[-1]["source"] = steps[-1]["source"] or source
         else:
             steps.append({"ns": round(elapsed, 2), "signal": signal, "source": source})
     return steps
+
+
+def _source(signal: str, sources: dict[str, str]) -> str | None:
+    """Of the signal, or of the innermost component that it is in."""
+    name = _BIT.sub("", signal)
+    while name and name not in sources:
+        name = name.rpartition(".")[0]
+    return sources.get(name)
 
 
 def _resources(board: Board, used: dict[str, int]) -> dict[str, Any]:

@@ -81,12 +81,12 @@ def test_cells() -> None:
 
 
 def test_report_of_the_clock_that_is_short() -> None:
-    parsed = parse_report(REPORT)
+    parsed = parse_report(REPORT, {"core.a": "hw/core.py:7", "core": "hw/core.py:1"})
     assert parsed["fmax_mhz"] == 40.0
     assert parsed["used"] == {"lut": 12, "ff": 3, "dsp": 2, "bram": 1}
     assert parsed["critical_path"] == [
         {"ns": 1.5, "signal": "core.a", "source": "hw/core.py:7"},
-        {"ns": 1.75, "signal": "core.b", "source": None},
+        {"ns": 1.75, "signal": "core.b", "source": "hw/core.py:1"},
     ]
 
 
@@ -115,9 +115,7 @@ def test_missed_timing(
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["met"] is False and report["bitstream"] is None
     assert not (tmp_path / "tiny.bit").exists()
-    assert any(
-        "test_synthesis.py" in str(s["source"]) or s["signal"] for s in report["critical_path"]
-    )
+    assert report["critical_path"][-1]["ns"] > 1000 / 300
 
 
 @pytest.mark.parametrize("what", ["build", "estimate"])
