@@ -11,8 +11,10 @@ import numpy as np
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.program import Program
+from .codegen.cpu import CpuModule, build_cpu, build_part
 from .graph.interpret import evaluate_op
 from .graph.ir import Graph, Node, Tensor
+from .graph.passes.pack_windows import PackWindows
 from .runtime.layout import pack_activation, unpack_activation
 
 #: Runs a program on a DRAM image (uint8), in place.
@@ -126,19 +128,29 @@ class CompiledModel:
         return self._cpu.run(*arrays)
 
     @cached_property
-    def _cpu(self):
-        from .codegen.cpu import build_cpu
-
+    def _cpu(self) -> CpuModule:
         return build_cpu(self.graph)
 
     def _start(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
         values = {t.name: t.data for t in self.graph.tensors.values() if t.data is not None}
         return values | dict(zip(self.graph.inputs, arrays, strict=True))
 
-    @staticmethod
-    def _host(segment: Segment, values: dict[str, np.ndarray]) -> None:
+    @cached_property
+    def _kernels(self) -> dict[str, CpuModule]:
+        """Machine code of the host's operators, by their result. It is that of target cpu, so that
+        floats are the same to the last bit; what only prepares the accelerator's data has none."""
+        nodes = [n for s in self.segments if s.program is None for n in s.nodes]
+        compiled = [n for n in nodes if not isinstance(n.op, PackWindows)]
+        return {n.output: build_part(self.graph, [n], [n.output]) for n in compiled}
+
+    def _host(self, segment: Segment, values: dict[str, np.ndarray]) -> None:
         for node in segment.nodes:
-            values[node.output] = evaluate_op(node.op, *(values[n] for n in node.inputs))
+            kernel = self._kernels.get(node.output)
+            if kernel is None:
+                values[node.output] = evaluate_op(node.op, *(values[n] for n in node.inputs))
+            else:
+                names = kernel.graph.inputs
+                (values[node.output],) = kernel.run(*(values[name] for name in names))
 
     def _image(self, program: Program, values: dict[str, np.ndarray]) -> np.ndarray:
         dram = program.dram_image()
