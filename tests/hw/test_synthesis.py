@@ -17,6 +17,9 @@ from vdla.hw.pll import find_pll
 from vdla.hw.synthesis import build, parse_cells, parse_report
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
+from vdla.sim.toolchain import setup_yosys
+
+setup_yosys()
 
 #: As nextpnr writes it, shortened.
 REPORT = {
