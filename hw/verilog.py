@@ -28,11 +28,14 @@ def to_verilog(design: Component, name: str, sources: bool = False) -> str:
     Memories start undefined in synthesis and zero in simulation; their thousands of zero
     initialisers, which make simulators' builds slow, are left out.
     """
-    ports = [Value.cast(value) for _, _, value in design.signature.flatten(design)]
+    io_ports = getattr(design, "io_ports", ())
+    members = [Value.cast(value) for _, _, value in design.signature.flatten(design)]
     text = verilog.convert(
         design,
         name=name,
-        ports=[*ports, *getattr(design, "io_ports", ())],
+        # A list of ports has no directions: a constant output, driven by nothing, would become an
+        # input. Without a list the signature decides.
+        ports=[*members, *io_ports] if io_ports else None,
         strip_internal_attrs=not sources,
         emit_src=sources,
     )
