@@ -11,6 +11,7 @@ import time
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -27,6 +28,7 @@ from .report import Layer, accelerator_report, host_report, join_programs, outpu
 
 if TYPE_CHECKING:
     from .sim.result import SimResult
+    from .sim.rtl import RtlSimulator
 
 #: ``sim``: the SimPy model; ``rtl``: the Verilog under Verilator; ``cpu``: machine code, no core.
 TARGETS = ("sim", "rtl", "cpu", "fpga")
@@ -392,12 +394,17 @@ class Module:
             )
         return outputs, timing
 
+    @cached_property
+    def _rtl(self) -> RtlSimulator:
+        """The RTL of the configuration: elaborated once, it runs every batch."""
+        from .sim.rtl import RtlSimulator
+
+        return RtlSimulator(self.params)
+
     def _simulate(self, program: Program, dram: np.ndarray) -> SimResult:
         """Run a program in time; ``dram`` is changed in place."""
         if self.target == "rtl":
-            from .sim.rtl import RtlSimulator
-
-            result = RtlSimulator(self.params).run(program, dram, self.memory)
+            result = self._rtl.run(program, dram, self.memory)
         elif self.target == "fpga":
             from .sim.board import run_on_board
 

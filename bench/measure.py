@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import onnx
@@ -93,7 +94,9 @@ def measure(
     return Measurement(compiled, results, wall_s)
 
 
+@lru_cache(maxsize=4)
 def _rtl(hw: HwParams):
+    """The RTL of a configuration, elaborated once for all measurements."""
     from ..sim.rtl import RtlSimulator
 
     simulator = RtlSimulator(hw)
