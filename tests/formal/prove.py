@@ -1,5 +1,5 @@
-"""Runs proofs: bounded model checking, k-induction and covers of an Amaranth module, with SymbiYosys
-and z3 from the Python environment.
+"""Runs proofs of Amaranth modules (bounded model checking, k-induction, covers) with SymbiYosys and
+z3 from the Python environment.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def solve(proof: Proof, mode: str, depth: int, folder: Path) -> str:
 
     Returns
     -------
-    ``PASS``; ``FAIL``: there is a counterexample from reset, or an unreached cover; ``UNKNOWN``: only
+    ``PASS``; ``FAIL``: a counterexample from reset, or an unreached cover; ``UNKNOWN``: only
     the induction fails
     """
     source = folder / "proof.il"
