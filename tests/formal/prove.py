@@ -85,10 +85,11 @@ def solve(proof: Proof, mode: str, depth: int, folder: Path) -> str:
     return verdict
 
 
-def signals(fragment: Fragment) -> Iterator[Signal]:
-    """Signals that a fragment and its children drive. Inductions speak of state that is no port."""
-    for statements in fragment.statements.values():
-        for statement in statements:
-            yield from statement._lhs_signals()
+def signals(fragment: Fragment, domain: str) -> Iterator[Signal]:
+    """Signals that a fragment and its children drive in a clock domain. Inductions speak of state
+    that is no port.
+    """
+    for statement in fragment.statements.get(domain, ()):
+        yield from statement._lhs_signals()
     for child, *_ in fragment.subfragments:
-        yield from signals(child)
+        yield from signals(child, domain)

@@ -121,7 +121,7 @@ def _stable(m: Module, queue: Queue) -> None:
 
 def _lemmas(m: Module, fragment: Fragment, queue: Queue, marked, value, ahead) -> None:
     """The pointers agree with the level; the followed element is in its place of the memory."""
-    state = {signal.name: signal for signal in signals(fragment)}
+    state = {signal.name: signal for signal in signals(fragment, "sync")}
     consume, produce = state["consume"], state["produce"]
     (memory,) = _memories(fragment)
     place, content = Signal.like(consume), Signal(WIDTH)

@@ -60,7 +60,7 @@ def contract(bank: TokenBank, lemmas: bool = False) -> Proof:
     m = Module()
     full = (1 << bank.params.token_bits) - 1
     m.submodules.bank = fragment = Fragment.get(bank, None)
-    state = {signal.name: signal for signal in signals(fragment)}
+    state = {signal.name: signal for signal in signals(fragment, "sync")}
     overflows, overflowed = [], Signal()
     for giver, taker in permutations(Unit, 2):
         push, pop = bank.push[giver][taker], bank.pop[taker][giver]
