@@ -89,12 +89,18 @@ class BurstCutter(wiring.Component):
         params = self.params
         shift = params.bus_bytes.bit_length() - 1
         page_beats = PAGE_BYTES // params.bus_bytes
-        active, row_start = Signal(), Signal()
+        # One a line: Amaranth names a signal after the variable it is assigned to.
+        active = Signal()
+        row_start = Signal()
         row_bytes = Signal.like(self.row_bytes)
-        y_stride, z_stride = Signal.like(self.y_stride), Signal.like(self.z_stride)
-        y_size, z_size = Signal.like(self.y_size), Signal.like(self.z_size)
-        y, z = Signal.like(self.y_size), Signal.like(self.z_size)
-        row, plane = Signal(DRAM_ADDR_BITS), Signal(DRAM_ADDR_BITS)
+        y_stride = Signal.like(self.y_stride)
+        z_stride = Signal.like(self.z_stride)
+        y_size = Signal.like(self.y_size)
+        z_size = Signal.like(self.z_size)
+        y = Signal.like(self.y_size)
+        z = Signal.like(self.z_size)
+        row = Signal(DRAM_ADDR_BITS)
+        plane = Signal(DRAM_ADDR_BITS)
         word = Signal(DRAM_ADDR_BITS - shift)
         left = Signal(24)
         # Beats of this burst: what is left of the row, the longest burst, the way to the page
