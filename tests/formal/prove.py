@@ -19,6 +19,7 @@ _SCRIPT = """\
 mode {mode}
 depth {depth}
 timeout 300
+vcd off
 
 [engines]
 smtbmc z3

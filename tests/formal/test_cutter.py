@@ -144,7 +144,7 @@ def contract(cutter: BurstCutter, lemmas: bool = False) -> Proof:
 @pytest.mark.parametrize("params", [PARAMS, LONG], ids=["as built", "long bursts"])
 def test_asks_for_exactly_the_transfer(params: HwParams, tmp_path: Path) -> None:
     proof = contract(BurstCutter(params), lemmas=True)
-    assert solve(proof, "prove", DEPTH, tmp_path) == "PASS"
+    assert solve(proof, "prove", 3, tmp_path) == "PASS"
 
 
 def test_reaches_pages_planes_and_long_bursts(tmp_path: Path) -> None:
