@@ -33,7 +33,7 @@ lint: $(STAMP)
 docs: $(STAMP)
 	$(BIN)/python -m vdla.isa.docs --check
 
-# Nine seeded bugs, each of which a check must catch.
+# Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants
 

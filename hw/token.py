@@ -19,8 +19,9 @@ class TokenBank(wiring.Component):
     ----------
     push : per unit, the mask of units that it gives a token to in this cycle
     pop : per unit, the mask of units that it takes a token of in this cycle (they must be
-    available) available : per unit, the mask of units whose token it could take overflow : a
-    counter was at its maximum and got another token clear : all counters to zero
+        available)
+    available : per unit, the mask of units whose token it could take
+    overflow : a counter was at its maximum and got another token
     """
 
     def __init__(self, params: HwParams):
@@ -31,7 +32,6 @@ class TokenBank(wiring.Component):
                 "pop": In(_UNITS).array(_UNITS),
                 "available": Out(_UNITS).array(_UNITS),
                 "overflow": Out(1),
-                "clear": In(1),
             }
         )
 
@@ -46,9 +46,7 @@ class TokenBank(wiring.Component):
                 push, pop = self.push[giver][taker], self.pop[taker][giver]
                 full = count == (1 << self.params.token_bits) - 1
                 overflows.append(push & ~pop & full)
-                with m.If(self.clear):
-                    m.d.sync += count.eq(0)
-                with m.Elif(push & ~pop):
+                with m.If(push & ~pop):
                     m.d.sync += count.eq(count + 1)
                 with m.Elif(pop & ~push):
                     m.d.sync += count.eq(count - 1)

@@ -204,7 +204,8 @@ def conv2d(
             tile = _vthread_tiles(s[out], [rows, cols], vthreads)
             staying = {weight_tile: channels, par_tile: channels}
         case "pixels":
-            pixels = s[out].fuse(*_outermost(s[out], rows, cols, channels))
+            s[out].reorder(rows, cols, channels)
+            pixels = s[out].fuse(rows, cols)
             tile = _vthread_tiles(s[out], [channels], vthreads)
             staying = {padded: pixels}
         case _:
@@ -220,14 +221,6 @@ def conv2d(
         for tensor in staying:
             s[tensor].double_buffer()
     return lower(s, [data, weight, par, out], name)
-
-
-def _outermost(
-    stage: Stage, rows: IterVar, cols: IterVar, channels: IterVar
-) -> tuple[IterVar, IterVar]:
-    """Put the loops over pixel tiles outside of that over channel tiles."""
-    stage.reorder(rows, cols, channels)
-    return rows, cols
 
 
 # ---- pooling and depthwise convolution ---------------------------------------------------------

@@ -25,7 +25,7 @@ class LosesCancelledToken(TokenBank):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.bank = bank = TokenBank(self.params)
-        m.d.comb += [bank.clear.eq(self.clear), self.overflow.eq(bank.overflow)]
+        m.d.comb += self.overflow.eq(bank.overflow)
         for unit in Unit:
             m.d.comb += [
                 bank.pop[unit].eq(self.pop[unit]),
@@ -42,7 +42,6 @@ class OverflowsLate(TokenBank):
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.bank = bank = TokenBank(self.params)
-        m.d.comb += bank.clear.eq(self.clear)
         for unit in Unit:
             m.d.comb += [
                 bank.push[unit].eq(self.push[unit]),
@@ -66,8 +65,6 @@ def contract(bank: TokenBank, lemmas: bool = False) -> Proof:
         push, pop = bank.push[giver][taker], bank.pop[taker][giver]
         balance = Signal(bank.params.token_bits + 1, name=f"balance_{giver.name}_{taker.name}")
         m.d.sync += balance.eq(balance + push - pop)
-        with m.If(bank.clear):
-            m.d.sync += balance.eq(0)
         m.d.comb += [
             Assume(~pop | bank.available[taker][giver]),
             Assert(bank.available[taker][giver] == (balance != 0)),
@@ -76,7 +73,7 @@ def contract(bank: TokenBank, lemmas: bool = False) -> Proof:
         if lemmas:
             m.d.comb += Assert(state[f"from_{giver.name}_to_{taker.name}"] == balance)
         overflows.append((balance == full) & push & ~pop)
-    m.d.sync += overflowed.eq(bank.overflow & ~bank.clear)
+    m.d.sync += overflowed.eq(bank.overflow)
     m.d.comb += [
         Assert(bank.overflow == Cat(overflows).any()),
         Assume(~overflowed),
@@ -84,7 +81,7 @@ def contract(bank: TokenBank, lemmas: bool = False) -> Proof:
         Cover((balance == full) & push & pop),
         *(Assert(~bank.available[unit][unit]) for unit in Unit),
     ]
-    free = (*bank.push, *bank.pop, bank.clear)
+    free = (*bank.push, *bank.pop)
     return Proof(m, tuple(Value.cast(port) for port in free))
 
 
