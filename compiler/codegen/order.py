@@ -23,6 +23,10 @@ from ...isa.params import HwParams
 
 #: Cycles from an arithmetic instruction's last iteration to its effects, for the estimate only.
 PIPELINE_CYCLES = 10
+#: Cycles of a load beside its entries, for the estimate only.
+LOAD_CYCLES = 3
+#: The unit that does most of the work, of each lane.
+ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
 #: Iterations of a PARAM instruction, for the estimate only.
 PARAM_CYCLES = 4
 
@@ -50,17 +54,29 @@ def dispatch_order(
     needs : of each instruction, per lane and unit, the latest one that it depends on, or -1
         (:func:`~vdla.isa.depend.dependencies`)
     """
-    queues = [_Queue(lane, unit) for lane in sorted(set(lanes)) for unit in Unit]
-    of = {(queue.lane, queue.unit): queue for queue in queues}
+    queues = {(lane, unit): _Queue(lane, unit) for lane in sorted(set(lanes)) for unit in Unit}
     for group in _groups(insns, lanes):
-        of[lanes[group[0]], insns[group[0]].unit].groups.append(group)
+        queues[lanes[group[0]], insns[group[0]].unit].groups.append(group)
+    work = _work_before(insns, lanes)
     free = [0] * len(Unit)
     ends = [-1] * len(insns)
+
+    def reserve(queue: _Queue) -> int:
+        """Cycles for which the lane's arithmetic is busy before it needs the next load."""
+        arithmetic = queues[queue.lane, ARITHMETIC[queue.lane]].groups
+        return work[queue.groups[0][0]] - work[arithmetic[0][0]] if arithmetic else 0
+
     order: list[int] = []
     while len(order) < len(insns):
-        begin, queue = min(
-            ((start, queue) for queue in queues if (start := queue.start(needs, ends, free)) >= 0),
-            key=lambda candidate: (candidate[0], candidate[1].lane, candidate[1].unit),
+        ready = [(begin, q) for q in queues.values() if (begin := q.start(needs, ends, free)) >= 0]
+        begin = min(start for start, _ in ready)
+        _, queue = min(
+            ((start, queue) for start, queue in ready if start == begin),
+            key=lambda candidate: (
+                candidate[1].unit,
+                reserve(candidate[1]) if candidate[1].unit == Unit.LOAD else 0,
+                candidate[1].lane,
+            ),
         )
         for index in queue.pop():
             busy, latency = _estimate(insns[index], params, memory)
@@ -70,6 +86,17 @@ def dispatch_order(
             begin = free[queue.unit]
             order.append(index)
     return order
+
+
+def _work_before(insns: Sequence[Insn], lanes: Sequence[int]) -> list[int]:
+    """Of each instruction, the cycles of the lane's arithmetic before it in program order."""
+    total = [0] * (max(lanes, default=0) + 1)
+    before = []
+    for insn, lane in zip(insns, lanes, strict=True):
+        before.append(total[lane])
+        if insn.unit == ARITHMETIC[lane]:
+            total[lane] += insn.iterations if isinstance(insn, Gemm | Vector) else PARAM_CYCLES
+    return before
 
 
 class _Queue:
@@ -134,7 +161,8 @@ def _estimate(insn: Insn, params: HwParams, memory: MemoryParams) -> tuple[int, 
     match insn:
         case Load():
             beats = max(1, insn.dram_entry_bytes(params) // params.bus_bytes)
-            return insn.entries * beats, memory.read_latency_cycles
+            moved = insn.x_size * insn.y_size * insn.z_size
+            return insn.entries + moved * (beats - 1) + LOAD_CYCLES, memory.read_latency_cycles
         case Store():
             beats = max(1, params.entry_bytes("out") // params.bus_bytes)
             return insn.entries * beats, memory.write_latency_cycles
