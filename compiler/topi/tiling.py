@@ -27,6 +27,9 @@ from ...isa.params import HwParams
 #: the last use of a buffer to the first request for its next contents; for the cost model only.
 INSN_CYCLES, BURST_CYCLES, TURN_CYCLES = 8, 5, 16
 
+#: Cycles that a cycle of the load unit costs the operators beside this one.
+OTHERS = 1 / 4
+
 Order = Literal["weights", "pixels", "stream"]
 
 
@@ -157,14 +160,19 @@ def plan_window(
 def _fastest(
     bounded: list[tuple[float, Tiling, _Work]], memory: MemoryParams, vthreads: int
 ) -> Tiling:
-    """The tiling of the shortest replay, from tilings with the least cycles that they can take."""
+    """The tiling of the least cost: cycles of its replay, and a part of those for which it keeps
+    other operators from the memory. They are tried in the order of the least that they can cost.
+    """
+    candidates = [
+        (bound + OTHERS * work.load_cycles, tile, work) for bound, tile, work in bounded
+    ]
     best: tuple[float, Tiling] | None = None
-    for bound, tile, work in sorted(bounded, key=lambda candidate: candidate[0]):
-        if best is not None and bound >= best[0]:
+    for least, tile, work in sorted(candidates, key=lambda candidate: candidate[0]):
+        if best is not None and least >= best[0]:
             break
-        cycles = _replay(work, memory, vthreads)
-        if best is None or cycles < best[0]:
-            best = cycles, tile
+        cost = _replay(work, memory, vthreads) + OTHERS * work.load_cycles
+        if best is None or cost < best[0]:
+            best = cost, tile
     assert best is not None
     return best[1]
 
@@ -209,7 +217,8 @@ def _misfit(tile: Tiling, shape: ConvShape, params: HwParams, vthreads: int) -> 
         inp = inp // vthreads * chunks * (vthreads if pixel_tiles > 1 else 1)
     needs = {
         "acc": results * vthreads,
-        "out": results * vthreads,
+        # Results leave block by block of channels, through two buffers.
+        "out": tile.rows * tile.cols * min(tile.oc_blocks, 2) * vthreads,
         "inp": inp,
         "wgt": wgt,
         "par": par,
@@ -244,9 +253,14 @@ class _Work:
     def bound_cycles(self) -> float:
         """What the busiest unit needs for all of it."""
         tiles = self.changes * self.tiles
-        load = self.changes * self.staying + tiles * self.chunks * (self.inp + self.wgt)
         gemm = tiles * self.chunks * self.gemm
-        return max(load, gemm, tiles * self.vector, tiles * self.store)
+        return max(self.load_cycles, gemm, tiles * self.vector, tiles * self.store)
+
+    @property
+    def load_cycles(self) -> float:
+        """What the load unit needs for all of it."""
+        tiles = self.changes * self.tiles
+        return self.changes * self.staying + tiles * self.chunks * (self.inp + self.wgt)
 
 
 def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> _Work:
