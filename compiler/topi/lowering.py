@@ -77,9 +77,7 @@ def lower_node(
     op = node.op
     if isinstance(op, QAdd):
         clamp = Clamp(op.zero_point, op.lo, op.hi)
-        return add(
-            node.name, int(np.prod(data)), (op.mult_a, op.mult_b), clamp, params, vthreads
-        )
+        return add(node.name, int(np.prod(data)), (op.mult_a, op.mult_b), clamp, params, vthreads)
     if isinstance(op, QAddFixed) and (parts := lifts(op)):
         entries, clamp = int(np.prod(data)), _clamp(op.requant)
         return add_fixed(node.name, entries, parts, op.subtract, clamp, params, vthreads)
@@ -96,9 +94,7 @@ def lower_node(
             tiling, vthreads,
         )  # fmt: skip
     kind, pad_value, clamp = _reduction(op)
-    tiling = plan_window(
-        shape, kind == "weighted sum", params, memory, vthreads, bool(rows_first)
-    )
+    tiling = plan_window(shape, kind == "weighted sum", params, memory, vthreads, bool(rows_first))
     return window2d(node.name, kind, data, window, pad_value, clamp, params, tiling, vthreads)
 
 
