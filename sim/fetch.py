@@ -4,57 +4,68 @@ units' queues.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import simpy
-
-from .dma import Receiver
-from .queue import Queue
+from .dma import Transfer
+from .queue import History, Need, Queue
+from .unit import Sequence
 
 if TYPE_CHECKING:
     from .core import Core
 
 
-class Fetch:
-    """Requests bursts as the buffer has room and dispatches what has arrived."""
+class Fetch(Sequence):
+    """Requests bursts as the buffer has room: one for each chunk of instructions, which needs room
+    for all of it."""
 
     def __init__(self, core: Core):
-        self.core = core
+        super().__init__(core.env)
+        self.core, self.params = core, core.params
+        self.beats = core.params.insn_bytes // core.params.bus_bytes
         self.buffer = Queue(core.env, core.params.fetch_depth)
-        core.env.process(self.request())
-        core.env.process(self.dispatch())
+        self.granted = History(core.env)
 
-    def request(self) -> Generator[Any, Any, None]:
-        """One burst per chunk of instructions; a chunk needs room in the buffer for all of it."""
-        core, params = self.core, self.core.params
-        beats = params.insn_bytes // params.bus_bytes
-        present, requested = 0, 0
-        while requested < len(core.insns):
-            chunk = min(params.fetch_chunk, len(core.insns) - requested)
-            for _ in range(chunk):
-                present = max(present, (yield from self.buffer.room()))
-            if present > core.env.now + 1:
-                yield core.env.timeout(present - core.env.now - 1)
-            event: simpy.Event = core.arbiter.request(
-                "fetch", present, chunk * beats, Receiver(0, 1)
-            )
-            grant, first, _ = yield event
-            spacing = core.memory.cycles_per_beat
-            for i in range(chunk):
-                self.buffer.put(requested + i, first + ((i + 1) * beats - 1) * spacing)
-            requested += chunk
-            present = grant + 1
+    def needs(self) -> Iterator[tuple[Need, ...]]:
+        chunk, count = self.params.fetch_chunk, len(self.core.insns)
+        for number in range(-(-count // chunk)):
+            before = ((self.granted, number - 1),) if number else ()
+            yield before + self.buffer.room(min((number + 1) * chunk, count) - 1)
 
-    def dispatch(self) -> Generator[Any, Any, None]:
-        """In order, at most one a cycle, when the unit's queue has room."""
-        core = self.core
-        cycle = -1
-        for _ in range(len(core.insns)):
-            index, visible = yield from self.buffer.get()
-            queue = core.units[core.insns[index].unit].queue
-            room = yield from queue.room()
-            cycle = max(cycle + 1, visible, room)
-            yield core.env.timeout(cycle - core.env.now)
-            queue.put(index, cycle)
-            self.buffer.taken(cycle)
+    def step(self, number: int, cycle: int) -> None:
+        """Present a burst."""
+        chunk = self.params.fetch_chunk
+        count = min(chunk, len(self.core.insns) - number * chunk)
+        spacing = self.core.memory.cycles_per_beat
+        beats = self.beats
+
+        def arrived(grant: int, ready: int) -> None:
+            for behind in range(count - 1, -1, -1):
+                self.buffer.entered.put(ready - 1 - behind * beats * spacing)
+            self.granted.put(grant)
+
+        pieces = ((0, (count * beats - 1) * spacing),)
+        self.core.arbiter.request_fetch(Transfer(cycle, pieces, 0, 1, arrived))
+
+
+class Dispatch(Sequence):
+    """Hands instructions to the units: in order, at most one a cycle, when the unit's queue has
+    room."""
+
+    def __init__(self, core: Core):
+        super().__init__(core.env)
+        self.buffer = core.fetch.buffer
+        self.core = core
+        self.queues = [core.units[insn.unit].queue for insn in core.insns]
+
+    def needs(self) -> Iterator[tuple[Need, ...]]:
+        dispatched = dict.fromkeys(self.queues, 0)
+        for number, queue in enumerate(self.queues):
+            before = ((self.buffer.left, number - 1),) if number else ()
+            yield (self.buffer.item(number), *before, *queue.room(dispatched[queue]))
+            dispatched[queue] += 1
+
+    def step(self, number: int, cycle: int) -> None:
+        """Dispatch an instruction."""
+        self.queues[number].entered.put(cycle)
+        self.buffer.left.put(cycle)

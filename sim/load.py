@@ -4,102 +4,108 @@ places what arrives.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..isa.insn import Load as LoadInsn
 from ..isa.opcodes import Unit
-from .dma import Receiver, cut_bursts, row_addresses
-from .queue import Queue
+from .dma import CACHED, Rows, Transfer
+from .queue import History, Need, Queue
 from .timing import LOAD_END
-from .unit import Taken, UnitProcess
+from .unit import UnitProcess
 
 if TYPE_CHECKING:
     from .core import Core
 
 
+class Plan(NamedTuple):
+    """What a LOAD costs, wherever it starts.
+
+    Attributes
+    ----------
+    pieces : per burst, cycles of padding before it, and cycles from its first beat to its last
+    behind : cycles of padding behind the last burst
+    busy : cycles in which the placing half has a beat or a padding entry
+    beat_cycles : cycles that a beat occupies the placing half
+    """
+
+    pieces: tuple[tuple[int, int], ...]
+    behind: int
+    busy: int
+    beat_cycles: int
+
+
 class Load(UnitProcess):
-    """Runs LOAD instructions."""
+    """Runs LOAD instructions. A step is the requesting half's; the placing half's cycles follow
+    from the grants."""
 
     unit = Unit.LOAD
 
     def __init__(self, core: Core):
-        self.waiting = Queue(core.env, core.params.loads_in_flight)
-        #: The placing half: idle from this cycle on; its cursor while it works on an instruction.
-        self.idle = 0
-        self.cursor = 0
-        #: In-flight instructions end in this cycle at the latest so far.
-        self.last_end = -1
         super().__init__(core)
+        #: Descriptors on their way to the placing half.
+        self.waiting = Queue(core.env, core.params.loads_in_flight)
+        #: The last grant of each instruction.
+        self.granted = History(core.env)
+        #: The placing half is idle from this cycle on.
+        self.idle = 0
+        self.plans = [self._plan(insn) for insn in self.insns]
 
-    def run(self) -> Generator[Any, Any, None]:
-        """The requesting half; the other half's cycles follow from the grants."""
-        ready = 0
-        while True:
-            taken = yield from self.take()
-            insn = taken.insn
-            assert isinstance(insn, LoadInsn)
-            room = yield from self.waiting.room()
-            start = max(ready, taken.earliest, room)
-            yield from self.start(taken, start)
-            self._account_start(taken, start)
-            self._begin(start)
-            busy, present = 0, start + 1
-            beat_cycles = max(1, self.params.bus_bytes // insn.dram_entry_bytes(self.params))
-            for padding, beats in self.pieces(insn):
-                self.cursor += padding
-                busy += padding
-                if not beats:
-                    continue
-                receiver = Receiver(self.cursor, beat_cycles)
-                event = self.core.arbiter.request("load", present, beats, receiver)
-                grant, _, last = yield event
-                self.cursor = last + beat_cycles
-                busy += beats * beat_cycles
-                present = grant + 1
-            ready = present
-            self._finish(taken, start, busy)
+    def _plan(self, insn: LoadInsn) -> Plan:
+        entry_bytes = insn.dram_entry_bytes(self.params)
+        rows = Rows.of(insn, insn.x_size * entry_bytes, self.params)
+        pads = insn.pad_top, insn.pad_bottom, insn.pad_left, insn.pad_right
+        beat_cycles = max(1, self.params.bus_bytes // entry_bytes)
+        return plan(rows, pads, insn.row_entries, beat_cycles, self.core.memory.cycles_per_beat)
 
-    def pieces(self, insn: LoadInsn) -> Iterator[tuple[int, int]]:
-        """(padding cycles, beats of the burst behind them) in order; the last piece may have no
-        burst.
-        """
-        row_bytes = insn.x_size * insn.dram_entry_bytes(self.params)
-        rows = insn.row_entries
-        padding = 0
-        for _, y, address in row_addresses(insn):
-            if y == 0:
-                padding += insn.pad_top * rows
-            padding += insn.pad_left
-            for beats in cut_bursts(address, row_bytes, self.params):
-                yield padding, beats
-                padding = 0
-            padding += insn.pad_right
-            if y == insn.y_size - 1:
-                padding += insn.pad_bottom * rows
-        if not insn.y_size:
-            padding = insn.entries
-        yield padding, 0
+    def busy(self) -> list[int]:
+        return [plan.busy for plan in self.plans]
 
-    def _begin(self, start: int) -> None:
-        """The placing half takes the descriptor when it is idle."""
-        taken = max(self.idle, start + 1)
-        self.waiting.slots.put(taken + 1)
-        self.cursor = taken + 1
+    def slots(self, number: int) -> tuple[Need, ...]:
+        before = ((self.granted, number - 1),) if number else ()
+        return (*before, *self.waiting.room(number))
 
-    def _finish(self, taken: Taken, start: int, busy: int) -> None:
-        self.idle = self.cursor
-        end = self.cursor - 1 + LOAD_END
-        self.account.add("busy", busy)
-        flight = end - max(start, self.last_end)
-        self.account.add("stalled", flight - busy)
-        self.last_end = end
-        self.end(taken, end)
+    def step(self, number: int, cycle: int) -> None:
+        """Take an instruction when the last burst of the one before is granted; the placing half
+        takes the descriptor when it is idle."""
+        self.queue.left.put(cycle)
+        taken = max(self.idle, cycle + 1)
+        self.waiting.left.put(taken)
+        plan = self.plans[number]
 
-    def _account_start(self, taken: Taken, start: int) -> None:
-        """An instruction that starts while another is in flight starts in a cycle that is accounted
-        for already.
-        """
-        if start > self.last_end:
-            self.account.wait(start, taken.visible, taken.tokens)
-            self.account.add("busy", 1)
+        def arrived(grant: int, ready: int) -> None:
+            self.idle = ready + plan.behind
+            self.end(number, self.idle - 1 + LOAD_END)
+            self.granted.put(grant)
+
+        if plan.pieces:
+            self.core.arbiter.request_load(
+                Transfer(cycle + 1, plan.pieces, taken + 1, plan.beat_cycles, arrived)
+            )
+        else:
+            arrived(cycle, taken + 1)
+
+
+@lru_cache(maxsize=CACHED)
+def plan(
+    rows: Rows,
+    pads: tuple[int, int, int, int],
+    row_entries: int,
+    beat_cycles: int,
+    cycles_per_beat: int,
+) -> Plan:
+    """What a LOAD with padding (top, bottom, left, right; in rows and entries) costs."""
+    top, bottom, left, right = pads
+    if not rows.y_size:
+        padding = rows.z_size * (top + bottom) * row_entries
+        return Plan((), padding, padding, beat_cycles)
+    pieces: list[tuple[int, int]] = []
+    padding = busy = 0
+    for y, bursts in rows.bursts():
+        padding += left + (top * row_entries if y == 0 else 0)
+        for beats in bursts:
+            pieces.append((padding, (beats - 1) * max(beat_cycles, cycles_per_beat)))
+            busy += padding + beats * beat_cycles
+            padding = 0
+        padding = right + (bottom * row_entries if y == rows.y_size - 1 else 0)
+    return Plan(tuple(pieces), padding, busy + padding, beat_cycles)

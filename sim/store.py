@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from functools import lru_cache
+from typing import TYPE_CHECKING
 
-from ..isa.insn import Store as StoreInsn
 from ..isa.opcodes import Unit
-from .dma import WriteChannel, cut_bursts, row_addresses
-from .queue import Queue
+from .dma import CACHED, Rows, WriteChannel
+from .queue import Need, Queue
 from .timing import STORE_DATA, STORE_END
 from .unit import UnitProcess
 
@@ -22,42 +21,37 @@ class Store(UnitProcess):
     unit = Unit.STORE
 
     def __init__(self, core: Core):
+        super().__init__(core)
         self.responses = Queue(core.env, core.params.stores_in_flight)
         self.channel = WriteChannel(core.memory)
-        self.last_end = -1
-        super().__init__(core)
+        self.ready = 0
+        entry_bytes = core.params.entry_bytes("out")
+        self.beat_cycles = max(1, core.params.bus_bytes // entry_bytes)
+        self.bursts = [
+            bursts(Rows.of(insn, insn.x_size * entry_bytes, core.params)) for insn in self.insns
+        ]
 
-    def run(self) -> Generator[Any, Any, None]:
+    def busy(self) -> list[int]:
+        return [sum(beats) for beats in self.bursts]
+
+    def slots(self, number: int) -> tuple[Need, ...]:
+        return self.responses.room(number)
+
+    def step(self, number: int, cycle: int) -> None:
         """Take an instruction when the data of the one before are out."""
-        ready = 0
-        while True:
-            taken = yield from self.take()
-            insn = taken.insn
-            assert isinstance(insn, StoreInsn)
-            room = yield from self.responses.room()
-            start = max(ready, taken.earliest, room)
-            yield from self.start(taken, start)
-            if start > self.last_end:
-                self.account.wait(start, taken.visible, taken.tokens)
-                self.account.add("busy", 1)
-            last, end, beats = self._send(insn, start + 1)
-            ready = last + 1
-            self.responses.taken(end)
-            self.account.add("busy", beats)
-            self.account.add("stalled", end - max(start, self.last_end) - beats)
-            self.last_end = end
-            self.end(taken, end)
+        start = max(self.ready, cycle)
+        self.queue.left.put(start)
+        present, answered = start + 1, 0
+        for beats in self.bursts[number]:
+            valid = self.channel.accept(present) + STORE_DATA + self.beat_cycles - 1
+            last, answered = self.channel.transfer(valid, beats, self.beat_cycles)
+            present = last + 1
+        self.ready = present
+        self.responses.left.put(answered + STORE_END)
+        self.end(number, answered + STORE_END)
 
-    def _send(self, insn: StoreInsn, present: int) -> tuple[int, int, int]:
-        """Cycle of the last beat, of the end, and the number of beats."""
-        entry_bytes = self.params.entry_bytes("out")
-        beat_cycles = max(1, self.params.bus_bytes // entry_bytes)
-        total, last, answered = 0, 0, 0
-        for _, _, address in row_addresses(insn):
-            for beats in cut_bursts(address, insn.x_size * entry_bytes, self.params):
-                accepted = self.channel.accept(present)
-                valid = accepted + STORE_DATA + beat_cycles - 1
-                last, answered = self.channel.transfer(valid, beats, beat_cycles)
-                present = last + 1
-                total += beats
-        return last, answered + STORE_END, total
+
+@lru_cache(maxsize=CACHED)
+def bursts(rows: Rows) -> tuple[int, ...]:
+    """Beats of every burst."""
+    return tuple(beats for _, row in rows.bursts() for beats in row)

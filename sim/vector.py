@@ -3,79 +3,110 @@ pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+from functools import lru_cache
+from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..isa.footprint import vector_entries
+from ..isa.footprint import affine_entries
 from ..isa.insn import Insn
 from ..isa.insn import Vector as VectorInsn
 from ..isa.opcodes import Unit
+from .dma import CACHED
 from .timing import PARAM_ITERATIONS, VECTOR_DEPTH
 from .unit import UnitProcess
+
+if TYPE_CHECKING:
+    from .core import Core
+
+#: Writes of tmp that may still be in the pipeline: cycle of issue, counted from another, and entry.
+Writes = tuple[tuple[int, int], ...]
+#: An operand's base and strides.
+Affine = tuple[int, tuple[int, ...]]
 
 
 class Vector(UnitProcess):
     """Runs VECTOR and PARAM instructions."""
 
     unit = Unit.VECTOR
+    drain = VECTOR_DEPTH
 
-    def run(self) -> Generator[Any, Any, None]:
+    def __init__(self, core: Core):
+        super().__init__(core)
+        self.ready = 0
+        self.writes: Writes = ()
+
+    def busy(self) -> list[int]:
+        return [
+            insn.iterations if isinstance(insn, VectorInsn) else PARAM_ITERATIONS
+            for insn in self.insns
+        ]
+
+    def step(self, number: int, cycle: int) -> None:
         """Take an instruction in the cycle of the last iteration of the one before, or later."""
-        ready = 0
-        #: Issue cycle and tmp entry of writes that may still be in the pipeline.
-        writes: list[tuple[int, int]] = []
-        while True:
-            taken = yield from self.take()
-            start = max(ready, taken.earliest)
-            yield from self.start(taken, start)
-            self.account.wait(start, taken.visible, taken.tokens)
-            if start == self.account.cursor:
-                self.account.add("busy", 1)
-            iterations, ready, writes = issue(taken.insn, start, writes)
-            self.account.add("busy", iterations)
-            self.account.add("stalled", ready - start - iterations)
-            self.end(taken, ready + VECTOR_DEPTH)
+        start = max(self.ready, cycle)
+        self.queue.left.put(start)
+        writes = _behind(self.writes, start - self.ready)
+        cycles, self.writes = issue(self.insns[number], writes)
+        self.ready = start + cycles
+        self.end(number, self.ready + VECTOR_DEPTH)
 
 
-def issue(
-    insn: Insn, start: int, writes: list[tuple[int, int]]
-) -> tuple[int, int, list[tuple[int, int]]]:
-    """Iterations of an instruction taken in ``start``, the cycle in which the last one issues, and
-    the tmp writes (issue cycle, entry) that may still be in the pipeline then."""
+def _behind(writes: Writes, cycles: int) -> Writes:
+    """Writes counted from a later cycle, without those that nobody in later cycles waits for."""
+    return tuple(
+        (cycle - cycles, entry) for cycle, entry in writes if cycle - cycles + VECTOR_DEPTH > 0
+    )
+
+
+def issue(insn: Insn, writes: Writes) -> tuple[int, Writes]:
+    """Cycles from the start of an instruction to its last iteration, and the tmp writes that may
+    still be in the pipeline then; ``writes`` are counted from the start, those returned from the
+    last iteration."""
     if not isinstance(insn, VectorInsn):
-        return PARAM_ITERATIONS, start + PARAM_ITERATIONS, writes
-    count = insn.iterations
-    group = int(np.prod(insn.extents[4 - insn.reduce :])) if insn.reduce else 1
-    entries = None
-    reads: list[np.ndarray] = []
-    if insn.dst == "tmp" or "tmp" in (insn.src0, insn.src1):
-        entries = {name: e.reshape(-1) for name, e in vector_entries(insn).items()}
-        reads = [entries[name] for name in ("src0", "src1") if getattr(insn, name) == "tmp"]
-    written = entries["dst"] if entries is not None and insn.dst == "tmp" else None
-    cycles = np.arange(start + 1, start + 1 + count)
-    if reads and _conflicts(reads, written, group, start, writes):
-        cycles = _step_by_step(reads, written, group, start, writes, count)
+        return PARAM_ITERATIONS, _behind(writes, PARAM_ITERATIONS)
+    sources = (
+        (insn.src0, insn.src0_base, insn.src0_strides),
+        (insn.src1, insn.src1_base, insn.src1_strides),
+    )
+    reads = tuple((base, strides) for memory, base, strides in sources if memory == "tmp")
+    written = (insn.dst_base, insn.dst_strides) if insn.dst == "tmp" else None
+    if not reads and written is None:
+        return insn.iterations, _behind(writes, insn.iterations)
+    return _issue(insn.extents, insn.reduce, reads, written, writes)
+
+
+@lru_cache(maxsize=CACHED)
+def _issue(
+    extents: tuple[int, ...],
+    reduce: int,
+    reads: tuple[Affine, ...],
+    written: Affine | None,
+    writes: Writes,
+) -> tuple[int, Writes]:
+    """As :func:`issue`, for an instruction whose operands in tmp are given."""
+    count, group = prod(extents), prod(extents[4 - reduce :]) if reduce else 1
+    sources = [affine_entries(*read, extents).reshape(-1) for read in reads]
+    target = None if written is None else affine_entries(*written, extents).reshape(-1)
+    cycles = np.arange(1, 1 + count)
+    if sources and _conflicts(sources, target, group, writes):
+        cycles = _step_by_step(sources, target, group, writes, count)
     last = int(cycles[-1])
-    recent = [(cycle, entry) for cycle, entry in writes if cycle >= last - VECTOR_DEPTH]
-    if written is not None:
-        tail = range(group - 1, count, group)[-(VECTOR_DEPTH + 1) :]
-        recent += [(int(cycles[i]), int(written[i])) for i in tail]
-    return count, last, recent
+    recent = writes
+    if target is not None:
+        tail = range(group - 1, count, group)[-VECTOR_DEPTH:]
+        recent += tuple((int(cycles[i]), int(target[i])) for i in tail)
+    return last, _behind(recent, last)
 
 
 def _conflicts(
-    reads: list[np.ndarray],
-    written: np.ndarray | None,
-    group: int,
-    start: int,
-    writes: list[tuple[int, int]],
+    reads: list[np.ndarray], written: np.ndarray | None, group: int, writes: Writes
 ) -> bool:
     """Whether any read would wait if iterations issued back to back."""
     for cycle, entry in writes:
-        waiting = cycle + VECTOR_DEPTH - start  # iterations before this one come too early
-        if waiting > 0 and any((read[:waiting] == entry).any() for read in reads):
+        waiting = cycle + VECTOR_DEPTH  # iterations before this one come too early
+        if any((read[:waiting] == entry).any() for read in reads):
             return True
     if written is None:
         return False
@@ -89,17 +120,12 @@ def _conflicts(
 
 
 def _step_by_step(
-    reads: list[np.ndarray],
-    written: np.ndarray | None,
-    group: int,
-    start: int,
-    writes: list[tuple[int, int]],
-    count: int,
+    reads: list[np.ndarray], written: np.ndarray | None, group: int, writes: Writes, count: int
 ) -> np.ndarray:
     """Issue cycle of every iteration, one after another."""
     latest = {entry: cycle for cycle, entry in writes}
     cycles = np.empty(count, np.int64)
-    cycle = start
+    cycle = 0
     for i in range(count):
         cycle += 1
         for read in reads:
