@@ -10,7 +10,7 @@ import simpy
 from ..isa.memory import MemoryParams
 from ..isa.opcodes import Unit
 from ..isa.program import Program
-from ..isa.reference import AddressError, State, execute
+from ..isa.reference import State
 from ..isa.regmap import CAUSES, named_causes
 from ..isa.status import Status
 from .deadlock import waiting_report
@@ -23,6 +23,7 @@ from .store import Store
 from .timing import DONE
 from .token import TokenBank
 from .unit import UnitProcess
+from .values import compute
 from .vector import Vector
 
 
@@ -86,7 +87,9 @@ def simulate(
     starts, ends = core.starts(), core.ends()
     state = State(program.params, dram)
     if values:
-        _compute(program, starts, state)
+        # In the order of their starts: everything that an instruction depends on has ended then.
+        order = np.argsort(starts, kind="stable")
+        compute(program, order[starts[order] >= 0], state)
     finished = bool((ends >= 0).all())
     cycles = int(ends.max(initial=0)) + DONE
     missing = {unit: process.missing() for unit, process in core.units.items()}
@@ -111,16 +114,3 @@ def simulate(
         report="" if finished else waiting_report(program.insns, starts.tolist(), missing),
         wall_s=time.perf_counter() - begun,
     )
-
-
-def _compute(program: Program, starts: np.ndarray, state: State) -> None:
-    """Effects of the instructions in the order of their starts: everything that one depends on has
-    ended then.
-    """
-    for index in np.argsort(starts, kind="stable"):
-        if starts[index] < 0:
-            continue
-        try:
-            execute(program.insns[index], state)
-        except AddressError as error:
-            raise AddressError(f"instruction {index}: {error}") from None
