@@ -272,15 +272,15 @@ def unpack_all(fields: tuple[Field, ...], words: np.ndarray) -> np.ndarray:
     return values
 
 
-def decode_fields(encoded: bytes, params: HwParams, columns: int) -> np.ndarray:
+def decode_fields(encoded: bytes, params: HwParams) -> np.ndarray:
     """Encoded instructions as a table: the values of an instruction's fields in the order of its
-    layout, 0 behind them; int64 [instructions, columns].
+    layout, 0 behind them; int64 [instructions, most fields of a layout].
     """
     words = np.frombuffer(encoded, np.uint64).reshape(-1, params.insn_bytes // 8)
     opcodes = words[:, 0] & np.uint64((1 << HEADER[0].bits) - 1)
-    table = np.zeros((len(words), columns), np.int64)
-    for opcode in Opcode:
+    layouts = {opcode: layout(opcode, params) for opcode in Opcode}
+    table = np.zeros((len(words), max(map(len, layouts.values()))), np.int64)
+    for opcode, fields in layouts.items():
         rows = np.flatnonzero(opcodes == opcode)
-        fields = layout(opcode, params)
         table[rows, : len(fields)] = unpack_all(fields, words[rows])
     return table

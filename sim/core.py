@@ -7,10 +7,10 @@ import time
 import numpy as np
 import simpy
 
+from ..isa.encoding import HEADER
 from ..isa.memory import MemoryParams
-from ..isa.opcodes import Unit
+from ..isa.opcodes import Opcode, Unit
 from ..isa.program import Program
-from ..isa.reference import State
 from ..isa.regmap import CAUSES, named_causes
 from ..isa.status import Status
 from .deadlock import waiting_report
@@ -23,7 +23,7 @@ from .store import Store
 from .timing import DONE
 from .token import TokenBank
 from .unit import UnitProcess
-from .values import compute
+from .values import run as run_values
 from .vector import Vector
 
 
@@ -31,20 +31,28 @@ class Core:
     """A program's way through time. Cycles never depend on values."""
 
     def __init__(self, program: Program, memory: MemoryParams):
-        self.params, self.insns, self.memory = program.params, program.insns, memory
+        self.program, self.params, self.memory = program, program.params, memory
         self.env = simpy.Environment()
         self.tokens = TokenBank(self.env)
         self.arbiter = ReadArbiter(self.env, memory)
-        #: The instructions of each unit.
-        self.indices: dict[Unit, list[int]] = {unit: [] for unit in Unit}
-        for index, insn in enumerate(self.insns):
-            self.indices[insn.unit].append(index)
+        opcodes = program.table[:, 0]
+        #: The unit of each instruction.
+        self.unit_of = np.array([-1, *(opcode.unit for opcode in Opcode)])[opcodes].tolist()
+        #: The instructions of each unit: int64 [their number].
+        self.indices = {unit: np.flatnonzero(np.equal(self.unit_of, unit)) for unit in Unit}
         self.units: dict[Unit, UnitProcess] = {
             unit.unit: unit for unit in (Load(self), Gemm(self), Vector(self), Store(self))
         }
         self.fetch = Fetch(self)
         for process in (self.fetch, Dispatch(self), *self.units.values()):
             self.env.process(process.run())
+
+    def masks(self, unit: Unit) -> tuple[list[int], list[int]]:
+        """Of each instruction of a unit, the units that it takes a token from and gives one to."""
+        names = [field.name for field in HEADER]
+        table = self.program.table[self.indices[unit]]
+        pops, pushes = (table[:, names.index(name)].tolist() for name in ("pop", "push"))
+        return pops, pushes
 
     def run(self) -> None:
         """Let the processes run until none can go on."""
@@ -59,7 +67,7 @@ class Core:
         return self._in_order({unit: process.ends for unit, process in self.units.items()})
 
     def _in_order(self, cycles: dict[Unit, list[int]]) -> np.ndarray:
-        merged = np.full(len(self.insns), -1, np.int64)
+        merged = np.full(len(self.program.insns), -1, np.int64)
         for unit, known in cycles.items():
             merged[self.indices[unit][: len(known)]] = known
         return merged
@@ -85,15 +93,16 @@ def simulate(
     core = Core(program, memory)
     core.run()
     starts, ends = core.starts(), core.ends()
-    state = State(program.params, dram)
-    if values:
-        # In the order of their starts: everything that an instruction depends on has ended then.
-        order = np.argsort(starts, kind="stable")
-        compute(program, order[starts[order] >= 0], state)
+    # In the order of their starts: everything that an instruction depends on has ended then.
+    order = np.argsort(starts, kind="stable")
+    order = order[starts[order] >= 0] if values else order[:0]
+    state = run_values(program, dram, order)
     finished = bool((ends >= 0).all())
     cycles = int(ends.max(initial=0)) + DONE
     missing = {unit: process.missing() for unit, process in core.units.items()}
-    waiting = [core.indices[unit][core.units[unit].position] for unit in Unit if missing[unit]]
+    waiting = [
+        int(core.indices[unit][len(core.units[unit].queue.left)]) for unit in Unit if missing[unit]
+    ]
     causes = np.zeros((len(program.insns), len(CAUSES)), np.int64)
     counters = {}
     for unit, process in core.units.items():

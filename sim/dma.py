@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import simpy
 
-from ..isa.insn import Load, Store
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 
 PAGE_BYTES = 4096
-#: Rows and plans of transfers that are kept; programs repeat few.
-CACHED = 1 << 14
 #: Later than every cycle.
 NEVER = 1 << 62
+
+#: Per burst, cycles that the receiver needs before it (padding), and cycles from its first beat to
+#: its last.
+Pieces = tuple[tuple[int, int], ...]
 
 
 class Rows(NamedTuple):
@@ -31,33 +32,28 @@ class Rows(NamedTuple):
     modulo a page."""
 
     address: int
-    row_bytes: int
-    y_size: int
-    z_size: int
     y_stride: int
     z_stride: int
-    bus_bytes: int
-    max_burst_beats: int
+    x_size: int
+    y_size: int
+    z_size: int
 
     @classmethod
-    def of(cls, insn: Load | Store, row_bytes: int, params: HwParams) -> Rows:
-        """The rows of an instruction."""
-        return cls(
-            insn.dram_addr % PAGE_BYTES, row_bytes, insn.y_size, insn.z_size,
-            insn.y_stride % PAGE_BYTES, insn.z_stride % PAGE_BYTES,
-            params.bus_bytes, params.max_burst_beats,
-        )  # fmt: skip
+    def of(cls, fields: dict[str, np.ndarray]) -> np.ndarray:
+        """The rows of instructions, int64 [instructions, 6]."""
+        places = [fields[name] % PAGE_BYTES for name in ("dram_addr", "y_stride", "z_stride")]
+        return np.stack([*places, *(fields[name] for name in ("x_size", "y_size", "z_size"))], 1)
 
-    def bursts(self) -> Iterator[tuple[int, tuple[int, ...]]]:
+    def bursts(self, entry_bytes: int, params: HwParams) -> Iterator[tuple[int, tuple[int, ...]]]:
         """(row of its plane, beats of every burst) of every row, planes in order."""
+        bus_bytes, longest = params.bus_bytes, params.max_burst_beats
         for z in range(self.z_size):
             for y in range(self.y_size):
-                address = self.address + z * self.z_stride + y * self.y_stride
-                offset, longest = address % PAGE_BYTES, self.max_burst_beats
-                yield y, cut_bursts(offset, self.row_bytes, self.bus_bytes, longest)
+                offset = (self.address + z * self.z_stride + y * self.y_stride) % PAGE_BYTES
+                yield y, cut_bursts(offset, self.x_size * entry_bytes, bus_bytes, longest)
 
 
-@lru_cache(maxsize=CACHED)
+@lru_cache(maxsize=1 << 14)
 def cut_bursts(
     offset: int, size_bytes: int, bus_bytes: int, max_burst_beats: int
 ) -> tuple[int, ...]:
@@ -72,98 +68,104 @@ def cut_bursts(
     return tuple(bursts)
 
 
-@dataclass(slots=True)
-class Transfer:
-    """Bursts that a client of the read port asks for, one after another.
+def for_each(make: Callable[..., Any], arguments: np.ndarray) -> list[Any]:
+    """``make`` of every row of a table; once of equal rows, of which programs have many."""
+    made: dict[tuple[int, ...], Any] = {}
+    results = []
+    for row in map(tuple, arguments.tolist()):
+        if row not in made:
+            made[row] = make(*row)
+        results.append(made[row])
+    return results
+
+
+class ReadPort:
+    """A client's side of the arbiter: bursts that it presents, one after another.
 
     Attributes
     ----------
-    present : the next burst is presented from this cycle on
-    pieces : per burst, cycles that the receiver needs before it (padding), and cycles from its
-        first beat to its last
+    present : the next burst is presented from this cycle on, ``NEVER`` if there is none
+    pieces : the bursts left
     ready : the receiver takes the next beat from this cycle on
     beat_cycles : how long a beat occupies the receiver
     done : called with the cycle of the last grant and ``ready`` behind the last beat
-    position : bursts granted
     """
 
-    present: int
-    pieces: tuple[tuple[int, int], ...]
-    ready: int
-    beat_cycles: int
-    done: Callable[[int, int], None]
-    position: int = 0
+    __slots__ = ("beat_cycles", "done", "pieces", "present", "ready")
+
+    def __init__(self, done: Callable[[int, int], None]):
+        self.done = done
+        self.present = NEVER
+        self.pieces: Pieces = ()
+        self.ready = self.beat_cycles = 0
 
 
 class ReadArbiter:
     """Grants the read port to fetch before load, and plays the memory's read channel.
 
-    It decides when every process waits. Then whatever a client that presents nothing presents next
-    is a consequence of the grant, and lies behind it. SimPy's clock counts these decisions.
+    It decides when every process waits. What a client without a burst presents next is then a
+    consequence of the grant, and lies behind it. SimPy's clock counts these decisions.
     """
 
     def __init__(self, env: simpy.Environment, memory: MemoryParams):
         self.env, self.memory = env, memory
-        self.fetch: Transfer | None = None
-        self.load: Transfer | None = None
+        self.fetch: ReadPort
+        self.load: ReadPort
         self.deciding = False
         #: The next grant is possible from this cycle on, and the next beat.
         self.free = self.next_beat = 0
         #: Last beats of the latest bursts; the memory accepts one when the first has finished.
         self.last_beats = deque([-1] * memory.outstanding, maxlen=memory.outstanding)
 
-    def request_fetch(self, transfer: Transfer) -> None:
-        """Fetch presents bursts."""
-        self.fetch = transfer
-        self._decide_soon()
-
-    def request_load(self, transfer: Transfer) -> None:
-        """Load presents bursts."""
-        self.load = transfer
-        self._decide_soon()
+    def request(
+        self, port: ReadPort, present: int, pieces: Pieces, ready: int, beat_cycles: int
+    ) -> None:
+        """A client presents bursts."""
+        port.present, port.pieces, port.ready = present, pieces, ready
+        port.beat_cycles = beat_cycles
+        if not self.deciding:
+            self._decide_soon()
 
     def _decide_soon(self) -> None:
-        if not self.deciding:
-            self.deciding = True
-            self.env.timeout(1).callbacks.append(self._decide)
+        self.deciding = True
+        self.env.timeout(1).callbacks.append(self._decide)
 
     def _decide(self, _event: simpy.Event) -> None:
         """Grant bursts until one client is done, which lets others move."""
-        self.deciding = False
-        fetch, load = self.fetch, self.load
-        if load is not None and self._grant(load, NEVER if fetch is None else fetch.present):
-            self.load = None
-        elif fetch is not None:
-            self.fetch = None
-            self._grant(fetch, NEVER)
-        if self.load is not None or self.fetch is not None:
+        if self.load.present == NEVER or not self._grant(self.load, self.fetch.present):
+            self._grant(self.fetch, NEVER)
+        if self.load.present == self.fetch.present:  # NEVER
+            self.deciding = False
+        else:
             self._decide_soon()
 
-    def _grant(self, transfer: Transfer, before: int) -> bool:
+    def _grant(self, port: ReadPort, before: int) -> bool:
         """Grant the bursts of a client whose turn comes before a cycle; whether these were all."""
         latency, spacing = self.memory.read_latency_cycles, self.memory.cycles_per_beat
-        last_beats, next_beat, ready = self.last_beats, self.next_beat, transfer.ready
-        granted = -1
-        grant = max(transfer.present, self.free)
-        for padding, span in transfer.pieces[transfer.position :]:
+        last_beats, next_beat = self.last_beats, self.next_beat
+        ready, beat_cycles = port.ready, port.beat_cycles
+        grant, granted, count = max(port.present, self.free), -1, 0
+        for padding, span in port.pieces:
             if grant >= before:
                 break
-            transfer.position += 1
             granted = grant
-            # Accepted, and the first cycle of the next grant. (Here max() would cost half of all.)
+            # Accepted, and the first cycle of the next grant. (max() would double the time of all.)
             grant = 1 + (grant if grant > last_beats[0] else last_beats[0])
             ready += padding
             first = grant + latency if grant + latency > ready else ready
             last = span + (first if first > next_beat else next_beat)
             last_beats.append(last)
             next_beat = last + spacing
-            ready = last + transfer.beat_cycles
+            ready = last + beat_cycles
+            count += 1
         if granted >= 0:
             self.free, self.next_beat = grant, next_beat
-            transfer.present, transfer.ready = granted + 1, ready
-        if transfer.position < len(transfer.pieces):
+        if count < len(port.pieces):
+            port.pieces, port.ready = port.pieces[count:], ready
+            port.present = port.present if granted < 0 else granted + 1
             return False
-        transfer.done(granted, ready)
+        port.present = NEVER
+        port.done(granted, ready)
         return True
 
 

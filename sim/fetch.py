@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .dma import Transfer
+from .dma import ReadPort
 from .queue import History, Need, Queue
 from .unit import Sequence
 
@@ -17,55 +17,61 @@ if TYPE_CHECKING:
 
 class Fetch(Sequence):
     """Requests bursts as the buffer has room: one for each chunk of instructions, which needs room
-    for all of it."""
+    for all of it.
+    """
 
     def __init__(self, core: Core):
         super().__init__(core.env)
-        self.core, self.params = core, core.params
-        self.beats = core.params.insn_bytes // core.params.bus_bytes
-        self.buffer = Queue(core.env, core.params.fetch_depth)
+        params = core.params
+        self.buffer = Queue(core.env, params.fetch_depth)
+        self.arbiter = core.arbiter
+        self.port = core.arbiter.fetch = ReadPort(self._arrived)
+        #: The grant of each chunk.
         self.granted = History(core.env)
+        self.insn_cycles = params.insn_bytes // params.bus_bytes * core.memory.cycles_per_beat
+        self.spacing = core.memory.cycles_per_beat
+        count, chunk = len(core.program.insns), params.fetch_chunk
+        #: Instructions of each chunk.
+        self.chunks = [min(chunk, count - first) for first in range(0, count, chunk)]
 
     def needs(self) -> Iterator[tuple[Need, ...]]:
-        chunk, count = self.params.fetch_chunk, len(self.core.insns)
-        for number in range(-(-count // chunk)):
+        requested = 0
+        for number, chunk in enumerate(self.chunks):
+            requested += chunk
             before = ((self.granted, number - 1),) if number else ()
-            yield before + self.buffer.room(min((number + 1) * chunk, count) - 1)
+            yield (*self.buffer.room(requested - 1), *before)
 
     def step(self, number: int, cycle: int) -> None:
         """Present a burst."""
-        chunk = self.params.fetch_chunk
-        count = min(chunk, len(self.core.insns) - number * chunk)
-        spacing = self.core.memory.cycles_per_beat
-        beats = self.beats
+        span = self.chunks[number] * self.insn_cycles - self.spacing
+        self.arbiter.request(self.port, cycle, ((0, span),), 0, 1)
 
-        def arrived(grant: int, ready: int) -> None:
-            for behind in range(count - 1, -1, -1):
-                self.buffer.entered.put(ready - 1 - behind * beats * spacing)
-            self.granted.put(grant)
-
-        pieces = ((0, (count * beats - 1) * spacing),)
-        self.core.arbiter.request_fetch(Transfer(cycle, pieces, 0, 1, arrived))
+    def _arrived(self, grant: int, ready: int) -> None:
+        last = ready - 1
+        for behind in reversed(range(self.chunks[len(self.granted)])):
+            self.buffer.entered.put(last - behind * self.insn_cycles)
+        self.granted.put(grant)
 
 
 class Dispatch(Sequence):
     """Hands instructions to the units: in order, at most one a cycle, when the unit's queue has
-    room."""
+    room.
+    """
 
     def __init__(self, core: Core):
         super().__init__(core.env)
         self.buffer = core.fetch.buffer
-        self.core = core
-        self.queues = [core.units[insn.unit].queue for insn in core.insns]
+        self.queues = [core.units[unit].queue for unit in core.unit_of]
+        self.cycle = -1
 
     def needs(self) -> Iterator[tuple[Need, ...]]:
         dispatched = dict.fromkeys(self.queues, 0)
         for number, queue in enumerate(self.queues):
-            before = ((self.buffer.left, number - 1),) if number else ()
-            yield (self.buffer.item(number), *before, *queue.room(dispatched[queue]))
+            yield (self.buffer.item(number), *queue.room(dispatched[queue]))
             dispatched[queue] += 1
 
     def step(self, number: int, cycle: int) -> None:
         """Dispatch an instruction."""
-        self.queues[number].entered.put(cycle)
-        self.buffer.left.put(cycle)
+        self.cycle = max(self.cycle + 1, cycle)
+        self.queues[number].entered.put(self.cycle)
+        self.buffer.left.put(self.cycle)

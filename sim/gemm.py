@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
-from ..isa.opcodes import Unit
+from typing import TYPE_CHECKING
+
+from ..isa.opcodes import Opcode, Unit
 from .timing import GEMM_DEPTH
 from .unit import UnitProcess
+
+if TYPE_CHECKING:
+    from .core import Core
 
 
 class Gemm(UnitProcess):
@@ -12,14 +17,16 @@ class Gemm(UnitProcess):
 
     unit = Unit.GEMM
     drain = GEMM_DEPTH
-    ready = 0
 
-    def busy(self) -> list[int]:
-        return [insn.iterations for insn in self.insns]
+    def __init__(self, core: Core):
+        super().__init__(core)
+        fields = core.program.columns(Opcode.GEMM)
+        self.busy = fields["outer"] * fields["inner"] * fields["uop_count"]
+        self.iterations = self.busy.tolist()
 
     def step(self, number: int, cycle: int) -> None:
         """Take an instruction in the cycle of the last iteration of the one before, or later."""
         start = max(self.ready, cycle)
         self.queue.left.put(start)
-        self.ready = start + self.insns[number].iterations
+        self.ready = start + self.iterations[number]
         self.end(number, self.ready + GEMM_DEPTH)

@@ -21,8 +21,6 @@ from .llvm_kit import I1, I8, I16, I32, I64, ROUNDINGS, LlvmKit, Value, constant
 #: bias, multiplier and shift per channel, then zero point, lo, hi), and the weights in the order in
 #: which the tensor core's kernel reads them (int16 [entry, pair of inputs, output, 2]).
 POINTERS = (*MEMORIES, "dram", "registers", "pairs")
-#: Columns of a table of instructions.
-COLUMNS = 32
 
 
 def build_module(params: HwParams) -> ir.Module:
@@ -37,7 +35,8 @@ def build_module(params: HwParams) -> ir.Module:
     table, order, count, pointers, dram_bytes = code.function.args
     with code.loop(count) as number:
         index = code.read(order, number, I64)
-        row = code.at(table, code.b.mul(index, I64(COLUMNS)), I64)
+        columns = max(len(layout(opcode, params)) for opcode in Opcode)
+        row = code.at(table, code.b.mul(index, I64(columns)), I64)
         cases = {
             int(opcode): lambda kernel=kernel: code.b.call(
                 kernel.function, [row, pointers, dram_bytes]

@@ -4,13 +4,16 @@ places what arrives.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..isa.insn import Load as LoadInsn
-from ..isa.opcodes import Unit
-from .dma import CACHED, Rows, Transfer
-from .queue import History, Need, Queue
+import numpy as np
+
+from ..isa.opcodes import LOADABLE, Opcode, Unit
+from ..isa.params import HwParams
+from .dma import Pieces, ReadPort, Rows, for_each
+from .queue import History, Need
 from .timing import LOAD_END
 from .unit import UnitProcess
 
@@ -18,90 +21,96 @@ if TYPE_CHECKING:
     from .core import Core
 
 
-class Plan(NamedTuple):
-    """What a LOAD costs, wherever it starts.
-
-    Attributes
-    ----------
-    pieces : per burst, cycles of padding before it, and cycles from its first beat to its last
-    behind : cycles of padding behind the last burst
-    busy : cycles in which the placing half has a beat or a padding entry
-    beat_cycles : cycles that a beat occupies the placing half
-    """
-
-    pieces: tuple[tuple[int, int], ...]
-    behind: int
-    busy: int
-    beat_cycles: int
-
-
 class Load(UnitProcess):
     """Runs LOAD instructions. A step is the requesting half's; the placing half's cycles follow
-    from the grants."""
+    from the grants.
+    """
 
     unit = Unit.LOAD
 
     def __init__(self, core: Core):
         super().__init__(core)
-        #: Descriptors on their way to the placing half.
-        self.waiting = Queue(core.env, core.params.loads_in_flight)
+        self.plans = plans(core)
+        self.busy = np.array([plan.busy for plan in self.plans], np.int64)
+        self.port = core.arbiter.load = ReadPort(self._arrived)
         #: The last grant of each instruction.
         self.granted = History(core.env)
         #: The placing half is idle from this cycle on.
         self.idle = 0
-        self.plans = [self._plan(insn) for insn in self.insns]
+        in_flight = core.params.loads_in_flight
+        #: When the latest descriptors were taken, which frees their slots.
+        self.taken = deque([-1] * in_flight, maxlen=in_flight)
 
-    def _plan(self, insn: LoadInsn) -> Plan:
-        entry_bytes = insn.dram_entry_bytes(self.params)
-        rows = Rows.of(insn, insn.x_size * entry_bytes, self.params)
-        pads = insn.pad_top, insn.pad_bottom, insn.pad_left, insn.pad_right
-        beat_cycles = max(1, self.params.bus_bytes // entry_bytes)
-        return plan(rows, pads, insn.row_entries, beat_cycles, self.core.memory.cycles_per_beat)
-
-    def busy(self) -> list[int]:
-        return [plan.busy for plan in self.plans]
-
-    def slots(self, number: int) -> tuple[Need, ...]:
-        before = ((self.granted, number - 1),) if number else ()
-        return (*before, *self.waiting.room(number))
+    def needs(self) -> Iterator[tuple[Need, ...]]:
+        for number, needs in enumerate(super().needs()):
+            yield (*needs, (self.granted, number - 1)) if number else needs
 
     def step(self, number: int, cycle: int) -> None:
         """Take an instruction when the last burst of the one before is granted; the placing half
         takes the descriptor when it is idle."""
-        self.queue.left.put(cycle)
-        taken = max(self.idle, cycle + 1)
-        self.waiting.left.put(taken)
+        start = max(cycle, self.taken[0] + 1)
+        self.queue.left.put(start)
+        taken = max(self.idle, start + 1)
+        self.taken.append(taken)
         plan = self.plans[number]
-
-        def arrived(grant: int, ready: int) -> None:
-            self.idle = ready + plan.behind
-            self.end(number, self.idle - 1 + LOAD_END)
-            self.granted.put(grant)
-
         if plan.pieces:
-            self.core.arbiter.request_load(
-                Transfer(cycle + 1, plan.pieces, taken + 1, plan.beat_cycles, arrived)
+            self.core.arbiter.request(
+                self.port, start + 1, plan.pieces, taken + 1, plan.beat_cycles
             )
         else:
-            arrived(cycle, taken + 1)
+            self._arrived(start, taken + 1)
+
+    def _arrived(self, grant: int, ready: int) -> None:
+        number = len(self.ends)
+        self.idle = ready + self.plans[number].behind
+        self.end(number, self.idle - 1 + LOAD_END)
+        self.granted.put(grant)
 
 
-@lru_cache(maxsize=CACHED)
+class Plan(NamedTuple):
+    """What a LOAD costs, wherever it starts.
+
+    Attributes
+    ----------
+    pieces : its bursts
+    behind : cycles of padding behind the last one
+    busy : cycles in which the placing half has a beat or a padding entry
+    beat_cycles : cycles that a beat occupies the placing half
+    """
+
+    pieces: Pieces
+    behind: int
+    busy: int
+    beat_cycles: int
+
+
+def plans(core: Core) -> list[Plan]:
+    """What every LOAD of a program costs."""
+    params, fields = core.params, core.program.columns(Opcode.LOAD)
+    entry_bytes = np.array([params.entry_bytes(name) for name in LOADABLE])[fields["memory"]]
+    entry_bytes = np.where(fields["widen"], params.block_out, entry_bytes)
+    pads = [fields[f"pad_{side}"] for side in ("top", "bottom", "left", "right")]
+
+    def make(*row: int) -> Plan:
+        return plan(Rows(*row[:6]), row[6:10], row[10], params, core.memory.cycles_per_beat)
+
+    rows = np.concatenate([Rows.of(fields), np.stack([*pads, entry_bytes], 1)], axis=1)
+    return for_each(make, rows)
+
+
 def plan(
-    rows: Rows,
-    pads: tuple[int, int, int, int],
-    row_entries: int,
-    beat_cycles: int,
-    cycles_per_beat: int,
+    rows: Rows, pads: tuple[int, ...], entry_bytes: int, params: HwParams, cycles_per_beat: int
 ) -> Plan:
-    """What a LOAD with padding (top, bottom, left, right; in rows and entries) costs."""
+    """What a LOAD with padding (top and bottom in rows, left and right in entries) costs."""
     top, bottom, left, right = pads
+    row_entries = left + rows.x_size + right
+    beat_cycles = max(1, params.bus_bytes // entry_bytes)
     if not rows.y_size:
         padding = rows.z_size * (top + bottom) * row_entries
         return Plan((), padding, padding, beat_cycles)
     pieces: list[tuple[int, int]] = []
     padding = busy = 0
-    for y, bursts in rows.bursts():
+    for y, bursts in rows.bursts(entry_bytes, params):
         padding += left + (top * row_entries if y == 0 else 0)
         for beats in bursts:
             pieces.append((padding, (beats - 1) * max(beat_cycles, cycles_per_beat)))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections import deque
 from typing import TYPE_CHECKING
 
-from ..isa.opcodes import Unit
-from .dma import CACHED, Rows, WriteChannel
-from .queue import Need, Queue
+import numpy as np
+
+from ..isa.opcodes import Opcode, Unit
+from .dma import Rows, WriteChannel, for_each
 from .timing import STORE_DATA, STORE_END
 from .unit import UnitProcess
 
@@ -22,24 +23,24 @@ class Store(UnitProcess):
 
     def __init__(self, core: Core):
         super().__init__(core)
-        self.responses = Queue(core.env, core.params.stores_in_flight)
-        self.channel = WriteChannel(core.memory)
-        self.ready = 0
         entry_bytes = core.params.entry_bytes("out")
+
+        def bursts(*row: int) -> list[int]:
+            rows = Rows(*row).bursts(entry_bytes, core.params)
+            return [beats for _, bursts in rows for beats in bursts]
+
+        #: Beats of every burst of each instruction.
+        self.bursts = for_each(bursts, Rows.of(core.program.columns(Opcode.STORE)))
+        self.busy = np.array([sum(beats) for beats in self.bursts], np.int64)
         self.beat_cycles = max(1, core.params.bus_bytes // entry_bytes)
-        self.bursts = [
-            bursts(Rows.of(insn, insn.x_size * entry_bytes, core.params)) for insn in self.insns
-        ]
-
-    def busy(self) -> list[int]:
-        return [sum(beats) for beats in self.bursts]
-
-    def slots(self, number: int) -> tuple[Need, ...]:
-        return self.responses.room(number)
+        self.channel = WriteChannel(core.memory)
+        in_flight = core.params.stores_in_flight
+        #: Ends of the latest instructions, which free their slots.
+        self.responded = deque([-1] * in_flight, maxlen=in_flight)
 
     def step(self, number: int, cycle: int) -> None:
         """Take an instruction when the data of the one before are out."""
-        start = max(self.ready, cycle)
+        start = max(self.ready, cycle, self.responded[0] + 1)
         self.queue.left.put(start)
         present, answered = start + 1, 0
         for beats in self.bursts[number]:
@@ -47,11 +48,5 @@ class Store(UnitProcess):
             last, answered = self.channel.transfer(valid, beats, self.beat_cycles)
             present = last + 1
         self.ready = present
-        self.responses.left.put(answered + STORE_END)
+        self.responded.append(answered + STORE_END)
         self.end(number, answered + STORE_END)
-
-
-@lru_cache(maxsize=CACHED)
-def bursts(rows: Rows) -> tuple[int, ...]:
-    """Beats of every burst."""
-    return tuple(beats for _, row in rows.bursts() for beats in row)

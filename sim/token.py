@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 import simpy
 
-from ..isa.opcodes import Unit, Units
+from ..isa.opcodes import Unit
 from .queue import History, Need
 
 #: The units of every mask.
@@ -21,30 +21,23 @@ class TokenBank:
     """Tokens between units."""
 
     def __init__(self, env: simpy.Environment):
-        self.pushed = {
-            (giver, taker): History(env) for giver in Unit for taker in Unit if giver != taker
-        }
+        self.pushed = {(giver, taker): History(env) for giver in Unit for taker in Unit}
 
-    def needs(self, taker: Unit, pops: Iterable[Units]) -> Iterator[tuple[Need, ...]]:
+    def given_by(self, giver: Unit) -> list[tuple[History, ...]]:
+        """The counters that a unit increments, by mask."""
+        return [tuple(self.pushed[giver, taker] for taker in takers) for takers in UNITS_OF]
+
+    def needs(self, taker: Unit, pops: Iterable[int]) -> Iterator[tuple[Need, ...]]:
         """The tokens that each instruction of a unit needs, given all their masks in order."""
-        taken = dict.fromkeys(Unit, 0)
+        taken = [0] * len(Unit)
         for mask in pops:
-            needs = []
+            needs: tuple[Need, ...] = ()
             for giver in UNITS_OF[mask]:
-                needs.append((self.pushed[giver, taker], taken[giver]))
+                needs = (*needs, (self.pushed[giver, taker], taken[giver]))
                 taken[giver] += 1
-            yield tuple(needs)
+            yield needs
 
-    def pushes(self, giver: Unit, masks: Iterable[Units]) -> Iterator[tuple[History, ...]]:
-        """The counters that each instruction of a unit increments, given all their masks."""
-        counters = [
-            tuple(self.pushed[giver, taker] for taker in units if taker != giver)
-            for units in UNITS_OF
-        ]
-        for mask in masks:
-            yield counters[mask]
-
-    def missing(self, taker: Unit, before: Sequence[Units], head: Units) -> int:
+    def missing(self, taker: Unit, before: Sequence[int], head: int) -> int:
         """Mask of the units whose token the instruction at the head lacks, given its mask and those
         of all before it.
         """
@@ -54,7 +47,7 @@ class TokenBank:
             lacking |= (taken >= len(self.pushed[giver, taker])) << giver
         return lacking
 
-    def available(self, taker: Unit, pops: Sequence[Units]) -> np.ndarray:
+    def available(self, taker: Unit, pops: Sequence[int]) -> np.ndarray:
         """Cycles from which the tokens of the first instructions of a unit can be taken, int64
         [instructions, units]; 0 where none is needed.
         """
@@ -62,6 +55,5 @@ class TokenBank:
         cycles = np.zeros((masks.size, len(Unit)), np.int64)
         for giver in Unit:
             takes = np.flatnonzero(masks >> giver & 1)
-            if takes.size:
-                cycles[takes, giver] = np.array(self.pushed[giver, taker][: takes.size]) + 1
+            cycles[takes, giver] = np.array(self.pushed[giver, taker][: takes.size], np.int64) + 1
         return cycles

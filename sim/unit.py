@@ -23,8 +23,6 @@ class Sequence:
 
     def __init__(self, env: simpy.Environment):
         self.env = env
-        #: Steps made so far.
-        self.position = 0
 
     def needs(self) -> Iterator[tuple[Need, ...]]:
         """What every step needs."""
@@ -44,60 +42,59 @@ class Sequence:
                 if history[event] >= cycle:
                     cycle = history[event] + 1
             self.step(number, cycle)
-            self.position = number + 1
 
 
 class UnitProcess(Sequence):
     """Base of the units' processes. A step takes an instruction from the queue, which is its start,
-    and says when it ends; units differ in ``step``.
+    and ends it in a cycle that is known then; units differ in ``step``.
+
+    Attributes
+    ----------
+    busy : int64 [instructions]
+        Cycles in which each instruction keeps the unit busy, that of its start not counted.
+    ready : the next instruction can start from this cycle on
+    ends : the cycle of every end so far
     """
 
     unit: Unit
     #: Cycles from the last one in which an instruction keeps the unit from others to its end.
     drain = 0
+    busy: np.ndarray
 
     def __init__(self, core: Core):
         super().__init__(core.env)
         self.core, self.params = core, core.params
-        self.insns: list[Any] = [core.insns[index] for index in core.indices[self.unit]]
         self.queue = Queue(core.env, core.params.queue_depth)
+        self.pops, self.pushes = core.masks(self.unit)
+        self.counters = core.tokens.given_by(self.unit)
+        self.ready = 0
         self.ends: list[int] = []
-        self._pushes = list(core.tokens.pushes(self.unit, [insn.push for insn in self.insns]))
-
-    def busy(self) -> list[int]:
-        """Cycles in which each instruction keeps the unit busy, that of its start not counted."""
-        raise NotImplementedError
 
     def needs(self) -> Iterator[tuple[Need, ...]]:
-        pops = self.core.tokens.needs(self.unit, [insn.pop for insn in self.insns])
-        for number, tokens in enumerate(pops):
-            yield (self.queue.item(number), *self.slots(number), *tokens)
-
-    def slots(self, number: int) -> tuple[Need, ...]:
-        """What an instruction needs besides its place in the queue and its tokens."""
-        return ()
+        entered = self.queue.entered
+        for number, tokens in enumerate(self.core.tokens.needs(self.unit, self.pops)):
+            yield ((entered, number), *tokens)
 
     def end(self, number: int, cycle: int) -> None:
-        """An instruction ends in ``cycle`` (known in advance) and pushes its tokens."""
+        """An instruction ends in ``cycle`` and pushes its tokens."""
         self.ends.append(cycle)
-        for counter in self._pushes[number]:
+        for counter in self.counters[self.pushes[number]]:
             counter.put(cycle)
 
     def missing(self) -> int:
         """Mask of units whose token the head lacks, once nothing moves any more."""
-        if self.position >= len(self.queue.entered):
+        started = len(self.queue.left)
+        if started == len(self.queue.entered):
             return 0
-        before = [insn.pop for insn in self.insns[: self.position]]
-        return self.core.tokens.missing(self.unit, before, self.insns[self.position].pop)
+        return self.core.tokens.missing(self.unit, self.pops[:started], self.pops[started])
 
     def causes(self) -> np.ndarray:
         """Why every cycle passed, int64 [instructions started, causes]: see :func:`account`."""
-        started = self.insns[: self.position]
-        ends = np.array(self.ends, np.int64)
+        started = len(self.queue.left)
         return account(
             np.array(self.queue.left, np.int64),
-            ends - self.drain + 1,
-            np.array(self.busy()[: self.position], np.int64),
-            np.array(self.queue.entered[: self.position], np.int64) + 1,
-            self.core.tokens.available(self.unit, [insn.pop for insn in started]),
+            np.array(self.ends, np.int64) - self.drain + 1,
+            self.busy[:started],
+            np.array(self.queue.entered[:started], np.int64) + 1,
+            self.core.tokens.available(self.unit, self.pops[:started]),
         )
