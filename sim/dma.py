@@ -69,14 +69,11 @@ def cut_bursts(
 
 
 def for_each(make: Callable[..., Any], arguments: np.ndarray) -> list[Any]:
-    """``make`` of every row of a table; once of equal rows, of which programs have many."""
-    made: dict[tuple[int, ...], Any] = {}
-    results = []
-    for row in map(tuple, arguments.tolist()):
-        if row not in made:
-            made[row] = make(*row)
-        results.append(made[row])
-    return results
+    """``make`` of every row of a table, int64; once of equal rows, of which programs have many."""
+    keys = np.ascontiguousarray(arguments).view(f"V{8 * arguments.shape[1]}").reshape(-1).tolist()
+    first = {key: number for number, key in enumerate(keys)}
+    made = {key: make(*arguments[number].tolist()) for key, number in first.items()}
+    return [made[key] for key in keys]
 
 
 class ReadPort:
@@ -88,7 +85,8 @@ class ReadPort:
     pieces : the bursts left
     ready : the receiver takes the next beat from this cycle on
     beat_cycles : how long a beat occupies the receiver
-    done : called with the cycle of the last grant and ``ready`` behind the last beat
+    done : called with the cycle of the last grant and ``ready`` behind the last beat; without
+        bursts, with the cycle before ``present`` and ``ready`` as it was
     """
 
     __slots__ = ("beat_cycles", "done", "pieces", "present", "ready")
@@ -131,20 +129,22 @@ class ReadArbiter:
         self.env.timeout(1).callbacks.append(self._decide)
 
     def _decide(self, _event: simpy.Event) -> None:
-        """Grant bursts until one client is done, which lets others move."""
-        if self.load.present == NEVER or not self._grant(self.load, self.fetch.present):
-            self._grant(self.fetch, NEVER)
-        if self.load.present == self.fetch.present:  # NEVER
-            self.deciding = False
-        else:
-            self._decide_soon()
+        """Grant bursts until none is left, or a client that is done has woken others."""
+        fetch, load = self.fetch, self.load
+        while load.present < NEVER or fetch.present < NEVER:
+            if self.env.peek() < NEVER:
+                self._decide_soon()
+                return
+            if load.present == NEVER or not self._grant(load, fetch.present):
+                self._grant(fetch, NEVER)
+        self.deciding = False
 
     def _grant(self, port: ReadPort, before: int) -> bool:
         """Grant the bursts of a client whose turn comes before a cycle; whether these were all."""
         latency, spacing = self.memory.read_latency_cycles, self.memory.cycles_per_beat
         last_beats, next_beat = self.last_beats, self.next_beat
         ready, beat_cycles = port.ready, port.beat_cycles
-        grant, granted, count = max(port.present, self.free), -1, 0
+        grant, granted, count = max(port.present, self.free), port.present - 1, 0
         for padding, span in port.pieces:
             if grant >= before:
                 break
@@ -158,11 +158,10 @@ class ReadArbiter:
             next_beat = last + spacing
             ready = last + beat_cycles
             count += 1
-        if granted >= 0:
+        if count:
             self.free, self.next_beat = grant, next_beat
         if count < len(port.pieces):
-            port.pieces, port.ready = port.pieces[count:], ready
-            port.present = port.present if granted < 0 else granted + 1
+            port.present, port.pieces, port.ready = granted + 1, port.pieces[count:], ready
             return False
         port.present = NEVER
         port.done(granted, ready)

@@ -5,7 +5,6 @@ places what arrives.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -13,7 +12,6 @@ import numpy as np
 from ..isa.opcodes import LOADABLE, Opcode, Unit
 from ..isa.params import HwParams
 from .dma import Pieces, ReadPort, Rows, for_each
-from .queue import History, Need
 from .timing import LOAD_END
 from .unit import UnitProcess
 
@@ -33,38 +31,39 @@ class Load(UnitProcess):
         self.plans = plans(core)
         self.busy = np.array([plan.busy for plan in self.plans], np.int64)
         self.port = core.arbiter.load = ReadPort(self._arrived)
-        #: The last grant of each instruction.
-        self.granted = History(core.env)
+        #: For each instruction that waits for the last grant of the one before, the cycle from
+        #: which it could start. The first is under way.
+        self.begun: deque[int] = deque()
         #: The placing half is idle from this cycle on.
         self.idle = 0
         in_flight = core.params.loads_in_flight
         #: When the latest descriptors were taken, which frees their slots.
         self.taken = deque([-1] * in_flight, maxlen=in_flight)
 
-    def needs(self) -> Iterator[tuple[Need, ...]]:
-        for number, needs in enumerate(super().needs()):
-            yield (*needs, (self.granted, number - 1)) if number else needs
-
     def step(self, number: int, cycle: int) -> None:
-        """Take an instruction when the last burst of the one before is granted; the placing half
-        takes the descriptor when it is idle."""
-        start = max(cycle, self.taken[0] + 1)
+        """Take an instruction when the last burst of the one before is granted."""
+        self.begun.append(cycle)
+        if len(self.begun) == 1:
+            self._request()
+
+    def _request(self) -> None:
+        """Take the first instruction of those that can begin; the placing half takes its descriptor
+        when it is idle."""
+        start = max(self.ready, self.begun[0], self.taken[0] + 1)
+        plan = self.plans[len(self.queue.left)]
         self.queue.left.put(start)
         taken = max(self.idle, start + 1)
         self.taken.append(taken)
-        plan = self.plans[number]
-        if plan.pieces:
-            self.core.arbiter.request(
-                self.port, start + 1, plan.pieces, taken + 1, plan.beat_cycles
-            )
-        else:
-            self._arrived(start, taken + 1)
+        self.core.arbiter.request(self.port, start + 1, plan.pieces, taken + 1, plan.beat_cycles)
 
     def _arrived(self, grant: int, ready: int) -> None:
         number = len(self.ends)
+        self.ready = grant + 1
         self.idle = ready + self.plans[number].behind
         self.end(number, self.idle - 1 + LOAD_END)
-        self.granted.put(grant)
+        self.begun.popleft()
+        if self.begun:
+            self._request()
 
 
 class Plan(NamedTuple):
