@@ -376,9 +376,9 @@ class Module:
         if self.target == "cpu":
             return self.compiled.run_cpu(batch), None
         if self.target == "sim" and known is not None:
-            from .isa.reference import run as run_reference
+            from .sim.values import run as run_values
 
-            return self.compiled.run(batch, run_reference), None
+            return self.compiled.run(batch, run_values), None
         from .sim.result import join
 
         timings: list[SimResult] = []
