@@ -198,6 +198,7 @@ def test_overflow_of_a_token_counter() -> None:
         (4, {"init": 0}, {("uninitialised", 4)}),
         (4, {"uop_begin": 1}, {("uninitialised", 4)}),
         (4, {"uop_begin": 2}, {("uninitialised", 4)}),
+        (4, {"uop_count": 3, "inner": 1}, {("uninitialised", 4)}),  # acc[0] begins, acc[1] not
         (4, {"inp_inner": 15}, {("uninitialised", 4)}),
         (4, {"inp_inner": 16}, {("address", 4), ("uninitialised", 6)}),
         (4, {"acc_inner": 8}, {("address", 4), ("uninitialised", 6)}),
