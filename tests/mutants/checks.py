@@ -59,7 +59,7 @@ def build_rtl() -> RtlSimulator:
 
 @cache
 def true_rtl() -> RtlSimulator:
-    """The RTL without a mutant, for those that are elsewhere. To be called before one is planted."""
+    """The RTL without a mutant, for those that are elsewhere."""
     return build_rtl()
 
 
@@ -134,7 +134,7 @@ def _stops() -> dict[str, tuple[Program, Status, int | None]]:
     waits = Load(memory="inp", base=0, dram_addr=0, x_size=1, pop=Units.STORE)
     store = Store(base=0, dram_addr=64, x_size=1, push=Units.LOAD)
     image = {0: encode_uop(far, PARAMS)}
-    foreign = replace(PARAMS, loads_in_flight=2)
+    foreign = replace(PARAMS, loads_in_flight=3)
     return {
         "micro-op beyond acc": (
             Program(PARAMS, (load, beyond), image, {}, 4096),

@@ -88,5 +88,6 @@ COMPILER = (
            "fraction_bits - 2 + position", "fraction_bits - 1 + position",
            tests("compiler/graph/test_tflite_operators.py::test_interpreter_is_exact")),
     Mutant("padding counts in the mean", "compiler", QAvgPoolValid.counts,
-           "last - np.maximum(first, 0)", "last - first", tests("compiler/graph/test_tflite_operators.py")),
+           "last - np.maximum(first, 0)", "last - first",
+           tests("compiler/graph/test_tflite_operators.py::test_interpreter_is_exact")),
 )  # fmt: skip

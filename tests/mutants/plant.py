@@ -1,7 +1,6 @@
 """How a bug is planted: a function's code is replaced while the check runs, never a file."""
 
 from __future__ import annotations
-import __future__
 
 import inspect
 from collections.abc import Callable, Iterator
@@ -56,7 +55,7 @@ class Mutant:
         changed = source.replace(self.old, self.new)
         # Methods are indented; the module's `from __future__ import annotations` holds here too.
         nested = f"if True:\n{changed}" if changed[0].isspace() else changed
-        flags = __future__.annotations.compiler_flag
+        flags = annotations.compiler_flag
         made: dict[str, Any] = {}
         filename = inspect.getsourcefile(self.function) or "<mutant>"
         exec(compile(nested, filename, "exec", flags), self.function.__globals__, made)
