@@ -30,7 +30,7 @@ SMALLEST = HwParams(
 #: Depths that are no power of two.
 ODD = {
     "inp_depth": 301, "wgt_depth": 77, "acc_depth": 131, "uop_depth": 99, "par_depth": 31,
-    "tmp_depth": 37, "out_depth": 65,
+    "tmp_depth": 41, "out_depth": 65,
 }  # fmt: skip
 
 PLATFORMS = (

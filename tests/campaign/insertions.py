@@ -8,9 +8,12 @@ from itertools import product
 
 import numpy as np
 from vdla.isa.errors import VdlaError
-from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Vector, validate
+from vdla.isa.footprint import GRANULE_BYTES, MicroOps, accesses
+from vdla.isa.insn import Insn, Load, Param, Store, Vector, validate
 from vdla.isa.opcodes import Unit, Units
 from vdla.isa.program import Program
+
+from .interleavings import ancestors
 
 Insns = list[Insn]
 #: A changed list of instructions, or None where nothing of the kind can be changed.
@@ -31,20 +34,70 @@ def insert(program: Program, insertion: Insertion, rng: np.random.Generator) -> 
 
 
 def move_address(program: Program, rng: np.random.Generator) -> Insns | None:
-    """An operand lies a few entries, or a few beats of DRAM, from where it should."""
-    index = int(rng.integers(len(program.insns)))
-    insn = program.insns[index]
-    names = {
-        Load: ("base", "dram_addr"), Store: ("base", "dram_addr"), Param: ("par_base",),
-        Vector: ("src0_base", "src1_base", "dst_base"),
-        Gemm: ("uop_begin", "acc_outer", "acc_inner", "inp_outer", "inp_inner", "wgt_outer"),
-    }[type(insn)]  # fmt: skip
-    name = str(rng.choice(names))
-    step = int(rng.choice([-8, -4, -2, -1, 1, 2, 4, 8]))
+    """An operand lies where an instruction of another unit works that no token holds back."""
+    choices = []
+    for one, other in _unordered(program):
+        entries = _touched(program, other)
+        for memory, name in _operands(program.insns[one]):
+            choices += [(one, name, entries[memory])] if memory in entries else []
+    if not choices:
+        return None
+    index, name, entries = choices[int(rng.integers(len(choices)))]
+    place = int(rng.choice(entries))
     if name == "dram_addr":
-        step *= program.params.bus_bytes
-    moved = getattr(insn, name) + step
-    return _with(program, index, replace(insn, **{name: moved})) if moved >= 0 else None
+        place = place * GRANULE_BYTES // program.params.bus_bytes * program.params.bus_bytes
+    return _with(program, index, replace(program.insns[index], **{name: place}))
+
+
+def widen_load(program: Program, rng: np.random.Generator) -> Insns | None:
+    """A LOAD brings more entries than it should, up to where another unit works unordered."""
+    choices = []
+    for one, other in _unordered(program):
+        insn = program.insns[one]
+        if isinstance(insn, Load) and insn.y_size * insn.z_size == 1:
+            for entry in _touched(program, other).get(insn.memory, ()):
+                more = int(entry) + 1 - (insn.base + insn.entries)
+                choices += [(one, insn.x_size + more)] if more > 0 else []
+    if not choices:
+        return None
+    index, x_size = choices[int(rng.integers(len(choices)))]
+    return _with(program, index, replace(program.insns[index], x_size=x_size))
+
+
+def _unordered(program: Program) -> list[tuple[int, int]]:
+    """Pairs of instructions of different units between which no token stands."""
+    earlier = ancestors(program.insns)
+    assert earlier is not None
+    insns = program.insns
+    return [
+        (i, j)
+        for i, j in product(range(len(insns)), repeat=2)
+        if insns[i].unit != insns[j].unit and i not in earlier[j] and j not in earlier[i]
+    ]
+
+
+def _operands(insn: Insn) -> list[tuple[str, str]]:
+    """Memory and address field of each operand that has one."""
+    match insn:
+        case Load():
+            return [(insn.memory, "base"), ("dram", "dram_addr")]
+        case Store():
+            return [("out", "base"), ("dram", "dram_addr")]
+        case Param():
+            return [("par", "par_base")]
+        case Vector():
+            return [(getattr(insn, name), f"{name}_base") for name in ("src0", "src1", "dst")]
+    return []
+
+
+def _touched(program: Program, index: int) -> dict[str, np.ndarray]:
+    """Entries of each memory (granules of DRAM) that an instruction reads or writes."""
+    uops = MicroOps(program.params, program.image)
+    for insn in program.insns[:index]:
+        if isinstance(insn, Load) and insn.memory == "uop":
+            uops.load(insn)
+    found = accesses(program.insns[index], program.params, uops)
+    return {access.memory: np.unique(access.entries) for access in found if access.entries.size}
 
 
 def swap(program: Program, rng: np.random.Generator) -> Insns | None:
@@ -68,15 +121,6 @@ def drop_pair(program: Program, rng: np.random.Generator) -> Insns | None:
     insns = _with(program, push, replace(giver, push=giver.push & ~Units(1 << taker.unit)))
     insns[pop] = replace(taker, pop=taker.pop & ~Units(1 << giver.unit))
     return insns
-
-
-def widen_load(program: Program, rng: np.random.Generator) -> Insns | None:
-    """A LOAD brings more entries than it should."""
-    loads = [i for i, insn in enumerate(program.insns) if isinstance(insn, Load)]
-    index = int(rng.choice(loads))
-    insn = program.insns[index]
-    assert isinstance(insn, Load)
-    return _with(program, index, replace(insn, x_size=insn.x_size + 1 + int(rng.integers(4))))
 
 
 INSERTIONS: tuple[Insertion, ...] = (move_address, swap, drop_pair, widen_load)

@@ -26,7 +26,7 @@ def other_bytes(program: Program) -> Order | None:
     Raises AddressError where program order itself leaves a memory.
     """
     assert program.params.queue_depth >= len(program.insns)
-    earlier = _ancestors(program.insns)
+    earlier = ancestors(program.insns)
     if earlier is None:
         return None  # a deadlock; it never gives any bytes
     meant = _bytes(program, range(len(program.insns)))
@@ -42,10 +42,10 @@ def other_bytes(program: Program) -> Order | None:
 
 def stuck(insns: Sequence[Insn]) -> bool:
     """Whether tokens are missing, or wait for one another in a circle."""
-    return _ancestors(insns) is None
+    return ancestors(insns) is None
 
 
-def _ancestors(insns: Sequence[Insn]) -> list[set[int]] | None:
+def ancestors(insns: Sequence[Insn]) -> list[set[int]] | None:
     """What must have ended before each instruction starts; None where one never starts."""
     direct: list[set[int]] = [set() for _ in insns]
     for unit in Unit:

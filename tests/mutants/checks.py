@@ -32,9 +32,10 @@ from vdla.sim.core import simulate
 from vdla.sim.random_programs import random_program
 from vdla.sim.result import SimResult
 from vdla.sim.rtl import HangError, RtlSimulator
-from vdla.sim.verify import verify
+from vdla.sim.verify import compare, verify
 
 from ..campaign.configurations import ODD
+from ..campaign.programs import tmp_chains
 
 ROOT = Path(__file__).parents[2]
 #: Builds in seconds, and is large enough for every rule: bursts cross pages, transfers overlap,
@@ -67,7 +68,14 @@ def true_rtl() -> RtlSimulator:
 
 
 def _differences(rtl: RtlSimulator) -> str | None:
-    """Random programs: reference, SimPy and RTL must agree in every byte and cycle."""
+    """A directed program and random ones: all three must agree in every byte and cycle."""
+    chains = tmp_chains(PARAMS)
+    try:
+        found = compare(chains, chains.dram_image(), MEMORY, rtl.run)["first_divergence"]
+    except VdlaError as error:
+        return str(error)
+    if found is not None:
+        return f"chains in tmp: {found['what']}, sim {found.get('sim')} rtl {found.get('rtl')}"
     for memory in (MEMORY, NARROW):
         for seed in range(PROGRAMS):
             try:

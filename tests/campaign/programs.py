@@ -1,0 +1,20 @@
+"""Programs that random ones hit too seldom."""
+
+from __future__ import annotations
+
+from vdla.isa.insn import Vector
+from vdla.isa.params import HwParams
+from vdla.isa.program import Program
+
+
+def tmp_chains(params: HwParams) -> Program:
+    """Reads of tmp 1 to 18 iterations behind the write of the entry: around the depth of the
+    vector pipeline, one iteration decides whether a read waits. Needs 40 entries of tmp.
+    """
+    step = {"src0_strides": (0, 0, 0, 1), "dst_strides": (0, 0, 0, 1)}
+    insns = (
+        Vector(op="add", src0="tmp", src1="imm", dst="tmp", imm=1, extents=(1, 1, 1, 22),
+               dst_base=distance, **step)
+        for distance in range(1, 19)
+    )  # fmt: skip
+    return Program(params, tuple(insns))
