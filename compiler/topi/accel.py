@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
 from ..te.expr import Call, Expr, all_of, select
 from ..te.schedule import Schedule, Stage, create_schedule
@@ -27,7 +26,7 @@ from ..te.tensor import (
 from ..tir.ir import PrimFunc
 from ..tir.lower import lower
 from ..tir.tensorize import TensorIntrin
-from .tiling import ConvShape, plan_conv, plan_window
+from .tiling import Tiling
 
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]
@@ -150,7 +149,7 @@ def conv2d(
     pad_value: int,
     clamp: Clamp,
     params: HwParams,
-    memory: MemoryParams,
+    tiling: Tiling,
     vthreads: int,
 ) -> PrimFunc:
     """Convolution; ``data_shape`` is (channel blocks, H, W). Parameters of the program: data,
@@ -183,8 +182,6 @@ def conv2d(
         "acc",
     )
     out = _requantized(acc, par, clamp)
-    shape = ConvShape(ic_blocks, oc_blocks, oh, ow, kh, kw, sh, sw, dh, dw)
-    tiling = plan_conv(shape, params, memory, vthreads)
 
     s = create_schedule(out)
     local = s.cache_write(out, "out")
@@ -236,7 +233,7 @@ def window2d(
     pad_value: int,
     clamp: Clamp,
     params: HwParams,
-    memory: MemoryParams,
+    tiling: Tiling,
     vthreads: int,
 ) -> PrimFunc:
     """Every channel reduced over a window and requantised, on the vector unit: pooling, and
@@ -264,8 +261,6 @@ def window2d(
 
     reduced = compute((blocks, oh, ow, params.batch, params.block), rule, "reduced")
     out = _requantized(reduced, par, clamp, per_channel=weighted)
-    shape = ConvShape(blocks, blocks, oh, ow, kh, kw, sh, sw, dh, dw, skips_rows=False)
-    tiling = plan_window(shape, weighted, params, memory, vthreads)
 
     s = create_schedule(out)
     local = s.cache_write(out, "out")
@@ -274,7 +269,14 @@ def window2d(
         s[wide].set_scope("par")
         constants.append(wide)
     channels, rows, cols = _split_tiles(s[out], (tiling.oc_blocks, tiling.rows, tiling.cols))
-    passing = [rows, cols] if tiling.order == "weights" else [channels, rows, cols]
+    match tiling.order:
+        case "weights":
+            passing = [rows, cols]
+        case "pixels":
+            passing = [rows, cols, channels]
+            s[out].reorder(*passing)
+        case _:
+            passing = [channels, rows, cols]
     tile = _vthread_tiles(s[out], passing, vthreads)
     _attach(s, {reduced: "tmp", padded: "inp", local: "out"}, s[out], tile)
     c, y, x, b, i = reduced.axes

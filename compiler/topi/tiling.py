@@ -3,7 +3,9 @@ likes best.
 
 Three loop orders are considered. *weights*: output channels outside; the weights of a tile of them
 stay on chip while all pixels pass. *pixels*: pixels outside; the input of a tile of them stays
-while all output channels pass. *stream*: nothing stays, input channels pass in chunks.
+while all output channels pass. *stream*: nothing stays, input channels pass in chunks, output
+channels are outside. An operator delivers rows first when all channels of some pixels come before
+other pixels; then one that does so, too, can follow it closely.
 
 The busiest unit bounds an operator. Tilings are tried in the order of that bound, and each is
 replayed tile by tile: units work in order, wait for their operands and for a free buffer.
@@ -75,6 +77,11 @@ class Tiling:
     ic_blocks: int
     order: Order
 
+    def rows_first(self, shape: ConvShape) -> bool:
+        """Whether all channels of some pixels are computed before those of others."""
+        oc_tiles, pixel_tiles, _ = _counts(self, shape)
+        return pixel_tiles > 1 and (self.order == "pixels" or oc_tiles == 1)
+
 
 def even_sizes(extent: int) -> list[int]:
     """Candidate tile sizes: those that cut an extent into tiles as even as possible."""
@@ -82,8 +89,15 @@ def even_sizes(extent: int) -> list[int]:
 
 
 @lru_cache(maxsize=1024)
-def plan_conv(shape: ConvShape, params: HwParams, memory: MemoryParams, vthreads: int) -> Tiling:
-    """The fastest tiling whose buffers, ``vthreads`` copies of each, fit the scratchpads.
+def plan_conv(
+    shape: ConvShape,
+    params: HwParams,
+    memory: MemoryParams,
+    vthreads: int,
+    rows_first: bool | None = None,
+) -> Tiling:
+    """The fastest tiling whose buffers, ``vthreads`` copies of each, fit the scratchpads; of those
+    that deliver rows first, or do not, where that is given and possible.
 
     Raises VdlaError when not even single rows and blocks fit, naming the scratchpad that is too
     small.
@@ -99,15 +113,22 @@ def plan_conv(shape: ConvShape, params: HwParams, memory: MemoryParams, vthreads
             f"convolution {shape.kh}x{shape.kw}: no tile fits with {vthreads} virtual threads, "
             f"{reason}"
         )
-    return _fastest(bounded, memory, vthreads)
+    wanted = [c for c in bounded if rows_first is None or c[1].rows_first(shape) == rows_first]
+    return _fastest(wanted or bounded, memory, vthreads)
 
 
 @lru_cache(maxsize=1024)
 def plan_window(
-    shape: ConvShape, weighted: bool, params: HwParams, memory: MemoryParams, vthreads: int
+    shape: ConvShape,
+    weighted: bool,
+    params: HwParams,
+    memory: MemoryParams,
+    vthreads: int,
+    rows_first: bool = False,
 ) -> Tiling:
     """The fastest tiling of a pooling or (``weighted``) depthwise convolution on the vector unit,
     where every channel block has its own weights and requantisation parameters, or all share them.
+    With ``rows_first``, pixels are outside of channels.
 
     Raises VdlaError when not even one window fits inp.
     """
@@ -120,7 +141,8 @@ def plan_window(
         results = blocks * rows * cols
         fits = inp * vthreads <= params.inp_depth and results * vthreads <= params.out_depth
         if fits and par <= params.par_depth:
-            for order in ("weights", "stream") if weighted else ("stream",):
+            orders: tuple[Order, ...] = ("weights", "stream") if weighted else ("stream",)
+            for order in ("pixels",) if rows_first else orders:
                 tile = Tiling(blocks, rows, cols, blocks, order)
                 work = _window_work(tile, shape, weighted, params, memory)
                 bounded.append((work.bound_cycles, tile, work))
