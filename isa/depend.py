@@ -168,9 +168,7 @@ def reorder(
     return [insns[i] for i in order], [place[needs[i]].max(axis=0) for i in order]
 
 
-def _needs(
-    found: list[Access], row: int, rows: int, history: dict[str, _History]
-) -> np.ndarray:
+def _needs(found: list[Access], row: int, rows: int, history: dict[str, _History]) -> np.ndarray:
     """Per row of instructions, the latest one that the accesses depend on; -1 for none."""
     needs = np.full(rows, -1, np.int64)
     for access in found:

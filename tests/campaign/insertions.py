@@ -54,10 +54,11 @@ def widen_load(program: Program, rng: np.random.Generator) -> Insns | None:
     choices = []
     for one, other in _unordered(program):
         insn = program.insns[one]
-        if isinstance(insn, Load) and insn.y_size * insn.z_size == 1:
+        if isinstance(insn, Load):
             for entry in _touched(program, other).get(insn.memory, ()):
                 more = int(entry) + 1 - (insn.base + insn.entries)
-                choices += [(one, insn.x_size + more)] if more > 0 else []
+                wider = insn.x_size - -more // (insn.rows * insn.z_size)
+                choices += [(one, wider)] if more > 0 else []
     if not choices:
         return None
     index, x_size = choices[int(rng.integers(len(choices)))]
