@@ -35,7 +35,9 @@ ODD = {
 
 PLATFORMS = (
     Platform("4x4 smallest, vta", SMALLEST, VTA),
-    Platform("4x4 smallest, slow and narrow", replace(SMALLEST, queue_depth=3, token_bits=6),
+    Platform("4x4 odd, slow and narrow",
+             HwParams(block_in=4, block_out=4, queue_depth=3, fetch_depth=2, loads_in_flight=1,
+                      token_bits=6, **ODD),
              replace(SLOW, outstanding=1, cycles_per_beat=3)),
     Platform("4x4 batch 2, wide", replace(PRESETS["4x4"], batch=2, bus_bits=128), WIDE),
     Platform("4x4 batch 4, bus 256, instant",
