@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vdla.isa.insn import Vector
+from vdla.isa.insn import Gemm, Vector
+from vdla.isa.opcodes import Units
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 
@@ -17,4 +18,17 @@ def tmp_chains(params: HwParams) -> Program:
                dst_base=distance, **step)
         for distance in range(1, 19)
     )  # fmt: skip
+    return Program(params, tuple(insns))
+
+
+def token_stream(params: HwParams) -> Program:
+    """The tensor core gives tokens as fast as the vector unit takes them, from a stock of a few: in
+    many cycles one comes and one goes.
+    """
+    insns: list[Gemm | Vector] = [Vector(op="max", src0="inp", src1="imm", dst="out",
+                                         extents=(1, 1, 1, 60))]  # fmt: skip
+    for k in range(60):
+        insns.append(Gemm(uop_begin=0, uop_count=1, inner=1 + k % 2, push=Units.VECTOR))
+        insns.append(Vector(op="max", src0="inp", src1="imm", dst="out", pop=Units.GEMM,
+                            extents=(1, 1, 1, 1 + k % 3)))  # fmt: skip
     return Program(params, tuple(insns))

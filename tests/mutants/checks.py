@@ -20,7 +20,7 @@ from vdla.hw.verilog import core_verilog
 from vdla.isa.check import check
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import Gemm, Load, Param, Store, Uop, encode_uop
-from vdla.isa.memory import MEMORY_PRESETS
+from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.opcodes import Units
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
@@ -35,7 +35,7 @@ from vdla.sim.rtl import HangError, RtlSimulator
 from vdla.sim.verify import compare, verify
 
 from ..campaign.configurations import ODD
-from ..campaign.programs import tmp_chains
+from ..campaign.programs import tmp_chains, token_stream
 
 ROOT = Path(__file__).parents[2]
 #: Builds in seconds, and is large enough for every rule: bursts cross pages, transfers overlap,
@@ -68,20 +68,24 @@ def true_rtl() -> RtlSimulator:
 
 
 def _differences(rtl: RtlSimulator) -> str | None:
-    """A directed program and random ones: all three must agree in every byte and cycle."""
-    chains = tmp_chains(PARAMS)
-    try:
-        found = compare(chains, chains.dram_image(), MEMORY, rtl.run)["first_divergence"]
-    except VdlaError as error:
-        return str(error)
-    if found is not None:
-        return f"chains in tmp: {found['what']}, sim {found.get('sim')} rtl {found.get('rtl')}"
+    """Directed programs and random ones: all three must agree in every byte and cycle."""
+
+    def run(program: Program, dram: np.ndarray, memory: MemoryParams) -> SimResult:
+        return rtl.run(program, dram, memory, HANG_CYCLES)
+
+    for directed in (tmp_chains, token_stream):
+        program = directed(PARAMS)
+        try:
+            found = compare(program, program.dram_image(), MEMORY, run)["first_divergence"]
+        except VdlaError as error:
+            return str(error)
+        if found is not None:
+            name = directed.__name__
+            return f"{name}: {found['what']}, sim {found.get('sim')} rtl {found.get('rtl')}"
     for memory in (MEMORY, NARROW):
         for seed in range(PROGRAMS):
             try:
-                report = verify(
-                    PARAMS, memory, 1, seed, rtl=lambda p, d, m: rtl.run(p, d, m, HANG_CYCLES)
-                )
+                report = verify(PARAMS, memory, 1, seed, rtl=run)
             except VdlaError as error:
                 return str(error)
             if (first := report["first_divergence"]) is not None:
