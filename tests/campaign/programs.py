@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vdla.isa.insn import Gemm, Vector
+from vdla.isa.insn import Gemm, Insn, Vector
 from vdla.isa.opcodes import Units
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
@@ -22,13 +22,13 @@ def tmp_chains(params: HwParams) -> Program:
 
 
 def token_stream(params: HwParams) -> Program:
-    """The tensor core gives tokens as fast as the vector unit takes them, from a stock of a few: in
-    many cycles one comes and one goes.
+    """The vector unit takes tokens of the tensor core from a stock, so that now and then one comes
+    in the cycle in which one goes.
     """
-    insns: list[Gemm | Vector] = [Vector(op="max", src0="inp", src1="imm", dst="out",
-                                         extents=(1, 1, 1, 60))]  # fmt: skip
-    for k in range(60):
-        insns.append(Gemm(uop_begin=0, uop_count=1, inner=1 + k % 2, push=Units.VECTOR))
-        insns.append(Vector(op="max", src0="inp", src1="imm", dst="out", pop=Units.GEMM,
-                            extents=(1, 1, 1, 1 + k % 3)))  # fmt: skip
-    return Program(params, tuple(insns))
+    stock = 3
+    gives = [Gemm(uop_begin=0, uop_count=1, inner=1 + k % 11, push=Units.VECTOR) for k in range(60)]
+    takes = Vector(op="max", src0="inp", src1="imm", dst="out", pop=Units.GEMM)
+    insns: list[Insn] = [*gives[:stock]]
+    for give in gives[stock:]:
+        insns += [give, takes]
+    return Program(params, (*insns, *[takes] * stock))

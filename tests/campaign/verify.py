@@ -11,8 +11,9 @@ import argparse
 import json
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from vdla.sim.verify import verify
 
@@ -29,24 +30,32 @@ def main() -> int:
         known = ", ".join(repr(p.name) for p in PLATFORMS)
         print(f"NAME: expected a part of {known}, got {options.names!r}", file=sys.stderr)
         return 2
-    reports = [_verify(p, options.programs, options.seed) for p in platforms]
-    print(_line("in all", {key: sum(r[key] for r in reports) for key in (*COUNTS, "wall_s")}))
+    said = sys.stderr if str(options.json) == "-" else sys.stdout
+    reports = [_verify(p, options.programs, options.seed, said) for p in platforms]
+    total = {key: sum(report[key] for report in reports) for key in (*COUNTS, "wall_s")}
+    print(_line("in all", total), file=said)
     if options.json is not None:
         text = json.dumps({"seed": options.seed, "configurations": reports}, indent=2) + "\n"
-        sys.stdout.write(text) if str(options.json) == "-" else options.json.write_text(text)
+        print(text, end="") if str(options.json) == "-" else options.json.write_text(text)
     return 1 if any(report["first_divergence"] for report in reports) else 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.campaign.verify")
     parser.add_argument("names", nargs="*", default=[""], metavar="NAME")
-    parser.add_argument("--programs", type=int, default=1000, help="per configuration")
+    parser.add_argument("--programs", type=_positive, default=1000, help="per configuration")
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--json", type=Path, metavar="FILE", help="'-': standard output")
     return parser.parse_args()
 
 
-def _verify(platform: Platform, programs: int, seed: int) -> dict[str, Any]:
+def _positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number from 1 on, got {text!r}")
+    return int(text)
+
+
+def _verify(platform: Platform, programs: int, seed: int, said: TextIO) -> dict[str, Any]:
     """The report of one configuration, printed as a line."""
     begun = time.perf_counter()
     progress = _progress(platform.name) if sys.stderr.isatty() else None
@@ -55,13 +64,14 @@ def _verify(platform: Platform, programs: int, seed: int) -> dict[str, Any]:
         "name": platform.name, "params": platform.params.to_dict(),
         "memory": platform.memory.to_dict(), **found, "wall_s": time.perf_counter() - begun,
     }  # fmt: skip
-    print(_line(platform.name, report), flush=True)
+    print(_line(platform.name, report), file=said, flush=True)
     if (first := report["first_divergence"]) is not None:
-        print("  first:", ", ".join(f"{key} {value}" for key, value in first.items()), flush=True)
+        text = ", ".join(f"{key} {value}" for key, value in first.items())
+        print(f"  first difference: {text}", file=said, flush=True)
     return report
 
 
-def _progress(name: str):
+def _progress(name: str) -> Callable[[int, int], None]:
     def show(done: int, total: int) -> None:
         print(f"\r{name}: {done}/{total}\r", end="", file=sys.stderr, flush=True)
 

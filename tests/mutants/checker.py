@@ -11,15 +11,20 @@ from .plant import Mutant
 #: The checker on small programs, and against one written the slow way.
 CASES = tests("isa/test_check.py")
 
+#: The checker against hazards that running a program in other orders has proved.
+HAZARDS = tests("campaign/test_hazards.py::test_hazards_are_found")
+
 CHECKER = (
     Mutant("forgets what others waited for", "checker", order._Machine._start,
            "tuple(map(max, clock, sent))", "sent", CASES),
     Mutant("believes a token too much", "checker", order._Machine._start,
-           "self.order.position[index] + 1", "self.order.position[index] + 2", CASES),
+           "self.order.position[index] + 1", "self.order.position[index] + 2", HAZARDS),
     Mutant("queues hold one more", "checker", order._Machine._dispatch,
            "len(queue) >= self.depth", "len(queue) > self.depth", CASES),
     Mutant("queues are counted as empty", "checker", order.possible_overflow,
            "ahead - params.queue_depth", "ahead", CASES),
+    Mutant("sees no hazard of writes", "checker", hazards._Walk._write,
+           'self._ordered("war"', '(lambda *_: None)("war"', HAZARDS),
     Mutant("leftover tokens are fine", "checker", check_module._tokens,
            "() if order.stuck else order.leftovers", "()", CASES),
     Mutant("only the last reader counts", "checker", hazards._Walk._write,

@@ -44,7 +44,7 @@ RTL = (
     Mutant("interlock misses the last stage", "rtl vector", Vector._interlock,
            "stages[:DEPTH]", "stages[: DEPTH - 1]", rtl_differs),
     Mutant("zero point of the next", "rtl vector", Vector._capture,
-           '("zero_point", 12, 0)', '("zero_point", 8, 0)', rtl_differs),
+           '("zero_point", 12, 0)', '("zero_point", 6, 0)', rtl_differs),
     # ---- load, store and the bus
     Mutant("wrong padding value", "rtl load", Load._write,
            "fill.eq(insn.pad_value)", "fill.eq(~insn.pad_value)", rtl_differs),

@@ -59,9 +59,8 @@ def test_no_difference(params: HwParams, memory: MemoryParams):
 
 @pytest.mark.parametrize("directed", [tmp_chains, token_stream])
 def test_no_difference_in_directed_programs(directed: Callable[[HwParams], Program]):
-    program = directed(ODD)
-    wide, rtl = MEMORY_PRESETS["wide"], RtlSimulator(ODD)
-    found = compare(program, program.dram_image(), wide, rtl.run)
+    program, memory = directed(ODD), replace(VTA, bus_bits=ODD.bus_bits)
+    found = compare(program, program.dram_image(), memory, RtlSimulator(ODD).run)
     assert found["first_divergence"] is None and not found["byte_mismatches"]
 
 
