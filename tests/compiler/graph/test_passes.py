@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from vdla.compiler.graph.fixed_ops import Pad, Transpose
 from vdla.compiler.graph.interpret import interpret
-from vdla.compiler.graph.ir import Graph, dump
+from vdla.compiler.graph.ir import Graph, Node, Tensor, dump
 from vdla.compiler.graph.onnx import import_onnx
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
+from vdla.compiler.graph.passes.merge_transposes import merge_transposes as merge
 from vdla.compiler.graph.tflite import import_tflite
 
 from .tflite_cases import CASES
@@ -29,10 +32,12 @@ def fold_constants(b: Any) -> list[str]:
 
 
 def drop_identities(b: Any) -> list[str]:
-    """An Identity, a Reshape to the same shape, a Quantize after its own Dequantize."""
+    """An Identity, a Reshape to the same shape, a Quantize after its own Dequantize; one after
+    another's stays.
+    """
     b.input("x", [1, 4])
     same = b.node("Identity", [b.qdq("x", 0.1, 3)], "same")
-    again = b.qdq(same, 0.1, 3)
+    again = b.qdq(b.qdq(same, 0.1, 3), 0.2, 3)
     shaped = b.node("Reshape", [again, b.constant("shape", np.array([0, 4], np.int64))], "shaped")
     return [b.node("Relu", [shaped], "y")]
 
@@ -178,6 +183,34 @@ def test_passes_are_idempotent_and_pure(make: Make, builder: Any) -> None:
     once = apply(before)
     assert dump(apply(once)) == dump(once)
     assert dump(before) == text
+
+
+def test_padding_with_another_value_stays(builder: Any) -> None:
+    before = prepared(fold_pads, builder)
+    (pad,) = (node for node in before.nodes if isinstance(node.op, Pad))
+    assert isinstance(pad.op, Pad)
+    other = replace(pad, op=replace(pad.op, value=pad.op.value + 1))
+    changed = before.with_nodes([other if node is pad else node for node in before.nodes])
+    apply = GRAPH_PASSES[MAKERS.index(fold_pads)]
+    assert dump(apply(before)) != dump(before)
+    assert dump(apply(changed)) == dump(changed)
+
+
+def test_transpositions_that_follow_one_another_compose() -> None:
+    """Two that do not commute."""
+    x = np.arange(24, dtype=np.int8).reshape(2, 3, 4)
+    perms = ((1, 2, 0), (0, 2, 1))
+    tensors, nodes, name = {"x": Tensor("x", x.shape, "int8")}, [], "x"
+    for index, perm in enumerate(perms):
+        shape = tuple(tensors[name].shape[axis] for axis in perm)
+        made = Tensor(f"t{index}", shape, "int8")
+        nodes.append(Node(f"n{index}", Transpose(perm), (name,), made.name))
+        tensors[made.name], name = made, made.name
+    graph = Graph("transposed", ("x",), (name,), tuple(nodes), tensors)
+    merged = merge(graph)
+    assert merged.nodes[-1].inputs == ("x",)
+    (expected,), (got,) = interpret(graph, x), interpret(merged, x)
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_observer_sees_every_pass(models: Path) -> None:
