@@ -34,7 +34,7 @@ from .graph.passes.pack_windows import pack_windows
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .graph.tflite import import_tflite, is_tflite
 from .graph.verify import verify as verify_graph
-from .runtime.layout import activation_bytes
+from ..runtime.layout import activation_bytes
 from .segments import retarget, split
 from .tir.ir import PrimFunc
 from .tir.passes.double_buffer import double_buffer

@@ -13,7 +13,7 @@ from ..isa.params import HwParams
 from ..isa.program import Program
 from .codegen.cpu import CpuModule, build_cpu, build_part
 from .graph.ir import Graph, Node, Tensor
-from .runtime.layout import pack_activation, unpack_activation
+from ..runtime.layout import pack_activation, unpack_activation
 
 #: Runs a program on a DRAM image (uint8), in place.
 Execute = Callable[[Program, np.ndarray], object]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from .llvm import align
+from ...runtime.native import MemoryPlan, align
+
+#: What names a value.
+Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
@@ -21,14 +25,14 @@ class Lifetime:
         return self.first <= other.last and other.first <= self.last
 
 
-def plan_arena(lifetimes: Mapping[str, Lifetime]) -> tuple[dict[str, int], int]:
-    """Aligned byte offsets of values, and the bytes that they need together.
+def plan_arena(lifetimes: Mapping[Key, Lifetime]) -> tuple[dict[Key, int], MemoryPlan]:
+    """Aligned byte offsets of values, and what they need together.
 
-    Largest first, each at the lowest offset that no value of an overlapping lifetime uses.
+    Largest first, each in the smallest gap that holds it between the values of overlapping
+    lifetimes; above all of them where there is none.
     """
-    offsets: dict[str, int] = {}
-    total = 0
-    order = sorted(lifetimes, key=lambda n: (-lifetimes[n].size_bytes, lifetimes[n].first, n))
+    offsets: dict[Key, int] = {}
+    order = sorted(lifetimes, key=lambda n: (-lifetimes[n].size_bytes, lifetimes[n].first))
     for name in order:
         life = lifetimes[name]
         taken = sorted(
@@ -36,11 +40,30 @@ def plan_arena(lifetimes: Mapping[str, Lifetime]) -> tuple[dict[str, int], int]:
             for other in offsets
             if life.overlaps(lifetimes[other])
         )
-        offset = 0
-        for start, end in taken:
-            if offset + align(life.size_bytes) <= start:
-                break
-            offset = max(offset, end)
-        offsets[name] = offset
-        total = max(total, offset + align(life.size_bytes))
-    return offsets, total
+        offsets[name] = _best_fit(align(life.size_bytes), taken)
+    sizes = {name: align(life.size_bytes) for name, life in lifetimes.items()}
+    end = max((offsets[name] + sizes[name] for name in offsets), default=0)
+    plan = MemoryPlan(len(sizes), sum(sizes.values()), end, largest_live_set(lifetimes))
+    return offsets, plan
+
+
+def _best_fit(size_bytes: int, taken: list[tuple[int, int]]) -> int:
+    """Where the smallest gap of at least this size begins; ``taken`` is sorted."""
+    gaps, end = [], 0
+    for start, stop in taken:
+        if start - end >= size_bytes:
+            gaps.append((start - end, end))
+        end = max(end, stop)
+    return min(gaps)[1] if gaps else end
+
+
+def largest_live_set(lifetimes: Mapping[Key, Lifetime]) -> int:
+    """Bytes, aligned, of the values that are needed in the same step, at most."""
+    steps = {life.first for life in lifetimes.values()}  # a live set is largest where one begins
+    return max(
+        (
+            sum(align(v.size_bytes) for v in lifetimes.values() if v.first <= step <= v.last)
+            for step in steps
+        ),
+        default=0,
+    )

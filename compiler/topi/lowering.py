@@ -14,7 +14,7 @@ from ..graph.ir import Graph, Node
 from ..graph.lift import lifts
 from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
 from ..graph.requant import INT8_MIN, Requant
-from ..runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pack_weight
+from ...runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pack_weight
 from ..tir.ir import PrimFunc
 from .accel import Clamp, Window, add, conv2d, window2d
 from .accel_add import add_fixed

@@ -5,7 +5,7 @@ the same way.
 import numpy as np
 import pytest
 from vdla.compiler.codegen.stream import Loop, Padding, Stream, VectorWork, fuse_loops
-from vdla.compiler.runtime.layout import (
+from vdla.runtime.layout import (
     activation_bytes,
     pack_activation,
     pack_parameters,

@@ -1,0 +1,1 @@
+"""What runs a compiled model: tensors in DRAM, native code, programs, saved modules. No compiler."""
