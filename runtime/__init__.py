@@ -1,1 +1,1 @@
-"""What runs a compiled model: tensors in DRAM, native code, programs, saved modules. No compiler."""
+"""What runs a compiled model: layouts, native code, programs, saved modules; no compiler."""

@@ -91,6 +91,7 @@ class NativeFunction:
     plan : of the arena, in which everything between inputs and outputs lies
     entry : the call; releases Python's global lock, and may run several times at once
     owner : what keeps the code of ``entry`` in memory
+    library : gives the bytes of a shared object with the same code
     """
 
     name: str
@@ -100,6 +101,7 @@ class NativeFunction:
     plan: MemoryPlan
     entry: Entry
     owner: object
+    library: Callable[[], bytes]
     _free_arenas: list[np.ndarray] = field(default_factory=list, init=False, repr=False)
 
     def run(self, *arrays: np.ndarray) -> list[np.ndarray]:

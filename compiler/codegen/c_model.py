@@ -27,7 +27,7 @@ def emit_model(
     """Add the global constant that describes ``run``; its fields are those of the header."""
     fields = [
         _I32(MODEL_API_VERSION),
-        _I32(zlib.crc32(parameters)),
+        _I32(zlib.crc32(parameters.tobytes())),
         _I64(parameters.nbytes),
         _I64(plan.planned_bytes),
         _I32(len(inputs)),
@@ -65,5 +65,6 @@ def _global(
     module: ir.Module, name: str, value: ir.Constant, linkage: str = "private"
 ) -> ir.GlobalVariable:
     found = ir.GlobalVariable(module, value.type, name)
-    found.linkage, found.global_constant, found.initializer = linkage, True, value
+    found.linkage, found.global_constant = linkage, True
+    found.initializer = value  # type: ignore[assignment]
     return found

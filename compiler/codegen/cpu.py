@@ -23,6 +23,7 @@ from ...runtime.native import (
     aligned_memory,
     check_array,
 )
+from ..arena import Lifetime, plan_arena
 from ..graph.ir import Graph, Node, Tensor
 from ..graph.ops import Identity, Op, Reshape
 from ..graph.shapes import infer
@@ -32,8 +33,8 @@ from ..tir.passes.expand import expand_intrinsics
 from ..tir.passes.unroll import unroll_loops
 from ..tir.verify import verify
 from ..topi.cpu import lower_for_cpu
-from .arena import Lifetime, plan_arena
 from .c_model import emit_model
+from .link import link
 from .llvm import Value, emit_function, symbol
 from .machine import MachineCode, Processor, emit_object, host, load, optimise
 
@@ -122,11 +123,11 @@ class CpuCode:
 
     @property
     def inputs(self) -> tuple[TensorType, ...]:
-        return _types(self.graph, self.graph.inputs)
+        return tensor_types(self.graph, self.graph.inputs)
 
     @property
     def outputs(self) -> tuple[TensorType, ...]:
-        return _types(self.graph, self.graph.outputs)
+        return tensor_types(self.graph, self.graph.outputs)
 
     def object_file(self) -> bytes:
         """The machine code, and ``vdla_model`` that describes it, as an object file (ELF)."""
@@ -155,7 +156,8 @@ class CpuModule:
         return self.function.run(*arrays)
 
 
-def _types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
+def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
+    """What values of these names are, for whoever runs the graph."""
     return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
 
 
@@ -178,8 +180,9 @@ def build_cpu(graph: Graph) -> CpuModule:
     code = compile_graph(graph, host())
     loaded = load(code.llvm_ir, ENTRY_NAME, 4)
     function = NativeFunction(
-        graph.name, code.inputs, code.outputs, code.parameters, code.plan, loaded.entry, loaded
-    )
+        graph.name, code.inputs, code.outputs, code.parameters, code.plan, loaded.entry, loaded,
+        lambda: link(code.object_file()),
+    )  # fmt: skip
     return CpuModule(code, function)
 
 
@@ -295,7 +298,7 @@ class _GraphBuilder:
             raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
             parameters[places[name] : places[name] + data.nbytes] = raw
         entry = self._emit_entry(offsets, places)
-        inputs, outputs = _types(graph, graph.inputs), _types(graph, graph.outputs)
+        inputs, outputs = tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs)
         emit_model(self.module, entry, inputs, outputs, parameters, plan)
         tensors = {name: offset for name, offset in offsets.items() if isinstance(name, str)}
         shared = {n: tensors[s] for n, s in self.sources.items() if s in tensors}

@@ -11,7 +11,7 @@ import llvmlite.binding as llvm
 from llvmlite import ir
 
 from ...isa.errors import VdlaError
-from ...runtime.processor import host_features
+from ...runtime.processor import host_features, llvm_triple
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def host() -> Processor:
     """The processor that this runs on, with all that it can do."""
     features = tuple(sorted(host_features().items()))
     signed = tuple(f"{'+' if present else '-'}{name}" for name, present in features)
-    return Processor(llvm.get_process_triple(), llvm.get_host_cpu_name(), signed)
+    return Processor(llvm_triple(), llvm.get_host_cpu_name(), signed)
 
 
 def cross_processor(triple: str) -> Processor:

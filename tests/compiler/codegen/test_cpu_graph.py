@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vdla.compiler.codegen.arena import Lifetime, plan_arena
+from vdla.compiler.arena import Lifetime, plan_arena
 from vdla.compiler.codegen.cpu import build_cpu
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor

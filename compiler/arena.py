@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ...runtime.native import MemoryPlan, align
+from ..runtime.native import MemoryPlan, align
 
 #: What names a value.
 Key = TypeVar("Key")
