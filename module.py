@@ -21,8 +21,8 @@ from .isa.params import PRESETS, HwParams
 from .isa.program import Program
 from .isa.status import Status
 from .report import accelerator_report, host_report, join_programs, output_report
-from .runtime.bundle import Settings, save_executable
-from .runtime.bundle import load as load_executable
+from .runtime import bundle
+from .runtime.bundle import CodeFor, Settings
 from .runtime.executable import Executable
 
 if TYPE_CHECKING:
@@ -110,6 +110,41 @@ def compile(
     return Module(compiled, settings, port)
 
 
+def cross_compile(
+    model: Model, path: str | Path, triple: str, hw: HwParams | str | Path = "16x16"
+) -> None:
+    """Write a model for the CPU of another machine: a folder as :meth:`Module.save` writes, with
+    an object file that the other machine's linker takes, and ``vdla.h`` for C.
+
+    Parameters
+    ----------
+    model : path, bytes or onnx.ModelProto
+        As for :func:`compile`.
+    path : path
+        The folder.
+    triple : str
+        ``aarch64-linux-gnu``, ``arm-linux-gnueabihf``, ``riscv64-linux-gnu`` or
+        ``x86_64-linux-gnu``: the least processor of that architecture that Debian runs on.
+    hw : HwParams, or the name of a preset or TOML file
+        Its batch is the model's, where the model leaves that open.
+
+    Raises
+    ------
+    VdlaError
+        For a damaged or unsupported model, another triple, and a path that is taken.
+    """
+    from .compiler.build import cross_compile
+    from .compiler.codegen.machine import cross_processor
+
+    processor = cross_processor(triple)
+    params, memory = load_platform(hw, "vta")
+    compiled = cross_compile(model, params, processor)
+    features = tuple(name[1:] for name in processor.features if name[0] == "+")
+    code_for = CodeFor(triple, features)
+    settings = Settings("cpu", params, memory, 1, _model_sha256(model), code_for)
+    bundle.save(path, compiled, settings)
+
+
 def load(path: str | Path, port: str | None = None) -> Module:
     """A module that :meth:`Module.save` wrote, ready to run; the compiler is not needed.
 
@@ -120,7 +155,7 @@ def load(path: str | Path, port: str | None = None) -> Module:
     VdlaError
         Unless the module is whole, unchanged, of this version, and for this processor.
     """
-    executable, settings = load_executable(path)
+    executable, settings = bundle.load(path)
     _check_port(settings.target, port)
     return Module(executable, settings, port)
 
@@ -287,7 +322,7 @@ class Module:
         VdlaError
             When ``path`` is something else than a saved module, or nothing links native code.
         """
-        save_executable(path, self.compiled, self.settings)
+        bundle.save(path, self.compiled, self.settings)
 
     def _given(self, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray]:
         types = self.compiled.inputs

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -20,6 +21,11 @@ class Lifetime:
     first: int
     last: int
 
+    @property
+    def steps(self) -> range:
+        """The steps in which it is needed."""
+        return range(self.first, self.last + 1)
+
     def overlaps(self, other: Lifetime) -> bool:
         """Whether both are needed in some step."""
         return self.first <= other.last and other.first <= self.last
@@ -28,11 +34,27 @@ class Lifetime:
 def plan_arena(lifetimes: Mapping[Key, Lifetime]) -> tuple[dict[Key, int], MemoryPlan]:
     """Aligned byte offsets of values, and what they need together.
 
-    Largest first, each in the smallest gap that holds it between the values of overlapping
-    lifetimes; above all of them where there is none.
+    Values are placed one by one, each in the smallest gap that holds it between those of
+    overlapping lifetimes, above all of them where there is none. Of two orders the better counts:
+    the largest first; or all of the fullest step first, then of the next, the largest first.
     """
+    live_bytes = Counter[int]()
+    for life in lifetimes.values():
+        live_bytes.update(dict.fromkeys(life.steps, align(life.size_bytes)))
+    fullest = {name: max(live_bytes[s] for s in life.steps) for name, life in lifetimes.items()}
+    by_size = sorted(lifetimes, key=lambda n: (-lifetimes[n].size_bytes, lifetimes[n].first))
+    by_step = sorted(by_size, key=lambda n: -fullest[n])
+    plans = [_place(lifetimes, order) for order in (by_size, by_step)]
+    offsets, planned = min(plans, key=lambda plan: plan[1])
+    sizes = [align(life.size_bytes) for life in lifetimes.values()]
+    bound = max(fullest.values(), default=0)
+    return offsets, MemoryPlan(len(sizes), sum(sizes), planned, bound)
+
+
+def _place(lifetimes: Mapping[Key, Lifetime], order: Sequence[Key]) -> tuple[dict[Key, int], int]:
+    """Offsets of values placed in some order, and where the highest ends."""
     offsets: dict[Key, int] = {}
-    order = sorted(lifetimes, key=lambda n: (-lifetimes[n].size_bytes, lifetimes[n].first))
+    end = 0
     for name in order:
         life = lifetimes[name]
         taken = sorted(
@@ -41,10 +63,8 @@ def plan_arena(lifetimes: Mapping[Key, Lifetime]) -> tuple[dict[Key, int], Memor
             if life.overlaps(lifetimes[other])
         )
         offsets[name] = _best_fit(align(life.size_bytes), taken)
-    sizes = {name: align(life.size_bytes) for name, life in lifetimes.items()}
-    end = max((offsets[name] + sizes[name] for name in offsets), default=0)
-    plan = MemoryPlan(len(sizes), sum(sizes.values()), end, largest_live_set(lifetimes))
-    return offsets, plan
+        end = max(end, offsets[name] + align(life.size_bytes))
+    return offsets, end
 
 
 def _best_fit(size_bytes: int, taken: list[tuple[int, int]]) -> int:
@@ -55,15 +75,3 @@ def _best_fit(size_bytes: int, taken: list[tuple[int, int]]) -> int:
             gaps.append((start - end, end))
         end = max(end, stop)
     return min(gaps)[1] if gaps else end
-
-
-def largest_live_set(lifetimes: Mapping[Key, Lifetime]) -> int:
-    """Bytes, aligned, of the values that are needed in the same step, at most."""
-    steps = {life.first for life in lifetimes.values()}  # a live set is largest where one begins
-    return max(
-        (
-            sum(align(v.size_bytes) for v in lifetimes.values() if v.first <= step <= v.last)
-            for step in steps
-        ),
-        default=0,
-    )

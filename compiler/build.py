@@ -24,9 +24,9 @@ from ..isa.params import HwParams
 from ..isa.program import PROGRAM_ALIGN_BYTES, Program
 from ..runtime.executable import Executable, LayerInfo
 from ..runtime.layout import activation_bytes
-from ..runtime.native import NativeFunction
+from ..runtime.native import NativeCode
 from .codegen.accel import generate
-from .codegen.cpu import CpuCode, build_cpu, build_part, compile_graph, tensor_types
+from .codegen.cpu import build_cpu, build_part, compile_graph, tensor_types
 from .codegen.machine import Processor
 from .codegen.order import dispatch_order, loads_by_need
 from .codegen.stream import Stream
@@ -67,7 +67,7 @@ class CompiledModel(Executable):
         graph: Graph,
         hw: HwParams,
         layers: Sequence[LayerInfo],
-        steps: Sequence[Program | NativeFunction],
+        steps: Sequence[Program | NativeCode],
     ) -> CompiledModel:
         """The graph's inputs and outputs, and the rest as given."""
         inputs, outputs = tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs)
@@ -93,15 +93,16 @@ def build(
     return _build_accelerator(graph, hw, memory, vthreads, dumps)
 
 
-def cross_compile(
-    model: object, hw: HwParams, processor: Processor
-) -> tuple[CompiledModel, CpuCode]:
-    """A model as code for another processor; the first of the two has nothing to run. Errors as
+def cross_compile(model: object, hw: HwParams, processor: Processor) -> CompiledModel:
+    """A model as an object file for another processor, which nothing here can run; errors as
     :func:`build`.
     """
     graph = _optimised_graph(model, hw, _Dumps(None))
     code = compile_graph(graph, processor)
-    return CompiledModel.of(graph, hw, _host_layers(graph), []), code
+    native = NativeCode(
+        graph.name, code.inputs, code.outputs, code.parameters, code.plan, code.object_file, "o"
+    )
+    return CompiledModel.of(graph, hw, _host_layers(graph), [native])
 
 
 def _optimised_graph(model: object, hw: HwParams, dumps: _Dumps) -> Graph:
@@ -130,7 +131,7 @@ def _build_accelerator(
     verify_graph(graph)
     dumps.write("graph", "pack_windows", dump(graph))
     layers: list[LayerInfo] = []
-    steps: list[Program | NativeFunction] = []
+    steps: list[Program | NativeCode] = []
     issued = 0
     rows = split(graph)
     for number, (target, nodes) in enumerate(rows):

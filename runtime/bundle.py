@@ -26,7 +26,7 @@ from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import Program
 from .executable import Executable, LayerInfo
-from .native import ENTRY_NAME, MemoryPlan, NativeFunction, TensorType, aligned_memory
+from .native import ENTRY_NAME, MemoryPlan, NativeCode, NativeFunction, TensorType, aligned_memory
 from .processor import check_features, llvm_triple, needed_features
 
 FORMAT_VERSION = 1
@@ -58,23 +58,10 @@ class Settings:
     code_for: CodeFor = field(default_factory=CodeFor.host)
 
 
-@dataclass(frozen=True)
-class HostStep:
-    """A native function as it is saved. ``suffix`` of its code: ``so``, or ``o`` to be linked."""
-
-    name: str
-    inputs: Sequence[TensorType]
-    outputs: Sequence[TensorType]
-    parameters: np.ndarray
-    plan: MemoryPlan
-    code: bytes
-    suffix: str = "so"
-
-
 # ---- writing -----------------------------------------------------------------------------------
 
 
-def save_executable(path: str | Path, executable: Executable, settings: Settings) -> None:
+def save(path: str | Path, executable: Executable, settings: Settings) -> None:
     """Write a module that :func:`load` reads.
 
     Raises
@@ -82,28 +69,10 @@ def save_executable(path: str | Path, executable: Executable, settings: Settings
     VdlaError
         When ``path`` is something else than a module, or the code cannot be linked.
     """
-    steps = [
-        step
-        if isinstance(step, Program)
-        else HostStep(
-            step.name, step.inputs, step.outputs, step.parameters, step.plan, step.library()
-        )
-        for step in executable.steps
-    ]
-    save_steps(path, steps, executable, settings)
-
-
-def save_steps(
-    path: str | Path,
-    steps: Sequence[Program | HostStep],
-    model: Executable,
-    settings: Settings,
-) -> None:
-    """As :func:`save_executable`, with the steps ready."""
     files: dict[str, bytes] = {}
     described = []
-    for number, step in enumerate(steps):
-        stem = "model" if len(steps) == 1 else f"step{number}"
+    for number, step in enumerate(executable.steps):
+        stem = "model" if len(executable.steps) == 1 else f"step{number}"
         described.append(_describe(step, stem, files))
     if settings.target == "cpu":
         files["vdla.h"] = Path(__file__).with_name("vdla.h").read_bytes()
@@ -117,10 +86,11 @@ def save_steps(
         "vthreads": settings.vthreads,
         "triple": settings.code_for.triple,
         "features": list(settings.code_for.features),
-        "inputs": [asdict(tensor) for tensor in model.inputs],
-        "outputs": [asdict(tensor) for tensor in model.outputs],
-        "layers": [asdict(layer) for layer in model.layers],
+        "inputs": [asdict(tensor) for tensor in executable.inputs],
+        "outputs": [asdict(tensor) for tensor in executable.outputs],
+        "layers": [asdict(layer) for layer in executable.layers],
         "steps": described,
+        "memory_plan": executable.memory_plans,
         "files": {name: [len(data), _sha256(data)] for name, data in files.items()},
     }
     manifest["sha256"] = _manifest_hash(manifest)
@@ -128,12 +98,12 @@ def save_steps(
     _write_folder(Path(path), files)
 
 
-def _describe(step: Program | HostStep, stem: str, files: dict[str, bytes]) -> dict[str, Any]:
+def _describe(step: Program | NativeCode, stem: str, files: dict[str, bytes]) -> dict[str, Any]:
     """One step of the manifest; its files join ``files``."""
     if isinstance(step, Program):
         files[f"{stem}.vdla"] = step.to_bytes()
         return {"program": f"{stem}.vdla"}
-    files[f"{stem}.{step.suffix}"] = step.code
+    files[f"{stem}.{step.suffix}"] = step.file()
     files[f"{stem}.bin"] = step.parameters.tobytes()
     return {
         "name": step.name,
@@ -141,7 +111,6 @@ def _describe(step: Program | HostStep, stem: str, files: dict[str, bytes]) -> d
         "parameters": f"{stem}.bin",
         "inputs": [asdict(tensor) for tensor in step.inputs],
         "outputs": [asdict(tensor) for tensor in step.outputs],
-        "memory_plan": asdict(step.plan),
     }
 
 
@@ -181,7 +150,7 @@ def load(path: str | Path) -> tuple[Executable, Settings]:
         Unless it is whole, unchanged, of this version, and for this processor.
     """
     path = Path(path)
-    manifest = _read_manifest(path)
+    manifest = read_manifest(path)
     try:
         return _load(path, manifest)
     except KeyError as error:
@@ -205,7 +174,10 @@ def _load(path: Path, manifest: Mapping[str, Any]) -> tuple[Executable, Settings
         _types(manifest["outputs"]),
         params,
         tuple(LayerInfo(**layer) for layer in layers),
-        tuple(_load_step(path, step, files) for step in manifest["steps"]),
+        tuple(
+            _load_step(path, step, _plan(plan), files)
+            for step, plan in zip(manifest["steps"], manifest["memory_plan"], strict=True)
+        ),
     )
     memory = MemoryParams(**manifest["memory"])
     settings = Settings(
@@ -219,7 +191,8 @@ def _load(path: Path, manifest: Mapping[str, Any]) -> tuple[Executable, Settings
     return executable, settings
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a module, whole and of this version; errors as :func:`load`."""
     if not path.is_dir():
         found = "a file" if path.exists() else "nothing"
         raise VdlaError(f"{path}: expected the folder of a saved module, found {found}")
@@ -255,7 +228,7 @@ def _read_file(path: Path, name: str, size: int, digest: str) -> bytes:
 
 
 def _load_step(
-    path: Path, step: dict[str, Any], files: Mapping[str, bytes]
+    path: Path, step: dict[str, Any], plan: MemoryPlan, files: Mapping[str, bytes]
 ) -> Program | NativeFunction:
     if "program" in step:
         return Program.from_bytes(files[step["program"]], path / step["program"])
@@ -275,10 +248,11 @@ def _load_step(
         _types(step["inputs"]),
         _types(step["outputs"]),
         parameters,
-        MemoryPlan(**step["memory_plan"]),
+        plan,
+        lambda: files[step["code"]],
+        "so",
         entry,
         library,
-        lambda: files[step["code"]],
     )
 
 
@@ -291,6 +265,10 @@ def _open_library(path: Path, code: bytes) -> ctypes.CDLL:
             return ctypes.CDLL(copy.name, mode=os.RTLD_NOW | os.RTLD_LOCAL)
         except OSError as error:
             raise VdlaError(f"{path}: cannot be loaded here ({error})") from None
+
+
+def _plan(entry: Mapping[str, Any]) -> MemoryPlan:
+    return MemoryPlan(**{key: value for key, value in entry.items() if key != "where"})
 
 
 def _types(tensors: Sequence[Mapping[str, Any]]) -> tuple[TensorType, ...]:

@@ -12,7 +12,7 @@ from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.program import Program
 from .layout import pack_activation, unpack_activation
-from .native import NativeFunction, TensorType
+from .native import NativeCode, NativeFunction, TensorType
 
 #: Runs a program on a DRAM image (uint8), in place.
 Execute = Callable[[Program, np.ndarray], object]
@@ -40,14 +40,15 @@ class LayerInfo:
 class Executable:
     """A model with everything that is needed to run it.
 
-    ``steps`` run one after the other; tensors go from one to the next by name, as NumPy arrays.
+    ``steps`` are programs and, but for another machine's, native functions. They run
+    one after the other; tensors go from one to the next by name, as NumPy arrays.
     """
 
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     params: HwParams
     layers: tuple[LayerInfo, ...]
-    steps: tuple[Program | NativeFunction, ...]
+    steps: tuple[Program | NativeCode, ...]
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -137,6 +138,7 @@ class Executable:
             values[region["name"]] = unpack_activation(data, tuple(region["shape"]), self.params)
 
 
-def _call(function: NativeFunction, values: dict[str, np.ndarray]) -> None:
+def _call(function: NativeCode, values: dict[str, np.ndarray]) -> None:
+    assert isinstance(function, NativeFunction), "code for another machine"
     found = function.run(*(values[tensor.name] for tensor in function.inputs))
     values.update((t.name, array) for t, array in zip(function.outputs, found, strict=True))

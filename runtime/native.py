@@ -80,8 +80,8 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class NativeFunction:
-    """A graph as one native call.
+class NativeCode:
+    """A graph as one native function ``vdla_run(inputs, outputs, parameters, arena)``.
 
     Attributes
     ----------
@@ -89,9 +89,8 @@ class NativeFunction:
     inputs, outputs : in the order of the call
     parameters : constants, uint8, aligned
     plan : of the arena, in which everything between inputs and outputs lies
-    entry : the call; releases Python's global lock, and may run several times at once
-    owner : what keeps the code of ``entry`` in memory
-    library : gives the bytes of a shared object with the same code
+    file : gives the bytes of its shared object, or of its object file
+    suffix : ``so`` or ``o``, which of the two
     """
 
     name: str
@@ -99,9 +98,22 @@ class NativeFunction:
     outputs: tuple[TensorType, ...]
     parameters: np.ndarray
     plan: MemoryPlan
+    file: Callable[[], bytes]
+    suffix: str
+
+
+@dataclass(frozen=True, eq=False)
+class NativeFunction(NativeCode):
+    """Native code in this process.
+
+    Attributes
+    ----------
+    entry : the call; it releases Python's global lock, and may run several times at once
+    owner : what keeps the code of ``entry`` in memory
+    """
+
     entry: Entry
     owner: object
-    library: Callable[[], bytes]
     _free_arenas: list[np.ndarray] = field(default_factory=list, init=False, repr=False)
 
     def run(self, *arrays: np.ndarray) -> list[np.ndarray]:

@@ -180,8 +180,8 @@ def build_cpu(graph: Graph) -> CpuModule:
     code = compile_graph(graph, host())
     loaded = load(code.llvm_ir, ENTRY_NAME, 4)
     function = NativeFunction(
-        graph.name, code.inputs, code.outputs, code.parameters, code.plan, loaded.entry, loaded,
-        lambda: link(code.object_file()),
+        graph.name, code.inputs, code.outputs, code.parameters, code.plan,
+        lambda: link(code.object_file()), "so", loaded.entry, loaded,
     )  # fmt: skip
     return CpuModule(code, function)
 

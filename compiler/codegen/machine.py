@@ -20,7 +20,7 @@ class Processor:
 
     Attributes
     ----------
-    triple : such as ``aarch64-linux-gnu``
+    triple : such as ``aarch64-unknown-linux-gnu``
     cpu : whose timing decides between equal ways
     features : what its instruction set must have, each with ``+`` or ``-`` in front
     abi : the calling convention where the triple does not say it
@@ -39,15 +39,16 @@ class Processor:
         )
 
 
-#: The least of each architecture that runs Linux, as Debian builds for it.
+#: By GNU's names: the least of each architecture that runs Debian. LLVM's names have a vendor.
 CROSS_PROCESSORS = {
-    p.triple: p
-    for p in (
-        Processor("aarch64-linux-gnu", "generic", ("+neon",)),
-        Processor("arm-linux-gnueabihf", "generic", ("+v7", "+vfp3d16", "+thumb2")),
-        Processor("riscv64-linux-gnu", "generic-rv64", ("+m", "+a", "+f", "+d", "+c"), "lp64d"),
-        Processor("x86_64-linux-gnu", "x86-64"),
-    )
+    "aarch64-linux-gnu": Processor("aarch64-unknown-linux-gnu", "generic", ("+neon",)),
+    "arm-linux-gnueabihf": Processor(
+        "armv7-unknown-linux-gnueabihf", "generic", ("+vfp3d16", "+thumb2")
+    ),
+    "riscv64-linux-gnu": Processor(
+        "riscv64-unknown-linux-gnu", "generic-rv64", ("+m", "+a", "+f", "+d", "+c"), "lp64d"
+    ),
+    "x86_64-linux-gnu": Processor("x86_64-unknown-linux-gnu", "x86-64"),
 }
 
 
@@ -66,7 +67,7 @@ def host() -> Processor:
 
 
 def cross_processor(triple: str) -> Processor:
-    """The processor of a triple.
+    """The processor of a triple by GNU's name.
 
     Raises
     ------
