@@ -42,7 +42,13 @@ typedef struct {
 } vdla_model_t;
 
 /* The model of the library that is linked. */
+#ifdef __cplusplus
+extern "C" {
+#endif
 extern const vdla_model_t vdla_model;
+#ifdef __cplusplus
+}
+#endif
 
 /* Memory at a multiple of VDLA_ALIGN_BYTES, to be freed with free(); NULL where there is none. */
 static inline void *vdla_allocate(uint64_t bytes) {

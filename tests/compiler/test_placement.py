@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from vdla.bench.workloads import NETWORKS
@@ -85,10 +87,7 @@ def test_a_program_with_reused_memory_computes_what_the_host_does() -> None:
     pool = QMaxPool((3, 3), (1, 1), (1, 1, 1, 1))
     names = [f"t{i}" for i in range(7)]
     tensors = {n: Tensor(n, (1, 32, 9, 9), "int8") for n in names}
-    nodes = [
-        Node(f"n{i}", pool, (a,), b, "accel", "")
-        for i, (a, b) in enumerate(zip(names, names[1:], strict=False))
-    ]
+    nodes = [Node(f"n{i}", pool, (a,), b, "accel", "") for i, (a, b) in enumerate(pairwise(names))]
     graph = Graph("pools", (names[0],), (names[-1],), tuple(nodes), tensors)
     x = np.random.default_rng(0).integers(-128, 128, (1, 32, 9, 9)).astype(np.int8)
     from vdla.sim.core import simulate

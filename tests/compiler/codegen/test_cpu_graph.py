@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -151,3 +152,23 @@ def test_no_more_memory_than_for_all_values_at_once(lives: list[Lifetime]) -> No
 def test_a_chain_needs_two_places() -> None:
     chain = {f"v{i}": Lifetime(64, i, i + 1) for i in range(10)}
     assert plan_arena(chain)[1] == MemoryPlan(10, 640, 128, 128)
+
+
+def test_threads_run_one_module_at_once() -> None:
+    """Each call has an arena of its own."""
+    graph, images, _ = digits(batch=1)
+    module = build_cpu(graph)
+    expected = [module.run(image[None])[0] for image in images[:40]]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            got = pool.map(lambda image: module.run(image[None])[0], images[:40])
+            np.testing.assert_array_equal(list(got), expected)
+
+
+def test_arenas_are_used_again() -> None:
+    graph, images, _ = digits(batch=1)
+    function = build_cpu(graph).function
+    for image in images[:3]:
+        function.run(image[None])
+    assert len(function._free_arenas) == 1
+    assert function._free_arenas[0].ctypes.data % ALIGN_BYTES == 0
