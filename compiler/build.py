@@ -32,12 +32,13 @@ from .codegen.order import dispatch_order, loads_by_need
 from .codegen.stream import Stream
 from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
-from .graph.ops import Conv2d, Dense, QConv2d, QDense, Reshape
+from .graph.ops import Conv2d, Dense, QConv2d, QDense
 from .graph.passes import run_passes
 from .graph.passes.pack_windows import pack_windows
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .graph.tflite import import_tflite, is_tflite
 from .graph.verify import verify as verify_graph
+from .lanes import VECTOR_LANE, lane, lower_lanes
 from .placement import place_activations, results
 from .segments import retarget, split
 from .tir.ir import PrimFunc
@@ -45,7 +46,7 @@ from .tir.passes.double_buffer import double_buffer
 from .tir.passes.vthread import interleave_vthreads
 from .tir.printer import print_func
 from .tir.verify import verify
-from .topi.lowering import lower_node, parameters_of
+from .topi.lowering import parameters_of
 
 #: What happens to the loop program of every operator, in order.
 TIR_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (double_buffer, interleave_vthreads)
@@ -163,13 +164,18 @@ def _build_program(
     offsets, plan = place_activations(graph, nodes, hw)
     base = stream.dram.allocate(plan.planned_bytes)
     placed = {name: base + offset for name, offset in offsets.items()}
+    funcs = lower_lanes(
+        graph, nodes, hw, memory, vthreads, lambda node, func: _run_loop_passes(node, func, dumps)
+    )
     layers = []
+    lanes: list[int] = []
     for node in nodes:
         first = len(stream.insns)
-        if not isinstance(node.op, Reshape):
-            _generate_node(graph, node, stream, placed, memory, vthreads, dumps)
+        if node.name in funcs:
+            _generate_node(graph, node, funcs[node.name], stream, placed)
+            lanes += [lane(node)] * (len(stream.insns) - first)
         layers.append(_accelerator_layer(graph, node, ((first, len(stream.insns) - 1),)))
-    program, layers = _finish(graph, nodes, stream, placed, layers, memory)
+    program, layers = _finish(graph, nodes, stream, lanes, placed, layers, memory)
     program = replace(program, meta=program.meta | {"memory_plan": asdict(plan)})
     dumps.write("program", "insns", disassemble(program))
     findings = check(program)
@@ -178,34 +184,34 @@ def _build_program(
     return program, layers
 
 
-def _generate_node(
-    graph: Graph,
-    node: Node,
-    stream: Stream,
-    placed: dict[str, int],
-    memory: MemoryParams,
-    vthreads: int,
-    dumps: _Dumps,
-) -> None:
-    """Append one operator's instructions."""
-    func = lower_node(graph, node, stream.params, memory, vthreads)
+def _run_loop_passes(node: Node, func: PrimFunc, dumps: _Dumps) -> PrimFunc:
+    """The loop program of an operator after TIR_PASSES."""
     verify(func)
     dumps.write(node.name, "lower", print_func(func))
     for apply in TIR_PASSES:
         func = apply(func)
         verify(func)
         dumps.write(node.name, apply.__name__, print_func(func))
+    return func
+
+
+def _generate_node(
+    graph: Graph, node: Node, func: PrimFunc, stream: Stream, placed: dict[str, int]
+) -> None:
+    """Append one operator's instructions."""
     activations = [placed[name] for name in node.inputs if not graph[name].is_constant]
     constants = parameters_of(graph, node, stream.params)
     addresses = [*activations, *(stream.dram.constant(data.tobytes()) for data in constants)]
     addresses.append(placed[node.output])
-    generate(func, stream, dict(zip(func.params, addresses, strict=True)))
+    places = dict(zip(func.params, addresses, strict=True))
+    generate(func, stream, places, at_top=lane(node) == VECTOR_LANE)
 
 
 def _finish(
     graph: Graph,
     accelerated: Sequence[Node],
     stream: Stream,
+    lanes: Sequence[int],
     placed: dict[str, int],
     layers: Sequence[LayerInfo],
     memory: MemoryParams,
@@ -216,7 +222,7 @@ def _finish(
     produced = {node.output for node in accelerated}
     needed = {name for node in accelerated for name in node.inputs}
     image = dict(stream.dram.image)
-    insns, order = _ordered(stream, image, memory)
+    insns, order = _ordered(stream, lanes, image, memory)
     layers = [_placed_layer(layer, order) for layer in layers]
     address = stream.dram.allocate(len(insns) * stream.params.insn_bytes, PROGRAM_ALIGN_BYTES)
 
@@ -244,15 +250,16 @@ def _finish(
 
 
 def _ordered(
-    stream: Stream, image: dict[int, bytes], memory: MemoryParams
+    stream: Stream, lanes: Sequence[int], image: dict[int, bytes], memory: MemoryParams
 ) -> tuple[list[Insn], list[int]]:
     """The instructions with tokens in the order in which they are fetched, and the places where
     they were in the stream.
     """
     late = loads_by_need(deadlines(stream.insns, stream.params, image))
     insns = [stream.insns[i] for i in late]
-    needs = dependencies(insns, stream.params, image)
-    order = dispatch_order(insns, needs, stream.params, memory)
+    lanes = [lanes[i] for i in late]
+    needs = dependencies(insns, stream.params, image, lanes)
+    order = dispatch_order(insns, lanes, needs, stream.params, memory)
     return order_by_tokens(*reorder(insns, needs, order)), [late[i] for i in order]
 
 

@@ -21,40 +21,59 @@ from .params import MEMORIES, HwParams
 
 
 class _History:
-    """Of each entry of one memory: the last write and, per unit, the last read (instruction index,
-    -1 for never).
+    """Of each entry of one memory and per row of instructions that use it, the last write and the
+    last read (instruction index, -1 for never).
     """
 
     def __init__(self, size: int):
-        self.written = np.full(size, -1, np.int64)
-        self.writer = np.full(size, -1, np.int8)
-        self.read = np.full((len(Unit), size), -1, np.int64)
+        self.size = size
+        self.written: dict[int, np.ndarray] = {}
+        self.read: dict[int, np.ndarray] = {}
+
+    def record(self, access: Access, row: int, index: int) -> None:
+        """The instruction of that index, in that row, makes the access."""
+        users = self.written if access.write else self.read
+        if row not in users:
+            users[row] = np.full(self.size, -1, np.int64)
+        users[row][access.entries] = index
 
     def grow(self, size: int) -> None:
         """Make room for entries below ``size``."""
-        missing = size - self.written.size
+        missing = size - self.size
         if missing > 0:
-            self.written = np.pad(self.written, (0, missing), constant_values=-1)
-            self.writer = np.pad(self.writer, (0, missing), constant_values=-1)
-            self.read = np.pad(self.read, ((0, 0), (0, missing)), constant_values=-1)
+            self.size = size
+            for users in (self.written, self.read):
+                for row, last in users.items():
+                    users[row] = np.pad(last, (0, missing), constant_values=-1)
 
 
 def dependencies(
-    insns: Sequence[Insn], params: HwParams, image: Mapping[int, bytes] | None = None
+    insns: Sequence[Insn],
+    params: HwParams,
+    image: Mapping[int, bytes] | None = None,
+    lanes: Sequence[int] | None = None,
 ) -> list[np.ndarray]:
-    """Of each instruction, in program order: per other unit, the latest earlier instruction that
-    it depends on, or -1 (int64 [units]).
+    """Of each instruction, in program order: per lane and unit, the latest earlier instruction
+    there that it depends on, or -1 (int64 [lanes, units]). Instructions of one lane and unit keep
+    their order, so that nothing is said of its own.
 
-    ``image`` : constant DRAM contents by address, from which micro-ops are read
+    Parameters
+    ----------
+    image : constant DRAM contents by address, from which micro-ops are read
+    lanes : lane of each instruction, from 0; by default there is one
     """
+    lanes = [0] * len(insns) if lanes is None else lanes
+    count = max(lanes, default=0) + 1
     history = {name: _History(params.depth(name)) for name in MEMORIES}
     history["dram"] = _History(0)
     uops = MicroOps(params, image or {})
     needs = []
-    for index, insn in enumerate(insns):
+    for index, (insn, lane) in enumerate(zip(insns, lanes, strict=True)):
         found = accesses(insn, params, uops)
-        needs.append(_needs(found, insn.unit, history))
-        _record(found, index, insn.unit, history)
+        row = lane * len(Unit) + insn.unit
+        needs.append(_needs(found, row, count * len(Unit), history).reshape(count, len(Unit)))
+        for access in found:
+            history[access.memory].record(access, row, index)
     return needs
 
 
@@ -92,7 +111,7 @@ def insert_tokens(
 ) -> list[Insn]:
     """The same instructions with the tokens that their dependencies need; see
     :func:`dependencies` and :func:`order_by_tokens`."""
-    return order_by_tokens(insns, dependencies(insns, params, image))
+    return order_by_tokens(insns, [need[0] for need in dependencies(insns, params, image)])
 
 
 def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[Insn]:
@@ -102,7 +121,7 @@ def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[
     Parameters
     ----------
     insns : instructions in program order
-    needs : what they depend on (:func:`dependencies`)
+    needs : per unit, the latest instruction that each depends on, or -1 (int64 [units])
 
     Notes
     -----
@@ -138,36 +157,25 @@ def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[
 def reorder(
     insns: Sequence[Insn], needs: Sequence[np.ndarray], order: Sequence[int]
 ) -> tuple[list[Insn], list[np.ndarray]]:
-    """Instructions and their dependencies in another order, which must keep each unit's order and
-    every dependency.
+    """Instructions in another order, which must keep every dependency and the order within every
+    lane and unit; and what they depend on there, per unit (int64 [units]).
+
+    ``needs`` : per lane and unit (:func:`dependencies`)
     """
     place = np.empty(len(insns) + 1, np.int64)
     place[list(order)] = np.arange(len(insns))
     place[-1] = -1  # what depends on nothing, still does
-    return [insns[i] for i in order], [place[needs[i]] for i in order]
+    return [insns[i] for i in order], [place[needs[i]].max(axis=0) for i in order]
 
 
-def _needs(found: list[Access], unit: Unit, history: dict[str, _History]) -> np.ndarray:
-    """Per unit, the latest instruction that the accesses depend on; -1 for none."""
-    needs = np.full(len(Unit), -1, np.int64)
+def _needs(found: list[Access], row: int, rows: int, history: dict[str, _History]) -> np.ndarray:
+    """Per row of instructions, the latest one that the accesses depend on; -1 for none."""
+    needs = np.full(rows, -1, np.int64)
     for access in found:
         past = history[access.memory]
         past.grow(int(access.entries.max(initial=-1)) + 1)
-        written, writer = past.written[access.entries], past.writer[access.entries]
-        for other in Unit:
-            if other == unit:
-                continue
-            needs[other] = max(needs[other], written[writer == other].max(initial=-1))
-            if access.write:
-                needs[other] = max(needs[other], past.read[other][access.entries].max(initial=-1))
+        for users in (past.written, past.read) if access.write else (past.written,):
+            for other, last in users.items():
+                if other != row:
+                    needs[other] = max(needs[other], last[access.entries].max(initial=-1))
     return needs
-
-
-def _record(found: list[Access], index: int, unit: Unit, history: dict[str, _History]) -> None:
-    for access in found:
-        past = history[access.memory]
-        if access.write:
-            past.written[access.entries] = index
-            past.writer[access.entries] = unit
-        else:
-            past.read[unit][access.entries] = index

@@ -45,25 +45,40 @@ LOADED_SCOPES = ("inp", "wgt", "par")
 MIN_INSN_CYCLES = 64
 
 
-def generate(func: PrimFunc, stream: Stream, addresses: dict[Buffer, int]) -> None:
+def generate(
+    func: PrimFunc, stream: Stream, addresses: dict[Buffer, int], at_top: bool = False
+) -> None:
     """Append the instructions of a loop program; ``addresses`` places its parameters in DRAM
-    (bytes).
+    (bytes). Its buffers are at the beginning of the scratchpads, or at their end (``at_top``).
 
     Raises VdlaError for a nest that no instruction computes, with the nest's statement.
     """
     fusable = fusable_buffers(func.body)
-    bases = plan_storage(func, stream.params, fusable)
+    bases = plan_storage(func, stream.params)
+    if at_top:
+        used = scratchpad_use(func, stream.params)
+        for buffer in bases:
+            bases[buffer] += stream.params.depth(buffer.scope) - used.get(buffer.scope, 0)
     _Walker(func.name, stream, bases, addresses, fusable).walk(func.body, {})
 
 
-def plan_storage(
-    func: PrimFunc, params: HwParams, fusable: frozenset[Buffer] = frozenset()
-) -> dict[Buffer, int]:
+def scratchpad_use(func: PrimFunc, params: HwParams) -> dict[str, int]:
+    """Entries that a loop program uses of each scratchpad."""
+    fusable = fusable_buffers(func.body)
+    used: dict[str, int] = {}
+    for buffer, base in plan_storage(func, params).items():
+        if buffer not in fusable:
+            used[buffer.scope] = max(used.get(buffer.scope, 0), base + entries(buffer, params))
+    return used
+
+
+def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
     """First entry of every scratchpad buffer: buffers of one scope that live at the same time
-    follow one another; ``fusable`` ones take no place.
+    follow one another; those of a fused reduction take no place.
 
     Raises VdlaError when a scratchpad is too small, with what lives in it.
     """
+    fusable = fusable_buffers(func.body)
     bases: dict[Buffer, int] = {}
 
     def visit(stmt: Stmt, live: tuple[Buffer, ...]) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
 from ..te.expr import Call, Expr, all_of, select
 from ..te.schedule import Schedule, Stage, create_schedule
@@ -27,7 +26,7 @@ from ..te.tensor import (
 from ..tir.ir import PrimFunc
 from ..tir.lower import lower
 from ..tir.tensorize import TensorIntrin
-from .tiling import ConvShape, plan_conv, plan_window
+from .tiling import Tiling
 
 Pair = tuple[int, int]
 Pads = tuple[int, int, int, int]
@@ -115,18 +114,19 @@ def _requantized(acc: Tensor, par: Tensor, clamp: Clamp, per_channel: bool = Tru
 def _tile(stage: Stage, sizes: tuple[int, ...], vthreads: int) -> IterVar:
     """Tile the first axes of an output stage, run tiles in order on alternating virtual threads,
     and return the loop that a tile's producers are computed at."""
-    outer = _split_tiles(stage, sizes)
+    outer, _ = _split_tiles(stage, sizes)
     return _vthread_tiles(stage, outer, vthreads)
 
 
-def _split_tiles(stage: Stage, sizes: tuple[int, ...]) -> list[IterVar]:
-    """Tile the first axes of a stage; the loops over tiles, which are outside of all others."""
+def _split_tiles(stage: Stage, sizes: tuple[int, ...]) -> tuple[list[IterVar], list[IterVar]]:
+    """Tile the first axes of a stage; the loops over tiles, which are outside of all others, and
+    those within a tile."""
     axes = stage.tensor.axes
     outer, inner = zip(
         *(stage.split(axis, size) for axis, size in zip(axes, sizes, strict=False)), strict=True
     )
     stage.reorder(*outer, *inner)
-    return list(outer)
+    return list(outer), list(inner)
 
 
 def _vthread_tiles(stage: Stage, loops: list[IterVar], vthreads: int) -> IterVar:
@@ -150,7 +150,7 @@ def conv2d(
     pad_value: int,
     clamp: Clamp,
     params: HwParams,
-    memory: MemoryParams,
+    tiling: Tiling,
     vthreads: int,
 ) -> PrimFunc:
     """Convolution; ``data_shape`` is (channel blocks, H, W). Parameters of the program: data,
@@ -183,8 +183,6 @@ def conv2d(
         "acc",
     )
     out = _requantized(acc, par, clamp)
-    shape = ConvShape(ic_blocks, oc_blocks, oh, ow, kh, kw, sh, sw, dh, dw)
-    tiling = plan_conv(shape, params, memory, vthreads)
 
     s = create_schedule(out)
     local = s.cache_write(out, "out")
@@ -192,7 +190,8 @@ def conv2d(
     par_tile = s.cache_read(par, "par", [local])
     s[acc].set_scope("acc")
     s[padded].set_scope("inp")
-    channels, rows, cols = _split_tiles(s[out], (tiling.oc_blocks, tiling.rows, tiling.cols))
+    sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
+    (channels, rows, cols), (channel, _, _) = _split_tiles(s[out], sizes)
     c, y, x, b, i = acc.axes
     cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
     s[acc].reorder(cb_outer, c, y, x, cb_inner, ky, kx, b, i, ci)
@@ -210,8 +209,12 @@ def conv2d(
             staying = {padded: pixels}
         case _:
             tile = _vthread_tiles(s[out], [channels, rows, cols], vthreads)
-    for tensor in (local, acc, par_tile):
+    for tensor in (acc, par_tile):
         s[tensor].compute_at(s[out], staying.get(tensor, tile))
+    # Results leave block by block of channels.
+    s[local].compute_at(s[out], channel)
+    if tiling.oc_blocks > 1:
+        s[local].double_buffer()
     for tensor in (padded, weight_tile):
         if tensor in staying:
             s[tensor].compute_at(s[out], staying[tensor])
@@ -236,7 +239,7 @@ def window2d(
     pad_value: int,
     clamp: Clamp,
     params: HwParams,
-    memory: MemoryParams,
+    tiling: Tiling,
     vthreads: int,
 ) -> PrimFunc:
     """Every channel reduced over a window and requantised, on the vector unit: pooling, and
@@ -264,8 +267,6 @@ def window2d(
 
     reduced = compute((blocks, oh, ow, params.batch, params.block), rule, "reduced")
     out = _requantized(reduced, par, clamp, per_channel=weighted)
-    shape = ConvShape(blocks, blocks, oh, ow, kh, kw, sh, sw, dh, dw, skips_rows=False)
-    tiling = plan_window(shape, weighted, params, memory, vthreads)
 
     s = create_schedule(out)
     local = s.cache_write(out, "out")
@@ -273,8 +274,16 @@ def window2d(
     if weighted:
         s[wide].set_scope("par")
         constants.append(wide)
-    channels, rows, cols = _split_tiles(s[out], (tiling.oc_blocks, tiling.rows, tiling.cols))
-    passing = [rows, cols] if tiling.order == "weights" else [channels, rows, cols]
+    sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
+    (channels, rows, cols), _ = _split_tiles(s[out], sizes)
+    match tiling.order:
+        case "weights":
+            passing = [rows, cols]
+        case "pixels":
+            passing = [rows, cols, channels]
+            s[out].reorder(*passing)
+        case _:
+            passing = [channels, rows, cols]
     tile = _vthread_tiles(s[out], passing, vthreads)
     _attach(s, {reduced: "tmp", padded: "inp", local: "out"}, s[out], tile)
     c, y, x, b, i = reduced.axes

@@ -16,9 +16,10 @@ from ..graph.lift import lifts
 from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
 from ..graph.requant import INT8_MIN, Requant
 from ..tir.ir import PrimFunc
-from .accel import Clamp, Window, add, conv2d, window2d
+from .accel import Clamp, Kind, Window, add, conv2d, window2d
 from .accel_add import add_fixed
 from .ops import RESCALE
+from .tiling import ConvShape, plan_conv, plan_window
 
 #: A requantisation that changes nothing: multiplier / 2**shift = 1.
 IDENTITY_MULTIPLIER, IDENTITY_SHIFT = 1 << 30, 30
@@ -35,70 +36,74 @@ def _clamp(requant: Requant) -> Clamp:
     return Clamp(requant.zero_point, requant.lo, requant.hi, RESCALE[requant.rounding])
 
 
-def lower_node(
-    graph: Graph, node: Node, params: HwParams, memory: MemoryParams, vthreads: int
-) -> PrimFunc:
-    """The loop program of one operator: parameters are its activations, the arrays of
-    :func:`parameters_of`, its result. Tiles are chosen for ``memory``.
-    """
-    data = _image(graph[node.inputs[0]].shape, params)
-    result = _image(graph.result(node).shape, params)
+def on_tensor_core(node: Node) -> bool:
+    """Whether the tensor core computes the operator, not the vector unit alone."""
+    return isinstance(node.op, QDense) or (isinstance(node.op, QConv2d) and node.op.groups == 1)
+
+
+def conv_shape(graph: Graph, node: Node, params: HwParams) -> ConvShape:
+    """An operator that moves a window over an image (a dense layer: of one pixel), in blocks."""
+    ic_blocks, _, _ = _image(graph[node.inputs[0]].shape, params)
+    window, result = _window(graph, node), _image(graph.result(node).shape, params)
+    return ConvShape(
+        ic_blocks, *result, *window.kernel, *window.strides, *window.dilations,
+        skips_rows=on_tensor_core(node),
+    )  # fmt: skip
+
+
+def _window(graph: Graph, node: Node) -> Window:
     match node.op:
         case QConv2d() as op:
             kernel = graph[node.inputs[1]].shape[2:]
-            window = Window((kernel[0], kernel[1]), op.strides, op.pads, op.dilations)
-            if op.groups > 1:
-                return window2d(
-                    node.name, "weighted sum", data, window, op.x_zero_point, _clamp(op.requant),
-                    params, memory, vthreads,
-                )  # fmt: skip
-            return conv2d(
-                node.name,
-                data,
-                result[0],
-                window,
-                op.x_zero_point,
-                _clamp(op.requant),
-                params,
-                memory,
-                vthreads,
-            )
-        case QDense() as op:
-            window = Window((1, 1))
-            return conv2d(
-                node.name,
-                data,
-                result[0],
-                window,
-                op.x_zero_point,
-                _clamp(op.requant),
-                params,
-                memory,
-                vthreads,
-            )
-        case QMaxPool() as op:
-            window = Window(op.kernel, op.strides, op.pads)
-            clamp = Clamp(0, op.lo, op.hi)
-            return window2d(
-                node.name, "max", data, window, INT8_MIN, clamp, params, memory, vthreads
-            )
-        case QAvgPool() as op:
-            window = Window(op.kernel, op.strides, op.pads)
-            clamp = _clamp(op.requant)
-            return window2d(
-                node.name, "sum", data, window, op.x_zero_point, clamp, params, memory, vthreads
-            )
-        case QAdd() as op:
-            entries = int(np.prod(data))
-            clamp = Clamp(op.zero_point, op.lo, op.hi)
-            return add(node.name, entries, (op.mult_a, op.mult_b), clamp, params, vthreads)
-        case QAddFixed() as op if parts := lifts(op):
-            entries = int(np.prod(data))
-            clamp = _clamp(op.requant)
-            return add_fixed(node.name, entries, parts, op.subtract, clamp, params, vthreads)
-    raise VdlaError(
-        f"node {node.name!r}: operator {type(node.op).__name__} has no schedule for the accelerator"
-    )
+            return Window((kernel[0], kernel[1]), op.strides, op.pads, op.dilations)
+        case QMaxPool() | QAvgPool() as op:
+            return Window(op.kernel, op.strides, op.pads)
+    return Window((1, 1))
+
+
+def lower_node(
+    graph: Graph,
+    node: Node,
+    params: HwParams,
+    memory: MemoryParams,
+    vthreads: int,
+    rows_first: bool | None = None,
+) -> PrimFunc:
+    """The loop program of one operator: parameters are its activations, the arrays of
+    :func:`parameters_of`, its result. Tiles are chosen for ``memory``, and so that results come
+    rows first, or not, where that is given.
+    """
+    data = _image(graph[node.inputs[0]].shape, params)
+    op = node.op
+    if isinstance(op, QAdd):
+        clamp = Clamp(op.zero_point, op.lo, op.hi)
+        return add(node.name, int(np.prod(data)), (op.mult_a, op.mult_b), clamp, params, vthreads)
+    if isinstance(op, QAddFixed) and (parts := lifts(op)):
+        entries, clamp = int(np.prod(data)), _clamp(op.requant)
+        return add_fixed(node.name, entries, parts, op.subtract, clamp, params, vthreads)
+    if not isinstance(op, QConv2d | QDense | QMaxPool | QAvgPool):
+        raise VdlaError(
+            f"node {node.name!r}: operator {type(op).__name__} has no schedule for the accelerator"
+        )
+    window, shape = _window(graph, node), conv_shape(graph, node, params)
+    if on_tensor_core(node):
+        assert isinstance(op, QConv2d | QDense)
+        tiling = plan_conv(shape, params, memory, vthreads, rows_first)
+        return conv2d(
+            node.name, data, shape.oc_blocks, window, op.x_zero_point, _clamp(op.requant), params,
+            tiling, vthreads,
+        )  # fmt: skip
+    kind, pad_value, clamp = _reduction(op)
+    tiling = plan_window(shape, kind == "weighted sum", params, memory, vthreads, bool(rows_first))
+    return window2d(node.name, kind, data, window, pad_value, clamp, params, tiling, vthreads)
+
+
+def _reduction(op: QConv2d | QDense | QMaxPool | QAvgPool) -> tuple[Kind, int, Clamp]:
+    """How the vector unit reduces a window, what is around the image, how the result is rounded."""
+    if isinstance(op, QMaxPool):
+        return "max", INT8_MIN, Clamp(0, op.lo, op.hi)
+    kind: Kind = "sum" if isinstance(op, QAvgPool) else "weighted sum"
+    return kind, op.x_zero_point, _clamp(op.requant)
 
 
 def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray]:

@@ -3,7 +3,9 @@ likes best.
 
 Three loop orders are considered. *weights*: output channels outside; the weights of a tile of them
 stay on chip while all pixels pass. *pixels*: pixels outside; the input of a tile of them stays
-while all output channels pass. *stream*: nothing stays, input channels pass in chunks.
+while all output channels pass. *stream*: nothing stays, input channels pass in chunks, output
+channels are outside. An operator delivers rows first when all channels of some pixels come before
+other pixels; then one that does so, too, can follow it closely.
 
 The busiest unit bounds an operator. Tilings are tried in the order of that bound, and each is
 replayed tile by tile: units work in order, wait for their operands and for a free buffer.
@@ -24,6 +26,9 @@ from ...isa.params import HwParams
 #: Cycles that a load or vector instruction and a burst of a store cost beyond their work, and from
 #: the last use of a buffer to the first request for its next contents; for the cost model only.
 INSN_CYCLES, BURST_CYCLES, TURN_CYCLES = 8, 5, 16
+
+#: Cycles that a cycle of the load unit costs the operators beside this one.
+OTHERS = 1 / 4
 
 Order = Literal["weights", "pixels", "stream"]
 
@@ -75,6 +80,11 @@ class Tiling:
     ic_blocks: int
     order: Order
 
+    def rows_first(self, shape: ConvShape) -> bool:
+        """Whether all channels of some pixels are computed before those of others."""
+        oc_tiles, pixel_tiles, _ = _counts(self, shape)
+        return pixel_tiles > 1 and (self.order == "pixels" or oc_tiles == 1)
+
 
 def even_sizes(extent: int) -> list[int]:
     """Candidate tile sizes: those that cut an extent into tiles as even as possible."""
@@ -82,8 +92,15 @@ def even_sizes(extent: int) -> list[int]:
 
 
 @lru_cache(maxsize=1024)
-def plan_conv(shape: ConvShape, params: HwParams, memory: MemoryParams, vthreads: int) -> Tiling:
-    """The fastest tiling whose buffers, ``vthreads`` copies of each, fit the scratchpads.
+def plan_conv(
+    shape: ConvShape,
+    params: HwParams,
+    memory: MemoryParams,
+    vthreads: int,
+    rows_first: bool | None = None,
+) -> Tiling:
+    """The fastest tiling whose buffers, ``vthreads`` copies of each, fit the scratchpads; of those
+    that deliver rows first, or do not, where that is given and possible.
 
     Raises VdlaError when not even single rows and blocks fit, naming the scratchpad that is too
     small.
@@ -99,15 +116,22 @@ def plan_conv(shape: ConvShape, params: HwParams, memory: MemoryParams, vthreads
             f"convolution {shape.kh}x{shape.kw}: no tile fits with {vthreads} virtual threads, "
             f"{reason}"
         )
-    return _fastest(bounded, memory, vthreads)
+    wanted = [c for c in bounded if rows_first is None or c[1].rows_first(shape) == rows_first]
+    return _fastest(wanted or bounded, memory, vthreads)
 
 
 @lru_cache(maxsize=1024)
 def plan_window(
-    shape: ConvShape, weighted: bool, params: HwParams, memory: MemoryParams, vthreads: int
+    shape: ConvShape,
+    weighted: bool,
+    params: HwParams,
+    memory: MemoryParams,
+    vthreads: int,
+    rows_first: bool = False,
 ) -> Tiling:
     """The fastest tiling of a pooling or (``weighted``) depthwise convolution on the vector unit,
     where every channel block has its own weights and requantisation parameters, or all share them.
+    With ``rows_first``, pixels are outside of channels.
 
     Raises VdlaError when not even one window fits inp.
     """
@@ -120,7 +144,8 @@ def plan_window(
         results = blocks * rows * cols
         fits = inp * vthreads <= params.inp_depth and results * vthreads <= params.out_depth
         if fits and par <= params.par_depth:
-            for order in ("weights", "stream") if weighted else ("stream",):
+            orders: tuple[Order, ...] = ("weights", "stream") if weighted else ("stream",)
+            for order in ("pixels",) if rows_first else orders:
                 tile = Tiling(blocks, rows, cols, blocks, order)
                 work = _window_work(tile, shape, weighted, params, memory)
                 bounded.append((work.bound_cycles, tile, work))
@@ -135,14 +160,17 @@ def plan_window(
 def _fastest(
     bounded: list[tuple[float, Tiling, _Work]], memory: MemoryParams, vthreads: int
 ) -> Tiling:
-    """The tiling of the shortest replay, from tilings with the least cycles that they can take."""
+    """The tiling of the least cost: cycles of its replay, and a part of those for which it keeps
+    other operators from the memory. They are tried in the order of the least that they can cost.
+    """
+    candidates = [(bound + OTHERS * work.load_cycles, tile, work) for bound, tile, work in bounded]
     best: tuple[float, Tiling] | None = None
-    for bound, tile, work in sorted(bounded, key=lambda candidate: candidate[0]):
-        if best is not None and bound >= best[0]:
+    for least, tile, work in sorted(candidates, key=lambda candidate: candidate[0]):
+        if best is not None and least >= best[0]:
             break
-        cycles = _replay(work, memory, vthreads)
-        if best is None or cycles < best[0]:
-            best = cycles, tile
+        cost = _replay(work, memory, vthreads) + OTHERS * work.load_cycles
+        if best is None or cost < best[0]:
+            best = cost, tile
     assert best is not None
     return best[1]
 
@@ -187,7 +215,8 @@ def _misfit(tile: Tiling, shape: ConvShape, params: HwParams, vthreads: int) -> 
         inp = inp // vthreads * chunks * (vthreads if pixel_tiles > 1 else 1)
     needs = {
         "acc": results * vthreads,
-        "out": results * vthreads,
+        # Results leave block by block of channels, through two buffers.
+        "out": tile.rows * tile.cols * min(tile.oc_blocks, 2) * vthreads,
         "inp": inp,
         "wgt": wgt,
         "par": par,
@@ -222,9 +251,14 @@ class _Work:
     def bound_cycles(self) -> float:
         """What the busiest unit needs for all of it."""
         tiles = self.changes * self.tiles
-        load = self.changes * self.staying + tiles * self.chunks * (self.inp + self.wgt)
         gemm = tiles * self.chunks * self.gemm
-        return max(load, gemm, tiles * self.vector, tiles * self.store)
+        return max(self.load_cycles, gemm, tiles * self.vector, tiles * self.store)
+
+    @property
+    def load_cycles(self) -> float:
+        """What the load unit needs for all of it."""
+        tiles = self.changes * self.tiles
+        return self.changes * self.staying + tiles * self.chunks * (self.inp + self.wgt)
 
 
 def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> _Work:

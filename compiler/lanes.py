@@ -1,0 +1,92 @@
+"""Operators of the vector unit beside those of the tensor core.
+
+The tensor core and the vector unit work on different operators at the same time when these share
+the scratchpads. The operators of a program are two lanes: convolutions and dense layers have the
+beginning of every scratchpad, what the vector unit computes alone (depthwise convolution, pooling,
+addition) the end. ``codegen/order.py`` merges their instructions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
+
+from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams
+from ..isa.params import HwParams
+from .codegen.accel import scratchpad_use
+from .graph.ir import Graph, Node
+from .graph.ops import Reshape
+from .tir.ir import PrimFunc
+from .topi.lowering import conv_shape, lower_node, on_tensor_core
+from .topi.tiling import plan_conv
+
+TENSOR_LANE, VECTOR_LANE = 0, 1
+#: Scratchpads that both lanes use, and the most that an operator of the vector lane takes of each.
+SHARED = ("inp", "out", "par")
+VECTOR_SHARE = Fraction(3, 8)
+
+
+def lane(node: Node) -> int:
+    """The lane of an operator."""
+    return TENSOR_LANE if on_tensor_core(node) else VECTOR_LANE
+
+
+def lower_lanes(
+    graph: Graph,
+    nodes: Sequence[Node],
+    params: HwParams,
+    memory: MemoryParams,
+    vthreads: int,
+    run_passes: Callable[[Node, PrimFunc], PrimFunc],
+) -> dict[str, PrimFunc]:
+    """The loop program of every node, by name; ``run_passes`` are those over loops.
+
+    An operator of the vector lane takes a share, the tensor lane what its neighbours there leave.
+    Where that is too little, an operator takes all, and its neighbours wait.
+    """
+    nodes = [node for node in nodes if not isinstance(node.op, Reshape)]
+    alone = len({lane(node) for node in nodes}) == 1
+    used: dict[str, dict[str, int]] = {}
+    funcs: dict[str, PrimFunc] = {}
+    rows_first: dict[str, bool | None] = {}
+
+    def lower(node: Node, taken: dict[str, int]) -> None:
+        func = None
+        for budget in (_without(params, taken), params):
+            try:
+                order = rows_first.get(node.name)
+                func = lower_node(graph, node, budget, memory, vthreads, order)
+                break
+            except VdlaError:
+                if budget == params:
+                    raise
+        assert func is not None
+        funcs[node.name] = run_passes(node, func)
+
+    rest = {m: params.depth(m) - int(params.depth(m) * VECTOR_SHARE) for m in SHARED}
+    by_output = {node.output: node for node in nodes}
+    for node in nodes:
+        if lane(node) == VECTOR_LANE:
+            rows_first[node.name] = False
+            for source in (by_output.get(name) for name in node.inputs):
+                if source and on_tensor_core(source):
+                    shape = conv_shape(graph, source, params)
+                    first = plan_conv(shape, params, memory, vthreads).rows_first(shape)
+                    rows_first[node.name] = rows_first[source.name] = first
+            lower(node, {} if alone else rest)
+            used[node.name] = scratchpad_use(funcs[node.name], params)
+    vector = [node for node in nodes if lane(node) == VECTOR_LANE]
+    for index, node in enumerate(nodes):
+        if lane(node) == TENSOR_LANE:
+            before = next((n for n in reversed(nodes[:index]) if n in vector), None)
+            after = next((n for n in nodes[index:] if n in vector), None)
+            near = [used[n.name] for n in (before, after) if n is not None]
+            lower(node, {m: max((use.get(m, 0) for use in near), default=0) for m in SHARED})
+    return funcs
+
+
+def _without(params: HwParams, taken: dict[str, int]) -> HwParams:
+    """The configuration with so many entries less in its scratchpads."""
+    return replace(params, **{f"{m}_depth": params.depth(m) - n for m, n in taken.items()})
