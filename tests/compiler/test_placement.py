@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from vdla.bench.workloads import NETWORKS
+from vdla.compiler import placement
 from vdla.compiler.build import build, load_graph
 from vdla.compiler.codegen.cpu import compile_graph
 from vdla.compiler.codegen.machine import host
@@ -14,6 +15,7 @@ from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops import QMaxPool, Reshape
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.passes.pack_windows import pack_windows
+from vdla.compiler.lanes import lane
 from vdla.compiler.placement import place_activations
 from vdla.compiler.segments import retarget, split
 from vdla.isa.memory import MemoryParams
@@ -45,12 +47,17 @@ def test_dram_of_the_networks_is_near_the_bound(network: Graph) -> None:
 
 
 def needed(graph: Graph, nodes: tuple[Node, ...], step: int) -> set[str]:
-    """What some step reads or writes, and what it must keep for later ones, found anew; no name
-    of a reshape's result.
+    """What some step, or one that runs beside it, reads or writes, and what it must keep for later
+    ones, found anew; no name of a reshape's result.
     """
     views = {n.output: n.inputs[0] for n in nodes if isinstance(n.op, Reshape)}
     made = {node.output: index for index, node in enumerate(nodes)}
     reads = [(index, name) for index, node in enumerate(nodes) for name in node.inputs]
+    for (before, _), (index, after) in pairwise(
+        (i, n) for i, n in enumerate(nodes) if not isinstance(n.op, Reshape)
+    ):
+        if lane(nodes[before]) != lane(after):
+            reads += [(index, name) for name in (*nodes[before].inputs, nodes[before].output)]
     reads += [(len(nodes), name) for name in made if name not in {n for _, n in reads}]
     kept = {name for index, name in reads if made.get(name, 0) <= step <= index}
     kept |= {nodes[step].output}
@@ -80,6 +87,24 @@ def test_inputs_results_and_views_keep_their_places() -> None:
     assert offsets["flat"] == offsets["third"] != offsets["first"]
     assert (plan.values, plan.sum_bytes) == (4, 4 * 256)
     assert plan.planned_bytes == plan.bound_bytes == 3 * 256
+
+
+@pytest.mark.parametrize(("lanes", "places"), [("000", 2), ("010", 3), ("001", 3), ("011", 3)])
+def test_operators_side_by_side_do_not_share(
+    lanes: str, places: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A chain of three, and which of them may run at the same time."""
+    monkeypatch.setattr(placement, "lane", lambda node: int(lanes[int(node.name)]))
+    pool = QMaxPool((1, 1), (1, 1), (0, 0, 0, 0))
+    names = ("x", "first", "second", "y")
+    nodes = tuple(Node(str(i), pool, (a,), b) for i, (a, b) in enumerate(pairwise(names)))
+    tensors = {n: Tensor(n, (1, 16, 4, 4), "int8") for n in names}
+    graph = Graph("chain", ("x",), ("y",), nodes, tensors)
+    offsets, plan = place_activations(graph, nodes, HW)
+    assert plan.planned_bytes == plan.bound_bytes == places * 256
+    for step, (a, b) in enumerate(pairwise(lanes)):
+        read, written = names[step], names[step + 2]
+        assert a == b or offsets[read] != offsets[written]
 
 
 def test_a_program_with_reused_memory_computes_what_the_host_does() -> None:
