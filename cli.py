@@ -183,7 +183,8 @@ def run(
         Path | None, typer.Option(help="Keep the accelerator's program in this file.")
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say of every node why it runs where it runs.")
+        bool,
+        typer.Option("--explain", help="Say why each node runs where, and how memory is shared."),
     ] = False,
     trace: Annotated[
         Path | None, typer.Option(help="Chrome/Perfetto trace of the first batch (JSON).")
@@ -214,6 +215,59 @@ def run(
     report |= module.report
     _emit(report, json_file, lambda console: _show_run(console, report, explain))
     return 0
+
+
+@app.command("compile")
+def compile_model(
+    model: Annotated[Path, typer.Argument(help="A model: ONNX or TensorFlow Lite.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
+    triple: Annotated[
+        str | None,
+        typer.Option(help="Another machine's triple, such as aarch64-linux-gnu, for cpu."),
+    ] = None,
+    hw: Hw = "16x16",
+    memory: Memory = "vta",
+    vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    json_file: JsonFile = None,
+) -> int:
+    """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
+    from .module import compile, cross_compile
+    from .report import header
+    from .runtime.bundle import read_manifest
+
+    if triple is not None and target != "cpu":
+        raise VdlaError(f"triple: expected target 'cpu' with a triple, got {target!r}")
+    if triple is not None:
+        cross_compile(model, output, triple, hw)
+    else:
+        compile(model, target, hw, memory, vthreads).save(output)
+    manifest = read_manifest(output)
+    body: dict[str, Any] = {"model": model.name, "output": str(output)}
+    body |= {key: manifest[key] for key in ("target", "triple", "features", "memory_plan")}
+    body["files"] = {name: size for name, (size, _) in manifest["files"].items()}
+    report = header("compile") | body
+    _emit(report, json_file, lambda console: _show_compiled(console, report))
+    return 0
+
+
+def _show_compiled(console: Console, report: dict[str, Any]) -> None:
+    console.print(f"{report['output']}: {report['target']}, code for {report['triple']}")
+    table = _table("", "file", "bytes")
+    for name, size in report["files"].items():
+        table.add_row(name, _count(size))
+    console.print(table)
+    _show_memory_plan(console, report["memory_plan"])
+
+
+def _show_memory_plan(console: Console, plans: list[dict[str, Any]]) -> None:
+    """How tensors share memory: the plan against all side by side, and against the least."""
+    names = ("tensors", "side by side", "planned", "least possible")
+    table = _table("memory between operators, in bytes", "where", *names)
+    for plan in plans:
+        values = (plan[k] for k in ("values", "sum_bytes", "planned_bytes", "bound_bytes"))
+        table.add_row(plan["where"], *map(_count, values))
+    console.print(table)
 
 
 def _inputs(module: Module, path: Path | None, seed: int) -> list[np.ndarray]:
@@ -287,6 +341,7 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
         for row in report["layers"]:
             table.add_row(row["name"], row["op"], row["target"], row["reason"])
         console.print(table)
+        _show_memory_plan(console, report["memory_plan"])
     elif host and report["target"] != "cpu":
         share = report["coverage"]["macs_on_accelerator"] / max(1, report["coverage"]["macs_total"])
         console.print(

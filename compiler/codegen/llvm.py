@@ -17,6 +17,7 @@ from typing import Any
 from llvmlite import ir
 
 from ...isa.errors import VdlaError
+from ...runtime.native import ALIGN_BYTES, align
 from ..te.expr import (
     FLOAT_DTYPES,
     FLOAT_FUNCTIONS,
@@ -35,7 +36,6 @@ from ..te.expr import (
 from ..tir.ir import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, TensorCall
 from ..tir.passes.expand import expand_call
 
-ALIGN_BYTES = 64
 #: Allocations up to this size live on the stack.
 STACK_BYTES = 16 << 10
 ELEMENT_BYTES = {"bool": 1} | {d: bits_of(d) // 8 for d in (*INT_DTYPES, *FLOAT_DTYPES)}
@@ -60,11 +60,6 @@ def buffer_bytes(buffer: Buffer) -> int:
     for extent in buffer.shape:
         size *= extent
     return size
-
-
-def align(size_bytes: int) -> int:
-    """The next multiple of ``ALIGN_BYTES``."""
-    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
 @dataclass

@@ -9,12 +9,12 @@ import numpy as np
 from ...isa.errors import VdlaError
 from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
+from ...runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pack_weight
 from ..graph.fixed_ops import QAddFixed
 from ..graph.ir import Graph, Node
 from ..graph.lift import lifts
 from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
 from ..graph.requant import INT8_MIN, Requant
-from ..runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pack_weight
 from ..tir.ir import PrimFunc
 from .accel import Clamp, Kind, Window, add, conv2d, window2d
 from .accel_add import add_fixed

@@ -5,18 +5,18 @@ the same way.
 import numpy as np
 import pytest
 from vdla.compiler.codegen.stream import Loop, Padding, Stream, VectorWork, fuse_loops
-from vdla.compiler.runtime.layout import (
+from vdla.compiler.topi.tiling import ConvShape, plan_conv
+from vdla.isa.errors import VdlaError
+from vdla.isa.insn import Gemm, Load, Vector, validate
+from vdla.isa.memory import MEMORY_PRESETS
+from vdla.isa.params import HwParams
+from vdla.runtime.layout import (
     activation_bytes,
     pack_activation,
     pack_parameters,
     pack_weight,
     unpack_activation,
 )
-from vdla.compiler.topi.tiling import ConvShape, plan_conv
-from vdla.isa.errors import VdlaError
-from vdla.isa.insn import Gemm, Load, Vector, decode_uop, validate
-from vdla.isa.memory import MEMORY_PRESETS
-from vdla.isa.params import HwParams
 
 VTA = MEMORY_PRESETS["vta"]
 PARAMS = HwParams()
