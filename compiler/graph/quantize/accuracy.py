@@ -65,21 +65,25 @@ def compare(
 def report(
     draft: Draft, plan: Plan, scales: Mapping[str, Scale], errors: Mapping[str, Error]
 ) -> dict[str, Any]:
-    """Rows of nodes and outputs, for JSON."""
+    """Rows of nodes, each with the bounds that it took over, and of outputs; for JSON."""
     layers = []
     for i, (node, reason) in enumerate(zip(draft.nodes, plan.reasons, strict=True)):
-        name = node.output[0]
-        scale, error = (None, None) if reason else (scales.get(name), errors.get(name))
-        after = i in plan.merged.values()
-        layers.append({
-            "name": label(node),
-            "op": node.op_type,
-            "type": "float32" if reason else "int8",
-            "reason": reason or ("its result is that of the bounds after it" if after else ""),
-            "scale": scale and scale.scale,
-            "zero_point": scale and scale.zero_point,
-            "sqnr_db": error and error.sqnr_db,
-        })  # fmt: skip
+        if i in plan.merged:
+            continue
+        chain = [draft.nodes[place] for place in plan.chain(i)]
+        name = chain[-1].output[0]
+        scale, error = (None, None) if reason else (scales[name], errors[name])
+        layers.append(
+            {
+                "name": label(node),
+                "op": "+".join(part.op_type for part in chain),
+                "type": "float32" if reason else "int8",
+                "reason": reason,
+                "scale": scale and scale.scale,
+                "zero_point": scale and scale.zero_point,
+                "sqnr_db": error and error.sqnr_db,
+            }
+        )
     outputs = {
         name: {
             "sqnr_db": error.sqnr_db,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -114,8 +114,10 @@ def calibrate(
     for values in probe.run(advance):
         for name, value in values.items():
             span = (ranges[name].lo, ranges[name].hi)
+            # Zeros, of which a ReLU makes many, are exact in any range: they say nothing about it.
+            counted = value[value != 0] if method == "entropy" else value
             if span[0] < span[1]:
-                histograms[name] += np.histogram(value, BINS, span)[0]
+                histograms[name] += np.histogram(counted, BINS, span)[0]
     if method == "percentile":
         return {n: by_percentile(histograms[n], r, percentile) for n, r in ranges.items()}
     return {n: by_entropy(histograms[n], r) for n, r in ranges.items()}
@@ -181,9 +183,8 @@ def _divergence(counts: np.ndarray, first: int, size: int) -> float:
     clipped[-1] += counts[first + size :].sum()
     level = np.arange(size) * LEVELS // size
     present = inside > 0
-    share = np.bincount(level, inside, LEVELS) / np.maximum(
-        np.bincount(level, present, LEVELS), 1
-    )
+    filled = np.maximum(np.bincount(level, present, LEVELS), 1)
+    share = np.bincount(level, inside, LEVELS) / filled
     quantised = np.where(present, share[level], 0)
     if not quantised.any():
         return np.inf

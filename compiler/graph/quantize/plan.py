@@ -10,17 +10,17 @@ import onnx
 from .draft import Draft, attribute, operands
 
 #: Functions of one value: on integers a table, or bounds.
-FUNCTIONS = frozenset(
-    "Relu Clip Sigmoid Tanh HardSigmoid HardSwish LeakyRelu Elu Selu Celu Gelu Mish Softplus"
-    " Softsign Erf Abs Neg ThresholdedRelu".split()
-)
+FUNCTIONS = {
+    *("Relu", "Clip", "LeakyRelu", "Elu", "Selu", "Celu", "ThresholdedRelu", "Abs", "Neg"),
+    *("Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "Mish", "Softplus", "Softsign", "Erf"),
+}
 #: What moves or picks values: result and operands share a scale.
-MOVES = frozenset(
-    "MaxPool Reshape Flatten Squeeze Unsqueeze Transpose Concat Slice Split DepthToSpace"
-    " SpaceToDepth".split()
-)
-POOLS = frozenset(("AveragePool", "GlobalAveragePool"))
-PRODUCTS = frozenset(("Conv", "Gemm", "MatMul"))
+MOVES = {
+    *("Concat", "DepthToSpace", "Flatten", "MaxPool", "Reshape", "Slice", "SpaceToDepth", "Split"),
+    *("Squeeze", "Transpose", "Unsqueeze"),
+}
+POOLS = {"AveragePool", "GlobalAveragePool"}
+PRODUCTS = {"Conv", "Gemm", "MatMul"}
 #: What takes the bounds of a Relu or Clip after it.
 BOUNDED = PRODUCTS | POOLS | {"Add", "MaxPool"}
 
@@ -41,6 +41,14 @@ class Plan:
     reasons: list[str] = field(default_factory=list)
     merged: dict[int, int] = field(default_factory=dict)
     groups: dict[str, str] = field(default_factory=dict)
+
+    def chain(self, place: int) -> list[int]:
+        """The position of a node and of the bounds that it takes over, in order."""
+        chain = [place]
+        for later, before in sorted(self.merged.items()):
+            if before == chain[-1]:
+                chain.append(later)
+        return chain
 
     def members(self) -> dict[str, list[str]]:
         """The tensors of each group."""
@@ -206,17 +214,9 @@ def _collect(draft: Draft, made: Plan) -> None:
     for i, node in enumerate(draft.nodes):
         if made.reasons[i] or node.op_type not in MOVES:
             continue
-        results = [_after_bounds(draft, made, i, name) for name in node.output if name]
+        results = [name for name in draft.nodes[made.chain(i)[-1]].output if name]
         shared = {made.groups[name] for name in (*data_operands(node), *results)}
         first = next(name for name in made.groups if made.groups[name] in shared)
         for name, group in made.groups.items():
             if group in shared:
                 made.groups[name] = made.groups[first]
-
-
-def _after_bounds(draft: Draft, made: Plan, place: int, name: str) -> str:
-    """The tensor that is stored where a node's result goes into its own bounds first."""
-    for later, before in made.merged.items():
-        if before == place:
-            return _after_bounds(draft, made, later, draft.nodes[later].output[0])
-    return name

@@ -207,9 +207,7 @@ def _take_output(draft: Draft, source: onnx.NodeProto, node: onnx.NodeProto) -> 
     source.output[0] = node.output[0]
 
 
-def _scale_conv(
-    draft: Draft, conv: onnx.NodeProto, factor: np.ndarray, offset: np.ndarray
-) -> None:
+def _scale_conv(draft: Draft, conv: onnx.NodeProto, factor: np.ndarray, offset: np.ndarray) -> None:
     """Let a convolution compute ``y * factor + offset`` per channel instead of ``y``."""
     weight = draft.constants[conv.input[1]]
     column = factor.reshape(-1, *[1] * (weight.ndim - 1))

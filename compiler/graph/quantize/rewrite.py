@@ -57,7 +57,10 @@ class _Rewriter:
             self.draft.constant(f"{name}.scale", np.array(scale.scale, np.float32)),
             self.draft.constant(f"{name}.zero_point", np.array(scale.zero_point, np.int8)),
         ]
-        for kind, x, y in (("Quantize", real, f"{name}.int8"), ("Dequantize", f"{name}.int8", result)):
+        for kind, x, y in (
+            ("Quantize", real, f"{name}.int8"),
+            ("Dequantize", f"{name}.int8", result),
+        ):
             self.nodes.append(helper.make_node(f"{kind}Linear", [x, *constants], [y], y))
         self.dequantized[name] = result
 
@@ -84,9 +87,7 @@ class _Rewriter:
         ]
         result = f"{base}.dequantized"
         inputs = [name, *parameters]
-        self.nodes.append(
-            helper.make_node("DequantizeLinear", inputs, [result], result, axis=axis)
-        )
+        self.nodes.append(helper.make_node("DequantizeLinear", inputs, [result], result, axis=axis))
         return result
 
 
