@@ -281,7 +281,10 @@ class _GraphBuilder:
             return
         function, attributes = self._kernel(position, node)
         operands = [self._operand(self._source(name), position) for name in node.inputs]
-        operands += [self._constant(f"{node.name}.{i}", a) for i, a in enumerate(attributes)]
+        # Named after the output: other nodes may have the same name.
+        operands += [
+            self._constant(f"attribute {i} of {node.output}", a) for i, a in enumerate(attributes)
+        ]
         operands.append(self._operand(node.output, position))
         self.calls.append((function, operands))
 

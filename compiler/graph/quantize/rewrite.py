@@ -57,11 +57,10 @@ class _Rewriter:
             self.draft.constant(f"{name}.scale", np.array(scale.scale, np.float32)),
             self.draft.constant(f"{name}.zero_point", np.array(scale.zero_point, np.int8)),
         ]
-        for kind, x, y in (
-            ("Quantize", real, f"{name}.int8"),
-            ("Dequantize", f"{name}.int8", result),
-        ):
-            self.nodes.append(helper.make_node(f"{kind}Linear", [x, *constants], [y], y))
+        steps = (("quantize", real, f"{name}.int8"), ("dequantize", f"{name}.int8", result))
+        for what, x, y in steps:
+            kind = f"{what.capitalize()}Linear"
+            self.nodes.append(helper.make_node(kind, [x, *constants], [y], f"{name}.{what}"))
         self.dequantized[name] = result
 
     def parameters(self, node: onnx.NodeProto, weight: Weight, x: Scale) -> None:
