@@ -24,7 +24,7 @@ from ..ops import (
     Quant,
     Quantize,
 )
-from ..requant import INT8_MAX, INT8_MIN, add_params, requant
+from ..requant import INT8_MAX, INT8_MIN, add_params, centre, requant
 
 INT32_LIMIT = 2**31
 FUSIBLE = (Conv2d, Dense, Add, MaxPool, AvgPool)
@@ -187,13 +187,6 @@ class _Fusion:
     def same_scale(before: Quant, after: Quant) -> None:
         if not before.same(after):
             raise VdlaError("input and output have different scales or zero points")
-
-
-def centre(data: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
-    """8-bit integers less their zero point: int8, or int16 where one is beyond."""
-    centred = data.astype(np.int16) - zero_point.astype(np.int16)
-    fits = centred.min() >= INT8_MIN and centred.max() <= INT8_MAX
-    return centred.astype(np.int8) if fits else centred
 
 
 def _scale(quant: Quant) -> float:

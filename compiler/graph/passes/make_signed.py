@@ -9,8 +9,7 @@ import numpy as np
 from ..fixed_ops import Recentre
 from ..ir import Graph, Node, Tensor
 from ..ops import Dequantize, Identity, Quant, Quantize, Reshape
-
-OFFSET = 128
+from ..requant import OFFSET
 
 
 def make_signed(graph: Graph) -> Graph:
