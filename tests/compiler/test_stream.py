@@ -7,7 +7,7 @@ import pytest
 from vdla.compiler.codegen.stream import Loop, Padding, Stream, VectorWork, fuse_loops
 from vdla.compiler.topi.tiling import ConvShape, plan_conv
 from vdla.isa.errors import VdlaError
-from vdla.isa.insn import Gemm, Load, Vector, validate
+from vdla.isa.insn import Gemm, Load, Vector, decode_uop, validate
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 from vdla.runtime.layout import (

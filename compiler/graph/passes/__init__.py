@@ -17,13 +17,15 @@ from .group import group
 from .make_signed import make_signed
 from .merge_transposes import merge_transposes
 from .partition import partition
+from .sink_conversions import sink_conversions
 
 GraphPass = Callable[[Graph], Graph]
 
 GRAPH_PASSES: tuple[GraphPass, ...] = (
     fold_constants,
-    drop_identities,
     make_signed,
+    sink_conversions,
+    drop_identities,
     fold_activations,
     fuse_qdq,
     fold_pads,

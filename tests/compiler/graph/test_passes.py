@@ -50,6 +50,17 @@ def make_signed(b: Any) -> list[str]:
     return [b.qdq(b.node("MatMul", [b.qdq("x", 0.1, 130, "uint8"), w], "h"), 0.2, 7, "uint8")]
 
 
+def sink_conversions(b: Any) -> list[str]:
+    """Transposed and concatenated activations of one scale; a transposed weight."""
+    b.input("x", [1, 2])
+    x = b.qdq("x", 0.1, 3)
+    both = b.node("Concat", [x, b.node("Identity", [x], "same")], "both", axis=0)
+    both = b.qdq(b.node("Transpose", [both], "turned", perm=[1, 0]), 0.1, 3)
+    w = b.stored("w", np.array([[3, 4], [-5, 6]], np.int8), np.array([0.01, 0.02], np.float32))
+    w = b.node("Transpose", [w], "w_turned", perm=[1, 0])
+    return [b.qdq(b.node("MatMul", [both, w], "h"), 0.2, 7)]
+
+
 def fold_activations(b: Any) -> list[str]:
     """Relu and Clip after an Add; a Relu whose input has a second reader stays."""
     b.input("x", [1, 4])
@@ -121,8 +132,9 @@ def partition(b: Any) -> list[str]:
 
 MAKERS: tuple[Make, ...] = (
     fold_constants,
-    drop_identities,
     make_signed,
+    sink_conversions,
+    drop_identities,
     fold_activations,
     fuse_qdq,
     fold_pads,
