@@ -82,6 +82,11 @@ def test_run_and_report(simulations: list[int], images: tuple[np.ndarray, np.nda
     hosts = {row["op"] for row in rows if row["target"] == "cpu"}
     assert hosts == {"Quantize", "Dequantize", "PackWindows"}
     assert all(row["reason"] for row in rows)
+    places = [plan["where"] for plan in report["memory_plan"]]
+    assert places == ["step 0, host", "step 1, DRAM", "step 2, host"]
+    for plan in report["memory_plan"]:
+        assert plan["bound_bytes"] <= plan["planned_bytes"] <= plan["sum_bytes"]
+    assert report["memory_plan"][1]["planned_bytes"] > 0
     output = report["outputs"]["logits"]
     assert (output["shape"], output["dtype"]) == ([8, 10], "float32")
 

@@ -60,3 +60,6 @@ PLATFORMS = (
                       queue_depth=7, loads_in_flight=3, stores_in_flight=1, **ODD),
              MemoryParams(256, read_latency_cycles=77, write_latency_cycles=19, cycles_per_beat=2)),
 )  # fmt: skip
+
+#: Those whose scratchpads hold a tile of the digits network's convolutions.
+ROOMY = tuple(platform for platform in PLATFORMS if platform.params != SMALLEST)

@@ -20,6 +20,7 @@ from vdla.isa.program import Program
 from vdla.isa.reference import AddressError
 from vdla.sim.random_programs import random_program
 
+from ..compiler.test_build import conv_model
 from .configurations import PLATFORMS, SMALLEST
 from .insertions import INSERTIONS, Insertion, insert, single_deletions
 from .interleavings import other_bytes, stuck
@@ -109,14 +110,18 @@ def _hazards(program: Program) -> list[Finding]:
 
 
 def _compiled() -> Iterator[Program]:
-    """The digits network; its convolutions on a small core with two virtual threads behind slow
-    memory.
+    """The digits network; that and a convolution on a small core with two virtual threads behind
+    slow memory.
     """
     path = MODELS / "digits_int8.onnx"
     small = HwParams(block_in=8, block_out=8, inp_depth=150, wgt_depth=77, acc_depth=66,
                      uop_depth=20, par_depth=31, tmp_depth=37, out_depth=65)  # fmt: skip
-    for params, memory in ((HwParams(), MEMORY_PRESETS["vta"]), (small, SLOW)):
-        program = build(path, "sim", params, memory, vthreads=2).program
+    for model, params, memory in (
+        (path, HwParams(), MEMORY_PRESETS["vta"]),
+        (path, small, SLOW),
+        (conv_model(16, 8), small, SLOW),
+    ):
+        program = build(model, "sim", params, memory, vthreads=2).program
         assert program is not None
         yield program
 
@@ -142,7 +147,7 @@ def test_every_token_of_a_random_program_is_missed(seed: int) -> None:
 def test_tokens_of_compiled_programs_are_missed() -> None:
     for program in _compiled():
         count, missed = _undetected(program, step=37)
-        assert count >= 5 and not missed
+        assert count and not missed
 
 
 @pytest.mark.slow

@@ -1,5 +1,6 @@
 """``make verify``: random programs through reference, SimPy and RTL on every configuration of the
-table, or ``python -m tests.campaign.verify NAME ...`` on those whose name contains a NAME.
+table, and the digits network on all targets; or ``python -m tests.campaign.verify NAME ...`` on
+those whose name contains a NAME.
 
 Exits with 1 where a byte or a cycle differs; the first difference is then told as ``vdla verify``
 tells it.
@@ -17,7 +18,8 @@ from typing import Any, TextIO
 
 from vdla.sim.verify import verify
 
-from .configurations import PLATFORMS, Platform
+from .configurations import PLATFORMS, ROOMY, Platform
+from .networks import differences
 
 COUNTS = ("programs", "instructions", "cycles", "byte_mismatches", "cycle_mismatches")
 
@@ -37,7 +39,7 @@ def main() -> int:
     if options.json is not None:
         text = json.dumps({"seed": options.seed, "configurations": reports}, indent=2) + "\n"
         print(text, end="") if str(options.json) == "-" else options.json.write_text(text)
-    return 1 if any(report["first_divergence"] for report in reports) else 0
+    return 1 if any(r["first_divergence"] or r["network"]["wrong"] for r in reports) else 0
 
 
 def _options() -> argparse.Namespace:
@@ -60,14 +62,19 @@ def _verify(platform: Platform, programs: int, seed: int, said: TextIO) -> dict[
     begun = time.perf_counter()
     progress = _progress(platform.name) if sys.stderr.isatty() else None
     found = verify(platform.params, platform.memory, programs, seed, progress)
+    network = differences(platform) if platform in ROOMY else (0, [])
     report = {
         "name": platform.name, "params": platform.params.to_dict(),
-        "memory": platform.memory.to_dict(), **found, "wall_s": time.perf_counter() - begun,
+        "memory": platform.memory.to_dict(), **found,
+        "network": dict(zip(("cycles", "wrong"), network, strict=True)),
+        "wall_s": time.perf_counter() - begun,
     }  # fmt: skip
     print(_line(platform.name, report), file=said, flush=True)
     if (first := report["first_divergence"]) is not None:
         text = ", ".join(f"{key} {value}" for key, value in first.items())
         print(f"  first difference: {text}", file=said, flush=True)
+    for wrong in report["network"]["wrong"]:
+        print(f"  network: {wrong}", file=said, flush=True)
     return report
 
 
@@ -80,9 +87,10 @@ def _progress(name: str) -> Callable[[int, int], None]:
 
 def _line(name: str, report: dict[str, Any]) -> str:
     programs, instructions, cycles, wrong_bytes, wrong_cycles = (report[key] for key in COUNTS)
+    network = f", network {report['network']['cycles']:,}" if "network" in report else ""
     return (
         f"{name:32}{programs:7,} programs {instructions:9,} instructions {cycles:12,} cycles: "
-        f"{wrong_bytes} bytes, {wrong_cycles} cycles differ {report['wall_s']:8.1f} s"
+        f"{wrong_bytes} bytes, {wrong_cycles} cycles differ{network} {report['wall_s']:8.1f} s"
     )
 
 

@@ -75,3 +75,10 @@ def test_the_table(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     host = sum(target == "cpu" for target, _ in reasons.values())
     assert "where each node runs" not in shown
     assert f"{host} of {len(reasons)} nodes run on the CPU, with 50.0 % of the MACs" in shown
+
+
+def test_memory_of_every_step(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["run", model, "--explain"]) == 0
+    shown = capsys.readouterr().out
+    table = shown[shown.index("memory between operators") :]
+    assert "step 1, DRAM" in table and "step 2, host" in table
