@@ -9,7 +9,8 @@ import numpy as np
 from ...isa.errors import VdlaError
 from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
-from ..graph.fixed_ops import QAddFixed
+from ..graph.bends import FRACTION_BITS, Bends
+from ..graph.fixed_ops import QAddFixed, QTable
 from ..graph.ir import Graph, Node
 from ..graph.lift import lifts
 from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
@@ -18,6 +19,7 @@ from ..runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pac
 from ..tir.ir import PrimFunc
 from .accel import Clamp, Window, add, conv2d, window2d
 from .accel_add import add_fixed
+from .accel_table import bent
 from .ops import RESCALE
 
 #: A requantisation that changes nothing: multiplier / 2**shift = 1.
@@ -96,6 +98,10 @@ def lower_node(
             entries = int(np.prod(data))
             clamp = _clamp(op.requant)
             return add_fixed(node.name, entries, parts, op.subtract, clamp, params, vthreads)
+        case QTable(bends=Bends() as found):
+            entries = int(np.prod(data))
+            clamp = Clamp(0, found.lo, found.hi)
+            return bent(node.name, entries, len(found.knots), clamp, params, vthreads)
     raise VdlaError(
         f"node {node.name!r}: operator {type(node.op).__name__} has no schedule for the accelerator"
     )
@@ -129,6 +135,9 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
         case QAddFixed() as op:
             multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
             return [_uniform(0, multiplier, shift, params)]
+        case QTable(bends=Bends() as found):
+            lanes = (np.repeat(v[:, None], params.block, 1) for v in (found.knots, found.slopes))
+            return [*lanes, _uniform(found.bias, 1, FRACTION_BITS, params)]
     raise VdlaError(f"node {node.name!r}: no parameters for {type(node.op).__name__}")
 
 
