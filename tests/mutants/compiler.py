@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from vdla.compiler.codegen import arena, order
+from vdla.compiler import arena
+from vdla.compiler.codegen import order
 from vdla.compiler.codegen.accel import _Walker
 from vdla.compiler.codegen.llvm import _Emitter
 from vdla.compiler.codegen.stream import Stream

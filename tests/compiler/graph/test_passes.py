@@ -86,6 +86,16 @@ def fuse_qdq(b: Any) -> list[str]:
     return [b.qdq(b.node("GlobalAveragePool", [h], "mean"), 0.01, 1)]
 
 
+def fuse_tables(b: Any) -> list[str]:
+    """x * sigmoid(x) with a bound; another scale; a product with another tensor, which stays."""
+    b.input("x", [1, 4])
+    x = b.qdq("x", 0.1, 3)
+    silu = b.node("Mul", [x, b.node("Sigmoid", [x], "gate")], "silu")
+    bounded = b.node("Clip", [silu, "", b.constant("four", np.float32(4))], "bounded")
+    silu = b.qdq(b.qdq(bounded, 0.05, -100), 0.04, -90)
+    return [b.qdq(b.node("Mul", [silu, x], "product"), 0.2, 0)]
+
+
 def fold_pads(b: Any) -> bytes:
     """MobileNetV2's block with an explicit padding before the depthwise convolution."""
     return CASES["inverted_residual"]()[0]
@@ -137,6 +147,7 @@ MAKERS: tuple[Make, ...] = (
     drop_identities,
     fold_activations,
     fuse_qdq,
+    fuse_tables,
     fold_pads,
     exact_add,
     merge_transposes,
