@@ -15,9 +15,9 @@ from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.pack_windows import PackWindows
-from vdla.compiler.runtime import layout
 from vdla.compiler.tir.passes.vthread import _Interleaver
 from vdla.isa import depend
+from vdla.runtime import layout
 
 from .checks import missing_tokens, tests, unordered, wrong_digits
 from .plant import Mutant
