@@ -369,6 +369,9 @@ class _Walker:
         if scope not in self.filled:
             self.filled[scope] = np.full(self.params.depth(scope), NO_PADDING, np.int64)
         extents = [x.extent + p.before + p.after for x, p in zip(loops, padding, strict=True)]
+        if all(pad == Padding() for pad in padding):
+            self.filled[scope][base : base + prod(extents)] = NO_PADDING
+            return base, padding
         # Only of one plane of rows: of several, what lies between them would be left out, too.
         rows = next((i for i, extent in enumerate(extents) if extent > 1), len(extents) - 1)
         row = prod(extents[rows + 1 :])
