@@ -272,24 +272,29 @@ def _show_memory_plan(console: Console, plans: list[dict[str, Any]]) -> None:
 
 def _inputs(module: Module, path: Path | None, seed: int) -> list[np.ndarray]:
     """One array per input of the model, from a file or random."""
-    import numpy as np
-
     types = module.compiled.inputs
     if path is None:
         return [_random(tensor.shape, tensor.dtype, seed) for tensor in types]
+    return _arrays(path, [tensor.name for tensor in types])
+
+
+def _arrays(path: Path, names: list[str]) -> list[np.ndarray]:
+    """Arrays of a file by name; for a single one, ``x`` or the file's only array will do."""
+    import numpy as np
+
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, EOFError, AttributeError) as error:
         raise VdlaError(f"{path}: expected arrays in an .npz file ({error})") from None
-    if len(types) == 1 and types[0].name not in arrays:
+    if len(names) == 1 and names[0] not in arrays:
         only = arrays.get("x", next(iter(arrays.values())) if len(arrays) == 1 else None)
         if only is not None:
             return [only]
-    missing = [t.name for t in types if t.name not in arrays]
+    missing = [name for name in names if name not in arrays]
     if missing:
         raise VdlaError(f"{path}: expected an array {missing[0]!r}, got {', '.join(arrays)}")
-    return [arrays[t.name] for t in types]
+    return [arrays[name] for name in names]
 
 
 def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
@@ -417,6 +422,69 @@ def _show_divergence(console: Console, first: dict[str, Any]) -> None:
     begin, end = first["waves_cycles"]
     console.print(f"waveform of cycles {begin:,}..{end:,} (1 us each): {first['saved']['waves']}")
     console.print(f"program: {first['saved']['program']}")
+
+
+@app.command()
+def quantize(
+    model: Annotated[Path, typer.Argument(help="A float model: ONNX.")],
+    samples: Annotated[Path, typer.Option(help="Typical inputs by name (.npz).")],
+    output: Output = None,
+    method: Annotated[
+        str, typer.Option(help="Ranges of activations: minmax, percentile or entropy.")
+    ] = "minmax",
+    percentile: Annotated[
+        float, typer.Option(help="Percent of the values that method percentile keeps.")
+    ] = 99.99,
+    bias_correction: Annotated[
+        bool, typer.Option("--bias-correction", help="Undo the mean error of rounded weights.")
+    ] = False,
+    json_file: JsonFile = None,
+) -> int:
+    """Quantise a float model to int8 (QDQ ONNX; MODEL_int8.onnx without --output) and compare."""
+    import onnx
+
+    from .compiler.graph.onnx import input_names, load_model
+    from .compiler.graph.quantize import quantize as quantize_model
+    from .report import header
+
+    names = input_names(load_model(model)[0])
+    arrays = dict(zip(names, _arrays(samples, names), strict=True))
+    with _progress(f"quantise {model.name}") as progress:
+        made = quantize_model(model, arrays, method, percentile, bias_correction, progress)
+    path = output or model.with_name(f"{model.stem}_int8.onnx")
+    onnx.save_model(made.model, str(path))
+    report = header("quantize") | {"model": model.name, "output": str(path)} | made.report
+    _emit(report, json_file, lambda console: _show_quantize(console, report))
+    return 0
+
+
+def _show_quantize(console: Console, report: dict[str, Any]) -> None:
+    names = ("node", "op", "type", "scale", "zero point", "SQNR dB", "why")
+    table = _table(f"{report['model']}, {report['method']}", *names, left=3)
+    table.columns[-1].justify = "left"
+    for row in report["layers"]:
+        scale = "" if row["scale"] is None else f"{row['scale']:.4g}"
+        zero = "" if row["zero_point"] is None else str(row["zero_point"])
+        table.add_row(
+            row["name"], row["op"], row["type"], scale, zero, _decibel(row), row["reason"]
+        )
+    console.print(table)
+    for name, output in report["outputs"].items():
+        agreement = _percent(output["top1_agreement"])
+        text = f", top-1 as float {agreement}" if agreement else ""
+        console.print(
+            f"output {name}: SQNR {_decibel(output)} dB, largest error"
+            f" {output['max_error']:.4g}{text}"
+        )
+    float_nodes = sum(row["type"] != "int8" for row in report["layers"])
+    console.print(
+        f"{report['output']}: {len(report['layers']) - float_nodes} nodes in int8, {float_nodes} in"
+        f" float, {len(report['merged'])} merged; on {report['samples']} batches of samples"
+    )
+
+
+def _decibel(row: dict[str, Any]) -> str:
+    return "" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f}"
 
 
 #: Layers that moved most, in the table; JSON has all.

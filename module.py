@@ -371,9 +371,9 @@ class Module:
     ) -> tuple[list[np.ndarray], SimResult | None]:
         """Outputs of one batch, and its timing where it was measured."""
         if self.target == "sim" and known is not None:
-            from .isa.reference import run as run_reference
+            from .sim.values import run as run_values
 
-            return self.compiled.run(batch, run_reference), None
+            return self.compiled.run(batch, run_values), None
         from .sim.result import join
 
         timings: list[SimResult] = []

@@ -26,8 +26,10 @@ from typing import Any
 
 import numpy as np
 
+from .encoding import decode_fields, layout
 from .errors import VdlaError
 from .insn import Insn, decode, encode
+from .opcodes import Opcode
 from .params import HwParams
 
 MAGIC = b"VDLAPROG"
@@ -137,6 +139,21 @@ class Program:
             except VdlaError as error:
                 raise VdlaError(f"instruction {index}: {error}") from None
         return b"".join(chunks)
+
+    @cached_property
+    def table(self) -> np.ndarray:
+        """The values of every instruction's bit fields, in the order of its layout, 0 behind them:
+        int64 [instructions, most fields of a layout].
+        """
+        return decode_fields(self.encoded(), self.params)
+
+    def columns(self, opcode: Opcode) -> dict[str, np.ndarray]:
+        """Values of each field in all instructions with an opcode, int64 [their number]."""
+        rows = self.table[self.table[:, 0] == opcode]
+        return {
+            field.name: rows[:, position]
+            for position, field in enumerate(layout(opcode, self.params))
+        }
 
     def encoded(self) -> bytes:
         """All instructions as the core fetches them, ``params.insn_bytes`` each."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import run as run_reference
 from vdla.module import Module, load_platform
+from vdla.sim.result import NO_CAUSES
 
 MODELS = Path(__file__).resolve().parent.parent / "examples" / "models"
 DIGITS = MODELS / "digits_int8.onnx"
@@ -32,7 +33,7 @@ class FakeTiming:
     cycles: int
     ends: list[int]
     counters: dict[str, dict[str, int]]
-    causes: tuple = ()
+    causes: np.ndarray = field(default_factory=lambda: NO_CAUSES)
 
 
 @pytest.fixture

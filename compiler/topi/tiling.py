@@ -28,7 +28,7 @@ from ...isa.params import HwParams
 INSN_CYCLES, BURST_CYCLES, TURN_CYCLES = 8, 5, 16
 
 #: Cycles that a cycle of the load unit costs the operators beside this one.
-OTHERS = 1 / 4
+OTHERS = 1 / 16
 
 Order = Literal["weights", "pixels", "stream"]
 
@@ -329,19 +329,24 @@ def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
         is_weights = work.wgt == 0.0
         stay_begin = load + latency - (work.staying * (1 - part) if is_weights else 0.0)
         stay_end = load + latency
-        for _ in range(work.tiles):
-            gemm = max(gemm, accumulators.pop(0))
+        for first in range(0, work.tiles, threads):
+            # Threads take turns with their chunks, and so finish together.
+            done = [accumulators.pop(0) for _ in range(min(threads, work.tiles - first))]
             for _ in range(work.chunks):
-                load = max(load, operands.pop(0)) + work.inp + work.wgt
-                begin = max(gemm, load + latency - work.wgt * (1 - part), stay_begin)
-                # The last block of channels comes after the last of its operands.
-                last = max(load + latency, stay_end) + work.gemm * part
-                gemm = max(begin + work.gemm, last)
-                operands.append(gemm)
-            vector = max(max(vector, results.pop(0)) + work.vector, gemm + work.vector * part)
-            accumulators.append(vector)
-            store = max(store, vector) + work.store
-            results.append(store + memory.write_latency_cycles)
+                for thread, free in enumerate(done):
+                    load = max(load, operands.pop(0)) + work.inp + work.wgt
+                    begin = max(gemm, free, load + latency - work.wgt * (1 - part), stay_begin)
+                    # The last block of channels comes after the last of its operands.
+                    last = max(load + latency, stay_end) + work.gemm * part
+                    gemm = max(begin + work.gemm, last)
+                    operands.append(gemm)
+                    done[thread] = gemm
+            for computed in done:
+                vector = max(vector, results.pop(0)) + work.vector
+                vector = max(vector, computed + work.vector * part)
+                accumulators.append(vector)
+                store = max(store, vector) + work.store
+                results.append(store + memory.write_latency_cycles)
         stays.append(gemm)
         # Every group begins with the first thread, whose buffers may be those used last.
         begun = work.tiles % threads
