@@ -47,9 +47,9 @@ class Fetch(Sequence):
         self.arbiter.request(self.port, cycle, ((0, span),), 0, 1)
 
     def _arrived(self, grant: int, ready: int) -> None:
-        last = ready - 1
-        for behind in reversed(range(self.chunks[len(self.granted)])):
-            self.buffer.entered.put(last - behind * self.insn_cycles)
+        last, step = ready - 1, self.insn_cycles
+        first = last - (self.chunks[len(self.granted)] - 1) * step
+        self.buffer.entered.put_all(range(first, last + 1, step))
         self.granted.put(grant)
 
 

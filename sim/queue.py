@@ -7,28 +7,43 @@ Nobody waits for time to pass, only for histories to become long enough.
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterable
+
 import simpy
 
 
 class History(list[int]):
     """Cycles of one kind of event, in order; one process at most waits for the next ones."""
 
+    __slots__ = ("_env", "_reached", "_wanted")
+
     def __init__(self, env: simpy.Environment):
         super().__init__()
-        self.env = env
-        self._wanted = 0
+        self._env = env
+        self._wanted = sys.maxsize
         self._reached: simpy.Event
 
     def put(self, cycle: int) -> None:
         """The next event happens in ``cycle``."""
         self.append(cycle)
-        if len(self) == self._wanted:
-            self._reached.succeed()
+        if len(self) >= self._wanted:
+            self._wake()
+
+    def put_all(self, cycles: Iterable[int]) -> None:
+        """The next events happen in ``cycles``."""
+        self.extend(cycles)
+        if len(self) >= self._wanted:
+            self._wake()
 
     def reaches(self, number: int) -> simpy.Event:
         """Triggered when event ``number``, counted from 0, is known; it must not be yet."""
-        self._wanted, self._reached = number + 1, self.env.event()
+        self._wanted, self._reached = number + 1, self._env.event()
         return self._reached
+
+    def _wake(self) -> None:
+        self._wanted = sys.maxsize
+        self._reached.succeed()
 
 
 #: The event of a history, by its number, that must lie before a step.

@@ -34,14 +34,15 @@ class Sequence:
 
     def run(self) -> Generator[Any, Any, None]:
         """The process."""
+        step = self.step
         for number, needs in enumerate(self.needs()):
             cycle = 0
             for history, event in needs:
                 if event >= len(history):
                     yield history.reaches(event)
-                if history[event] >= cycle:
-                    cycle = history[event] + 1
-            self.step(number, cycle)
+                if (seen := history[event] + 1) > cycle:
+                    cycle = seen
+            step(number, cycle)
 
 
 class UnitProcess(Sequence):
