@@ -47,7 +47,9 @@ def test_a_mutant_is_gone_after_its_check() -> None:
 
 
 def test_a_survivor_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not _caught(Mutant("late", "sim", Queue.rooms, "self.left", "self.entered", lambda: None))
+    assert not _caught(
+        Mutant("late", "sim", Queue.rooms, "self.left", "self.entered", lambda: None)
+    )
     assert "SURVIVED" in capsys.readouterr().out
 
 
