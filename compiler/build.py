@@ -30,6 +30,7 @@ from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
 from .graph.ops import Conv2d, Dense, QConv2d, QDense, Reshape
 from .graph.passes import run_passes
+from .graph.passes.absorb_flatten import absorb_flatten
 from .graph.passes.pack_windows import pack_windows
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .graph.tflite import import_tflite, is_tflite
@@ -87,7 +88,11 @@ def load_graph(model: object, batch: int) -> Graph:
 def _build_accelerator(
     graph: Graph, hw: HwParams, memory: MemoryParams, vthreads: int, dumps: _Dumps
 ) -> CompiledModel:
-    graph = pack_windows(retarget(graph, hw), hw.block)
+    graph = retarget(graph, hw)
+    graph = absorb_flatten(graph, most_places=min(hw.wgt_depth, hw.inp_depth) // 8)
+    verify_graph(graph)
+    dumps.write("graph", "absorb_flatten", dump(graph))
+    graph = pack_windows(graph, hw.block)
     verify_graph(graph)
     dumps.write("graph", "pack_windows", dump(graph))
     layers: list[LayerInfo] = []

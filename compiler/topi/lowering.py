@@ -11,7 +11,7 @@ from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
 from ..graph.bends import FRACTION_BITS, Bends
 from ..graph.fixed_ops import QAddFixed, QTable
-from ..graph.ir import Graph, Node
+from ..graph.ir import Graph, Node, is_depthwise
 from ..graph.lift import lifts
 from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
 from ..graph.requant import INT8_MIN, Requant
@@ -49,7 +49,7 @@ def lower_node(
         case QConv2d() as op:
             kernel = graph[node.inputs[1]].shape[2:]
             window = Window((kernel[0], kernel[1]), op.strides, op.pads, op.dilations)
-            if op.groups > 1:
+            if is_depthwise(graph, node):
                 return window2d(
                     node.name, "weighted sum", data, window, op.x_zero_point, _clamp(op.requant),
                     params, memory, vthreads,
@@ -120,9 +120,11 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
             # nothing.
             offset = op.x_zero_point * weight.astype(np.int64).sum((1, 2, 3))
             folded = (bias.astype(np.int64) - offset).astype(np.int32)
-            if isinstance(op, QConv2d) and op.groups > 1:
+            if is_depthwise(graph, node):
                 depthwise = pack_depthwise_weight(weight, params)
                 return [depthwise, _requant_parameters(folded, op.requant, params)]
+            if isinstance(op, QConv2d) and op.groups > 1:
+                weight = _across_groups(weight, op.groups)
             return [pack_weight(weight, params), _requant_parameters(folded, op.requant, params)]
         case QAvgPool() as op:
             count = op.kernel[0] * op.kernel[1]
@@ -139,6 +141,16 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
             lanes = (np.repeat(v[:, None], params.block, 1) for v in (found.knots, found.slopes))
             return [*lanes, _uniform(found.bias, 1, FRACTION_BITS, params)]
     raise VdlaError(f"node {node.name!r}: no parameters for {type(node.op).__name__}")
+
+
+def _across_groups(weight: np.ndarray, groups: int) -> np.ndarray:
+    """A weight [OC,C/groups,KH,KW] as [OC,C,KH,KW]: zero for the channels of other groups."""
+    outputs, channels = weight.shape[0] // groups, weight.shape[1]
+    wide = np.zeros((weight.shape[0], groups * channels, *weight.shape[2:]), weight.dtype)
+    for g in range(groups):
+        rows = slice(g * outputs, (g + 1) * outputs)
+        wide[rows, g * channels : (g + 1) * channels] = weight[rows]
+    return wide
 
 
 def _requant_parameters(bias: np.ndarray, requant: Requant, params: HwParams) -> np.ndarray:
