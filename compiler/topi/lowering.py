@@ -14,7 +14,7 @@ from ..graph.fixed_ops import QAddFixed, QTable
 from ..graph.ir import Graph, Node, is_depthwise
 from ..graph.lift import lifts
 from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
-from ..graph.requant import INT8_MIN, Requant
+from ..graph.requant import INT8_MAX, INT8_MIN, Requant
 from ..runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pack_weight
 from ..tir.ir import PrimFunc
 from .accel import Clamp, Window, add, conv2d, window2d
@@ -48,11 +48,12 @@ def lower_node(
     match node.op:
         case QConv2d() as op:
             kernel = graph[node.inputs[1]].shape[2:]
+            parts = len(_parts(graph, node))
             window = Window((kernel[0], kernel[1]), op.strides, op.pads, op.dilations)
             if is_depthwise(graph, node):
                 return window2d(
                     node.name, "weighted sum", data, window, op.x_zero_point, _clamp(op.requant),
-                    params, memory, vthreads,
+                    params, memory, vthreads, parts,
                 )  # fmt: skip
             return conv2d(
                 node.name,
@@ -64,9 +65,11 @@ def lower_node(
                 params,
                 memory,
                 vthreads,
+                parts,
             )
         case QDense() as op:
             window = Window((1, 1))
+            parts = len(_parts(graph, node))
             return conv2d(
                 node.name,
                 data,
@@ -77,6 +80,7 @@ def lower_node(
                 params,
                 memory,
                 vthreads,
+                parts,
             )
         case QMaxPool() as op:
             window = Window(op.kernel, op.strides, op.pads)
@@ -120,12 +124,15 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
             # nothing.
             offset = op.x_zero_point * weight.astype(np.int64).sum((1, 2, 3))
             folded = (bias.astype(np.int64) - offset).astype(np.int32)
+            parts = _parts(graph, node)
+            groups = op.groups if isinstance(op, QConv2d) else 1
             if is_depthwise(graph, node):
-                depthwise = pack_depthwise_weight(weight, params)
-                return [depthwise, _requant_parameters(folded, op.requant, params)]
-            if isinstance(op, QConv2d) and op.groups > 1:
-                weight = _across_groups(weight, op.groups)
-            return [pack_weight(weight, params), _requant_parameters(folded, op.requant, params)]
+                packed, axis = [pack_depthwise_weight(part, params) for part in parts], 1
+            else:
+                packed = [pack_weight(_across_groups(part, groups), params) for part in parts]
+                axis = 2
+            together = packed[0] if len(packed) == 1 else np.stack(packed, axis)
+            return [together, _requant_parameters(folded, op.requant, params)]
         case QAvgPool() as op:
             count = op.kernel[0] * op.kernel[1]
             bias = np.full(params.block, -op.x_zero_point * count, np.int32)
@@ -141,6 +148,18 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
             lanes = (np.repeat(v[:, None], params.block, 1) for v in (found.knots, found.slopes))
             return [*lanes, _uniform(found.bias, 1, FRACTION_BITS, params)]
     raise VdlaError(f"node {node.name!r}: no parameters for {type(node.op).__name__}")
+
+
+def _parts(graph: Graph, node: Node) -> list[np.ndarray]:
+    """The fewest int8 weights [OC,C,KH,KW] whose sum is the node's weight."""
+    weight = graph[node.inputs[1]].data
+    assert weight is not None
+    rest = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim)).astype(np.int16)
+    parts: list[np.ndarray] = []
+    while not parts or rest.any():
+        parts.append(np.clip(rest, INT8_MIN, INT8_MAX).astype(np.int8))
+        rest = rest - parts[-1]
+    return parts
 
 
 def _across_groups(weight: np.ndarray, groups: int) -> np.ndarray:

@@ -28,8 +28,6 @@ def partition(graph: Graph) -> Graph:
 
 def _place(graph: Graph, node: Node) -> tuple[str, str]:
     match node.op:
-        case QConv2d() | QDense() if graph[node.inputs[1]].dtype != "int8":
-            return "cpu", "weights beyond int8, less their zero point"
         case QConv2d(groups=1):
             return "accel", "convolution on the tensor core"
         case QConv2d() if is_depthwise(graph, node):
