@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ from .graph.ops import Conv2d, Dense, QConv2d, QDense, Reshape
 from .graph.passes import run_passes
 from .graph.passes.absorb_flatten import absorb_flatten
 from .graph.passes.pack_windows import pack_windows
+from .graph.passes.sink_conversions import CONCATS
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .graph.tflite import import_tflite, is_tflite
 from .graph.verify import verify as verify_graph
@@ -88,8 +90,8 @@ def load_graph(model: object, batch: int) -> Graph:
 def _build_accelerator(
     graph: Graph, hw: HwParams, memory: MemoryParams, vthreads: int, dumps: _Dumps
 ) -> CompiledModel:
-    graph = retarget(graph, hw)
     graph = absorb_flatten(graph, most_places=min(hw.wgt_depth, hw.inp_depth) // 8)
+    graph = retarget(graph, hw)
     verify_graph(graph)
     dumps.write("graph", "absorb_flatten", dump(graph))
     graph = pack_windows(graph, hw.block)
@@ -124,7 +126,7 @@ def _build_program(
     layers = []
     for node in nodes:
         first = len(stream.insns)
-        if not isinstance(node.op, Reshape):
+        if not isinstance(node.op, (Reshape, *CONCATS)):
             _generate_node(graph, node, stream, placed, memory, vthreads, dumps)
         layers.append(_accelerator_layer(graph, node, ((first, len(stream.insns) - 1),)))
     program, layers = _finish(graph, nodes, stream, placed, layers, memory)
@@ -137,9 +139,19 @@ def _build_program(
 
 def _place_activations(graph: Graph, accelerated: Sequence[Node], stream: Stream) -> dict[str, int]:
     """DRAM address of every tensor that the accelerator reads or writes; a reshape shares its
-    source's.
+    source's, and what is concatenated lies in the result.
     """
     placed: dict[str, int] = {}
+    # The last first: its operands may be results of others.
+    for node in reversed(accelerated):
+        if isinstance(node.op, CONCATS):
+            sizes = [activation_bytes(graph[name].shape, stream.params) for name in node.inputs]
+            if node.output not in placed:
+                placed[node.output] = stream.dram.allocate(sum(sizes))
+            starts = accumulate(sizes, initial=placed[node.output])
+            placed |= dict(zip(node.inputs, starts, strict=False))
+        elif isinstance(node.op, Reshape) and node.output in placed:
+            placed[node.inputs[0]] = placed[node.output]
     for node in accelerated:
         for name in (*node.inputs, node.output):
             tensor = graph[name]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..fixed_ops import FixedOp, QAddFixed, QSoftmax, QTable, QuantizeAway, Recentre
+from .. import primitives
+from ..fixed_ops import Concat, FixedOp, QAddFixed, QSoftmax, QTable, QuantizeAway, Recentre
 from ..ir import Graph, Node, is_depthwise
 from ..lift import lifts
 from ..ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool, Quantize, Reshape
@@ -47,6 +48,8 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             if source.dtype == "int8" and flat:
                 return "accel", "no data moves"
             return "cpu", "the elements change places in the blocked layout"
+        case Concat(axis=1) | primitives.Concat(axis=1) if graph.result(node).dtype == "int8":
+            return "accel", "no data moves"
         case QAddFixed():
             a, b = graph.operands(node)
             if a.shape == b.shape and lifts(node.op):
