@@ -34,6 +34,7 @@ from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
 from .graph.ops import Conv2d, Dense, QConv2d, QDense
 from .graph.passes import run_passes
+from .graph.passes.absorb_flatten import absorb_flatten
 from .graph.passes.pack_windows import pack_windows
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .graph.tflite import import_tflite, is_tflite
@@ -128,7 +129,11 @@ def load_graph(model: object, batch: int) -> Graph:
 def _build_accelerator(
     graph: Graph, hw: HwParams, memory: MemoryParams, vthreads: int, dumps: _Dumps
 ) -> CompiledModel:
-    graph = pack_windows(retarget(graph, hw), hw.block)
+    graph = absorb_flatten(graph, most_places=min(hw.wgt_depth, hw.inp_depth) // 8)
+    graph = retarget(graph, hw)
+    verify_graph(graph)
+    dumps.write("graph", "absorb_flatten", dump(graph))
+    graph = pack_windows(graph, hw.block)
     verify_graph(graph)
     dumps.write("graph", "pack_windows", dump(graph))
     layers: list[LayerInfo] = []
@@ -173,7 +178,7 @@ def _build_program(
         first = len(stream.insns)
         if node.name in funcs:
             _generate_node(graph, node, funcs[node.name], stream, placed)
-            lanes += [lane(node)] * (len(stream.insns) - first)
+            lanes += [lane(graph, node)] * (len(stream.insns) - first)
         layers.append(_accelerator_layer(graph, node, ((first, len(stream.insns) - 1),)))
     program, layers = _finish(graph, nodes, stream, lanes, placed, layers, memory)
     program = replace(program, meta=program.meta | {"memory_plan": asdict(plan)})
@@ -204,7 +209,7 @@ def _generate_node(
     addresses = [*activations, *(stream.dram.constant(data.tobytes()) for data in constants)]
     addresses.append(placed[node.output])
     places = dict(zip(func.params, addresses, strict=True))
-    generate(func, stream, places, at_top=lane(node) == VECTOR_LANE)
+    generate(func, stream, places, at_top=lane(graph, node) == VECTOR_LANE)
 
 
 def _finish(

@@ -18,19 +18,22 @@ from ..isa.params import HwParams
 from .codegen.accel import scratchpad_use
 from .graph.ir import Graph, Node
 from .graph.ops import Reshape
+from .graph.passes.sink_conversions import CONCATS
 from .tir.ir import PrimFunc
 from .topi.lowering import conv_shape, lower_node, on_tensor_core
 from .topi.tiling import plan_conv
 
 TENSOR_LANE, VECTOR_LANE = 0, 1
+#: Operators that are done when their operands and results have their places.
+NO_WORK = (Reshape, *CONCATS)
 #: Scratchpads that both lanes use, and the most that an operator of the vector lane takes of each.
 SHARED = ("inp", "out", "par")
 VECTOR_SHARE = Fraction(3, 8)
 
 
-def lane(node: Node) -> int:
+def lane(graph: Graph, node: Node) -> int:
     """The lane of an operator."""
-    return TENSOR_LANE if on_tensor_core(node) else VECTOR_LANE
+    return TENSOR_LANE if on_tensor_core(graph, node) else VECTOR_LANE
 
 
 def lower_lanes(
@@ -46,8 +49,8 @@ def lower_lanes(
     An operator of the vector lane takes a share, the tensor lane what its neighbours there leave.
     Where that is too little, an operator takes all, and its neighbours wait.
     """
-    nodes = [node for node in nodes if not isinstance(node.op, Reshape)]
-    alone = len({lane(node) for node in nodes}) == 1
+    nodes = [node for node in nodes if not isinstance(node.op, NO_WORK)]
+    alone = len({lane(graph, node) for node in nodes}) == 1
     used: dict[str, dict[str, int]] = {}
     funcs: dict[str, PrimFunc] = {}
     rows_first: dict[str, bool | None] = {}
@@ -68,18 +71,18 @@ def lower_lanes(
     rest = {m: params.depth(m) - int(params.depth(m) * VECTOR_SHARE) for m in SHARED}
     by_output = {node.output: node for node in nodes}
     for node in nodes:
-        if lane(node) == VECTOR_LANE:
+        if lane(graph, node) == VECTOR_LANE:
             rows_first[node.name] = False
             for source in (by_output.get(name) for name in node.inputs):
-                if source and on_tensor_core(source):
+                if source and on_tensor_core(graph, source):
                     shape = conv_shape(graph, source, params)
                     first = plan_conv(shape, params, memory, vthreads).rows_first(shape)
                     rows_first[node.name] = rows_first[source.name] = first
             lower(node, {} if alone else rest)
             used[node.name] = scratchpad_use(funcs[node.name], params)
-    vector = [node for node in nodes if lane(node) == VECTOR_LANE]
+    vector = [node for node in nodes if lane(graph, node) == VECTOR_LANE]
     for index, node in enumerate(nodes):
-        if lane(node) == TENSOR_LANE:
+        if lane(graph, node) == TENSOR_LANE:
             before = next((n for n in reversed(nodes[:index]) if n in vector), None)
             after = next((n for n in nodes[index:] if n in vector), None)
             near = [used[n.name] for n in (before, after) if n is not None]

@@ -10,7 +10,8 @@ from ..runtime.native import MemoryPlan
 from .arena import Lifetime, plan_arena
 from .graph.ir import Graph, Node
 from .graph.ops import Reshape
-from .lanes import lane
+from .graph.passes.sink_conversions import CONCATS
+from .lanes import NO_WORK, lane
 
 
 def results(graph: Graph, nodes: Sequence[Node]) -> set[str]:
@@ -25,35 +26,52 @@ def place_activations(
 ) -> tuple[dict[str, int], MemoryPlan]:
     """Byte offset of every tensor that a program reads or writes, and how they share memory.
 
-    Inputs are there from the start, results stay to the end; a reshape shares its source's place.
+    Inputs are there from the start, results stay to the end; a reshape shares its source's place,
+    and what is concatenated lies in the result.
     Instructions of different units that touch the same place are ordered by tokens, as all are;
     so that this costs no time, a tensor also stays while the operator behind its reader runs
     beside it (``lanes.py``).
     """
-    kept = results(graph, nodes)
-    sources: dict[str, str] = {}
+    made, kept = {node.output for node in nodes}, results(graph, nodes)
+    homes = _homes(graph, nodes, params)
     lives: dict[str, Lifetime] = {}
     for step, node in enumerate(nodes):
-        if isinstance(node.op, Reshape):
-            sources[node.output] = sources.get(node.inputs[0], node.inputs[0])
         for name in (*node.inputs, node.output):
             if graph[name].is_constant:
                 continue
-            source = sources.setdefault(name, name)
-            size_bytes = activation_bytes(graph[name].shape, params)
-            first = step if name == node.output else 0
-            last = len(nodes) if name in kept else _last_beside(nodes, step)
-            old = lives.get(source, Lifetime(size_bytes, first, last))
-            lives[source] = Lifetime(
-                max(old.size_bytes, size_bytes), old.first, max(old.last, last)
+            home, start = homes.setdefault(name, (name, 0))
+            size_bytes = start + activation_bytes(graph[name].shape, params)
+            first = step if name in made else 0
+            last = len(nodes) if name in kept else _last_beside(graph, nodes, step)
+            old = lives.get(home, Lifetime(size_bytes, first, last))
+            lives[home] = Lifetime(
+                max(old.size_bytes, size_bytes), min(old.first, first), max(old.last, last)
             )
     offsets, plan = plan_arena(lives)
-    return {name: offsets[source] for name, source in sources.items()}, plan
+    return {name: offsets[home] + start for name, (home, start) in homes.items()}, plan
 
 
-def _last_beside(nodes: Sequence[Node], step: int) -> int:
+def _homes(graph: Graph, nodes: Sequence[Node], params: HwParams) -> dict[str, tuple[str, int]]:
+    """Of tensors that lie in another one: which, and the byte offset there."""
+    homes: dict[str, tuple[str, int]] = {}
+    # The last first: operands may be results of others.
+    for node in reversed(nodes):
+        if isinstance(node.op, CONCATS):
+            home, start = homes.get(node.output, (node.output, 0))
+            for name in node.inputs:
+                homes[name] = home, start
+                start += activation_bytes(graph[name].shape, params)
+        elif isinstance(node.op, Reshape) and node.output in homes:
+            homes[node.inputs[0]] = homes[node.output]
+    for node in nodes:
+        if isinstance(node.op, Reshape) and node.output not in homes:
+            homes[node.output] = homes.get(node.inputs[0], (node.inputs[0], 0))
+    return homes
+
+
+def _last_beside(graph: Graph, nodes: Sequence[Node], step: int) -> int:
     """The step behind this one if it is another lane's, and so may run at the same time."""
     for later in range(step + 1, len(nodes)):
-        if not isinstance(nodes[later].op, Reshape):
-            return later if lane(nodes[later]) != lane(nodes[step]) else step
+        if not isinstance(nodes[later].op, NO_WORK):
+            return later if lane(graph, nodes[later]) != lane(graph, nodes[step]) else step
     return step

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ..isa.params import HwParams
 from .graph.fixed_ops import QTable
 from .graph.ir import Graph, Node
-from .graph.ops import QConv2d, QDense
+from .graph.ops import QConv2d, QDense, Reshape
+from .graph.passes.sink_conversions import CONCATS
 from .topi.accel_table import most_pieces
 
 #: A place and the nodes that run there before the place changes.
@@ -17,10 +19,29 @@ Row = tuple[str, tuple[Node, ...]]
 def retarget(graph: Graph, params: HwParams) -> Graph:
     """Give the host what does not fit this accelerator's layout, with the reason."""
     nodes = []
+    places: dict[str, str] = {}  # what lies where another tensor does, as it is another name for it
+    parts: set[str] = set()  # what lies in a tensor that is concatenated
     for node in graph.nodes:
+        concat = isinstance(node.op, CONCATS) and node.target == "accel"
+        lie = [places.get(name, name) for name in node.inputs]
         reason = _misfit(graph, node, params) if node.target == "accel" else ""
+        if concat:
+            reason = reason or _apart(graph, node, params, lie, parts)
+        if concat and not reason:
+            parts |= {*lie}
+        if isinstance(node.op, Reshape) and node.target == "accel" and not reason:
+            places[node.output] = lie[0]
         nodes.append(replace(node, target="cpu", reason=reason) if reason else node)
     return graph.with_nodes(nodes)
+
+
+def _apart(graph: Graph, node: Node, params: HwParams, lie: Sequence[str], parts: set[str]) -> str:
+    """Why operands, which ``lie`` there, cannot lie one behind another in the result."""
+    odd = [t.shape[1] for t in graph.operands(node)[:-1] if t.shape[1] % params.block]
+    if odd:
+        return f"{odd[0]} channels are no whole blocks of {params.block}"
+    again = [n for n, at in zip(node.inputs, lie, strict=True) if at in parts or lie.count(at) > 1]
+    return f"operand {again[0]!r} is a part of another tensor already" if again else ""
 
 
 def _misfit(graph: Graph, node: Node, params: HwParams) -> str:

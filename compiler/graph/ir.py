@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from .ops import Op, Quant
+from .ops import Op, QConv2d, Quant
 from .requant import Requant
 
 #: dtype names of tensors and the NumPy types that hold them.
@@ -107,6 +107,14 @@ class Graph:
         return replace(
             self, nodes=tuple(nodes), tensors={**self.tensors, **{t.name: t for t in tensors}}
         )
+
+
+def is_depthwise(graph: Graph, node: Node) -> bool:
+    """Whether a node is a convolution of every channel by itself."""
+    match node.op:
+        case QConv2d(groups=groups) if groups > 1:
+            return graph[node.inputs[1]].shape[:2] == (groups, 1)
+    return False
 
 
 def dump(graph: Graph) -> str:

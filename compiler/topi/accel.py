@@ -152,9 +152,11 @@ def conv2d(
     params: HwParams,
     tiling: Tiling,
     vthreads: int,
+    parts: int = 1,
 ) -> PrimFunc:
     """Convolution; ``data_shape`` is (channel blocks, H, W). Parameters of the program: data,
-    weight, par, out.
+    weight, par, out. With ``parts``, a weight is the sum of so many: [oc blocks, ic blocks, parts,
+    KH, KW, block_out, block_in].
 
     The bias in ``par`` contains ``-x_zero_point * sum(weight)``; padding is ``pad_value`` = the
     zero point.
@@ -164,7 +166,9 @@ def conv2d(
     (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
     oh, ow = window.output(height, width)
     data = placeholder((ic_blocks, height, width, batch, block), "int8", "data")
-    weight = placeholder((oc_blocks, ic_blocks, kh, kw, block, block), "int8", "weight")
+    part = _parts(parts)
+    taps = (*(axis.extent for axis in part), kh, kw)
+    weight = placeholder((oc_blocks, ic_blocks, *taps, block, block), "int8", "weight")
     par = placeholder((oc_blocks, 3, block), "int32", "param")
     # A kernel of one row reads no row between those of its stride.
     row_step = sh if kh == 1 else 1
@@ -177,8 +181,8 @@ def conv2d(
         (oc_blocks, oh, ow, batch, block),
         lambda c, y, x, b, i: sum_of(
             padded[cb, y * (sh // row_step) + ky * dh, x * sw + kx * dw, b, ci].astype("int32")
-            * weight[c, cb, ky, kx, i, ci].astype("int32"),
-            (cb, ky, kx, ci),
+            * weight[(c, cb, *part, ky, kx, i, ci)].astype("int32"),
+            (cb, *part, ky, kx, ci),
         ),
         "acc",
     )
@@ -194,7 +198,7 @@ def conv2d(
     (channels, rows, cols), (channel, _, _) = _split_tiles(s[out], sizes)
     c, y, x, b, i = acc.axes
     cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
-    s[acc].reorder(cb_outer, c, y, x, cb_inner, ky, kx, b, i, ci)
+    s[acc].reorder(cb_outer, c, y, x, cb_inner, *part, ky, kx, b, i, ci)
     s[acc].tensorize(b, gemm_intrin(params))
     # What stays on chip, and the loop that it stays in.
     staying: dict[Tensor, IterVar] = {}
@@ -226,6 +230,11 @@ def conv2d(
     return lower(s, [data, weight, par, out], name)
 
 
+def _parts(count: int) -> tuple[IterVar, ...]:
+    """The axis over a weight's parts, if it has several."""
+    return (reduce_axis(count, "part"),) if count > 1 else ()
+
+
 # ---- pooling and depthwise convolution ---------------------------------------------------------
 
 Kind = Literal["max", "sum", "weighted sum"]
@@ -241,20 +250,24 @@ def window2d(
     params: HwParams,
     tiling: Tiling,
     vthreads: int,
+    parts: int = 1,
 ) -> PrimFunc:
     """Every channel reduced over a window and requantised, on the vector unit: pooling, and
     depthwise convolution ("weighted sum").
 
     Parameters of the program: data, for a weighted sum the weights ([blocks, KH, KW, block]
-    int8), par ([blocks, 3, block] for a weighted sum, else [1, 3, block] for all channels), out.
+    int8, with ``parts`` behind the blocks where a weight is the sum of several), par ([blocks, 3,
+    block] for a weighted sum, else [1, 3, block] for all channels), out.
     """
     blocks, height, width = data_shape
     weighted = kind == "weighted sum"
     (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
     oh, ow = window.output(height, width)
     data = placeholder((blocks, height, width, params.batch, params.block), "int8", "data")
-    weight = placeholder((blocks, kh, kw, params.block), "int8", "weight")
-    wide = compute(weight.shape, lambda c, ky, kx, i: weight[c, ky, kx, i].astype("int32"), "wide")
+    part = _parts(parts)
+    taps = (*(axis.extent for axis in part), kh, kw)
+    weight = placeholder((blocks, *taps, params.block), "int8", "weight")
+    wide = compute(weight.shape, lambda *i: weight[i].astype("int32"), "wide")
     par = placeholder((blocks if weighted else 1, 3, params.block), "int32", "param")
     padded = _padded(data, window.pads, pad_value)
     ky, kx = reduce_axis(kh, "ky"), reduce_axis(kw, "kx")
@@ -263,7 +276,8 @@ def window2d(
         element = padded[c, y * sh + ky * dh, x * sw + kx * dw, b, i].astype("int32")
         if kind == "max":
             return max_of(element, (ky, kx))
-        return sum_of(element * wide[c, ky, kx, i] if weighted else element, (ky, kx))
+        term = element * wide[(c, *part, ky, kx, i)] if weighted else element
+        return sum_of(term, (*part, ky, kx))
 
     reduced = compute((blocks, oh, ow, params.batch, params.block), rule, "reduced")
     out = _requantized(reduced, par, clamp, per_channel=weighted)
@@ -287,7 +301,7 @@ def window2d(
     tile = _vthread_tiles(s[out], passing, vthreads)
     _attach(s, {reduced: "tmp", padded: "inp", local: "out"}, s[out], tile)
     c, y, x, b, i = reduced.axes
-    s[reduced].reorder(ky, kx, c, y, x, b, i)
+    s[reduced].reorder(*part, ky, kx, c, y, x, b, i)
     # What all channels share is loaded once.
     for tensor in constants if weighted else ():
         s[tensor].compute_at(s[out], channels if tiling.order == "weights" else tile)

@@ -12,10 +12,10 @@ from ...isa.params import HwParams
 from ...runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pack_weight
 from ..graph.bends import FRACTION_BITS, Bends
 from ..graph.fixed_ops import QAddFixed, QTable
-from ..graph.ir import Graph, Node
+from ..graph.ir import Graph, Node, is_depthwise
 from ..graph.lift import lifts
 from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
-from ..graph.requant import INT8_MIN, Requant
+from ..graph.requant import INT8_MAX, INT8_MIN, Requant
 from ..tir.ir import PrimFunc
 from .accel import Clamp, Kind, Window, add, conv2d, window2d
 from .accel_add import add_fixed
@@ -38,9 +38,9 @@ def _clamp(requant: Requant) -> Clamp:
     return Clamp(requant.zero_point, requant.lo, requant.hi, RESCALE[requant.rounding])
 
 
-def on_tensor_core(node: Node) -> bool:
+def on_tensor_core(graph: Graph, node: Node) -> bool:
     """Whether the tensor core computes the operator, not the vector unit alone."""
-    return isinstance(node.op, QDense) or (isinstance(node.op, QConv2d) and node.op.groups == 1)
+    return isinstance(node.op, QConv2d | QDense) and not is_depthwise(graph, node)
 
 
 def conv_shape(graph: Graph, node: Node, params: HwParams) -> ConvShape:
@@ -49,8 +49,12 @@ def conv_shape(graph: Graph, node: Node, params: HwParams) -> ConvShape:
     window, result = _window(graph, node), _image(graph.result(node).shape, params)
     return ConvShape(
         ic_blocks, *result, *window.kernel, *window.strides, *window.dilations,
-        skips_rows=on_tensor_core(node),
+        skips_rows=on_tensor_core(graph, node), parts=_part_count(graph, node),
     )  # fmt: skip
+
+
+def _part_count(graph: Graph, node: Node) -> int:
+    return len(_parts(graph, node)) if isinstance(node.op, QConv2d | QDense) else 1
 
 
 def _window(graph: Graph, node: Node) -> Window:
@@ -91,16 +95,18 @@ def lower_node(
             f"node {node.name!r}: operator {type(op).__name__} has no schedule for the accelerator"
         )
     window, shape = _window(graph, node), conv_shape(graph, node, params)
-    if on_tensor_core(node):
+    if on_tensor_core(graph, node):
         assert isinstance(op, QConv2d | QDense)
         tiling = plan_conv(shape, params, memory, vthreads, rows_first)
         return conv2d(
             node.name, data, shape.oc_blocks, window, op.x_zero_point, _clamp(op.requant), params,
-            tiling, vthreads,
+            tiling, vthreads, shape.parts,
         )  # fmt: skip
     kind, pad_value, clamp = _reduction(op)
     tiling = plan_window(shape, kind == "weighted sum", params, memory, vthreads, bool(rows_first))
-    return window2d(node.name, kind, data, window, pad_value, clamp, params, tiling, vthreads)
+    return window2d(
+        node.name, kind, data, window, pad_value, clamp, params, tiling, vthreads, shape.parts
+    )
 
 
 def _reduction(op: QConv2d | QDense | QMaxPool | QAvgPool) -> tuple[Kind, int, Clamp]:
@@ -124,10 +130,15 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
             # nothing.
             offset = op.x_zero_point * weight.astype(np.int64).sum((1, 2, 3))
             folded = (bias.astype(np.int64) - offset).astype(np.int32)
-            if isinstance(op, QConv2d) and op.groups > 1:
-                depthwise = pack_depthwise_weight(weight, params)
-                return [depthwise, _requant_parameters(folded, op.requant, params)]
-            return [pack_weight(weight, params), _requant_parameters(folded, op.requant, params)]
+            parts = _parts(graph, node)
+            groups = op.groups if isinstance(op, QConv2d) else 1
+            if is_depthwise(graph, node):
+                packed, axis = [pack_depthwise_weight(part, params) for part in parts], 1
+            else:
+                packed = [pack_weight(_across_groups(part, groups), params) for part in parts]
+                axis = 2
+            together = packed[0] if len(packed) == 1 else np.stack(packed, axis)
+            return [together, _requant_parameters(folded, op.requant, params)]
         case QAvgPool() as op:
             count = op.kernel[0] * op.kernel[1]
             bias = np.full(params.block, -op.x_zero_point * count, np.int32)
@@ -143,6 +154,28 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
             lanes = (np.repeat(v[:, None], params.block, 1) for v in (found.knots, found.slopes))
             return [*lanes, _uniform(found.bias, 1, FRACTION_BITS, params)]
     raise VdlaError(f"node {node.name!r}: no parameters for {type(node.op).__name__}")
+
+
+def _parts(graph: Graph, node: Node) -> list[np.ndarray]:
+    """The fewest int8 weights [OC,C,KH,KW] whose sum is the node's weight."""
+    weight = graph[node.inputs[1]].data
+    assert weight is not None
+    rest = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim)).astype(np.int16)
+    parts: list[np.ndarray] = []
+    while not parts or rest.any():
+        parts.append(np.clip(rest, INT8_MIN, INT8_MAX).astype(np.int8))
+        rest = rest - parts[-1]
+    return parts
+
+
+def _across_groups(weight: np.ndarray, groups: int) -> np.ndarray:
+    """A weight [OC,C/groups,KH,KW] as [OC,C,KH,KW]: zero for the channels of other groups."""
+    outputs, channels = weight.shape[0] // groups, weight.shape[1]
+    wide = np.zeros((weight.shape[0], groups * channels, *weight.shape[2:]), weight.dtype)
+    for g in range(groups):
+        rows = slice(g * outputs, (g + 1) * outputs)
+        wide[rows, g * channels : (g + 1) * channels] = weight[rows]
+    return wide
 
 
 def _requant_parameters(bias: np.ndarray, requant: Requant, params: HwParams) -> np.ndarray:

@@ -51,6 +51,8 @@ class ConvShape:
     dilation_w: int = 1
     #: Whether a kernel of one row leaves out the rows between those of its stride.
     skips_rows: bool = True
+    #: int8 numbers whose sum a weight is.
+    parts: int = 1
 
     def input_rows(self, rows: int) -> int:
         """Input rows that are loaded for so many output rows."""
@@ -64,8 +66,8 @@ class ConvShape:
 
     @property
     def taps(self) -> int:
-        """Positions of the kernel."""
-        return self.kh * self.kw
+        """Products of an element's channel block with weights: a kernel's positions and parts."""
+        return self.kh * self.kw * self.parts
 
 
 @dataclass(frozen=True)

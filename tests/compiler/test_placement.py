@@ -56,7 +56,7 @@ def needed(graph: Graph, nodes: tuple[Node, ...], step: int) -> set[str]:
     for (before, _), (index, after) in pairwise(
         (i, n) for i, n in enumerate(nodes) if not isinstance(n.op, Reshape)
     ):
-        if lane(nodes[before]) != lane(after):
+        if lane(graph, nodes[before]) != lane(graph, after):
             reads += [(index, name) for name in (*nodes[before].inputs, nodes[before].output)]
     reads += [(len(nodes), name) for name in made if name not in {n for _, n in reads}]
     kept = {name for index, name in reads if made.get(name, 0) <= step <= index}
@@ -94,7 +94,7 @@ def test_operators_side_by_side_do_not_share(
     lanes: str, places: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A chain of three, and which of them may run at the same time."""
-    monkeypatch.setattr(placement, "lane", lambda node: int(lanes[int(node.name)]))
+    monkeypatch.setattr(placement, "lane", lambda graph, node: int(lanes[int(node.name)]))
     pool = QMaxPool((1, 1), (1, 1), (0, 0, 0, 0))
     names = ("x", "first", "second", "y")
     nodes = tuple(Node(str(i), pool, (a,), b) for i, (a, b) in enumerate(pairwise(names)))

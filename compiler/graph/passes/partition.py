@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..fixed_ops import FixedOp, QAddFixed, QSoftmax, QTable, QuantizeAway, Recentre
-from ..ir import Graph, Node
+from .. import primitives
+from ..fixed_ops import Concat, FixedOp, QAddFixed, QSoftmax, QTable, QuantizeAway, Recentre
+from ..ir import Graph, Node, is_depthwise
 from ..lift import lifts
 from ..ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool, Quantize, Reshape
 
 #: Pieces of a table's line that are worth it: the vector unit takes two cycles a vector for each.
 MOST_BENDS = 60
+
+#: A convolution in groups is computed as one whose weights are zero from group to group; that many
+#: groups, or channels where groups share blocks, are worth it.
+MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 
 
 def partition(graph: Graph) -> Graph:
@@ -24,14 +29,15 @@ def partition(graph: Graph) -> Graph:
 
 def _place(graph: Graph, node: Node) -> tuple[str, str]:
     match node.op:
-        case QConv2d() | QDense() if graph[node.inputs[1]].dtype != "int8":
-            return "cpu", "weights beyond int8, less their zero point"
         case QConv2d(groups=1):
             return "accel", "convolution on the tensor core"
-        case QConv2d(groups=groups) if graph[node.inputs[1]].shape[:2] == (groups, 1):
+        case QConv2d() if is_depthwise(graph, node):
             return "accel", "depthwise convolution on the vector unit"
         case QConv2d(groups=groups):
-            return "cpu", f"convolution in {groups} groups of several channels"
+            channels = graph[node.inputs[0]].shape[1]
+            if groups > MOST_GROUPS and channels > MOST_GROUPED_CHANNELS:
+                return "cpu", f"convolution in {groups} groups of several channels"
+            return "accel", f"on the tensor core, with zeros between its {groups} groups"
         case QDense():
             return "accel", "matrix product on the tensor core"
         case QAdd() | QMaxPool() | QAvgPool():
@@ -42,6 +48,8 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             if source.dtype == "int8" and flat:
                 return "accel", "no data moves"
             return "cpu", "the elements change places in the blocked layout"
+        case Concat(axis=1) | primitives.Concat(axis=1) if graph.result(node).dtype == "int8":
+            return "accel", "no data moves"
         case QAddFixed():
             a, b = graph.operands(node)
             if a.shape == b.shape and lifts(node.op):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import vdla
 from onnx import TensorProto, helper, numpy_helper
 from vdla import VdlaError
+from vdla.cli import run_app
 from vdla.compiler.graph.quantize import METHODS, Quantized
 from vdla.compiler.graph.quantize.calibrate import BINS, Range, by_entropy, by_percentile
 from vdla.compiler.graph.quantize.draft import Draft
@@ -257,10 +259,9 @@ def test_what_stays_float_says_why() -> None:
         "a": ("float32", "operand 'column' is a constant"),
         "y": ("int8", ""),
     }
-    np.testing.assert_array_equal(
-        *(vdla.compile(made.model, t).run(floats(np.random.default_rng(1), 1, 3, 6, 6))[0]
-          for t in ("sim", "cpu"))
-    )  # fmt: skip
+    x = floats(rng, 1, 3, 6, 6)
+    y, z = (vdla.compile(made.model, target).run(x)[0] for target in ("sim", "cpu"))
+    np.testing.assert_array_equal(y, z)
 
 
 def test_biases_beyond_int32_widen_the_scale() -> None:
@@ -333,3 +334,18 @@ def test_nothing_to_quantise_is_refused() -> None:
     model = build([helper.make_node("Exp", ["x"], ["y"], "y")], {}, ["N", 3], "y")
     with pytest.raises(VdlaError, match="Exp has no integer form"):
         vdla.quantize(model, np.ones((2, 3), np.float32))
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "digits8.onnx"
+    arguments = [str(MODELS / "digits_float.onnx"), "--samples", str(MODELS / "digits_test.npz")]
+    assert run_app(["quantize", *arguments, "-o", str(path), "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["command"] == "quantize" and report["top1_agreement"] > 0.99
+    assert report["samples"] == 360 and len(report["layers"]) == 10
+    onnx.checker.check_model(onnx.load_model(str(path)), full_check=True)
+    assert run_app(["quantize", *arguments, "-o", str(path)]) == 0
+    assert "10 nodes in int8, 0 in float" in capsys.readouterr().out
+    assert run_app(["quantize", str(path), *arguments[1:]]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and "expected a float model" in error

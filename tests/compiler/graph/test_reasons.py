@@ -60,9 +60,8 @@ def float_operand(b: Any) -> str:
 
 
 def addends_too_coarse(b: Any) -> str:
-    b.input("x", [1, 2])
-    x = b.qdq("x", 0.1, 3)
-    return b.qdq(b.node("Add", [x, x], "y"), 1e-9, 1)
+    x, z = (b.qdq(b.input(name, [1, 2]), 0.1, 3) for name in ("x", "z"))
+    return b.qdq(b.node("Add", [x, z], "y"), 1e-9, 1)
 
 
 REASONS: list[tuple[Callable[[Any], str], str]] = [
