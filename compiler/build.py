@@ -28,7 +28,15 @@ from .codegen.stream import Stream
 from .compiled import CompiledModel, LayerInfo, Segment
 from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
-from .graph.ops import Conv2d, Dense, QConv2d, QDense, Reshape
+from .graph.ops import (
+    Conv2d,
+    ConvTranspose2d,
+    Dense,
+    QConv2d,
+    QConvTranspose2d,
+    QDense,
+    Reshape,
+)
 from .graph.passes import run_passes
 from .graph.passes.pack_windows import pack_windows
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
@@ -247,7 +255,7 @@ def _macs(graph: Graph, node: Node) -> int:
         case QConv2d() | Conv2d() | Convolution():
             weight = graph[node.inputs[1]].shape
             return math.prod(result) * math.prod(weight[1:])
-        case ConvolutionTranspose():
+        case QConvTranspose2d() | ConvTranspose2d() | ConvolutionTranspose():
             image, weight = (graph[name].shape for name in node.inputs[:2])
             return math.prod(image) * math.prod(weight[1:])
         case QDense() | Dense() | MatMul():

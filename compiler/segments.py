@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ..isa.params import HwParams
 from .graph.ir import Graph, Node
-from .graph.ops import QConv2d, QDense
+from .graph.ops import Product
 
 #: A place and the nodes that run there before the place changes.
 Row = tuple[str, tuple[Node, ...]]
@@ -23,7 +23,7 @@ def retarget(graph: Graph, params: HwParams) -> Graph:
 
 def _misfit(graph: Graph, node: Node, params: HwParams) -> str:
     # Weights and biases of products are packed apart; everything else lies as an activation.
-    packed = isinstance(node.op, QConv2d | QDense)
+    packed = isinstance(node.op, Product)
     operands = graph.operands(node)[: 1 if packed else None]
     for tensor in (*operands, graph.result(node)):
         if len(tensor.shape) not in (2, 4):
@@ -48,7 +48,7 @@ def split(graph: Graph) -> list[Row]:
         small = [
             nodes
             for nodes in accelerated[1:]
-            if not any(isinstance(node.op, QConv2d | QDense) for node in nodes)
+            if not any(isinstance(node.op, Product) for node in nodes)
         ]
         if not small:
             return rows

@@ -13,10 +13,12 @@ from ..graph.ir import Graph, Node
 from ..graph.ops import (
     AvgPool,
     Conv2d,
+    ConvTranspose2d,
     Dense,
     MaxPool,
     QAvgPool,
     QConv2d,
+    QConvTranspose2d,
     QDense,
     QMaxPool,
 )
@@ -30,8 +32,8 @@ from .ops import expression
 
 #: Output channels of a convolution that share what they load of the image.
 CHANNEL_TILE = 4
-#: General operators whose innermost loop is over results.
-_ROWS = (MatMul, Convolution, ConvolutionTranspose, Pool)
+#: Operators whose innermost loop is over results.
+_ROWS = (MatMul, Convolution, ConvolutionTranspose, ConvTranspose2d, QConvTranspose2d, Pool)
 
 
 def lower_for_cpu(graph: Graph, node: Node) -> tuple[PrimFunc, tuple[np.ndarray, ...]]:

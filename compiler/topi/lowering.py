@@ -12,12 +12,14 @@ from ...isa.params import HwParams
 from ..graph.fixed_ops import QAddFixed
 from ..graph.ir import Graph, Node
 from ..graph.lift import lifts
-from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
+from ..graph.ops import QAdd, QAvgPool, QConv2d, QConvTranspose2d, QDense, QMaxPool
 from ..graph.requant import INT8_MIN, Requant
+from ..graph.subpixel import Subpixel, phase_weights, subpixels
 from ..runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pack_weight
 from ..tir.ir import PrimFunc
 from .accel import Clamp, Window, add, conv2d, window2d
 from .accel_add import add_fixed
+from .accel_transpose import conv2d_transpose
 from .ops import RESCALE
 
 #: A requantisation that changes nothing: multiplier / 2**shift = 1.
@@ -76,6 +78,12 @@ def lower_node(
                 memory,
                 vthreads,
             )
+        case QConvTranspose2d():
+            rows, cols = _phases(graph, node)
+            return conv2d_transpose(
+                node.name, data, result[0], rows, cols, node.op.x_zero_point,
+                _clamp(node.op.requant), params, memory, vthreads,
+            )  # fmt: skip
         case QMaxPool() as op:
             window = Window(op.kernel, op.strides, op.pads)
             clamp = Clamp(0, op.lo, op.hi)
@@ -118,6 +126,8 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
                 depthwise = pack_depthwise_weight(weight, params)
                 return [depthwise, _requant_parameters(folded, op.requant, params)]
             return [pack_weight(weight, params), _requant_parameters(folded, op.requant, params)]
+        case QConvTranspose2d():
+            return _transposed_parameters(graph, node, params)
         case QAvgPool() as op:
             count = op.kernel[0] * op.kernel[1]
             bias = np.full(params.block, -op.x_zero_point * count, np.int32)
@@ -130,6 +140,32 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
             multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
             return [_uniform(0, multiplier, shift, params)]
     raise VdlaError(f"node {node.name!r}: no parameters for {type(node.op).__name__}")
+
+
+def _phases(graph: Graph, node: Node) -> tuple[Subpixel, Subpixel]:
+    """The decomposition of a transposed convolution, which ``partition`` has seen to exist."""
+    assert isinstance(node.op, QConvTranspose2d)
+    kernel = graph[node.inputs[1]].shape[2:]
+    found = subpixels(node.op, (kernel[0], kernel[1]))
+    assert found is not None
+    return found
+
+
+def _transposed_parameters(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray]:
+    """Weights [O/block][I/block][phases][taps][block][block], and parameters of every phase, which
+    has its own sum of weights: [O/block][phases][3][block].
+    """
+    op = node.op
+    assert isinstance(op, QConvTranspose2d)
+    weight, bias = (graph[name].data for name in node.inputs[1:])
+    assert weight is not None and bias is not None
+    phases = phase_weights(weight, *_phases(graph, node))
+    weights, requants = [], []
+    for part in phases.reshape(-1, *phases.shape[2:]):
+        folded = bias - op.x_zero_point * part.astype(np.int64).sum((1, 2, 3))
+        weights.append(pack_weight(part, params))
+        requants.append(_requant_parameters(folded.astype(np.int32), op.requant, params))
+    return [np.stack(weights, axis=2), np.stack(requants, axis=1)]
 
 
 def _requant_parameters(bias: np.ndarray, requant: Requant, params: HwParams) -> np.ndarray:

@@ -46,16 +46,21 @@ class ConvShape:
     dilation_w: int = 1
     #: Whether a kernel of one row leaves out the rows between those of its stride.
     skips_rows: bool = True
+    #: Results at every place, each with weights and parameters of its own, which lie side by side;
+    #: and by how much the windows of the last of them are further on than those of the first.
+    phases: int = 1
+    shift_h: int = 0
+    shift_w: int = 0
 
     def input_rows(self, rows: int) -> int:
         """Input rows that are loaded for so many output rows."""
         if self.kh == 1 and self.skips_rows:
             return rows
-        return (rows - 1) * self.stride_h + (self.kh - 1) * self.dilation_h + 1
+        return (rows - 1) * self.stride_h + (self.kh - 1) * self.dilation_h + 1 + self.shift_h
 
     def input_cols(self, cols: int) -> int:
         """Input columns, first to last, that so many output columns read."""
-        return (cols - 1) * self.stride_w + (self.kw - 1) * self.dilation_w + 1
+        return (cols - 1) * self.stride_w + (self.kw - 1) * self.dilation_w + 1 + self.shift_w
 
     @property
     def taps(self) -> int:
@@ -163,7 +168,7 @@ def _tilings(shape: ConvShape) -> Iterator[Tiling]:
 def _entries(tile: Tiling, shape: ConvShape) -> tuple[int, int]:
     """Entries of inp and wgt that one tile loads for one chunk of input channels."""
     inputs = shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
-    return tile.ic_blocks * inputs, tile.oc_blocks * tile.ic_blocks * shape.taps
+    return tile.ic_blocks * inputs, tile.oc_blocks * tile.ic_blocks * shape.taps * shape.phases
 
 
 def _counts(tile: Tiling, shape: ConvShape) -> tuple[int, int, int]:
@@ -176,9 +181,9 @@ def _counts(tile: Tiling, shape: ConvShape) -> tuple[int, int, int]:
 
 def _misfit(tile: Tiling, shape: ConvShape, params: HwParams, vthreads: int) -> str:
     """Which scratchpad the tile exceeds, or an empty string."""
-    results = tile.oc_blocks * tile.rows * tile.cols
+    results = tile.oc_blocks * tile.rows * tile.cols * shape.phases
     inp, wgt = (entries * vthreads for entries in _entries(tile, shape))
-    par = 3 * tile.oc_blocks * vthreads
+    par = 3 * tile.oc_blocks * shape.phases * vthreads
     oc_tiles, pixel_tiles, chunks = _counts(tile, shape)
     if tile.order == "weights":
         copies = vthreads if oc_tiles > 1 else 1
@@ -195,7 +200,7 @@ def _misfit(tile: Tiling, shape: ConvShape, params: HwParams, vthreads: int) -> 
     for name, entries in needs.items():
         if entries > params.depth(name):
             return f"{name} needs {entries} entries of {params.depth(name)}"
-    uops = tile.ic_blocks * shape.taps * tile.oc_blocks
+    uops = tile.ic_blocks * shape.taps * tile.oc_blocks * shape.phases
     if uops > params.uop_depth // 2:
         return f"uop needs {uops} entries of {params.uop_depth // 2}"
     return ""
@@ -229,13 +234,13 @@ class _Work:
 
 def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> _Work:
     oc_tiles, pixel_tiles, chunks = _counts(tile, shape)
-    results = tile.oc_blocks * tile.rows * tile.cols
+    results = tile.oc_blocks * tile.rows * tile.cols * shape.phases
     inp_entries, wgt_entries = _entries(tile, shape)
     cols = shape.input_cols(tile.cols)
     inp = _read_cycles(inp_entries // cols, cols * params.entry_bytes("inp"), params, memory)
     wgt = _read_cycles(1, wgt_entries * params.entry_bytes("wgt"), params, memory)
     gemm = tile.ic_blocks * shape.taps * results + tile.oc_blocks
-    vector = results + INSN_CYCLES * tile.oc_blocks
+    vector = results + INSN_CYCLES * tile.oc_blocks * shape.phases
     store = _store_cycles(tile, shape, params, memory)
     counts = (1, oc_tiles * pixel_tiles, chunks, tile.oc_blocks)
     staying = 0.0
@@ -270,7 +275,7 @@ def _window_work(
 
 def _store_cycles(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> float:
     """Cycles to store a tile's results."""
-    results = tile.oc_blocks * tile.rows * tile.cols
+    results = tile.oc_blocks * tile.rows * tile.cols * shape.phases
     beats = max(1.0, params.entry_bytes("out") / params.bus_bytes) * memory.cycles_per_beat
     rows = tile.oc_blocks * (1 if tile.cols == shape.ow else tile.rows)
     bursts = rows * -(-results * beats // rows // params.max_burst_beats)

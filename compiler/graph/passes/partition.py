@@ -7,7 +7,17 @@ from dataclasses import replace
 from ..fixed_ops import FixedOp, QAddFixed, QSoftmax, QuantizeAway, Recentre
 from ..ir import Graph, Node
 from ..lift import lifts
-from ..ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool, Quantize, Reshape
+from ..ops import (
+    QAdd,
+    QAvgPool,
+    QConv2d,
+    QConvTranspose2d,
+    QDense,
+    QMaxPool,
+    Quantize,
+    Reshape,
+)
+from ..subpixel import subpixels
 
 
 def partition(graph: Graph) -> Graph:
@@ -29,6 +39,11 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             return "accel", "depthwise convolution on the vector unit"
         case QConv2d(groups=groups):
             return "cpu", f"convolution in {groups} groups of several channels"
+        case QConvTranspose2d() as op:
+            kernel = graph[node.inputs[1]].shape[2:]
+            if subpixels(op, (kernel[0], kernel[1])):
+                return "accel", "transposed convolution on the tensor core, phase by phase"
+            return "cpu", f"a result of {op.size} that strides {op.strides} do not divide"
         case QDense():
             return "accel", "matrix product on the tensor core"
         case QAdd() | QMaxPool() | QAvgPool():
