@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from ..compiler.build import build
+from ..compiler.compiled import CompiledModel
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from .measure import INPUT_DEVIATION, measure
+from .measure import measure
 from .workloads import NETWORKS
 
 #: Inferences on the CPU of which the median counts.
@@ -45,8 +46,12 @@ def network_rows(
 def _row(
     name: str, hw: HwParams, memory: MemoryParams, simulators: tuple[str, ...]
 ) -> dict[str, Any]:
-    model = NETWORKS[name](hw.batch)
+    model = NETWORKS[name](hw.batch, True)
     found = measure(model, hw, memory, simulators)
+    integer = build(model, "cpu", hw, memory)
+    if not all(map(np.array_equal, integer.run_cpu(found.inputs), found.outputs)):
+        raise VdlaError(f"{name}: the accelerator's outputs differ from the host's")
+    real = build(NETWORKS[name](hw.batch, False), "cpu", hw, memory)
     return {
         "model": name,
         "target": simulators[0],
@@ -56,21 +61,22 @@ def _row(
         "macs": found.macs_total,
         "end_to_end": found.macs / (hw.peak_macs_per_cycle * found.cycles),
         "coverage": found.macs / found.macs_total,
+        "uncovered": [
+            {"layer": layer.name, "macs": layer.macs, "reason": layer.reason}
+            for layer in found.compiled.layers
+            if layer.runs is None and layer.macs
+        ],
+        "programs": len(found.compiled.programs),
         "instructions": sum(len(p.insns) for p in found.compiled.programs),
         "sim_wall_s": found.wall_s.get("sim"),
         "rtl_wall_s": found.wall_s.get("rtl"),
-        "cpu_ms": _cpu_ms(model, hw, memory),
+        "cpu_ms": _cpu_ms(integer, found.inputs),
+        "cpu_float_ms": _cpu_ms(real, found.inputs),
     }
 
 
-def _cpu_ms(model: object, hw: HwParams, memory: MemoryParams) -> float:
+def _cpu_ms(compiled: CompiledModel, inputs: Sequence[np.ndarray]) -> float:
     """Milliseconds of an inference as machine code, the median of a few."""
-    compiled = build(model, "cpu", hw, memory)
-    rng = np.random.default_rng(0)
-    inputs = [
-        rng.normal(0, INPUT_DEVIATION, tensor.shape).astype(np.float32)
-        for tensor in compiled.inputs
-    ]
     compiled.run_cpu(inputs)
     times = []
     for _ in range(CPU_RUNS):
