@@ -73,6 +73,38 @@ def _transpose(call: Call) -> Outputs:
     return call.emit(Transpose(order), x)
 
 
+def _depth_to_space(call: Call) -> Outputs:
+    x, block, (n, channels, height, width) = _blocked(call)
+    mode = call.text("mode", "DCR")
+    if channels % (block * block) or mode not in ("DCR", "CRD"):
+        raise call.refuse(
+            f"expected mode DCR or CRD and blocks of channels, got {mode!r} and {x.type_text}"
+        )
+    depth = channels // (block * block)
+    split = (block, block, depth) if mode == "DCR" else (depth, block, block)
+    order = (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3)
+    apart = call.transpose(call.reshape(x, (n, *split, height, width)), order)
+    return call.emit(Reshape((n, depth, height * block, width * block)), apart)
+
+
+def _space_to_depth(call: Call) -> Outputs:
+    x, block, (n, channels, height, width) = _blocked(call)
+    if height % block or width % block:
+        raise call.refuse(f"expected an image in blocks of {block}, got {x.type_text}")
+    rows, cols = height // block, width // block
+    split = call.reshape(x, (n, channels, rows, block, cols, block))
+    apart = call.transpose(split, (0, 3, 5, 1, 2, 4))
+    return call.emit(Reshape((n, channels * block * block, rows, cols)), apart)
+
+
+def _blocked(call: Call) -> tuple[Tensor, int, tuple[int, ...]]:
+    """An image, the size of the blocks, and the image's shape."""
+    x, block = call.operand(0), call.integer("blocksize", 0)
+    if len(x.shape) != 4 or block < 1:
+        raise call.refuse(f"expected an image and a blocksize >= 1, got {x.type_text}, {block!r}")
+    return x, block, x.shape
+
+
 def _concat(call: Call) -> Outputs:
     operands = call.all_operands()
     axis = call.axis(call.integer("axis", 1), len(operands[0].shape))
@@ -239,6 +271,7 @@ def _range(call: Call) -> Outputs:
 READERS: dict[str, Reader] = {
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
+    "DepthToSpace": _depth_to_space,
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _gather,
@@ -251,6 +284,7 @@ READERS: dict[str, Reader] = {
     "Shape": _shape,
     "Size": _size,
     "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
     "Split": _split,
     "Squeeze": _squeeze,
     "Tile": _tile,
