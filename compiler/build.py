@@ -21,7 +21,7 @@ from ..isa.errors import VdlaError
 from ..isa.insn import Insn
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from ..isa.program import PROGRAM_ALIGN_BYTES, Program
+from ..isa.program import MAX_DRAM_BYTES, PROGRAM_ALIGN_BYTES, Program
 from .codegen.accel import generate
 from .codegen.order import dispatch_order, loads_by_need
 from .codegen.stream import Stream
@@ -152,6 +152,11 @@ def _place_activations(graph: Graph, accelerated: Sequence[Node], stream: Stream
                 placed[name] = placed[node.inputs[0]]
             else:
                 placed[name] = stream.dram.allocate(activation_bytes(tensor.shape, stream.params))
+    if stream.dram.end >= MAX_DRAM_BYTES:
+        raise VdlaError(
+            f"graph {graph.name}: expected activations of less than {MAX_DRAM_BYTES} bytes, which"
+            f" addresses of 32 bits reach, got {stream.dram.end}; compile for target cpu"
+        )
     return placed
 
 

@@ -190,8 +190,14 @@ class CpuModule:
             tensor = graph[name]
             _check_array(f"graph {graph.name}: input {name!r}", array, tensor.shape, tensor.dtype)
         inputs = [np.ascontiguousarray(array) for array in arrays]
-        outputs = [np.empty(graph[n].shape, graph[n].dtype) for n in graph.outputs]
-        arena = _aligned(self.arena_bytes)
+        try:
+            outputs = [np.empty(graph[n].shape, graph[n].dtype) for n in graph.outputs]
+            arena = _aligned(self.arena_bytes)
+        except MemoryError:
+            raise VdlaError(
+                f"graph {graph.name}: expected memory for the outputs and {self.arena_bytes} bytes"
+                " of intermediate tensors, got none; run a smaller batch, or close other programs"
+            ) from None
         self.code.entry(
             _pointers(inputs), _pointers(outputs), self.constants.ctypes.data, arena.ctypes.data
         )

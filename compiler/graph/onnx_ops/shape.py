@@ -171,6 +171,7 @@ def _trilu(call: Call) -> Outputs:
     x = call.operand(0)
     if len(x.shape) < 2:
         raise call.refuse(f"expected matrices, got {x.type_text}")
+    call.check_made(x.shape[-2:])
     k = 0 if call.optional(1) is None else int(call.scalar(1, "k"))
     ones = np.ones(x.shape[-2:], bool)
     kept = call.value(np.triu(ones, k) if call.integer("upper", 1) else np.tril(ones, k))
@@ -180,7 +181,7 @@ def _trilu(call: Call) -> Outputs:
 def _one_hot(call: Call) -> Outputs:
     indices, values = call.operand(0), call.operand(2)
     depth = int(call.scalar(1, "depth"))
-    call.check_size([max(depth, -1)])
+    call.check_made([max(depth, -1)])
     axis = call.axis(call.integer("axis", -1), len(indices.shape) + 1)
     column = call.reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:]))
     places = np.arange(depth).reshape(-1, *[1] * (len(indices.shape) - axis))
@@ -219,7 +220,7 @@ def _pad(call: Call) -> Outputs:
 def _expand(call: Call) -> Outputs:
     x = call.operand(0)
     shape = call.integers_of(1, "shape") or []
-    call.check_size(shape)
+    call.check_made(shape)
     ones = call.value(np.zeros(shape, x.dtype))
     return call.map(lambda a, _: a, x, ones)
 
@@ -246,7 +247,7 @@ def _size(call: Call) -> Outputs:
 
 def _constant_of_shape(call: Call) -> Outputs:
     shape = call.integers_of(0, "shape") or []
-    call.check_size(shape)
+    call.check_made(shape)
     filled = call.attributes.get("value")
     value: Tensor
     if filled is None:
@@ -264,7 +265,7 @@ def _range(call: Call) -> Outputs:
     start, limit, delta = (call.scalar(i, n) for i, n in enumerate(("start", "limit", "delta")))
     if not delta:
         raise call.refuse("expected a delta other than 0")
-    call.check_size([math.ceil(max(0, (limit - start) / delta))])
+    call.check_made([math.ceil(max(0, (limit - start) / delta))])
     return call.emit(Identity(), call.value(np.arange(start, limit, delta), call.operand(0).dtype))
 
 
