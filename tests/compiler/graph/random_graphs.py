@@ -18,6 +18,7 @@ import onnxruntime
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
+from onnxruntime.capi import onnxruntime_pybind11_state as ort_errors
 
 OPSET = 21
 MAX_ELEMENTS = 1500
@@ -180,16 +181,21 @@ def reference(node: onnx.NodeProto, feeds: dict[str, np.ndarray]) -> list[np.nda
     graph = helper.make_graph([node], "one", inputs, outputs)
     imports = [helper.make_opsetid("", OPSET)]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
-    with np.errstate(all="ignore"):
-        expected = [np.asarray(a) for a in ReferenceEvaluator(model).run(None, feeds)]
+    try:
+        with np.errstate(all="ignore"):
+            expected = [np.asarray(a) for a in ReferenceEvaluator(model).run(None, feeds)]
+    except (ValueError, TypeError):
+        raise Skip from None  # the evaluator does not know every shape
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     try:
         session = onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]
         )
-    except onnxruntime.capi.onnxruntime_pybind11_state.NotImplemented:
+    except ort_errors.NotImplemented:
         return expected
+    except ort_errors.Fail:
+        raise Skip from None
     for a, b in zip(expected, session.run(None, feeds), strict=True):
         close = a.dtype == b.dtype and a.shape == b.shape and np.allclose(a, b, 1e-3, 1e-4)
         if not close:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from onnx import helper, numpy_helper
 
 from .random_graphs import RandomGraph, Skip, Value
 
@@ -28,6 +29,19 @@ CELLS = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
 
 # ---- elements ----
+
+
+def again(g: RandomGraph) -> None:
+    """What an earlier node computes, once more."""
+    node = g.choice(g.nodes)
+    values = {v.name: v for v in g.values} | {
+        c.name: Value(c.name, numpy_helper.to_array(c), exact=True) for c in g.constants
+    }
+    if any(name and name not in values for name in node.input):
+        raise Skip
+    operands = [values[name] if name else None for name in node.input]
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    g.apply(node.op_type, operands, len(node.output), **attributes)
 
 
 def unary(g: RandomGraph) -> None:
@@ -130,6 +144,16 @@ def reshape(g: RandomGraph) -> None:
 def transpose(g: RandomGraph) -> None:
     x = g.pick(lambda v: v.rank >= 2)
     g.apply("Transpose", [x], perm=[int(i) for i in g.rng.permutation(x.rank)])
+
+
+def undone(g: RandomGraph) -> None:
+    """A transposition, an operator on elements or two, and the transposition back."""
+    x = g.float_value(smallest=2)
+    order = [int(i) for i in g.rng.permutation(x.rank)]
+    y = g.apply("Transpose", [x], perm=order)
+    for _ in range(g.integer(0, 2)):
+        y = g.apply(g.choice(("Relu", "Neg", "Sigmoid", "Abs")), [y])
+    g.apply("Transpose", [y], perm=[order.index(i) for i in range(x.rank)])
 
 
 def squeeze(g: RandomGraph) -> None:
@@ -441,9 +465,9 @@ def dynamic(g: RandomGraph) -> None:
 
 
 MAKERS: tuple[Maker, ...] = (
-    unary, unary, unary, binary, binary, compare, logic, where, clip, cast, integers, reshape,
-    transpose, transpose, squeeze, slice_, concat, split, spread, gather, pad, trilu, about_shape,
-    one_hot, depth_and_space, reduce, reduce, arg, normalise, per_channel, conv, conv, pool, resize,
-    product, recurrent, quantized_operator, quantized_operator, quantized_operator, integer_product,
-    dynamic,
+    again, again, unary, unary, unary, binary, binary, compare, logic, where, clip, cast, integers,
+    reshape, transpose, transpose, undone, squeeze, slice_, concat, split, spread, gather, pad,
+    trilu, about_shape, one_hot, depth_and_space, reduce, reduce, arg, normalise, per_channel, conv,
+    conv, pool, resize, product, recurrent, quantized_operator, quantized_operator,
+    quantized_operator, integer_product, dynamic,
 )  # fmt: skip
