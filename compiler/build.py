@@ -39,6 +39,7 @@ from .graph.ops import (
 )
 from .graph.passes import run_passes
 from .graph.passes.pack_windows import pack_windows
+from .graph.passes.reshape_blocks import BlockReshape, reshape_blocks
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .graph.tflite import import_tflite, is_tflite
 from .graph.verify import verify as verify_graph
@@ -55,6 +56,8 @@ from .topi.lowering import lower_node, parameters_of
 TIR_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (double_buffer, interleave_vthreads)
 
 
+#: What happens to a graph for an accelerator whose blocks hold so many channels, in order.
+BLOCK_PASSES: tuple[Callable[[Graph, int], Graph], ...] = (pack_windows, reshape_blocks)
 #: Why a node is on the host that the accelerator could run.
 TARGET_CPU = "target cpu; the accelerator could run it"
 BEHIND_HOST = "too little for a program of its own behind the host; the accelerator could run it"
@@ -95,9 +98,11 @@ def load_graph(model: object, batch: int) -> Graph:
 def _build_accelerator(
     graph: Graph, hw: HwParams, memory: MemoryParams, vthreads: int, dumps: _Dumps
 ) -> CompiledModel:
-    graph = pack_windows(retarget(graph, hw), hw.block)
-    verify_graph(graph)
-    dumps.write("graph", "pack_windows", dump(graph))
+    graph = retarget(graph, hw)
+    for apply in BLOCK_PASSES:
+        graph = apply(graph, hw.block)
+        verify_graph(graph)
+        dumps.write("graph", apply.__name__, dump(graph))
     layers: list[LayerInfo] = []
     segments: list[Segment] = []
     issued = 0
@@ -127,7 +132,7 @@ def _build_program(
     layers = []
     for node in nodes:
         first = len(stream.insns)
-        if not isinstance(node.op, Reshape):
+        if not isinstance(node.op, Reshape | BlockReshape):
             _generate_node(graph, node, stream, placed, memory, vthreads, dumps)
         layers.append(_accelerator_layer(graph, node, ((first, len(stream.insns) - 1),)))
     program, layers = _finish(graph, nodes, stream, placed, layers, memory)
@@ -148,7 +153,7 @@ def _place_activations(graph: Graph, accelerated: Sequence[Node], stream: Stream
             tensor = graph[name]
             if tensor.is_constant or name in placed:
                 continue
-            if isinstance(node.op, Reshape) and name == node.output:
+            if isinstance(node.op, Reshape | BlockReshape) and name == node.output:
                 placed[name] = placed[node.inputs[0]]
             else:
                 placed[name] = stream.dram.allocate(activation_bytes(tensor.shape, stream.params))

@@ -127,7 +127,7 @@ def test_quantised_networks_mean_the_float_ones() -> None:
 def test_networks_with_work_of_the_host_between_programs() -> None:
     dqn, lstm = network_rows(["dqn", "lstm_lm"], HwParams(), MEMORY_PRESETS["vta"])
     assert dqn["coverage"] == lstm["coverage"] == 1.0 and not dqn["uncovered"]
-    assert lstm["programs"] == 3
+    assert (dqn["programs"], lstm["programs"]) == (1, 3)
     # The weights come once over the bus of 8 bytes, and that bounds both.
     assert 1.0 <= dqn["cycles"] / (1_685_000 / 8) < 1.2
     assert 1.0 <= lstm["cycles"] / (13_260_000 / 8) < 1.1
@@ -136,7 +136,7 @@ def test_networks_with_work_of_the_host_between_programs() -> None:
 @pytest.mark.slow
 def test_transposed_convolutions_on_the_accelerator() -> None:
     (row,) = network_rows(["dcgan"], HwParams(), MEMORY_PRESETS["vta"])
-    assert row["coverage"] == 1.0 and row["end_to_end"] > 0.6
+    assert row["coverage"] == 1.0 and row["end_to_end"] > 0.6 and row["programs"] == 1
 
 
 def tiny() -> Net:
