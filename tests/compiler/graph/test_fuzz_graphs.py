@@ -1,4 +1,5 @@
-"""Random graphs: whatever passes run, the results are those of ONNX's reference evaluator.
+"""Random graphs: whatever passes run, the results are those of ONNX's reference evaluator, and the
+accelerator's are the host's.
 
 100 graphs, always the same ones; as many others as ``VDLA_FUZZ`` says, if set (``make fuzz``).
 """
@@ -13,10 +14,14 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+from vdla.compiler.build import build
 from vdla.compiler.codegen.cpu import build_cpu
-from vdla.compiler.graph.ir import dump
+from vdla.compiler.graph.ir import Graph, dump
 from vdla.compiler.graph.onnx import import_onnx
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
+from vdla.isa.memory import MEMORY_PRESETS
+from vdla.isa.params import HwParams
+from vdla.isa.reference import run as run_reference
 
 from .random_graphs import RandomGraph, Skip, Value
 from .random_operators import MAKERS
@@ -83,6 +88,17 @@ def test_random_graphs(case: Case) -> None:
         got = build_cpu(graph).run(*(case.inputs[int(name[1:])] for name in graph.inputs))
         for value, array in zip(case.expected, got, strict=True):
             agree(value, array, [p.__name__ for p in passes])
+        if passes is GRAPH_PASSES and any(node.target == "accel" for node in graph.nodes):
+            same_on_the_accelerator(graph, case, got)
+
+
+def same_on_the_accelerator(graph: Graph, case: Case, expected: list[np.ndarray]) -> None:
+    """Its programs, by the reference of the instruction set, give the host's values."""
+    compiled = build(case.model, "sim", HwParams(), MEMORY_PRESETS["vta"])
+    inputs = [case.inputs[int(name[1:])] for name in graph.inputs]
+    got = compiled.run(inputs, run_reference)
+    for tensor, a, b in zip(compiled.outputs, got, expected, strict=True):
+        np.testing.assert_array_equal(a, b, err_msg=f"{tensor.name} on the accelerator")
 
 
 def agree(value: Value, got: np.ndarray, passes: list[str]) -> None:
