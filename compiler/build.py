@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -77,8 +78,8 @@ def build(
     """
     dumps = _Dumps(dump_ir)
     graph = load_graph(model, batch=hw.batch)
-    dumps.write("graph", "import", dump(graph))
-    graph = run_passes(graph, observe=lambda name, g: dumps.write("graph", name, dump(g)))
+    dumps.write("graph", "import", partial(dump, graph))
+    graph = run_passes(graph, observe=lambda step, g: dumps.write("graph", step, partial(dump, g)))
     if target == "cpu":
         return CompiledModel(
             graph, hw, tuple(_host_layer(graph, n, TARGET_CPU) for n in graph.nodes)
@@ -102,7 +103,7 @@ def _build_accelerator(
     for apply in BLOCK_PASSES:
         graph = apply(graph, hw.block)
         verify_graph(graph)
-        dumps.write("graph", apply.__name__, dump(graph))
+        dumps.write("graph", apply.__name__, partial(dump, graph))
     layers: list[LayerInfo] = []
     segments: list[Segment] = []
     issued = 0
@@ -136,7 +137,7 @@ def _build_program(
             _generate_node(graph, node, stream, placed, memory, vthreads, dumps)
         layers.append(_accelerator_layer(graph, node, ((first, len(stream.insns) - 1),)))
     program, layers = _finish(graph, nodes, stream, placed, layers, memory)
-    dumps.write("program", "insns", disassemble(program))
+    dumps.write("program", "insns", partial(disassemble, program))
     findings = check(program)
     if findings:
         raise VdlaError(f"compiled program does not pass the checker: {findings[0]}")
@@ -177,11 +178,11 @@ def _generate_node(
     """Append one operator's instructions."""
     func = lower_node(graph, node, stream.params, memory, vthreads)
     verify(func)
-    dumps.write(node.name, "lower", print_func(func))
+    dumps.write(node.name, "lower", partial(print_func, func))
     for apply in TIR_PASSES:
         func = apply(func)
         verify(func)
-        dumps.write(node.name, apply.__name__, print_func(func))
+        dumps.write(node.name, apply.__name__, partial(print_func, func))
     activations = [placed[name] for name in node.inputs if not graph[name].is_constant]
     constants = parameters_of(graph, node, stream.params)
     addresses = [*activations, *(stream.dram.constant(data.tobytes()) for data in constants)]
@@ -309,11 +310,11 @@ class _Dumps:
     directory: str | Path | None
     count: int = 0
 
-    def write(self, what: str, step: str, text: str) -> None:
+    def write(self, what: str, step: str, text: Callable[[], str]) -> None:
         if self.directory is None:
             return
         root = Path(self.directory)
         root.mkdir(parents=True, exist_ok=True)
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in what)
-        (root / f"{self.count:03d}_{name}_{step}.txt").write_text(text)
+        (root / f"{self.count:03d}_{name}_{step}.txt").write_text(text())
         self.count += 1
