@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test lint docs mutants campaign verify clean
+.PHONY: venv demo test lint docs mutants campaign verify fuzz clean
 
 venv: $(STAMP)
 
@@ -32,6 +32,11 @@ lint: $(STAMP)
 # The generated pages must say what the specification says.
 docs: $(STAMP)
 	$(BIN)/python -m vdla.isa.docs --check
+
+# Other random graphs and corrupted files than the tests': 2,000 of each, or FUZZ=n.
+FUZZ ?= 2000
+fuzz: $(STAMP)
+	VDLA_FUZZ=$(FUZZ) $(BIN)/python -m pytest -n 2 tests/compiler/graph/test_fuzz_graphs.py tests/compiler/graph/test_fuzz_files.py
 
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)

@@ -800,7 +800,7 @@ def _show_layers(console: Console, report: dict[str, Any]) -> None:
 def _show_networks(console: Console, report: dict[str, Any]) -> None:
     table = _table(
         _bench_title(report), "network", "cycles", "MACs", "end to end", "coverage", "sim - rtl",
-        "sim s", "rtl s", "CPU ms",
+        "sim s", "rtl s", "CPU ms", "float ms",
     )  # fmt: skip
     for row in report["rows"]:
         both = row["sim_cycles"] is not None and row["rtl_cycles"] is not None
@@ -809,9 +809,13 @@ def _show_networks(console: Console, report: dict[str, Any]) -> None:
             _percent(row["end_to_end"]), _percent(row["coverage"]),
             _count(row["sim_cycles"] - row["rtl_cycles"]) if both else "",
             *("" if row[name] is None else f"{row[name]:.1f}"
-              for name in ("sim_wall_s", "rtl_wall_s", "cpu_ms")),
+              for name in ("sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")),
         )  # fmt: skip
     console.print(table)
+    for row in report["rows"]:
+        for layer in row["uncovered"]:
+            what = f"{row['model']}: {layer['layer']} ({_percent(layer['macs'] / row['macs'])})"
+            console.print(f"{what} on the host: {layer['reason']}")
 
 
 # ---- FPGA ----

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
@@ -14,9 +14,10 @@ from ..compiler.graph.interpret import interpret
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
+from ..isa.program import Program
 from ..isa.status import Status
 from ..sim.core import simulate
-from ..sim.result import SimResult
+from ..sim.result import SimResult, join
 
 #: Standard deviation of the float inputs of benchmark models.
 INPUT_DEVIATION = 2.0
@@ -24,9 +25,13 @@ INPUT_DEVIATION = 2.0
 
 @dataclass(frozen=True)
 class Measurement:
-    """A model's runs: results and wall seconds by simulator (``sim``, ``rtl``)."""
+    """A model's runs: the random inputs and the outputs, and by simulator (``sim``, ``rtl``) the
+    results, all programs as one, and wall seconds.
+    """
 
     compiled: CompiledModel
+    inputs: list[np.ndarray]
+    outputs: list[np.ndarray]
     results: dict[str, SimResult]
     wall_s: dict[str, float]
 
@@ -50,6 +55,17 @@ class Measurement:
         return self.results[simulator].cycles if simulator in self.results else None
 
 
+def random_inputs(compiled: CompiledModel, seed: int = 0) -> list[np.ndarray]:
+    """Normal floats, and integers that are places of any table of at least 100 rows."""
+    rng = np.random.default_rng(seed)
+    return [
+        rng.normal(0, INPUT_DEVIATION, tensor.shape).astype(np.float32)
+        if tensor.dtype == "float32"
+        else rng.integers(0, 100, tensor.shape).astype(tensor.dtype)
+        for tensor in compiled.inputs
+    ]
+
+
 def measure(
     model: onnx.ModelProto,
     hw: HwParams,
@@ -65,34 +81,40 @@ def measure(
     """
     compiled = build(model, "sim", hw, memory, vthreads)
     inputs = random_inputs(compiled, seed)
-    start = compiled.dram(inputs)
-    results: dict[str, SimResult] = {}
-    images: dict[str, np.ndarray] = {}
-    wall_s: dict[str, float] = {}
-    assert compiled.program is not None
-    for simulator in simulators:
-        dram = start.copy()
-        run = rtl_of(hw) if simulator == "rtl" else simulate
-        begin = time.perf_counter()
-        results[simulator] = run(compiled.program, dram, memory)
-        wall_s[simulator] = time.perf_counter() - begin
-        images[simulator] = dram
+    runs = {name: _Run(name, hw, memory) for name in simulators}
+    outputs = {name: compiled.run(inputs, run.execute) for name, run in runs.items()}
     name = model.graph.name
-    check_runs(name, results, images)
-    expected = interpret(compiled.graph, *inputs)
-    got = compiled.results(images[simulators[0]], inputs)
-    if not all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True)):
+    results = {name: join(run.results) for name, run in runs.items()}
+    check_runs(name, results, {name: run.images for name, run in runs.items()})
+    found, expected = outputs[simulators[0]], interpret(compiled.graph, *inputs)
+    if not all(np.array_equal(a, b) for a, b in zip(found, expected, strict=True)):
         raise VdlaError(f"{name}: the accelerator's outputs differ from the graph interpreter's")
-    return Measurement(compiled, results, wall_s)
+    wall_s = {name: run.wall_s for name, run in runs.items()}
+    return Measurement(compiled, inputs, found, results, wall_s)
 
 
-def random_inputs(compiled: CompiledModel, seed: int = 0) -> list[np.ndarray]:
-    """Float inputs of a benchmark model."""
-    rng = np.random.default_rng(seed)
-    return [
-        rng.normal(0, INPUT_DEVIATION, tensor.shape).astype(np.float32)
-        for tensor in compiled.inputs
-    ]
+@dataclass
+class _Run:
+    """The programs of a model on one simulator, and what DRAM holds after each."""
+
+    simulator: str
+    hw: HwParams
+    memory: MemoryParams
+    results: list[SimResult] = field(default_factory=list)
+    images: list[np.ndarray] = field(default_factory=list)
+    wall_s: float = 0.0
+
+    def execute(self, program: Program, dram: np.ndarray) -> None:
+        """Run a program on its DRAM image, in place."""
+        run = rtl_of(self.hw) if self.simulator == "rtl" else simulate
+        begin = time.perf_counter()
+        result = run(program, dram, self.memory)
+        self.wall_s += time.perf_counter() - begin
+        status = Status(result.status)
+        if status != Status.DONE:
+            raise VdlaError(f"{self.simulator}: core stopped with {status.name}: {status.doc}")
+        self.results.append(result)
+        self.images.append(dram)
 
 
 @lru_cache(maxsize=4)
@@ -105,16 +127,15 @@ def rtl_of(hw: HwParams):
     return simulator.run
 
 
-def check_runs(name: str, results: dict[str, SimResult], images: dict[str, np.ndarray]) -> None:
-    """Raise VdlaError where a simulator has not reached the end, or two of them differ."""
-    for simulator, result in results.items():
-        status = Status(result.status)
-        if status != Status.DONE:
-            raise VdlaError(f"{simulator}: core stopped with {status.name}: {status.doc}")
+def check_runs(
+    name: str, results: dict[str, SimResult], images: dict[str, list[np.ndarray]]
+) -> None:
+    """Raise VdlaError where two simulators differ; ``images`` are what DRAM holds after each
+    program."""
     if len(results) < 2:
         return
     (a, one), (b, other) = results.items()
-    differing = int((images[a] != images[b]).sum())
+    differing = sum(int((x != y).sum()) for x, y in zip(images[a], images[b], strict=True))
     pairs = zip((*one.starts, *one.ends), (*other.starts, *other.ends), strict=True)
     late = sum(x != y for x, y in pairs)
     if differing or late or one.cycles != other.cycles or one.counters != other.counters:

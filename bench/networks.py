@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..compiler.build import build
+import numpy as np
+
+from ..compiler.build import CompiledModel, build
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from .measure import measure, random_inputs
+from .measure import measure
 from .workloads import NETWORKS
 
 #: Inferences on the CPU of which the median counts.
@@ -43,8 +45,12 @@ def network_rows(
 def _row(
     name: str, hw: HwParams, memory: MemoryParams, simulators: tuple[str, ...]
 ) -> dict[str, Any]:
-    model = NETWORKS[name](hw.batch)
+    model = NETWORKS[name](hw.batch, True)
     found = measure(model, hw, memory, simulators)
+    integer = build(model, "cpu", hw, memory)
+    if not all(map(np.array_equal, integer.run_cpu(found.inputs), found.outputs)):
+        raise VdlaError(f"{name}: the accelerator's outputs differ from the host's")
+    real = build(NETWORKS[name](hw.batch, False), "cpu", hw, memory)
     return {
         "model": name,
         "target": simulators[0],
@@ -54,17 +60,22 @@ def _row(
         "macs": found.macs_total,
         "end_to_end": found.macs / (hw.peak_macs_per_cycle * found.cycles),
         "coverage": found.macs / found.macs_total,
+        "uncovered": [
+            {"layer": layer.name, "macs": layer.macs, "reason": layer.reason}
+            for layer in found.compiled.layers
+            if layer.runs is None and layer.macs
+        ],
+        "programs": len(found.compiled.programs),
         "instructions": sum(len(p.insns) for p in found.compiled.programs),
         "sim_wall_s": found.wall_s.get("sim"),
         "rtl_wall_s": found.wall_s.get("rtl"),
-        "cpu_ms": _cpu_ms(model, hw, memory),
+        "cpu_ms": _cpu_ms(integer, found.inputs),
+        "cpu_float_ms": _cpu_ms(real, found.inputs),
     }
 
 
-def _cpu_ms(model: object, hw: HwParams, memory: MemoryParams) -> float:
+def _cpu_ms(compiled: CompiledModel, inputs: Sequence[np.ndarray]) -> float:
     """Milliseconds of an inference as machine code, the median of a few."""
-    compiled = build(model, "cpu", hw, memory)
-    inputs = random_inputs(compiled)
     compiled.run_cpu(inputs)
     times = []
     for _ in range(CPU_RUNS):

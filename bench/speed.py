@@ -73,7 +73,11 @@ def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str
             results[simulator] = run(compiled.program, images[simulator], memory)
             seconds[simulator].append(time.process_time() - begin)
             seconds[f"{simulator}_wall"].append(results[simulator].wall_s)
-        check_runs(name, {key: results[key] for key in ("sim", "rtl")}, images)
+        check_runs(
+            name,
+            {key: results[key] for key in ("sim", "rtl")},
+            {key: [image] for key, image in images.items()},
+        )
     median = {key: statistics.median(values[1:]) for key, values in seconds.items()}
     return {
         "model": name,

@@ -1,145 +1,14 @@
-"""Layers and networks with random weights, as quantised (QDQ) ONNX models.
-
-Scales are synthetic: each output scale is chosen from the operator's fan-in, so that values fill
-the int8 range without saturating much. Timing on the accelerator does not depend on values.
-"""
+"""The workloads of the TVM paper: the layers of its table 2, and its five networks, with random
+weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import prod, sqrt
 
-import numpy as np
 import onnx
-from onnx import TensorProto, helper, numpy_helper
 
-#: Standard deviation of a value that fills int8 well, in quantisation steps.
-STEPS = 40.0
-ACTIVATION_SCALE = 0.05
-
-
-class QdqNet:
-    """Builds a quantised model; every method appends nodes and returns the name of its float
-    result, which is quantised with :data:`ACTIVATION_SCALE` and zero point 0.
-    """
-
-    def __init__(self, name: str, seed: int = 0):
-        self.name = name
-        self.rng = np.random.default_rng([seed, *name.encode()])
-        self.nodes: list[onnx.NodeProto] = []
-        self.constants: list[onnx.TensorProto] = []
-        self.inputs: list[onnx.ValueInfoProto] = []
-        self.outputs: list[onnx.ValueInfoProto] = []
-        self.shapes: dict[str, tuple[int, ...]] = {}
-        self.macs = 0
-        self.scale = self.constant("scale", np.array(ACTIVATION_SCALE, np.float32))
-        self.zero = self.constant("zero", np.array(0, np.int8))
-
-    def constant(self, name: str, value: np.ndarray) -> str:
-        """A constant tensor."""
-        unique = f"{name}_{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(value, unique))
-        return unique
-
-    def input(self, *shape: int) -> str:
-        """A float input, quantised."""
-        self.inputs.append(helper.make_tensor_value_info("x", TensorProto.FLOAT, shape))
-        self.shapes["x"] = shape
-        return self._quantized("x")
-
-    def output(self, value: str) -> None:
-        """An output."""
-        info = helper.make_tensor_value_info(value, TensorProto.FLOAT, self.shapes[value])
-        self.outputs.append(info)
-
-    def conv(
-        self,
-        x: str,
-        channels: int,
-        kernel: int,
-        stride: int = 1,
-        groups: int = 1,
-        relu: bool = True,
-    ) -> str:
-        """Convolution with bias, symmetric padding of (kernel - 1) / 2, per-channel weights, and a
-        ReLU that quantisation absorbs.
-        """
-        n, c, height, width = self.shapes[x]
-        pad = (kernel - 1) // 2
-        shape = (n, channels, *((s + 2 * pad - kernel) // stride + 1 for s in (height, width)))
-        fan_in = c // groups * kernel * kernel
-        self.macs += prod(shape) * fan_in
-        weight, bias = self._weights((channels, c // groups, kernel, kernel), fan_in)
-        y = self._node(
-            "Conv", [x, weight, bias], shape, kernel_shape=[kernel] * 2, strides=[stride] * 2,
-            pads=[pad] * 4, group=groups,
-        )  # fmt: skip
-        return self._quantized(self._node("Relu", [y], shape) if relu else y)
-
-    def dense(self, x: str, features: int) -> str:
-        """Fully connected, with bias."""
-        n, k = self.shapes[x]
-        self.macs += n * features * k
-        weight, bias = self._weights((features, k), k)
-        return self._quantized(self._node("Gemm", [x, weight, bias], (n, features), transB=1))
-
-    def add(self, a: str, b: str) -> str:
-        """Residual addition and ReLU."""
-        total = self._node("Add", [a, b], self.shapes[a])
-        return self._quantized(self._node("Relu", [total], self.shapes[a]))
-
-    def max_pool(self, x: str, kernel: int, stride: int) -> str:
-        """Max pooling with symmetric padding."""
-        n, c, height, width = self.shapes[x]
-        pad = (kernel - 1) // 2
-        shape = (n, c, *((s + 2 * pad - kernel) // stride + 1 for s in (height, width)))
-        y = self._node(
-            "MaxPool", [x], shape, kernel_shape=[kernel] * 2, strides=[stride] * 2, pads=[pad] * 4
-        )
-        return self._quantized(y)
-
-    def global_average(self, x: str) -> str:
-        """Global average pooling and flattening."""
-        n, c = self.shapes[x][:2]
-        y = self._quantized(self._node("GlobalAveragePool", [x], (n, c, 1, 1)))
-        return self._quantized(self._node("Flatten", [y], (n, c), axis=1))
-
-    def model(self) -> onnx.ModelProto:
-        """The finished model."""
-        graph = helper.make_graph(self.nodes, self.name, self.inputs, self.outputs, self.constants)
-        opset = helper.make_opsetid("", 17)
-        return helper.make_model(graph, opset_imports=[opset], ir_version=8)
-
-    def _node(self, kind: str, inputs: list[str], shape: tuple[int, ...], **attributes) -> str:
-        name = f"{kind.lower()}_{len(self.nodes)}"
-        self.nodes.append(helper.make_node(kind, inputs, [f"{name}_y"], name=name, **attributes))
-        self.shapes[f"{name}_y"] = shape
-        return f"{name}_y"
-
-    def _quantized(self, value: str) -> str:
-        shape = self.shapes[value]
-        integer = self._node("QuantizeLinear", [value, self.scale, self.zero], shape)
-        return self._node("DequantizeLinear", [integer, self.scale, self.zero], shape)
-
-    def _weights(self, shape: tuple[int, ...], fan_in: int) -> tuple[str, str]:
-        """Dequantised int8 weights with a scale per output channel, and a bias."""
-        channels = shape[0]
-        deviation = 127 / sqrt(3)  # of uniform int8
-        scales = 1 / (deviation * sqrt(fan_in)) * self.rng.uniform(0.8, 1.2, channels)
-        scales = scales.astype(np.float32)
-        weight = self.constant("weight", self.rng.integers(-127, 128, shape).astype(np.int8))
-        scale = self.constant("weight_scale", scales)
-        zero = self.constant("weight_zero", np.zeros(channels, np.int8))
-        bias = self.rng.normal(0, STEPS / 4 / ACTIVATION_SCALE, channels).astype(np.int32)
-        bias_scale = self.constant("bias_scale", scales * np.float32(ACTIVATION_SCALE))
-        bias_zero = self.constant("bias_zero", np.zeros(channels, np.int32))
-        bias_name = self.constant("bias", bias)
-        return (
-            self._node("DequantizeLinear", [weight, scale, zero], shape, axis=0),
-            self._node("DequantizeLinear", [bias_name, bias_scale, bias_zero], (channels,), axis=0),
-        )
-
+from .net import Net
 
 # ---- table 2 of the TVM paper --------------------------------------------------------------------
 
@@ -163,7 +32,7 @@ class ConvLayer:
 
     def model(self, batch: int = 1) -> onnx.ModelProto:
         """The layer as a model of its own."""
-        net = QdqNet(self.name)
+        net = Net(self.name)
         x = net.input(batch, self.in_channels, self.size, self.size)
         net.output(net.conv(x, self.out_channels, self.kernel, self.stride, self.groups))
         return net.model()
@@ -201,9 +70,9 @@ TABLE_2: tuple[ConvLayer, ...] = (
 # ---- networks ------------------------------------------------------------------------------------
 
 
-def resnet18(batch: int = 1) -> onnx.ModelProto:
+def resnet18(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
     """ResNet-18 (He et al. 2015, basic blocks, ImageNet)."""
-    net = QdqNet("resnet18")
+    net = Net("resnet18", quantized)
     x = net.max_pool(net.conv(net.input(batch, 3, 224, 224), 64, 7, 2), 3, 2)
     for channels, stride in ((64, 1), (64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2),
                              (512, 1)):  # fmt: skip
@@ -215,9 +84,9 @@ def resnet18(batch: int = 1) -> onnx.ModelProto:
     return net.model()
 
 
-def mobilenet_v1(batch: int = 1) -> onnx.ModelProto:
+def mobilenet_v1(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
     """MobileNet-V1 (Howard et al. 2017, width 1, ImageNet)."""
-    net = QdqNet("mobilenet_v1")
+    net = Net("mobilenet_v1", quantized)
     x = net.conv(net.input(batch, 3, 224, 224), 32, 3, 2)
     pairs = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5]
     for channels, stride in (*pairs, (1024, 2), (1024, 1)):
@@ -227,7 +96,55 @@ def mobilenet_v1(batch: int = 1) -> onnx.ModelProto:
     return net.model()
 
 
-NETWORKS: dict[str, Callable[[int], onnx.ModelProto]] = {
+def dcgan(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
+    """The generator of DCGAN (Radford et al. 2015): 100 numbers to a picture of 64 x 64."""
+    net = Net("dcgan", quantized)
+    x = net.dense(net.input(batch, 100), 1024 * 4 * 4, relu=True)
+    x = net.reshape(x, batch, 1024, 4, 4)
+    for channels in (512, 256, 128):
+        x = net.conv_transpose(x, channels, 4, 2, 1)
+    net.output(net.unary("Tanh", net.conv_transpose(x, 3, 4, 2, 1, relu=False)))
+    return net.model()
+
+
+def dqn(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
+    """Deep Q-network (Mnih et al. 2015): four frames to the values of 18 actions."""
+    net = Net("dqn", quantized)
+    x = net.input(batch, 4, 84, 84)
+    for channels, kernel, stride in ((32, 8, 4), (64, 4, 2), (64, 3, 1)):
+        x = net.conv(x, channels, kernel, stride, pad=0)
+    net.output(net.dense(net.dense(net.flatten(x), 512, relu=True), 18))
+    return net.model()
+
+
+def lstm_lm(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
+    """A step of an LSTM language model (Zaremba et al. 2014): two layers of 650, 10,000 words.
+
+    States are inputs and outputs. Gates are float.
+    """
+    width, vocabulary = 650, 10_000
+    net = Net("lstm_lm", quantized)
+    x = net.token(batch, vocabulary, width)
+    for layer in range(2):
+        hidden = net.input(batch, width, name=f"h{layer}")
+        cell = net.input(batch, width, name=f"c{layer}")
+        gates = net.add(net.dense(x, 4 * width), net.dense(hidden, 4 * width), relu=False)
+        i, f, o, new = net.split(gates, 4)
+        kept = net.binary("Mul", net.unary("Sigmoid", f), cell)
+        learned = net.binary("Mul", net.unary("Sigmoid", i), net.unary("Tanh", new))
+        cell = net.binary("Add", kept, learned)
+        x = net.binary("Mul", net.unary("Sigmoid", o), net.unary("Tanh", cell))
+        net.output(x, f"h{layer}_out")
+        net.output(cell, f"c{layer}_out")
+    net.output(net.dense(x, vocabulary), "logits")
+    return net.model()
+
+
+#: Builders of whole networks, by batch and whether quantised.
+NETWORKS: dict[str, Callable[[int, bool], onnx.ModelProto]] = {
     "resnet18": resnet18,
     "mobilenet_v1": mobilenet_v1,
+    "dcgan": dcgan,
+    "dqn": dqn,
+    "lstm_lm": lstm_lm,
 }

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..isa.errors import VdlaError
 from ..isa.insn import Insn
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from ..isa.program import PROGRAM_ALIGN_BYTES, Program
+from ..isa.program import MAX_DRAM_BYTES, PROGRAM_ALIGN_BYTES, Program
 from ..runtime.executable import Executable, LayerInfo
 from ..runtime.layout import activation_bytes
 from ..runtime.native import NativeCode
@@ -32,10 +33,18 @@ from .codegen.order import dispatch_order, loads_by_need
 from .codegen.stream import Stream
 from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
-from .graph.ops import Conv2d, Dense, QConv2d, QDense
+from .graph.ops import (
+    Conv2d,
+    ConvTranspose2d,
+    Dense,
+    QConv2d,
+    QConvTranspose2d,
+    QDense,
+)
 from .graph.passes import run_passes
 from .graph.passes.absorb_flatten import absorb_flatten
 from .graph.passes.pack_windows import pack_windows
+from .graph.passes.reshape_blocks import reshape_blocks
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .graph.tflite import import_tflite, is_tflite
 from .graph.verify import verify as verify_graph
@@ -53,6 +62,8 @@ from .topi.lowering import parameters_of
 TIR_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (double_buffer, interleave_vthreads)
 
 
+#: What happens to a graph for an accelerator whose blocks hold so many channels, in order.
+BLOCK_PASSES: tuple[Callable[[Graph, int], Graph], ...] = (pack_windows, reshape_blocks)
 #: Why a node is on the host that the accelerator could run.
 TARGET_CPU = "target cpu; the accelerator could run it"
 BEHIND_HOST = "too little for a program of its own behind the host; the accelerator could run it"
@@ -109,8 +120,8 @@ def cross_compile(model: object, hw: HwParams, processor: Processor) -> Compiled
 
 def _optimised_graph(model: object, hw: HwParams, dumps: _Dumps) -> Graph:
     graph = load_graph(model, batch=hw.batch)
-    dumps.write("graph", "import", dump(graph))
-    return run_passes(graph, observe=lambda name, g: dumps.write("graph", name, dump(g)))
+    dumps.write("graph", "import", partial(dump, graph))
+    return run_passes(graph, observe=lambda step, g: dumps.write("graph", step, partial(dump, g)))
 
 
 def _host_layers(graph: Graph) -> list[LayerInfo]:
@@ -132,10 +143,11 @@ def _build_accelerator(
     graph = absorb_flatten(graph, most_places=min(hw.wgt_depth, hw.inp_depth) // 8)
     graph = retarget(graph, hw)
     verify_graph(graph)
-    dumps.write("graph", "absorb_flatten", dump(graph))
-    graph = pack_windows(graph, hw.block)
-    verify_graph(graph)
-    dumps.write("graph", "pack_windows", dump(graph))
+    dumps.write("graph", "absorb_flatten", partial(dump, graph))
+    for apply in BLOCK_PASSES:
+        graph = apply(graph, hw.block)
+        verify_graph(graph)
+        dumps.write("graph", apply.__name__, partial(dump, graph))
     layers: list[LayerInfo] = []
     steps: list[Program | NativeCode] = []
     issued = 0
@@ -168,6 +180,11 @@ def _build_program(
     stream = Stream(hw)
     offsets, plan = place_activations(graph, nodes, hw)
     base = stream.dram.allocate(plan.planned_bytes)
+    if stream.dram.end >= MAX_DRAM_BYTES:
+        raise VdlaError(
+            f"graph {graph.name}: expected activations of less than {MAX_DRAM_BYTES} bytes, which"
+            f" addresses of 32 bits reach, got {stream.dram.end}; compile for target cpu"
+        )
     placed = {name: base + offset for name, offset in offsets.items()}
     funcs = lower_lanes(
         graph, nodes, hw, memory, vthreads, lambda node, func: _run_loop_passes(node, func, dumps)
@@ -182,7 +199,7 @@ def _build_program(
         layers.append(_accelerator_layer(graph, node, ((first, len(stream.insns) - 1),)))
     program, layers = _finish(graph, nodes, stream, lanes, placed, layers, memory)
     program = replace(program, meta=program.meta | {"memory_plan": asdict(plan)})
-    dumps.write("program", "insns", disassemble(program))
+    dumps.write("program", "insns", partial(disassemble, program))
     findings = check(program)
     if findings:
         raise VdlaError(f"compiled program does not pass the checker: {findings[0]}")
@@ -192,11 +209,11 @@ def _build_program(
 def _run_loop_passes(node: Node, func: PrimFunc, dumps: _Dumps) -> PrimFunc:
     """The loop program of an operator after TIR_PASSES."""
     verify(func)
-    dumps.write(node.name, "lower", print_func(func))
+    dumps.write(node.name, "lower", partial(print_func, func))
     for apply in TIR_PASSES:
         func = apply(func)
         verify(func)
-        dumps.write(node.name, apply.__name__, print_func(func))
+        dumps.write(node.name, apply.__name__, partial(print_func, func))
     return func
 
 
@@ -290,7 +307,7 @@ def _macs(graph: Graph, node: Node) -> int:
         case QConv2d() | Conv2d() | Convolution():
             weight = graph[node.inputs[1]].shape
             return math.prod(result) * math.prod(weight[1:])
-        case ConvolutionTranspose():
+        case QConvTranspose2d() | ConvTranspose2d() | ConvolutionTranspose():
             image, weight = (graph[name].shape for name in node.inputs[:2])
             return math.prod(image) * math.prod(weight[1:])
         case QDense() | Dense() | MatMul():
@@ -334,11 +351,11 @@ class _Dumps:
     directory: str | Path | None
     count: int = 0
 
-    def write(self, what: str, step: str, text: str) -> None:
+    def write(self, what: str, step: str, text: Callable[[], str]) -> None:
         if self.directory is None:
             return
         root = Path(self.directory)
         root.mkdir(parents=True, exist_ok=True)
         name = "".join(c if c.isalnum() or c in "-_." else "_" for c in what)
-        (root / f"{self.count:03d}_{name}_{step}.txt").write_text(text)
+        (root / f"{self.count:03d}_{name}_{step}.txt").write_text(text())
         self.count += 1

@@ -18,6 +18,7 @@ from ..isa.params import HwParams
 from .codegen.accel import scratchpad_use
 from .graph.ir import Graph, Node
 from .graph.ops import Reshape
+from .graph.passes.reshape_blocks import BlockReshape
 from .graph.passes.sink_conversions import CONCATS
 from .tir.ir import PrimFunc
 from .topi.lowering import conv_shape, lower_node, on_tensor_core
@@ -25,7 +26,7 @@ from .topi.tiling import plan_conv
 
 TENSOR_LANE, VECTOR_LANE = 0, 1
 #: Operators that are done when their operands and results have their places.
-NO_WORK = (Reshape, *CONCATS)
+NO_WORK = (Reshape, BlockReshape, *CONCATS)
 #: Scratchpads that both lanes use, and the most that an operator of the vector lane takes of each.
 SHARED = ("inp", "out", "par")
 VECTOR_SHARE = Fraction(3, 8)

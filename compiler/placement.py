@@ -10,6 +10,7 @@ from ..runtime.native import MemoryPlan
 from .arena import Lifetime, plan_arena
 from .graph.ir import Graph, Node
 from .graph.ops import Reshape
+from .graph.passes.reshape_blocks import BlockReshape
 from .graph.passes.sink_conversions import CONCATS
 from .lanes import NO_WORK, lane
 
@@ -61,10 +62,10 @@ def _homes(graph: Graph, nodes: Sequence[Node], params: HwParams) -> dict[str, t
             for name in node.inputs:
                 homes[name] = home, start
                 start += activation_bytes(graph[name].shape, params)
-        elif isinstance(node.op, Reshape) and node.output in homes:
+        elif isinstance(node.op, Reshape | BlockReshape) and node.output in homes:
             homes[node.inputs[0]] = homes[node.output]
     for node in nodes:
-        if isinstance(node.op, Reshape) and node.output not in homes:
+        if isinstance(node.op, Reshape | BlockReshape) and node.output not in homes:
             homes[node.output] = homes.get(node.inputs[0], (node.inputs[0], 0))
     return homes
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..isa.params import HwParams
 from .graph.fixed_ops import QTable
 from .graph.ir import Graph, Node
-from .graph.ops import QConv2d, QDense, Reshape
+from .graph.ops import Product, Reshape
 from .graph.passes.sink_conversions import CONCATS
 from .topi.accel_table import most_pieces
 
@@ -46,7 +46,7 @@ def _apart(graph: Graph, node: Node, params: HwParams, lie: Sequence[str], parts
 
 def _misfit(graph: Graph, node: Node, params: HwParams) -> str:
     # Weights and biases of products are packed apart; everything else lies as an activation.
-    packed = isinstance(node.op, QConv2d | QDense)
+    packed = isinstance(node.op, Product)
     operands = graph.operands(node)[: 1 if packed else None]
     for tensor in (*operands, graph.result(node)):
         if len(tensor.shape) not in (2, 4):
@@ -75,7 +75,7 @@ def split(graph: Graph) -> list[Row]:
         small = [
             nodes
             for nodes in accelerated[1:]
-            if not any(isinstance(node.op, QConv2d | QDense) for node in nodes)
+            if not any(isinstance(node.op, Product) for node in nodes)
         ]
         if not small:
             return rows

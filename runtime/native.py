@@ -132,10 +132,17 @@ class NativeFunction(NativeCode):
             what = f"graph {self.name}: input {tensor.name!r}"
             check_array(what, array, tensor.shape, tensor.dtype)
         inputs = [np.ascontiguousarray(array) for array in arrays]
-        outputs = [np.empty(tensor.shape, tensor.dtype) for tensor in self.outputs]
         # An arena is kept for the next call; a call beside another one takes its own.
         free = self._free_arenas
-        arena = free.pop() if free else aligned_memory(self.plan.planned_bytes)
+        try:
+            outputs = [np.empty(tensor.shape, tensor.dtype) for tensor in self.outputs]
+            arena = free.pop() if free else aligned_memory(self.plan.planned_bytes)
+        except MemoryError:
+            raise VdlaError(
+                f"graph {self.name}: expected memory for the outputs and "
+                f"{self.plan.planned_bytes} bytes of intermediate tensors, got none; run a smaller "
+                "batch, or close other programs"
+            ) from None
         self.entry(
             _pointers(inputs), _pointers(outputs), self.parameters.ctypes.data, arena.ctypes.data
         )

@@ -12,8 +12,10 @@ from .ir import Graph, Node
 from .ops import (
     Add,
     AvgPool,
+    Bounded,
     Clip,
     Conv2d,
+    ConvTranspose2d,
     Dense,
     Dequantize,
     Identity,
@@ -24,6 +26,7 @@ from .ops import (
     QAdd,
     QAvgPool,
     QConv2d,
+    QConvTranspose2d,
     QDense,
     QMaxPool,
     Quant,
@@ -103,12 +106,17 @@ def evaluate_op(op: Op, *args: np.ndarray) -> np.ndarray:
             return np.maximum(args[0], np.float32(0))
         case Clip():
             return _clip(args[0], op)
-        case Conv2d() | Dense() | Add() | MaxPool() | AvgPool():
+        case Conv2d() | ConvTranspose2d() | Dense() | Add() | MaxPool() | AvgPool():
             return _clip(_float_op(op, *args), op)
         case QConv2d():
             x, weight, bias = args
             shifted = x.astype(np.float64) - op.x_zero_point
             acc = _conv(shifted, weight.astype(np.float64), op)
+            return op.requant.apply(_int32(acc.astype(np.int64) + bias.reshape(1, -1, 1, 1)))
+        case QConvTranspose2d():
+            x, weight, bias = args
+            shifted = x.astype(np.float64) - op.x_zero_point
+            acc = _conv_transpose(shifted, weight.astype(np.float64), op)
             return op.requant.apply(_int32(acc.astype(np.int64) + bias.reshape(1, -1, 1, 1)))
         case QDense():
             x, weight, bias = args
@@ -153,10 +161,13 @@ def windows(
     return view[:, :, :: strides[0], :: strides[1], :: dilations[0], :: dilations[1]]
 
 
-def _float_op(op: Conv2d | Dense | Add | MaxPool | AvgPool, *args: np.ndarray) -> np.ndarray:
+def _float_op(op: Bounded, *args: np.ndarray) -> np.ndarray:
     match op, args:
         case Conv2d(), (x, weight, *bias):
             y = _conv(x, weight, op)
+            return y + bias[0].reshape(1, -1, 1, 1) if bias else y
+        case ConvTranspose2d(), (x, weight, *bias):
+            y = _conv_transpose(x, weight, op)
             return y + bias[0].reshape(1, -1, 1, 1) if bias else y
         case Dense(), (x, weight, *bias):
             y = x @ (weight.T if op.transposed else weight)
@@ -186,7 +197,25 @@ def _conv(x: np.ndarray, weight: np.ndarray, op: Conv2d | QConv2d) -> np.ndarray
     return np.moveaxis(np.concatenate(parts, axis=-1), -1, 1)
 
 
-def _clip(x: np.ndarray, op: Clip | Conv2d | Dense | Add | MaxPool | AvgPool) -> np.ndarray:
+def _conv_transpose(
+    x: np.ndarray, weight: np.ndarray, op: ConvTranspose2d | QConvTranspose2d
+) -> np.ndarray:
+    """Convolution of the image, zeros between its elements, with the kernel turned around; in the
+    operands' float dtype."""
+    kernel = (weight.shape[2], weight.shape[3])
+    spread = [(n - 1) * s + 1 for n, s in zip(x.shape[2:], op.strides, strict=True)]
+    after = [max(b + n - w, 0) for b, n, w in zip(op.before, op.size, spread, strict=True)]
+    (top, left), (bottom, right) = ((k - 1 for k in kernel), after)
+    apart = np.zeros((*x.shape[:2], *spread), x.dtype)
+    apart[:, :, :: op.strides[0], :: op.strides[1]] = x
+    seen = windows(apart, kernel, (1, 1), (top, left, bottom, right))
+    rows, cols = (slice(b, b + n) for b, n in zip(op.before, op.size, strict=True))
+    turned = weight[:, :, ::-1, ::-1]
+    y = np.tensordot(seen[:, :, rows, cols], turned, axes=([1, 4, 5], [0, 2, 3]))
+    return np.moveaxis(y, -1, 1)
+
+
+def _clip(x: np.ndarray, op: Clip | Bounded) -> np.ndarray:
     if op.lo == -np.inf and op.hi == np.inf:
         return x
     return np.minimum(np.maximum(x, np.float32(op.lo)), np.float32(op.hi))

@@ -6,6 +6,7 @@ whatever decides a shape must be constant.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +28,8 @@ from .ops import Identity
 from .primitives import Misfit
 from .verify import verify
 
+#: Operators that a refusal of an unknown one names.
+NEAREST = 4
 OPSETS = range(7, onnx.defs.onnx_opset_version() + 1)
 #: What names the shapes and values of a model's inputs that are known at compile time.
 Shapes = Mapping[str, tuple[int, ...]]
@@ -144,6 +147,11 @@ class _Importer:
         self.tensors[tensor.name] = tensor
 
     def array(self, proto: onnx.TensorProto) -> np.ndarray:
+        if proto.data_location == onnx.TensorProto.EXTERNAL:
+            raise VdlaError(
+                f"{self.where}: constant {proto.name!r} lies in another file; load the model from"
+                " the path of its own file, in whose folder that one must be"
+            )
         try:
             data = np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(tuple(proto.dims))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -232,9 +240,11 @@ class _Importer:
                 ) from None
         if body is None:
             operator = f"{proto.domain}.{proto.op_type}" if proto.domain else proto.op_type
+            known = [*READERS, "Constant"]
+            nearest = difflib.get_close_matches(proto.op_type, known, NEAREST, cutoff=0.0)
             raise VdlaError(
-                f"node {name!r}: operator {operator!r} is not supported;"
-                f" supported are {', '.join(sorted([*READERS, 'Constant']))}"
+                f"node {name!r}: operator {operator!r} is not supported; of the {len(known)} that"
+                f" are, these have the nearest names: {', '.join(nearest)}"
             )
         for index, inner in enumerate(body[0]):
             self.node(inner, index, body[1])

@@ -104,6 +104,21 @@ class Conv2d(Op):
 
 
 @dataclass(frozen=True)
+class ConvTranspose2d(Op):
+    """Float transposed convolution of x [N,C,H,W], w [C,OC,KH,KW], bias [OC] or none; clipped.
+
+    Element (h, w) spreads over rows ``h*sh + kh - before[0]`` and columns ``w*sw + kw - before[1]``
+    of a result of ``size``; what falls outside is dropped.
+    """
+
+    strides: Pair
+    before: Pair
+    size: Pair
+    lo: float = -math.inf
+    hi: float = math.inf
+
+
+@dataclass(frozen=True)
 class Dense(Op):
     """Float ``x @ w + bias``: x [N,K], w [K,OC] or, ``transposed``, [OC,K]; clipped to lo..hi."""
 
@@ -143,6 +158,10 @@ class AvgPool(Op):
     hi: float = math.inf
 
 
+#: Float operators that end in a clip.
+Bounded = Conv2d | ConvTranspose2d | Dense | Add | MaxPool | AvgPool
+
+
 # ---- integer operators: the contract with the tensor expressions and the accelerator ----
 
 
@@ -164,6 +183,27 @@ class QConv2d(Op):
     pads: Pads
     dilations: Pair
     groups: int
+    x_zero_point: int
+    requant: Requant
+
+
+@dataclass(frozen=True, eq=False)
+class QConvTranspose2d(Op):
+    """x int8 [N,C,H,W], weight int8 [C,OC,KH,KW], bias int32 [OC] to int8 [N,OC,*size].
+
+    ::
+
+        acc = bias[oc] + sum over c, h, w, kh, kw with h*sh + kh - before[0] == oh
+              and w*sw + kw - before[1] == ow of
+              (x[n, c, h, w] - x_zero_point) * weight[c, oc, kh, kw]
+        y = requant(acc)
+
+    in wrapping int32.
+    """
+
+    strides: Pair
+    before: Pair
+    size: Pair
     x_zero_point: int
     requant: Requant
 
@@ -230,4 +270,5 @@ class QAvgPool(Op):
     requant: Requant
 
 
-INTEGER_OPS = (QConv2d, QDense, QAdd, QMaxPool, QAvgPool)
+#: Integer operators with weights.
+Product = QConv2d | QConvTranspose2d | QDense

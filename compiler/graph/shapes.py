@@ -14,6 +14,7 @@ from .ops import (
     AvgPool,
     Clip,
     Conv2d,
+    ConvTranspose2d,
     Dense,
     Dequantize,
     Identity,
@@ -24,6 +25,7 @@ from .ops import (
     QAdd,
     QAvgPool,
     QConv2d,
+    QConvTranspose2d,
     QDense,
     QMaxPool,
     Quantize,
@@ -71,6 +73,10 @@ def infer(op: Op, operands: tuple[Tensor, ...], where: str) -> Type:
             return _conv(op, x, w, bias, "float32", operands, where), "float32"
         case QConv2d(), [(x, "int8"), (w, "int8" | "int16"), bias]:
             return _conv(op, x, w, [bias], "int32", operands, where), "int8"
+        case ConvTranspose2d(), [(x, "float32"), (w, "float32"), *bias]:
+            return _conv_transpose(op, x, w, bias, "float32", operands, where), "float32"
+        case QConvTranspose2d(), [(x, "int8"), (w, "int8"), bias]:
+            return _conv_transpose(op, x, w, [bias], "int32", operands, where), "int8"
         case Dense(), [(x, "float32"), (w, "float32"), *bias]:
             w = w[::-1] if op.transposed else w
             return _dense(op, x, w, bias, "float32", operands, where), "float32"
@@ -136,6 +142,27 @@ def _conv(
         raise _misfit(op, operands, where, f"a bias {bias_dtype}[{w[0]}]")
     size = _windows(x, (w[2], w[3]), op.strides, op.pads, op.dilations, where)
     return (x[0], w[0], *size)
+
+
+def _conv_transpose(
+    op: ConvTranspose2d | QConvTranspose2d,
+    x: tuple[int, ...],
+    w: tuple[int, ...],
+    bias: list[Type],
+    bias_dtype: str,
+    operands: tuple[Tensor, ...],
+    where: str,
+) -> tuple[int, ...]:
+    if len(x) != 4 or len(w) != 4 or x[1] != w[0]:
+        raise _misfit(op, operands, where, "an image and a weight of as many channels")
+    if not _bias_fits(bias, w[1], bias_dtype):
+        raise _misfit(op, operands, where, f"a bias {bias_dtype}[{w[1]}]")
+    if min(*op.strides, *op.size) < 1 or min(op.before) < 0:
+        raise VdlaError(
+            f"node {where!r}: expected strides and a size >= 1 and a crop >= 0,"
+            f" got {op.strides!r}, {op.size!r}, {op.before!r}"
+        )
+    return (x[0], w[1], *op.size)
 
 
 def _dense(

@@ -7,6 +7,7 @@ returns a loop program whose parameters are DRAM buffers, inputs first, the outp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -74,7 +75,7 @@ def gemm_intrin(params: HwParams) -> TensorIntrin:
     return TensorIntrin("gemm", product)
 
 
-def _padded(data: Tensor, pads: Pads, value: int, row_step: int = 1) -> Tensor:
+def bordered(data: Tensor, pads: Pads, value: int, row_step: int = 1) -> Tensor:
     """Every ``row_step``-th row of the activation with a border of ``value``; with no border at
     all, a plain copy."""
     blocks, height, width, batch, block = data.shape
@@ -118,15 +119,18 @@ def _tile(stage: Stage, sizes: tuple[int, ...], vthreads: int) -> IterVar:
     return _vthread_tiles(stage, outer, vthreads)
 
 
-def _split_tiles(stage: Stage, sizes: tuple[int, ...]) -> tuple[list[IterVar], list[IterVar]]:
-    """Tile the first axes of a stage; the loops over tiles, which are outside of all others, and
-    those within a tile."""
-    axes = stage.tensor.axes
-    outer, inner = zip(
-        *(stage.split(axis, size) for axis, size in zip(axes, sizes, strict=False)), strict=True
-    )
+def _split_tiles(
+    stage: Stage, sizes: tuple[int, ...], dims: Sequence[int] = (0, 1, 2)
+) -> tuple[list[IterVar], list[IterVar]]:
+    """Tile some dimensions of a stage; the loops over tiles, which are outside of all others, and
+    those within a tile, of all dimensions."""
+    inner = list(stage.tensor.axes)
+    outer = []
+    for dim, size in zip(dims, sizes, strict=True):
+        tiles, inner[dim] = stage.split(inner[dim], size)
+        outer.append(tiles)
     stage.reorder(*outer, *inner)
-    return list(outer), list(inner)
+    return outer, inner
 
 
 def _vthread_tiles(stage: Stage, loops: list[IterVar], vthreads: int) -> IterVar:
@@ -172,7 +176,7 @@ def conv2d(
     par = placeholder((oc_blocks, 3, block), "int32", "param")
     # A kernel of one row reads no row between those of its stride.
     row_step = sh if kh == 1 else 1
-    padded = _padded(data, window.pads, pad_value, row_step)
+    padded = bordered(data, window.pads, pad_value, row_step)
     cb, ky, kx, ci = (
         reduce_axis(extent, axis)
         for extent, axis in ((ic_blocks, "cb"), (kh, "ky"), (kw, "kx"), (block, "ci"))
@@ -188,6 +192,25 @@ def conv2d(
     )
     out = _requantized(acc, par, clamp)
 
+    s = schedule_products(out, acc, padded, weight, par, (0, 1, 2), tiling, params, vthreads)
+    return lower(s, [data, weight, par, out], name)
+
+
+def schedule_products(
+    out: Tensor,
+    acc: Tensor,
+    padded: Tensor,
+    weight: Tensor,
+    par: Tensor,
+    tiled: tuple[int, int, int],
+    tiling: Tiling,
+    params: HwParams,
+    vthreads: int,
+) -> Schedule:
+    """The schedule of a convolution whose products of blocks are summed in ``acc`` and requantised
+    to ``out``; ``tiled`` are the dimensions of ``out`` that are channels, rows and columns. The
+    sums of ``acc`` run over blocks of channels, two taps and the channels of a block.
+    """
     s = create_schedule(out)
     local = s.cache_write(out, "out")
     weight_tile = s.cache_read(weight, "wgt", [acc])
@@ -195,10 +218,11 @@ def conv2d(
     s[acc].set_scope("acc")
     s[padded].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
-    (channels, rows, cols), (channel, _, _) = _split_tiles(s[out], sizes)
-    c, y, x, b, i = acc.axes
+    (channels, rows, cols), (channel, *_) = _split_tiles(s[out], sizes, tiled)
+    *places, b, i = acc.axes
+    cb, *taps, ci = acc.reduce_axes
     cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
-    s[acc].reorder(cb_outer, c, y, x, cb_inner, *part, ky, kx, b, i, ci)
+    s[acc].reorder(cb_outer, *places, cb_inner, *taps, b, i, ci)
     s[acc].tensorize(b, gemm_intrin(params))
     # What stays on chip, and the loop that it stays in.
     staying: dict[Tensor, IterVar] = {}
@@ -215,7 +239,8 @@ def conv2d(
             tile = _vthread_tiles(s[out], [channels, rows, cols], vthreads)
     for tensor in (acc, par_tile):
         s[tensor].compute_at(s[out], staying.get(tensor, tile))
-    # Results leave block by block of channels.
+    # Results leave block by block of channels, all of one thread's before the next one's.
+    s[out].unroll(channel)
     s[local].compute_at(s[out], channel)
     if tiling.oc_blocks > 1:
         s[local].double_buffer()
@@ -227,7 +252,7 @@ def conv2d(
     if vthreads > 1:
         for tensor in staying:
             s[tensor].double_buffer()
-    return lower(s, [data, weight, par, out], name)
+    return s
 
 
 def _parts(count: int) -> tuple[IterVar, ...]:
@@ -269,7 +294,7 @@ def window2d(
     weight = placeholder((blocks, *taps, params.block), "int8", "weight")
     wide = compute(weight.shape, lambda *i: weight[i].astype("int32"), "wide")
     par = placeholder((blocks if weighted else 1, 3, params.block), "int32", "param")
-    padded = _padded(data, window.pads, pad_value)
+    padded = bordered(data, window.pads, pad_value)
     ky, kx = reduce_axis(kh, "ky"), reduce_axis(kw, "kx")
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:

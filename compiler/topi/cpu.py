@@ -13,10 +13,12 @@ from ..graph.ir import Graph, Node
 from ..graph.ops import (
     AvgPool,
     Conv2d,
+    ConvTranspose2d,
     Dense,
     MaxPool,
     QAvgPool,
     QConv2d,
+    QConvTranspose2d,
     QDense,
     QMaxPool,
 )
@@ -30,8 +32,8 @@ from .ops import expression
 
 #: Output channels of a convolution that share what they load of the image.
 CHANNEL_TILE = 4
-#: General operators whose innermost loop is over results.
-_ROWS = (MatMul, Convolution, ConvolutionTranspose, Pool)
+#: Operators whose innermost loop is over results.
+_ROWS = (MatMul, Convolution, Pool)
 
 
 def lower_for_cpu(graph: Graph, node: Node) -> tuple[PrimFunc, tuple[np.ndarray, ...]]:
@@ -56,6 +58,8 @@ def schedule_for_cpu(node: Node, output: Tensor) -> Schedule:
             _schedule_pool(schedule, output)
         case Dense(transposed=transposed):
             _schedule_float_dense(schedule, output, transposed)
+        case ConvolutionTranspose() | ConvTranspose2d() | QConvTranspose2d():
+            _schedule_transposed(schedule)
         case _:
             _schedule_general(schedule, reduces_rows=isinstance(node.op, _ROWS))
     return schedule
@@ -120,6 +124,16 @@ def _schedule_general(schedule: Schedule, reduces_rows: bool) -> None:
         reduced = stage.tensor.reduce_axes
         if reduced and reduces_rows:
             stage.reorder(*reduced, stage.tensor.axes[-1])
+
+
+def _schedule_transposed(schedule: Schedule) -> None:
+    """The channels of one tap's products for all places, then the next tap: a weight is loaded
+    once a phase."""
+    phases = _reduced(schedule)
+    spatial = (len(phases.axes) - 2) // 2
+    *places, channels = phases.axes[spatial + 1 :]
+    stage = schedule[phases]
+    stage.reorder(*phases.reduce_axes, *places, channels)
 
 
 def _schedule_pool(schedule: Schedule, output: Tensor) -> None:

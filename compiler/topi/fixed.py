@@ -29,6 +29,7 @@ from ..graph.fixed_point import INT32_MAX, NEG_32_OVER_17, PLUS_48_OVER_17
 from ..graph.ir import Graph, Node
 from ..graph.ops import Op
 from ..graph.passes.pack_windows import PackWindows
+from ..graph.passes.reshape_blocks import BlockReshape
 from ..graph.requant import INT8_MAX, INT8_MIN, Requant
 from ..te.expr import Call, Const, Expr, all_of, select
 from ..te.tensor import Tensor, clip, compute, max_of, placeholder, sum_of
@@ -68,6 +69,8 @@ def _build(op: Op, inputs: list[Tensor], shape: tuple[int, ...]) -> Expression:
             return _concat(op, inputs, shape)
         case PackWindows():
             return _pack_windows(op, inputs[0], shape)
+        case BlockReshape():
+            return _block_reshape(op, inputs[0])
         case Recentre():
             x = _flat(inputs[0])
             return Expression(
@@ -289,3 +292,20 @@ def _concat(op: Concat, inputs: list[Tensor], shape: tuple[int, ...]) -> Express
         return value
 
     return Expression(compute(shape, rule, "out"), tuple(inputs))
+
+
+def _block_reshape(op: BlockReshape, x: Tensor) -> Expression:
+    block = op.block
+
+    def flattened(n: Expr, k: Expr) -> Expr:
+        _, _, height, width = x.shape
+        place = k // block
+        channel = place // (height * width) * block + k % block
+        return x[n, channel, place // width % height, place % width]
+
+    def unfolded(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
+        _, _, height, width = op.shape
+        return x[n, ((c // block * height + h) * width + w) * block + c % block]
+
+    rule = flattened if len(x.shape) == 4 else unfolded
+    return Expression(compute(op.shape, rule, "out"), (x,))

@@ -8,8 +8,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..graph.ops import Add, AvgPool, Clip, Conv2d, Dense, MaxPool, Op, Relu
-from ..graph.primitives import Convolution, Pool, broadcast
+from ..graph.ops import (
+    Add,
+    AvgPool,
+    Bounded,
+    Clip,
+    Conv2d,
+    ConvTranspose2d,
+    Dense,
+    MaxPool,
+    Op,
+    Relu,
+)
+from ..graph.primitives import Convolution, ConvolutionTranspose, Pool, broadcast
 from ..te.expr import Const, Expr, maximum, minimum
 from ..te.tensor import Tensor, compute, reduce_axis, sum_of
 from .primitives import Shape, element, over, primitive
@@ -22,6 +33,10 @@ def float_operator(op: Op, inputs: Sequence[Tensor], shapes: Sequence[Shape]) ->
             size = Convolution(op.strides, op.pads, op.dilations, op.groups)
             out, _ = size.infer(*((t.shape, t.dtype) for t in (x, weight)))
             return _bounded(primitive(size, [x, weight], shapes, out, "acc"), op, bias, 1)
+        case ConvTranspose2d(), [x, weight, *bias]:
+            spread = ConvolutionTranspose(op.strides, op.before, (1, 1), 1, op.size)
+            out, _ = spread.infer(*((t.shape, t.dtype) for t in (x, weight)))
+            return _bounded(primitive(spread, [x, weight], shapes, out), op, bias, 1)
         case Dense(), [x, weight, *bias]:
             return _bounded(_dense(x, weight, op.transposed), op, bias, 1)
         case Add(), [a, b]:
@@ -38,15 +53,13 @@ def float_operator(op: Op, inputs: Sequence[Tensor], shapes: Sequence[Shape]) ->
     return None
 
 
-def _clip(x: Expr, op: Add | AvgPool | Clip | Conv2d | Dense | MaxPool) -> Expr:
+def _clip(x: Expr, op: Bounded | Clip) -> Expr:
     if op.lo != -math.inf:
         x = maximum(x, Const(op.lo, x.dtype))
     return minimum(x, Const(op.hi, x.dtype)) if op.hi != math.inf else x
 
 
-def _bounded(
-    acc: Tensor, op: AvgPool | Conv2d | Dense | MaxPool, bias: Sequence[Tensor], axis: int
-) -> Tensor:
+def _bounded(acc: Tensor, op: Bounded, bias: Sequence[Tensor], axis: int) -> Tensor:
     """``clip(acc + bias)``, the bias along an axis."""
 
     def rule(*index: Expr) -> Expr:

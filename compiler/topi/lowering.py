@@ -14,12 +14,14 @@ from ..graph.bends import FRACTION_BITS, Bends
 from ..graph.fixed_ops import QAddFixed, QTable
 from ..graph.ir import Graph, Node, is_depthwise
 from ..graph.lift import lifts
-from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
+from ..graph.ops import Product, QAdd, QAvgPool, QConv2d, QConvTranspose2d, QDense, QMaxPool
 from ..graph.requant import INT8_MAX, INT8_MIN, Requant
+from ..graph.subpixel import Subpixel, phase_weights, subpixels
 from ..tir.ir import PrimFunc
 from .accel import Clamp, Kind, Window, add, conv2d, window2d
 from .accel_add import add_fixed
 from .accel_table import bent
+from .accel_transpose import conv2d_transpose, transposed_shape
 from .ops import RESCALE
 from .tiling import ConvShape, plan_conv, plan_window
 
@@ -40,12 +42,15 @@ def _clamp(requant: Requant) -> Clamp:
 
 def on_tensor_core(graph: Graph, node: Node) -> bool:
     """Whether the tensor core computes the operator, not the vector unit alone."""
-    return isinstance(node.op, QConv2d | QDense) and not is_depthwise(graph, node)
+    return isinstance(node.op, Product) and not is_depthwise(graph, node)
 
 
 def conv_shape(graph: Graph, node: Node, params: HwParams) -> ConvShape:
     """An operator that moves a window over an image (a dense layer: of one pixel), in blocks."""
     ic_blocks, _, _ = _image(graph[node.inputs[0]].shape, params)
+    if isinstance(node.op, QConvTranspose2d):
+        oc_blocks, _, _ = _image(graph.result(node).shape, params)
+        return transposed_shape(ic_blocks, oc_blocks, *_phases(graph, node))
     window, result = _window(graph, node), _image(graph.result(node).shape, params)
     return ConvShape(
         ic_blocks, *result, *window.kernel, *window.strides, *window.dilations,
@@ -90,10 +95,18 @@ def lower_node(
     if isinstance(op, QTable) and isinstance(op.bends, Bends):
         entries, clamp = int(np.prod(data)), Clamp(0, op.bends.lo, op.bends.hi)
         return bent(node.name, entries, len(op.bends.knots), clamp, params, vthreads)
-    if not isinstance(op, QConv2d | QDense | QMaxPool | QAvgPool):
+    if not isinstance(op, Product | QMaxPool | QAvgPool):
         raise VdlaError(
             f"node {node.name!r}: operator {type(op).__name__} has no schedule for the accelerator"
         )
+    if isinstance(op, QConvTranspose2d):
+        rows, cols = _phases(graph, node)
+        shape = conv_shape(graph, node, params)
+        tiling = plan_conv(shape, params, memory, vthreads, rows_first)
+        return conv2d_transpose(
+            node.name, data, shape.oc_blocks, rows, cols, op.x_zero_point, _clamp(op.requant),
+            params, tiling, vthreads,
+        )  # fmt: skip
     window, shape = _window(graph, node), conv_shape(graph, node, params)
     if on_tensor_core(graph, node):
         assert isinstance(op, QConv2d | QDense)
@@ -139,6 +152,8 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
                 axis = 2
             together = packed[0] if len(packed) == 1 else np.stack(packed, axis)
             return [together, _requant_parameters(folded, op.requant, params)]
+        case QConvTranspose2d():
+            return _transposed_parameters(graph, node, params)
         case QAvgPool() as op:
             count = op.kernel[0] * op.kernel[1]
             bias = np.full(params.block, -op.x_zero_point * count, np.int32)
@@ -176,6 +191,32 @@ def _across_groups(weight: np.ndarray, groups: int) -> np.ndarray:
         rows = slice(g * outputs, (g + 1) * outputs)
         wide[rows, g * channels : (g + 1) * channels] = weight[rows]
     return wide
+
+
+def _phases(graph: Graph, node: Node) -> tuple[Subpixel, Subpixel]:
+    """The decomposition of a transposed convolution, which ``partition`` has seen to exist."""
+    assert isinstance(node.op, QConvTranspose2d)
+    kernel = graph[node.inputs[1]].shape[2:]
+    found = subpixels(node.op, (kernel[0], kernel[1]))
+    assert found is not None
+    return found
+
+
+def _transposed_parameters(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray]:
+    """Weights [O/block][I/block][phases][taps][block][block], and parameters of every phase, which
+    has its own sum of weights: [O/block][phases][3][block].
+    """
+    op = node.op
+    assert isinstance(op, QConvTranspose2d)
+    weight, bias = (graph[name].data for name in node.inputs[1:])
+    assert weight is not None and bias is not None
+    phases = phase_weights(weight, *_phases(graph, node))
+    weights, requants = [], []
+    for part in phases.reshape(-1, *phases.shape[2:]):
+        folded = bias - op.x_zero_point * part.astype(np.int64).sum((1, 2, 3))
+        weights.append(pack_weight(part, params))
+        requants.append(_requant_parameters(folded.astype(np.int32), op.requant, params))
+    return [np.stack(weights, axis=2), np.stack(requants, axis=1)]
 
 
 def _requant_parameters(bias: np.ndarray, requant: Requant, params: HwParams) -> np.ndarray:

@@ -24,13 +24,14 @@ from ..graph.ops import (
     QAdd,
     QAvgPool,
     QConv2d,
+    QConvTranspose2d,
     QDense,
     QMaxPool,
     Quant,
     Quantize,
     Reshape,
 )
-from ..graph.primitives import Primitive
+from ..graph.primitives import ConvolutionTranspose, Primitive
 from ..graph.requant import INT8_MIN, Requant
 from ..te.expr import Call, Const, Expr, all_of, integer_range, select
 from ..te.tensor import (
@@ -92,6 +93,8 @@ def _build(op: Op, inputs: list[Tensor]) -> Expression:
     match op, inputs:
         case QConv2d(), [x, weight, bias]:
             return qconv2d(x, weight, bias, op)
+        case QConvTranspose2d(), [x, weight, bias]:
+            return qconv2d_transpose(x, weight, bias, op)
         case QDense(), [x, weight, bias]:
             return qdense(x, weight, bias, op)
         case QAdd(), [a, b]:
@@ -131,6 +134,16 @@ def qconv2d(x: Tensor, weight: Tensor, bias: Tensor, op: QConv2d) -> Expression:
         return sum_of(_product(element, weight[oc, ic, kh, kw]), (ic, kh, kw))
 
     acc = compute((x.shape[0], channels, height, width), rule, "acc")
+    return _requantized(acc, op.requant, (x, weight, bias), bias)
+
+
+def qconv2d_transpose(x: Tensor, weight: Tensor, bias: Tensor, op: QConvTranspose2d) -> Expression:
+    """:class:`QConvTranspose2d`: the general operator on ``shifted`` and ``wide``, both int32."""
+    shifted = compute(x.shape, lambda *i: x[i].astype("int32") - op.x_zero_point, "shifted")
+    wide = compute(weight.shape, lambda *i: weight[i].astype("int32"), "wide")
+    spread = ConvolutionTranspose(op.strides, op.before, (1, 1), 1, op.size)
+    shape = (x.shape[0], weight.shape[1], *op.size)
+    acc = primitive(spread, [shifted, wide], [x.shape, weight.shape], shape)
     return _requantized(acc, op.requant, (x, weight, bias), bias)
 
 

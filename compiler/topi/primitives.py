@@ -223,7 +223,8 @@ def _convolution_transpose(
     """Place ``o`` of the result gets what ``o + before = source * stride + tap * dilation`` says.
 
     With dilation 1, the places of one remainder by the stride are a convolution with every
-    stride-th tap: these are computed side by side, as ``phases`` [stride..., N, OC, place...].
+    stride-th tap: these are computed side by side, as ``phases`` [stride..., N, place..., OC] from
+    ``packed`` weights [stride..., C, tap..., OC/groups], so that neighbours are channels.
     """
     rank = len(op.strides)
     per_group, kernel = weight.shape[1], weight.shape[2:]
@@ -234,7 +235,7 @@ def _convolution_transpose(
     counts = tuple(
         (n - 1 + b) // s + 1 for n, b, s in zip(out[2:], op.before, op.strides, strict=True)
     )
-    padded_weight = _grown(weight, [t * s for t, s in zip(taps, op.strides, strict=True)])
+    packed = _packed_taps(weight, op.strides, taps)
     pads = tuple(t - 1 for t in taps) + tuple(
         max(c - n, 0) for c, n in zip(counts, x.shape[2:], strict=True)
     )
@@ -244,21 +245,19 @@ def _convolution_transpose(
     js = tuple(reduce_axis(n, f"j{i}") for i, n in enumerate(taps))
 
     def phase(index: Index) -> Expr:
-        remainders, n, oc, places = index[:rank], index[rank], index[rank + 1], index[rank + 2 :]
+        remainders, n, places, oc = index[:rank], index[rank], index[rank + 1 : -1], index[-1]
         channel = oc // per_group * channels + ic if op.groups > 1 else ic.var
         source = [q + (t - 1) - j for q, t, j in zip(places, taps, js, strict=True)]
-        tap = [r + j * s for r, j, s in zip(remainders, js, op.strides, strict=True)]
-        return sum_of(
-            image[(n, channel, *source)] * padded_weight[(channel, oc % per_group, *tap)], (ic, *js)
-        )
+        tap = packed[(*remainders, channel, *js, oc % per_group if op.groups > 1 else oc)]
+        return sum_of(image[(n, channel, *source)] * tap, (ic, *js))
 
-    phases = over((*op.strides, *out[:2], *counts), phase, "phases")
+    phases = over((*op.strides, out[0], *counts, out[1]), phase, "phases")
 
     def rule(index: Index) -> Expr:
         reached = [o + b for o, b in zip(index[2:], op.before, strict=True)]
         remainders = [r % s for r, s in zip(reached, op.strides, strict=True)]
         places = [r // s for r, s in zip(reached, op.strides, strict=True)]
-        return phases[(*remainders, *index[:2], *places)]
+        return phases[(*remainders, index[0], *places, index[1])]
 
     return over(out, rule)
 
@@ -277,13 +276,19 @@ def _dilated(weight: Tensor, dilations: Shape) -> tuple[Shape, Tensor]:
     return kernel, over((*weight.shape[:2], *kernel), rule, "dilated")
 
 
-def _grown(weight: Tensor, size: Sequence[int]) -> Tensor:
-    """More taps, which are zero."""
-    if tuple(size) == weight.shape[2:]:
-        return weight
-    dims = range(2, len(weight.shape))
-    rule = lambda index: _guarded(weight, index, dims, Const(0, weight.dtype))  # noqa: E731
-    return over((*weight.shape[:2], *size), rule, "taps")
+def _packed_taps(weight: Tensor, strides: Shape, taps: Shape) -> Tensor:
+    """Weights [C, OC, kernel...] as [stride..., C, tap..., OC]: tap j of a phase is the kernel's
+    element ``phase + j * stride``, zero beyond its end."""
+    rank = len(strides)
+    channels, out_channels, *kernel = weight.shape
+
+    def rule(index: Index) -> Expr:
+        phase, channel, js, oc = index[:rank], index[rank], index[rank + 1 : -1], index[-1]
+        places = [p + j * s for p, j, s in zip(phase, js, strides, strict=True)]
+        grown = [d + 2 for d in range(rank) if kernel[d] < taps[d] * strides[d]]
+        return _guarded(weight, [channel, oc, *places], grown, Const(0, weight.dtype))
+
+    return over((*strides, channels, *taps, out_channels), rule, "packed")
 
 
 def _pool(op: Pool, x: Tensor, out: Shape, name: str) -> Tensor:

@@ -53,16 +53,21 @@ class ConvShape:
     skips_rows: bool = True
     #: int8 numbers whose sum a weight is.
     parts: int = 1
+    #: Results at every place, each with weights and parameters of its own, which lie side by side;
+    #: and by how much the windows of the last of them are further on than those of the first.
+    phases: int = 1
+    shift_h: int = 0
+    shift_w: int = 0
 
     def input_rows(self, rows: int) -> int:
         """Input rows that are loaded for so many output rows."""
         if self.kh == 1 and self.skips_rows:
             return rows
-        return (rows - 1) * self.stride_h + (self.kh - 1) * self.dilation_h + 1
+        return (rows - 1) * self.stride_h + (self.kh - 1) * self.dilation_h + 1 + self.shift_h
 
     def input_cols(self, cols: int) -> int:
         """Input columns, first to last, that so many output columns read."""
-        return (cols - 1) * self.stride_w + (self.kw - 1) * self.dilation_w + 1
+        return (cols - 1) * self.stride_w + (self.kw - 1) * self.dilation_w + 1 + self.shift_w
 
     @property
     def taps(self) -> int:
@@ -193,7 +198,7 @@ def _tilings(shape: ConvShape) -> Iterator[Tiling]:
 def _entries(tile: Tiling, shape: ConvShape) -> tuple[int, int]:
     """Entries of inp and wgt that one tile loads for one chunk of input channels."""
     inputs = shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
-    return tile.ic_blocks * inputs, tile.oc_blocks * tile.ic_blocks * shape.taps
+    return tile.ic_blocks * inputs, tile.oc_blocks * tile.ic_blocks * shape.taps * shape.phases
 
 
 def _counts(tile: Tiling, shape: ConvShape) -> tuple[int, int, int]:
@@ -206,9 +211,9 @@ def _counts(tile: Tiling, shape: ConvShape) -> tuple[int, int, int]:
 
 def _misfit(tile: Tiling, shape: ConvShape, params: HwParams, vthreads: int) -> str:
     """Which scratchpad the tile exceeds, or an empty string."""
-    results = tile.oc_blocks * tile.rows * tile.cols
+    results = tile.oc_blocks * tile.rows * tile.cols * shape.phases
     inp, wgt = (entries * vthreads for entries in _entries(tile, shape))
-    par = 3 * tile.oc_blocks * vthreads
+    par = 3 * tile.oc_blocks * shape.phases * vthreads
     oc_tiles, pixel_tiles, chunks = _counts(tile, shape)
     if tile.order == "weights":
         copies = vthreads if oc_tiles > 1 else 1
@@ -218,7 +223,7 @@ def _misfit(tile: Tiling, shape: ConvShape, params: HwParams, vthreads: int) -> 
     needs = {
         "acc": results * vthreads,
         # Results leave block by block of channels, through two buffers.
-        "out": tile.rows * tile.cols * min(tile.oc_blocks, 2) * vthreads,
+        "out": tile.rows * tile.cols * shape.phases * min(tile.oc_blocks, 2) * vthreads,
         "inp": inp,
         "wgt": wgt,
         "par": par,
@@ -226,7 +231,7 @@ def _misfit(tile: Tiling, shape: ConvShape, params: HwParams, vthreads: int) -> 
     for name, entries in needs.items():
         if entries > params.depth(name):
             return f"{name} needs {entries} entries of {params.depth(name)}"
-    uops = tile.ic_blocks * shape.taps * tile.oc_blocks
+    uops = tile.ic_blocks * shape.taps * tile.oc_blocks * shape.phases
     if uops > params.uop_depth // 2:
         return f"uop needs {uops} entries of {params.uop_depth // 2}"
     return ""
@@ -248,13 +253,16 @@ class _Work:
     gemm: float
     vector: float
     store: float
+    #: Of fetching a tile's instructions.
+    fetch: float
 
     @property
     def bound_cycles(self) -> float:
         """What the busiest unit needs for all of it."""
         tiles = self.changes * self.tiles
         gemm = tiles * self.chunks * self.gemm
-        return max(self.load_cycles, gemm, tiles * self.vector, tiles * self.store)
+        others = tiles * max(self.vector, self.store, self.fetch)
+        return max(self.load_cycles, gemm, others)
 
     @property
     def load_cycles(self) -> float:
@@ -265,13 +273,13 @@ class _Work:
 
 def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> _Work:
     oc_tiles, pixel_tiles, chunks = _counts(tile, shape)
-    results = tile.oc_blocks * tile.rows * tile.cols
+    results = tile.oc_blocks * tile.rows * tile.cols * shape.phases
     inp_entries, wgt_entries = _entries(tile, shape)
     cols = shape.input_cols(tile.cols)
     inp = _read_cycles(inp_entries // cols, cols * params.entry_bytes("inp"), params, memory)
     wgt = _read_cycles(1, wgt_entries * params.entry_bytes("wgt"), params, memory)
     gemm = tile.ic_blocks * shape.taps * results + tile.oc_blocks
-    vector = results + INSN_CYCLES * tile.oc_blocks
+    vector = results + INSN_CYCLES * tile.oc_blocks * shape.phases
     store = _store_cycles(tile, shape, params, memory)
     counts = (1, oc_tiles * pixel_tiles, chunks, tile.oc_blocks)
     staying = 0.0
@@ -281,7 +289,11 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
     elif tile.order == "pixels":
         counts = (pixel_tiles, oc_tiles, chunks, tile.oc_blocks)
         staying, inp = inp * chunks, 0.0
-    return _Work(*counts, staying, inp, wgt, gemm, vector, store)
+    # Of every chunk its loads and products; of every block a PARAM, a VECTOR and a STORE.
+    weights = tile.oc_blocks if tile.order != "weights" else 0
+    insns = chunks * (1 + weights + tile.oc_blocks) + 3 * tile.oc_blocks * shape.phases
+    fetch = insns * _fetch_cycles(params, memory)
+    return _Work(*counts, staying, inp, wgt, gemm, vector, store, fetch)
 
 
 def _window_work(
@@ -298,15 +310,16 @@ def _window_work(
     iterations = shape.taps * tile.rows * tile.cols
     compute = tile.oc_blocks * (iterations + INSN_CYCLES)
     store = _store_cycles(tile, shape, params, memory)
+    fetch = (1 + 2 * weighted + 3 * tile.oc_blocks) * _fetch_cycles(params, memory)
     if tile.order == "weights":
-        return _Work(channel_tiles, pixel_tiles, 1, 1, par, inp, 0.0, compute, 0.0, store)
+        return _Work(channel_tiles, pixel_tiles, 1, 1, par, inp, 0.0, compute, 0.0, store, fetch)
     tiles = channel_tiles * pixel_tiles
-    return _Work(1, tiles, 1, 1, 0.0, inp, par, compute, 0.0, store)
+    return _Work(1, tiles, 1, 1, 0.0, inp, par, compute, 0.0, store, fetch)
 
 
 def _store_cycles(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> float:
     """Cycles to store a tile's results."""
-    results = tile.oc_blocks * tile.rows * tile.cols
+    results = tile.oc_blocks * tile.rows * tile.cols * shape.phases
     beats = max(1.0, params.entry_bytes("out") / params.bus_bytes) * memory.cycles_per_beat
     rows = tile.oc_blocks * (1 if tile.cols == shape.ow else tile.rows)
     bursts = rows * -(-results * beats // rows // params.max_burst_beats)
@@ -319,7 +332,7 @@ def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
     """
     latency = memory.read_latency_cycles + TURN_CYCLES
     part = 1 / work.slices
-    load = gemm = vector = store = 0.0
+    load = gemm = vector = store = fetch = 0.0
     # When each of the buffers is free again, in the order of their use. Threads share the tiles
     # of a group.
     stays = [0.0] * vthreads
@@ -334,6 +347,7 @@ def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
         for first in range(0, work.tiles, threads):
             # Threads take turns with their chunks, and so finish together.
             done = [accumulators.pop(0) for _ in range(min(threads, work.tiles - first))]
+            fetch += len(done) * work.fetch
             for _ in range(work.chunks):
                 for thread, free in enumerate(done):
                     load = max(load, operands.pop(0)) + work.inp + work.wgt
@@ -343,6 +357,7 @@ def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
                     gemm = max(begin + work.gemm, last)
                     operands.append(gemm)
                     done[thread] = gemm
+            gemm = max(gemm, fetch)
             for computed in done:
                 vector = max(vector, results.pop(0)) + work.vector
                 vector = max(vector, computed + work.vector * part)
@@ -365,3 +380,12 @@ def _read_cycles(rows: int, row_bytes: int, params: HwParams, memory: MemoryPara
     bursts = -(-beats // params.max_burst_beats)
     latency = (memory.read_latency_cycles + beats / bursts) / memory.outstanding
     return rows * bursts * max(beats / bursts, latency) + INSN_CYCLES
+
+
+def _fetch_cycles(params: HwParams, memory: MemoryParams) -> float:
+    """Cycles to fetch an instruction: a full prefetch buffer each time that the memory has answered,
+    behind a burst or two of loads.
+    """
+    beats = params.insn_bytes / params.bus_bytes * memory.cycles_per_beat
+    answer = memory.read_latency_cycles + beats * params.fetch_chunk + 2 * params.max_burst_beats
+    return max(beats, answer / params.fetch_depth)

@@ -6,11 +6,16 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
-from vdla.bench.measure import measure
+from vdla.bench.measure import measure, random_inputs
+from vdla.bench.net import Net
+from vdla.bench.networks import network_rows
 from vdla.bench.table2 import choose_layers, table2_rows
-from vdla.bench.workloads import NETWORKS, TABLE_2, ConvLayer, QdqNet
+from vdla.bench.workloads import NETWORKS, TABLE_2, ConvLayer
 from vdla.cli import run_app
+from vdla.compiler.build import build
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
@@ -55,38 +60,88 @@ def test_two_virtual_threads_beat_one(name: str) -> None:
     assert two["cycles"] < one["cycles"]
 
 
+#: Millions of multiply-accumulates of the paper's networks.
+MEGAMACS = {
+    "resnet18": 1814.1,
+    "mobilenet_v1": 568.7,
+    "dcgan": 410.6,
+    "dqn": 9.352,
+    "lstm_lm": 13.26,
+}
+
+
 def test_layers_and_networks_are_the_papers() -> None:
-    macs = {layer.name: _macs(layer) for layer in TABLE_2}
+    macs = {layer.name: sum(_macs(layer.model())) for layer in TABLE_2}
     assert (macs["C1"], macs["C2"], macs["C12"]) == (460_992 * 256, 451_584 * 256, 451_584 * 256)
     assert macs["D9"] == 7 * 7 * 1024 * 9
-    nets = {name: sum(_conv_macs(build(1))) for name, build in NETWORKS.items()}
-    assert nets["resnet18"] == pytest.approx(1.814e9, rel=1e-3)
-    assert nets["mobilenet_v1"] == pytest.approx(0.5687e9, rel=1e-3)
+    assert [*NETWORKS] == [*MEGAMACS]
+    for name, network in NETWORKS.items():
+        for quantized in (True, False):
+            found = sum(_macs(network(1, quantized))) / 1e6
+            assert found == pytest.approx(MEGAMACS[name], rel=1e-3), name
 
 
-def _macs(layer: ConvLayer) -> int:
-    (macs,) = _conv_macs(layer.model())
-    return macs
-
-
-def _conv_macs(model) -> list[int]:
+def _macs(model: onnx.ModelProto) -> list[int]:
     """Multiply-accumulates of every convolution and matrix product, from ONNX's own shapes."""
-    import onnx
-
-    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True)
+    inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True).graph
     shapes = {
         v.name: [d.dim_value for d in v.type.tensor_type.shape.dim]
-        for v in (*inferred.graph.value_info, *inferred.graph.output)
-    }
+        for v in (*inferred.value_info, *inferred.input, *inferred.output)
+    } | {constant.name: list(constant.dims) for constant in inferred.initializer}
+    spread = {"Conv": 0, "Gemm": 0, "ConvTranspose": 1}  # what a tap's products belong to
     return [
-        int(np.prod(shapes[node.output[0]])) * int(np.prod(shapes[node.input[1]][1:]))
-        for node in model.graph.node
-        if node.op_type in ("Conv", "Gemm")
+        int(np.prod(shapes[node.input[0] if spread[node.op_type] else node.output[0]]))
+        * int(np.prod(shapes[node.input[1]][1:]))
+        for node in inferred.node
+        if node.op_type in spread
     ]
 
 
-def tiny() -> QdqNet:
-    net = QdqNet("tiny")
+@pytest.mark.parametrize("name", NETWORKS)
+def test_float_networks_equal_onnx_runtime(name: str) -> None:
+    model = NETWORKS[name](1, False)
+    compiled = build(model, "cpu", HwParams(), MEMORY_PRESETS["vta"])
+    inputs = random_inputs(compiled)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    feeds = {t.name: x for t, x in zip(compiled.inputs, inputs, strict=True)}
+    expected = session.run(None, feeds)
+    for got, wanted in zip(compiled.run_cpu(inputs), expected, strict=True):
+        assert np.ptp(wanted) > 0.1
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+def test_quantised_networks_mean_the_float_ones() -> None:
+    """Coarsely: the weights are the same, activations have 8 bits."""
+    for name in ("dqn", "lstm_lm"):
+        outputs = []
+        for quantized in (True, False):
+            model = NETWORKS[name](1, quantized)
+            compiled = build(model, "cpu", HwParams(), MEMORY_PRESETS["vta"])
+            outputs.append(compiled.run_cpu(random_inputs(compiled)))
+        for integer, real in zip(*outputs, strict=True):
+            assert np.corrcoef(integer.ravel(), real.ravel())[0, 1] > 0.97, name
+
+
+@pytest.mark.slow
+def test_networks_with_work_of_the_host_between_programs() -> None:
+    dqn, lstm = network_rows(["dqn", "lstm_lm"], HwParams(), MEMORY_PRESETS["vta"])
+    assert dqn["coverage"] == lstm["coverage"] == 1.0 and not dqn["uncovered"]
+    assert (dqn["programs"], lstm["programs"]) == (1, 3)
+    # The weights come once over the bus of 8 bytes, and that bounds both.
+    assert 1.0 <= dqn["cycles"] / (1_685_000 / 8) < 1.2
+    assert 1.0 <= lstm["cycles"] / (13_260_000 / 8) < 1.1
+
+
+@pytest.mark.slow
+def test_transposed_convolutions_on_the_accelerator() -> None:
+    (row,) = network_rows(["dcgan"], HwParams(), MEMORY_PRESETS["vta"])
+    assert row["coverage"] == 1.0 and row["end_to_end"] > 0.6 and row["programs"] == 1
+
+
+def tiny() -> Net:
+    net = Net("tiny")
     x = net.conv(net.input(1, 16, 6, 6), 16, 3)
     net.output(net.add(net.conv(x, 16, 3, groups=16), x))
     return net

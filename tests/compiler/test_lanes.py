@@ -6,7 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from vdla.bench.workloads import TABLE_2, QdqNet
+from vdla.bench.net import Net
+from vdla.bench.workloads import TABLE_2
 from vdla.compiler import lanes
 from vdla.compiler.build import build
 from vdla.compiler.graph.interpret import interpret
@@ -20,9 +21,9 @@ VTA = MEMORY_PRESETS["vta"]
 SMALL = replace(PRESETS["8x8"], inp_depth=256, out_depth=96, par_depth=32, acc_depth=128)
 
 
-def separable(shape: tuple[int, int, int] = (32, 14, 14)) -> QdqNet:
+def separable(shape: tuple[int, int, int] = (32, 14, 14)) -> Net:
     """Pointwise, depthwise and pointwise convolutions and an addition."""
-    net = QdqNet("separable")
+    net = Net("separable")
     x = net.input(1, *shape)
     y = net.conv(x, 64, 1)
     z = net.conv(net.conv(y, 64, 3, groups=64), 64, 1)

@@ -19,6 +19,8 @@ from ..primitives import Gather, Map, Reduce, Slice, Transpose
 from ..shapes import infer
 
 MAX_ELEMENTS = 2**31 - 1
+#: Elements of a constant that is not in the file but made while it is read.
+MAX_MADE_ELEMENTS = 2**27
 #: What a reader returns: its ONNX outputs in order, None for those that nobody asked for.
 Outputs = Tensor | tuple[Tensor | None, ...]
 Reader = Callable[["Call"], Outputs]
@@ -108,6 +110,7 @@ class Call:
         if node is None:
             raise ValueNeeded(f"{self.label}: {why} {tensor.name!r}", tensor.name)
         if tensor.name not in self.known:
+            self.check_made(tensor.shape)
             values = [self._value(self.tensors[name], why) for name in node.inputs]
             self.known[tensor.name] = evaluate_op(node.op, *values)
         return self.known[tensor.name]
@@ -183,13 +186,15 @@ class Call:
         self.nodes.append(Node(self.name, op, tuple(t.name for t in operands), name))
         return tensor
 
-    def check_size(self, shape: Sequence[int]) -> None:
-        """Refuse a tensor of more elements than an address of 32 bits tells apart, or of a
-        negative size."""
-        if min(shape, default=0) < 0 or math.prod(shape) > MAX_ELEMENTS:
-            raise self.refuse(
-                f"expected a tensor of at most {MAX_ELEMENTS} elements, got {list(shape)}"
-            )
+    def check_size(self, shape: Sequence[int], limit: int = MAX_ELEMENTS) -> None:
+        """Refuse a tensor of more elements than an address of 32 bits tells apart, or than
+        ``limit``, or of a negative size."""
+        if min(shape, default=0) < 0 or math.prod(shape) > limit:
+            raise self.refuse(f"expected a tensor of at most {limit} elements, got {list(shape)}")
+
+    def check_made(self, shape: Sequence[int]) -> None:
+        """Refuse a constant that is too large to make while a model is read."""
+        self.check_size(shape, MAX_MADE_ELEMENTS)
 
     def value(self, data: Any, dtype: str | None = None) -> Tensor:
         """A constant."""

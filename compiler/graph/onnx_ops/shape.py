@@ -73,6 +73,38 @@ def _transpose(call: Call) -> Outputs:
     return call.emit(Transpose(order), x)
 
 
+def _depth_to_space(call: Call) -> Outputs:
+    x, block, (n, channels, height, width) = _blocked(call)
+    mode = call.text("mode", "DCR")
+    if channels % (block * block) or mode not in ("DCR", "CRD"):
+        raise call.refuse(
+            f"expected mode DCR or CRD and blocks of channels, got {mode!r} and {x.type_text}"
+        )
+    depth = channels // (block * block)
+    split = (block, block, depth) if mode == "DCR" else (depth, block, block)
+    order = (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3)
+    apart = call.transpose(call.reshape(x, (n, *split, height, width)), order)
+    return call.emit(Reshape((n, depth, height * block, width * block)), apart)
+
+
+def _space_to_depth(call: Call) -> Outputs:
+    x, block, (n, channels, height, width) = _blocked(call)
+    if height % block or width % block:
+        raise call.refuse(f"expected an image in blocks of {block}, got {x.type_text}")
+    rows, cols = height // block, width // block
+    split = call.reshape(x, (n, channels, rows, block, cols, block))
+    apart = call.transpose(split, (0, 3, 5, 1, 2, 4))
+    return call.emit(Reshape((n, channels * block * block, rows, cols)), apart)
+
+
+def _blocked(call: Call) -> tuple[Tensor, int, tuple[int, ...]]:
+    """An image, the size of the blocks, and the image's shape."""
+    x, block = call.operand(0), call.integer("blocksize", 0)
+    if len(x.shape) != 4 or block < 1:
+        raise call.refuse(f"expected an image and a blocksize >= 1, got {x.type_text}, {block!r}")
+    return x, block, x.shape
+
+
 def _concat(call: Call) -> Outputs:
     operands = call.all_operands()
     axis = call.axis(call.integer("axis", 1), len(operands[0].shape))
@@ -139,6 +171,7 @@ def _trilu(call: Call) -> Outputs:
     x = call.operand(0)
     if len(x.shape) < 2:
         raise call.refuse(f"expected matrices, got {x.type_text}")
+    call.check_made(x.shape[-2:])
     k = 0 if call.optional(1) is None else int(call.scalar(1, "k"))
     ones = np.ones(x.shape[-2:], bool)
     kept = call.value(np.triu(ones, k) if call.integer("upper", 1) else np.tril(ones, k))
@@ -148,7 +181,7 @@ def _trilu(call: Call) -> Outputs:
 def _one_hot(call: Call) -> Outputs:
     indices, values = call.operand(0), call.operand(2)
     depth = int(call.scalar(1, "depth"))
-    call.check_size([max(depth, -1)])
+    call.check_made([max(depth, -1)])
     axis = call.axis(call.integer("axis", -1), len(indices.shape) + 1)
     column = call.reshape(indices, (*indices.shape[:axis], 1, *indices.shape[axis:]))
     places = np.arange(depth).reshape(-1, *[1] * (len(indices.shape) - axis))
@@ -187,7 +220,7 @@ def _pad(call: Call) -> Outputs:
 def _expand(call: Call) -> Outputs:
     x = call.operand(0)
     shape = call.integers_of(1, "shape") or []
-    call.check_size(shape)
+    call.check_made(shape)
     ones = call.value(np.zeros(shape, x.dtype))
     return call.map(lambda a, _: a, x, ones)
 
@@ -214,7 +247,7 @@ def _size(call: Call) -> Outputs:
 
 def _constant_of_shape(call: Call) -> Outputs:
     shape = call.integers_of(0, "shape") or []
-    call.check_size(shape)
+    call.check_made(shape)
     filled = call.attributes.get("value")
     value: Tensor
     if filled is None:
@@ -232,13 +265,14 @@ def _range(call: Call) -> Outputs:
     start, limit, delta = (call.scalar(i, n) for i, n in enumerate(("start", "limit", "delta")))
     if not delta:
         raise call.refuse("expected a delta other than 0")
-    call.check_size([math.ceil(max(0, (limit - start) / delta))])
+    call.check_made([math.ceil(max(0, (limit - start) / delta))])
     return call.emit(Identity(), call.value(np.arange(start, limit, delta), call.operand(0).dtype))
 
 
 READERS: dict[str, Reader] = {
     "Concat": _concat,
     "ConstantOfShape": _constant_of_shape,
+    "DepthToSpace": _depth_to_space,
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _gather,
@@ -251,6 +285,7 @@ READERS: dict[str, Reader] = {
     "Shape": _shape,
     "Size": _size,
     "Slice": _slice,
+    "SpaceToDepth": _space_to_depth,
     "Split": _split,
     "Squeeze": _squeeze,
     "Tile": _tile,

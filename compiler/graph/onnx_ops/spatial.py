@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..ir import Tensor
-from ..ops import AvgPool, Conv2d, MaxPool, QMaxPool
+from ..ops import AvgPool, Conv2d, ConvTranspose2d, MaxPool, QMaxPool
 from ..primitives import Convolution, ConvolutionTranspose, Pool, PoolArg
 from .call import Call, Outputs, Reader, as_before, signed
 from .elementwise import absolute, function, number
@@ -100,26 +100,40 @@ def _conv_transpose(call: Call) -> Outputs:
         raise call.refuse(f"expected a weight of rank {rank + 2}, got {weight.type_text}")
     kernel = kernel_of(call, weight)
     strides, dilations = sizes(call, "strides", rank), sizes(call, "dilations", rank)
+    before, size = _transposed_window(call, kernel, strides, dilations)
+    bias, groups = call.optional(2), call.integer("group", 1)
+    plain = groups == 1 and max(dilations) == 1 and min(before) >= 0
+    if plain and rank == 2 and x.dtype == "float32":
+        (sh, sw), (top, left), (height, width) = strides, before, size
+        op2d = ConvTranspose2d((sh, sw), (top, left), (height, width))
+        return call.emit(op2d, x, weight, *([] if bias is None else [bias]))
+    op = ConvolutionTranspose(strides, before, dilations, groups, size)
+    return _with_bias(call, call.emit(op, x, weight), bias)
+
+
+def _transposed_window(
+    call: Call, kernel: Sizes, strides: Sizes, dilations: Sizes
+) -> tuple[Sizes, Sizes]:
+    """How many places are cut off before the result of a transposed convolution, and its size."""
+    image = call.operand(0).shape[2:]
+    rank = len(image)
     extra = call.integers("output_padding", (0,) * rank)
     full = [
         (n - 1) * s + (k - 1) * d + 1 + e
-        for n, s, k, d, e in zip(x.shape[2:], strides, kernel, dilations, extra, strict=True)
+        for n, s, k, d, e in zip(image, strides, kernel, dilations, extra, strict=True)
     ]
     mode = call.text("auto_pad", "NOTSET")
     wanted = call.attributes.get("output_shape")
     if wanted is not None:
         size = call.integers("output_shape", (1,) * rank)
     elif mode in ("SAME_UPPER", "SAME_LOWER"):
-        size = tuple(n * s for n, s in zip(x.shape[2:], strides, strict=True))
+        size = tuple(n * s for n, s in zip(image, strides, strict=True))
     else:
         pads = call.integers("pads", (0,) * (2 * rank)) if mode == "NOTSET" else (0,) * (2 * rank)
         size = tuple(f - pads[i] - pads[i + rank] for i, f in enumerate(full))
-        op = ConvolutionTranspose(strides, pads[:rank], dilations, call.integer("group", 1), size)
-        return _with_bias(call, call.emit(op, x, weight), call.optional(2))
+        return pads[:rank], size
     totals = [max(f - n, 0) for f, n in zip(full, size, strict=True)]
-    before = _same(totals, mode)[:rank]
-    op = ConvolutionTranspose(strides, before, dilations, call.integer("group", 1), size)
-    return _with_bias(call, call.emit(op, x, weight), call.optional(2))
+    return _same(totals, mode)[:rank], size
 
 
 # ---- pooling ----

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from ..ir import Graph
 from ..verify import verify
+from .common_subexpressions import common_subexpressions
 from .dead_code import dead_code
 from .drop_identities import drop_identities
 from .exact_add import exact_add
@@ -24,6 +25,7 @@ GraphPass = Callable[[Graph], Graph]
 
 GRAPH_PASSES: tuple[GraphPass, ...] = (
     fold_constants,
+    common_subexpressions,
     make_signed,
     sink_conversions,
     drop_identities,

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import Graph, Node
-from ..ops import Add, AvgPool, Clip, Conv2d, Dense, MaxPool, Relu
-
-BOUNDED = (Conv2d, Dense, Add, MaxPool, AvgPool)
+from ..ops import Bounded, Clip, Relu
 
 
 def fold_activations(graph: Graph) -> Graph:
@@ -26,7 +24,7 @@ def fold_activations(graph: Graph) -> Graph:
                 pass
             case _:
                 continue
-        if isinstance(source.op, BOUNDED):
+        if isinstance(source.op, Bounded):
             low = min(max(source.op.lo, lo), hi)
             high = min(max(source.op.hi, lo), hi)
             del made[source.output]

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from ..interpret import evaluate_nodes
 from ..ir import Graph, Node, Tensor
 from ..ops import Dequantize, Quantize
 
+#: Elements of a result that is not folded: a small file would become a large one in memory.
+MAX_FOLDED_ELEMENTS = 2**24
+
 
 def fold_constants(graph: Graph) -> Graph:
-    """Replace such nodes by constants, except Dequantize: integer operators want its integers."""
+    """Replace such nodes by constants, except Dequantize: integer operators want its integers; and
+    except nodes with results that are both large and larger than their operands.
+    """
     known = {name: t.data for name, t in graph.tensors.items() if t.data is not None}
     constant: list[Node] = []
     nodes: list[Node] = []
     ready = set(known)
     for node in graph.nodes:
-        is_constant = ready.issuperset(node.inputs) and not isinstance(node.op, Dequantize)
+        is_constant = (
+            ready.issuperset(node.inputs)
+            and not isinstance(node.op, Dequantize)
+            and not _inflates(graph, node)
+        )
         (constant if is_constant else nodes).append(node)
         if is_constant:
             ready.add(node.output)
@@ -28,3 +38,9 @@ def fold_constants(graph: Graph) -> Graph:
     gone = {node.output for node in constant} - {*wanted}
     tensors = {name: t for name, t in graph.tensors.items() if name not in gone}
     return replace(graph, tensors=tensors).with_nodes(nodes, *made)
+
+
+def _inflates(graph: Graph, node: Node) -> bool:
+    size = math.prod(graph.result(node).shape)
+    largest = max((math.prod(t.shape) for t in graph.operands(node)), default=0)
+    return size > MAX_FOLDED_ELEMENTS and size > largest

@@ -11,7 +11,9 @@ from ..ir import Graph, Node, Tensor
 from ..ops import (
     Add,
     AvgPool,
+    Bounded,
     Conv2d,
+    ConvTranspose2d,
     Dense,
     Dequantize,
     MaxPool,
@@ -19,6 +21,7 @@ from ..ops import (
     QAdd,
     QAvgPool,
     QConv2d,
+    QConvTranspose2d,
     QDense,
     QMaxPool,
     Quant,
@@ -27,7 +30,7 @@ from ..ops import (
 from ..requant import INT8_MAX, INT8_MIN, add_params, centre, requant
 
 INT32_LIMIT = 2**31
-FUSIBLE = (Conv2d, Dense, Add, MaxPool, AvgPool)
+FUSIBLE = (Conv2d, ConvTranspose2d, Dense, Add, MaxPool, AvgPool)
 
 
 def fuse_qdq(graph: Graph) -> Graph:
@@ -69,6 +72,8 @@ class _Fusion:
         match node.op:
             case Conv2d():
                 return self.conv(node, node.op, out)
+            case ConvTranspose2d():
+                return self.conv_transpose(node, node.op, out)
             case Dense():
                 return self.dense(node, node.op, out)
             case Add():
@@ -91,6 +96,17 @@ class _Fusion:
         _check_accumulator(weight, bias, x_zero)
         rescale = requant(scale / _scale(out), int(out.zero_point[0]), *_bounds(op, out))
         fused = QConv2d(op.strides, op.pads, op.dilations, op.groups, x_zero, rescale)
+        return fused, (x, weight.name, bias.name)
+
+    def conv_transpose(self, node: Node, op: ConvTranspose2d, out: Quant) -> Fused:
+        x, x_quant = self.activation(node.inputs[0])
+        weight, w_quant = self.weight(node.inputs[1], axis=1)
+        scale = _scale(x_quant) * w_quant.scale.astype(np.float64)
+        bias = self.bias(node, scale, weight.shape[1])
+        x_zero = int(x_quant.zero_point[0])
+        _check_accumulator(weight, bias, x_zero, axis=1)
+        rescale = requant(scale / _scale(out), int(out.zero_point[0]), *_bounds(op, out))
+        fused = QConvTranspose2d(op.strides, op.before, op.size, x_zero, rescale)
         return fused, (x, weight.name, bias.name)
 
     def dense(self, node: Node, op: Dense, out: Quant) -> Fused:
@@ -193,7 +209,7 @@ def _scale(quant: Quant) -> float:
     return float(quant.scale[0])
 
 
-def _bounds(op: Conv2d | Dense | Add | MaxPool | AvgPool, out: Quant) -> tuple[int, int]:
+def _bounds(op: Bounded, out: Quant) -> tuple[int, int]:
     """int8 bounds of a clipped real result: quantisation is monotone, so the two commute."""
 
     def stored(real: float) -> int:
@@ -203,10 +219,12 @@ def _bounds(op: Conv2d | Dense | Add | MaxPool | AvgPool, out: Quant) -> tuple[i
     return stored(op.lo), stored(op.hi)
 
 
-def _check_accumulator(weight: Tensor, bias: Tensor, x_zero_point: int) -> None:
+def _check_accumulator(weight: Tensor, bias: Tensor, x_zero_point: int, axis: int = 0) -> None:
+    """Refuse products whose sums may leave int32; output channels lie along ``axis``."""
     assert weight.data is not None and bias.data is not None
     largest = max(x_zero_point - INT8_MIN, INT8_MAX - x_zero_point)
-    per_channel = np.abs(weight.data.astype(np.int64)).reshape(len(weight.data), -1).sum(axis=1)
+    rest = tuple(i for i in range(weight.data.ndim) if i != axis)
+    per_channel = np.abs(weight.data.astype(np.int64)).sum(axis=rest)
     worst = int((per_channel * largest + np.abs(bias.data.astype(np.int64))).max())
     if worst >= INT32_LIMIT:
         raise VdlaError(f"the sum of products may reach {worst}, beyond int32")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import Graph
-from ..ops import QAdd, QConv2d, QDense
+from ..ops import Product, QAdd, QConv2d, QConvTranspose2d, QDense
 
 
 def group(graph: Graph) -> Graph:
@@ -21,13 +21,13 @@ def group(graph: Graph) -> Graph:
     for node in graph.nodes:
         name = ""
         match node.op:
-            case QConv2d() | QDense():
+            case QConv2d() | QConvTranspose2d() | QDense():
                 name = node.name
             case QAdd():
                 for operand in reversed(node.inputs):
                     source = producers.get(operand)
                     alone = len(consumers[operand]) == 1 and operand not in graph.outputs
-                    if source and alone and isinstance(source.op, QConv2d | QDense):
+                    if source and alone and isinstance(source.op, Product):
                         name = group_of[operand]
                         break
         group_of[node.output] = name

@@ -4,27 +4,83 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..fixed_ops import Transpose
-from ..ir import Graph, Node
-from ..ops import Identity
+from .. import fixed_ops, primitives
+from ..fixed_ops import QTable, QuantizeAway, Recentre
+from ..ir import Graph, Node, Tensor
+from ..ops import Clip, Dequantize, Identity, Op, Quantize, Relu
+from ..primitives import Map
+
+Order = tuple[int, ...]
 
 
 def merge_transposes(graph: Graph) -> Graph:
-    """``Transpose(Transpose(x))`` becomes one, or ``x``; what nothing reads falls to ``dead_code``.
+    """``Transpose(f(Transpose(x)))`` becomes ``Transpose(f(x))``, or ``f(x)`` where the two undo
+    one another, for operators f that work element by element, if any; what nothing reads falls to
+    ``dead_code``.
 
     A node that computes a graph output stays, as an Identity where nothing moves.
     """
+    consumers = graph.consumers()
+    alone = {n for n, readers in consumers.items() if len(readers) == 1} - {*graph.outputs}
     made: dict[str, Node] = {}
+    moved: list[Tensor] = []
     renamed: dict[str, str] = {}
     for node in graph.nodes:
         node = replace(node, inputs=tuple(renamed.get(name, name) for name in node.inputs))
-        source = made.get(node.inputs[0])
-        if isinstance(node.op, Transpose) and source and isinstance(source.op, Transpose):
-            perm = tuple(source.op.perm[axis] for axis in node.op.perm)
-            node = replace(node, op=Transpose(perm), inputs=source.inputs)
-            if perm == tuple(range(len(perm))):
-                node = replace(node, op=Identity())
-                if node.output not in graph.outputs:
-                    renamed[node.output] = node.inputs[0]
+        chain, first = _elementwise_chain(made, node, alone)
+        if first is not None:
+            order, before = _order(node.op), _order(first.op)
+            assert order is not None and before is not None
+            merged = tuple(before[axis] for axis in order)
+            source = first.inputs[0]
+            shape = graph[source].shape
+            for link in reversed(chain):
+                made[link.output] = replace(link, inputs=(source,))
+                moved.append(replace(graph[link.output], shape=shape))
+                source = link.output
+            alone.discard(source)
+            identity = merged == tuple(range(len(merged)))
+            op = Identity() if identity else _reordered(node.op, merged)
+            node = replace(node, op=op, inputs=(source,))
+            if identity and node.output not in graph.outputs:
+                renamed[node.output] = source
         made[node.output] = node
-    return graph.with_nodes(list(made.values()))
+    return graph.with_nodes(list(made.values()), *moved)
+
+
+def _elementwise_chain(
+    made: dict[str, Node], node: Node, alone: set[str]
+) -> tuple[list[Node], Node | None]:
+    """The operators between a transposition and an earlier one, last first, and the earlier one;
+    none unless only this transposition depends on all of them.
+    """
+    chain: list[Node] = []
+    if _order(node.op) is None:
+        return chain, None
+    source = made.get(node.inputs[0])
+    while source is not None and _order(source.op) is None:
+        if not _is_elementwise(source.op) or len(source.inputs) != 1 or source.output not in alone:
+            return chain, None
+        chain.append(source)
+        source = made.get(source.inputs[0])
+    return chain, source
+
+
+def _is_elementwise(op: Op) -> bool:
+    """Whether an operator of one operand is the same for every element, wherever it is."""
+    if isinstance(op, Quantize | Dequantize):
+        return op.quant.axis is None
+    return isinstance(op, Map | Relu | Clip | QTable | QuantizeAway | Recentre)
+
+
+def _order(op: Op) -> Order | None:
+    """The order of axes of either operator that transposes."""
+    match op:
+        case fixed_ops.Transpose(order) | primitives.Transpose(order):
+            return order
+    return None
+
+
+def _reordered(op: Op, order: Order) -> Op:
+    kind = fixed_ops.Transpose if isinstance(op, fixed_ops.Transpose) else primitives.Transpose
+    return kind(order)

@@ -8,7 +8,17 @@ from .. import primitives
 from ..fixed_ops import Concat, FixedOp, QAddFixed, QSoftmax, QTable, QuantizeAway, Recentre
 from ..ir import Graph, Node, is_depthwise
 from ..lift import lifts
-from ..ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool, Quantize, Reshape
+from ..ops import (
+    QAdd,
+    QAvgPool,
+    QConv2d,
+    QConvTranspose2d,
+    QDense,
+    QMaxPool,
+    Quantize,
+    Reshape,
+)
+from ..subpixel import subpixels
 
 #: Pieces of a table's line that are worth it: the vector unit takes two cycles a vector for each.
 MOST_BENDS = 60
@@ -38,6 +48,11 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             if groups > MOST_GROUPS and channels > MOST_GROUPED_CHANNELS:
                 return "cpu", f"convolution in {groups} groups of several channels"
             return "accel", f"on the tensor core, with zeros between its {groups} groups"
+        case QConvTranspose2d() as op:
+            kernel = graph[node.inputs[1]].shape[2:]
+            if subpixels(op, (kernel[0], kernel[1])):
+                return "accel", "transposed convolution on the tensor core, phase by phase"
+            return "cpu", f"a result of {op.size} that strides {op.strides} do not divide"
         case QDense():
             return "accel", "matrix product on the tensor core"
         case QAdd() | QMaxPool() | QAvgPool():

@@ -126,7 +126,10 @@ class _Interleaver:
 
 
 def _is_shared_loop(stmt: Stmt) -> bool:
-    """Whether a loop holds several statements, so that threads take turns inside it."""
-    return isinstance(stmt, For) and any(
-        isinstance(s, Seq | Allocate) for s in walk_stmt(stmt.body)
+    """Whether a loop holds several statements, so that threads take turns inside it; one that is
+    unrolled is a row of statements."""
+    return (
+        isinstance(stmt, For)
+        and stmt.kind != "unrolled"
+        and any(isinstance(s, Seq | Allocate) for s in walk_stmt(stmt.body))
     )

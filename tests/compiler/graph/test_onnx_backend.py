@@ -27,7 +27,7 @@ REFUSED = {r"test_training_dropout": "dropout while training is random"}
 #: Operators whose only cases have other types, or are models of operator sets before 7.
 WITHOUT_CASES = {"LpPool", "Not", "Upsample"}
 #: Some operators without a reader: ONNX defines them by others.
-FUNCTIONS = ("DepthToSpace", "GroupNormalization", "MeanVarianceNormalization", "SpaceToDepth")
+FUNCTIONS = ("GroupNormalization", "MeanVarianceNormalization")
 
 
 @cache

@@ -103,6 +103,14 @@ def test_logic() -> None:
     check("Where", 9, [a, floats(2, 3), floats(1, 3)])
 
 
+@pytest.mark.parametrize("opset", [7, 11, 13])
+def test_depth_and_space(opset: int) -> None:
+    check("SpaceToDepth", opset, [floats(2, 3, 4, 6)], blocksize=2)
+    check("DepthToSpace", opset, [floats(2, 12, 2, 3)], blocksize=2)
+    if opset >= 11:
+        check("DepthToSpace", opset, [floats(2, 12, 2, 3)], blocksize=2, mode="CRD")
+
+
 # ---- windows ----
 
 

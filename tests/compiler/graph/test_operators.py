@@ -12,7 +12,15 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from vdla.compiler.graph.interpret import evaluate, interpret
 from vdla.compiler.graph.onnx import import_onnx
-from vdla.compiler.graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool, Reshape
+from vdla.compiler.graph.ops import (
+    QAdd,
+    QAvgPool,
+    QConv2d,
+    QConvTranspose2d,
+    QDense,
+    QMaxPool,
+    Reshape,
+)
 from vdla.compiler.graph.passes import run_passes
 
 Case = tuple[type, Callable[[Any, np.random.Generator, str], str]]
@@ -81,6 +89,19 @@ for _name, _options in CONVS.items():
     case(QConv2d, f"conv_{_name}", **_options)(conv)
 
 
+@case(QConvTranspose2d, "conv_transpose", strides=[2, 2], pads=[1, 1, 1, 1])
+@case(QConvTranspose2d, "conv_transpose_ragged", strides=[3, 1], pads=[0, 2, 1, 0], relu=True)
+def conv_transpose(
+    b: Any, rng: np.random.Generator, dtype: str, relu: bool = False, **attributes: object
+) -> str:
+    weight = rng.integers(-127, 128, (6, 5, 4, 3)).astype(np.int8)
+    scale = rng.uniform(0.001, 0.01, 5).astype(np.float32)
+    bias = b.stored("b", rng.integers(-4000, 4000, 5).astype(np.int32), np.float32(0.031) * scale)
+    operands = [image(b, dtype), b.stored("w", weight, scale, axis=1), bias]
+    y = b.node("ConvTranspose", operands, "y", **attributes)
+    return b.node("Relu", [y], "relu") if relu else y
+
+
 def dense(b: Any, rng: np.random.Generator, dtype: str, kind: str, transposed: bool) -> str:
     b.input("x", [2, 40])
     x = b.qdq("x", 0.031, -7 + (128 if dtype == "uint8" else 0), dtype)
@@ -141,7 +162,7 @@ def build(name: str, b: Any, dtype: str) -> tuple[onnx.ModelProto, str, type]:
     y = make(b, np.random.default_rng(3), dtype)
     same = op in (QMaxPool, Reshape)
     scale, zero = (0.031, -7) if same else (0.047, 9)
-    if op in (QConv2d, QDense):
+    if op in (QConv2d, QConvTranspose2d, QDense):
         scale = 0.11
     q = b.quantize(y, scale, zero + (128 if dtype == "uint8" else 0), dtype)
     b.scaled("DequantizeLinear", q, "real", scale, b_zero(zero, dtype))

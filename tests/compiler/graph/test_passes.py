@@ -42,6 +42,16 @@ def drop_identities(b: Any) -> list[str]:
     return [b.node("Relu", [shaped], "y")]
 
 
+def common_subexpressions(b: Any) -> list[str]:
+    """A tensor quantised twice with equal constants, and a Relu of each; an output stays."""
+    b.input("x", [1, 4])
+    first, second = (b.node("Neg", ["x"], f"negated{i}") for i in range(2))
+    one, other = (b.node("Relu", [b.qdq(x, 0.1, 3)], f"{x}_relu") for x in (first, second))
+    total = b.node("Add", [one, other], "total")
+    leaky = [b.node("LeakyRelu", [total], f"leaky{i}", alpha=0.1 + i // 2) for i in range(3)]
+    return [b.node("Sum", leaky, "y"), b.node("Neg", ["x"], "kept")]
+
+
 def make_signed(b: Any) -> list[str]:
     """uint8 activations and a uint8 weight whose zero point is 128."""
     b.input("x", [1, 2])
@@ -111,6 +121,17 @@ def merge_transposes(b: Any) -> bytes:
     return CASES["inverted_residual_nchw"]()[0]
 
 
+def through_elementwise(b: Any) -> list[str]:
+    """An image that is quantised and clipped as NHWC and goes back to NCHW; and a transposition
+    that a second reader keeps."""
+    b.input("x", [1, 2, 3, 4])
+    h = b.qdq(b.node("Transpose", ["x"], "nhwc", perm=[0, 2, 3, 1]), 0.1, 3)
+    h = b.node("Transpose", [b.node("Relu", [h], "relu")], "nchw", perm=[0, 3, 1, 2])
+    kept = b.node("Neg", [b.node("Transpose", [h], "rows", perm=[0, 1, 3, 2])], "negated")
+    back = b.node("Transpose", [kept], "back", perm=[1, 0, 3, 2])
+    return [b.node("Sigmoid", [back], "y"), b.node("Relu", [kept], "z")]
+
+
 def dead_code(b: Any) -> list[str]:
     """A node and a constant without readers."""
     b.input("x", [1, 4])
@@ -142,6 +163,7 @@ def partition(b: Any) -> list[str]:
 
 MAKERS: tuple[Make, ...] = (
     fold_constants,
+    common_subexpressions,
     make_signed,
     sink_conversions,
     drop_identities,
@@ -157,13 +179,24 @@ MAKERS: tuple[Make, ...] = (
 )
 
 
+#: Further models, of passes that have one already.
+MORE: dict[Make, str] = {through_elementwise: "merge_transposes"}
+MODELS = (*MAKERS, *MORE)
+
+
 def test_every_pass_has_a_model() -> None:
     assert [make.__name__ for make in MAKERS] == [p.__name__ for p in GRAPH_PASSES]
 
 
+def place(make: Make) -> int:
+    """Where the pass is that a model is for."""
+    names = [p.__name__ for p in GRAPH_PASSES]
+    return names.index(MORE.get(make, make.__name__))
+
+
 def prepared(make: Make, builder: Any) -> Graph:
     """The model after the passes that come before the one under test."""
-    index = MAKERS.index(make)
+    index = place(make)
     made = make(builder)
     if isinstance(made, bytes):
         graph = import_tflite(made)
@@ -172,18 +205,18 @@ def prepared(make: Make, builder: Any) -> Graph:
     return run_passes(graph, GRAPH_PASSES[:index])
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_golden(make: Make, builder: Any, golden: Callable[[str, str], None]) -> None:
     before = prepared(make, builder)
-    after = run_passes(before, (GRAPH_PASSES[MAKERS.index(make)],))
+    after = run_passes(before, (GRAPH_PASSES[place(make)],))
     assert dump(after) != dump(before)
     golden(f"{make.__name__}.txt", f"# before\n{dump(before)}\n# after\n{dump(after)}")
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_pass_keeps_the_results(make: Make, builder: Any) -> None:
     before = prepared(make, builder)
-    after = run_passes(before, (GRAPH_PASSES[MAKERS.index(make)],))
+    after = run_passes(before, (GRAPH_PASSES[place(make)],))
     rng = np.random.default_rng(0)
     for _ in range(20):
         x = [random_value(rng, before[name].shape, before[name].dtype) for name in before.inputs]
@@ -198,11 +231,11 @@ def random_value(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -
     return real.astype(np.float32) if dtype == "float32" else (real * 16).astype(dtype)
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_passes_are_idempotent_and_pure(make: Make, builder: Any) -> None:
     before = prepared(make, builder)
     text = dump(before)
-    apply = GRAPH_PASSES[MAKERS.index(make)]
+    apply = GRAPH_PASSES[place(make)]
     once = apply(before)
     assert dump(apply(once)) == dump(once)
     assert dump(before) == text
