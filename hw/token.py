@@ -42,14 +42,17 @@ class TokenBank(wiring.Component):
             for taker in Unit:
                 if giver == taker:
                     continue
-                count = Signal(self.params.token_bits, name=f"from_{giver.name}_to_{taker.name}")
+                pair = f"from_{giver.name}_to_{taker.name}"
+                count = Signal(self.params.token_bits, name=pair)
+                # Whether there are any, in a register: what starts in a cycle depends on it.
+                some = Signal(name=f"some_{pair}")
                 push, pop = self.push[giver][taker], self.pop[taker][giver]
                 full = count == (1 << self.params.token_bits) - 1
                 overflows.append(push & ~pop & full)
                 with m.If(push & ~pop):
-                    m.d.sync += count.eq(count + 1)
+                    m.d.sync += [count.eq(count + 1), some.eq(1)]
                 with m.Elif(pop & ~push):
-                    m.d.sync += count.eq(count - 1)
-                m.d.comb += self.available[taker][giver].eq(count != 0)
+                    m.d.sync += [count.eq(count - 1), some.eq(count != 1)]
+                m.d.comb += self.available[taker][giver].eq(some)
         m.d.comb += self.overflow.eq(Cat(overflows).any())
         return m

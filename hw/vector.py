@@ -16,7 +16,7 @@ iteration that reads a tmp entry waits while one in the pipeline is to write it.
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
@@ -36,7 +36,14 @@ TAG_DATA, TAG_BIAS, TAG_MULTIPLIER, TAG_SHIFT, TAG_CLAMP = range(5)
 
 
 class AmaranthKit:
-    """The arithmetic kit of ``isa/vector_ops.py`` over 32-bit signed values."""
+    """The arithmetic kit of ``isa/vector_ops.py`` over 32-bit signed values.
+
+    A product takes two stages: what ``mul`` returns lacks ``upper``, which the next stage adds to
+    the upper half of whatever was computed.
+    """
+
+    def __init__(self) -> None:
+        self.upper: Value = Const(0, 16)
 
     @staticmethod
     def min(a, b):
@@ -54,9 +61,9 @@ class AmaranthKit:
     def sub(a, b):
         return (a - b)[:32].as_signed()
 
-    @staticmethod
-    def mul(a, b):
-        return (a * b)[:32].as_signed()
+    def mul(self, a, b):
+        self.upper = (a[:16] * b[16:] + a[16:] * b[:16])[:16]
+        return (a[:16] * b[:16]).as_signed()
 
     @staticmethod
     def shr(a, b):
@@ -192,23 +199,27 @@ class Vector(wiring.Component):
         }
 
     def _addresses(self, m: Module, name: str, insn, head, start, fire, at_end):
-        """The entry of an operand in this cycle, and in the next unless an instruction starts: a
-        register per loop holds the entry at the loop's current index.
+        """The entry of an operand in this cycle, and that of the iteration behind it. Every loop
+        has two registers: the entry at its current index, and the entry at its next.
         """
         width = len(insn[f"{name}_base"]) + 1
         levels = [Signal(width, name=f"{name}_{k}") for k in range(4)]
+        after = [Signal(width, name=f"{name}_after_{k}") for k in range(4)]
         upcoming = Signal(width, name=f"{name}_upcoming")
-        m.d.comb += upcoming.eq(levels[3])
         for k in range(4):
             # The loop that advances is the innermost not at its end; it and all inside it take its
             # next entry.
             advances = ~at_end[k] & Cat(*at_end[k + 1 :], 1).all()
-            following = levels[k] + insn[f"{name}_s{k}"]
-            with m.If(fire & advances):
-                m.d.sync += [levels[inner].eq(following) for inner in range(k, 4)]
-                m.d.comb += upcoming.eq(following)
+            with m.If(advances):
+                m.d.comb += upcoming.eq(after[k])
+                with m.If(fire):
+                    for inner in range(k, 4):
+                        stride = insn[f"{name}_s{inner}"]
+                        m.d.sync += [levels[inner].eq(after[k]), after[inner].eq(after[k] + stride)]
         with m.If(start):
-            m.d.sync += [level.eq(head[f"{name}_base"]) for level in levels]
+            base = head[f"{name}_base"]
+            for k in range(4):
+                m.d.sync += [levels[k].eq(base), after[k].eq(base + head[f"{name}_s{k}"])]
         return levels[3], upcoming
 
     def _illegal(self, head):
@@ -276,15 +287,26 @@ class Vector(wiring.Component):
         that the units and tokens that depend on it are not behind a dozen comparators.
         """
 
-        def conflict(reads: list):
+        def conflicts(reads: list):
+            """The stages that are to write what is read."""
             return Cat(
-                reading & stage["valid"] & stage["tmp"] & (stage["dst"] == entry)
+                Cat(
+                    reading & stage["valid"] & stage["tmp"] & (stage["dst"] == entry)
+                    for reading, entry in reads
+                ).any()
                 for stage in stages[:DEPTH]
-                for reading, entry in reads
-            ).any()
+            )
 
-        starting, upcoming = conflict(issued["starting"]), conflict(issued["upcoming"])
-        m.d.sync += issued["hazard"].eq(Mux(issued["start"], starting, upcoming))
+        hazard, waiting = issued["hazard"], Signal(DEPTH)
+        following = Signal(DEPTH)
+        with m.If(issued["start"]):
+            m.d.comb += following.eq(conflicts(issued["starting"]))
+        with m.Elif(hazard):
+            # The same entry, and the stages move on.
+            m.d.comb += following.eq(waiting << 1)
+        with m.Else():
+            m.d.comb += following.eq(conflicts(issued["upcoming"]))
+        m.d.sync += [hazard.eq(following.any()), waiting.eq(following)]
 
     def _reduce(self, m: Module, stages: list[dict], lane: int):
         """Operands, operator and reduction of one lane; the result is valid in t+4."""
@@ -312,23 +334,29 @@ class Vector(wiring.Component):
                 # Parameters pass as the result of an addition to zero.
                 m.d.sync += [a.eq(0), b.eq(Mux(tag == TAG_CLAMP, sources1[0], sources1[1]))]
         is_data = stages[2]["tag"] == TAG_DATA
-        value, result = _data(32, f"v_{lane}"), _data(32, f"r_{lane}")
+        early, result = _data(32, f"v_{lane}"), _data(32, f"r_{lane}")
+        upper = Signal(16, name=f"upper_{lane}", reset_less=True)
         with m.If(stages[2]["valid"]):
+            m.d.sync += upper.eq(0)
             with m.If(~is_data):
-                m.d.sync += value.eq(b)
+                m.d.sync += early.eq(b)
             with m.Else(), m.Switch(stages[2]["op"]):
                 for op in VECTOR_OPS:
                     with m.Case(op.code):
-                        first = op.first(AmaranthKit, a, b)
-                        term = op.term(AmaranthKit, a, b) if op.term else first
-                        m.d.sync += value.eq(Mux(stages[2]["first"], first, term))
+                        kit = AmaranthKit()
+                        first = op.first(kit, a, b)
+                        term = op.term(kit, a, b) if op.term else first
+                        m.d.sync += early.eq(Mux(stages[2]["first"], first, term))
+                        m.d.sync += upper.eq(kit.upper)
+        value = Signal(signed(32), name=f"value_{lane}")
+        m.d.comb += value.eq(Cat(early[:16], early[16:] + upper))
         with m.If(stages[3]["valid"]):
             m.d.sync += result.eq(value)
             with m.If(~stages[3]["first"]), m.Switch(stages[3]["op"]):
                 for op in VECTOR_OPS:
                     if op.combine is not None:
                         with m.Case(op.code):
-                            m.d.sync += result.eq(op.combine(AmaranthKit, result, value))
+                            m.d.sync += result.eq(op.combine(AmaranthKit(), result, value))
         return result
 
     def _parameters(self) -> dict[str, list[Signal]]:
