@@ -114,9 +114,7 @@ class BurstCutter(wiring.Component):
         m.d.comb += [
             to_page.eq(~inside),
             bound.eq(to_page[:longest_bits] | to_page[longest_bits:].any().replicate(longest_bits)),
-            row_ends.eq(
-                ~more[longest_bits:].any() & ~(more[:longest_bits] + inside)[page_bits]
-            ),
+            row_ends.eq(~more[longest_bits:].any() & ~(more[:longest_bits] + inside)[page_bits]),
             self.o.valid.eq(active),
             self.o.payload.addr.eq(word << shift),
             self.o.payload.beats.eq(Mux(row_ends, more[:longest_bits], bound) + 1),
