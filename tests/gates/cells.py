@@ -22,8 +22,8 @@ module L6MUX21 (input D0, D1, SD, output Z);
   assign Z = SD ? D1 : D0;
 endmodule
 
-// Two bits of a carry chain. A table's high half says whether the bit propagates the carry, its four
-// lowest entries what it generates; INJECT "YES" cuts a bit off from the chain.
+// Two bits of a carry chain. A table says whether the bit propagates the carry, its four lowest
+// entries what it generates if not; INJECT "YES" cuts a bit off from the chain.
 module CCU2C #(
   parameter [15:0] INIT0 = 0, INIT1 = 0,
   parameter INJECT1_0 = "YES", INJECT1_1 = "YES"
@@ -116,7 +116,7 @@ _PIN = re.compile(r"\b(CLK|CE|WE|OCE|RST|CS)S(?=\b|[0-2]|MUX)")
 
 #: What each of the two ports is, for port S.
 _PORT = """
-  localparam [2:0] INSIDE_S = DATA_WIDTH_S == 1 ? 7 : DATA_WIDTH_S == 2 ? 6 : DATA_WIDTH_S == 4 ? 4 : 0;
+  localparam [2:0] INSIDE_S = DATA_WIDTH_S > 4 ? 0 : 8 - DATA_WIDTH_S;  // of a byte: 7, 6 or 4
   wire clock_S = CLKSMUX == "INV" ? !CLKS : CLKS;
   wire selected_S = CES && CSDECODE_S == "0b000" && {CSS2, CSS1, CSS0} == 0;
   wire read_S = selected_S && (!WES || WRITEMODE_S != "NORMAL");
