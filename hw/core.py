@@ -217,8 +217,7 @@ class Core(wiring.Component):
             m.d.sync += [status.eq(each), its.eq(its_index)]
             seen.append((status != Status.IDLE, status, its))
         # The counters of tokens belong to no instruction.
-        overflow = Signal()
-        m.d.sync += overflow.eq(parts["tokens"].overflow)
+        overflow = parts["tokens"].overflow
         bus, bus_index = Signal(), Signal(INDEX_BITS)
         m.d.sync += [
             bus.eq(axi.rvalid & axi.rready & (axi.rresp != RESP_OKAY)),

@@ -120,12 +120,13 @@ class Load(wiring.Component):
         data_rows_end = Signal(14)
         last_row = Signal(14)
         pad_row = Signal()
-        pad_left = x < insn.pad_left
+        # Where x is, in registers: before the data, behind them.
+        before, beyond = Signal(), Signal()
         pad = Signal()
         # The rest of a beat that holds several entries is worked off from `held`, entry `lane`
         # next.
         spreading, lane = Signal(), Signal(bus_log2 + 1)
-        m.d.comb += pad.eq(busy & ~spreading & (pad_row | pad_left | (x >= data_end)))
+        m.d.comb += pad.eq(busy & ~spreading & (pad_row | before | beyond))
         held = Signal(params.bus_bits)
         in_beat = Signal(range(256))
         wide_entry = Signal(max(params.entry_bytes(n) * 8 for n in LOADABLE))
@@ -154,7 +155,7 @@ class Load(wiring.Component):
             m.d.comb += [step_entry.eq(1), write.eq(1)]
         with m.Elif(narrow), m.If(transfer | spreading):
             m.d.comb += beat_over.eq(current_lane + 1 == lanes)
-            with m.If(~skipped & (x < data_end)):
+            with m.If(~skipped & ~beyond):
                 m.d.comb += [step_entry.eq(1), write.eq(1)]
                 m.d.sync += began.eq(1)
         with m.Elif(transfer):
@@ -194,8 +195,10 @@ class Load(wiring.Component):
         with m.If(busy):
             with m.If(step_entry):
                 m.d.sync += [x.eq(x + 1), behind.eq(at_last)]
+                m.d.sync += [before.eq(x + 1 < insn.pad_left), beyond.eq(x + 1 >= data_end)]
             with m.If(row_over):
                 m.d.sync += [x.eq(0), y.eq(y + 1), began.eq(0), behind.eq(0)]
+                m.d.sync += [before.eq(insn.pad_left != 0), beyond.eq(0)]
                 m.d.sync += pad_row.eq((y + 1 < insn.pad_top) | (y + 1 >= data_rows_end))
                 with m.If(~pad_row):
                     m.d.sync += row.eq(row + insn.y_stride[:bus_log2])
@@ -218,6 +221,7 @@ class Load(wiring.Component):
                 data_rows_end.eq(head.pad_top + head.y_size),
                 last_row.eq(head.pad_top + head.y_size + head.pad_bottom - 1),
                 pad_row.eq((head.pad_top != 0) | (head.y_size == 0)), behind.eq(0),
+                before.eq(head.pad_left != 0), beyond.eq(0),
             ]  # fmt: skip
         m.d.comb += [unit.busy.eq(working), self.receiving.eq(index)]
         self._write(m, insn, index, entry, write, pad, narrow, wide_entry, piece_held, finished)

@@ -31,7 +31,7 @@ def multiply_narrow(m: Module, params: HwParams, x: Signal, w: Signal) -> list[S
 def multiply_packed(m: Module, params: HwParams, x: Signal, w: Signal) -> list[Signal]:
     """An 18 x 18 bit multiplier for every two products of one activation.
 
-    ``a * (w1 * 2**9 + w0)`` is ``a * w0`` plus 2**9 times ``a * w1``. The lowest bits of the latter,
+    ``a * (w1 * 2**9 + w0)`` is ``a * w0`` plus 2**9 times ``a * w1``. The lowest bits of this,
     which lookup tables compute once more, tell what the lower product added to them.
     """
     sums = []

@@ -21,7 +21,7 @@ class TokenBank(wiring.Component):
     pop : per unit, the mask of units that it takes a token of in this cycle (they must be
         available)
     available : per unit, the mask of units whose token it could take
-    overflow : a counter was at its maximum and got another token
+    overflow : in the cycle before, a counter was at its maximum and got another token
     """
 
     def __init__(self, params: HwParams):
@@ -48,7 +48,9 @@ class TokenBank(wiring.Component):
                 some = Signal(name=f"some_{pair}")
                 push, pop = self.push[giver][taker], self.pop[taker][giver]
                 full = count == (1 << self.params.token_bits) - 1
-                overflows.append(push & ~pop & full)
+                lost = Signal(name=f"lost_{pair}")
+                m.d.sync += lost.eq(push & ~pop & full)
+                overflows.append(lost)
                 with m.If(push & ~pop):
                     m.d.sync += [count.eq(count + 1), some.eq(1)]
                 with m.Elif(pop & ~push):

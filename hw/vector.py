@@ -38,12 +38,13 @@ TAG_DATA, TAG_BIAS, TAG_MULTIPLIER, TAG_SHIFT, TAG_CLAMP = range(5)
 class AmaranthKit:
     """The arithmetic kit of ``isa/vector_ops.py`` over 32-bit signed values.
 
-    A product takes two stages: what ``mul`` returns lacks ``upper``, which the next stage adds to
-    the upper half of whatever was computed.
+    Products and rounded shifts take two stages: what their methods return lacks ``upper`` in its
+    upper half and ``up`` at its lowest bit, which the next stage adds to whatever was computed.
     """
 
     def __init__(self) -> None:
         self.upper: Value = Const(0, 16)
+        self.up: Value = Const(0, 1)
 
     @staticmethod
     def min(a, b):
@@ -69,9 +70,9 @@ class AmaranthKit:
     def shr(a, b):
         return shift_keeping(a, b[:5])[32:].as_signed()
 
-    @staticmethod
-    def rshr(a, b):
-        return shift_half_even(a, b[:5])[:32].as_signed()
+    def rshr(self, a, b):
+        floor, self.up = shift_half_even(a, b[:5])
+        return floor
 
     @staticmethod
     def shl(a, b):
@@ -127,15 +128,19 @@ class Vector(wiring.Component):
         left = [Signal(10, name=f"left{k}") for k in range(4)]
         at_begin = [Signal(name=f"at_begin{k}") for k in range(4)]
         at_end = [Signal(name=f"at_end{k}") for k in range(4)]
+        at_end_next = [Signal(name=f"at_end_next{k}") for k in range(4)]
+        # The loop that advances after this iteration: the innermost that is not at its end.
+        advances = [Signal(name=f"advances{k}") for k in range(4)]
         inner_done = [Cat(*at_end[k:]).all() for k in range(4)]
         first = Cat(at_begin[k] | (k < 4 - insn.reduce) for k in range(4)).all()
         done = Cat(at_end[k] | (k < 4 - insn.reduce) for k in range(4)).all()
         operands, upcoming = {}, {}
         for name in _OPERANDS:
             operands[name], upcoming[name] = self._addresses(
-                m, name, insn, head, start, fire, at_end
+                m, name, insn, head, start, fire, advances
             )
         m.d.comb += last.eq(running & Mux(is_param, step == 3, inner_done[0]))
+        m.d.comb += [late.eq(now) for late, now in zip(at_end_next, at_end, strict=True)]
         with m.If(fire):
             m.d.sync += step.eq(step + 1)
             with m.If(last):
@@ -144,23 +149,23 @@ class Vector(wiring.Component):
                 inner = inner_done[k + 1] if k < 3 else 1
                 extent = insn[f"n{k}"]
                 with m.If(inner & at_end[k]):
-                    m.d.sync += [
-                        left[k].eq(extent - 1),
-                        at_begin[k].eq(1),
-                        at_end[k].eq(extent == 1),
-                    ]
+                    m.d.sync += [left[k].eq(extent - 1), at_begin[k].eq(1)]
+                    m.d.comb += at_end_next[k].eq(extent == 1)
                 with m.Elif(inner):
-                    m.d.sync += [
-                        left[k].eq(left[k] - 1), at_begin[k].eq(0), at_end[k].eq(left[k] == 1),
-                    ]  # fmt: skip
+                    m.d.sync += [left[k].eq(left[k] - 1), at_begin[k].eq(0)]
+                    m.d.comb += at_end_next[k].eq(left[k] == 1)
         with m.If(start):
             m.d.sync += [insn.eq(head), param.eq(param_head), now.eq(index), running.eq(1)]
             for k in range(4):
                 extent = head[f"n{k}"]
-                m.d.sync += [left[k].eq(extent - 1), at_begin[k].eq(1), at_end[k].eq(extent == 1)]
+                m.d.sync += [left[k].eq(extent - 1), at_begin[k].eq(1)]
+                m.d.comb += at_end_next[k].eq(extent == 1)
             m.d.sync += step.eq(0)
             with m.If(self._illegal(head)):
                 raise_error(m, unit, Status.ILLEGAL, index)
+        for k in range(4):
+            m.d.sync += at_end[k].eq(at_end_next[k])
+            m.d.sync += advances[k].eq(~at_end_next[k] & Cat(*at_end_next[k + 1 :], 1).all())
         self._check_addresses(m, insn, param, is_param, operands, running, now)
         hazard = Signal()
         m.d.comb += [
@@ -198,7 +203,7 @@ class Vector(wiring.Component):
             "upcoming": _reads_of_tmp(insn, upcoming),
         }
 
-    def _addresses(self, m: Module, name: str, insn, head, start, fire, at_end):
+    def _addresses(self, m: Module, name: str, insn, head, start, fire, advances):
         """The entry of an operand in this cycle, and that of the iteration behind it. Every loop
         has two registers: the entry at its current index, and the entry at its next.
         """
@@ -207,10 +212,8 @@ class Vector(wiring.Component):
         after = [Signal(width, name=f"{name}_after_{k}") for k in range(4)]
         upcoming = Signal(width, name=f"{name}_upcoming")
         for k in range(4):
-            # The loop that advances is the innermost not at its end; it and all inside it take its
-            # next entry.
-            advances = ~at_end[k] & Cat(*at_end[k + 1 :], 1).all()
-            with m.If(advances):
+            # The loop that advances and all inside it take its next entry.
+            with m.If(advances[k]):
                 m.d.comb += upcoming.eq(after[k])
                 with m.If(fire):
                     for inner in range(k, 4):
@@ -336,8 +339,9 @@ class Vector(wiring.Component):
         is_data = stages[2]["tag"] == TAG_DATA
         early, result = _data(32, f"v_{lane}"), _data(32, f"r_{lane}")
         upper = Signal(16, name=f"upper_{lane}", reset_less=True)
+        up = Signal(name=f"up_{lane}", reset_less=True)
         with m.If(stages[2]["valid"]):
-            m.d.sync += upper.eq(0)
+            m.d.sync += [upper.eq(0), up.eq(0)]
             with m.If(~is_data):
                 m.d.sync += early.eq(b)
             with m.Else(), m.Switch(stages[2]["op"]):
@@ -347,9 +351,9 @@ class Vector(wiring.Component):
                         first = op.first(kit, a, b)
                         term = op.term(kit, a, b) if op.term else first
                         m.d.sync += early.eq(Mux(stages[2]["first"], first, term))
-                        m.d.sync += upper.eq(kit.upper)
+                        m.d.sync += [upper.eq(kit.upper), up.eq(kit.up)]
         value = Signal(signed(32), name=f"value_{lane}")
-        m.d.comb += value.eq(Cat(early[:16], early[16:] + upper))
+        m.d.comb += value.eq(early + Cat(up, Const(0, 15), upper))
         with m.If(stages[3]["valid"]):
             m.d.sync += result.eq(value)
             with m.If(~stages[3]["first"]), m.Switch(stages[3]["op"]):
