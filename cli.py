@@ -703,6 +703,34 @@ def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = 
     return 0
 
 
+@fpga.command("export")
+def fpga_export(
+    hw: Hw = "16x16",
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder.")] = Path("build/xilinx"),
+    json_file: JsonFile = None,
+) -> int:
+    """A directory for Xilinx' tools: Verilog with AXI ports, constraints, IP packaging."""
+    from .report import header
+
+    params = HwParams.load(hw)
+    with _fpga_tools("export") as (_, progress):
+        from .hw.export import export
+
+        body = export(params, output, progress)
+    report = header("fpga export", params) | {"directory": str(output)} | body
+    _emit(report, json_file, lambda out: _show_export(out, report))
+    return 0
+
+
+def _show_export(console: Console, report: dict[str, Any]) -> None:
+    names = ("lut", "ff", "dsp", "bram")
+    table = _table(f"{report['part']}, configuration {report['config_hash']}", "", *names)
+    table.add_row("used (yosys)", *(f"{report[name]:,g}" for name in names))
+    table.add_row("of the device", *(_percent(report["device_fraction"][name]) for name in names))
+    console.print(table)
+    console.print(f"{report['directory']}: not run through the vendor's tools")
+
+
 def _fpga(
     what: str, board: str, hw: str | None, output: Path | None, json_file: str | None, **options
 ) -> int:

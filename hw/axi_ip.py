@@ -10,11 +10,10 @@ from amaranth.lib.wiring import Component, In, Out, connect
 
 from ..isa.params import HwParams
 from .core import Core
-from .dma import RESP_OKAY, axi_signature
-from .multiplier import multiply_narrow
+from .dma import RESP_OKAY, RESP_SLVERR, axi_signature
+from .multiplier import fpga_multiplier
 from .regs import ADDR_BITS, port_signature
 
-RESP_SLVERR = 2
 #: What the core leaves open of an AXI4 master's address channels: normal, secure data accesses to
 #: memory that may be buffered, not cached.
 CACHE, PROT = 0b0011, 0b000
@@ -93,7 +92,7 @@ class AxiCore(Component):
         m = Module()
         m.domains.sync = ClockDomain()
         m.d.comb += [ClockSignal().eq(self.aclk), ResetSignal().eq(~self.aresetn)]
-        m.submodules.core = core = Core(self.params, multiply_narrow)
+        m.submodules.core = core = Core(self.params, fpga_multiplier(self.params))
         m.submodules.slave = slave = AxiLite()
         connect(m, slave.regs, core.regs)
         for prefix, port in (("m_axi", core.axi), ("s_axi", slave.axi)):

@@ -12,8 +12,8 @@ from ..isa.params import HwParams
 #: AXI4 identifiers of the read clients.
 FETCH_ID, LOAD_ID = 0, 1
 PAGE_BYTES = 4096
-#: AXI4 encodings: incrementing bursts; OKAY.
-BURST_INCR, RESP_OKAY = 1, 0
+#: AXI4 encodings: incrementing bursts; answers: well, an access that is refused.
+BURST_INCR, RESP_OKAY, RESP_SLVERR = 1, 0, 2
 
 
 def axi_signature(params: HwParams) -> wiring.Signature:

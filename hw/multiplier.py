@@ -7,11 +7,21 @@ from __future__ import annotations
 from amaranth.hdl import Cat, Const, Module, Signal, signed
 
 from ..isa.params import HwParams
+from .gemm import Multiplier
 
 #: Where the second operand of a packed multiplication begins: 18 bits hold both.
 SPACING = 9
 #: Bits by which the lower of two packed products reaches into the upper one.
 OVERLAP = 16 - SPACING
+
+
+#: Products a cycle up to which every one has a multiplier of its own.
+_OWN = 64
+
+
+def fpga_multiplier(params: HwParams) -> Multiplier:
+    """The array for a configuration: packed where multipliers run short."""
+    return multiply_narrow if params.peak_macs_per_cycle <= _OWN else multiply_packed
 
 
 def multiply_narrow(m: Module, params: HwParams, x: Signal, w: Signal) -> list[Signal]:

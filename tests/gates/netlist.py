@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from vdla.hw.core import Core
-from vdla.hw.multiplier import multiply_narrow
+from vdla.hw.multiplier import fpga_multiplier
 from vdla.hw.verilog import TOP, core_verilog
 from vdla.isa.params import HwParams
 from vdla.sim import toolchain
@@ -41,7 +41,7 @@ def netlist(params: HwParams) -> str:
     work = toolchain.cache_dir() / "netlists"
     work.mkdir(parents=True, exist_ok=True)
     toolchain.setup_yosys()
-    text = core_verilog(params, Core(params, multiply_narrow))
+    text = core_verilog(params, Core(params, fpga_multiplier(params)))
     return synthesise(text, TOP, work)
 
 
