@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test lint docs mutants clean
+.PHONY: venv demo test lint docs mutants gates clean
 
 venv: $(STAMP)
 
@@ -36,6 +36,10 @@ docs: $(STAMP)
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants
+
+# The netlist of a core, cell by cell, against the RTL.
+gates: $(STAMP)
+	$(BIN)/python -m pytest tests/gates
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .vdla sim_build

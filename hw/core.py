@@ -174,6 +174,10 @@ class Core(wiring.Component):
                 m.d.sync += error_index.eq(_first_waiting(queues, lacked))
             with m.If(error != Status.IDLE):
                 m.d.sync += [status.eq(error), error_index.eq(index_of_error)]
+            # At once: the last instruction may give the token that is one too many. The counters
+            # belong to no instruction.
+            with m.If(parts["tokens"].overflow):
+                m.d.sync += [status.eq(Status.TOKEN_OVERFLOW), error_index.eq(0)]
         m.d.comb += [
             fetch.addr.eq(regs.program_addr),
             fetch.count.eq(regs.insn_count),
@@ -216,8 +220,6 @@ class Core(wiring.Component):
             status, its = Signal(Status, name=f"error_{number}"), Signal(INDEX_BITS)
             m.d.sync += [status.eq(each), its.eq(its_index)]
             seen.append((status != Status.IDLE, status, its))
-        # The counters of tokens belong to no instruction.
-        overflow = parts["tokens"].overflow
         bus, bus_index = Signal(), Signal(INDEX_BITS)
         m.d.sync += [
             bus.eq(axi.rvalid & axi.rready & (axi.rresp != RESP_OKAY)),
@@ -228,11 +230,9 @@ class Core(wiring.Component):
         for strikes, status, its in seen:
             with m.If(strikes):
                 m.d.sync += [error.eq(status), index.eq(its)]
-        with m.If(overflow):
-            m.d.sync += error.eq(Status.TOKEN_OVERFLOW)
         with m.If(bus):
             m.d.sync += [error.eq(Status.BUS), index.eq(bus_index)]
-        strikes = Cat(strikes for strikes, _, _ in seen).any() | overflow | bus
+        strikes = Cat(strikes for strikes, _, _ in seen).any() | bus | parts["tokens"].overflow
         return error, index, ~strikes & (error == Status.IDLE)
 
     def _counters(self, m: Module, running, units: list, in_flight: list) -> list[dict]:
