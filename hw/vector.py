@@ -38,13 +38,19 @@ TAG_DATA, TAG_BIAS, TAG_MULTIPLIER, TAG_SHIFT, TAG_CLAMP = range(5)
 class AmaranthKit:
     """The arithmetic kit of ``isa/vector_ops.py`` over 32-bit signed values.
 
-    Products and rounded shifts take two stages: what their methods return lacks ``upper`` in its
-    upper half and ``up`` at its lowest bit, which the next stage adds to whatever was computed.
+    Where a product or a rounded shift is all that an operator computes, two stages share the work:
+    see :meth:`stages`.
     """
 
     def __init__(self) -> None:
-        self.upper: Value = Const(0, 16)
-        self.up: Value = Const(0, 1)
+        self._shared: list[tuple[Value, tuple[Value, Value, Value]]] = []
+
+    def stages(self, value) -> tuple[Value, Value, Value]:
+        """What the first stage computes of a value, and what the next adds to it: to the upper half
+        (16 bits), and at the lowest bit.
+        """
+        whole = (value, Const(0, 16), Const(0, 1))
+        return next((parts for each, parts in self._shared if each is value), whole)
 
     @staticmethod
     def min(a, b):
@@ -63,16 +69,20 @@ class AmaranthKit:
         return (a - b)[:32].as_signed()
 
     def mul(self, a, b):
-        self.upper = (a[:16] * b[16:] + a[16:] * b[:16])[:16]
-        return (a[:16] * b[:16]).as_signed()
+        product = (a * b)[:32].as_signed()
+        upper = (a[:16] * b[16:] + a[16:] * b[:16])[:16]
+        self._shared.append((product, ((a[:16] * b[:16]).as_signed(), upper, Const(0, 1))))
+        return product
 
     @staticmethod
     def shr(a, b):
         return shift_keeping(a, b[:5])[32:].as_signed()
 
     def rshr(self, a, b):
-        floor, self.up = shift_half_even(a, b[:5])
-        return floor
+        floor, up = shift_half_even(a, b[:5])
+        rounded = (floor + up)[:32].as_signed()
+        self._shared.append((rounded, (floor, Const(0, 16), up)))
+        return rounded
 
     @staticmethod
     def shl(a, b):
@@ -348,10 +358,14 @@ class Vector(wiring.Component):
                 for op in VECTOR_OPS:
                     with m.Case(op.code):
                         kit = AmaranthKit()
-                        first = op.first(kit, a, b)
-                        term = op.term(kit, a, b) if op.term else first
-                        m.d.sync += early.eq(Mux(stages[2]["first"], first, term))
-                        m.d.sync += [upper.eq(kit.upper), up.eq(kit.up)]
+                        first = kit.stages(op.first(kit, a, b))
+                        term = kit.stages(op.term(kit, a, b)) if op.term else first
+                        m.d.sync += [
+                            part.eq(Mux(stages[2]["first"], *choice))
+                            for part, choice in zip(
+                                (early, upper, up), zip(first, term, strict=True), strict=True
+                            )
+                        ]
         value = Signal(signed(32), name=f"value_{lane}")
         m.d.comb += value.eq(early + Cat(up, Const(0, 15), upper))
         with m.If(stages[3]["valid"]):
