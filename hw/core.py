@@ -188,7 +188,7 @@ class Core(wiring.Component):
             with m.Else():
                 m.d.comb += fetch.start.eq(1)
                 m.d.sync += status.eq(Status.RUNNING)
-        counters = self._counters(m, running, units, in_flight)
+        counters = self._counters(m, running & ~regs.reset, units, in_flight)
         m.d.comb += [
             regs.value_status.eq(status),
             regs.value_error_index.eq(error_index),
@@ -236,28 +236,35 @@ class Core(wiring.Component):
         return error, index, ~strikes & (error == Status.IDLE)
 
     def _counters(self, m: Module, running, units: list, in_flight: list) -> list[dict]:
-        """One counter per unit and cause; in every cycle exactly one of a unit's counters
-        advances."""
+        """One counter per unit and cause; for every cycle exactly one of a unit's counters
+        advances. They are complete in the cycle after the last one."""
         counters = []
+        counting = Signal()
+        m.d.sync += counting.eq(running)
         for unit in Unit:
             ports = units[unit]
             count = {c: Signal(32, name=f"{unit.name.lower()}_{c}") for c in CAUSES}
             counters.append(count)
             moves_data = unit in (Unit.LOAD, Unit.STORE)
             stalled = in_flight[unit] != 0 if moves_data else ports.stalled
+            # Counted a cycle late: what a unit does is known at the end of long paths.
+            happened = {"busy": ports.busy, "stalled": stalled, "start": ports.start}
+            happened |= {f"token_{u.name.lower()}": ports.waiting[u] for u in Unit}
+            late = {name: Signal(name=f"{unit.name.lower()}_{name}_late") for name in happened}
+            m.d.sync += [late[name].eq(value) for name, value in happened.items()]
 
             def one_more(cause: str, count: dict = count) -> None:
                 m.d.sync += count[cause].eq(count[cause] + 1)
 
-            with m.If(running):
-                with m.If(ports.busy):
+            with m.If(counting):
+                with m.If(late["busy"]):
                     one_more("busy")
-                with m.Elif(stalled):
+                with m.Elif(late["stalled"]):
                     one_more("stalled")
-                with m.Elif(ports.start):
+                with m.Elif(late["start"]):
                     one_more("busy")
                 for other in Unit:
-                    with m.Elif(ports.waiting[other]):
+                    with m.Elif(late[f"token_{other.name.lower()}"]):
                         one_more(f"token_{other.name.lower()}")
                 with m.Else():
                     one_more("empty")

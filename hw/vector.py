@@ -139,6 +139,7 @@ class Vector(wiring.Component):
         at_begin = [Signal(name=f"at_begin{k}") for k in range(4)]
         at_end = [Signal(name=f"at_end{k}") for k in range(4)]
         at_end_next = [Signal(name=f"at_end_next{k}") for k in range(4)]
+        at_end_first = [head[f"n{k}"] == 1 for k in range(4)]
         # The loop that advances after this iteration: the innermost that is not at its end.
         advances = [Signal(name=f"advances{k}") for k in range(4)]
         inner_done = [Cat(*at_end[k:]).all() for k in range(4)]
@@ -150,32 +151,26 @@ class Vector(wiring.Component):
                 m, name, insn, head, start, fire, advances
             )
         m.d.comb += last.eq(running & Mux(is_param, step == 3, inner_done[0]))
-        m.d.comb += [late.eq(now) for late, now in zip(at_end_next, at_end, strict=True)]
         with m.If(fire):
             m.d.sync += step.eq(step + 1)
             with m.If(last):
                 m.d.sync += running.eq(0)
             for k in range(4):
                 inner = inner_done[k + 1] if k < 3 else 1
-                extent = insn[f"n{k}"]
                 with m.If(inner & at_end[k]):
-                    m.d.sync += [left[k].eq(extent - 1), at_begin[k].eq(1)]
-                    m.d.comb += at_end_next[k].eq(extent == 1)
+                    m.d.sync += [left[k].eq(insn[f"n{k}"] - 1), at_begin[k].eq(1)]
                 with m.Elif(inner):
                     m.d.sync += [left[k].eq(left[k] - 1), at_begin[k].eq(0)]
-                    m.d.comb += at_end_next[k].eq(left[k] == 1)
+                again = Mux(at_end[k], insn[f"n{k}"] == 1, left[k] == 1)
+                m.d.comb += at_end_next[k].eq(Mux(inner, again, at_end[k]))
+            m.d.sync += _loops_at(at_end, advances, at_end_next)
         with m.If(start):
             m.d.sync += [insn.eq(head), param.eq(param_head), now.eq(index), running.eq(1)]
             for k in range(4):
-                extent = head[f"n{k}"]
-                m.d.sync += [left[k].eq(extent - 1), at_begin[k].eq(1)]
-                m.d.comb += at_end_next[k].eq(extent == 1)
-            m.d.sync += step.eq(0)
+                m.d.sync += [left[k].eq(head[f"n{k}"] - 1), at_begin[k].eq(1)]
+            m.d.sync += [step.eq(0), *_loops_at(at_end, advances, at_end_first)]
             with m.If(self._illegal(head)):
                 raise_error(m, unit, Status.ILLEGAL, index)
-        for k in range(4):
-            m.d.sync += at_end[k].eq(at_end_next[k])
-            m.d.sync += advances[k].eq(~at_end_next[k] & Cat(*at_end_next[k + 1 :], 1).all())
         self._check_addresses(m, insn, param, is_param, operands, running, now)
         hazard = Signal()
         m.d.comb += [
@@ -311,15 +306,17 @@ class Vector(wiring.Component):
             )
 
         hazard, waiting = issued["hazard"], Signal(DEPTH)
-        following = Signal(DEPTH)
+
+        def wait_for(stages_of_conflicts) -> list:
+            return [hazard.eq(stages_of_conflicts.any()), waiting.eq(stages_of_conflicts)]
+
         with m.If(issued["start"]):
-            m.d.comb += following.eq(conflicts(issued["starting"]))
+            m.d.sync += wait_for(conflicts(issued["starting"]))
         with m.Elif(hazard):
             # The same entry, and the stages move on.
-            m.d.comb += following.eq(waiting << 1)
+            m.d.sync += wait_for(Cat(Const(0, 1), waiting[:-1]))
         with m.Else():
-            m.d.comb += following.eq(conflicts(issued["upcoming"]))
-        m.d.sync += [hazard.eq(following.any()), waiting.eq(following)]
+            m.d.sync += wait_for(conflicts(issued["upcoming"]))
 
     def _reduce(self, m: Module, stages: list[dict], lane: int):
         """Operands, operator and reduction of one lane; the result is valid in t+4."""
@@ -479,6 +476,16 @@ class Vector(wiring.Component):
 
 
 _OPERANDS = ("src0", "src1", "dst")
+
+
+def _loops_at(at_end: list, advances: list, ends: list) -> list:
+    """Registers of the loops that are at their end, and of the one that advances next: the
+    innermost that is not.
+    """
+    return [
+        *(register.eq(end) for register, end in zip(at_end, ends, strict=True)),
+        *(advances[k].eq(~ends[k] & Cat(*ends[k + 1 :], 1).all()) for k in range(4)),
+    ]
 
 
 def _reads_of_tmp(insn, entries: dict) -> list:

@@ -184,7 +184,10 @@ uint64_t vdla_run(Simulation* sim, uint8_t* dram, uint64_t size, const uint64_t*
         top->clk = 0;
         top->eval();
         sim->waves.dump(now, 1);
-        if (!top->running) return now;
+        if (!top->running) {
+            sim->clock();  // the counters are a cycle late
+            return now;
+        }
         if (top->started | top->ended) {
             for (int unit = 0; unit < kUnits; ++unit) {
                 if (top->started >> unit & 1) sim->starts[unit].push_back(now);
