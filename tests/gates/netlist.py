@@ -66,9 +66,9 @@ class Netlist(RtlSimulator):
     error : 0: none does; else the one with this number (from 1) gives the inverse
     """
 
-    def __init__(self, params: HwParams, seed: int, errors: int, block: str):
+    def __init__(self, params: HwParams, seed: int, errors: int, prefix: str):
         text = netlist(params)
-        luts = [found for found in _LUT.finditer(text) if found[2].startswith(f"\\{block}.")]
+        luts = [found for found in _LUT.finditer(text) if found[2].startswith(f"\\{prefix}")]
         chosen = random.Random(seed).sample(luts, errors)
         self.error, self.errors = 0, [found[2] for found in chosen]
         for number, found in enumerate(chosen, 1):
