@@ -713,22 +713,21 @@ def fpga_export(
     from .report import header
 
     params = HwParams.load(hw)
-    with _fpga_tools("export") as (_, progress):
-        from .hw.export import export
+    with _fpga_tools("export"):
+        from .hw.export import PART, export
 
-        body = export(params, output, progress)
-    report = header("fpga export", params) | {"directory": str(output)} | body
+        files = [str(path) for path in export(params, output)]
+    report = header("fpga export", params) | {
+        "part": PART, "files": files, "vendor_tools": "never run",
+    }  # fmt: skip
     _emit(report, json_file, lambda out: _show_export(out, report))
     return 0
 
 
 def _show_export(console: Console, report: dict[str, Any]) -> None:
-    names = ("lut", "ff", "dsp", "bram")
-    table = _table(f"{report['part']}, configuration {report['config_hash']}", "", *names)
-    table.add_row("used (yosys)", *(f"{report[name]:,g}" for name in names))
-    table.add_row("of the device", *(_percent(report["device_fraction"][name]) for name in names))
-    console.print(table)
-    console.print(f"{report['directory']}: not run through the vendor's tools")
+    for path in report["files"]:
+        console.print(path)
+    console.print(f"for {report['part']}; not run through the vendor's tools")
 
 
 def _fpga(
