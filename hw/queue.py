@@ -59,7 +59,7 @@ class Queue(wiring.Component):
             data_value(self.o.payload).eq(head),
             self.o.valid.eq(valid), self.i.ready.eq(ready), self.level.eq(level),
         ]  # fmt: skip
-        with m.If(self.o.ready | ~valid):
+        with m.If(leaves | (enters & ~valid)):
             m.d.sync += head.eq(Mux(level > 1, read.data, write.data))
         with m.If(enters):
             m.d.sync += produce.eq(self._next(produce))

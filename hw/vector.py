@@ -363,8 +363,8 @@ class Vector(wiring.Component):
                                 (early, upper, up), zip(first, term, strict=True), strict=True
                             )
                         ]
-        value = Signal(signed(32), name=f"value_{lane}")
-        m.d.comb += value.eq(early + Cat(up, Const(0, 15), upper))
+        # Not a signal: simulators compute it only where a vector passes.
+        value = (early + Cat(up, Const(0, 15), upper))[:32].as_signed()
         with m.If(stages[3]["valid"]):
             m.d.sync += result.eq(value)
             with m.If(~stages[3]["first"]), m.Switch(stages[3]["op"]):
