@@ -11,8 +11,7 @@ from vdla.cli import run_app
 from vdla.hw.block_ram import MEMORY
 from vdla.hw.boards.ulx3s_bram import MEMORY_BYTES, SMALL
 from vdla.isa.errors import VdlaError
-from vdla.isa.params import MEMORIES, HwParams
-from vdla.isa.reference import State, execute
+from vdla.isa.params import HwParams
 from vdla.isa.status import Status
 from vdla.sim.board import Board, Link
 from vdla.sim.core import simulate
@@ -26,8 +25,6 @@ PARAMS = HwParams(
 )  # fmt: skip
 ROOT = Path(__file__).resolve().parents[2]
 SIZE_BYTES = 1 << 18
-#: Programs that one board runs.
-MANY = 50
 PATTERN = np.random.default_rng(7).integers(0, 256, 4096, np.uint8).tobytes()
 
 
@@ -61,32 +58,6 @@ def test_programs_as_in_simulation(seed: int) -> None:
     assert np.array_equal(dram, expected)
     assert result.cycles == simulated.cycles
     assert result.counters == simulated.counters
-
-
-@pytest.mark.slow
-def test_many_programs_over_a_bad_line() -> None:
-    """One after the other on one board, whose scratchpads stay as the last program left them; bytes
-    are damaged and lost on the way.
-    """
-    errors = Errors(corrupt_to=200_000, drop_to=900_000, corrupt_from=60_000, drop_from=300_000)
-    last = None
-    with simulated_board(PARAMS, SIZE_BYTES, errors) as plug, Link(plug.port, 1.0) as link:
-        board = Board(link)
-        for seed in range(MANY):
-            program = random_program(PARAMS, seed)
-            dram = program.dram_image()
-            state = State(PARAMS, dram.copy())
-            for name in MEMORIES if last is not None else ():
-                state.memory(name)[...] = last.memory(name)
-            for insn in program.insns:
-                execute(insn, state)
-            result = board.run(program, dram, MEMORY)
-            simulated = simulate(program, program.dram_image(), MEMORY, values=False)
-            assert np.array_equal(dram, state.dram), seed
-            assert (result.status, result.cycles) == (Status.DONE, simulated.cycles), seed
-            assert result.counters == simulated.counters, seed
-            last = state
-        assert link.repeated >= 4
 
 
 @pytest.mark.parametrize(
