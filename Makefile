@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test lint docs mutants campaign verify fuzz clean
+.PHONY: venv demo test lint docs mutants campaign verify fuzz gates clean
 
 venv: $(STAMP)
 
@@ -49,6 +49,9 @@ campaign: $(STAMP)
 # Random programs through reference, SimPy and RTL on every configuration of tests/campaign/configurations.py.
 verify: $(STAMP)
 	$(BIN)/python -m tests.campaign.verify
+# The netlist of a core, cell by cell, against the RTL.
+gates: $(STAMP)
+	$(BIN)/python -m pytest tests/gates
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .vdla sim_build

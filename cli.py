@@ -854,33 +854,85 @@ def fpga_build(
     return _fpga("build", board, hw, output, json_file, seeds=seeds, freq_mhz=freq)
 
 
+@fpga.command("table")
+def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = None) -> int:
+    """What every block size takes of a device, and its clock once placed."""
+    from .report import header
+
+    with _fpga_tools("table") as (synthesis, progress):
+        from .hw.boards import find_board
+
+        result = synthesis.table(find_board(board), output or Path("build") / board, progress)
+    report = header("fpga table") | result.body
+    _emit(report, json_file, lambda out: _show_sizes(out, report))
+    return 0
+
+
+@fpga.command("export")
+def fpga_export(
+    hw: Hw = "16x16",
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder.")] = Path("build/xilinx"),
+    json_file: JsonFile = None,
+) -> int:
+    """A directory for Xilinx' tools: Verilog with AXI ports, constraints, IP packaging."""
+    from .report import header
+
+    params = HwParams.load(hw)
+    with _fpga_tools("export"):
+        from .hw.export import PART, export
+
+        files = [str(path) for path in export(params, output)]
+    report = header("fpga export", params) | {
+        "part": PART, "files": files, "vendor_tools": "never run",
+    }  # fmt: skip
+    _emit(report, json_file, lambda out: _show_export(out, report))
+    return 0
+
+
+def _show_export(console: Console, report: dict[str, Any]) -> None:
+    for path in report["files"]:
+        console.print(path)
+    console.print(f"for {report['part']}; not run through the vendor's tools")
+
+
 def _fpga(
     what: str, board: str, hw: str | None, output: Path | None, json_file: str | None, **options
 ) -> int:
     from .report import header
-    from .sim.toolchain import setup_yosys
 
-    setup_yosys()
-    from .hw import synthesis
-    from .hw.boards import find_board
+    with _fpga_tools(what) as (synthesis, progress):
+        from .hw.boards import find_board
 
-    chosen = find_board(board)
-    params = chosen.hw if hw is None else HwParams.load(hw)
-    step = getattr(synthesis, what)
-    console = Console(stderr=True)
-    with console.status(what) as status:
-        result = step(
-            chosen,
-            params,
-            output or Path("build") / board,
-            progress=lambda text: status.update(text),
-            **options,
-        )
+        chosen = find_board(board)
+        params = chosen.hw if hw is None else HwParams.load(hw)
+        step, folder = getattr(synthesis, what), output or Path("build") / board
+        result = step(chosen, params, folder, progress=progress, **options)
     report = header(f"fpga {what}", params) | result.body
     _emit(report, json_file, lambda out: _show_fpga(out, report))
     for line in result.missed:
         print(f"vdla: {line}", file=sys.stderr)
     return 1 if result.missed else 0
+
+
+@contextmanager
+def _fpga_tools(what: str) -> Iterator[tuple[Any, Callable[[str], None]]]:
+    """The flow, and where it tells its progress."""
+    from .sim.toolchain import setup_yosys
+
+    setup_yosys()
+    from .hw import synthesis
+
+    with Console(stderr=True).status(what) as status:
+        yield synthesis, lambda text: status.update(text)
+
+
+def _show_sizes(console: Console, report: dict[str, Any]) -> None:
+    names = ("lut", "ff", "dsp", "bram")
+    table = _table(f"{report['board']}, {report['device']}", "block", *names, "fmax MHz")
+    for row in report["rows"]:
+        rate = "does not fit" if row["missed"] else f"{row['fmax_mhz']:.1f}"
+        table.add_row(row["hw"], *(_count(row[name]) for name in names), rate)
+    console.print(table)
 
 
 def _show_fpga(console: Console, report: dict[str, Any]) -> None:

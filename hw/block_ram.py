@@ -13,13 +13,11 @@ from amaranth.lib.wiring import In
 
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from .dma import axi_signature
+from .dma import RESP_SLVERR, axi_signature
 from .queue import Queue
 
 #: One burst at a time on each channel; its words pass the RAM, a register and a queue.
 MEMORY = MemoryParams(read_latency_cycles=3, write_latency_cycles=1, outstanding=1)
-#: AXI4 encoding of an access outside.
-RESP_SLVERR = 2
 _QUEUE_DEPTH = 4
 
 

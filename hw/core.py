@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
+from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
@@ -141,9 +141,8 @@ class Core(wiring.Component):
         status, error_index = Signal(Status), Signal(INDEX_BITS)
         running = status == Status.RUNNING
         cycles = Signal(32)
-        error, index_of_error = self._errors(m, parts, units)
+        error, index_of_error, sound = self._errors(m, parts, units)
         for unit in Unit:
-            sound = error == Status.IDLE
             m.d.comb += [
                 self.started[unit].eq(units[unit].start & sound),
                 self.ended[unit].eq(units[unit].end & sound),
@@ -153,12 +152,18 @@ class Core(wiring.Component):
         for unit in Unit:
             m.d.sync += in_flight[unit].eq(in_flight[unit] + units[unit].start - units[unit].end)
             m.d.sync += ended[unit].eq(ended[unit] + units[unit].end)
-        empty = [queue.level == 0 for queue in queues]
+        empty = [~queue.o.valid for queue in queues]
         still = Cat(count == 0 for count in in_flight).all()
         lacking = [unit.waiting != 0 for unit in units]
         idle = fetch.done & still & Cat(empty).all()
-        stuck = still & Cat(lacking).any() & (fetch.done | fetch.blocked)
-        stuck &= Cat(e | w for e, w in zip(empty, lacking, strict=True)).all()
+        # A deadlock does not pass, so what it is seen by is looked at a cycle late.
+        held, lacked, bare = Signal(), Signal(_UNITS), Signal(_UNITS)
+        m.d.sync += [
+            held.eq(still & (fetch.done | fetch.blocked)),
+            lacked.eq(Cat(lacking)),
+            bare.eq(Cat(empty)),
+        ]
+        stuck = held & lacked.any() & (bare | lacked).all()
         m.d.comb += [self.running.eq(running), fetch.enable.eq(running)]
         with m.If(running):
             m.d.sync += cycles.eq(cycles + 1)
@@ -166,9 +171,13 @@ class Core(wiring.Component):
                 m.d.sync += status.eq(Status.DONE)
             with m.If(stuck):
                 m.d.sync += status.eq(Status.DEADLOCK)
-                m.d.sync += error_index.eq(_first_waiting(queues, lacking))
+                m.d.sync += error_index.eq(_first_waiting(queues, lacked))
             with m.If(error != Status.IDLE):
                 m.d.sync += [status.eq(error), error_index.eq(index_of_error)]
+            # At once: the last instruction may give the token that is one too many. The counters
+            # belong to no instruction.
+            with m.If(parts["tokens"].overflow):
+                m.d.sync += [status.eq(Status.TOKEN_OVERFLOW), error_index.eq(0)]
         m.d.comb += [
             fetch.addr.eq(regs.program_addr),
             fetch.count.eq(regs.insn_count),
@@ -179,7 +188,7 @@ class Core(wiring.Component):
             with m.Else():
                 m.d.comb += fetch.start.eq(1)
                 m.d.sync += status.eq(Status.RUNNING)
-        counters = self._counters(m, running, units, in_flight)
+        counters = self._counters(m, running & ~regs.reset, units, in_flight)
         m.d.comb += [
             regs.value_status.eq(status),
             regs.value_error_index.eq(error_index),
@@ -198,48 +207,64 @@ class Core(wiring.Component):
             m.d.sync += [s.eq(0) for s in (*in_flight, *ended)]
             m.d.sync += [s.eq(0) for unit in Unit for s in counters[unit].values()]
 
-    def _errors(self, m: Module, parts: dict, units: list) -> tuple[Signal, Signal]:
-        """The error of the cycle before and its instruction: errors show at the end of long paths,
-        so they stop the core a cycle late. Traces leave that cycle out.
+    def _errors(self, m: Module, parts: dict, units: list) -> tuple[Signal, Signal, Value]:
+        """The error of two cycles before, its instruction, and that there is none since: errors
+        show at the end of long paths, so they stop the core two cycles late. Traces leave those
+        cycles out.
         """
         axi, fetch = self.axi, parts["fetch"]
+        seen = []
+        for number, (each, its_index) in enumerate((
+            (fetch.error, fetch.index), *((u.error, u.error_index) for u in units),
+        )):  # fmt: skip
+            status, its = Signal(Status, name=f"error_{number}"), Signal(INDEX_BITS)
+            m.d.sync += [status.eq(each), its.eq(its_index)]
+            seen.append((status != Status.IDLE, status, its))
+        bus, bus_index = Signal(), Signal(INDEX_BITS)
+        m.d.sync += [
+            bus.eq(axi.rvalid & axi.rready & (axi.rresp != RESP_OKAY)),
+            bus_index.eq(Mux(axi.rid == LOAD_ID, parts["load"].receiving, fetch.receiving)),
+        ]
         error, index = Signal(Status), Signal(INDEX_BITS, name="index_of_error")
         m.d.sync += error.eq(Status.IDLE)
-        for each, its_index in (
-            (fetch.error, fetch.index), *((u.error, u.error_index) for u in units)
-        ):  # fmt: skip
-            with m.If(each != Status.IDLE):
-                m.d.sync += [error.eq(each), index.eq(its_index)]
-        with m.If(parts["tokens"].overflow):
-            m.d.sync += error.eq(Status.TOKEN_OVERFLOW)
-        with m.If(axi.rvalid & axi.rready & (axi.rresp != RESP_OKAY)):
-            m.d.sync += error.eq(Status.BUS)
-            m.d.sync += index.eq(Mux(axi.rid == LOAD_ID, parts["load"].receiving, fetch.receiving))
-        return error, index
+        for strikes, status, its in seen:
+            with m.If(strikes):
+                m.d.sync += [error.eq(status), index.eq(its)]
+        with m.If(bus):
+            m.d.sync += [error.eq(Status.BUS), index.eq(bus_index)]
+        strikes = Cat(strikes for strikes, _, _ in seen).any() | bus | parts["tokens"].overflow
+        return error, index, ~strikes & (error == Status.IDLE)
 
     def _counters(self, m: Module, running, units: list, in_flight: list) -> list[dict]:
-        """One counter per unit and cause; in every cycle exactly one of a unit's counters
-        advances."""
+        """One counter per unit and cause; for every cycle exactly one of a unit's counters
+        advances. They are complete in the cycle after the last one."""
         counters = []
+        counting = Signal()
+        m.d.sync += counting.eq(running)
         for unit in Unit:
             ports = units[unit]
             count = {c: Signal(32, name=f"{unit.name.lower()}_{c}") for c in CAUSES}
             counters.append(count)
             moves_data = unit in (Unit.LOAD, Unit.STORE)
             stalled = in_flight[unit] != 0 if moves_data else ports.stalled
+            # Counted a cycle late: what a unit does is known at the end of long paths.
+            happened = {"busy": ports.busy, "stalled": stalled, "start": ports.start}
+            happened |= {f"token_{u.name.lower()}": ports.waiting[u] for u in Unit}
+            late = {name: Signal(name=f"{unit.name.lower()}_{name}_late") for name in happened}
+            m.d.sync += [late[name].eq(value) for name, value in happened.items()]
 
             def one_more(cause: str, count: dict = count) -> None:
                 m.d.sync += count[cause].eq(count[cause] + 1)
 
-            with m.If(running):
-                with m.If(ports.busy):
+            with m.If(counting):
+                with m.If(late["busy"]):
                     one_more("busy")
-                with m.Elif(stalled):
+                with m.Elif(late["stalled"]):
                     one_more("stalled")
-                with m.Elif(ports.start):
+                with m.Elif(late["start"]):
                     one_more("busy")
                 for other in Unit:
-                    with m.Elif(ports.waiting[other]):
+                    with m.Elif(late[f"token_{other.name.lower()}"]):
                         one_more(f"token_{other.name.lower()}")
                 with m.Else():
                     one_more("empty")

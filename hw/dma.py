@@ -12,8 +12,8 @@ from ..isa.params import HwParams
 #: AXI4 identifiers of the read clients.
 FETCH_ID, LOAD_ID = 0, 1
 PAGE_BYTES = 4096
-#: AXI4 encodings: incrementing bursts; OKAY.
-BURST_INCR, RESP_OKAY = 1, 0
+#: AXI4 encodings: incrementing bursts; answers: well, an access that is refused.
+BURST_INCR, RESP_OKAY, RESP_SLVERR = 1, 0, 2
 
 
 def axi_signature(params: HwParams) -> wiring.Signature:
@@ -88,37 +88,41 @@ class BurstCutter(wiring.Component):
         m = Module()
         params = self.params
         shift = params.bus_bytes.bit_length() - 1
-        page_beats = PAGE_BYTES // params.bus_bytes
+        page_bits = (PAGE_BYTES // params.bus_bytes).bit_length() - 1
+        longest_bits = params.max_burst_beats.bit_length() - 1
         # One a line: Amaranth names a signal after the variable it is assigned to.
         active = Signal()
         row_start = Signal()
         row_bytes = Signal.like(self.row_bytes)
         y_stride = Signal.like(self.y_stride)
         z_stride = Signal.like(self.z_stride)
-        y_size = Signal.like(self.y_size)
-        z_size = Signal.like(self.z_size)
-        y = Signal.like(self.y_size)
-        z = Signal.like(self.z_size)
         row = Signal(DRAM_ADDR_BITS)
         plane = Signal(DRAM_ADDR_BITS)
         word = Signal(DRAM_ADDR_BITS - shift)
-        left = Signal(24)
+        # Counts are one less than what they count: beats of the row from this burst on, rows of the
+        # plane and planes from this one on, rows of a plane.
+        more = Signal(24)
+        y_more = Signal.like(self.y_size)
+        z_more = Signal.like(self.z_size)
+        y_all = Signal.like(self.y_size)
         # Beats of this burst: what is left of the row, the longest burst, the way to the page
         # boundary.
-        to_page = Signal(range(page_beats + 1))
-        bound, beats = Signal(9), Signal(9)
+        inside = word[:page_bits]
+        to_page = Signal(page_bits)
+        bound = Signal(longest_bits)
+        row_ends = Signal()
         m.d.comb += [
-            to_page.eq(page_beats - (word % page_beats)),
-            bound.eq(Mux(to_page < params.max_burst_beats, to_page, params.max_burst_beats)),
-            beats.eq(Mux(left < bound, left, bound)),
+            to_page.eq(~inside),
+            bound.eq(to_page[:longest_bits] | to_page[longest_bits:].any().replicate(longest_bits)),
+            row_ends.eq(~more[longest_bits:].any() & ~(more[:longest_bits] + inside)[page_bits]),
             self.o.valid.eq(active),
             self.o.payload.addr.eq(word << shift),
-            self.o.payload.beats.eq(beats),
+            self.o.payload.beats.eq(Mux(row_ends, more[:longest_bits], bound) + 1),
             self.row_start.eq(row_start),
             self.row_offset.eq(row[:shift]),
         ]
-        row_ends, plane_ends = left == beats, y + 1 == y_size
-        m.d.comb += self.last.eq(row_ends & plane_ends & (z + 1 == z_size))
+        plane_ends = y_more == 0
+        m.d.comb += self.last.eq(row_ends & plane_ends & (z_more == 0))
         next_plane, next_row = Signal(DRAM_ADDR_BITS), Signal(DRAM_ADDR_BITS)
         m.d.comb += [
             next_plane.eq(plane + z_stride),
@@ -126,23 +130,25 @@ class BurstCutter(wiring.Component):
         ]
 
         def enter_row(address, size) -> list:
-            words = (address[:shift] + size + params.bus_bytes - 1) >> shift
-            return [row.eq(address), word.eq(address[shift:]), left.eq(words), row_start.eq(1)]
+            return [
+                row.eq(address), word.eq(address[shift:]), row_start.eq(1),
+                more.eq((address[:shift] + size - 1) >> shift),
+            ]  # fmt: skip
 
         with m.If(active & self.o.ready):
-            m.d.sync += [word.eq(word + beats), left.eq(left - beats), row_start.eq(0)]
+            m.d.sync += [word.eq(word + bound + 1), more.eq(more - bound - 1), row_start.eq(0)]
             with m.If(row_ends):
-                m.d.sync += [*enter_row(next_row, row_bytes), y.eq(y + 1)]
+                m.d.sync += [*enter_row(next_row, row_bytes), y_more.eq(y_more - 1)]
                 with m.If(plane_ends):
-                    m.d.sync += [plane.eq(next_plane), y.eq(0), z.eq(z + 1)]
+                    m.d.sync += [plane.eq(next_plane), y_more.eq(y_all), z_more.eq(z_more - 1)]
             with m.If(self.last):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
             m.d.sync += [
                 active.eq(self.y_size != 0),
-                row_bytes.eq(self.row_bytes), y_size.eq(self.y_size), z_size.eq(self.z_size),
-                y_stride.eq(self.y_stride), z_stride.eq(self.z_stride),
-                plane.eq(self.addr), y.eq(0), z.eq(0),
+                row_bytes.eq(self.row_bytes), y_stride.eq(self.y_stride),
+                z_stride.eq(self.z_stride), plane.eq(self.addr), y_all.eq(self.y_size - 1),
+                y_more.eq(self.y_size - 1), z_more.eq(self.z_size - 1),
                 *enter_row(self.addr, self.row_bytes),
             ]  # fmt: skip
         return m

@@ -131,11 +131,12 @@ class Gemm(wiring.Component):
         overwrite = _register(m, _register(m, init, "init_1") & uop.first, "overwrite_2")
         entry = {n: Signal(params.index_bits(n) + 2, name=f"entry_{n}") for n in _OPERANDS}
         m.d.comb += [entry[n].eq(uop[n] + offset_1[n]) for n in _OPERANDS]
-        beyond = Cat(entry[n] >= params.depth(n) for n in _OPERANDS).any()
-        index_1 = _register(m, index, "index_1")
-        with m.If(stages[1]["valid"] & beyond):
-            raise_error(m, unit, Status.ADDRESS, index_1)
-        address = {n: _register(m, entry[n][: params.index_bits(n)], f"{n}_2") for n in _OPERANDS}
+        entry_2 = {n: _register(m, entry[n], f"{n}_2") for n in _OPERANDS}
+        beyond = Cat(entry_2[n] >= params.depth(n) for n in _OPERANDS).any()
+        index_2 = _register(m, _register(m, index, "index_1"), "index_2")
+        with m.If(stages[2]["valid"] & beyond):
+            raise_error(m, unit, Status.ADDRESS, index_2)
+        address = {n: entry_2[n][: params.index_bits(n)] for n in _OPERANDS}
         m.d.comb += [self.inp.addr.eq(address["inp"]), self.wgt.addr.eq(address["wgt"])]
         # t+3 read, t+4 registered.
         x = Signal(len(self.inp.data), reset_less=True)

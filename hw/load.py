@@ -114,14 +114,19 @@ class Load(wiring.Component):
             m.d.comb += narrow_log2.eq(bus_log2 - entry_log2)
         narrow = narrow_log2 != 0
 
-        pad_row = (y < insn.pad_top) | (y >= insn.pad_top + insn.y_size)
-        pad_left = x < insn.pad_left
-        data_end = insn.pad_left + insn.x_size
+        # What comparisons with counters need is summed once for each instruction.
+        data_end = Signal(14)
+        last_entry = Signal(14)
+        data_rows_end = Signal(14)
+        last_row = Signal(14)
+        pad_row = Signal()
+        # Where x is, in registers: before the data, behind them.
+        before, beyond = Signal(), Signal()
         pad = Signal()
         # The rest of a beat that holds several entries is worked off from `held`, entry `lane`
         # next.
         spreading, lane = Signal(), Signal(bus_log2 + 1)
-        m.d.comb += pad.eq(busy & ~spreading & (pad_row | pad_left | (x >= data_end)))
+        m.d.comb += pad.eq(busy & ~spreading & (pad_row | before | beyond))
         held = Signal(params.bus_bits)
         in_beat = Signal(range(256))
         wide_entry = Signal(max(params.entry_bytes(n) * 8 for n in LOADABLE))
@@ -150,7 +155,7 @@ class Load(wiring.Component):
             m.d.comb += [step_entry.eq(1), write.eq(1)]
         with m.Elif(narrow), m.If(transfer | spreading):
             m.d.comb += beat_over.eq(current_lane + 1 == lanes)
-            with m.If(~skipped & (x < data_end)):
+            with m.If(~skipped & ~beyond):
                 m.d.comb += [step_entry.eq(1), write.eq(1)]
                 m.d.sync += began.eq(1)
         with m.Elif(transfer):
@@ -175,29 +180,32 @@ class Load(wiring.Component):
 
         # Row ends: padding rows and right padding by entry; data without right padding when the
         # beat is over.
-        row_entries = insn.pad_left + insn.x_size + insn.pad_right
-        x_next = Signal(14)
-        m.d.comb += x_next.eq(x + step_entry)
-        whole = x_next == row_entries
+        at_last = x == last_entry
+        behind = Signal()  # x is behind the row's last entry: only a narrow beat lasts so long
+        whole = Mux(step_entry, at_last, behind)
         row_over = Signal()
         tail = narrow & ~pad  # a narrow beat may outlast its row's entries
         m.d.comb += row_over.eq(working & whole & Mux(tail, beat_over, 1))
         # With right padding behind a narrow beat, the padding waits until the beat is over.
-        rows = insn.pad_top + insn.y_size + insn.pad_bottom
-        plane_over = y + 1 == rows
+        plane_over = y == last_row
         finished = Signal()
         m.d.comb += finished.eq(row_over & plane_over & (z + 1 == insn.z_size))
         with m.If(step_entry):
             m.d.sync += entry.eq(entry + 1)
         with m.If(busy):
-            m.d.sync += x.eq(x_next)
+            with m.If(step_entry):
+                m.d.sync += [x.eq(x + 1), behind.eq(at_last)]
+                m.d.sync += [before.eq(x + 1 < insn.pad_left), beyond.eq(x + 1 >= data_end)]
             with m.If(row_over):
-                m.d.sync += [x.eq(0), y.eq(y + 1), began.eq(0)]
+                m.d.sync += [x.eq(0), y.eq(y + 1), began.eq(0), behind.eq(0)]
+                m.d.sync += [before.eq(insn.pad_left != 0), beyond.eq(0)]
+                m.d.sync += pad_row.eq((y + 1 < insn.pad_top) | (y + 1 >= data_rows_end))
                 with m.If(~pad_row):
                     m.d.sync += row.eq(row + insn.y_stride[:bus_log2])
                 with m.If(plane_over):
                     next_plane = plane + insn.z_stride[:bus_log2]
                     m.d.sync += [y.eq(0), z.eq(z + 1), plane.eq(next_plane), row.eq(next_plane)]
+                    m.d.sync += pad_row.eq((insn.pad_top != 0) | (insn.y_size == 0))
             with m.If(finished):
                 m.d.sync += busy.eq(0)
         m.d.comb += waiting.o.ready.eq(~busy)
@@ -207,6 +215,14 @@ class Load(wiring.Component):
             m.d.sync += [insn.eq(head), index.eq(waiting.o.payload.index), busy.eq(1)]
             m.d.sync += [entry.eq(head.base), x.eq(0), y.eq(0), z.eq(0), in_beat.eq(0), began.eq(0)]
             m.d.sync += [row.eq(head.dram_addr[:bus_log2]), plane.eq(head.dram_addr[:bus_log2])]
+            m.d.sync += [
+                data_end.eq(head.pad_left + head.x_size),
+                last_entry.eq(head.pad_left + head.x_size + head.pad_right - 1),
+                data_rows_end.eq(head.pad_top + head.y_size),
+                last_row.eq(head.pad_top + head.y_size + head.pad_bottom - 1),
+                pad_row.eq((head.pad_top != 0) | (head.y_size == 0)), behind.eq(0),
+                before.eq(head.pad_left != 0), beyond.eq(0),
+            ]  # fmt: skip
         m.d.comb += [unit.busy.eq(working), self.receiving.eq(index)]
         self._write(m, insn, index, entry, write, pad, narrow, wide_entry, piece_held, finished)
 

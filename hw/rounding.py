@@ -6,13 +6,13 @@ from amaranth.hdl import Cat, Const, Module, Mux, Signal
 
 
 def shift_half_even(value, shift):
-    """``value / 2**shift`` rounded to nearest, ties to even: the half bit decides unless only it
-    was dropped.
+    """``value / 2**shift`` rounded to nearest, ties to even: its floor, and whether to add one. The
+    half bit decides unless only it was dropped.
     """
     bits = len(value)
     wide = shift_keeping(value, shift)
     floor, half, below = wide[bits:].as_signed(), wide[bits - 1], wide[: bits - 1].any()
-    return floor + (half & (below | floor[0]))
+    return floor, half & (below | floor[0])
 
 
 def shift_keeping(value, shift):

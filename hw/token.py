@@ -21,7 +21,7 @@ class TokenBank(wiring.Component):
     pop : per unit, the mask of units that it takes a token of in this cycle (they must be
         available)
     available : per unit, the mask of units whose token it could take
-    overflow : a counter was at its maximum and got another token
+    overflow : in the cycle before, a counter was at its maximum and got another token
     """
 
     def __init__(self, params: HwParams):
@@ -42,14 +42,19 @@ class TokenBank(wiring.Component):
             for taker in Unit:
                 if giver == taker:
                     continue
-                count = Signal(self.params.token_bits, name=f"from_{giver.name}_to_{taker.name}")
+                pair = f"from_{giver.name}_to_{taker.name}"
+                count = Signal(self.params.token_bits, name=pair)
+                # Whether there are any, in a register: what starts in a cycle depends on it.
+                some = Signal(name=f"some_{pair}")
                 push, pop = self.push[giver][taker], self.pop[taker][giver]
                 full = count == (1 << self.params.token_bits) - 1
-                overflows.append(push & ~pop & full)
+                lost = Signal(name=f"lost_{pair}")
+                m.d.sync += lost.eq(push & ~pop & full)
+                overflows.append(lost)
                 with m.If(push & ~pop):
-                    m.d.sync += count.eq(count + 1)
+                    m.d.sync += [count.eq(count + 1), some.eq(1)]
                 with m.Elif(pop & ~push):
-                    m.d.sync += count.eq(count - 1)
-                m.d.comb += self.available[taker][giver].eq(count != 0)
+                    m.d.sync += [count.eq(count - 1), some.eq(count != 1)]
+                m.d.comb += self.available[taker][giver].eq(some)
         m.d.comb += self.overflow.eq(Cat(overflows).any())
         return m

@@ -16,7 +16,7 @@ iteration that reads a tmp entry waits while one in the pipeline is to write it.
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
@@ -36,7 +36,21 @@ TAG_DATA, TAG_BIAS, TAG_MULTIPLIER, TAG_SHIFT, TAG_CLAMP = range(5)
 
 
 class AmaranthKit:
-    """The arithmetic kit of ``isa/vector_ops.py`` over 32-bit signed values."""
+    """The arithmetic kit of ``isa/vector_ops.py`` over 32-bit signed values.
+
+    Where a product or a rounded shift is all that an operator computes, two stages share the work:
+    see :meth:`stages`.
+    """
+
+    def __init__(self) -> None:
+        self._shared: list[tuple[Value, tuple[Value, Value, Value]]] = []
+
+    def stages(self, value) -> tuple[Value, Value, Value]:
+        """What the first stage computes of a value, and what the next adds to it: to the upper half
+        (16 bits), and at the lowest bit.
+        """
+        whole = (value, Const(0, 16), Const(0, 1))
+        return next((parts for each, parts in self._shared if each is value), whole)
 
     @staticmethod
     def min(a, b):
@@ -54,17 +68,21 @@ class AmaranthKit:
     def sub(a, b):
         return (a - b)[:32].as_signed()
 
-    @staticmethod
-    def mul(a, b):
-        return (a * b)[:32].as_signed()
+    def mul(self, a, b):
+        product = (a * b)[:32].as_signed()
+        upper = (a[:16] * b[16:] + a[16:] * b[:16])[:16]
+        self._shared.append((product, ((a[:16] * b[:16]).as_signed(), upper, Const(0, 1))))
+        return product
 
     @staticmethod
     def shr(a, b):
         return shift_keeping(a, b[:5])[32:].as_signed()
 
-    @staticmethod
-    def rshr(a, b):
-        return shift_half_even(a, b[:5])[:32].as_signed()
+    def rshr(self, a, b):
+        floor, up = shift_half_even(a, b[:5])
+        rounded = (floor + up)[:32].as_signed()
+        self._shared.append((rounded, (floor, Const(0, 16), up)))
+        return rounded
 
     @staticmethod
     def shl(a, b):
@@ -120,13 +138,17 @@ class Vector(wiring.Component):
         left = [Signal(10, name=f"left{k}") for k in range(4)]
         at_begin = [Signal(name=f"at_begin{k}") for k in range(4)]
         at_end = [Signal(name=f"at_end{k}") for k in range(4)]
+        at_end_next = [Signal(name=f"at_end_next{k}") for k in range(4)]
+        at_end_first = [head[f"n{k}"] == 1 for k in range(4)]
+        # The loop that advances after this iteration: the innermost that is not at its end.
+        advances = [Signal(name=f"advances{k}") for k in range(4)]
         inner_done = [Cat(*at_end[k:]).all() for k in range(4)]
         first = Cat(at_begin[k] | (k < 4 - insn.reduce) for k in range(4)).all()
         done = Cat(at_end[k] | (k < 4 - insn.reduce) for k in range(4)).all()
         operands, upcoming = {}, {}
         for name in _OPERANDS:
             operands[name], upcoming[name] = self._addresses(
-                m, name, insn, head, start, fire, at_end
+                m, name, insn, head, start, fire, advances
             )
         m.d.comb += last.eq(running & Mux(is_param, step == 3, inner_done[0]))
         with m.If(fire):
@@ -135,23 +157,18 @@ class Vector(wiring.Component):
                 m.d.sync += running.eq(0)
             for k in range(4):
                 inner = inner_done[k + 1] if k < 3 else 1
-                extent = insn[f"n{k}"]
                 with m.If(inner & at_end[k]):
-                    m.d.sync += [
-                        left[k].eq(extent - 1),
-                        at_begin[k].eq(1),
-                        at_end[k].eq(extent == 1),
-                    ]
+                    m.d.sync += [left[k].eq(insn[f"n{k}"] - 1), at_begin[k].eq(1)]
                 with m.Elif(inner):
-                    m.d.sync += [
-                        left[k].eq(left[k] - 1), at_begin[k].eq(0), at_end[k].eq(left[k] == 1),
-                    ]  # fmt: skip
+                    m.d.sync += [left[k].eq(left[k] - 1), at_begin[k].eq(0)]
+                again = Mux(at_end[k], insn[f"n{k}"] == 1, left[k] == 1)
+                m.d.comb += at_end_next[k].eq(Mux(inner, again, at_end[k]))
+            m.d.sync += _loops_at(at_end, advances, at_end_next)
         with m.If(start):
             m.d.sync += [insn.eq(head), param.eq(param_head), now.eq(index), running.eq(1)]
             for k in range(4):
-                extent = head[f"n{k}"]
-                m.d.sync += [left[k].eq(extent - 1), at_begin[k].eq(1), at_end[k].eq(extent == 1)]
-            m.d.sync += step.eq(0)
+                m.d.sync += [left[k].eq(head[f"n{k}"] - 1), at_begin[k].eq(1)]
+            m.d.sync += [step.eq(0), *_loops_at(at_end, advances, at_end_first)]
             with m.If(self._illegal(head)):
                 raise_error(m, unit, Status.ILLEGAL, index)
         self._check_addresses(m, insn, param, is_param, operands, running, now)
@@ -191,24 +208,26 @@ class Vector(wiring.Component):
             "upcoming": _reads_of_tmp(insn, upcoming),
         }
 
-    def _addresses(self, m: Module, name: str, insn, head, start, fire, at_end):
-        """The entry of an operand in this cycle, and in the next unless an instruction starts: a
-        register per loop holds the entry at the loop's current index.
+    def _addresses(self, m: Module, name: str, insn, head, start, fire, advances):
+        """The entry of an operand in this cycle, and that of the iteration behind it. Every loop
+        has two registers: the entry at its current index, and the entry at its next.
         """
         width = len(insn[f"{name}_base"]) + 1
         levels = [Signal(width, name=f"{name}_{k}") for k in range(4)]
+        after = [Signal(width, name=f"{name}_after_{k}") for k in range(4)]
         upcoming = Signal(width, name=f"{name}_upcoming")
-        m.d.comb += upcoming.eq(levels[3])
         for k in range(4):
-            # The loop that advances is the innermost not at its end; it and all inside it take its
-            # next entry.
-            advances = ~at_end[k] & Cat(*at_end[k + 1 :], 1).all()
-            following = levels[k] + insn[f"{name}_s{k}"]
-            with m.If(fire & advances):
-                m.d.sync += [levels[inner].eq(following) for inner in range(k, 4)]
-                m.d.comb += upcoming.eq(following)
+            # The loop that advances and all inside it take its next entry.
+            with m.If(advances[k]):
+                m.d.comb += upcoming.eq(after[k])
+                with m.If(fire):
+                    for inner in range(k, 4):
+                        stride = insn[f"{name}_s{inner}"]
+                        m.d.sync += [levels[inner].eq(after[k]), after[inner].eq(after[k] + stride)]
         with m.If(start):
-            m.d.sync += [level.eq(head[f"{name}_base"]) for level in levels]
+            base = head[f"{name}_base"]
+            for k in range(4):
+                m.d.sync += [levels[k].eq(base), after[k].eq(base + head[f"{name}_s{k}"])]
         return levels[3], upcoming
 
     def _illegal(self, head):
@@ -276,15 +295,28 @@ class Vector(wiring.Component):
         that the units and tokens that depend on it are not behind a dozen comparators.
         """
 
-        def conflict(reads: list):
+        def conflicts(reads: list):
+            """The stages that are to write what is read."""
             return Cat(
-                reading & stage["valid"] & stage["tmp"] & (stage["dst"] == entry)
+                Cat(
+                    reading & stage["valid"] & stage["tmp"] & (stage["dst"] == entry)
+                    for reading, entry in reads
+                ).any()
                 for stage in stages[:DEPTH]
-                for reading, entry in reads
-            ).any()
+            )
 
-        starting, upcoming = conflict(issued["starting"]), conflict(issued["upcoming"])
-        m.d.sync += issued["hazard"].eq(Mux(issued["start"], starting, upcoming))
+        hazard, waiting = issued["hazard"], Signal(DEPTH)
+
+        def wait_for(stages_of_conflicts) -> list:
+            return [hazard.eq(stages_of_conflicts.any()), waiting.eq(stages_of_conflicts)]
+
+        with m.If(issued["start"]):
+            m.d.sync += wait_for(conflicts(issued["starting"]))
+        with m.Elif(hazard):
+            # The same entry, and the stages move on.
+            m.d.sync += wait_for(Cat(Const(0, 1), waiting[:-1]))
+        with m.Else():
+            m.d.sync += wait_for(conflicts(issued["upcoming"]))
 
     def _reduce(self, m: Module, stages: list[dict], lane: int):
         """Operands, operator and reduction of one lane; the result is valid in t+4."""
@@ -312,23 +344,34 @@ class Vector(wiring.Component):
                 # Parameters pass as the result of an addition to zero.
                 m.d.sync += [a.eq(0), b.eq(Mux(tag == TAG_CLAMP, sources1[0], sources1[1]))]
         is_data = stages[2]["tag"] == TAG_DATA
-        value, result = _data(32, f"v_{lane}"), _data(32, f"r_{lane}")
+        early, result = _data(32, f"v_{lane}"), _data(32, f"r_{lane}")
+        upper = Signal(16, name=f"upper_{lane}", reset_less=True)
+        up = Signal(name=f"up_{lane}", reset_less=True)
         with m.If(stages[2]["valid"]):
+            m.d.sync += [upper.eq(0), up.eq(0)]
             with m.If(~is_data):
-                m.d.sync += value.eq(b)
+                m.d.sync += early.eq(b)
             with m.Else(), m.Switch(stages[2]["op"]):
                 for op in VECTOR_OPS:
                     with m.Case(op.code):
-                        first = op.first(AmaranthKit, a, b)
-                        term = op.term(AmaranthKit, a, b) if op.term else first
-                        m.d.sync += value.eq(Mux(stages[2]["first"], first, term))
+                        kit = AmaranthKit()
+                        first = kit.stages(op.first(kit, a, b))
+                        term = kit.stages(op.term(kit, a, b)) if op.term else first
+                        m.d.sync += [
+                            part.eq(Mux(stages[2]["first"], *choice))
+                            for part, choice in zip(
+                                (early, upper, up), zip(first, term, strict=True), strict=True
+                            )
+                        ]
+        # Not a signal: simulators compute it only where a vector passes.
+        value = (early + Cat(up, Const(0, 15), upper))[:32].as_signed()
         with m.If(stages[3]["valid"]):
             m.d.sync += result.eq(value)
             with m.If(~stages[3]["first"]), m.Switch(stages[3]["op"]):
                 for op in VECTOR_OPS:
                     if op.combine is not None:
                         with m.Case(op.code):
-                            m.d.sync += result.eq(op.combine(AmaranthKit, result, value))
+                            m.d.sync += result.eq(op.combine(AmaranthKit(), result, value))
         return result
 
     def _parameters(self) -> dict[str, list[Signal]]:
@@ -433,6 +476,16 @@ class Vector(wiring.Component):
 
 
 _OPERANDS = ("src0", "src1", "dst")
+
+
+def _loops_at(at_end: list, advances: list, ends: list) -> list:
+    """Registers of the loops that are at their end, and of the one that advances next: the
+    innermost that is not.
+    """
+    return [
+        *(register.eq(end) for register, end in zip(at_end, ends, strict=True)),
+        *(advances[k].eq(~ends[k] & Cat(*ends[k + 1 :], 1).all()) for k in range(4)),
+    ]
 
 
 def _reads_of_tmp(insn, entries: dict) -> list:

@@ -31,6 +31,8 @@ from .result import NO_CAUSES, SimResult
 HARNESS = Path(__file__).with_name("rtl_harness.cpp")
 #: Where a program that never stops is cut off, unless the caller says otherwise.
 MAX_CYCLES = 2_000_000_000
+#: A netlist keeps its scratchpads in cells, which have no name that the harness knows.
+NETLIST_FLAGS = ("-DVDLA_NETLIST", "-O1")
 #: A few thousand cycles do not pay for optimisation.
 WAVE_FLAGS = ("-DVM_TRACE=1", "-DVM_TRACE_VCD=1", "-O0")
 _STORAGE = re.compile(r"(reg \[\d+:0\] storage \[\d+:0\]);")
@@ -63,32 +65,34 @@ class RtlSimulator:
     ----------
     params : the configuration
     verilog : Verilog text of a core of that configuration; by default that of ``hw/core.py``
+    netlist : the text is a synthesised netlist and the models of its cells; results then come
+        without scratchpads
     """
 
-    def __init__(self, params: HwParams, verilog: str | None = None):
+    def __init__(self, params: HwParams, verilog: str | None = None, netlist: bool = False):
         self.params = params
-        self._verilog = verilog
+        self._verilog, self._netlist = verilog, netlist
 
     @cached_property
     def _library(self) -> ctypes.CDLL:
-        return self._load(waves=False)
+        return self._load(NETLIST_FLAGS if self._netlist else ())
 
     @cached_property
     def _wave_library(self) -> ctypes.CDLL:
-        library = self._load(waves=True)
+        library = self._load(WAVE_FLAGS)
         library.vdla_waves.argtypes = [
             ctypes.c_void_p, ctypes.c_char_p, ctypes.c_uint64, ctypes.c_uint64
         ]  # fmt: skip
         return library
 
-    def _load(self, waves: bool) -> ctypes.CDLL:
+    def _load(self, flags: tuple[str, ...]) -> ctypes.CDLL:
         if self._verilog is None:
             toolchain.setup_yosys()
             toolchain.require("amaranth", "amaranth")
             from ..hw.verilog import core_verilog
 
             self._verilog = core_verilog(self.params)
-        library = ctypes.CDLL(str(build_library(self._verilog, waves)))
+        library = ctypes.CDLL(str(build_library(self._verilog, flags)))
         pointer, size = ctypes.c_void_p, ctypes.c_uint64
         library.vdla_new.restype = pointer
         library.vdla_delete.argtypes = [pointer]
@@ -173,7 +177,10 @@ class RtlSimulator:
                 for unit in Unit
             },
             causes=NO_CAUSES,
-            scratchpads={name: self._memory(library, sim, name) for name in MEMORIES},
+            scratchpads={
+                name: self._memory(library, sim, name)
+                for name in (() if self._netlist else MEMORIES)
+            },
             report=report,
             wall_s=time.perf_counter() - started,
         )
@@ -210,15 +217,16 @@ def _error_index(status: Status, register: int, program: Program, ends: list[int
             return register if status.is_error else None
 
 
-def build_library(verilog: str, waves: bool = False) -> Path:
-    """The shared library of a core, able to write waveforms if asked for, built unless the cache
+def build_library(verilog: str, flags: tuple[str, ...] = ()) -> Path:
+    """The shared library of a core, able to write waveforms with WAVE_FLAGS, built unless the cache
     has it. Safe when several processes build the same one.
     """
+    waves = flags == WAVE_FLAGS
     text = _STORAGE.sub(r"\1 /*verilator public_flat_rd*/;", verilog)
     # Registers start with their initial values. As an input, the reset would make Verilator look
     # at the next state of every register twice a cycle.
     text = _RESET_PORT.sub(r"\1\2wire rst = 1'h0;", text, count=1)
-    parts = [text, HARNESS.read_text(), repr(toolchain.versions())]
+    parts = [text, HARNESS.read_text(), repr(toolchain.versions()), *flags]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     target = toolchain.cache_dir() / f"{'waves' if waves else 'core'}_{key}.so"
     if target.exists():
@@ -233,7 +241,7 @@ def build_library(verilog: str, waves: bool = False) -> Path:
         if waves:
             sources.append(toolchain.verilator_root() / "include" / "verilated_vcd_c.cpp")
         library = work / "core.so"
-        toolchain.compile_shared(sources, [work / "cpp"], library, *(WAVE_FLAGS if waves else ()))
+        toolchain.compile_shared(sources, [work / "cpp"], library, *flags)
         os.replace(library, target)
     finally:
         shutil.rmtree(work, ignore_errors=True)

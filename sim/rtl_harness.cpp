@@ -184,7 +184,10 @@ uint64_t vdla_run(Simulation* sim, uint8_t* dram, uint64_t size, const uint64_t*
         top->clk = 0;
         top->eval();
         sim->waves.dump(now, 1);
-        if (!top->running) return now;
+        if (!top->running) {
+            sim->clock();  // the counters are a cycle late
+            return now;
+        }
         if (top->started | top->ended) {
             for (int unit = 0; unit < kUnits; ++unit) {
                 if (top->started >> unit & 1) sim->starts[unit].push_back(now);
@@ -208,6 +211,7 @@ uint64_t vdla_trace(Simulation* sim, int unit, int which, const uint64_t** value
 
 // Bytes of a scratchpad as the model stores them, one row of whole 32-bit words per entry.
 const void* vdla_memory(Simulation* sim, const char* name, uint64_t* bytes) {
+#ifndef VDLA_NETLIST  // cells hold the scratchpads of a netlist, by no name
     auto* root = sim->top->rootp;
 #define MEMORY(n) \
     if (!std::strcmp(name, #n)) { \
@@ -221,6 +225,7 @@ const void* vdla_memory(Simulation* sim, const char* name, uint64_t* bytes) {
     MEMORY(acc)
     MEMORY(tmp)
     MEMORY(out)
+#endif
     *bytes = 0;
     return nullptr;
 }

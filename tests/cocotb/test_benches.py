@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from vdla.hw.axi_ip import AxiCore
 from vdla.hw.dma import BurstCutter, ReadArbiter
 from vdla.hw.fetch import Fetch
 from vdla.hw.load import Load
 from vdla.hw.regs import Regs
 from vdla.hw.store import Store
-from vdla.hw.verilog import TOP, core_verilog
+from vdla.hw.verilog import TOP, core_verilog, to_verilog
 from vdla.sim import toolchain
 
 from ..cocotb_runner import component_verilog, run_bench
@@ -60,3 +61,12 @@ def test_core(tmp_path: Path) -> None:
         work.mkdir()
         settings = {"config": "narrow", "seed": seed}
         assert run_bench(TOP, text, "cocotb.bench_core", work, **settings) == 1
+
+
+def test_axi_wrapper(tmp_path: Path) -> None:
+    toolchain.setup_yosys()
+    text = to_verilog(AxiCore(NARROW), "vdla_axi")
+    for seed in (1, 2):
+        work = tmp_path / str(seed)
+        work.mkdir()
+        assert run_bench("vdla_axi", text, "cocotb.bench_axi", work, seed=seed) == 1

@@ -127,14 +127,18 @@ def contract(cutter: BurstCutter, lemmas: bool = False) -> Proof:
         m.d.sync += [moving.eq(cutter.y_size != 0), asked.eq(0), y.eq(0), z.eq(0)]
         m.d.sync += [row.eq(cutter.addr), plane.eq(cutter.addr)]
     if lemmas:
-        model = {**of, "y": y, "z": z, "row": row, "plane": plane}
+        model = {
+            "row_bytes": of["row_bytes"], "y_stride": of["y_stride"], "z_stride": of["z_stride"],
+            "row": row, "plane": plane, "y_more": of["y_size"] - 1 - y,
+            "z_more": of["z_size"] - 1 - z, "y_all": of["y_size"] - 1,
+            "more": ((needed - asked + bus - 1)[:26] // bus) - 1,
+        }  # fmt: skip
         state = {signal.name: signal for signal in signals(fragment, "sync")}
         with m.If(moving):
             m.d.comb += [
-                *(Assert(state[name] == model[name]) for name in model if name != "addr"),
+                *(Assert(state[name] == value) for name, value in model.items()),
                 Assert(asked % bus == 0),
                 Assert((asked < needed) & (of["row_bytes"] != 0)),
-                Assert(state["left"] == (needed - asked + bus - 1)[:26] // bus),
                 Assert((of["y_size"] > y) & (of["z_size"] > z)),
             ]
     free = (o.ready, cutter.start, *(getattr(cutter, name) for name in INPUTS))

@@ -120,17 +120,23 @@ def _stable(m: Module, queue: Queue) -> None:
 
 
 def _lemmas(m: Module, fragment: Fragment, queue: Queue, marked, value, ahead) -> None:
-    """The pointers agree with the level; the followed element is in its place of the memory."""
+    """The pointers agree with the level; the followed element is in its place of the memory, or in
+    the register in front of it.
+    """
     state = {signal.name: signal for signal in signals(fragment, "sync")}
-    consume, produce = state["consume"], state["produce"]
+    following, produce = state["following"], state["produce"]
     (memory,) = _memories(fragment)
-    place, content = Signal.like(consume), Signal(WIDTH)
+    place, content = Signal.like(following), Signal(WIDTH)
     memory.read_port(domain="comb", addr=place, data=content, en=Const(1, 1), transparent_for=())
     m.d.comb += [
-        place.eq((consume + ahead) % queue.depth),
-        Assert(consume < queue.depth),
-        Assert(produce == (consume + queue.level) % queue.depth),
-        Assert(~marked | ((ahead < queue.level) & (content == value))),
+        place.eq((following + ahead + queue.depth - 1) % queue.depth),
+        Assert((following < queue.depth) & (produce < queue.depth)),
+        Assert((produce + 1) % queue.depth == (following + queue.level) % queue.depth),
+        Assert(state["valid"] == (queue.level != 0)),
+        Assert(state["ready"] == (queue.level != queue.depth)),
+        Assert(~marked | (ahead < queue.level)),
+        Assert(~(marked & (ahead == 0)) | (state["head"] == value)),
+        Assert(~(marked & (ahead != 0)) | (content == value)),
     ]
 
 

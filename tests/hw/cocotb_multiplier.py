@@ -1,0 +1,17 @@
+"""Clocks :class:`tests.hw.multipliers.Compared` through all operands."""
+
+from __future__ import annotations
+
+import os
+
+import cocotb
+from cocotb.clock import Clock
+from cocotb.triggers import ClockCycles
+
+
+@cocotb.test()
+async def back_ends_agree(dut) -> None:
+    cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
+    await ClockCycles(dut.clk, int(os.environ["BENCH_CYCLES"]) + 6)
+    assert int(dut.done.value)
+    assert int(dut.differs.value) == int(os.environ["BENCH_DIFFERS"])

@@ -1,0 +1,31 @@
+"""The multiplier back ends for FPGAs equal the simulation's, for all operands of a product."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from amaranth.hdl import Module, Signal
+from vdla.hw.multiplier import multiply_narrow, multiply_packed
+from vdla.isa.params import HwParams
+
+from ..cocotb_runner import component_verilog, run_bench
+from .multipliers import CYCLES_LOG2, Compared
+
+
+def wrong_once(m: Module, params: HwParams, x: Signal, w: Signal) -> list:
+    """Packed, and wrong for the one pair that a spacing of ten bits would get wrong."""
+    sums = multiply_packed(m, params, x, w)
+    hit, late = Signal(), Signal()
+    m.d.sync += [hit.eq((x[:8] == 0x80) & (w[:8] == 0xFF) & (w[32:40] == 0x80)), late.eq(hit)]
+    return [sums[0] ^ late, *sums[1:]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("back_ends, differs", [
+    ((multiply_narrow, multiply_packed), 0), ((wrong_once,), 1),
+])  # fmt: skip
+def test_all_operands(back_ends: tuple, differs: int, tmp_path: Path) -> None:
+    text = component_verilog(Compared(back_ends), "compared")
+    settings = {"cycles": 1 << CYCLES_LOG2, "differs": differs}
+    assert run_bench("compared", text, "hw.cocotb_multiplier", tmp_path, **settings) == 1
