@@ -383,8 +383,8 @@ def _read_cycles(rows: int, row_bytes: int, params: HwParams, memory: MemoryPara
 
 
 def _fetch_cycles(params: HwParams, memory: MemoryParams) -> float:
-    """Cycles to fetch an instruction: a full prefetch buffer each time that the memory has answered,
-    behind a burst or two of loads.
+    """Cycles to fetch an instruction: the prefetch buffer is full each time that the memory has
+    answered, behind a burst or two of loads.
     """
     beats = params.insn_bytes / params.bus_bytes * memory.cycles_per_beat
     answer = memory.read_latency_cycles + beats * params.fetch_chunk + 2 * params.max_burst_beats
