@@ -3,9 +3,11 @@
 A function takes a pointer per parameter buffer and a last one to its workspace, scratch memory of
 ``Workspace.size`` bytes for allocations that are too large for the stack. Integers wrap, shifts
 of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single or double
-precision without contraction; transcendental functions are the C library's. Vectorized loops carry
-a hint; parallel loops and virtual threads run serially, which is one of the orders that they allow;
-unrolled ones have been copied (``tir/passes/unroll.py``), or are too long to be.
+precision; transcendental functions are the C library's. Inside a loop with the pragma "contract" a
+product and a sum may be rounded once, where the processor is faster so; elsewhere never. Vectorized
+loops become vectors (``codegen/llvm_vector.py``) or carry a hint; parallel loops and virtual threads
+run serially, which is one of the orders that they allow; unrolled ones have been copied
+(``tir/passes/unroll.py``), or are too long to be.
 """
 
 from __future__ import annotations
@@ -34,6 +36,7 @@ from ..te.expr import (
 )
 from ..tir.ir import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, TensorCall
 from ..tir.passes.expand import expand_call
+from .llvm_vector import is_invariant, splat, stores_of
 
 ALIGN_BYTES = 64
 #: Allocations up to this size live on the stack.
@@ -107,7 +110,8 @@ def emit_function(func: PrimFunc, module: ir.Module, name: str) -> tuple[ir.Func
 
 @dataclass
 class _Emitter:
-    """``variables`` holds loop counters as int64; ``entry`` takes allocations on the stack."""
+    """``variables`` holds loop counters as int64; ``entry`` takes allocations on the stack;
+    ``vector`` is the loop that is computed as vectors of its extent, while it is."""
 
     name: str
     builder: Value
@@ -116,6 +120,8 @@ class _Emitter:
     memory: dict[Buffer, Value] = field(default_factory=dict)
     variables: dict[Var, Value] = field(default_factory=dict)
     workspace: Workspace = field(default_factory=Workspace)
+    contract: bool = False
+    vector: For | None = None
 
     # ---- statements ----
 
@@ -125,25 +131,33 @@ class _Emitter:
                 for each in stmts:
                     self.stmt(each)
             case For():
+                outside = self.contract
+                self.contract |= ("contract", True) in stmt.pragmas
                 self._loop(stmt)
+                self.contract = outside
             case If():
                 with self.builder.if_then(self.value(stmt.cond)):
                     self.stmt(stmt.body)
             case Allocate():
                 self._allocate(stmt)
             case Store():
-                value = self.value(stmt.value)
-                address = self._address(stmt.buffer, stmt.indices)
-                if stmt.buffer.dtype == "bool":
-                    value = self.builder.zext(value, _I8)
-                self.builder.store(value, address)
+                self._store(stmt)
             case TensorCall():
                 self.stmt(expand_call(stmt))
             case _:
                 raise VdlaError(f"{self.name}: the CPU has no code for statement {stmt!r}")
 
+    def _store(self, stmt: Store) -> None:
+        value = self.value(stmt.value)
+        address = self._address(stmt.buffer, stmt.indices)
+        if stmt.buffer.dtype == "bool":
+            value = self.builder.zext(value, _I8)
+        self.builder.store(value, address, align=ELEMENT_BYTES[stmt.buffer.dtype])
+
     def _loop(self, loop: For) -> None:
         """Tested at the end: extents are constants of at least 1."""
+        if loop.kind == "vectorized" and self._vector_loop(loop):
+            return
         builder = self.builder
         before = builder.block
         body = builder.append_basic_block(loop.var.name)
@@ -161,6 +175,22 @@ class _Emitter:
         if loop.kind == "vectorized":
             branch.set_metadata("llvm.loop", self._vectorize_hint())
         builder.position_at_end(after)
+
+    def _vector_loop(self, loop: For) -> bool:
+        """Emit a loop as vectors; False where its statements are none."""
+        stores = stores_of(loop)
+        if stores is None:
+            return False
+        self.vector = loop
+        self.variables[loop.var] = _I64(0)
+        for store in stores:
+            self._store(store)
+        self.vector = None
+        return True
+
+    def _spread(self, scalar: Value) -> Value:
+        """A value that all iterations share, as what the loop around it computes with."""
+        return splat(self.builder, scalar, self.vector.extent) if self.vector else scalar
 
     def _vectorize_hint(self) -> Value:
         """A loop's metadata: a node of its own whose first operand is itself."""
@@ -225,11 +255,14 @@ class _Emitter:
                 return self.builder.trunc(self._variable(expr), _TYPES[expr.dtype])
             case Const(value, dtype):
                 number = float(value) if dtype in FLOAT_DTYPES else int(value)
-                return ir.Constant(_TYPES[dtype], number)
+                constant = ir.Constant(_TYPES[dtype], number)
+                return self._spread(constant) if dtype in FLOAT_DTYPES else constant
             case Binary("&", a, b) if expr.dtype == "bool" and not _is_total(b):
                 return self._choose(a, lambda: self.value(b), lambda: _I1(0))
             case Binary("|", a, b) if expr.dtype == "bool" and not _is_total(b):
                 return self._choose(a, lambda: _I1(1), lambda: self.value(b))
+            case Binary("+", a, Binary("*", b, c)) if self.contract and a.dtype in FLOAT_DTYPES:
+                return self._multiply_add(self.value(b), self.value(c), self.value(a))
             case Binary(op, a, b):
                 left, right = self.value(a), self.value(b)
                 if a.dtype in FLOAT_DTYPES:
@@ -258,6 +291,11 @@ class _Emitter:
 
     def _load(self, source: Buffer, indices: tuple[Expr, ...]) -> Value:
         address = self._address(source, indices)
+        if self.vector and not all(is_invariant(index, self.vector.var) for index in indices):
+            kind = ir.VectorType(_TYPES[source.dtype], self.vector.extent)
+            return self.builder.load(address, align=ELEMENT_BYTES[source.dtype], typ=kind)
+        if source.dtype in FLOAT_DTYPES:
+            return self._spread(self.builder.load(address, typ=_TYPES[source.dtype]))
         if source.dtype != "bool":
             return self.builder.load(address, typ=_TYPES[source.dtype])
         return self.builder.icmp_unsigned("!=", self.builder.load(address, typ=_I8), _I8(0))
@@ -346,6 +384,12 @@ class _Emitter:
             case "max":
                 return builder.select(builder.fcmp_ordered("<", a, b), b, a)
         raise VdlaError(f"{self.name}: the CPU has no operator {op!r} of floats")
+
+    def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
+        """``a * b + c``, rounded once where that is faster."""
+        lanes = f"v{a.type.count}" if isinstance(a.type, ir.VectorType) else ""
+        bits = 64 if ir.DoubleType() in (a.type, getattr(a.type, "element", None)) else 32
+        return self._call(f"llvm.fmuladd.{lanes}f{bits}", a.type, a, b, c)
 
     def _cast(self, value: Value, source: str, target: str) -> Value:
         builder, kind = self.builder, _TYPES[target]
