@@ -3,11 +3,11 @@
 A function takes a pointer per parameter buffer and a last one to its workspace, scratch memory of
 ``Workspace.size`` bytes for allocations that are too large for the stack. Integers wrap, shifts
 of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single or double
-precision; transcendental functions are the C library's. Inside a loop with the pragma "contract" a
-product and a sum may be rounded once, where the processor is faster so; elsewhere never. Vectorized
-loops become vectors (``codegen/llvm_vector.py``) or carry a hint; parallel loops and virtual threads
-run serially, which is one of the orders that they allow; unrolled ones have been copied
-(``tir/passes/unroll.py``), or are too long to be.
+precision; transcendental functions are the C library's. Inside a loop with the pragma "contract"
+a product and a sum may be rounded once, where the processor is faster so; elsewhere never.
+Vectorized loops become vectors (``codegen/llvm_vector.py``) or carry a hint; parallel loops and
+virtual threads run serially, which is one of the orders that they allow; unrolled ones have been
+copied (``tir/passes/unroll.py``), or are too long to be.
 """
 
 from __future__ import annotations
@@ -272,6 +272,11 @@ class _Emitter:
                 if _is_total(a) and _is_total(b):
                     return self.builder.select(self.value(cond), self.value(a), self.value(b))
                 return self._choose(cond, lambda: self.value(a), lambda: self.value(b))
+            case Cast() if self.vector:
+                loop, self.vector = self.vector, None
+                scalar = self.value(expr)
+                self.vector = loop
+                return self._spread(scalar)
             case Cast(dtype, a):
                 return self._cast(self.value(a), a.dtype, dtype)
             case Read(source, indices):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ..te.expr import FLOAT_DTYPES, Binary, Const, Expr, Read, Select, Var, affine, walk
+from ..te.expr import FLOAT_DTYPES, Binary, Cast, Const, Expr, Read, Select, Var, affine, walk
 from ..tir.ir import For, Seq, Stmt, Store
 
 #: Extents of vector loops: LLVM splits what is wider than the processor's registers.
@@ -44,8 +44,10 @@ def _fits(expr: Expr, var: Var) -> bool:
     match expr:
         case Const():
             return True
-        case Read(source, indices):
+        case Read(_, indices):
             return _step(indices, var) in (0, 1)
+        case Cast(_, a):
+            return is_invariant(a, var)
         case Binary(op, a, b):
             return op in _OPERATORS and _fits(a, var) and _fits(b, var)
         case Select(cond, a, b):

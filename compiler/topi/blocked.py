@@ -1,0 +1,319 @@
+"""Operators on blocks of channels (``graph/blocked_ops.py``): expressions, and their schedules.
+
+A convolution keeps a tile of results, some places of a row by some blocks of channels, in vector
+registers over the whole reduction::
+
+    for n, blocks of output, oh, tiles of ow:
+        acc[ow in tile, block, 16] = 0                      registers
+        for blocks of input, kh, kw, 16 channels of one:
+            acc[...] += x[one element, to all lanes] * w[a vector]     unrolled
+        y[...] = clip(acc + bias + residual)
+
+so that an element loaded serves a vector of products for every block, and a vector of weights for
+every place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..graph.blocked_ops import (
+    BlockedConv2d,
+    BlockedDepthwise,
+    BlockedOp,
+    BlockedPool,
+    FromBlocks,
+    PackedDense,
+    ToBlocks,
+)
+from ..graph.ops import AvgPool, MaxPool
+from ..te.expr import Const, Expr, all_of, maximum, minimum, select
+from ..te.expr import Reduce as ReduceExpr
+from ..te.schedule import Schedule, Stage
+from ..te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
+
+Bounded = BlockedConv2d | BlockedDepthwise | PackedDense | MaxPool | AvgPool
+FLOAT32 = "float32"
+#: Vector registers that hold results; the others hold weights and an element of the image.
+ACCUMULATORS = 28
+#: Cycles until the sum of a product can be added to.
+LATENCY_CYCLES = 4
+#: Blocks of channels that share an element of the image: each takes a register for its weights.
+MAX_BLOCKS = 4
+#: Places of a row of an operator without weights shared between places.
+WINDOW_TILE = 14
+#: Vectors of results of a dense layer for one row.
+DENSE_TILE = 8
+#: What stays in the second-level cache while something else passes by.
+CACHE_BYTES = 384 << 10
+
+
+# ---- expressions --------------------------------------------------------------------------------
+
+
+def blocked_expression(op: BlockedOp, inputs: Sequence[Tensor]) -> Tensor:
+    """The result of an operator on its inputs."""
+    match op, inputs:
+        case ToBlocks(block), [x]:
+            return _to_blocks(x, block)
+        case FromBlocks(channels), [x]:
+            return _from_blocks(x, channels)
+        case BlockedConv2d(), [x, weight, *rest]:
+            return _finished(_conv(op, x, weight), op, rest)
+        case BlockedDepthwise(), [x, weight, *rest]:
+            return _finished(_depthwise(op, x, weight), op, rest)
+        case BlockedPool(pool), [x]:
+            return _pool(pool, x)
+        case PackedDense(), [x, weight, bias]:
+            return _dense(op, x, weight, bias)
+    raise AssertionError(f"no expression of {op!r} on {len(inputs)} inputs")
+
+
+def _to_blocks(x: Tensor, block: int) -> Tensor:
+    n, channels, height, width = x.shape
+
+    def rule(n: Expr, cb: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
+        channel = cb * block + c
+        element = x[n, channel, h, w]
+        if channels % block == 0:
+            return element
+        return select(channel < channels, element, Const(0, x.dtype))
+
+    return compute((n, -(-channels // block), height, width, block), rule, "out")
+
+
+def _from_blocks(x: Tensor, channels: int) -> Tensor:
+    block = x.shape[4]
+    return compute(
+        (x.shape[0], channels, *x.shape[2:4]),
+        lambda n, c, h, w: x[n, c // block, h, w, c % block],
+        "out",
+    )
+
+
+def _bordered(x: Tensor, pads: Sequence[int], border: Expr) -> Tensor:
+    """The image within its border, if it has one."""
+    if not any(pads):
+        return x
+    top, left, bottom, right = pads
+    height, width = x.shape[2:4]
+    lead, tail = x.shape[:2], x.shape[4:]
+
+    def rule(*index: Expr) -> Expr:
+        n, c, y, x_, *lanes = index
+        inside = []
+        if top or bottom:
+            inside += [y >= top, y < top + height]
+        if left or right:
+            inside += [x_ >= left, x_ < left + width]
+        return select(all_of(*inside), x[(n, c, y - top, x_ - left, *lanes)], border)
+
+    size = (top + height + bottom, left + width + right)
+    return compute((*lead, *size, *tail), rule, "bordered")
+
+
+def _counts(padded: Tensor, kernel: Sequence[int], op: BlockedConv2d | BlockedDepthwise) -> tuple:
+    """Rows and columns of windows over an image within its border."""
+    parts = zip(padded.shape[2:4], kernel, op.strides, op.dilations, strict=True)
+    return tuple((size - (k - 1) * d - 1) // s + 1 for size, k, s, d in parts)
+
+
+def _conv(op: BlockedConv2d, x: Tensor, weight: Tensor) -> Tensor:
+    image = _bordered(x, op.pads, Const(0.0, FLOAT32))
+    height, width = _counts(image, weight.shape[2:4], op)
+    (sh, sw), (dh, dw) = op.strides, op.dilations
+    channels = reduce_axis(weight.shape[1], "ic")
+    kh, kw = reduce_axis(weight.shape[2], "kh"), reduce_axis(weight.shape[3], "kw")
+    lanes = (reduce_axis(weight.shape[4], "ici"),) if len(x.shape) == 5 else ()
+    taps = (channels, kh, kw, *lanes)
+
+    def rule(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
+        element = image[(n, channels, oh * sh + kh * dh, ow * sw + kw * dw, *lanes)]
+        return sum_of(element * weight[(ob, *taps, o)], taps)
+
+    return compute((x.shape[0], weight.shape[0], height, width, weight.shape[-1]), rule, "acc")
+
+
+def _depthwise(op: BlockedDepthwise, x: Tensor, weight: Tensor) -> Tensor:
+    image = _bordered(x, op.pads, Const(0.0, FLOAT32))
+    height, width = _counts(image, weight.shape[1:3], op)
+    (sh, sw), (dh, dw) = op.strides, op.dilations
+    kh, kw = reduce_axis(weight.shape[1], "kh"), reduce_axis(weight.shape[2], "kw")
+
+    def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
+        element = image[n, cb, oh * sh + kh * dh, ow * sw + kw * dw, c]
+        return sum_of(element * weight[cb, kh, kw, c], (kh, kw))
+
+    return compute((*x.shape[:2], height, width, x.shape[4]), rule, "acc")
+
+
+def _finished(acc: Tensor, op: BlockedConv2d | BlockedDepthwise, rest: Sequence[Tensor]) -> Tensor:
+    bias, *residual = rest
+
+    def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
+        total = acc[n, cb, oh, ow, c] + bias[cb, c]
+        for other in residual:
+            total = total + other[n, cb, oh, ow, c]
+        return _clip(total, op)
+
+    return compute(acc.shape, rule, "out")
+
+
+def _clip(x: Expr, op: Bounded) -> Expr:
+    if op.lo != -math.inf:
+        x = maximum(x, Const(op.lo, x.dtype))
+    return minimum(x, Const(op.hi, x.dtype)) if op.hi != math.inf else x
+
+
+def _pool(pool: MaxPool | AvgPool, x: Tensor) -> Tensor:
+    kind = "max" if isinstance(pool, MaxPool) else "+"
+    border = ReduceExpr(kind, Const(0.0, FLOAT32), ()).identity
+    image = _bordered(x, pool.pads, border)
+    (sh, sw), (height, width) = pool.strides, x.shape[2:4]
+    kh, kw = reduce_axis(pool.kernel[0], "kh"), reduce_axis(pool.kernel[1], "kw")
+    sizes = zip(image.shape[2:4], pool.kernel, pool.strides, strict=True)
+    out = (*x.shape[:2], *((size - k) // s + 1 for size, k, s in sizes), x.shape[4])
+
+    def window(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
+        return ReduceExpr(kind, image[n, cb, oh * sh + kh, ow * sw + kw, c], (kh, kw))
+
+    acc = compute(out, window, "acc")
+
+    def covered(place: Expr, dim: int, size: int) -> Expr:
+        first = place * pool.strides[dim] - pool.pads[dim]
+        return minimum(first + pool.kernel[dim], size) - maximum(first, 0)
+
+    def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
+        total = acc[n, cb, oh, ow, c]
+        match pool:
+            case AvgPool(count_include_pad=False) if any(pool.pads):
+                count = (covered(oh, 0, height) * covered(ow, 1, width)).astype(FLOAT32)
+                total = total / count
+            case AvgPool():
+                total = total / Const(float(math.prod(pool.kernel)), FLOAT32)
+        return _clip(total, pool)
+
+    return compute(out, rule, "out")
+
+
+def _dense(op: PackedDense, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    blocks, size, block = weight.shape
+    k = reduce_axis(size, "k")
+    acc = compute(
+        (x.shape[0], blocks, block),
+        lambda n, ob, o: sum_of(x[n, k] * weight[ob, k, o], k),
+        "acc",
+    )
+    done = compute(acc.shape, lambda n, ob, o: _clip(acc[n, ob, o] + bias[ob, o], op), "blocks")
+    return compute((x.shape[0], op.features), lambda n, o: done[n, o // block, o % block], "out")
+
+
+# ---- schedules ----------------------------------------------------------------------------------
+
+
+def schedule_blocked(op: BlockedOp, schedule: Schedule, output: Tensor) -> None:
+    """Schedule the expression of :func:`blocked_expression`."""
+    match op:
+        case BlockedConv2d():
+            _schedule_conv(schedule, output)
+        case BlockedDepthwise() | BlockedPool():
+            _schedule_windows(schedule, output)
+        case PackedDense():
+            _schedule_dense(schedule, output)
+
+
+def _stage(schedule: Schedule, name: str) -> Stage | None:
+    return next((stage for stage in schedule.stages if stage.name == name), None)
+
+
+def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
+    out, acc = schedule[output], _stage(schedule, "acc")
+    assert acc is not None
+    n, ob, oh, ow, o = output.axes
+    blocks, width = register_tile(ob.extent, ow.extent)
+    ob_outer, ob_inner = out.split(ob, blocks)
+    ow_outer, ow_inner = out.split(ow, width)
+    image, weight = acc.reads()[-2:]
+    around = (ob_outer, oh) if _keeps_image(image.source, weight.source, blocks) else (oh, ob_outer)
+    out.reorder(n, *around, ow_outer, ob_inner, ow_inner, o)
+    _in_registers(out, (ob_inner, ow_inner), o)
+    acc.compute_at(out, ow_outer)
+    *_, ob, oh, ow, o = acc.tensor.axes
+    acc.reorder(*acc.tensor.reduce_axes, ob, ow, o)
+    _in_registers(acc, (ob, ow), o)
+    acc.pragma(o, "contract")
+    _schedule_border(schedule)
+
+
+def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
+    """Each channel by itself: a tile of places of a row in registers, the window unrolled."""
+    out, acc = schedule[output], _stage(schedule, "acc")
+    assert acc is not None
+    *_, ow, c = output.axes
+    _, width = register_tile(1, ow.extent)
+    ow_outer, ow_inner = out.split(ow, min(width, WINDOW_TILE))
+    _in_registers(out, (ow_inner,), c)
+    acc.compute_at(out, ow_outer)
+    *_, ow, c = acc.tensor.axes
+    acc.reorder(*acc.tensor.reduce_axes, ow, c)
+    _in_registers(acc, (ow,), c)
+    acc.pragma(c, "contract")
+    _schedule_border(schedule)
+
+
+def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
+    done, acc = _stage(schedule, "blocks"), _stage(schedule, "acc")
+    assert done is not None and acc is not None
+    n, ob, o = done.tensor.axes
+    rows, blocks = register_tile(n.extent, ob.extent)
+    ob_outer, ob_inner = done.split(ob, min(blocks, DENSE_TILE))
+    n_outer, n_inner = done.split(n, rows)
+    done.reorder(ob_outer, n_outer, ob_inner, n_inner, o)
+    _in_registers(done, (ob_inner, n_inner), o)
+    acc.compute_at(done, n_outer)
+    n, ob, o = acc.tensor.axes
+    acc.reorder(*acc.tensor.reduce_axes, ob, n, o)
+    _in_registers(acc, (ob, n), o)
+    acc.pragma(o, "contract")
+
+
+def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> None:
+    for axis in unrolled:
+        stage.unroll(axis)
+    stage.vectorize(lanes)
+
+
+def _schedule_border(schedule: Schedule) -> None:
+    border = _stage(schedule, "bordered")
+    if border is not None:
+        border.vectorize(border.tensor.axes[-1])
+
+
+def register_tile(blocks: int, width: int) -> tuple[int, int]:
+    """Blocks of channels and places of a row that are computed together.
+
+    The fewest cycles for a row at one product of vectors a cycle, where a product takes
+    ``LATENCY_CYCLES`` and a step of the reduction one more; then the fewest blocks.
+    """
+
+    def cycles(m: int, w: int) -> float:
+        steps = [min(w, width - first) for first in range(0, width, w)]
+        return sum(max(m * s, LATENCY_CYCLES) + 1 for s in steps) / m
+
+    tiles = [
+        (m, w)
+        for m in range(1, min(blocks, MAX_BLOCKS) + 1) if blocks % m == 0
+        for w in range(1, min(width, ACCUMULATORS // m) + 1)
+    ]  # fmt: skip
+    return min(tiles, key=lambda tile: (cycles(*tile), tile))
+
+
+def _keeps_image(image: Tensor, weight: Tensor, blocks: int) -> bool:
+    """Whether the blocks of output are the outer loop: the image passes by for each of them, else
+    all weights for each row. What fits the cache may pass by for nothing."""
+    image_bytes, weight_bytes = (4 * math.prod(t.shape[1:]) for t in (image, weight))
+    weight_bytes *= weight.shape[0]
+    image_traffic = image_bytes * (weight.shape[0] // blocks) if image_bytes > CACHE_BYTES else 0
+    weight_traffic = weight_bytes * image.shape[2] if weight_bytes > CACHE_BYTES else 0
+    return image_traffic <= weight_traffic
