@@ -240,8 +240,8 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     _in_registers(out, (ob_inner, ow_inner), o)
     acc.compute_at(out, ow_outer)
     *_, ob, oh, ow, o = acc.tensor.axes
-    acc.reorder(*acc.tensor.reduce_axes, ob, ow, o)
-    _in_registers(acc, (ob, ow), o)
+    acc.reorder(*acc.tensor.reduce_axes, ow, ob, o)  # an element serves all blocks at once
+    _in_registers(acc, (ow, ob), o)
     acc.pragma(o, "contract")
     _schedule_border(schedule)
 
