@@ -19,7 +19,9 @@ from llvmlite import ir
 from ...isa.errors import VdlaError
 from ..graph.ir import Graph, Node, Tensor
 from ..graph.ops import Identity, Op, Reshape
+from ..graph.passes.block_channels import block_channels
 from ..graph.shapes import infer
+from ..graph.verify import verify as verify_graph
 from ..tir.interpret import interpret
 from ..tir.ir import PrimFunc
 from ..tir.passes.expand import expand_intrinsics
@@ -52,6 +54,13 @@ def run_passes(func: PrimFunc) -> PrimFunc:
 def _initialize() -> None:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
+
+
+@cache
+def _vector_lanes() -> int:
+    """float32 values in a vector register of this processor."""
+    features = llvm.get_host_cpu_features()
+    return 16 if features.get("avx512f") else 8 if features.get("avx2") else 4
 
 
 def _target_machine() -> llvm.TargetMachine:
@@ -210,6 +219,8 @@ def build_cpu(graph: Graph) -> CpuModule:
     VdlaError
         When an operator or a dtype has no expression for the CPU, naming the node.
     """
+    graph = block_channels(graph, _vector_lanes())
+    verify_graph(graph)
     builder = _GraphBuilder(graph)
     for position, node in enumerate(graph.nodes):
         builder.add(position, node)

@@ -172,8 +172,9 @@ class _Emitter:
         after = builder.append_basic_block("after." + loop.var.name)
         again = builder.icmp_unsigned("<", following, _I64(loop.extent))
         branch = builder.cbranch(again, body, after)
-        if loop.kind == "vectorized":
-            branch.set_metadata("llvm.loop", self._vectorize_hint())
+        hint = _loop_hint(loop)
+        if hint is not None:
+            branch.set_metadata("llvm.loop", self._loop_metadata(*hint))
         builder.position_at_end(after)
 
     def _vector_loop(self, loop: For) -> bool:
@@ -192,12 +193,12 @@ class _Emitter:
         """A value that all iterations share, as what the loop around it computes with."""
         return splat(self.builder, scalar, self.vector.extent) if self.vector else scalar
 
-    def _vectorize_hint(self) -> Value:
+    def _loop_metadata(self, *hint: Value) -> Value:
         """A loop's metadata: a node of its own whose first operand is itself."""
         module = self.function.module
-        hint = module.add_metadata(["llvm.loop.vectorize.enable", _I1(1)])
-        loop_id = ir.MDValue(module, [hint], name=str(len(module.metadata)))
-        loop_id.operands = (loop_id, hint)
+        wish = module.add_metadata(list(hint))
+        loop_id = ir.MDValue(module, [wish], name=str(len(module.metadata)))
+        loop_id.operands = (loop_id, wish)
         return loop_id
 
     def _allocate(self, stmt: Allocate) -> None:
@@ -491,6 +492,15 @@ class _Emitter:
         if callee is None:
             callee = ir.Function(module, ir.FunctionType(result, [a.type for a in args]), name)
         return self.builder.call(callee, args)
+
+
+def _loop_hint(loop: For) -> tuple[Value, ...] | None:
+    """What LLVM is told about a loop."""
+    if loop.kind == "vectorized":
+        return "llvm.loop.vectorize.enable", _I1(1)
+    if ("keep_loop", True) in loop.pragmas:
+        return ("llvm.loop.unroll.disable",)
+    return None
 
 
 def _is_total(expr: Expr) -> bool:

@@ -243,6 +243,8 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     acc.reorder(*acc.tensor.reduce_axes, ow, ob, o)  # an element serves all blocks at once
     _in_registers(acc, (ow, ob), o)
     acc.pragma(o, "contract")
+    for tap in acc.tensor.reduce_axes:
+        acc.pragma(tap, "keep_loop")  # what the tile leaves of the registers is for one step
     _schedule_border(schedule)
 
 
