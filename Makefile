@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test lint docs mutants clean
+.PHONY: venv demo test lint docs mutants campaign verify clean
 
 venv: $(STAMP)
 
@@ -36,6 +36,14 @@ docs: $(STAMP)
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants
+
+# The static checker against hundreds of proved hazards and every token dropped.
+campaign: $(STAMP)
+	$(BIN)/python -m pytest -s tests/campaign
+
+# Random programs through reference, SimPy and RTL on every configuration of tests/campaign/configurations.py.
+verify: $(STAMP)
+	$(BIN)/python -m tests.campaign.verify
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .vdla sim_build

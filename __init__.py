@@ -16,9 +16,19 @@ from .isa.memory import MemoryParams
 from .isa.params import HwParams
 
 if TYPE_CHECKING:
+    from .compiler.graph.quantize import quantize
     from .module import Module, compile, load
 
-__all__ = ["HwParams", "MemoryParams", "Module", "VdlaError", "__version__", "compile", "load"]
+__all__ = [
+    "HwParams",
+    "MemoryParams",
+    "Module",
+    "VdlaError",
+    "__version__",
+    "compile",
+    "load",
+    "quantize",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -27,4 +37,8 @@ def __getattr__(name: str) -> Any:
         from . import module
 
         return getattr(module, name)
+    if name == "quantize":
+        from .compiler.graph.quantize import quantize
+
+        return quantize
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

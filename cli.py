@@ -183,7 +183,8 @@ def run(
         Path | None, typer.Option(help="Keep the accelerator's program in this file.")
     ] = None,
     explain: Annotated[
-        bool, typer.Option("--explain", help="Say of every node why it runs where it runs.")
+        bool,
+        typer.Option("--explain", help="Say why each node runs where, and how memory is shared."),
     ] = False,
     trace: Annotated[
         Path | None, typer.Option(help="Chrome/Perfetto trace of the first batch (JSON).")
@@ -216,26 +217,84 @@ def run(
     return 0
 
 
+@app.command("compile")
+def compile_model(
+    model: Annotated[Path, typer.Argument(help="A model: ONNX or TensorFlow Lite.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
+    triple: Annotated[
+        str | None,
+        typer.Option(help="Another machine's triple, such as aarch64-linux-gnu, for cpu."),
+    ] = None,
+    hw: Hw = "16x16",
+    memory: Memory = "vta",
+    vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    json_file: JsonFile = None,
+) -> int:
+    """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
+    from .module import compile, cross_compile
+    from .report import header
+    from .runtime.bundle import read_manifest
+
+    if triple is not None and target != "cpu":
+        raise VdlaError(f"triple: expected target 'cpu' with a triple, got {target!r}")
+    if triple is not None:
+        cross_compile(model, output, triple, hw)
+    else:
+        compile(model, target, hw, memory, vthreads).save(output)
+    manifest = read_manifest(output)
+    body: dict[str, Any] = {"model": model.name, "output": str(output)}
+    body |= {key: manifest[key] for key in ("target", "triple", "features", "memory_plan")}
+    body["files"] = {name: size for name, (size, _) in manifest["files"].items()}
+    report = header("compile") | body
+    _emit(report, json_file, lambda console: _show_compiled(console, report))
+    return 0
+
+
+def _show_compiled(console: Console, report: dict[str, Any]) -> None:
+    console.print(f"{report['output']}: {report['target']}, code for {report['triple']}")
+    table = _table("", "file", "bytes")
+    for name, size in report["files"].items():
+        table.add_row(name, _count(size))
+    console.print(table)
+    _show_memory_plan(console, report["memory_plan"])
+
+
+def _show_memory_plan(console: Console, plans: list[dict[str, Any]]) -> None:
+    """How tensors share memory: the plan against all side by side, and against the least."""
+    names = ("tensors", "side by side", "planned", "least possible")
+    table = _table("memory between operators, in bytes", "where", *names)
+    for plan in plans:
+        values = (plan[k] for k in ("values", "sum_bytes", "planned_bytes", "bound_bytes"))
+        table.add_row(plan["where"], *map(_count, values))
+    console.print(table)
+
+
 def _inputs(module: Module, path: Path | None, seed: int) -> list[np.ndarray]:
     """One array per input of the model, from a file or random."""
-    import numpy as np
-
     types = module.compiled.inputs
     if path is None:
         return [_random(tensor.shape, tensor.dtype, seed) for tensor in types]
+    return _arrays(path, [tensor.name for tensor in types])
+
+
+def _arrays(path: Path, names: list[str]) -> list[np.ndarray]:
+    """Arrays of a file by name; for a single one, ``x`` or the file's only array will do."""
+    import numpy as np
+
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, EOFError, AttributeError) as error:
         raise VdlaError(f"{path}: expected arrays in an .npz file ({error})") from None
-    if len(types) == 1 and types[0].name not in arrays:
+    if len(names) == 1 and names[0] not in arrays:
         only = arrays.get("x", next(iter(arrays.values())) if len(arrays) == 1 else None)
         if only is not None:
             return [only]
-    missing = [t.name for t in types if t.name not in arrays]
+    missing = [name for name in names if name not in arrays]
     if missing:
         raise VdlaError(f"{path}: expected an array {missing[0]!r}, got {', '.join(arrays)}")
-    return [arrays[t.name] for t in types]
+    return [arrays[name] for name in names]
 
 
 def _random(shape: tuple[int, ...], dtype: str, seed: int) -> np.ndarray:
@@ -287,6 +346,7 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
         for row in report["layers"]:
             table.add_row(row["name"], row["op"], row["target"], row["reason"])
         console.print(table)
+        _show_memory_plan(console, report["memory_plan"])
     elif host and report["target"] != "cpu":
         share = report["coverage"]["macs_on_accelerator"] / max(1, report["coverage"]["macs_total"])
         console.print(
@@ -362,6 +422,69 @@ def _show_divergence(console: Console, first: dict[str, Any]) -> None:
     begin, end = first["waves_cycles"]
     console.print(f"waveform of cycles {begin:,}..{end:,} (1 us each): {first['saved']['waves']}")
     console.print(f"program: {first['saved']['program']}")
+
+
+@app.command()
+def quantize(
+    model: Annotated[Path, typer.Argument(help="A float model: ONNX.")],
+    samples: Annotated[Path, typer.Option(help="Typical inputs by name (.npz).")],
+    output: Output = None,
+    method: Annotated[
+        str, typer.Option(help="Ranges of activations: minmax, percentile or entropy.")
+    ] = "minmax",
+    percentile: Annotated[
+        float, typer.Option(help="Percent of the values that method percentile keeps.")
+    ] = 99.99,
+    bias_correction: Annotated[
+        bool, typer.Option("--bias-correction", help="Undo the mean error of rounded weights.")
+    ] = False,
+    json_file: JsonFile = None,
+) -> int:
+    """Quantise a float model to int8 (QDQ ONNX; MODEL_int8.onnx without --output) and compare."""
+    import onnx
+
+    from .compiler.graph.onnx import input_names, load_model
+    from .compiler.graph.quantize import quantize as quantize_model
+    from .report import header
+
+    names = input_names(load_model(model)[0])
+    arrays = dict(zip(names, _arrays(samples, names), strict=True))
+    with _progress(f"quantise {model.name}") as progress:
+        made = quantize_model(model, arrays, method, percentile, bias_correction, progress)
+    path = output or model.with_name(f"{model.stem}_int8.onnx")
+    onnx.save_model(made.model, str(path))
+    report = header("quantize") | {"model": model.name, "output": str(path)} | made.report
+    _emit(report, json_file, lambda console: _show_quantize(console, report))
+    return 0
+
+
+def _show_quantize(console: Console, report: dict[str, Any]) -> None:
+    names = ("node", "op", "type", "scale", "zero point", "SQNR dB", "why")
+    table = _table(f"{report['model']}, {report['method']}", *names, left=3)
+    table.columns[-1].justify = "left"
+    for row in report["layers"]:
+        scale = "" if row["scale"] is None else f"{row['scale']:.4g}"
+        zero = "" if row["zero_point"] is None else str(row["zero_point"])
+        table.add_row(
+            row["name"], row["op"], row["type"], scale, zero, _decibel(row), row["reason"]
+        )
+    console.print(table)
+    for name, output in report["outputs"].items():
+        agreement = _percent(output["top1_agreement"])
+        text = f", top-1 as float {agreement}" if agreement else ""
+        console.print(
+            f"output {name}: SQNR {_decibel(output)} dB, largest error"
+            f" {output['max_error']:.4g}{text}"
+        )
+    float_nodes = sum(row["type"] != "int8" for row in report["layers"])
+    console.print(
+        f"{report['output']}: {len(report['layers']) - float_nodes} nodes in int8, {float_nodes} in"
+        f" float, {len(report['merged'])} merged; on {report['samples']} batches of samples"
+    )
+
+
+def _decibel(row: dict[str, Any]) -> str:
+    return "" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f}"
 
 
 #: Layers that moved most, in the table; JSON has all.

@@ -6,27 +6,28 @@ Here the rooms meet: the compiler makes a program, a simulator runs it, ``report
 from __future__ import annotations
 
 import hashlib
-import json
 import time
-import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import onnx
 
-from ._version import __version__
 from .isa.errors import VdlaError
 from .isa.memory import MemoryParams
 from .isa.params import PRESETS, HwParams
 from .isa.program import Program
 from .isa.status import Status
-from .report import Layer, accelerator_report, host_report, join_programs, output_report
+from .report import accelerator_report, host_report, join_programs, output_report
+from .runtime import bundle
+from .runtime.bundle import CodeFor, Settings
+from .runtime.executable import Executable
 
 if TYPE_CHECKING:
+    import onnx
+
     from .sim.result import SimResult
     from .sim.rtl import RtlSimulator
 
@@ -34,51 +35,7 @@ if TYPE_CHECKING:
 TARGETS = ("sim", "rtl", "cpu", "fpga")
 
 Progress = Callable[[int, int], None]
-Model = str | Path | bytes | onnx.ModelProto
-
-
-class TensorType(Protocol):
-    """Name, shape (batch first) and NumPy dtype name of an input or output."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def dtype(self) -> str: ...
-    @property
-    def type_text(self) -> str: ...
-
-
-class CompiledModel(Protocol):
-    """What the compiler hands over (``compiler/build.py``)."""
-
-    @property
-    def inputs(self) -> Sequence[TensorType]: ...
-    @property
-    def outputs(self) -> Sequence[TensorType]: ...
-    @property
-    def layers(self) -> Sequence[Layer]: ...
-
-    @property
-    def programs(self) -> Sequence[Program]:
-        """In running order; none for the CPU."""
-        ...
-
-    @property
-    def program(self) -> Program | None:
-        """The only program, or None; an error if there are several."""
-        ...
-
-    def run(
-        self, arrays: Sequence[np.ndarray], execute: Callable[[Program, np.ndarray], object]
-    ) -> list[np.ndarray]:
-        """The outputs; ``execute`` runs each program on its DRAM image, in place."""
-        ...
-
-    def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """All of the model on the host."""
-        ...
+Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
 
 
 def load_platform(
@@ -140,11 +97,7 @@ def compile(
     """
     if target not in TARGETS:
         raise VdlaError(f"target: expected one of {', '.join(TARGETS)}, got {target!r}")
-    if (target == "fpga") != (port is not None):
-        raise VdlaError(
-            f"port: expected the serial port of a board with target 'fpga' and only there, got "
-            f"{port!r} with target {target!r}"
-        )
+    _check_port(target, port)
     if type(vthreads) is not int or vthreads < 1:
         raise VdlaError(f"vthreads: expected an integer of at least 1, got {vthreads!r}")
     from .compiler.build import build
@@ -153,31 +106,66 @@ def compile(
     compiled = build(
         model, target=target, hw=params, memory=memory, vthreads=vthreads, dump_ir=dump_ir
     )
-    return Module(compiled, _model_bytes(model), target, params, memory, vthreads, port)
+    settings = Settings(target, params, memory, vthreads, _model_sha256(model))
+    return Module(compiled, settings, port)
+
+
+def cross_compile(
+    model: Model, path: str | Path, triple: str, hw: HwParams | str | Path = "16x16"
+) -> None:
+    """Write a model for the CPU of another machine: a folder as :meth:`Module.save` writes, with
+    an object file that the other machine's linker takes, and ``vdla.h`` for C.
+
+    Parameters
+    ----------
+    model : path, bytes or onnx.ModelProto
+        As for :func:`compile`.
+    path : path
+        The folder.
+    triple : str
+        ``aarch64-linux-gnu``, ``arm-linux-gnueabihf``, ``riscv64-linux-gnu`` or
+        ``x86_64-linux-gnu``: the least processor of that architecture that Debian runs on.
+    hw : HwParams, or the name of a preset or TOML file
+        Its batch is the model's, where the model leaves that open.
+
+    Raises
+    ------
+    VdlaError
+        For a damaged or unsupported model, another triple, and a path that is taken.
+    """
+    from .compiler.build import cross_compile
+    from .compiler.codegen.machine import cross_processor
+
+    processor = cross_processor(triple)
+    params, memory = load_platform(hw, "vta")
+    compiled = cross_compile(model, params, processor)
+    features = tuple(name[1:] for name in processor.features if name[0] == "+")
+    code_for = CodeFor(triple, features)
+    settings = Settings("cpu", params, memory, 1, _model_sha256(model), code_for)
+    bundle.save(path, compiled, settings)
 
 
 def load(path: str | Path, port: str | None = None) -> Module:
-    """A module that :meth:`Module.save` wrote, compiled again for what it was compiled for.
+    """A module that :meth:`Module.save` wrote, ready to run; the compiler is not needed.
 
     ``port``: the board's serial device, for a module of target ``fpga``.
 
     Raises
     ------
     VdlaError
-        When the file is not a whole module file.
+        Unless the module is whole, unchanged, of this version, and for this processor.
     """
-    if not Path(path).is_file():
-        raise VdlaError(f"{path}: expected a module file, there is none")
-    try:
-        with zipfile.ZipFile(path) as archive:
-            settings = json.loads(archive.read("module.json"))
-            model = archive.read("model.onnx")
-        target, vthreads = settings["target"], settings["vthreads"]
-        params = HwParams.from_dict(settings["hw"], where=f"{path}: hw")
-        memory = MemoryParams(**settings["memory"])
-    except (zipfile.BadZipFile, KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-        raise VdlaError(f"{path}: expected a module file, got a damaged one ({error})") from None
-    return compile(model, target, params, memory, vthreads, port=port)
+    executable, settings = bundle.load(path)
+    _check_port(settings.target, port)
+    return Module(executable, settings, port)
+
+
+def _check_port(target: str, port: str | None) -> None:
+    if (target == "fpga") != (port is not None):
+        raise VdlaError(
+            f"port: expected the serial port of a board with target 'fpga' and only there, got "
+            f"{port!r} with target {target!r}"
+        )
 
 
 class Module:
@@ -185,25 +173,37 @@ class Module:
 
     def __init__(
         self,
-        compiled: CompiledModel,
-        model: bytes,
-        target: str,
-        params: HwParams,
-        memory: MemoryParams,
-        vthreads: int,
+        compiled: Executable,
+        settings: Settings,
         port: str | None = None,
     ) -> None:
         self.compiled = compiled
+        self.settings = settings
         self.port = port
-        self.target = target
-        self.params = params
-        self.memory = memory
-        self.vthreads = vthreads
-        self._model = model
         self._report: dict[str, Any] | None = None
         self._timing: SimResult | None = None
         self._set: dict[str, np.ndarray] = {}
         self._outputs: list[np.ndarray] = []
+
+    @property
+    def target(self) -> str:
+        """Where it runs: ``sim``, ``rtl``, ``cpu`` or ``fpga``."""
+        return self.settings.target
+
+    @property
+    def params(self) -> HwParams:
+        """The accelerator's configuration."""
+        return self.settings.params
+
+    @property
+    def vthreads(self) -> int:
+        """Virtual threads."""
+        return self.settings.vthreads
+
+    @property
+    def memory(self) -> MemoryParams:
+        """The memory behind it."""
+        return self.settings.memory
 
     @property
     def program(self) -> Program:
@@ -315,17 +315,14 @@ class Module:
         return list(self._outputs)
 
     def save(self, path: str | Path) -> None:
-        """Write the model and what it is compiled for; :func:`load` reads it."""
-        settings = {
-            "vdla": __version__,
-            "target": self.target,
-            "hw": self.params.to_dict(),
-            "memory": self.memory.to_dict(),
-            "vthreads": self.vthreads,
-        }
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("module.json", json.dumps(settings, indent=2))
-            archive.writestr("model.onnx", self._model)
+        """Write a folder that :func:`load` and C programs read (``runtime/bundle.py``).
+
+        Raises
+        ------
+        VdlaError
+            When ``path`` is something else than a saved module, or nothing links native code.
+        """
+        bundle.save(path, self.compiled, self.settings)
 
     def _given(self, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray]:
         types = self.compiled.inputs
@@ -373,12 +370,10 @@ class Module:
         self, batch: list[np.ndarray], known: SimResult | None
     ) -> tuple[list[np.ndarray], SimResult | None]:
         """Outputs of one batch, and its timing where it was measured."""
-        if self.target == "cpu":
-            return self.compiled.run_cpu(batch), None
         if self.target == "sim" and known is not None:
-            from .isa.reference import run as run_reference
+            from .sim.values import run as run_values
 
-            return self.compiled.run(batch, run_reference), None
+            return self.compiled.run(batch, run_values), None
         from .sim.result import join
 
         timings: list[SimResult] = []
@@ -430,21 +425,23 @@ class Module:
         names = [tensor.name for tensor in self.compiled.outputs]
         outputs = output_report(dict(zip(names, self._outputs, strict=True)))
         return {
-            "model_sha256": hashlib.sha256(self._model).hexdigest(),
+            "model_sha256": self.settings.model_sha256,
             "target": self.target,
-            "vthreads": self.vthreads,
+            "vthreads": self.settings.vthreads,
             "batches": batches,
             **body,
+            "memory_plan": self.compiled.memory_plans,
             "wall_s": wall_s,
             "outputs": outputs,
         }
 
 
-def _model_bytes(model: Model) -> bytes:
+def _model_sha256(model: Model) -> str:
     match model:
         case bytes():
-            return model
-        case onnx.ModelProto():
-            return model.SerializeToString()
+            data = model
+        case str() | Path():
+            data = Path(model).read_bytes()
         case _:
-            return Path(model).read_bytes()
+            data = model.SerializeToString()
+    return hashlib.sha256(data).hexdigest()

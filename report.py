@@ -21,8 +21,10 @@ import numpy as np
 from ._version import __version__
 from .isa.insn import Gemm, Insn, Load, Store
 from .isa.memory import MemoryParams
+from .isa.opcodes import Unit
 from .isa.params import HwParams
 from .isa.program import Program
+from .isa.regmap import named_causes
 
 #: Counters of one run: unit, then cause, then cycles.
 Counters = Mapping[str, Mapping[str, int]]
@@ -82,8 +84,9 @@ class Timing(Protocol):
         ...
 
     @property
-    def causes(self) -> Sequence[Mapping[str, int]]:
-        """Per instruction, its unit's cycles by cause; empty where the simulator does not know."""
+    def causes(self) -> np.ndarray:
+        """int64 [instructions, causes]: its unit's cycles by cause; no rows where the simulator
+        does not know."""
         ...
 
     @property
@@ -208,14 +211,15 @@ def layer_stalls(
     Over all layers, and the ``empty`` cycles of a unit behind its last instruction, they sum to the
     counters of the whole run.
     """
-    stalls: dict[str, dict[str, int]] = {}
-    if not timing.causes:
-        return stalls
+    if not len(timing.causes):
+        return {}
+    of_unit: dict[Unit, list[int]] = {}
     for index in insns:
-        unit = stalls.setdefault(program.insns[index].unit.name.lower(), {})
-        for cause, cycles in timing.causes[index].items():
-            unit[cause] = unit.get(cause, 0) + cycles
-    return stalls
+        of_unit.setdefault(program.insns[index].unit, []).append(index)
+    return {
+        unit.name.lower(): named_causes(unit, timing.causes[indices].sum(axis=0))
+        for unit, indices in of_unit.items()
+    }
 
 
 def dram_traffic(program: Program) -> dict[str, int]:

@@ -9,8 +9,7 @@ from functools import lru_cache
 import numpy as np
 import onnx
 
-from ..compiler.build import build
-from ..compiler.compiled import CompiledModel
+from ..compiler.build import CompiledModel, build
 from ..compiler.graph.interpret import interpret
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams

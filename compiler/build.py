@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -22,20 +22,24 @@ from ..isa.insn import Insn
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import PROGRAM_ALIGN_BYTES, Program
+from ..runtime.executable import Executable, LayerInfo
+from ..runtime.layout import activation_bytes
+from ..runtime.native import NativeCode
 from .codegen.accel import generate
+from .codegen.cpu import build_cpu, build_part, compile_graph, tensor_types
+from .codegen.machine import Processor
 from .codegen.order import dispatch_order, loads_by_need
 from .codegen.stream import Stream
-from .compiled import CompiledModel, LayerInfo, Segment
 from .graph.ir import Graph, Node, Tensor, dump
 from .graph.onnx import import_onnx
-from .graph.ops import Conv2d, Dense, QConv2d, QDense, Reshape
+from .graph.ops import Conv2d, Dense, QConv2d, QDense
 from .graph.passes import run_passes
 from .graph.passes.pack_windows import pack_windows
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .graph.tflite import import_tflite, is_tflite
 from .graph.verify import verify as verify_graph
 from .lanes import VECTOR_LANE, lane, lower_lanes
-from .runtime.layout import activation_bytes
+from .placement import place_activations, results
 from .segments import retarget, split
 from .tir.ir import PrimFunc
 from .tir.passes.double_buffer import double_buffer
@@ -53,6 +57,24 @@ TARGET_CPU = "target cpu; the accelerator could run it"
 BEHIND_HOST = "too little for a program of its own behind the host; the accelerator could run it"
 
 
+@dataclass(frozen=True, eq=False)
+class CompiledModel(Executable):
+    """An executable with the graph that it came from, after all passes."""
+
+    graph: Graph
+
+    @staticmethod
+    def of(
+        graph: Graph,
+        hw: HwParams,
+        layers: Sequence[LayerInfo],
+        steps: Sequence[Program | NativeCode],
+    ) -> CompiledModel:
+        """The graph's inputs and outputs, and the rest as given."""
+        inputs, outputs = tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs)
+        return CompiledModel(inputs, outputs, hw, tuple(layers), tuple(steps), graph)
+
+
 def build(
     model: object,
     target: str,
@@ -66,14 +88,32 @@ def build(
     Raises VdlaError for a model that cannot be read or an operator that nothing can run, naming it.
     """
     dumps = _Dumps(dump_ir)
+    graph = _optimised_graph(model, hw, dumps)
+    if target == "cpu":
+        return CompiledModel.of(graph, hw, _host_layers(graph), [build_cpu(graph).function])
+    return _build_accelerator(graph, hw, memory, vthreads, dumps)
+
+
+def cross_compile(model: object, hw: HwParams, processor: Processor) -> CompiledModel:
+    """A model as an object file for another processor, which nothing here can run; errors as
+    :func:`build`.
+    """
+    graph = _optimised_graph(model, hw, _Dumps(None))
+    code = compile_graph(graph, processor)
+    native = NativeCode(
+        graph.name, code.inputs, code.outputs, code.parameters, code.plan, code.object_file, "o"
+    )
+    return CompiledModel.of(graph, hw, _host_layers(graph), [native])
+
+
+def _optimised_graph(model: object, hw: HwParams, dumps: _Dumps) -> Graph:
     graph = load_graph(model, batch=hw.batch)
     dumps.write("graph", "import", dump(graph))
-    graph = run_passes(graph, observe=lambda name, g: dumps.write("graph", name, dump(g)))
-    if target == "cpu":
-        return CompiledModel(
-            graph, hw, tuple(_host_layer(graph, n, TARGET_CPU) for n in graph.nodes)
-        )
-    return _build_accelerator(graph, hw, memory, vthreads, dumps)
+    return run_passes(graph, observe=lambda name, g: dumps.write("graph", name, dump(g)))
+
+
+def _host_layers(graph: Graph) -> list[LayerInfo]:
+    return [_host_layer(graph, node, TARGET_CPU) for node in graph.nodes]
 
 
 def load_graph(model: object, batch: int) -> Graph:
@@ -92,18 +132,23 @@ def _build_accelerator(
     verify_graph(graph)
     dumps.write("graph", "pack_windows", dump(graph))
     layers: list[LayerInfo] = []
-    segments: list[Segment] = []
+    steps: list[Program | NativeCode] = []
     issued = 0
-    for target, nodes in split(graph):
+    rows = split(graph)
+    for number, (target, nodes) in enumerate(rows):
         if target == "cpu":
             layers += [_host_layer(graph, node, BEHIND_HOST) for node in nodes]
-            segments.append(Segment(nodes))
+            read = {name for _, later in rows[number + 1 :] for n in later for name in n.inputs}
+            wanted = [node.output for node in nodes if node.output in read | {*graph.outputs}]
+            steps += [build_part(graph, nodes, wanted).function] if wanted else []
             continue
         program, made = _build_program(graph, nodes, hw, memory, vthreads, dumps)
-        segments.append(Segment(nodes, program))
+        steps.append(program)
         layers += [_later(layer, issued) for layer in made]
         issued += len(program.insns)
-    return CompiledModel(graph, hw, tuple(layers), tuple(segments))
+    constant = [name for name in graph.outputs if graph[name].is_constant]
+    steps += [build_part(graph, (), constant).function] if constant else []
+    return CompiledModel.of(graph, hw, layers, steps)
 
 
 def _build_program(
@@ -116,7 +161,9 @@ def _build_program(
 ) -> tuple[Program, list[LayerInfo]]:
     """The checked program of a segment, and its layers."""
     stream = Stream(hw)
-    placed = _place_activations(graph, nodes, stream)
+    offsets, plan = place_activations(graph, nodes, hw)
+    base = stream.dram.allocate(plan.planned_bytes)
+    placed = {name: base + offset for name, offset in offsets.items()}
     funcs = lower_lanes(
         graph, nodes, hw, memory, vthreads, lambda node, func: _run_loop_passes(node, func, dumps)
     )
@@ -129,28 +176,12 @@ def _build_program(
             lanes += [lane(node)] * (len(stream.insns) - first)
         layers.append(_accelerator_layer(graph, node, ((first, len(stream.insns) - 1),)))
     program, layers = _finish(graph, nodes, stream, lanes, placed, layers, memory)
+    program = replace(program, meta=program.meta | {"memory_plan": asdict(plan)})
     dumps.write("program", "insns", disassemble(program))
     findings = check(program)
     if findings:
         raise VdlaError(f"compiled program does not pass the checker: {findings[0]}")
     return program, layers
-
-
-def _place_activations(graph: Graph, accelerated: Sequence[Node], stream: Stream) -> dict[str, int]:
-    """DRAM address of every tensor that the accelerator reads or writes; a reshape shares its
-    source's.
-    """
-    placed: dict[str, int] = {}
-    for node in accelerated:
-        for name in (*node.inputs, node.output):
-            tensor = graph[name]
-            if tensor.is_constant or name in placed:
-                continue
-            if isinstance(node.op, Reshape) and name == node.output:
-                placed[name] = placed[node.inputs[0]]
-            else:
-                placed[name] = stream.dram.allocate(activation_bytes(tensor.shape, stream.params))
-    return placed
 
 
 def _run_loop_passes(node: Node, func: PrimFunc, dumps: _Dumps) -> PrimFunc:
@@ -190,7 +221,6 @@ def _finish(
     """
     produced = {node.output for node in accelerated}
     needed = {name for node in accelerated for name in node.inputs}
-    read_later = {n for node in graph.nodes if node not in accelerated for n in node.inputs}
     image = dict(stream.dram.image)
     insns, order = _ordered(stream, lanes, image, memory)
     layers = [_placed_layer(layer, order) for layer in layers]
@@ -204,7 +234,8 @@ def _finish(
             "name": name, "address": placed[name], "bytes": size, "shape": shape, "layout": "NCHWc",
         }  # fmt: skip
 
-    outputs = [n for n in placed if n in produced and (n in read_later or n in graph.outputs)]
+    made = results(graph, accelerated)
+    outputs = [name for name in placed if name in made]
     meta = {
         "dram_bytes": max(1, -(-stream.dram.end // PROGRAM_ALIGN_BYTES)) * PROGRAM_ALIGN_BYTES,
         "inputs": [region(n) for n in placed if n in needed and n not in produced],

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..isa.params import HwParams
+from .graph.fixed_ops import QTable
 from .graph.ir import Graph, Node
 from .graph.ops import QConv2d, QDense
+from .topi.accel_table import most_pieces
 
 #: A place and the nodes that run there before the place changes.
 Row = tuple[str, tuple[Node, ...]]
@@ -32,6 +34,10 @@ def _misfit(graph: Graph, node: Node, params: HwParams) -> str:
             return f"{tensor.shape[0]} images at a time, the configuration has batch {params.batch}"
         if tensor.is_constant:
             return "a constant operand"
+    if isinstance(node.op, QTable) and node.op.bends:
+        pieces, room = len(node.op.bends.knots), most_pieces(params)
+        if pieces > room:
+            return f"a line of {pieces} pieces, the configuration has room for {room}"
     return ""
 
 

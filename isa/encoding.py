@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode
 from .vector_ops import POST_OPS, VECTOR_OPS
 
@@ -241,3 +243,44 @@ def unpack(fields: tuple[Field, ...], word: int) -> dict[str, int]:
         )
         word >>= field.bits
     return values
+
+
+def unpack_all(fields: tuple[Field, ...], words: np.ndarray) -> np.ndarray:
+    """:func:`unpack` of many at once.
+
+    Parameters
+    ----------
+    fields : of at most 63 bits each
+    words : uint64 [n, words], little-endian
+
+    Returns
+    -------
+    int64 [n, fields]
+    """
+    padded = np.concatenate([words, np.zeros((len(words), 1), np.uint64)], axis=1)
+    values = np.empty((len(words), len(fields)), np.int64)
+    lsb = 0
+    for column, field in enumerate(fields):
+        word, shift = divmod(lsb, 64)
+        raw = padded[:, word] >> np.uint64(shift)
+        if shift + field.bits > 64:
+            raw |= padded[:, word + 1] << np.uint64(64 - shift)
+        # To the top and back again: what lies above goes, a sign is extended.
+        top = (raw << np.uint64(64 - field.bits)).view(np.int64 if field.signed else np.uint64)
+        values[:, column] = top >> (64 - field.bits)
+        lsb += field.bits
+    return values
+
+
+def decode_fields(encoded: bytes, params: HwParams) -> np.ndarray:
+    """Encoded instructions as a table: the values of an instruction's fields in the order of its
+    layout, 0 behind them; int64 [instructions, most fields of a layout].
+    """
+    words = np.frombuffer(encoded, np.uint64).reshape(-1, params.insn_bytes // 8)
+    opcodes = words[:, 0] & np.uint64((1 << HEADER[0].bits) - 1)
+    layouts = {opcode: layout(opcode, params) for opcode in Opcode}
+    table = np.zeros((len(words), max(map(len, layouts.values()))), np.int64)
+    for opcode, fields in layouts.items():
+        rows = np.flatnonzero(opcodes == opcode)
+        table[rows, : len(fields)] = unpack_all(fields, words[rows])
+    return table

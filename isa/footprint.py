@@ -90,13 +90,19 @@ def gemm_entries(insn: Gemm, uops: Mapping[str, np.ndarray]) -> dict[str, np.nda
 
 def vector_entries(insn: Vector) -> dict[str, np.ndarray]:
     """Entry of src0, src1 and dst in every iteration, int64 [n0, n1, n2, n3]."""
-    grid = np.ogrid[tuple(slice(n) for n in insn.extents)]
-    found = {}
-    for name in ("src0", "src1", "dst"):
-        base, strides = getattr(insn, f"{name}_base"), getattr(insn, f"{name}_strides")
-        index = base + sum(g * s for g, s in zip(grid, strides, strict=True))
-        found[name] = np.broadcast_to(index, insn.extents)
-    return found
+    return {
+        name: affine_entries(
+            getattr(insn, f"{name}_base"), getattr(insn, f"{name}_strides"), insn.extents
+        )
+        for name in ("src0", "src1", "dst")
+    }
+
+
+def affine_entries(base: int, strides: tuple[int, ...], extents: tuple[int, ...]) -> np.ndarray:
+    """Entry of one operand in every iteration, int64 [n0, n1, n2, n3]."""
+    grid = np.ogrid[tuple(slice(n) for n in extents)]
+    index = base + sum(g * s for g, s in zip(grid, strides, strict=True))
+    return np.broadcast_to(index, extents)
 
 
 def dram_rows(insn: Load | Store) -> np.ndarray:

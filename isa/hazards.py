@@ -88,6 +88,10 @@ def _set(array: np.ndarray, where: _Where, value: int) -> None:
         array[where] = value
 
 
+def _entries(where: _Where) -> np.ndarray:
+    return where.entries() if isinstance(where, _Box) else where
+
+
 class _Space:
     """One scratchpad, or DRAM in granules: who last wrote and who last read each entry.
 
@@ -100,11 +104,15 @@ class _Space:
         self.written = np.zeros(size, np.int32)
         self.read = {r: np.zeros(size, np.int32) for r in readers if r != writer}
 
-    def place(self, entry: int) -> str:
-        """An entry as findings name it."""
+    def place(self, entries: np.ndarray) -> str:
+        """Entries as findings name them: the range, and how many of it where not all."""
+        found = np.unique(entries)
+        first, last = int(found[0]), int(found[-1])
+        scale = _GRANULE_BYTES if self.name == "dram" else 1
+        gaps = f" ({found.size * scale} of them)" if found.size <= last - first else ""
         if self.name == "dram":
-            return f"dram byte {entry * _GRANULE_BYTES:#x}"
-        return f"{self.name}[{entry}]"
+            return f"dram bytes {first * scale:#x}..{(last + 1) * scale - 1:#x}{gaps}"
+        return f"{self.name}[{first}]" if first == last else f"{self.name}[{first}..{last}]{gaps}"
 
 
 class _Uops:
@@ -199,21 +207,16 @@ class _Walk:
         positions = _get(last, where)
         if positions.max(initial=0) <= self.clock[other]:
             return
-        at = int(np.argmax(positions > self.clock[other]))
-        entry = self._entry(where, at)
-        culprit = self.order.by_unit[other][int(positions.flat[at]) - 1]
+        at = positions.flat[int(np.argmax(positions > self.clock[other]))]
+        culprit = self.order.by_unit[other][int(at) - 1]
+        shared = _entries(where)[positions == at]
         did, does = ("writes", "reads") if kind == "raw" else ("reads", "writes")
         mine = self.insn.unit.name.lower()
         self._find(
             kind,
-            f"{space.place(entry)}: {other.name.lower()} instruction {culprit} {did} it, {mine} "
+            f"{space.place(shared)}: {other.name.lower()} instruction {culprit} {did} it, {mine} "
             f"instruction {self.index} {does} it, and no token orders them",
         )
-
-    @staticmethod
-    def _entry(where: _Where, at: int) -> int:
-        entries = where.entries() if isinstance(where, _Box) else where
-        return int(entries.flat[at])
 
     def _initialised(self, space: _Space, where: _Where) -> None:
         if space.name == "dram":
@@ -223,8 +226,8 @@ class _Walk:
         else:
             present = _get(space.written, where)
         if not present.all():
-            entry = self._entry(where, int(np.argmin(present != 0)))
-            self._find("uninitialised", f"{space.place(entry)} is read before anything writes it")
+            place = space.place(_entries(where)[present == 0])
+            self._find("uninitialised", f"{place} is read before anything writes it")
 
     # ---- instructions ----
 

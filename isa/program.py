@@ -26,8 +26,10 @@ from typing import Any
 
 import numpy as np
 
+from .encoding import decode_fields, layout
 from .errors import VdlaError
 from .insn import Insn, decode, encode
+from .opcodes import Opcode
 from .params import HwParams
 
 MAGIC = b"VDLAPROG"
@@ -138,6 +140,21 @@ class Program:
                 raise VdlaError(f"instruction {index}: {error}") from None
         return b"".join(chunks)
 
+    @cached_property
+    def table(self) -> np.ndarray:
+        """The values of every instruction's bit fields, in the order of its layout, 0 behind them:
+        int64 [instructions, most fields of a layout].
+        """
+        return decode_fields(self.encoded(), self.params)
+
+    def columns(self, opcode: Opcode) -> dict[str, np.ndarray]:
+        """Values of each field in all instructions with an opcode, int64 [their number]."""
+        rows = self.table[self.table[:, 0] == opcode]
+        return {
+            field.name: rows[:, position]
+            for position, field in enumerate(layout(opcode, self.params))
+        }
+
     def encoded(self) -> bytes:
         """All instructions as the core fetches them, ``params.insn_bytes`` each."""
         return self._encoded
@@ -159,6 +176,10 @@ class Program:
 
     def save(self, path: str | Path) -> None:
         """Write the file format that :meth:`load` reads; equal programs give equal bytes."""
+        Path(path).write_bytes(self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """The content of a program file."""
         head = {
             "hash": self.params.hash,
             "params": self.params.to_dict(),
@@ -171,7 +192,7 @@ class Program:
         raw = self.encoded() + b"".join(self.image.values())
         digest = hashlib.sha256(text + raw).digest()
         header = _HEADER.pack(MAGIC, FORMAT_VERSION, len(text), len(raw), digest)
-        Path(path).write_bytes(header + text + raw)
+        return header + text + raw
 
     @classmethod
     def load(cls, path: str | Path) -> Program:
@@ -183,7 +204,14 @@ class Program:
             Unless the file is a whole, unchanged program file of this version, its configuration is
             legal and gives the hash it claims, and every instruction decodes.
         """
-        text, raw = _read_parts(Path(path))
+        return cls.from_bytes(Path(path).read_bytes(), path)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, path: str | Path) -> Program:
+        """A program from the content of its file; ``path`` is for messages, errors as
+        :meth:`load`.
+        """
+        text, raw = _read_parts(data, path)
         try:
             head = json.loads(text)
             params = HwParams.from_dict(head["params"], where=f"{path}: params")
@@ -232,9 +260,8 @@ def _check_meta(meta: dict[str, Any]) -> None:
                     )
 
 
-def _read_parts(path: Path) -> tuple[bytes, bytes]:
+def _read_parts(data: bytes, path: str | Path) -> tuple[bytes, bytes]:
     """The JSON part and the raw part of a file that is whole and unchanged."""
-    data = path.read_bytes()
     if data[: len(MAGIC)] != MAGIC:
         raise VdlaError(f"{path}: not a VDLA program, starts with {data[: len(MAGIC)]!r}")
     if len(data) < _HEADER.size:

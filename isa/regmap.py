@@ -4,6 +4,7 @@ derive from it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from .opcodes import Unit
@@ -12,6 +13,13 @@ from .opcodes import Unit
 CAUSES = ("busy", "stalled", *(f"token_{unit.name.lower()}" for unit in Unit), "empty")
 #: What ``stalled`` is called in reports, per unit.
 STALL_NAMES = {"load": "dma", "store": "dma", "vector": "hazard", "gemm": "stalled"}
+
+
+def named_causes(unit: Unit, cycles: Iterable[int]) -> dict[str, int]:
+    """Cycles of a unit in the order of ``CAUSES``, by the names that reports give the causes."""
+    stalled = STALL_NAMES[unit.name.lower()]
+    names = (stalled if cause == "stalled" else cause for cause in CAUSES)
+    return dict(zip(names, map(int, cycles), strict=True))
 
 
 @dataclass(frozen=True)

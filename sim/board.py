@@ -34,9 +34,9 @@ from ..isa.insn import Store
 from ..isa.memory import MemoryParams
 from ..isa.opcodes import Unit
 from ..isa.program import Program
-from ..isa.regmap import CAUSES, CONTROL_RESET, CONTROL_START, OFFSETS, REGISTERS, STALL_NAMES
+from ..isa.regmap import CAUSES, CONTROL_RESET, CONTROL_START, OFFSETS, REGISTERS, named_causes
 from ..isa.status import Status
-from .result import SimResult
+from .result import NO_CAUSES, SimResult
 
 BAUD = 1_000_000
 #: Seconds without a byte after which an answer is given up.
@@ -280,13 +280,12 @@ def _stored(program: Program) -> tuple[int, int]:
 def _result(registers: dict[str, int], wall_s: float) -> SimResult:
     """What the registers tell; a board has no trace."""
     status = Status(registers["status"])
-    counters = {}
-    for unit in Unit:
-        name = unit.name.lower()
-        counters[name] = {
-            STALL_NAMES[name] if cause == "stalled" else cause: registers[f"{name}_{cause}"]
-            for cause in CAUSES
-        }
+    counters = {
+        unit.name.lower(): named_causes(
+            unit, (registers[f"{unit.name.lower()}_{cause}"] for cause in CAUSES)
+        )
+        for unit in Unit
+    }
     return SimResult(
         status=status,
         error_index=registers["error_index"] if status.is_error else None,
@@ -294,7 +293,7 @@ def _result(registers: dict[str, int], wall_s: float) -> SimResult:
         starts=[],
         ends=[],
         counters=counters,
-        causes=[],
+        causes=NO_CAUSES,
         scratchpads={},
         report="",
         wall_s=wall_s,

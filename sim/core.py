@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 import simpy
 
+from ..isa.encoding import HEADER
 from ..isa.memory import MemoryParams
-from ..isa.opcodes import Unit
-from ..isa.params import HwParams
+from ..isa.opcodes import Opcode, Unit
 from ..isa.program import Program
-from ..isa.reference import State, execute
+from ..isa.regmap import CAUSES, named_causes
 from ..isa.status import Status
 from .deadlock import waiting_report
 from .dma import ReadArbiter
-from .fetch import Fetch
+from .fetch import Dispatch, Fetch
 from .gemm import Gemm
 from .load import Load
 from .result import SimResult
@@ -24,62 +23,58 @@ from .store import Store
 from .timing import DONE
 from .token import TokenBank
 from .unit import UnitProcess
+from .values import run as run_values
 from .vector import Vector
 
 
 class Core:
-    """One run of a program."""
+    """A program's way through time. Cycles never depend on values."""
 
-    def __init__(
-        self,
-        program: Program,
-        dram: np.ndarray,
-        memory: MemoryParams,
-        values: bool,
-        progress: Callable[[int, int], None] | None,
-    ):
-        self.params: HwParams = program.params
-        self.insns = program.insns
-        self.memory = memory
-        self.state = State(self.params, dram)
-        self.values, self.progress = values, progress
-        self.starts = [-1] * len(self.insns)
-        self.ends = [-1] * len(self.insns)
-        self.causes: list[dict[str, int]] = [{} for _ in self.insns]
-        self.done = 0
+    def __init__(self, program: Program, memory: MemoryParams):
+        self.program, self.params, self.memory = program, program.params, memory
         self.env = simpy.Environment()
         self.tokens = TokenBank(self.env)
         self.arbiter = ReadArbiter(self.env, memory)
+        opcodes = program.table[:, 0]
+        #: The unit of each instruction.
+        self.unit_of = np.array([-1, *(opcode.unit for opcode in Opcode)])[opcodes].tolist()
+        #: The instructions of each unit: int64 [their number].
+        self.indices = {unit: np.flatnonzero(np.equal(self.unit_of, unit)) for unit in Unit}
         self.units: dict[Unit, UnitProcess] = {
-            Unit.LOAD: Load(self),
-            Unit.GEMM: Gemm(self),
-            Unit.VECTOR: Vector(self),
-            Unit.STORE: Store(self),
+            unit.unit: unit for unit in (Load(self), Gemm(self), Vector(self), Store(self))
         }
         self.fetch = Fetch(self)
+        for process in (self.fetch, Dispatch(self), *self.units.values()):
+            self.env.process(process.run())
 
-    def started(self, index: int, cycle: int) -> None:
-        """An instruction starts; everything that it depends on has ended, so its values can be
-        computed.
-        """
-        self.starts[index] = cycle
-        if self.values:
-            execute(self.insns[index], self.state)
-        self.done += 1
-        if self.progress is not None:
-            self.progress(self.done, len(self.insns))
+    def masks(self, unit: Unit) -> tuple[list[int], list[int]]:
+        """Of each instruction of a unit, the units that it takes a token from and gives one to."""
+        names = [field.name for field in HEADER]
+        table = self.program.table[self.indices[unit]]
+        pops, pushes = (table[:, names.index(name)].tolist() for name in ("pop", "push"))
+        return pops, pushes
 
-    def ended(self, index: int, cycle: int) -> None:
-        """An instruction ends in ``cycle``."""
-        self.ends[index] = cycle
+    def run(self) -> None:
+        """Let the processes run until none can go on."""
+        self.env.run()
+
+    def starts(self) -> np.ndarray:
+        """int64 [instructions]: cycle of every start, -1 where there was none."""
+        return self._in_order({unit: process.queue.left for unit, process in self.units.items()})
+
+    def ends(self) -> np.ndarray:
+        """int64 [instructions]: cycle of every end, -1 where there was none."""
+        return self._in_order({unit: process.ends for unit, process in self.units.items()})
+
+    def _in_order(self, cycles: dict[Unit, list[int]]) -> np.ndarray:
+        merged = np.full(len(self.program.insns), -1, np.int64)
+        for unit, known in cycles.items():
+            merged[self.indices[unit][: len(known)]] = known
+        return merged
 
 
 def simulate(
-    program: Program,
-    dram: np.ndarray,
-    memory: MemoryParams,
-    values: bool = True,
-    progress: Callable[[int, int], None] | None = None,
+    program: Program, dram: np.ndarray, memory: MemoryParams, values: bool = True
 ) -> SimResult:
     """Run a program in time.
 
@@ -89,31 +84,42 @@ def simulate(
     dram : uint8 array, changed in place; holds constants, instructions and inputs
     memory : the memory behind the core; its bus must have the configuration's width
     values : whether to compute values too (cycles never depend on them)
-    progress : called with (instructions started, instructions in all)
 
     Raises VdlaError for a memory of another width and AddressError where an instruction leaves a
     memory.
     """
     memory.check_bus(program.params)
     begun = time.perf_counter()
-    core = Core(program, dram, memory, values, progress)
-    core.env.run()
-    finished = min(core.ends, default=0) >= 0
-    cycles = max(core.ends, default=0) + DONE
+    core = Core(program, memory)
+    core.run()
+    starts, ends = core.starts(), core.ends()
+    # In the order of their starts: everything that an instruction depends on has ended then.
+    order = np.argsort(starts, kind="stable")
+    order = order[starts[order] >= 0] if values else order[:0]
+    state = run_values(program, dram, order)
+    finished = bool((ends >= 0).all())
+    cycles = int(ends.max(initial=0)) + DONE
     missing = {unit: process.missing() for unit, process in core.units.items()}
-    waiting = [process.head[0] for process in core.units.values() if process.head is not None]
+    waiting = [
+        int(core.indices[unit][len(core.units[unit].queue.left)]) for unit in Unit if missing[unit]
+    ]
+    causes = np.zeros((len(program.insns), len(CAUSES)), np.int64)
+    counters = {}
+    for unit, process in core.units.items():
+        passed = process.causes()
+        causes[core.indices[unit][: len(passed)]] = passed
+        total = passed.sum(axis=0)
+        total[CAUSES.index("empty")] += cycles - total.sum()
+        counters[unit.name.lower()] = named_causes(unit, total)
     return SimResult(
         status=Status.DONE if finished else Status.DEADLOCK,
         error_index=None if finished else min(waiting),
         cycles=cycles,
-        starts=core.starts,
-        ends=core.ends,
-        counters={
-            unit.name.lower(): process.account.finish(cycles)
-            for unit, process in core.units.items()
-        },
-        scratchpads=core.state.scratchpads(),
-        causes=core.causes,
-        report="" if finished else waiting_report(core.insns, core.starts, missing),
+        starts=starts.tolist(),
+        ends=ends.tolist(),
+        counters=counters,
+        scratchpads=state.scratchpads(),
+        causes=causes,
+        report="" if finished else waiting_report(program.insns, starts.tolist(), missing),
         wall_s=time.perf_counter() - begun,
     )

@@ -7,101 +7,165 @@ granted, so the whole schedule of a burst is a formula: the model's cost is per 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
 
+import numpy as np
 import simpy
 
-from ..isa.insn import Load, Store
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 
 PAGE_BYTES = 4096
+#: Later than every cycle.
+NEVER = 1 << 62
+
+#: Per burst, cycles that the receiver needs before it (padding), and cycles from its first beat to
+#: its last.
+Pieces = tuple[tuple[int, int], ...]
 
 
-def cut_bursts(address: int, size: int, params: HwParams) -> Iterator[int]:
-    """Beats of every burst of a row: at most the longest burst, never across a 4 KiB boundary."""
-    bus = params.bus_bytes
-    word, left = address // bus, (address + size - 1) // bus - address // bus + 1
-    page = PAGE_BYTES // bus
-    while left:
-        beats = min(left, params.max_burst_beats, page - word % page)
-        yield beats
-        word, left = word + beats, left - beats
+class Rows(NamedTuple):
+    """The rows of a transfer as far as bursts depend on them: strides and the address of the first
+    modulo a page."""
+
+    address: int
+    y_stride: int
+    z_stride: int
+    x_size: int
+    y_size: int
+    z_size: int
+
+    @classmethod
+    def of(cls, fields: dict[str, np.ndarray]) -> np.ndarray:
+        """The rows of instructions, int64 [instructions, 6]."""
+        places = [fields[name] % PAGE_BYTES for name in ("dram_addr", "y_stride", "z_stride")]
+        return np.stack([*places, *(fields[name] for name in ("x_size", "y_size", "z_size"))], 1)
+
+    def bursts(self, entry_bytes: int, params: HwParams) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """(row of its plane, beats of every burst) of every row, planes in order."""
+        bus_bytes, longest = params.bus_bytes, params.max_burst_beats
+        for z in range(self.z_size):
+            for y in range(self.y_size):
+                offset = (self.address + z * self.z_stride + y * self.y_stride) % PAGE_BYTES
+                yield y, cut_bursts(offset, self.x_size * entry_bytes, bus_bytes, longest)
 
 
-def row_addresses(insn: Load | Store) -> Iterator[tuple[int, int, int]]:
-    """(plane, row, byte address) of every row that moves, in order; addresses wrap as the
-    hardware's do.
+@lru_cache(maxsize=1 << 14)
+def cut_bursts(
+    offset: int, size_bytes: int, bus_bytes: int, max_burst_beats: int
+) -> tuple[int, ...]:
+    """Beats of every burst of a row at an offset in its page: at most the longest burst, never
+    across a 4 KiB boundary."""
+    word, end = offset // bus_bytes, (offset + size_bytes - 1) // bus_bytes + 1
+    page = PAGE_BYTES // bus_bytes
+    bursts = []
+    while word < end:
+        bursts.append(min(end - word, max_burst_beats, page - word % page))
+        word += bursts[-1]
+    return tuple(bursts)
+
+
+def for_each(make: Callable[..., Any], arguments: np.ndarray) -> list[Any]:
+    """``make`` of every row of a table, int64; once of equal rows, of which programs have many."""
+    keys = np.ascontiguousarray(arguments).view(f"V{8 * arguments.shape[1]}").reshape(-1).tolist()
+    first = {key: number for number, key in enumerate(keys)}
+    made = {key: make(*arguments[number].tolist()) for key, number in first.items()}
+    return [made[key] for key in keys]
+
+
+class ReadPort:
+    """A client's side of the arbiter: bursts that it presents, one after another.
+
+    Attributes
+    ----------
+    present : the next burst is presented from this cycle on, ``NEVER`` if there is none
+    pieces : the bursts left
+    ready : the receiver takes the next beat from this cycle on
+    beat_cycles : how long a beat occupies the receiver
+    done : called with the cycle of the last grant and ``ready`` behind the last beat; without
+        bursts, with the cycle before ``present`` and ``ready`` as it was
     """
-    for z in range(insn.z_size):
-        for y in range(insn.y_size):
-            address = insn.dram_addr + z * insn.z_stride + y * insn.y_stride
-            yield z, y, address & 0xFFFFFFFF
 
+    __slots__ = ("beat_cycles", "done", "pieces", "present", "ready")
 
-@dataclass(frozen=True)
-class Receiver:
-    """How the receiver of a burst paces it: from cycle ``ready`` on, a beat every
-    ``beat_cycles``."""
-
-    ready: int
-    beat_cycles: int
+    def __init__(self, done: Callable[[int, int], None]):
+        self.done = done
+        self.present = NEVER
+        self.pieces: Pieces = ()
+        self.ready = self.beat_cycles = 0
 
 
 class ReadArbiter:
-    """Grants the read port to fetch before load, and plays the memory's read channel."""
+    """Grants the read port to fetch before load, and plays the memory's read channel.
+
+    It decides when every process waits. What a client without a burst presents next is then a
+    consequence of the grant, and lies behind it. SimPy's clock counts these decisions.
+    """
 
     def __init__(self, env: simpy.Environment, memory: MemoryParams):
         self.env, self.memory = env, memory
-        self.pending: dict[str, tuple[int, int, Receiver, simpy.Event]] = {}
-        self.wake = env.event()
-        self.free = 0
-        self.finished: list[int] = []
-        self.next_beat = 0
-        env.process(self.run())
+        self.fetch: ReadPort
+        self.load: ReadPort
+        self.deciding = False
+        #: The next grant is possible from this cycle on, and the next beat.
+        self.free = self.next_beat = 0
+        #: Last beats of the latest bursts; the memory accepts one when the first has finished.
+        self.last_beats = deque([-1] * memory.outstanding, maxlen=memory.outstanding)
 
-    def request(self, client: str, cycle: int, beats: int, receiver: Receiver) -> simpy.Event:
-        """Present a burst from ``cycle`` on. The event's value, in the cycle of the grant, is
-        (grant, first beat, last beat)."""
-        granted = self.env.event()
-        self.pending[client] = (cycle, beats, receiver, granted)
-        if not self.wake.triggered:
-            self.wake.succeed()
-        return granted
+    def request(
+        self, port: ReadPort, present: int, pieces: Pieces, ready: int, beat_cycles: int
+    ) -> None:
+        """A client presents bursts."""
+        port.present, port.pieces, port.ready = present, pieces, ready
+        port.beat_cycles = beat_cycles
+        if not self.deciding:
+            self._decide_soon()
 
-    def run(self) -> Generator[Any, Any, None]:
-        """Grant one request after another."""
-        while True:
-            if not self.pending:
-                self.wake = self.env.event()
-                yield self.wake
-            grant = max(self.free, min(cycle for cycle, *_ in self.pending.values()))
-            if grant > self.env.now:
-                yield self.env.timeout(grant - self.env.now)
-            client = next(
-                name
-                for name in ("fetch", "load")
-                if name in self.pending and self.pending[name][0] <= grant
-            )
-            _, beats, receiver, granted = self.pending.pop(client)
-            first, last = self._transfer(grant, beats, receiver)
-            granted.succeed((grant, first, last))
-            # The client may present its next burst in this cycle's name only from the next one on.
-            yield self.env.timeout(0)
+    def _decide_soon(self) -> None:
+        self.deciding = True
+        self.env.timeout(1).callbacks.append(self._decide)
 
-    def _transfer(self, grant: int, beats: int, receiver: Receiver) -> tuple[int, int]:
-        memory = self.memory
-        accepted = grant + 1
-        if len(self.finished) >= memory.outstanding:
-            accepted = max(accepted, self.finished[-memory.outstanding] + 1)
-        self.free = accepted
-        first = max(accepted + memory.read_latency_cycles, self.next_beat, receiver.ready)
-        last = first + (beats - 1) * max(memory.cycles_per_beat, receiver.beat_cycles)
-        self.finished.append(last)
-        self.next_beat = last + memory.cycles_per_beat
-        return first, last
+    def _decide(self, _event: simpy.Event) -> None:
+        """Grant bursts until none is left, or a client that is done has woken others."""
+        fetch, load = self.fetch, self.load
+        while load.present < NEVER or fetch.present < NEVER:
+            if self.env.peek() < NEVER:
+                self._decide_soon()
+                return
+            if load.present == NEVER or not self._grant(load, fetch.present):
+                self._grant(fetch, NEVER)
+        self.deciding = False
+
+    def _grant(self, port: ReadPort, before: int) -> bool:
+        """Grant the bursts of a client whose turn comes before a cycle; whether these were all."""
+        latency, spacing = self.memory.read_latency_cycles, self.memory.cycles_per_beat
+        last_beats, next_beat = self.last_beats, self.next_beat
+        ready, beat_cycles = port.ready, port.beat_cycles
+        grant, granted, count = max(port.present, self.free), port.present - 1, 0
+        for padding, span in port.pieces:
+            if grant >= before:
+                break
+            granted = grant
+            # Accepted, and the first cycle of the next grant. (max() would double the time of all.)
+            grant = 1 + (grant if grant > last_beats[0] else last_beats[0])
+            ready += padding
+            first = grant + latency if grant + latency > ready else ready
+            last = span + (first if first > next_beat else next_beat)
+            last_beats.append(last)
+            next_beat = last + spacing
+            ready = last + beat_cycles
+            count += 1
+        if count:
+            self.free, self.next_beat = grant, next_beat
+        if count < len(port.pieces):
+            port.present, port.pieces, port.ready = granted + 1, port.pieces[count:], ready
+            return False
+        port.present = NEVER
+        port.done(granted, ready)
+        return True
 
 
 class WriteChannel:
@@ -109,14 +173,13 @@ class WriteChannel:
 
     def __init__(self, memory: MemoryParams):
         self.memory = memory
-        self.answered: list[int] = []
         self.next_beat = 0
+        #: Answers of the latest bursts; the memory accepts one when the first has finished.
+        self.answers = deque([-1] * memory.outstanding, maxlen=memory.outstanding)
 
     def accept(self, cycle: int) -> int:
         """The cycle in which an address presented from ``cycle`` on is accepted."""
-        if len(self.answered) >= self.memory.outstanding:
-            return max(cycle, self.answered[-self.memory.outstanding] + 1)
-        return cycle
+        return max(cycle, self.answers[0] + 1)
 
     def transfer(self, valid: int, beats: int, beat_cycles: int) -> tuple[int, int]:
         """Cycles of the last beat and of the response of a burst whose first beat is valid from a
@@ -126,6 +189,5 @@ class WriteChannel:
         first = max(valid, self.next_beat)
         last = first + (beats - 1) * max(memory.cycles_per_beat, beat_cycles)
         self.next_beat = last + memory.cycles_per_beat
-        before = self.answered[-1] + 1 if self.answered else 0
-        self.answered.append(max(last + memory.write_latency_cycles, before))
-        return last, self.answered[-1]
+        self.answers.append(max(last + memory.write_latency_cycles, self.answers[-1] + 1))
+        return last, self.answers[-1]

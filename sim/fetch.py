@@ -4,57 +4,74 @@ units' queues.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import simpy
-
-from .dma import Receiver
-from .queue import Queue
+from .dma import ReadPort
+from .queue import History, Need, Queue
+from .unit import Sequence
 
 if TYPE_CHECKING:
     from .core import Core
 
 
-class Fetch:
-    """Requests bursts as the buffer has room and dispatches what has arrived."""
+class Fetch(Sequence):
+    """Requests bursts as the buffer has room: one for each chunk of instructions, which needs room
+    for all of it.
+    """
 
     def __init__(self, core: Core):
-        self.core = core
-        self.buffer = Queue(core.env, core.params.fetch_depth)
-        core.env.process(self.request())
-        core.env.process(self.dispatch())
+        super().__init__(core.env)
+        params = core.params
+        self.buffer = Queue(core.env, params.fetch_depth)
+        self.arbiter = core.arbiter
+        self.port = core.arbiter.fetch = ReadPort(self._arrived)
+        #: The grant of each chunk.
+        self.granted = History(core.env)
+        self.insn_cycles = params.insn_bytes // params.bus_bytes * core.memory.cycles_per_beat
+        self.spacing = core.memory.cycles_per_beat
+        count, chunk = len(core.program.insns), params.fetch_chunk
+        #: Instructions of each chunk.
+        self.chunks = [min(chunk, count - first) for first in range(0, count, chunk)]
 
-    def request(self) -> Generator[Any, Any, None]:
-        """One burst per chunk of instructions; a chunk needs room in the buffer for all of it."""
-        core, params = self.core, self.core.params
-        beats = params.insn_bytes // params.bus_bytes
-        present, requested = 0, 0
-        while requested < len(core.insns):
-            chunk = min(params.fetch_chunk, len(core.insns) - requested)
-            for _ in range(chunk):
-                present = max(present, (yield from self.buffer.room()))
-            if present > core.env.now + 1:
-                yield core.env.timeout(present - core.env.now - 1)
-            event: simpy.Event = core.arbiter.request(
-                "fetch", present, chunk * beats, Receiver(0, 1)
-            )
-            grant, first, _ = yield event
-            spacing = core.memory.cycles_per_beat
-            for i in range(chunk):
-                self.buffer.put(requested + i, first + ((i + 1) * beats - 1) * spacing)
+    def needs(self) -> Iterator[tuple[Need, ...]]:
+        requested = 0
+        for number, chunk in enumerate(self.chunks):
             requested += chunk
-            present = grant + 1
+            before = ((self.granted, number - 1),) if number else ()
+            yield (*self.buffer.room(requested - 1), *before)
 
-    def dispatch(self) -> Generator[Any, Any, None]:
-        """In order, at most one a cycle, when the unit's queue has room."""
-        core = self.core
-        cycle = -1
-        for _ in range(len(core.insns)):
-            index, visible = yield from self.buffer.get()
-            queue = core.units[core.insns[index].unit].queue
-            room = yield from queue.room()
-            cycle = max(cycle + 1, visible, room)
-            yield core.env.timeout(cycle - core.env.now)
-            queue.put(index, cycle)
-            self.buffer.taken(cycle)
+    def step(self, number: int, cycle: int) -> None:
+        """Present a burst."""
+        span = self.chunks[number] * self.insn_cycles - self.spacing
+        self.arbiter.request(self.port, cycle, ((0, span),), 0, 1)
+
+    def _arrived(self, grant: int, ready: int) -> None:
+        last = ready - 1
+        for behind in reversed(range(self.chunks[len(self.granted)])):
+            self.buffer.entered.put(last - behind * self.insn_cycles)
+        self.granted.put(grant)
+
+
+class Dispatch(Sequence):
+    """Hands instructions to the units: in order, at most one a cycle, when the unit's queue has
+    room.
+    """
+
+    def __init__(self, core: Core):
+        super().__init__(core.env)
+        self.buffer = core.fetch.buffer
+        self.queues = [core.units[unit].queue for unit in core.unit_of]
+        self.cycle = -1
+
+    def needs(self) -> Iterator[tuple[Need, ...]]:
+        dispatched = dict.fromkeys(self.queues, 0)
+        for number, queue in enumerate(self.queues):
+            yield (self.buffer.item(number), *queue.room(dispatched[queue]))
+            dispatched[queue] += 1
+
+    def step(self, number: int, cycle: int) -> None:
+        """Dispatch an instruction."""
+        self.cycle = max(self.cycle + 1, cycle)
+        self.queues[number].entered.put(self.cycle)
+        self.buffer.left.put(self.cycle)

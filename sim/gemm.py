@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+from typing import TYPE_CHECKING
 
-from ..isa.insn import Gemm as GemmInsn
-from ..isa.opcodes import Unit
+from ..isa.opcodes import Opcode, Unit
 from .timing import GEMM_DEPTH
 from .unit import UnitProcess
+
+if TYPE_CHECKING:
+    from .core import Core
 
 
 class Gemm(UnitProcess):
     """Runs GEMM instructions."""
 
     unit = Unit.GEMM
+    drain = GEMM_DEPTH
 
-    def run(self) -> Generator[Any, Any, None]:
+    def __init__(self, core: Core):
+        super().__init__(core)
+        fields = core.program.columns(Opcode.GEMM)
+        self.busy = fields["outer"] * fields["inner"] * fields["uop_count"]
+        self.iterations = self.busy.tolist()
+
+    def step(self, number: int, cycle: int) -> None:
         """Take an instruction in the cycle of the last iteration of the one before, or later."""
-        ready = 0
-        while True:
-            taken = yield from self.take()
-            assert isinstance(taken.insn, GemmInsn)
-            start = max(ready, taken.earliest)
-            yield from self.start(taken, start)
-            self.account.wait(start, taken.visible, taken.tokens)
-            if start == self.account.cursor:
-                self.account.add("busy", 1)
-            ready = start + taken.insn.iterations
-            self.account.add("busy", taken.insn.iterations)
-            self.end(taken, ready + GEMM_DEPTH)
+        start = max(self.ready, cycle)
+        self.queue.left.put(start)
+        self.ready = start + self.iterations[number]
+        self.end(number, self.ready + GEMM_DEPTH)

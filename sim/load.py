@@ -4,102 +4,116 @@ places what arrives.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
 
-from ..isa.insn import Load as LoadInsn
-from ..isa.opcodes import Unit
-from .dma import Receiver, cut_bursts, row_addresses
-from .queue import Queue
+import numpy as np
+
+from ..isa.opcodes import LOADABLE, Opcode, Unit
+from ..isa.params import HwParams
+from .dma import Pieces, ReadPort, Rows, for_each
 from .timing import LOAD_END
-from .unit import Taken, UnitProcess
+from .unit import UnitProcess
 
 if TYPE_CHECKING:
     from .core import Core
 
 
 class Load(UnitProcess):
-    """Runs LOAD instructions."""
+    """Runs LOAD instructions. A step is the requesting half's; the placing half's cycles follow
+    from the grants.
+    """
 
     unit = Unit.LOAD
 
     def __init__(self, core: Core):
-        self.waiting = Queue(core.env, core.params.loads_in_flight)
-        #: The placing half: idle from this cycle on; its cursor while it works on an instruction.
-        self.idle = 0
-        self.cursor = 0
-        #: In-flight instructions end in this cycle at the latest so far.
-        self.last_end = -1
         super().__init__(core)
+        self.plans = plans(core)
+        self.busy = np.array([plan.busy for plan in self.plans], np.int64)
+        self.port = core.arbiter.load = ReadPort(self._arrived)
+        #: For each instruction that waits for the last grant of the one before, the cycle from
+        #: which it could start. The first is under way.
+        self.begun: deque[int] = deque()
+        #: The placing half is idle from this cycle on.
+        self.idle = 0
+        in_flight = core.params.loads_in_flight
+        #: When the latest descriptors were taken, which frees their slots.
+        self.taken = deque([-1] * in_flight, maxlen=in_flight)
 
-    def run(self) -> Generator[Any, Any, None]:
-        """The requesting half; the other half's cycles follow from the grants."""
-        ready = 0
-        while True:
-            taken = yield from self.take()
-            insn = taken.insn
-            assert isinstance(insn, LoadInsn)
-            room = yield from self.waiting.room()
-            start = max(ready, taken.earliest, room)
-            yield from self.start(taken, start)
-            self._account_start(taken, start)
-            self._begin(start)
-            busy, present = 0, start + 1
-            beat_cycles = max(1, self.params.bus_bytes // insn.dram_entry_bytes(self.params))
-            for padding, beats in self.pieces(insn):
-                self.cursor += padding
-                busy += padding
-                if not beats:
-                    continue
-                receiver = Receiver(self.cursor, beat_cycles)
-                event = self.core.arbiter.request("load", present, beats, receiver)
-                grant, _, last = yield event
-                self.cursor = last + beat_cycles
-                busy += beats * beat_cycles
-                present = grant + 1
-            ready = present
-            self._finish(taken, start, busy)
+    def step(self, number: int, cycle: int) -> None:
+        """Take an instruction when the last burst of the one before is granted."""
+        self.begun.append(cycle)
+        if len(self.begun) == 1:
+            self._request()
 
-    def pieces(self, insn: LoadInsn) -> Iterator[tuple[int, int]]:
-        """(padding cycles, beats of the burst behind them) in order; the last piece may have no
-        burst.
-        """
-        row_bytes = insn.x_size * insn.dram_entry_bytes(self.params)
-        rows = insn.row_entries
-        padding = 0
-        for _, y, address in row_addresses(insn):
-            if y == 0:
-                padding += insn.pad_top * rows
-            padding += insn.pad_left
-            for beats in cut_bursts(address, row_bytes, self.params):
-                yield padding, beats
-                padding = 0
-            padding += insn.pad_right
-            if y == insn.y_size - 1:
-                padding += insn.pad_bottom * rows
-        if not insn.y_size:
-            padding = insn.entries
-        yield padding, 0
-
-    def _begin(self, start: int) -> None:
-        """The placing half takes the descriptor when it is idle."""
+    def _request(self) -> None:
+        """Take the first instruction of those that can begin; the placing half takes its descriptor
+        when it is idle."""
+        start = max(self.ready, self.begun[0], self.taken[0] + 1)
+        plan = self.plans[len(self.queue.left)]
+        self.queue.left.put(start)
         taken = max(self.idle, start + 1)
-        self.waiting.slots.put(taken + 1)
-        self.cursor = taken + 1
+        self.taken.append(taken)
+        self.core.arbiter.request(self.port, start + 1, plan.pieces, taken + 1, plan.beat_cycles)
 
-    def _finish(self, taken: Taken, start: int, busy: int) -> None:
-        self.idle = self.cursor
-        end = self.cursor - 1 + LOAD_END
-        self.account.add("busy", busy)
-        flight = end - max(start, self.last_end)
-        self.account.add("stalled", flight - busy)
-        self.last_end = end
-        self.end(taken, end)
+    def _arrived(self, grant: int, ready: int) -> None:
+        number = len(self.ends)
+        self.ready = grant + 1
+        self.idle = ready + self.plans[number].behind
+        self.end(number, self.idle - 1 + LOAD_END)
+        self.begun.popleft()
+        if self.begun:
+            self._request()
 
-    def _account_start(self, taken: Taken, start: int) -> None:
-        """An instruction that starts while another is in flight starts in a cycle that is accounted
-        for already.
-        """
-        if start > self.last_end:
-            self.account.wait(start, taken.visible, taken.tokens)
-            self.account.add("busy", 1)
+
+class Plan(NamedTuple):
+    """What a LOAD costs, wherever it starts.
+
+    Attributes
+    ----------
+    pieces : its bursts
+    behind : cycles of padding behind the last one
+    busy : cycles in which the placing half has a beat or a padding entry
+    beat_cycles : cycles that a beat occupies the placing half
+    """
+
+    pieces: Pieces
+    behind: int
+    busy: int
+    beat_cycles: int
+
+
+def plans(core: Core) -> list[Plan]:
+    """What every LOAD of a program costs."""
+    params, fields = core.params, core.program.columns(Opcode.LOAD)
+    entry_bytes = np.array([params.entry_bytes(name) for name in LOADABLE])[fields["memory"]]
+    entry_bytes = np.where(fields["widen"], params.block_out, entry_bytes)
+    pads = [fields[f"pad_{side}"] for side in ("top", "bottom", "left", "right")]
+
+    def make(*row: int) -> Plan:
+        return plan(Rows(*row[:6]), row[6:10], row[10], params, core.memory.cycles_per_beat)
+
+    rows = np.concatenate([Rows.of(fields), np.stack([*pads, entry_bytes], 1)], axis=1)
+    return for_each(make, rows)
+
+
+def plan(
+    rows: Rows, pads: tuple[int, ...], entry_bytes: int, params: HwParams, cycles_per_beat: int
+) -> Plan:
+    """What a LOAD with padding (top and bottom in rows, left and right in entries) costs."""
+    top, bottom, left, right = pads
+    row_entries = left + rows.x_size + right
+    beat_cycles = max(1, params.bus_bytes // entry_bytes)
+    if not rows.y_size:
+        padding = rows.z_size * (top + bottom) * row_entries
+        return Plan((), padding, padding, beat_cycles)
+    pieces: list[tuple[int, int]] = []
+    padding = busy = 0
+    for y, bursts in rows.bursts(entry_bytes, params):
+        padding += left + (top * row_entries if y == 0 else 0)
+        for beats in bursts:
+            pieces.append((padding, (beats - 1) * max(beat_cycles, cycles_per_beat)))
+            busy += padding + beats * beat_cycles
+            padding = 0
+        padding = right + (bottom * row_entries if y == rows.y_size - 1 else 0)
+    return Plan(tuple(pieces), padding, busy + padding, beat_cycles)

@@ -1,40 +1,53 @@
-"""A queue of registered level: what enters in cycle t can leave from t+1; a slot freed in t can be
-filled from t+1.
+"""What happened when: the histories that processes wait for, and queues made of two of them.
 
-Items and free slots carry the cycle from which they can be used, so the order of events within a
-cycle never matters.
+Every interface of the machine is registered, so an event in cycle t is seen from t + 1 on, and what
+a process does next depends only on the cycles of earlier events. A history keeps these cycles.
+Nobody waits for time to pass, only for histories to become long enough.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
-
 import simpy
 
 
+class History(list[int]):
+    """Cycles of one kind of event, in order; one process at most waits for the next ones."""
+
+    def __init__(self, env: simpy.Environment):
+        super().__init__()
+        self.env = env
+        self._wanted = 0
+        self._reached: simpy.Event
+
+    def put(self, cycle: int) -> None:
+        """The next event happens in ``cycle``."""
+        self.append(cycle)
+        if len(self) == self._wanted:
+            self._reached.succeed()
+
+    def reaches(self, number: int) -> simpy.Event:
+        """Triggered when event ``number``, counted from 0, is known; it must not be yet."""
+        self._wanted, self._reached = number + 1, self.env.event()
+        return self._reached
+
+
+#: The event of a history, by its number, that must lie before a step.
+Need = tuple[History, int]
+
+
 class Queue:
-    """First in, first out, of ``depth`` entries."""
+    """First in, first out, of ``depth`` entries and registered level: what enters in cycle t can
+    leave from t + 1; a slot freed in t can be filled from t + 1.
+    """
 
     def __init__(self, env: simpy.Environment, depth: int):
-        self.env = env
-        self.items = simpy.Store(env)
-        self.slots = simpy.Store(env, capacity=depth)
-        for _ in range(depth):
-            self.slots.put(0)
+        self.depth = depth
+        self.entered, self.left = History(env), History(env)
 
-    def room(self) -> Generator[Any, Any, int]:
-        """Wait for a slot and reserve it; returns the first cycle in which it can be filled."""
-        return (yield self.slots.get())
+    def item(self, number: int) -> Need:
+        """What must happen before an entry can leave."""
+        return self.entered, number
 
-    def put(self, item: Any, cycle: int) -> None:
-        """Fill the reserved slot in ``cycle``."""
-        self.items.put((item, cycle + 1))
-
-    def get(self) -> Generator[Any, Any, tuple[Any, int]]:
-        """Wait for the head; returns it and the first cycle in which it can be taken."""
-        return (yield self.items.get())
-
-    def taken(self, cycle: int) -> None:
-        """The head was taken in ``cycle``."""
-        self.slots.put(cycle + 1)
+    def room(self, number: int) -> tuple[Need, ...]:
+        """What must happen before an entry can enter."""
+        return ((self.left, number - self.depth),) if number >= self.depth else ()

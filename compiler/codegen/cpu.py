@@ -6,17 +6,24 @@ LLVM IR (``codegen/llvm.py``) -> one module, optimised for the host's processor 
 
 from __future__ import annotations
 
-import ctypes
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
 from ...isa.errors import VdlaError
+from ...runtime.native import (
+    ENTRY_NAME,
+    MemoryPlan,
+    NativeFunction,
+    TensorType,
+    align,
+    aligned_memory,
+    check_array,
+)
+from ..arena import Lifetime, plan_arena
 from ..graph.ir import Graph, Node, Tensor
 from ..graph.ops import Identity, Op, Reshape
 from ..graph.passes.block_channels import block_channels
@@ -28,8 +35,10 @@ from ..tir.passes.expand import expand_intrinsics
 from ..tir.passes.unroll import unroll_loops
 from ..tir.verify import verify
 from ..topi.cpu import lower_for_cpu
-from .arena import Lifetime, plan_arena
-from .llvm import ALIGN_BYTES, Value, align, emit_function, symbol
+from .c_model import emit_model
+from .link import link
+from .llvm import Value, emit_function, symbol
+from .machine import MachineCode, Processor, emit_object, host, load, optimise
 
 #: What happens to every loop program before code generation, in order.
 CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (expand_intrinsics, unroll_loops)
@@ -45,72 +54,6 @@ def run_passes(func: PrimFunc) -> PrimFunc:
         func = apply(func)
         verify(func)
     return func
-
-
-# ---- machine code ------------------------------------------------------------------------------
-
-
-@cache
-def _initialize() -> None:
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-
-
-@cache
-def _vector_lanes() -> int:
-    """float32 values in a vector register of this processor."""
-    features = llvm.get_host_cpu_features()
-    return 16 if features.get("avx512f") else 8 if features.get("avx2") else 4
-
-
-def _target_machine() -> llvm.TargetMachine:
-    """The processor that this runs on, with all that it can do. One for each engine, which owns
-    it."""
-    _initialize()
-    return llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=3
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class MachineCode:
-    """An optimised module, loaded. ``engine`` keeps the code alive that ``entry`` calls; ``entry``
-    takes pointers.
-    """
-
-    engine: llvm.ExecutionEngine
-    entry: Callable[..., None]
-    llvm_ir: str
-
-    @property
-    def assembly(self) -> str:
-        """The machine code as text."""
-        return _target_machine().emit_assembly(llvm.parse_assembly(self.llvm_ir))
-
-
-def compile_module(module: ir.Module, entry: ir.Function) -> MachineCode:
-    """Optimise (the O3 pipeline, for the host's processor) and load a module."""
-    machine = _target_machine()
-    module.triple = machine.triple
-    module.data_layout = str(machine.target_data)
-    parsed = llvm.parse_assembly(str(module))
-    parsed.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=3)
-    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = True
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(parsed, builder)
-    text = str(parsed)
-    engine = llvm.create_mcjit_compiler(parsed, machine)
-    engine.finalize_object()
-    prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * len(entry.args))
-    return MachineCode(engine, prototype(engine.get_function_address(entry.name)), text)
-
-
-def _aligned(size_bytes: int) -> np.ndarray:
-    """Zeroed uint8 memory that starts at a multiple of ``ALIGN_BYTES``."""
-    raw = np.zeros(size_bytes + ALIGN_BYTES, np.uint8)
-    first = -raw.ctypes.data % ALIGN_BYTES
-    return raw[first : first + size_bytes]
 
 
 # ---- one loop program --------------------------------------------------------------------------
@@ -136,13 +79,13 @@ class CpuKernel:
         if len(arrays) != len(params):
             raise VdlaError(f"{self.func.name}: expected {len(params)} arrays, got {len(arrays)}")
         for buffer, array in zip(params, arrays, strict=True):
-            _check_array(f"{self.func.name}: {buffer.name}", array, buffer.shape, buffer.dtype)
+            check_array(f"{self.func.name}: {buffer.name}", array, buffer.shape, buffer.dtype)
             if not array.flags.c_contiguous:
                 raise VdlaError(
                     f"{self.func.name}: {buffer.name} expects a contiguous array, got strides "
                     f"{array.strides}; pass np.ascontiguousarray of it"
                 )
-        workspace = _aligned(self.workspace_bytes)
+        workspace = aligned_memory(self.workspace_bytes)
         self.code.entry(*(array.ctypes.data for array in (*arrays, workspace)))
 
 
@@ -151,36 +94,58 @@ def compile_func(func: PrimFunc) -> CpuKernel:
     func = run_passes(func)
     module = ir.Module(symbol(func.name))
     function, workspace_bytes = emit_function(func, module, "kernel")
-    return CpuKernel(func, compile_module(module, function), workspace_bytes)
-
-
-def _check_array(what: str, array: np.ndarray, shape: tuple[int, ...], dtype: str) -> None:
-    if array.shape != shape or array.dtype != np.dtype(dtype):
-        raise VdlaError(
-            f"{what} expects {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
-        )
+    code = load(optimise(module, host()), function.name, len(function.args))
+    return CpuKernel(func, code, workspace_bytes)
 
 
 # ---- a graph -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, eq=False)
-class CpuModule:
-    """A graph as one native function over one block of memory, planned at compile time.
+class CpuCode:
+    """A graph as one function ``run(inputs, outputs, parameters, arena)`` for some processor.
 
     Attributes
     ----------
     kernels : the loop programs, in order of first use; equal operators share one
-    offsets : where each tensor lives in the arena, in bytes; a reshape shares its source's
-    arena_bytes : size of the arena: activations, then the workspace that kernels share
+    llvm_ir : the optimised module
+    parameters : all constants, uint8, aligned
+    offsets : where each tensor lives in the arena, in bytes; a reshape shares its source's, and a
+        result that the function writes to where it is wanted is not there
+    plan : the arena: tensors, and the workspace of each kernel while it runs
     """
 
     graph: Graph
     kernels: tuple[PrimFunc, ...]
-    code: MachineCode
-    constants: np.ndarray
+    processor: Processor
+    llvm_ir: str
+    parameters: np.ndarray
     offsets: dict[str, int]
-    arena_bytes: int
+    plan: MemoryPlan
+
+    @property
+    def inputs(self) -> tuple[TensorType, ...]:
+        return tensor_types(self.graph, self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[TensorType, ...]:
+        return tensor_types(self.graph, self.graph.outputs)
+
+    def object_file(self) -> bytes:
+        """The machine code, and ``vdla_model`` that describes it, as an object file (ELF)."""
+        return emit_object(self.llvm_ir, self.processor)
+
+
+@dataclass(frozen=True, eq=False)
+class CpuModule:
+    """A graph as machine code in memory."""
+
+    code: CpuCode
+    function: NativeFunction
+
+    @property
+    def graph(self) -> Graph:
+        return self.code.graph
 
     def run(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """The graph's outputs for its inputs, in the graph's order.
@@ -190,41 +155,39 @@ class CpuModule:
         VdlaError
             When the number of arrays, a shape or a dtype is not the graph's.
         """
-        graph = self.graph
-        if len(arrays) != len(graph.inputs):
-            raise VdlaError(
-                f"graph {graph.name}: expected {len(graph.inputs)} inputs, got {len(arrays)}"
-            )
-        for name, array in zip(graph.inputs, arrays, strict=True):
-            tensor = graph[name]
-            _check_array(f"graph {graph.name}: input {name!r}", array, tensor.shape, tensor.dtype)
-        inputs = [np.ascontiguousarray(array) for array in arrays]
-        outputs = [np.empty(graph[n].shape, graph[n].dtype) for n in graph.outputs]
-        arena = _aligned(self.arena_bytes)
-        self.code.entry(
-            _pointers(inputs), _pointers(outputs), self.constants.ctypes.data, arena.ctypes.data
-        )
-        return outputs
+        return self.function.run(*arrays)
 
 
-def _pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array:
-    return (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))
+def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
+    """What values of these names are, for whoever runs the graph."""
+    return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
 
 
-def build_cpu(graph: Graph) -> CpuModule:
-    """Compile a whole graph for the host.
+def compile_graph(graph: Graph, processor: Processor) -> CpuCode:
+    """Compile a whole graph for some processor.
 
     Raises
     ------
     VdlaError
         When an operator or a dtype has no expression for the CPU, naming the node.
     """
-    graph = block_channels(graph, _vector_lanes())
+    graph = block_channels(graph, processor.vector_lanes)
     verify_graph(graph)
     builder = _GraphBuilder(graph)
     for position, node in enumerate(graph.nodes):
         builder.add(position, node)
-    return builder.finish()
+    return builder.finish(processor)
+
+
+def build_cpu(graph: Graph) -> CpuModule:
+    """Compile a whole graph for the host, ready to run; errors as :func:`compile_graph`."""
+    code = compile_graph(graph, host())
+    loaded = load(code.llvm_ir, ENTRY_NAME, 4)
+    function = NativeFunction(
+        graph.name, code.inputs, code.outputs, code.parameters, code.plan,
+        lambda: link(code.object_file()), "so", loaded.entry, loaded,
+    )  # fmt: skip
+    return CpuModule(code, function)
 
 
 def build_part(graph: Graph, nodes: Sequence[Node], wanted: Sequence[str]) -> CpuModule:
@@ -233,7 +196,7 @@ def build_part(graph: Graph, nodes: Sequence[Node], wanted: Sequence[str]) -> Cp
     made = {node.output for node in nodes}
     read = dict.fromkeys(n for node in nodes for n in node.inputs if n not in made)
     inputs = tuple(name for name in read if not graph[name].is_constant)
-    tensors = {name: graph[name] for name in (*read, *made)}
+    tensors = {name: graph[name] for name in (*read, *made, *wanted)}
     return build_cpu(Graph(graph.name, inputs, tuple(wanted), tuple(nodes), tensors))
 
 
@@ -258,14 +221,6 @@ def run_op(op: Op, args: Sequence[np.ndarray]) -> np.ndarray:
     return result
 
 
-@dataclass(frozen=True)
-class _Operand:
-    """What a kernel is called with: a place in one of the areas of memory."""
-
-    area: str
-    name: str
-
-
 class _GraphBuilder:
     """Collects kernels and constants, then plans memory and writes the function that calls them."""
 
@@ -273,32 +228,47 @@ class _GraphBuilder:
         self.graph = graph
         self.module = ir.Module(symbol(graph.name))
         self.funcs: list[PrimFunc] = []
-        self.kernels: dict[tuple, tuple[ir.Function, tuple[np.ndarray, ...]]] = {}
-        self.calls: list[tuple[ir.Function, list[_Operand]]] = []
-        self.constants: list[np.ndarray] = []
-        self.constant_offsets: dict[str, int] = {}
+        self.kernels: dict[tuple, tuple[ir.Function, int, tuple[np.ndarray, ...]]] = {}
+        #: Function, names of its operands, place of its workspace in ``lifetimes``.
+        self.calls: list[tuple[ir.Function, list[str], int]] = []
+        self.constants: dict[str, np.ndarray] = {}
         self.sources: dict[str, str] = {}
-        self.lifetimes: dict[str, Lifetime] = {}
-        self.workspace_bytes = 0
-        self.constant_bytes = 0
+        for node in graph.nodes:
+            if isinstance(node.op, Reshape | Identity):
+                self.sources[node.output] = self._source(node.inputs[0])
+        #: What kernels write where the caller wants it, with the index of that output.
+        self.results: dict[str, int] = {}
+        for index, name in enumerate(graph.outputs):
+            source = self._source(name)
+            if source not in graph.inputs and not graph[source].is_constant:
+                self.results.setdefault(source, index)
+        #: Of values by name and of workspaces by the position of their node.
+        self.lifetimes: dict[str | int, Lifetime] = {}
+
+    def _source(self, name: str) -> str:
+        """What a tensor is another name of, or itself."""
+        return self.sources.get(name, name)
 
     def add(self, position: int, node: Node) -> None:
         """One operator: another name for its input, or a kernel and its call."""
-        if isinstance(node.op, Reshape | Identity):
-            self.sources[node.output] = self._source(node.inputs[0])
+        if node.output in self.sources:
             return
         if 0 in self.graph.result(node).shape:
             self._use(node.output, position)  # nothing to compute
             return
-        function, attributes = self._kernel(position, node)
-        operands = [self._operand(self._source(name), position) for name in node.inputs]
-        operands += [self._constant(f"{node.name}.{i}", a) for i, a in enumerate(attributes)]
-        operands.append(self._operand(node.output, position))
-        self.calls.append((function, operands))
+        function, workspace_bytes, attributes = self._kernel(position, node)
+        operands = [self._source(name) for name in node.inputs]
+        for name in (*operands, node.output):
+            self._use(name, position)
+        for index, data in enumerate(attributes):
+            operands.append(name := f"{node.name}.{node.output}.{index}")
+            self.constants[name] = data
+        self.lifetimes[position] = Lifetime(workspace_bytes, position, position)
+        self.calls.append((function, [*operands, node.output], position))
 
-    def _kernel(self, position: int, node: Node) -> tuple[ir.Function, tuple[np.ndarray, ...]]:
-        """The function of a node and its attributes' values; equal operators on operands of equal
-        types share it."""
+    def _kernel(self, position: int, node: Node) -> tuple[ir.Function, int, tuple[np.ndarray, ...]]:
+        """The function of a node, its workspace in bytes and its attributes' values; equal
+        operators on operands of equal types share it."""
         types = tuple((t.shape, t.dtype) for t in self.graph.operands(node))
         key = (node.op, types)
         if key not in self.kernels:
@@ -307,56 +277,51 @@ class _GraphBuilder:
             function, workspace = emit_function(func, self.module, f"kernel{position}.{node.name}")
             function.linkage = "internal"
             function.attributes.add("noinline")  # a long entry function compiles slowly
-            self.workspace_bytes = max(self.workspace_bytes, workspace)
             self.funcs.append(func)
-            self.kernels[key] = function, attributes
+            self.kernels[key] = function, workspace, attributes
         return self.kernels[key]
 
-    def _source(self, name: str) -> str:
-        return self.sources.get(name, name)
-
-    def _operand(self, name: str, position: int) -> _Operand:
-        if name in self.graph.inputs:
-            return _Operand("inputs", name)
-        if self.graph[name].is_constant:
-            return self._constant(name, self.graph[name].data)
-        self._use(name, position)
-        return _Operand("arena", name)
-
     def _use(self, name: str, position: int) -> None:
-        first = self.lifetimes[name].first if name in self.lifetimes else position
-        self.lifetimes[name] = Lifetime(_tensor_bytes(self.graph[name]), first, position)
+        """A value is needed in a step; those of the caller have their own memory."""
+        data = self.graph[name].data
+        if data is not None:
+            self.constants[name] = data
+        elif name not in self.graph.inputs and name not in self.results:
+            first = self.lifetimes[name].first if name in self.lifetimes else position
+            self.lifetimes[name] = Lifetime(_tensor_bytes(self.graph[name]), first, position)
 
-    def _constant(self, name: str, data: np.ndarray | None) -> _Operand:
-        assert data is not None
-        if name not in self.constant_offsets:
-            self.constant_offsets[name] = self.constant_bytes
-            self.constants.append(np.ascontiguousarray(data))
-            self.constant_bytes += align(data.nbytes)
-        return _Operand("constants", name)
-
-    def finish(self) -> CpuModule:
-        """Memory, the entry function, machine code."""
-        end = len(self.graph.nodes)
-        results = [self._operand(self._source(name), end) for name in self.graph.outputs]
-        offsets, activation_bytes = plan_arena(self.lifetimes)
-        entry = self._emit_entry(offsets, activation_bytes, results)
-        constants = _aligned(self.constant_bytes)
-        for data, offset in zip(self.constants, self.constant_offsets.values(), strict=True):
-            constants[offset : offset + data.nbytes] = data.reshape(-1).view(np.uint8)
-        shared = {n: offsets[s] for n, s in self.sources.items() if s in offsets}
-        return CpuModule(
-            self.graph, tuple(self.funcs), compile_module(self.module, entry), constants,
-            offsets | shared, activation_bytes + self.workspace_bytes,
+    def finish(self, processor: Processor) -> CpuCode:
+        """Memory, the entry function, its description, machine code."""
+        graph = self.graph
+        for name in graph.outputs:
+            self._use(self._source(name), len(graph.nodes))
+        offsets, plan = plan_arena(self.lifetimes)
+        places = self._place_constants()
+        parameters = aligned_memory(sum(align(data.nbytes) for data in self.constants.values()))
+        for name, data in self.constants.items():
+            raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+            parameters[places[name] : places[name] + data.nbytes] = raw
+        entry = self._emit_entry(offsets, places)
+        inputs, outputs = tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs)
+        emit_model(self.module, entry, inputs, outputs, parameters, plan)
+        tensors = {name: offset for name, offset in offsets.items() if isinstance(name, str)}
+        shared = {n: tensors[s] for n, s in self.sources.items() if s in tensors}
+        return CpuCode(
+            graph, tuple(self.funcs), processor, optimise(self.module, processor), parameters,
+            tensors | shared, plan,
         )  # fmt: skip
 
-    def _emit_entry(
-        self, offsets: dict[str, int], workspace: int, results: list[_Operand]
-    ) -> ir.Function:
-        """``run(inputs, outputs, constants, arena)``: the first two are arrays of pointers."""
+    def _place_constants(self) -> dict[str, int]:
+        places, end = {}, 0
+        for name, data in self.constants.items():
+            places[name], end = end, end + align(data.nbytes)
+        return places
+
+    def _emit_entry(self, offsets: dict[str | int, int], places: dict[str, int]) -> ir.Function:
+        """``run(inputs, outputs, parameters, arena)``: the first two are arrays of pointers."""
         signature = ir.FunctionType(ir.VoidType(), [_POINTER] * 4)
-        function = ir.Function(self.module, signature, "run")
-        inputs, outputs, constants, arena = function.args
+        function = ir.Function(self.module, signature, ENTRY_NAME)
+        inputs, outputs, parameters, arena = function.args
         builder = ir.IRBuilder(function.append_basic_block("entry"))
 
         def at(base: Value, offset: int) -> Value:
@@ -366,23 +331,24 @@ class _GraphBuilder:
             slot = builder.gep(table, [_I64(index)], source_etype=_POINTER)
             return builder.load(slot, typ=_POINTER)
 
-        def address(operand: _Operand) -> Value:
-            match operand.area:
-                case "inputs":
-                    return entry_of(inputs, self.graph.inputs.index(operand.name))
-                case "constants":
-                    return at(constants, self.constant_offsets[operand.name])
-            return at(arena, offsets[operand.name])
+        def address(name: str) -> Value:
+            if name in self.graph.inputs:
+                return entry_of(inputs, self.graph.inputs.index(name))
+            if name in self.constants:
+                return at(parameters, places[name])
+            if name in self.results:
+                return entry_of(outputs, self.results[name])
+            return at(arena, offsets[name])
 
-        for kernel, operands in self.calls:
-            builder.call(kernel, [*map(address, operands), at(arena, workspace)])
+        for kernel, operands, workspace in self.calls:
+            builder.call(kernel, [*map(address, operands), at(arena, offsets[workspace])])
         copy = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER, _I64, ir.IntType(1)])
         memcpy = ir.Function(self.module, copy, "llvm.memcpy.p0.p0.i64")
-        for index, (name, result) in enumerate(zip(self.graph.outputs, results, strict=True)):
-            size = _I64(_tensor_bytes(self.graph[name]))
-            builder.call(
-                memcpy, [entry_of(outputs, index), address(result), size, ir.IntType(1)(0)]
-            )
+        for index, name in enumerate(self.graph.outputs):
+            source, size = self._source(name), _tensor_bytes(self.graph[name])
+            if self.results.get(source) != index:
+                target = entry_of(outputs, index)
+                builder.call(memcpy, [target, address(source), _I64(size), ir.IntType(1)(0)])
         builder.ret_void()
         return function
 

@@ -19,6 +19,7 @@ from typing import Any
 from llvmlite import ir
 
 from ...isa.errors import VdlaError
+from ...runtime.native import ALIGN_BYTES, align
 from ..te.expr import (
     FLOAT_DTYPES,
     FLOAT_FUNCTIONS,
@@ -38,7 +39,6 @@ from ..tir.ir import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, Tens
 from ..tir.passes.expand import expand_call
 from .llvm_vector import is_invariant, splat, stores_of
 
-ALIGN_BYTES = 64
 #: Allocations up to this size live on the stack.
 STACK_BYTES = 16 << 10
 ELEMENT_BYTES = {"bool": 1} | {d: bits_of(d) // 8 for d in (*INT_DTYPES, *FLOAT_DTYPES)}
@@ -63,11 +63,6 @@ def buffer_bytes(buffer: Buffer) -> int:
     for extent in buffer.shape:
         size *= extent
     return size
-
-
-def align(size_bytes: int) -> int:
-    """The next multiple of ``ALIGN_BYTES``."""
-    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
 
 
 @dataclass

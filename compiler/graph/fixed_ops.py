@@ -11,6 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
+from .bends import Bends, bends
 from .fixed_point import (
     divide_by_pot,
     exp_on_negative_values,
@@ -170,6 +171,11 @@ class QTable(FixedOp):
     """``y = table[x + 128]``: any function of one int8, as int8 [256]."""
 
     table: np.ndarray
+
+    @cached_property
+    def bends(self) -> Bends | None:
+        """The same as a sum that the vector unit computes."""
+        return bends(self.table)
 
     def result(self, *operands: Type) -> Type | None:
         return operands[0] if len(operands) == 1 and operands[0][1] == "int8" else None

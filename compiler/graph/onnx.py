@@ -63,7 +63,7 @@ def import_onnx(
     """
     if batch < 1:
         raise VdlaError(f"expected a batch of at least 1, got {batch!r}")
-    model, where = _load(source)
+    model, where = load_model(source)
     try:
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
@@ -74,7 +74,7 @@ def import_onnx(
     return graph
 
 
-def _load(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
+def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
     if isinstance(source, onnx.ModelProto):
         return source, "ONNX model"
     where = "ONNX model" if isinstance(source, bytes) else str(source)

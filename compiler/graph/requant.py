@@ -15,8 +15,17 @@ from ...isa.errors import VdlaError
 from ...isa.vector_ops import requantize_tflite
 
 INT8_MIN, INT8_MAX = -128, 127
+#: What uint8 have more than the int8 that mean the same.
+OFFSET = 128
 MULTIPLIER_BITS = 31
 MAX_SHIFT = 62
+
+
+def centre(data: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+    """8-bit integers less their zero point: int8, or int16 where one is beyond."""
+    centred = data.astype(np.int16) - zero_point.astype(np.int16)
+    fits = centred.min() >= INT8_MIN and centred.max() <= INT8_MAX
+    return centred.astype(np.int8) if fits else centred
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ import numpy as np
 from .fixed_ops import Concat, Pad, QTable, QuantizeAway, Transpose
 from .fixed_point import rescale
 from .ops import Dequantize, Identity, Quant, Reshape
-from .requant import INT8_MAX, INT8_MIN, tflite_params
-from .tflite_graph import OFFSET, TO_NCHW, Call, FlatTensor
+from .requant import INT8_MAX, INT8_MIN, OFFSET, tflite_params
+from .tflite_graph import TO_NCHW, Call, FlatTensor
 
 #: Every int8 value, in the order of tables.
 STORED = np.arange(INT8_MIN, INT8_MAX + 1)

@@ -23,11 +23,11 @@ from ...isa.errors import VdlaError
 from .fixed_ops import Recentre, Transpose
 from .ir import Graph, Node, Tensor
 from .ops import Op, Quant, Reshape
+from .requant import OFFSET
 from .shapes import infer
 from .tflite_file import FlatModel, FlatOperator, FlatTensor
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
-OFFSET = 128
 
 
 @dataclass

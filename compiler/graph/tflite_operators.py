@@ -17,6 +17,7 @@ from .ops import Op, QAvgPool, QConv2d, QDense, QMaxPool, Reshape
 from .requant import (
     INT8_MAX,
     INT8_MIN,
+    OFFSET,
     Requant,
     mean_requant,
     tflite_params,
@@ -31,7 +32,7 @@ from .tflite_geometry import (
     window,
     window_geometry,
 )
-from .tflite_graph import OFFSET, Call
+from .tflite_graph import Call
 
 # ---- what operators share ------------------------------------------------------------------------
 

@@ -9,15 +9,17 @@ import numpy as np
 from ...isa.errors import VdlaError
 from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
-from ..graph.fixed_ops import QAddFixed
+from ...runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pack_weight
+from ..graph.bends import FRACTION_BITS, Bends
+from ..graph.fixed_ops import QAddFixed, QTable
 from ..graph.ir import Graph, Node
 from ..graph.lift import lifts
 from ..graph.ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool
 from ..graph.requant import INT8_MIN, Requant
-from ..runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pack_weight
 from ..tir.ir import PrimFunc
 from .accel import Clamp, Kind, Window, add, conv2d, window2d
 from .accel_add import add_fixed
+from .accel_table import bent
 from .ops import RESCALE
 from .tiling import ConvShape, plan_conv, plan_window
 
@@ -81,6 +83,9 @@ def lower_node(
     if isinstance(op, QAddFixed) and (parts := lifts(op)):
         entries, clamp = int(np.prod(data)), _clamp(op.requant)
         return add_fixed(node.name, entries, parts, op.subtract, clamp, params, vthreads)
+    if isinstance(op, QTable) and isinstance(op.bends, Bends):
+        entries, clamp = int(np.prod(data)), Clamp(0, op.bends.lo, op.bends.hi)
+        return bent(node.name, entries, len(op.bends.knots), clamp, params, vthreads)
     if not isinstance(op, QConv2d | QDense | QMaxPool | QAvgPool):
         raise VdlaError(
             f"node {node.name!r}: operator {type(op).__name__} has no schedule for the accelerator"
@@ -134,6 +139,9 @@ def parameters_of(graph: Graph, node: Node, params: HwParams) -> list[np.ndarray
         case QAddFixed() as op:
             multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
             return [_uniform(0, multiplier, shift, params)]
+        case QTable(bends=Bends() as found):
+            lanes = (np.repeat(v[:, None], params.block, 1) for v in (found.knots, found.slopes))
+            return [*lanes, _uniform(found.bias, 1, FRACTION_BITS, params)]
     raise VdlaError(f"node {node.name!r}: no parameters for {type(node.op).__name__}")
 
 

@@ -14,6 +14,7 @@ from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MemoryParams
 from vdla.isa.params import HwParams
 from vdla.module import Module
+from vdla.runtime.bundle import Settings
 
 POOL = QMaxPool((1, 1), (1, 1), (0, 0, 0, 0))
 
@@ -105,7 +106,7 @@ def several(monkeypatch: pytest.MonkeyPatch) -> tuple[Module, Graph]:
     monkeypatch.setattr(build, "run_passes", place)
     memory = MemoryParams.load("vta")
     compiled = build.build(graph, "sim", HwParams(), memory)
-    return Module(compiled, b"", "sim", HwParams(), memory, 2), graph
+    return Module(compiled, Settings("sim", HwParams(), memory, 2, "")), graph
 
 
 def test_several_programs_run_as_one_network(several: tuple[Module, Graph]) -> None:
@@ -136,7 +137,9 @@ def test_a_model_without_work_for_the_accelerator() -> None:
     from vdla.compiler.build import build
 
     memory = MemoryParams.load("vta")
-    module = Module(build(graph, "sim", HwParams(), memory), b"", "sim", HwParams(), memory, 2)
+    module = Module(
+        build(graph, "sim", HwParams(), memory), Settings("sim", HwParams(), memory, 2, "")
+    )
     (y,) = module.run(np.array([[-1, 0, 0.6, 9]], np.float32))
     np.testing.assert_array_equal(y, [[-2, 0, 1, 18]])
     assert module.report["cycles"] is None

@@ -5,18 +5,18 @@ the same way.
 import numpy as np
 import pytest
 from vdla.compiler.codegen.stream import Loop, Padding, Stream, VectorWork, fuse_loops
-from vdla.compiler.runtime.layout import (
+from vdla.compiler.topi.tiling import ConvShape, plan_conv
+from vdla.isa.errors import VdlaError
+from vdla.isa.insn import Gemm, Load, Vector, decode_uop, validate
+from vdla.isa.memory import MEMORY_PRESETS
+from vdla.isa.params import HwParams
+from vdla.runtime.layout import (
     activation_bytes,
     pack_activation,
     pack_parameters,
     pack_weight,
     unpack_activation,
 )
-from vdla.compiler.topi.tiling import ConvShape, plan_conv
-from vdla.isa.errors import VdlaError
-from vdla.isa.insn import Gemm, Load, Vector, validate
-from vdla.isa.memory import MEMORY_PRESETS
-from vdla.isa.params import HwParams
 
 VTA = MEMORY_PRESETS["vta"]
 PARAMS = HwParams()
@@ -83,6 +83,11 @@ def test_gemm_visits_every_step_once_and_inits_on_the_first_reduction_step():
     (insn,) = [i for i in stream.insns if isinstance(i, Gemm)]
     assert insn.uop_count == 2 * 3 * 3 and (insn.outer, insn.inner) == (3, 4) and insn.init
     assert insn.iterations == 2 * 3 * 4 * 3 * 3
+    (load,) = [i for i in stream.insns if isinstance(i, Load)]
+    data, size = stream.dram.image[load.dram_addr], PARAMS.entry_bytes("uop")
+    uops = [decode_uop(data[at : at + size], PARAMS) for at in range(0, len(data), size)]
+    # The first operands of each accumulator, and nothing else.
+    assert [(u.acc, u.inp, u.wgt) for u in uops if u.first] == [(100, 200, 300), (112, 200, 309)]
 
 
 def test_micro_ops_are_loaded_once_until_the_memory_is_full():

@@ -104,11 +104,20 @@ def test_hazards_name_both_sides() -> None:
     }
     details = [f.detail for f in found]
     for line in (
-        "inp[0]: load instruction 3 writes it, gemm instruction 4 reads it",
-        "inp[0]: gemm instruction 4 reads it, load instruction 8 writes it",
+        "inp[0..3]: load instruction 3 writes it, gemm instruction 4 reads it",
+        "inp[0..2]: gemm instruction 4 reads it, load instruction 8 writes it",
         "wgt[0]: load instruction 2 writes it, gemm instruction 9 reads it",
     ):
         assert f"{line}, and no token orders them" in details
+
+
+def test_findings_name_the_range() -> None:
+    """Every other of six entries."""
+    load = Load(memory="inp", base=0, dram_addr=X_ADDR, x_size=6)
+    pick = Vector(op="max", src0="inp", src1="imm", dst="out", extents=(1, 1, 1, 3), src0_base=1,
+                  src0_strides=(0, 0, 0, 2), dst_strides=(0, 0, 0, 1))  # fmt: skip
+    (found,) = check(_program((load, pick)))
+    assert found.detail.startswith("inp[1..5] (3 of them): load instruction 0 writes it, vector")
 
 
 def test_tokens_order_through_third_units() -> None:
@@ -125,7 +134,9 @@ def test_dram_hazards() -> None:
     insns[8] = replace(insns[8], pop=G)
     found = check(_program(tuple(insns)))
     assert _kinds(found) == {("raw", 8)}
-    assert found[0].detail.startswith("dram byte 0x800: store instruction 7 writes it, load")
+    assert found[0].detail.startswith(
+        "dram bytes 0x800..0x80b: store instruction 7 writes it, load"
+    )
     insns[11] = replace(insns[11], dram_addr=OUT_ADDR + 64)
     insns[8] = replace(insns[8], dram_addr=X_ADDR)
     assert check(_program(tuple(insns))) == []
@@ -198,6 +209,7 @@ def test_overflow_of_a_token_counter() -> None:
         (4, {"init": 0}, {("uninitialised", 4)}),
         (4, {"uop_begin": 1}, {("uninitialised", 4)}),
         (4, {"uop_begin": 2}, {("uninitialised", 4)}),
+        (4, {"uop_count": 3, "inner": 1}, {("uninitialised", 4)}),  # acc[0] begins, acc[1] not
         (4, {"inp_inner": 15}, {("uninitialised", 4)}),
         (4, {"inp_inner": 16}, {("address", 4), ("uninitialised", 6)}),
         (4, {"acc_inner": 8}, {("address", 4), ("uninitialised", 6)}),

@@ -140,14 +140,6 @@ def test_values_are_the_reference_and_never_change_cycles(seed: int):
         assert np.array_equal(result.scratchpads[name], contents), name
 
 
-def test_progress_tells_every_instruction():
-    told: list[tuple[int, int]] = []
-    program = random_program(PARAMS, 1)
-    simulate(program, program.dram_image(), VTA, progress=lambda a, b: told.append((a, b)))
-    count = len(program.insns)
-    assert told == [(i + 1, count) for i in range(count)]
-
-
 def test_a_deadlock_names_units_and_instructions():
     insns = (
         Load(memory="inp", base=0, dram_addr=0, x_size=1, pop=Units.GEMM, push=Units.GEMM),

@@ -23,8 +23,8 @@ from vdla.sim.random_programs import random_program
 from vdla.sim.rtl import HangError, RtlSimulator, Waves
 from vdla.sim.verify import save_divergence, verify
 
-from .. import mutants
-from ..mutants import MEMORY, MUTANTS, PARAMS
+from ..mutants.checks import MEMORY, PARAMS, build_rtl
+from ..mutants.rtl import RTL
 
 
 @dataclass
@@ -71,9 +71,9 @@ class Vcd:
 
 def _mutant(name: str, place: str) -> RtlSimulator:
     """The RTL with a bug, hardly optimised."""
-    (mutant,) = (m for m in MUTANTS if (m.name, m.place) == (name, place))
+    (mutant,) = (m for m in RTL if (m.name, m.place) == (name, place))
     with mutant.plant():
-        return mutants._rtl()
+        return build_rtl()
 
 
 @pytest.fixture

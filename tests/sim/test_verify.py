@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -19,7 +20,9 @@ from vdla.sim.core import simulate
 from vdla.sim.result import SimResult
 from vdla.sim.rtl import RtlSimulator
 from vdla.sim.timing import GEMM_DEPTH
-from vdla.sim.verify import verify
+from vdla.sim.verify import compare, verify
+
+from ..campaign.programs import tmp_chains, token_stream
 
 #: The smallest legal buffers; the RTL of the other configurations is verified by `vdla verify`.
 SMALL = HwParams(
@@ -30,7 +33,7 @@ SMALL = HwParams(
 #: No depth is a power of two, vectors of two rows, a bus of 128 bits.
 ODD = replace(
     SMALL, batch=2, block_in=8, block_out=8, inp_depth=37, wgt_depth=19, acc_depth=23, uop_depth=21,
-    par_depth=11, tmp_depth=13, out_depth=29, bus_bits=128, max_burst_beats=16, queue_depth=3,
+    par_depth=11, tmp_depth=41, out_depth=29, bus_bits=128, max_burst_beats=16, queue_depth=3,
     fetch_depth=4, loads_in_flight=2, stores_in_flight=3,
 )  # fmt: skip
 VTA = MEMORY_PRESETS["vta"]
@@ -52,6 +55,13 @@ def test_no_difference(params: HwParams, memory: MemoryParams):
     assert report["byte_mismatches"] == report["cycle_mismatches"] == report["max_cycle_error"] == 0
     assert report["programs"] == 25 and report["instructions"] > 25 * 30
     assert report["cycles"] > report["instructions"]
+
+
+@pytest.mark.parametrize("directed", [tmp_chains, token_stream])
+def test_no_difference_in_directed_programs(directed: Callable[[HwParams], Program]):
+    program, memory = directed(ODD), replace(VTA, bus_bits=ODD.bus_bits)
+    found = compare(program, program.dram_image(), memory, RtlSimulator(ODD).run)
+    assert found["first_divergence"] is None and not found["byte_mismatches"]
 
 
 def _reference_like(program: Program, dram: np.ndarray, memory: MemoryParams) -> SimResult:

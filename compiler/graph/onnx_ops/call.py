@@ -11,6 +11,7 @@ import numpy as np
 
 from ....isa.errors import VdlaError
 from ...te.expr import Expr, Var, wrap
+from ..fixed_ops import Recentre
 from ..interpret import evaluate_op
 from ..ir import Node, Tensor
 from ..ops import Op, Quantize, Reshape
@@ -235,3 +236,13 @@ class Call:
         starts = tuple(start if d == axis else 0 for d in range(rank))
         shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
         return self.emit(Slice(starts, (1,) * rank, shape), x)
+
+
+def signed(call: Call, x: Tensor) -> Tensor:
+    """The int8 that mean what uint8 do; anything else as it is."""
+    return call.emit(Recentre(), x) if x.dtype == "uint8" else x
+
+
+def as_before(call: Call, y: Tensor, dtype: str) -> Tensor:
+    """What :func:`signed` has turned, and an operator computed with, back."""
+    return call.emit(Recentre(), y) if dtype == "uint8" else y

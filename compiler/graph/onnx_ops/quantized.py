@@ -6,15 +6,18 @@ Where scale and zero point are constants of a form that the quantised flow knows
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 
+from ....isa.errors import VdlaError
 from ...te.expr import FLOAT_DTYPES, INT_DTYPES, Expr, integer_range, maximum, minimum
 from ...te.expr import Call as FunctionCall
 from ..ir import Tensor
-from ..ops import Dequantize, Quant, Quantize
-from .call import Call, Outputs, Reader
+from ..ops import Dequantize, QConv2d, QDense, Quant, Quantize
+from ..requant import OFFSET, Requant, centre, requant
+from .call import Call, Outputs, Reader, as_before, signed
 from .elementwise import dtype_of, number
 from .linear import matmul
 from .spatial import convolution_of
@@ -168,6 +171,9 @@ def _requantized(call: Call, acc: Tensor, factors: list[Tensor], zero: Tensor) -
 
 
 def _qlinear_matmul(call: Call) -> Outputs:
+    made = _dense(call)
+    if made is not None:
+        return made
     a = _shifted(call, call.operand(0), _rows(call, call.operand(2)))
     b = _shifted(call, call.operand(3), call.operand(5), last=True)
     scale_a, scale_b, scale_y = (call.operand(i) for i in (1, 4, 6))
@@ -176,6 +182,9 @@ def _qlinear_matmul(call: Call) -> Outputs:
 
 
 def _qlinear_conv(call: Call) -> Outputs:
+    made = _conv2d(call)
+    if made is not None:
+        return made
     x = _shifted(call, call.operand(0), call.operand(2))
     weight = _shifted(call, call.operand(3), call.operand(5))
     acc = call.emit(convolution_of(call, x, weight), x, weight)
@@ -189,6 +198,70 @@ def _qlinear_conv(call: Call) -> Outputs:
         scale_w = call.reshape(scale_w, (*scale_w.shape, *[1] * spatial))
     factors = [call.operand(1), scale_w, call.operand(6)]
     return _requantized(call, acc, factors, call.operand(7))
+
+
+# ---- the same as the operators that the quantised flow fuses ----
+
+
+def _conv2d(call: Call) -> Tensor | None:
+    """QLinearConv as QConv2d, where weights, scales and zero points are constants that fit it."""
+    x, weight = call.operand(0), call.operand(3)
+    op = convolution_of(call, x, weight)
+    parameters = _parameters(call, channel_axis=0)
+    if parameters is None or len(x.shape) != 4 or min(op.pads) < 0:
+        return None
+    zero, centred, rescale = parameters
+    bias = call.optional(8) or call.value(np.zeros(weight.shape[0], np.int32))
+    if bias.data is None or bias.dtype != "int32" or bias.shape != weight.shape[:1]:
+        return None
+    (sh, sw), (dh, dw), (top, left, bottom, right) = op.strides, op.dilations, op.pads
+    fused = QConv2d((sh, sw), (top, left, bottom, right), (dh, dw), op.groups, zero, rescale)
+    y = call.emit(fused, signed(call, x), call.value(centred), bias)
+    return as_before(call, y, call.operand(7).dtype)
+
+
+def _dense(call: Call) -> Tensor | None:
+    """QLinearMatMul by a constant matrix as QDense; leading dimensions of ``a`` are rows."""
+    a, b = call.operand(0), call.operand(3)
+    parameters = _parameters(call, channel_axis=1)
+    if parameters is None or len(b.shape) != 2 or len(a.shape) < 2 or a.shape[-1] != b.shape[0]:
+        return None
+    zero, centred, rescale = parameters
+    rows = call.reshape(signed(call, a), (math.prod(a.shape[:-1]), a.shape[-1]))
+    weight, bias = call.value(np.ascontiguousarray(centred.T)), np.zeros(b.shape[1], np.int32)
+    y = call.emit(QDense(zero, rescale), rows, weight, call.value(bias))
+    y = call.reshape(y, (*a.shape[:-1], b.shape[1]))
+    return as_before(call, y, call.operand(7).dtype)
+
+
+def _parameters(call: Call, channel_axis: int) -> tuple[int, np.ndarray, Requant] | None:
+    """The first operand's zero point as of int8, the weight less its own, and the rescaling of
+    their product; None unless all are constants, one or, for weights, one per channel."""
+    x, weight, zero_y = call.operand(0), call.operand(3), call.operand(7)
+    known = [call.operand(i) for i in (1, 2, 3, 4, 5, 6, 7)]
+    if any(t.data is None for t in known):
+        return None
+    scale_x, zero_x, data, scale_w, zero_w, scale_y, zero = (np.asarray(t.data) for t in known)
+    single = all(v.size == 1 for v in (scale_x, zero_x, scale_y, zero))
+    channels = data.shape[channel_axis] if data.ndim > channel_axis else 1
+    eight_bits = all(t.dtype in ("int8", "uint8") for t in (x, weight, zero_y))
+    fits = all(v.size in (1, channels) for v in (scale_w, zero_w))
+    floats = all(v.dtype == np.float32 for v in (scale_x, scale_w, scale_y))
+    if not (single and fits and eight_bits and floats):
+        return None
+    shape = [1] * data.ndim
+    shape[channel_axis] = -1
+    # One float32 factor, as ONNX Runtime has it; what it is multiplied by then is exact.
+    factor = scale_x.reshape(-1) * scale_w.reshape(-1) / scale_y.reshape(-1)
+    try:
+        rescale = requant(factor.astype(np.float64), _signed_zero(zero))
+    except VdlaError:
+        return None
+    return _signed_zero(zero_x), centre(data, zero_w.reshape(shape)), rescale
+
+
+def _signed_zero(zero: np.ndarray) -> int:
+    return int(zero.item()) - (OFFSET if zero.dtype == np.uint8 else 0)
 
 
 READERS: dict[str, Reader] = {

@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from ..ir import Tensor
-from ..ops import AvgPool, Conv2d, MaxPool
+from ..ops import AvgPool, Conv2d, MaxPool, QMaxPool
 from ..primitives import Convolution, ConvolutionTranspose, Pool, PoolArg
-from .call import Call, Outputs, Reader
+from .call import Call, Outputs, Reader, as_before, signed
 from .elementwise import absolute, function, number
 
 Sizes = tuple[int, ...]
@@ -150,9 +150,9 @@ def _window(call: Call) -> tuple[Pool, Sizes]:
     return Pool("max", kernel, strides, tuple(grown), dilations), pads
 
 
-def _is_plain(x: Tensor, pool: Pool, pads: Sizes) -> bool:
+def _is_plain(x: Tensor, pool: Pool, pads: Sizes, *dtypes: str) -> bool:
     """Whether the 2-D operator of the quantised flow says the same."""
-    image = len(x.shape) == 4 and x.dtype == "float32"
+    image = len(x.shape) == 4 and x.dtype in dtypes
     return image and pool.pads == pads and pool.dilations == (1, 1)
 
 
@@ -160,9 +160,11 @@ def _max_pool(call: Call) -> Outputs:
     x = call.operand(0)
     pool, pads = _window(call)
     column_major = bool(call.integer("storage_order", 0))
-    if len(call.outputs) == 1 and _is_plain(x, pool, pads):
+    if len(call.outputs) == 1 and _is_plain(x, pool, pads, "float32", "int8", "uint8"):
         (kh, kw), (sh, sw), (top, left, bottom, right) = pool.kernel, pool.strides, pads
-        return call.emit(MaxPool((kh, kw), (sh, sw), (top, left, bottom, right)), x)
+        kind = MaxPool if x.dtype == "float32" else QMaxPool
+        y = call.emit(kind((kh, kw), (sh, sw), (top, left, bottom, right)), signed(call, x))
+        return as_before(call, y, x.dtype)
     y = call.emit(pool, x)
     return y if len(call.outputs) == 1 else (y, call.emit(PoolArg(pool, column_major), x))
 
@@ -171,7 +173,7 @@ def _average_pool(call: Call) -> Outputs:
     x = call.operand(0)
     pool, pads = _window(call)
     include = bool(call.integer("count_include_pad", 0))
-    if _is_plain(x, pool, pads):
+    if _is_plain(x, pool, pads, "float32"):
         (kh, kw), (sh, sw), (top, left, bottom, right) = pool.kernel, pool.strides, pads
         return call.emit(AvgPool((kh, kw), (sh, sw), (top, left, bottom, right), include), x)
     total = call.emit(Pool("+", pool.kernel, pool.strides, pool.pads, pool.dilations), x)

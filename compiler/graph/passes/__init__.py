@@ -13,19 +13,23 @@ from .fold_activations import fold_activations
 from .fold_constants import fold_constants
 from .fold_pads import fold_pads
 from .fuse_qdq import fuse_qdq
+from .fuse_tables import fuse_tables
 from .group import group
 from .make_signed import make_signed
 from .merge_transposes import merge_transposes
 from .partition import partition
+from .sink_conversions import sink_conversions
 
 GraphPass = Callable[[Graph], Graph]
 
 GRAPH_PASSES: tuple[GraphPass, ...] = (
     fold_constants,
-    drop_identities,
     make_signed,
+    sink_conversions,
+    drop_identities,
     fold_activations,
     fuse_qdq,
+    fuse_tables,
     fold_pads,
     exact_add,
     merge_transposes,

@@ -4,23 +4,28 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ..fixed_ops import Recentre
 from ..ir import Graph, Node
 from ..ops import Dequantize, Identity, Quantize, Reshape
 
 
 def drop_identities(graph: Graph) -> Graph:
-    """Drop Identity, Reshape to the same shape, and Quantize after a Dequantize of its meaning.
+    """Drop Identity, Reshape to the same shape, Quantize after a Dequantize of its meaning, and
+    Recentre after Recentre.
 
-    A node that computes a graph output keeps its name and stays.
+    A node that computes a graph output keeps its name and stays, as an Identity.
     """
     producers = graph.producers()
     renamed: dict[str, str] = {}
     nodes = []
     for node in graph.nodes:
         node = replace(node, inputs=tuple(renamed.get(name, name) for name in node.inputs))
+        producers[node.output] = node
         source = _same_value(graph, producers, node)
-        if source is None or node.output in graph.outputs:
+        if source is None:
             nodes.append(node)
+        elif node.output in graph.outputs:
+            nodes.append(replace(node, op=Identity(), inputs=(source,)))
         else:
             renamed[node.output] = source
     return graph.with_nodes(nodes)
@@ -37,5 +42,9 @@ def _same_value(graph: Graph, producers: dict[str, Node], node: Node) -> str | N
         case Quantize(quant):
             before = producers.get(first)
             if before and isinstance(before.op, Dequantize) and before.op.quant.same(quant):
+                return before.inputs[0]
+        case Recentre():
+            before = producers.get(first)
+            if before and isinstance(before.op, Recentre):
                 return before.inputs[0]
     return None

@@ -23,12 +23,11 @@ from ..ops import (
     QMaxPool,
     Quant,
     Quantize,
-    Reshape,
 )
-from ..requant import INT8_MAX, INT8_MIN, add_params, requant
+from ..requant import INT8_MAX, INT8_MIN, add_params, centre, requant
 
 INT32_LIMIT = 2**31
-FUSIBLE = (Conv2d, Dense, Add, MaxPool, AvgPool, Reshape)
+FUSIBLE = (Conv2d, Dense, Add, MaxPool, AvgPool)
 
 
 def fuse_qdq(graph: Graph) -> Graph:
@@ -80,10 +79,6 @@ class _Fusion:
                 return QMaxPool(op.kernel, op.strides, op.pads, *_bounds(op, out)), (name,)
             case AvgPool():
                 return self.average(node, node.op, out)
-            case Reshape():
-                name, quant = self.activation(node.inputs[0])
-                self.same_scale(quant, out)
-                return node.op, (name,)
             case _:
                 raise VdlaError(f"{type(node.op).__name__} has no integer form")
 
@@ -142,18 +137,23 @@ class _Fusion:
         return node.inputs[0], quant
 
     def weight(self, name: str, axis: int) -> tuple[Tensor, Quant]:
-        """The constant int8 weight behind an operand, per tensor or per channel of ``axis``."""
+        """The constant weight behind an operand, less its zero point, per tensor or per channel of
+        ``axis``: int8, or int16 where a zero point takes a value beyond.
+        """
         node = self.producers.get(name)
         if node is None or not isinstance(node.op, Dequantize):
             raise VdlaError(f"weight {name!r} is not dequantised from int8")
         tensor, quant = self.graph[node.inputs[0]], node.op.quant
-        if tensor.data is None or tensor.dtype != "int8":
+        if tensor.data is None or tensor.dtype not in ("int8", "uint8"):
             raise VdlaError(f"weight {name!r} is not an int8 constant")
-        if quant.zero_point.any():
-            raise VdlaError(f"weight {name!r} is not symmetric (its zero point is not 0)")
         if quant.axis not in (None, axis):
             raise VdlaError(f"weight {name!r} is scaled along axis {quant.axis}, not along {axis}")
-        return tensor, quant
+        zero = quant.broadcast(quant.zero_point, tensor.data.ndim)
+        if not zero.any():
+            return tensor, quant
+        centred = Tensor.constant(f"{tensor.name}.centred", centre(tensor.data, zero))
+        self.constants.append(centred)
+        return centred, quant
 
     def bias(self, node: Node, scale: np.ndarray, channels: int) -> Tensor:
         """The bias as int32 in units of ``scale``; zeros when the node has none."""

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..fixed_ops import Recentre
 from ..ir import Graph, Node, Tensor
 from ..ops import Dequantize, Identity, Quant, Quantize, Reshape
-
-OFFSET = 128
+from ..requant import OFFSET
 
 
 def make_signed(graph: Graph) -> Graph:
@@ -17,6 +17,7 @@ def make_signed(graph: Graph) -> Graph:
 
     Those that are inputs or outputs of the graph stay, as do those that an operator other than
     Quantize, Dequantize, Reshape and Identity reads or writes: there the stored number matters.
+    Between such a tensor and Quantize or Dequantize, Recentre converts.
     """
     kept = _kept(graph)
     changed = {
@@ -24,8 +25,32 @@ def make_signed(graph: Graph) -> Graph:
         for t in graph.tensors.values()
         if t.dtype == "uint8" and t.name not in kept
     }
-    nodes = [_signed_node(node, changed) for node in graph.nodes]
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        node = _signed_node(node, changed)
+        match node.op:
+            case Quantize(quant) if quant.dtype == "uint8":
+                signed = _beside(graph, node.output)
+                nodes.append(replace(node, op=Quantize(_signed(quant)), output=signed.name))
+                node = Node(f"{node.name}.unsigned", Recentre(), (signed.name,), node.output)
+                changed[signed.name] = signed
+            case Dequantize(quant) if quant.dtype == "uint8":
+                (name,) = node.inputs
+                signed = _beside(graph, name)
+                if signed.name not in changed and not signed.is_constant:
+                    nodes.append(Node(f"{name}.signed", Recentre(), (name,), signed.name))
+                node = replace(node, op=Dequantize(_signed(quant)), inputs=(signed.name,))
+                changed[signed.name] = signed
+        nodes.append(node)
     return graph.with_nodes(nodes, *changed.values())
+
+
+def _beside(graph: Graph, name: str) -> Tensor:
+    """The signed form of a tensor that stays."""
+    signed = f"{name}.int8"
+    while signed in graph.tensors:
+        signed += "'"
+    return replace(_signed_tensor(graph[name]), name=signed)
 
 
 def _kept(graph: Graph) -> set[str]:

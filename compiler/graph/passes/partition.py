@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..fixed_ops import FixedOp, QAddFixed, QSoftmax, QuantizeAway, Recentre
+from ..fixed_ops import FixedOp, QAddFixed, QSoftmax, QTable, QuantizeAway, Recentre
 from ..ir import Graph, Node
 from ..lift import lifts
 from ..ops import QAdd, QAvgPool, QConv2d, QDense, QMaxPool, Quantize, Reshape
+
+#: Pieces of a table's line that are worth it: the vector unit takes two cycles a vector for each.
+MOST_BENDS = 60
 
 
 def partition(graph: Graph) -> Graph:
@@ -44,6 +47,11 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             if a.shape == b.shape and lifts(node.op):
                 return "accel", "on the vector unit, the factors in two parts"
             return "cpu", "broadcasting" if a.shape != b.shape else "scales too far apart"
+        case QTable():
+            found = node.op.bends
+            if found is None or len(found.knots) > MOST_BENDS:
+                return "cpu", "a table too uneven for a line with few bends"
+            return "accel", f"on the vector unit, as a line with {len(found.knots) - 1} bends"
         case QSoftmax():
             return "cpu", "exponentials and a division"
         case Recentre():

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from vdla.compiler.codegen.arena import Lifetime, plan_arena
+from vdla.compiler.arena import Lifetime, plan_arena
 from vdla.compiler.codegen.cpu import build_cpu
-from vdla.compiler.codegen.llvm import ALIGN_BYTES, align
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.onnx import import_onnx
 from vdla.compiler.graph.ops import QMaxPool, Reshape
 from vdla.compiler.graph.passes import run_passes
 from vdla.isa.errors import VdlaError
+from vdla.runtime.native import ALIGN_BYTES, MemoryPlan, align
 
 MODELS = Path(__file__).parents[3] / "examples" / "models"
 
@@ -53,9 +54,9 @@ def test_batches_of_three() -> None:
 def test_activations_share_memory() -> None:
     graph, _, _ = digits(batch=1)
     module = build_cpu(graph)
-    sizes = [int(np.prod(graph[name].shape)) for name in module.offsets]
-    assert module.arena_bytes < sum(sizes)
-    assert all(offset % ALIGN_BYTES == 0 for offset in module.offsets.values())
+    assert module.code.plan.planned_bytes < module.code.plan.sum_bytes
+    assert len(module.code.offsets) > 5
+    assert all(offset % ALIGN_BYTES == 0 for offset in module.code.offsets.values())
 
 
 def test_results_do_not_share_memory_with_each_other() -> None:
@@ -128,11 +129,11 @@ LIFETIMES = st.lists(
 @given(LIFETIMES)
 def test_values_that_live_together_do_not_overlap(lives: list[Lifetime]) -> None:
     named = {f"v{i}": life for i, life in enumerate(lives)}
-    offsets, total = plan_arena(named)
+    offsets, plan = plan_arena(named)
     assert set(offsets) == set(named)
     for a, life in named.items():
         assert offsets[a] % ALIGN_BYTES == 0
-        assert offsets[a] + life.size_bytes <= total
+        assert offsets[a] + life.size_bytes <= plan.planned_bytes
         for b, other in named.items():
             if a != b and life.first <= other.last and other.first <= life.last:
                 a_before_b = offsets[a] + life.size_bytes <= offsets[b]
@@ -141,10 +142,33 @@ def test_values_that_live_together_do_not_overlap(lives: list[Lifetime]) -> None
 
 @given(LIFETIMES)
 def test_no_more_memory_than_for_all_values_at_once(lives: list[Lifetime]) -> None:
-    _, total = plan_arena({f"v{i}": life for i, life in enumerate(lives)})
-    assert total <= sum(align(life.size_bytes) for life in lives)
+    _, plan = plan_arena({f"v{i}": life for i, life in enumerate(lives)})
+    assert plan.planned_bytes <= plan.sum_bytes == sum(align(v.size_bytes) for v in lives)
+    steps = range(15)
+    live = [sum(align(v.size_bytes) for v in lives if v.first <= s <= v.last) for s in steps]
+    assert plan.bound_bytes == max(live) <= plan.planned_bytes
 
 
 def test_a_chain_needs_two_places() -> None:
     chain = {f"v{i}": Lifetime(64, i, i + 1) for i in range(10)}
-    assert plan_arena(chain)[1] == 128
+    assert plan_arena(chain)[1] == MemoryPlan(10, 640, 128, 128)
+
+
+def test_threads_run_one_module_at_once() -> None:
+    """Each call has an arena of its own."""
+    graph, images, _ = digits(batch=1)
+    module = build_cpu(graph)
+    expected = [module.run(image[None])[0] for image in images[:40]]
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(5):
+            got = pool.map(lambda image: module.run(image[None])[0], images[:40])
+            np.testing.assert_array_equal(list(got), expected)
+
+
+def test_arenas_are_used_again() -> None:
+    graph, images, _ = digits(batch=1)
+    function = build_cpu(graph).function
+    for image in images[:3]:
+        function.run(image[None])
+    assert len(function._free_arenas) == 1
+    assert function._free_arenas[0].ctypes.data % ALIGN_BYTES == 0

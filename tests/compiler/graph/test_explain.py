@@ -13,11 +13,11 @@ import vdla
 from vdla.cli import run_app
 
 
-def _dense(b: Any, x: str, name: str, zero: int = 0) -> str:
-    """A dense layer, quantised if the zero point of its weights is 0; its output."""
-    weight = b.constant(f"{name}_w", np.eye(4, dtype=np.int8))
-    scale = np.float32(0.5)
-    w = b.scaled("DequantizeLinear", weight, f"{name}_weight", scale, np.array(zero, np.int8))
+def _dense(b: Any, x: str, name: str, dtype: type = np.int8) -> str:
+    """A dense layer, quantised if its weights are int8; its output."""
+    w = b.constant(f"{name}_w", np.eye(4, dtype=dtype))
+    if dtype is np.int8:
+        w = b.scaled("DequantizeLinear", w, f"{name}_weight", np.float32(0.5), np.array(0, dtype))
     return b.qdq(b.node("Gemm", [x, w], name), 0.2, 1)
 
 
@@ -26,9 +26,9 @@ def model(builder: Any, tmp_path: Path) -> str:
     """Dense on the accelerator, dense in float, dense on the accelerator again; behind more float
     an addition that could be there too."""
     x = builder.qdq(builder.input("x", [1, 4]), 0.1, 3)
-    middle = _dense(builder, _dense(builder, x, "first"), "float[/b]", zero=1)
+    middle = _dense(builder, _dense(builder, x, "first"), "float[/b]", np.float32)
     path = tmp_path / "m.onnx"
-    last = _dense(builder, _dense(builder, middle, "last"), "again[/b]", zero=1)
+    last = _dense(builder, _dense(builder, middle, "last"), "again[/b]", np.float32)
     onnx.save(builder.model([builder.qdq(builder.node("Add", [last, last], "sum"), 0.2, 1)]), path)
     return str(path)
 
@@ -44,7 +44,7 @@ def test_why_not_on_the_accelerator(model: str, capsys: pytest.CaptureFixture[st
     reasons = _reasons([model], capsys)
     assert reasons["first_node"] == ["accel", "matrix product on the tensor core"]
     assert reasons["float[/b]_node"][0] == "cpu"
-    assert "not symmetric" in reasons["float[/b]_node"][1]
+    assert "not dequantised from int8" in reasons["float[/b]_node"][1]
     assert reasons["last_node"] == reasons["first_node"]
     target, reason = reasons["sum_node"]
     assert target == "cpu" and reason == (
@@ -75,3 +75,10 @@ def test_the_table(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     host = sum(target == "cpu" for target, _ in reasons.values())
     assert "where each node runs" not in shown
     assert f"{host} of {len(reasons)} nodes run on the CPU, with 50.0 % of the MACs" in shown
+
+
+def test_memory_of_every_step(model: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["run", model, "--explain"]) == 0
+    shown = capsys.readouterr().out
+    table = shown[shown.index("memory between operators") :]
+    assert "step 1, DRAM" in table and "step 2, host" in table

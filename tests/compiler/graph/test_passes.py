@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from vdla.compiler.graph.fixed_ops import Pad, Transpose
 from vdla.compiler.graph.interpret import interpret
-from vdla.compiler.graph.ir import Graph, dump
+from vdla.compiler.graph.ir import Graph, Node, Tensor, dump
 from vdla.compiler.graph.onnx import import_onnx
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
+from vdla.compiler.graph.passes.merge_transposes import merge_transposes as merge
 from vdla.compiler.graph.tflite import import_tflite
 
 from .tflite_cases import CASES
@@ -29,10 +32,12 @@ def fold_constants(b: Any) -> list[str]:
 
 
 def drop_identities(b: Any) -> list[str]:
-    """An Identity, a Reshape to the same shape, a Quantize after its own Dequantize."""
+    """An Identity, a Reshape to the same shape, a Quantize after its own Dequantize; one after
+    another's stays.
+    """
     b.input("x", [1, 4])
     same = b.node("Identity", [b.qdq("x", 0.1, 3)], "same")
-    again = b.qdq(same, 0.1, 3)
+    again = b.qdq(b.qdq(same, 0.1, 3), 0.2, 3)
     shaped = b.node("Reshape", [again, b.constant("shape", np.array([0, 4], np.int64))], "shaped")
     return [b.node("Relu", [shaped], "y")]
 
@@ -43,6 +48,17 @@ def make_signed(b: Any) -> list[str]:
     w = b.constant("w", np.array([[0, 255], [128, 7]], np.uint8))
     w = b.scaled("DequantizeLinear", w, "w_dq", 0.02, np.array(128, np.uint8))
     return [b.qdq(b.node("MatMul", [b.qdq("x", 0.1, 130, "uint8"), w], "h"), 0.2, 7, "uint8")]
+
+
+def sink_conversions(b: Any) -> list[str]:
+    """Transposed and concatenated activations of one scale; a transposed weight."""
+    b.input("x", [1, 2])
+    x = b.qdq("x", 0.1, 3)
+    both = b.node("Concat", [x, b.node("Identity", [x], "same")], "both", axis=0)
+    both = b.qdq(b.node("Transpose", [both], "turned", perm=[1, 0]), 0.1, 3)
+    w = b.stored("w", np.array([[3, 4], [-5, 6]], np.int8), np.array([0.01, 0.02], np.float32))
+    w = b.node("Transpose", [w], "w_turned", perm=[1, 0])
+    return [b.qdq(b.node("MatMul", [both, w], "h"), 0.2, 7)]
 
 
 def fold_activations(b: Any) -> list[str]:
@@ -68,6 +84,16 @@ def fuse_qdq(b: Any) -> list[str]:
     h = b.qdq(b.node("MaxPool", [h], "max", kernel_shape=[2, 2]), 0.1, -128)
     h = b.qdq(b.node("AveragePool", [h], "ragged", kernel_shape=[2, 2], pads=[1, 1, 0, 0]), 0.1, 0)
     return [b.qdq(b.node("GlobalAveragePool", [h], "mean"), 0.01, 1)]
+
+
+def fuse_tables(b: Any) -> list[str]:
+    """x * sigmoid(x) with a bound; another scale; a product with another tensor, which stays."""
+    b.input("x", [1, 4])
+    x = b.qdq("x", 0.1, 3)
+    silu = b.node("Mul", [x, b.node("Sigmoid", [x], "gate")], "silu")
+    bounded = b.node("Clip", [silu, "", b.constant("four", np.float32(4))], "bounded")
+    silu = b.qdq(b.qdq(bounded, 0.05, -100), 0.04, -90)
+    return [b.qdq(b.node("Mul", [silu, x], "product"), 0.2, 0)]
 
 
 def fold_pads(b: Any) -> bytes:
@@ -116,10 +142,12 @@ def partition(b: Any) -> list[str]:
 
 MAKERS: tuple[Make, ...] = (
     fold_constants,
-    drop_identities,
     make_signed,
+    sink_conversions,
+    drop_identities,
     fold_activations,
     fuse_qdq,
+    fuse_tables,
     fold_pads,
     exact_add,
     merge_transposes,
@@ -178,6 +206,34 @@ def test_passes_are_idempotent_and_pure(make: Make, builder: Any) -> None:
     once = apply(before)
     assert dump(apply(once)) == dump(once)
     assert dump(before) == text
+
+
+def test_padding_with_another_value_stays(builder: Any) -> None:
+    before = prepared(fold_pads, builder)
+    (pad,) = (node for node in before.nodes if isinstance(node.op, Pad))
+    assert isinstance(pad.op, Pad)
+    other = replace(pad, op=replace(pad.op, value=pad.op.value + 1))
+    changed = before.with_nodes([other if node is pad else node for node in before.nodes])
+    apply = GRAPH_PASSES[MAKERS.index(fold_pads)]
+    assert dump(apply(before)) != dump(before)
+    assert dump(apply(changed)) == dump(changed)
+
+
+def test_transpositions_that_follow_one_another_compose() -> None:
+    """Two that do not commute."""
+    x = np.arange(24, dtype=np.int8).reshape(2, 3, 4)
+    perms = ((1, 2, 0), (0, 2, 1))
+    tensors, nodes, name = {"x": Tensor("x", x.shape, "int8")}, [], "x"
+    for index, perm in enumerate(perms):
+        shape = tuple(tensors[name].shape[axis] for axis in perm)
+        made = Tensor(f"t{index}", shape, "int8")
+        nodes.append(Node(f"n{index}", Transpose(perm), (name,), made.name))
+        tensors[made.name], name = made, made.name
+    graph = Graph("transposed", ("x",), (name,), tuple(nodes), tensors)
+    merged = merge(graph)
+    assert merged.nodes[-1].inputs == ("x",)
+    (expected,), (got,) = interpret(graph, x), interpret(merged, x)
+    np.testing.assert_array_equal(got, expected)
 
 
 def test_observer_sees_every_pass(models: Path) -> None:

@@ -24,11 +24,6 @@ def good_weight(b: Any) -> str:
     return b.stored("w", np.eye(2, dtype=np.int8), SCALE)
 
 
-def asymmetric_weight(b: Any) -> str:
-    w = b.constant("w", np.eye(2, dtype=np.int8))
-    return dense(b, b.scaled("DequantizeLinear", w, "w_dq", SCALE, np.array(1, np.int8)))
-
-
 def float_weight(b: Any) -> str:
     return dense(b, b.constant("w", np.eye(2, dtype=np.float32)))
 
@@ -71,7 +66,6 @@ def addends_too_coarse(b: Any) -> str:
 
 
 REASONS: list[tuple[Callable[[Any], str], str]] = [
-    (asymmetric_weight, "not symmetric"),
     (float_weight, "not dequantised from int8"),
     (wrong_axis, "scaled along axis 0, not along 1"),
     (overflow, "beyond int32"),

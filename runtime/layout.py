@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...isa.params import HwParams
+from ..isa.params import HwParams
 
 
 def blocks(channels: int, params: HwParams) -> int:

@@ -1,0 +1,85 @@
+"""Turn what float operators make of one int8 tensor, element by element, into a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ..fixed_ops import QTable
+from ..interpret import evaluate_op
+from ..ir import Graph, Node
+from ..ops import Add, Clip, Dequantize, Quant, Quantize, Relu
+from ..primitives import Map
+from ..requant import INT8_MAX, INT8_MIN
+
+#: Operators that compute each element from those in the same place.
+ELEMENTWISE = (Map, Relu, Clip, Add)
+EVERY_INT8 = np.arange(INT8_MIN, INT8_MAX + 1, dtype=np.int8)
+
+
+def fuse_tables(graph: Graph) -> Graph:
+    """``Quantize(f(Dequantize(x)))`` becomes ``QTable(x)``, where f is element-wise operators
+    on ``x`` and constant numbers: sigmoid, ``x * sigmoid(x)``, another scale.
+
+    The table holds what these operators themselves compute of the 256 values.
+    """
+    producers = graph.producers()
+    nodes = []
+    for node in graph.nodes:
+        if isinstance(node.op, Quantize) and _per_tensor(node.op.quant):
+            cone = _Cone(graph, producers, graph.result(node).shape)
+            if cone.add(node.inputs[0]) and cone.source:
+                name = (cone.nodes or [node])[-1].name
+                op = QTable(cone.table(node))
+                node = replace(node, name=name, op=op, inputs=(cone.source,), reason="")
+        nodes.append(node)
+    return graph.with_nodes(nodes)
+
+
+def _per_tensor(quant: Quant) -> bool:
+    return quant.dtype == "int8" and quant.axis is None
+
+
+@dataclass
+class _Cone:
+    """Element-wise nodes above a tensor, in order, down from one int8 tensor."""
+
+    graph: Graph
+    producers: Mapping[str, Node]
+    shape: tuple[int, ...]
+    source: str = ""
+    nodes: list[Node] = field(default_factory=list)
+    seen: set[str] = field(default_factory=set)
+
+    def add(self, name: str) -> bool:
+        """Add what computes a tensor; False where that is not a function of one int8 tensor."""
+        tensor, node = self.graph[name], self.producers.get(name)
+        if name in self.seen or (tensor.data is not None and tensor.data.size == 1):
+            return True
+        if node is None or tensor.shape != self.shape:
+            return False
+        self.seen.add(name)
+        if isinstance(node.op, Dequantize):
+            same = self.source in ("", node.inputs[0])
+            self.source = node.inputs[0]
+            if not (same and _per_tensor(node.op.quant)):
+                return False
+        elif not (isinstance(node.op, ELEMENTWISE) and all(self.add(i) for i in node.inputs)):
+            return False
+        self.nodes.append(node)
+        return True
+
+    def table(self, quantize: Node) -> np.ndarray:
+        """The result for every int8, in order."""
+        values = {self.source: EVERY_INT8}
+        for node in (*self.nodes, quantize):
+            operands = [values[i] if i in values else self.number(i) for i in node.inputs]
+            values[node.output] = evaluate_op(node.op, *operands)
+        return values[quantize.output]
+
+    def number(self, name: str) -> np.ndarray:
+        data = self.graph[name].data
+        assert data is not None
+        return data.reshape(())

@@ -1,0 +1,102 @@
+"""How far a quantised model is from the float one, tensor by tensor and in its answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .calibrate import Probe, Samples
+from .draft import Draft, label
+from .plan import Plan
+from .weights import Scale
+
+
+@dataclass
+class Error:
+    """Sums over the samples: of squares of the values, and of their errors; and of answers."""
+
+    signal: float = 0.0
+    noise: float = 0.0
+    largest: float = 0.0
+    equal: int = 0
+    rows: int = 0
+
+    def add(self, real: np.ndarray, quantised: np.ndarray) -> None:
+        a, b = real.astype(np.float64), quantised.astype(np.float64)
+        self.signal += float((a * a).sum())
+        self.noise += float(((a - b) ** 2).sum())
+        self.largest = max(self.largest, float(np.abs(a - b).max(initial=0)))
+        if real.ndim == 2 and real.shape[1] > 1:
+            self.equal += int((a.argmax(axis=1) == b.argmax(axis=1)).sum())
+            self.rows += len(real)
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """Signal to quantisation noise; None where either is zero."""
+        if not self.signal or not self.noise:
+            return None
+        return 10 * float(np.log10(self.signal / self.noise))
+
+
+def compare(
+    draft: Draft,
+    quantised: Draft,
+    dequantized: Mapping[str, str],
+    samples: Samples,
+    advance: Callable[[], None],
+) -> dict[str, Error]:
+    """The error of every quantised tensor and every output, by the float model's name."""
+    pairs = {name: name for name in draft.outputs if draft.dtypes[name].startswith("float")}
+    pairs |= dequantized
+    probes = [
+        Probe(model.finish(wanted), samples, tuple(wanted))
+        for model, wanted in ((draft, [*pairs]), (quantised, [*dict.fromkeys(pairs.values())]))
+    ]
+    errors = {name: Error() for name in pairs}
+    for real, stored in zip(probes[0].run(advance), probes[1].run(advance), strict=True):
+        for name, other in pairs.items():
+            errors[name].add(real[name], stored[other])
+    return errors
+
+
+def report(
+    draft: Draft, plan: Plan, scales: Mapping[str, Scale], errors: Mapping[str, Error]
+) -> dict[str, Any]:
+    """Rows of nodes, each with the bounds that it took over, and of outputs; for JSON."""
+    layers = []
+    for i, (node, reason) in enumerate(zip(draft.nodes, plan.reasons, strict=True)):
+        if i in plan.merged:
+            continue
+        chain = [draft.nodes[place] for place in plan.chain(i)]
+        name = chain[-1].output[0]
+        scale, error = (None, None) if reason else (scales[name], errors[name])
+        layers.append(
+            {
+                "name": label(node),
+                "op": "+".join(part.op_type for part in chain),
+                "type": "float32" if reason else "int8",
+                "reason": reason,
+                "scale": scale and scale.scale,
+                "zero_point": scale and scale.zero_point,
+                "sqnr_db": error and error.sqnr_db,
+            }
+        )
+    outputs = {
+        name: {
+            "sqnr_db": error.sqnr_db,
+            "max_error": error.largest,
+            "top1_agreement": error.equal / error.rows if error.rows else None,
+        }
+        for name, error in errors.items()
+        if name in draft.outputs
+    }
+    first = next(iter(outputs.values()), {"top1_agreement": None})
+    return {
+        "top1_agreement": first["top1_agreement"],
+        "outputs": outputs,
+        "layers": layers,
+        "merged": draft.fused,
+    }

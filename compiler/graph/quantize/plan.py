@@ -1,0 +1,222 @@
+"""Which nodes compute with integers, which tensors are quantised, and which share a scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import onnx
+
+from .draft import Draft, attribute, operands
+
+#: Functions of one value: on integers a table, or bounds.
+FUNCTIONS = {
+    *("Relu", "Clip", "LeakyRelu", "Elu", "Selu", "Celu", "ThresholdedRelu", "Abs", "Neg"),
+    *("Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "Mish", "Softplus", "Softsign", "Erf"),
+}
+#: What moves or picks values: result and operands share a scale.
+MOVES = {
+    *("Concat", "DepthToSpace", "Flatten", "MaxPool", "Reshape", "Slice", "SpaceToDepth", "Split"),
+    *("Squeeze", "Transpose", "Unsqueeze"),
+}
+POOLS = {"AveragePool", "GlobalAveragePool"}
+PRODUCTS = {"Conv", "Gemm", "MatMul"}
+#: What takes the bounds of a Relu or Clip after it.
+BOUNDED = PRODUCTS | POOLS | {"Add", "MaxPool"}
+
+FLOAT_AROUND = "nothing that it reads is quantised"
+
+
+@dataclass
+class Plan:
+    """What becomes of each node.
+
+    Attributes
+    ----------
+    reasons : by position of the node; "" for those on integers
+    merged : by position of a Relu or Clip, that of the node whose bounds it sets
+    groups : by tensor that is stored as int8, one that stands for all that share its scale
+    """
+
+    reasons: list[str] = field(default_factory=list)
+    merged: dict[int, int] = field(default_factory=dict)
+    groups: dict[str, str] = field(default_factory=dict)
+
+    def chain(self, place: int) -> list[int]:
+        """The position of a node and of the bounds that it takes over, in order."""
+        chain = [place]
+        for later, before in sorted(self.merged.items()):
+            if before == chain[-1]:
+                chain.append(later)
+        return chain
+
+    def members(self) -> dict[str, list[str]]:
+        """The tensors of each group."""
+        found: dict[str, list[str]] = {}
+        for name in self.groups:
+            found.setdefault(self.groups[name], []).append(name)
+        return found
+
+
+def plan(draft: Draft) -> Plan:
+    """Decide for every node; a reason says why one stays float."""
+    made = Plan([_why_float(draft, node) for node in draft.nodes])
+    made.merged = _merge_bounds(draft, made.reasons)
+    _leave_float_parts(draft, made)
+    _collect(draft, made)
+    return made
+
+
+def data_operands(node: onnx.NodeProto) -> list[str]:
+    """Operands that are values, not parameters."""
+    count = {"Add": 2, "Concat": len(node.input)}.get(node.op_type, 1)
+    return [name for name in node.input[:count] if name]
+
+
+def clip_bounds(draft: Draft, node: onnx.NodeProto) -> tuple[float, float] | None:
+    """The bounds of a Relu or Clip; None where they are computed."""
+    if node.op_type == "Relu":
+        return 0.0, float("inf")
+    bounds = [-float("inf"), float("inf")]
+    for i, name in enumerate(node.input[1:3]):
+        if name and name not in draft.constants:
+            return None
+        if name:
+            bounds[i] = float(draft.constants[name])
+    return bounds[0], bounds[1]
+
+
+# ---- node by node ----
+
+
+def _why_float(draft: Draft, node: onnx.NodeProto) -> str:
+    """Why an operator has no integer form; "" if it has one."""
+    rule = _RULES.get(node.op_type)
+    if rule is None or node.domain not in ("", "ai.onnx"):
+        return f"{node.op_type} has no integer form"
+    results = [name for name in node.output if name]
+    for name in (*data_operands(node), *results):
+        if name in draft.constants:
+            return f"operand {name!r} is a constant"
+        if draft.dtypes.get(name, "float32") != "float32":
+            return f"{name!r} is {draft.dtypes[name]}, not float32"
+    return rule(draft, node)
+
+
+def _product(draft: Draft, node: onnx.NodeProto) -> str:
+    names = [*operands(node)]
+    if any(name not in draft.constants for name in names[1:]):
+        return "its weights are computed, not constants"
+    rank = 4 if node.op_type == "Conv" else 2
+    if len(draft.shapes[node.input[0]]) != rank or draft.constants[node.input[1]].ndim != rank:
+        return f"a product of {len(draft.shapes[node.input[0]])} dimensions, supported are {rank}"
+    if node.op_type == "Gemm":
+        plain = attribute(node, "alpha", 1.0) == attribute(node, "beta", 1.0) == 1.0
+        if not plain or attribute(node, "transA", 0):
+            return "supported are alpha = beta = 1 and transA = 0"
+        width = draft.shapes[node.output[0]][1]
+        if len(names) > 2 and draft.constants[names[2]].shape != (width,):
+            return f"supported is a bias of shape [{width}]"
+    return ""
+
+
+def _add(draft: Draft, node: onnx.NodeProto) -> str:
+    a, b = (draft.shapes[name] for name in node.input)
+    return "" if a == b else f"the addends have shapes {list(a)} and {list(b)}"
+
+
+def _pool(draft: Draft, node: onnx.NodeProto) -> str:
+    rank = len(draft.shapes[node.input[0]])
+    if rank != 4:
+        return f"pooling of {rank - 2} dimensions, supported are 2"
+    padded = any(attribute(node, "pads", ())) or attribute(node, "auto_pad", b"") > b"T"
+    if node.op_type == "AveragePool" and padded and not attribute(node, "count_include_pad", 0):
+        return "the average's divisor varies: it is padded, and count_include_pad = 0"
+    if attribute(node, "ceil_mode", 0) or set(attribute(node, "dilations", (1,))) != {1}:
+        return "supported are ceil_mode = 0 and no dilations"
+    return ""
+
+
+def _function(draft: Draft, node: onnx.NodeProto) -> str:
+    if node.op_type == "Clip" and clip_bounds(draft, node) is None:
+        return "its bounds are computed, not constants"
+    return ""
+
+
+def _max_pool(draft: Draft, node: onnx.NodeProto) -> str:
+    return "its indices are asked for" if len(node.output) > 1 else _pool(draft, node)
+
+
+_RULES: dict[str, Callable[[Draft, onnx.NodeProto], str]] = {
+    **dict.fromkeys(MOVES, lambda draft, node: ""),
+    **dict.fromkeys(FUNCTIONS, _function),
+    **dict.fromkeys(PRODUCTS, _product),
+    **dict.fromkeys(POOLS, _pool),
+    "Add": _add,
+    "MaxPool": _max_pool,
+}
+
+
+# ---- the whole ----
+
+
+def _merge_bounds(draft: Draft, reasons: list[str]) -> dict[int, int]:
+    """Relu and Clip that nothing but they read before, by the node that takes their bounds."""
+    place = {name: i for i, node in enumerate(draft.nodes) for name in node.output}
+    readers = draft.readers()
+    merged: dict[int, int] = {}
+    for i, node in enumerate(draft.nodes):
+        if node.op_type not in ("Relu", "Clip") or reasons[i]:
+            continue
+        before = place.get(node.input[0])
+        if before is None or reasons[before] or readers[node.input[0]] != 1:
+            continue
+        if before in merged or draft.nodes[before].op_type in BOUNDED:
+            merged[i] = before
+    return merged
+
+
+def _leave_float_parts(draft: Draft, made: Plan) -> None:
+    """Keep float what only moves or maps float values: to quantise them would gain nothing.
+
+    Moves, pools and sums of the model's inputs count if a product reads their results.
+    """
+    nodes, reasons = draft.nodes, made.reasons
+    place = {name: i for i, node in enumerate(nodes) for name in node.output}
+    undecided: set[int] = set()
+    for i, node in enumerate(nodes):
+        if reasons[i] or node.op_type in PRODUCTS:
+            continue
+        before = [place.get(name, -1) for name in data_operands(node)]
+        if any(p >= 0 and not reasons[p] and p not in undecided for p in before):
+            continue
+        open_ended = all(p < 0 or p in undecided for p in before)
+        if open_ended and node.op_type not in FUNCTIONS:
+            undecided.add(i)
+        else:
+            reasons[i] = FLOAT_AROUND
+    for i in sorted(undecided, reverse=True):
+        results = {*nodes[i].output}
+        later = [j for j, other in enumerate(nodes) if results & {*data_operands(other)}]
+        if all(reasons[j] for j in later):
+            reasons[i] = FLOAT_AROUND
+
+
+def _collect(draft: Draft, made: Plan) -> None:
+    """The tensors that become int8, and those that share a scale."""
+    inner = {draft.nodes[i].input[0] for i in made.merged}
+    for node, reason in zip(draft.nodes, made.reasons, strict=True):
+        if reason:
+            continue
+        names = [n for n in (*data_operands(node), *node.output) if n and n not in inner]
+        for name in names:
+            made.groups.setdefault(name, name)
+    for i, node in enumerate(draft.nodes):
+        if made.reasons[i] or node.op_type not in MOVES:
+            continue
+        results = [name for name in draft.nodes[made.chain(i)[-1]].output if name]
+        shared = {made.groups[name] for name in (*data_operands(node), *results)}
+        first = next(name for name in made.groups if made.groups[name] in shared)
+        for name, group in made.groups.items():
+            if group in shared:
+                made.groups[name] = made.groups[first]

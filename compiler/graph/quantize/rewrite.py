@@ -1,0 +1,106 @@
+"""The quantised model in ONNX: QuantizeLinear and DequantizeLinear around float operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from .draft import Draft
+from .plan import Plan, data_operands
+from .weights import MOST_BIAS_STEPS, Scale, Weight
+
+
+@dataclass
+class _Rewriter:
+    draft: Draft
+    plan: Plan
+    scales: Mapping[str, Scale]
+    weights: Mapping[str, Weight]
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    #: By quantised tensor, the one that is dequantised from it.
+    dequantized: dict[str, str] = field(default_factory=dict)
+    #: Tensors that exist only in quantised form.
+    replaced: set[str] = field(default_factory=set)
+
+    def run(self) -> None:
+        for name in self.draft.inputs:
+            self.store(name, name)
+        for node, reason in zip(self.draft.nodes, self.plan.reasons, strict=True):
+            made = onnx.NodeProto()
+            made.CopyFrom(node)
+            values = set() if reason else {*data_operands(node)}
+            for i, name in enumerate(made.input):
+                if name in self.replaced or (name in values and name in self.dequantized):
+                    made.input[i] = self.dequantized[name]
+            weight = self.weights.get(node.output[0])
+            if weight is not None:
+                self.parameters(made, weight, self.scales[node.input[0]])
+            self.nodes.append(made)
+            for i, name in enumerate(node.output):
+                kept = reason or name not in self.plan.groups
+                if not kept:
+                    self.replaced.add(name)
+                    made.output[i] = f"{name}.float" if name in self.draft.outputs else name
+                self.store(name, made.output[i])
+
+    def store(self, name: str, real: str) -> None:
+        """Quantise the float tensor ``real``, which computes ``name``, where the plan says so."""
+        if name not in self.plan.groups:
+            return
+        scale = self.scales[name]
+        result = name if real != name else f"{name}.dequantized"
+        constants = [
+            self.draft.constant(f"{name}.scale", np.array(scale.scale, np.float32)),
+            self.draft.constant(f"{name}.zero_point", np.array(scale.zero_point, np.int8)),
+        ]
+        steps = (("quantize", real, f"{name}.int8"), ("dequantize", f"{name}.int8", result))
+        for what, x, y in steps:
+            kind = f"{what.capitalize()}Linear"
+            self.nodes.append(helper.make_node(kind, [x, *constants], [y], f"{name}.{what}"))
+        self.dequantized[name] = result
+
+    def parameters(self, node: onnx.NodeProto, weight: Weight, x: Scale) -> None:
+        """Give a product its weight, and its bias, as dequantised integers."""
+        base = node.output[0]
+        first = node.input[0]
+        names = [self.stored(f"{base}.weight", weight.stored, weight.scale, weight.axis)]
+        if weight.bias is not None:
+            step = np.float32(x.scale) * weight.scale
+            steps = np.rint(weight.bias / step.astype(np.float64))
+            bias = np.clip(steps, -MOST_BIAS_STEPS, MOST_BIAS_STEPS).astype(np.int32)
+            names.append(self.stored(f"{base}.bias", bias, step, 0))
+        if node.op_type == "MatMul" and weight.bias is not None:
+            node.op_type = "Gemm"
+        del node.input[:]
+        node.input.extend([first, *names])
+
+    def stored(self, base: str, data: np.ndarray, scale: np.ndarray, axis: int) -> str:
+        name = self.draft.constant(f"{base}.{data.dtype}", data)
+        parameters = [
+            self.draft.constant(f"{base}.scale", scale),
+            self.draft.constant(f"{base}.zero_point", np.zeros(scale.shape, data.dtype)),
+        ]
+        result = f"{base}.dequantized"
+        inputs = [name, *parameters]
+        self.nodes.append(helper.make_node("DequantizeLinear", inputs, [result], result, axis=axis))
+        return result
+
+
+def rewrite(
+    draft: Draft, plan: Plan, scales: Mapping[str, Scale], weights: Mapping[str, Weight]
+) -> tuple[Draft, dict[str, str]]:
+    """The quantised model; and by quantised tensor the name of its dequantised value in it.
+
+    Every quantised tensor is followed by QuantizeLinear and DequantizeLinear, whose result all
+    readers see; where float operators read what a float operator computes, they still do.
+    """
+    target = Draft(draft.model, [], dict(draft.constants), draft.shapes, draft.dtypes)
+    rewriter = _Rewriter(target, plan, scales, weights)
+    target.nodes = draft.nodes
+    rewriter.run()
+    target.nodes = rewriter.nodes
+    return target, rewriter.dequantized

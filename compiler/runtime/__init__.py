@@ -1,1 +1,0 @@
-"""What a compiled model needs when it runs: layouts, host operators, executors."""

@@ -1,0 +1,1 @@
+"""What runs a compiled model: layouts, native code, programs, saved modules; no compiler."""

@@ -1,0 +1,279 @@
+"""A saved module: a folder with all that runs it, without the compiler.
+
+``manifest.json`` says what the module is for and describes its steps; every other file is named
+there with its size and SHA-256. A step on the host is a shared object and its parameters, one on
+the accelerator a program file. ``model.so``, ``model.bin`` and ``vdla.h`` of a module for the CPU
+are its interface for C. Loading runs native code: load what you trust.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._version import __version__
+from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams
+from ..isa.params import HwParams
+from ..isa.program import Program
+from .executable import Executable, LayerInfo
+from .native import ENTRY_NAME, MemoryPlan, NativeCode, NativeFunction, TensorType, aligned_memory
+from .processor import check_features, llvm_triple, needed_features
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+
+
+@dataclass(frozen=True)
+class CodeFor:
+    """The processor that the native code of a module needs: LLVM's triple and features."""
+
+    triple: str
+    features: tuple[str, ...]
+
+    @staticmethod
+    def host() -> CodeFor:
+        """This one."""
+        return CodeFor(llvm_triple(), tuple(needed_features()))
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a module was compiled for."""
+
+    target: str
+    params: HwParams
+    memory: MemoryParams
+    vthreads: int
+    model_sha256: str
+    code_for: CodeFor = field(default_factory=CodeFor.host)
+
+
+# ---- writing -----------------------------------------------------------------------------------
+
+
+def save(path: str | Path, executable: Executable, settings: Settings) -> None:
+    """Write a module that :func:`load` reads.
+
+    Raises
+    ------
+    VdlaError
+        When ``path`` is something else than a module, or the code cannot be linked.
+    """
+    files: dict[str, bytes] = {}
+    described = []
+    for number, step in enumerate(executable.steps):
+        stem = "model" if len(executable.steps) == 1 else f"step{number}"
+        described.append(_describe(step, stem, files))
+    if settings.target == "cpu":
+        files["vdla.h"] = Path(__file__).with_name("vdla.h").read_bytes()
+    manifest = {
+        "format": FORMAT_VERSION,
+        "vdla": __version__,
+        "target": settings.target,
+        "model_sha256": settings.model_sha256,
+        "hw": settings.params.to_dict(),
+        "memory": settings.memory.to_dict(),
+        "vthreads": settings.vthreads,
+        "triple": settings.code_for.triple,
+        "features": list(settings.code_for.features),
+        "inputs": [asdict(tensor) for tensor in executable.inputs],
+        "outputs": [asdict(tensor) for tensor in executable.outputs],
+        "layers": [asdict(layer) for layer in executable.layers],
+        "steps": described,
+        "memory_plan": executable.memory_plans,
+        "files": {name: [len(data), _sha256(data)] for name, data in files.items()},
+    }
+    manifest["sha256"] = _manifest_hash(manifest)
+    files[MANIFEST] = (json.dumps(manifest, indent=2) + "\n").encode()
+    _write_folder(Path(path), files)
+
+
+def _describe(step: Program | NativeCode, stem: str, files: dict[str, bytes]) -> dict[str, Any]:
+    """One step of the manifest; its files join ``files``."""
+    if isinstance(step, Program):
+        files[f"{stem}.vdla"] = step.to_bytes()
+        return {"program": f"{stem}.vdla"}
+    files[f"{stem}.{step.suffix}"] = step.file()
+    files[f"{stem}.bin"] = step.parameters.tobytes()
+    return {
+        "name": step.name,
+        "code": f"{stem}.{step.suffix}",
+        "parameters": f"{stem}.bin",
+        "inputs": [asdict(tensor) for tensor in step.inputs],
+        "outputs": [asdict(tensor) for tensor in step.outputs],
+    }
+
+
+def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
+    """All files or none: they are written beside ``path``, which is then replaced."""
+    if path.exists() and not (path / MANIFEST).is_file():
+        raise VdlaError(f"{path}: expected a module to replace, or nothing, found something else")
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as scratch:
+        new, old = Path(scratch) / "new", Path(scratch) / "old"
+        new.mkdir()
+        for name, data in files.items():
+            (new / name).write_bytes(data)
+        if path.exists():
+            path.rename(old)
+        new.rename(path)
+
+
+def _sha256(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _manifest_hash(manifest: Mapping[str, Any]) -> str:
+    """Of everything in a manifest but the hash itself."""
+    rest = {key: value for key, value in manifest.items() if key != "sha256"}
+    return _sha256(json.dumps(rest, sort_keys=True).encode())
+
+
+# ---- reading -----------------------------------------------------------------------------------
+
+
+def load(path: str | Path) -> tuple[Executable, Settings]:
+    """Read a module.
+
+    Raises
+    ------
+    VdlaError
+        Unless it is whole, unchanged, of this version, and for this processor.
+    """
+    path = Path(path)
+    manifest = read_manifest(path)
+    try:
+        return _load(path, manifest)
+    except KeyError as error:
+        raise VdlaError(f"{path}: {MANIFEST} lacks {error}") from None
+    except (TypeError, ValueError, AttributeError) as error:
+        raise VdlaError(f"{path}: {MANIFEST} is malformed ({error})") from None
+
+
+def _load(path: Path, manifest: Mapping[str, Any]) -> tuple[Executable, Settings]:
+    files = {
+        name: _read_file(path, name, size, digest)
+        for name, (size, digest) in manifest["files"].items()
+    }
+    code_for = CodeFor(manifest["triple"], tuple(manifest["features"]))
+    if any("program" not in step for step in manifest["steps"]):
+        check_features(path, code_for.triple, code_for.features)
+    params = HwParams.from_dict(manifest["hw"], where=f"{path}: hw")
+    layers = [layer | {"runs": _runs(layer["runs"])} for layer in manifest["layers"]]
+    executable = Executable(
+        _types(manifest["inputs"]),
+        _types(manifest["outputs"]),
+        params,
+        tuple(LayerInfo(**layer) for layer in layers),
+        tuple(
+            _load_step(path, step, _plan(plan), files)
+            for step, plan in zip(manifest["steps"], manifest["memory_plan"], strict=True)
+        ),
+    )
+    memory = MemoryParams(**manifest["memory"])
+    settings = Settings(
+        manifest["target"],
+        params,
+        memory,
+        manifest["vthreads"],
+        manifest["model_sha256"],
+        code_for,
+    )
+    return executable, settings
+
+
+def read_manifest(path: Path) -> dict[str, Any]:
+    """The manifest of a module, whole and of this version; errors as :func:`load`."""
+    if not path.is_dir():
+        found = "a file" if path.exists() else "nothing"
+        raise VdlaError(f"{path}: expected the folder of a saved module, found {found}")
+    try:
+        manifest = json.loads((path / MANIFEST).read_bytes())
+        version, digest = manifest["format"], manifest["sha256"]
+    except FileNotFoundError:
+        raise VdlaError(f"{path}: expected a saved module, found no {MANIFEST} in it") from None
+    except (ValueError, KeyError, TypeError):
+        raise VdlaError(f"{path}: expected a saved module, {MANIFEST} is damaged") from None
+    if version != FORMAT_VERSION:
+        raise VdlaError(
+            f"{path}: expected a module of format {FORMAT_VERSION}, got {version!r} of VDLA "
+            f"{manifest.get('vdla')}; compile the model again"
+        )
+    if digest != _manifest_hash(manifest):
+        raise VdlaError(f"{path}: {MANIFEST} was changed, its content does not match its checksum")
+    return manifest
+
+
+def _read_file(path: Path, name: str, size: int, digest: str) -> bytes:
+    if Path(name).name != name:
+        raise VdlaError(f"{path}: {name!r} is not the name of a file in it")
+    try:
+        data = (path / name).read_bytes()
+    except FileNotFoundError:
+        raise VdlaError(f"{path}: expected a file {name}, found none") from None
+    if len(data) != size:
+        raise VdlaError(f"{path}: expected {size} bytes in {name}, got {len(data)}")
+    if _sha256(data) != digest:
+        raise VdlaError(f"{path}: {name} is corrupt, its content does not match its checksum")
+    return data
+
+
+def _load_step(
+    path: Path, step: dict[str, Any], plan: MemoryPlan, files: Mapping[str, bytes]
+) -> Program | NativeFunction:
+    if "program" in step:
+        return Program.from_bytes(files[step["program"]], path / step["program"])
+    if not step["code"].endswith(".so"):
+        raise VdlaError(
+            f"{path}: expected a shared object, got the object file {step['code']} that is to be"
+            " linked; compile the model without a triple for a module that loads"
+        )
+    library = _open_library(path / step["code"], files[step["code"]])
+    entry = library[ENTRY_NAME]
+    entry.argtypes, entry.restype = [ctypes.c_void_p] * 4, None
+    raw = np.frombuffer(files[step["parameters"]], np.uint8)
+    parameters = aligned_memory(raw.size)
+    parameters[...] = raw
+    return NativeFunction(
+        step["name"],
+        _types(step["inputs"]),
+        _types(step["outputs"]),
+        parameters,
+        plan,
+        lambda: files[step["code"]],
+        "so",
+        entry,
+        library,
+    )
+
+
+def _open_library(path: Path, code: bytes) -> ctypes.CDLL:
+    """From a copy under a new name: the loader takes a name that it knows for the same library."""
+    with tempfile.NamedTemporaryFile(suffix=".so") as copy:
+        copy.write(code)
+        copy.flush()
+        try:
+            return ctypes.CDLL(copy.name, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+        except OSError as error:
+            raise VdlaError(f"{path}: cannot be loaded here ({error})") from None
+
+
+def _plan(entry: Mapping[str, Any]) -> MemoryPlan:
+    return MemoryPlan(**{key: value for key, value in entry.items() if key != "where"})
+
+
+def _types(tensors: Sequence[Mapping[str, Any]]) -> tuple[TensorType, ...]:
+    return tuple(TensorType(t["name"], tuple(t["shape"]), t["dtype"]) for t in tensors)
+
+
+def _runs(runs: list[list[int]] | None) -> tuple[tuple[int, int], ...] | None:
+    return None if runs is None else tuple((first, last) for first, last in runs)

@@ -1,0 +1,147 @@
+"""Machine code of the host: one call for a whole graph, in memory that was planned before."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..isa.errors import VdlaError
+
+#: Parameters, arenas and every value in them start at a multiple of this.
+ALIGN_BYTES = 64
+
+#: Of the layout of ``vdla_model`` in ``vdla.h``, which says the same number.
+MODEL_API_VERSION = 1
+
+#: ``vdla_run(inputs, outputs, parameters, arena)``: two arrays of pointers, then two addresses.
+ENTRY_NAME = "vdla_run"
+Entry = Callable[..., None]
+
+
+def align(size_bytes: int) -> int:
+    """The next multiple of ``ALIGN_BYTES``."""
+    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+
+def aligned_memory(size_bytes: int) -> np.ndarray:
+    """Zeroed uint8 memory that starts at a multiple of ``ALIGN_BYTES``."""
+    raw = np.zeros(size_bytes + ALIGN_BYTES, np.uint8)
+    first = -raw.ctypes.data % ALIGN_BYTES
+    return raw[first : first + size_bytes]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Name, shape (batch first) and NumPy dtype name of an input or output."""
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+
+    @property
+    def type_text(self) -> str:
+        """Dtype and shape, such as ``int8[1,8,4,4]``."""
+        return f"{self.dtype}[{','.join(map(str, self.shape))}]"
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of a value of this type."""
+        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
+
+
+def check_array(what: str, array: np.ndarray, shape: tuple[int, ...], dtype: str) -> None:
+    """Raise VdlaError unless an array has this shape and dtype."""
+    if array.shape != shape or array.dtype != np.dtype(dtype):
+        raise VdlaError(
+            f"{what} expects {dtype}{list(shape)}, got {array.dtype}{list(array.shape)}"
+        )
+
+
+@dataclass(frozen=True)
+class MemoryPlan:
+    """How well values share memory, in bytes.
+
+    Attributes
+    ----------
+    values : how many there are
+    sum_bytes : all of them side by side
+    planned_bytes : with values that are never needed at the same time in the same place
+    bound_bytes : those needed at the same time, at most; no plan takes less
+    """
+
+    values: int
+    sum_bytes: int
+    planned_bytes: int
+    bound_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class NativeCode:
+    """A graph as one native function ``vdla_run(inputs, outputs, parameters, arena)``.
+
+    Attributes
+    ----------
+    name : of the graph, for messages
+    inputs, outputs : in the order of the call
+    parameters : constants, uint8, aligned
+    plan : of the arena, in which everything between inputs and outputs lies
+    file : gives the bytes of its shared object, or of its object file
+    suffix : ``so`` or ``o``, which of the two
+    """
+
+    name: str
+    inputs: tuple[TensorType, ...]
+    outputs: tuple[TensorType, ...]
+    parameters: np.ndarray
+    plan: MemoryPlan
+    file: Callable[[], bytes]
+    suffix: str
+
+
+@dataclass(frozen=True, eq=False)
+class NativeFunction(NativeCode):
+    """Native code in this process.
+
+    Attributes
+    ----------
+    entry : the call; it releases Python's global lock, and may run several times at once
+    owner : what keeps the code of ``entry`` in memory
+    """
+
+    entry: Entry
+    owner: object
+    _free_arenas: list[np.ndarray] = field(default_factory=list, init=False, repr=False)
+
+    def run(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """The outputs for the inputs.
+
+        Raises
+        ------
+        VdlaError
+            When the number of arrays, a shape or a dtype is not the function's.
+        """
+        if len(arrays) != len(self.inputs):
+            raise VdlaError(
+                f"graph {self.name}: expected {len(self.inputs)} inputs, got {len(arrays)}"
+            )
+        for tensor, array in zip(self.inputs, arrays, strict=True):
+            what = f"graph {self.name}: input {tensor.name!r}"
+            check_array(what, array, tensor.shape, tensor.dtype)
+        inputs = [np.ascontiguousarray(array) for array in arrays]
+        outputs = [np.empty(tensor.shape, tensor.dtype) for tensor in self.outputs]
+        # An arena is kept for the next call; a call beside another one takes its own.
+        free = self._free_arenas
+        arena = free.pop() if free else aligned_memory(self.plan.planned_bytes)
+        self.entry(
+            _pointers(inputs), _pointers(outputs), self.parameters.ctypes.data, arena.ctypes.data
+        )
+        free.append(arena)
+        return outputs
+
+
+def _pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array:
+    return (ctypes.c_void_p * max(1, len(arrays)))(*(a.ctypes.data for a in arrays))

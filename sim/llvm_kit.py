@@ -1,0 +1,133 @@
+"""Vector arithmetic as LLVM IR: the kit that the operator table (``isa/vector_ops.py``) builds its
+rows with, and the roundings of requantisation.
+
+Values are LLVM vectors of 32 bits, one element per channel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from llvmlite import ir
+
+#: Objects of llvmlite, whose annotations are not those of its code.
+Value = Any
+
+I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
+
+
+def vector(element: ir.Type, lanes: int) -> ir.VectorType:
+    """The type of a vector."""
+    return ir.VectorType(element, lanes)
+
+
+def constant(kind: ir.Type, value: int) -> Value:
+    """A number as a value of a type; the same in every element of a vector."""
+    match kind:
+        case ir.VectorType():
+            return ir.Constant(kind, [value] * kind.count)
+        case _:
+            return ir.Constant(kind, value)
+
+
+def splat(b: ir.IRBuilder, value: Value, lanes: int) -> Value:
+    """A vector of equal elements."""
+    kind = vector(value.type, lanes)
+    one = b.insert_element(ir.Constant(kind, ir.Undefined), value, I32(0))
+    return b.shuffle_vector(one, ir.Constant(kind, ir.Undefined), constant(vector(I32, lanes), 0))
+
+
+class LlvmKit:
+    """The kit over vectors of int32."""
+
+    def __init__(self, b: ir.IRBuilder):
+        self.b = b
+
+    def min(self, x: Value, y: Value) -> Value:
+        return self.b.select(self.b.icmp_signed("<", x, y), x, y)
+
+    def max(self, x: Value, y: Value) -> Value:
+        return self.b.select(self.b.icmp_signed(">", x, y), x, y)
+
+    def add(self, x: Value, y: Value) -> Value:
+        return self.b.add(x, y)
+
+    def sub(self, x: Value, y: Value) -> Value:
+        return self.b.sub(x, y)
+
+    def mul(self, x: Value, y: Value) -> Value:
+        return self.b.mul(x, y)
+
+    def shr(self, x: Value, y: Value) -> Value:
+        return self.b.ashr(x, self._amount(y))
+
+    def rshr(self, x: Value, y: Value) -> Value:
+        wide = vector(I64, x.type.count)
+        amount = self.b.zext(self._amount(y), wide)
+        return self.b.trunc(shift_right_half_even(self.b, self.b.sext(x, wide), amount), x.type)
+
+    def shl(self, x: Value, y: Value) -> Value:
+        return self.b.shl(x, self._amount(y))
+
+    def clip(self, x: Value, low: Value, high: Value) -> Value:
+        """x within low..high."""
+        return self.min(self.max(x, low), high)
+
+    def _amount(self, y: Value) -> Value:
+        return self.b.and_(y, constant(y.type, 31))
+
+
+def shift_right_half_even(b: ir.IRBuilder, value: Value, shift: Value) -> Value:
+    """``value / 2**shift`` rounded to nearest, ties to even; int64, 0 <= shift <= 63."""
+    zero, one = constant(value.type, 0), constant(value.type, 1)
+    some = b.icmp_signed(">", shift, zero)
+    below = b.select(some, b.sub(shift, one), zero)
+    floor = b.ashr(value, shift)
+    half = b.and_(b.and_(b.ashr(value, below), one), b.zext(some, value.type))
+    dropped = b.and_(value, b.sub(b.shl(one, below), one))
+    sticky = b.zext(b.icmp_signed("!=", dropped, zero), value.type)
+    return b.add(floor, b.and_(half, b.or_(sticky, b.and_(floor, one))))
+
+
+def requantize_even(b: ir.IRBuilder, acc: Value, multiplier: Value, shift: Value) -> Value:
+    """As ``isa.vector_ops.requantize_even``; int32 in, int64 out."""
+    wide = vector(I64, acc.type.count)
+    product = b.mul(b.sext(acc, wide), b.sext(multiplier, wide))
+    return shift_right_half_even(b, product, b.and_(b.sext(shift, wide), constant(wide, 63)))
+
+
+def requantize_tflite(b: ir.IRBuilder, acc: Value, multiplier: Value, shift: Value) -> Value:
+    """As ``isa.vector_ops.requantize_tflite``; int32 in, int64 out."""
+    narrow, wide = acc.type, vector(I64, acc.type.count)
+
+    def number(value: int) -> Value:
+        return constant(wide, value)
+
+    amount = b.sext(shift, wide)
+    leftwards = b.icmp_signed("<", amount, number(0))
+    left = b.select(leftwards, b.and_(b.sub(number(0), amount), number(31)), number(0))
+    right = b.select(leftwards, number(0), b.and_(amount, number(31)))
+    value = b.sext(b.trunc(b.shl(b.sext(acc, wide), left), narrow), wide)
+    factor = b.sext(multiplier, wide)
+    product = b.mul(value, factor)
+    positive = b.icmp_signed(">=", product, number(0))
+    total = b.add(product, b.select(positive, number(1 << 30), number(1 - (1 << 30))))
+    # Division by 2**31 towards zero.
+    upwards = b.select(b.icmp_signed("<", total, number(0)), number((1 << 31) - 1), number(0))
+    high = b.ashr(b.add(total, upwards), number(31))
+    lowest = number(-(1 << 31))
+    both_lowest = b.and_(b.icmp_signed("==", value, lowest), b.icmp_signed("==", factor, lowest))
+    high = b.select(both_lowest, number((1 << 31) - 1), high)
+    mask = b.sub(b.shl(number(1), right), number(1))
+    negative = b.zext(b.icmp_signed("<", high, number(0)), wide)
+    threshold = b.add(b.ashr(mask, number(1)), negative)
+    above = b.icmp_signed(">", b.and_(high, mask), threshold)
+    return b.add(b.ashr(high, right), b.zext(above, wide))
+
+
+#: What rounds in each post-operation that requantises, by name.
+ROUNDINGS: dict[str, Callable[[ir.IRBuilder, Value, Value, Value], Value]] = {
+    "even": requantize_even,
+    "tflite": requantize_tflite,
+}

@@ -1,0 +1,73 @@
+"""Seeded bugs, each of which a check must catch: ``make mutants``, or ``python -m tests.mutants
+NAME ...`` for those whose name or place contains a NAME.
+
+A check that cannot fail proves nothing. Every mutant is a bug of the kind that hardware and
+compilers have, planted in a function while its check runs, never in a file. A mutant survives
+where the check that ought to see it sees nothing; then this script exits with 1.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from unittest.mock import patch
+
+from vdla.sim import toolchain
+
+from .checker import CHECKER
+from .compiler import COMPILER
+from .plant import Mutant
+from .rtl import RTL
+from .sim import SIM
+
+MUTANTS: tuple[Mutant, ...] = (*RTL, *SIM, *COMPILER, *CHECKER)
+
+_compile = toolchain.compile_shared
+
+
+def compile_quickly(sources: list[Path], includes: list[Path], output: Path, *_: str) -> None:
+    """The same shared library in one piece and not optimised: it runs for a few thousand cycles."""
+    whole = output.with_suffix(".cpp")
+    whole.write_text("".join(f'#include "{source}"\n' for source in sources))
+    _compile([whole], includes, output, "-O0")
+
+
+def main() -> int:
+    """Run the checks without a bug, then every mutant; 0 if each is caught, 2 for a wrong NAME."""
+    names = sys.argv[1:] or [""]
+    chosen = [m for m in MUTANTS if any(name in m.name or name in m.place for name in names)]
+    if not chosen:
+        print(f"NAME: expected part of a mutant's name or place, got {names!r}", file=sys.stderr)
+        return 2
+    with (
+        TemporaryDirectory() as cache,
+        patch.dict(os.environ, VDLA_CACHE=cache),
+        patch.object(toolchain, "compile_shared", compile_quickly),
+    ):
+        # Before any mutant is planted: so the true RTL is the true one.
+        for check in dict.fromkeys(mutant.check for mutant in chosen):
+            if (found := check()) is not None:
+                print(f"{check} fails without a bug: {found}", file=sys.stderr)
+                return 1
+        caught = sum(_caught(mutant) for mutant in chosen)
+    print(f"{caught} of {len(chosen)} mutants caught")
+    return 0 if caught == len(chosen) else 1
+
+
+def _caught(mutant: Mutant) -> bool:
+    """Whether the mutant's check sees it, as a line of the table."""
+    begun = time.perf_counter()
+    with mutant.plant():
+        found = mutant.check()
+    verdict = "SURVIVED" if found is None else "caught"
+    seconds = time.perf_counter() - begun
+    print(f"{mutant.place:12}{mutant.name:44}{verdict:10}{seconds:6.1f} s  {found or ''}"[:200],
+          flush=True)  # fmt: skip
+    return found is not None
+
+
+if __name__ == "__main__":
+    sys.exit(main())

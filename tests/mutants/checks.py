@@ -1,0 +1,286 @@
+"""The checks that must see a mutant: each returns what it found, or None."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import Phase, settings
+from vdla.compiler.build import build
+from vdla.hw.core import Core
+from vdla.hw.verilog import core_verilog
+from vdla.isa.check import check
+from vdla.isa.errors import VdlaError
+from vdla.isa.insn import Gemm, Load, Param, Store, Uop, encode_uop
+from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
+from vdla.isa.opcodes import Units
+from vdla.isa.params import HwParams
+from vdla.isa.program import Program
+from vdla.isa.reference import run as run_reference
+from vdla.isa.regmap import CONTROL_RESET, OFFSETS
+from vdla.isa.status import Status
+from vdla.sim import toolchain
+from vdla.sim.core import simulate
+from vdla.sim.random_programs import random_program
+from vdla.sim.result import SimResult
+from vdla.sim.rtl import HangError, RtlSimulator
+from vdla.sim.verify import compare, verify
+
+from ..campaign.configurations import ODD
+from ..campaign.programs import tmp_chains, token_stream
+
+ROOT = Path(__file__).parents[2]
+#: Builds in seconds, and is large enough for every rule: bursts cross pages, transfers overlap,
+#: entries of tmp are far apart.
+PARAMS = HwParams(
+    block_in=4, block_out=4, queue_depth=2, fetch_depth=2, loads_in_flight=2, stores_in_flight=2,
+    token_bits=4, **ODD,
+)  # fmt: skip
+MEMORY = MEMORY_PRESETS["vta"]
+#: One burst at a time, a beat every third cycle.
+NARROW = replace(MEMORY, outstanding=1, cycles_per_beat=3)
+PROGRAMS = 20
+#: A mutant that hangs is caught after this many cycles.
+HANG_CYCLES = 100_000
+
+
+def build_rtl() -> RtlSimulator:
+    """The RTL as it is elaborated now, mutant included."""
+    toolchain.setup_yosys()
+    return RtlSimulator(PARAMS, core_verilog(PARAMS, Core(PARAMS)))
+
+
+@cache
+def true_rtl() -> RtlSimulator:
+    """The RTL without a mutant, for those that are elsewhere."""
+    return build_rtl()
+
+
+# ---- co-verification -----------------------------------------------------------------------------
+
+
+def _differences(rtl: RtlSimulator) -> str | None:
+    """Directed programs and random ones: all three must agree in every byte and cycle."""
+
+    def run(program: Program, dram: np.ndarray, memory: MemoryParams) -> SimResult:
+        return rtl.run(program, dram, memory, HANG_CYCLES)
+
+    for directed in (tmp_chains, token_stream):
+        program = directed(PARAMS)
+        try:
+            found = compare(program, program.dram_image(), MEMORY, run)["first_divergence"]
+        except VdlaError as error:
+            return str(error)
+        if found is not None:
+            name = directed.__name__
+            return f"{name}: {found['what']}, sim {found.get('sim')} rtl {found.get('rtl')}"
+    for memory in (MEMORY, NARROW):
+        for seed in range(PROGRAMS):
+            try:
+                report = verify(PARAMS, memory, 1, seed, rtl=run)
+            except VdlaError as error:
+                return str(error)
+            if (first := report["first_divergence"]) is not None:
+                where = f"instruction {first['instruction']} of {first['unit']}"
+                sides = " ".join(
+                    f"{s} {first[s]}" for s in ("reference", "sim", "rtl") if s in first
+                )
+                return f"program {seed}, {where}: {first['what']}, {sides}"
+    return None
+
+
+def rtl_differs() -> str | None:
+    """A mutant of the RTL against the others."""
+    return _differences(build_rtl())
+
+
+def sim_differs() -> str | None:
+    """A mutant of the SimPy model or of the reference against the true RTL."""
+    return _differences(true_rtl())
+
+
+# ---- directed programs on the RTL ----------------------------------------------------------------
+
+
+def second_run() -> str | None:
+    """A program that leaves a token behind, run twice with a reset between: same counters."""
+    insns = (
+        Gemm(uop_begin=0, uop_count=1, outer=50, push=Units.VECTOR),
+        Param(par_base=0, pop=Units.GEMM),
+        Gemm(uop_begin=0, uop_count=1, push=Units.VECTOR),
+    )
+    program = Program(PARAMS, insns)
+    simulator = build_rtl()
+    library = simulator._library
+    handle = library.vdla_new()
+    results: list[SimResult] = []
+    for _ in range(2):
+        library.vdla_write(handle, OFFSETS["control"], CONTROL_RESET)
+        results.append(
+            simulator._run(library, handle, program, program.dram_image(), MEMORY, HANG_CYCLES, 0.0)
+        )
+    library.vdla_delete(handle)
+    first, second = results
+    if first.status != Status.DONE:
+        return f"first run: {first.status.name}"
+    if (first.cycles, first.counters) == (second.cycles, second.counters):
+        return None
+    return f"vector counters {first.counters['vector']} become {second.counters['vector']}"
+
+
+def _stops() -> dict[str, tuple[Program, Status, int | None]]:
+    """Programs that the core must refuse or stop: what they do, status, instruction."""
+    plain = Gemm(uop_begin=0, uop_count=1)
+    far = Uop(acc=PARAMS.acc_depth - 1, inp=0, wgt=0)
+    load = Load(memory="uop", base=0, dram_addr=0, x_size=1, push=Units.GEMM)
+    beyond = replace(plain, inner=2, acc_inner=1, pop=Units.LOAD)
+    flood = (replace(plain, push=Units.VECTOR),) * 16
+    waits = Load(memory="inp", base=0, dram_addr=0, x_size=1, pop=Units.STORE)
+    store = Store(base=0, dram_addr=64, x_size=1, push=Units.LOAD)
+    image = {0: encode_uop(far, PARAMS)}
+    foreign = replace(PARAMS, loads_in_flight=3)
+    return {
+        "micro-op beyond acc": (
+            Program(PARAMS, (load, beyond), image, {}, 4096),
+            Status.ADDRESS,
+            1,
+        ),
+        "16 tokens of 4 bits": (Program(PARAMS, flood), Status.TOKEN_OVERFLOW, 15),
+        "behind a full queue": (Program(PARAMS, (waits,) * 4 + (store,)), Status.DEADLOCK, 0),
+        "another configuration": (Program(foreign, (plain,)), Status.BAD_CONFIG, None),
+    }
+
+
+def wrong_stops() -> str | None:
+    """Each program of :func:`_stops` stops with its status at its instruction."""
+    rtl = build_rtl()
+    for name, (program, status, index) in _stops().items():
+        try:
+            result = rtl.run(program, program.dram_image(), MEMORY, HANG_CYCLES)
+        except HangError as error:
+            return f"{name}: {error}"
+        if (result.status, result.error_index) != (status, index):
+            return (
+                f"{name}: {result.status.name} at {result.error_index}, "
+                f"not {status.name} at {index}"
+            )
+    return None
+
+
+# ---- compiler ------------------------------------------------------------------------------------
+
+
+def missing_tokens() -> str | None:
+    """The static checker before the run; both simulators stop with a deadlock that names units."""
+    found = ""
+    for seed in range(3):
+        program = random_program(PARAMS, seed)
+        findings = [f.detail for f in check(program) if f.kind == "deadlock"]
+        runs = [simulate(program, program.dram_image(), MEMORY)]
+        runs.append(true_rtl().run(program, program.dram_image(), MEMORY, HANG_CYCLES))
+        if not findings or any(r.status != Status.DEADLOCK or not r.report for r in runs):
+            return None
+        found = f"check: {findings[0]}; sim and rtl: {runs[0].report}"
+    return found
+
+
+def unordered() -> str | None:
+    """The static checker finds a hazard in random programs that the dependency pass ordered."""
+    for seed in range(PROGRAMS):
+        for finding in check(random_program(PARAMS, seed)):
+            if finding.kind in ("raw", "war", "deadlock", "tokens"):
+                return f"program {seed}: {finding.detail}"
+    return None
+
+
+#: Little of everything: tiles, micro-ops that are reloaded, tails.
+TIGHT = HwParams(
+    block_in=8, block_out=8, inp_depth=150, wgt_depth=77, acc_depth=66, uop_depth=20,
+    par_depth=31, tmp_depth=37, out_depth=65,
+)  # fmt: skip
+
+
+@cache
+def _digits() -> tuple[np.ndarray, np.ndarray]:
+    """One image, and the logits that ONNX Runtime computes for it."""
+    import onnxruntime
+
+    models = ROOT / "examples" / "models"
+    images = np.load(models / "digits_test.npz")["x"][:1]
+    session = onnxruntime.InferenceSession(
+        str(models / "digits_int8.onnx"), providers=["CPUExecutionProvider"]
+    )
+    return images, np.asarray(session.run(None, {"image": images})[0])
+
+
+def wrong_digits() -> str | None:
+    """The digits network, compiled, on the reference: the logits of ONNX Runtime."""
+    images, expected = _digits()
+    try:
+        model = build(ROOT / "examples" / "models" / "digits_int8.onnx", "sim", TIGHT, MEMORY)
+        (logits,) = model.run([images], lambda program, dram: run_reference(program, dram))
+    except VdlaError as error:
+        return str(error)
+    wrong = int((np.asarray(logits) != expected).sum())
+    return f"{wrong} of {expected.size} logits differ" if wrong else None
+
+
+# ---- tests that exist ----------------------------------------------------------------------------
+
+# The first counterexample will do.
+settings.register_profile(
+    "mutants", deadline=None, derandomize=True, database=None,
+    phases=(Phase.explicit, Phase.generate),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Tests:
+    """The first of some tests that fails."""
+
+    nodes: tuple[str, ...]
+
+    def __call__(self) -> str | None:
+        recorder = _Recorder()
+        options = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--no-header"]
+        # Hypothesis is imported here already.
+        options += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]
+        nodes = [f"{ROOT}/tests/{node}" for node in self.nodes]
+        arguments = [*options, "--rootdir", str(ROOT), "--hypothesis-profile=mutants", *nodes]
+        said = io.StringIO()
+        before = set(sys.modules)
+        with redirect_stdout(said), redirect_stderr(said):
+            code = pytest.main(arguments, plugins=[recorder])
+        # Modules of tests keep what they made once; the next mutant must see its own.
+        for name in set(sys.modules) - before:
+            if name.startswith("tests."):
+                del sys.modules[name]
+        if code not in (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED):
+            raise RuntimeError(f"pytest {self.nodes}: {code!r}\n{said.getvalue()}")
+        return recorder.failed
+
+
+@dataclass
+class _Recorder:
+    """A pytest plugin that remembers the first failure."""
+
+    failed: str | None = field(default=None)
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.failed and self.failed is None:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            what = crash.message.splitlines()[0] if crash else report.when
+            self.failed = f"{report.nodeid.rpartition('::')[2]}: {what}"
+
+
+def tests(*nodes: str) -> Callable[[], str | None]:
+    """Tests by node, below ``tests/``."""
+    return Tests(nodes)

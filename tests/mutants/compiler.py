@@ -1,0 +1,93 @@
+"""Bugs in the compiler: graph passes, quantisation, loops, code generation, order and tokens."""
+
+from __future__ import annotations
+
+from vdla.compiler import arena
+from vdla.compiler.codegen import order
+from vdla.compiler.codegen.accel import _Walker
+from vdla.compiler.codegen.llvm import _Emitter
+from vdla.compiler.codegen.stream import Stream
+from vdla.compiler.graph import fixed_point, requant
+from vdla.compiler.graph.fixed_ops import QAvgPoolValid
+from vdla.compiler.graph.passes.drop_identities import _same_value
+from vdla.compiler.graph.passes.fold_activations import fold_activations
+from vdla.compiler.graph.passes.fold_pads import _folded
+from vdla.compiler.graph.passes.fuse_qdq import _Fusion
+from vdla.compiler.graph.passes.merge_transposes import merge_transposes
+from vdla.compiler.graph.passes.pack_windows import PackWindows
+from vdla.compiler.tir.passes.vthread import _Interleaver
+from vdla.isa import depend
+from vdla.runtime import layout
+
+from .checks import missing_tokens, tests, unordered, wrong_digits
+from .plant import Mutant
+
+COMPILER = (
+    # ---- order and tokens
+    Mutant("dropped token", "compiler", depend.order_by_tokens,
+           "pushes[source] |= Units(1 << unit)",
+           "pushes[source] |= Units(1 << unit if source % 3 else 0)", missing_tokens),
+    Mutant("writes do not wait for reads", "compiler", depend._needs,
+           "if access.write else (past.written,)", "if False else (past.written,)", unordered),
+    Mutant("clocks of others are believed", "compiler", depend.order_by_tokens,
+           "clock = np.maximum(clock, clocks[source])",
+           "clock = np.maximum(clock, latest[other])", unordered),
+    Mutant("loads behind their readers", "compiler", order.loads_by_need,
+           "deadlines[i] == i", "deadlines[i] != i", wrong_digits),
+    Mutant("dispatched before its operands", "compiler", order._Queue.start,
+           "if end < 0:", "if False:", wrong_digits),
+    # ---- loops and code
+    Mutant("threads share their buffers", "compiler", _Interleaver.thread,
+           "self.copies, index)", "self.copies, Const(0))",
+           tests("compiler/tir/test_vthread.py")),
+    Mutant("padding on the wrong side", "compiler", Stream.load,
+           "pad_left=pad_x.before, pad_right=pad_x.after",
+           "pad_left=pad_x.after, pad_right=pad_x.before", tests("compiler/test_stream.py")),
+    Mutant("first at any reduction's start", "compiler", Stream.gemm,
+           "first = all(", "first = any(", tests("compiler/test_stream.py")),
+    Mutant("forgotten micro-ops are reused", "compiler", Stream._place_uops,
+           "self._uop_slots.clear()", "pass", tests("compiler/test_stream.py")),
+    Mutant("guard cuts one too many", "compiler", _Walker.bounds,
+           "slack // -k + 1", "slack // -k", wrong_digits),
+    Mutant("kernel columns before rows", "compiler", layout.pack_weight,
+           "0, 2, 4, 5, 1, 3", "0, 2, 5, 4, 1, 3", wrong_digits),
+    Mutant("lifetimes end before the last read", "compiler", arena.Lifetime.overlaps,
+           "self.first <= other.last", "self.first < other.last",
+           tests("compiler/codegen/test_cpu_graph.py")),
+    Mutant("ties go down", "compiler", _Emitter._requantize,
+           "builder.sub(half, _I64(1)), odd", "builder.sub(half, _I64(1)), _I64(0)",
+           tests("compiler/codegen/test_cpu_expressions.py::test_requantize_ties")),
+    # ---- graph passes and quantisation
+    Mutant("multiplier truncated", "compiler", requant.requant_params,
+           "round(mantissa * 2**MULTIPLIER_BITS)", "int(mantissa * 2**MULTIPLIER_BITS)",
+           tests("compiler/graph/test_requant.py")),
+    Mutant("sum of an addition overflows", "compiler", requant.add_params,
+           "128 * (mult_a + mult_b) + abs(const) + 2 ** (shift - 1)", "128 * max(mult_a, mult_b)",
+           tests("compiler/graph/test_requant.py")),
+    Mutant("weights scaled along any axis", "compiler", _Fusion.weight,
+           "if quant.axis not in (None, axis):", "if False:",
+           tests("compiler/graph/test_reasons.py")),
+    Mutant("clips what others read", "compiler", fold_activations,
+           "len(consumers[source.output]) > 1", "False", tests("compiler/graph/test_passes.py")),
+    Mutant("requantisation dropped", "compiler", _same_value,
+           "before.op.quant.same(quant)", "True", tests("compiler/graph/test_passes.py")),
+    Mutant("padding of any value folded", "compiler", _folded,
+           "value == conv.x_zero_point", "True", tests("compiler/graph/test_passes.py")),
+    Mutant("transpositions composed backwards", "compiler", merge_transposes,
+           "tuple(source.op.perm[axis] for axis in node.op.perm)",
+           "tuple(node.op.perm[axis] for axis in source.op.perm)",
+           tests("compiler/graph/test_passes.py")),
+    Mutant("windows outside are zero", "compiler", PackWindows.evaluate,
+           "constant_values=self.fill", "constant_values=0",
+           tests("compiler/graph/test_pack_windows.py")),
+    # ---- TensorFlow Lite
+    Mutant("divides negatives upwards", "compiler", fixed_point.divide_by_pot,
+           "(mask >> 1) + (x < 0)", "(mask >> 1)",
+           tests("compiler/graph/test_fixed_point.py")),
+    Mutant("exponential off by a bit", "compiler", fixed_point.exp_on_negative_values,
+           "fraction_bits - 2 + position", "fraction_bits - 1 + position",
+           tests("compiler/graph/test_tflite_operators.py::test_interpreter_is_exact")),
+    Mutant("padding counts in the mean", "compiler", QAvgPoolValid.counts,
+           "last - np.maximum(first, 0)", "last - first",
+           tests("compiler/graph/test_tflite_operators.py::test_interpreter_is_exact")),
+)  # fmt: skip

@@ -1,0 +1,83 @@
+"""Bugs in the hardware."""
+
+from __future__ import annotations
+
+from vdla.hw import gemm as gemm_module
+from vdla.hw import rounding
+from vdla.hw.core import Core
+from vdla.hw.dma import BurstCutter, ReadArbiter
+from vdla.hw.fetch import Fetch
+from vdla.hw.gemm import Gemm
+from vdla.hw.load import Load
+from vdla.hw.queue import Queue
+from vdla.hw.store import Store
+from vdla.hw.token import TokenBank
+from vdla.hw.vector import Vector
+
+from .checks import rtl_differs, second_run, wrong_stops
+from .plant import Mutant
+
+RTL = (
+    # ---- tensor core
+    Mutant("swapped strides", "rtl gemm", Gemm._issue,
+           'insn[f"{n}_inner"]', 'insn[f"{n}_outer"]', rtl_differs),
+    Mutant("off-by-one latency", "rtl gemm", Gemm._pipeline,
+           "m.d.comb += [\n            unit.end", "m.d.sync += [\n            unit.end",
+           rtl_differs),
+    Mutant("transposed weights", "rtl gemm", gemm_module.multiply,
+           "w[8 * (o * size + i) :]", "w[8 * (i * size + o) :]", rtl_differs),
+    Mutant("no forwarding over three cycles", "rtl gemm", Gemm._accumulate,
+           "for k in (10, 9, 8):", "for k in (9, 8):", rtl_differs),
+    Mutant("older result forwarded", "rtl gemm", Gemm._accumulate,
+           "for k in (10, 9, 8):", "for k in (8, 9, 10):", rtl_differs),
+    Mutant("one entry beyond is legal", "rtl gemm", Gemm._pipeline,
+           "entry[n] >= params.depth(n)", "entry[n] > params.depth(n)", wrong_stops),
+    # ---- vector unit
+    Mutant("truncating, not saturating", "rtl vector", Vector._requantize,
+           'saturates = (post(13) != 0) | stages[13]["out"]', "saturates = post(13) != 0",
+           rtl_differs),
+    Mutant("wrong rounding", "rtl vector", rounding.shift_half_even,
+           "half & (below | floor[0])", "half", rtl_differs),
+    Mutant("ties of negatives go up", "rtl vector", Vector._requantize,
+           "Mux(post(11) == TFLITE, value >= 0, value[0])",
+           "Mux(post(11) == TFLITE, 1, value[0])", rtl_differs),
+    Mutant("interlock misses the last stage", "rtl vector", Vector._interlock,
+           "stages[:DEPTH]", "stages[: DEPTH - 1]", rtl_differs),
+    Mutant("zero point of the next", "rtl vector", Vector._capture,
+           '("zero_point", 12, 0)', '("zero_point", 6, 0)', rtl_differs),
+    # ---- load, store and the bus
+    Mutant("wrong padding value", "rtl load", Load._write,
+           "fill.eq(insn.pad_value)", "fill.eq(~insn.pad_value)", rtl_differs),
+    Mutant("rows begin aligned", "rtl load", Load._place,
+           "row.eq(row + insn.y_stride[:bus_log2])", "row.eq(row)", rtl_differs),
+    Mutant("lost last beat of a burst", "rtl store", Store._send,
+           "strb.eq(strobes_now)", "strb.eq(Mux(lasts, 0, strobes_now))", rtl_differs),
+    Mutant("done before the last response", "rtl store", Store.elaborate,
+           "self.response & responses.o.payload.last", "self.response", rtl_differs),
+    Mutant("bursts cross pages", "rtl dma", BurstCutter.elaborate,
+           "Mux(to_page < params.max_burst_beats, to_page, params.max_burst_beats)",
+           "params.max_burst_beats", rtl_differs),
+    Mutant("load before fetch", "rtl dma", ReadArbiter.elaborate,
+           "with m.If(self.fetch.valid):", "with m.If(self.fetch.valid & ~self.load.valid):",
+           rtl_differs),
+    # ---- queues, tokens and control
+    Mutant("a slot too many", "rtl queue", Queue.elaborate,
+           "depth=self.depth", "depth=self.depth + 1", rtl_differs),
+    Mutant("prefetches too little", "rtl fetch", Fetch.elaborate,
+           "(reserved + chunk <= params.fetch_depth)", "(reserved + chunk < params.fetch_depth)",
+           rtl_differs),
+    Mutant("token lost when one comes", "rtl token", TokenBank.elaborate,
+           "m.Elif(pop & ~push)", "m.Elif(pop)", rtl_differs),
+    Mutant("counter wraps unseen", "rtl token", TokenBank.elaborate,
+           "Cat(overflows).any()", "0", wrong_stops),
+    Mutant("ignored reset", "rtl core", Core.elaborate,
+           "m.submodules[name] = reset(part)",
+           'm.submodules[name] = part if name == "tokens" else reset(part)', second_run),
+    Mutant("runs foreign programs", "rtl core", Core._control,
+           "regs.program_hash != int(self.params.hash, 16)", "regs.program_hash == 0",
+           wrong_stops),
+    Mutant("deadlock seen only when all is fetched", "rtl core", Core._control,
+           "(fetch.done | fetch.blocked)", "fetch.done", wrong_stops),
+    Mutant("a lone transfer counts as idle", "rtl core", Core._counters,
+           "in_flight[unit] != 0", "in_flight[unit] > 1", rtl_differs),
+)  # fmt: skip

@@ -1,0 +1,56 @@
+"""The mutation run itself: every mutant can be planted, a few cheap ones are, and one that nothing
+sees is reported.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from vdla.sim.queue import Queue
+
+from .__main__ import MUTANTS, _caught
+from .plant import Mutant
+
+ROOT = Path(__file__).parents[2]
+CHEAP = ("forgotten micro-ops", "multiplier truncated", "negatives upwards", "do not wait")
+
+
+def test_the_text_of_every_mutant_is_there() -> None:
+    for mutant in MUTANTS:
+        assert mutant.code() != mutant.function.__code__, mutant.name
+    assert len({(mutant.place, mutant.name) for mutant in MUTANTS}) == len(MUTANTS) >= 32
+
+
+def test_every_room_has_mutants() -> None:
+    rooms = Counter(mutant.place.partition(" ")[0] for mutant in MUTANTS)
+    assert set(rooms) == {"rtl", "sim", "reference", "compiler", "checker"}
+
+
+def test_cheap_mutants_are_caught() -> None:
+    command = [sys.executable, "-m", "tests.mutants", *CHEAP]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{len(CHEAP)} of {len(CHEAP)} mutants caught" in done.stdout
+
+
+def test_a_mutant_is_gone_after_its_check() -> None:
+    true = Queue.taken.__code__
+    seen = []
+    mutant = Mutant("late", "sim", Queue.taken, "cycle + 1", "cycle", lambda: None)
+    with mutant.plant():
+        seen.append(Queue.taken.__code__ != true)
+    assert seen == [True] and Queue.taken.__code__ is true
+
+
+def test_a_survivor_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    assert not _caught(Mutant("late", "sim", Queue.taken, "cycle + 1", "cycle", lambda: None))
+    assert "SURVIVED" in capsys.readouterr().out
+
+
+def test_text_that_is_gone_is_an_error() -> None:
+    with pytest.raises(LookupError, match="mend the mutant"):
+        Mutant("stale", "sim", Queue.taken, "no such text", "", lambda: None).code()
