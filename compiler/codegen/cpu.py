@@ -32,6 +32,7 @@ from ..graph.verify import verify as verify_graph
 from ..tir.interpret import interpret
 from ..tir.ir import PrimFunc
 from ..tir.passes.expand import expand_intrinsics
+from ..tir.passes.peel import peel_tails
 from ..tir.passes.unroll import unroll_loops
 from ..tir.verify import verify
 from ..topi.cpu import lower_for_cpu
@@ -41,7 +42,11 @@ from .llvm import Value, emit_function, symbol
 from .machine import MachineCode, Processor, emit_object, host, load, optimise
 
 #: What happens to every loop program before code generation, in order.
-CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (expand_intrinsics, unroll_loops)
+CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
+    expand_intrinsics,
+    peel_tails,
+    unroll_loops,
+)
 
 _POINTER = ir.PointerType()
 _I64 = ir.IntType(64)
