@@ -184,9 +184,12 @@ class _Emitter:
         self.vector = None
         return True
 
-    def _spread(self, scalar: Value) -> Value:
-        """A value that all iterations share, as what the loop around it computes with."""
-        return splat(self.builder, scalar, self.vector.extent) if self.vector else scalar
+    def _scalar(self, expr: Expr) -> Value:
+        """What is one value for all iterations of a vector loop."""
+        vector, self.vector = self.vector, None
+        found = self.value(expr)
+        self.vector = vector
+        return found
 
     def _loop_metadata(self, *hint: Value) -> Value:
         """A loop's metadata: a node of its own whose first operand is itself."""
@@ -245,14 +248,15 @@ class _Emitter:
     # ---- expressions ----
 
     def value(self, expr: Expr) -> Value:
-        """An expression as a value of its dtype."""
+        """An expression as a value of its dtype, or as a vector of them."""
+        if self.vector and is_invariant(expr, self.vector.var):
+            return splat(self.builder, self._scalar(expr), self.vector.extent)
         match expr:
             case Var():
                 return self.builder.trunc(self._variable(expr), _TYPES[expr.dtype])
             case Const(value, dtype):
                 number = float(value) if dtype in FLOAT_DTYPES else int(value)
-                constant = ir.Constant(_TYPES[dtype], number)
-                return self._spread(constant) if dtype in FLOAT_DTYPES else constant
+                return ir.Constant(_TYPES[dtype], number)
             case Binary("&", a, b) if expr.dtype == "bool" and not _is_total(b):
                 return self._choose(a, lambda: self.value(b), lambda: _I1(0))
             case Binary("|", a, b) if expr.dtype == "bool" and not _is_total(b):
@@ -266,13 +270,8 @@ class _Emitter:
                 return self._int_binary(op, left, right, expr)
             case Select(cond, a, b):
                 if _is_total(a) and _is_total(b):
-                    return self.builder.select(self.value(cond), self.value(a), self.value(b))
+                    return self.builder.select(self._scalar(cond), self.value(a), self.value(b))
                 return self._choose(cond, lambda: self.value(a), lambda: self.value(b))
-            case Cast() if self.vector:
-                loop, self.vector = self.vector, None
-                scalar = self.value(expr)
-                self.vector = loop
-                return self._spread(scalar)
             case Cast(dtype, a):
                 return self._cast(self.value(a), a.dtype, dtype)
             case Read(source, indices):
@@ -292,11 +291,9 @@ class _Emitter:
 
     def _load(self, source: Buffer, indices: tuple[Expr, ...]) -> Value:
         address = self._address(source, indices)
-        if self.vector and not all(is_invariant(index, self.vector.var) for index in indices):
+        if self.vector:
             kind = ir.VectorType(_TYPES[source.dtype], self.vector.extent)
             return self.builder.load(address, align=ELEMENT_BYTES[source.dtype], typ=kind)
-        if source.dtype in FLOAT_DTYPES:
-            return self._spread(self.builder.load(address, typ=_TYPES[source.dtype]))
         if source.dtype != "bool":
             return self.builder.load(address, typ=_TYPES[source.dtype])
         return self.builder.icmp_unsigned("!=", self.builder.load(address, typ=_I8), _I8(0))
@@ -306,7 +303,7 @@ class _Emitter:
     ) -> Value:
         """One of two values; only that one is computed."""
         builder = self.builder
-        with builder.if_else(self.value(cond)) as (if_true, if_false):
+        with builder.if_else(self._scalar(cond)) as (if_true, if_false):
             with if_true:
                 a, a_end = then(), builder.block
             with if_false:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ..te.expr import FLOAT_DTYPES, Binary, Cast, Const, Expr, Read, Select, Var, affine, walk
+from ..te.expr import FLOAT_DTYPES, Binary, Expr, Read, Select, Var, affine, walk
 from ..tir.ir import For, Seq, Stmt, Store
 
 #: Extents of vector loops: LLVM splits what is wider than the processor's registers.
@@ -41,13 +41,11 @@ def _fits_store(store: Store, var: Var, several: bool, written: set) -> bool:
 def _fits(expr: Expr, var: Var) -> bool:
     if expr.dtype not in FLOAT_DTYPES:
         return False
+    if is_invariant(expr, var):
+        return True
     match expr:
-        case Const():
-            return True
         case Read(_, indices):
-            return _step(indices, var) in (0, 1)
-        case Cast(_, a):
-            return is_invariant(a, var)
+            return _step(indices, var) == 1
         case Binary(op, a, b):
             return op in _OPERATORS and _fits(a, var) and _fits(b, var)
         case Select(cond, a, b):
@@ -61,16 +59,14 @@ def is_invariant(expr: Expr, var: Var) -> bool:
 
 
 def _step(indices: tuple[Expr, ...], var: Var) -> int | None:
-    """Elements from one iteration's to the next's: 0 or 1, None for all else."""
+    """Elements from one iteration's to the next's, None where they are no constant step along the
+    last dimension."""
     *outer, last = indices
-    if any(not is_invariant(index, var) for index in outer):
-        return None
-    if is_invariant(last, var):
-        return 0
     form = affine(last)
-    rest = [term for term, _ in form.terms if term is not var]
-    moves = any(not is_invariant(term, var) for term in rest)
-    return 1 if form.coefficients.get(var) == 1 and not moves else None
+    opaque = [term for term, _ in form.terms if term is not var]
+    if any(not is_invariant(expr, var) for expr in (*outer, *opaque)):
+        return None
+    return form.coefficients.get(var, 0)
 
 
 def splat(builder: ir.IRBuilder, scalar, lanes: int):

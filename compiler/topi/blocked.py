@@ -35,8 +35,9 @@ from ..te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
 
 Bounded = BlockedConv2d | BlockedDepthwise | PackedDense | MaxPool | AvgPool
 FLOAT32 = "float32"
-#: Vector registers that hold results; the others hold weights and an element of the image.
-ACCUMULATORS = 28
+#: Vector registers that hold results, by values in a register; the others hold weights and an
+#: element of the image. AVX-512 has 32 registers, AVX2 and SSE 16.
+ACCUMULATORS = {16: 28, 8: 12, 4: 12}
 #: Cycles until the sum of a product can be added to.
 LATENCY_CYCLES = 4
 #: Blocks of channels that share an element of the image: each takes a register for its weights.
@@ -231,7 +232,7 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
     n, ob, oh, ow, o = output.axes
-    blocks, width = register_tile(ob.extent, ow.extent)
+    blocks, width = register_tile(ob.extent, ow.extent, o.extent)
     ob_outer, ob_inner = out.split(ob, blocks)
     ow_outer, ow_inner = out.split(ow, width)
     image, weight = acc.reads()[-2:]
@@ -253,7 +254,7 @@ def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
     *_, ow, c = output.axes
-    _, width = register_tile(1, ow.extent)
+    _, width = register_tile(1, ow.extent, c.extent)
     ow_outer, ow_inner = out.split(ow, min(width, WINDOW_TILE))
     _in_registers(out, (ow_inner,), c)
     acc.compute_at(out, ow_outer)
@@ -268,7 +269,7 @@ def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
     done, acc = _stage(schedule, "blocks"), _stage(schedule, "acc")
     assert done is not None and acc is not None
     n, ob, o = done.tensor.axes
-    rows, blocks = register_tile(n.extent, ob.extent)
+    rows, blocks = register_tile(n.extent, ob.extent, o.extent)
     ob_outer, ob_inner = done.split(ob, min(blocks, DENSE_TILE))
     n_outer, n_inner = done.split(n, rows)
     done.reorder(ob_outer, n_outer, ob_inner, n_inner, o)
@@ -292,7 +293,7 @@ def _schedule_border(schedule: Schedule) -> None:
         border.vectorize(border.tensor.axes[-1])
 
 
-def register_tile(blocks: int, width: int) -> tuple[int, int]:
+def register_tile(blocks: int, width: int, lanes: int) -> tuple[int, int]:
     """Blocks of channels and places of a row that are computed together.
 
     The fewest cycles for a row at one product of vectors a cycle, where a product takes
@@ -306,7 +307,7 @@ def register_tile(blocks: int, width: int) -> tuple[int, int]:
     tiles = [
         (m, w)
         for m in range(1, min(blocks, MAX_BLOCKS) + 1) if blocks % m == 0
-        for w in range(1, min(width, ACCUMULATORS // m) + 1)
+        for w in range(1, min(width, ACCUMULATORS[lanes] // m) + 1)
     ]  # fmt: skip
     return min(tiles, key=lambda tile: (cycles(*tile), tile))
 
