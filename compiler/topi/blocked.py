@@ -222,6 +222,14 @@ def schedule_blocked(op: BlockedOp, schedule: Schedule, output: Tensor) -> None:
             _schedule_windows(schedule, output)
         case PackedDense():
             _schedule_dense(schedule, output)
+        case ToBlocks():  # a row of a channel after another's: one stream of reads
+            *_, width, lane = output.axes
+            schedule[output].reorder(lane, width)
+        case FromBlocks():  # rows of one block's channels: the block stays in the nearest cache
+            stage = schedule[output]
+            _, channel, height, width = output.axes
+            _, lane = stage.split(channel, schedule.stages[0].tensor.shape[-1])
+            stage.reorder(height, lane, width)
 
 
 def _stage(schedule: Schedule, name: str) -> Stage | None:
