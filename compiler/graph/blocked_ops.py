@@ -105,6 +105,30 @@ class BlockedDepthwise(BlockedOp):
         return _result(self, types, x, (weight[1], weight[2]), bias, residual)
 
 
+@dataclass(frozen=True)
+class BlockedConvTranspose2d(BlockedOp):
+    """Transposed convolution, bias and clip: each remainder of a place by the stride is a
+    convolution with every stride-th tap, with a weight of its own.
+
+    x [N, C/B, H, W, B]; weight [SH, SW, OC/B, C/B, TH, TW, B of input, B of output]; bias
+    [OC/B, B]; result [N, OC/B, *size, B]. Place ``o = q * s + r`` is, with ``before`` as b::
+
+        sum over j of x[q + (r + b) // s + j - (T - 1)] * weight[r, ..., j]
+    """
+
+    before: Pair
+    size: Pair
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, *types: Type) -> Type:
+        (x, _), (weight, _), (bias, _) = types
+        _expect({dtype for _, dtype in types} == {FLOAT32}, "operands of float32")
+        fits = len(x) == 5 and len(weight) == 8 and (x[1], x[4]) == (weight[3], weight[6])
+        _expect(fits and bias == (weight[2], weight[7]), "an image and a weight that fit it")
+        return (x[0], bias[0], *self.size, bias[1]), FLOAT32
+
+
 def _result(
     op: BlockedConv2d | BlockedDepthwise,
     types: tuple[Type, ...],

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 
 from ..graph.blocked_ops import (
     BlockedConv2d,
+    BlockedConvTranspose2d,
     BlockedDepthwise,
     BlockedOp,
     BlockedPool,
@@ -33,7 +34,9 @@ from ..te.expr import Reduce as ReduceExpr
 from ..te.schedule import Schedule, Stage
 from ..te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
 
-Bounded = BlockedConv2d | BlockedDepthwise | PackedDense | MaxPool | AvgPool
+Bounded = (
+    BlockedConv2d | BlockedConvTranspose2d | BlockedDepthwise | PackedDense | MaxPool | AvgPool
+)
 FLOAT32 = "float32"
 #: Vector registers that hold results, by values in a register; the others hold weights and an
 #: element of the image. AVX-512 has 32 registers, AVX2 and SSE 16.
@@ -64,6 +67,8 @@ def blocked_expression(op: BlockedOp, inputs: Sequence[Tensor]) -> Tensor:
             return _finished(_conv(op, x, weight), op, rest)
         case BlockedDepthwise(), [x, weight, *rest]:
             return _finished(_depthwise(op, x, weight), op, rest)
+        case BlockedConvTranspose2d(), [x, weight, bias]:
+            return _conv_transpose(op, x, weight, bias)
         case BlockedPool(pool), [x]:
             return _pool(pool, x)
         case PackedDense(), [x, weight, bias]:
@@ -149,6 +154,32 @@ def _depthwise(op: BlockedDepthwise, x: Tensor, weight: Tensor) -> Tensor:
     return compute((*x.shape[:2], height, width, x.shape[4]), rule, "acc")
 
 
+def _conv_transpose(op: BlockedConvTranspose2d, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``phases`` [SH, SW, N, OC/B, rows, columns, B] side by side, then interleaved."""
+    (sh, sw), blocks, taps, lanes = weight.shape[:2], weight.shape[2], weight.shape[4:6], x.shape[4]
+    rows = tuple(-(-n // s) for n, s in zip(op.size, (sh, sw), strict=True))
+    parts = zip((sh, sw), op.before, rows, x.shape[2:4], strict=True)
+    after = [max(q + (s - 1 + b) // s - size, 0) for s, b, q, size in parts]
+    image = _bordered(x, [*(t - 1 for t in taps), *after], Const(0.0, FLOAT32))
+    ic, ici = reduce_axis(x.shape[1], "ic"), reduce_axis(lanes, "ici")
+    jh, jw = reduce_axis(taps[0], "jh"), reduce_axis(taps[1], "jw")
+
+    def phase(rh: Expr, rw: Expr, n: Expr, ob: Expr, qh: Expr, qw: Expr, o: Expr) -> Expr:
+        top, left = (rh + op.before[0]) // sh, (rw + op.before[1]) // sw
+        element = image[n, ic, qh + top + jh, qw + left + jw, ici]
+        return sum_of(element * weight[rh, rw, ob, ic, jh, jw, ici, o], (ic, jh, jw, ici))
+
+    acc = compute((sh, sw, x.shape[0], blocks, *rows, lanes), phase, "acc")
+    phases = compute(
+        acc.shape, lambda *index: _clip(acc[index] + bias[index[3], index[6]], op), "phases"
+    )
+
+    def rule(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
+        return phases[oh % sh, ow % sw, n, ob, oh // sh, ow // sw, o]
+
+    return compute((x.shape[0], blocks, *op.size, lanes), rule, "out")
+
+
 def _finished(acc: Tensor, op: BlockedConv2d | BlockedDepthwise, rest: Sequence[Tensor]) -> Tensor:
     bias, *residual = rest
 
@@ -218,6 +249,11 @@ def schedule_blocked(op: BlockedOp, schedule: Schedule, output: Tensor) -> None:
     match op:
         case BlockedConv2d():
             _schedule_conv(schedule, output)
+        case BlockedConvTranspose2d():
+            phases = _stage(schedule, "phases")
+            assert phases is not None
+            _schedule_conv(schedule, phases.tensor)
+            schedule[output].vectorize(output.axes[-1])
         case BlockedDepthwise() | BlockedPool():
             _schedule_windows(schedule, output)
         case PackedDense():
@@ -239,13 +275,14 @@ def _stage(schedule: Schedule, name: str) -> Stage | None:
 def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
-    n, ob, oh, ow, o = output.axes
+    *lead, ob, oh, ow, o = output.axes
     blocks, width = register_tile(ob.extent, ow.extent, o.extent)
     ob_outer, ob_inner = out.split(ob, blocks)
     ow_outer, ow_inner = out.split(ow, width)
-    image, weight = acc.reads()[-2:]
-    around = (ob_outer, oh) if _keeps_image(image.source, weight.source, blocks) else (oh, ob_outer)
-    out.reorder(n, *around, ow_outer, ob_inner, ow_inner, o)
+    image, weight = (read.source for read in acc.reads()[-2:])
+    keeps_image = _keeps_image(image, weight, ob.extent // blocks, oh.extent)
+    around = (ob_outer, oh) if keeps_image else (oh, ob_outer)
+    out.reorder(*lead, *around, ow_outer, ob_inner, ow_inner, o)
     _in_registers(out, (ob_inner, ow_inner), o)
     acc.compute_at(out, ow_outer)
     *_, ob, oh, ow, o = acc.tensor.axes
@@ -320,11 +357,10 @@ def register_tile(blocks: int, width: int, lanes: int) -> tuple[int, int]:
     return min(tiles, key=lambda tile: (cycles(*tile), tile))
 
 
-def _keeps_image(image: Tensor, weight: Tensor, blocks: int) -> bool:
-    """Whether the blocks of output are the outer loop: the image passes by for each of them, else
-    all weights for each row. What fits the cache may pass by for nothing."""
-    image_bytes, weight_bytes = (4 * math.prod(t.shape[1:]) for t in (image, weight))
-    weight_bytes *= weight.shape[0]
-    image_traffic = image_bytes * (weight.shape[0] // blocks) if image_bytes > CACHE_BYTES else 0
-    weight_traffic = weight_bytes * image.shape[2] if weight_bytes > CACHE_BYTES else 0
+def _keeps_image(image: Tensor, weight: Tensor, groups: int, rows: int) -> bool:
+    """Whether ``groups`` of blocks of output are the outer loop: the image passes by for each of
+    them, else all weights for each of ``rows``. What fits the cache may pass by for nothing."""
+    image_bytes, weight_bytes = 4 * math.prod(image.shape[1:]), 4 * math.prod(weight.shape)
+    image_traffic = image_bytes * groups if image_bytes > CACHE_BYTES else 0
+    weight_traffic = weight_bytes * rows if weight_bytes > CACHE_BYTES else 0
     return image_traffic <= weight_traffic

@@ -20,6 +20,7 @@ import numpy as np
 
 from ..blocked_ops import (
     BlockedConv2d,
+    BlockedConvTranspose2d,
     BlockedDepthwise,
     BlockedPool,
     FromBlocks,
@@ -28,6 +29,7 @@ from ..blocked_ops import (
 )
 from ..ir import Graph, Node, Tensor
 from ..ops import Add, AvgPool, Clip, Conv2d, Dense, MaxPool, Op, Relu
+from ..primitives import ConvolutionTranspose
 from ..shapes import infer
 
 Bounds = tuple[float, float]
@@ -64,15 +66,17 @@ class _Rewriting:
     def add(self, node: Node) -> None:
         """One operator, on blocks where it can and should be."""
         match node.op:
-            case Conv2d() if self._has_packable_weight(node):
+            case Conv2d() if self._packs(node):
                 self._conv(node, node.op)
+            case ConvolutionTranspose() if self._is_plain_transpose(node, node.op):
+                self._conv_transpose(node, node.op)
             case MaxPool() | AvgPool() if node.inputs[0] in self.blocked:
                 self._emit_blocked(node, BlockedPool(node.op), self._blocks(node.inputs[0]))
             case Relu() | Clip() if node.inputs[0] in self.blocked:
                 self._emit_blocked(node, node.op, self._blocks(node.inputs[0]))
             case Add() if self._adds_blocks(node):
                 self._add(node, node.op)
-            case Dense() if self._has_packable_weight(node):
+            case Dense() if self._packs(node):
                 self._dense(node, node.op)
             case _:
                 inputs = tuple(self._plain(name) for name in node.inputs)
@@ -122,7 +126,7 @@ class _Rewriting:
 
     # ---- operators ----
 
-    def _has_packable_weight(self, node: Node) -> bool:
+    def _packs(self, node: Node) -> bool:
         weight = self.graph[node.inputs[1]]
         rest_is_known = all(self.graph[name].is_constant for name in node.inputs[1:])
         if not rest_is_known or 0 in (*weight.shape, *self.graph.result(node).shape):
@@ -151,6 +155,24 @@ class _Rewriting:
                 image = self._plain(x)  # one channel after another: nothing to fill up
                 packed = packed.transpose(0, 2, 3, 4, 1)
         self._emit_blocked(node, new, image, self._constant(f"{node.name}.weight", packed), bias)
+
+    def _is_plain_transpose(self, node: Node, op: ConvolutionTranspose) -> bool:
+        image = self.graph[node.inputs[0]]
+        plain = op.groups == 1 and max(op.dilations) == 1
+        return plain and (len(image.shape), image.dtype) == (4, "float32") and self._packs(node)
+
+    def _conv_transpose(self, node: Node, op: ConvolutionTranspose) -> None:
+        weight = self._data(node.inputs[1]).swapaxes(0, 1)  # [OC, C, KH, KW]
+        packed = _in_blocks(_in_blocks(_phases(weight, op), self.block, 2), self.block, 4)
+        packed = packed.transpose(0, 1, 2, 4, 6, 7, 5, 3)
+        inputs = (
+            self._blocks(node.inputs[0]),
+            self._constant(f"{node.name}.weight", packed),
+            self._packed_bias(node, weight.shape[0]),
+        )
+        (before_h, before_w), (height, width) = op.before, op.size
+        new = BlockedConvTranspose2d((before_h, before_w), (height, width))
+        self._emit_blocked(node, new, *inputs)
 
     def _dense(self, node: Node, op: Dense) -> None:
         weight = self._data(node.inputs[1])
@@ -199,6 +221,22 @@ class _Rewriting:
         given = len(node.inputs) > 2
         bias = self._data(node.inputs[2]) if given else np.zeros(channels, np.float32)
         return self._constant(f"{node.name}.bias", _in_blocks(bias, self.block, 0))
+
+
+def _phases(weight: np.ndarray, op: ConvolutionTranspose) -> np.ndarray:
+    """Weights [OC, C, KH, KW] of each remainder by the stride, the last tap first:
+    [SH, SW, OC, C, TH, TW]."""
+    (sh, sw), (bh, bw) = op.strides, op.before
+    th, tw = (-(-k // s) for k, s in zip(weight.shape[2:], op.strides, strict=True))
+    missing = ((0, 0), (0, 0), (0, th * sh - weight.shape[2]), (0, tw * sw - weight.shape[3]))
+    grown = np.pad(weight, missing)
+    return np.stack([
+        np.stack([
+            grown[:, :, (rh + bh) % sh :: sh, (rw + bw) % sw :: sw][:, :, ::-1, ::-1]
+            for rw in range(sw)
+        ])
+        for rh in range(sh)
+    ])  # fmt: skip
 
 
 def _in_blocks(array: np.ndarray, block: int, axis: int) -> np.ndarray:

@@ -229,3 +229,23 @@ def test_a_convolution_is_a_tile_of_vector_registers() -> None:
     calls = [ln for ln in kernel.code.llvm_ir.splitlines() if "@llvm.fmuladd.v16f32(" in ln]
     assert len([ln for ln in calls if "declare" not in ln]) >= 28
     assert "alloca" not in kernel.code.llvm_ir
+
+
+@settings(max_examples=25, derandomize=True)
+@given(st.data())
+def test_transposed_convolutions_equal_onnx_runtime(data: st.DataObject) -> None:
+    draw = data.draw
+    channels, features = draw(st.integers(1, 36)), draw(st.integers(1, 36))
+    kernel = [draw(st.integers(1, 5)) for _ in range(2)]
+    strides = [draw(st.integers(1, 3)) for _ in range(2)]
+    pads = [draw(st.integers(0, k - 1)) for k in (*kernel, *kernel)]
+    extra = [draw(st.integers(0, s - 1)) for s in strides]
+    size = [draw(st.integers(3, 12)) for _ in range(2)]
+    model = Model(x=(draw(st.integers(1, 2)), channels, *size))
+    weight = model.weight(channels, features, *kernel)
+    bias = [model.weight(features)] if draw(st.booleans(), "bias") else []
+    y = model.node(
+        "ConvTranspose", "x", weight, *bias, kernel_shape=kernel, strides=strides, pads=pads,
+        output_padding=extra,
+    )  # fmt: skip
+    assert "BlockedConvTranspose2d" in kinds(compare(model.finish(model.node("Relu", y))))
