@@ -749,7 +749,7 @@ def bench_cpu(
     from .bench.workloads import NETWORKS, TABLE_2
     from .report import header
 
-    networks = {"all": list(NETWORKS), "none": []}.get(models) or _names(models)
+    networks = {"all": list(NETWORKS), "none": []}.get(models, _names(models))
     layers = [layer.name for layer in TABLE_2] if ops == "table2" else _names(ops)
     with _progress("cpu") as advance:
         rows = cpu_rows(networks, layers, rounds, advance)
@@ -761,12 +761,13 @@ def bench_cpu(
 def _show_cpu(console: Console, report: dict[str, Any]) -> None:
     table = _table(
         "bench cpu: float32, one thread, medians", "", "ms", "ONNX Runtime ms", "ratio",
-        "GFLOP/s", "of peak",
+        "kernel ms", "GFLOP/s", "of peak",
     )  # fmt: skip
     for row in report["rows"]:
         table.add_row(
             row["name"], f"{row['vdla_ms']:.3f}", f"{row['onnxruntime_ms']:.3f}",
-            f"{row['ratio']:.3f}", f"{row['gflops']:.1f}", _percent(row["of_peak"]),
+            f"{row['ratio']:.3f}", "" if row["kernel_ms"] is None else f"{row['kernel_ms']:.3f}",
+            f"{row['gflops']:.1f}", _percent(row["of_peak"]),
         )  # fmt: skip
     console.print(table)
 

@@ -1,17 +1,4 @@
-"""Operators on blocks of channels (``graph/blocked_ops.py``): expressions, and their schedules.
-
-A convolution keeps a tile of results, some places of a row by some blocks of channels, in vector
-registers over the whole reduction::
-
-    for n, blocks of output, oh, tiles of ow:
-        acc[ow in tile, block, 16] = 0                      registers
-        for blocks of input, kh, kw, 16 channels of one:
-            acc[...] += x[one element, to all lanes] * w[a vector]     unrolled
-        y[...] = clip(acc + bias + residual)
-
-so that an element loaded serves a vector of products for every block, and a vector of weights for
-every place.
-"""
+"""Operators on blocks of channels (``graph/blocked_ops.py``): expressions."""
 
 from __future__ import annotations
 
@@ -31,29 +18,12 @@ from ..graph.blocked_ops import (
 from ..graph.ops import AvgPool, MaxPool
 from ..te.expr import Const, Expr, all_of, maximum, minimum, select
 from ..te.expr import Reduce as ReduceExpr
-from ..te.schedule import Schedule, Stage
-from ..te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
+from ..te.tensor import Tensor, compute, reduce_axis, sum_of
 
 Bounded = (
     BlockedConv2d | BlockedConvTranspose2d | BlockedDepthwise | PackedDense | MaxPool | AvgPool
 )
 FLOAT32 = "float32"
-#: Vector registers that hold results, by values in a register; the others hold weights and an
-#: element of the image. AVX-512 has 32 registers, AVX2 and SSE 16.
-ACCUMULATORS = {16: 28, 8: 12, 4: 12}
-#: Cycles until the sum of a product can be added to.
-LATENCY_CYCLES = 4
-#: Blocks of channels that share an element of the image: each takes a register for its weights.
-MAX_BLOCKS = 4
-#: Places of a row of an operator without weights shared between places.
-WINDOW_TILE = 14
-#: Vectors of results of a dense layer for one row.
-DENSE_TILE = 8
-#: What stays in the second-level cache while something else passes by.
-CACHE_BYTES = 384 << 10
-
-
-# ---- expressions --------------------------------------------------------------------------------
 
 
 def blocked_expression(op: BlockedOp, inputs: Sequence[Tensor]) -> Tensor:
@@ -239,128 +209,3 @@ def _dense(op: PackedDense, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     )
     done = compute(acc.shape, lambda n, ob, o: _clip(acc[n, ob, o] + bias[ob, o], op), "blocks")
     return compute((x.shape[0], op.features), lambda n, o: done[n, o // block, o % block], "out")
-
-
-# ---- schedules ----------------------------------------------------------------------------------
-
-
-def schedule_blocked(op: BlockedOp, schedule: Schedule, output: Tensor) -> None:
-    """Schedule the expression of :func:`blocked_expression`."""
-    match op:
-        case BlockedConv2d():
-            _schedule_conv(schedule, output)
-        case BlockedConvTranspose2d():
-            phases = _stage(schedule, "phases")
-            assert phases is not None
-            _schedule_conv(schedule, phases.tensor)
-            schedule[output].vectorize(output.axes[-1])
-        case BlockedDepthwise() | BlockedPool():
-            _schedule_windows(schedule, output)
-        case PackedDense():
-            _schedule_dense(schedule, output)
-        case ToBlocks():  # a row of a channel after another's: one stream of reads
-            *_, width, lane = output.axes
-            schedule[output].reorder(lane, width)
-        case FromBlocks():  # rows of one block's channels: the block stays in the nearest cache
-            stage = schedule[output]
-            _, channel, height, width = output.axes
-            _, lane = stage.split(channel, schedule.stages[0].tensor.shape[-1])
-            stage.reorder(height, lane, width)
-
-
-def _stage(schedule: Schedule, name: str) -> Stage | None:
-    return next((stage for stage in schedule.stages if stage.name == name), None)
-
-
-def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
-    out, acc = schedule[output], _stage(schedule, "acc")
-    assert acc is not None
-    *lead, ob, oh, ow, o = output.axes
-    blocks, width = register_tile(ob.extent, ow.extent, o.extent)
-    ob_outer, ob_inner = out.split(ob, blocks)
-    ow_outer, ow_inner = out.split(ow, width)
-    image, weight = (read.source for read in acc.reads()[-2:])
-    keeps_image = _keeps_image(image, weight, ob.extent // blocks, oh.extent)
-    around = (ob_outer, oh) if keeps_image else (oh, ob_outer)
-    out.reorder(*lead, *around, ow_outer, ob_inner, ow_inner, o)
-    _in_registers(out, (ob_inner, ow_inner), o)
-    acc.compute_at(out, ow_outer)
-    *_, ob, oh, ow, o = acc.tensor.axes
-    acc.reorder(*acc.tensor.reduce_axes, ow, ob, o)  # an element serves all blocks at once
-    _in_registers(acc, (ow, ob), o)
-    acc.pragma(o, "contract")
-    for tap in acc.tensor.reduce_axes:
-        acc.pragma(tap, "keep_loop")  # what the tile leaves of the registers is for one step
-    _schedule_border(schedule)
-
-
-def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
-    """Each channel by itself: a tile of places of a row in registers, the window unrolled."""
-    out, acc = schedule[output], _stage(schedule, "acc")
-    assert acc is not None
-    *_, ow, c = output.axes
-    _, width = register_tile(1, ow.extent, c.extent)
-    ow_outer, ow_inner = out.split(ow, min(width, WINDOW_TILE))
-    _in_registers(out, (ow_inner,), c)
-    acc.compute_at(out, ow_outer)
-    *_, ow, c = acc.tensor.axes
-    acc.reorder(*acc.tensor.reduce_axes, ow, c)
-    _in_registers(acc, (ow,), c)
-    acc.pragma(c, "contract")
-    _schedule_border(schedule)
-
-
-def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
-    done, acc = _stage(schedule, "blocks"), _stage(schedule, "acc")
-    assert done is not None and acc is not None
-    n, ob, o = done.tensor.axes
-    rows, blocks = register_tile(n.extent, ob.extent, o.extent)
-    ob_outer, ob_inner = done.split(ob, min(blocks, DENSE_TILE))
-    n_outer, n_inner = done.split(n, rows)
-    done.reorder(ob_outer, n_outer, ob_inner, n_inner, o)
-    _in_registers(done, (ob_inner, n_inner), o)
-    acc.compute_at(done, n_outer)
-    n, ob, o = acc.tensor.axes
-    acc.reorder(*acc.tensor.reduce_axes, ob, n, o)
-    _in_registers(acc, (ob, n), o)
-    acc.pragma(o, "contract")
-
-
-def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> None:
-    for axis in unrolled:
-        stage.unroll(axis)
-    stage.vectorize(lanes)
-
-
-def _schedule_border(schedule: Schedule) -> None:
-    border = _stage(schedule, "bordered")
-    if border is not None:
-        border.vectorize(border.tensor.axes[-1])
-
-
-def register_tile(blocks: int, width: int, lanes: int) -> tuple[int, int]:
-    """Blocks of channels and places of a row that are computed together.
-
-    The fewest cycles for a row at one product of vectors a cycle, where a product takes
-    ``LATENCY_CYCLES`` and a step of the reduction one more; then the fewest blocks.
-    """
-
-    def cycles(m: int, w: int) -> float:
-        steps = [min(w, width - first) for first in range(0, width, w)]
-        return sum(max(m * s, LATENCY_CYCLES) + 1 for s in steps) / m
-
-    tiles = [
-        (m, w)
-        for m in range(1, min(blocks, MAX_BLOCKS) + 1) if blocks % m == 0
-        for w in range(1, min(width, ACCUMULATORS[lanes] // m) + 1)
-    ]  # fmt: skip
-    return min(tiles, key=lambda tile: (cycles(*tile), tile))
-
-
-def _keeps_image(image: Tensor, weight: Tensor, groups: int, rows: int) -> bool:
-    """Whether ``groups`` of blocks of output are the outer loop: the image passes by for each of
-    them, else all weights for each of ``rows``. What fits the cache may pass by for nothing."""
-    image_bytes, weight_bytes = 4 * math.prod(image.shape[1:]), 4 * math.prod(weight.shape)
-    image_traffic = image_bytes * groups if image_bytes > CACHE_BYTES else 0
-    weight_traffic = weight_bytes * rows if weight_bytes > CACHE_BYTES else 0
-    return image_traffic <= weight_traffic

@@ -26,7 +26,7 @@ from ..te.schedule import Schedule, create_schedule
 from ..te.tensor import Tensor
 from ..tir.ir import PrimFunc
 from ..tir.lower import lower
-from .blocked import schedule_blocked
+from .blocked_schedule import schedule_blocked
 from .fixed import fixed_expression
 from .ops import expression
 

@@ -29,10 +29,11 @@ from ..blocked_ops import (
 )
 from ..ir import Graph, Node, Tensor
 from ..ops import Add, AvgPool, Clip, Conv2d, Dense, MaxPool, Op, Relu
-from ..primitives import ConvolutionTranspose
+from ..primitives import ConvolutionTranspose, Map
 from ..shapes import infer
 
-Bounds = tuple[float, float]
+#: Shapes of one element, which broadcasts in every layout.
+SCALARS = {(), (1,)}
 
 
 def block_channels(graph: Graph, block: int = 16) -> Graph:
@@ -76,6 +77,10 @@ class _Rewriting:
                 self._emit_blocked(node, node.op, self._blocks(node.inputs[0]))
             case Add() if self._adds_blocks(node):
                 self._add(node, node.op)
+            case Map() if self._maps_blocks(node):
+                inputs = (n if self.graph[n].shape in SCALARS else self._blocks(n)
+                          for n in node.inputs)  # fmt: skip
+                self._emit_blocked(node, node.op, *inputs)
             case Dense() if self._packs(node):
                 self._dense(node, node.op)
             case _:
@@ -191,6 +196,13 @@ class _Rewriting:
         a, b = node.inputs
         same = self.graph[a].shape == self.graph[b].shape
         return same and (a in self.blocked or b in self.blocked)
+
+    def _maps_blocks(self, node: Node) -> bool:
+        """Elements of full blocks: what is beyond the last channel must stay finite."""
+        shapes = {self.graph[name].shape for name in node.inputs}
+        shape = self.graph.result(node).shape
+        full = len(shape) == 4 and shape[1] % self.block == 0
+        return full and shapes - SCALARS == {shape} and any(n in self.blocked for n in node.inputs)
 
     def _add(self, node: Node, op: Add) -> None:
         """Into the convolution that makes one of the operands, if only this reads it."""

@@ -46,7 +46,7 @@ def _visit(stmt: Stmt, ranges: Ranges) -> Stmt:
 def _peel(loop: For, ranges: Ranges) -> Stmt:
     """The loop, or all but its last iteration without the guards that hold there, and the last."""
     before = {**ranges, loop.var: (0, loop.extent - 2)}
-    removable = [g for g, inner in _tail_guards(loop) if prove(g.cond, before | inner)]
+    removable = [g for g, inner in _tail_guards(loop) if prove(g.cond, {**before, **inner})]
     if not removable:
         return loop
     first = _without(loop.body, removable)

@@ -33,7 +33,8 @@ from vdla.compiler.graph.passes.block_channels import block_channels
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import placeholder
 from vdla.compiler.tir.lower import lower
-from vdla.compiler.topi.blocked import blocked_expression, schedule_blocked
+from vdla.compiler.topi.blocked import blocked_expression
+from vdla.compiler.topi.blocked_schedule import schedule_blocked
 
 Shape = tuple[int, ...]
 
@@ -171,6 +172,15 @@ def test_a_network_on_blocks_computes_the_same() -> None:
         found = interpret(block_channels(graph, block), x)
         for ours, theirs in zip(found, interpret(graph, x), strict=True):
             np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(("channels", "maps"), [(16, True), (20, False)])
+def test_functions_of_elements_need_full_blocks(channels: int, maps: bool) -> None:
+    model = Model(x=(1, 16, 5, 5))
+    y = model.node("Conv", "x", model.weight(channels, 16, 1, 1))
+    y = model.node("Mul", model.node("Abs", y), model.weight(1))
+    found = kinds(compare(model.finish(model.node("Conv", y, model.weight(16, channels, 1, 1)))))
+    assert (found.count("FromBlocks") == 1) == maps
 
 
 def test_what_is_read_twice_is_not_joined() -> None:
