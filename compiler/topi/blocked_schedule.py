@@ -100,7 +100,7 @@ def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
     """Each channel by itself: a tile of places of a row in registers, the window unrolled."""
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
-    *_, ow, c = output.axes
+    _, cb, _, ow, c = output.axes
     _, width = register_tile(1, ow.extent, c.extent)
     ow_outer, ow_inner = out.split(ow, min(width, WINDOW_TILE))
     _in_registers(out, (ow_inner,), c)
@@ -109,7 +109,9 @@ def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
     acc.reorder(*acc.tensor.reduce_axes, ow, c)
     _in_registers(acc, (ow,), c)
     acc.pragma(c, "contract")
-    _schedule_border(schedule)
+    border = _schedule_border(schedule)
+    if border is not None:
+        border.compute_at(out, cb)  # the border of one block of channels stays in the cache
 
 
 def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
@@ -134,10 +136,11 @@ def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> 
     stage.vectorize(lanes)
 
 
-def _schedule_border(schedule: Schedule) -> None:
+def _schedule_border(schedule: Schedule) -> Stage | None:
     border = _stage(schedule, "bordered")
     if border is not None:
         border.vectorize(border.tensor.axes[-1])
+    return border
 
 
 def register_tile(blocks: int, width: int, lanes: int) -> tuple[int, int]:
