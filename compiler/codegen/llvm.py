@@ -317,7 +317,6 @@ class _Emitter:
         builder = self.builder
         unsigned = expr.a.dtype == "bool" or expr.a.dtype[0] == "u"
         compare = builder.icmp_unsigned if unsigned else builder.icmp_signed
-        bits = a.type.width
         match op:
             case "+":
                 return builder.add(a, b)
@@ -336,13 +335,14 @@ class _Emitter:
             case "max":
                 return builder.select(compare("<", a, b), b, a)
             case ">>":
+                bits = a.type.width
                 inside = builder.icmp_unsigned("<", b, a.type(bits))
                 if unsigned:
                     shifted = builder.lshr(a, builder.select(inside, b, a.type(0)))
                     return builder.select(inside, shifted, a.type(0))
                 return builder.ashr(a, builder.select(inside, b, a.type(bits - 1)))
             case "<<":
-                inside = builder.icmp_unsigned("<", b, a.type(bits))
+                inside = builder.icmp_unsigned("<", b, a.type(a.type.width))
                 shifted = builder.shl(a, builder.select(inside, b, a.type(0)))
                 return builder.select(inside, shifted, a.type(0))
             case "//" | "%":
@@ -411,9 +411,10 @@ class _Emitter:
             return builder.uitofp(value, kind) if unsigned else builder.sitofp(value, kind)
         if target == "bool":
             return builder.icmp_unsigned("!=", value, value.type(0))
-        if kind.width < value.type.width:
+        before, kind = 1 if source == "bool" else bits_of(source), _like(value, kind)
+        if bits_of(target) < before:
             return builder.trunc(value, kind)
-        if kind.width == value.type.width:
+        if bits_of(target) == before:
             return value
         return builder.zext(value, kind) if unsigned else builder.sext(value, kind)
 
@@ -438,14 +439,15 @@ class _Emitter:
         """``acc * multiplier / 2**shift``, half to even: add half less one, and one more where the
         quotient is odd, then shift. The sum fits int64 for every product of two int32.
         """
-        builder = self.builder
-        product = builder.mul(builder.sext(acc, _I64), builder.sext(multiplier, _I64))
-        count = builder.zext(builder.and_(shift, _I32(63)), _I64)
-        half = builder.lshr(builder.shl(_I64(1), count), _I64(1))
-        odd = builder.and_(builder.ashr(product, count), _I64(1))
-        nudge = builder.add(builder.sub(half, _I64(1)), odd)
+        builder, wide = self.builder, _like(acc, _I64)
+        one, none = _number(wide, 1), _number(wide, 0)
+        product = builder.mul(builder.sext(acc, wide), builder.sext(multiplier, wide))
+        count = builder.zext(builder.and_(shift, _number(shift.type, 63)), wide)
+        half = builder.lshr(builder.shl(one, count), one)
+        odd = builder.and_(builder.ashr(product, count), one)
+        nudge = builder.add(builder.sub(half, one), odd)
         rounded = builder.ashr(builder.add(product, nudge), count)
-        whole = builder.icmp_unsigned("==", count, _I64(0))
+        whole = builder.icmp_unsigned("==", count, none)
         result = builder.select(whole, product, rounded)
         return self._cast(result, "int64", dtype)
 
@@ -484,6 +486,17 @@ class _Emitter:
         if callee is None:
             callee = ir.Function(module, ir.FunctionType(result, [a.type for a in args]), name)
         return self.builder.call(callee, args)
+
+
+def _like(value: Value, kind: Value) -> Value:
+    """A type, or a vector of it where the value is one."""
+    lanes = value.type.count if isinstance(value.type, ir.VectorType) else 0
+    return ir.VectorType(kind, lanes) if lanes else kind
+
+
+def _number(kind: Value, number: int) -> Value:
+    """A constant of a type, in every lane."""
+    return kind([number] * kind.count) if isinstance(kind, ir.VectorType) else kind(number)
 
 
 def _loop_hint(loop: For) -> tuple[Value, ...] | None:

@@ -1,19 +1,32 @@
 """Vectorized loops as vector values: one instruction per operator where a loop's shape allows it.
 
-A loop fits when its extent is a vector's, and each statement in it stores float elements that lie
-side by side, made of elements that lie side by side or of one element for all iterations.
+A loop fits when its extent is a vector's, and each statement in it stores elements that lie side by
+side, made of elements that lie side by side or of one element for all iterations.
 """
 
 from __future__ import annotations
 
 from llvmlite import ir
 
-from ..te.expr import FLOAT_DTYPES, Binary, Expr, Read, Select, Var, affine, walk
+from ..te.expr import (
+    FLOAT_DTYPES,
+    INT_DTYPES,
+    Binary,
+    Call,
+    Cast,
+    Expr,
+    Read,
+    Select,
+    Var,
+    affine,
+    walk,
+)
 from ..tir.ir import For, Seq, Stmt, Store
 
 #: Extents of vector loops: LLVM splits what is wider than the processor's registers.
 VECTOR_EXTENTS = (4, 8, 16, 32)
 _OPERATORS = ("+", "-", "*", "/", "min", "max")
+_DTYPES = (*FLOAT_DTYPES, *INT_DTYPES)
 
 
 def stores_of(loop: For) -> tuple[Store, ...] | None:
@@ -28,7 +41,7 @@ def stores_of(loop: For) -> tuple[Store, ...] | None:
 
 
 def _fits_store(store: Store, var: Var, several: bool, written: set) -> bool:
-    if store.buffer.dtype not in FLOAT_DTYPES or _step(store.indices, var) != 1:
+    if store.buffer.dtype not in _DTYPES or _step(store.indices, var) != 1:
         return False
     for node in walk(store.value):
         if not isinstance(node, Read) or node.source not in written:
@@ -39,7 +52,7 @@ def _fits_store(store: Store, var: Var, several: bool, written: set) -> bool:
 
 
 def _fits(expr: Expr, var: Var) -> bool:
-    if expr.dtype not in FLOAT_DTYPES:
+    if expr.dtype not in _DTYPES:
         return False
     if is_invariant(expr, var):
         return True
@@ -48,6 +61,10 @@ def _fits(expr: Expr, var: Var) -> bool:
             return _step(indices, var) == 1
         case Binary(op, a, b):
             return op in _OPERATORS and _fits(a, var) and _fits(b, var)
+        case Cast(dtype, a):
+            return {dtype, a.dtype} <= set(INT_DTYPES) and _fits(a, var)
+        case Call("requantize", args):
+            return all(_fits(arg, var) for arg in args)
         case Select(cond, a, b):
             return is_invariant(cond, var) and _fits(a, var) and _fits(b, var)
     return False

@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from .ops import AvgPool, MaxPool, Pads, Pair
+from .ops import AvgPool, MaxPool, Pads, Pair, QMaxPool
 from .primitives import Misfit, Primitive, Type, windows
+from .requant import Requant
 
 FLOAT32 = "float32"
 
@@ -144,15 +145,45 @@ def _result(
     return shape, FLOAT32
 
 
+@dataclass(frozen=True, eq=False)
+class BlockedQConv2d(BlockedOp):
+    """:class:`~.ops.QConv2d` on blocks, for each channel by itself where ``depthwise``.
+
+    x int8 as for :class:`BlockedConv2d`, the weight's shape as there or for
+    :class:`BlockedDepthwise`, but int32: products are of int32, and elements are widened once.
+    Bias, multiplier and shift are int32 [OC/B, B]; the result is int8.
+    """
+
+    strides: Pair
+    pads: Pads
+    dilations: Pair
+    depthwise: bool
+    x_zero_point: int
+    requant: Requant
+
+    def infer(self, *types: Type) -> Type:
+        (x, x_dtype), (weight, _), *columns = types
+        _expect([dtype for _, dtype in types] == ["int8", *["int32"] * 4], "int8, then int32")
+        wide = (x[1], x[4]) if self.depthwise else (x[1], *x[4:])
+        kernel = weight[1:3] if self.depthwise else weight[2:4]
+        given = (weight[0], weight[3]) if self.depthwise else (weight[1], *weight[4:-1])
+        _expect(wide == given, "an image and a weight that fit it")
+        shape = (weight[0], weight[-1])
+        _expect({column for column, _ in columns} == {shape}, f"columns {list(shape)}")
+        height, width = windows(x[2:4], kernel, self.strides, self.pads, self.dilations)
+        return (x[0], shape[0], height, width, shape[1]), x_dtype
+
+
 @dataclass(frozen=True)
 class BlockedPool(BlockedOp):
-    """A pooling operator on a blocked tensor."""
+    """A pooling operator on a blocked tensor: float32, or int8 with a zero point that stays."""
 
-    pool: MaxPool | AvgPool
+    pool: MaxPool | AvgPool | QMaxPool
 
     def infer(self, *types: Type) -> Type:
         [(x, dtype)] = types
-        _expect(len(x) == 5 and dtype == FLOAT32, "a blocked float32 tensor")
+        wanted = "int8" if isinstance(self.pool, QMaxPool) else FLOAT32
+        _expect(len(x) == 5 and dtype == wanted, f"a blocked {wanted} tensor")
         size = windows(x[2:4], self.pool.kernel, self.pool.strides, self.pool.pads, (1, 1))
         return (*x[:2], *size, x[4]), dtype
 

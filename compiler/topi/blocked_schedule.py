@@ -24,6 +24,7 @@ from ..graph.blocked_ops import (
     BlockedDepthwise,
     BlockedOp,
     BlockedPool,
+    BlockedQConv2d,
     FromBlocks,
     PackedDense,
     ToBlocks,
@@ -49,14 +50,14 @@ CACHE_BYTES = 384 << 10
 def schedule_blocked(op: BlockedOp, schedule: Schedule, output: Tensor) -> None:
     """Schedule the expression of :func:`blocked_expression`."""
     match op:
-        case BlockedConv2d():
+        case BlockedConv2d() | BlockedQConv2d(depthwise=False):
             _schedule_conv(schedule, output)
         case BlockedConvTranspose2d():
             phases = _stage(schedule, "phases")
             assert phases is not None
             _schedule_conv(schedule, phases.tensor)
             schedule[output].vectorize(output.axes[-1])
-        case BlockedDepthwise() | BlockedPool():
+        case BlockedDepthwise() | BlockedQConv2d() | BlockedPool():
             _schedule_windows(schedule, output)
         case PackedDense():
             _schedule_dense(schedule, output)

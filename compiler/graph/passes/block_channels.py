@@ -23,12 +23,13 @@ from ..blocked_ops import (
     BlockedConvTranspose2d,
     BlockedDepthwise,
     BlockedPool,
+    BlockedQConv2d,
     FromBlocks,
     PackedDense,
     ToBlocks,
 )
 from ..ir import Graph, Node, Tensor
-from ..ops import Add, AvgPool, Clip, Conv2d, Dense, MaxPool, Op, Relu
+from ..ops import Add, AvgPool, Clip, Conv2d, Dense, MaxPool, Op, QAdd, QConv2d, QMaxPool, Relu
 from ..primitives import ConvolutionTranspose, Map
 from ..shapes import infer
 
@@ -69,14 +70,18 @@ class _Rewriting:
         match node.op:
             case Conv2d() if self._packs(node):
                 self._conv(node, node.op)
+            case QConv2d() if self._packs(node) and node.op.requant.rounding == "even":
+                self._qconv(node, node.op)
             case ConvolutionTranspose() if self._is_plain_transpose(node, node.op):
                 self._conv_transpose(node, node.op)
-            case MaxPool() | AvgPool() if node.inputs[0] in self.blocked:
+            case MaxPool() | AvgPool() | QMaxPool() if node.inputs[0] in self.blocked:
                 self._emit_blocked(node, BlockedPool(node.op), self._blocks(node.inputs[0]))
             case Relu() | Clip() if node.inputs[0] in self.blocked:
                 self._emit_blocked(node, node.op, self._blocks(node.inputs[0]))
             case Add() if self._adds_blocks(node):
                 self._add(node, node.op)
+            case QAdd() if self._adds_blocks(node):
+                self._emit_blocked(node, node.op, *(self._blocks(n) for n in node.inputs))
             case Map() if self._maps_blocks(node):
                 inputs = (n if self.graph[n].shape in SCALARS else self._blocks(n)
                           for n in node.inputs)  # fmt: skip
@@ -136,30 +141,51 @@ class _Rewriting:
         rest_is_known = all(self.graph[name].is_constant for name in node.inputs[1:])
         if not rest_is_known or 0 in (*weight.shape, *self.graph.result(node).shape):
             return False
-        if isinstance(node.op, Conv2d):
+        if isinstance(node.op, Conv2d | QConv2d):
             channels = self.graph[node.inputs[0]].shape[1]
             depthwise = node.op.groups == channels == weight.shape[0]
             return node.op.groups == 1 or depthwise
         return True
 
     def _conv(self, node: Node, op: Conv2d) -> None:
-        x, weight = node.inputs[0], self._data(node.inputs[1])
-        bias = self._packed_bias(node, weight.shape[0])
         attributes = (op.strides, op.pads, op.dilations, op.lo, op.hi)
-        if op.groups > 1:
+        image, packed = self._image_and_weight(node, op.groups)
+        new = BlockedDepthwise(*attributes) if op.groups > 1 else BlockedConv2d(*attributes)
+        weight = self._constant(f"{node.name}.weight", packed)
+        self._emit_blocked(
+            node, new, image, weight, self._packed_bias(node, self._data(node.inputs[1]).shape[0])
+        )
+
+    def _qconv(self, node: Node, op: QConv2d) -> None:
+        image, packed = self._image_and_weight(node, op.groups)
+        new = BlockedQConv2d(
+            op.strides, op.pads, op.dilations, op.groups > 1, op.x_zero_point, op.requant
+        )
+        channels = self._data(node.inputs[1]).shape[0]
+        columns = {
+            "bias": self._data(node.inputs[2]),
+            "multiplier": np.broadcast_to(op.requant.multiplier, channels),
+            "shift": np.broadcast_to(op.requant.shift, channels),
+        }
+        names = [
+            self._constant(f"{node.name}.{name}", _in_blocks(column, self.block, 0))
+            for name, column in columns.items()
+        ]
+        weight = self._constant(f"{node.name}.weight", packed.astype(np.int32))
+        self._emit_blocked(node, new, image, weight, *names)
+
+    def _image_and_weight(self, node: Node, groups: int) -> tuple[str, np.ndarray]:
+        """A convolution's image in the layout that it is read in, and the weight that fits it."""
+        x, weight = node.inputs[0], self._data(node.inputs[1])
+        if groups > 1:
             packed = _in_blocks(weight[:, 0], self.block, 0).transpose(0, 2, 3, 1)
-            new: Op = BlockedDepthwise(*attributes)
-            image = self._blocks(x)
-        else:
-            new = BlockedConv2d(*attributes)
-            packed = _in_blocks(weight, self.block, 0)  # [OC/B, B, C, KH, KW]
-            if x in self.blocked or weight.shape[1] >= self.block:
-                image = self._blocks(x)
-                packed = _in_blocks(packed, self.block, 2).transpose(0, 2, 4, 5, 3, 1)
-            else:
-                image = self._plain(x)  # one channel after another: nothing to fill up
-                packed = packed.transpose(0, 2, 3, 4, 1)
-        self._emit_blocked(node, new, image, self._constant(f"{node.name}.weight", packed), bias)
+            return self._blocks(x), packed
+        packed = _in_blocks(weight, self.block, 0)  # [OC/B, B, C, KH, KW]
+        if x in self.blocked or weight.shape[1] >= self.block:
+            packed = _in_blocks(packed, self.block, 2).transpose(0, 2, 4, 5, 3, 1)
+            return self._blocks(x), packed
+        # One channel after another: there is nothing to fill up.
+        return self._plain(x), packed.transpose(0, 2, 3, 4, 1)
 
     def _is_plain_transpose(self, node: Node, op: ConvolutionTranspose) -> bool:
         image = self.graph[node.inputs[0]]

@@ -25,11 +25,13 @@ from vdla.compiler.graph.blocked_ops import (
     ToBlocks,
 )
 from vdla.compiler.graph.interpret import interpret
-from vdla.compiler.graph.ir import Graph, dump
+from vdla.compiler.graph.ir import Graph, Node, Tensor, dump
 from vdla.compiler.graph.onnx import import_onnx
-from vdla.compiler.graph.ops import AvgPool, MaxPool
+from vdla.compiler.graph.ops import AvgPool, MaxPool, Op, QAdd, QConv2d, QMaxPool
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.passes.block_channels import block_channels
+from vdla.compiler.graph.requant import Requant
+from vdla.compiler.graph.shapes import infer
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import placeholder
 from vdla.compiler.tir.lower import lower
@@ -259,3 +261,50 @@ def test_transposed_convolutions_equal_onnx_runtime(data: st.DataObject) -> None
         output_padding=extra,
     )  # fmt: skip
     assert "BlockedConvTranspose2d" in kinds(compare(model.finish(model.node("Relu", y))))
+
+
+@settings(max_examples=30, derandomize=True)
+@given(st.data())
+def test_integer_convolutions_equal_the_interpreter(data: st.DataObject) -> None:
+    """Behind one another, so that the second reads blocks; added and pooled on blocks, too."""
+    draw = data.draw
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    depthwise, channels = draw(st.booleans(), "depthwise"), draw(st.integers(1, 40), "channels")
+    size = [draw(st.integers(5, 24)) for _ in range(2)]
+    tensors, nodes = [Tensor("x", (1, draw(st.integers(1, 20)), *size), "int8")], []
+
+    def add(op: Op, *inputs: str) -> str:
+        name = f"y{len(nodes)}"
+        found = {t.name: t for t in tensors}
+        shape, dtype = infer(op, tuple(found[i] for i in inputs), name)
+        tensors.append(Tensor(name, shape, dtype))
+        nodes.append(Node(name, op, inputs, name))
+        return name
+
+    def conv(x: str, features: int, groups: int, kernel: int, stride: int) -> str:
+        inputs = next(t for t in tensors if t.name == x).shape[1]
+        shape = (features, inputs // groups, kernel, kernel)
+        index = len(tensors)
+        weight = rng.integers(-128, 128, shape).astype(np.int8)
+        bias = rng.integers(-(2**20), 2**20, features).astype(np.int32)
+        tensors.append(Tensor.constant(f"w{index}", weight))
+        tensors.append(Tensor.constant(f"b{index}", bias))
+        count = draw(st.sampled_from((1, features)))
+        requant = Requant(
+            rng.integers(2**30, 2**31, count).astype(np.int32),
+            rng.integers(36, 44, count).astype(np.int32), int(rng.integers(-128, 128)),
+            lo=draw(st.sampled_from((-128, 0))), hi=127,
+        )  # fmt: skip
+        pads = tuple(draw(st.integers(0, 2)) for _ in range(4))
+        op = QConv2d((stride, 1), pads, (1, 1), groups, int(rng.integers(-128, 128)), requant)
+        return add(op, x, f"w{index}", f"b{index}")
+
+    first = conv("x", channels, 1, draw(st.integers(1, 3)), draw(st.integers(1, 2)))
+    second = conv(first, channels, channels if depthwise else 1, draw(st.integers(1, 4)), 1)
+    total = add(QAdd(3, -2, 2, 5, 1), first, first)
+    pooled = add(QMaxPool((2, 2), (2, 1), (1, 0, 0, 1), lo=-100), second)
+    graph = Graph("q", ("x",), (total, pooled), tuple(nodes), {t.name: t for t in tensors})
+    assert kinds(block_channels(graph)).count("ToBlocks") <= 1
+    x = rng.integers(-128, 128, graph["x"].shape).astype(np.int8)
+    for ours, expected in zip(build_cpu(graph).run(x), interpret(graph, x), strict=True):
+        np.testing.assert_array_equal(ours, expected)
