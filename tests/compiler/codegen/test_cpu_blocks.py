@@ -270,7 +270,7 @@ def test_integer_convolutions_equal_the_interpreter(data: st.DataObject) -> None
     draw = data.draw
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     depthwise, channels = draw(st.booleans(), "depthwise"), draw(st.integers(1, 40), "channels")
-    size = [draw(st.integers(5, 24)) for _ in range(2)]
+    size = [draw(st.integers(13, 30)) for _ in range(2)]
     tensors, nodes = [Tensor("x", (1, draw(st.integers(1, 20)), *size), "int8")], []
 
     def add(op: Op, *inputs: str) -> str:
