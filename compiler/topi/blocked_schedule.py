@@ -32,9 +32,13 @@ from ..graph.blocked_ops import (
 from ..te.schedule import Schedule, Stage
 from ..te.tensor import IterVar, Tensor
 
-#: Vector registers that hold results, by values in a register; the others hold weights and an
-#: element of the image. AVX-512 has 32 registers, AVX2 and SSE 16.
+#: Vector registers by values in one (AVX-512 has 32, AVX2 and SSE 16), and those of them that may
+#: hold results; the others hold weights, and an element of the image where no instruction reads it
+#: from memory to all lanes.
+REGISTERS = {16: 32, 8: 16, 4: 16}
 ACCUMULATORS = {16: 28, 8: 12, 4: 12}
+#: Registers that a step needs besides: a product of integers, and the element that it is made of.
+SCRATCH = {"float32": 0, "int32": 2}
 #: Cycles until the sum of a product can be added to.
 LATENCY_CYCLES = 4
 #: Blocks of channels that share an element of the image: each takes a register for its weights.
@@ -79,7 +83,7 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
     *lead, ob, oh, ow, o = output.axes
-    blocks, width = register_tile(ob.extent, ow.extent, o.extent)
+    blocks, width = register_tile(ob.extent, ow.extent, o.extent, SCRATCH[acc.tensor.dtype])
     ob_outer, ob_inner = out.split(ob, blocks)
     ow_outer, ow_inner = out.split(ow, width)
     image, weight = (read.source for read in acc.reads()[-2:])
@@ -144,7 +148,7 @@ def _schedule_border(schedule: Schedule) -> Stage | None:
     return border
 
 
-def register_tile(blocks: int, width: int, lanes: int) -> tuple[int, int]:
+def register_tile(blocks: int, width: int, lanes: int, scratch: int = 0) -> tuple[int, int]:
     """Blocks of channels and places of a row that are computed together.
 
     The fewest cycles for a row at one product of vectors a cycle, where a product takes
@@ -159,6 +163,7 @@ def register_tile(blocks: int, width: int, lanes: int) -> tuple[int, int]:
         (m, w)
         for m in range(1, min(blocks, MAX_BLOCKS) + 1) if blocks % m == 0
         for w in range(1, min(width, ACCUMULATORS[lanes] // m) + 1)
+        if m * w + m + scratch <= REGISTERS[lanes]
     ]  # fmt: skip
     return min(tiles, key=lambda tile: (cycles(*tile), tile))
 
