@@ -772,6 +772,44 @@ def _show_cpu(console: Console, report: dict[str, Any]) -> None:
     console.print(table)
 
 
+@bench_app.command()
+def speed(
+    memory: Memory = "vta",
+    hw: Hw = "16x16",
+    models: Annotated[
+        str, typer.Option(help="Networks or model files with float inputs.")
+    ] = "resnet18",
+    rounds: Annotated[int, typer.Option(help="Runs of each simulator; medians count.")] = 3,
+    json_file: JsonFile = None,
+) -> int:
+    """The speed of the SimPy model and of the RTL, which take turns."""
+    from .bench.speed import speed_rows
+    from .module import load_platform
+    from .report import header
+
+    params, memory_params = load_platform(hw, memory)
+    with _progress("speed") as advance:
+        rows = speed_rows(_names(models), params, memory_params, rounds, advance)
+    report = header("bench speed", params, memory_params, 0) | {"rows": rows}
+    _emit(report, json_file, lambda console: _show_speed(console, report))
+    return 0
+
+
+def _show_speed(console: Console, report: dict[str, Any]) -> None:
+    table = _table(
+        _bench_title(report), "model", "instructions", "cycles", "SimPy", "first", "timing only",
+        "RTL", "RTL cycles/s", "RTL / SimPy", "RTL / timing",
+    )  # fmt: skip
+    for row in report["rows"]:
+        seconds = (f"{row[key]:.3f} s" for key in ("sim_s", "first_s", "timing_s", "rtl_s"))
+        table.add_row(
+            Path(row["model"]).stem, _count(row["instructions"]), _count(row["cycles"]), *seconds,
+            _count(round(row["rtl_cycles_per_s"])), f"{row['ratio']:.1f}x",
+            f"{row['timing_ratio']:.1f}x",
+        )  # fmt: skip
+    console.print(table)
+
+
 def _bench_title(report: dict[str, Any]) -> str:
     memory = report["memory"] if isinstance(report["memory"], str) else "custom"
     return f"{report['command']}: configuration {report['config_hash']}, memory {memory}"

@@ -64,11 +64,7 @@ def measure(
     interpreter, and when two simulators differ in a byte of DRAM or in a cycle of an instruction.
     """
     compiled = build(model, "sim", hw, memory, vthreads)
-    rng = np.random.default_rng(seed)
-    inputs = [
-        rng.normal(0, INPUT_DEVIATION, tensor.shape).astype(np.float32)
-        for tensor in compiled.inputs
-    ]
+    inputs = random_inputs(compiled, seed)
     start = compiled.dram(inputs)
     results: dict[str, SimResult] = {}
     images: dict[str, np.ndarray] = {}
@@ -76,16 +72,13 @@ def measure(
     assert compiled.program is not None
     for simulator in simulators:
         dram = start.copy()
-        run = _rtl(hw) if simulator == "rtl" else simulate
+        run = rtl_of(hw) if simulator == "rtl" else simulate
         begin = time.perf_counter()
         results[simulator] = run(compiled.program, dram, memory)
         wall_s[simulator] = time.perf_counter() - begin
         images[simulator] = dram
-        status = Status(results[simulator].status)
-        if status != Status.DONE:
-            raise VdlaError(f"{simulator}: core stopped with {status.name}: {status.doc}")
     name = model.graph.name
-    _check_equal(name, results, images)
+    check_runs(name, results, images)
     expected = interpret(compiled.graph, *inputs)
     got = compiled.results(images[simulators[0]], inputs)
     if not all(np.array_equal(a, b) for a, b in zip(got, expected, strict=True)):
@@ -93,8 +86,17 @@ def measure(
     return Measurement(compiled, results, wall_s)
 
 
+def random_inputs(compiled: CompiledModel, seed: int = 0) -> list[np.ndarray]:
+    """Float inputs of a benchmark model."""
+    rng = np.random.default_rng(seed)
+    return [
+        rng.normal(0, INPUT_DEVIATION, tensor.shape).astype(np.float32)
+        for tensor in compiled.inputs
+    ]
+
+
 @lru_cache(maxsize=4)
-def _rtl(hw: HwParams):
+def rtl_of(hw: HwParams):
     """The RTL of a configuration, elaborated once for all measurements."""
     from ..sim.rtl import RtlSimulator
 
@@ -103,7 +105,12 @@ def _rtl(hw: HwParams):
     return simulator.run
 
 
-def _check_equal(name: str, results: dict[str, SimResult], images: dict[str, np.ndarray]) -> None:
+def check_runs(name: str, results: dict[str, SimResult], images: dict[str, np.ndarray]) -> None:
+    """Raise VdlaError where a simulator has not reached the end, or two of them differ."""
+    for simulator, result in results.items():
+        status = Status(result.status)
+        if status != Status.DONE:
+            raise VdlaError(f"{simulator}: core stopped with {status.name}: {status.doc}")
     if len(results) < 2:
         return
     (a, one), (b, other) = results.items()

@@ -7,13 +7,11 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
-
 from ..compiler.build import build
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from .measure import INPUT_DEVIATION, measure
+from .measure import measure, random_inputs
 from .workloads import NETWORKS
 
 #: Inferences on the CPU of which the median counts.
@@ -66,11 +64,7 @@ def _row(
 def _cpu_ms(model: object, hw: HwParams, memory: MemoryParams) -> float:
     """Milliseconds of an inference as machine code, the median of a few."""
     compiled = build(model, "cpu", hw, memory)
-    rng = np.random.default_rng(0)
-    inputs = [
-        rng.normal(0, INPUT_DEVIATION, tensor.shape).astype(np.float32)
-        for tensor in compiled.inputs
-    ]
+    inputs = random_inputs(compiled)
     compiled.run_cpu(inputs)
     times = []
     for _ in range(CPU_RUNS):

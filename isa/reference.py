@@ -1,8 +1,8 @@
 """Reference interpreter: what each instruction does to the machine's memories, one instruction at a
 time, in NumPy.
 
-This is the meaning of a program: instructions in program order, no time, no tokens. The SimPy model
-takes values from here; the RTL is compared with it byte by byte.
+This is the meaning of a program: instructions in program order, no time, no tokens. The kernels of
+the SimPy model (``sim/kernels.py``) and the RTL are compared with it byte by byte.
 """
 
 from __future__ import annotations

@@ -153,6 +153,8 @@ def load(path: str | Path) -> tuple[Executable, Settings]:
     manifest = read_manifest(path)
     try:
         return _load(path, manifest)
+    except VdlaError:
+        raise
     except KeyError as error:
         raise VdlaError(f"{path}: {MANIFEST} lacks {error}") from None
     except (TypeError, ValueError, AttributeError) as error:
@@ -196,12 +198,11 @@ def read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         found = "a file" if path.exists() else "nothing"
         raise VdlaError(f"{path}: expected the folder of a saved module, found {found}")
+    text = _read_bytes(path, MANIFEST)
     try:
-        manifest = json.loads((path / MANIFEST).read_bytes())
+        manifest = json.loads(text)
         version, digest = manifest["format"], manifest["sha256"]
-    except FileNotFoundError:
-        raise VdlaError(f"{path}: expected a saved module, found no {MANIFEST} in it") from None
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise VdlaError(f"{path}: expected a saved module, {MANIFEST} is damaged") from None
     if version != FORMAT_VERSION:
         raise VdlaError(
@@ -213,13 +214,19 @@ def read_manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
+def _read_bytes(path: Path, name: str) -> bytes:
+    try:
+        return (path / name).read_bytes()
+    except OSError as error:
+        raise VdlaError(
+            f"{path}: expected a file {name} of a saved module, {error.strerror}"
+        ) from None
+
+
 def _read_file(path: Path, name: str, size: int, digest: str) -> bytes:
     if Path(name).name != name:
         raise VdlaError(f"{path}: {name!r} is not the name of a file in it")
-    try:
-        data = (path / name).read_bytes()
-    except FileNotFoundError:
-        raise VdlaError(f"{path}: expected a file {name}, found none") from None
+    data = _read_bytes(path, name)
     if len(data) != size:
         raise VdlaError(f"{path}: expected {size} bytes in {name}, got {len(data)}")
     if _sha256(data) != digest:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import numpy as np
-import simpy
 
 from ..isa.encoding import HEADER
 from ..isa.memory import MemoryParams
@@ -18,6 +17,7 @@ from .dma import ReadArbiter
 from .fetch import Dispatch, Fetch
 from .gemm import Gemm
 from .load import Load
+from .queue import Environment
 from .result import SimResult
 from .store import Store
 from .timing import DONE
@@ -32,7 +32,7 @@ class Core:
 
     def __init__(self, program: Program, memory: MemoryParams):
         self.program, self.params, self.memory = program, program.params, memory
-        self.env = simpy.Environment()
+        self.env = Environment()
         self.tokens = TokenBank(self.env)
         self.arbiter = ReadArbiter(self.env, memory)
         opcodes = program.table[:, 0]
@@ -56,7 +56,7 @@ class Core:
 
     def run(self) -> None:
         """Let the processes run until none can go on."""
-        self.env.run()
+        self.env.settle(self.arbiter.decide)
 
     def starts(self) -> np.ndarray:
         """int64 [instructions]: cycle of every start, -1 where there was none."""

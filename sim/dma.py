@@ -13,10 +13,10 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import simpy
 
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
+from .queue import Environment
 
 PAGE_BYTES = 4096
 #: Later than every cycle.
@@ -97,47 +97,37 @@ class ReadPort:
         self.pieces: Pieces = ()
         self.ready = self.beat_cycles = 0
 
+    def request(self, present: int, pieces: Pieces, ready: int, beat_cycles: int) -> None:
+        """Present bursts."""
+        self.present, self.pieces = present, pieces
+        self.ready, self.beat_cycles = ready, beat_cycles
+
 
 class ReadArbiter:
     """Grants the read port to fetch before load, and plays the memory's read channel.
 
     It decides when every process waits. What a client without a burst presents next is then a
-    consequence of the grant, and lies behind it. SimPy's clock counts these decisions.
+    consequence of the grant, and lies behind it.
     """
 
-    def __init__(self, env: simpy.Environment, memory: MemoryParams):
+    def __init__(self, env: Environment, memory: MemoryParams):
         self.env, self.memory = env, memory
         self.fetch: ReadPort
         self.load: ReadPort
-        self.deciding = False
         #: The next grant is possible from this cycle on, and the next beat.
         self.free = self.next_beat = 0
         #: Last beats of the latest bursts; the memory accepts one when the first has finished.
         self.last_beats = deque([-1] * memory.outstanding, maxlen=memory.outstanding)
 
-    def request(
-        self, port: ReadPort, present: int, pieces: Pieces, ready: int, beat_cycles: int
-    ) -> None:
-        """A client presents bursts."""
-        port.present, port.pieces, port.ready = present, pieces, ready
-        port.beat_cycles = beat_cycles
-        if not self.deciding:
-            self._decide_soon()
-
-    def _decide_soon(self) -> None:
-        self.deciding = True
-        self.env.timeout(1).callbacks.append(self._decide)
-
-    def _decide(self, _event: simpy.Event) -> None:
-        """Grant bursts until none is left, or a client that is done has woken others."""
+    def decide(self) -> bool:
+        """Grant bursts until a client that is done wakes others; whether one did."""
         fetch, load = self.fetch, self.load
         while load.present < NEVER or fetch.present < NEVER:
-            if self.env.peek() < NEVER:
-                self._decide_soon()
-                return
             if load.present == NEVER or not self._grant(load, fetch.present):
                 self._grant(fetch, NEVER)
-        self.deciding = False
+            if self.env.triggered:
+                return True
+        return False
 
     def _grant(self, port: ReadPort, before: int) -> bool:
         """Grant the bursts of a client whose turn comes before a cycle; whether these were all."""

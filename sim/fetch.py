@@ -5,10 +5,12 @@ units' queues.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
+from operator import add
 from typing import TYPE_CHECKING
 
 from .dma import ReadPort
-from .queue import History, Need, Queue
+from .queue import History, Needs, Queue
 from .unit import Sequence
 
 if TYPE_CHECKING:
@@ -24,7 +26,6 @@ class Fetch(Sequence):
         super().__init__(core.env)
         params = core.params
         self.buffer = Queue(core.env, params.fetch_depth)
-        self.arbiter = core.arbiter
         self.port = core.arbiter.fetch = ReadPort(self._arrived)
         #: The grant of each chunk.
         self.granted = History(core.env)
@@ -34,22 +35,21 @@ class Fetch(Sequence):
         #: Instructions of each chunk.
         self.chunks = [min(chunk, count - first) for first in range(0, count, chunk)]
 
-    def needs(self) -> Iterator[tuple[Need, ...]]:
-        requested = 0
+    def needs(self) -> Iterator[Needs]:
+        rooms = self.buffer.rooms()
         for number, chunk in enumerate(self.chunks):
-            requested += chunk
-            before = ((self.granted, number - 1),) if number else ()
-            yield (*self.buffer.room(requested - 1), *before)
+            *_, last = islice(rooms, chunk)
+            yield (*last, (self.granted, number - 1)) if number else last
 
     def step(self, number: int, cycle: int) -> None:
         """Present a burst."""
         span = self.chunks[number] * self.insn_cycles - self.spacing
-        self.arbiter.request(self.port, cycle, ((0, span),), 0, 1)
+        self.port.request(cycle, ((0, span),), 0, 1)
 
     def _arrived(self, grant: int, ready: int) -> None:
-        last = ready - 1
-        for behind in reversed(range(self.chunks[len(self.granted)])):
-            self.buffer.entered.put(last - behind * self.insn_cycles)
+        last, step = ready - 1, self.insn_cycles
+        first = last - (self.chunks[len(self.granted)] - 1) * step
+        self.buffer.entered.put_all(range(first, last + 1, step))
         self.granted.put(grant)
 
 
@@ -64,11 +64,9 @@ class Dispatch(Sequence):
         self.queues = [core.units[unit].queue for unit in core.unit_of]
         self.cycle = -1
 
-    def needs(self) -> Iterator[tuple[Need, ...]]:
-        dispatched = dict.fromkeys(self.queues, 0)
-        for number, queue in enumerate(self.queues):
-            yield (self.buffer.item(number), *queue.room(dispatched[queue]))
-            dispatched[queue] += 1
+    def needs(self) -> Iterator[Needs]:
+        rooms = {queue: queue.rooms() for queue in self.queues}
+        return map(add, self.buffer.items(), map(next, map(rooms.__getitem__, self.queues)))
 
     def step(self, number: int, cycle: int) -> None:
         """Dispatch an instruction."""

@@ -54,7 +54,7 @@ class Load(UnitProcess):
         self.queue.left.put(start)
         taken = max(self.idle, start + 1)
         self.taken.append(taken)
-        self.core.arbiter.request(self.port, start + 1, plan.pieces, taken + 1, plan.beat_cycles)
+        self.port.request(start + 1, plan.pieces, taken + 1, plan.beat_cycles)
 
     def _arrived(self, grant: int, ready: int) -> None:
         number = len(self.ends)

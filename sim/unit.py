@@ -5,13 +5,13 @@ there.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from operator import add
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import simpy
 
 from ..isa.opcodes import Unit
-from .queue import Need, Queue
+from .queue import Environment, Needs, Queue
 from .regs import account
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 class Sequence:
     """A process that makes one step after another, each when all that it needs has happened."""
 
-    def __init__(self, env: simpy.Environment):
+    def __init__(self, env: Environment):
         self.env = env
 
-    def needs(self) -> Iterator[tuple[Need, ...]]:
+    def needs(self) -> Iterator[Needs]:
         """What every step needs."""
         raise NotImplementedError
 
@@ -34,14 +34,15 @@ class Sequence:
 
     def run(self) -> Generator[Any, Any, None]:
         """The process."""
+        step = self.step
         for number, needs in enumerate(self.needs()):
             cycle = 0
             for history, event in needs:
                 if event >= len(history):
                     yield history.reaches(event)
-                if history[event] >= cycle:
-                    cycle = history[event] + 1
-            self.step(number, cycle)
+                if (seen := history[event] + 1) > cycle:
+                    cycle = seen
+            step(number, cycle)
 
 
 class UnitProcess(Sequence):
@@ -70,10 +71,8 @@ class UnitProcess(Sequence):
         self.ready = 0
         self.ends: list[int] = []
 
-    def needs(self) -> Iterator[tuple[Need, ...]]:
-        entered = self.queue.entered
-        for number, tokens in enumerate(self.core.tokens.needs(self.unit, self.pops)):
-            yield ((entered, number), *tokens)
+    def needs(self) -> Iterator[Needs]:
+        return map(add, self.queue.items(), self.core.tokens.needs(self.unit, self.pops))
 
     def end(self, number: int, cycle: int) -> None:
         """An instruction ends in ``cycle`` and pushes its tokens."""

@@ -5,9 +5,14 @@ configuration.
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import os
+import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -16,6 +21,7 @@ from ..isa.params import HwParams
 from ..isa.program import Program
 from ..isa.reference import AddressError, State, execute
 from .kernels import POINTERS, build_module
+from .toolchain import cache_dir
 
 
 def run(program: Program, dram: np.ndarray, order: np.ndarray | None = None) -> State:
@@ -61,22 +67,38 @@ class Kernels:
 
 @lru_cache(maxsize=16)
 def kernels(params: HwParams) -> Kernels:
-    """The kernels of a configuration, made once a process."""
+    """The kernels of a configuration, made once for a machine (kept in ``cache_dir()``) and loaded
+    once a process."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=llvm.get_host_cpu_features().flatten(), opt=2
-    )
+    processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
+    machine = llvm.Target.from_default_triple().create_target_machine(*processor, opt=2)
     module = build_module(params)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
+    key = "\0".join([str(module), *processor, str(llvm.llvm_version_info)])
+    kept = cache_dir() / f"values_{hashlib.sha256(key.encode()).hexdigest()[:24]}.o"
     parsed = llvm.parse_assembly(str(module))
-    parsed.verify()
-    options = llvm.create_pipeline_tuning_options(speed_level=2)
-    builder = llvm.create_pass_builder(machine, options)
-    builder.getModulePassManager().run(parsed, builder)
+    if not kept.exists():
+        parsed.verify()
+        builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(2))
+        builder.getModulePassManager().run(parsed, builder)
     engine = llvm.create_mcjit_compiler(parsed, machine)
+    engine.set_object_cache(
+        lambda _module, code: _keep(kept, code),
+        lambda _module: kept.read_bytes() if kept.exists() else None,
+    )
     engine.finalize_object()
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     prototype = ctypes.CFUNCTYPE(integer, pointer, pointer, integer, pointer, integer)
     return Kernels(engine, prototype(engine.get_function_address("run")))
+
+
+def _keep(path: Path, code: bytes) -> None:
+    """Write a file of the cache; safe when several processes do."""
+    with suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(code)
+        os.replace(name, path)

@@ -30,10 +30,10 @@ class Vector(UnitProcess):
 
     def __init__(self, core: Core):
         super().__init__(core)
-        opcodes = core.program.table[core.indices[Unit.VECTOR], 0]
+        is_vector = core.program.table[core.indices[Unit.VECTOR], 0] == Opcode.VECTOR
         vectors = iter(for_each(_pattern, _tmp_columns(core.program.columns(Opcode.VECTOR))))
         param = Pattern(PARAM_ITERATIONS, 1, [], None)
-        self.patterns = [next(vectors) if op == Opcode.VECTOR else param for op in opcodes]
+        self.patterns = [next(vectors) if vector else param for vector in is_vector.tolist()]
         self.busy = np.array([pattern.iterations for pattern in self.patterns], np.int64)
         self.writes: Writes = ()
 

@@ -41,6 +41,8 @@ from .patterns import (
 from .stream import Loop, Padding, Stream, VectorWork
 
 LOADED_SCOPES = ("inp", "wgt", "par")
+#: No value of padding: the entry holds something else.
+NO_PADDING = 1 << 40
 #: An instruction is not split into ones of fewer cycles.
 MIN_INSN_CYCLES = 64
 
@@ -163,6 +165,8 @@ class _Walker:
     pending: dict[tuple[Buffer, int], int] = field(default_factory=dict)
     #: Reductions into fusable buffers whose requantisation has not come yet.
     reductions: dict[tuple[Buffer, int], VectorWork] = field(default_factory=dict)
+    #: Per scratchpad, what its entries are padded with.
+    filled: dict[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def params(self) -> HwParams:
@@ -353,7 +357,35 @@ class _Walker:
                 moved = base + i * entries, address + i * loops[0].strides[0]
                 self.stream.load(scope, *moved, loops[1:], padding[1:], fill)
             return
+        base, padding = self.keep_padding(scope, base, loops, padding, fill)
         self.stream.load(scope, base, address, loops, padding, fill, widen)
+
+    def keep_padding(
+        self, scope: str, base: int, loops: list[Loop], padding: list[Padding], fill: int
+    ) -> tuple[int, list[Padding]]:
+        """Where a load begins and what it pads, when padding before and after its rows that an
+        earlier load left there is not written again.
+        """
+        if scope not in self.filled:
+            self.filled[scope] = np.full(self.params.depth(scope), NO_PADDING, np.int64)
+        extents = [x.extent + p.before + p.after for x, p in zip(loops, padding, strict=True)]
+        if all(pad == Padding() for pad in padding):
+            self.filled[scope][base : base + prod(extents)] = NO_PADDING
+            return base, padding
+        # Only of one plane of rows: of several, what lies between them would be left out, too.
+        rows = next((i for i, extent in enumerate(extents) if extent > 1), len(extents) - 1)
+        row = prod(extents[rows + 1 :])
+        entries = self.filled[scope][base : base + prod(extents)]
+        before, after = row * padding[rows].before, row * padding[rows].after
+        first, last = entries[:before], entries[entries.size - after :]
+        entries[before : entries.size - after] = NO_PADDING
+        kept = Padding(
+            0 if (first == fill).all() else padding[rows].before,
+            0 if (last == fill).all() else padding[rows].after,
+        )
+        first[:], last[:] = fill, fill
+        skipped = row * (padding[rows].before - kept.before)
+        return base + skipped, [*padding[:rows], kept, *padding[rows + 1 :]]
 
     def emit_store(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
         assert isinstance(core.value, Read)

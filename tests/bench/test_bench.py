@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -129,3 +130,17 @@ def test_both_simulators_agree(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["bench", "table2", "--layers", "C11,D9", "--compare", "--json", "-"]) == 0
     for row in json.loads(capsys.readouterr().out)["rows"]:
         assert row["sim_cycles"] == row["rtl_cycles"] == row["cycles"]
+
+
+@pytest.mark.slow
+def test_speed_of_the_simulators(capsys: pytest.CaptureFixture[str]) -> None:
+    digits = Path(__file__).parents[2] / "examples" / "models" / "digits_int8.onnx"
+    options = ["--models", str(digits), "--rounds", "1"]
+    assert run_app(["bench", "speed", *options, "--json", "-"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["instructions"] > 100 and row["cycles"] > 1000
+    assert 0 < row["timing_s"] and row["ratio"] == row["rtl_s"] / row["sim_s"]
+    assert run_app(["bench", "speed", "--models", "vgg"]) == 2
+    assert "expected files or names from resnet18" in capsys.readouterr().err
+    assert run_app(["bench", "speed", *options[:2], "--rounds", "0"]) == 2
+    assert "rounds: expected at least 1, got 0" in capsys.readouterr().err

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from vdla.sim.core import simulate
 from vdla.sim.random_programs import random_program
 from vdla.sim.result import SimResult
 from vdla.sim.rtl import HangError, RtlSimulator
-from vdla.sim.verify import compare, verify
+from vdla.sim.verify import Simulator, compare, verify
 
 from ..campaign.configurations import ODD
 from ..campaign.programs import tmp_chains, token_stream
@@ -53,9 +54,11 @@ HANG_CYCLES = 100_000
 
 
 def build_rtl() -> RtlSimulator:
-    """The RTL as it is elaborated now, mutant included."""
+    """The RTL as it is elaborated now, mutant included; what cannot be built is no mutant."""
     toolchain.setup_yosys()
-    return RtlSimulator(PARAMS, core_verilog(PARAMS, Core(PARAMS)))
+    simulator = RtlSimulator(PARAMS, core_verilog(PARAMS, Core(PARAMS)))
+    simulator.build()
+    return simulator
 
 
 @cache
@@ -73,28 +76,32 @@ def _differences(rtl: RtlSimulator) -> str | None:
     def run(program: Program, dram: np.ndarray, memory: MemoryParams) -> SimResult:
         return rtl.run(program, dram, memory, HANG_CYCLES)
 
+    try:
+        return _directed_differ(run) or _random_differ(run)
+    except VdlaError as error:  # a model left its memories
+        return str(error)
+
+
+def _directed_differ(run: Simulator) -> str | None:
     for directed in (tmp_chains, token_stream):
         program = directed(PARAMS)
-        try:
-            found = compare(program, program.dram_image(), MEMORY, run)["first_divergence"]
-        except VdlaError as error:
-            return str(error)
+        found = compare(program, program.dram_image(), MEMORY, run)["first_divergence"]
         if found is not None:
-            name = directed.__name__
-            return f"{name}: {found['what']}, sim {found.get('sim')} rtl {found.get('rtl')}"
-    for memory in (MEMORY, NARROW):
-        for seed in range(PROGRAMS):
-            try:
-                report = verify(PARAMS, memory, 1, seed, rtl=run)
-            except VdlaError as error:
-                return str(error)
-            if (first := report["first_divergence"]) is not None:
-                where = f"instruction {first['instruction']} of {first['unit']}"
-                sides = " ".join(
-                    f"{s} {first[s]}" for s in ("reference", "sim", "rtl") if s in first
-                )
-                return f"program {seed}, {where}: {first['what']}, {sides}"
+            return f"{directed.__name__}: {found['what']}, {_sides(found)}"
     return None
+
+
+def _random_differ(run: Simulator) -> str | None:
+    for memory, seed in product((MEMORY, NARROW), range(PROGRAMS)):
+        found = verify(PARAMS, memory, 1, seed, rtl=run)["first_divergence"]
+        if found is not None:
+            where = f"program {seed}, instruction {found['instruction']} of {found['unit']}"
+            return f"{where}: {found['what']}, {_sides(found)}"
+    return None
+
+
+def _sides(found: dict[str, Any]) -> str:
+    return " ".join(f"{n} {found[n]}" for n in ("reference", "sim", "rtl") if n in found)
 
 
 def rtl_differs() -> str | None:

@@ -24,6 +24,7 @@ class Mutant:
     function : where the bug sits
     old, new : the text of the function that is replaced, and by what
     check : what must see it
+    caches : functions that keep what the function has made
     """
 
     name: str
@@ -32,16 +33,23 @@ class Mutant:
     old: str
     new: str
     check: Check
+    caches: tuple[Any, ...] = ()
 
     @contextmanager
     def plant(self) -> Iterator[None]:
         """The bug is there inside. Callers of the function, wherever they have it from, see it."""
         assert isinstance(self.function, FunctionType)
         true, self.function.__code__ = self.function.__code__, self.code()
+        self._forget()
         try:
             yield
         finally:
             self.function.__code__ = true
+            self._forget()
+
+    def _forget(self) -> None:
+        for cache in self.caches:
+            cache.cache_clear()
 
     def code(self) -> CodeType:
         """The function with the bug; a LookupError where the text is not there exactly once."""

@@ -38,19 +38,21 @@ def test_cheap_mutants_are_caught() -> None:
 
 
 def test_a_mutant_is_gone_after_its_check() -> None:
-    true = Queue.taken.__code__
+    true = Queue.rooms.__code__
     seen = []
-    mutant = Mutant("late", "sim", Queue.taken, "cycle + 1", "cycle", lambda: None)
+    mutant = Mutant("late", "sim", Queue.rooms, "self.left", "self.entered", lambda: None)
     with mutant.plant():
-        seen.append(Queue.taken.__code__ != true)
-    assert seen == [True] and Queue.taken.__code__ is true
+        seen.append(Queue.rooms.__code__ != true)
+    assert seen == [True] and Queue.rooms.__code__ is true
 
 
 def test_a_survivor_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
-    assert not _caught(Mutant("late", "sim", Queue.taken, "cycle + 1", "cycle", lambda: None))
+    assert not _caught(
+        Mutant("late", "sim", Queue.rooms, "self.left", "self.entered", lambda: None)
+    )
     assert "SURVIVED" in capsys.readouterr().out
 
 
 def test_text_that_is_gone_is_an_error() -> None:
     with pytest.raises(LookupError, match="mend the mutant"):
-        Mutant("stale", "sim", Queue.taken, "no such text", "", lambda: None).code()
+        Mutant("stale", "sim", Queue.rooms, "no such text", "", lambda: None).code()

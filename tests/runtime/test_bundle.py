@@ -16,6 +16,7 @@ import vdla
 from vdla.runtime import bundle, processor
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
+SHARED = Path(__file__).parents[3] / "shared" / "models"
 
 #: Loads a module and runs it where importing the compiler, or what only it needs, is an error.
 FRESH = """
@@ -76,6 +77,18 @@ def test_accelerator_in_a_fresh_process_without_the_compiler(tmp_path: Path) -> 
     (got,), cycles = run_fresh(tmp_path / "saved", [digits(3)], tmp_path)
     np.testing.assert_array_equal(got, expected)
     assert int(cycles) == module.report["cycles"]
+
+
+@pytest.mark.parametrize("target", ["cpu", "sim"])
+@pytest.mark.parametrize("model", ["mlperf_resnet8_int8", "mlperf_kws_int8", "mlperf_ad01_int8"])
+def test_saved_models_give_the_reference(model: str, target: str, tmp_path: Path) -> None:
+    """In a fresh process, what TensorFlow Lite's reference kernels gave."""
+    if not SHARED.is_dir():
+        pytest.skip(f"{SHARED} is missing: no models to compare with")
+    vdla.compile(SHARED / model / "model.tflite", target=target).save(tmp_path / "saved")
+    data = np.load(SHARED / model / "random.npz")
+    (got,), _ = run_fresh(tmp_path / "saved", [data["x0"]], tmp_path)
+    np.testing.assert_array_equal(got, data["y0"])
 
 
 def test_a_loaded_module_has_the_report_and_can_be_saved_again(tmp_path: Path) -> None:
@@ -141,24 +154,37 @@ def flip(name: str) -> Callable[[Path], None]:
 
 DAMAGES = {
     "nothing there": (shutil.rmtree, "expected the folder of a saved module, found nothing"),
-    "no manifest": (lambda path: (path / "manifest.json").unlink(), "found no manifest.json"),
+    "no manifest": (
+        lambda path: (path / "manifest.json").unlink(), "a file manifest.json .*, No such file"
+    ),
     "short manifest": (truncate("manifest.json"), None),
     "half a manifest": (
         lambda path: os.truncate(path / "manifest.json", 100), "manifest.json is damaged"
     ),
     "changed manifest": (flip("manifest.json"), None),
+    "a folder": (
+        lambda path: [(path / "step0.so").unlink(), (path / "step0.so").mkdir()], "Is a directory"
+    ),
+    "deep nesting": (
+        lambda path: (path / "manifest.json").write_text("[" * 100_000), "is damaged"
+    ),
     "a list": (lambda path: (path / "manifest.json").write_text("[]"), "is damaged"),
     "short code": (truncate("step0.so"), "expected [0-9]+ bytes in step0.so, got [0-9]+"),
     "changed code": (flip("step0.so"), "step0.so is corrupt"),
     "short parameters": (truncate("step0.bin"), "bytes in step0.bin"),
     "changed program": (flip("step1.vdla"), "step1.vdla is corrupt"),
-    "no program": (lambda path: (path / "step1.vdla").unlink(), "expected a file step1.vdla"),
+    "no program": (
+        lambda path: (path / "step1.vdla").unlink(), "a file step1.vdla .*, No such file"
+    ),
     "another version": (edit(lambda m: m.update(format=2)), "expected a module of format 1, got 2"),
     "another machine": (
         edit(lambda m: m.update(triple="s390x-linux-gnu")), "expected code for .*, got s390x"
     ),
     "a file elsewhere": (
         edit(lambda m: m["files"].update({"../x": [0, ""]})), "is not the name of a file in it"
+    ),
+    "a field of another type": (
+        edit(lambda m: m.update(layers=3)), "is malformed .'int' object is not"
     ),
     "a field missing": (edit(lambda m: m.pop("layers")), "manifest.json lacks 'layers'"),
 }  # fmt: skip
@@ -171,6 +197,23 @@ def test_damage_is_refused_in_one_line(damage: str, saved: Path, tmp_path: Path)
     apply, words = DAMAGES[damage]
     apply(path)
     with pytest.raises(vdla.VdlaError, match=words) as caught:
+        vdla.load(path)
+    assert "\n" not in str(caught.value)
+    assert ("malformed" in str(caught.value)) == (damage == "a field of another type")
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_flipped_bit_is_found(seed: int, saved: Path, tmp_path: Path) -> None:
+    """In a random file; but white space of the manifest means nothing."""
+    path = tmp_path / "copy"
+    shutil.copytree(saved, path)
+    rng = np.random.default_rng(seed)
+    file = path / str(rng.choice(sorted(os.listdir(path))))
+    data = bytearray(file.read_bytes())
+    places = [i for i, byte in enumerate(data) if file.suffix != ".json" or byte not in b" \n"]
+    data[int(rng.choice(places))] ^= 1 << int(rng.integers(8))
+    file.write_bytes(data)
+    with pytest.raises(vdla.VdlaError) as caught:
         vdla.load(path)
     assert "\n" not in str(caught.value)
 

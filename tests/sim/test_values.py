@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from vdla.isa.reference import AddressError
 from vdla.isa.reference import run as run_reference
 from vdla.isa.vector_ops import POST_OPS, VECTOR_OPS
 from vdla.sim.random_programs import random_program
-from vdla.sim.values import run
+from vdla.sim.values import kernels, run
 
 SMALL = HwParams(
     block_in=4, block_out=4, inp_depth=16, wgt_depth=8, acc_depth=8, uop_depth=8, par_depth=4,
@@ -154,3 +155,33 @@ def test_only_what_is_asked_for_is_executed():
     program = Program(SMALL, insns, {0: b"\1\2\3\4"}, {}, 1 << 12)
     state = run(program, program.dram_image(), np.array([2, 0]))
     assert state.inp[:3, 0].tolist() == [[1, 2, 3, 4], [0] * 4, [1, 2, 3, 4]]
+
+
+@pytest.fixture
+def fresh(monkeypatch: pytest.MonkeyPatch):
+    """Kernels are made or loaded again with another cache."""
+
+    def use(cache: Path) -> None:
+        monkeypatch.setenv("VDLA_CACHE", str(cache))
+        kernels.cache_clear()
+
+    yield use
+    kernels.cache_clear()
+
+
+def test_kernels_are_kept(tmp_path: Path, fresh) -> None:
+    program = random_program(SMALL, 7100)
+    fresh(tmp_path / "new")
+    _assert_equal(program, program.dram_image())
+    (kept,) = (tmp_path / "new").iterdir()
+    written = kept.stat().st_mtime_ns
+    fresh(tmp_path / "new")
+    _assert_equal(program, program.dram_image())
+    assert [f.stat().st_mtime_ns for f in (tmp_path / "new").iterdir()] == [written]
+
+
+def test_a_cache_that_cannot_be_written_does_not_matter(tmp_path: Path, fresh) -> None:
+    (tmp_path / "file").touch()
+    fresh(tmp_path / "file" / "cache")
+    program = random_program(SMALL, 7100)
+    _assert_equal(program, program.dram_image())

@@ -16,6 +16,7 @@ from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.tflite import import_tflite
 from vdla.module import Module, load_platform
+from vdla.runtime.bundle import Settings
 
 MODELS = Path(__file__).parents[4] / "shared" / "models"
 INT8 = sorted(path.parent for path in MODELS.glob("*_int8/model.tflite"))
@@ -98,7 +99,7 @@ def test_every_tensor_in_the_simulator(data: Path) -> None:
     graph = import_tflite(model_of(data))
     params, memory = load_platform("16x16", "vta")
     compiled = build(everything(graph), "sim", params, memory)
-    module = Module(compiled, b"", "sim", params, memory, vthreads=2)
+    module = Module(compiled, Settings("sim", params, memory, 2, ""))
     names = [tensor.name for tensor in module.compiled.outputs]
     samples = list(references(data))
     results = module.run(np.concatenate([x for x, _ in samples]))

@@ -1,0 +1,92 @@
+"""How fast the simulators are: the SimPy model, with and without values, beside the RTL."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..compiler.build import build
+from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams
+from ..isa.params import HwParams
+from ..sim.core import simulate
+from ..sim.result import SimResult
+from .measure import check_runs, random_inputs, rtl_of
+from .workloads import NETWORKS
+
+
+def speed_rows(
+    models: Sequence[str],
+    hw: HwParams,
+    memory: MemoryParams,
+    rounds: int,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[dict[str, Any]]:
+    """One row for each model: name of a network, or a model file with float inputs.
+
+    Simulators take turns, so that whatever else the machine does meets all of them. Seconds are the
+    processor's (each runs on one thread), medians over the rounds; ``sim_wall_s`` has passed on the
+    clock. ``first_s`` is the first run of a process, which also makes or loads the kernels.
+
+    Raises
+    ------
+    VdlaError
+        For an unknown model, one that is not a single program, a simulator that stops, and where
+        two differ in a byte or a cycle.
+    """
+    if rounds < 1:
+        raise VdlaError(f"rounds: expected at least 1, got {rounds!r}")
+    rows = []
+    for done, name in enumerate(models):
+        rows.append(_row(name, hw, memory, rounds))
+        if progress is not None:
+            progress(done + 1, len(models))
+    return rows
+
+
+def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str, Any]:
+    if name not in NETWORKS and not Path(name).is_file():
+        raise VdlaError(f"models: expected files or names from {', '.join(NETWORKS)}, got {name!r}")
+    compiled = build(NETWORKS[name](hw.batch) if name in NETWORKS else name, "sim", hw, memory)
+    if compiled.program is None:
+        raise VdlaError(f"{name}: expected a model that is one program of the accelerator")
+    start = compiled.dram(random_inputs(compiled))
+    simulators: dict[str, Callable[..., SimResult]] = {
+        "sim": simulate,
+        "timing": partial(simulate, values=False),
+        "rtl": rtl_of(hw),
+    }
+    seconds: dict[str, list[float]] = defaultdict(list)
+    results: dict[str, SimResult] = {}
+    for _ in range(rounds + 1):  # the first is for caches
+        images: dict[str, np.ndarray] = {}
+        for simulator, run in simulators.items():
+            images[simulator] = start.copy()
+            begin = time.process_time()
+            results[simulator] = run(compiled.program, images[simulator], memory)
+            seconds[simulator].append(time.process_time() - begin)
+            seconds[f"{simulator}_wall"].append(results[simulator].wall_s)
+        check_runs(name, {key: results[key] for key in ("sim", "rtl")}, images)
+    median = {key: statistics.median(values[1:]) for key, values in seconds.items()}
+    return {
+        "model": name,
+        "instructions": len(compiled.program.insns),
+        "cycles": results["sim"].cycles,
+        "rounds": rounds,
+        "first_s": seconds["sim"][0],
+        "sim_s": median["sim"],
+        "timing_s": median["timing"],
+        "rtl_s": median["rtl"],
+        "sim_wall_s": median["sim_wall"],
+        "rtl_wall_s": median["rtl_wall"],
+        "rtl_cycles_per_s": results["rtl"].cycles / median["rtl"],
+        "ratio": median["rtl"] / median["sim"],
+        "timing_ratio": median["rtl"] / median["timing"],
+    }
