@@ -41,8 +41,9 @@ ACCUMULATORS = {16: 28, 8: 12, 4: 12}
 SCRATCH = {"float32": 0, "int32": 2}
 #: Cycles until the sum of a product can be added to.
 LATENCY_CYCLES = 4
-#: Blocks of channels that share an element of the image: each takes a register for its weights.
-MAX_BLOCKS = 4
+#: Blocks of channels that share an element of the image. Four would save loads, but the weights of
+#: four blocks of a large layer do not fit the second-level cache, and pass by again for each row.
+MAX_BLOCKS = 2
 #: Places of a row of an operator without weights shared between places.
 WINDOW_TILE = 14
 #: Vectors of results of a dense layer for one row.
