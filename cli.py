@@ -737,6 +737,41 @@ def roofline(
     return 0
 
 
+@bench_app.command("cpu")
+def bench_cpu(
+    models: Annotated[str, typer.Option(help="Names such as resnet18; 'none'.")] = "all",
+    ops: Annotated[str, typer.Option(help="'table2', or layers such as C2,C3.")] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of which the medians count.")] = 15,
+    json_file: JsonFile = None,
+) -> int:
+    """The host's machine code against ONNX Runtime: float32, one thread, in turns."""
+    from .bench.cpu import cpu_rows
+    from .bench.workloads import NETWORKS, TABLE_2
+    from .report import header
+
+    networks = {"all": list(NETWORKS), "none": []}.get(models, _names(models))
+    layers = [layer.name for layer in TABLE_2] if ops == "table2" else _names(ops)
+    with _progress("cpu") as advance:
+        rows = cpu_rows(networks, layers, rounds, advance)
+    report = header("bench cpu") | {"threads": 1, "rounds": rounds, "rows": rows}
+    _emit(report, json_file, lambda console: _show_cpu(console, report))
+    return 0
+
+
+def _show_cpu(console: Console, report: dict[str, Any]) -> None:
+    table = _table(
+        "bench cpu: float32, one thread, medians", "", "ms", "ONNX Runtime ms", "ratio",
+        "kernel ms", "GFLOP/s", "of peak",
+    )  # fmt: skip
+    for row in report["rows"]:
+        table.add_row(
+            row["name"], f"{row['vdla_ms']:.3f}", f"{row['onnxruntime_ms']:.3f}",
+            f"{row['ratio']:.3f}", "" if row["kernel_ms"] is None else f"{row['kernel_ms']:.3f}",
+            f"{row['gflops']:.1f}", _percent(row["of_peak"]),
+        )  # fmt: skip
+    console.print(table)
+
+
 @bench_app.command()
 def speed(
     memory: Memory = "vta",

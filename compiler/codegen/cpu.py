@@ -26,10 +26,13 @@ from ...runtime.native import (
 from ..arena import Lifetime, plan_arena
 from ..graph.ir import Graph, Node, Tensor
 from ..graph.ops import Identity, Op, Reshape
+from ..graph.passes.block_channels import block_channels
 from ..graph.shapes import infer
+from ..graph.verify import verify as verify_graph
 from ..tir.interpret import interpret
 from ..tir.ir import PrimFunc
 from ..tir.passes.expand import expand_intrinsics
+from ..tir.passes.peel import peel_tails
 from ..tir.passes.unroll import unroll_loops
 from ..tir.verify import verify
 from ..topi.cpu import lower_for_cpu
@@ -39,7 +42,11 @@ from .llvm import Value, emit_function, symbol
 from .machine import MachineCode, Processor, emit_object, host, load, optimise
 
 #: What happens to every loop program before code generation, in order.
-CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (expand_intrinsics, unroll_loops)
+CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
+    expand_intrinsics,
+    peel_tails,
+    unroll_loops,
+)
 
 _POINTER = ir.PointerType()
 _I64 = ir.IntType(64)
@@ -169,6 +176,8 @@ def compile_graph(graph: Graph, processor: Processor) -> CpuCode:
     VdlaError
         When an operator or a dtype has no expression for the CPU, naming the node.
     """
+    graph = block_channels(graph, processor.vector_lanes)
+    verify_graph(graph)
     builder = _GraphBuilder(graph)
     for position, node in enumerate(graph.nodes):
         builder.add(position, node)

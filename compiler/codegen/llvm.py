@@ -3,9 +3,11 @@
 A function takes a pointer per parameter buffer and a last one to its workspace, scratch memory of
 ``Workspace.size`` bytes for allocations that are too large for the stack. Integers wrap, shifts
 of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single or double
-precision without contraction; transcendental functions are the C library's. Vectorized loops carry
-a hint; parallel loops and virtual threads run serially, which is one of the orders that they allow;
-unrolled ones have been copied (``tir/passes/unroll.py``), or are too long to be.
+precision; transcendental functions are the C library's. Inside a loop with the pragma "contract"
+a product and a sum may be rounded once, where the processor is faster so; elsewhere never.
+Vectorized loops become vectors (``codegen/llvm_vector.py``) or carry a hint; parallel loops and
+virtual threads run serially, which is one of the orders that they allow; unrolled ones have been
+copied (``tir/passes/unroll.py``), or are too long to be.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ from ..te.expr import (
 )
 from ..tir.ir import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, TensorCall
 from ..tir.passes.expand import expand_call
+from .llvm_vector import is_invariant, splat, stores_of
 
 #: Allocations up to this size live on the stack.
 STACK_BYTES = 16 << 10
@@ -102,7 +105,8 @@ def emit_function(func: PrimFunc, module: ir.Module, name: str) -> tuple[ir.Func
 
 @dataclass
 class _Emitter:
-    """``variables`` holds loop counters as int64; ``entry`` takes allocations on the stack."""
+    """``variables`` holds loop counters as int64; ``entry`` takes allocations on the stack;
+    ``vector`` is the loop that is computed as vectors of its extent, while it is."""
 
     name: str
     builder: Value
@@ -111,6 +115,8 @@ class _Emitter:
     memory: dict[Buffer, Value] = field(default_factory=dict)
     variables: dict[Var, Value] = field(default_factory=dict)
     workspace: Workspace = field(default_factory=Workspace)
+    contract: bool = False
+    vector: For | None = None
 
     # ---- statements ----
 
@@ -120,25 +126,33 @@ class _Emitter:
                 for each in stmts:
                     self.stmt(each)
             case For():
+                outside = self.contract
+                self.contract |= ("contract", True) in stmt.pragmas
                 self._loop(stmt)
+                self.contract = outside
             case If():
                 with self.builder.if_then(self.value(stmt.cond)):
                     self.stmt(stmt.body)
             case Allocate():
                 self._allocate(stmt)
             case Store():
-                value = self.value(stmt.value)
-                address = self._address(stmt.buffer, stmt.indices)
-                if stmt.buffer.dtype == "bool":
-                    value = self.builder.zext(value, _I8)
-                self.builder.store(value, address)
+                self._store(stmt)
             case TensorCall():
                 self.stmt(expand_call(stmt))
             case _:
                 raise VdlaError(f"{self.name}: the CPU has no code for statement {stmt!r}")
 
+    def _store(self, stmt: Store) -> None:
+        value = self.value(stmt.value)
+        address = self._address(stmt.buffer, stmt.indices)
+        if stmt.buffer.dtype == "bool":
+            value = self.builder.zext(value, _I8)
+        self.builder.store(value, address, align=ELEMENT_BYTES[stmt.buffer.dtype])
+
     def _loop(self, loop: For) -> None:
         """Tested at the end: extents are constants of at least 1."""
+        if loop.kind == "vectorized" and self._vector_loop(loop):
+            return
         builder = self.builder
         before = builder.block
         body = builder.append_basic_block(loop.var.name)
@@ -153,16 +167,36 @@ class _Emitter:
         after = builder.append_basic_block("after." + loop.var.name)
         again = builder.icmp_unsigned("<", following, _I64(loop.extent))
         branch = builder.cbranch(again, body, after)
-        if loop.kind == "vectorized":
-            branch.set_metadata("llvm.loop", self._vectorize_hint())
+        hint = _loop_hint(loop)
+        if hint is not None:
+            branch.set_metadata("llvm.loop", self._loop_metadata(*hint))
         builder.position_at_end(after)
 
-    def _vectorize_hint(self) -> Value:
+    def _vector_loop(self, loop: For) -> bool:
+        """Emit a loop as vectors; False where its statements are none."""
+        stores = stores_of(loop)
+        if stores is None:
+            return False
+        self.vector = loop
+        self.variables[loop.var] = _I64(0)
+        for store in stores:
+            self._store(store)
+        self.vector = None
+        return True
+
+    def _scalar(self, expr: Expr) -> Value:
+        """What is one value for all iterations of a vector loop."""
+        vector, self.vector = self.vector, None
+        found = self.value(expr)
+        self.vector = vector
+        return found
+
+    def _loop_metadata(self, *hint: Value) -> Value:
         """A loop's metadata: a node of its own whose first operand is itself."""
         module = self.function.module
-        hint = module.add_metadata(["llvm.loop.vectorize.enable", _I1(1)])
-        loop_id = ir.MDValue(module, [hint], name=str(len(module.metadata)))
-        loop_id.operands = (loop_id, hint)
+        wish = module.add_metadata(list(hint))
+        loop_id = ir.MDValue(module, [wish], name=str(len(module.metadata)))
+        loop_id.operands = (loop_id, wish)
         return loop_id
 
     def _allocate(self, stmt: Allocate) -> None:
@@ -214,7 +248,9 @@ class _Emitter:
     # ---- expressions ----
 
     def value(self, expr: Expr) -> Value:
-        """An expression as a value of its dtype."""
+        """An expression as a value of its dtype, or as a vector of them."""
+        if self.vector and is_invariant(expr, self.vector.var):
+            return splat(self.builder, self._scalar(expr), self.vector.extent)
         match expr:
             case Var():
                 return self.builder.trunc(self._variable(expr), _TYPES[expr.dtype])
@@ -225,6 +261,8 @@ class _Emitter:
                 return self._choose(a, lambda: self.value(b), lambda: _I1(0))
             case Binary("|", a, b) if expr.dtype == "bool" and not _is_total(b):
                 return self._choose(a, lambda: _I1(1), lambda: self.value(b))
+            case Binary("+", a, Binary("*", b, c)) if self.contract and a.dtype in FLOAT_DTYPES:
+                return self._multiply_add(self.value(b), self.value(c), self.value(a))
             case Binary(op, a, b):
                 left, right = self.value(a), self.value(b)
                 if a.dtype in FLOAT_DTYPES:
@@ -232,7 +270,7 @@ class _Emitter:
                 return self._int_binary(op, left, right, expr)
             case Select(cond, a, b):
                 if _is_total(a) and _is_total(b):
-                    return self.builder.select(self.value(cond), self.value(a), self.value(b))
+                    return self.builder.select(self._scalar(cond), self.value(a), self.value(b))
                 return self._choose(cond, lambda: self.value(a), lambda: self.value(b))
             case Cast(dtype, a):
                 return self._cast(self.value(a), a.dtype, dtype)
@@ -253,6 +291,9 @@ class _Emitter:
 
     def _load(self, source: Buffer, indices: tuple[Expr, ...]) -> Value:
         address = self._address(source, indices)
+        if self.vector:
+            kind = ir.VectorType(_TYPES[source.dtype], self.vector.extent)
+            return self.builder.load(address, align=ELEMENT_BYTES[source.dtype], typ=kind)
         if source.dtype != "bool":
             return self.builder.load(address, typ=_TYPES[source.dtype])
         return self.builder.icmp_unsigned("!=", self.builder.load(address, typ=_I8), _I8(0))
@@ -262,7 +303,7 @@ class _Emitter:
     ) -> Value:
         """One of two values; only that one is computed."""
         builder = self.builder
-        with builder.if_else(self.value(cond)) as (if_true, if_false):
+        with builder.if_else(self._scalar(cond)) as (if_true, if_false):
             with if_true:
                 a, a_end = then(), builder.block
             with if_false:
@@ -276,7 +317,6 @@ class _Emitter:
         builder = self.builder
         unsigned = expr.a.dtype == "bool" or expr.a.dtype[0] == "u"
         compare = builder.icmp_unsigned if unsigned else builder.icmp_signed
-        bits = a.type.width
         match op:
             case "+":
                 return builder.add(a, b)
@@ -295,13 +335,14 @@ class _Emitter:
             case "max":
                 return builder.select(compare("<", a, b), b, a)
             case ">>":
+                bits = a.type.width
                 inside = builder.icmp_unsigned("<", b, a.type(bits))
                 if unsigned:
                     shifted = builder.lshr(a, builder.select(inside, b, a.type(0)))
                     return builder.select(inside, shifted, a.type(0))
                 return builder.ashr(a, builder.select(inside, b, a.type(bits - 1)))
             case "<<":
-                inside = builder.icmp_unsigned("<", b, a.type(bits))
+                inside = builder.icmp_unsigned("<", b, a.type(a.type.width))
                 shifted = builder.shl(a, builder.select(inside, b, a.type(0)))
                 return builder.select(inside, shifted, a.type(0))
             case "//" | "%":
@@ -342,6 +383,12 @@ class _Emitter:
                 return builder.select(builder.fcmp_ordered("<", a, b), b, a)
         raise VdlaError(f"{self.name}: the CPU has no operator {op!r} of floats")
 
+    def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
+        """``a * b + c``, rounded once where that is faster."""
+        lanes = f"v{a.type.count}" if isinstance(a.type, ir.VectorType) else ""
+        bits = 64 if ir.DoubleType() in (a.type, getattr(a.type, "element", None)) else 32
+        return self._call(f"llvm.fmuladd.{lanes}f{bits}", a.type, a, b, c)
+
     def _cast(self, value: Value, source: str, target: str) -> Value:
         builder, kind = self.builder, _TYPES[target]
         from_float, to_float = source in FLOAT_DTYPES, target in FLOAT_DTYPES
@@ -364,9 +411,10 @@ class _Emitter:
             return builder.uitofp(value, kind) if unsigned else builder.sitofp(value, kind)
         if target == "bool":
             return builder.icmp_unsigned("!=", value, value.type(0))
-        if kind.width < value.type.width:
+        before, kind = 1 if source == "bool" else bits_of(source), _like(value, kind)
+        if bits_of(target) < before:
             return builder.trunc(value, kind)
-        if kind.width == value.type.width:
+        if bits_of(target) == before:
             return value
         return builder.zext(value, kind) if unsigned else builder.sext(value, kind)
 
@@ -391,14 +439,15 @@ class _Emitter:
         """``acc * multiplier / 2**shift``, half to even: add half less one, and one more where the
         quotient is odd, then shift. The sum fits int64 for every product of two int32.
         """
-        builder = self.builder
-        product = builder.mul(builder.sext(acc, _I64), builder.sext(multiplier, _I64))
-        count = builder.zext(builder.and_(shift, _I32(63)), _I64)
-        half = builder.lshr(builder.shl(_I64(1), count), _I64(1))
-        odd = builder.and_(builder.ashr(product, count), _I64(1))
-        nudge = builder.add(builder.sub(half, _I64(1)), odd)
+        builder, wide = self.builder, _like(acc, _I64)
+        one, none = _number(wide, 1), _number(wide, 0)
+        product = builder.mul(builder.sext(acc, wide), builder.sext(multiplier, wide))
+        count = builder.zext(builder.and_(shift, _number(shift.type, 63)), wide)
+        half = builder.lshr(builder.shl(one, count), one)
+        odd = builder.and_(builder.ashr(product, count), one)
+        nudge = builder.add(builder.sub(half, one), odd)
         rounded = builder.ashr(builder.add(product, nudge), count)
-        whole = builder.icmp_unsigned("==", count, _I64(0))
+        whole = builder.icmp_unsigned("==", count, none)
         result = builder.select(whole, product, rounded)
         return self._cast(result, "int64", dtype)
 
@@ -437,6 +486,26 @@ class _Emitter:
         if callee is None:
             callee = ir.Function(module, ir.FunctionType(result, [a.type for a in args]), name)
         return self.builder.call(callee, args)
+
+
+def _like(value: Value, kind: Value) -> Value:
+    """A type, or a vector of it where the value is one."""
+    lanes = value.type.count if isinstance(value.type, ir.VectorType) else 0
+    return ir.VectorType(kind, lanes) if lanes else kind
+
+
+def _number(kind: Value, number: int) -> Value:
+    """A constant of a type, in every lane."""
+    return kind([number] * kind.count) if isinstance(kind, ir.VectorType) else kind(number)
+
+
+def _loop_hint(loop: For) -> tuple[Value, ...] | None:
+    """What LLVM is told about a loop."""
+    if loop.kind == "vectorized":
+        return "llvm.loop.vectorize.enable", _I1(1)
+    if ("keep_loop", True) in loop.pragmas:
+        return ("llvm.loop.unroll.disable",)
+    return None
 
 
 def _is_total(expr: Expr) -> bool:

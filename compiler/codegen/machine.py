@@ -31,6 +31,11 @@ class Processor:
     features: tuple[str, ...] = ()
     abi: str = ""
 
+    @property
+    def vector_lanes(self) -> int:
+        """float32 values in one of its vector registers."""
+        return 16 if "+avx512f" in self.features else 8 if "+avx2" in self.features else 4
+
     def target_machine(self) -> llvm.TargetMachine:
         """A new one: each engine owns its own."""
         _initialize()

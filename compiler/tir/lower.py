@@ -248,8 +248,9 @@ class _StageLowering:
                 body = If(substitute(guard, renamed), body)
         for axis in reversed(inner[:first]):
             if extents[axis] > 1:
-                loop = fresh[axis.var]
-                body = For(loop.var, loop.extent, "serial", body)
+                loop, kind = fresh[axis.var], stage.kinds.get(axis, "serial")
+                kept = kind if kind in ("unrolled", "vectorized") else "serial"
+                body = For(loop.var, loop.extent, kept, body)
         return body
 
     def _tensorized(self) -> set[IterVar]:

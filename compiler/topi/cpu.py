@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..graph.blocked_ops import BlockedOp
 from ..graph.fixed_ops import FixedOp, QAvgPoolValid
 from ..graph.ir import Graph, Node
 from ..graph.ops import (
@@ -27,6 +28,7 @@ from ..te.schedule import Schedule, create_schedule
 from ..te.tensor import Tensor
 from ..tir.ir import PrimFunc
 from ..tir.lower import lower
+from .blocked_schedule import schedule_blocked
 from .fixed import fixed_expression
 from .ops import expression
 
@@ -56,6 +58,8 @@ def schedule_for_cpu(node: Node, output: Tensor) -> Schedule:
             _schedule_dense(schedule, output)
         case QMaxPool() | QAvgPool() | QAvgPoolValid() | MaxPool() | AvgPool():
             _schedule_pool(schedule, output)
+        case BlockedOp():
+            schedule_blocked(node.op, schedule, output)
         case Dense(transposed=transposed):
             _schedule_float_dense(schedule, output, transposed)
         case ConvolutionTranspose() | ConvTranspose2d() | QConvTranspose2d():

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ...isa.errors import VdlaError
+from ..graph.blocked_ops import BlockedOp
 from ..graph.primitives import (
     ArgReduce,
     Concat,
@@ -31,6 +32,7 @@ from ..graph.primitives import (
 from ..te.expr import Const, Expr, all_of, maximum, minimum, select, substitute
 from ..te.expr import Reduce as ReduceExpr
 from ..te.tensor import IterVar, Tensor, compute, max_of, min_of, reduce_axis, sum_of
+from .blocked import blocked_expression
 
 Shape = tuple[int, ...]
 Index = tuple[Expr, ...]
@@ -82,6 +84,8 @@ def primitive(
             )
         case Interpolate(axis):
             return _interpolate(axis, inputs[0], inputs[1], inputs[2], out)
+        case BlockedOp():
+            return blocked_expression(op, inputs)
     raise VdlaError(f"operator {type(op).__name__} has no tensor expression")
 
 

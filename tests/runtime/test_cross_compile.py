@@ -66,7 +66,10 @@ def test_outputs_under_qemu(
     command = [emulator, tmp_path / "run", tmp_path / "out" / "model.bin", tmp_path / "images"]
     subprocess.run([*command, tmp_path / "scores"], check=True, stdout=subprocess.DEVNULL)
     scores = np.fromfile(tmp_path / "scores", np.float32).reshape(expected.shape)
-    np.testing.assert_array_equal(scores, expected)  # floats, too: sums keep their order
+    if "int8" in model:
+        np.testing.assert_array_equal(scores, expected)
+    else:  # vectors of other sizes: float sums are in another order
+        np.testing.assert_allclose(scores, expected, rtol=1e-5, atol=1e-5)
 
 
 def test_an_object_file_for_this_machine_is_to_be_linked(tmp_path: Path) -> None:

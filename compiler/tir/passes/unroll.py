@@ -30,7 +30,7 @@ def _visit(stmt: Stmt) -> Stmt:
             leaves = sum(not isinstance(s, For | If | Seq | Allocate) for s in walk_stmt(body))
             if leaves * stmt.extent > MAX_COPIES:
                 return replace(stmt, body=body)
-            return seq([_copy(body, {stmt.var: Const(i)}) for i in range(stmt.extent)])
+            return seq([copy_with(body, {stmt.var: Const(i)}) for i in range(stmt.extent)])
         case For() | If() | Allocate():
             return replace(stmt, body=_visit(stmt.body))
         case Seq(stmts):
@@ -38,7 +38,7 @@ def _visit(stmt: Stmt) -> Stmt:
     return stmt
 
 
-def _copy(stmt: Stmt, values: dict[Var, Expr]) -> Stmt:
+def copy_with(stmt: Stmt, values: dict[Var, Expr]) -> Stmt:
     """The body with a value in place of the variable, and loop variables of its own; guards that
     the value decides go."""
 
@@ -46,15 +46,17 @@ def _copy(stmt: Stmt, values: dict[Var, Expr]) -> Stmt:
         match inner:
             case For():
                 var = Var(inner.var.name)
-                return replace(inner, var=var, body=_copy(inner.body, values | {inner.var: var}))
+                return replace(
+                    inner, var=var, body=copy_with(inner.body, values | {inner.var: var})
+                )
             case If():
                 cond = substitute(inner.cond, values)
                 match prove(cond, {}):
                     case True:
-                        return _copy(inner.body, values)
+                        return copy_with(inner.body, values)
                     case False:
                         return Seq(())
-                return If(cond, _copy(inner.body, values))
+                return If(cond, copy_with(inner.body, values))
         return None
 
     return map_stmt(stmt, lambda expr: substitute(expr, values), on_stmt=on_stmt)

@@ -19,6 +19,7 @@ from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import Buffer, For, If, PrimFunc, Store, TensorCall, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.expand import expand_intrinsics
+from vdla.compiler.tir.passes.peel import peel_tails
 from vdla.compiler.tir.passes.unroll import MAX_COPIES, unroll_loops
 from vdla.compiler.tir.printer import print_func
 from vdla.compiler.tir.tensorize import TensorIntrin
@@ -120,7 +121,7 @@ def test_passes_verify_what_they_get() -> None:
     beyond = replace(func, body=replace(loop, extent=5))
     with pytest.raises(VdlaError, match="index 0 of"):
         run_passes(beyond)
-    assert CPU_PASSES == (expand_intrinsics, unroll_loops)
+    assert CPU_PASSES == (expand_intrinsics, peel_tails, unroll_loops)
 
 
 # ---- schedules: whatever order of loops, the same machine results ----

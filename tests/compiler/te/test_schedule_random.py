@@ -14,6 +14,7 @@ from vdla.compiler.te.tensor import IterVar
 from vdla.compiler.tir.ir import For, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.double_buffer import double_buffer
+from vdla.compiler.tir.passes.peel import peel_tails
 from vdla.compiler.tir.passes.unroll import unroll_loops
 from vdla.compiler.tir.passes.vthread import interleave_vthreads
 from vdla.compiler.tir.printer import print_func
@@ -21,7 +22,7 @@ from vdla.compiler.tir.verify import verify
 
 from ..workloads import WORKLOADS, Workload, run
 
-PASSES = (double_buffer, interleave_vthreads, unroll_loops)
+PASSES = (double_buffer, interleave_vthreads, peel_tails, unroll_loops)
 
 
 def computed(schedule: Schedule) -> list[Stage]:

@@ -1,0 +1,206 @@
+"""Operators on blocks of channels, float32: what the CPU runs instead of NCHW operators.
+
+A blocked tensor is [N, C/B, H, W, B]: B channels lie side by side, as a vector register holds
+them; channels beyond C are 0. ``passes/block_channels.py`` makes these operators, their
+expressions are in ``topi/blocked.py``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .ops import AvgPool, MaxPool, Pads, Pair, QMaxPool
+from .primitives import Misfit, Primitive, Type, windows
+from .requant import Requant
+
+FLOAT32 = "float32"
+
+
+def _expect(condition: bool, expected: str) -> None:
+    if not condition:
+        raise Misfit(expected)
+
+
+class BlockedOp(Primitive):
+    """Base of these operators."""
+
+
+@dataclass(frozen=True)
+class ToBlocks(BlockedOp):
+    """[N, C, H, W] in blocks of ``block`` channels."""
+
+    block: int
+
+    def infer(self, *types: Type) -> Type:
+        [(shape, dtype)] = types
+        _expect(len(shape) == 4, "[N, C, H, W]")
+        n, channels, height, width = shape
+        return (n, -(-channels // self.block), height, width, self.block), dtype
+
+
+@dataclass(frozen=True)
+class FromBlocks(BlockedOp):
+    """The first ``channels`` channels of a blocked tensor as [N, C, H, W]."""
+
+    channels: int
+
+    def infer(self, *types: Type) -> Type:
+        [(shape, dtype)] = types
+        _expect(len(shape) == 5, "[N, C/B, H, W, B]")
+        n, blocks, height, width, block = shape
+        fits = (blocks - 1) * block < self.channels <= blocks * block
+        _expect(fits, f"blocks that hold {self.channels} channels")
+        return (n, self.channels, height, width), dtype
+
+
+@dataclass(frozen=True)
+class BlockedConv2d(BlockedOp):
+    """Convolution, bias, residual addition and clip: ``clip(conv(x, w) + bias + residual)``.
+
+    ====================  =============================================
+    x                     weight
+    ====================  =============================================
+    [N, C/B, H, W, B]     [OC/B, C/B, KH, KW, B of input, B of output]
+    [N, C, H, W]          [OC/B, C, KH, KW, B]
+    ====================  =============================================
+
+    The bias is [OC/B, B]; the residual, if there is one, has the result's shape
+    [N, OC/B, OH, OW, B]. Sums may be rounded fewer times than there are operations.
+    """
+
+    strides: Pair
+    pads: Pads
+    dilations: Pair
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, *types: Type) -> Type:
+        _expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
+        (x, _), (weight, _), (bias, _), *residual = types
+        blocked = len(x) == 5 and len(weight) == 6 and x[4] == weight[4]
+        _expect(blocked or (len(x) == 4 and len(weight) == 5), "an image and a weight that fit it")
+        _expect(weight[1] == x[1] and bias == (weight[0], weight[-1]), "equal channels")
+        return _result(self, types, x, (weight[2], weight[3]), bias, residual)
+
+
+@dataclass(frozen=True)
+class BlockedDepthwise(BlockedOp):
+    """Convolution of each channel by itself, bias, residual and clip, as :class:`BlockedConv2d`.
+
+    x [N, C/B, H, W, B], weight [C/B, KH, KW, B], bias [C/B, B].
+    """
+
+    strides: Pair
+    pads: Pads
+    dilations: Pair
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, *types: Type) -> Type:
+        _expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
+        (x, _), (weight, _), (bias, _), *residual = types
+        _expect(len(x) == 5 and len(weight) == 4, "a blocked image and a weight of rank 4")
+        fits = (x[1], x[4]) == bias == (weight[0], weight[3])
+        _expect(fits, "equal channels")
+        return _result(self, types, x, (weight[1], weight[2]), bias, residual)
+
+
+@dataclass(frozen=True)
+class BlockedConvTranspose2d(BlockedOp):
+    """Transposed convolution, bias and clip: each remainder of a place by the stride is a
+    convolution with every stride-th tap, with a weight of its own.
+
+    x [N, C/B, H, W, B]; weight [SH, SW, OC/B, C/B, TH, TW, B of input, B of output]; bias
+    [OC/B, B]; result [N, OC/B, *size, B]. Place ``o = q * s + r`` is, with ``before`` as b::
+
+        sum over j of x[q + (r + b) // s + j - (T - 1)] * weight[r, ..., j]
+    """
+
+    before: Pair
+    size: Pair
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, *types: Type) -> Type:
+        (x, _), (weight, _), (bias, _) = types
+        _expect({dtype for _, dtype in types} == {FLOAT32}, "operands of float32")
+        fits = len(x) == 5 and len(weight) == 8 and (x[1], x[4]) == (weight[3], weight[6])
+        _expect(fits and bias == (weight[2], weight[7]), "an image and a weight that fit it")
+        return (x[0], bias[0], *self.size, bias[1]), FLOAT32
+
+
+def _result(
+    op: BlockedConv2d | BlockedDepthwise,
+    types: tuple[Type, ...],
+    x: tuple[int, ...],
+    kernel: Pair,
+    bias: tuple[int, ...],
+    residual: list[Type],
+) -> Type:
+    _expect({dtype for _, dtype in types} == {FLOAT32}, "operands of float32")
+    height, width = windows(x[2:4], kernel, op.strides, op.pads, op.dilations)
+    shape = (x[0], bias[0], height, width, bias[1])
+    _expect(not residual or residual[0][0] == shape, f"a residual {list(shape)}")
+    return shape, FLOAT32
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedQConv2d(BlockedOp):
+    """:class:`~.ops.QConv2d` on blocks, for each channel by itself where ``depthwise``.
+
+    x int8 as for :class:`BlockedConv2d`, the weight's shape as there or for
+    :class:`BlockedDepthwise`, but int32: products are of int32, and elements are widened once.
+    Bias, multiplier and shift are int32 [OC/B, B]; the result is int8.
+    """
+
+    strides: Pair
+    pads: Pads
+    dilations: Pair
+    depthwise: bool
+    x_zero_point: int
+    requant: Requant
+
+    def infer(self, *types: Type) -> Type:
+        (x, x_dtype), (weight, _), *columns = types
+        _expect([dtype for _, dtype in types] == ["int8", *["int32"] * 4], "int8, then int32")
+        wide = (x[1], x[4]) if self.depthwise else (x[1], *x[4:])
+        kernel = weight[1:3] if self.depthwise else weight[2:4]
+        given = (weight[0], weight[3]) if self.depthwise else (weight[1], *weight[4:-1])
+        _expect(wide == given, "an image and a weight that fit it")
+        shape = (weight[0], weight[-1])
+        _expect({column for column, _ in columns} == {shape}, f"columns {list(shape)}")
+        height, width = windows(x[2:4], kernel, self.strides, self.pads, self.dilations)
+        return (x[0], shape[0], height, width, shape[1]), x_dtype
+
+
+@dataclass(frozen=True)
+class BlockedPool(BlockedOp):
+    """A pooling operator on a blocked tensor: float32, or int8 with a zero point that stays."""
+
+    pool: MaxPool | AvgPool | QMaxPool
+
+    def infer(self, *types: Type) -> Type:
+        [(x, dtype)] = types
+        wanted = "int8" if isinstance(self.pool, QMaxPool) else FLOAT32
+        _expect(len(x) == 5 and dtype == wanted, f"a blocked {wanted} tensor")
+        size = windows(x[2:4], self.pool.kernel, self.pool.strides, self.pool.pads, (1, 1))
+        return (*x[:2], *size, x[4]), dtype
+
+
+@dataclass(frozen=True)
+class PackedDense(BlockedOp):
+    """``clip(x @ w + bias)``: x [N, K], weight [OC/B, K, B], bias [OC/B, B]; result [N, OC]."""
+
+    features: int
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, *types: Type) -> Type:
+        (x, _), (weight, _), (bias, _) = types
+        _expect({dtype for _, dtype in types} == {FLOAT32}, "operands of float32")
+        fits = len(x) == 2 and len(weight) == 3 and x[1] == weight[1]
+        _expect(fits and bias == (weight[0], weight[2]), "a matrix and a packed weight")
+        blocks, _, block = weight
+        _expect((blocks - 1) * block < self.features <= blocks * block, "blocks of all features")
+        return (x[0], self.features), FLOAT32

@@ -1,0 +1,72 @@
+"""The comparison with ONNX Runtime: what it measures, what it says, what it refuses."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from vdla.bench import cpu
+from vdla.bench.cpu import Rival, alternate, cpu_rows, peak_flop, peak_kernel, without_quantization
+from vdla.bench.workloads import TABLE_2
+from vdla.cli import run_app
+from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.graph.onnx import import_onnx
+from vdla.isa.errors import VdlaError
+
+
+def test_a_layer_against_onnx_runtime(tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    path = tmp_path / "report.json"
+    command = ["bench", "cpu", "--models", "none", "--ops", "C8", "--rounds", "3"]
+    assert run_app([*command, "--json", str(path)]) == 0
+    report = json.loads(path.read_text())
+    [row] = report["rows"]
+    assert (report["threads"], row["name"], row["macs"]) == (1, "C8", 14 * 14 * 256 * 128)
+    assert row["ratio"] == row["vdla_ms"] / row["onnxruntime_ms"]
+    assert row["kernel_ms"] < row["vdla_ms"]  # which changes layouts, too
+    assert 0.3 < row["of_peak"] < 1.2
+
+
+def test_results_that_differ_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(cpu, "TOLERANCE", -1.0)
+    with pytest.raises(VdlaError, match="C8: results differ from ONNX Runtime's by"):
+        cpu_rows([], ["C8"], rounds=1)
+
+
+def test_unknown_names_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["bench", "cpu", "--models", "alexnet"]) == 2
+    assert "models: expected names from resnet18, " in capsys.readouterr().err
+
+
+def test_rivals_run_in_turns() -> None:
+    calls: list[str] = []
+    rivals = [Rival(name, lambda name=name: calls.append(name)) for name in "ab"]
+    times = alternate(rivals, rounds=3)
+    assert {name: len(each) for name, each in times.items()} == {"a": 3, "b": 3}
+    assert calls == list("aabb") * (3 + cpu.WARM_ROUNDS)
+
+
+def test_the_peak_is_of_products_and_sums() -> None:
+    """The loop that is timed has exactly the vector instructions that are counted."""
+    code = cpu._peak_code()
+    body = code.llvm_ir.split("body:")[1].split("end:")[0]
+    (steps,) = re.findall(r"add .*i64 %[^,]+, (\d+)", body)  # that LLVM made one
+    assert body.count("call <") == cpu.PEAK_CHAINS * int(steps)
+    times = alternate([Rival("peak", peak_kernel)], rounds=3)["peak"]
+    assert 1e9 < peak_flop() / min(times) < 1e12
+
+
+def test_the_float_model_is_what_the_integers_mean() -> None:
+    layer = next(layer for layer in TABLE_2 if layer.name == "C11")
+    model = layer.model(1)
+    x = np.random.default_rng(0).uniform(-1, 1, (1, 256, 14, 14)).astype(np.float32)
+    (quantised,) = interpret(import_onnx(model, batch=1), x)
+    real = without_quantization(model)
+    assert {node.op_type for node in real.graph.node} == {"Conv", "Relu"}
+    (exact,) = interpret(import_onnx(real, batch=1), x)
+    assert np.abs(exact - quantised).max() < 0.2  # a few steps of 0.05
+    assert np.abs(exact).max() > 1
