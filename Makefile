@@ -44,14 +44,14 @@ mutants: $(STAMP)
 
 # The static checker against hundreds of proved hazards and every token dropped.
 campaign: $(STAMP)
-	$(BIN)/python -m pytest -s tests/campaign
+	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/campaign
 
 # Random programs through reference, SimPy and RTL on every configuration of tests/campaign/configurations.py.
 verify: $(STAMP)
 	$(BIN)/python -m tests.campaign.verify
 # The netlist of a core, cell by cell, against the RTL.
 gates: $(STAMP)
-	$(BIN)/python -m pytest tests/gates
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/gates
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .vdla sim_build

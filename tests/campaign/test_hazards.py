@@ -86,7 +86,7 @@ def test_hazards_are_found() -> None:
     assert not campaign.missed
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_hundreds_of_hazards_are_found() -> None:
     campaign = Campaign(quota=60)
     campaign.run(seed=1000)
@@ -150,7 +150,7 @@ def test_tokens_of_compiled_programs_are_missed() -> None:
         assert count and not missed
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_every_token_of_compiled_programs_is_missed() -> None:
     total = 0
     for program in _compiled():
@@ -164,7 +164,7 @@ def test_every_token_of_compiled_programs_is_missed() -> None:
 # ---- false alarms --------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("platform", PLATFORMS, ids=lambda platform: platform.name)
 def test_random_programs_raise_no_alarm(platform) -> None:
     for seed in range(100):

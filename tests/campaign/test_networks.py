@@ -29,7 +29,7 @@ def test_the_simulator_gives_the_hosts_bits(platform: Platform, vthreads: int) -
     assert not wrong
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("platform", QUICK, ids=lambda platform: platform.name)
 def test_both_simulators_count_the_same(platform: Platform) -> None:
     cycles, wrong = differences(platform)

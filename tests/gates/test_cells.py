@@ -119,7 +119,7 @@ BROKEN = {
 SLICES = CELLS[: CELLS.index("module MULT18X18D")]
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PROOFS)
 def test_slices_equal_the_models_of_yosys(name: str, tmp_path: Path) -> None:
     cells, how = PROOFS[name]
@@ -127,7 +127,7 @@ def test_slices_equal_the_models_of_yosys(name: str, tmp_path: Path) -> None:
     assert "ERROR" not in said and "SUCCESS!" in said, said[-2000:]
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 @pytest.mark.parametrize("name", PROOFS)
 def test_a_wrong_slice_is_found(name: str, tmp_path: Path) -> None:
     cells, how = PROOFS[name]
@@ -185,7 +185,7 @@ def bench(rams: list, init: int) -> str:
     return f"module cells({', '.join(ports)});\n{text}endmodule\n{CELLS}"
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_block_rams_and_multipliers(tmp_path: Path) -> None:
     init = random.Random(4).getrandbits(64 * 320)
     text = bench(RAMS, init)

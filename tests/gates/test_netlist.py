@@ -55,7 +55,7 @@ def digits() -> tuple[Program, np.ndarray]:
     return compiled.program, compiled.dram([image])
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_a_network(gates: Netlist, rtl: RtlSimulator, digits: tuple[Program, np.ndarray]) -> None:
     program, dram = digits
     expected = observed(rtl, program, dram, 1_000_000)
@@ -63,7 +63,7 @@ def test_a_network(gates: Netlist, rtl: RtlSimulator, digits: tuple[Program, np.
     assert observed(gates, program, dram, 1_000_000) == expected
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_random_programs(gates: Netlist, rtl: RtlSimulator) -> None:
     for seed in range(20):
         program = random_program(SMALL, seed)
@@ -71,7 +71,7 @@ def test_random_programs(gates: Netlist, rtl: RtlSimulator) -> None:
         assert observed(gates, program, dram, 100_000) == observed(rtl, program, dram, 100_000)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_a_wrong_lut_is_caught(
     gates: Netlist, rtl: RtlSimulator, digits: tuple[Program, np.ndarray]
 ) -> None:
