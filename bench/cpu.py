@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import onnx
 from llvmlite import ir
-from onnx import numpy_helper
 
 from ..compiler.build import load_graph
 from ..compiler.codegen.cpu import build_cpu, build_part
@@ -63,11 +62,11 @@ def cpu_rows(
         if name not in NETWORKS:
             raise VdlaError(f"models: expected names from {', '.join(NETWORKS)}, got {name!r}")
     chosen = choose_layers(layers) if layers else []
-    jobs = [(name, NETWORKS[name](1)) for name in models]
-    jobs += [(layer.name, layer.model(1)) for layer in chosen]
+    jobs = [(name, NETWORKS[name](1, False)) for name in models]
+    jobs += [(layer.name, layer.model(1, False)) for layer in chosen]
     rows = []
     for done, (name, model) in enumerate(jobs):
-        rows.append(_row(name, without_quantization(model), rounds))
+        rows.append(_row(name, model, rounds))
         if progress is not None:
             progress(done + 1, len(jobs))
     return rows
@@ -180,39 +179,6 @@ def _macs(model: onnx.ModelProto) -> int:
         elif node.op_type == "Gemm":
             total += int(shapes[node.output[0]][0] * np.prod(weights[node.input[1]]))
     return total
-
-
-def without_quantization(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The float model that a QDQ model stands for: weights are what their integers mean, values
-    between operators are not rounded."""
-    data = {c.name: numpy_helper.to_array(c) for c in model.graph.initializer}
-    renamed: dict[str, str] = {}
-    nodes, weights = [], {}
-    for node in model.graph.node:
-        first = str(node.input[0])
-        source = renamed.get(first, first)
-        if node.op_type == "QuantizeLinear":
-            renamed[node.output[0]] = source
-        elif node.op_type == "DequantizeLinear" and source in data:
-            stored, scale, zero = (data[name] for name in node.input)
-            column = (-1, *[1] * (stored.ndim - 1))
-            real = (stored - zero.reshape(column).astype(np.float32)) * scale.reshape(column)
-            weights[node.output[0]] = real.astype(np.float32)
-        elif node.op_type == "DequantizeLinear":
-            renamed[node.output[0]] = source
-        else:
-            kept = onnx.NodeProto()
-            kept.CopyFrom(node)
-            kept.input[:] = [renamed.get(name, name) for name in node.input]
-            nodes.append(kept)
-    outputs = [onnx.ValueInfoProto.FromString(o.SerializeToString()) for o in model.graph.output]
-    for output in outputs:
-        output.name = renamed.get(output.name, output.name)
-    constants = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = onnx.helper.make_graph(nodes, model.graph.name, model.graph.input, outputs, constants)
-    return onnx.helper.make_model(
-        graph, opset_imports=model.opset_import, ir_version=model.ir_version
-    )
 
 
 # ---- the peak -----------------------------------------------------------------------------------

@@ -54,7 +54,9 @@ def speed_rows(
 def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str, Any]:
     if name not in NETWORKS and not Path(name).is_file():
         raise VdlaError(f"models: expected files or names from {', '.join(NETWORKS)}, got {name!r}")
-    compiled = build(NETWORKS[name](hw.batch) if name in NETWORKS else name, "sim", hw, memory)
+    compiled = build(
+        NETWORKS[name](hw.batch, True) if name in NETWORKS else name, "sim", hw, memory
+    )
     if compiled.program is None:
         raise VdlaError(f"{name}: expected a model that is one program of the accelerator")
     start = compiled.dram(random_inputs(compiled))

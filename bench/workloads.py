@@ -30,9 +30,9 @@ class ConvLayer:
         """Height and width of the output."""
         return -(-self.size // self.stride)
 
-    def model(self, batch: int = 1) -> onnx.ModelProto:
+    def model(self, batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
         """The layer as a model of its own."""
-        net = Net(self.name)
+        net = Net(self.name, quantized)
         x = net.input(batch, self.in_channels, self.size, self.size)
         net.output(net.conv(x, self.out_channels, self.kernel, self.stride, self.groups))
         return net.model()

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from vdla.bench import cpu
-from vdla.bench.cpu import Rival, alternate, cpu_rows, peak_flop, peak_kernel, without_quantization
+from vdla.bench.cpu import Rival, alternate, cpu_rows, peak_flop, peak_kernel
 from vdla.bench.workloads import TABLE_2
 from vdla.cli import run_app
 from vdla.compiler.graph.interpret import interpret
@@ -62,10 +62,9 @@ def test_the_peak_is_of_products_and_sums() -> None:
 
 def test_the_float_model_is_what_the_integers_mean() -> None:
     layer = next(layer for layer in TABLE_2 if layer.name == "C11")
-    model = layer.model(1)
     x = np.random.default_rng(0).uniform(-1, 1, (1, 256, 14, 14)).astype(np.float32)
-    (quantised,) = interpret(import_onnx(model, batch=1), x)
-    real = without_quantization(model)
+    (quantised,) = interpret(import_onnx(layer.model(1), batch=1), x)
+    real = layer.model(1, quantized=False)
     assert {node.op_type for node in real.graph.node} == {"Conv", "Relu"}
     (exact,) = interpret(import_onnx(real, batch=1), x)
     assert np.abs(exact - quantised).max() < 0.2  # a few steps of 0.05
