@@ -29,7 +29,20 @@ from ..blocked_ops import (
     ToBlocks,
 )
 from ..ir import Graph, Node, Tensor
-from ..ops import Add, AvgPool, Clip, Conv2d, Dense, MaxPool, Op, QAdd, QConv2d, QMaxPool, Relu
+from ..ops import (
+    Add,
+    AvgPool,
+    Clip,
+    Conv2d,
+    ConvTranspose2d,
+    Dense,
+    MaxPool,
+    Op,
+    QAdd,
+    QConv2d,
+    QMaxPool,
+    Relu,
+)
 from ..primitives import ConvolutionTranspose, Map
 from ..shapes import infer
 
@@ -72,7 +85,9 @@ class _Rewriting:
                 self._conv(node, node.op)
             case QConv2d() if self._packs(node) and node.op.requant.rounding == "even":
                 self._qconv(node, node.op)
-            case ConvolutionTranspose() if self._is_plain_transpose(node, node.op):
+            case ConvTranspose2d() | ConvolutionTranspose() if self._is_plain_transpose(
+                node, node.op
+            ):
                 self._conv_transpose(node, node.op)
             case MaxPool() | AvgPool() | QMaxPool() if node.inputs[0] in self.blocked:
                 self._emit_blocked(node, BlockedPool(node.op), self._blocks(node.inputs[0]))
@@ -187,12 +202,12 @@ class _Rewriting:
         # One channel after another: there is nothing to fill up.
         return self._plain(x), packed.transpose(0, 2, 3, 4, 1)
 
-    def _is_plain_transpose(self, node: Node, op: ConvolutionTranspose) -> bool:
+    def _is_plain_transpose(self, node: Node, op: ConvTranspose2d | ConvolutionTranspose) -> bool:
         image = self.graph[node.inputs[0]]
-        plain = op.groups == 1 and max(op.dilations) == 1
+        plain = isinstance(op, ConvTranspose2d) or (op.groups == 1 and max(op.dilations) == 1)
         return plain and (len(image.shape), image.dtype) == (4, "float32") and self._packs(node)
 
-    def _conv_transpose(self, node: Node, op: ConvolutionTranspose) -> None:
+    def _conv_transpose(self, node: Node, op: ConvTranspose2d | ConvolutionTranspose) -> None:
         weight = self._data(node.inputs[1]).swapaxes(0, 1)  # [OC, C, KH, KW]
         packed = _in_blocks(_in_blocks(_phases(weight, op), self.block, 2), self.block, 4)
         packed = packed.transpose(0, 1, 2, 4, 6, 7, 5, 3)
@@ -202,7 +217,8 @@ class _Rewriting:
             self._packed_bias(node, weight.shape[0]),
         )
         (before_h, before_w), (height, width) = op.before, op.size
-        new = BlockedConvTranspose2d((before_h, before_w), (height, width))
+        bounds = (op.lo, op.hi) if isinstance(op, ConvTranspose2d) else ()
+        new = BlockedConvTranspose2d((before_h, before_w), (height, width), *bounds)
         self._emit_blocked(node, new, *inputs)
 
     def _dense(self, node: Node, op: Dense) -> None:
@@ -261,7 +277,7 @@ class _Rewriting:
         return self._constant(f"{node.name}.bias", _in_blocks(bias, self.block, 0))
 
 
-def _phases(weight: np.ndarray, op: ConvolutionTranspose) -> np.ndarray:
+def _phases(weight: np.ndarray, op: ConvTranspose2d | ConvolutionTranspose) -> np.ndarray:
     """Weights [OC, C, KH, KW] of each remainder by the stride, the last tap first:
     [SH, SW, OC, C, TH, TW]."""
     (sh, sw), (bh, bw) = op.strides, op.before
