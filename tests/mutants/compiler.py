@@ -55,7 +55,7 @@ COMPILER = (
            "self.first <= other.last", "self.first < other.last",
            tests("compiler/codegen/test_cpu_graph.py")),
     Mutant("ties go down", "compiler", _Emitter._requantize,
-           "builder.sub(half, _I64(1)), odd", "builder.sub(half, _I64(1)), _I64(0)",
+           "builder.sub(half, one), odd", "builder.sub(half, one), builder.sub(one, one)",
            tests("compiler/codegen/test_cpu_expressions.py::test_requantize_ties")),
     # ---- graph passes and quantisation
     Mutant("multiplier truncated", "compiler", requant.requant_params,

@@ -89,11 +89,16 @@ def _depth_to_space(call: Call) -> Outputs:
 
 def _space_to_depth(call: Call) -> Outputs:
     x, block, (n, channels, height, width) = _blocked(call)
-    if height % block or width % block:
-        raise call.refuse(f"expected an image in blocks of {block}, got {x.type_text}")
+    mode = call.text("mode", "DCR")
+    if height % block or width % block or mode not in ("DCR", "CRD"):
+        raise call.refuse(
+            f"expected mode DCR or CRD and an image in blocks of {block}, got {mode!r} and "
+            f"{x.type_text}"
+        )
     rows, cols = height // block, width // block
     split = call.reshape(x, (n, channels, rows, block, cols, block))
-    apart = call.transpose(split, (0, 3, 5, 1, 2, 4))
+    order = (0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4)
+    apart = call.transpose(split, order)
     return call.emit(Reshape((n, channels * block * block, rows, cols)), apart)
 
 
