@@ -193,8 +193,8 @@ def _build_program(
     lanes: list[int] = []
     for node in nodes:
         first = len(stream.insns)
-        if node.name in funcs:
-            _generate_node(graph, node, funcs[node.name], stream, placed)
+        if node.output in funcs:
+            _generate_node(graph, node, funcs[node.output], stream, placed)
             lanes += [lane(graph, node)] * (len(stream.insns) - first)
         layers.append(_accelerator_layer(graph, node, ((first, len(stream.insns) - 1),)))
     program, layers = _finish(graph, nodes, stream, lanes, placed, layers, memory)

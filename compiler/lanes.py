@@ -45,48 +45,42 @@ def lower_lanes(
     vthreads: int,
     run_passes: Callable[[Node, PrimFunc], PrimFunc],
 ) -> dict[str, PrimFunc]:
-    """The loop program of every node, by name; ``run_passes`` are those over loops.
+    """The loop program of every node that has work, by the node's output; ``run_passes`` are those
+    over loops.
 
     An operator of the vector lane takes a share, the tensor lane what its neighbours there leave.
     Where that is too little, an operator takes all, and its neighbours wait.
     """
     nodes = [node for node in nodes if not isinstance(node.op, NO_WORK)]
-    alone = len({lane(graph, node) for node in nodes}) == 1
-    used: dict[str, dict[str, int]] = {}
+    vector = [lane(graph, node) == VECTOR_LANE for node in nodes]
+    used: dict[int, dict[str, int]] = {}
     funcs: dict[str, PrimFunc] = {}
-    rows_first: dict[str, bool | None] = {}
+    rows_first: dict[str, bool] = {}
 
-    def lower(node: Node, taken: dict[str, int]) -> None:
-        func = None
-        for budget in (_without(params, taken), params):
-            try:
-                order = rows_first.get(node.name)
-                func = lower_node(graph, node, budget, memory, vthreads, order)
-                break
-            except VdlaError:
-                if budget == params:
-                    raise
-        assert func is not None
-        funcs[node.name] = run_passes(node, func)
+    def lower(node: Node, taken: dict[str, int]) -> PrimFunc:
+        order = rows_first.get(node.output)
+        try:
+            func = lower_node(graph, node, _without(params, taken), memory, vthreads, order)
+        except VdlaError:
+            func = lower_node(graph, node, params, memory, vthreads, order)
+        funcs[node.output] = run_passes(node, func)
+        return funcs[node.output]
 
     rest = {m: params.depth(m) - int(params.depth(m) * VECTOR_SHARE) for m in SHARED}
     by_output = {node.output: node for node in nodes}
-    for node in nodes:
-        if lane(graph, node) == VECTOR_LANE:
-            rows_first[node.name] = False
+    for index, node in enumerate(nodes):
+        if vector[index]:
             for source in (by_output.get(name) for name in node.inputs):
                 if source and on_tensor_core(graph, source):
                     shape = conv_shape(graph, source, params)
                     first = plan_conv(shape, params, memory, vthreads).rows_first(shape)
-                    rows_first[node.name] = rows_first[source.name] = first
-            lower(node, {} if alone else rest)
-            used[node.name] = scratchpad_use(funcs[node.name], params)
-    vector = [node for node in nodes if lane(graph, node) == VECTOR_LANE]
+                    rows_first[node.output] = rows_first[source.output] = first
+            used[index] = scratchpad_use(lower(node, {} if all(vector) else rest), params)
     for index, node in enumerate(nodes):
-        if lane(graph, node) == TENSOR_LANE:
-            before = next((n for n in reversed(nodes[:index]) if n in vector), None)
-            after = next((n for n in nodes[index:] if n in vector), None)
-            near = [used[n.name] for n in (before, after) if n is not None]
+        if not vector[index]:
+            before = max((i for i in used if i < index), default=-1)
+            after = min((i for i in used if i > index), default=-1)
+            near = [used[i] for i in (before, after) if i >= 0]
             lower(node, {m: max((use.get(m, 0) for use in near), default=0) for m in SHARED})
     return funcs
 

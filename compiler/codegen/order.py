@@ -64,19 +64,15 @@ def dispatch_order(
     def reserve(queue: _Queue) -> int:
         """Cycles for which the lane's arithmetic is busy before it needs the next load."""
         arithmetic = queues[queue.lane, ARITHMETIC[queue.lane]].groups
-        return work[queue.groups[0][0]] - work[arithmetic[0][0]] if arithmetic else 0
+        if queue.unit != Unit.LOAD or not arithmetic:
+            return 0
+        return work[queue.groups[0][0]] - work[arithmetic[0][0]]
 
     order: list[int] = []
     while len(order) < len(insns):
         ready = [(begin, q) for q in queues.values() if (begin := q.start(needs, ends, free)) >= 0]
-        begin = min(start for start, _ in ready)
-        _, queue = min(
-            ((start, queue) for start, queue in ready if start == begin),
-            key=lambda candidate: (
-                candidate[1].unit,
-                reserve(candidate[1]) if candidate[1].unit == Unit.LOAD else 0,
-                candidate[1].lane,
-            ),
+        begin, queue = min(
+            ready, key=lambda item: (item[0], item[1].unit, reserve(item[1]), item[1].lane)
         )
         for index in queue.pop():
             busy, latency = _estimate(insns[index], params, memory)

@@ -74,3 +74,16 @@ def test_padding_that_is_there_is_not_loaded_again() -> None:
     dram = compiled.dram([x])
     simulate(compiled.program, dram, VTA)
     assert np.array_equal(compiled.results(dram, [x])[0], interpret(compiled.graph, x)[0])
+
+
+def test_equally_named_operators_are_told_apart() -> None:
+    """ONNX does not ask names of nodes to be unique."""
+    model = separable().model()
+    for node in model.graph.node:
+        if node.op_type in ("Conv", "Add"):
+            node.name = "same"
+    compiled = build(model, "sim", HwParams(), VTA)
+    x = np.random.default_rng(3).normal(0, 2, (1, 32, 14, 14)).astype(np.float32)
+    dram = compiled.dram([x])
+    simulate(compiled.program, dram, VTA)
+    assert np.array_equal(compiled.results(dram, [x])[0], interpret(compiled.graph, x)[0])
