@@ -47,6 +47,7 @@ from .graph.passes.pack_windows import pack_windows
 from .graph.passes.reshape_blocks import reshape_blocks
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .graph.tflite import import_tflite, is_tflite
+from .graph.torch import import_torch, is_torch
 from .graph.verify import verify as verify_graph
 from .lanes import VECTOR_LANE, lane, lower_lanes
 from .placement import place_activations, results
@@ -95,7 +96,8 @@ def build(
     vthreads: int = 2,
     dump_ir: str | Path | None = None,
 ) -> CompiledModel:
-    """Compile a model (path, bytes, onnx.ModelProto or Graph) for ``sim``, ``rtl`` or ``cpu``.
+    """Compile a model (path, bytes, onnx.ModelProto, torch.export.ExportedProgram or Graph) for
+    ``sim``, ``rtl`` or ``cpu``.
 
     Raises VdlaError for a model that cannot be read or an operator that nothing can run, naming it.
     """
@@ -129,11 +131,13 @@ def _host_layers(graph: Graph) -> list[LayerInfo]:
 
 
 def load_graph(model: object, batch: int) -> Graph:
-    """The graph of a model: TensorFlow Lite files by suffix or identifier, else ONNX."""
+    """The graph of a model: TensorFlow Lite's and PyTorch's by suffix or identifier, else ONNX."""
     if isinstance(model, Graph):
         return model
     if is_tflite(model):
         return import_tflite(model, batch=batch)  # type: ignore[arg-type]
+    if is_torch(model):
+        return import_torch(model, batch=batch)
     return import_onnx(model, batch=batch)  # type: ignore[arg-type]
 
 

@@ -70,7 +70,7 @@ def import_onnx(
     try:
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
-        graph = _Importer(where, batch, shapes or {}, values or {}).run(model)
+        graph = Importer(where, batch, shapes or {}, values or {}).run(model)
     except (UnicodeDecodeError, DecodeError, OverflowError) as error:
         raise VdlaError(f"{where}: damaged ONNX model: {_first_line(error)}") from None
     verify(graph)
@@ -102,7 +102,9 @@ def _first_line(error: Exception) -> str:
 
 
 @dataclass
-class _Importer:
+class Importer:
+    """The graph of a model while it is read, node by node."""
+
     where: str
     batch: int
     shapes: Shapes
