@@ -451,7 +451,7 @@ def _model_sha256(model: Model) -> str:
 
 
 def _serialised(model: onnx.ModelProto | ExportedProgram) -> bytes:
-    from .compiler.graph.torch import is_torch
+    from .compiler.graph.pytorch import is_torch
 
     if not is_torch(model):
         return model.SerializeToString()

@@ -46,8 +46,8 @@ from .graph.passes.absorb_flatten import absorb_flatten
 from .graph.passes.pack_windows import pack_windows
 from .graph.passes.reshape_blocks import reshape_blocks
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
+from .graph.pytorch import import_torch, is_torch
 from .graph.tflite import import_tflite, is_tflite
-from .graph.torch import import_torch, is_torch
 from .graph.verify import verify as verify_graph
 from .lanes import VECTOR_LANE, lane, lower_lanes
 from .placement import place_activations, results

@@ -10,7 +10,7 @@ import torch
 from vdla.compiler.codegen.cpu import build_cpu
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.passes import run_passes
-from vdla.compiler.graph.torch import import_torch
+from vdla.compiler.graph.pytorch import import_torch
 
 
 class Function(torch.nn.Module):
@@ -46,7 +46,7 @@ def check(model: Any, *operands: torch.Tensor, rtol: float = 1e-4, atol: float =
     graph = import_torch(program)
     expected = program.module()(*operands)
     expected = [expected] if isinstance(expected, torch.Tensor) else list(expected)
-    read = {name: t for name, t in zip(names(program), operands, strict=True)}
+    read = dict(zip(names(program), operands, strict=True))
     got = run(graph, *(read[name] for name in graph.inputs))
     assert len(got) == len(expected)
     for mine, theirs in zip(got, expected, strict=True):

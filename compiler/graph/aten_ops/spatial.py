@@ -10,6 +10,7 @@ import numpy as np
 from ....isa.errors import VdlaError
 from ..ir import Tensor
 from .call import Call, Reader, Value
+from .linear import along_axis
 
 
 def _each(value: Any, rank: int) -> list[int]:
@@ -93,7 +94,9 @@ def _adaptive_average_pool(rank: int) -> Reader:
         if all(n % w == 0 for n, w in zip(size, wanted, strict=True)):
             y = call.onnx("AveragePool", x, kernel_shape=kernel, strides=kernel)
         else:
-            y = _along_axes(call, x, [_averages(n, w) for n, w in zip(size, wanted, strict=True)])
+            y = x
+            for axis, sizes in enumerate(zip(size, wanted, strict=True), start=2):
+                y = along_axis(call, y, axis, _averages(*sizes))
         return call.reshape(y, call.shape)
 
     return read
@@ -106,18 +109,6 @@ def _averages(size: int, wanted: int) -> np.ndarray:
         first, last = i * size // wanted, -(-(i + 1) * size // wanted)
         weights[i, first:last] = 1 / (last - first)
     return weights
-
-
-def _along_axes(call: Call, x: Tensor, matrices: list[np.ndarray]) -> Tensor:
-    """Every spatial axis multiplied by its matrix, which is [size after, size before]."""
-    rank = len(x.shape)
-    for axis, matrix in enumerate(matrices, start=2):
-        order = [d for d in range(rank) if d != axis] + [axis]
-        last = x if axis == rank - 1 else call.onnx("Transpose", x, perm=order)
-        x = call.onnx("MatMul", last, call.constant(matrix.T, x.dtype))
-        if axis != rank - 1:
-            x = call.onnx("Transpose", x, perm=np.argsort(order).tolist())
-    return x
 
 
 def _adaptive_max_pool(rank: int) -> Reader:

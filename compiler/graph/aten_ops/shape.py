@@ -132,6 +132,17 @@ def _index_select(call: Call) -> Value:
     return call.reshape(y, call.shape)
 
 
+def _unfold(call: Call) -> Value:
+    """Windows along an axis; the places in each are a last axis."""
+    x, size = call["self"], call["size"]
+    rank = len(x.shape)
+    axis = call["dimension"] % rank
+    first = np.arange(call.shape[axis])[:, None] * call["step"]
+    y = call.onnx("Gather", x, call.constant(first + np.arange(size), "int64"), axis=axis)
+    order = [d for d in range(rank + 1) if d != axis + 1] + [axis + 1]
+    return call.onnx("Transpose", y, perm=order)
+
+
 def _gather(call: Call) -> Value:
     return call.onnx("GatherElements", call["self"], call["index"], axis=call["dim"])
 
@@ -184,6 +195,7 @@ READERS: dict[str, Reader] = {
     "aten.t": _transpose,
     "aten.transpose": _transpose,
     "aten.unbind": _unbind,
+    "aten.unfold": _unfold,
     "aten.unsqueeze": _reshape,
     "aten.view": _reshape,
 }

@@ -1,6 +1,6 @@
 """Import of PyTorch models: programs that ``torch.export`` made, in core ATen operators.
 
-``torch_graph.py`` goes through the program; ``torch_ops/`` has a reader per ATen operator, which
+``pytorch_graph.py`` goes through the program; ``aten_ops/`` has a reader per ATen operator, which
 says it in ONNX's operators, whose readers do the rest. torch itself is an optional package.
 """
 
@@ -40,6 +40,6 @@ def import_torch(source: str | Path | bytes | Any, *, batch: int = 1) -> Graph:
     ModuleNotFoundError
         Where torch is not installed.
     """
-    from . import torch_graph  # torch takes seconds to import, and few models need it
+    from . import pytorch_graph  # torch takes seconds to import, and few models need it
 
-    return torch_graph.import_program(source, batch)
+    return pytorch_graph.import_program(source, batch)

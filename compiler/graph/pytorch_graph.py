@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import io
+import logging
 import operator
 import re
 from collections.abc import Iterator
@@ -16,10 +17,10 @@ import torch  # pyright: ignore[reportMissingImports]
 from torch.export.graph_signature import InputKind, OutputKind  # pyright: ignore[reportMissingImports]
 
 from ...isa.errors import VdlaError
+from .aten_ops import KEPT, READERS
+from .aten_ops.call import Call, Value
 from .ir import DTYPES, Graph, Tensor
 from .onnx import OPSETS, Importer
-from .torch_ops import KEPT, READERS
-from .torch_ops.call import Call, Value
 from .verify import verify
 
 importlib.import_module("torch.ao.quantization.fx._decomposed")  # defines its operators
@@ -30,7 +31,7 @@ PARAMETERS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
 
 def import_program(source: Any, batch: int) -> Graph:
-    """As :func:`~vdla.compiler.graph.torch.import_torch`."""
+    """As :func:`~vdla.compiler.graph.pytorch.import_torch`."""
     if batch < 1:
         raise VdlaError(f"expected a batch of at least 1, got {batch!r}")
     program, where = _load(source)
@@ -58,16 +59,20 @@ def _load(source: Any) -> tuple[Any, str]:
         data = source if isinstance(source, bytes) else Path(source).read_bytes()
     except OSError as error:
         raise VdlaError(f"{where}: {error.strerror or error}") from None
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # what torch has to say is in the error, too
     try:
         return torch.export.load(io.BytesIO(data)), where
     except Exception as error:  # torch raises what its JSON, its archive and its schema raise
         raise VdlaError(
             f"{where}: expected a program that torch.export.save wrote, got a damaged file:"
-            f" {_line(error)}"
+            f" {_line(error.__context__ or error)}"
         ) from None
+    finally:
+        logging.disable(disabled)
 
 
-def _line(error: Exception) -> str:
+def _line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ..ir import Tensor
 from .call import Call, Reader, Value
 
@@ -50,10 +52,31 @@ def _baddbmm(call: Call) -> Value:
     return call.onnx("Add", *scaled)
 
 
+def _cumulative_sum(call: Call) -> Value:
+    """Along an axis, the product with a triangle of ones."""
+    x = call.tensor(call["self"], call.dtype)
+    if not x.shape:
+        return x
+    axis, size = call["dim"] % len(x.shape), x.shape[call["dim"]]
+    return along_axis(call, x, axis, np.tri(size))
+
+
+def along_axis(call: Call, x: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
+    """``x`` with an axis multiplied by a constant matrix [size after, size before]."""
+    rank = len(x.shape)
+    order = [d for d in range(rank) if d != axis] + [axis]
+    weight = call.constant(matrix.T, x.dtype)
+    if axis == rank - 1:
+        return call.onnx("MatMul", x, weight)
+    y = call.onnx("MatMul", call.onnx("Transpose", x, perm=order), weight)
+    return call.onnx("Transpose", y, perm=np.argsort(order).tolist())
+
+
 READERS: dict[str, Reader] = {
     "aten.addmm": _addmm,
     "aten.baddbmm": _baddbmm,
     "aten.bmm": _matmul("mat2"),
+    "aten.cumsum": _cumulative_sum,
     "aten.dot": _matmul("tensor"),
     "aten.linear": _linear,
     "aten.matmul": _matmul("other"),
