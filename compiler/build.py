@@ -45,6 +45,7 @@ from .graph.passes import run_passes
 from .graph.passes.absorb_flatten import absorb_flatten
 from .graph.passes.pack_windows import pack_windows
 from .graph.passes.reshape_blocks import reshape_blocks
+from .graph.passes.rows_as_places import rows_as_places
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
 from .graph.pytorch import import_torch, is_torch
 from .graph.tflite import import_tflite, is_tflite
@@ -145,7 +146,7 @@ def _build_accelerator(
     graph: Graph, hw: HwParams, memory: MemoryParams, vthreads: int, dumps: _Dumps
 ) -> CompiledModel:
     graph = absorb_flatten(graph, most_places=min(hw.wgt_depth, hw.inp_depth) // 8)
-    graph = retarget(graph, hw)
+    graph = retarget(rows_as_places(graph, hw.batch), hw)
     verify_graph(graph)
     dumps.write("graph", "absorb_flatten", partial(dump, graph))
     for apply in BLOCK_PASSES:

@@ -131,7 +131,7 @@ def _operand(proto: onnx.ModelProto) -> None:
     ("change", "message"),
     [
         (_sparse, "constant 'w' is sparse; store all its elements"),
-        (_negative, r"constant 'w' is damaged: shape \[-3\]"),
+        (_negative, r"constant 'w' is damaged: shape \[-3, 3\]"),
         (_attribute, r"node 'Add_0' \(Add\): expected attributes axis, broadcast, .* got 'axes'"),
         (_operand, r"node 'Add_0' \(Add\): expected at most 2 operands, got 3"),
     ],
