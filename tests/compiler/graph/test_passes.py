@@ -133,11 +133,12 @@ def through_elementwise(b: Any) -> list[str]:
 
 
 def raise_quantize(b: Any) -> list[str]:
-    """A dense layer of three dimensions, whose rows are transposed before they are quantised; and
-    one whose float result is read, too."""
+    """A dense layer of three dimensions, positive, whose rows are transposed before they are
+    quantised; and one whose float result is read, too."""
     b.input("x", [2, 3, 4])
     x = b.qdq("x", 0.1, 3)
-    h = b.node("Transpose", [b.node("MatMul", [x, _square(b, "v", 1)], "dense")], "turned")
+    h = b.node("Relu", [b.node("MatMul", [x, _square(b, "v", 1)], "dense")], "positive")
+    h = b.node("Transpose", [h], "turned")
     y = b.node("MatMul", [x, _square(b, "w", 2)], "read")
     return [b.qdq(h, 0.2, 1), b.qdq(y, 0.2, 1), b.node("Relu", [y], "z")]
 
