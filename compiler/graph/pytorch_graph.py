@@ -192,7 +192,11 @@ class _Program:
 
     def number(self, value: Any) -> int:
         """A size, its symbols replaced."""
-        expression: Any = value.node.expr.subs(self.sizes) if _is_symbolic(value) else value
+        if not _is_symbolic(value):
+            return int(value)
+        expression = value.node.expr.subs(self.sizes)
+        if expression.free_symbols:
+            raise VdlaError(f"expected sizes that shapes decide, got {value}, which values decide")
         return int(expression)
 
     # ---- nodes ----
@@ -214,9 +218,9 @@ class _Program:
                 f"{label}: the operator is not supported; of the {len(READERS)} that are, these"
                 f" have the nearest names: {', '.join(nearest)}"
             )
-        results = [self.type_of(label, value) for value in _flat(example)]
-        call = Call(node.name, self.arguments(node), results, self.graph, OPSETS[-1])
         try:
+            results = [self.type_of(value) for value in _flat(example)]
+            call = Call(node.name, self.arguments(node), results, self.graph, OPSETS[-1])
             value = reader(call)
         except VdlaError as error:
             raise VdlaError(f"{label}: {error}") from None
@@ -254,9 +258,8 @@ class _Program:
                 return str(value).removeprefix("torch.")
         return value
 
-    def type_of(self, label: str, value: Any) -> tuple[tuple[int, ...], str]:
-        shape = tuple(self.number(size) for size in value.shape)
-        return shape, self.dtype(f"{label}: a result", value)
+    def type_of(self, value: Any) -> tuple[tuple[int, ...], str]:
+        return tuple(self.number(size) for size in value.shape), self.dtype("a result", value)
 
 
 def _is_symbolic(value: Any) -> bool:

@@ -94,6 +94,12 @@ def _variance(call: Call) -> Value:
     return call.onnx("Div", total, call.constant(count, x.dtype))
 
 
+def _variance_and_mean(call: Call) -> Value:
+    x = call["self"]
+    axes = _axes(call, len(x.shape))
+    return _variance(call), reduced(call, "ReduceMean", x, axes, bool(call["keepdim"]))
+
+
 def _soft(kind: str) -> Reader:
     def read(call: Call) -> Value:
         x = call.tensor(call["self"], call.dtype)
@@ -115,9 +121,13 @@ def _scale_and_bias(call: Call, channels: int) -> list[Tensor]:
     ]
 
 
+def _training(call: Call) -> Value:
+    raise VdlaError("expected a model for inference, got training; call eval() before export")
+
+
 def _batch_norm(call: Call) -> Value:
     if call["training"]:
-        raise VdlaError("expected a model for inference, got training; call eval() before export")
+        return _training(call)
     x = call["input"]
     scale, bias = _scale_and_bias(call, x.shape[1])
     epsilon = float(call["eps"])
@@ -132,7 +142,7 @@ def _instance_norm(call: Call) -> Value:
     images = x.shape[0]
     scale, bias = _scale_and_bias(call, x.shape[1])
     if images != 1:
-        raise VdlaError("expected a model for inference, got training; call eval() before export")
+        return _training(call)
     y = call.onnx("InstanceNormalization", x, scale, bias, epsilon=float(call["eps"]))
     return (y, *[None] * (len(call.results) - 1))
 
@@ -159,6 +169,7 @@ READERS: dict[str, Reader] = {
     "aten._log_softmax": _soft("LogSoftmax"),
     "aten._native_batch_norm_legit": _instance_norm,
     "aten._native_batch_norm_legit_no_training": _batch_norm,
+    "aten._native_batch_norm_legit_functional": _training,
     "aten._softmax": _soft("Softmax"),
     "aten.all": _any("ReduceMin"),
     "aten.amax": _reduction("ReduceMax"),
@@ -178,4 +189,5 @@ READERS: dict[str, Reader] = {
     "aten.softmax": _soft("Softmax"),
     "aten.sum": _reduction("ReduceSum"),
     "aten.var": _variance,
+    "aten.var_mean": _variance_and_mean,
 }

@@ -164,6 +164,15 @@ def test_dynamic(name: str, weights: QuantType, tmp_path: Path) -> None:
     np.testing.assert_allclose(got, expected(path, x), 1e-5, 1e-6)
 
 
+def test_why_products_of_dynamic_quantisation_stay(tmp_path: Path) -> None:
+    source, path = tmp_path / "float.onnx", tmp_path / "int8.onnx"
+    onnx.save(mobile(), source)
+    quantize_dynamic(source, path)
+    layers = vdla.compile(path, "sim").compiled.layers
+    reasons = {layer.reason for layer in layers if layer.macs}
+    assert reasons == {"an int32 result; what leaves the accelerator is int8"}
+
+
 # ---- operators of ONNX Runtime's domain by themselves ----
 
 

@@ -66,6 +66,7 @@ ELEMENTWISE: dict[str, Callable[[Any, Any], Any]] = {
     "sum": lambda x, y: (x.sum(), y.sum(1), x.sum((0, 2), keepdim=True)),
     "mean": lambda x, y: (x.mean(), y.mean(-1), x.mean((0, 1), keepdim=True)),
     "var": lambda x, y: (x.var(), y.std(1), x.var((0, 2), correction=0, keepdim=True)),
+    "var_mean": lambda x, y: torch.var_mean(x, 1) + torch.std_mean(y, (0, 2)),
     "extremes": lambda x, y: (x.amax(1), y.amin((0, 2)), x.max(), y.min(), x.prod(1)),
     "extremes with places": lambda x, y: (*x.max(1), *y.min(2, keepdim=True)),
     "places": lambda x, y: (x.argmax(1), y.argmin(), x.argmax(2, keepdim=True)),

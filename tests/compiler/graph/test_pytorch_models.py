@@ -223,6 +223,7 @@ def test_a_refusal_names_node_operator_and_line() -> None:
         (lambda x: F.dropout(x, 0.5, True), "expected a model for inference, got dropout"),
         (lambda x: F.batch_norm(x, None, None, training=True), "inference, got training"),
         (lambda x: F.max_pool2d(x[None], 2, return_indices=True)[1], "output 1 is not supported"),
+        (lambda x: x[x > 0] * 2, "expected sizes that shapes decide, got u0"),
         (lambda x: x.round(decimals=2), "supported is decimals = 0, got 2"),
         (lambda x: F.adaptive_max_pool2d(x[None], 3), r"divides \[4, 4\], got \[3, 3\]"),
     ],
@@ -231,6 +232,32 @@ def test_refusals(function: Any, expected: str) -> None:
     with pytest.raises(vdla.VdlaError, match=expected) as caught:
         import_torch(export(function, floats(2, 4, 4)))
     assert "\n" not in str(caught.value) and "pytorch_models.py:" in str(caught.value)
+
+
+def test_results_that_are_no_tensors() -> None:
+    with pytest.raises(vdla.VdlaError, match=r"expected tensors as outputs, got .*value=None"):
+        import_torch(export(lambda x: (x * 2, None), floats(2)))
+
+
+def test_nested_operands_and_shared_parameters() -> None:
+    class Tied(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first = nn.Linear(4, 4)
+            self.second = self.first
+            self.register_buffer("offset", torch.ones(4), persistent=False)
+
+        def forward(self, pair: dict[str, Any], factor: float, unused: None) -> Any:
+            y = self.second(F.relu(self.first(pair["a"]), inplace=True)) * factor
+            return {"sum": y + pair["b"], "rest": [y - self.offset]}
+
+    a, b = floats(2, 4), floats(2, 4, seed=1)
+    model = Tied().eval()
+    program = torch.export.export(model, ({"a": a, "b": b}, 1.5, None))
+    got = run(import_torch(program), a, b)
+    wanted = model({"a": a, "b": b}, 1.5, None)
+    for mine, theirs in zip(got, [wanted["sum"], *wanted["rest"]], strict=True):
+        np.testing.assert_allclose(mine, theirs.detach().numpy(), 1e-5, 1e-6)
 
 
 def test_a_model_that_changes_its_buffers() -> None:
