@@ -79,7 +79,7 @@ def _extreme(kind: str) -> Reader:
     return read
 
 
-def _variance(call: Call) -> Value:
+def _variance(call: Call) -> Tensor:
     x = call["self"]
     axes = _axes(call, len(x.shape))
     correction = 1 if call["correction"] is None else call["correction"]
