@@ -100,8 +100,18 @@ def attention() -> onnx.ModelProto:
     return net.model((1, 6, 16), net.op("Add", net.op("MatMul", weights, v), "x"))
 
 
+def line() -> onnx.ModelProto:
+    """Convolutions over a line, as for sound: whole, depthwise, dilated."""
+    net = Net()
+    x = net.op("Relu", net.op("Conv", "x", floats(16, 8, 5), floats(16), strides=[2], pads=[2, 2]))
+    x = net.op("Relu", net.op("Conv", x, floats(16, 1, 3), floats(16), group=16, pads=[1, 0]))
+    x = net.op("Conv", net.op("Conv", x, floats(16, 16, 1)), floats(8, 16, 3), dilations=[2])
+    return net.model((1, 8, 40), net.op("Relu", x))
+
+
 NETS: dict[str, Callable[[], onnx.ModelProto]] = {
     "mobile": mobile, "grouped": grouped, "channels last": channels_last, "attention": attention,
+    "line": line,
 }  # fmt: skip
 
 
@@ -149,7 +159,7 @@ def test_static(name: str, form: QuantFormat, dtype: str, tmp_path: Path) -> Non
     layers = accelerated.compiled.layers
     total = sum(layer.macs for layer in layers)
     share = sum(layer.macs for layer in layers if layer.target == "accel") / total
-    assert share >= {"attention": 0.0, "grouped": 0.9}.get(name, 1.0)
+    assert share >= {"attention": 0.7, "grouped": 0.9}.get(name, 1.0)
 
 
 @pytest.mark.parametrize("weights", [QuantType.QInt8, QuantType.QUInt8])
