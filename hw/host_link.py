@@ -178,8 +178,10 @@ class HostLink(wiring.Component):
                 for command in Command:
                     with m.Case(command):
                         m.next = command.name
+        shown = Signal(len(regs.rdata))  # since the state before, the address is this one
+        m.d.sync += shown.eq(regs.rdata)
         with m.State("READ_REGISTERS"):
-            m.d.comb += [write.data.eq(regs.rdata), write.en.eq(1)]
+            m.d.comb += [write.data.eq(shown), write.en.eq(1)]
             next_word(4)
         with m.State("WRITE_REGISTERS"):
             m.d.comb += regs.write.eq(1)

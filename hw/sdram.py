@@ -124,7 +124,8 @@ class Sdram(wiring.Component):
 
         ask = Signal()
         beats, on_the_way = self._beats(m, ask, to_hand)
-        room = beats.level + on_the_way < _QUEUE_DEPTH - 2
+        room = Signal()  # of the cycle before, in which one word more may have come
+        m.d.sync += room.eq(beats.level + on_the_way < _QUEUE_DEPTH - 2)
         last_part = part == parts - 1
         row_ends = (column == (1 << chip.column_bits) - 1) & last_part
 
@@ -144,12 +145,21 @@ class Sdram(wiring.Component):
                     m.d.sync += due.eq(0)
                     give(Command.REFRESH, self.cycles(chip.cycle_ns), "IDLE")
                 with m.Elif(axi.awvalid):
-                    m.d.comb += axi.awready.eq(1)
+                    m.next = "TAKE_WRITE"
+                with m.Elif(axi.arvalid):
+                    m.next = "TAKE_READ"
+            # In states of their own: what the master does with it makes a long path.
+            with m.State("TAKE_WRITE"):
+                m.next = "IDLE"
+                m.d.comb += axi.awready.eq(1)
+                with m.If(axi.awvalid):
                     m.d.sync += [writing.eq(1), place.eq(axi.awaddr >> 1), left.eq(axi.awlen + 1)]
                     m.d.sync += [axi.bid.eq(axi.awid), error.eq(0)]
                     m.next = "OPEN"
-                with m.Elif(axi.arvalid):
-                    m.d.comb += axi.arready.eq(1)
+            with m.State("TAKE_READ"):
+                m.next = "IDLE"
+                m.d.comb += axi.arready.eq(1)
+                with m.If(axi.arvalid):
                     m.d.sync += [writing.eq(0), place.eq(axi.araddr >> 1), left.eq(axi.arlen + 1)]
                     m.d.sync += [axi.rid.eq(axi.arid), to_hand.eq(axi.arlen + 1), error.eq(0)]
                     m.next = "OPEN"
@@ -157,6 +167,7 @@ class Sdram(wiring.Component):
                 m.d.sync += [self.bank.eq(bank), self.address.eq(row), error.eq(error | outside)]
                 give(Command.OPEN, self.cycles(chip.open_ns), "MOVE")
             with m.State("MOVE"), m.If(wait == 0):
+                m.d.comb += axi.wready.eq(writing & last_part)
                 ready = Mux(writing, axi.wvalid, room | (part != 0))
                 with m.If(ready):
                     m.d.sync += [
@@ -167,7 +178,7 @@ class Sdram(wiring.Component):
                             ~axi.wstrb.word_select(part, DATA_BITS // 8) | error.replicate(2), 0)),
                         place.eq(place + 1), part.eq(part + 1),
                     ]  # fmt: skip
-                    m.d.comb += [axi.wready.eq(writing & last_part), ask.eq(~writing)]
+                    m.d.comb += ask.eq(~writing)
                     with m.If(last_part):
                         m.d.sync += left.eq(left - 1)
                     with m.If((last_part & (left == 1)) | row_ends):

@@ -24,6 +24,7 @@ from ..isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Un
 from ..isa.params import HwParams
 from ..isa.status import Status
 from ..isa.vector_ops import POST_BY_NAME, VECTOR_OPS
+from ..sim.timing import PARAM_ITERATIONS
 from ..sim.timing import VECTOR_DEPTH as DEPTH
 from .layouts import INDEX_BITS, insn_layout
 from .rounding import shift_half_even, shift_keeping, shift_right
@@ -125,8 +126,9 @@ class Vector(wiring.Component):
     def _issue(self, m: Module) -> dict:
         """The loops and the interlock: what the iteration issued in this cycle carries."""
         params, unit = self.params, self.unit
-        running, last, fire = Signal(), Signal(), Signal()
-        ready = ~running | (last & fire)
+        # The last iteration of its instruction is known ahead, in a register.
+        running, last, fire, hazard = Signal(), Signal(), Signal(), Signal()
+        ready = ~running | (last & ~hazard)
         start, head, index = take(m, unit, params, Opcode.VECTOR, ready, Unit.VECTOR)
         param_head = Signal(insn_layout(Opcode.PARAM, params), name="param_head")
         m.d.comb += param_head.as_value().eq(unit.insn.payload.word)
@@ -142,7 +144,7 @@ class Vector(wiring.Component):
         at_end_first = [head[f"n{k}"] == 1 for k in range(4)]
         # The loop that advances after this iteration: the innermost that is not at its end.
         advances = [Signal(name=f"advances{k}") for k in range(4)]
-        inner_done = [Cat(*at_end[k:]).all() for k in range(4)]
+        inner_done = [Cat(*at_end[k:], 1).all() for k in range(5)]
         first = Cat(at_begin[k] | (k < 4 - insn.reduce) for k in range(4)).all()
         done = Cat(at_end[k] | (k < 4 - insn.reduce) for k in range(4)).all()
         operands, upcoming = {}, {}
@@ -150,13 +152,12 @@ class Vector(wiring.Component):
             operands[name], upcoming[name] = self._addresses(
                 m, name, insn, head, start, fire, advances
             )
-        m.d.comb += last.eq(running & Mux(is_param, step == 3, inner_done[0]))
         with m.If(fire):
             m.d.sync += step.eq(step + 1)
             with m.If(last):
                 m.d.sync += running.eq(0)
             for k in range(4):
-                inner = inner_done[k + 1] if k < 3 else 1
+                inner = inner_done[k + 1]
                 with m.If(inner & at_end[k]):
                     m.d.sync += [left[k].eq(insn[f"n{k}"] - 1), at_begin[k].eq(1)]
                 with m.Elif(inner):
@@ -164,15 +165,17 @@ class Vector(wiring.Component):
                 again = Mux(at_end[k], insn[f"n{k}"] == 1, left[k] == 1)
                 m.d.comb += at_end_next[k].eq(Mux(inner, again, at_end[k]))
             m.d.sync += _loops_at(at_end, advances, at_end_next)
+            ends_next = Mux(is_param, step == PARAM_ITERATIONS - 2, Cat(at_end_next).all())
+            m.d.sync += last.eq(ends_next & ~last)
         with m.If(start):
             m.d.sync += [insn.eq(head), param.eq(param_head), now.eq(index), running.eq(1)]
             for k in range(4):
                 m.d.sync += [left[k].eq(head[f"n{k}"] - 1), at_begin[k].eq(1)]
             m.d.sync += [step.eq(0), *_loops_at(at_end, advances, at_end_first)]
+            m.d.sync += last.eq((head.opcode != Opcode.PARAM) & Cat(at_end_first).all())
             with m.If(self._illegal(head)):
                 raise_error(m, unit, Status.ILLEGAL, index)
         self._check_addresses(m, insn, param, is_param, operands, running, now)
-        hazard = Signal()
         m.d.comb += [
             fire.eq(running & ~hazard),
             unit.busy.eq(fire | start),
@@ -306,17 +309,17 @@ class Vector(wiring.Component):
             )
 
         hazard, waiting = issued["hazard"], Signal(DEPTH)
-
-        def wait_for(stages_of_conflicts) -> list:
-            return [hazard.eq(stages_of_conflicts.any()), waiting.eq(stages_of_conflicts)]
-
+        # Three signals and no choice between operands: who starts is known late in a cycle.
+        at_start, moved_on, upcoming = (Signal(DEPTH, name=f"conflicts_{n}") for n in range(3))
         with m.If(issued["start"]):
-            m.d.sync += wait_for(conflicts(issued["starting"]))
+            m.d.comb += at_start.eq(conflicts(issued["starting"]))
         with m.Elif(hazard):
             # The same entry, and the stages move on.
-            m.d.sync += wait_for(Cat(Const(0, 1), waiting[:-1]))
+            m.d.comb += moved_on.eq(waiting << 1)
         with m.Else():
-            m.d.sync += wait_for(conflicts(issued["upcoming"]))
+            m.d.comb += upcoming.eq(conflicts(issued["upcoming"]))
+        found = at_start | moved_on | upcoming
+        m.d.sync += [hazard.eq(found.any()), waiting.eq(found)]
 
     def _reduce(self, m: Module, stages: list[dict], lane: int):
         """Operands, operator and reduction of one lane; the result is valid in t+4."""

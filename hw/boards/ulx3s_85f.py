@@ -9,7 +9,7 @@ from ...isa.params import PRESETS, HwParams
 from ..sdram import DATA_BITS, Sdram
 from ..system import System
 from . import Board
-from .ulx3s import ECP5_85F, PINS, Ulx3s, constraints, divisor
+from .ulx3s import ECP5_85F, PINS, Ulx3s, constraints, system
 
 #: Ports of the SDRAM: width, and the name in the board's pin map.
 SDRAM_PORTS = {
@@ -50,7 +50,7 @@ class Ulx3sWithSdram(Ulx3s):
 def design(params: HwParams, freq_mhz: float) -> Ulx3sWithSdram:
     """The top level."""
     memory = Sdram(params, freq_mhz)
-    return Ulx3sWithSdram(System(params, memory, divisor(freq_mhz)), freq_mhz)
+    return Ulx3sWithSdram(system(params, memory, freq_mhz), freq_mhz)
 
 
 BOARD = Board(
