@@ -446,20 +446,25 @@ class Vector(wiring.Component):
         amount = register(
             8, Mux(post(8) == EVEN, shift[:6], Mux(post(8) == TFLITE, right, 0)), "amount", 6
         )
-        dropped = Const(0, 2)
-        for k, steps in ((9, (32, 16, 8)), (10, (4, 2, 1))):
-            value, dropped = shift_right(m, value, dropped, amount, steps)
-            value = register(k, value, f"value_{k}", 64)
-            dropped = register(k, dropped, f"dropped_{k}", 2)
-            amount = register(k, amount, f"amount_{k}", 6)
+        value, dropped = shift_right(m, value, Const(0, 2), amount, (32, 16, 8))
+        value = register(9, value, "value_9", 64)
+        dropped = register(9, dropped, "dropped_9", 2)
+        amount = register(9, amount[:3], "amount_9", 3)
+        # Beyond 11 bits the result is clamped whatever the zero point is, so what is left to shift
+        # is the low end of the value; of the rest only counts whether it is all signs.
+        negative = register(10, value[-1], "negative", 1)
+        near_zero = register(10, value[17:].all() | ~value[17:].any(), "near_zero", 1)
+        plain_11 = register(10, value[:32], "plain_11", 32)
+        value, dropped = shift_right(m, value[:18].as_signed(), dropped, amount, (4, 2, 1))
+        value = register(10, value, "value_10", 18)
+        dropped = register(10, dropped, "dropped_10", 2)
         half, below = dropped[1], dropped[0]
-        tie = Mux(post(11) == TFLITE, value >= 0, value[0])
+        tie = Mux(post(11) == TFLITE, ~negative, value[0])
         up = register(11, half & (below | tie), "up", 1)
-        # Beyond 11 bits the result is clamped whatever the zero point is.
-        fits = value[10:].all() | ~value[10:].any()
-        beyond = Cat((~value[-1]).replicate(10), value[-1])
+        fits = near_zero & (value[10:].all() | ~value[10:].any())
+        beyond = Cat((~negative).replicate(10), negative)
         near = register(11, Mux(fits, value[:11], beyond), "near", 11)
-        plain_12 = register(11, value[:32], "plain_12", 32)
+        plain_12 = register(11, plain_11, "plain_12", 32)
         zero_point = Mux(post(12) != 0, captured["zero_point"][0], 0)
         # One adder: the carry of the lowest bits is the rounding.
         doubled_sum = named(

@@ -39,7 +39,7 @@ RTL = (
     Mutant("wrong rounding", "rtl vector", rounding.shift_half_even,
            "half & (below | floor[0])", "half", rtl_differs),
     Mutant("ties of negatives go up", "rtl vector", Vector._requantize,
-           "Mux(post(11) == TFLITE, value >= 0, value[0])",
+           "Mux(post(11) == TFLITE, ~negative, value[0])",
            "Mux(post(11) == TFLITE, 1, value[0])", rtl_differs),
     Mutant("interlock misses the last stage", "rtl vector", Vector._interlock,
            "stages[:DEPTH]", "stages[: DEPTH - 1]", rtl_differs),
