@@ -98,22 +98,11 @@ class Load(wiring.Component):
         x, y, z = Signal(13), Signal(13), Signal(12)
         # Low bits of the row's address: where in its first bus word an unaligned row begins.
         row, plane = Signal(bus_log2), Signal(bus_log2)
-        memory = insn.memory
-        # Beats of an entry (wide entries) or entries of a beat (narrow ones), as log2; one of them
-        # is 0.
-        beats_log2, narrow_log2 = Signal(4), Signal(4)
-        entry_log2 = Signal(4)
-        with m.Switch(memory):
-            for code, name in enumerate(LOADABLE):
-                with m.Case(code):
-                    m.d.comb += entry_log2.eq(_entry_bytes_log2(params, name))
-        with m.If(insn.widen):
-            m.d.comb += entry_log2.eq(params.block.bit_length() - 1)
-        with m.If(entry_log2 >= bus_log2):
-            m.d.comb += beats_log2.eq(entry_log2 - bus_log2)
-        with m.Else():
-            m.d.comb += narrow_log2.eq(bus_log2 - entry_log2)
-        narrow = narrow_log2 != 0
+        # What the instruction means for beats and entries, decoded when it is taken: beats of an
+        # entry beyond the first (wide entries), entries of a beat as log2 (narrow ones, else 0).
+        entry_log2, narrow_log2 = Signal(4), Signal(4)
+        more_beats = Signal(range(256))
+        narrow, several = Signal(), Signal()
 
         # What comparisons with counters need is summed once for each instruction.
         data_end = Signal(14)
@@ -130,12 +119,13 @@ class Load(wiring.Component):
         m.d.comb += pad.eq(busy & ~spreading & (pad_row | before | beyond))
         held = Signal(params.bus_bits)
         in_beat = Signal(range(256))
+        at_first, wide_done = Signal(), Signal()  # in_beat is at its first beat, at its last
         wide_entry = Signal(max(params.entry_bytes(n) * 8 for n in LOADABLE))
         transfer = Signal()
         # The first beat of an entry of several need not wait for the padding left of it.
         beside = Signal()
         m.d.comb += [
-            beside.eq(before & ~pad_row & (beats_log2 != 0) & (in_beat == 0)),
+            beside.eq(before & ~pad_row & several & at_first),
             self.beat.ready.eq(busy & ~spreading & (~pad | beside)),
             transfer.eq(self.beat.valid & self.beat.ready),
         ]
@@ -153,7 +143,6 @@ class Load(wiring.Component):
         step_entry = Signal()  # an entry is finished in this cycle
         write = Signal()
         piece_held = Signal(params.bus_bits)
-        wide_done = in_beat + 1 == (1 << beats_log2)
         beat_over = Signal()  # the last cycle that the current narrow beat occupies
         with m.If(pad):
             m.d.comb += [step_entry.eq(1), write.eq(1)]
@@ -169,8 +158,9 @@ class Load(wiring.Component):
                 wide_entry.eq(Cat(wide_entry[params.bus_bits :], self.beat.payload))
                 if len(wide_entry) > params.bus_bits
                 else wide_entry.eq(self.beat.payload),
-                in_beat.eq(Mux(wide_done, 0, in_beat + 1)),
-            ]
+                in_beat.eq(Mux(wide_done, 0, in_beat + 1)), at_first.eq(wide_done),
+                wide_done.eq(Mux(wide_done, ~several, in_beat + 1 == more_beats)),
+            ]  # fmt: skip
         m.d.sync += piece_held.eq(piece)
         with m.If(transfer & narrow):
             m.d.sync += [held.eq(self.beat.payload), spreading.eq(lanes != 1), lane.eq(1)]
@@ -216,7 +206,15 @@ class Load(wiring.Component):
             head = Signal.like(insn, name="placed_head")
             m.d.comb += head.as_value().eq(waiting.o.payload.word)
             m.d.sync += [insn.eq(head), index.eq(waiting.o.payload.index), busy.eq(1)]
-            m.d.sync += [entry.eq(head.base), x.eq(0), y.eq(0), z.eq(0), in_beat.eq(0), began.eq(0)]
+            m.d.sync += [entry.eq(head.base), x.eq(0), y.eq(0), z.eq(0), began.eq(0)]
+            log2 = _dram_entry_log2(m, params, head)
+            is_narrow, is_wide = log2 < bus_log2, log2 > bus_log2
+            m.d.sync += [
+                entry_log2.eq(log2), narrow.eq(is_narrow), several.eq(is_wide),
+                narrow_log2.eq(Mux(is_narrow, bus_log2 - log2, 0)),
+                more_beats.eq(Mux(is_wide, (1 << (log2 - bus_log2)[:4]) - 1, 0)),
+                in_beat.eq(0), at_first.eq(1), wide_done.eq(~is_wide),
+            ]  # fmt: skip
             m.d.sync += [row.eq(head.dram_addr[:bus_log2]), plane.eq(head.dram_addr[:bus_log2])]
             m.d.sync += [
                 data_end.eq(head.pad_left + head.x_size),
@@ -285,6 +283,18 @@ def _extend(lane):
     """A signed byte as 32 bits."""
 
     return Cat(lane, lane[7].replicate(24))
+
+
+def _dram_entry_log2(m: Module, params: HwParams, head) -> Signal:
+    """Bytes of an entry in DRAM, as log2."""
+    log2 = Signal(4, name="dram_entry_log2")
+    with m.Switch(head.memory):
+        for code, name in enumerate(LOADABLE):
+            with m.Case(code):
+                m.d.comb += log2.eq(_entry_bytes_log2(params, name))
+    with m.If(head.widen):
+        m.d.comb += log2.eq(params.block.bit_length() - 1)
+    return log2
 
 
 def _entry_bytes_log2(params: HwParams, name: str) -> int:

@@ -298,15 +298,18 @@ class Vector(wiring.Component):
         that the units and tokens that depend on it are not behind a dozen comparators.
         """
 
+        # An entry beyond stops the core, so its upper bits do not matter.
+        bits = self.params.index_bits("tmp")
+
         def conflicts(reads: list):
             """The stages that are to write what is read."""
             return Cat(
-                Cat(
-                    reading & stage["valid"] & stage["tmp"] & (stage["dst"] == entry)
-                    for reading, entry in reads
-                ).any()
+                stage["valid"]
+                & stage["tmp"]
+                & Cat(reads_tmp & (stage["dst"][:bits] == entry[:bits])
+                      for reads_tmp, entry in reads).any()
                 for stage in stages[:DEPTH]
-            )
+            )  # fmt: skip
 
         hazard, waiting = issued["hazard"], Signal(DEPTH)
         # Three signals and no choice between operands: who starts is known late in a cycle.
