@@ -196,6 +196,10 @@ class HostLink(wiring.Component):
                 for command in Command:
                     with m.Case(command):
                         m.next = command.name
+            m.d.sync += [
+                axi.arvalid.eq(request.command == Command.READ_MEMORY),
+                axi.awvalid.eq(request.command == Command.WRITE_MEMORY),
+            ]
         shown = Signal(len(regs.rdata))  # since the state before, the address is this one
         m.d.sync += shown.eq(regs.rdata)
         with m.State("READ_REGISTERS"):
@@ -204,24 +208,21 @@ class HostLink(wiring.Component):
         with m.State("WRITE_REGISTERS"):
             m.d.comb += regs.write.eq(1)
             next_word(4)
-        with m.State("READ_MEMORY"):
-            m.d.comb += axi.arvalid.eq(1)
-            with m.If(axi.arready):
-                m.next = "BEAT"
+        with m.State("READ_MEMORY"), m.If(axi.arready):
+            m.d.sync += axi.arvalid.eq(0)
+            m.next = "BEAT"
         with m.State("BEAT"):
             m.d.comb += [write.data.eq(axi.rdata), write.en.eq(axi.rvalid)]
             with m.If(axi.rvalid):
                 next_word(WORD_BYTES)
                 with m.If(axi.rresp != RESP_OKAY):
                     m.d.sync += code.eq(Answer.BAD_ADDRESS)
-        with m.State("WRITE_MEMORY"):
-            m.d.comb += axi.awvalid.eq(1)
-            with m.If(axi.awready):
-                m.next = "DATA"
-        with m.State("DATA"):
-            m.d.comb += axi.wvalid.eq(1)
-            with m.If(axi.wready):
-                m.next = "RESPONSE"
+        with m.State("WRITE_MEMORY"), m.If(axi.awready):
+            m.d.sync += [axi.awvalid.eq(0), axi.wvalid.eq(1)]
+            m.next = "DATA"
+        with m.State("DATA"), m.If(axi.wready):
+            m.d.sync += axi.wvalid.eq(0)
+            m.next = "RESPONSE"
         with m.State("RESPONSE"), m.If(axi.bvalid):
             next_word(WORD_BYTES)
             with m.If(axi.bresp != RESP_OKAY):

@@ -121,13 +121,15 @@ class Load(wiring.Component):
         in_beat = Signal(range(256))
         at_first, wide_done = Signal(), Signal()  # in_beat is at its first beat, at its last
         wide_entry = Signal(max(params.entry_bytes(n) * 8 for n in LOADABLE))
-        transfer = Signal()
+        transfer, arrives = Signal(), Signal()
         # The first beat of an entry of several need not wait for the padding left of it.
         beside = Signal()
         m.d.comb += [
             beside.eq(before & ~pad_row & several & at_first),
             self.beat.ready.eq(busy & ~spreading & (~pad | beside)),
             transfer.eq(self.beat.valid & self.beat.ready),
+            # A transfer beside padding moves nothing on.
+            arrives.eq(self.beat.valid & busy & ~spreading & ~pad),
         ]
         row_lane = row >> entry_log2
         lanes = Signal(bus_log2 + 1)
@@ -137,8 +139,8 @@ class Load(wiring.Component):
         skipped = Signal()
         began = Signal()
         m.d.comb += skipped.eq(~began & (current_lane < row_lane))
-        source = Mux(spreading, held, self.beat.payload)
-        piece = source >> ((current_lane << entry_log2) << 3)
+        place = Signal(bus_log2)  # of the lane, in bytes
+        piece = Mux(spreading, held >> (place << 3), self.beat.payload)
 
         step_entry = Signal()  # an entry is finished in this cycle
         write = Signal()
@@ -146,12 +148,12 @@ class Load(wiring.Component):
         beat_over = Signal()  # the last cycle that the current narrow beat occupies
         with m.If(pad):
             m.d.comb += [step_entry.eq(1), write.eq(1)]
-        with m.Elif(narrow), m.If(transfer | spreading):
+        with m.Elif(narrow), m.If(arrives | spreading):
             m.d.comb += beat_over.eq(current_lane + 1 == lanes)
             with m.If(~skipped & ~beyond):
                 m.d.comb += [step_entry.eq(1), write.eq(1)]
                 m.d.sync += began.eq(1)
-        with m.Elif(transfer & wide_done):
+        with m.Elif(arrives & wide_done):
             m.d.comb += [step_entry.eq(1), write.eq(1)]
         with m.If(transfer & ~narrow):
             m.d.sync += [
@@ -164,12 +166,13 @@ class Load(wiring.Component):
         m.d.sync += piece_held.eq(piece)
         with m.If(transfer & narrow):
             m.d.sync += [held.eq(self.beat.payload), spreading.eq(lanes != 1), lane.eq(1)]
+            m.d.sync += place.eq(1 << entry_log2)
         with m.If(spreading):
-            m.d.sync += lane.eq(lane + 1)
+            m.d.sync += [lane.eq(lane + 1), place.eq(place + (1 << entry_log2))]
             with m.If(lane + 1 == lanes):
                 m.d.sync += spreading.eq(0)
         working = Signal()
-        m.d.comb += working.eq(pad | transfer | spreading)
+        m.d.comb += working.eq(pad | arrives | spreading)
 
         # Row ends: padding rows and right padding by entry; data without right padding when the
         # beat is over.

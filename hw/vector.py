@@ -16,6 +16,9 @@ iteration that reads a tmp entry waits while one in the pipeline is to write it.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
@@ -147,9 +150,9 @@ class Vector(wiring.Component):
         inner_done = [Cat(*at_end[k:], 1).all() for k in range(5)]
         first = Cat(at_begin[k] | (k < 4 - insn.reduce) for k in range(4)).all()
         done = Cat(at_end[k] | (k < 4 - insn.reduce) for k in range(4)).all()
-        operands, upcoming = {}, {}
+        operands, after = {}, {}
         for name in _OPERANDS:
-            operands[name], upcoming[name] = self._addresses(
+            operands[name], after[name] = self._addresses(
                 m, name, insn, head, start, fire, advances
             )
         with m.If(fire):
@@ -208,30 +211,31 @@ class Vector(wiring.Component):
             "hazard": hazard,
             "start": start,
             "starting": _reads_of_tmp(head, {n: head[f"{n}_base"] for n in _OPERANDS}),
-            "upcoming": _reads_of_tmp(insn, upcoming),
+            "following": [
+                (advances[k], _reads_of_tmp(insn, {n: after[n][k] for n in _OPERANDS}))
+                for k in range(4)
+            ],
         }
 
     def _addresses(self, m: Module, name: str, insn, head, start, fire, advances):
-        """The entry of an operand in this cycle, and that of the iteration behind it. Every loop
-        has two registers: the entry at its current index, and the entry at its next.
+        """The entry of an operand in this cycle, and those of the iteration behind it, for the loop
+        that then advances. Every loop has two registers: the entry at its current index, and the
+        entry at its next.
         """
         width = len(insn[f"{name}_base"]) + 1
         levels = [Signal(width, name=f"{name}_{k}") for k in range(4)]
         after = [Signal(width, name=f"{name}_after_{k}") for k in range(4)]
-        upcoming = Signal(width, name=f"{name}_upcoming")
         for k in range(4):
             # The loop that advances and all inside it take its next entry.
-            with m.If(advances[k]):
-                m.d.comb += upcoming.eq(after[k])
-                with m.If(fire):
-                    for inner in range(k, 4):
-                        stride = insn[f"{name}_s{inner}"]
-                        m.d.sync += [levels[inner].eq(after[k]), after[inner].eq(after[k] + stride)]
+            with m.If(advances[k] & fire):
+                for inner in range(k, 4):
+                    stride = insn[f"{name}_s{inner}"]
+                    m.d.sync += [levels[inner].eq(after[k]), after[inner].eq(after[k] + stride)]
         with m.If(start):
             base = head[f"{name}_base"]
             for k in range(4):
                 m.d.sync += [levels[k].eq(base), after[k].eq(base + head[f"{name}_s{k}"])]
-        return levels[3], upcoming
+        return levels[3], after
 
     def _illegal(self, head):
         """Codes that name nothing, empty loops, reductions that the operator has not."""
@@ -312,16 +316,19 @@ class Vector(wiring.Component):
             )  # fmt: skip
 
         hazard, waiting = issued["hazard"], Signal(DEPTH)
-        # Three signals and no choice between operands: who starts is known late in a cycle.
-        at_start, moved_on, upcoming = (Signal(DEPTH, name=f"conflicts_{n}") for n in range(3))
+        # A signal for every case and no choice between operands: which it is is known late.
+        at_start, moved_on = Signal(DEPTH), Signal(DEPTH)
+        following = [Signal(DEPTH, name=f"following_{k}") for k in range(4)]
         with m.If(issued["start"]):
             m.d.comb += at_start.eq(conflicts(issued["starting"]))
         with m.Elif(hazard):
             # The same entry, and the stages move on.
             m.d.comb += moved_on.eq(waiting << 1)
         with m.Else():
-            m.d.comb += upcoming.eq(conflicts(issued["upcoming"]))
-        found = at_start | moved_on | upcoming
+            for each, (advances, reads) in zip(following, issued["following"], strict=True):
+                with m.If(advances):
+                    m.d.comb += each.eq(conflicts(reads))
+        found = reduce(or_, following, at_start | moved_on)
         m.d.sync += [hazard.eq(found.any()), waiting.eq(found)]
 
     def _reduce(self, m: Module, stages: list[dict], lane: int):
