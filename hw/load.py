@@ -99,8 +99,8 @@ class Load(wiring.Component):
         # Low bits of the row's address: where in its first bus word an unaligned row begins.
         row, plane = Signal(bus_log2), Signal(bus_log2)
         # What the instruction means for beats and entries, decoded when it is taken: beats of an
-        # entry beyond the first (wide entries), entries of a beat as log2 (narrow ones, else 0).
-        entry_log2, narrow_log2 = Signal(4), Signal(4)
+        # entry beyond the first (wide entries), bytes of an entry (narrow ones, several to a beat).
+        lane_bytes = Signal(bus_log2)
         more_beats = Signal(range(256))
         narrow, several = Signal(), Signal()
 
@@ -113,9 +113,8 @@ class Load(wiring.Component):
         # Where x is, in registers: before the data, behind them.
         before, beyond = Signal(), Signal()
         pad = Signal()
-        # The rest of a beat that holds several entries is worked off from `held`, entry `lane`
-        # next.
-        spreading, lane = Signal(), Signal(bus_log2 + 1)
+        # The rest of a beat that holds several entries is worked off from `held`.
+        spreading = Signal()
         m.d.comb += pad.eq(busy & ~spreading & (pad_row | before | beyond))
         held = Signal(params.bus_bits)
         in_beat = Signal(range(256))
@@ -131,15 +130,12 @@ class Load(wiring.Component):
             # A transfer beside padding moves nothing on.
             arrives.eq(self.beat.valid & busy & ~spreading & ~pad),
         ]
-        row_lane = row >> entry_log2
-        lanes = Signal(bus_log2 + 1)
-        m.d.comb += lanes.eq(1 << narrow_log2)
-        # This cycle's entry of a narrow beat, and whether it belongs to the row.
-        current_lane = Mux(spreading, lane, 0)
+        # This cycle's entry of a narrow beat, in bytes, and whether it belongs to the row.
+        place, lane_end = Signal(bus_log2), Signal(bus_log2 + 1)
+        last_lane = lane_end[bus_log2]
         skipped = Signal()
         began = Signal()
-        m.d.comb += skipped.eq(~began & (current_lane < row_lane))
-        place = Signal(bus_log2)  # of the lane, in bytes
+        m.d.comb += skipped.eq(~began & (lane_end <= row))
         piece = Mux(spreading, held >> (place << 3), self.beat.payload)
 
         step_entry = Signal()  # an entry is finished in this cycle
@@ -149,7 +145,7 @@ class Load(wiring.Component):
         with m.If(pad):
             m.d.comb += [step_entry.eq(1), write.eq(1)]
         with m.Elif(narrow), m.If(arrives | spreading):
-            m.d.comb += beat_over.eq(current_lane + 1 == lanes)
+            m.d.comb += beat_over.eq(last_lane)
             with m.If(~skipped & ~beyond):
                 m.d.comb += [step_entry.eq(1), write.eq(1)]
                 m.d.sync += began.eq(1)
@@ -164,13 +160,12 @@ class Load(wiring.Component):
                 wide_done.eq(Mux(wide_done, ~several, in_beat + 1 == more_beats)),
             ]  # fmt: skip
         m.d.sync += piece_held.eq(piece)
-        with m.If(transfer & narrow):
-            m.d.sync += [held.eq(self.beat.payload), spreading.eq(lanes != 1), lane.eq(1)]
-            m.d.sync += place.eq(1 << entry_log2)
-        with m.If(spreading):
-            m.d.sync += [lane.eq(lane + 1), place.eq(place + (1 << entry_log2))]
-            with m.If(lane + 1 == lanes):
-                m.d.sync += spreading.eq(0)
+        with m.If(arrives & narrow):
+            m.d.sync += [held.eq(self.beat.payload), spreading.eq(1)]
+        with m.If((arrives & narrow) | spreading):
+            m.d.sync += [place.eq(lane_end), lane_end.eq(lane_end + lane_bytes)]
+            with m.If(last_lane):
+                m.d.sync += [place.eq(0), lane_end.eq(lane_bytes), spreading.eq(0)]
         working = Signal()
         m.d.comb += working.eq(pad | arrives | spreading)
 
@@ -213,8 +208,8 @@ class Load(wiring.Component):
             log2 = _dram_entry_log2(m, params, head)
             is_narrow, is_wide = log2 < bus_log2, log2 > bus_log2
             m.d.sync += [
-                entry_log2.eq(log2), narrow.eq(is_narrow), several.eq(is_wide),
-                narrow_log2.eq(Mux(is_narrow, bus_log2 - log2, 0)),
+                narrow.eq(is_narrow), several.eq(is_wide), place.eq(0),
+                lane_bytes.eq(1 << log2[:3]), lane_end.eq(1 << log2[:3]),
                 more_beats.eq(Mux(is_wide, (1 << (log2 - bus_log2)[:4]) - 1, 0)),
                 in_beat.eq(0), at_first.eq(1), wide_done.eq(~is_wide),
             ]  # fmt: skip

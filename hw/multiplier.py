@@ -117,7 +117,8 @@ def _low_product(a, b):
 def _whole_product(a, b):
     """A product of signed factors, from adders."""
     *rows, sign_row = [
-        Cat(Const(0, k), a & bit.replicate(len(a))).as_signed() for k, bit in enumerate(b)
+        Cat(Const(0, k), (a & bit.replicate(len(a)))[: len(a)]).as_signed()
+        for k, bit in enumerate(b)
     ]
     return _tree([*rows, -sign_row])
 
