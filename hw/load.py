@@ -141,16 +141,14 @@ class Load(wiring.Component):
         step_entry = Signal()  # an entry is finished in this cycle
         write = Signal()
         piece_held = Signal(params.bus_bits)
-        beat_over = Signal()  # the last cycle that the current narrow beat occupies
-        with m.If(pad):
-            m.d.comb += [step_entry.eq(1), write.eq(1)]
-        with m.Elif(narrow), m.If(arrives | spreading):
-            m.d.comb += beat_over.eq(last_lane)
-            with m.If(~skipped & ~beyond):
-                m.d.comb += [step_entry.eq(1), write.eq(1)]
-                m.d.sync += began.eq(1)
-        with m.Elif(arrives & wide_done):
-            m.d.comb += [step_entry.eq(1), write.eq(1)]
+        # Whether a beat arrives is known late, so it comes last. Only narrow beats are spread.
+        inside = ~skipped & ~beyond
+        m.d.comb += [
+            step_entry.eq(pad | (spreading & inside) | (arrives & Mux(narrow, inside, wide_done))),
+            write.eq(step_entry),
+        ]
+        with m.If(step_entry & ~pad):
+            m.d.sync += began.eq(1)
         with m.If(transfer & ~narrow):
             m.d.sync += [
                 wide_entry.eq(Cat(wide_entry[params.bus_bits :], self.beat.payload))
@@ -170,14 +168,16 @@ class Load(wiring.Component):
         m.d.comb += working.eq(pad | arrives | spreading)
 
         # Row ends: padding rows and right padding by entry; data without right padding when the
-        # beat is over.
+        # beat is over. A narrow beat is not over when it arrives, and may outlast its row's
+        # entries; right padding behind it waits until it is over.
         at_last = x == last_entry
-        behind = Signal()  # x is behind the row's last entry: only a narrow beat lasts so long
-        whole = Mux(step_entry, at_last, behind)
+        behind = Signal()  # x is behind the row's last entry
         row_over = Signal()
-        tail = narrow & ~pad  # a narrow beat may outlast its row's entries
-        m.d.comb += row_over.eq(working & whole & Mux(tail, beat_over, 1))
-        # With right padding behind a narrow beat, the padding waits until the beat is over.
+        m.d.comb += row_over.eq(
+            (pad & at_last)
+            | (spreading & last_lane & Mux(inside, at_last, behind))
+            | (arrives & ~narrow & wide_done & at_last)
+        )
         plane_over = y == last_row
         finished = Signal()
         m.d.comb += finished.eq(row_over & plane_over & (z + 1 == insn.z_size))
