@@ -22,6 +22,7 @@ from ..tir.ir import (
     Buffer,
     For,
     If,
+    Prefetch,
     PrimFunc,
     Region,
     Seq,
@@ -203,6 +204,11 @@ class _Walker:
                 case If():
                     if not self.guard(substitute(stmt.cond, env), axes):
                         return None
+                case Prefetch(buffer):
+                    raise VdlaError(
+                        f"{self.name}: prefetch of {buffer.name}: the accelerator has no such "
+                        "instruction; double_buffer a copy in its memory"
+                    )
                 case _:
                     raise VdlaError(f"{self.name}: no perfect nest at {stmt!r}")
             stmt = stmt.body  # type: ignore[union-attr]

@@ -24,7 +24,7 @@ from ..te.expr import (
     Var,
     wrap_value,
 )
-from .ir import Allocate, Buffer, For, If, PrimFunc, Region, Seq, Stmt, Store, TensorCall
+from .ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Region, Seq, Stmt, Store, TensorCall
 
 _OPS = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
@@ -104,6 +104,8 @@ class _Interpreter:
                     self.written[stmt.buffer][index] = True
             case TensorCall():
                 self.call(stmt, env)
+            case Prefetch():
+                pass  # it is about time, not values
 
     def index(
         self, buffer: Buffer, indices: tuple[Expr, ...], env: dict[Var, int]
