@@ -93,19 +93,24 @@ class Stage:
 
             for i in 10: ...      ->      for i.o in 3: for i.i in 4: if i.o*4 + i.i < 10: ...
         """
-        position = self._position(axis, "split")
-        if (factor is None) == (nparts is None):
-            raise VdlaError(f"split of {axis!r} in {self.name}: give factor or nparts, one of both")
-        if (factor or nparts or 0) < 1:
-            raise VdlaError(
-                f"split of {axis!r} in {self.name}: expected at least 1, got {factor=} {nparts=}"
-            )
+        self._check_split(axis, factor, nparts)
+        position = self.leaves.index(axis)
         size = factor if factor is not None else -(-axis.extent // nparts)  # type: ignore[operator]
         outer = IterVar(Var(axis.name + ".o"), -(-axis.extent // size), axis.kind)
         inner = IterVar(Var(axis.name + ".i"), size, axis.kind)
         self.leaves[position : position + 1] = [outer, inner]
         self.relations.append(Split(axis, outer, inner, factor, nparts))
         return outer, inner
+
+    def _check_split(self, axis: IterVar, factor: int | None, nparts: int | None = None) -> None:
+        self._position(axis, "split")
+        if (factor is None) == (nparts is None):
+            raise VdlaError(f"split of {axis!r} in {self.name}: give factor or nparts, one of both")
+        size = factor if factor is not None else nparts
+        if type(size) is not int or size < 1:
+            raise VdlaError(
+                f"split of {axis!r} in {self.name}: expected at least 1, got {factor=} {nparts=}"
+            )
 
     def fuse(self, outer: IterVar, inner: IterVar) -> IterVar:
         """Make one loop of two that are nested directly.
@@ -152,6 +157,10 @@ class Stage:
 
             for x: for y: ...      ->      for x.o: for y.o: for x.i: for y.i: ...
         """
+        self._check_split(x, x_factor)
+        self._check_split(y, y_factor)
+        if x is y:
+            raise VdlaError(f"tile in {self.name}: expected two loops, got {x!r} twice")
         xo, xi = self.split(x, x_factor)
         yo, yi = self.split(y, y_factor)
         self.reorder(xo, yo, xi, yi)

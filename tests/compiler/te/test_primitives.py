@@ -254,7 +254,7 @@ def test_primitive(name: str, golden: Callable[[str, str], None]) -> None:
     func = check(workload, schedule)
     arrays = workload.arrays()
     expected = workload.numpy(*arrays)
-    result = np.full_like(expected, 85)
+    result = np.full(expected.shape, 85, expected.dtype)
     compile_func(func)(*arrays, result)
     np.testing.assert_array_equal(result, expected)
     golden(f"{name}.txt", print_func(func))

@@ -40,6 +40,16 @@ REFUSED: dict[str, tuple[str, Callable[[], Workload], Callable[[Workload, Schedu
         blur,
         lambda w, s: s[w.output].split(w.output.axes[0], 0),
     ),
+    "no number": (
+        "split of i.* in d: expected at least 1, got factor=2.5",
+        blur,
+        lambda w, s: s[w.output].split(w.output.axes[0], 2.5),  # type: ignore[arg-type]
+    ),
+    "tile of one loop": (
+        r"tile in y: expected two loops, got i\[5\] twice",
+        matmul,
+        lambda w, s: s[w.output].tile(w.output.axes[0], w.output.axes[0], 2, 2),
+    ),
     "fuse apart": (
         r"fuse in y: k\[7\] must be directly inside i\[5\]; reorder first",
         matmul,

@@ -1,0 +1,266 @@
+"""Random integer computations, with what NumPy makes of them, one operation at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+import numpy as np
+from vdla.compiler.te.expr import Expr, all_of, cast, maximum, minimum, select
+from vdla.compiler.te.tensor import (
+    Tensor,
+    compute,
+    max_of,
+    min_of,
+    placeholder,
+    reduce_axis,
+    sum_of,
+)
+
+from ..workloads import Workload
+
+DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16")
+MOST_ELEMENTS = 6**3
+MOST_REDUCED = 12
+REDUCTIONS = {"sum": (sum_of, np.add), "max": (max_of, np.maximum), "min": (min_of, np.minimum)}
+
+
+class Skip(Exception):
+    """The operation does not fit the values at hand."""
+
+
+@dataclass
+class RandomExpression:
+    """Tensors under construction and their values."""
+
+    random: Random
+    values: dict[Tensor, np.ndarray] = field(default_factory=dict)
+
+    def integer(self, low: int, high: int) -> int:
+        return self.random.randint(low, high)
+
+    def choice(self, options: Sequence[Any]) -> Any:
+        if not options:
+            raise Skip
+        return self.random.choice(list(options))
+
+    def input(self, rng: np.random.Generator) -> None:
+        shape = tuple(self.integer(1, 6) for _ in range(self.integer(1, 3)))
+        dtype = self.choice(DTYPES)
+        info = np.iinfo(dtype)
+        value = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+        self.values[placeholder(shape, dtype, f"x{len(self.values)}")] = value
+
+    def pick(self, fits: Callable[[Tensor], bool] = lambda tensor: True) -> Tensor:
+        """A tensor, preferably a late one."""
+        found = [t for t in self.values if fits(t)]
+        if not found:
+            raise Skip
+        return found[-1 - min(self.integer(0, 2), len(found) - 1)]
+
+    def axis(self, x: Tensor, least: int = 1) -> int:
+        return self.choice([a for a, n in enumerate(x.shape) if n >= least])
+
+    def add(self, rule: Callable[..., Expr], value: np.ndarray) -> None:
+        if value.size > MOST_ELEMENTS or value.ndim > 4:
+            raise Skip
+        tensor = compute(value.shape, rule, f"t{len(self.values)}")
+        assert tensor.dtype == value.dtype
+        self.values[tensor] = value
+
+
+def at(index: tuple[Expr, ...], axis: int, there: Expr) -> tuple[Expr, ...]:
+    """The index with another position along one axis."""
+    return (*index[:axis], there, *index[axis + 1 :])
+
+
+# ---- operations ----
+
+
+def with_number(g: RandomExpression) -> None:
+    x = g.pick()
+    value, number = g.values[x], g.integer(0, 100)
+    typed = value.dtype.type(number)
+    match g.choice(("+", "-", "*", ">>", "min", "max", "index")):
+        case "+":
+            g.add(lambda *i: x[i] + number, value + typed)
+        case "-":
+            g.add(lambda *i: number - x[i], typed - value)
+        case "*":
+            g.add(lambda *i: x[i] * number, value * typed)
+        case ">>":
+            g.add(lambda *i: x[i] >> number % 8, value >> value.dtype.type(number % 8))
+        case "min":
+            g.add(lambda *i: minimum(x[i], number), np.minimum(value, typed))
+        case "max":
+            g.add(lambda *i: maximum(x[i], number), np.maximum(value, typed))
+        case "index":
+            place = np.indices(value.shape)[0].astype(x.dtype)
+            g.add(lambda *i: x[i] * cast(x.dtype, i[0]), value * place)
+
+
+def convert(g: RandomExpression) -> None:
+    x, dtype = g.pick(), g.choice(DTYPES)
+    g.add(lambda *i: x[i].astype(dtype), g.values[x].astype(dtype))
+
+
+def pair(g: RandomExpression) -> None:
+    x = g.pick()
+    y = g.pick(lambda t: t.shape == x.shape)
+    a, b = (g.values[t].astype("int32") for t in (x, y))
+
+    def both(index: tuple[Expr, ...]) -> tuple[Expr, Expr]:
+        return x[index].astype("int32"), y[index].astype("int32")
+
+    match g.choice(("+", "-", "*", "select")):
+        case "+":
+            g.add(lambda *i: both(i)[0] + both(i)[1], a + b)
+        case "-":
+            g.add(lambda *i: both(i)[0] - both(i)[1], a - b)
+        case "*":
+            g.add(lambda *i: both(i)[0] * both(i)[1], a * b)
+        case "select":
+            g.add(lambda *i: select(both(i)[0] < both(i)[1], *both(i)), np.where(a < b, a, b))
+
+
+def broadcast(g: RandomExpression) -> None:
+    x = g.pick(lambda t: len(t.shape) <= 2)
+    n, value = g.integer(1, 4), g.values[x]
+    if g.integer(0, 1):
+        g.add(lambda *i: x[i[1:]], np.repeat(value[None], n, 0))
+    else:
+        g.add(lambda *i: x[i[:-1]], np.repeat(value[..., None], n, -1))
+
+
+def stencil(g: RandomExpression) -> None:
+    x = g.pick()
+    axis = g.axis(x, 2)
+    reach = g.integer(1, min(3, x.shape[axis] - 1))
+    kept = x.shape[axis] - reach
+    first, last = (np.take(g.values[x], range(o, o + kept), axis) for o in (0, reach))
+    g.add(lambda *i: x[i] - x[at(i, axis, i[axis] + reach)], first - last)
+
+
+def pad(g: RandomExpression) -> None:
+    x = g.pick()
+    axis, before, after = g.axis(x), g.integer(0, 2), g.integer(0, 2)
+    n = x.shape[axis]
+    widths = [(before, after) if a == axis else (0, 0) for a in range(len(x.shape))]
+
+    def rule(*i: Expr) -> Expr:
+        inside = all_of(i[axis] >= before, i[axis] < n + before)
+        return select(inside, x[at(i, axis, i[axis] - before)], 7)
+
+    g.add(rule, np.pad(g.values[x], widths, constant_values=7))
+
+
+def stride(g: RandomExpression) -> None:
+    x = g.pick()
+    axis = g.axis(x)
+    step, first = g.integer(1, 3), g.integer(0, x.shape[axis] - 1)
+    places = range(first, x.shape[axis], step)
+    value = np.take(g.values[x], places, axis)
+    g.add(lambda *i: x[at(i, axis, i[axis] * step + first)], value)
+
+
+def turn(g: RandomExpression) -> None:
+    x = g.pick()
+    axis, value = g.axis(x), g.values[x]
+    match g.choice(("transpose", "reverse", "repeat", "tile")):
+        case "transpose":
+            g.add(lambda *i: x[i[::-1]], value.T)
+        case "reverse":
+            g.add(lambda *i: x[at(i, axis, x.shape[axis] - 1 - i[axis])], np.flip(value, axis))
+        case "repeat":
+            g.add(lambda *i: x[at(i, axis, i[axis] // 2)], np.repeat(value, 2, axis))
+        case "tile":
+            n = x.shape[axis]
+            g.add(
+                lambda *i: x[at(i, axis, i[axis] % n)], np.take(value, [*range(n), *range(n)], axis)
+            )
+
+
+def reshape(g: RandomExpression) -> None:
+    x = g.pick(lambda t: len(t.shape) <= 2)
+    value = g.values[x]
+    if len(x.shape) == 2:
+        width = x.shape[1]
+        g.add(lambda f: x[f // width, f % width], value.reshape(-1))
+    else:
+        width = g.choice([w for w in (2, 3) if value.size % w == 0])
+        g.add(lambda i, j: x[i * width + j], value.reshape(-1, width))
+
+
+def diagonal(g: RandomExpression) -> None:
+    x = g.pick(lambda t: len(t.shape) == 2)
+    n = min(x.shape)
+    g.add(lambda i: x[i, i], g.values[x][range(n), range(n)])
+
+
+def reduce(g: RandomExpression) -> None:
+    x = g.pick(lambda t: len(t.shape) >= 2)
+    count = g.integer(1, len(x.shape) - 1)
+    axes = tuple(sorted(g.random.sample(range(len(x.shape)), count)))
+    make, ufunc = REDUCTIONS[g.choice(list(REDUCTIONS))]
+    loops = {a: reduce_axis(x.shape[a], f"k{a}") for a in axes}
+
+    def rule(*i: Expr) -> Expr:
+        rest = iter(i)
+        return make(
+            x[tuple(loops[a].var if a in loops else next(rest) for a in range(len(x.shape)))],
+            tuple(loops.values()),
+        )
+
+    value = ufunc.reduce(g.values[x], axis=axes, dtype=x.dtype)
+    if g.values[x].size // value.size > MOST_REDUCED:
+        raise Skip
+    g.add(rule, value)
+
+
+def window(g: RandomExpression) -> None:
+    x = g.pick()
+    axis = g.axis(x, 2)
+    size, step = g.integer(2, min(3, x.shape[axis])), g.integer(1, 2)
+    k, places = reduce_axis(size, "k"), np.arange(0, x.shape[axis] - size + 1, step)
+    make, ufunc = REDUCTIONS[g.choice(list(REDUCTIONS))]
+    parts = [np.take(g.values[x], places + o, axis) for o in range(size)]
+    value = ufunc.reduce(parts, axis=0, dtype=x.dtype)
+    g.add(lambda *i: make(x[at(i, axis, i[axis] * step + k.var)], k), value)
+
+
+def product(g: RandomExpression) -> None:
+    x = g.pick(lambda t: len(t.shape) == 2)
+    y = g.pick(lambda t: len(t.shape) == 2 and t.shape[1] == x.shape[1])
+    k = reduce_axis(x.shape[1], "k")
+    a, b = (g.values[t].astype("int32") for t in (x, y))
+    g.add(
+        lambda i, j: sum_of(x[i, k.var].astype("int32") * y[j, k.var].astype("int32"), k), a @ b.T
+    )
+
+
+OPERATIONS = (
+    with_number, with_number, convert, pair, pair, pair, broadcast, stencil, stencil, pad, stride,
+    turn, turn, reshape, diagonal, reduce, reduce, window, window, product, product,
+)  # fmt: skip
+
+
+def random_workload(random: Random) -> Workload:
+    """Up to eight operations, of which the last one's result is wanted, and its NumPy value."""
+    g = RandomExpression(random)
+    rng = np.random.default_rng(random.getrandbits(32))
+    for _ in range(g.integer(1, 2)):
+        g.input(rng)
+    inputs = tuple(g.values)
+    for _ in range(g.integer(2, 8)):
+        try:
+            g.choice(OPERATIONS)(g)
+        except Skip:
+            continue
+    if len(g.values) == len(inputs):
+        x = inputs[-1]
+        g.add(lambda *i: x[i] + 1, g.values[x] + g.values[x].dtype.type(1))
+    *stages, output = list(g.values)[len(inputs) :]
+    arrays, expected = [g.values[t] for t in inputs], g.values[output]
+    return Workload(inputs, output, lambda *_: expected, {t.name: t for t in stages}, arrays)
