@@ -211,11 +211,24 @@ class Read(Expr):
         return self.source.dtype
 
 
+@dataclass(frozen=True, eq=False)
+class Reducer:
+    """A way to combine two values of a dtype, commutative and associative, so that a reduction may
+    be cut and ordered as it suits; combined with ``identity(dtype)`` every value stays what it is.
+    """
+
+    name: str
+    combine: Callable[[Expr, Expr], Expr]
+    identity: Callable[[str], Const]
+
+
 @dataclass(frozen=True)
 class Reduce(Expr):
-    """``kind`` (+, *, min, max) of ``body`` over reduction axes: only a whole ``compute``."""
+    """``body`` combined over reduction axes, by + * min max or a :class:`Reducer`: only a whole
+    ``compute``.
+    """
 
-    kind: str
+    kind: str | Reducer
     body: Expr
     axes: tuple[Any, ...]
 
@@ -223,15 +236,34 @@ class Reduce(Expr):
     def dtype(self) -> str:  # type: ignore[override]
         return self.body.dtype
 
+    def combine(self, total: Expr, value: Expr) -> Expr:
+        """The total with one more value."""
+        if isinstance(self.kind, Reducer):
+            return self.kind.combine(total, value)
+        return binary(self.kind, total, value)
+
     @property
     def identity(self) -> Const:
         """Neutral element."""
+        if isinstance(self.kind, Reducer):
+            return self.kind.identity(self.dtype)
         if self.kind in "+*":
             return Const(int(self.kind == "*"), self.dtype)
         if self.dtype in FLOAT_DTYPES:
             return Const(float("inf") if self.kind == "min" else float("-inf"), self.dtype)
         low, high = integer_range(self.dtype)
         return Const(high if self.kind == "min" else low, self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Extern(Expr):
+    """A whole tensor by a loop program of its own: only a whole ``extern``. ``reads`` has an
+    element of each input; ``rule`` makes the statement from the inputs' buffers and the tensor's.
+    """
+
+    reads: tuple[Expr, ...]
+    rule: Callable[[list[Any], Any], Any]
+    dtype: str
 
 
 def integer_range(dtype: str) -> tuple[int, int]:
@@ -373,6 +405,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return indices
         case Reduce(_, body):
             return (body,)
+        case Extern(reads):
+            return reads
     return ()
 
 
@@ -400,6 +434,8 @@ def rewrite(expr: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
             new = Read(source, tuple(rewrite(i, leaf) for i in indices))
         case Reduce():
             new = replace(expr, body=rewrite(expr.body, leaf))
+        case Extern():
+            new = replace(expr, reads=tuple(rewrite(r, leaf) for r in expr.reads))
         case _:
             new = expr
     found = leaf(new)

@@ -22,7 +22,7 @@ def factored(stage: Stage, axis: IterVar, factor_axis: int) -> tuple[Tensor, Red
     if not 0 <= factor_axis <= len(data):
         raise VdlaError(f"{what}: expected factor_axis of 0 .. {len(data)}, got {factor_axis!r}")
     notes = (stage.kinds, stage.pragmas, stage.intrinsics, stage.prefetches, stage.alignments)
-    if any(notes) or stage.attach or any(a not in stage.leaves for a in data):
+    if any(notes) or any(a not in stage.leaves for a in data):
         raise VdlaError(f"{what}: apply it before primitives of other loops of the stage")
     extents = loop_extents(stage.relations, {a: a.extent for a in (*data, *body.axes)})
     values = index_values(stage.relations, stage.leaves, extents)

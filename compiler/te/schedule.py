@@ -72,14 +72,19 @@ class Schedule:
             raise VdlaError(
                 f"cache_write of {tensor.name}: apply it before other primitives of the stage"
             )
+        if tensor.state is not None:
+            raise VdlaError(
+                f"cache_write of {tensor.name}: a scan reads its rows where it writes them"
+            )
         axes = tuple(IterVar(Var(a.name), a.extent) for a in tensor.axes)
         renamed = {a.var: b.var for a, b in zip(tensor.axes, axes, strict=True)}
         body = substitute(stage.body, renamed)
         local = Tensor(f"{tensor.name}.{scope}", tensor.shape, tensor.dtype, axes, body)
-        local_stage = Stage(local)
+        local_stage = Stage(local, attach=stage.attach)
         local_stage.set_scope(scope)
         position = self.stages.index(stage)
-        copy = Stage(tensor, Read(local, tuple(axis.var for axis in tensor.axes)), stage.scope)
+        copied = Read(local, tuple(axis.var for axis in tensor.axes))
+        copy = Stage(tensor, copied, stage.scope, attach=stage.attach)
         self.stages[position : position + 1] = [local_stage, copy]
         return local
 
@@ -108,8 +113,8 @@ class Schedule:
         stage = self[tensor]
         partial, body = factored(stage, axis, factor_axis)
         position = self.stages.index(stage)
-        final = Stage(tensor, body, stage.scope)
-        self.stages[position : position + 1] = [Stage(partial), final]
+        final = Stage(tensor, body, stage.scope, attach=stage.attach)
+        self.stages[position : position + 1] = [Stage(partial, attach=stage.attach), final]
         return partial
 
     def _replace_reads(self, mapping: dict[Tensor, Tensor], stages: list[Stage]) -> None:
@@ -125,7 +130,8 @@ class Schedule:
 
 
 def create_schedule(outputs: Tensor | list[Tensor]) -> Schedule:
-    """The default schedule: every tensor computed as a whole, one loop per axis.
+    """The default schedule: every tensor computed as a whole, one loop per axis; what reads the
+    state of a scan is computed inside the scan's first loop.
 
     Rewriting primitives change stages, never tensors: one description can have many schedules.
     """
@@ -140,4 +146,19 @@ def create_schedule(outputs: Tensor | list[Tensor]) -> Schedule:
 
     for output in outputs:
         visit(output)
-    return Schedule(outputs, [Stage(tensor) for tensor in ordered])
+    stages = [Stage(tensor) for tensor in ordered]
+    for stage in stages:
+        if stage.tensor.state is not None:
+            for part in reading_state(stage, stages):
+                part.attach = (stage, stage.tensor.axes[0])
+    return Schedule(outputs, stages)
+
+
+def reading_state(scan: Stage, stages: list[Stage]) -> list[Stage]:
+    """Stages that read rows of a scan by its state, directly or not, the scan itself left out."""
+    sources, found = {scan.tensor.state}, []
+    for stage in stages:
+        if stage is not scan and any(read.source in sources for read in stage.reads()):
+            sources.add(stage.tensor)
+            found.append(stage)
+    return found

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ...isa.errors import VdlaError
-from .expr import Expr, Read, Reduce, Var, walk
+from .expr import Expr, Extern, Read, Reduce, Var, walk
 from .relations import Fuse, Relation, Split, leading_to
 from .tensor import IterVar, Tensor
 
@@ -50,7 +50,11 @@ class Stage:
     def __post_init__(self) -> None:
         if self.body is None:
             self.body = self.tensor.body
-        self.leaves = [*self.tensor.axes, *self.reduce_axes]
+        self.leaves = self._first_leaves()
+
+    def _first_leaves(self) -> list[IterVar]:
+        whole = isinstance(self.body, Extern)
+        return [] if whole else [*self.tensor.axes, *self.reduce_axes]
 
     @property
     def reduce_axes(self) -> tuple[IterVar, ...]:
@@ -68,11 +72,10 @@ class Stage:
 
     @property
     def untouched(self) -> bool:
-        """Whether no primitive but ``set_scope`` has changed the stage."""
-        first = [*self.tensor.axes, *self.reduce_axes]
+        """Whether no primitive has changed the loops of the stage, its buffer or its expression."""
         changes = (self.relations, self.kinds, self.pragmas, self.intrinsics, self.prefetches,
-                   self.alignments, self.attach, self.inlined)  # fmt: skip
-        return not any(changes) and self.leaves == first
+                   self.alignments, self.inlined)  # fmt: skip
+        return not any(changes) and self.leaves == self._first_leaves()
 
     def _position(self, axis: IterVar, what: str) -> int:
         if axis not in self.leaves:
@@ -277,7 +280,13 @@ class Stage:
             raise VdlaError(f"compute_at: {self.name} is a placeholder; nothing computes it")
         if consumer is self:
             raise VdlaError(f"compute_at: {self.name} cannot be computed inside itself")
+        self._check_movable("compute_at")
         self.attach, self.inlined = (consumer, axis), False
+
+    def _check_movable(self, what: str) -> None:
+        if isinstance(self.body, Extern) or self.tensor.state is not None:
+            kind = "loop program of its own" if self.tensor.state is None else "scan"
+            raise VdlaError(f"{what}: {self.name} is a {kind}; it is computed whole, at root")
 
     def reverse_compute_at(self, producer: Stage, axis: IterVar) -> tuple[IterVar, ...]:
         """Compute this stage, element by element from a producer's, inside the producer's loop
@@ -314,6 +323,7 @@ class Stage:
         return moved
 
     def _check_epilogue(self, producer: Stage, outside: list[IterVar], what: str) -> None:
+        producer._check_movable(what)
         reads = [r for r in self.reads() if r.source is producer.tensor]
         element = tuple(a.var for a in self.tensor.axes)
         reduction = next((a for a in outside if a.kind == "reduce"), None)
@@ -358,6 +368,7 @@ class Stage:
         """
         if self.body is None or self.reduce_axes:
             raise VdlaError(f"compute_inline: {self.name} is a placeholder or a reduction")
+        self._check_movable("compute_inline")
         self.attach, self.inlined = None, True
 
     def storage_align(self, axis: IterVar, factor: int, offset: int = 0) -> None:

@@ -191,8 +191,10 @@ class _Interpreter:
             if not isinstance(body, Reduce):
                 out[index] = self.value(body, point)
                 continue
-            total = out[index].item()
+            total, term = Var("total", behaviour.dtype), Var("term", behaviour.dtype)
+            combined = body.combine(total, term)
+            point[total] = out[index].item()
             for step in np.ndindex(*(a.extent for a in body.axes)):
                 at = point | {a.var: i for a, i in zip(body.axes, step, strict=True)}
-                total = _OPS[body.kind](total, self.value(body.body, at))
-            out[index] = wrap_value(total, behaviour.dtype)
+                point[total] = self.value(combined, at | {term: self.value(body.body, at)})
+            out[index] = point[total]

@@ -12,10 +12,11 @@ from ...isa.errors import VdlaError
 from ..te.expr import (
     Const,
     Expr,
+    Extern,
     Read,
     Reduce,
+    Select,
     Var,
-    binary,
     prove,
     rewrite,
     simplify_index,
@@ -23,12 +24,13 @@ from ..te.expr import (
     walk,
 )
 from ..te.relations import tail_guards
-from ..te.schedule import Schedule
+from ..te.schedule import Schedule, reading_state
 from ..te.stage import Stage
 from ..te.tensor import IterVar, Tensor
 from .bounds import Domain, infer_domains, read_inside
 from .ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Stmt, Store, seq
 from .printer import expr_text
+from .scans import check_row, check_scans
 from .tensorize import TensorIntrin, match_intrinsic
 
 #: Bytes that one request brings near.
@@ -39,18 +41,20 @@ def lower(schedule: Schedule, args: list[Tensor], name: str = "main") -> PrimFun
     """The loop program of a schedule; ``args`` are its parameters, inputs first, outputs last."""
     _check_places(schedule, args, name)
     _inline(schedule)
-    lowering = _Lowering(schedule, infer_domains(schedule), {}, {})
+    lowering = _Lowering(schedule, infer_domains(schedule), {}, {}, check_scans(schedule, args))
     for tensor in args:
         lowering.buffers[tensor] = Buffer(tensor.name, tensor.shape, tensor.dtype)
     for stage in schedule.stages:
         if stage.body is None:
-            if stage.tensor not in lowering.buffers:
+            if stage.tensor not in lowering.buffers and stage.tensor not in lowering.scans:
                 raise VdlaError(f"lower {name}: placeholder {stage.name} is missing in args")
         elif not stage.inlined and stage.tensor not in lowering.buffers:
             shape = tuple(lowering.domains[stage].extents)
             lowering.buffers[stage.tensor] = Buffer(
                 stage.name, shape, stage.tensor.dtype, stage.scope, _alignments(stage)
             )
+    for state, scan in lowering.scans.items():
+        lowering.buffers[state] = lowering.buffers[scan.tensor]
     roots = [s for s in schedule.stages if s.body is not None and not s.inlined and not s.attach]
     body = seq([lowering.produce(stage) for stage in roots])
     for stage in roots:
@@ -102,6 +106,14 @@ def _inline(schedule: Schedule) -> None:
             continue
         axes = stage.tensor.axes
 
+        outside = [s.name for s in schedule.stages if isinstance(s.body, Extern)
+                   and any(r.source is stage.tensor for r in s.reads())]  # fmt: skip
+        if outside:
+            raise VdlaError(
+                f"compute_inline: {stage.name} is read by the loop program of {outside[0]}, which "
+                "needs it in memory"
+            )
+
         def leaf(node: Expr, stage: Stage = stage, axes: tuple[IterVar, ...] = axes) -> Expr | None:
             if isinstance(node, Read) and node.source is stage.tensor:
                 values = {a.var: i for a, i in zip(axes, node.indices, strict=True)}
@@ -119,10 +131,24 @@ class _Lowering:
     domains: dict[Stage, Domain]
     buffers: dict[Tensor, Buffer]
     ranges: dict[Expr, tuple[int, int]]
+    #: The scan that a placeholder stands for.
+    scans: dict[Tensor, Stage]
 
     def produce(self, stage: Stage) -> Stmt:
         """Loops of one stage with everything that is attached in them."""
+        if isinstance(stage.body, Extern):
+            return self.extern(stage, stage.body)
         return _StageLowering(self, stage, self.domains[stage]).emit()
+
+    def extern(self, stage: Stage, body: Extern) -> Stmt:
+        """The loop program that the rule of an extern makes."""
+        if stage.attach is not None:
+            raise VdlaError(f"extern {stage.name} cannot be computed in parts, inside a scan")
+        inputs = [self.buffers[read.source] for read in stage.reads()]
+        made = body.rule(inputs, self.buffers[stage.tensor])
+        if not isinstance(made, Stmt):
+            raise VdlaError(f"extern {stage.name}: expected a statement of its rule, got {made!r}")
+        return made
 
     def attached(self, stage: Stage, axis: IterVar) -> list[Stage]:
         """Stages computed inside a loop of ``stage``, producers first."""
@@ -139,6 +165,8 @@ class _Lowering:
                 return None
             mins = self.mins(node.source)
             indices = tuple(simplify_index(i - m) for i, m in zip(node.indices, mins, strict=True))
+            if node.source in self.scans:
+                check_row(self.scans[node.source], indices[0], self.ranges)
             return Read(self.buffers[node.source], indices)
 
         return rewrite(expr, leaf)
@@ -183,9 +211,7 @@ class _StageLowering:
         indices = tuple(simplify_index(self.domain.values[a]) for a in stage.tensor.axes)
         if isinstance(body, Reduce):
             term = self.context.buffer_reads(substitute(body.body, values))
-            update = Store(
-                self.buffer, indices, binary(body.kind, Read(self.buffer, indices), term)
-            )
+            update = Store(self.buffer, indices, body.combine(Read(self.buffer, indices), term))
             return self._nest(0, update, set(), body)
         value = self.context.buffer_reads(substitute(body, values))
         return self._nest(0, Store(self.buffer, indices, value), set(), None)
@@ -213,7 +239,7 @@ class _StageLowering:
         now = bound | {axis.var}
         body = self._nest(depth + 1, core, now, reduction)
         for producer in reversed(self.context.attached(stage, axis)):
-            produced = self.context.produce(producer)
+            produced = self._in_order(producer, self.context.produce(producer))
             buffer = self.context.buffers[producer.tensor]
             body = Allocate(buffer, seq([produced, body]), producer.double_buffered)
         body = self._guarded(seq([*self._prefetches(axis), body]), now, axis)
@@ -221,6 +247,14 @@ class _StageLowering:
             return body
         pragmas = tuple(stage.pragmas.get(axis, {}).items())
         return For(axis.var, extents[axis], stage.kinds.get(axis, "serial"), body, pragmas)
+
+    def _in_order(self, producer: Stage, produced: Stmt) -> Stmt:
+        """What reads rows of this scan is computed when the first ones are there."""
+        body = self.stage.tensor.body
+        if self.stage.tensor.state is None or not isinstance(body, Select):
+            return produced
+        parts = reading_state(self.stage, self.context.schedule.stages)
+        return If(body.cond, produced) if producer in parts else produced
 
     def _prefetches(self, axis: IterVar) -> list[Stmt]:
         """Requests for what a later iteration of a loop reads, a cache line each."""

@@ -175,10 +175,11 @@ class _Verifier:
             raise place.error(f"loop {name} expects an extent of at least 1, got {loop.extent!r}")
         if loop.kind not in KINDS:
             raise place.error(f"loop {name} is of kind {loop.kind!r}, not of {', '.join(KINDS)}")
-        inner = next((s for s in walk_stmt(loop.body) if isinstance(s, For)), None)
+        inner = next((s for s in walk_stmt(loop.body) if isinstance(s, For | TensorCall)), None)
         if loop.kind == "vectorized" and inner is not None:
+            what = inner.var if isinstance(inner, For) else inner.intrinsic
             raise place.error(
-                f"vectorized loop {name} holds loop {inner.var.name}; vectorize innermost loops"
+                f"vectorized loop {name} holds loop {what.name}; vectorize innermost loops"
             )
         if loop.kind in place.threads:
             raise place.error(f"loop {name} is bound to {loop.kind}, as a loop around it is")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...te.expr import Expr, Read, Reduce, Var, binary, rewrite, substitute
+from ...te.expr import Expr, Read, Reduce, Var, rewrite, substitute
 from ...te.tensor import Tensor
 from ..ir import For, PrimFunc, Region, Stmt, Store, TensorCall, map_stmt
 
@@ -37,7 +37,7 @@ def expand_call(call: TensorCall) -> Stmt:
         value: Expr = body.identity
     else:
         value = _on_regions(substitute(body.body if reduces else body, fresh), regions)
-        value = binary(body.kind, target, value) if reduces else value
+        value = body.combine(target, value) if reduces else value
     stmt: Stmt = Store(target.source, target.indices, value)
     for axis in reversed(axes):
         var = fresh[axis.var]

@@ -8,16 +8,30 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from vdla.compiler.te.expr import Expr, all_of, cast, maximum, minimum, select
+from vdla.compiler.te.expr import (
+    Const,
+    Expr,
+    Read,
+    Var,
+    all_of,
+    cast,
+    maximum,
+    minimum,
+    select,
+)
 from vdla.compiler.te.tensor import (
     Tensor,
+    comm_reducer,
     compute,
+    extern,
     max_of,
     min_of,
     placeholder,
     reduce_axis,
+    scan,
     sum_of,
 )
+from vdla.compiler.tir.ir import Buffer, For, Stmt, Store
 
 from ..workloads import Workload
 
@@ -240,9 +254,68 @@ def product(g: RandomExpression) -> None:
     )
 
 
+def own_reduction(g: RandomExpression) -> None:
+    """Reducers of our own: a | b, and a + b + a*b, which is (1 + a) * (1 + b) - 1."""
+    x = g.pick(lambda t: len(t.shape) >= 2 and t.shape[-1] <= MOST_REDUCED)
+    value, k = g.values[x], reduce_axis(x.shape[-1], "k")
+    if g.integer(0, 1):
+        reduce = comm_reducer(lambda a, b: a | b, lambda dtype: Const(0, dtype), "either")
+        g.add(lambda *i: reduce(x[(*i, k)], k), np.bitwise_or.reduce(value, -1))
+    else:
+        reduce = comm_reducer(lambda a, b: a + b + a * b, lambda dtype: Const(0, dtype), "both")
+        one = value.dtype.type(1)
+        g.add(
+            lambda *i: reduce(x[(*i, k)], k),
+            np.multiply.reduce(value + one, -1, dtype=value.dtype) - one,
+        )
+
+
+def running(g: RandomExpression) -> None:
+    """Sums along the first axis: a scan, its rows by way of another tensor or not."""
+    x = g.pick(lambda t: 2 <= t.shape[0])
+    value, name = g.values[x], f"t{len(g.values)}"
+    steps, sign = g.integer(1, min(2, x.shape[0] - 1)), g.choice((1, -1))
+    state = placeholder(x.shape, x.dtype, name + ".state")
+    first = compute((steps, *x.shape[1:]), lambda *i: x[i], name + ".init")
+
+    def before(*i: Expr) -> Expr:
+        return state[(i[0] - steps, *i[1:])]
+
+    if g.integer(0, 1):
+        doubled = compute(x.shape, lambda *i: before(*i) * 2, name + ".twice")
+        rows = compute(x.shape, lambda *i: x[i] * sign + doubled[i], name + ".rows")
+        factor = 2
+    else:
+        rows = compute(x.shape, lambda *i: x[i] * sign + before(*i), name + ".rows")
+        factor = 1
+    total = value.copy()
+    for t in range(steps, len(total)):
+        earlier, now = (row.astype("int64") for row in (total[t - steps, None], value[t, None]))
+        total[t] = (factor * earlier + sign * now).astype(total.dtype)[0]
+    g.values[scan(first, rows, state, name)] = total
+
+
+def program(g: RandomExpression) -> None:
+    """A loop program of its own, that turns rows round."""
+    x = g.pick()
+    n = x.shape[0]
+
+    def turned(inputs: list[Buffer], output: Buffer) -> Stmt:
+        loops = [Var(f"e{dim}") for dim in range(len(x.shape))]
+        index = (n - 1 - loops[0], *loops[1:])
+        stmt: Stmt = Store(output, tuple(loops), Read(inputs[0], index))
+        for var, extent in reversed([*zip(loops, x.shape, strict=True)]):
+            stmt = For(var, extent, "serial", stmt)
+        return stmt
+
+    name = f"t{len(g.values)}"
+    g.values[extern(x.shape, [x], turned, x.dtype, name)] = g.values[x][::-1].copy()
+
+
 OPERATIONS = (
     with_number, with_number, convert, pair, pair, pair, broadcast, stencil, stencil, pad, stride,
     turn, turn, reshape, diagonal, reduce, reduce, window, window, product, product,
+    own_reduction, running, running, program,
 )  # fmt: skip
 
 

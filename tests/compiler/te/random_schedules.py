@@ -131,7 +131,9 @@ def fuse(r: RandomSchedule) -> None:
 
 def reorder(r: RandomSchedule) -> None:
     stage = r.stage()
-    stage.reorder(*r.random.sample(stage.leaves, r.integer(0, len(stage.leaves))))
+    kept = 1 if stage.tensor.state is not None and r.likely() else 0
+    loops = stage.leaves[kept:]
+    stage.reorder(*r.random.sample(loops, r.integer(0, len(loops))))
 
 
 def unroll(r: RandomSchedule) -> None:
