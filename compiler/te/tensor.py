@@ -165,7 +165,7 @@ def scan(init: Tensor, update: Tensor, state: Tensor, name: str = "scan") -> Ten
     time = IterVar(Var("t"), count)
     axes = (time, *(IterVar(Var(f"i{dim}"), n) for dim, n in enumerate(state.shape[1:])))
     element = tuple(axis.var for axis in axes)
-    first = (minimum(time.var, steps - 1), *element[1:])
+    first = (minimum(time.var, steps - 1) if steps > 1 else Const(0), *element[1:])
     body = select(time.var >= steps, Read(update, element), Read(init, first))
     return Tensor(name, state.shape, state.dtype, axes, body, state)
 
