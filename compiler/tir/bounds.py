@@ -82,11 +82,12 @@ def _relaxed_leaves(stage: Stage, consumer: Stage) -> dict[Stage, set[IterVar]]:
     relaxed: dict[Stage, set[IterVar]] = {}
     current, inside = consumer, len(consumer.leaves)
     while True:
-        if current is target:
-            relaxed[current] = set(current.leaves[current.leaves.index(axis) + 1 : inside])
+        depth = target.leaves.index(axis) + 1
+        if current is target and depth <= inside:
+            relaxed[current] = set(current.leaves[depth:inside])
             return relaxed
         relaxed[current] = set(current.leaves[:inside])
-        if current.attach is None:
+        if current is target or current.attach is None:
             raise VdlaError(
                 f"compute_at: {stage.name} is attached in {target.name} at {axis!r}, but its "
                 f"consumer {consumer.name} is computed elsewhere; attach the consumer there too"

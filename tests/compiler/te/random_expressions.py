@@ -61,15 +61,17 @@ class RandomExpression:
         return self.random.choice(list(options))
 
     def input(self, rng: np.random.Generator) -> None:
-        shape = tuple(self.integer(1, 6) for _ in range(self.integer(1, 3)))
+        shape = [self.integer(1, 6) for _ in range(self.integer(1, 3))]
+        if self.integer(0, 2) == 0 and len(shape) < 3:
+            shape[-1] = self.choice((8, 16, 20))
         dtype = self.choice(DTYPES)
         info = np.iinfo(dtype)
         value = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
-        self.values[placeholder(shape, dtype, f"x{len(self.values)}")] = value
+        self.values[placeholder(value.shape, dtype, f"x{len(self.values)}")] = value
 
     def pick(self, fits: Callable[[Tensor], bool] = lambda tensor: True) -> Tensor:
-        """A tensor, preferably a late one."""
-        found = [t for t in self.values if fits(t)]
+        """A tensor of integers, preferably a late one."""
+        found = [t for t in self.values if t.dtype != "bool" and fits(t)]
         if not found:
             raise Skip
         return found[-1 - min(self.integer(0, 2), len(found) - 1)]
@@ -97,7 +99,7 @@ def with_number(g: RandomExpression) -> None:
     x = g.pick()
     value, number = g.values[x], g.integer(0, 100)
     typed = value.dtype.type(number)
-    match g.choice(("+", "-", "*", ">>", "min", "max", "index")):
+    match g.choice(("+", "-", "*", ">>", "min", "max", "//", "%", "index")):
         case "+":
             g.add(lambda *i: x[i] + number, value + typed)
         case "-":
@@ -110,6 +112,10 @@ def with_number(g: RandomExpression) -> None:
             g.add(lambda *i: minimum(x[i], number), np.minimum(value, typed))
         case "max":
             g.add(lambda *i: maximum(x[i], number), np.maximum(value, typed))
+        case "//":
+            g.add(lambda *i: x[i] // (number + 1), value // value.dtype.type(number + 1))
+        case "%":
+            g.add(lambda *i: x[i] % (number + 1), value % value.dtype.type(number + 1))
         case "index":
             place = np.indices(value.shape)[0].astype(x.dtype)
             g.add(lambda *i: x[i] * cast(x.dtype, i[0]), value * place)
@@ -137,6 +143,24 @@ def pair(g: RandomExpression) -> None:
             g.add(lambda *i: both(i)[0] * both(i)[1], a * b)
         case "select":
             g.add(lambda *i: select(both(i)[0] < both(i)[1], *both(i)), np.where(a < b, a, b))
+
+
+def masked(g: RandomExpression) -> None:
+    """By way of a tensor of conditions."""
+    x = g.pick()
+    g.add(lambda *i: x[i] < 20, g.values[x] < 20)
+    mask = list(g.values)[-1]
+    g.add(lambda *i: select(mask[i], x[i], 3), np.where(g.values[mask], g.values[x], 3))
+
+
+def gather(g: RandomExpression) -> None:
+    """Rows of one tensor where the elements of another say."""
+    x, places = g.pick(), g.pick(lambda t: len(t.shape) == 1)
+    n = x.shape[0]
+    g.add(
+        lambda *i: x[(cast("int32", places[i[0]]) % n, *i[1:])],
+        g.values[x][g.values[places].astype("int32") % n],
+    )
 
 
 def broadcast(g: RandomExpression) -> None:
@@ -315,7 +339,7 @@ def program(g: RandomExpression) -> None:
 OPERATIONS = (
     with_number, with_number, convert, pair, pair, pair, broadcast, stencil, stencil, pad, stride,
     turn, turn, reshape, diagonal, reduce, reduce, window, window, product, product,
-    own_reduction, running, running, program,
+    masked, gather, own_reduction, running, running, program,
 )  # fmt: skip
 
 

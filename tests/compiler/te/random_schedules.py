@@ -108,7 +108,7 @@ def split(r: RandomSchedule) -> None:
     stage = r.stage()
     axis = r.free_loop(stage)
     if r.integer(0, 1):
-        stage.split(axis, r.integer(1, 5))
+        stage.split(axis, r.choice((1, 2, 3, 4, 4, 5, 8, 16)))
     else:
         stage.split(axis, nparts=r.integer(1, 5))
 

@@ -239,6 +239,14 @@ REFUSED: dict[str, tuple[str, Callable[[], Workload], Callable[[Workload, Schedu
         blur,
         lambda w, s: s.cache_write(w.inputs[0], "inp"),
     ),
+    "reader at a loop further out": (
+        r"compute_at: b is attached in e at j\[7\], but its consumer c is computed elsewhere",
+        diamond,
+        lambda w, s: [
+            s[w.stages[name]].compute_at(s[w.output], w.output.axes[place])
+            for name, place in (("c", 0), ("d", 1), ("b", 1))
+        ],
+    ),
     "attached output": (
         "lower main: d is a parameter",
         blur,
