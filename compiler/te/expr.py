@@ -499,6 +499,10 @@ def _affine(expr: Expr) -> tuple[int, dict[Expr, int]]:
                 return ca * cb, {t: c * cb for t, c in ta.items()}
             if not ta:
                 return ca * cb, {t: c * ca for t, c in tb.items()}
+        case Binary("//" | "%" | "min" | "max", a, b) if expr.dtype == "int32":
+            # Equal subexpressions must be equal terms, in whatever order they were written.
+            same = binary(expr.op, simplify_index(a), simplify_index(b))
+            return (int(same.value), {}) if isinstance(same, Const) else (0, {same: 1})
     return 0, {expr: 1}
 
 
@@ -518,10 +522,12 @@ def _recombine(constant: int, terms: dict[Expr, int]) -> tuple[int, dict[Expr, i
 
 
 def from_affine(form: Affine) -> Expr:
-    """Expression of an affine form."""
-    result: Expr = Const(0)
+    """Expression of an affine form, in int32 where that holds all terms, else in int64."""
+    narrow = all("int32" in _WIDER[term.dtype] for term, _ in form.terms)
+    dtype = "int32" if narrow else "int64"
+    result: Expr = Const(0, dtype)
     for term, coefficient in form.terms:
-        result = binary("+", result, binary("*", term, coefficient))
+        result = binary("+", result, binary("*", cast(dtype, term), coefficient))
     return binary("+", result, form.constant)
 
 

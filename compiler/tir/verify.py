@@ -29,6 +29,7 @@ from ..te.expr import (
     children,
     interval,
     prove,
+    simplify_index,
     walk,
 )
 from ..te.stage import KINDS, SCOPES, THREAD_AXES
@@ -97,7 +98,7 @@ class _Place:
     def bounds(self, expr: Expr) -> tuple[int, int] | None:
         """Smallest and largest value, by ranges and, at each end, up to two guards."""
         ranges = dict(self.ranges)
-        for node in walk(expr):
+        for node in walk(simplify_index(expr)):
             match node:
                 case Binary("//", inner, Const(d)) if d > 0:
                     found = self.bounds(inner)

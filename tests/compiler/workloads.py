@@ -146,9 +146,18 @@ def diamond() -> Workload:
     return Workload((a,), e, numpy, {"b": b, "c": c, "d": d})
 
 
+def mirror() -> Workload:
+    """Every second element from the end on."""
+    a = placeholder((12,), "int32", "a")
+    b = compute((12,), lambda i: a[i] * 3, "b")
+    c = compute((6,), lambda i: b[11 - i * 2] - i, "c")
+    return Workload((a,), c, lambda x: x[::-2] * 3 - np.arange(6, dtype=np.int32), {"b": b})
+
+
 WORKLOADS: dict[str, Callable[[], Workload]] = {
     "blur": blur,
     "matmul": matmul,
     "conv": conv,
     "diamond": diamond,
+    "mirror": mirror,
 }

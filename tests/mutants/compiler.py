@@ -47,7 +47,7 @@ COMPILER = (
            "> extents[r.parent]", "> extents[r.parent] + 1",
            tests("compiler/te/test_schedule_random.py")),
     Mutant("backwards is forwards", "compiler", bounds._index_range,
-           "if coefficient > 0", "if True", tests("compiler/te/test_schedule_random.py")),
+           "if coefficient > 0", "if True", tests("compiler/te/test_primitives.py")),
     Mutant("the longer of two regions holds both", "compiler", bounds._union,
            "distance.constant + new[1]", "new[1]", tests("compiler/te/test_schedule_random.py")),
     Mutant("what is beyond a tail is reduced", "compiler", rfactor.factored,

@@ -206,11 +206,9 @@ def stride(g: RandomExpression) -> None:
 def turn(g: RandomExpression) -> None:
     x = g.pick()
     axis, value = g.axis(x), g.values[x]
-    match g.choice(("transpose", "reverse", "repeat", "tile")):
+    match g.choice(("transpose", "repeat", "tile")):
         case "transpose":
             g.add(lambda *i: x[i[::-1]], value.T)
-        case "reverse":
-            g.add(lambda *i: x[at(i, axis, x.shape[axis] - 1 - i[axis])], np.flip(value, axis))
         case "repeat":
             g.add(lambda *i: x[at(i, axis, i[axis] // 2)], np.repeat(value, 2, axis))
         case "tile":
@@ -218,6 +216,13 @@ def turn(g: RandomExpression) -> None:
             g.add(
                 lambda *i: x[at(i, axis, i[axis] % n)], np.take(value, [*range(n), *range(n)], axis)
             )
+
+
+def reverse(g: RandomExpression) -> None:
+    x = g.pick(lambda t: max(t.shape) > 1)
+    axis = g.axis(x, 2)
+    last = x.shape[axis] - 1
+    g.add(lambda *i: x[at(i, axis, last - i[axis])], np.flip(g.values[x], axis))
 
 
 def reshape(g: RandomExpression) -> None:
@@ -338,8 +343,8 @@ def program(g: RandomExpression) -> None:
 
 OPERATIONS = (
     with_number, with_number, convert, pair, pair, pair, broadcast, stencil, stencil, pad, stride,
-    turn, turn, reshape, diagonal, reduce, reduce, window, window, product, product,
-    masked, gather, own_reduction, running, running, program,
+    turn, turn, reverse, reverse, reshape, diagonal, reduce, reduce, window, window, product,
+    product, masked, gather, own_reduction, running, running, program,
 )  # fmt: skip
 
 

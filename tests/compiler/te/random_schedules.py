@@ -232,6 +232,12 @@ def cache_write(r: RandomSchedule) -> None:
     r.schedule.cache_write(r.stage().tensor, r.choice(("global", "acc")))
 
 
+def split_reduction(r: RandomSchedule) -> None:
+    reducing = [s for s in r.computed if s.reduce_axes]
+    stage = r.choice(reducing) if reducing else r.stage()
+    stage.split(r.loop(stage, lambda axis: not is_data(axis)), r.integer(2, 3))
+
+
 def rfactor(r: RandomSchedule) -> None:
     reducing = [s for s in r.computed if s.reduce_axes]
     stage = r.choice(reducing) if reducing else r.stage()
@@ -242,11 +248,12 @@ def rfactor(r: RandomSchedule) -> None:
 #: Those that change what there is to schedule come early, kinds of loops late: most of them forbid
 #: what changes the loops later.
 EARLY: tuple[Callable[[RandomSchedule], Any], ...] = (
-    cache_read, cache_write, rfactor, split, reorder, fuse, reverse_compute_at,
+    cache_read, cache_write, split_reduction, split_reduction, rfactor, rfactor, reorder, fuse,
+    reverse_compute_at,
 )  # fmt: skip
 LOOPS = (
-    split, split, tile, fuse, reorder, reorder, compute_at, compute_at, compute_at, compute_at,
-    compute_inline, compute_root, reverse_compute_at, rfactor, cache_read,
+    split, split, split, tile, fuse, reorder, reorder, compute_at, compute_at, compute_at,
+    compute_at, compute_inline, compute_root, reverse_compute_at, rfactor, cache_read,
 )  # fmt: skip
 LATE = (
     unroll, vectorize, vectorize, parallel, vthread, bind, pragma, prefetch, tensorize,

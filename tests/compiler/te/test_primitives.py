@@ -10,7 +10,7 @@ from vdla.compiler.codegen.cpu import compile_func
 from vdla.compiler.te.schedule import Schedule
 from vdla.compiler.tir.printer import print_func
 
-from ..workloads import Workload, blur, check, conv, diamond, matmul
+from ..workloads import Workload, blur, check, conv, diamond, matmul, mirror
 
 PRIMITIVES: dict[str, tuple[Callable[[], Workload], Callable[[Workload, Schedule], None]]] = {}
 
@@ -124,6 +124,13 @@ def compute_at_union_of_two_readers(w: Workload, s: Schedule) -> None:
     for name in ("c", "d"):
         s[w.stages[name]].compute_at(s[w.output], j)
     s[w.stages["b"]].compute_at(s[w.output], i)
+
+
+@primitive(mirror)
+def compute_at_backwards(w: Workload, s: Schedule) -> None:
+    """A part of the result needs the part at the other end."""
+    outer, _ = s[w.output].split(w.output.axes[0], 3)
+    s[w.stages["b"]].compute_at(s[w.output], outer)
 
 
 @primitive(blur)
