@@ -16,7 +16,8 @@ import numpy as np
 
 from ...isa.errors import VdlaError
 from ...isa.params import HwParams
-from ..te.expr import Binary, Cast, Const, Expr, Read, Select, Var, affine, substitute
+from ..te.affine import affine
+from ..te.expr import Binary, Cast, Const, Expr, Read, Select, Var, substitute
 from ..tir.ir import (
     Allocate,
     Buffer,

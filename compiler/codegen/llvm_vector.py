@@ -8,19 +8,8 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ..te.expr import (
-    FLOAT_DTYPES,
-    INT_DTYPES,
-    Binary,
-    Call,
-    Cast,
-    Expr,
-    Read,
-    Select,
-    Var,
-    affine,
-    walk,
-)
+from ..te.affine import affine
+from ..te.expr import FLOAT_DTYPES, INT_DTYPES, Binary, Call, Cast, Expr, Read, Select, Var, walk
 from ..tir.ir import For, Seq, Stmt, Store
 
 #: Extents of vector loops: LLVM splits what is wider than the processor's registers.

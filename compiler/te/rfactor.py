@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...isa.errors import VdlaError
-from .expr import Expr, Read, Reduce, Var, all_of, select, simplify_index, substitute
+from .affine import simplify_index
+from .expr import Expr, Read, Reduce, Var, all_of, select, substitute
 from .relations import index_values, loop_extents, tail_guards
 from .stage import Stage
 from .tensor import IterVar, Tensor

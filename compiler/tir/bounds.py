@@ -7,18 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...isa.errors import VdlaError
-from ..te.expr import (
-    Const,
-    Expr,
-    Read,
-    Var,
-    affine,
-    binary,
-    simplify_index,
-    substitute,
-    walk,
-    wrap,
-)
+from ..te.affine import affine, simplify_index
+from ..te.expr import Const, Expr, Read, Var, binary, substitute, walk, wrap
 from ..te.relations import Fuse, Split, index_values, loop_extents
 from ..te.schedule import Schedule
 from ..te.stage import Stage

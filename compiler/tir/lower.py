@@ -9,20 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...isa.errors import VdlaError
-from ..te.expr import (
-    Const,
-    Expr,
-    Extern,
-    Read,
-    Reduce,
-    Select,
-    Var,
-    prove,
-    rewrite,
-    simplify_index,
-    substitute,
-    walk,
-)
+from ..te.affine import prove, simplify_index
+from ..te.expr import Const, Expr, Extern, Read, Reduce, Select, Var, rewrite, substitute, walk
 from ..te.relations import tail_guards
 from ..te.schedule import Schedule, reading_state
 from ..te.stage import Stage

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...isa.errors import VdlaError
-from ..te.expr import Expr, prove
+from ..te.affine import prove
+from ..te.expr import Expr
 from ..te.schedule import Schedule, reading_state
 from ..te.stage import Stage
 from ..te.tensor import Tensor

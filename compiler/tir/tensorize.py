@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...isa.errors import VdlaError
-from ..te.expr import Const, Expr, Read, Reduce, Var, affine, children, substitute, walk
+from ..te.affine import affine
+from ..te.expr import Const, Expr, Read, Reduce, Var, children, substitute, walk
 from ..te.tensor import IterVar, Tensor
 from .ir import Region, Store, TensorCall
 from .printer import expr_text

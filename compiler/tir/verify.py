@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ...isa.errors import VdlaError
+from ..te.affine import affine, interval, prove, simplify_index
 from ..te.expr import (
     DTYPES,
     INT_DTYPES,
@@ -24,12 +25,8 @@ from ..te.expr import (
     Reduce,
     Select,
     Var,
-    affine,
     binary,
     children,
-    interval,
-    prove,
-    simplify_index,
     walk,
 )
 from ..te.stage import KINDS, SCOPES, THREAD_AXES

@@ -7,22 +7,18 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from vdla.compiler.te.affine import affine, from_affine, interval, prove, simplify_index
 from vdla.compiler.te.expr import (
     Binary,
     Cast,
     Const,
     Expr,
     Var,
-    affine,
     binary,
     cast,
-    from_affine,
-    interval,
     maximum,
     minimum,
-    prove,
     select,
-    simplify_index,
     substitute,
 )
 from vdla.compiler.te.tensor import compute, placeholder, reduce_axis, sum_of
