@@ -284,6 +284,10 @@ class _Emitter:
                 return self._requantize(acc, multiplier, shift, dtype)
             case Call("requantize_tflite", args):
                 return self._requantize_tflite(*(self.value(a) for a in args))
+            case Call("popcount", (a,), dtype):
+                bits = self.value(a)
+                lanes = f"v{bits.type.count}" if isinstance(bits.type, ir.VectorType) else ""
+                return self._call(f"llvm.ctpop.{lanes}i{bits_of(dtype)}", bits.type, bits)
             case Call("divide" | "remainder", (a, b), dtype) if dtype in INT_DTYPES:
                 return self._divide(expr.name, self.value(a), self.value(b), dtype)
             case Call("remainder", (a, b)):

@@ -27,12 +27,13 @@ def bits_of(dtype: str) -> int:
 #: is acc * multiplier / 2**shift rounded half to even, exact in 64 bits; ``requantize_tflite`` is
 #: ``isa.vector_ops.requantize_tflite``; ``round`` rounds half to even; ``divide`` truncates towards
 #: zero, and gives 0 where the divisor is 0; ``remainder`` has the dividend's sign (of integers it
-#: is 0 where the divisor is 0); the others are C's.
+#: is 0 where the divisor is 0); ``popcount`` is the number of bits that are 1; the others are C's.
 INTRINSICS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "requantize": ((("int32",) * 3, "int32"), (("int32",) * 3, "int64")),
     "requantize_tflite": ((("int32",) * 3, "int64"),),
     "divide": tuple(((dtype,) * 2, dtype) for dtype in INT_DTYPES),
     "remainder": tuple(((dtype,) * 2, dtype) for dtype in (*INT_DTYPES, *FLOAT_DTYPES)),
+    "popcount": tuple(((dtype,), dtype) for dtype in UNSIGNED_DTYPES),
     "pow": tuple(((dtype,) * 2, dtype) for dtype in FLOAT_DTYPES),
 }
 #: Functions of one float, of its dtype.
@@ -346,6 +347,11 @@ def cast(dtype: str, a: Operand) -> Expr:
     if isinstance(a, Const) and dtype in INT_DTYPES and a.dtype in INT_DTYPES:
         return Const(wrap_value(a.value, dtype), dtype)
     return Cast(dtype, a)
+
+
+def popcount(a: Expr) -> Expr:
+    """Number of bits of an unsigned integer that are 1, in its dtype."""
+    return Call("popcount", (a,), a.dtype)
 
 
 def minimum(a: Operand, b: Operand) -> Expr:

@@ -144,6 +144,8 @@ class _Interpreter:
                 acc, multiplier, shift = (np.array(self.value(a, env), np.int32) for a in args)
                 rescale = requantize_even if expr.name == "requantize" else requantize_tflite
                 return wrap_value(rescale(acc, multiplier, shift).item(), expr.dtype)
+            case Call("popcount", (a,)):
+                return self.value(a, env).bit_count()
             case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:
                 return wrap_value(_divide(name, self.value(a, env), self.value(b, env)), dtype)
             case Call(name, args, dtype) if name in _FUNCTIONS:
