@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from vdla.compiler.codegen.accel import generate
+from vdla.compiler.codegen.stream import Stream
 from vdla.compiler.te.schedule import Schedule
 from vdla.compiler.te.tensor import IterVar, placeholder
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.verify import verify
 from vdla.isa.errors import VdlaError
+from vdla.isa.params import HwParams
 
 from ..workloads import Workload, blur, conv, diamond, matmul
 
@@ -297,3 +300,12 @@ def test_tensor_shapes_and_dtypes() -> None:
         placeholder((2,), "int4", "x")
     with pytest.raises(VdlaError, match="tensor x: expected 2 indices, got 1"):
         placeholder((2, 2), "int8", "x")[0]
+
+
+def test_prefetch_for_the_accelerator() -> None:
+    workload = matmul()
+    schedule = workload.schedule()
+    schedule[workload.output].prefetch(workload.inputs[0], workload.output.axes[0])
+    func = lower(schedule, workload.args)
+    with pytest.raises(VdlaError, match="main: prefetch of x: the accelerator has no such"):
+        generate(func, Stream(HwParams()), dict.fromkeys(func.params, 0))
