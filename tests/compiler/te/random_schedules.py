@@ -20,12 +20,16 @@ from ..workloads import Workload
 
 @dataclass
 class RandomSchedule:
-    """A schedule under way; ``applied`` counts the primitives that it took."""
+    """A schedule under way; ``applied`` counts the primitives that it took, ``care`` is the share
+    of choices that are meant to be legal, ``ever`` has all stages that there were.
+    """
 
     random: Random
     workload: Workload
     schedule: Schedule
+    care: float
     applied: Counter[str] = field(default_factory=Counter)
+    ever: dict[Stage, None] = field(default_factory=dict)
 
     def choice(self, options: Sequence[Any]) -> Any:
         return self.random.choice(list(options))
@@ -34,26 +38,30 @@ class RandomSchedule:
         return self.random.randint(low, high)
 
     def likely(self) -> bool:
-        return self.random.random() < 0.97
+        return self.random.random() < self.care
 
     @property
     def computed(self) -> list[Stage]:
         return [s for s in self.schedule.stages if s.body is not None]
 
     def stage(self) -> Stage:
-        return self.choice(self.computed)
+        """A stage, at times one that was replaced or a placeholder's."""
+        self.ever |= dict.fromkeys(self.schedule.stages)
+        return self.choice(self.computed if self.likely() else self.ever)
 
     def inner_stage(self) -> Stage:
-        """Mostly one that is not the result's."""
+        """A stage, not the result's."""
         found = [s for s in self.computed if s.tensor is not self.workload.output]
         return self.choice(found) if found and self.likely() else self.stage()
 
     def loop(self, stage: Stage, fits: Callable[[IterVar], bool] = lambda axis: True) -> IterVar:
-        """A loop of the stage, mostly one that fits, or an axis that may be no loop any more."""
+        """A loop of the stage, mostly one that fits, or one of another, or one no more."""
         found = [a for a in stage.leaves if fits(a)]
         if found and self.likely():
             return self.choice(found)
-        return self.choice([*stage.leaves, *stage.tensor.axes])
+        other = self.stage()
+        axes = (*stage.leaves, *stage.tensor.axes, *other.leaves, *self.workload.output.axes)
+        return self.choice(axes)
 
     def free_loop(self, stage: Stage) -> IterVar:
         """A loop at which nothing is computed."""
@@ -218,7 +226,9 @@ def set_scope(r: RandomSchedule) -> None:
 def storage_align(r: RandomSchedule) -> None:
     stage = r.inner_stage()
     factor = r.integer(1, 8)
-    stage.storage_align(r.choice(stage.tensor.axes), factor, r.integer(0, factor))
+    stage.storage_align(
+        r.loop(stage, lambda a: a in stage.tensor.axes), factor, r.integer(0, factor)
+    )
 
 
 def cache_read(r: RandomSchedule) -> None:
@@ -265,7 +275,8 @@ PRIMITIVES = {primitive.__name__ for primitive in (*EARLY, *LOOPS, *LATE)}
 def random_schedule(random: Random, workload: Workload) -> RandomSchedule:
     """A schedule of the workload's output; what it refuses is refused in one line, and changes
     nothing."""
-    r = RandomSchedule(random, workload, workload.schedule())
+    care = random.choice((0.99, 0.97, 0.97, 0.6))
+    r = RandomSchedule(random, workload, workload.schedule(), care)
     for primitives, most in (EARLY, 5), (LOOPS, 12), (LATE, 8):
         for _ in range(r.integer(0, most)):
             primitive = r.choice(primitives if r.likely() else (*EARLY, *LOOPS, *LATE))
