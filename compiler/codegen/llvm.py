@@ -241,7 +241,7 @@ class _Emitter:
                 return _I64(int(value))
             case Binary("+" | "-" | "*" | "//" | "%" | "min" | "max", a, b):
                 return self._int_binary(expr.op, self._index(a), self._index(b), expr)
-        return self._cast(self.value(expr), expr.dtype, "int64")
+        return self._cast(self._scalar(expr), expr.dtype, "int64")
 
     def _variable(self, var: Var) -> Value:
         if var not in self.variables:

@@ -72,6 +72,19 @@ RULES = {
 VECTORS = ("sides", "one for all", "a choice for all")
 
 
+def test_rows_by_an_element() -> None:
+    """Which row a vector is loaded from is read, once for all lanes."""
+    x, rows = placeholder((5, 16), "int32", "x"), placeholder((3,), "int8", "rows")
+    y = compute((3, 16), lambda i, j: x[rows[i].astype("int32") % 5, j], "y")
+    schedule = create_schedule(y)
+    schedule[y].vectorize(y.axes[1])
+    kernel = compile_func(lower(schedule, [x, rows, y]))
+    array = np.arange(80, dtype=np.int32).reshape(5, 16)
+    result = np.zeros((3, 16), np.int32)
+    kernel(array, np.array([4, -2, 0], np.int8), result)
+    np.testing.assert_array_equal(result, array[[4, 3, 0]])
+
+
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("lanes", [3, 4, 16])
 def test_vector_loops_compute_what_scalar_ones_do(name: str, lanes: int) -> None:
