@@ -1,4 +1,6 @@
-"""Random integer computations, with what NumPy makes of them, one operation at a time."""
+"""Random computations on integers, with what NumPy makes of them, one operation at a time. Some of
+the integers are float32, small enough that every order of additions gives the same bits.
+"""
 
 from __future__ import annotations
 
@@ -36,6 +38,8 @@ from vdla.compiler.tir.ir import Buffer, For, Stmt, Store
 from ..workloads import Workload
 
 DTYPES = ("int8", "int16", "int32", "int64", "uint8", "uint16")
+#: Largest float; sums of many are exact.
+LARGEST = 2**15
 MOST_ELEMENTS = 6**3
 MOST_REDUCED = 12
 REDUCTIONS = {"sum": (sum_of, np.add), "max": (max_of, np.maximum), "min": (min_of, np.minimum)}
@@ -64,9 +68,12 @@ class RandomExpression:
         shape = [self.integer(1, 6) for _ in range(self.integer(1, 3))]
         if self.integer(0, 2) == 0 and len(shape) < 3:
             shape[-1] = self.choice((8, 16, 20))
-        dtype = self.choice(DTYPES)
-        info = np.iinfo(dtype)
-        value = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
+        dtype = self.choice((*DTYPES, "float32"))
+        if dtype == "float32":
+            value = rng.integers(-9, 10, shape).astype(dtype)
+        else:
+            info = np.iinfo(dtype)
+            value = rng.integers(info.min, info.max, shape, dtype, endpoint=True)
         self.values[placeholder(value.shape, dtype, f"x{len(self.values)}")] = value
 
     def pick(self, fits: Callable[[Tensor], bool] = lambda tensor: True) -> Tensor:
@@ -80,11 +87,19 @@ class RandomExpression:
         return self.choice([a for a, n in enumerate(x.shape) if n >= least])
 
     def add(self, rule: Callable[..., Expr], value: np.ndarray) -> None:
-        if value.size > MOST_ELEMENTS or value.ndim > 4:
+        if value.size > MOST_ELEMENTS or value.ndim > 4 or not exact(value):
             raise Skip
         tensor = compute(value.shape, rule, f"t{len(self.values)}")
         assert tensor.dtype == value.dtype
         self.values[tensor] = value
+
+
+def exact(value: np.ndarray) -> bool:
+    return value.dtype != "float32" or bool((np.abs(value) <= LARGEST).all())
+
+
+def is_float(tensor: Tensor) -> bool:
+    return tensor.dtype == "float32"
 
 
 def at(index: tuple[Expr, ...], axis: int, there: Expr) -> tuple[Expr, ...]:
@@ -97,9 +112,10 @@ def at(index: tuple[Expr, ...], axis: int, there: Expr) -> tuple[Expr, ...]:
 
 def with_number(g: RandomExpression) -> None:
     x = g.pick()
-    value, number = g.values[x], g.integer(0, 100)
+    value, number = g.values[x], g.integer(0, 100 if not is_float(x) else 9)
     typed = value.dtype.type(number)
-    match g.choice(("+", "-", "*", ">>", "min", "max", "//", "%", "index")):
+    operators = ("+", "-", "*", "min", "max", "index")
+    match g.choice(operators if is_float(x) else (*operators, ">>", "//", "%")):
         case "+":
             g.add(lambda *i: x[i] + number, value + typed)
         case "-":
@@ -122,8 +138,9 @@ def with_number(g: RandomExpression) -> None:
 
 
 def convert(g: RandomExpression) -> None:
-    x, dtype = g.pick(), g.choice(DTYPES)
-    g.add(lambda *i: x[i].astype(dtype), g.values[x].astype(dtype))
+    x, dtype = g.pick(), g.choice((*DTYPES, "float32"))
+    value = g.values[x].astype("int64") if is_float(x) else g.values[x]
+    g.add(lambda *i: x[i].astype(dtype), value.astype(dtype))
 
 
 def pair(g: RandomExpression) -> None:
@@ -155,7 +172,7 @@ def masked(g: RandomExpression) -> None:
 
 def gather(g: RandomExpression) -> None:
     """Rows of one tensor where the elements of another say."""
-    x, places = g.pick(), g.pick(lambda t: len(t.shape) == 1)
+    x, places = g.pick(), g.pick(lambda t: len(t.shape) == 1 and not is_float(t))
     n = x.shape[0]
     g.add(
         lambda *i: x[(cast("int32", places[i[0]]) % n, *i[1:])],
@@ -285,7 +302,7 @@ def product(g: RandomExpression) -> None:
 
 def own_reduction(g: RandomExpression) -> None:
     """Reducers of our own: a | b, and a + b + a*b, which is (1 + a) * (1 + b) - 1."""
-    x = g.pick(lambda t: len(t.shape) >= 2 and t.shape[-1] <= MOST_REDUCED)
+    x = g.pick(lambda t: len(t.shape) >= 2 and t.shape[-1] <= MOST_REDUCED and not is_float(t))
     value, k = g.values[x], reduce_axis(x.shape[-1], "k")
     if g.integer(0, 1):
         reduce = comm_reducer(lambda a, b: a | b, lambda dtype: Const(0, dtype), "either")
@@ -321,6 +338,8 @@ def running(g: RandomExpression) -> None:
     for t in range(steps, len(total)):
         earlier, now = (row.astype("int64") for row in (total[t - steps, None], value[t, None]))
         total[t] = (factor * earlier + sign * now).astype(total.dtype)[0]
+    if not exact(total):
+        raise Skip
     g.values[scan(first, rows, state, name)] = total
 
 
