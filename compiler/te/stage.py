@@ -90,7 +90,8 @@ class Stage:
     def split(
         self, axis: IterVar, factor: int | None = None, nparts: int | None = None
     ) -> tuple[IterVar, IterVar]:
-        """Split a loop in two; a factor that does not divide the extent leaves a guarded tail.
+        """Split a loop in two, by the extent of the inner one or, with ``nparts``, into that many
+        equal parts, fewer where they would be empty; what does not divide leaves a guarded tail.
 
         ::
 
@@ -359,7 +360,13 @@ class Stage:
         self.double_buffered = True
 
     def compute_root(self) -> None:
-        """Compute the whole tensor before its consumers (the default)."""
+        """Compute the whole tensor before its consumers (the default).
+
+        ::
+
+            for i: p = ...; c[i] = f(p)      ->      for i: p[i] = ...
+                                                     for i: c[i] = f(p[i])
+        """
         self.attach, self.inlined = None, False
 
     def compute_inline(self) -> None:
@@ -390,7 +397,9 @@ class Stage:
         self.alignments[axis] = (factor, offset)
 
     def set_scope(self, scope: str) -> None:
-        """Keep the tensor in a memory of the target."""
+        """Keep the tensor in a memory of the target: ``allocate b in global`` -> ``allocate b in
+        inp``.
+        """
         if scope not in SCOPES:
             raise VdlaError(
                 f"set_scope of {self.name}: expected one of {', '.join(SCOPES)}, got {scope!r}"
