@@ -1,11 +1,13 @@
-"""Bit-serial products are NumPy's, and are the loops that were meant."""
+"""Bit-serial products are those of NumPy and ONNX Runtime, by the intrinsic that was meant."""
 
 from __future__ import annotations
 
 from random import Random
 
 import numpy as np
+import onnxruntime
 import pytest
+from onnx import TensorProto, helper
 from vdla.compiler.codegen.cpu import compile_func
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import Tensor, placeholder
@@ -16,9 +18,10 @@ from vdla.compiler.tir.verify import verify
 from vdla.compiler.topi.bitserial import (
     POPCOUNT_DOT,
     bit_planes,
+    conv2d,
     dense,
     pack_weights,
-    schedule_dense,
+    scheduled,
 )
 from vdla.isa.errors import VdlaError
 
@@ -29,7 +32,7 @@ def program(
     rows, size, outputs = shape
     x, w = placeholder((rows, size), "uint8", "x"), placeholder(packed.shape, "uint32", "w")
     y = dense(x, w, outputs, x_bits, bipolar)
-    func = lower(schedule_dense(y), [x, w, y])
+    func = lower(scheduled(y), [x, w, y])
     verify(func)
     return func, y
 
@@ -47,6 +50,49 @@ def test_products_equal_numpy(seed: int) -> None:
     result = np.full(y.shape, 85, np.int32)
     compile_func(func)(x, packed, result)
     np.testing.assert_array_equal(result, x.astype(np.int32) @ (2 * w - 1 if bipolar else w).T)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_convolutions_equal_onnx_runtime(seed: int) -> None:
+    r, rng = Random(seed), np.random.default_rng(seed)
+    channels, outputs = r.randint(1, 70), r.randint(1, 20)
+    kernel = (r.randint(1, 3), r.randint(1, 3))
+    size = tuple(n + r.randint(0, 4) for n in kernel)
+    strides, pads = (r.randint(1, 2), r.randint(1, 2)), [r.randint(0, 2) for _ in range(4)]
+    bipolar, x_bits = r.random() < 0.5, r.randint(1, 2)
+    w_bits = 1 if bipolar else r.randint(1, 2)
+    image = rng.integers(0, 1 << x_bits, (r.randint(1, 2), *size, channels)).astype(np.uint8)
+    weight = rng.integers(0, 1 << w_bits, (outputs, *kernel, channels))
+    packed = pack_weights(weight, w_bits)
+    x, w = (placeholder(a.shape, str(a.dtype), "x") for a in (image, packed))
+    y = conv2d(x, w, outputs, x_bits, strides, tuple(pads), bipolar)
+    func = lower(scheduled(y), [x, w, y])
+    verify(func)
+    result = np.full(y.shape, 85, np.int32)
+    compile_func(func)(image, packed, result)
+    meant = (2 * weight - 1 if bipolar else weight).astype(np.int8)
+    np.testing.assert_array_equal(result, onnx_conv(image, meant, strides, pads))
+
+
+def onnx_conv(
+    image: np.ndarray, weight: np.ndarray, strides: tuple[int, int], pads: list[int]
+) -> np.ndarray:
+    """ONNX Runtime's ConvInteger, channels last."""
+    arrays = {"x": image.transpose(0, 3, 1, 2), "w": weight.transpose(0, 3, 1, 2)}
+    node = helper.make_node("ConvInteger", ["x", "w"], ["y"], strides=strides, pads=pads)
+    inputs = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in arrays.items()
+    ]
+    output = helper.make_tensor_value_info("y", TensorProto.INT32, None)
+    graph = helper.make_graph([node], "conv", inputs, [output])
+    imports = [helper.make_opsetid("", 21)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=10)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    feeds = {n: np.ascontiguousarray(a) for n, a in arrays.items()}
+    return np.asarray(session.run(None, feeds)[0]).transpose(0, 2, 3, 1)
 
 
 def test_interpreter_agrees() -> None:
