@@ -179,19 +179,23 @@ def _weighted(ones: Tensor, outputs: int, total: Tensor | None) -> Tensor:
 
 
 def scheduled(y: Tensor) -> Schedule:
-    """The schedule of either: a block of outputs at a time; of each pair of planes the counts stay
-    in a vector register.
+    """The schedule of either: a block of outputs at a time; of each pair of planes, which are
+    unrolled, the counts stay in a vector register.
     """
     schedule = create_schedule(y)
     by_name = {stage.name: stage for stage in schedule.stages}
     sums, ones = by_name["sums"], by_name["ones"]
     *outer, o = sums.tensor.axes
     sums.reorder(*outer, *sums.tensor.reduce_axes, o)
+    for axis in sums.tensor.reduce_axes:
+        sums.unroll(axis)
     sums.vectorize(o)
     ones.compute_at(sums, outer[-1])
-    *outer, o = ones.tensor.axes
+    *outer, i, j, o = ones.tensor.axes
+    ones.unroll(i)
+    ones.unroll(j)
     *taps, word = ones.tensor.reduce_axes
     k, one = ones.split(word, 1)
-    ones.reorder(*outer, *taps, k, one, o)
+    ones.reorder(*outer, i, j, *taps, k, one, o)
     ones.tensorize(one, POPCOUNT_DOT)
     return schedule

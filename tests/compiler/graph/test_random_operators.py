@@ -159,6 +159,7 @@ def made(family: Maker, number: int) -> Case:
     g = NumberedGraph(number)
     g.input(1, 4, g.integer(2, 6), g.integer(2, 6))
     g.input(g.integer(1, 3), g.integer(1, 6))
+    g.input(g.integer(1, 3), g.integer(1, 3), g.integer(1, 4))
     for _ in range(TRIES):
         nodes, values, inputs = len(g.nodes), list(g.values), list(g.inputs)
         maker = family if g.integer(0, 2) else g.choice(MAKERS)
