@@ -19,7 +19,22 @@ from vdla.compiler.graph.onnx import import_onnx
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
 
 from .random_graphs import RandomGraph, Skip, Value
-from .random_operators import MAKERS, Maker, again, dynamic, undone, window
+from .random_operators import (
+    MAKERS,
+    Maker,
+    again,
+    arg,
+    cast,
+    compare,
+    dynamic,
+    integer_product,
+    integers,
+    logic,
+    one_hot,
+    undone,
+    where,
+    window,
+)
 from .test_fuzz_graphs import Case, agree, same_on_the_accelerator
 
 CASES = int(os.environ.get("VDLA_FUZZ", "2"))
@@ -154,6 +169,12 @@ FAMILIES: dict[str, Maker] = {
 }
 
 
+#: Where the values come from that a family reads.
+SOURCES: dict[Maker, Maker] = {
+    logic: compare, where: compare, integers: cast, one_hot: arg, integer_product: cast,
+}  # fmt: skip
+
+
 def made(family: Maker, number: int) -> Case:
     """A graph whose results are those of one maker, on values that others may have made."""
     g = NumberedGraph(number)
@@ -162,7 +183,7 @@ def made(family: Maker, number: int) -> Case:
     g.input(g.integer(1, 3), g.integer(1, 3), g.integer(1, 4))
     for _ in range(TRIES):
         nodes, values, inputs = len(g.nodes), list(g.values), list(g.inputs)
-        maker = family if g.integer(0, 2) else g.choice(MAKERS)
+        maker = g.choice((family, family, SOURCES.get(family, family), g.choice(MAKERS)))
         try:
             maker(g)
         except Skip:
