@@ -40,6 +40,8 @@ from .test_fuzz_graphs import Case, agree, same_on_the_accelerator
 CASES = int(os.environ.get("VDLA_FUZZ", "2"))
 #: How often a family is tried on other values.
 TRIES = 500
+#: After so many tries all late values may be of a kind that does not fit: they are made anew.
+AFRESH = 25
 
 
 class NumberedGraph(RandomGraph):
@@ -181,7 +183,9 @@ def made(family: Maker, number: int) -> Case:
     g.input(1, 4, g.integer(2, 6), g.integer(2, 6))
     g.input(g.integer(1, 3), g.integer(1, 6))
     g.input(g.integer(1, 3), g.integer(1, 3), g.integer(1, 4))
-    for _ in range(TRIES):
+    for attempt in range(TRIES):
+        if attempt % AFRESH == 0:
+            g.nodes, g.values = [], list(g.inputs)
         nodes, values, inputs = len(g.nodes), list(g.values), list(g.inputs)
         maker = g.choice((family, family, SOURCES.get(family, family), g.choice(MAKERS)))
         try:
