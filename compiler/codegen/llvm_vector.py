@@ -8,24 +8,13 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ..te.expr import (
-    FLOAT_DTYPES,
-    INT_DTYPES,
-    Binary,
-    Call,
-    Cast,
-    Expr,
-    Read,
-    Select,
-    Var,
-    affine,
-    walk,
-)
+from ..te.affine import affine
+from ..te.expr import FLOAT_DTYPES, INT_DTYPES, Binary, Call, Cast, Expr, Read, Select, Var, walk
 from ..tir.ir import For, Seq, Stmt, Store
 
 #: Extents of vector loops: LLVM splits what is wider than the processor's registers.
 VECTOR_EXTENTS = (4, 8, 16, 32)
-_OPERATORS = ("+", "-", "*", "/", "min", "max")
+_OPERATORS = ("+", "-", "*", "/", "min", "max", "&", "|")
 _DTYPES = (*FLOAT_DTYPES, *INT_DTYPES)
 
 
@@ -63,7 +52,7 @@ def _fits(expr: Expr, var: Var) -> bool:
             return op in _OPERATORS and _fits(a, var) and _fits(b, var)
         case Cast(dtype, a):
             return {dtype, a.dtype} <= set(INT_DTYPES) and _fits(a, var)
-        case Call("requantize", args):
+        case Call("requantize" | "popcount", args):
             return all(_fits(arg, var) for arg in args)
         case Select(cond, a, b):
             return is_invariant(cond, var) and _fits(a, var) and _fits(b, var)
