@@ -56,13 +56,14 @@ def lower_lanes(
     used: dict[int, dict[str, int]] = {}
     funcs: dict[str, PrimFunc] = {}
     rows_first: dict[str, bool] = {}
+    beside = any(vector) and not all(vector)
 
     def lower(node: Node, taken: dict[str, int]) -> PrimFunc:
-        order = rows_first.get(node.output)
+        how = memory, vthreads, rows_first.get(node.output), beside
         try:
-            func = lower_node(graph, node, _without(params, taken), memory, vthreads, order)
+            func = lower_node(graph, node, _without(params, taken), *how)
         except VdlaError:
-            func = lower_node(graph, node, params, memory, vthreads, order)
+            func = lower_node(graph, node, params, *how)
         funcs[node.output] = run_passes(node, func)
         return funcs[node.output]
 
@@ -73,7 +74,9 @@ def lower_lanes(
             for source in (by_output.get(name) for name in node.inputs):
                 if source and on_tensor_core(graph, source):
                     shape = conv_shape(graph, source, params)
-                    first = plan_conv(shape, params, memory, vthreads).rows_first(shape)
+                    first = plan_conv(shape, params, memory, vthreads, beside=beside).rows_first(
+                        shape
+                    )
                     rows_first[node.output] = rows_first[source.output] = first
             used[index] = scratchpad_use(lower(node, {} if all(vector) else rest), params)
     for index, node in enumerate(nodes):

@@ -79,10 +79,11 @@ def lower_node(
     memory: MemoryParams,
     vthreads: int,
     rows_first: bool | None = None,
+    beside: bool = False,
 ) -> PrimFunc:
     """The loop program of one operator: parameters are its activations, the arrays of
     :func:`parameters_of`, its result. Tiles are chosen for ``memory``, and so that results come
-    rows first, or not, where that is given.
+    rows first, or not, where that is given; ``beside`` operators of the other lane, or alone.
     """
     data = _image(graph[node.inputs[0]].shape, params)
     op = node.op
@@ -102,7 +103,7 @@ def lower_node(
     if isinstance(op, QConvTranspose2d):
         rows, cols = _phases(graph, node)
         shape = conv_shape(graph, node, params)
-        tiling = plan_conv(shape, params, memory, vthreads, rows_first)
+        tiling = plan_conv(shape, params, memory, vthreads, rows_first, beside)
         return conv2d_transpose(
             node.name, data, shape.oc_blocks, rows, cols, op.x_zero_point, _clamp(op.requant),
             params, tiling, vthreads,
@@ -110,7 +111,7 @@ def lower_node(
     window, shape = _window(graph, node), conv_shape(graph, node, params)
     if on_tensor_core(graph, node):
         assert isinstance(op, QConv2d | QDense)
-        tiling = plan_conv(shape, params, memory, vthreads, rows_first)
+        tiling = plan_conv(shape, params, memory, vthreads, rows_first, beside)
         return conv2d(
             node.name, data, shape.oc_blocks, window, op.x_zero_point, _clamp(op.requant), params,
             tiling, vthreads, shape.parts,

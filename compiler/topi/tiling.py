@@ -106,9 +106,11 @@ def plan_conv(
     memory: MemoryParams,
     vthreads: int,
     rows_first: bool | None = None,
+    beside: bool = False,
 ) -> Tiling:
     """The fastest tiling whose buffers, ``vthreads`` copies of each, fit the scratchpads; of those
-    that deliver rows first, or do not, where that is given and possible.
+    that deliver rows first, or do not, where that is given and possible. ``beside`` says whether
+    the vector unit has operators of its own at the same time.
 
     Raises VdlaError when not even single rows and blocks fit, naming the scratchpad that is too
     small.
@@ -125,7 +127,7 @@ def plan_conv(
             f"{reason}"
         )
     wanted = [c for c in bounded if rows_first is None or c[1].rows_first(shape) == rows_first]
-    return _fastest(wanted or bounded, memory, vthreads)
+    return _fastest(wanted or bounded, memory, vthreads, TAKEOVER_CYCLES if beside else 0)
 
 
 @lru_cache(maxsize=1024)
@@ -166,17 +168,24 @@ def plan_window(
 
 
 def _fastest(
-    bounded: list[tuple[float, Tiling, _Work]], memory: MemoryParams, vthreads: int
+    bounded: list[tuple[float, Tiling, _Work]],
+    memory: MemoryParams,
+    vthreads: int,
+    takeover_cycles: int = 0,
 ) -> Tiling:
     """The tiling of the least cost: cycles of its replay, and those that it costs other operators.
     They are tried in the order of the least that they can cost.
     """
-    candidates = [(bound + work.others_cycles, tile, work) for bound, tile, work in bounded]
+
+    def others(work: _Work) -> float:
+        return OTHERS * work.load_cycles + takeover_cycles * work.changes * work.tiles
+
+    candidates = [(bound + others(work), tile, work) for bound, tile, work in bounded]
     best: tuple[float, Tiling] | None = None
     for least, tile, work in sorted(candidates, key=lambda candidate: candidate[0]):
         if best is not None and least >= best[0]:
             break
-        cost = _replay(work, memory, vthreads) + work.others_cycles
+        cost = _replay(work, memory, vthreads) + others(work)
         if best is None or cost < best[0]:
             best = cost, tile
     assert best is not None
@@ -256,8 +265,6 @@ class _Work:
     store: float
     #: Of fetching a tile's instructions.
     fetch: float
-    #: That a tile costs other operators.
-    takeover: float = 0.0
 
     @property
     def bound_cycles(self) -> float:
@@ -272,11 +279,6 @@ class _Work:
         """What the load unit needs for all of it."""
         tiles = self.changes * self.tiles
         return self.changes * self.staying + tiles * self.chunks * (self.inp + self.wgt)
-
-    @property
-    def others_cycles(self) -> float:
-        """What other operators lose: they wait for the memory and for the vector unit."""
-        return OTHERS * self.load_cycles + self.takeover * self.changes * self.tiles
 
 
 def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> _Work:
@@ -301,7 +303,7 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
     weights = tile.oc_blocks if tile.order != "weights" else 0
     insns = chunks * (1 + weights + tile.oc_blocks) + 3 * tile.oc_blocks * shape.phases
     fetch = insns * _fetch_cycles(params, memory)
-    return _Work(*counts, staying, inp, wgt, gemm, vector, store, fetch, TAKEOVER_CYCLES)
+    return _Work(*counts, staying, inp, wgt, gemm, vector, store, fetch)
 
 
 def _window_work(
