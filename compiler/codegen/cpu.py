@@ -36,26 +36,26 @@ from ..tir.passes.peel import peel_tails
 from ..tir.passes.unroll import unroll_loops
 from ..tir.verify import verify
 from ..topi.cpu import lower_for_cpu
+from ..topi.micro_kernels import VPDPBUSD
 from .c_model import emit_model
 from .link import link
 from .llvm import Value, emit_function, symbol
 from .machine import MachineCode, Processor, emit_object, host, load, optimise
+from .micro_kernels import native_intrinsics
 
-#: What happens to every loop program before code generation, in order.
-CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
-    expand_intrinsics,
-    peel_tails,
-    unroll_loops,
-)
+#: What happens to every loop program before code generation, in order, after intrinsics that the
+#: processor lacks have become loops.
+CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (peel_tails, unroll_loops)
 
 _POINTER = ir.PointerType()
 _I64 = ir.IntType(64)
 
 
-def run_passes(func: PrimFunc) -> PrimFunc:
-    """Verify, then apply ``CPU_PASSES``, verifying after each."""
+def run_passes(func: PrimFunc, processor: Processor) -> PrimFunc:
+    """Verify, then apply the passes for a processor, verifying after each."""
     verify(func)
-    for apply in CPU_PASSES:
+    native = native_intrinsics(processor)
+    for apply in (lambda func: expand_intrinsics(func, native), *CPU_PASSES):
         func = apply(func)
         verify(func)
     return func
@@ -96,9 +96,9 @@ class CpuKernel:
 
 def compile_func(func: PrimFunc) -> CpuKernel:
     """Machine code of one loop program; errors as ``tir.verify`` and ``codegen.llvm`` say."""
-    func = run_passes(func)
+    func = run_passes(func, host())
     module = ir.Module(symbol(func.name))
-    function, workspace_bytes = emit_function(func, module, "kernel")
+    function, workspace_bytes = emit_function(func, module, "kernel", host())
     code = load(optimise(module, host()), function.name, len(function.args))
     return CpuKernel(func, code, workspace_bytes)
 
@@ -176,12 +176,13 @@ def compile_graph(graph: Graph, processor: Processor) -> CpuCode:
     VdlaError
         When an operator or a dtype has no expression for the CPU, naming the node.
     """
-    graph = block_channels(graph, processor.vector_lanes)
+    dots = VPDPBUSD in native_intrinsics(processor)
+    graph = block_channels(graph, processor.vector_lanes, dots)
     verify_graph(graph)
-    builder = _GraphBuilder(graph)
+    builder = _GraphBuilder(graph, processor)
     for position, node in enumerate(graph.nodes):
         builder.add(position, node)
-    return builder.finish(processor)
+    return builder.finish()
 
 
 def build_cpu(graph: Graph) -> CpuModule:
@@ -229,8 +230,8 @@ def run_op(op: Op, args: Sequence[np.ndarray]) -> np.ndarray:
 class _GraphBuilder:
     """Collects kernels and constants, then plans memory and writes the function that calls them."""
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, processor: Processor):
+        self.graph, self.processor = graph, processor
         self.module = ir.Module(symbol(graph.name))
         self.funcs: list[PrimFunc] = []
         self.kernels: dict[tuple, tuple[ir.Function, int, tuple[np.ndarray, ...]]] = {}
@@ -278,8 +279,9 @@ class _GraphBuilder:
         key = (node.op, types)
         if key not in self.kernels:
             func, attributes = lower_for_cpu(self.graph, node)
-            func = run_passes(func)
-            function, workspace = emit_function(func, self.module, f"kernel{position}.{node.name}")
+            func = run_passes(func, self.processor)
+            name = f"kernel{position}.{node.name}"
+            function, workspace = emit_function(func, self.module, name, self.processor)
             function.linkage = "internal"
             function.attributes.add("noinline")  # a long entry function compiles slowly
             self.funcs.append(func)
@@ -295,9 +297,9 @@ class _GraphBuilder:
             first = self.lifetimes[name].first if name in self.lifetimes else position
             self.lifetimes[name] = Lifetime(_tensor_bytes(self.graph[name]), first, position)
 
-    def finish(self, processor: Processor) -> CpuCode:
+    def finish(self) -> CpuCode:
         """Memory, the entry function, its description, machine code."""
-        graph = self.graph
+        graph, processor = self.graph, self.processor
         for name in graph.outputs:
             self._use(self._source(name), len(graph.nodes))
         offsets, plan = plan_arena(self.lifetimes)

@@ -36,8 +36,9 @@ from ..te.expr import (
     walk,
 )
 from ..tir.ir import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, TensorCall
-from ..tir.passes.expand import expand_call
 from .llvm_vector import is_invariant, splat, stores_of
+from .machine import Processor
+from .micro_kernels import MICRO_KERNELS
 
 #: Allocations up to this size live on the stack.
 STACK_BYTES = 16 << 10
@@ -84,7 +85,9 @@ def symbol(name: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "._$-") else "_" for c in name)
 
 
-def emit_function(func: PrimFunc, module: ir.Module, name: str) -> tuple[ir.Function, int]:
+def emit_function(
+    func: PrimFunc, module: ir.Module, name: str, processor: Processor
+) -> tuple[ir.Function, int]:
     """Add a loop program to a module; returns the function and the bytes of workspace it needs."""
     signature = ir.FunctionType(ir.VoidType(), [_POINTER] * (len(func.params) + 1))
     function = ir.Function(module, signature, symbol(name))
@@ -95,7 +98,7 @@ def emit_function(func: PrimFunc, module: ir.Module, name: str) -> tuple[ir.Func
     function.args[-1].add_attribute("noalias")
     entry = function.append_basic_block("entry")
     start = function.append_basic_block("start")
-    emitter = _Emitter(func.name, ir.IRBuilder(start), ir.IRBuilder(entry), function)
+    emitter = _Emitter(func.name, processor, ir.IRBuilder(start), ir.IRBuilder(entry), function)
     emitter.memory |= dict(zip(func.params, function.args, strict=False))
     emitter.stmt(func.body)
     emitter.builder.ret_void()
@@ -109,6 +112,7 @@ class _Emitter:
     ``vector`` is the loop that is computed as vectors of its extent, while it is."""
 
     name: str
+    processor: Processor
     builder: Value
     entry: Value
     function: Value
@@ -138,9 +142,15 @@ class _Emitter:
             case Store():
                 self._store(stmt)
             case TensorCall():
-                self.stmt(expand_call(stmt))
+                self._tensor_call(stmt)
             case _:
                 raise VdlaError(f"{self.name}: the CPU has no code for statement {stmt!r}")
+
+    def _tensor_call(self, call: TensorCall) -> None:
+        """The processor's instruction: of others only loops are left."""
+        regions = (call.output, *call.inputs)
+        emit = MICRO_KERNELS[call.intrinsic].emit
+        emit(self.builder, *(self._address(r.buffer, r.start) for r in regions))
 
     def _store(self, stmt: Store) -> None:
         value = self.value(stmt.value)
@@ -279,6 +289,8 @@ class _Emitter:
             case Call("requantize", args, dtype):
                 acc, multiplier, shift = (self.value(a) for a in args)
                 return self._requantize(acc, multiplier, shift, dtype)
+            case Call("rescale", args):
+                return self._rescale(*(self.value(a) for a in args))
             case Call("requantize_tflite", args):
                 return self._requantize_tflite(*(self.value(a) for a in args))
             case Call("divide" | "remainder", (a, b), dtype) if dtype in INT_DTYPES:
@@ -451,6 +463,23 @@ class _Emitter:
         result = builder.select(whole, product, rounded)
         return self._cast(result, "int64", dtype)
 
+    def _rescale(self, acc: Value, multiplier: Value, shift: Value) -> Value:
+        """:meth:`_requantize` to a result of int32. ``acc * (multiplier / 2**shift) + 1.5 * 2**52``
+        is rounded once, half to even, to a whole number, whose low bits are the result's.
+        """
+        if not self.processor.fuses_multiply_add:
+            return self._requantize(acc, multiplier, shift, "int32")
+        builder, wide, real = self.builder, _like(acc, _I64), _like(acc, ir.DoubleType())
+        exponent = builder.sub(_number(wide, 1023), builder.zext(shift, wide))
+        power = builder.bitcast(builder.shl(exponent, _number(wide, 52)), real)
+        scale = builder.fmul(builder.sitofp(multiplier, real), power)
+        lanes = f"v{acc.type.count}" if isinstance(acc.type, ir.VectorType) else ""
+        whole = self._call(
+            f"llvm.fma.{lanes}f64", real, builder.sitofp(acc, real), scale,
+            _number(real, 1.5 * 2.0**52),
+        )  # fmt: skip
+        return builder.trunc(builder.bitcast(whole, wide), acc.type)
+
     def _requantize_tflite(self, acc: Value, multiplier: Value, shift: Value) -> Value:
         """``acc << -shift`` if shift < 0; times the multiplier / 2**31, ties up, saturating; over
         ``2**shift`` if shift > 0, ties away from zero.
@@ -494,7 +523,7 @@ def _like(value: Value, kind: Value) -> Value:
     return ir.VectorType(kind, lanes) if lanes else kind
 
 
-def _number(kind: Value, number: int) -> Value:
+def _number(kind: Value, number: float) -> Value:
     """A constant of a type, in every lane."""
     return kind([number] * kind.count) if isinstance(kind, ir.VectorType) else kind(number)
 

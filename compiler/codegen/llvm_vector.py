@@ -63,7 +63,7 @@ def _fits(expr: Expr, var: Var) -> bool:
             return op in _OPERATORS and _fits(a, var) and _fits(b, var)
         case Cast(dtype, a):
             return {dtype, a.dtype} <= set(INT_DTYPES) and _fits(a, var)
-        case Call("requantize", args):
+        case Call("requantize" | "rescale", args):
             return all(_fits(arg, var) for arg in args)
         case Select(cond, a, b):
             return is_invariant(cond, var) and _fits(a, var) and _fits(b, var)

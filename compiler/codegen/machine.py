@@ -34,7 +34,16 @@ class Processor:
     @property
     def vector_lanes(self) -> int:
         """float32 values in one of its vector registers."""
-        return 16 if "+avx512f" in self.features else 8 if "+avx2" in self.features else 4
+        return 16 if self.has("avx512f") else 8 if self.has("avx2") else 4
+
+    def has(self, feature: str) -> bool:
+        """Whether its instruction set has a feature."""
+        return f"+{feature}" in self.features
+
+    @property
+    def fuses_multiply_add(self) -> bool:
+        """Whether a product and a sum of float64, rounded once, are an instruction."""
+        return self.has("fma") or self.triple.partition("-")[0] == "aarch64"
 
     def target_machine(self) -> llvm.TargetMachine:
         """A new one: each engine owns its own."""

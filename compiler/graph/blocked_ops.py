@@ -174,6 +174,34 @@ class BlockedQConv2d(BlockedOp):
         return (x[0], shape[0], height, width, shape[1]), x_dtype
 
 
+@dataclass(frozen=True, eq=False)
+class BlockedDotConv2d(BlockedOp):
+    """:class:`~.ops.QConv2d` by an instruction that adds products of four uint8 and int8 at once.
+
+    x int8 [N, C/X, H, W, X], X a multiple of 4; weight int8 [OC/B, C/X, KH, KW, X/4, B, 4]; bias,
+    multiplier and shift int32 [OC/B, B]; the result is int8. Elements are made uint8 by adding 128,
+    a border is of zero points: the bias is ``(zero point + 128) * sum of weights`` less than the
+    operator's.
+    """
+
+    strides: Pair
+    pads: Pads
+    dilations: Pair
+    x_zero_point: int
+    requant: Requant
+
+    def infer(self, *types: Type) -> Type:
+        (x, x_dtype), (weight, _), *columns = types
+        wanted = ["int8", "int8", *["int32"] * 3]
+        _expect([dtype for _, dtype in types] == wanted, f"operands of {', '.join(wanted)}")
+        given = (weight[1], weight[4] * weight[6])
+        _expect((x[1], x[4]) == given, "an image and a weight that fit it")
+        shape = (weight[0], weight[5])
+        _expect({column for column, _ in columns} == {shape}, f"columns {list(shape)}")
+        height, width = windows(x[2:4], weight[2:4], self.strides, self.pads, self.dilations)
+        return (x[0], shape[0], height, width, shape[1]), x_dtype
+
+
 @dataclass(frozen=True)
 class BlockedPool(BlockedOp):
     """A pooling operator on a blocked tensor: float32, or int8 with a zero point that stays."""

@@ -22,6 +22,7 @@ from ..graph.blocked_ops import (
     BlockedConv2d,
     BlockedConvTranspose2d,
     BlockedDepthwise,
+    BlockedDotConv2d,
     BlockedOp,
     BlockedPool,
     BlockedQConv2d,
@@ -31,6 +32,7 @@ from ..graph.blocked_ops import (
 )
 from ..te.schedule import Schedule, Stage
 from ..te.tensor import IterVar, Tensor
+from .micro_kernels import VPDPBUSD
 
 #: Vector registers by values in one (AVX-512 has 32, AVX2 and SSE 16), and those of them that may
 #: hold results; the others hold weights, and an element of the image where no instruction reads it
@@ -55,7 +57,7 @@ CACHE_BYTES = 384 << 10
 def schedule_blocked(op: BlockedOp, schedule: Schedule, output: Tensor) -> None:
     """Schedule the expression of :func:`blocked_expression`."""
     match op:
-        case BlockedConv2d() | BlockedQConv2d(depthwise=False):
+        case BlockedConv2d() | BlockedQConv2d(depthwise=False) | BlockedDotConv2d():
             _schedule_conv(schedule, output)
         case BlockedConvTranspose2d():
             phases = _stage(schedule, "phases")
@@ -94,10 +96,18 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     _in_registers(out, (ob_inner, ow_inner), o)
     acc.compute_at(out, ow_outer)
     *_, ob, oh, ow, o = acc.tensor.axes
-    acc.reorder(*acc.tensor.reduce_axes, ow, ob, o)  # an element serves all blocks at once
-    _in_registers(acc, (ow, ob), o)
-    acc.pragma(o, "contract")
-    for tap in acc.tensor.reduce_axes:
+    last = acc.tensor.reduce_axes[-1]
+    dots = acc.tensor.inputs[-1].dtype == "int8"
+    inner = (o, last) if dots else (o,)
+    taps = [axis for axis in acc.tensor.reduce_axes if axis not in inner]
+    acc.reorder(*taps, ow, ob, *inner)  # an element serves all blocks at once
+    if dots:
+        _unroll(acc, (ow, ob))
+        acc.tensorize(o, VPDPBUSD)
+    else:
+        _in_registers(acc, (ow, ob), o)
+        acc.pragma(o, "contract")
+    for tap in taps:
         acc.pragma(tap, "keep_loop")  # what the tile leaves of the registers is for one step
     _schedule_border(schedule)
 
@@ -137,9 +147,13 @@ def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
 
 
 def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> None:
-    for axis in unrolled:
-        stage.unroll(axis)
+    _unroll(stage, unrolled)
     stage.vectorize(lanes)
+
+
+def _unroll(stage: Stage, axes: Sequence[IterVar]) -> None:
+    for axis in axes:
+        stage.unroll(axis)
 
 
 def _schedule_border(schedule: Schedule) -> Stage | None:

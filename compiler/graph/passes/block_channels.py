@@ -22,6 +22,7 @@ from ..blocked_ops import (
     BlockedConv2d,
     BlockedConvTranspose2d,
     BlockedDepthwise,
+    BlockedDotConv2d,
     BlockedPool,
     BlockedQConv2d,
     FromBlocks,
@@ -44,15 +45,17 @@ from ..ops import (
     Relu,
 )
 from ..primitives import ConvolutionTranspose, Map
+from ..requant import OFFSET
 from ..shapes import infer
 
 #: Shapes of one element, which broadcasts in every layout.
 SCALARS = {(), (1,)}
 
 
-def block_channels(graph: Graph, block: int = 16) -> Graph:
-    """The graph with float32 convolutions, and what can follow them, on blocks of channels."""
-    rewriting = _Rewriting(graph, block)
+def block_channels(graph: Graph, block: int = 16, dots: bool = False) -> Graph:
+    """The graph with convolutions, and what can follow them, on blocks of channels; integer ones by
+    products of four elements where the processor has these ``dots``."""
+    rewriting = _Rewriting(graph, block, dots)
     for node in graph.nodes:
         rewriting.add(node)
     return rewriting.finish()
@@ -65,6 +68,7 @@ class _Rewriting:
 
     graph: Graph
     block: int
+    dots: bool
     nodes: dict[str, Node] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     blocked: dict[str, str] = field(default_factory=dict)
@@ -172,13 +176,20 @@ class _Rewriting:
         )
 
     def _qconv(self, node: Node, op: QConv2d) -> None:
-        image, packed = self._image_and_weight(node, op.groups)
-        new = BlockedQConv2d(
-            op.strides, op.pads, op.dilations, op.groups > 1, op.x_zero_point, op.requant
-        )
-        channels = self._data(node.inputs[1]).shape[0]
+        window, rest = (op.strides, op.pads, op.dilations), (op.x_zero_point, op.requant)
+        channels, bias = self._data(node.inputs[1]).shape[0], self._data(node.inputs[2])
+        new: BlockedQConv2d | BlockedDotConv2d
+        if self.dots and op.groups == 1 and self._data(node.inputs[1]).dtype == np.int8:
+            image, packed = self._image_and_fours(node)
+            new = BlockedDotConv2d(*window, *rest)
+            sums = self._data(node.inputs[1]).astype(np.int64).sum((1, 2, 3))
+            bias = (bias - (op.x_zero_point + OFFSET) * sums).astype(np.int32)
+        else:
+            image, packed = self._image_and_weight(node, op.groups)
+            packed = packed.astype(np.int32)
+            new = BlockedQConv2d(*window, op.groups > 1, *rest)
         columns = {
-            "bias": self._data(node.inputs[2]),
+            "bias": bias,
             "multiplier": np.broadcast_to(op.requant.multiplier, channels),
             "shift": np.broadcast_to(op.requant.shift, channels),
         }
@@ -186,7 +197,7 @@ class _Rewriting:
             self._constant(f"{node.name}.{name}", _in_blocks(column, self.block, 0))
             for name, column in columns.items()
         ]
-        weight = self._constant(f"{node.name}.weight", packed.astype(np.int32))
+        weight = self._constant(f"{node.name}.weight", packed)
         self._emit_blocked(node, new, image, weight, *names)
 
     def _image_and_weight(self, node: Node, groups: int) -> tuple[str, np.ndarray]:
@@ -201,6 +212,26 @@ class _Rewriting:
             return self._blocks(x), packed
         # One channel after another: there is nothing to fill up.
         return self._plain(x), packed.transpose(0, 2, 3, 4, 1)
+
+    def _image_and_fours(self, node: Node) -> tuple[str, np.ndarray]:
+        """As :meth:`_image_and_weight`, with four channels together innermost; an image of fewer
+        channels than a block gets a block of its own size."""
+        x, weight = node.inputs[0], self._data(node.inputs[1])
+        channels = weight.shape[1]
+        wide = x in self.blocked or channels >= self.block
+        size = self.block if wide else -(-channels // 4) * 4
+        packed = _in_blocks(_in_blocks(weight, self.block, 0), size, 2)
+        packed = _in_blocks(packed, 4, 3).transpose(0, 2, 5, 6, 3, 1, 4)
+        return self._blocks(x) if wide else self._narrow_block(x, size), packed
+
+    def _narrow_block(self, x: str, size: int) -> str:
+        """All channels of an image as one block of ``size``."""
+        output = f"{x}.block"
+        if output not in self.nodes:
+            op, inputs = ToBlocks(size), (self._plain(x),)
+            self._tensor(output, op, inputs)
+            self.nodes[output] = Node(f"{x}.to_block", op, inputs, output)
+        return output
 
     def _is_plain_transpose(self, node: Node, op: ConvTranspose2d | ConvolutionTranspose) -> bool:
         image = self.graph[node.inputs[0]]

@@ -293,8 +293,8 @@ def test_integer_convolutions_equal_the_interpreter(data: st.DataObject) -> None
         count = draw(st.sampled_from((1, features)))
         requant = Requant(
             rng.integers(2**30, 2**31, count).astype(np.int32),
-            rng.integers(36, 44, count).astype(np.int32), int(rng.integers(-128, 128)),
-            lo=draw(st.sampled_from((-128, 0))), hi=127,
+            draw(st.sampled_from((24, 36))) + rng.integers(0, 8, count).astype(np.int32),
+            int(rng.integers(-128, 128)), lo=draw(st.sampled_from((-128, 0))), hi=127,
         )  # fmt: skip
         before, after = draw(st.integers(0, 2)), draw(st.integers(0, 2))
         pads = (before, after, after, before)
@@ -307,6 +307,11 @@ def test_integer_convolutions_equal_the_interpreter(data: st.DataObject) -> None
     pooled = add(QMaxPool((2, 2), (2, 1), (1, 0, 0, 1), lo=-100), second)
     graph = Graph("q", ("x",), (total, pooled), tuple(nodes), {t.name: t for t in tensors})
     assert kinds(block_channels(graph)).count("ToBlocks") <= 1
+    assert "BlockedDotConv2d" in kinds(block_channels(graph, dots=True))
     x = rng.integers(-128, 128, graph["x"].shape).astype(np.int8)
-    for ours, expected in zip(build_cpu(graph).run(x), interpret(graph, x), strict=True):
-        np.testing.assert_array_equal(ours, expected)
+    wanted = interpret(graph, x)
+    for dots in (False, True):
+        blocked = block_channels(graph, host().vector_lanes, dots)
+        found = [build_cpu(graph).run(x), interpret(blocked, x)]
+        for ours, expected in zip(found[0] + found[1], [*wanted, *wanted], strict=True):
+            np.testing.assert_array_equal(ours, expected)

@@ -9,6 +9,7 @@ import pytest
 from llvmlite import ir
 from vdla.compiler.codegen.cpu import compile_func, run_passes
 from vdla.compiler.codegen.llvm import emit_function
+from vdla.compiler.codegen.machine import host
 from vdla.compiler.te.expr import Call, Expr, Read, Var, select
 from vdla.compiler.te.schedule import Schedule, create_schedule
 from vdla.compiler.te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
@@ -90,7 +91,8 @@ def test_which_loops_are_vectors(name: str) -> None:
     """Before LLVM has had its say."""
     args, _, schedule = vectors(RULES[name])
     module = ir.Module("test")
-    emit_function(run_passes(lower(schedule, args)), module, "kernel")
+    func = run_passes(lower(schedule, args), host())
+    emit_function(func, module, "kernel", host())
     assert ("<16 x float>" in str(module)) == (name in VECTORS)
 
 
