@@ -36,7 +36,7 @@ from ..tir.passes.peel import peel_tails
 from ..tir.passes.unroll import unroll_loops
 from ..tir.verify import verify
 from ..topi.cpu import lower_for_cpu
-from ..topi.micro_kernels import VPDPBUSD
+from ..topi.micro_kernels import DOT
 from .c_model import emit_model
 from .link import link
 from .llvm import Value, emit_function, symbol
@@ -176,7 +176,7 @@ def compile_graph(graph: Graph, processor: Processor) -> CpuCode:
     VdlaError
         When an operator or a dtype has no expression for the CPU, naming the node.
     """
-    dots = VPDPBUSD in native_intrinsics(processor)
+    dots = DOT in native_intrinsics(processor)
     graph = block_channels(graph, processor.vector_lanes, dots)
     verify_graph(graph)
     builder = _GraphBuilder(graph, processor)

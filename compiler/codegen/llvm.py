@@ -36,9 +36,9 @@ from ..te.expr import (
     walk,
 )
 from ..tir.ir import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, TensorCall
-from .llvm_vector import is_invariant, splat, stores_of
+from . import micro_kernels
+from .llvm_vector import LLVM_FUNCTIONS, is_invariant, splat, stores_of
 from .machine import Processor
-from .micro_kernels import MICRO_KERNELS
 
 #: Allocations up to this size live on the stack.
 STACK_BYTES = 16 << 10
@@ -52,10 +52,6 @@ _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _TYPES: dict[str, Any] = {
     "bool": _I1, "float32": ir.FloatType(), "float64": ir.DoubleType(),
 } | {dtype: ir.IntType(bits_of(dtype)) for dtype in INT_DTYPES}  # fmt: skip
-#: Functions that are instructions of common processors; the others are calls of the C library.
-_LLVM_FUNCTIONS = {
-    "round": "rint", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "sqrt": "sqrt",
-}  # fmt: skip
 
 
 def buffer_bytes(buffer: Buffer) -> int:
@@ -149,8 +145,8 @@ class _Emitter:
     def _tensor_call(self, call: TensorCall) -> None:
         """The processor's instruction: of others only loops are left."""
         regions = (call.output, *call.inputs)
-        emit = MICRO_KERNELS[call.intrinsic].emit
-        emit(self.builder, *(self._address(r.buffer, r.start) for r in regions))
+        addresses = (self._address(r.buffer, r.start) for r in regions)
+        micro_kernels.emit(self.builder, call.intrinsic, *addresses)
 
     def _store(self, stmt: Store) -> None:
         value = self.value(stmt.value)
@@ -282,6 +278,8 @@ class _Emitter:
                 if _is_total(a) and _is_total(b):
                     return self.builder.select(self._scalar(cond), self.value(a), self.value(b))
                 return self._choose(cond, lambda: self.value(a), lambda: self.value(b))
+            case Cast(dtype, a) if a.dtype in FLOAT_DTYPES and dtype in INT_DTYPES:
+                return self._to_integer(self.value(a), a.dtype, dtype, _is_small(a))
             case Cast(dtype, a):
                 return self._cast(self.value(a), a.dtype, dtype)
             case Read(source, indices):
@@ -397,12 +395,10 @@ class _Emitter:
 
     def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """``a * b + c``, rounded once where that is faster."""
-        lanes = f"v{a.type.count}" if isinstance(a.type, ir.VectorType) else ""
-        bits = 64 if ir.DoubleType() in (a.type, getattr(a.type, "element", None)) else 32
-        return self._call(f"llvm.fmuladd.{lanes}f{bits}", a.type, a, b, c)
+        return self._call(f"llvm.fmuladd.{_suffix(a.type)}", a.type, a, b, c)
 
     def _cast(self, value: Value, source: str, target: str) -> Value:
-        builder, kind = self.builder, _TYPES[target]
+        builder, kind = self.builder, _like(value, _TYPES[target])
         from_float, to_float = source in FLOAT_DTYPES, target in FLOAT_DTYPES
         unsigned = source == "bool" or source[0] == "u"
         if source == target:
@@ -413,22 +409,29 @@ class _Emitter:
         if from_float and target == "bool":
             return builder.fcmp_unordered("!=", value, value.type(0.0))
         if from_float:
-            # Out of range of int64 saturates, as the interpreter does; plain fptosi would be
-            # undefined.
-            rounded = self._function("round", source, value)
-            suffix = f"f{bits_of(source)}"
-            whole = self._call(f"llvm.fptosi.sat.i64.{suffix}", _I64, rounded)
-            return self._cast(whole, "int64", target)
+            return self._to_integer(value, source, target, small=False)
         if to_float:
             return builder.uitofp(value, kind) if unsigned else builder.sitofp(value, kind)
         if target == "bool":
             return builder.icmp_unsigned("!=", value, value.type(0))
-        before, kind = 1 if source == "bool" else bits_of(source), _like(value, kind)
+        before = 1 if source == "bool" else bits_of(source)
         if bits_of(target) < before:
             return builder.trunc(value, kind)
         if bits_of(target) == before:
             return value
         return builder.zext(value, kind) if unsigned else builder.sext(value, kind)
+
+    def _to_integer(self, value: Value, source: str, target: str, small: bool) -> Value:
+        """What is out of range of int64 saturates, as the interpreter does, and 0 stands for what
+        is no number; plain fptosi would be undefined. A ``small`` value fits int32."""
+        builder, rounded = self.builder, self._function("round", source, value)
+        if small:
+            is_number = builder.fcmp_ordered("==", rounded, rounded)
+            safe = builder.select(is_number, rounded, _number(value.type, 0.0))
+            return self._cast(builder.fptosi(safe, _like(value, _I32)), "int32", target)
+        whole = _like(value, _I64)
+        name = f"llvm.fptosi.sat.{_suffix(whole)}.{_suffix(value.type)}"
+        return self._cast(self._call(name, whole, rounded), "int64", target)
 
     def _divide(self, name: str, a: Value, b: Value, dtype: str) -> Value:
         """Truncating division or its remainder: 0 where the divisor is 0, which would trap; so
@@ -473,12 +476,15 @@ class _Emitter:
         exponent = builder.sub(_number(wide, 1023), builder.zext(shift, wide))
         power = builder.bitcast(builder.shl(exponent, _number(wide, 52)), real)
         scale = builder.fmul(builder.sitofp(multiplier, real), power)
-        lanes = f"v{acc.type.count}" if isinstance(acc.type, ir.VectorType) else ""
         whole = self._call(
-            f"llvm.fma.{lanes}f64", real, builder.sitofp(acc, real), scale,
+            f"llvm.fma.{_suffix(real)}", real, builder.sitofp(acc, real), scale,
             _number(real, 1.5 * 2.0**52),
         )  # fmt: skip
-        return builder.trunc(builder.bitcast(whole, wide), acc.type)
+        if not isinstance(wide, ir.VectorType):
+            return builder.trunc(builder.bitcast(whole, wide), acc.type)
+        halves = builder.bitcast(whole, ir.VectorType(_I32, 2 * acc.type.count))
+        low = ir.Constant(acc.type, list(range(0, 2 * acc.type.count, 2)))
+        return builder.shuffle_vector(halves, halves, low)
 
     def _requantize_tflite(self, acc: Value, multiplier: Value, shift: Value) -> Value:
         """``acc << -shift`` if shift < 0; times the multiplier / 2**31, ties up, saturating; over
@@ -503,11 +509,12 @@ class _Emitter:
 
     def _function(self, name: str, dtype: str, *args: Value) -> Value:
         """A function of floats."""
-        if name in _LLVM_FUNCTIONS:
-            name = f"llvm.{_LLVM_FUNCTIONS[name]}.f{bits_of(dtype)}"
+        kind = args[0].type
+        if name in LLVM_FUNCTIONS:
+            name = f"llvm.{LLVM_FUNCTIONS[name]}.{_suffix(kind)}"
         elif dtype == "float32":
             name += "f"
-        return self._call(name, _TYPES[dtype], *args)
+        return self._call(name, kind, *args)
 
     def _call(self, name: str, result: ir.Type, *args: Value) -> Value:
         module = self.function.module
@@ -523,6 +530,18 @@ def _like(value: Value, kind: Value) -> Value:
     return ir.VectorType(kind, lanes) if lanes else kind
 
 
+def _suffix(kind: Value) -> str:
+    """A type as LLVM's names of intrinsics have it, such as ``v16f32``."""
+    lanes = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+    element = kind.element if lanes else kind
+    match element:
+        case ir.IntType():
+            return f"{lanes}i{element.width}"
+        case ir.FloatType():
+            return f"{lanes}f32"
+    return f"{lanes}f64"
+
+
 def _number(kind: Value, number: float) -> Value:
     """A constant of a type, in every lane."""
     return kind([number] * kind.count) if isinstance(kind, ir.VectorType) else kind(number)
@@ -535,6 +554,14 @@ def _loop_hint(loop: For) -> tuple[Value, ...] | None:
     if ("keep_loop", True) in loop.pragmas:
         return ("llvm.loop.unroll.disable",)
     return None
+
+
+def _is_small(expr: Expr) -> bool:
+    """Whether bounds hold a float within int32."""
+    match expr:
+        case Binary("min", Binary("max", _, Const(low)), Const(high)):
+            return -(2**30) <= low and high <= 2**30
+    return False
 
 
 def _is_total(expr: Expr) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from llvmlite import ir
 
 from ..tir.tensorize import TensorIntrin
-from ..topi.micro_kernels import DOT_LANES, DOT_WIDTH, VPDPBUSD
+from ..topi.micro_kernels import DOT, DOT_EACH, DOT_LANES, DOT_WIDTH
 from .llvm_vector import splat
 from .machine import Processor
 
@@ -24,31 +24,49 @@ _BYTES = ir.VectorType(ir.IntType(8), DOT_LANES * DOT_WIDTH)
 @dataclass(frozen=True)
 class MicroKernel:
     """``feature`` is what the processor must have, in LLVM's words; ``emit`` takes a builder and
-    the addresses of output and inputs: of none to set the output to the neutral element."""
+    the addresses of output and inputs."""
 
     feature: str
     emit: Callable[..., None]
 
 
-def _vpdpbusd(builder: Value, y: Value, *inputs: Value) -> None:
-    if not inputs:
-        builder.store(ir.Constant(_SUMS, None), y, align=4)
-        return
-    x, w = inputs
-    element = splat(builder, builder.load(x, align=1, typ=_I32), DOT_LANES)
+def _add_products(builder: Value, y: Value, x: Value, w: Value) -> None:
+    """Add to ``y`` products of four bytes in each lane of a vector ``x`` and of ``w``."""
     name = "llvm.x86.avx512.vpdpbusd.512"
     callee = builder.module.globals.get(name)
     if callee is None:
         callee = ir.Function(builder.module, ir.FunctionType(_SUMS, [_SUMS, _BYTES, _BYTES]), name)
-    operands = (
-        builder.load(y, align=4, typ=_SUMS),
-        builder.bitcast(element, _BYTES),
-        builder.load(w, align=1, typ=_BYTES),
-    )
-    builder.store(builder.call(callee, operands), y, align=4)
+    sums, weights = builder.load(y, align=4, typ=_SUMS), builder.load(w, align=1, typ=_BYTES)
+    builder.store(builder.call(callee, [sums, x, weights]), y, align=4)
 
 
-MICRO_KERNELS: dict[TensorIntrin, MicroKernel] = {VPDPBUSD: MicroKernel("avx512vnni", _vpdpbusd)}
+def _dot(builder: Value, y: Value, x: Value, w: Value) -> None:
+    """An element of four bytes in all lanes."""
+    element = splat(builder, builder.load(x, align=1, typ=_I32), DOT_LANES)
+    _add_products(builder, y, builder.bitcast(element, _BYTES), w)
+
+
+def _dot_each(builder: Value, y: Value, x: Value, w: Value) -> None:
+    """Four places of 16 channels become 16 channels of four places."""
+    places = builder.load(x, align=1, typ=_BYTES)
+    order = [k * DOT_LANES + o for o in range(DOT_LANES) for k in range(DOT_WIDTH)]
+    indices = ir.Constant(ir.VectorType(_I32, len(order)), order)
+    _add_products(builder, y, builder.shuffle_vector(places, places, indices), w)
+
+
+def emit(builder: Value, intrinsic: TensorIntrin, y: Value, *inputs: Value) -> None:
+    """The code of an intrinsic on its operands' addresses; without inputs it sets ``y`` to the
+    neutral element."""
+    if inputs:
+        MICRO_KERNELS[intrinsic].emit(builder, y, *inputs)
+    else:
+        builder.store(ir.Constant(_SUMS, None), y, align=4)
+
+
+MICRO_KERNELS: dict[TensorIntrin, MicroKernel] = {
+    DOT: MicroKernel("avx512vnni", _dot),
+    DOT_EACH: MicroKernel("avx512vnni", _dot_each),
+}
 
 
 def native_intrinsics(processor: Processor) -> frozenset[TensorIntrin]:

@@ -182,38 +182,48 @@ def _qconv(op: BlockedQConv2d, x: Tensor, weight: Tensor, columns: Sequence[Tens
 
 
 def _dot_conv(op: BlockedDotConv2d, x: Tensor, weight: Tensor, columns: Sequence[Tensor]) -> Tensor:
-    lifted = lambda element: element.astype("uint8") + OFFSET  # noqa: E731
-    image = _bordered(x, op.pads, Const(op.x_zero_point + OFFSET, "uint8"), lifted)
-    height, width = _counts(image, weight.shape[2:4], op)
+    border = Const(op.x_zero_point + OFFSET, "uint8")
+    image = _bordered(x, op.pads, border, None if x.dtype == "uint8" else _lifted)
+    *_, lanes, four = weight.shape
     (sh, sw), (dh, dw) = op.strides, op.dilations
-    names = ("ic", "kh", "kw", "fours")
-    taps = tuple(map(reduce_axis, weight.shape[1:5], names))
-    channels, kh, kw, fours = taps
-    k, four = reduce_axis(weight.shape[6], "k"), weight.shape[6]
+    names = ("kh", "fours") if op.depthwise else ("ic", "kh", "kw", "fours")
+    taps = tuple(map(reduce_axis, weight.shape[1:-2], names))
+    k = reduce_axis(four, "k")
 
     def rule(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
-        element = image[n, channels, oh * sh + kh * dh, ow * sw + kw * dw, fours * four + k]
-        return sum_of(
-            element.astype("int32") * weight[(ob, *taps, o, k)].astype("int32"), (*taps, k)
-        )
+        if op.depthwise:
+            kh, fours = taps
+            element = image[n, ob, oh * sh + kh * dh, ow * sw + (fours * four + k) * dw, o]
+        else:
+            ic, kh, kw, fours = taps
+            element = image[n, ic, oh * sh + kh * dh, ow * sw + kw * dw, fours * four + k]
+        factor = weight[(ob, *taps, o, k)]
+        return sum_of(element.astype("int32") * factor.astype("int32"), (*taps, k))
 
-    shape = (x.shape[0], weight.shape[0], height, width, weight.shape[5])
+    kernel = (weight.shape[1], weight.shape[2] * four) if op.depthwise else weight.shape[2:4]
+    shape = (x.shape[0], weight.shape[0], *_counts(image, kernel, op), lanes)
     return _requantized(compute(shape, rule, "acc"), op, columns)
+
+
+def _lifted(element: Expr) -> Expr:
+    """An int8 as the uint8 that means the same."""
+    return element.astype("uint8") + OFFSET
 
 
 def _requantized(
     acc: Tensor, op: BlockedQConv2d | BlockedDotConv2d, columns: Sequence[Tensor]
 ) -> Tensor:
     bias, multiplier, shift = columns
-    requant = op.requant
-    lo, hi = (bound - requant.zero_point for bound in (requant.lo, requant.hi))
-    fits = bool((requant.shift >= MULTIPLIER_BITS).all())  # what is scaled by less than one
+    requant, lifts = op.requant, isinstance(op, BlockedDotConv2d) and op.lifts
+    fits = bool((requant.shift > MULTIPLIER_BITS).all())  # what is scaled by less than a half
     name, dtype = ("rescale", "int32") if fits else ("requantize", "int64")
+    lifted, result = (OFFSET, "uint8") if lifts else (0, "int8")
 
     def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
         total = acc[n, cb, oh, ow, c] + bias[cb, c]
         scaled = Call(name, (total, multiplier[cb, c], shift[cb, c]), dtype)
-        return (minimum(maximum(scaled, lo), hi) + requant.zero_point).astype("int8")
+        stored = scaled + (requant.zero_point + lifted)
+        return minimum(maximum(stored, requant.lo + lifted), requant.hi + lifted).astype(result)
 
     return compute(acc.shape, rule, "out")
 

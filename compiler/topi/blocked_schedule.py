@@ -32,7 +32,7 @@ from ..graph.blocked_ops import (
 )
 from ..te.schedule import Schedule, Stage
 from ..te.tensor import IterVar, Tensor
-from .micro_kernels import VPDPBUSD
+from .micro_kernels import DOT, DOT_EACH
 
 #: Vector registers by values in one (AVX-512 has 32, AVX2 and SSE 16), and those of them that may
 #: hold results; the others hold weights, and an element of the image where no instruction reads it
@@ -50,6 +50,8 @@ MAX_BLOCKS = 2
 WINDOW_TILE = 14
 #: Vectors of results of a dense layer for one row.
 DENSE_TILE = 8
+#: Lanes of so few channels that rows of all of them are read at once.
+FEW_LANES = 4
 #: What stays in the second-level cache while something else passes by.
 CACHE_BYTES = 384 << 10
 
@@ -57,17 +59,19 @@ CACHE_BYTES = 384 << 10
 def schedule_blocked(op: BlockedOp, schedule: Schedule, output: Tensor) -> None:
     """Schedule the expression of :func:`blocked_expression`."""
     match op:
-        case BlockedConv2d() | BlockedQConv2d(depthwise=False) | BlockedDotConv2d():
+        case BlockedConv2d() | BlockedQConv2d(depthwise=False) | BlockedDotConv2d(depthwise=False):
             _schedule_conv(schedule, output)
         case BlockedConvTranspose2d():
             phases = _stage(schedule, "phases")
             assert phases is not None
             _schedule_conv(schedule, phases.tensor)
             schedule[output].vectorize(output.axes[-1])
-        case BlockedDepthwise() | BlockedQConv2d() | BlockedPool():
+        case BlockedDepthwise() | BlockedQConv2d() | BlockedDotConv2d() | BlockedPool():
             _schedule_windows(schedule, output)
         case PackedDense():
             _schedule_dense(schedule, output)
+        case ToBlocks(block) if block <= FEW_LANES:  # rows side by side, which LLVM interleaves
+            schedule[output].unroll(output.axes[-1])
         case ToBlocks():  # a row of a channel after another's: one stream of reads
             *_, width, lane = output.axes
             schedule[output].reorder(lane, width)
@@ -96,20 +100,24 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     _in_registers(out, (ob_inner, ow_inner), o)
     acc.compute_at(out, ow_outer)
     *_, ob, oh, ow, o = acc.tensor.axes
-    last = acc.tensor.reduce_axes[-1]
-    dots = acc.tensor.inputs[-1].dtype == "int8"
-    inner = (o, last) if dots else (o,)
-    taps = [axis for axis in acc.tensor.reduce_axes if axis not in inner]
-    acc.reorder(*taps, ow, ob, *inner)  # an element serves all blocks at once
-    if dots:
-        _unroll(acc, (ow, ob))
-        acc.tensorize(o, VPDPBUSD)
-    else:
-        _in_registers(acc, (ow, ob), o)
-        acc.pragma(o, "contract")
-    for tap in taps:
+    for tap in _sums_in_registers(acc, (ow, ob), o):  # an element serves all blocks at once
         acc.pragma(tap, "keep_loop")  # what the tile leaves of the registers is for one step
     _schedule_border(schedule)
+
+
+def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> list[IterVar]:
+    """A tile of sums, vectors of products or of products of four; returns the loops around it."""
+    *taps, last = acc.tensor.reduce_axes
+    if [source.dtype for source in acc.tensor.inputs] == ["uint8", "int8"]:
+        acc.reorder(*taps, *tile, lanes, last)
+        for axis in tile:
+            acc.unroll(axis)
+        acc.tensorize(lanes, DOT_EACH if len(taps) == 2 else DOT)
+        return taps
+    acc.reorder(*taps, last, *tile, lanes)
+    _in_registers(acc, tile, lanes)
+    acc.pragma(lanes, "contract")
+    return [*taps, last]
 
 
 def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
@@ -122,9 +130,7 @@ def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
     _in_registers(out, (ow_inner,), c)
     acc.compute_at(out, ow_outer)
     *_, ow, c = acc.tensor.axes
-    acc.reorder(*acc.tensor.reduce_axes, ow, c)
-    _in_registers(acc, (ow,), c)
-    acc.pragma(c, "contract")
+    _sums_in_registers(acc, (ow,), c)
     border = _schedule_border(schedule)
     if border is not None:
         border.compute_at(out, cb)  # the border of one block of channels stays in the cache
@@ -141,19 +147,13 @@ def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
     _in_registers(done, (ob_inner, n_inner), o)
     acc.compute_at(done, n_outer)
     n, ob, o = acc.tensor.axes
-    acc.reorder(*acc.tensor.reduce_axes, ob, n, o)
-    _in_registers(acc, (ob, n), o)
-    acc.pragma(o, "contract")
+    _sums_in_registers(acc, (ob, n), o)
 
 
 def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> None:
-    _unroll(stage, unrolled)
-    stage.vectorize(lanes)
-
-
-def _unroll(stage: Stage, axes: Sequence[IterVar]) -> None:
-    for axis in axes:
+    for axis in unrolled:
         stage.unroll(axis)
+    stage.vectorize(lanes)
 
 
 def _schedule_border(schedule: Schedule) -> Stage | None:

@@ -304,10 +304,12 @@ def test_integer_convolutions_equal_the_interpreter(data: st.DataObject) -> None
     first = conv("x", channels, 1, draw(st.integers(1, 3)), draw(st.integers(1, 2)))
     second = conv(first, channels, channels if depthwise else 1, draw(st.integers(1, 4)), 1)
     total = add(QAdd(3, -2, 2, 5, 1), first, first)
-    pooled = add(QMaxPool((2, 2), (2, 1), (1, 0, 0, 1), lo=-100), second)
+    third = conv(second, draw(st.integers(1, 20)), 1, 1, 1)  # its source has no other reader
+    pooled = add(QMaxPool((2, 2), (2, 1), (1, 0, 0, 1), lo=-100), third)
     graph = Graph("q", ("x",), (total, pooled), tuple(nodes), {t.name: t for t in tensors})
     assert kinds(block_channels(graph)).count("ToBlocks") <= 1
-    assert "BlockedDotConv2d" in kinds(block_channels(graph, dots=True))
+    lifted = [t.dtype for t in block_channels(graph, dots=True).tensors.values()]
+    assert lifted.count("uint8") == 1
     x = rng.integers(-128, 128, graph["x"].shape).astype(np.int8)
     wanted = interpret(graph, x)
     for dots in (False, True):

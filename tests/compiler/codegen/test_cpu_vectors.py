@@ -12,7 +12,7 @@ from vdla.compiler.codegen.llvm import emit_function
 from vdla.compiler.codegen.machine import host
 from vdla.compiler.te.expr import Call, Expr, Read, Var, select
 from vdla.compiler.te.schedule import Schedule, create_schedule
-from vdla.compiler.te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
+from vdla.compiler.te.tensor import Tensor, clip, compute, placeholder, reduce_axis, sum_of
 from vdla.compiler.tir.ir import Buffer, For, PrimFunc, Store
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.peel import peel_tails
@@ -68,9 +68,11 @@ RULES = {
     "reversed": lambda a, b, i: a[47 - i] + b[i],
     "every third": lambda a, b, i: a[i * 3 % 48] + b[i],
     "a choice for each": lambda a, b, i: select(a[i] < b[i], a[i], b[i]),
-    "a function": lambda a, b, i: Call("round", (a[i] * 4.0,), "float32") + b[i],
+    "an instruction": lambda a, b, i: Call("round", (a[i] * 4.0,), "float32") + b[i],
+    "whole numbers": lambda a, b, i: clip(a[i] * 9.0, -99.0, 99.0).astype("int8").astype("float32"),
+    "a function": lambda a, b, i: Call("exp", (a[i],), "float32") + b[i],
 }
-VECTORS = ("sides", "one for all", "a choice for all")
+VECTORS = ("sides", "one for all", "a choice for all", "an instruction", "whole numbers")
 
 
 @pytest.mark.parametrize("name", RULES)

@@ -51,7 +51,7 @@ def run_on(processor: Processor, func: PrimFunc, *arrays: np.ndarray) -> str:
 def convolution(scheduled: bool) -> PrimFunc:
     one = np.ones(1, np.int32)
     requant = Requant(one, 40 * one, -3, -120, 119)
-    op = BlockedDotConv2d((1, 1), (1, 1, 1, 1), (1, 1), -7, requant)
+    op = BlockedDotConv2d((1, 1), (1, 1, 1, 1), (1, 1), False, -7, requant)
     pairs = zip(SHAPES, DTYPES, strict=True)
     inputs = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(pairs)]
     output = blocked_expression(op, inputs)
