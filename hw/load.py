@@ -87,7 +87,8 @@ class Load(wiring.Component):
 
     def _place(self, m: Module, waiting: Queue) -> None:
         """Walk planes, rows and entries; padding takes a cycle an entry, data come with the
-        beats."""
+        beats.
+        """
         params, unit = self.params, self.unit
         bus_log2 = params.bus_bytes.bit_length() - 1
         insn = Signal(insn_layout(Opcode.LOAD, params))
@@ -131,8 +132,11 @@ class Load(wiring.Component):
         in_beat = Signal(range(256))
         wide_entry = Signal(max(params.entry_bytes(n) * 8 for n in LOADABLE))
         transfer = Signal()
+        # The first beat of an entry of several need not wait for the padding left of it.
+        beside = Signal()
         m.d.comb += [
-            self.beat.ready.eq(busy & ~pad & ~spreading),
+            beside.eq(before & ~pad_row & (beats_log2 != 0) & (in_beat == 0)),
+            self.beat.ready.eq(busy & ~spreading & (~pad | beside)),
             transfer.eq(self.beat.valid & self.beat.ready),
         ]
         row_lane = row >> entry_log2
@@ -150,7 +154,7 @@ class Load(wiring.Component):
         write = Signal()
         piece_held = Signal(params.bus_bits)
         wide_done = in_beat + 1 == (1 << beats_log2)
-        beat_over = Signal()  # the last cycle that the current beat occupies
+        beat_over = Signal()  # the last cycle that the current narrow beat occupies
         with m.If(pad):
             m.d.comb += [step_entry.eq(1), write.eq(1)]
         with m.Elif(narrow), m.If(transfer | spreading):
@@ -158,16 +162,15 @@ class Load(wiring.Component):
             with m.If(~skipped & ~beyond):
                 m.d.comb += [step_entry.eq(1), write.eq(1)]
                 m.d.sync += began.eq(1)
-        with m.Elif(transfer):
+        with m.Elif(transfer & wide_done):
+            m.d.comb += [step_entry.eq(1), write.eq(1)]
+        with m.If(transfer & ~narrow):
             m.d.sync += [
                 wide_entry.eq(Cat(wide_entry[params.bus_bits :], self.beat.payload))
                 if len(wide_entry) > params.bus_bits
                 else wide_entry.eq(self.beat.payload),
                 in_beat.eq(Mux(wide_done, 0, in_beat + 1)),
             ]
-            m.d.comb += beat_over.eq(1)
-            with m.If(wide_done):
-                m.d.comb += [step_entry.eq(1), write.eq(1)]
         m.d.sync += piece_held.eq(piece)
         with m.If(transfer & narrow):
             m.d.sync += [held.eq(self.beat.payload), spreading.eq(lanes != 1), lane.eq(1)]

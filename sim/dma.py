@@ -22,9 +22,9 @@ PAGE_BYTES = 4096
 #: Later than every cycle.
 NEVER = 1 << 62
 
-#: Per burst, cycles that the receiver needs before it (padding), and cycles from its first beat to
-#: its last.
-Pieces = tuple[tuple[int, int], ...]
+#: Per burst, cycles that the receiver needs before its first beat (padding) and before its second
+#: (padding that the first may come with), and cycles from its first beat to its last.
+Pieces = tuple[tuple[int, int, int], ...]
 
 
 class Rows(NamedTuple):
@@ -85,17 +85,18 @@ class ReadPort:
     pieces : the bursts left
     ready : the receiver takes the next beat from this cycle on
     beat_cycles : how long a beat occupies the receiver
+    overlaps : beats that came with padding since the client looked last
     done : called with the cycle of the last grant and ``ready`` behind the last beat; without
         bursts, with the cycle before ``present`` and ``ready`` as it was
     """
 
-    __slots__ = ("beat_cycles", "done", "pieces", "present", "ready")
+    __slots__ = ("beat_cycles", "done", "overlaps", "pieces", "present", "ready")
 
     def __init__(self, done: Callable[[int, int], None]):
         self.done = done
         self.present = NEVER
         self.pieces: Pieces = ()
-        self.ready = self.beat_cycles = 0
+        self.ready = self.beat_cycles = self.overlaps = 0
 
     def request(self, present: int, pieces: Pieces, ready: int, beat_cycles: int) -> None:
         """Present bursts."""
@@ -135,7 +136,7 @@ class ReadArbiter:
         last_beats, next_beat = self.last_beats, self.next_beat
         ready, beat_cycles = port.ready, port.beat_cycles
         grant, granted, count = max(port.present, self.free), port.present - 1, 0
-        for padding, span in port.pieces:
+        for padding, beside, span in port.pieces:
             if grant >= before:
                 break
             granted = grant
@@ -143,10 +144,19 @@ class ReadArbiter:
             grant = 1 + (grant if grant > last_beats[0] else last_beats[0])
             ready += padding
             first = grant + latency if grant + latency > ready else ready
-            last = span + (first if first > next_beat else next_beat)
+            if next_beat > first:
+                first = next_beat
+            last = first + span
+            padded = ready + beside
+            if first < padded:
+                port.overlaps += 1
+                if span:
+                    last = max(last, padded + span - max(beat_cycles, spacing))
             last_beats.append(last)
             next_beat = last + spacing
             ready = last + beat_cycles
+            if padded > ready:
+                ready = padded
             count += 1
         if count:
             self.free, self.next_beat = grant, next_beat

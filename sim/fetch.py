@@ -44,7 +44,7 @@ class Fetch(Sequence):
     def step(self, number: int, cycle: int) -> None:
         """Present a burst."""
         span = self.chunks[number] * self.insn_cycles - self.spacing
-        self.port.request(cycle, ((0, span),), 0, 1)
+        self.port.request(cycle, ((0, 0, span),), 0, 1)
 
     def _arrived(self, grant: int, ready: int) -> None:
         last, step = ready - 1, self.insn_cycles

@@ -58,6 +58,8 @@ class Load(UnitProcess):
 
     def _arrived(self, grant: int, ready: int) -> None:
         number = len(self.ends)
+        self.busy[number] -= self.port.overlaps
+        self.port.overlaps = 0
         self.ready = grant + 1
         self.idle = ready + self.plans[number].behind
         self.end(number, self.idle - 1 + LOAD_END)
@@ -73,7 +75,7 @@ class Plan(NamedTuple):
     ----------
     pieces : its bursts
     behind : cycles of padding behind the last one
-    busy : cycles in which the placing half has a beat or a padding entry
+    busy : cycles in which the placing half has a beat or a padding entry, if never both
     beat_cycles : cycles that a beat occupies the placing half
     """
 
@@ -104,16 +106,19 @@ def plan(
     top, bottom, left, right = pads
     row_entries = left + rows.x_size + right
     beat_cycles = max(1, params.bus_bytes // entry_bytes)
+    # The first beat of an entry of several comes while the padding left of it is written.
+    beside = left if entry_bytes > params.bus_bytes else 0
     if not rows.y_size:
         padding = rows.z_size * (top + bottom) * row_entries
         return Plan((), padding, padding, beat_cycles)
-    pieces: list[tuple[int, int]] = []
+    pieces: list[tuple[int, int, int]] = []
     padding = busy = 0
     for y, bursts in rows.bursts(entry_bytes, params):
-        padding += left + (top * row_entries if y == 0 else 0)
-        for beats in bursts:
-            pieces.append((padding, (beats - 1) * max(beat_cycles, cycles_per_beat)))
-            busy += padding + beats * beat_cycles
+        padding += left - beside + (top * row_entries if y == 0 else 0)
+        for number, beats in enumerate(bursts):
+            first = beside if number == 0 else 0
+            pieces.append((padding, first, (beats - 1) * max(beat_cycles, cycles_per_beat)))
+            busy += padding + first + beats * beat_cycles
             padding = 0
         padding = right + (bottom * row_entries if y == rows.y_size - 1 else 0)
     return Plan(tuple(pieces), padding, busy + padding, beat_cycles)

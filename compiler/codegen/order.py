@@ -20,15 +20,12 @@ from ...isa.insn import Gemm, Insn, Load, Param, Store, Vector
 from ...isa.memory import MemoryParams
 from ...isa.opcodes import Unit
 from ...isa.params import HwParams
+from ...sim.timing import GEMM_DEPTH, PARAM_ITERATIONS, VECTOR_DEPTH
 
-#: Cycles from an arithmetic instruction's last iteration to its effects, for the estimate only.
-PIPELINE_CYCLES = 10
 #: Cycles of a load beside its entries, for the estimate only.
 LOAD_CYCLES = 3
 #: The unit that does most of the work, of each lane.
 ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
-#: Iterations of a PARAM instruction, for the estimate only.
-PARAM_CYCLES = 4
 
 
 def loads_by_need(deadlines: Sequence[int]) -> list[int]:
@@ -91,7 +88,7 @@ def _work_before(insns: Sequence[Insn], lanes: Sequence[int]) -> list[int]:
     for insn, lane in zip(insns, lanes, strict=True):
         before.append(total[lane])
         if insn.unit == ARITHMETIC[lane]:
-            total[lane] += insn.iterations if isinstance(insn, Gemm | Vector) else PARAM_CYCLES
+            total[lane] += insn.iterations if isinstance(insn, Gemm | Vector) else PARAM_ITERATIONS
     return before
 
 
@@ -163,9 +160,9 @@ def _estimate(insn: Insn, params: HwParams, memory: MemoryParams) -> tuple[int, 
             beats = max(1, params.entry_bytes("out") // params.bus_bytes)
             return insn.entries * beats, memory.write_latency_cycles
         case Gemm():
-            return insn.iterations, PIPELINE_CYCLES
+            return insn.iterations, GEMM_DEPTH
         case Vector():
-            return insn.iterations, PIPELINE_CYCLES
+            return insn.iterations, VECTOR_DEPTH
         case Param():
-            return PARAM_CYCLES, PIPELINE_CYCLES
+            return PARAM_ITERATIONS, VECTOR_DEPTH
     raise TypeError(f"instruction expected, got {insn!r}")

@@ -50,6 +50,8 @@ RTL = (
            "fill.eq(insn.pad_value)", "fill.eq(~insn.pad_value)", rtl_differs),
     Mutant("rows begin aligned", "rtl load", Load._place,
            "row.eq(row + insn.y_stride[:bus_log2])", "row.eq(row)", rtl_differs),
+    Mutant("an entry ends beside padding", "rtl load", Load._place,
+           " & (in_beat == 0))", ")", rtl_differs),
     Mutant("lost last beat of a burst", "rtl store", Store._send,
            "strb.eq(strobes_now)", "strb.eq(Mux(lasts, 0, strobes_now))", rtl_differs),
     Mutant("done before the last response", "rtl store", Store.elaborate,
