@@ -30,20 +30,24 @@ class MicroKernel:
     emit: Callable[..., None]
 
 
-def _add_products(builder: Value, y: Value, x: Value, w: Value) -> None:
-    """Add to ``y`` products of four bytes in each lane of a vector ``x`` and of ``w``."""
+def add_products(builder: Value, sums: Value, x: Value, w: Value) -> Value:
+    """Vectors of sums, of four uint8 in each lane and of four int8."""
     name = "llvm.x86.avx512.vpdpbusd.512"
     callee = builder.module.globals.get(name)
     if callee is None:
         callee = ir.Function(builder.module, ir.FunctionType(_SUMS, [_SUMS, _BYTES, _BYTES]), name)
+    return builder.call(callee, [sums, x, w])
+
+
+def _update(builder: Value, y: Value, x: Value, w: Value) -> None:
     sums, weights = builder.load(y, align=4, typ=_SUMS), builder.load(w, align=1, typ=_BYTES)
-    builder.store(builder.call(callee, [sums, x, weights]), y, align=4)
+    builder.store(add_products(builder, sums, x, weights), y, align=4)
 
 
 def _dot(builder: Value, y: Value, x: Value, w: Value) -> None:
     """An element of four bytes in all lanes."""
     element = splat(builder, builder.load(x, align=1, typ=_I32), DOT_LANES)
-    _add_products(builder, y, builder.bitcast(element, _BYTES), w)
+    _update(builder, y, builder.bitcast(element, _BYTES), w)
 
 
 def _dot_each(builder: Value, y: Value, x: Value, w: Value) -> None:
@@ -51,7 +55,7 @@ def _dot_each(builder: Value, y: Value, x: Value, w: Value) -> None:
     places = builder.load(x, align=1, typ=_BYTES)
     order = [k * DOT_LANES + o for o in range(DOT_LANES) for k in range(DOT_WIDTH)]
     indices = ir.Constant(ir.VectorType(_I32, len(order)), order)
-    _add_products(builder, y, builder.shuffle_vector(places, places, indices), w)
+    _update(builder, y, builder.shuffle_vector(places, places, indices), w)
 
 
 def emit(builder: Value, intrinsic: TensorIntrin, y: Value, *inputs: Value) -> None:
