@@ -113,13 +113,17 @@ def emit_object(llvm_ir: str, processor: Processor) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class MachineCode:
-    """An optimised module, loaded. ``engine`` keeps the code alive that ``entry`` calls; ``entry``
-    takes pointers.
-    """
+class LoadedCode:
+    """``engine`` keeps the code alive that ``entry`` calls; ``entry`` takes pointers."""
 
     engine: llvm.ExecutionEngine
     entry: Callable[..., None]
+
+
+@dataclass(frozen=True, eq=False)
+class MachineCode(LoadedCode):
+    """An optimised module, loaded."""
+
     llvm_ir: str
 
     @property
@@ -131,6 +135,17 @@ class MachineCode:
 def load(llvm_ir: str, entry: str, arguments: int) -> MachineCode:
     """Code for this processor in memory; ``entry`` takes so many pointers."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(llvm_ir), host().target_machine())
+    return MachineCode(engine, _entry(engine, entry, arguments), llvm_ir)
+
+
+def load_object(object_file: bytes, entry: str, arguments: int) -> LoadedCode:
+    """As :func:`load`, of an object file of :func:`emit_object`."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host().target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(object_file))
+    return LoadedCode(engine, _entry(engine, entry, arguments))
+
+
+def _entry(engine: llvm.ExecutionEngine, name: str, arguments: int) -> Callable[..., None]:
     engine.finalize_object()
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)
-    return MachineCode(engine, prototype(engine.get_function_address(entry)), llvm_ir)
+    return prototype(engine.get_function_address(name))
