@@ -744,9 +744,10 @@ def bench_cpu(
         str, typer.Option(help="'table2', 'table2-int8', or layers such as C2,C3-int8.")
     ] = "",
     rounds: Annotated[int, typer.Option(min=1, help="Turns of which the medians count.")] = 15,
+    threads: Annotated[int, typer.Option(min=1, help="More need an idle machine.")] = 1,
     json_file: JsonFile = None,
 ) -> int:
-    """The host's machine code against ONNX Runtime: one thread, in turns."""
+    """The host's machine code against ONNX Runtime, in turns."""
     from .bench.cpu import INT8, MODELS, cpu_rows
     from .bench.workloads import TABLE_2
     from .report import header
@@ -756,16 +757,16 @@ def bench_cpu(
     table2 = {"table2": every, f"table2{INT8}": [name + INT8 for name in every]}
     layers = table2.get(ops, _names(ops))
     with _progress("cpu") as advance:
-        rows = cpu_rows(networks, layers, rounds, advance)
-    report = header("bench cpu") | {"threads": 1, "rounds": rounds, "rows": rows}
+        rows = cpu_rows(networks, layers, rounds, advance, threads)
+    report = header("bench cpu") | {"threads": threads, "rounds": rounds, "rows": rows}
     _emit(report, json_file, lambda console: _show_cpu(console, report))
     return 0
 
 
 def _show_cpu(console: Console, report: dict[str, Any]) -> None:
     table = _table(
-        "bench cpu: one thread, medians", "", "ms", "ONNX Runtime ms", "ratio", "kernel ms",
-        "GOP/s", "of peak",
+        f"bench cpu: threads {report['threads']}, medians", "", "ms", "ONNX Runtime ms", "ratio",
+        "kernel ms", "GOP/s", "of peak",
     )  # fmt: skip
     for row in report["rows"]:
         table.add_row(

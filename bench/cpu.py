@@ -1,9 +1,9 @@
 """Machine code of the host against ONNX Runtime: networks and layers in float32 and int8.
 
-Both run in turns in one process, and with one thread their times are those of that thread, so that
-other work on the machine disturbs them little and both alike. What a core can do at most is
-measured in the same turns (``peak.py``). Integer models are in the form that ONNX Runtime runs
-fastest (``uint8.py``), for both.
+Both run in turns in one process. With one thread their times are those of that thread, so that
+other work on the machine disturbs them little and both alike; several need an idle machine. What a
+core can do at most is measured in the same turns (``peak.py``). Integer models are in the form that
+ONNX Runtime runs fastest (``uint8.py``), for both.
 """
 
 from __future__ import annotations
@@ -61,6 +61,7 @@ def cpu_rows(
     layers: Sequence[str],
     rounds: int = ROUNDS,
     progress: Callable[[int, int], None] | None = None,
+    threads: int = 1,
 ) -> list[dict[str, Any]]:
     """One row for each network and for each layer of table 2; names that end in ``-int8`` are of
     the quantised ones.
@@ -80,34 +81,36 @@ def cpu_rows(
     for done, (name, build) in enumerate(jobs):
         dtype = "int8" if name.endswith(INT8) else "float32"
         model = in_uint8(build(1, True)) if dtype == "int8" else build(1, False)
-        rows.append(_row(name, model, dtype, rounds))
+        rows.append(_row(name, model, dtype, rounds, threads))
         if progress is not None:
             progress(done + 1, len(jobs))
     return rows
 
 
-def _row(name: str, model: onnx.ModelProto, dtype: str, rounds: int) -> dict[str, Any]:
+def _row(
+    name: str, model: onnx.ModelProto, dtype: str, rounds: int, threads: int
+) -> dict[str, Any]:
     graph = run_passes(load_graph(model, batch=1))
     begin = time.perf_counter()
-    module = build_cpu(graph)
+    module = build_cpu(graph, threads)
     compile_s = time.perf_counter() - begin
     rng = np.random.default_rng(0)
     inputs = {n: rng.normal(0, 1, graph[n].shape).astype(np.float32) for n in graph.inputs}
-    session = _session(model)
+    session = _session(model, threads)
     rivals = [
         Rival("vdla", lambda: module.run(*inputs.values())),
         Rival("onnxruntime", lambda: session.run(None, inputs)),
         Rival("peak", partial(peak_kernel, dtype)),
     ]
-    kernel = _convolution(module.graph)
+    kernel = _convolution(module.graph, threads)
     if kernel is not None:
         rivals.append(Rival("kernel", kernel))
     _check_equal(name, rivals[0].run(), rivals[1].run(), TOLERANCE[dtype])
-    times = alternate(rivals, rounds)
+    times = alternate(rivals, rounds, time.thread_time if threads == 1 else time.perf_counter)
     macs = _macs(model)
     ms = {rival: 1000 * statistics.median(each) for rival, each in times.items()}
     gops = 2 * macs / ms.get("kernel", ms["vdla"]) / 1e6
-    peak = peak_ops(dtype) / min(times["peak"]) / 1e9
+    peak = threads * peak_ops(dtype) / min(times["peak"]) / 1e9
     return {
         "name": name,
         "dtype": dtype,
@@ -123,14 +126,14 @@ def _row(name: str, model: onnx.ModelProto, dtype: str, rounds: int) -> dict[str
     }
 
 
-def _convolution(graph: Graph) -> Callable[[], None] | None:
+def _convolution(graph: Graph, threads: int) -> Callable[[], None] | None:
     """The one convolution of a graph by itself, in its own layout, as a network calls it: border,
     bias and clip included. None for graphs of several."""
     nodes = [n for n in graph.nodes if isinstance(n.op, _CONVOLUTIONS)]
     if len(nodes) != 1:
         return None
     [node] = nodes
-    part = build_part(graph, [node], [node.output])
+    part = build_part(graph, [node], [node.output], threads)
     image, result = graph[node.inputs[0]], graph[node.output]
     x = np.random.default_rng(0).normal(0, 1, image.shape).astype(image.dtype)
     function, y = part.function, np.empty(result.shape, result.dtype)
@@ -143,20 +146,22 @@ def _convolution(graph: Graph) -> Callable[[], None] | None:
     return partial(run, x, y)  # which holds what the addresses point to
 
 
-def alternate(rivals: Sequence[Rival], rounds: int) -> dict[str, list[float]]:
-    """Seconds of this thread that each call took, by rival, in turns."""
+def alternate(
+    rivals: Sequence[Rival], rounds: int, clock: Callable[[], float] = time.thread_time
+) -> dict[str, list[float]]:
+    """Seconds that each call took by a clock, by default of this thread, by rival, in turns."""
     times: dict[str, list[float]] = {rival.name: [] for rival in rivals}
     for turn in range(WARM_ROUNDS + rounds):
         for rival in rivals:
             rival.run()  # so that each finds the caches as it left them itself
-            begin = time.thread_time()
+            begin = clock()
             rival.run()
             if turn >= WARM_ROUNDS:
-                times[rival.name].append(time.thread_time() - begin)
+                times[rival.name].append(clock() - begin)
     return times
 
 
-def _session(model: onnx.ModelProto) -> Any:
+def _session(model: onnx.ModelProto, threads: int) -> Any:
     try:
         import onnxruntime
     except ImportError:
@@ -165,7 +170,7 @@ def _session(model: onnx.ModelProto) -> Any:
             "install it with pip install onnxruntime"
         ) from None
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

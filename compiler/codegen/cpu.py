@@ -10,7 +10,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from llvmlite import ir
@@ -44,6 +44,7 @@ from . import kept
 from .c_model import emit_model
 from .link import link
 from .llvm import Value, emit_function, symbol
+from .llvm_parallel import has_threads
 from .machine import MachineCode, Processor, emit_object, host, load, load_object, optimise
 from .micro_kernels import native_intrinsics
 
@@ -185,25 +186,28 @@ def compile_graph(graph: Graph, processor: Processor) -> CpuCode:
     return builder.finish()
 
 
-def build_cpu(graph: Graph) -> CpuModule:
-    """Compile a whole graph for the host, ready to run; errors as :func:`compile_graph`."""
-    code = compile_graph(graph, host())
+def build_cpu(graph: Graph, threads: int = 1) -> CpuModule:
+    """Compile a whole graph for the host, ready to run on so many threads (on one where there is no
+    library for more); errors as :func:`compile_graph`."""
+    code = compile_graph(graph, replace(host(), threads=threads if has_threads() else 1))
     loaded = load_object(code.object_file, ENTRY_NAME, 4)
     function = NativeFunction(
         graph.name, code.inputs, code.outputs, code.parameters, code.plan,
-        lambda: link(code.object_file), "so", loaded.entry, loaded,
+        lambda: link(code.object_file, threads > 1), "so", loaded.entry, loaded,
     )  # fmt: skip
     return CpuModule(code, function)
 
 
-def build_part(graph: Graph, nodes: Sequence[Node], wanted: Sequence[str]) -> CpuModule:
+def build_part(
+    graph: Graph, nodes: Sequence[Node], wanted: Sequence[str], threads: int = 1
+) -> CpuModule:
     """Some nodes of a graph, in running order: from what they read of others, and constants, to
     the tensors that are ``wanted``; errors as :func:`build_cpu`."""
     made = {node.output for node in nodes}
     read = dict.fromkeys(n for node in nodes for n in node.inputs if n not in made)
     inputs = tuple(name for name in read if not graph[name].is_constant)
     tensors = {name: graph[name] for name in (*read, *made, *wanted)}
-    return build_cpu(Graph(graph.name, inputs, tuple(wanted), tuple(nodes), tensors))
+    return build_cpu(Graph(graph.name, inputs, tuple(wanted), tuple(nodes), tensors), threads)
 
 
 #: With so few elements, interpreting an operator is faster than compiling it.

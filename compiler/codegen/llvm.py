@@ -5,15 +5,16 @@ A function takes a pointer per parameter buffer and a last one to its workspace,
 of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single or double
 precision; transcendental functions are the C library's. Inside a loop with the pragma "contract"
 a product and a sum may be rounded once, where the processor is faster so; elsewhere never.
-Vectorized loops become vectors (``codegen/llvm_vector.py``) or carry a hint; parallel loops and
-virtual threads run serially, which is one of the orders that they allow; unrolled ones have been
-copied (``tir/passes/unroll.py``), or are too long to be.
+Vectorized loops become vectors (``codegen/llvm_vector.py``) or carry a hint; parallel loops are
+shared among the processor's threads (``codegen/llvm_parallel.py``), where it has several; virtual
+threads run serially, which is one of the orders that they allow; unrolled ones have been copied
+(``tir/passes/unroll.py``), or are too long to be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from llvmlite import ir
@@ -37,6 +38,7 @@ from ..te.expr import (
 )
 from ..tir.ir import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, TensorCall
 from . import micro_kernels
+from .llvm_parallel import call_in_parallel, declare_part
 from .llvm_vector import LLVM_FUNCTIONS, is_invariant, splat, stores_of
 from .machine import Processor
 
@@ -159,24 +161,54 @@ class _Emitter:
         """Tested at the end: extents are constants of at least 1."""
         if loop.kind == "vectorized" and self._vector_loop(loop):
             return
+        if loop.kind == "parallel" and self.processor.threads > 1:
+            self._parallel_loop(loop)
+        else:
+            self._counted_loop(loop, _I64(0), _I64(loop.extent))
+
+    def _counted_loop(self, loop: For, first: Value, end: Value) -> None:
         builder = self.builder
         before = builder.block
         body = builder.append_basic_block(loop.var.name)
         builder.branch(body)
         builder.position_at_end(body)
         counter = builder.phi(_I64, loop.var.name)
-        counter.add_incoming(_I64(0), before)
+        counter.add_incoming(first, before)
         self.variables[loop.var] = counter
         self.stmt(loop.body)
         following = builder.add(counter, _I64(1), flags=("nuw", "nsw"))
         counter.add_incoming(following, builder.block)
         after = builder.append_basic_block("after." + loop.var.name)
-        again = builder.icmp_unsigned("<", following, _I64(loop.extent))
+        again = builder.icmp_unsigned("<", following, end)
         branch = builder.cbranch(again, body, after)
         hint = _loop_hint(loop)
         if hint is not None:
             branch.set_metadata("llvm.loop", self._loop_metadata(*hint))
         builder.position_at_end(after)
+
+    def _parallel_loop(self, loop: For) -> None:
+        """A function of its own, for which all that is known here are arguments; loops inside it
+        run one after another."""
+        module, buffers, counters = self.function.module, list(self.memory), list(self.variables)
+        part = declare_part(module, f"{self.function.name}.part", len(buffers), len(counters))
+        entry, start = (part.append_basic_block(name) for name in ("entry", "start"))
+        inner = _Emitter(
+            self.name, replace(self.processor, threads=1), ir.IRBuilder(start), ir.IRBuilder(entry),
+            part, contract=self.contract,
+        )  # fmt: skip
+        inner.memory |= dict(zip(buffers, part.args, strict=False))
+        inner.variables |= dict(zip(counters, part.args[len(buffers) :], strict=False))
+        inner._counted_loop(loop, *part.args[-3:-1])
+        inner.builder.ret_void()
+        inner.entry.branch(start)
+        size, threads, mark = inner.workspace.size, self.processor.threads, self.workspace.top
+        offset = self.workspace.push(size * threads)
+        self.workspace.top = mark
+        base = self.builder.gep(self.function.args[-1], [_I64(offset)], source_etype=_I8)
+        captured = [*(self.memory[b] for b in buffers), *(self.variables[v] for v in counters)]
+        call_in_parallel(
+            self.builder, self.entry, part, captured, (base, size), loop.extent, threads
+        )
 
     def _vector_loop(self, loop: For) -> bool:
         """Emit a loop as vectors; False where its statements are none."""

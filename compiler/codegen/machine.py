@@ -24,12 +24,14 @@ class Processor:
     cpu : whose timing decides between equal ways
     features : what its instruction set must have, each with ``+`` or ``-`` in front
     abi : the calling convention where the triple does not say it
+    threads : among which parallel loops are shared
     """
 
     triple: str
     cpu: str
     features: tuple[str, ...] = ()
     abi: str = ""
+    threads: int = 1
 
     @property
     def vector_lanes(self) -> int:

@@ -97,6 +97,7 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     keeps_image = _keeps_image(image, weight, ob.extent // blocks, oh.extent)
     around = (ob_outer, oh) if keeps_image else (oh, ob_outer)
     out.reorder(*lead, *around, ow_outer, ob_inner, ow_inner, o)
+    out.parallel(around[0])
     _in_registers(out, (ob_inner, ow_inner), o)
     acc.compute_at(out, ow_outer)
     *_, ob, oh, ow, o = acc.tensor.axes
@@ -128,6 +129,7 @@ def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
     _, width = register_tile(1, ow.extent, c.extent)
     ow_outer, ow_inner = out.split(ow, min(width, WINDOW_TILE))
     _in_registers(out, (ow_inner,), c)
+    out.parallel(cb)
     acc.compute_at(out, ow_outer)
     *_, ow, c = acc.tensor.axes
     _sums_in_registers(acc, (ow,), c)
@@ -144,6 +146,7 @@ def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
     ob_outer, ob_inner = done.split(ob, min(blocks, DENSE_TILE))
     n_outer, n_inner = done.split(n, rows)
     done.reorder(ob_outer, n_outer, ob_inner, n_inner, o)
+    done.parallel(ob_outer)
     _in_registers(done, (ob_inner, n_inner), o)
     acc.compute_at(done, n_outer)
     n, ob, o = acc.tensor.axes
@@ -159,6 +162,9 @@ def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> 
 def _schedule_border(schedule: Schedule) -> Stage | None:
     border = _stage(schedule, "bordered")
     if border is not None:
+        border.parallel(
+            next((a for a in border.tensor.axes if a.extent > 1), border.tensor.axes[0])
+        )
         border.vectorize(border.tensor.axes[-1])
     return border
 
@@ -167,7 +173,8 @@ def register_tile(blocks: int, width: int, lanes: int, scratch: int = 0) -> tupl
     """Blocks of channels and places of a row that are computed together.
 
     The fewest cycles for a row at one product of vectors a cycle, where a product takes
-    ``LATENCY_CYCLES`` and a step of the reduction one more; then the fewest blocks.
+    ``LATENCY_CYCLES`` and a step of the reduction one more; then the fewest blocks, or the most
+    where an element takes a register that they share.
     """
 
     def cycles(m: int, w: int) -> float:
@@ -180,7 +187,7 @@ def register_tile(blocks: int, width: int, lanes: int, scratch: int = 0) -> tupl
         for w in range(1, min(width, ACCUMULATORS[lanes] // m) + 1)
         if m * w + m + scratch <= REGISTERS[lanes]
     ]  # fmt: skip
-    return min(tiles, key=lambda tile: (cycles(*tile), tile))
+    return min(tiles, key=lambda tile: (cycles(*tile), -tile[0] if scratch else tile[0], tile))
 
 
 def _keeps_image(image: Tensor, weight: Tensor, groups: int, rows: int) -> bool:
