@@ -1,4 +1,4 @@
-"""Parallel loops on threads: the same results as one after another, each thread in its own memory."""
+"""Parallel loops on threads: the same results as one after another, with memory of their own."""
 
 from __future__ import annotations
 
