@@ -8,11 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from llvmlite import ir
-from vdla.compiler.codegen.cpu import run_passes
+from vdla.bench.uint8 import in_uint8
+from vdla.bench.workloads import TABLE_2
+from vdla.compiler.build import load_graph
+from vdla.compiler.codegen.cpu import build_cpu, run_passes
 from vdla.compiler.codegen.llvm import emit_function
 from vdla.compiler.codegen.machine import Processor, host, load, optimise
 from vdla.compiler.codegen.micro_kernels import MICRO_KERNELS
 from vdla.compiler.graph.blocked_ops import BlockedDotConv2d
+from vdla.compiler.graph.interpret import interpret as interpret_graph
+from vdla.compiler.graph.passes import run_passes as run_graph_passes
 from vdla.compiler.graph.requant import Requant
 from vdla.compiler.te.expr import Call
 from vdla.compiler.te.schedule import create_schedule
@@ -127,3 +132,15 @@ def test_a_scale_is_rounded_once_half_to_even() -> None:
         result = np.zeros(count, np.int32)
         run_on(processor, func, *columns, result)
         np.testing.assert_array_equal(result, expected)
+
+
+@pytest.mark.parametrize("name", ["C10", "C11", "D8", "D9"])
+def test_layers_equal_the_interpreter(name: str) -> None:
+    """In the form for ONNX Runtime, whose zero points are not 0: borders are of them."""
+    layer = next(layer for layer in TABLE_2 if layer.name == name)
+    graph = run_graph_passes(load_graph(in_uint8(layer.model(1)), batch=1))
+    (source,) = graph.inputs
+    x = np.random.default_rng(3).normal(1, 1, graph[source].shape).astype(np.float32)
+    [ours], [expected] = build_cpu(graph).run(x), interpret_graph(graph, x)
+    np.testing.assert_array_equal(ours, expected)
+    assert np.unique(ours).size > 20
