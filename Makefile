@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test lint docs mutants campaign verify fuzz gates clean
+.PHONY: venv demo test lint docs mutants campaign verify fuzz gates board clean
 
 venv: $(STAMP)
 
@@ -49,9 +49,14 @@ campaign: $(STAMP)
 # Random programs through reference, SimPy and RTL on every configuration of tests/campaign/configurations.py.
 verify: $(STAMP)
 	$(BIN)/python -m tests.campaign.verify
+
 # The netlist of a core, cell by cell, against the RTL.
 gates: $(STAMP)
 	$(BIN)/python -m pytest -m "sweep or not sweep" tests/gates
+
+# The driver of --target fpga against the simulated board: also 50 programs over a bad line.
+board: $(STAMP)
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/board
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .vdla sim_build

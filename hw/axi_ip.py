@@ -14,6 +14,8 @@ from .dma import RESP_OKAY, RESP_SLVERR, axi_signature
 from .multiplier import fpga_multiplier
 from .regs import ADDR_BITS, port_signature
 
+#: DSP48E1 blocks of the XC7Z020.
+MULTIPLIERS = 220
 #: What the core leaves open of an AXI4 master's address channels: normal, secure data accesses to
 #: memory that may be buffered, not cached.
 CACHE, PROT = 0b0011, 0b000
@@ -92,7 +94,7 @@ class AxiCore(Component):
         m = Module()
         m.domains.sync = ClockDomain()
         m.d.comb += [ClockSignal().eq(self.aclk), ResetSignal().eq(~self.aresetn)]
-        m.submodules.core = core = Core(self.params, fpga_multiplier(self.params))
+        m.submodules.core = core = Core(self.params, fpga_multiplier(self.params, MULTIPLIERS))
         m.submodules.slave = slave = AxiLite()
         connect(m, slave.regs, core.regs)
         for prefix, port in (("m_axi", core.axi), ("s_axi", slave.axi)):

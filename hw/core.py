@@ -188,12 +188,15 @@ class Core(wiring.Component):
             with m.Else():
                 m.d.comb += fetch.start.eq(1)
                 m.d.sync += status.eq(Status.RUNNING)
+        waiting = Cat(unit.waiting for unit in units)
+        waiting_late = Signal.like(waiting)  # who waits is known late in a cycle
+        m.d.sync += waiting_late.eq(waiting)
         counters = self._counters(m, running & ~regs.reset, units, in_flight)
         m.d.comb += [
             regs.value_status.eq(status),
             regs.value_error_index.eq(error_index),
             regs.value_cycles.eq(cycles),
-            regs.value_waiting.eq(Cat(unit.waiting for unit in units)),
+            regs.value_waiting.eq(waiting_late),
             regs.value_dispatched.eq(fetch.index),
             *(getattr(regs, f"value_{u.name.lower()}_ended").eq(ended[u]) for u in Unit),
             *(

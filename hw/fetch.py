@@ -56,20 +56,25 @@ class Fetch(wiring.Component):
         to_request, dispatched, count = (Signal(INDEX_BITS) for _ in range(3))
         reserved = Signal(range(params.fetch_depth + 1))
         chunk = Signal(range(params.fetch_chunk + 1))
+
+        def first_of(rest) -> list:
+            """So many are to be requested, and some of them next."""
+            return [
+                to_request.eq(rest),
+                chunk.eq(Mux(rest < params.fetch_chunk, rest, params.fetch_chunk)),
+            ]
+
         m.d.comb += [
-            chunk.eq(Mux(to_request < params.fetch_chunk, to_request, params.fetch_chunk)),
             self.request.valid.eq(
-                self.enable & (to_request != 0) & (reserved + chunk <= params.fetch_depth)
+                self.enable & (chunk != 0) & (reserved + chunk <= params.fetch_depth)
             ),
             self.request.payload.addr.eq(address),
             self.request.payload.beats.eq(chunk * beats_per_insn),
         ]
         granted = self.request.valid & self.request.ready
         with m.If(granted):
-            m.d.sync += [
-                address.eq(address + chunk * params.insn_bytes),
-                to_request.eq(to_request - chunk),
-            ]
+            m.d.sync += address.eq(address + chunk * params.insn_bytes)
+            m.d.sync += first_of((to_request - chunk)[:INDEX_BITS])
         sent = Signal()
         m.d.sync += reserved.eq(reserved + Mux(granted, chunk, 0) - sent)
 
@@ -110,7 +115,7 @@ class Fetch(wiring.Component):
             m.d.sync += dispatched.eq(dispatched + 1)
         with m.If(self.start):
             m.d.sync += [
-                address.eq(self.addr), to_request.eq(self.count), count.eq(self.count),
+                address.eq(self.addr), *first_of(self.count), count.eq(self.count),
                 dispatched.eq(0), reserved.eq(0), position.eq(0), self.receiving.eq(0),
             ]  # fmt: skip
         return m

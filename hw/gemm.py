@@ -79,24 +79,28 @@ class Gemm(wiring.Component):
         # one.
         offset = {n: Signal(params.index_bits(n) + 1, name=f"offset_{n}") for n in _OPERANDS}
         row = {n: Signal(params.index_bits(n) + 1, name=f"row_{n}") for n in _OPERANDS}
+        # Counters at their ends, and all of them (the last iteration): known ahead, in registers.
         last_uop, last_inner, last_outer = Signal(), Signal(), Signal()
+        uop_ends, inner_ends, outer_ends = Signal(), Signal(), Signal()
         m.d.comb += [
-            last.eq(running & last_uop & last_inner & last_outer),
+            uop_ends.eq(Mux(last_uop, insn.uop_count == 1, uop + 2 == insn.uop_count)),
+            inner_ends.eq(Mux(last_inner, insn.inner == 1, inner + 2 == insn.inner)),
+            outer_ends.eq(outer + 2 == insn.outer),
             self.uop.addr.eq(insn.uop_begin + uop),
             unit.busy.eq(running | start),
         ]
         with m.If(running):
-            m.d.sync += [uop.eq(uop + 1), last_uop.eq(uop + 2 == insn.uop_count)]
+            m.d.sync += [uop.eq(uop + 1), last_uop.eq(uop_ends)]
             with m.If(last_uop):
-                m.d.sync += [uop.eq(0), last_uop.eq(insn.uop_count == 1)]
-                m.d.sync += [inner.eq(inner + 1), last_inner.eq(inner + 2 == insn.inner)]
+                m.d.sync += [uop.eq(0), inner.eq(inner + 1), last_inner.eq(inner_ends)]
                 m.d.sync += [offset[n].eq(offset[n] + insn[f"{n}_inner"]) for n in _OPERANDS]
                 with m.If(last_inner):
-                    m.d.sync += [inner.eq(0), last_inner.eq(insn.inner == 1)]
-                    m.d.sync += [outer.eq(outer + 1), last_outer.eq(outer + 2 == insn.outer)]
+                    m.d.sync += [inner.eq(0), outer.eq(outer + 1), last_outer.eq(outer_ends)]
                     for n in _OPERANDS:
                         step = row[n] + insn[f"{n}_outer"]
                         m.d.sync += [row[n].eq(step), offset[n].eq(step)]
+            row_ends = Mux(last_inner, inner_ends & outer_ends, inner_ends & last_outer)
+            m.d.sync += last.eq(uop_ends & Mux(last_uop, row_ends, last_inner & last_outer) & ~last)
             with m.If(last):
                 m.d.sync += running.eq(0)
         with m.If(start):
@@ -104,6 +108,7 @@ class Gemm(wiring.Component):
             m.d.sync += [uop.eq(0), inner.eq(0), outer.eq(0)]
             m.d.sync += [last_uop.eq(head.uop_count == 1), last_inner.eq(head.inner == 1)]
             m.d.sync += last_outer.eq(head.outer == 1)
+            m.d.sync += last.eq((head.uop_count == 1) & (head.inner == 1) & (head.outer == 1))
             m.d.sync += [signal.eq(0) for n in _OPERANDS for signal in (offset[n], row[n])]
             empty = (head.uop_count == 0) | (head.inner == 0) | (head.outer == 0)
             with m.If(empty):

@@ -4,6 +4,8 @@ accesses to memory and registers.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import data, wiring
 from amaranth.lib.crc import catalog
@@ -29,6 +31,14 @@ from .uart import FRAME_BITS, UartReceiver, UartTransmitter
 
 _REQUEST = data.StructLayout({"command": 8, "sequence": 8, "address": 32, "words": 16})
 _ANSWER = data.StructLayout({"sync": 8, "code": 8, "sequence": 8, "words": 16})
+
+
+class _Crc(NamedTuple):
+    """What is told to the checksum: begin, a byte, that it counts."""
+
+    start: Signal
+    data: Signal
+    valid: Signal
 
 
 class HostLink(wiring.Component):
@@ -64,7 +74,12 @@ class HostLink(wiring.Component):
         m.submodules.buffer = buffer = Memory(
             shape=unsigned(8 * WORD_BYTES), depth=MAX_WORDS, init=[], attrs={"no_rw_check": 1}
         )
-        m.submodules.crc = crc = catalog.CRC32_ETHERNET(data_width=8).create()
+        m.submodules.checksum = checksum = catalog.CRC32_ETHERNET(data_width=8).create()
+        # A cycle late: bytes come seldom, and what they are to the state machine is known late.
+        crc = _Crc(Signal(), Signal(8), Signal())
+        m.d.sync += [
+            checksum.start.eq(crc.start), checksum.data.eq(crc.data), checksum.valid.eq(crc.valid),
+        ]  # fmt: skip
         write, read = buffer.write_port(), buffer.read_port(domain="sync")
         m.d.comb += [receiver.rx.eq(self.rx), self.tx.eq(transmitter.tx)]
         request, code = Signal(_REQUEST), Signal(Answer)
@@ -86,7 +101,8 @@ class HostLink(wiring.Component):
             request.command == Command.WRITE_REGISTERS
         )
         fits = (request.words != 0) & (request.words <= MAX_WORDS)
-        last_word = index + 1 == request.words
+        last_word = Signal()  # of an index that has not just changed
+        m.d.sync += last_word.eq(index + 1 == request.words)
         header = Signal(_ANSWER)
         carries = ~writes & (code == Answer.OK)
         m.d.comb += [
@@ -142,12 +158,14 @@ class HostLink(wiring.Component):
             with m.State("CRC"):
                 m.d.comb += [crc.data.eq(receiver.byte), crc.valid.eq(receiver.valid)]
                 with m.If(receive(CRC_BYTES)):
-                    m.next = "CHECK"
+                    m.next = "SETTLE"
                 with m.If(too_long):
                     m.next = "IDLE"
+            with m.State("SETTLE"):
+                m.next = "CHECK"
             with m.State("CHECK"):
                 m.d.sync += index.eq(0)
-                with m.If(crc.match_detected):
+                with m.If(checksum.match_detected):
                     m.next = "FETCH"
                 with m.Else():
                     m.d.sync += code.eq(Answer.BAD_CRC)
@@ -156,7 +174,7 @@ class HostLink(wiring.Component):
             with m.State("HUSH"), m.If(too_long):
                 m.next = "ANSWER"
             self._execute(m, request, code, index, read, write, word, last_word)
-            self._answer(m, transmitter, crc, index, position, read, word, header)
+            self._answer(m, transmitter, crc, checksum, index, position, read, word, header)
         m.d.comb += self.active.eq(~fsm.ongoing("IDLE"))
         return m
 
@@ -178,36 +196,41 @@ class HostLink(wiring.Component):
                 for command in Command:
                     with m.Case(command):
                         m.next = command.name
+            m.d.sync += [
+                axi.arvalid.eq(request.command == Command.READ_MEMORY),
+                axi.awvalid.eq(request.command == Command.WRITE_MEMORY),
+            ]
+        shown = Signal(len(regs.rdata))  # since the state before, the address is this one
+        m.d.sync += shown.eq(regs.rdata)
         with m.State("READ_REGISTERS"):
-            m.d.comb += [write.data.eq(regs.rdata), write.en.eq(1)]
+            m.d.comb += [write.data.eq(shown), write.en.eq(1)]
             next_word(4)
         with m.State("WRITE_REGISTERS"):
             m.d.comb += regs.write.eq(1)
             next_word(4)
-        with m.State("READ_MEMORY"):
-            m.d.comb += axi.arvalid.eq(1)
-            with m.If(axi.arready):
-                m.next = "BEAT"
+        with m.State("READ_MEMORY"), m.If(axi.arready):
+            m.d.sync += axi.arvalid.eq(0)
+            m.next = "BEAT"
         with m.State("BEAT"):
             m.d.comb += [write.data.eq(axi.rdata), write.en.eq(axi.rvalid)]
             with m.If(axi.rvalid):
                 next_word(WORD_BYTES)
                 with m.If(axi.rresp != RESP_OKAY):
                     m.d.sync += code.eq(Answer.BAD_ADDRESS)
-        with m.State("WRITE_MEMORY"):
-            m.d.comb += axi.awvalid.eq(1)
-            with m.If(axi.awready):
-                m.next = "DATA"
-        with m.State("DATA"):
-            m.d.comb += axi.wvalid.eq(1)
-            with m.If(axi.wready):
-                m.next = "RESPONSE"
+        with m.State("WRITE_MEMORY"), m.If(axi.awready):
+            m.d.sync += [axi.awvalid.eq(0), axi.wvalid.eq(1)]
+            m.next = "DATA"
+        with m.State("DATA"), m.If(axi.wready):
+            m.d.sync += axi.wvalid.eq(0)
+            m.next = "RESPONSE"
         with m.State("RESPONSE"), m.If(axi.bvalid):
             next_word(WORD_BYTES)
             with m.If(axi.bresp != RESP_OKAY):
                 m.d.sync += code.eq(Answer.BAD_ADDRESS)
 
-    def _answer(self, m: Module, transmitter, crc, index, position, read, word, header) -> None:
+    def _answer(
+        self, m: Module, transmitter, crc, checksum, index, position, read, word, header
+    ) -> None:
         """Header, words of a read, CRC; ``word`` shifts out a byte at a time."""
 
         def send(count: int):
@@ -227,7 +250,7 @@ class HostLink(wiring.Component):
             m.d.comb += crc.data.eq(word[:8])
             m.d.comb += crc.valid.eq(transmitter.i.ready & (position != 0))
             with m.If(send(1 + ANSWER_HEADER.size)):
-                m.next = "CLOSE"
+                m.next = "LAST"
                 with m.If(header.words != 0):
                     m.next = "NEXT"
         with m.State("NEXT"):
@@ -239,11 +262,13 @@ class HostLink(wiring.Component):
                 m.d.sync += index.eq(index + 1)
                 m.next = "STEP"
                 with m.If(index + 1 == header.words):
-                    m.next = "CLOSE"
+                    m.next = "LAST"
         with m.State("STEP"):  # the buffer reads
             m.next = "NEXT"
+        with m.State("LAST"):  # the checksum takes the last byte
+            m.next = "CLOSE"
         with m.State("CLOSE"):
-            m.d.sync += word.eq(crc.crc)
+            m.d.sync += word.eq(checksum.crc)
             m.next = "SEND_CRC"
         with m.State("SEND_CRC"), m.If(send(CRC_BYTES)):
             m.next = "IDLE"

@@ -98,22 +98,11 @@ class Load(wiring.Component):
         x, y, z = Signal(13), Signal(13), Signal(12)
         # Low bits of the row's address: where in its first bus word an unaligned row begins.
         row, plane = Signal(bus_log2), Signal(bus_log2)
-        memory = insn.memory
-        # Beats of an entry (wide entries) or entries of a beat (narrow ones), as log2; one of them
-        # is 0.
-        beats_log2, narrow_log2 = Signal(4), Signal(4)
-        entry_log2 = Signal(4)
-        with m.Switch(memory):
-            for code, name in enumerate(LOADABLE):
-                with m.Case(code):
-                    m.d.comb += entry_log2.eq(_entry_bytes_log2(params, name))
-        with m.If(insn.widen):
-            m.d.comb += entry_log2.eq(params.block.bit_length() - 1)
-        with m.If(entry_log2 >= bus_log2):
-            m.d.comb += beats_log2.eq(entry_log2 - bus_log2)
-        with m.Else():
-            m.d.comb += narrow_log2.eq(bus_log2 - entry_log2)
-        narrow = narrow_log2 != 0
+        # What the instruction means for beats and entries, decoded when it is taken: beats of an
+        # entry beyond the first (wide entries), bytes of an entry (narrow ones, several to a beat).
+        lane_bytes = Signal(bus_log2)
+        more_beats = Signal(range(256))
+        narrow, several = Signal(), Signal()
 
         # What comparisons with counters need is summed once for each instruction.
         data_end = Signal(14)
@@ -124,72 +113,71 @@ class Load(wiring.Component):
         # Where x is, in registers: before the data, behind them.
         before, beyond = Signal(), Signal()
         pad = Signal()
-        # The rest of a beat that holds several entries is worked off from `held`, entry `lane`
-        # next.
-        spreading, lane = Signal(), Signal(bus_log2 + 1)
+        # The rest of a beat that holds several entries is worked off from `held`.
+        spreading = Signal()
         m.d.comb += pad.eq(busy & ~spreading & (pad_row | before | beyond))
         held = Signal(params.bus_bits)
         in_beat = Signal(range(256))
+        at_first, wide_done = Signal(), Signal()  # in_beat is at its first beat, at its last
         wide_entry = Signal(max(params.entry_bytes(n) * 8 for n in LOADABLE))
-        transfer = Signal()
+        transfer, arrives = Signal(), Signal()
         # The first beat of an entry of several need not wait for the padding left of it.
         beside = Signal()
         m.d.comb += [
-            beside.eq(before & ~pad_row & (beats_log2 != 0) & (in_beat == 0)),
+            beside.eq(before & ~pad_row & several & at_first),
             self.beat.ready.eq(busy & ~spreading & (~pad | beside)),
             transfer.eq(self.beat.valid & self.beat.ready),
+            # A transfer beside padding moves nothing on.
+            arrives.eq(self.beat.valid & busy & ~spreading & ~pad),
         ]
-        row_lane = row >> entry_log2
-        lanes = Signal(bus_log2 + 1)
-        m.d.comb += lanes.eq(1 << narrow_log2)
-        # This cycle's entry of a narrow beat, and whether it belongs to the row.
-        current_lane = Mux(spreading, lane, 0)
+        # This cycle's entry of a narrow beat, in bytes, and whether it belongs to the row.
+        place, lane_end = Signal(bus_log2), Signal(bus_log2 + 1)
+        last_lane = lane_end[bus_log2]
         skipped = Signal()
         began = Signal()
-        m.d.comb += skipped.eq(~began & (current_lane < row_lane))
-        source = Mux(spreading, held, self.beat.payload)
-        piece = source >> ((current_lane << entry_log2) << 3)
+        m.d.comb += skipped.eq(~began & (lane_end <= row))
+        piece = Mux(spreading, held >> (place << 3), self.beat.payload)
 
         step_entry = Signal()  # an entry is finished in this cycle
         write = Signal()
         piece_held = Signal(params.bus_bits)
-        wide_done = in_beat + 1 == (1 << beats_log2)
-        beat_over = Signal()  # the last cycle that the current narrow beat occupies
-        with m.If(pad):
-            m.d.comb += [step_entry.eq(1), write.eq(1)]
-        with m.Elif(narrow), m.If(transfer | spreading):
-            m.d.comb += beat_over.eq(current_lane + 1 == lanes)
-            with m.If(~skipped & ~beyond):
-                m.d.comb += [step_entry.eq(1), write.eq(1)]
-                m.d.sync += began.eq(1)
-        with m.Elif(transfer & wide_done):
-            m.d.comb += [step_entry.eq(1), write.eq(1)]
+        # Whether a beat arrives is known late, so it comes last. Only narrow beats are spread.
+        inside = ~skipped & ~beyond
+        m.d.comb += [
+            step_entry.eq(pad | (spreading & inside) | (arrives & Mux(narrow, inside, wide_done))),
+            write.eq(step_entry),
+        ]
+        with m.If(step_entry & ~pad):
+            m.d.sync += began.eq(1)
         with m.If(transfer & ~narrow):
             m.d.sync += [
                 wide_entry.eq(Cat(wide_entry[params.bus_bits :], self.beat.payload))
                 if len(wide_entry) > params.bus_bits
                 else wide_entry.eq(self.beat.payload),
-                in_beat.eq(Mux(wide_done, 0, in_beat + 1)),
-            ]
+                in_beat.eq(Mux(wide_done, 0, in_beat + 1)), at_first.eq(wide_done),
+                wide_done.eq(Mux(wide_done, ~several, in_beat + 1 == more_beats)),
+            ]  # fmt: skip
         m.d.sync += piece_held.eq(piece)
-        with m.If(transfer & narrow):
-            m.d.sync += [held.eq(self.beat.payload), spreading.eq(lanes != 1), lane.eq(1)]
-        with m.If(spreading):
-            m.d.sync += lane.eq(lane + 1)
-            with m.If(lane + 1 == lanes):
-                m.d.sync += spreading.eq(0)
+        with m.If(arrives & narrow):
+            m.d.sync += [held.eq(self.beat.payload), spreading.eq(1)]
+        with m.If((arrives & narrow) | spreading):
+            m.d.sync += [place.eq(lane_end), lane_end.eq(lane_end + lane_bytes)]
+            with m.If(last_lane):
+                m.d.sync += [place.eq(0), lane_end.eq(lane_bytes), spreading.eq(0)]
         working = Signal()
-        m.d.comb += working.eq(pad | transfer | spreading)
+        m.d.comb += working.eq(pad | arrives | spreading)
 
         # Row ends: padding rows and right padding by entry; data without right padding when the
-        # beat is over.
+        # beat is over. A narrow beat is not over when it arrives, and may outlast its row's
+        # entries; right padding behind it waits until it is over.
         at_last = x == last_entry
-        behind = Signal()  # x is behind the row's last entry: only a narrow beat lasts so long
-        whole = Mux(step_entry, at_last, behind)
+        behind = Signal()  # x is behind the row's last entry
         row_over = Signal()
-        tail = narrow & ~pad  # a narrow beat may outlast its row's entries
-        m.d.comb += row_over.eq(working & whole & Mux(tail, beat_over, 1))
-        # With right padding behind a narrow beat, the padding waits until the beat is over.
+        m.d.comb += row_over.eq(
+            (pad & at_last)
+            | (spreading & last_lane & Mux(inside, at_last, behind))
+            | (arrives & ~narrow & wide_done & at_last)
+        )
         plane_over = y == last_row
         finished = Signal()
         m.d.comb += finished.eq(row_over & plane_over & (z + 1 == insn.z_size))
@@ -216,7 +204,15 @@ class Load(wiring.Component):
             head = Signal.like(insn, name="placed_head")
             m.d.comb += head.as_value().eq(waiting.o.payload.word)
             m.d.sync += [insn.eq(head), index.eq(waiting.o.payload.index), busy.eq(1)]
-            m.d.sync += [entry.eq(head.base), x.eq(0), y.eq(0), z.eq(0), in_beat.eq(0), began.eq(0)]
+            m.d.sync += [entry.eq(head.base), x.eq(0), y.eq(0), z.eq(0), began.eq(0)]
+            log2 = _dram_entry_log2(m, params, head)
+            is_narrow, is_wide = log2 < bus_log2, log2 > bus_log2
+            m.d.sync += [
+                narrow.eq(is_narrow), several.eq(is_wide), place.eq(0),
+                lane_bytes.eq(1 << log2[:3]), lane_end.eq(1 << log2[:3]),
+                more_beats.eq(Mux(is_wide, (1 << (log2 - bus_log2)[:4]) - 1, 0)),
+                in_beat.eq(0), at_first.eq(1), wide_done.eq(~is_wide),
+            ]  # fmt: skip
             m.d.sync += [row.eq(head.dram_addr[:bus_log2]), plane.eq(head.dram_addr[:bus_log2])]
             m.d.sync += [
                 data_end.eq(head.pad_left + head.x_size),
@@ -285,6 +281,18 @@ def _extend(lane):
     """A signed byte as 32 bits."""
 
     return Cat(lane, lane[7].replicate(24))
+
+
+def _dram_entry_log2(m: Module, params: HwParams, head) -> Signal:
+    """Bytes of an entry in DRAM, as log2."""
+    log2 = Signal(4, name="dram_entry_log2")
+    with m.Switch(head.memory):
+        for code, name in enumerate(LOADABLE):
+            with m.Case(code):
+                m.d.comb += log2.eq(_entry_bytes_log2(params, name))
+    with m.If(head.widen):
+        m.d.comb += log2.eq(params.block.bit_length() - 1)
+    return log2
 
 
 def _entry_bytes_log2(params: HwParams, name: str) -> int:

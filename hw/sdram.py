@@ -104,6 +104,7 @@ class Sdram(wiring.Component):
 
         wait = Signal(range(self.cycles(1000 * chip.init_us) + 1),
                       init=self.cycles(1000 * chip.init_us))  # fmt: skip
+        rested = Signal()  # wait is 0
         refreshes = Signal(range(INIT_REFRESHES + 1))
         since, due = Signal(range(self.cycles(1000 * chip.refresh_us) + 1)), Signal()
         # A burst of 4 KiB delays a refresh; the interval is short by what it may take.
@@ -114,49 +115,65 @@ class Sdram(wiring.Component):
             m.d.sync += [since.eq(0), due.eq(1)]
 
         m.d.sync += [self.command.eq(Command.NOP), self.mask.eq(3), self.data_oe.eq(0)]
-        with m.If(wait != 0):
-            m.d.sync += wait.eq(wait - 1)
+        m.d.sync += [axi.awready.eq(0), axi.arready.eq(0)]
+        with m.If(~rested):
+            m.d.sync += [wait.eq(wait - 1), rested.eq(wait == 1)]
+
+        def rest(cycles: int) -> None:
+            m.d.sync += [wait.eq(cycles), rested.eq(cycles == 0)]
 
         def give(command: Command, cycles: int, state: str) -> None:
             """A command, and the state after so many cycles."""
-            m.d.sync += [self.command.eq(command), wait.eq(cycles - 1)]
+            m.d.sync += self.command.eq(command)
+            rest(cycles - 1)
             m.next = state
 
         ask = Signal()
         beats, on_the_way = self._beats(m, ask, to_hand)
-        room = beats.level + on_the_way < _QUEUE_DEPTH - 2
+        room = Signal()  # of the cycle before, in which one word more may have come
+        m.d.sync += room.eq(beats.level + on_the_way < _QUEUE_DEPTH - 2)
         last_part = part == parts - 1
         row_ends = (column == (1 << chip.column_bits) - 1) & last_part
 
         with m.FSM():
-            with m.State("POWER"), m.If(wait == 0):
+            with m.State("POWER"), m.If(rested):
                 m.d.sync += [self.address.eq(_CLOSE_ALL), refreshes.eq(INIT_REFRESHES)]
                 give(Command.CLOSE, self.cycles(chip.close_ns), "WARM")
-            with m.State("WARM"), m.If(wait == 0):
+            with m.State("WARM"), m.If(rested):
                 with m.If(refreshes != 0):
                     m.d.sync += refreshes.eq(refreshes - 1)
                     give(Command.REFRESH, self.cycles(chip.cycle_ns), "WARM")
                 with m.Else():
                     m.d.sync += [self.address.eq(MODE), self.bank.eq(0)]
                     give(Command.SET_MODE, 4, "IDLE")
-            with m.State("IDLE"), m.If((wait == 0) & (to_hand == 0) & ~axi.bvalid):
+            with m.State("IDLE"), m.If(rested & (to_hand == 0) & ~axi.bvalid):
                 with m.If(due):
                     m.d.sync += due.eq(0)
                     give(Command.REFRESH, self.cycles(chip.cycle_ns), "IDLE")
                 with m.Elif(axi.awvalid):
-                    m.d.comb += axi.awready.eq(1)
+                    m.d.sync += axi.awready.eq(1)
+                    m.next = "TAKE_WRITE"
+                with m.Elif(axi.arvalid):
+                    m.d.sync += axi.arready.eq(1)
+                    m.next = "TAKE_READ"
+            # In states of their own: what the master does with it makes a long path.
+            with m.State("TAKE_WRITE"):
+                m.next = "IDLE"
+                with m.If(axi.awvalid):
                     m.d.sync += [writing.eq(1), place.eq(axi.awaddr >> 1), left.eq(axi.awlen + 1)]
                     m.d.sync += [axi.bid.eq(axi.awid), error.eq(0)]
                     m.next = "OPEN"
-                with m.Elif(axi.arvalid):
-                    m.d.comb += axi.arready.eq(1)
+            with m.State("TAKE_READ"):
+                m.next = "IDLE"
+                with m.If(axi.arvalid):
                     m.d.sync += [writing.eq(0), place.eq(axi.araddr >> 1), left.eq(axi.arlen + 1)]
                     m.d.sync += [axi.rid.eq(axi.arid), to_hand.eq(axi.arlen + 1), error.eq(0)]
                     m.next = "OPEN"
-            with m.State("OPEN"), m.If(wait == 0):
+            with m.State("OPEN"), m.If(rested):
                 m.d.sync += [self.bank.eq(bank), self.address.eq(row), error.eq(error | outside)]
                 give(Command.OPEN, self.cycles(chip.open_ns), "MOVE")
-            with m.State("MOVE"), m.If(wait == 0):
+            with m.State("MOVE"), m.If(rested):
+                m.d.comb += axi.wready.eq(writing & last_part)
                 ready = Mux(writing, axi.wvalid, room | (part != 0))
                 with m.If(ready):
                     m.d.sync += [
@@ -167,13 +184,13 @@ class Sdram(wiring.Component):
                             ~axi.wstrb.word_select(part, DATA_BITS // 8) | error.replicate(2), 0)),
                         place.eq(place + 1), part.eq(part + 1),
                     ]  # fmt: skip
-                    m.d.comb += [axi.wready.eq(writing & last_part), ask.eq(~writing)]
+                    m.d.comb += ask.eq(~writing)
                     with m.If(last_part):
                         m.d.sync += left.eq(left - 1)
                     with m.If((last_part & (left == 1)) | row_ends):
-                        m.d.sync += wait.eq(self.cycles(max(chip.write_ns, chip.active_ns)))
+                        rest(self.cycles(max(chip.write_ns, chip.active_ns)))
                         m.next = "CLOSE"
-            with m.State("CLOSE"), m.If(wait == 0):
+            with m.State("CLOSE"), m.If(rested):
                 m.d.sync += self.address.eq(_CLOSE_ALL)
                 give(Command.CLOSE, self.cycles(chip.close_ns), "IDLE")
                 with m.If(left != 0):

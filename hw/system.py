@@ -79,6 +79,8 @@ class System(wiring.Component):
         With ``axi``; its other ports are left to the board.
     divisor : int
         Clock cycles of a bit of the host link.
+    multipliers : int
+        18 x 18 bit multipliers of the device.
 
     Attributes
     ----------
@@ -86,13 +88,14 @@ class System(wiring.Component):
     leds : see :data:`LEDS`
     """
 
-    def __init__(self, params: HwParams, memory: wiring.Component, divisor: int):
-        self.params, self.memory, self.divisor = params, memory, divisor
+    def __init__(self, params: HwParams, memory: wiring.Component, divisor: int, multipliers: int):
+        self.params, self.memory = params, memory
+        self.divisor, self.multipliers = divisor, multipliers
         super().__init__({"rx": In(1, init=1), "tx": Out(1, init=1), "leds": Out(LEDS)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.core = core = Core(self.params, fpga_multiplier(self.params))
+        m.submodules.core = core = Core(self.params, fpga_multiplier(self.params, self.multipliers))
         m.submodules.link = link = HostLink(self.params, self.divisor)
         m.submodules.memory = self.memory
         m.submodules.share = share = MemoryShare(self.params)
@@ -101,9 +104,9 @@ class System(wiring.Component):
         connect(m, link.axi, share.host)
         connect(m, share.memory, self.memory.axi)
         heartbeat = Signal(_HEARTBEAT_BITS)
-        m.d.sync += heartbeat.eq(heartbeat + 1)
+        # A cycle late, before the core's first access.
+        m.d.sync += [heartbeat.eq(heartbeat + 1), share.running.eq(core.running)]
         m.d.comb += [
-            share.running.eq(core.running),
             link.rx.eq(self.rx), self.tx.eq(link.tx),
             self.leds.eq(Cat(heartbeat[-1], core.running, link.active, share.draining)),
         ]  # fmt: skip

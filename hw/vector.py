@@ -16,6 +16,9 @@ iteration that reads a tmp entry waits while one in the pipeline is to write it.
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
@@ -24,6 +27,7 @@ from ..isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Un
 from ..isa.params import HwParams
 from ..isa.status import Status
 from ..isa.vector_ops import POST_BY_NAME, VECTOR_OPS
+from ..sim.timing import PARAM_ITERATIONS
 from ..sim.timing import VECTOR_DEPTH as DEPTH
 from .layouts import INDEX_BITS, insn_layout
 from .rounding import shift_half_even, shift_keeping, shift_right
@@ -125,8 +129,9 @@ class Vector(wiring.Component):
     def _issue(self, m: Module) -> dict:
         """The loops and the interlock: what the iteration issued in this cycle carries."""
         params, unit = self.params, self.unit
-        running, last, fire = Signal(), Signal(), Signal()
-        ready = ~running | (last & fire)
+        # The last iteration of its instruction is known ahead, in a register.
+        running, last, fire, hazard = Signal(), Signal(), Signal(), Signal()
+        ready = ~running | (last & ~hazard)
         start, head, index = take(m, unit, params, Opcode.VECTOR, ready, Unit.VECTOR)
         param_head = Signal(insn_layout(Opcode.PARAM, params), name="param_head")
         m.d.comb += param_head.as_value().eq(unit.insn.payload.word)
@@ -142,21 +147,20 @@ class Vector(wiring.Component):
         at_end_first = [head[f"n{k}"] == 1 for k in range(4)]
         # The loop that advances after this iteration: the innermost that is not at its end.
         advances = [Signal(name=f"advances{k}") for k in range(4)]
-        inner_done = [Cat(*at_end[k:]).all() for k in range(4)]
+        inner_done = [Cat(*at_end[k:], 1).all() for k in range(5)]
         first = Cat(at_begin[k] | (k < 4 - insn.reduce) for k in range(4)).all()
         done = Cat(at_end[k] | (k < 4 - insn.reduce) for k in range(4)).all()
-        operands, upcoming = {}, {}
+        operands, after = {}, {}
         for name in _OPERANDS:
-            operands[name], upcoming[name] = self._addresses(
+            operands[name], after[name] = self._addresses(
                 m, name, insn, head, start, fire, advances
             )
-        m.d.comb += last.eq(running & Mux(is_param, step == 3, inner_done[0]))
         with m.If(fire):
             m.d.sync += step.eq(step + 1)
             with m.If(last):
                 m.d.sync += running.eq(0)
             for k in range(4):
-                inner = inner_done[k + 1] if k < 3 else 1
+                inner = inner_done[k + 1]
                 with m.If(inner & at_end[k]):
                     m.d.sync += [left[k].eq(insn[f"n{k}"] - 1), at_begin[k].eq(1)]
                 with m.Elif(inner):
@@ -164,15 +168,17 @@ class Vector(wiring.Component):
                 again = Mux(at_end[k], insn[f"n{k}"] == 1, left[k] == 1)
                 m.d.comb += at_end_next[k].eq(Mux(inner, again, at_end[k]))
             m.d.sync += _loops_at(at_end, advances, at_end_next)
+            ends_next = Mux(is_param, step == PARAM_ITERATIONS - 2, Cat(at_end_next).all())
+            m.d.sync += last.eq(ends_next & ~last)
         with m.If(start):
             m.d.sync += [insn.eq(head), param.eq(param_head), now.eq(index), running.eq(1)]
             for k in range(4):
                 m.d.sync += [left[k].eq(head[f"n{k}"] - 1), at_begin[k].eq(1)]
             m.d.sync += [step.eq(0), *_loops_at(at_end, advances, at_end_first)]
+            m.d.sync += last.eq((head.opcode != Opcode.PARAM) & Cat(at_end_first).all())
             with m.If(self._illegal(head)):
                 raise_error(m, unit, Status.ILLEGAL, index)
         self._check_addresses(m, insn, param, is_param, operands, running, now)
-        hazard = Signal()
         m.d.comb += [
             fire.eq(running & ~hazard),
             unit.busy.eq(fire | start),
@@ -205,30 +211,31 @@ class Vector(wiring.Component):
             "hazard": hazard,
             "start": start,
             "starting": _reads_of_tmp(head, {n: head[f"{n}_base"] for n in _OPERANDS}),
-            "upcoming": _reads_of_tmp(insn, upcoming),
+            "following": [
+                (advances[k], _reads_of_tmp(insn, {n: after[n][k] for n in _OPERANDS}))
+                for k in range(4)
+            ],
         }
 
     def _addresses(self, m: Module, name: str, insn, head, start, fire, advances):
-        """The entry of an operand in this cycle, and that of the iteration behind it. Every loop
-        has two registers: the entry at its current index, and the entry at its next.
+        """The entry of an operand in this cycle, and those of the iteration behind it, for the loop
+        that then advances. Every loop has two registers: the entry at its current index, and the
+        entry at its next.
         """
         width = len(insn[f"{name}_base"]) + 1
         levels = [Signal(width, name=f"{name}_{k}") for k in range(4)]
         after = [Signal(width, name=f"{name}_after_{k}") for k in range(4)]
-        upcoming = Signal(width, name=f"{name}_upcoming")
         for k in range(4):
             # The loop that advances and all inside it take its next entry.
-            with m.If(advances[k]):
-                m.d.comb += upcoming.eq(after[k])
-                with m.If(fire):
-                    for inner in range(k, 4):
-                        stride = insn[f"{name}_s{inner}"]
-                        m.d.sync += [levels[inner].eq(after[k]), after[inner].eq(after[k] + stride)]
+            with m.If(advances[k] & fire):
+                for inner in range(k, 4):
+                    stride = insn[f"{name}_s{inner}"]
+                    m.d.sync += [levels[inner].eq(after[k]), after[inner].eq(after[k] + stride)]
         with m.If(start):
             base = head[f"{name}_base"]
             for k in range(4):
                 m.d.sync += [levels[k].eq(base), after[k].eq(base + head[f"{name}_s{k}"])]
-        return levels[3], upcoming
+        return levels[3], after
 
     def _illegal(self, head):
         """Codes that name nothing, empty loops, reductions that the operator has not."""
@@ -295,28 +302,34 @@ class Vector(wiring.Component):
         that the units and tokens that depend on it are not behind a dozen comparators.
         """
 
+        # An entry beyond stops the core, so its upper bits do not matter.
+        bits = self.params.index_bits("tmp")
+
         def conflicts(reads: list):
             """The stages that are to write what is read."""
             return Cat(
-                Cat(
-                    reading & stage["valid"] & stage["tmp"] & (stage["dst"] == entry)
-                    for reading, entry in reads
-                ).any()
+                stage["valid"]
+                & stage["tmp"]
+                & Cat(reads_tmp & (stage["dst"][:bits] == entry[:bits])
+                      for reads_tmp, entry in reads).any()
                 for stage in stages[:DEPTH]
-            )
+            )  # fmt: skip
 
         hazard, waiting = issued["hazard"], Signal(DEPTH)
-
-        def wait_for(stages_of_conflicts) -> list:
-            return [hazard.eq(stages_of_conflicts.any()), waiting.eq(stages_of_conflicts)]
-
+        # A signal for every case and no choice between operands: which it is is known late.
+        at_start, moved_on = Signal(DEPTH), Signal(DEPTH)
+        following = [Signal(DEPTH, name=f"following_{k}") for k in range(4)]
         with m.If(issued["start"]):
-            m.d.sync += wait_for(conflicts(issued["starting"]))
+            m.d.comb += at_start.eq(conflicts(issued["starting"]))
         with m.Elif(hazard):
             # The same entry, and the stages move on.
-            m.d.sync += wait_for(Cat(Const(0, 1), waiting[:-1]))
+            m.d.comb += moved_on.eq(waiting << 1)
         with m.Else():
-            m.d.sync += wait_for(conflicts(issued["upcoming"]))
+            for each, (advances, reads) in zip(following, issued["following"], strict=True):
+                with m.If(advances):
+                    m.d.comb += each.eq(conflicts(reads))
+        found = reduce(or_, following, at_start | moved_on)
+        m.d.sync += [hazard.eq(found.any()), waiting.eq(found)]
 
     def _reduce(self, m: Module, stages: list[dict], lane: int):
         """Operands, operator and reduction of one lane; the result is valid in t+4."""
@@ -443,20 +456,25 @@ class Vector(wiring.Component):
         amount = register(
             8, Mux(post(8) == EVEN, shift[:6], Mux(post(8) == TFLITE, right, 0)), "amount", 6
         )
-        dropped = Const(0, 2)
-        for k, steps in ((9, (32, 16, 8)), (10, (4, 2, 1))):
-            value, dropped = shift_right(m, value, dropped, amount, steps)
-            value = register(k, value, f"value_{k}", 64)
-            dropped = register(k, dropped, f"dropped_{k}", 2)
-            amount = register(k, amount, f"amount_{k}", 6)
+        value, dropped = shift_right(m, value, Const(0, 2), amount, (32, 16, 8))
+        value = register(9, value, "value_9", 64)
+        dropped = register(9, dropped, "dropped_9", 2)
+        amount = register(9, amount[:3], "amount_9", 3)
+        # Beyond 11 bits the result is clamped whatever the zero point is, so what is left to shift
+        # is the low end of the value; of the rest only counts whether it is all signs.
+        negative = register(10, value[-1], "negative", 1)
+        near_zero = register(10, value[17:].all() | ~value[17:].any(), "near_zero", 1)
+        plain_11 = register(10, value[:32], "plain_11", 32)
+        value, dropped = shift_right(m, value[:18].as_signed(), dropped, amount, (4, 2, 1))
+        value = register(10, value, "value_10", 18)
+        dropped = register(10, dropped, "dropped_10", 2)
         half, below = dropped[1], dropped[0]
-        tie = Mux(post(11) == TFLITE, value >= 0, value[0])
+        tie = Mux(post(11) == TFLITE, ~negative, value[0])
         up = register(11, half & (below | tie), "up", 1)
-        # Beyond 11 bits the result is clamped whatever the zero point is.
-        fits = value[10:].all() | ~value[10:].any()
-        beyond = Cat((~value[-1]).replicate(10), value[-1])
+        fits = near_zero & (value[10:].all() | ~value[10:].any())
+        beyond = Cat((~negative).replicate(10), negative)
         near = register(11, Mux(fits, value[:11], beyond), "near", 11)
-        plain_12 = register(11, value[:32], "plain_12", 32)
+        plain_12 = register(11, plain_11, "plain_12", 32)
         zero_point = Mux(post(12) != 0, captured["zero_point"][0], 0)
         # One adder: the carry of the lowest bits is the rounding.
         doubled_sum = named(

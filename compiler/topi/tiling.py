@@ -27,8 +27,9 @@ from ...isa.params import HwParams
 #: the last use of a buffer to the first request for its next contents; for the cost model only.
 INSN_CYCLES, BURST_CYCLES, TURN_CYCLES = 8, 5, 16
 
-#: Cycles that a cycle of the load unit costs the operators beside this one.
-OTHERS = 1 / 16
+#: Cycles that a cycle of the load unit costs the operators beside this one, and those that a tile
+#: does whose products the vector unit takes over between its other work.
+OTHERS, TAKEOVER_CYCLES = 1 / 16, 16
 
 Order = Literal["weights", "pixels", "stream"]
 
@@ -167,15 +168,15 @@ def plan_window(
 def _fastest(
     bounded: list[tuple[float, Tiling, _Work]], memory: MemoryParams, vthreads: int
 ) -> Tiling:
-    """The tiling of the least cost: cycles of its replay, and a part of those for which it keeps
-    other operators from the memory. They are tried in the order of the least that they can cost.
+    """The tiling of the least cost: cycles of its replay, and those that it costs other operators.
+    They are tried in the order of the least that they can cost.
     """
-    candidates = [(bound + OTHERS * work.load_cycles, tile, work) for bound, tile, work in bounded]
+    candidates = [(bound + work.others_cycles, tile, work) for bound, tile, work in bounded]
     best: tuple[float, Tiling] | None = None
     for least, tile, work in sorted(candidates, key=lambda candidate: candidate[0]):
         if best is not None and least >= best[0]:
             break
-        cost = _replay(work, memory, vthreads) + OTHERS * work.load_cycles
+        cost = _replay(work, memory, vthreads) + work.others_cycles
         if best is None or cost < best[0]:
             best = cost, tile
     assert best is not None
@@ -255,6 +256,8 @@ class _Work:
     store: float
     #: Of fetching a tile's instructions.
     fetch: float
+    #: That a tile costs other operators.
+    takeover: float = 0.0
 
     @property
     def bound_cycles(self) -> float:
@@ -269,6 +272,11 @@ class _Work:
         """What the load unit needs for all of it."""
         tiles = self.changes * self.tiles
         return self.changes * self.staying + tiles * self.chunks * (self.inp + self.wgt)
+
+    @property
+    def others_cycles(self) -> float:
+        """What other operators lose: they wait for the memory and for the vector unit."""
+        return OTHERS * self.load_cycles + self.takeover * self.changes * self.tiles
 
 
 def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> _Work:
@@ -293,7 +301,7 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
     weights = tile.oc_blocks if tile.order != "weights" else 0
     insns = chunks * (1 + weights + tile.oc_blocks) + 3 * tile.oc_blocks * shape.phases
     fetch = insns * _fetch_cycles(params, memory)
-    return _Work(*counts, staying, inp, wgt, gemm, vector, store, fetch)
+    return _Work(*counts, staying, inp, wgt, gemm, vector, store, fetch, TAKEOVER_CYCLES)
 
 
 def _window_work(

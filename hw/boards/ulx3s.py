@@ -7,6 +7,7 @@ from amaranth.lib.cdc import ResetSynchronizer
 from amaranth.lib.wiring import Component, In, Out
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
+from ...isa.params import HwParams
 from ..pll import find_pll
 from ..system import LEDS, System
 from . import Device
@@ -48,6 +49,11 @@ def constraints(pins: dict[str, tuple[str, int, str | None]]) -> str:
 def divisor(freq_mhz: float) -> int:
     """Clock cycles of a bit of the host link."""
     return round(freq_mhz * 1e6 / BAUD)
+
+
+def system(params: HwParams, memory: Component, freq_mhz: float) -> System:
+    """The core, the host link and a memory, for this device."""
+    return System(params, memory, divisor(freq_mhz), ECP5_85F.capacity["dsp"])
 
 
 class Ulx3s(Component):

@@ -9,7 +9,7 @@ from ...isa.params import PRESETS, HwParams
 from ..sdram import DATA_BITS, Sdram
 from ..system import System
 from . import Board
-from .ulx3s import ECP5_85F, PINS, Ulx3s, constraints, divisor
+from .ulx3s import ECP5_85F, PINS, Ulx3s, constraints, system
 
 #: Ports of the SDRAM: width, and the name in the board's pin map.
 SDRAM_PORTS = {
@@ -50,7 +50,7 @@ class Ulx3sWithSdram(Ulx3s):
 def design(params: HwParams, freq_mhz: float) -> Ulx3sWithSdram:
     """The top level."""
     memory = Sdram(params, freq_mhz)
-    return Ulx3sWithSdram(System(params, memory, divisor(freq_mhz)), freq_mhz)
+    return Ulx3sWithSdram(system(params, memory, freq_mhz), freq_mhz)
 
 
 BOARD = Board(
@@ -58,7 +58,7 @@ BOARD = Board(
     doc="ULX3S with an ECP5-85F and its 32 MiB of SDRAM",
     device=ECP5_85F,
     hw=PRESETS["8x8"],
-    freq_mhz=35.0,
+    freq_mhz=60.0,
     design=design,
     constraints=constraints(
         PINS

@@ -6,9 +6,8 @@ from __future__ import annotations
 
 from ...isa.params import HwParams
 from ..block_ram import BlockRam
-from ..system import System
 from . import Board
-from .ulx3s import ECP5_85F, PINS, Ulx3s, constraints, divisor
+from .ulx3s import ECP5_85F, PINS, Ulx3s, constraints, system
 
 MEMORY_BYTES = 64 << 10
 
@@ -22,7 +21,7 @@ SMALL = HwParams(
 def design(params: HwParams, freq_mhz: float) -> Ulx3s:
     """The top level."""
     memory = BlockRam(params, MEMORY_BYTES)
-    return Ulx3s(System(params, memory, divisor(freq_mhz)), freq_mhz)
+    return Ulx3s(system(params, memory, freq_mhz), freq_mhz)
 
 
 BOARD = Board(

