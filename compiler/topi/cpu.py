@@ -6,6 +6,8 @@ stack; borders are added once, at the root.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..graph.blocked_ops import BlockedOp
@@ -39,6 +41,8 @@ from .ops import expression
 CHANNEL_TILE = 4
 #: Elements that are quantised, or added, at once.
 LANES = 16
+#: Elements of such an operator from which it pays to share them among threads.
+SHARED_ELEMENTS = 1 << 15
 #: Operators whose innermost loop is over results.
 _ROWS = (MatMul, Convolution, Pool)
 
@@ -70,8 +74,11 @@ def schedule_for_cpu(node: Node, output: Tensor) -> Schedule:
         case ConvolutionTranspose() | ConvTranspose2d() | QConvTranspose2d():
             _schedule_transposed(schedule)
         case Quantize() | Dequantize() | QAdd() if output.axes[-1].extent % LANES == 0:
-            _, lanes = schedule[output].split(output.axes[-1], LANES)
+            outer, lanes = schedule[output].split(output.axes[-1], LANES)
             schedule[output].vectorize(lanes)
+            if math.prod(output.shape) >= SHARED_ELEMENTS:
+                axes = (*output.axes[:-1], outer)
+                schedule[output].parallel(next(axis for axis in axes if axis.extent > 1))
         case _:
             _schedule_general(schedule, reduces_rows=isinstance(node.op, _ROWS))
     return schedule
