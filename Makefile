@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: venv demo test lint docs mutants campaign verify fuzz gates board clean
+.PHONY: venv demo test lint docs mutants campaign verify fuzz schedules operators gates board clean
 
 venv: $(STAMP)
 
@@ -37,6 +37,14 @@ docs: $(STAMP)
 FUZZ ?= 2000
 fuzz: $(STAMP)
 	VDLA_FUZZ=$(FUZZ) $(BIN)/python -m pytest -n 2 tests/compiler/graph/test_fuzz_graphs.py tests/compiler/graph/test_fuzz_files.py
+
+# Random sequences of schedule primitives on random expressions, of which more than 5,000 are legal.
+schedules: $(STAMP)
+	VDLA_FUZZ=9000 $(BIN)/python -m pytest tests/compiler/te/test_schedule_random.py
+
+# Every family of operators by itself, 300 random cases of each.
+operators: $(STAMP)
+	VDLA_FUZZ=300 $(BIN)/python -m pytest -n 2 tests/compiler/graph/test_random_operators.py
 
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)

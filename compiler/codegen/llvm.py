@@ -7,8 +7,8 @@ precision; transcendental functions are the C library's. Inside a loop with the 
 a product and a sum may be rounded once, where the processor is faster so; elsewhere never.
 Vectorized loops become vectors (``codegen/llvm_vector.py``) or carry a hint; parallel loops are
 shared among the processor's threads (``codegen/llvm_parallel.py``), where it has several; virtual
-threads run serially, which is one of the orders that they allow; unrolled ones have been copied
-(``tir/passes/unroll.py``), or are too long to be.
+threads and loops bound to threads run serially, which is one of the orders that they allow;
+unrolled ones have been copied (``tir/passes/unroll.py``), or are too long to be.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from ..te.expr import (
     bits_of,
     walk,
 )
-from ..tir.ir import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, TensorCall
+from ..tir.ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Seq, Stmt, Store, TensorCall
 from . import micro_kernels
 from .llvm_parallel import call_in_parallel, declare_part
 from .llvm_vector import LLVM_FUNCTIONS, is_invariant, splat, stores_of
@@ -57,11 +57,8 @@ _TYPES: dict[str, Any] = {
 
 
 def buffer_bytes(buffer: Buffer) -> int:
-    """Size of a buffer, in bytes, without padding."""
-    size = ELEMENT_BYTES[buffer.dtype]
-    for extent in buffer.shape:
-        size *= extent
-    return size
+    """Size of a buffer, in bytes."""
+    return ELEMENT_BYTES[buffer.dtype] * buffer.shape[0] * buffer.strides[0]
 
 
 @dataclass
@@ -141,6 +138,9 @@ class _Emitter:
                 self._store(stmt)
             case TensorCall():
                 self._tensor_call(stmt)
+            case Prefetch():
+                address = self._address(stmt.buffer, stmt.indices, inside=False)
+                self._call("llvm.prefetch.p0", ir.VoidType(), address, _I32(0), _I32(3), _I32(1))
             case _:
                 raise VdlaError(f"{self.name}: the CPU has no code for statement {stmt!r}")
 
@@ -255,7 +255,8 @@ class _Emitter:
         self.stmt(stmt.body)
         self.workspace.top = mark
 
-    def _address(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Value:
+    def _address(self, buffer: Buffer, indices: tuple[Expr, ...], inside: bool = True) -> Value:
+        """Address of an element, which is ``inside`` the buffer, or may be beyond."""
         if buffer not in self.memory:
             raise VdlaError(
                 f"{self.name}: buffer {buffer.name} is neither parameter nor allocated here"
@@ -265,7 +266,9 @@ class _Emitter:
             step = self.builder.mul(self._index(index), _I64(stride), flags=("nsw",))
             offset = self.builder.add(offset, step, flags=("nsw",))
         element = _I8 if buffer.dtype == "bool" else _TYPES[buffer.dtype]
-        return self.builder.gep(self.memory[buffer], [offset], inbounds=True, source_etype=element)
+        return self.builder.gep(
+            self.memory[buffer], [offset], inbounds=inside, source_etype=element
+        )
 
     def _index(self, expr: Expr) -> Value:
         """An index in int64: indices lie within their buffers, so that nothing wraps."""
@@ -276,7 +279,7 @@ class _Emitter:
                 return _I64(int(value))
             case Binary("+" | "-" | "*" | "//" | "%" | "min" | "max", a, b):
                 return self._int_binary(expr.op, self._index(a), self._index(b), expr)
-        return self._cast(self.value(expr), expr.dtype, "int64")
+        return self._cast(self._scalar(expr), expr.dtype, "int64")
 
     def _variable(self, var: Var) -> Value:
         if var not in self.variables:
@@ -323,6 +326,10 @@ class _Emitter:
                 return self._rescale(*(self.value(a) for a in args))
             case Call("requantize_tflite", args):
                 return self._requantize_tflite(*(self.value(a) for a in args))
+            case Call("popcount", (a,), dtype):
+                bits = self.value(a)
+                lanes = f"v{bits.type.count}" if isinstance(bits.type, ir.VectorType) else ""
+                return self._call(f"llvm.ctpop.{lanes}i{bits_of(dtype)}", bits.type, bits)
             case Call("divide" | "remainder", (a, b), dtype) if dtype in INT_DTYPES:
                 return self._divide(expr.name, self.value(a), self.value(b), dtype)
             case Call("remainder", (a, b)):

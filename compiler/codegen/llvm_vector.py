@@ -8,24 +8,13 @@ from __future__ import annotations
 
 from llvmlite import ir
 
-from ..te.expr import (
-    FLOAT_DTYPES,
-    INT_DTYPES,
-    Binary,
-    Call,
-    Cast,
-    Expr,
-    Read,
-    Select,
-    Var,
-    affine,
-    walk,
-)
+from ..te.affine import affine
+from ..te.expr import FLOAT_DTYPES, INT_DTYPES, Binary, Call, Cast, Expr, Read, Select, Var, walk
 from ..tir.ir import For, Seq, Stmt, Store
 
 #: Extents of vector loops: LLVM splits what is wider than the processor's registers.
 VECTOR_EXTENTS = (4, 8, 16, 32)
-_OPERATORS = ("+", "-", "*", "/", "min", "max")
+_OPERATORS = ("+", "-", "*", "/", "min", "max", "&", "|")
 _DTYPES = (*FLOAT_DTYPES, *INT_DTYPES)
 #: Functions that are instructions of common processors; the others are calls of the C library.
 LLVM_FUNCTIONS = {
@@ -69,7 +58,7 @@ def _fits(expr: Expr, var: Var) -> bool:
             return _fits(a, var)
         case Call(name, args) if name in LLVM_FUNCTIONS:
             return all(_fits(arg, var) for arg in args)
-        case Call("requantize" | "rescale", args):
+        case Call("requantize" | "rescale" | "popcount", args):
             return all(_fits(arg, var) for arg in args)
         case Select(cond, a, b):
             return is_invariant(cond, var) and _fits(a, var) and _fits(b, var)

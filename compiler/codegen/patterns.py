@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..te.expr import Binary, Call, Cast, Const, Expr, Read, affine, walk
+from ..te.affine import affine
+from ..te.expr import Binary, Call, Cast, Const, Expr, Read, walk
 from ..tir.ir import Buffer, Stmt, Store, walk_stmt
 
 #: Post-operations of the vector unit by the intrinsic that they compute.

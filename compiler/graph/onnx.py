@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from onnx import numpy_helper
 from ...isa.errors import VdlaError
 from .ir import DTYPES, Graph, Node, Tensor
 from .onnx_functions import function_body
-from .onnx_ops import READERS
+from .onnx_ops import MICROSOFT, READERS
 from .onnx_ops.call import Call
 from .ops import Identity
 from .primitives import Misfit
@@ -30,6 +31,8 @@ from .verify import verify
 
 #: Operators that a refusal of an unknown one names.
 NEAREST = 4
+#: Readers of operators in other domains than ONNX's.
+DOMAINS = {"com.microsoft": MICROSOFT}
 OPSETS = range(7, onnx.defs.onnx_opset_version() + 1)
 #: What names the shapes and values of a model's inputs that are known at compile time.
 Shapes = Mapping[str, tuple[int, ...]]
@@ -70,7 +73,7 @@ def import_onnx(
     try:
         if model.functions:
             model = onnx.inliner.inline_local_functions(model)
-        graph = _Importer(where, batch, shapes or {}, values or {}).run(model)
+        graph = Importer(where, batch, shapes or {}, values or {}).run(model)
     except (UnicodeDecodeError, DecodeError, OverflowError) as error:
         raise VdlaError(f"{where}: damaged ONNX model: {_first_line(error)}") from None
     verify(graph)
@@ -102,7 +105,9 @@ def _first_line(error: Exception) -> str:
 
 
 @dataclass
-class _Importer:
+class Importer:
+    """The graph of a model while it is read, node by node."""
+
     where: str
     batch: int
     shapes: Shapes
@@ -116,6 +121,10 @@ class _Importer:
         opset = self.opset(model)
         for initializer in model.graph.initializer:
             self.define(Tensor.constant(initializer.name, self.array(initializer)))
+        for sparse in model.graph.sparse_initializer:
+            raise VdlaError(
+                f"{self.where}: constant {sparse.values.name!r} is sparse; store all its elements"
+            )
         inputs = [i.name for i in model.graph.input if i.name not in self.tensors]
         for value in model.graph.input:
             if value.name in inputs:
@@ -154,6 +163,8 @@ class _Importer:
             )
         try:
             data = np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(tuple(proto.dims))
+            if data.shape != tuple(proto.dims):
+                raise ValueError(f"shape {[*proto.dims]}")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise VdlaError(
                 f"{self.where}: constant {proto.name!r} is damaged: {_first_line(error)}"
@@ -195,12 +206,14 @@ class _Importer:
         name = proto.name or f"{proto.op_type}_{index}"
         label = f"node {name!r} ({proto.op_type})"
         standard = proto.domain in ("", "ai.onnx")
-        reader = READERS.get(proto.op_type) if standard else None
+        reader = (READERS if standard else DOMAINS.get(proto.domain, {})).get(proto.op_type)
         for operand in proto.input:
             if operand and operand not in self.tensors:
                 raise VdlaError(f"{label}: reads {operand!r}, which nothing before it defines")
         if not any(proto.output):
             raise VdlaError(f"{label}: expected an output, got none")
+        if standard:
+            _check_form(proto, label)
         operands = tuple(self.tensors[i] if i else None for i in proto.input)
         if reader is None and not (proto.op_type == "Constant" and standard):
             self.function(proto, name, opset, operands)
@@ -240,7 +253,7 @@ class _Importer:
                 ) from None
         if body is None:
             operator = f"{proto.domain}.{proto.op_type}" if proto.domain else proto.op_type
-            known = [*READERS, "Constant"]
+            known = sorted({*READERS, *DOMAINS.get(proto.domain, {}), "Constant"})
             nearest = difflib.get_close_matches(proto.op_type, known, NEAREST, cutoff=0.0)
             raise VdlaError(
                 f"node {name!r}: operator {operator!r} is not supported; of the {len(known)} that"
@@ -288,6 +301,33 @@ class _Importer:
         except (ValueError, TypeError):
             pass  # of another type than its name says
         raise VdlaError(f"{label}: expected a tensor or numbers, got {sorted(attributes)}")
+
+
+def _check_form(proto: onnx.NodeProto, label: str) -> None:
+    """Refuse attributes and operands that the operator has in no version, where ONNX knows it:
+    whoever wrote them meant something that would not happen."""
+    versions = _schemas().get(proto.op_type)
+    if versions is None:
+        return
+    known = sorted({name for schema in versions for name in schema.attributes})
+    unknown = [a.name for a in proto.attribute if a.name not in known]
+    if unknown:
+        raise VdlaError(
+            f"{label}: expected attributes {', '.join(known) or 'none'}, got {unknown[0]!r}"
+        )
+    most = max(schema.max_input for schema in versions)
+    if len(proto.input) > most:
+        raise VdlaError(f"{label}: expected at most {most} operands, got {len(proto.input)}")
+
+
+@cache
+def _schemas() -> Mapping[str, list[onnx.defs.OpSchema]]:
+    """Every version of ONNX's own operators, by name."""
+    found: dict[str, list[onnx.defs.OpSchema]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            found.setdefault(schema.name, []).append(schema)
+    return found
 
 
 def _provisional(renamed: Mapping[str, str], outputs: tuple[str, ...]) -> str:

@@ -1,6 +1,4 @@
-"""The expression language: frozen nodes, overloaded operators, and arithmetic on affine index
-expressions.
-"""
+"""The expression language: frozen nodes and overloaded operators."""
 
 from __future__ import annotations
 
@@ -25,29 +23,19 @@ def bits_of(dtype: str) -> int:
     return int(dtype.lstrip("uintfloa"))
 
 
-#: For each integer dtype, those that hold all of its values.
-_WIDER = {
-    narrow: tuple(
-        wide
-        for wide in INT_DTYPES
-        if wide == narrow
-        or (bits_of(wide) > bits_of(narrow) and (wide[0] == "i" or narrow[0] == "u"))
-    )
-    for narrow in INT_DTYPES
-}
-
 #: Functions of scalars that :class:`Call` may name: dtypes of arguments and result. ``requantize``
 #: is acc * multiplier / 2**shift rounded half to even, exact in 64 bits; ``rescale`` is the same
 #: where the result fits int32, which is for its user to know; ``requantize_tflite`` is
 #: ``isa.vector_ops.requantize_tflite``; ``round`` rounds half to even; ``divide`` truncates towards
 #: zero, and gives 0 where the divisor is 0; ``remainder`` has the dividend's sign (of integers it
-#: is 0 where the divisor is 0); the others are C's.
+#: is 0 where the divisor is 0); ``popcount`` is the number of bits that are 1; the others are C's.
 INTRINSICS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "requantize": ((("int32",) * 3, "int32"), (("int32",) * 3, "int64")),
     "rescale": ((("int32",) * 3, "int32"),),
     "requantize_tflite": ((("int32",) * 3, "int64"),),
     "divide": tuple(((dtype,) * 2, dtype) for dtype in INT_DTYPES),
     "remainder": tuple(((dtype,) * 2, dtype) for dtype in (*INT_DTYPES, *FLOAT_DTYPES)),
+    "popcount": tuple(((dtype,), dtype) for dtype in UNSIGNED_DTYPES),
     "pow": tuple(((dtype,) * 2, dtype) for dtype in FLOAT_DTYPES),
 }
 #: Functions of one float, of its dtype.
@@ -213,11 +201,24 @@ class Read(Expr):
         return self.source.dtype
 
 
+@dataclass(frozen=True, eq=False)
+class Reducer:
+    """A way to combine two values of a dtype, commutative and associative, so that a reduction may
+    be cut and ordered as it suits; combined with ``identity(dtype)`` every value stays what it is.
+    """
+
+    name: str
+    combine: Callable[[Expr, Expr], Expr]
+    identity: Callable[[str], Const]
+
+
 @dataclass(frozen=True)
 class Reduce(Expr):
-    """``kind`` (+, *, min, max) of ``body`` over reduction axes: only a whole ``compute``."""
+    """``body`` combined over reduction axes, by + * min max or a :class:`Reducer`: only a whole
+    ``compute``.
+    """
 
-    kind: str
+    kind: str | Reducer
     body: Expr
     axes: tuple[Any, ...]
 
@@ -225,15 +226,34 @@ class Reduce(Expr):
     def dtype(self) -> str:  # type: ignore[override]
         return self.body.dtype
 
+    def combine(self, total: Expr, value: Expr) -> Expr:
+        """The total with one more value."""
+        if isinstance(self.kind, Reducer):
+            return self.kind.combine(total, value)
+        return binary(self.kind, total, value)
+
     @property
     def identity(self) -> Const:
         """Neutral element."""
+        if isinstance(self.kind, Reducer):
+            return self.kind.identity(self.dtype)
         if self.kind in "+*":
             return Const(int(self.kind == "*"), self.dtype)
         if self.dtype in FLOAT_DTYPES:
             return Const(float("inf") if self.kind == "min" else float("-inf"), self.dtype)
         low, high = integer_range(self.dtype)
         return Const(high if self.kind == "min" else low, self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class Extern(Expr):
+    """A whole tensor by a loop program of its own: only a whole ``extern``. ``reads`` has an
+    element of each input; ``rule`` makes the statement from the inputs' buffers and the tensor's.
+    """
+
+    reads: tuple[Expr, ...]
+    rule: Callable[[list[Any], Any], Any]
+    dtype: str
 
 
 def integer_range(dtype: str) -> tuple[int, int]:
@@ -331,6 +351,11 @@ def cast(dtype: str, a: Operand) -> Expr:
     return Cast(dtype, a)
 
 
+def popcount(a: Expr) -> Expr:
+    """Number of bits of an unsigned integer that are 1, in its dtype."""
+    return Call("popcount", (a,), a.dtype)
+
+
 def minimum(a: Operand, b: Operand) -> Expr:
     """Smaller of two."""
     return binary("min", a, b)
@@ -375,6 +400,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return indices
         case Reduce(_, body):
             return (body,)
+        case Extern(reads):
+            return reads
     return ()
 
 
@@ -402,6 +429,8 @@ def rewrite(expr: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
             new = Read(source, tuple(rewrite(i, leaf) for i in indices))
         case Reduce():
             new = replace(expr, body=rewrite(expr.body, leaf))
+        case Extern():
+            new = replace(expr, reads=tuple(rewrite(r, leaf) for r in expr.reads))
         case _:
             new = expr
     found = leaf(new)
@@ -413,137 +442,3 @@ def substitute(expr: Expr, values: Mapping[Var, Expr]) -> Expr:
     if not values:
         return expr
     return rewrite(expr, lambda e: values.get(e) if isinstance(e, Var) else None)
-
-
-# ---- affine arithmetic ---------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Affine:
-    """``constant + sum of coefficient * term``; terms are variables or opaque (// and %)
-    subexpressions.
-    """
-
-    constant: int
-    terms: tuple[tuple[Expr, int], ...]
-
-    @property
-    def coefficients(self) -> dict[Expr, int]:
-        """Coefficient of each term."""
-        return dict(self.terms)
-
-
-def affine(expr: Expr) -> Affine:
-    """Canonical affine form of an integer expression; anything not affine becomes a term of its
-    own.
-    """
-    constant, terms = _affine(expr)
-    ordered = sorted(((t, c) for t, c in terms.items() if c), key=lambda item: _order(item[0]))
-    return Affine(constant, tuple(ordered))
-
-
-def _order(term: Expr) -> tuple:
-    return (0, term.uid) if isinstance(term, Var) else (1, repr(term))
-
-
-def _affine(expr: Expr) -> tuple[int, dict[Expr, int]]:
-    match expr:
-        case Const(value):
-            return int(value), {}
-        case Cast(dtype, a) if a.dtype in INT_DTYPES and dtype in _WIDER[a.dtype]:
-            return _affine(a)
-        case Binary("+" | "-", a, b):
-            sign = 1 if expr.op == "+" else -1
-            (ca, ta), (cb, tb) = _affine(a), _affine(b)
-            merged = dict(ta)
-            for term, coefficient in tb.items():
-                merged[term] = merged.get(term, 0) + sign * coefficient
-            return _recombine(ca + sign * cb, merged)
-        case Binary("*", a, b):
-            (ca, ta), (cb, tb) = _affine(a), _affine(b)
-            if not tb:
-                return ca * cb, {t: c * cb for t, c in ta.items()}
-            if not ta:
-                return ca * cb, {t: c * ca for t, c in tb.items()}
-    return 0, {expr: 1}
-
-
-def _recombine(constant: int, terms: dict[Expr, int]) -> tuple[int, dict[Expr, int]]:
-    """``e // d * d + e % d`` is e again: what a split and a fuse of the same loops leave."""
-    for term, coefficient in list(terms.items()):
-        match term:
-            case Binary("%", e, Const(d)):
-                quotient = Binary("//", e, term.b, e.dtype)
-                if coefficient and terms.get(quotient) == coefficient * d:
-                    del terms[term], terms[quotient]
-                    c, whole = _affine(e)
-                    constant += coefficient * c
-                    for inner, k in whole.items():
-                        terms[inner] = terms.get(inner, 0) + coefficient * k
-    return constant, terms
-
-
-def from_affine(form: Affine) -> Expr:
-    """Expression of an affine form."""
-    result: Expr = Const(0)
-    for term, coefficient in form.terms:
-        result = binary("+", result, binary("*", term, coefficient))
-    return binary("+", result, form.constant)
-
-
-def simplify_index(expr: Expr) -> Expr:
-    """Canonical form of an index expression."""
-    return from_affine(affine(expr))
-
-
-def interval(expr: Expr, ranges: Mapping[Expr, tuple[int, int]]) -> tuple[int, int] | None:
-    """Smallest and largest value when each variable lies in its inclusive range; None if a variable
-    has none.
-    """
-    form = affine(expr)
-    low = high = form.constant
-    for term, coefficient in form.terms:
-        bounds = _term_interval(term, ranges)
-        if bounds is None:
-            return None
-        ends = (coefficient * bounds[0], coefficient * bounds[1])
-        low, high = low + min(ends), high + max(ends)
-    return low, high
-
-
-def _term_interval(term: Expr, ranges: Mapping[Expr, tuple[int, int]]) -> tuple[int, int] | None:
-    if term in ranges:
-        return ranges[term]
-    match term:
-        case Binary("//", a, Const(d)) if d > 0:
-            inner = interval(a, ranges)
-            return inner and (inner[0] // d, inner[1] // d)
-        case Binary("%", a, Const(d)) if d > 0:
-            inner = interval(a, ranges)
-            if inner and inner[0] // d == inner[1] // d:
-                return inner[0] % d, inner[1] % d
-            return (0, d - 1)
-        case Binary("min" | "max", a, b):
-            ia, ib = interval(a, ranges), interval(b, ranges)
-            pick = min if term.op == "min" else max
-            return ia and ib and (pick(ia[0], ib[0]), pick(ia[1], ib[1]))
-    return None
-
-
-def prove(cond: Expr, ranges: Mapping[Expr, tuple[int, int]]) -> bool | None:
-    """Whether a condition holds for all values in range (True), for none (False), or depends or is
-    unknown (None).
-    """
-    match cond:
-        case Const(value):
-            return bool(value)
-        case Binary("&", a, b):
-            pa, pb = prove(a, ranges), prove(b, ranges)
-            return False if pa is False or pb is False else (True if pa and pb else None)
-        case Binary("<" | "<=", a, b):
-            bounds = interval(binary("-", b, a), ranges)
-            if bounds is None:
-                return None
-            least = 1 if cond.op == "<" else 0
-            return True if bounds[0] >= least else (False if bounds[1] < least else None)
-    return None

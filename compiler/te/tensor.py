@@ -5,21 +5,25 @@ is computed.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ...isa.errors import VdlaError
 from .expr import (
     DTYPES,
     Const,
     Expr,
+    Extern,
     Operand,
     Operators,
     Read,
     Reduce,
+    Reducer,
     Var,
     maximum,
     minimum,
+    select,
     walk,
     wrap,
 )
@@ -47,6 +51,7 @@ class Tensor:
     """An array of known shape and dtype. ``body`` is None for placeholders.
 
     ``t[i, j]`` is an element, an expression. ``axes`` are the data axes of the computation.
+    ``state`` is set for a :func:`scan`: the placeholder by which it reads its own rows.
     """
 
     name: str
@@ -54,6 +59,7 @@ class Tensor:
     dtype: str
     axes: tuple[IterVar, ...] = ()
     body: Expr | None = None
+    state: Tensor | None = None
 
     def __getitem__(self, indices: Operand | tuple[Operand, ...]) -> Read:
         indices = indices if isinstance(indices, tuple) else (indices,)
@@ -107,6 +113,63 @@ def compute(shape: tuple[int, ...], rule: Callable[..., Expr], name: str = "y") 
     return Tensor(name, tuple(shape), body.dtype, axes, body)
 
 
+def extern(
+    shape: tuple[int, ...],
+    inputs: Sequence[Tensor],
+    rule: Callable[[list[Any], Any], Any],
+    dtype: str = "float32",
+    name: str = "extern",
+) -> Tensor:
+    """A tensor that a loop program of the caller's computes as a whole, at the root.
+
+    Parameters
+    ----------
+    inputs : what it reads
+    rule : makes the statement (``tir.ir``) from a list of the inputs' buffers and the buffer that
+        it writes to, with loop variables of its own; the verifier checks it as all others
+
+    Examples
+    --------
+    >>> def reverse(inputs, output):
+    ...     i = Var("i")
+    ...     return For(i, 4, "serial", Store(output, (i,), Read(inputs[0], (3 - i,))))
+    >>> y = extern((4,), [x], reverse, "int8")
+    """
+    _check(name, shape, dtype)
+    axes = tuple(IterVar(Var(f"i{dim}"), n) for dim, n in enumerate(shape))
+    reads = tuple(Read(t, (Const(0),) * len(t.shape)) for t in inputs)
+    return Tensor(name, tuple(shape), dtype, axes, Extern(reads, rule, dtype))
+
+
+def scan(init: Tensor, update: Tensor, state: Tensor, name: str = "scan") -> Tensor:
+    """A tensor whose rows are computed one after the other, each of earlier ones.
+
+    ::
+
+        for t in T:      (``update``, and what else reads ``state``, is computed inside this loop)
+          scan[t, ...] = update[t, ...] if t >= steps else init[t, ...]
+
+    Parameters
+    ----------
+    init : [steps, ...], the first rows
+    update : [T, ...], a row of earlier rows, which it reads as ``state[t - 1, ...]``
+    state : [T, ...], a placeholder that stands for the result
+    """
+    steps, count = init.shape[0], state.shape[0]
+    kinds = {(t.dtype, t.shape[1:]) for t in (init, update, state)}
+    if len(kinds) > 1 or update.shape[0] != count or not steps < count or state.body is not None:
+        raise VdlaError(
+            f"scan {name}: expected first rows {init!r} of a placeholder {state!r} and rows "
+            f"{update!r} for all of it, alike but for the number of first rows"
+        )
+    time = IterVar(Var("t"), count)
+    axes = (time, *(IterVar(Var(f"i{dim}"), n) for dim, n in enumerate(state.shape[1:])))
+    element = tuple(axis.var for axis in axes)
+    first = (minimum(time.var, steps - 1) if steps > 1 else Const(0), *element[1:])
+    body = select(time.var >= steps, Read(update, element), Read(init, first))
+    return Tensor(name, state.shape, state.dtype, axes, body, state)
+
+
 def _check(name: str, shape: tuple[int, ...], dtype: str) -> None:
     if dtype not in DTYPES:
         raise VdlaError(f"tensor {name}: expected a dtype of {', '.join(DTYPES)}, got {dtype!r}")
@@ -119,9 +182,40 @@ def reduce_axis(extent: int, name: str = "k") -> IterVar:
     return IterVar(Var(name), extent, "reduce")
 
 
-def _reduce(kind: str, body: Expr, axis: IterVar | tuple[IterVar, ...]) -> Reduce:
+def _reduce(kind: str | Reducer, body: Expr, axis: IterVar | tuple[IterVar, ...]) -> Reduce:
     axes = axis if isinstance(axis, tuple) else (axis,)
     return Reduce(kind, body, axes)
+
+
+def comm_reducer(
+    combine: Callable[[Expr, Expr], Expr], identity: Callable[[str], Const], name: str = "reduce"
+) -> Callable[[Expr, IterVar | tuple[IterVar, ...]], Reduce]:
+    """A reduction by a function of the caller's, as :func:`sum_of` is one by +.
+
+    Parameters
+    ----------
+    combine : of two values of one dtype; it must be commutative and associative, for reductions
+        are cut and reordered
+    identity : of a dtype, the value that changes nothing when it is combined
+
+    Examples
+    --------
+    >>> either = comm_reducer(lambda a, b: a | b, lambda dtype: Const(0, dtype), "either")
+    >>> y = compute((4,), lambda i: either(x[i, k], k))
+    """
+    reducer = Reducer(name, combine, identity)
+
+    def reduce(body: Expr, axis: IterVar | tuple[IterVar, ...]) -> Reduce:
+        found = _reduce(reducer, body, axis)
+        for what, dtype in (
+            ("combine", combine(body, body).dtype),
+            ("identity", found.identity.dtype),
+        ):
+            if dtype != body.dtype:
+                raise VdlaError(f"{name}: expected that {what} gives {body.dtype}, got {dtype}")
+        return found
+
+    return reduce
 
 
 def sum_of(body: Expr, axis: IterVar | tuple[IterVar, ...]) -> Reduce:

@@ -7,20 +7,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ...isa.errors import VdlaError
-from ..te.expr import (
-    Const,
-    Expr,
-    Read,
-    Var,
-    affine,
-    binary,
-    simplify_index,
-    substitute,
-    walk,
-    wrap,
-)
-from ..te.schedule import Fuse, Schedule, Split, Stage
-from ..te.tensor import IterVar
+from ..te.affine import affine, simplify_index
+from ..te.expr import Const, Expr, Read, Var, binary, substitute, walk, wrap
+from ..te.relations import Fuse, Split, index_values, loop_extents
+from ..te.schedule import Schedule
+from ..te.stage import Stage
+from ..te.tensor import IterVar, Tensor
 
 
 @dataclass(eq=False)
@@ -60,36 +52,10 @@ def infer_domains(schedule: Schedule) -> dict[Stage, Domain]:
 
 def _propagate(stage: Stage, domain: Domain) -> None:
     """Loop extents forward through split and fuse, index values backward from the loops."""
-    extents = dict(zip(stage.tensor.axes, domain.extents, strict=True))
-    extents |= {axis: axis.extent for axis in stage.reduce_axes}
-    for relation in stage.relations:
-        match relation:
-            case Split():
-                whole = extents[relation.parent]
-                factor = min(relation.factor_for(whole), whole)
-                extents[relation.inner] = factor
-                extents[relation.outer] = -(-whole // factor)
-            case Fuse():
-                extents[relation.fused] = extents[relation.outer] * extents[relation.inner]
-    values: dict[IterVar, Expr] = {
-        leaf: leaf.var if extents[leaf] > 1 else Const(0) for leaf in stage.leaves
-    }
-    for relation in reversed(stage.relations):
-        match relation:
-            case Split():
-                outer, inner = values[relation.outer], values[relation.inner]
-                values[relation.parent] = outer * extents[relation.inner] + inner
-            case Fuse():
-                width = extents[relation.inner]
-                if extents[relation.outer] == 1:
-                    values[relation.outer], values[relation.inner] = (
-                        Const(0),
-                        values[relation.fused],
-                    )
-                else:
-                    values[relation.outer] = values[relation.fused] // width
-                    values[relation.inner] = values[relation.fused] % width
-    domain.loop_extents, domain.values = extents, values
+    roots = dict(zip(stage.tensor.axes, domain.extents, strict=True))
+    roots |= {axis: axis.extent for axis in stage.reduce_axes}
+    domain.loop_extents = loop_extents(stage.relations, roots)
+    domain.values = index_values(stage.relations, stage.leaves, domain.loop_extents)
 
 
 def _relaxed_leaves(stage: Stage, consumer: Stage) -> dict[Stage, set[IterVar]]:
@@ -106,11 +72,12 @@ def _relaxed_leaves(stage: Stage, consumer: Stage) -> dict[Stage, set[IterVar]]:
     relaxed: dict[Stage, set[IterVar]] = {}
     current, inside = consumer, len(consumer.leaves)
     while True:
-        if current is target:
-            relaxed[current] = set(current.leaves[current.leaves.index(axis) + 1 : inside])
+        depth = target.leaves.index(axis) + 1
+        if current is target and depth <= inside:
+            relaxed[current] = set(current.leaves[depth:inside])
             return relaxed
         relaxed[current] = set(current.leaves[:inside])
-        if current.attach is None:
+        if current is target or current.attach is None:
             raise VdlaError(
                 f"compute_at: {stage.name} is attached in {target.name} at {axis!r}, but its "
                 f"consumer {consumer.name} is computed elsewhere; attach the consumer there too"
@@ -193,19 +160,42 @@ def _needed(stage: Stage, consumers: list[Stage], domains: dict[Stage, Domain]) 
             ranges[axis.var] = (first, count)
         for axis in consumer.reduce_axes:
             ranges[axis.var] = _axis_range(axis, consumer, domain, relaxed)
-        for read in consumer.reads():
-            if read.source is not stage.tensor:
-                continue
-            for dim, index in enumerate(read.indices):
-                found = _index_range(index, ranges)
-                mins[dim], extents[dim] = _union(
-                    (mins[dim], extents[dim]), found or (Const(0), shape[dim]), shape[dim]
-                )
+        for dim, found in enumerate(_swept(consumer.reads(), stage.tensor, ranges)):
+            mins[dim], extents[dim] = _union((mins[dim], extents[dim]), found, shape[dim])
     whole = [extent >= size for extent, size in zip(extents, shape, strict=True)]
     return Domain(
         [Const(0) if w else (m or Const(0)) for m, w in zip(mins, whole, strict=True)],
         [size if w else e for e, size, w in zip(extents, shape, whole, strict=True)],
     )
+
+
+def _swept(
+    reads: list[Read], tensor: Tensor, ranges: dict[Var, tuple[Expr, int]]
+) -> list[tuple[Expr, int]]:
+    """First index and number of indices, per dimension, that reads of a tensor touch."""
+    shape = tensor.shape
+    bounds: list[tuple[Expr | None, int]] = [(None, 0)] * len(shape)
+    for read in reads:
+        if read.source is tensor:
+            for dim, index in enumerate(read.indices):
+                found = _index_range(index, ranges) or (Const(0), shape[dim])
+                bounds[dim] = _union(bounds[dim], found, shape[dim])
+    return [(first or Const(0), count) for first, count in bounds]
+
+
+def read_inside(
+    stage: Stage, domain: Domain, axis: IterVar, tensor: Tensor
+) -> list[tuple[Expr, int]]:
+    """First index and number of indices, per dimension, of a tensor that a stage reads inside one
+    of its loops; the number is 0 where it reads none."""
+    relaxed = set(stage.leaves[stage.leaves.index(axis) + 1 :])
+    ranges: dict[Var, tuple[Expr, int]] = {}
+    for data, low in zip(stage.tensor.axes, domain.mins, strict=True):
+        first, count = _axis_range(data, stage, domain, relaxed)
+        ranges[data.var] = (low + first, count)
+    for reduced in stage.reduce_axes:
+        ranges[reduced.var] = _axis_range(reduced, stage, domain, relaxed)
+    return _swept(stage.reads(), tensor, ranges)
 
 
 def _union(old: tuple[Expr | None, int], new: tuple[Expr, int], size: int) -> tuple[Expr, int]:

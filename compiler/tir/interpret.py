@@ -24,7 +24,7 @@ from ..te.expr import (
     Var,
     wrap_value,
 )
-from .ir import Allocate, Buffer, For, If, PrimFunc, Region, Seq, Stmt, Store, TensorCall
+from .ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Region, Seq, Stmt, Store, TensorCall
 
 _OPS = {
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv,
@@ -104,6 +104,8 @@ class _Interpreter:
                     self.written[stmt.buffer][index] = True
             case TensorCall():
                 self.call(stmt, env)
+            case Prefetch():
+                pass  # it is about time, not values
 
     def index(
         self, buffer: Buffer, indices: tuple[Expr, ...], env: dict[Var, int]
@@ -143,6 +145,8 @@ class _Interpreter:
                 tflite = expr.name == "requantize_tflite"
                 rescale = requantize_tflite if tflite else requantize_even
                 return wrap_value(rescale(acc, multiplier, shift).item(), expr.dtype)
+            case Call("popcount", (a,)):
+                return self.value(a, env).bit_count()
             case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:
                 return wrap_value(_divide(name, self.value(a, env), self.value(b, env)), dtype)
             case Call(name, args, dtype) if name in _FUNCTIONS:
@@ -190,8 +194,10 @@ class _Interpreter:
             if not isinstance(body, Reduce):
                 out[index] = self.value(body, point)
                 continue
-            total = out[index].item()
+            total, term = Var("total", behaviour.dtype), Var("term", behaviour.dtype)
+            combined = body.combine(total, term)
+            point[total] = out[index].item()
             for step in np.ndindex(*(a.extent for a in body.axes)):
                 at = point | {a.var: i for a, i in zip(body.axes, step, strict=True)}
-                total = _OPS[body.kind](total, self.value(body.body, at))
-            out[index] = wrap_value(total, behaviour.dtype)
+                point[total] = self.value(combined, at | {term: self.value(body.body, at)})
+            out[index] = point[total]

@@ -11,19 +11,27 @@ from ..te.expr import Expr, Read, Var, rewrite
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Memory of a shape (in elements), row-major, in a scope of ``te.schedule.SCOPES``."""
+    """Memory of a shape (in elements), row-major, in a scope of ``te.stage.SCOPES``.
+
+    ``alignments`` are (dimension from the end, factor, offset): the dimension's stride is padded to
+    ``offset`` elements more than a multiple of ``factor``.
+    """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     scope: str = "global"
+    alignments: tuple[tuple[int, int, int], ...] = ()
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Elements from one index to the next, per dimension."""
+        aligned = {dim: (factor, offset) for dim, factor, offset in self.alignments}
         strides = [1]
         for extent in reversed(self.shape[1:]):
-            strides.insert(0, strides[0] * extent)
+            factor, offset = aligned.get(-len(strides) - 1, (1, 0))
+            stride = strides[0] * extent
+            strides.insert(0, stride + (offset - stride) % factor)
         return tuple(strides)
 
     def __repr__(self) -> str:
@@ -36,7 +44,7 @@ class Stmt:
 
 @dataclass(frozen=True, eq=False)
 class For(Stmt):
-    """``for var in 0..extent``; kinds as in ``te.schedule.KINDS``; ``pragmas`` are notes for back
+    """``for var in 0..extent``; kinds as in ``te.stage.KINDS``; ``pragmas`` are notes for back
     ends.
     """
 
@@ -54,6 +62,14 @@ class Store(Stmt):
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr
+
+
+@dataclass(frozen=True, eq=False)
+class Prefetch(Stmt):
+    """Bring the cache line of ``buffer[indices]`` near; outside the buffer it does nothing."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +174,8 @@ def index_copies(stmt: Stmt, copies: Mapping[Buffer, Buffer], index: Expr) -> St
             case Store(buffer, indices, value) if buffer in copies:
                 moved = (index, *(on_expr(i) for i in indices))
                 return Store(copies[buffer], moved, on_expr(value))
+            case Prefetch(buffer, indices) if buffer in copies:
+                return Prefetch(copies[buffer], (index, *(on_expr(i) for i in indices)))
             case TensorCall():
                 inputs = tuple(region(r) for r in node.inputs)
                 return replace(node, output=region(node.output), inputs=inputs)
@@ -197,6 +215,8 @@ def map_stmt(
         case Store():
             indices = tuple(on_expr(i) for i in stmt.indices)
             return Store(on_buffer(stmt.buffer), indices, on_expr(stmt.value))
+        case Prefetch():
+            return Prefetch(on_buffer(stmt.buffer), tuple(on_expr(i) for i in stmt.indices))
         case TensorCall():
             inputs = tuple(region(r) for r in stmt.inputs)
             return replace(stmt, output=region(stmt.output), inputs=inputs)

@@ -6,43 +6,43 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from ...isa.errors import VdlaError
-from ..te.expr import (
-    Const,
-    Expr,
-    Read,
-    Reduce,
-    Var,
-    binary,
-    prove,
-    rewrite,
-    simplify_index,
-    substitute,
-    walk,
-)
-from ..te.schedule import Schedule, Split, Stage
+from ..te.affine import prove, simplify_index
+from ..te.expr import Const, Expr, Extern, Read, Reduce, Select, Var, rewrite, substitute, walk
+from ..te.relations import tail_guards
+from ..te.schedule import Schedule, reading_state
+from ..te.stage import Stage
 from ..te.tensor import IterVar, Tensor
-from .bounds import Domain, infer_domains
-from .ir import Allocate, Buffer, For, If, PrimFunc, Stmt, Store, seq
+from .bounds import Domain, infer_domains, read_inside
+from .ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Stmt, Store, seq
 from .printer import expr_text
+from .scans import check_row, check_scans
 from .tensorize import TensorIntrin, match_intrinsic
+
+#: Bytes that one request brings near.
+LINE_BYTES = 64
 
 
 def lower(schedule: Schedule, args: list[Tensor], name: str = "main") -> PrimFunc:
     """The loop program of a schedule; ``args`` are its parameters, inputs first, outputs last."""
     _check_places(schedule, args, name)
     _inline(schedule)
-    lowering = _Lowering(schedule, infer_domains(schedule), {}, {})
+    lowering = _Lowering(schedule, infer_domains(schedule), {}, {}, check_scans(schedule, args))
     for tensor in args:
         lowering.buffers[tensor] = Buffer(tensor.name, tensor.shape, tensor.dtype)
     for stage in schedule.stages:
         if stage.body is None:
-            if stage.tensor not in lowering.buffers:
+            if stage.tensor not in lowering.buffers and stage.tensor not in lowering.scans:
                 raise VdlaError(f"lower {name}: placeholder {stage.name} is missing in args")
         elif not stage.inlined and stage.tensor not in lowering.buffers:
             shape = tuple(lowering.domains[stage].extents)
-            buffer = Buffer(stage.name, shape, stage.tensor.dtype, stage.scope)
-            lowering.buffers[stage.tensor] = buffer
+            lowering.buffers[stage.tensor] = Buffer(
+                stage.name, shape, stage.tensor.dtype, stage.scope, _alignments(stage)
+            )
+    for state, scan in lowering.scans.items():
+        lowering.buffers[state] = lowering.buffers[scan.tensor]
     roots = [s for s in schedule.stages if s.body is not None and not s.inlined and not s.attach]
     body = seq([lowering.produce(stage) for stage in roots])
     for stage in roots:
@@ -60,6 +60,11 @@ def _check_places(schedule: Schedule, args: list[Tensor], name: str) -> None:
             raise VdlaError(
                 f"lower {name}: {stage.name} is a parameter, it must be computed at root"
             )
+        if stage.tensor in args and stage.alignments:
+            raise VdlaError(
+                f"storage_align of {stage.name}: it is a parameter of {name}, whose layout is the "
+                "caller's; align a cache_write of it"
+            )
         if stage.attach is None or stage.attach[1] not in stage.attach[0].leaves:
             continue
         around, axis = stage.attach
@@ -72,11 +77,30 @@ def _check_places(schedule: Schedule, args: list[Tensor], name: str) -> None:
             )
 
 
+def _alignments(stage: Stage) -> tuple[tuple[int, int, int], ...]:
+    """Padded dimensions of the stage's buffer, from its end."""
+    if stage.alignments and stage.scope != "global":
+        raise VdlaError(
+            f"storage_align of {stage.name}: memory {stage.scope} of the accelerator has no "
+            "padded rows; set_scope global or leave it"
+        )
+    axes = stage.tensor.axes
+    return tuple((axes.index(a) - len(axes), *by) for a, by in stage.alignments.items())
+
+
 def _inline(schedule: Schedule) -> None:
     for stage in schedule.stages:
         if not stage.inlined:
             continue
         axes = stage.tensor.axes
+
+        outside = [s.name for s in schedule.stages if isinstance(s.body, Extern)
+                   and any(r.source is stage.tensor for r in s.reads())]  # fmt: skip
+        if outside:
+            raise VdlaError(
+                f"compute_inline: {stage.name} is read by the loop program of {outside[0]}, which "
+                "needs it in memory"
+            )
 
         def leaf(node: Expr, stage: Stage = stage, axes: tuple[IterVar, ...] = axes) -> Expr | None:
             if isinstance(node, Read) and node.source is stage.tensor:
@@ -95,10 +119,24 @@ class _Lowering:
     domains: dict[Stage, Domain]
     buffers: dict[Tensor, Buffer]
     ranges: dict[Expr, tuple[int, int]]
+    #: The scan that a placeholder stands for.
+    scans: dict[Tensor, Stage]
 
     def produce(self, stage: Stage) -> Stmt:
         """Loops of one stage with everything that is attached in them."""
+        if isinstance(stage.body, Extern):
+            return self.extern(stage, stage.body)
         return _StageLowering(self, stage, self.domains[stage]).emit()
+
+    def extern(self, stage: Stage, body: Extern) -> Stmt:
+        """The loop program that the rule of an extern makes."""
+        if stage.attach is not None:
+            raise VdlaError(f"extern {stage.name} cannot be computed in parts, inside a scan")
+        inputs = [self.buffers[read.source] for read in stage.reads()]
+        made = body.rule(inputs, self.buffers[stage.tensor])
+        if not isinstance(made, Stmt):
+            raise VdlaError(f"extern {stage.name}: expected a statement of its rule, got {made!r}")
+        return made
 
     def attached(self, stage: Stage, axis: IterVar) -> list[Stage]:
         """Stages computed inside a loop of ``stage``, producers first."""
@@ -115,6 +153,8 @@ class _Lowering:
                 return None
             mins = self.mins(node.source)
             indices = tuple(simplify_index(i - m) for i, m in zip(node.indices, mins, strict=True))
+            if node.source in self.scans:
+                check_row(self.scans[node.source], indices[0], self.ranges)
             return Read(self.buffers[node.source], indices)
 
         return rewrite(expr, leaf)
@@ -139,15 +179,10 @@ class _StageLowering:
     def _guards(self) -> list[Expr]:
         """Conditions under which an iteration is inside the tensor: of splits that do not divide,
         and of regions that reach beyond the tensor."""
-        guards: list[Expr] = []
-        extents = self.domain.loop_extents
-        for relation in self.stage.relations:
-            if isinstance(relation, Split):
-                parent = relation.parent
-                if extents[relation.outer] * extents[relation.inner] > extents[parent]:
-                    guards.append(self.domain.values[parent] < extents[parent])
-        for axis, low in zip(self.stage.tensor.axes, self.domain.mins, strict=True):
-            index = low + self.domain.values[axis]
+        domain = self.domain
+        guards = tail_guards(self.stage.relations, domain.values, domain.loop_extents)
+        for axis, low in zip(self.stage.tensor.axes, domain.mins, strict=True):
+            index = low + domain.values[axis]
             guards += [index >= 0, index < axis.extent]
         unproved = [g for g in guards if prove(g, self.context.ranges) is not True]
         return list(dict.fromkeys(unproved))
@@ -164,9 +199,7 @@ class _StageLowering:
         indices = tuple(simplify_index(self.domain.values[a]) for a in stage.tensor.axes)
         if isinstance(body, Reduce):
             term = self.context.buffer_reads(substitute(body.body, values))
-            update = Store(
-                self.buffer, indices, binary(body.kind, Read(self.buffer, indices), term)
-            )
+            update = Store(self.buffer, indices, body.combine(Read(self.buffer, indices), term))
             return self._nest(0, update, set(), body)
         value = self.context.buffer_reads(substitute(body, values))
         return self._nest(0, Store(self.buffer, indices, value), set(), None)
@@ -194,14 +227,72 @@ class _StageLowering:
         now = bound | {axis.var}
         body = self._nest(depth + 1, core, now, reduction)
         for producer in reversed(self.context.attached(stage, axis)):
-            produced = self.context.produce(producer)
+            produced = self._in_order(producer, self.context.produce(producer))
             buffer = self.context.buffers[producer.tensor]
             body = Allocate(buffer, seq([produced, body]), producer.double_buffered)
-        body = self._guarded(body, now, axis)
+        body = self._guarded(seq([*self._prefetches(axis), body]), now, axis)
         if extents[axis] == 1:
             return body
         pragmas = tuple(stage.pragmas.get(axis, {}).items())
         return For(axis.var, extents[axis], stage.kinds.get(axis, "serial"), body, pragmas)
+
+    def _in_order(self, producer: Stage, produced: Stmt) -> Stmt:
+        """What reads rows of this scan is computed when the first ones are there."""
+        body = self.stage.tensor.body
+        if self.stage.tensor.state is None or not isinstance(body, Select):
+            return produced
+        parts = reading_state(self.stage, self.context.schedule.stages)
+        return If(body.cond, produced) if producer in parts else produced
+
+    def _prefetches(self, axis: IterVar) -> list[Stmt]:
+        """Requests for what a later iteration of a loop reads, a cache line each."""
+        found = []
+        for asked in self.stage.prefetches:
+            if asked.axis is not axis or self.domain.loop_extents[axis] == 1:
+                continue
+            tensor, later = asked.tensor, {axis.var: axis.var + asked.offset}
+            self._check_outside(tensor, axis)
+            region = read_inside(self.stage, self.domain, axis, tensor)
+            buffer = self.context.buffers.get(tensor)
+            if buffer is None or any(count == 0 for _, count in region):
+                raise VdlaError(
+                    f"prefetch of {tensor.name} at {axis!r}: {self.stage.name} does not read it"
+                )
+            steps = [1] * (len(region) - 1) + [
+                max(1, LINE_BYTES // np.dtype(tensor.dtype).itemsize)
+            ]
+            loops = [
+                (Var(f"p{dim}"), -(-count // step))
+                for dim, ((_, count), step) in enumerate(zip(region, steps, strict=True))
+            ]
+            request: Stmt = Prefetch(
+                buffer,
+                tuple(
+                    simplify_index(
+                        substitute(low, later) + (var * step if count > 1 else 0) - first
+                    )
+                    for (low, _), (var, count), step, first in zip(
+                        region, loops, steps, self.context.mins(tensor), strict=True
+                    )
+                ),
+            )
+            for var, count in reversed(loops):
+                request = For(var, count, "serial", request) if count > 1 else request
+            found.append(request)
+        return found
+
+    def _check_outside(self, tensor: Tensor, axis: IterVar) -> None:
+        """What is computed inside a loop is not there before its iteration."""
+        stage = next((s for s in self.context.schedule.stages if s.tensor is tensor), None)
+        while stage is not None and stage.attach is not None:
+            around, at = stage.attach
+            leaves = around.leaves
+            if around is self.stage and leaves.index(at) >= leaves.index(axis):
+                raise VdlaError(
+                    f"prefetch of {tensor.name} at {axis!r} in {around.name}: {tensor.name} is "
+                    "computed inside that loop"
+                )
+            stage = around
 
     def _check_unguarded(self, inner: list[IterVar], intrinsic: TensorIntrin) -> None:
         """A tensor instruction has no guard inside: its loops must be full."""

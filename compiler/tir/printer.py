@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Select, Var
-from .ir import Allocate, For, If, PrimFunc, Region, Seq, Stmt, Store, TensorCall
+from .ir import Allocate, For, If, Prefetch, PrimFunc, Region, Seq, Stmt, Store, TensorCall
 
 _PRECEDENCE = {"|": 1, "&": 2, "<": 3, "<=": 3, "==": 3, "<<": 4, ">>": 4, "+": 5, "-": 5,
                "*": 6, "/": 6, "//": 6, "%": 6}  # fmt: skip
@@ -75,10 +75,13 @@ def _lines(stmt: Stmt, depth: int, names: _Names) -> list[str]:
         case Allocate():
             b = stmt.buffer
             double = ", double" if stmt.double else ""
-            head = f"{pad}allocate {b.name}: {b.dtype}{list(b.shape)} in {b.scope}{double}"
+            strides = f", strides {list(b.strides)}" if b.alignments else ""
+            head = f"{pad}allocate {b.name}: {b.dtype}{list(b.shape)} in {b.scope}{strides}{double}"
             return [head, *_lines(stmt.body, depth, names)]
         case Store():
             return [f"{pad}{element(stmt.buffer.name, stmt.indices)} = {text(stmt.value)}"]
+        case Prefetch():
+            return [f"{pad}prefetch {element(stmt.buffer.name, stmt.indices)}"]
         case TensorCall():
             regions: tuple[Region, ...] = (stmt.output, *stmt.inputs)
             operands = ", ".join(element(r.buffer.name, r.start) for r in regions)

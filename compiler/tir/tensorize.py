@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ...isa.errors import VdlaError
-from ..te.expr import Binary, Const, Expr, Read, Reduce, Var, affine, children, substitute, walk
+from ..te.affine import affine
+from ..te.expr import Const, Expr, Read, Reduce, Var, children, substitute, walk
 from ..te.tensor import IterVar, Tensor
 from .ir import Region, Store, TensorCall
 from .printer import expr_text
@@ -68,13 +69,12 @@ def match_intrinsic(
     if variant == "init":
         return TensorCall(intrinsic, variant, output, ())
     body = behaviour.body
-    value = store.value
     if isinstance(body, Reduce):
-        if not (isinstance(value, Binary) and value.op == body.kind and isinstance(value.a, Read)):
-            raise matcher.mismatch(body, value)
-        body, value = body.body, value.b
+        element = Read(behaviour, tuple(a.var for a in wanted_data))
+        matcher.bound[behaviour] = output
+        body = body.combine(element, body.body)
     assert body is not None
-    matcher.unify(body, value)
+    matcher.unify(body, store.value)
     inputs = tuple(matcher.bound[operand] for operand in intrinsic.operands)
     return TensorCall(intrinsic, variant, output, inputs)
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ...isa.errors import VdlaError
+from ..te.affine import affine, interval, prove, simplify_index
 from ..te.expr import (
     DTYPES,
     INT_DTYPES,
@@ -24,19 +25,17 @@ from ..te.expr import (
     Reduce,
     Select,
     Var,
-    affine,
     binary,
     children,
-    interval,
-    prove,
     walk,
 )
-from ..te.schedule import KINDS, SCOPES
+from ..te.stage import KINDS, SCOPES, THREAD_AXES
 from .ir import (
     Allocate,
     Buffer,
     For,
     If,
+    Prefetch,
     PrimFunc,
     Region,
     Seq,
@@ -73,6 +72,7 @@ class _Place:
     loops: tuple[str, ...] = ()
     ranges: dict[Expr, tuple[int, int]] = field(default_factory=dict)
     facts: tuple[Expr, ...] = ()
+    threads: tuple[str, ...] = ()
     buffers: frozenset[Buffer] = frozenset()
 
     def error(self, what: str) -> VdlaError:
@@ -95,7 +95,7 @@ class _Place:
     def bounds(self, expr: Expr) -> tuple[int, int] | None:
         """Smallest and largest value, by ranges and, at each end, up to two guards."""
         ranges = dict(self.ranges)
-        for node in walk(expr):
+        for node in walk(simplify_index(expr)):
             match node:
                 case Binary("//", inner, Const(d)) if d > 0:
                     found = self.bounds(inner)
@@ -160,6 +160,8 @@ class _Verifier:
                 self.expect(value, buffer.dtype, f"the value stored to {buffer.name}", place)
             case TensorCall():
                 self._call(stmt, place)
+            case Prefetch(buffer, indices):
+                self.check_indices(buffer, indices, place)
             case _:
                 raise place.error(f"statement expected, got {stmt!r}")
 
@@ -171,14 +173,18 @@ class _Verifier:
             raise place.error(f"loop {name} expects an extent of at least 1, got {loop.extent!r}")
         if loop.kind not in KINDS:
             raise place.error(f"loop {name} is of kind {loop.kind!r}, not of {', '.join(KINDS)}")
-        inner = next((s for s in walk_stmt(loop.body) if isinstance(s, For)), None)
+        inner = next((s for s in walk_stmt(loop.body) if isinstance(s, For | TensorCall)), None)
         if loop.kind == "vectorized" and inner is not None:
+            what = inner.var if isinstance(inner, For) else inner.intrinsic
             raise place.error(
-                f"vectorized loop {name} holds loop {inner.var.name}; vectorize innermost loops"
+                f"vectorized loop {name} holds loop {what.name}; vectorize innermost loops"
             )
+        if loop.kind in place.threads:
+            raise place.error(f"loop {name} is bound to {loop.kind}, as a loop around it is")
         self.bound.add(loop.var)
         ranges = place.ranges | {loop.var: (0, loop.extent - 1)}
-        return replace(place, loops=(*place.loops, name), ranges=ranges)
+        threads = (*place.threads, loop.kind) if loop.kind in THREAD_AXES else place.threads
+        return replace(place, loops=(*place.loops, name), ranges=ranges, threads=threads)
 
     def _call(self, call: TensorCall, place: _Place) -> None:
         operands, behaviour = call.intrinsic.operands, call.intrinsic.behaviour
@@ -220,22 +226,27 @@ class _Verifier:
         self, buffer: Buffer, start: tuple[Expr, ...], box: tuple[int, ...], place: _Place
     ) -> None:
         """A box of elements lies inside its buffer, which exists."""
-        if buffer not in place.buffers:
-            raise place.error(f"buffer {buffer.name} is used outside its allocation")
-        if len(start) != len(buffer.shape):
-            raise place.error(
-                f"{buffer.name} has {len(buffer.shape)} dimensions, got {len(start)} indices"
-            )
+        self.check_indices(buffer, start, place)
         for dim, (index, count, extent) in enumerate(zip(start, box, buffer.shape, strict=True)):
-            self.check(index, place)
-            if index.dtype not in INT_DTYPES:
-                raise place.error(f"index {dim} of {buffer.name} is {index.dtype}, not an integer")
             if not (place.holds(index >= 0) and place.holds(index <= extent - count)):
                 what = "" if count == 1 else f" .. {count - 1} more"
                 raise place.error(
                     f"index {dim} of {buffer.name}, {expr_text(index)}{what}, cannot be shown to "
                     f"lie in 0 .. {extent - 1}"
                 )
+
+    def check_indices(self, buffer: Buffer, indices: tuple[Expr, ...], place: _Place) -> None:
+        """The buffer exists, and has one sound integer index for each dimension."""
+        if buffer not in place.buffers:
+            raise place.error(f"buffer {buffer.name} is used outside its allocation")
+        if len(indices) != len(buffer.shape):
+            raise place.error(
+                f"{buffer.name} has {len(buffer.shape)} dimensions, got {len(indices)} indices"
+            )
+        for dim, index in enumerate(indices):
+            self.check(index, place)
+            if index.dtype not in INT_DTYPES:
+                raise place.error(f"index {dim} of {buffer.name} is {index.dtype}, not an integer")
 
     # ---- expressions ----
 

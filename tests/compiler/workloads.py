@@ -25,12 +25,14 @@ from vdla.compiler.tir.verify import verify
 
 @dataclass(frozen=True)
 class Workload:
-    """Inputs, intermediate tensors by name, the output, and its value by NumPy."""
+    """Inputs, intermediate tensors by name, the output, and its value by NumPy, for any inputs or
+    for the given ones."""
 
     inputs: tuple[Tensor, ...]
     output: Tensor
     numpy: Callable[..., np.ndarray]
     stages: dict[str, Tensor]
+    given: list[np.ndarray] | None = None
 
     @property
     def args(self) -> list[Tensor]:
@@ -40,7 +42,9 @@ class Workload:
         return create_schedule(self.output)
 
     def arrays(self, seed: int = 0) -> list[np.ndarray]:
-        """Random int8 values for all inputs."""
+        """Values of all inputs: random ones of int8 where none are given."""
+        if self.given is not None:
+            return self.given
         rng = np.random.default_rng(seed)
         return [rng.integers(-128, 128, t.shape).astype(t.dtype) for t in self.inputs]
 
@@ -142,9 +146,18 @@ def diamond() -> Workload:
     return Workload((a,), e, numpy, {"b": b, "c": c, "d": d})
 
 
+def mirror() -> Workload:
+    """Every second element from the end on."""
+    a = placeholder((12,), "int32", "a")
+    b = compute((12,), lambda i: a[i] * 3, "b")
+    c = compute((6,), lambda i: b[11 - i * 2] - i, "c")
+    return Workload((a,), c, lambda x: x[::-2] * 3 - np.arange(6, dtype=np.int32), {"b": b})
+
+
 WORKLOADS: dict[str, Callable[[], Workload]] = {
     "blur": blur,
     "matmul": matmul,
     "conv": conv,
     "diamond": diamond,
+    "mirror": mirror,
 }

@@ -15,6 +15,9 @@ from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.pack_windows import PackWindows
+from vdla.compiler.te import relations, rfactor
+from vdla.compiler.tir import bounds
+from vdla.compiler.tir.lower import _StageLowering
 from vdla.compiler.tir.passes.vthread import _Interleaver
 from vdla.isa import depend
 from vdla.runtime import layout
@@ -40,6 +43,20 @@ COMPILER = (
     Mutant("threads share their buffers", "compiler", _Interleaver.thread,
            "self.copies, index)", "self.copies, Const(0))",
            tests("compiler/tir/test_vthread.py")),
+    Mutant("tails of one are computed", "compiler", relations.tail_guards,
+           "> extents[r.parent]", "> extents[r.parent] + 1",
+           tests("compiler/te/test_schedule_random.py")),
+    Mutant("backwards is forwards", "compiler", bounds._index_range,
+           "if coefficient > 0", "if True", tests("compiler/te/test_primitives.py")),
+    Mutant("the longer of two regions holds both", "compiler", bounds._union,
+           "distance.constant + new[1]", "new[1]", tests("compiler/te/test_schedule_random.py")),
+    Mutant("what is beyond a tail is reduced", "compiler", rfactor.factored,
+           "term = select(inside, substitute(body.body, of_root), body.identity)",
+           "term = substitute(body.body, of_root)",
+           tests("compiler/te/test_schedule_random.py")),
+    Mutant("rows of a scan before the first", "compiler", _StageLowering._in_order,
+           "if producer in parts", "if producer not in parts",
+           tests("compiler/te/test_language.py")),
     Mutant("padding on the wrong side", "compiler", Stream.load,
            "pad_left=pad_x.before, pad_right=pad_x.after",
            "pad_left=pad_x.after, pad_right=pad_x.before", tests("compiler/test_stream.py")),

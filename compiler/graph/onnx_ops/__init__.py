@@ -2,8 +2,21 @@
 
 from __future__ import annotations
 
-from . import elementwise, linear, quantized, recurrent, reduction, resize, shape, spatial
+from . import (
+    elementwise,
+    linear,
+    microsoft,
+    quantized,
+    recurrent,
+    reduction,
+    resize,
+    shape,
+    spatial,
+)
 from .call import Reader
+
+#: One row per operator of ONNX Runtime's domain.
+MICROSOFT: dict[str, Reader] = microsoft.READERS
 
 #: One row per ONNX operator (``Constant`` apart, which makes no node).
 READERS: dict[str, Reader] = (

@@ -304,6 +304,7 @@ READERS: dict[str, Reader] = {
     "BitwiseAnd": _binary(lambda a, b: a & b),
     "BitwiseNot": _unary(lambda x: number(-1, x) - x),
     "BitwiseOr": _binary(lambda a, b: a | b),
+    "BitwiseXor": _binary(lambda a, b: (a | b) - (a & b)),
     "Cast": _cast,
     "CastLike": _cast,
     "Celu": _activation(_celu, alpha=1.0),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..ir import Tensor
 from ..ops import Dense
 from ..primitives import MatMul, broadcast
@@ -33,6 +35,10 @@ def _matmul(call: Call) -> Outputs:
     a, b = call.operand(0), call.operand(1)
     if len(a.shape) == len(b.shape) == 2 and a.dtype == b.dtype == "float32":
         return call.emit(Dense(transposed=False), a, b)
+    if len(a.shape) > len(b.shape) == 2 and a.dtype == b.dtype == "float32":
+        rows = call.reshape(a, (math.prod(a.shape[:-1]), a.shape[-1]))
+        y = call.emit(Dense(transposed=False), rows, b)
+        return call.reshape(y, (*a.shape[:-1], b.shape[1]))
     return matmul(call, a, b)
 
 

@@ -20,7 +20,7 @@ from ..requant import OFFSET, Requant, centre, requant
 from .call import Call, Outputs, Reader, as_before, signed
 from .elementwise import dtype_of, number
 from .linear import matmul
-from .spatial import convolution_of
+from .spatial import convolution_of, image_shape, image_window
 
 
 def _known_quant(call: Call, dtype: str) -> Quant | None:
@@ -208,16 +208,17 @@ def _conv2d(call: Call) -> Tensor | None:
     x, weight = call.operand(0), call.operand(3)
     op = convolution_of(call, x, weight)
     parameters = _parameters(call, channel_axis=0)
-    if parameters is None or len(x.shape) != 4 or min(op.pads) < 0:
+    if parameters is None or len(x.shape) not in (3, 4) or min(op.pads) < 0:
         return None
     zero, centred, rescale = parameters
     bias = call.optional(8) or call.value(np.zeros(weight.shape[0], np.int32))
     if bias.data is None or bias.dtype != "int32" or bias.shape != weight.shape[:1]:
         return None
-    (sh, sw), (dh, dw), (top, left, bottom, right) = op.strides, op.dilations, op.pads
-    fused = QConv2d((sh, sw), (top, left, bottom, right), (dh, dw), op.groups, zero, rescale)
-    y = call.emit(fused, signed(call, x), call.value(centred), bias)
-    return as_before(call, y, call.operand(7).dtype)
+    fused = QConv2d(*image_window(op), op.groups, zero, rescale)
+    image = call.reshape(signed(call, x), image_shape(x.shape))
+    kernel = call.value(centred.reshape(image_shape(centred.shape)))
+    y = call.emit(fused, image, kernel, bias)
+    return as_before(call, call.reshape(y, y.shape[: len(x.shape)]), call.operand(7).dtype)
 
 
 def _dense(call: Call) -> Tensor | None:

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from ..ir import Tensor
-from ..ops import AvgPool, Conv2d, ConvTranspose2d, MaxPool, QMaxPool
+from ..ops import AvgPool, Conv2d, ConvTranspose2d, MaxPool, Pads, Pair, QMaxPool
 from ..primitives import Convolution, ConvolutionTranspose, Pool, PoolArg
 from .call import Call, Outputs, Reader, as_before, signed
 from .elementwise import absolute, function, number
@@ -66,11 +66,27 @@ def kernel_of(call: Call, weight: Tensor) -> Sizes:
 def _conv(call: Call) -> Outputs:
     x, weight, bias = call.operand(0), call.operand(1), call.optional(2)
     op = convolution_of(call, x, weight)
-    if len(x.shape) == 4 and x.dtype == "float32" and min(op.pads) >= 0:
-        (sh, sw), (dh, dw), (top, left, bottom, right) = op.strides, op.dilations, op.pads
-        op2d = Conv2d((sh, sw), (top, left, bottom, right), (dh, dw), op.groups)
-        return call.emit(op2d, x, weight, *([] if bias is None else [bias]))
+    if len(x.shape) in (3, 4) and x.dtype == "float32" and min(op.pads) >= 0:
+        op2d = Conv2d(*image_window(op), op.groups)
+        image, kernel = (call.reshape(t, image_shape(t.shape)) for t in (x, weight))
+        y = call.emit(op2d, image, kernel, *([] if bias is None else [bias]))
+        return call.reshape(y, y.shape[: len(x.shape)])
     return _with_bias(call, call.emit(op, x, weight), bias)
+
+
+def image_shape(shape: Sizes) -> tuple[int, int, int, int]:
+    """[N, C, H, W]; a line is an image of one column."""
+    n, channels, height, width = shape if len(shape) == 4 else (*shape, 1)
+    return n, channels, height, width
+
+
+def image_window(op: Convolution) -> tuple[Pair, Pads, Pair]:
+    """Strides, pads and dilations over an image; over a line, as over an image of one column."""
+    if len(op.strides) == 2:
+        (sh, sw), (dh, dw), (top, left, bottom, right) = op.strides, op.dilations, op.pads
+        return (sh, sw), (top, left, bottom, right), (dh, dw)
+    [stride], [dilation], (top, bottom) = op.strides, op.dilations, op.pads
+    return (stride, 1), (top, 0, bottom, 0), (dilation, 1)
 
 
 def convolution_of(call: Call, x: Tensor, weight: Tensor) -> Convolution:

@@ -19,6 +19,7 @@ from .group import group
 from .make_signed import make_signed
 from .merge_transposes import merge_transposes
 from .partition import partition
+from .raise_quantize import raise_quantize
 from .sink_conversions import sink_conversions
 
 GraphPass = Callable[[Graph], Graph]
@@ -28,6 +29,7 @@ GRAPH_PASSES: tuple[GraphPass, ...] = (
     common_subexpressions,
     make_signed,
     sink_conversions,
+    raise_quantize,
     drop_identities,
     fold_activations,
     fuse_qdq,

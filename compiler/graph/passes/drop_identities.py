@@ -10,8 +10,8 @@ from ..ops import Dequantize, Identity, Quantize, Reshape
 
 
 def drop_identities(graph: Graph) -> Graph:
-    """Drop Identity, Reshape to the same shape, Quantize after a Dequantize of its meaning, and
-    Recentre after Recentre.
+    """Drop Identity, Reshape to the same shape, Reshape before Reshape, Quantize after a Dequantize
+    of its meaning, and Recentre after Recentre.
 
     A node that computes a graph output keeps its name and stays, as an Identity.
     """
@@ -20,6 +20,9 @@ def drop_identities(graph: Graph) -> Graph:
     nodes = []
     for node in graph.nodes:
         node = replace(node, inputs=tuple(renamed.get(name, name) for name in node.inputs))
+        before = producers.get(node.inputs[0])
+        if isinstance(node.op, Reshape) and before and isinstance(before.op, Reshape):
+            node = replace(node, inputs=before.inputs)
         producers[node.output] = node
         source = _same_value(graph, producers, node)
         if source is None:

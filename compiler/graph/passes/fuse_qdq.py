@@ -101,6 +101,8 @@ class _Fusion:
     def conv_transpose(self, node: Node, op: ConvTranspose2d, out: Quant) -> Fused:
         x, x_quant = self.activation(node.inputs[0])
         weight, w_quant = self.weight(node.inputs[1], axis=1)
+        if weight.dtype != "int8":
+            raise VdlaError(f"weight {weight.name!r}, less its zero point, is beyond int8")
         scale = _scale(x_quant) * w_quant.scale.astype(np.float64)
         bias = self.bias(node, scale, weight.shape[1])
         x_zero = int(x_quant.zero_point[0])

@@ -83,6 +83,8 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             return "cpu", "float input"
         case FixedOp():
             return "cpu", f"{type(node.op).__name__} has no schedule for the accelerator"
+        case primitives.Convolution() | primitives.MatMul() if graph.result(node).dtype == "int32":
+            return "cpu", "an int32 result; what leaves the accelerator is int8"
         case _:
             dtype = graph.result(node).dtype
             if dtype.startswith("float"):

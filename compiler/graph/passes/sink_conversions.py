@@ -81,12 +81,15 @@ def _undoes(last: Op, conversion: Op) -> bool:
 
 def _moved(conversion: Op, op: Op, x: Tensor) -> Op | None:
     """The conversion of what is moved; a scale per channel follows its axis, or None."""
-    if not isinstance(conversion, Dequantize) or conversion.quant.axis is None:
+    axis = conversion.quant.axis if isinstance(conversion, Dequantize) else None
+    if not isinstance(conversion, Dequantize) or axis is None:
         return conversion
     quant: Quant = conversion.quant
     match op:
         case fixed_ops.Transpose(perm) | primitives.Transpose(perm):
-            return Dequantize(replace(quant, axis=perm.index(quant.axis)))
+            return Dequantize(replace(quant, axis=perm.index(axis)))
+        case Reshape(shape) if shape[: axis + 1] == x.shape[: axis + 1]:
+            return conversion
     return None
 
 

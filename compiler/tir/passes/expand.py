@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...te.expr import Expr, Read, Reduce, Var, binary, rewrite, substitute
+from ...te.expr import Const, Expr, Read, Reduce, Var, rewrite, substitute
 from ...te.tensor import Tensor
 from ..ir import For, PrimFunc, Region, Stmt, Store, TensorCall, map_stmt
 from ..tensorize import TensorIntrin
@@ -29,24 +29,28 @@ def expand_intrinsics(func: PrimFunc, native: frozenset[TensorIntrin] = frozense
 
 
 def expand_call(call: TensorCall) -> Stmt:
-    """The loops of one call, with variables of their own."""
+    """The loops of one call, with variables of their own. The innermost is vectorized where it runs
+    over results."""
     behaviour = call.intrinsic.behaviour
     body = behaviour.body
     reduces = isinstance(body, Reduce) and call.variant != "init"
     axes = (*behaviour.axes, *(behaviour.reduce_axes if reduces else ()))
-    fresh: dict[Var, Expr] = {axis.var: Var(axis.name) for axis in axes}
+    loops = [axis for axis in axes if axis.extent > 1]
+    fresh: dict[Var, Expr] = {axis.var: Const(0) for axis in axes}
+    fresh |= {axis.var: Var(axis.name) for axis in loops}
     regions = dict(zip(call.intrinsic.operands, call.inputs, strict=False))
     target = _element(call.output, tuple(fresh[axis.var] for axis in behaviour.axes))
     if call.variant == "init":
         value: Expr = body.identity
     else:
         value = _on_regions(substitute(body.body if reduces else body, fresh), regions)
-        value = binary(body.kind, target, value) if reduces else value
+        value = body.combine(target, value) if reduces else value
     stmt: Stmt = Store(target.source, target.indices, value)
-    for axis in reversed(axes):
+    kind = "vectorized" if loops and loops[-1].kind == "data" else "serial"
+    for axis in reversed(loops):
         var = fresh[axis.var]
         assert isinstance(var, Var)
-        stmt = For(var, axis.extent, "serial", stmt)
+        stmt, kind = For(var, axis.extent, kind, stmt), "serial"
     return stmt
 
 

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from ...te.expr import Const, Expr, Var, prove, walk
+from ...te.affine import prove
+from ...te.expr import Const, Expr, Var, walk
 from ..ir import Allocate, For, If, PrimFunc, Seq, Stmt, seq, substatements
 from .unroll import copy_with
 

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ...te.expr import Const, Expr, Var, prove, substitute
+from ...te.affine import prove
+from ...te.expr import Const, Expr, Var, substitute
 from ..ir import Allocate, For, If, PrimFunc, Seq, Stmt, map_stmt, seq, walk_stmt
 
 #: Most leaf statements that one loop may become.

@@ -75,6 +75,38 @@ RULES = {
 VECTORS = ("sides", "one for all", "a choice for all", "an instruction", "whole numbers")
 
 
+def test_prefetch_is_an_instruction_that_may_go_beyond() -> None:
+    """One for each of the two lines of 32 floats, beside the loads, which stay inside."""
+    x = placeholder((8, 32), "float32", "x")
+    y = compute((8, 32), lambda i, j: x[i, j] + 1.0, "y")
+    schedule = create_schedule(y)
+    schedule[y].prefetch(x, y.axes[0], 3)
+    func = lower(schedule, [x, y])
+    module = ir.Module("test")
+    emit_function(run_passes(func, host()), module, "kernel", host())
+    text = str(module)
+    assert len(re.findall(r'call void @"llvm.prefetch.p0"\(.*i32 0, i32 3, i32 1\)', text)) == 1
+    assert "for p1 in 2:" in print_func(func)
+    assert "prefetch x[i + 3, p1 * 16]" in print_func(func)
+    array = np.arange(256, dtype=np.float32).reshape(8, 32)
+    result = np.zeros_like(array)
+    compile_func(func)(array, result)
+    np.testing.assert_array_equal(result, array + 1)
+
+
+def test_rows_by_an_element() -> None:
+    """Which row a vector is loaded from is read, once for all lanes."""
+    x, rows = placeholder((5, 16), "int32", "x"), placeholder((3,), "int8", "rows")
+    y = compute((3, 16), lambda i, j: x[rows[i].astype("int32") % 5, j], "y")
+    schedule = create_schedule(y)
+    schedule[y].vectorize(y.axes[1])
+    kernel = compile_func(lower(schedule, [x, rows, y]))
+    array = np.arange(80, dtype=np.int32).reshape(5, 16)
+    result = np.zeros((3, 16), np.int32)
+    kernel(array, np.array([4, -2, 0], np.int8), result)
+    np.testing.assert_array_equal(result, array[[4, 3, 0]])
+
+
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("lanes", [3, 4, 16])
 def test_vector_loops_compute_what_scalar_ones_do(name: str, lanes: int) -> None:

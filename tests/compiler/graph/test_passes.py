@@ -132,6 +132,21 @@ def through_elementwise(b: Any) -> list[str]:
     return [b.node("Sigmoid", [back], "y"), b.node("Relu", [kept], "z")]
 
 
+def raise_quantize(b: Any) -> list[str]:
+    """A dense layer of three dimensions, positive, whose rows are transposed before they are
+    quantised; and one whose float result is read, too."""
+    b.input("x", [2, 3, 4])
+    x = b.qdq("x", 0.1, 3)
+    h = b.node("Relu", [b.node("MatMul", [x, _square(b, "v", 1)], "dense")], "positive")
+    h = b.node("Transpose", [h], "turned")
+    y = b.node("MatMul", [x, _square(b, "w", 2)], "read")
+    return [b.qdq(h, 0.2, 1), b.qdq(y, 0.2, 1), b.node("Relu", [y], "z")]
+
+
+def _square(b: Any, name: str, value: int) -> str:
+    return b.stored(name, value * np.eye(4, dtype=np.int8), np.float32(0.5))
+
+
 def dead_code(b: Any) -> list[str]:
     """A node and a constant without readers."""
     b.input("x", [1, 4])
@@ -166,6 +181,7 @@ MAKERS: tuple[Make, ...] = (
     common_subexpressions,
     make_signed,
     sink_conversions,
+    raise_quantize,
     drop_identities,
     fold_activations,
     fuse_qdq,

@@ -7,23 +7,20 @@ from itertools import product
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from vdla.compiler.te.affine import affine, from_affine, interval, prove, simplify_index
 from vdla.compiler.te.expr import (
     Binary,
     Cast,
     Const,
     Expr,
     Var,
-    affine,
     binary,
     cast,
-    from_affine,
-    interval,
     maximum,
     minimum,
-    prove,
     select,
-    simplify_index,
     substitute,
+    walk,
 )
 from vdla.compiler.te.tensor import compute, placeholder, reduce_axis, sum_of
 from vdla.isa.errors import VdlaError
@@ -136,3 +133,19 @@ def test_reductions_stand_alone() -> None:
         compute((1,), lambda i: sum_of(x[k] + i, k) + 1, "y")
     with pytest.raises(VdlaError, match=r"compute y: rule takes 1 indices, shape \(2, 2\) has 2"):
         compute((2, 2), lambda i: x[i], "y")
+
+
+def test_narrow_terms_are_widened_before_they_are_multiplied() -> None:
+    places = placeholder((8,), "int8", "places")
+    index = cast("int32", places[Y]) * 20 + X // 2
+    simple = simplify_index(index)
+    assert affine(simple) == affine(index)
+    assert all(node.dtype == "int32" for node in walk(simple) if isinstance(node, Binary))
+    wide = simplify_index(cast("int64", places[Y]) + cast("int64", Var("z", "int64")))
+    assert wide.dtype == "int64" and len(affine(wide).terms) == 2
+
+
+def test_equal_dividends_are_equal_terms() -> None:
+    flat = (X * 6 + (Y * 3 + 2)) // 4
+    assert affine(flat - (2 + Y * 3 + X * 6) // 4) == affine(Const(0))
+    assert affine(minimum(X + Y, 3) - minimum(Y + X, 3)) == affine(Const(0))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
+from vdla.compiler.codegen.cpu import compile_func
 from vdla.compiler.te.schedule import Schedule
 from vdla.compiler.tir.printer import print_func
 
-from ..workloads import Workload, blur, check, conv, diamond, matmul
+from ..workloads import Workload, blur, check, conv, diamond, matmul, mirror
 
 PRIMITIVES: dict[str, tuple[Callable[[], Workload], Callable[[Workload, Schedule], None]]] = {}
 
@@ -124,6 +126,13 @@ def compute_at_union_of_two_readers(w: Workload, s: Schedule) -> None:
     s[w.stages["b"]].compute_at(s[w.output], i)
 
 
+@primitive(mirror)
+def compute_at_backwards(w: Workload, s: Schedule) -> None:
+    """A part of the result needs the part at the other end."""
+    outer, _ = s[w.output].split(w.output.axes[0], 3)
+    s[w.stages["b"]].compute_at(s[w.output], outer)
+
+
 @primitive(blur)
 def compute_at_then_root(w: Workload, s: Schedule) -> None:
     s[w.stages["c"]].compute_at(s[w.output], w.output.axes[0])
@@ -171,6 +180,78 @@ def set_scope(w: Workload, s: Schedule) -> None:
     s[w.stages["b"]].set_scope("tmp")
 
 
+@primitive(matmul)
+def split_nparts_leaves_tail(w: Workload, s: Schedule) -> None:
+    s[w.output].split(w.output.axes[0], nparts=3)
+
+
+@primitive(blur)
+def bind(w: Workload, s: Schedule) -> None:
+    block, thread = s[w.output].split(w.output.axes[0], 4)
+    s[w.output].bind(block, "blockIdx.x")
+    s[w.output].bind(thread, "threadIdx.x")
+
+
+@primitive(blur)
+def annotate(w: Workload, s: Schedule) -> None:
+    s[w.output].annotate(w.output.axes[0], "note", "here")
+
+
+@primitive(conv)
+def reverse_compute_at(w: Workload, s: Schedule) -> None:
+    acc = s[w.stages["acc"]]
+    o, i, j = w.stages["acc"].axes
+    io, jo, _, _ = acc.tile(i, j, 2, 2)
+    acc.reorder(io, jo, o)
+    acc.parallel(io)
+    s[w.output].reverse_compute_at(acc, jo)
+
+
+@primitive(diamond)
+def reverse_compute_at_fused(w: Workload, s: Schedule) -> None:
+    """A rest of the fused loop stays inside, of the producer's loops only what is needed."""
+    c = s[w.stages["c"]]
+    outer, _ = c.split(c.fuse(*w.stages["c"].axes), nparts=3)
+    s[w.output].reverse_compute_at(c, outer)
+
+
+@primitive(matmul)
+def rfactor(w: Workload, s: Schedule) -> None:
+    """Seven products in parts of three: the last part is short."""
+    _, inner = s[w.output].split(w.output.reduce_axes[0], 3)
+    s.rfactor(w.output, inner)
+
+
+@primitive(conv)
+def rfactor_inside(w: Workload, s: Schedule) -> None:
+    """Of a fused reduction loop, with the new axis innermost, and the parts where they are read."""
+    stage = s[w.stages["acc"]]
+    _, u, v = w.stages["acc"].reduce_axes
+    outer, _ = stage.split(stage.fuse(u, v), nparts=3)
+    partial = s.rfactor(w.stages["acc"], outer, factor_axis=3)
+    s[partial].compute_at(s[w.stages["acc"]], w.stages["acc"].axes[1])
+
+
+@primitive(matmul)
+def prefetch(w: Workload, s: Schedule) -> None:
+    outer, _ = s[w.output].split(w.output.axes[0], 2)
+    s[w.output].prefetch(w.inputs[0], outer, 2)
+
+
+@primitive(diamond)
+def prefetch_of_a_buffer(w: Workload, s: Schedule) -> None:
+    """Rows of another stage, by the place of its buffer."""
+    i, j = w.output.axes
+    for name in ("b", "d", "c"):
+        s[w.stages[name]].compute_at(s[w.output], i)
+    s[w.output].prefetch(w.stages["c"], j)
+
+
+@primitive(diamond)
+def storage_align(w: Workload, s: Schedule) -> None:
+    s[w.stages["b"]].storage_align(w.stages["b"].axes[0], 16, 1)
+
+
 @pytest.mark.parametrize("name", PRIMITIVES)
 def test_primitive(name: str, golden: Callable[[str, str], None]) -> None:
     make, use = PRIMITIVES[name]
@@ -178,6 +259,11 @@ def test_primitive(name: str, golden: Callable[[str, str], None]) -> None:
     schedule = workload.schedule()
     use(workload, schedule)
     func = check(workload, schedule)
+    arrays = workload.arrays()
+    expected = workload.numpy(*arrays)
+    result = np.full(expected.shape, 85, expected.dtype)
+    compile_func(func)(*arrays, result)
+    np.testing.assert_array_equal(result, expected)
     golden(f"{name}.txt", print_func(func))
 
 

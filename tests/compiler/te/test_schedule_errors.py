@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from vdla.compiler.codegen.accel import generate
+from vdla.compiler.codegen.stream import Stream
 from vdla.compiler.te.schedule import Schedule
-from vdla.compiler.te.tensor import placeholder
+from vdla.compiler.te.tensor import IterVar, placeholder
 from vdla.compiler.tir.lower import lower
+from vdla.compiler.tir.verify import verify
 from vdla.isa.errors import VdlaError
+from vdla.isa.params import HwParams
 
-from ..workloads import Workload, blur, diamond, matmul
+from ..workloads import Workload, blur, conv, diamond, matmul
+
+
+def split(w: Workload, s: Schedule) -> tuple[IterVar, IterVar]:
+    """The output's first loop in two."""
+    return s[w.output].split(w.output.axes[0], 2)
+
 
 REFUSED: dict[str, tuple[str, Callable[[], Workload], Callable[[Workload, Schedule], object]]] = {
     "foreign loop": (
@@ -32,6 +42,16 @@ REFUSED: dict[str, tuple[str, Callable[[], Workload], Callable[[Workload, Schedu
         "split of i.* in d: expected at least 1, got factor=0",
         blur,
         lambda w, s: s[w.output].split(w.output.axes[0], 0),
+    ),
+    "no number": (
+        "split of i.* in d: expected at least 1, got factor=2.5",
+        blur,
+        lambda w, s: s[w.output].split(w.output.axes[0], 2.5),  # type: ignore[arg-type]
+    ),
+    "tile of one loop": (
+        r"tile in y: expected two loops, got i\[5\] twice",
+        matmul,
+        lambda w, s: s[w.output].tile(w.output.axes[0], w.output.axes[0], 2, 2),
     ),
     "fuse apart": (
         r"fuse in y: k\[7\] must be directly inside i\[5\]; reorder first",
@@ -109,6 +129,127 @@ REFUSED: dict[str, tuple[str, Callable[[], Workload], Callable[[Workload, Schedu
             s[w.stages["b"]].compute_at(s[w.output], w.output.axes[0]),
         ),
     ),
+    "unknown thread axis": (
+        r"bind of i\[10\] in d: expected one of blockIdx.x, .*, got 'warp'",
+        blur,
+        lambda w, s: s[w.output].bind(w.output.axes[0], "warp"),
+    ),
+    "thread axis bound twice": (
+        r"bind of i.i\[2\] in d: threadIdx.x is bound to i.o\[5\] already",
+        blur,
+        lambda w, s: [s[w.output].bind(a, "threadIdx.x") for a in split(w, s)],
+    ),
+    "bound reduction": (
+        r"bind in y: k\[7\] is a reduction, .* rfactor it first",
+        matmul,
+        lambda w, s: s[w.output].bind(w.output.reduce_axes[0], "threadIdx.x"),
+    ),
+    "thread axis bound inside itself": (
+        r"main in loops i: loop j is bound to threadIdx.x, as a loop around it is",
+        diamond,
+        lambda w, s: (
+            s[w.stages["c"]].compute_at(s[w.output], w.output.axes[0]),
+            s[w.output].bind(w.output.axes[0], "threadIdx.x"),
+            s[w.stages["c"]].bind(w.stages["c"].axes[1], "threadIdx.x"),
+        ),
+    ),
+    "prefetch of what is not read": (
+        r"prefetch of a at i\[10\]: d does not read it",
+        blur,
+        lambda w, s: s[w.output].prefetch(w.inputs[0], w.output.axes[0]),
+    ),
+    "prefetch of what comes inside": (
+        r"prefetch of c at i\[10\] in d: c is computed inside that loop",
+        blur,
+        lambda w, s: (
+            s[w.stages["c"]].compute_at(s[w.output], w.output.axes[0]),
+            s[w.output].prefetch(w.stages["c"], w.output.axes[0]),
+        ),
+    ),
+    "prefetch of the past": (
+        r"prefetch of c at i\[10\] in d: expected an offset of at least 1 iteration, got 0",
+        blur,
+        lambda w, s: s[w.output].prefetch(w.stages["c"], w.output.axes[0], 0),
+    ),
+    "aligned last axis": (
+        r"storage_align of b: expected one of its axes \(i\[6\],\), got j\[8\]",
+        diamond,
+        lambda w, s: s[w.stages["b"]].storage_align(w.stages["b"].axes[1], 16),
+    ),
+    "offset beyond the factor": (
+        r"storage_align of b: expected 0 <= offset < factor, got factor=4 offset=4",
+        diamond,
+        lambda w, s: s[w.stages["b"]].storage_align(w.stages["b"].axes[0], 4, 4),
+    ),
+    "aligned parameter": (
+        "storage_align of e: it is a parameter of main",
+        diamond,
+        lambda w, s: s[w.output].storage_align(w.output.axes[0], 4),
+    ),
+    "aligned scratchpad": (
+        "storage_align of b: memory inp of the accelerator has no padded rows",
+        diamond,
+        lambda w, s: (
+            s[w.stages["b"]].storage_align(w.stages["b"].axes[0], 4),
+            s[w.stages["b"]].set_scope("inp"),
+        ),
+    ),
+    "rfactor of a data loop": (
+        r"rfactor of y at i\[5\]: expected one of its reduction loops \[k\[7\]\]",
+        matmul,
+        lambda w, s: s.rfactor(w.output, w.output.axes[0]),
+    ),
+    "rfactor to nowhere": (
+        r"rfactor of y at k\[7\]: expected factor_axis of 0 .. 2, got 3",
+        matmul,
+        lambda w, s: s.rfactor(w.output, w.output.reduce_axes[0], 3),
+    ),
+    "late rfactor": (
+        r"rfactor of y at k\[7\]: apply it before primitives of other loops",
+        matmul,
+        lambda w, s: (
+            s[w.output].split(w.output.axes[0], 2),
+            s.rfactor(w.output, w.output.reduce_axes[0]),
+        ),
+    ),
+    "epilogue of a stencil": (
+        r"reverse_compute_at of c at i\[12\] in b: expected that every element reads that of b",
+        blur,
+        lambda w, s: s[w.stages["c"]].reverse_compute_at(s[w.stages["b"]], w.stages["b"].axes[0]),
+    ),
+    "epilogue inside a reduction": (
+        r"reverse_compute_at of out at v\[3\] in acc: c\[2\] is a reduction, inside of which",
+        conv,
+        lambda w, s: s[w.output].reverse_compute_at(
+            s[w.stages["acc"]], w.stages["acc"].reduce_axes[2]
+        ),
+    ),
+    "late epilogue": (
+        r"reverse_compute_at of d at i\[10\] in c: apply it before other primitives",
+        blur,
+        lambda w, s: (
+            split(w, s),
+            s[w.output].reverse_compute_at(s[w.stages["c"]], w.stages["c"].axes[0]),
+        ),
+    ),
+    "cache without readers": (
+        r"cache_read of a: expected tensors that read it, got \[\]",
+        blur,
+        lambda w, s: s.cache_read(w.inputs[0], "inp", []),
+    ),
+    "cache of a placeholder": (
+        "cache_write: a is a placeholder",
+        blur,
+        lambda w, s: s.cache_write(w.inputs[0], "inp"),
+    ),
+    "reader at a loop further out": (
+        r"compute_at: b is attached in e at j\[7\], but its consumer c is computed elsewhere",
+        diamond,
+        lambda w, s: [
+            s[w.stages[name]].compute_at(s[w.output], w.output.axes[place])
+            for name, place in (("c", 0), ("d", 1), ("b", 1))
+        ],
+    ),
     "attached output": (
         "lower main: d is a parameter",
         blur,
@@ -129,7 +270,7 @@ def test_refused(case: str) -> None:
     schedule = workload.schedule()
     with pytest.raises(VdlaError, match=message) as error:
         use(workload, schedule)
-        lower(schedule, workload.args)
+        verify(lower(schedule, workload.args))
     assert "\n" not in str(error.value)
 
 
@@ -159,3 +300,12 @@ def test_tensor_shapes_and_dtypes() -> None:
         placeholder((2,), "int4", "x")
     with pytest.raises(VdlaError, match="tensor x: expected 2 indices, got 1"):
         placeholder((2, 2), "int8", "x")[0]
+
+
+def test_prefetch_for_the_accelerator() -> None:
+    workload = matmul()
+    schedule = workload.schedule()
+    schedule[workload.output].prefetch(workload.inputs[0], workload.output.axes[0])
+    func = lower(schedule, workload.args)
+    with pytest.raises(VdlaError, match="main: prefetch of x: the accelerator has no such"):
+        generate(func, Stream(HwParams()), dict.fromkeys(func.params, 0))

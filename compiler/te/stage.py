@@ -1,0 +1,407 @@
+"""Stages: how one tensor is computed. Every primitive preserves the result; names and meanings are
+TVM's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...isa.errors import VdlaError
+from .expr import Expr, Extern, Read, Reduce, Var, walk
+from .relations import Fuse, Relation, Split, leading_to
+from .tensor import IterVar, Tensor
+
+SCOPES = ("global", "inp", "wgt", "par", "acc", "tmp", "out")
+#: Axes of a grid of threads, which loops may be bound to.
+THREAD_AXES = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")
+KINDS = ("serial", "unrolled", "vectorized", "parallel", "vthread", *THREAD_AXES)
+
+
+@dataclass(frozen=True, eq=False)
+class Prefetching:
+    """What is asked into the cache, and how many iterations of ``axis`` before it is read."""
+
+    tensor: Tensor
+    axis: IterVar
+    offset: int
+
+
+@dataclass(eq=False)
+class Stage:
+    """How one tensor is computed: loops in order, their kinds, where the stage is attached, its
+    memory scope.
+    """
+
+    tensor: Tensor
+    body: Expr | None = None
+    scope: str = "global"
+    leaves: list[IterVar] = field(default_factory=list)
+    relations: list[Relation] = field(default_factory=list)
+    kinds: dict[IterVar, str] = field(default_factory=dict)
+    pragmas: dict[IterVar, dict[str, Any]] = field(default_factory=dict)
+    intrinsics: dict[IterVar, Any] = field(default_factory=dict)
+    prefetches: list[Prefetching] = field(default_factory=list)
+    alignments: dict[IterVar, tuple[int, int]] = field(default_factory=dict)
+    attach: tuple[Stage, IterVar] | None = None
+    inlined: bool = False
+    double_buffered: bool = False
+
+    def __post_init__(self) -> None:
+        if self.body is None:
+            self.body = self.tensor.body
+        self.leaves = self._first_leaves()
+
+    def _first_leaves(self) -> list[IterVar]:
+        whole = isinstance(self.body, Extern)
+        return [] if whole else [*self.tensor.axes, *self.reduce_axes]
+
+    @property
+    def reduce_axes(self) -> tuple[IterVar, ...]:
+        """Reduction axes of what the stage computes now."""
+        return self.body.axes if isinstance(self.body, Reduce) else ()
+
+    def reads(self) -> list[Read]:
+        """Every element access of the stage's expression."""
+        return [] if self.body is None else [n for n in walk(self.body) if isinstance(n, Read)]
+
+    @property
+    def name(self) -> str:
+        """The tensor's name."""
+        return self.tensor.name
+
+    @property
+    def untouched(self) -> bool:
+        """Whether no primitive has changed the loops of the stage, its buffer or its expression."""
+        changes = (self.relations, self.kinds, self.pragmas, self.intrinsics, self.prefetches,
+                   self.alignments, self.inlined)  # fmt: skip
+        return not any(changes) and self.leaves == self._first_leaves()
+
+    def _position(self, axis: IterVar, what: str) -> int:
+        if axis not in self.leaves:
+            raise VdlaError(
+                f"{what}: {axis!r} is no loop of stage {self.name} (its loops: {self.leaves!r}); "
+                "it may have been split or fused"
+            )
+        return self.leaves.index(axis)
+
+    # ---- loop structure ----
+
+    def split(
+        self, axis: IterVar, factor: int | None = None, nparts: int | None = None
+    ) -> tuple[IterVar, IterVar]:
+        """Split a loop in two, by the extent of the inner one or, with ``nparts``, into that many
+        equal parts, fewer where they would be empty; what does not divide leaves a guarded tail.
+
+        ::
+
+            for i in 10: ...      ->      for i.o in 3: for i.i in 4: if i.o*4 + i.i < 10: ...
+        """
+        self._check_split(axis, factor, nparts)
+        position = self.leaves.index(axis)
+        size = factor if factor is not None else -(-axis.extent // nparts)  # type: ignore[operator]
+        outer = IterVar(Var(axis.name + ".o"), -(-axis.extent // size), axis.kind)
+        inner = IterVar(Var(axis.name + ".i"), size, axis.kind)
+        self.leaves[position : position + 1] = [outer, inner]
+        self.relations.append(Split(axis, outer, inner, factor, nparts))
+        return outer, inner
+
+    def _check_split(self, axis: IterVar, factor: int | None, nparts: int | None = None) -> None:
+        self._position(axis, "split")
+        if (factor is None) == (nparts is None):
+            raise VdlaError(f"split of {axis!r} in {self.name}: give factor or nparts, one of both")
+        size = factor if factor is not None else nparts
+        if type(size) is not int or size < 1:
+            raise VdlaError(
+                f"split of {axis!r} in {self.name}: expected at least 1, got {factor=} {nparts=}"
+            )
+
+    def fuse(self, outer: IterVar, inner: IterVar) -> IterVar:
+        """Make one loop of two that are nested directly.
+
+        ::
+
+            for i in 3: for j in 4: ...      ->      for i.j.f in 12: ...  (i = f // 4, j = f % 4)
+        """
+        position = self._position(outer, "fuse")
+        if self._position(inner, "fuse") != position + 1:
+            raise VdlaError(
+                f"fuse in {self.name}: {inner!r} must be directly inside {outer!r}; reorder first"
+            )
+        if outer.kind != inner.kind:
+            raise VdlaError(
+                f"fuse in {self.name}: {outer!r} and {inner!r} are a data and a reduction loop"
+            )
+        fused = IterVar(
+            Var(f"{outer.name}.{inner.name}.f"), outer.extent * inner.extent, outer.kind
+        )
+        self.leaves[position : position + 2] = [fused]
+        self.relations.append(Fuse(outer, inner, fused))
+        return fused
+
+    def reorder(self, *axes: IterVar) -> None:
+        """Put the given loops in the given order, in the places that they hold now.
+
+        ::
+
+            for i: for j: for k: ...   reorder(k, i)   ->      for k: for j: for i: ...
+        """
+        places = sorted(self._position(axis, "reorder") for axis in axes)
+        if len(set(axes)) != len(axes):
+            raise VdlaError(f"reorder in {self.name}: a loop is named twice in {axes!r}")
+        for place, axis in zip(places, axes, strict=True):
+            self.leaves[place] = axis
+
+    def tile(
+        self, x: IterVar, y: IterVar, x_factor: int, y_factor: int
+    ) -> tuple[IterVar, IterVar, IterVar, IterVar]:
+        """Split two loops and put the outer ones outside.
+
+        ::
+
+            for x: for y: ...      ->      for x.o: for y.o: for x.i: for y.i: ...
+        """
+        self._check_split(x, x_factor)
+        self._check_split(y, y_factor)
+        if x is y:
+            raise VdlaError(f"tile in {self.name}: expected two loops, got {x!r} twice")
+        xo, xi = self.split(x, x_factor)
+        yo, yi = self.split(y, y_factor)
+        self.reorder(xo, yo, xi, yi)
+        return xo, yo, xi, yi
+
+    # ---- loop kinds ----
+
+    def _set_kind(self, axis: IterVar, kind: str) -> None:
+        self._position(axis, kind)
+        self.kinds[axis] = kind
+
+    def unroll(self, axis: IterVar) -> None:
+        """Replicate the body for every value: ``for i in 2: f(i)`` -> ``f(0); f(1)``."""
+        self._set_kind(axis, "unrolled")
+
+    def _set_data_kind(self, axis: IterVar, kind: str, what: str) -> None:
+        self._position(axis, what)
+        if axis.kind == "reduce":
+            raise VdlaError(
+                f"{what} in {self.name}: {axis!r} is a reduction, its iterations are not "
+                "independent; rfactor it first"
+            )
+        self.kinds[axis] = kind
+
+    def vectorize(self, axis: IterVar) -> None:
+        """Execute a loop as one vector operation: ``for i in 4: y[i] = f(x[i])`` -> ``y[0:4] =
+        f(x[0:4])``. Innermost data loops only.
+        """
+        self._set_data_kind(axis, "vectorized", "vectorize")
+
+    def parallel(self, axis: IterVar) -> None:
+        """Let iterations of a data loop run at the same time: ``for i`` -> ``parallel for i``."""
+        self._set_data_kind(axis, "parallel", "parallel")
+
+    def vthread(self, axis: IterVar) -> None:
+        """Make a data loop's iterations virtual threads: each gets buffers of its own for what is
+        computed inside, and their statements are interleaved into one stream, so that one thread's
+        copies hide behind another's arithmetic.
+
+        ::
+
+            for v in 2: load(v); gemm(v)      ->      load(0); load(1); gemm(0); gemm(1)
+        """
+        self._set_data_kind(axis, "vthread", "vthread")
+
+    def bind(self, axis: IterVar, thread: str) -> None:
+        """Let iterations of a data loop be the threads of an axis of ``THREAD_AXES``; each axis is
+        bound to one loop of a nest. The host executes them one after the other.
+
+        ::
+
+            for i.o in 3: for i.i in 4: ...      ->      blockIdx.x for i.o in 3:
+                                                           threadIdx.x for i.i in 4: ...
+        """
+        if thread not in THREAD_AXES:
+            raise VdlaError(
+                f"bind of {axis!r} in {self.name}: expected one of {', '.join(THREAD_AXES)}, "
+                f"got {thread!r}"
+            )
+        taken = next((a for a, k in self.kinds.items() if k == thread and a in self.leaves), axis)
+        if taken is not axis:
+            raise VdlaError(
+                f"bind of {axis!r} in {self.name}: {thread} is bound to {taken!r} already"
+            )
+        self._set_data_kind(axis, thread, "bind")
+
+    def pragma(self, axis: IterVar, key: str, value: Any = True) -> None:
+        """Attach a note for a back end to a loop: ``for i`` -> ``for i @key=value``."""
+        self._position(axis, "pragma")
+        self.pragmas.setdefault(axis, {})[key] = value
+
+    #: The name of :meth:`pragma` in TVM's schedules of loop programs.
+    annotate = pragma
+
+    def tensorize(self, axis: IterVar, intrinsic: Any) -> None:
+        """Replace a loop and all inside it by a tensor intrinsic, after matching them against its
+        declared behaviour.
+
+        ::
+
+            for oc: for ic: acc[oc] += inp[ic]*wgt[oc,ic]      ->      gemm(acc, inp, wgt)
+        """
+        self._position(axis, "tensorize")
+        self.intrinsics[axis] = intrinsic
+
+    def prefetch(self, tensor: Tensor, axis: IterVar, offset: int = 1) -> None:
+        """Ask for what is read of ``tensor`` inside a loop ``offset`` iterations ahead: one request
+        per cache line. What is asked for beyond the tensor is not read.
+
+        ::
+
+            for i: y[i] = f(x[i, :])      ->      for i: prefetch x[i + 1, :]; y[i] = f(x[i, :])
+        """
+        self._position(axis, f"prefetch of {tensor.name}")
+        if type(offset) is not int or offset < 1:
+            raise VdlaError(
+                f"prefetch of {tensor.name} at {axis!r} in {self.name}: expected an offset of at "
+                f"least 1 iteration, got {offset!r}"
+            )
+        self.prefetches.append(Prefetching(tensor, axis, offset))
+
+    # ---- placement ----
+
+    def compute_at(self, consumer: Stage, axis: IterVar) -> None:
+        """Compute what a consumer needs inside its loop ``axis``, into a buffer of just that size.
+
+        ::
+
+            for i: p[i] = ...                  for i.o: for i.i in 4: p[i.i] = ...
+            for i: c[i] = f(p[i])      ->               for i.i in 4: c[i.o*4+i.i] = f(p[i.i])
+        """
+        consumer._position(axis, f"compute_at of {self.name}")
+        if self.tensor.body is None:
+            raise VdlaError(f"compute_at: {self.name} is a placeholder; nothing computes it")
+        if consumer is self:
+            raise VdlaError(f"compute_at: {self.name} cannot be computed inside itself")
+        self._check_movable("compute_at")
+        self.attach, self.inlined = (consumer, axis), False
+
+    def _check_movable(self, what: str) -> None:
+        if isinstance(self.body, Extern) or self.tensor.state is not None:
+            kind = "loop program of its own" if self.tensor.state is None else "scan"
+            raise VdlaError(f"{what}: {self.name} is a {kind}; it is computed whole, at root")
+
+    def reverse_compute_at(self, producer: Stage, axis: IterVar) -> tuple[IterVar, ...]:
+        """Compute this stage, element by element from a producer's, inside the producer's loop
+        ``axis``: an epilogue. The loops down to ``axis`` become this stage's, with their kinds;
+        they are returned, outermost first.
+
+        ::
+
+            for i.o: for i.i in 4: a[i.o*4+i.i] = ...      for i.o: for i.i in 4: a[i.i] = ...
+            for i: y[i] = f(a[i])                    ->             for i.i in 4:
+                                                                      y[i.o*4+i.i] = f(a[i.i])
+        """
+        what = f"reverse_compute_at of {self.name} at {axis!r} in {producer.name}"
+        outside = producer.leaves[: producer._position(axis, what) + 1]
+        self._check_epilogue(producer, outside, what)
+        mine = dict(zip(producer.tensor.axes, self.tensor.axes, strict=True))
+        for relation in leading_to(producer.relations, outside):
+            sources = [mine[a] for a in relation.sources]
+            match relation:
+                case Split(factor=factor, nparts=nparts):
+                    made = self.split(sources[0], factor, nparts)
+                case Fuse():
+                    self.leaves = [a for a in self.leaves if a not in sources] + sources
+                    made = (self.fuse(*sources),)
+            mine |= zip(relation.results, made, strict=True)
+        moved = tuple(mine[a] for a in outside)
+        self.leaves = [*moved, *(a for a in self.leaves if a not in moved)]
+        for theirs, own in zip(outside, moved, strict=True):
+            if theirs in producer.kinds:
+                self.kinds[own] = producer.kinds.pop(theirs)
+            if theirs in producer.pragmas:
+                self.pragmas[own] = producer.pragmas.pop(theirs)
+        producer.compute_at(self, moved[-1])
+        return moved
+
+    def _check_epilogue(self, producer: Stage, outside: list[IterVar], what: str) -> None:
+        producer._check_movable(what)
+        reads = [r for r in self.reads() if r.source is producer.tensor]
+        element = tuple(a.var for a in self.tensor.axes)
+        reduction = next((a for a in outside if a.kind == "reduce"), None)
+        swallowed = next((a for a in outside if a in producer.intrinsics), None)
+        reason = None
+        if not reads or any(r.indices != element for r in reads):
+            reason = f"expected that every element reads that of {producer.name} in its place"
+        elif self.tensor.shape != producer.tensor.shape:
+            reason = f"expected {producer.tensor.shape} elements, got {self.tensor.shape}"
+        elif self.reduce_axes:
+            reason = "expected a stage without reduction"
+        elif not self.untouched:
+            reason = "apply it before other primitives of the stage"
+        elif producer.attach or producer.inlined or producer.body is None:
+            reason = f"expected that {producer.name} is computed at root"
+        elif reduction is not None:
+            reason = f"{reduction!r} is a reduction, inside of which no element is complete"
+        elif swallowed is not None:
+            reason = f"it is inside the loop {swallowed!r} that an intrinsic replaces"
+        if reason is not None:
+            raise VdlaError(f"{what}: {reason}")
+
+    def double_buffer(self) -> None:
+        """Let iterations of the loop that the tensor is computed at alternate between two buffers,
+        so that the next one is filled while this one is read.
+
+        ::
+
+            for i: b = ...; use(b)      ->      for i: b[i % 2] = ...; use(b[i % 2])
+        """
+        if self.attach is None:
+            raise VdlaError(f"double_buffer of {self.name}: compute it at a loop first")
+        self.double_buffered = True
+
+    def compute_root(self) -> None:
+        """Compute the whole tensor before its consumers (the default).
+
+        ::
+
+            for i: p = ...; c[i] = f(p)      ->      for i: p[i] = ...
+                                                     for i: c[i] = f(p[i])
+        """
+        self.attach, self.inlined = None, False
+
+    def compute_inline(self) -> None:
+        """Put the defining expression in place of every use: ``p[i]=f(i); c[i]=g(p[i])`` ->
+        ``c[i]=g(f(i))``.
+        """
+        if self.body is None or self.reduce_axes:
+            raise VdlaError(f"compute_inline: {self.name} is a placeholder or a reduction")
+        self._check_movable("compute_inline")
+        self.attach, self.inlined = None, True
+
+    def storage_align(self, axis: IterVar, factor: int, offset: int = 0) -> None:
+        """Pad the rows of the tensor's buffer, so that from one index of a data axis to the next
+        there are ``offset`` elements more than a multiple of ``factor``.
+
+        ::
+
+            allocate b[4, 6]      ->      allocate b[4, 6] with strides [8, 1]  (axis 0, factor 8)
+        """
+        what = f"storage_align of {self.name}"
+        if axis not in self.tensor.axes[:-1]:
+            raise VdlaError(
+                f"{what}: expected one of its axes {self.tensor.axes[:-1]!r}, got {axis!r}; "
+                "elements of the last one lie side by side"
+            )
+        if type(factor) is not int or type(offset) is not int or not 0 <= offset < factor:
+            raise VdlaError(f"{what}: expected 0 <= offset < factor, got {factor=!r} {offset=!r}")
+        self.alignments[axis] = (factor, offset)
+
+    def set_scope(self, scope: str) -> None:
+        """Keep the tensor in a memory of the target: ``allocate b in global`` -> ``allocate b in
+        inp``.
+        """
+        if scope not in SCOPES:
+            raise VdlaError(
+                f"set_scope of {self.name}: expected one of {', '.join(SCOPES)}, got {scope!r}"
+            )
+        self.scope = scope
