@@ -740,35 +740,40 @@ def roofline(
 
 @bench_app.command("cpu")
 def bench_cpu(
-    models: Annotated[str, typer.Option(help="Names such as resnet18; 'none'.")] = "all",
-    ops: Annotated[str, typer.Option(help="'table2', or layers such as C2,C3.")] = "",
+    models: Annotated[str, typer.Option(help="Such as resnet18,resnet18-int8; 'none'.")] = "all",
+    ops: Annotated[
+        str, typer.Option(help="'table2', 'table2-int8', or layers such as C2,C3-int8.")
+    ] = "",
     rounds: Annotated[int, typer.Option(min=1, help="Turns of which the medians count.")] = 15,
+    threads: Annotated[int, typer.Option(min=1, help="More need an idle machine.")] = 1,
     json_file: JsonFile = None,
 ) -> int:
-    """The host's machine code against ONNX Runtime: float32, one thread, in turns."""
-    from .bench.cpu import cpu_rows
-    from .bench.workloads import NETWORKS, TABLE_2
+    """The host's machine code against ONNX Runtime, in turns."""
+    from .bench.cpu import INT8, MODELS, cpu_rows
+    from .bench.workloads import TABLE_2
     from .report import header
 
-    networks = {"all": list(NETWORKS), "none": []}.get(models, _names(models))
-    layers = [layer.name for layer in TABLE_2] if ops == "table2" else _names(ops)
+    networks = {"all": list(MODELS), "none": []}.get(models, _names(models))
+    every = [layer.name for layer in TABLE_2]
+    table2 = {"table2": every, f"table2{INT8}": [name + INT8 for name in every]}
+    layers = table2.get(ops, _names(ops))
     with _progress("cpu") as advance:
-        rows = cpu_rows(networks, layers, rounds, advance)
-    report = header("bench cpu") | {"threads": 1, "rounds": rounds, "rows": rows}
+        rows = cpu_rows(networks, layers, rounds, advance, threads)
+    report = header("bench cpu") | {"threads": threads, "rounds": rounds, "rows": rows}
     _emit(report, json_file, lambda console: _show_cpu(console, report))
     return 0
 
 
 def _show_cpu(console: Console, report: dict[str, Any]) -> None:
     table = _table(
-        "bench cpu: float32, one thread, medians", "", "ms", "ONNX Runtime ms", "ratio",
-        "kernel ms", "GFLOP/s", "of peak",
+        f"bench cpu: threads {report['threads']}, medians", "", "ms", "ONNX Runtime ms", "ratio",
+        "kernel ms", "GOP/s", "of peak",
     )  # fmt: skip
     for row in report["rows"]:
         table.add_row(
             row["name"], f"{row['vdla_ms']:.3f}", f"{row['onnxruntime_ms']:.3f}",
             f"{row['ratio']:.3f}", "" if row["kernel_ms"] is None else f"{row['kernel_ms']:.3f}",
-            f"{row['gflops']:.1f}", _percent(row["of_peak"]),
+            f"{row['gops']:.1f}", _percent(row["of_peak"]),
         )  # fmt: skip
     console.print(table)
 

@@ -116,7 +116,13 @@ def cross_compile(model: object, hw: HwParams, processor: Processor) -> Compiled
     graph = _optimised_graph(model, hw, _Dumps(None))
     code = compile_graph(graph, processor)
     native = NativeCode(
-        graph.name, code.inputs, code.outputs, code.parameters, code.plan, code.object_file, "o"
+        graph.name,
+        code.inputs,
+        code.outputs,
+        code.parameters,
+        code.plan,
+        lambda: code.object_file,
+        "o",
     )
     return CompiledModel.of(graph, hw, _host_layers(graph), [native])
 

@@ -16,14 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..isa.errors import VdlaError
-
-
-def cache_dir() -> Path:
-    """Where built simulators are kept: $VDLA_CACHE, or vdla in the user's cache."""
-    root = os.environ.get("VDLA_CACHE")
-    if root:
-        return Path(root)
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vdla"
+from ..runtime.cache import cache_dir
 
 
 def setup_yosys() -> None:

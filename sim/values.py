@@ -6,13 +6,9 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import llvmlite.binding as llvm
 import numpy as np
@@ -20,8 +16,8 @@ import numpy as np
 from ..isa.params import HwParams
 from ..isa.program import Program
 from ..isa.reference import AddressError, State, execute
+from ..runtime.cache import cache_dir, keep
 from .kernels import POINTERS, build_module
-from .toolchain import cache_dir
 
 
 def run(program: Program, dram: np.ndarray, order: np.ndarray | None = None) -> State:
@@ -85,20 +81,10 @@ def kernels(params: HwParams) -> Kernels:
         builder.getModulePassManager().run(parsed, builder)
     engine = llvm.create_mcjit_compiler(parsed, machine)
     engine.set_object_cache(
-        lambda _module, code: _keep(kept, code),
+        lambda _module, code: keep(kept, code),
         lambda _module: kept.read_bytes() if kept.exists() else None,
     )
     engine.finalize_object()
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     prototype = ctypes.CFUNCTYPE(integer, pointer, pointer, integer, pointer, integer)
     return Kernels(engine, prototype(engine.get_function_address("run")))
-
-
-def _keep(path: Path, code: bytes) -> None:
-    """Write a file of the cache; safe when several processes do."""
-    with suppress(OSError):  # a cache that cannot be written costs time, nothing else
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            file.write(code)
-        os.replace(name, path)

@@ -6,9 +6,11 @@ LLVM IR (``codegen/llvm.py``) -> one module, optimised for the host's processor 
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from llvmlite import ir
@@ -34,28 +36,31 @@ from ..tir.ir import PrimFunc
 from ..tir.passes.expand import expand_intrinsics
 from ..tir.passes.peel import peel_tails
 from ..tir.passes.unroll import unroll_loops
+from ..tir.printer import print_func
 from ..tir.verify import verify
 from ..topi.cpu import lower_for_cpu
+from ..topi.micro_kernels import DOT
+from . import kept
 from .c_model import emit_model
 from .link import link
 from .llvm import Value, emit_function, symbol
-from .machine import MachineCode, Processor, emit_object, host, load, optimise
+from .llvm_parallel import has_threads
+from .machine import MachineCode, Processor, emit_object, host, load, load_object, optimise
+from .micro_kernels import native_intrinsics
 
-#: What happens to every loop program before code generation, in order.
-CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
-    expand_intrinsics,
-    peel_tails,
-    unroll_loops,
-)
+#: What happens to every loop program before code generation, in order, after intrinsics that the
+#: processor lacks have become loops.
+CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (peel_tails, unroll_loops)
 
 _POINTER = ir.PointerType()
 _I64 = ir.IntType(64)
 
 
-def run_passes(func: PrimFunc) -> PrimFunc:
-    """Verify, then apply ``CPU_PASSES``, verifying after each."""
+def run_passes(func: PrimFunc, processor: Processor) -> PrimFunc:
+    """Verify, then apply the passes for a processor, verifying after each."""
     verify(func)
-    for apply in CPU_PASSES:
+    native = native_intrinsics(processor)
+    for apply in (lambda func: expand_intrinsics(func, native), *CPU_PASSES):
         func = apply(func)
         verify(func)
     return func
@@ -96,9 +101,9 @@ class CpuKernel:
 
 def compile_func(func: PrimFunc) -> CpuKernel:
     """Machine code of one loop program; errors as ``tir.verify`` and ``codegen.llvm`` say."""
-    func = run_passes(func)
+    func = run_passes(func, host())
     module = ir.Module(symbol(func.name))
-    function, workspace_bytes = emit_function(func, module, "kernel")
+    function, workspace_bytes = emit_function(func, module, "kernel", host())
     code = load(optimise(module, host()), function.name, len(function.args))
     return CpuKernel(func, code, workspace_bytes)
 
@@ -113,7 +118,7 @@ class CpuCode:
     Attributes
     ----------
     kernels : the loop programs, in order of first use; equal operators share one
-    llvm_ir : the optimised module
+    object_file : the machine code, and ``vdla_model`` that describes it (ELF)
     parameters : all constants, uint8, aligned
     offsets : where each tensor lives in the arena, in bytes; a reshape shares its source's, and a
         result that the function writes to where it is wanted is not there
@@ -123,7 +128,7 @@ class CpuCode:
     graph: Graph
     kernels: tuple[PrimFunc, ...]
     processor: Processor
-    llvm_ir: str
+    object_file: bytes
     parameters: np.ndarray
     offsets: dict[str, int]
     plan: MemoryPlan
@@ -135,10 +140,6 @@ class CpuCode:
     @property
     def outputs(self) -> tuple[TensorType, ...]:
         return tensor_types(self.graph, self.graph.outputs)
-
-    def object_file(self) -> bytes:
-        """The machine code, and ``vdla_model`` that describes it, as an object file (ELF)."""
-        return emit_object(self.llvm_ir, self.processor)
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,40 +170,44 @@ def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
 
 
 def compile_graph(graph: Graph, processor: Processor) -> CpuCode:
-    """Compile a whole graph for some processor.
+    """Compile a whole graph for some processor, or find its code in the cache.
 
     Raises
     ------
     VdlaError
         When an operator or a dtype has no expression for the CPU, naming the node.
     """
-    graph = block_channels(graph, processor.vector_lanes)
+    dots = DOT in native_intrinsics(processor)
+    graph = block_channels(graph, processor.vector_lanes, dots)
     verify_graph(graph)
-    builder = _GraphBuilder(graph)
+    builder = _GraphBuilder(graph, processor)
     for position, node in enumerate(graph.nodes):
         builder.add(position, node)
-    return builder.finish(processor)
+    return builder.finish()
 
 
-def build_cpu(graph: Graph) -> CpuModule:
-    """Compile a whole graph for the host, ready to run; errors as :func:`compile_graph`."""
-    code = compile_graph(graph, host())
-    loaded = load(code.llvm_ir, ENTRY_NAME, 4)
+def build_cpu(graph: Graph, threads: int = 1) -> CpuModule:
+    """Compile a whole graph for the host, ready to run on so many threads (on one where there is no
+    library for more); errors as :func:`compile_graph`."""
+    code = compile_graph(graph, replace(host(), threads=threads if has_threads() else 1))
+    loaded = load_object(code.object_file, ENTRY_NAME, 4)
     function = NativeFunction(
         graph.name, code.inputs, code.outputs, code.parameters, code.plan,
-        lambda: link(code.object_file()), "so", loaded.entry, loaded,
+        lambda: link(code.object_file, threads > 1), "so", loaded.entry, loaded,
     )  # fmt: skip
     return CpuModule(code, function)
 
 
-def build_part(graph: Graph, nodes: Sequence[Node], wanted: Sequence[str]) -> CpuModule:
+def build_part(
+    graph: Graph, nodes: Sequence[Node], wanted: Sequence[str], threads: int = 1
+) -> CpuModule:
     """Some nodes of a graph, in running order: from what they read of others, and constants, to
     the tensors that are ``wanted``; errors as :func:`build_cpu`."""
     made = {node.output for node in nodes}
     read = dict.fromkeys(n for node in nodes for n in node.inputs if n not in made)
     inputs = tuple(name for name in read if not graph[name].is_constant)
     tensors = {name: graph[name] for name in (*read, *made, *wanted)}
-    return build_cpu(Graph(graph.name, inputs, tuple(wanted), tuple(nodes), tensors))
+    return build_cpu(Graph(graph.name, inputs, tuple(wanted), tuple(nodes), tensors), threads)
 
 
 #: With so few elements, interpreting an operator is faster than compiling it.
@@ -226,16 +231,30 @@ def run_op(op: Op, args: Sequence[np.ndarray]) -> np.ndarray:
     return result
 
 
+#: Graphs that are compiled faster are not kept in the cache, in seconds.
+KEPT_FROM_S = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class _Kernel:
+    """A loop program as it was scheduled, with the values of its attributes; ``text`` says all that
+    its code depends on."""
+
+    name: str
+    func: PrimFunc
+    attributes: tuple[np.ndarray, ...]
+    text: str
+
+
 class _GraphBuilder:
     """Collects kernels and constants, then plans memory and writes the function that calls them."""
 
-    def __init__(self, graph: Graph):
-        self.graph = graph
+    def __init__(self, graph: Graph, processor: Processor):
+        self.graph, self.processor = graph, processor
         self.module = ir.Module(symbol(graph.name))
-        self.funcs: list[PrimFunc] = []
-        self.kernels: dict[tuple, tuple[ir.Function, int, tuple[np.ndarray, ...]]] = {}
-        #: Function, names of its operands, place of its workspace in ``lifetimes``.
-        self.calls: list[tuple[ir.Function, list[str], int]] = []
+        self.kernels: dict[tuple, _Kernel] = {}
+        #: Kernel, names of its operands, place of its workspace in ``lifetimes``.
+        self.calls: list[tuple[_Kernel, list[str], int]] = []
         self.constants: dict[str, np.ndarray] = {}
         self.sources: dict[str, str] = {}
         for node in graph.nodes:
@@ -261,29 +280,25 @@ class _GraphBuilder:
         if 0 in self.graph.result(node).shape:
             self._use(node.output, position)  # nothing to compute
             return
-        function, workspace_bytes, attributes = self._kernel(position, node)
+        kernel = self._kernel(position, node)
         operands = [self._source(name) for name in node.inputs]
         for name in (*operands, node.output):
             self._use(name, position)
-        for index, data in enumerate(attributes):
+        for index, data in enumerate(kernel.attributes):
             operands.append(name := f"{node.name}.{node.output}.{index}")
             self.constants[name] = data
-        self.lifetimes[position] = Lifetime(workspace_bytes, position, position)
-        self.calls.append((function, [*operands, node.output], position))
+        self.lifetimes[position] = Lifetime(0, position, position)  # until the code is there
+        self.calls.append((kernel, [*operands, node.output], position))
 
-    def _kernel(self, position: int, node: Node) -> tuple[ir.Function, int, tuple[np.ndarray, ...]]:
-        """The function of a node, its workspace in bytes and its attributes' values; equal
-        operators on operands of equal types share it."""
+    def _kernel(self, position: int, node: Node) -> _Kernel:
+        """The loop program of a node; equal operators on operands of equal types share it."""
         types = tuple((t.shape, t.dtype) for t in self.graph.operands(node))
         key = (node.op, types)
         if key not in self.kernels:
             func, attributes = lower_for_cpu(self.graph, node)
-            func = run_passes(func)
-            function, workspace = emit_function(func, self.module, f"kernel{position}.{node.name}")
-            function.linkage = "internal"
-            function.attributes.add("noinline")  # a long entry function compiles slowly
-            self.funcs.append(func)
-            self.kernels[key] = function, workspace, attributes
+            name = f"kernel{position}.{node.name}"
+            text = f"{name}\n{node.op!r}\n{types!r}\n{print_func(func)}"
+            self.kernels[key] = _Kernel(name, func, attributes, text)
         return self.kernels[key]
 
     def _use(self, name: str, position: int) -> None:
@@ -295,26 +310,60 @@ class _GraphBuilder:
             first = self.lifetimes[name].first if name in self.lifetimes else position
             self.lifetimes[name] = Lifetime(_tensor_bytes(self.graph[name]), first, position)
 
-    def finish(self, processor: Processor) -> CpuCode:
-        """Memory, the entry function, its description, machine code."""
-        graph = self.graph
+    def finish(self) -> CpuCode:
+        """Parameters; kernels, memory, the entry function and its description; machine code."""
+        graph, begin = self.graph, time.perf_counter()
         for name in graph.outputs:
             self._use(self._source(name), len(graph.nodes))
-        offsets, plan = plan_arena(self.lifetimes)
         places = self._place_constants()
         parameters = aligned_memory(sum(align(data.nbytes) for data in self.constants.values()))
         for name, data in self.constants.items():
             raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
             parameters[places[name] : places[name] + data.nbytes] = raw
-        entry = self._emit_entry(offsets, places)
-        inputs, outputs = tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs)
-        emit_model(self.module, entry, inputs, outputs, parameters, plan)
+        place = kept.place_of(self.processor, self._texts(parameters))
+        found = kept.read(place)
+        functions = self._emit_kernels() if found is None else {}
+        workspaces = found.workspaces if found else tuple(size for _, size in functions.values())
+        needed = dict(zip(self.kernels.values(), workspaces, strict=True))
+        for kernel, _, position in self.calls:
+            self.lifetimes[position] = Lifetime(needed[kernel], position, position)
+        offsets, plan = plan_arena(self.lifetimes)
+        if found is None:
+            entry = self._emit_entry(functions, offsets, places)
+            inputs, outputs = tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs)
+            emit_model(self.module, entry, inputs, outputs, parameters, plan)
+            llvm_ir = optimise(self.module, self.processor)
+            found = kept.KeptCode(emit_object(llvm_ir, self.processor), workspaces)
+            if time.perf_counter() - begin > KEPT_FROM_S:
+                kept.keep(place, found)
         tensors = {name: offset for name, offset in offsets.items() if isinstance(name, str)}
         shared = {n: tensors[s] for n, s in self.sources.items() if s in tensors}
         return CpuCode(
-            graph, tuple(self.funcs), processor, optimise(self.module, processor), parameters,
-            tensors | shared, plan,
+            graph, tuple(kernel.func for kernel in self.kernels.values()), self.processor,
+            found.object_file, parameters, tensors | shared, plan,
         )  # fmt: skip
+
+    def _texts(self, parameters: np.ndarray) -> Iterator[str]:
+        """Everything that the code of the graph depends on."""
+        graph = self.graph
+        yield repr((graph.name, *(tensor_types(graph, n) for n in (graph.inputs, graph.outputs))))
+        yield repr([(kernel.name, names, position) for kernel, names, position in self.calls])
+        yield repr([(name, data.nbytes) for name, data in self.constants.items()])
+        yield repr([self._source(name) for name in graph.outputs])
+        yield hashlib.sha256(parameters.tobytes()).hexdigest()  # the description has their checksum
+        for kernel in self.kernels.values():
+            yield kernel.text
+
+    def _emit_kernels(self) -> dict[_Kernel, tuple[ir.Function, int]]:
+        """The function of each kernel, and its workspace in bytes."""
+        found = {}
+        for kernel in self.kernels.values():
+            func = run_passes(kernel.func, self.processor)
+            function, size = emit_function(func, self.module, kernel.name, self.processor)
+            function.linkage = "internal"
+            function.attributes.add("noinline")  # a long entry function compiles slowly
+            found[kernel] = function, size
+        return found
 
     def _place_constants(self) -> dict[str, int]:
         places, end = {}, 0
@@ -322,7 +371,12 @@ class _GraphBuilder:
             places[name], end = end, end + align(data.nbytes)
         return places
 
-    def _emit_entry(self, offsets: dict[str | int, int], places: dict[str, int]) -> ir.Function:
+    def _emit_entry(
+        self,
+        functions: dict[_Kernel, tuple[ir.Function, int]],
+        offsets: dict[str | int, int],
+        places: dict[str, int],
+    ) -> ir.Function:
         """``run(inputs, outputs, parameters, arena)``: the first two are arrays of pointers."""
         signature = ir.FunctionType(ir.VoidType(), [_POINTER] * 4)
         function = ir.Function(self.module, signature, ENTRY_NAME)
@@ -346,7 +400,9 @@ class _GraphBuilder:
             return at(arena, offsets[name])
 
         for kernel, operands, workspace in self.calls:
-            builder.call(kernel, [*map(address, operands), at(arena, offsets[workspace])])
+            builder.call(
+                functions[kernel][0], [*map(address, operands), at(arena, offsets[workspace])]
+            )
         copy = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER, _I64, ir.IntType(1)])
         memcpy = ir.Function(self.module, copy, "llvm.memcpy.p0.p0.i64")
         for index, name in enumerate(self.graph.outputs):

@@ -11,8 +11,8 @@ from ...isa.errors import VdlaError
 LINKER = "g++"
 
 
-def link(object_file: bytes) -> bytes:
-    """A shared object of one object file.
+def link(object_file: bytes, parallel: bool = False) -> bytes:
+    """A shared object of one object file; a ``parallel`` one needs OpenMP's library.
 
     Raises
     ------
@@ -23,6 +23,7 @@ def link(object_file: bytes) -> bytes:
         source, target = Path(folder) / "model.o", Path(folder) / "model.so"
         source.write_bytes(object_file)
         command = [LINKER, "-shared", "-Wl,--as-needed", "-o", target, source, "-lm"]
+        command += ["-lgomp"] * parallel
         try:
             done = subprocess.run(command, capture_output=True, text=True)
         except FileNotFoundError:

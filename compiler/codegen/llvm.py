@@ -5,15 +5,16 @@ A function takes a pointer per parameter buffer and a last one to its workspace,
 of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single or double
 precision; transcendental functions are the C library's. Inside a loop with the pragma "contract"
 a product and a sum may be rounded once, where the processor is faster so; elsewhere never.
-Vectorized loops become vectors (``codegen/llvm_vector.py``) or carry a hint; parallel loops,
-virtual threads and loops bound to threads run serially, which is one of the orders that they allow;
+Vectorized loops become vectors (``codegen/llvm_vector.py``) or carry a hint; parallel loops are
+shared among the processor's threads (``codegen/llvm_parallel.py``), where it has several; virtual
+threads and loops bound to threads run serially, which is one of the orders that they allow;
 unrolled ones have been copied (``tir/passes/unroll.py``), or are too long to be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from llvmlite import ir
@@ -36,8 +37,10 @@ from ..te.expr import (
     walk,
 )
 from ..tir.ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Seq, Stmt, Store, TensorCall
-from ..tir.passes.expand import expand_call
-from .llvm_vector import is_invariant, splat, stores_of
+from . import micro_kernels
+from .llvm_parallel import call_in_parallel, declare_part
+from .llvm_vector import LLVM_FUNCTIONS, is_invariant, splat, stores_of
+from .machine import Processor
 
 #: Allocations up to this size live on the stack.
 STACK_BYTES = 16 << 10
@@ -51,10 +54,6 @@ _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
 _TYPES: dict[str, Any] = {
     "bool": _I1, "float32": ir.FloatType(), "float64": ir.DoubleType(),
 } | {dtype: ir.IntType(bits_of(dtype)) for dtype in INT_DTYPES}  # fmt: skip
-#: Functions that are instructions of common processors; the others are calls of the C library.
-_LLVM_FUNCTIONS = {
-    "round": "rint", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "sqrt": "sqrt",
-}  # fmt: skip
 
 
 def buffer_bytes(buffer: Buffer) -> int:
@@ -81,7 +80,9 @@ def symbol(name: str) -> str:
     return "".join(c if c.isascii() and (c.isalnum() or c in "._$-") else "_" for c in name)
 
 
-def emit_function(func: PrimFunc, module: ir.Module, name: str) -> tuple[ir.Function, int]:
+def emit_function(
+    func: PrimFunc, module: ir.Module, name: str, processor: Processor
+) -> tuple[ir.Function, int]:
     """Add a loop program to a module; returns the function and the bytes of workspace it needs."""
     signature = ir.FunctionType(ir.VoidType(), [_POINTER] * (len(func.params) + 1))
     function = ir.Function(module, signature, symbol(name))
@@ -92,7 +93,7 @@ def emit_function(func: PrimFunc, module: ir.Module, name: str) -> tuple[ir.Func
     function.args[-1].add_attribute("noalias")
     entry = function.append_basic_block("entry")
     start = function.append_basic_block("start")
-    emitter = _Emitter(func.name, ir.IRBuilder(start), ir.IRBuilder(entry), function)
+    emitter = _Emitter(func.name, processor, ir.IRBuilder(start), ir.IRBuilder(entry), function)
     emitter.memory |= dict(zip(func.params, function.args, strict=False))
     emitter.stmt(func.body)
     emitter.builder.ret_void()
@@ -106,6 +107,7 @@ class _Emitter:
     ``vector`` is the loop that is computed as vectors of its extent, while it is."""
 
     name: str
+    processor: Processor
     builder: Value
     entry: Value
     function: Value
@@ -135,12 +137,18 @@ class _Emitter:
             case Store():
                 self._store(stmt)
             case TensorCall():
-                self.stmt(expand_call(stmt))
+                self._tensor_call(stmt)
             case Prefetch():
                 address = self._address(stmt.buffer, stmt.indices, inside=False)
                 self._call("llvm.prefetch.p0", ir.VoidType(), address, _I32(0), _I32(3), _I32(1))
             case _:
                 raise VdlaError(f"{self.name}: the CPU has no code for statement {stmt!r}")
+
+    def _tensor_call(self, call: TensorCall) -> None:
+        """The processor's instruction: of others only loops are left."""
+        regions = (call.output, *call.inputs)
+        addresses = (self._address(r.buffer, r.start) for r in regions)
+        micro_kernels.emit(self.builder, call.intrinsic, *addresses)
 
     def _store(self, stmt: Store) -> None:
         value = self.value(stmt.value)
@@ -153,24 +161,54 @@ class _Emitter:
         """Tested at the end: extents are constants of at least 1."""
         if loop.kind == "vectorized" and self._vector_loop(loop):
             return
+        if loop.kind == "parallel" and self.processor.threads > 1:
+            self._parallel_loop(loop)
+        else:
+            self._counted_loop(loop, _I64(0), _I64(loop.extent))
+
+    def _counted_loop(self, loop: For, first: Value, end: Value) -> None:
         builder = self.builder
         before = builder.block
         body = builder.append_basic_block(loop.var.name)
         builder.branch(body)
         builder.position_at_end(body)
         counter = builder.phi(_I64, loop.var.name)
-        counter.add_incoming(_I64(0), before)
+        counter.add_incoming(first, before)
         self.variables[loop.var] = counter
         self.stmt(loop.body)
         following = builder.add(counter, _I64(1), flags=("nuw", "nsw"))
         counter.add_incoming(following, builder.block)
         after = builder.append_basic_block("after." + loop.var.name)
-        again = builder.icmp_unsigned("<", following, _I64(loop.extent))
+        again = builder.icmp_unsigned("<", following, end)
         branch = builder.cbranch(again, body, after)
         hint = _loop_hint(loop)
         if hint is not None:
             branch.set_metadata("llvm.loop", self._loop_metadata(*hint))
         builder.position_at_end(after)
+
+    def _parallel_loop(self, loop: For) -> None:
+        """A function of its own, for which all that is known here are arguments; loops inside it
+        run one after another."""
+        module, buffers, counters = self.function.module, list(self.memory), list(self.variables)
+        part = declare_part(module, f"{self.function.name}.part", len(buffers), len(counters))
+        entry, start = (part.append_basic_block(name) for name in ("entry", "start"))
+        inner = _Emitter(
+            self.name, replace(self.processor, threads=1), ir.IRBuilder(start), ir.IRBuilder(entry),
+            part, contract=self.contract,
+        )  # fmt: skip
+        inner.memory |= dict(zip(buffers, part.args, strict=False))
+        inner.variables |= dict(zip(counters, part.args[len(buffers) :], strict=False))
+        inner._counted_loop(loop, *part.args[-3:-1])
+        inner.builder.ret_void()
+        inner.entry.branch(start)
+        size, threads, mark = inner.workspace.size, self.processor.threads, self.workspace.top
+        offset = self.workspace.push(size * threads)
+        self.workspace.top = mark
+        base = self.builder.gep(self.function.args[-1], [_I64(offset)], source_etype=_I8)
+        captured = [*(self.memory[b] for b in buffers), *(self.variables[v] for v in counters)]
+        call_in_parallel(
+            self.builder, self.entry, part, captured, (base, size), loop.extent, threads
+        )
 
     def _vector_loop(self, loop: For) -> bool:
         """Emit a loop as vectors; False where its statements are none."""
@@ -275,6 +313,8 @@ class _Emitter:
                 if _is_total(a) and _is_total(b):
                     return self.builder.select(self._scalar(cond), self.value(a), self.value(b))
                 return self._choose(cond, lambda: self.value(a), lambda: self.value(b))
+            case Cast(dtype, a) if a.dtype in FLOAT_DTYPES and dtype in INT_DTYPES:
+                return self._to_integer(self.value(a), a.dtype, dtype, _is_small(a))
             case Cast(dtype, a):
                 return self._cast(self.value(a), a.dtype, dtype)
             case Read(source, indices):
@@ -282,6 +322,8 @@ class _Emitter:
             case Call("requantize", args, dtype):
                 acc, multiplier, shift = (self.value(a) for a in args)
                 return self._requantize(acc, multiplier, shift, dtype)
+            case Call("rescale", args):
+                return self._rescale(*(self.value(a) for a in args))
             case Call("requantize_tflite", args):
                 return self._requantize_tflite(*(self.value(a) for a in args))
             case Call("popcount", (a,), dtype):
@@ -392,12 +434,10 @@ class _Emitter:
 
     def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """``a * b + c``, rounded once where that is faster."""
-        lanes = f"v{a.type.count}" if isinstance(a.type, ir.VectorType) else ""
-        bits = 64 if ir.DoubleType() in (a.type, getattr(a.type, "element", None)) else 32
-        return self._call(f"llvm.fmuladd.{lanes}f{bits}", a.type, a, b, c)
+        return self._call(f"llvm.fmuladd.{_suffix(a.type)}", a.type, a, b, c)
 
     def _cast(self, value: Value, source: str, target: str) -> Value:
-        builder, kind = self.builder, _TYPES[target]
+        builder, kind = self.builder, _like(value, _TYPES[target])
         from_float, to_float = source in FLOAT_DTYPES, target in FLOAT_DTYPES
         unsigned = source == "bool" or source[0] == "u"
         if source == target:
@@ -408,22 +448,29 @@ class _Emitter:
         if from_float and target == "bool":
             return builder.fcmp_unordered("!=", value, value.type(0.0))
         if from_float:
-            # Out of range of int64 saturates, as the interpreter does; plain fptosi would be
-            # undefined.
-            rounded = self._function("round", source, value)
-            suffix = f"f{bits_of(source)}"
-            whole = self._call(f"llvm.fptosi.sat.i64.{suffix}", _I64, rounded)
-            return self._cast(whole, "int64", target)
+            return self._to_integer(value, source, target, small=False)
         if to_float:
             return builder.uitofp(value, kind) if unsigned else builder.sitofp(value, kind)
         if target == "bool":
             return builder.icmp_unsigned("!=", value, value.type(0))
-        before, kind = 1 if source == "bool" else bits_of(source), _like(value, kind)
+        before = 1 if source == "bool" else bits_of(source)
         if bits_of(target) < before:
             return builder.trunc(value, kind)
         if bits_of(target) == before:
             return value
         return builder.zext(value, kind) if unsigned else builder.sext(value, kind)
+
+    def _to_integer(self, value: Value, source: str, target: str, small: bool) -> Value:
+        """What is out of range of int64 saturates, as the interpreter does, and 0 stands for what
+        is no number; plain fptosi would be undefined. A ``small`` value fits int32."""
+        builder, rounded = self.builder, self._function("round", source, value)
+        if small:
+            is_number = builder.fcmp_ordered("==", rounded, rounded)
+            safe = builder.select(is_number, rounded, _number(value.type, 0.0))
+            return self._cast(builder.fptosi(safe, _like(value, _I32)), "int32", target)
+        whole = _like(value, _I64)
+        name = f"llvm.fptosi.sat.{_suffix(whole)}.{_suffix(value.type)}"
+        return self._cast(self._call(name, whole, rounded), "int64", target)
 
     def _divide(self, name: str, a: Value, b: Value, dtype: str) -> Value:
         """Truncating division or its remainder: 0 where the divisor is 0, which would trap; so
@@ -458,6 +505,26 @@ class _Emitter:
         result = builder.select(whole, product, rounded)
         return self._cast(result, "int64", dtype)
 
+    def _rescale(self, acc: Value, multiplier: Value, shift: Value) -> Value:
+        """:meth:`_requantize` to a result of int32. ``acc * (multiplier / 2**shift) + 1.5 * 2**52``
+        is rounded once, half to even, to a whole number, whose low bits are the result's.
+        """
+        if not self.processor.fuses_multiply_add:
+            return self._requantize(acc, multiplier, shift, "int32")
+        builder, wide, real = self.builder, _like(acc, _I64), _like(acc, ir.DoubleType())
+        exponent = builder.sub(_number(wide, 1023), builder.zext(shift, wide))
+        power = builder.bitcast(builder.shl(exponent, _number(wide, 52)), real)
+        scale = builder.fmul(builder.sitofp(multiplier, real), power)
+        whole = self._call(
+            f"llvm.fma.{_suffix(real)}", real, builder.sitofp(acc, real), scale,
+            _number(real, 1.5 * 2.0**52),
+        )  # fmt: skip
+        if not isinstance(wide, ir.VectorType):
+            return builder.trunc(builder.bitcast(whole, wide), acc.type)
+        halves = builder.bitcast(whole, ir.VectorType(_I32, 2 * acc.type.count))
+        low = ir.Constant(acc.type, list(range(0, 2 * acc.type.count, 2)))
+        return builder.shuffle_vector(halves, halves, low)
+
     def _requantize_tflite(self, acc: Value, multiplier: Value, shift: Value) -> Value:
         """``acc << -shift`` if shift < 0; times the multiplier / 2**31, ties up, saturating; over
         ``2**shift`` if shift > 0, ties away from zero.
@@ -481,11 +548,12 @@ class _Emitter:
 
     def _function(self, name: str, dtype: str, *args: Value) -> Value:
         """A function of floats."""
-        if name in _LLVM_FUNCTIONS:
-            name = f"llvm.{_LLVM_FUNCTIONS[name]}.f{bits_of(dtype)}"
+        kind = args[0].type
+        if name in LLVM_FUNCTIONS:
+            name = f"llvm.{LLVM_FUNCTIONS[name]}.{_suffix(kind)}"
         elif dtype == "float32":
             name += "f"
-        return self._call(name, _TYPES[dtype], *args)
+        return self._call(name, kind, *args)
 
     def _call(self, name: str, result: ir.Type, *args: Value) -> Value:
         module = self.function.module
@@ -501,7 +569,19 @@ def _like(value: Value, kind: Value) -> Value:
     return ir.VectorType(kind, lanes) if lanes else kind
 
 
-def _number(kind: Value, number: int) -> Value:
+def _suffix(kind: Value) -> str:
+    """A type as LLVM's names of intrinsics have it, such as ``v16f32``."""
+    lanes = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+    element = kind.element if lanes else kind
+    match element:
+        case ir.IntType():
+            return f"{lanes}i{element.width}"
+        case ir.FloatType():
+            return f"{lanes}f32"
+    return f"{lanes}f64"
+
+
+def _number(kind: Value, number: float) -> Value:
     """A constant of a type, in every lane."""
     return kind([number] * kind.count) if isinstance(kind, ir.VectorType) else kind(number)
 
@@ -513,6 +593,14 @@ def _loop_hint(loop: For) -> tuple[Value, ...] | None:
     if ("keep_loop", True) in loop.pragmas:
         return ("llvm.loop.unroll.disable",)
     return None
+
+
+def _is_small(expr: Expr) -> bool:
+    """Whether bounds hold a float within int32."""
+    match expr:
+        case Binary("min", Binary("max", _, Const(low)), Const(high)):
+            return -(2**30) <= low and high <= 2**30
+    return False
 
 
 def _is_total(expr: Expr) -> bool:

@@ -16,6 +16,10 @@ from ..tir.ir import For, Seq, Stmt, Store
 VECTOR_EXTENTS = (4, 8, 16, 32)
 _OPERATORS = ("+", "-", "*", "/", "min", "max", "&", "|")
 _DTYPES = (*FLOAT_DTYPES, *INT_DTYPES)
+#: Functions that are instructions of common processors; the others are calls of the C library.
+LLVM_FUNCTIONS = {
+    "round": "rint", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "sqrt": "sqrt",
+}  # fmt: skip
 
 
 def stores_of(loop: For) -> tuple[Store, ...] | None:
@@ -50,9 +54,11 @@ def _fits(expr: Expr, var: Var) -> bool:
             return _step(indices, var) == 1
         case Binary(op, a, b):
             return op in _OPERATORS and _fits(a, var) and _fits(b, var)
-        case Cast(dtype, a):
-            return {dtype, a.dtype} <= set(INT_DTYPES) and _fits(a, var)
-        case Call("requantize" | "popcount", args):
+        case Cast(_, a):
+            return _fits(a, var)
+        case Call(name, args) if name in LLVM_FUNCTIONS:
+            return all(_fits(arg, var) for arg in args)
+        case Call("requantize" | "rescale" | "popcount", args):
             return all(_fits(arg, var) for arg in args)
         case Select(cond, a, b):
             return is_invariant(cond, var) and _fits(a, var) and _fits(b, var)

@@ -24,17 +24,28 @@ class Processor:
     cpu : whose timing decides between equal ways
     features : what its instruction set must have, each with ``+`` or ``-`` in front
     abi : the calling convention where the triple does not say it
+    threads : among which parallel loops are shared
     """
 
     triple: str
     cpu: str
     features: tuple[str, ...] = ()
     abi: str = ""
+    threads: int = 1
 
     @property
     def vector_lanes(self) -> int:
         """float32 values in one of its vector registers."""
-        return 16 if "+avx512f" in self.features else 8 if "+avx2" in self.features else 4
+        return 16 if self.has("avx512f") else 8 if self.has("avx2") else 4
+
+    def has(self, feature: str) -> bool:
+        """Whether its instruction set has a feature."""
+        return f"+{feature}" in self.features
+
+    @property
+    def fuses_multiply_add(self) -> bool:
+        """Whether a product and a sum of float64, rounded once, are an instruction."""
+        return self.has("fma") or self.triple.partition("-")[0] == "aarch64"
 
     def target_machine(self) -> llvm.TargetMachine:
         """A new one: each engine owns its own."""
@@ -104,13 +115,17 @@ def emit_object(llvm_ir: str, processor: Processor) -> bytes:
 
 
 @dataclass(frozen=True, eq=False)
-class MachineCode:
-    """An optimised module, loaded. ``engine`` keeps the code alive that ``entry`` calls; ``entry``
-    takes pointers.
-    """
+class LoadedCode:
+    """``engine`` keeps the code alive that ``entry`` calls; ``entry`` takes pointers."""
 
     engine: llvm.ExecutionEngine
     entry: Callable[..., None]
+
+
+@dataclass(frozen=True, eq=False)
+class MachineCode(LoadedCode):
+    """An optimised module, loaded."""
+
     llvm_ir: str
 
     @property
@@ -122,6 +137,17 @@ class MachineCode:
 def load(llvm_ir: str, entry: str, arguments: int) -> MachineCode:
     """Code for this processor in memory; ``entry`` takes so many pointers."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(llvm_ir), host().target_machine())
+    return MachineCode(engine, _entry(engine, entry, arguments), llvm_ir)
+
+
+def load_object(object_file: bytes, entry: str, arguments: int) -> LoadedCode:
+    """As :func:`load`, of an object file of :func:`emit_object`."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host().target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(object_file))
+    return LoadedCode(engine, _entry(engine, entry, arguments))
+
+
+def _entry(engine: llvm.ExecutionEngine, name: str, arguments: int) -> Callable[..., None]:
     engine.finalize_object()
     prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)
-    return MachineCode(engine, prototype(engine.get_function_address(entry)), llvm_ir)
+    return prototype(engine.get_function_address(name))

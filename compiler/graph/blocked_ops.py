@@ -174,6 +174,42 @@ class BlockedQConv2d(BlockedOp):
         return (x[0], shape[0], height, width, shape[1]), x_dtype
 
 
+@dataclass(frozen=True, eq=False)
+class BlockedDotConv2d(BlockedOp):
+    """:class:`~.ops.QConv2d` by an instruction that adds products of four uint8 and int8 at once:
+    of four channels, or of four places of a row for each channel by itself where ``depthwise``.
+
+    x int8 [N, C/X, H, W, X], X a multiple of 4; weight int8 [OC/B, C/X, KH, KW, X/4, B, 4], or for
+    depthwise [C/B, KH, KW/4, B, 4]; bias, multiplier and shift int32 [OC/B, B]; the result is int8.
+    Elements are made uint8 by adding 128, a border is of zero points: the bias is ``(zero point +
+    128) * sum of weights`` less than the operator's. x may be uint8 already, and is the result of
+    an operator that ``lifts`` it.
+    """
+
+    strides: Pair
+    pads: Pads
+    dilations: Pair
+    depthwise: bool
+    x_zero_point: int
+    requant: Requant
+    lifts: bool = False
+
+    def infer(self, *types: Type) -> Type:
+        (x, x_dtype), (weight, _), *columns = types
+        wanted = ["int8", *["int32"] * 3]
+        fits = x_dtype in ("int8", "uint8") and [dtype for _, dtype in types[1:]] == wanted
+        _expect(fits, f"int8 or uint8, then {', '.join(wanted)}")
+        if self.depthwise:
+            given, kernel = (weight[0], weight[3]), (weight[1], weight[2] * weight[4])
+        else:
+            given, kernel = (weight[1], weight[4] * weight[6]), weight[2:4]
+        _expect((x[1], x[4]) == given, "an image and a weight that fit it")
+        shape = (weight[0], weight[-2])
+        _expect({column for column, _ in columns} == {shape}, f"columns {list(shape)}")
+        height, width = windows(x[2:4], kernel, self.strides, self.pads, self.dilations)
+        return (x[0], shape[0], height, width, shape[1]), "uint8" if self.lifts else "int8"
+
+
 @dataclass(frozen=True)
 class BlockedPool(BlockedOp):
     """A pooling operator on a blocked tensor: float32, or int8 with a zero point that stays."""

@@ -140,9 +140,10 @@ class _Interpreter:
                 if source in self.written and not self.written[source][index]:
                     raise VdlaError(f"{source.name}{list(index)} is read before it is written")
                 return self.memory[source][index].item()
-            case Call("requantize" | "requantize_tflite", args):
+            case Call("requantize" | "rescale" | "requantize_tflite", args):
                 acc, multiplier, shift = (np.array(self.value(a, env), np.int32) for a in args)
-                rescale = requantize_even if expr.name == "requantize" else requantize_tflite
+                tflite = expr.name == "requantize_tflite"
+                rescale = requantize_tflite if tflite else requantize_even
                 return wrap_value(rescale(acc, multiplier, shift).item(), expr.dtype)
             case Call("popcount", (a,)):
                 return self.value(a, env).bit_count()

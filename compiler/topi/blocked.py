@@ -9,6 +9,7 @@ from ..graph.blocked_ops import (
     BlockedConv2d,
     BlockedConvTranspose2d,
     BlockedDepthwise,
+    BlockedDotConv2d,
     BlockedOp,
     BlockedPool,
     BlockedQConv2d,
@@ -17,13 +18,14 @@ from ..graph.blocked_ops import (
     ToBlocks,
 )
 from ..graph.ops import AvgPool, MaxPool, QMaxPool
+from ..graph.requant import MULTIPLIER_BITS, OFFSET
 from ..te.expr import Call, Const, Expr, all_of, maximum, minimum, select
 from ..te.expr import Reduce as ReduceExpr
 from ..te.tensor import Tensor, compute, reduce_axis, sum_of
 
 Pooling = MaxPool | AvgPool | QMaxPool
 Bounded = BlockedConv2d | BlockedConvTranspose2d | BlockedDepthwise | PackedDense | Pooling
-Windowed = BlockedConv2d | BlockedDepthwise | BlockedQConv2d
+Windowed = BlockedConv2d | BlockedDepthwise | BlockedQConv2d | BlockedDotConv2d
 FLOAT32 = "float32"
 ZERO = Const(0.0, FLOAT32)
 
@@ -43,6 +45,8 @@ def blocked_expression(op: BlockedOp, inputs: Sequence[Tensor]) -> Tensor:
             return _conv_transpose(op, x, weight, bias)
         case BlockedQConv2d(), [x, weight, *columns]:
             return _qconv(op, x, weight, columns)
+        case BlockedDotConv2d(), [x, weight, *columns]:
+            return _dot_conv(op, x, weight, columns)
         case BlockedPool(pool), [x]:
             return _pool(pool, x)
         case PackedDense(), [x, weight, bias]:
@@ -174,15 +178,52 @@ def _qconv(op: BlockedQConv2d, x: Tensor, weight: Tensor, columns: Sequence[Tens
     """Elements are widened, less their zero point, within a border of zeros."""
     widened = lambda element: element.astype("int32") - op.x_zero_point  # noqa: E731
     image = _bordered(x, op.pads, Const(0, "int32"), widened)
-    acc = (_depthwise if op.depthwise else _conv)(op, image, weight)
+    return _requantized((_depthwise if op.depthwise else _conv)(op, image, weight), op, columns)
+
+
+def _dot_conv(op: BlockedDotConv2d, x: Tensor, weight: Tensor, columns: Sequence[Tensor]) -> Tensor:
+    border = Const(op.x_zero_point + OFFSET, "uint8")
+    image = _bordered(x, op.pads, border, None if x.dtype == "uint8" else _lifted)
+    *_, lanes, four = weight.shape
+    (sh, sw), (dh, dw) = op.strides, op.dilations
+    names = ("kh", "fours") if op.depthwise else ("ic", "kh", "kw", "fours")
+    taps = tuple(map(reduce_axis, weight.shape[1:-2], names))
+    k = reduce_axis(four, "k")
+
+    def rule(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
+        if op.depthwise:
+            kh, fours = taps
+            element = image[n, ob, oh * sh + kh * dh, ow * sw + (fours * four + k) * dw, o]
+        else:
+            ic, kh, kw, fours = taps
+            element = image[n, ic, oh * sh + kh * dh, ow * sw + kw * dw, fours * four + k]
+        factor = weight[(ob, *taps, o, k)]
+        return sum_of(element.astype("int32") * factor.astype("int32"), (*taps, k))
+
+    kernel = (weight.shape[1], weight.shape[2] * four) if op.depthwise else weight.shape[2:4]
+    shape = (x.shape[0], weight.shape[0], *_counts(image, kernel, op), lanes)
+    return _requantized(compute(shape, rule, "acc"), op, columns)
+
+
+def _lifted(element: Expr) -> Expr:
+    """An int8 as the uint8 that means the same."""
+    return element.astype("uint8") + OFFSET
+
+
+def _requantized(
+    acc: Tensor, op: BlockedQConv2d | BlockedDotConv2d, columns: Sequence[Tensor]
+) -> Tensor:
     bias, multiplier, shift = columns
-    requant = op.requant
+    requant, lifts = op.requant, isinstance(op, BlockedDotConv2d) and op.lifts
+    fits = bool((requant.shift > MULTIPLIER_BITS).all())  # what is scaled by less than a half
+    name, dtype = ("rescale", "int32") if fits else ("requantize", "int64")
+    lifted, result = (OFFSET, "uint8") if lifts else (0, "int8")
 
     def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
         total = acc[n, cb, oh, ow, c] + bias[cb, c]
-        factors = (total, multiplier[cb, c], shift[cb, c])
-        scaled = Call("requantize", factors, "int64") + requant.zero_point
-        return minimum(maximum(scaled, requant.lo), requant.hi).astype("int8")
+        scaled = Call(name, (total, multiplier[cb, c], shift[cb, c]), dtype)
+        stored = scaled + (requant.zero_point + lifted)
+        return minimum(maximum(stored, requant.lo + lifted), requant.hi + lifted).astype(result)
 
     return compute(acc.shape, rule, "out")
 

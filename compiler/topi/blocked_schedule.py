@@ -22,6 +22,7 @@ from ..graph.blocked_ops import (
     BlockedConv2d,
     BlockedConvTranspose2d,
     BlockedDepthwise,
+    BlockedDotConv2d,
     BlockedOp,
     BlockedPool,
     BlockedQConv2d,
@@ -31,6 +32,7 @@ from ..graph.blocked_ops import (
 )
 from ..te.schedule import Schedule, Stage
 from ..te.tensor import IterVar, Tensor
+from .micro_kernels import DOT, DOT_EACH
 
 #: Vector registers by values in one (AVX-512 has 32, AVX2 and SSE 16), and those of them that may
 #: hold results; the others hold weights, and an element of the image where no instruction reads it
@@ -48,6 +50,8 @@ MAX_BLOCKS = 2
 WINDOW_TILE = 14
 #: Vectors of results of a dense layer for one row.
 DENSE_TILE = 8
+#: Lanes of so few channels that rows of all of them are read at once.
+FEW_LANES = 4
 #: What stays in the second-level cache while something else passes by.
 CACHE_BYTES = 384 << 10
 
@@ -55,17 +59,19 @@ CACHE_BYTES = 384 << 10
 def schedule_blocked(op: BlockedOp, schedule: Schedule, output: Tensor) -> None:
     """Schedule the expression of :func:`blocked_expression`."""
     match op:
-        case BlockedConv2d() | BlockedQConv2d(depthwise=False):
+        case BlockedConv2d() | BlockedQConv2d(depthwise=False) | BlockedDotConv2d(depthwise=False):
             _schedule_conv(schedule, output)
         case BlockedConvTranspose2d():
             phases = _stage(schedule, "phases")
             assert phases is not None
             _schedule_conv(schedule, phases.tensor)
             schedule[output].vectorize(output.axes[-1])
-        case BlockedDepthwise() | BlockedQConv2d() | BlockedPool():
+        case BlockedDepthwise() | BlockedQConv2d() | BlockedDotConv2d() | BlockedPool():
             _schedule_windows(schedule, output)
         case PackedDense():
             _schedule_dense(schedule, output)
+        case ToBlocks(block) if block <= FEW_LANES:  # rows side by side, which LLVM interleaves
+            schedule[output].unroll(output.axes[-1])
         case ToBlocks():  # a row of a channel after another's: one stream of reads
             *_, width, lane = output.axes
             schedule[output].reorder(lane, width)
@@ -91,15 +97,28 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     keeps_image = _keeps_image(image, weight, ob.extent // blocks, oh.extent)
     around = (ob_outer, oh) if keeps_image else (oh, ob_outer)
     out.reorder(*lead, *around, ow_outer, ob_inner, ow_inner, o)
+    out.parallel(around[0])
     _in_registers(out, (ob_inner, ow_inner), o)
     acc.compute_at(out, ow_outer)
     *_, ob, oh, ow, o = acc.tensor.axes
-    acc.reorder(*acc.tensor.reduce_axes, ow, ob, o)  # an element serves all blocks at once
-    _in_registers(acc, (ow, ob), o)
-    acc.pragma(o, "contract")
-    for tap in acc.tensor.reduce_axes:
+    for tap in _sums_in_registers(acc, (ow, ob), o):  # an element serves all blocks at once
         acc.pragma(tap, "keep_loop")  # what the tile leaves of the registers is for one step
     _schedule_border(schedule)
+
+
+def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> list[IterVar]:
+    """A tile of sums, vectors of products or of products of four; returns the loops around it."""
+    *taps, last = acc.tensor.reduce_axes
+    if [source.dtype for source in acc.tensor.inputs] == ["uint8", "int8"]:
+        acc.reorder(*taps, *tile, lanes, last)
+        for axis in tile:
+            acc.unroll(axis)
+        acc.tensorize(lanes, DOT_EACH if len(taps) == 2 else DOT)
+        return taps
+    acc.reorder(*taps, last, *tile, lanes)
+    _in_registers(acc, tile, lanes)
+    acc.pragma(lanes, "contract")
+    return [*taps, last]
 
 
 def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
@@ -110,11 +129,10 @@ def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
     _, width = register_tile(1, ow.extent, c.extent)
     ow_outer, ow_inner = out.split(ow, min(width, WINDOW_TILE))
     _in_registers(out, (ow_inner,), c)
+    out.parallel(cb)
     acc.compute_at(out, ow_outer)
     *_, ow, c = acc.tensor.axes
-    acc.reorder(*acc.tensor.reduce_axes, ow, c)
-    _in_registers(acc, (ow,), c)
-    acc.pragma(c, "contract")
+    _sums_in_registers(acc, (ow,), c)
     border = _schedule_border(schedule)
     if border is not None:
         border.compute_at(out, cb)  # the border of one block of channels stays in the cache
@@ -128,12 +146,11 @@ def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
     ob_outer, ob_inner = done.split(ob, min(blocks, DENSE_TILE))
     n_outer, n_inner = done.split(n, rows)
     done.reorder(ob_outer, n_outer, ob_inner, n_inner, o)
+    done.parallel(ob_outer)
     _in_registers(done, (ob_inner, n_inner), o)
     acc.compute_at(done, n_outer)
     n, ob, o = acc.tensor.axes
-    acc.reorder(*acc.tensor.reduce_axes, ob, n, o)
-    _in_registers(acc, (ob, n), o)
-    acc.pragma(o, "contract")
+    _sums_in_registers(acc, (ob, n), o)
 
 
 def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> None:
@@ -145,6 +162,9 @@ def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> 
 def _schedule_border(schedule: Schedule) -> Stage | None:
     border = _stage(schedule, "bordered")
     if border is not None:
+        border.parallel(
+            next((a for a in border.tensor.axes if a.extent > 1), border.tensor.axes[0])
+        )
         border.vectorize(border.tensor.axes[-1])
     return border
 
@@ -153,7 +173,8 @@ def register_tile(blocks: int, width: int, lanes: int, scratch: int = 0) -> tupl
     """Blocks of channels and places of a row that are computed together.
 
     The fewest cycles for a row at one product of vectors a cycle, where a product takes
-    ``LATENCY_CYCLES`` and a step of the reduction one more; then the fewest blocks.
+    ``LATENCY_CYCLES`` and a step of the reduction one more; then the fewest blocks, or the most
+    where an element takes a register that they share.
     """
 
     def cycles(m: int, w: int) -> float:
@@ -166,7 +187,7 @@ def register_tile(blocks: int, width: int, lanes: int, scratch: int = 0) -> tupl
         for w in range(1, min(width, ACCUMULATORS[lanes] // m) + 1)
         if m * w + m + scratch <= REGISTERS[lanes]
     ]  # fmt: skip
-    return min(tiles, key=lambda tile: (cycles(*tile), tile))
+    return min(tiles, key=lambda tile: (cycles(*tile), -tile[0] if scratch else tile[0], tile))
 
 
 def _keeps_image(image: Tensor, weight: Tensor, groups: int, rows: int) -> bool:

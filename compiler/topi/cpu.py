@@ -6,6 +6,8 @@ stack; borders are added once, at the root.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from ..graph.blocked_ops import BlockedOp
@@ -16,12 +18,15 @@ from ..graph.ops import (
     Conv2d,
     ConvTranspose2d,
     Dense,
+    Dequantize,
     MaxPool,
+    QAdd,
     QAvgPool,
     QConv2d,
     QConvTranspose2d,
     QDense,
     QMaxPool,
+    Quantize,
 )
 from ..graph.primitives import Convolution, ConvolutionTranspose, MatMul, Pool
 from ..te.schedule import Schedule, create_schedule
@@ -34,6 +39,10 @@ from .ops import expression
 
 #: Output channels of a convolution that share what they load of the image.
 CHANNEL_TILE = 4
+#: Elements that are quantised, or added, at once.
+LANES = 16
+#: Elements of such an operator from which it pays to share them among threads.
+SHARED_ELEMENTS = 1 << 15
 #: Operators whose innermost loop is over results.
 _ROWS = (MatMul, Convolution, Pool)
 
@@ -64,6 +73,12 @@ def schedule_for_cpu(node: Node, output: Tensor) -> Schedule:
             _schedule_float_dense(schedule, output, transposed)
         case ConvolutionTranspose() | ConvTranspose2d() | QConvTranspose2d():
             _schedule_transposed(schedule)
+        case Quantize() | Dequantize() | QAdd() if output.axes[-1].extent % LANES == 0:
+            outer, lanes = schedule[output].split(output.axes[-1], LANES)
+            schedule[output].vectorize(lanes)
+            if math.prod(output.shape) >= SHARED_ELEMENTS:
+                axes = (*output.axes[:-1], outer)
+                schedule[output].parallel(next(axis for axis in axes if axis.extent > 1))
         case _:
             _schedule_general(schedule, reduces_rows=isinstance(node.op, _ROWS))
     return schedule

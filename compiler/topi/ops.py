@@ -166,7 +166,7 @@ def qadd(a: Tensor, b: Tensor, op: QAdd) -> Expression:
     def rule(i: Expr) -> Expr:
         first, second = a_flat[i].astype("int32"), b_flat[i].astype("int32")
         total = first * op.mult_a + second * op.mult_b + op.const
-        scaled = Call("requantize", (total, Const(1), Const(op.shift)), "int64")
+        scaled = Call("rescale", (total, Const(1), Const(op.shift)), "int32")
         return clip(scaled + op.zero_point, op.lo, op.hi).astype("int8")
 
     return Expression(compute(a_flat.shape, rule, "out"), (a_flat, b_flat))

@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from vdla.bench import cpu
-from vdla.bench.cpu import Rival, alternate, cpu_rows, peak_flop, peak_kernel
+from vdla.bench.cpu import Rival, alternate, cpu_rows
+from vdla.bench.peak import PEAK_CHAINS, has_dots, peak_code, peak_kernel, peak_ops
+from vdla.bench.uint8 import in_uint8
 from vdla.bench.workloads import TABLE_2
 from vdla.cli import run_app
 from vdla.compiler.graph.interpret import interpret
@@ -30,9 +32,28 @@ def test_a_layer_against_onnx_runtime(tmp_path: Path) -> None:
     assert 0.3 < row["of_peak"] < 1.2
 
 
+def test_an_integer_layer_against_onnx_runtime() -> None:
+    pytest.importorskip("onnxruntime")
+    [row] = cpu_rows([], ["C12-int8"], rounds=3)
+    assert (row["name"], row["dtype"], row["macs"]) == ("C12-int8", "int8", 7 * 7 * 512 * 512 * 9)
+    assert 0.1 < row["of_peak"] < 1.2
+
+
+def test_the_form_for_onnx_runtime_has_no_relu() -> None:
+    """Behind a ReLU the zero point is the smallest value, and nothing else has changed."""
+    layer = next(layer for layer in TABLE_2 if layer.name == "C11")
+    model, x = layer.model(1), np.random.default_rng(0).uniform(-1, 1, (1, 256, 14, 14))
+    form = in_uint8(model)
+    kinds = [[node.op_type for node in m.graph.node] for m in (model, form)]
+    assert kinds[1] == [kind for kind in kinds[0] if kind != "Relu"]
+    [a], [b] = (interpret(import_onnx(m, batch=1), x.astype(np.float32)) for m in (model, form))
+    np.testing.assert_array_equal(a, b)
+    assert b.min() == 0 < b.max()
+
+
 def test_results_that_differ_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("onnxruntime")
-    monkeypatch.setattr(cpu, "TOLERANCE", -1.0)
+    monkeypatch.setattr(cpu, "TOLERANCE", {"float32": -1.0})
     with pytest.raises(VdlaError, match="C8: results differ from ONNX Runtime's by"):
         cpu_rows([], ["C8"], rounds=1)
 
@@ -50,14 +71,16 @@ def test_rivals_run_in_turns() -> None:
     assert calls == list("aabb") * (3 + cpu.WARM_ROUNDS)
 
 
-def test_the_peak_is_of_products_and_sums() -> None:
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_the_peak_is_of_products_and_sums(dtype: str) -> None:
     """The loop that is timed has exactly the vector instructions that are counted."""
-    code = cpu._peak_code()
+    code = peak_code(dtype)
     body = code.llvm_ir.split("body:")[1].split("end:")[0]
     (steps,) = re.findall(r"add .*i64 %[^,]+, (\d+)", body)  # that LLVM made one
-    assert body.count("call <") == cpu.PEAK_CHAINS * int(steps)
-    times = alternate([Rival("peak", peak_kernel)], rounds=3)["peak"]
-    assert 1e9 < peak_flop() / min(times) < 1e12
+    assert body.count("call <") == PEAK_CHAINS * int(steps)
+    times = alternate([Rival("peak", lambda: peak_kernel(dtype))], rounds=3)["peak"]
+    assert 1e9 < peak_ops(dtype) / min(times) < 5e12
+    assert peak_ops("int8") == peak_ops("float32") * (4 if has_dots() else 1)
 
 
 def test_the_float_model_is_what_the_integers_mean() -> None:

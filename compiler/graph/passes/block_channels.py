@@ -22,6 +22,7 @@ from ..blocked_ops import (
     BlockedConv2d,
     BlockedConvTranspose2d,
     BlockedDepthwise,
+    BlockedDotConv2d,
     BlockedPool,
     BlockedQConv2d,
     FromBlocks,
@@ -44,15 +45,17 @@ from ..ops import (
     Relu,
 )
 from ..primitives import ConvolutionTranspose, Map
+from ..requant import OFFSET
 from ..shapes import infer
 
 #: Shapes of one element, which broadcasts in every layout.
 SCALARS = {(), (1,)}
 
 
-def block_channels(graph: Graph, block: int = 16) -> Graph:
-    """The graph with float32 convolutions, and what can follow them, on blocks of channels."""
-    rewriting = _Rewriting(graph, block)
+def block_channels(graph: Graph, block: int = 16, dots: bool = False) -> Graph:
+    """The graph with convolutions, and what can follow them, on blocks of channels; integer ones by
+    products of four elements where the processor has these ``dots``."""
+    rewriting = _Rewriting(graph, block, dots)
     for node in graph.nodes:
         rewriting.add(node)
     return rewriting.finish()
@@ -65,6 +68,7 @@ class _Rewriting:
 
     graph: Graph
     block: int
+    dots: bool
     nodes: dict[str, Node] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     blocked: dict[str, str] = field(default_factory=dict)
@@ -112,10 +116,23 @@ class _Rewriting:
         """The new graph; its outputs are in the model's layout."""
         for name in self.graph.outputs:
             self._plain(name)
+        self._lift()
         read = {name for node in self.nodes.values() for name in node.inputs}
         kept = {*read, *self.nodes, *self.graph.inputs, *self.graph.outputs}
         tensors = {name: tensor for name, tensor in self.tensors.items() if name in kept}
         return replace(self.graph, nodes=tuple(self.nodes.values()), tensors=tensors)
+
+    def _lift(self) -> None:
+        """Results that only products of uint8 and int8 read are stored as uint8."""
+        readers: dict[str, list[Op]] = {}
+        for node in self.nodes.values():
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node.op)
+        for name, node in self.nodes.items():
+            reads = [isinstance(op, BlockedDotConv2d) for op in readers.get(name, [])]
+            if isinstance(node.op, BlockedDotConv2d) and reads and all(reads):
+                self.nodes[name] = replace(node, op=replace(node.op, lifts=True))
+                self.tensors[name] = replace(self.tensors[name], dtype="uint8")
 
     # ---- layouts ----
 
@@ -172,13 +189,21 @@ class _Rewriting:
         )
 
     def _qconv(self, node: Node, op: QConv2d) -> None:
-        image, packed = self._image_and_weight(node, op.groups)
-        new = BlockedQConv2d(
-            op.strides, op.pads, op.dilations, op.groups > 1, op.x_zero_point, op.requant
-        )
-        channels = self._data(node.inputs[1]).shape[0]
+        rest = (op.x_zero_point, op.requant)
+        channels, bias = self._data(node.inputs[1]).shape[0], self._data(node.inputs[2])
+        new: BlockedQConv2d | BlockedDotConv2d
+        if self._adds_fours(node, op):
+            image, packed, missing = self._image_and_fours(node, op.groups)
+            pads = (*op.pads[:3], op.pads[3] + missing)
+            new = BlockedDotConv2d(op.strides, pads, op.dilations, op.groups > 1, *rest)
+            sums = self._data(node.inputs[1]).astype(np.int64).sum((1, 2, 3))
+            bias = (bias - (op.x_zero_point + OFFSET) * sums).astype(np.int32)
+        else:
+            image, packed = self._image_and_weight(node, op.groups)
+            packed = packed.astype(np.int32)
+            new = BlockedQConv2d(op.strides, op.pads, op.dilations, op.groups > 1, *rest)
         columns = {
-            "bias": self._data(node.inputs[2]),
+            "bias": bias,
             "multiplier": np.broadcast_to(op.requant.multiplier, channels),
             "shift": np.broadcast_to(op.requant.shift, channels),
         }
@@ -186,7 +211,7 @@ class _Rewriting:
             self._constant(f"{node.name}.{name}", _in_blocks(column, self.block, 0))
             for name, column in columns.items()
         ]
-        weight = self._constant(f"{node.name}.weight", packed.astype(np.int32))
+        weight = self._constant(f"{node.name}.weight", packed)
         self._emit_blocked(node, new, image, weight, *names)
 
     def _image_and_weight(self, node: Node, groups: int) -> tuple[str, np.ndarray]:
@@ -201,6 +226,35 @@ class _Rewriting:
             return self._blocks(x), packed
         # One channel after another: there is nothing to fill up.
         return self._plain(x), packed.transpose(0, 2, 3, 4, 1)
+
+    def _adds_fours(self, node: Node, op: QConv2d) -> bool:
+        """Whether products can be added by fours: places of a row must lie together."""
+        fits = self._data(node.inputs[1]).dtype == np.int8
+        return self.dots and fits and (op.groups == 1 or op.dilations[1] == 1)
+
+    def _image_and_fours(self, node: Node, groups: int) -> tuple[str, np.ndarray, int]:
+        """As :meth:`_image_and_weight`, with four channels, or taps of a row, together innermost,
+        and how many taps of zeros that adds to a row. An image of fewer channels than a block gets
+        a block of its own size."""
+        x, weight = node.inputs[0], self._data(node.inputs[1])
+        if groups > 1:
+            packed = _in_blocks(_in_blocks(weight[:, 0], self.block, 0), 4, 3)
+            return self._blocks(x), packed.transpose(0, 2, 3, 1, 4), -weight.shape[3] % 4
+        channels = weight.shape[1]
+        wide = x in self.blocked or channels >= self.block
+        size = self.block if wide else -(-channels // 4) * 4
+        packed = _in_blocks(_in_blocks(weight, self.block, 0), size, 2)
+        packed = _in_blocks(packed, 4, 3).transpose(0, 2, 5, 6, 3, 1, 4)
+        return self._blocks(x) if wide else self._narrow_block(x, size), packed, 0
+
+    def _narrow_block(self, x: str, size: int) -> str:
+        """All channels of an image as one block of ``size``."""
+        output = f"{x}.block"
+        if output not in self.nodes:
+            op, inputs = ToBlocks(size), (self._plain(x),)
+            self._tensor(output, op, inputs)
+            self.nodes[output] = Node(f"{x}.to_block", op, inputs, output)
+        return output
 
     def _is_plain_transpose(self, node: Node, op: ConvTranspose2d | ConvolutionTranspose) -> bool:
         image = self.graph[node.inputs[0]]

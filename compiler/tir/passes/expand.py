@@ -13,13 +13,17 @@ from dataclasses import replace
 from ...te.expr import Const, Expr, Read, Reduce, Var, rewrite, substitute
 from ...te.tensor import Tensor
 from ..ir import For, PrimFunc, Region, Stmt, Store, TensorCall, map_stmt
+from ..tensorize import TensorIntrin
 
 
-def expand_intrinsics(func: PrimFunc) -> PrimFunc:
-    """Replace every tensor call by the loops of its declared behaviour."""
+def expand_intrinsics(func: PrimFunc, native: frozenset[TensorIntrin] = frozenset()) -> PrimFunc:
+    """Replace every tensor call by the loops of its declared behaviour, but those of intrinsics
+    that are ``native`` to the target."""
 
     def on_stmt(stmt: Stmt) -> Stmt | None:
-        return expand_call(stmt) if isinstance(stmt, TensorCall) else None
+        if isinstance(stmt, TensorCall) and stmt.intrinsic not in native:
+            return expand_call(stmt)
+        return None
 
     return replace(func, body=map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
 

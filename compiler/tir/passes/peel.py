@@ -25,7 +25,7 @@ Ranges = Mapping[Expr, tuple[int, int]]
 
 
 def peel_tails(func: PrimFunc) -> PrimFunc:
-    """Peel serial loops around unrolled ones, innermost first."""
+    """Peel serial and parallel loops around unrolled ones, innermost first."""
     return replace(func, body=_visit(func.body, {}))
 
 
@@ -34,7 +34,7 @@ def _visit(stmt: Stmt, ranges: Ranges) -> Stmt:
         case For():
             inside = {**ranges, stmt.var: (0, stmt.extent - 1)}
             loop = replace(stmt, body=_visit(stmt.body, inside))
-            if loop.kind != "serial" or loop.extent < 2:
+            if loop.kind not in ("serial", "parallel") or loop.extent < 2:
                 return loop
             return _peel(loop, ranges)
         case If() | Allocate():

@@ -9,9 +9,10 @@ import pytest
 from llvmlite import ir
 from vdla.compiler.codegen.cpu import compile_func, run_passes
 from vdla.compiler.codegen.llvm import emit_function
+from vdla.compiler.codegen.machine import host
 from vdla.compiler.te.expr import Call, Expr, Read, Var, select
 from vdla.compiler.te.schedule import Schedule, create_schedule
-from vdla.compiler.te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
+from vdla.compiler.te.tensor import Tensor, clip, compute, placeholder, reduce_axis, sum_of
 from vdla.compiler.tir.ir import Buffer, For, PrimFunc, Store
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.peel import peel_tails
@@ -67,9 +68,11 @@ RULES = {
     "reversed": lambda a, b, i: a[47 - i] + b[i],
     "every third": lambda a, b, i: a[i * 3 % 48] + b[i],
     "a choice for each": lambda a, b, i: select(a[i] < b[i], a[i], b[i]),
-    "a function": lambda a, b, i: Call("round", (a[i] * 4.0,), "float32") + b[i],
+    "an instruction": lambda a, b, i: Call("round", (a[i] * 4.0,), "float32") + b[i],
+    "whole numbers": lambda a, b, i: clip(a[i] * 9.0, -99.0, 99.0).astype("int8").astype("float32"),
+    "a function": lambda a, b, i: Call("exp", (a[i],), "float32") + b[i],
 }
-VECTORS = ("sides", "one for all", "a choice for all")
+VECTORS = ("sides", "one for all", "a choice for all", "an instruction", "whole numbers")
 
 
 def test_prefetch_is_an_instruction_that_may_go_beyond() -> None:
@@ -80,7 +83,7 @@ def test_prefetch_is_an_instruction_that_may_go_beyond() -> None:
     schedule[y].prefetch(x, y.axes[0], 3)
     func = lower(schedule, [x, y])
     module = ir.Module("test")
-    emit_function(run_passes(func), module, "kernel")
+    emit_function(run_passes(func, host()), module, "kernel", host())
     text = str(module)
     assert len(re.findall(r'call void @"llvm.prefetch.p0"\(.*i32 0, i32 3, i32 1\)', text)) == 1
     assert "for p1 in 2:" in print_func(func)
@@ -122,7 +125,8 @@ def test_which_loops_are_vectors(name: str) -> None:
     """Before LLVM has had its say."""
     args, _, schedule = vectors(RULES[name])
     module = ir.Module("test")
-    emit_function(run_passes(lower(schedule, args)), module, "kernel")
+    func = run_passes(lower(schedule, args), host())
+    emit_function(func, module, "kernel", host())
     assert ("<16 x float>" in str(module)) == (name in VECTORS)
 
 

@@ -1,0 +1,94 @@
+"""What the host's processor can do at most: loops of nothing but products and sums of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+
+from ..compiler.codegen.llvm_vector import splat
+from ..compiler.codegen.machine import MachineCode, host, load, optimise
+from ..compiler.codegen.micro_kernels import add_products, native_intrinsics
+from ..compiler.topi.micro_kernels import DOT, DOT_WIDTH
+
+#: Products and sums that are independent of one another, and how often each is repeated: more than
+#: the latency of one hides, and about a millisecond.
+PEAK_CHAINS, PEAK_STEPS = 24, 120_000
+
+#: Objects of llvmlite, whose annotations are not those of its code.
+Value = Any
+
+
+def has_dots() -> bool:
+    """Whether products of int8 have an instruction of their own."""
+    return DOT in native_intrinsics(host())
+
+
+def peak_ops(dtype: str) -> int:
+    """Products and sums in one :func:`peak_kernel`."""
+    products = DOT_WIDTH if dtype == "int8" and has_dots() else 1
+    return 2 * PEAK_CHAINS * PEAK_STEPS * host().vector_lanes * products
+
+
+def peak_kernel(dtype: str) -> None:
+    """As many products and sums as the processor can do, in registers: of float32, or of int8 where
+    they have an instruction."""
+    numbers = np.zeros((PEAK_CHAINS + 2) * host().vector_lanes, np.float32)
+    peak_code(dtype).entry(numbers.ctypes.data)
+
+
+@cache
+def peak_code(dtype: str) -> MachineCode:
+    """``for step: for chain: sum[chain] = sum[chain] + a * b``, with a and b from memory."""
+    return _loop(_dot_step if dtype == "int8" and has_dots() else _fma_step)
+
+
+def _fma_step(builder: Value, total: Value, a: Value, b: Value) -> Value:
+    vector, name = a.type, f"llvm.fmuladd.v{a.type.count}f32"
+    callee = builder.module.globals.get(name)
+    if callee is None:
+        callee = ir.Function(builder.module, ir.FunctionType(vector, [vector] * 3), name)
+    return builder.call(callee, [a, b, total])
+
+
+def _dot_step(builder: Value, total: Value, a: Value, b: Value) -> Value:
+    sums = ir.VectorType(ir.IntType(32), a.type.count)
+    bytes_ = ir.VectorType(ir.IntType(8), a.type.count * DOT_WIDTH)
+    operands = [builder.bitcast(x, kind) for x, kind in ((total, sums), (a, bytes_), (b, bytes_))]
+    return builder.bitcast(add_products(builder, *operands), total.type)
+
+
+def _loop(step_of: Callable[[Value, Value, Value, Value], Value]) -> MachineCode:
+    lanes, i64, real = host().vector_lanes, ir.IntType(64), ir.FloatType()
+    vector = ir.VectorType(real, lanes)
+    module = ir.Module("peak")
+    signature = ir.FunctionType(ir.VoidType(), [ir.PointerType()])
+    function = ir.Function(module, signature, "peak")
+    entry, body = function.append_basic_block("entry"), function.append_basic_block("body")
+    end = function.append_basic_block("end")
+    builder = ir.IRBuilder(entry)
+
+    def place(index: int) -> Value:
+        return builder.gep(function.args[0], [i64(index)], source_etype=real)
+
+    first = PEAK_CHAINS * lanes
+    a, b = (splat(builder, builder.load(place(first + i), typ=real), lanes) for i in range(2))
+    builder.branch(body)
+    builder.position_at_end(body)
+    step = builder.phi(i64)
+    sums = [builder.phi(vector) for _ in range(PEAK_CHAINS)]
+    following = builder.add(step, i64(1))
+    step.add_incoming(i64(0), entry)
+    step.add_incoming(following, body)
+    for chain, total in enumerate(sums):
+        total.add_incoming(ir.Constant(vector, [float(chain)] * lanes), entry)
+        total.add_incoming(step_of(builder, total, a, b), body)
+    builder.cbranch(builder.icmp_unsigned("<", following, i64(PEAK_STEPS)), body, end)
+    builder.position_at_end(end)
+    for chain, total in enumerate(sums):
+        builder.store(total.incomings[1][0], place(chain * lanes), align=4)
+    builder.ret_void()
+    return load(optimise(module, host()), "peak", 1)

@@ -1,0 +1,44 @@
+"""Files that are made once for a machine, and checked when they are read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def cache_dir() -> Path:
+    """Where built things are kept: $VDLA_CACHE, or vdla in the user's cache."""
+    root = os.environ.get("VDLA_CACHE")
+    if root:
+        return Path(root)
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vdla"
+
+
+def keep(path: Path, data: bytes) -> None:
+    """Write a file of the cache, whole or not at all; safe when several processes do."""
+    with suppress(OSError):  # a cache that cannot be written costs time, nothing else
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(name, path)
+
+
+def keep_checked(path: Path, data: bytes) -> None:
+    """As :func:`keep`, with a digest for :func:`read_checked`."""
+    keep(path, hashlib.sha256(data).digest() + data)
+
+
+def read_checked(path: Path) -> bytes | None:
+    """What :func:`keep_checked` wrote; None where it is missing or damaged."""
+    try:
+        stored = path.read_bytes()
+    except OSError:
+        return None
+    digest, data = stored[:_DIGEST_BYTES], stored[_DIGEST_BYTES:]
+    return data if hashlib.sha256(data).digest() == digest else None
