@@ -65,15 +65,16 @@ def run_one_after_the_other(count: int, errors: Errors) -> int:
     """Programs on one board, whose scratchpads stay as the last one left them, over a bad line;
     memory, cycles and counters are checked. Returns the frames that were repeated.
     """
-    last = None
+    last: State | None = None
     with simulated_board(PARAMS, SIZE_BYTES, errors) as plug, Link(plug.port, 1.0) as link:
         board = Board(link)
         for seed in range(count):
             program = random_program(PARAMS, seed)
             dram = program.dram_image()
             state = State(PARAMS, dram.copy())
-            for name in MEMORIES if last is not None else ():
-                state.memory(name)[...] = last.memory(name)
+            if last is not None:
+                for name in MEMORIES:
+                    state.memory(name)[...] = last.memory(name)
             for insn in program.insns:
                 execute(insn, state)
             result = board.run(program, dram, MEMORY)
