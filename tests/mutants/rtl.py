@@ -64,7 +64,7 @@ RTL = (
            rtl_differs),
     # ---- queues, tokens and control
     Mutant("a slot too many", "rtl queue", Queue.elaborate,
-           "depth=self.depth", "depth=self.depth + 1", rtl_differs),
+           "level != self.depth - 1", "level != self.depth", rtl_differs),
     Mutant("prefetches too little", "rtl fetch", Fetch.elaborate,
            "(reserved + chunk <= params.fetch_depth)", "(reserved + chunk < params.fetch_depth)",
            rtl_differs),
