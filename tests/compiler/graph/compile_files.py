@@ -19,6 +19,7 @@ from vdla.compiler.build import build
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
+from vdla.runtime.cache import cache_dir
 
 LIMIT_BYTES = 3 << 30
 LIMIT_SECONDS = 60
@@ -44,7 +45,7 @@ def main(folder: Path) -> None:
         signal.alarm(LIMIT_SECONDS)
         outcome = {"file": path.name} | compiled(path)
         signal.alarm(0)
-        allowed = (str(folder.resolve()), package, *OURS)
+        allowed = (str(folder.resolve()), str(cache_dir().resolve()), package, *OURS)
         outcome["strangers"] = [name for name in opened if not name.startswith(allowed)]
         print(json.dumps(outcome), flush=True)
 

@@ -112,7 +112,10 @@ def test_corrupted_files(tmp_path: Path, models: Path) -> None:
     folder.mkdir()
     write_files(folder, models, FILES)
     script = Path(__file__).with_name("compile_files.py")
-    done = subprocess.run([sys.executable, script, folder], capture_output=True, text=True)
+    environment = os.environ | {"VDLA_CACHE": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, script, folder], capture_output=True, text=True, env=environment
+    )
     outcomes = [json.loads(line) for line in done.stdout.splitlines()]
     what = f"seed {SEED}, after {outcomes[-1:]}: {done.stderr[-2000:]}"
     assert done.returncode == 0 and len(outcomes) == FILES + 1, what
