@@ -157,7 +157,7 @@ def test_every_token_of_compiled_programs_is_missed() -> None:
         count, missed = _undetected(program)
         assert not missed
         total += count
-    print(f"\ntokens deleted and missed: {total}")
+    print(f"\ntokens deleted and found to be missing: {total}")
     assert total > 200
 
 
