@@ -171,6 +171,8 @@ def _session(model: onnx.ModelProto, threads: int) -> Any:
         ) from None
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    # Between its turns its threads would keep the cores busy, waiting for work.
+    options.add_session_config_entry("session.force_spinning_stop", "1")
     return onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
     )

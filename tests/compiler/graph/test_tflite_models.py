@@ -109,11 +109,15 @@ def test_every_tensor_in_the_simulator(data: Path) -> None:
 
 
 @pytest.mark.parametrize("target", ["cpu", "sim"])
-@pytest.mark.parametrize("name", ["mlperf_ad01_fp32", "mlperf_resnet8_fp32"])
-def test_float_models(name: str, target: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "atol"),
+    # Scores up to 43, whose sums come in another order: 5e-6 apart where they are near 0.
+    [("mlperf_ad01_fp32", 1e-5), ("mlperf_resnet8_fp32", 1e-6)],
+)
+def test_float_models(name: str, atol: float, target: str) -> None:
     data = np.load(MODELS / name / "random.npz")
     (y,) = vdla.compile(MODELS / name / "model.tflite", target=target).run(data["x0"])
-    np.testing.assert_allclose(y, data["y0"], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(y, data["y0"], rtol=1e-4, atol=atol)
 
 
 @pytest.mark.parametrize("folder", INT8, ids=[folder.name for folder in INT8])
