@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..compiler.build import load_graph
+from ..compiler.build import load_graph, macs
 from ..compiler.codegen.cpu import build_cpu, build_part
 from ..compiler.graph.blocked_ops import (
     BlockedConv2d,
@@ -31,6 +31,7 @@ from ..compiler.graph.ir import Graph
 from ..compiler.graph.passes import run_passes
 from ..isa.errors import VdlaError
 from ..runtime.native import aligned_memory
+from .measure import random_inputs
 from .peak import peak_kernel, peak_ops
 from .table2 import choose_layers
 from .uint8 import in_uint8
@@ -94,12 +95,12 @@ def _row(
     begin = time.perf_counter()
     module = build_cpu(graph, threads)
     compile_s = time.perf_counter() - begin
-    rng = np.random.default_rng(0)
-    inputs = {n: rng.normal(0, 1, graph[n].shape).astype(np.float32) for n in graph.inputs}
+    arrays = random_inputs(module.function.inputs)
+    named = dict(zip(graph.inputs, arrays, strict=True))
     session = _session(model, threads)
     rivals = [
-        Rival("vdla", lambda: module.run(*inputs.values())),
-        Rival("onnxruntime", lambda: session.run(None, inputs)),
+        Rival("vdla", lambda: module.run(*arrays)),
+        Rival("onnxruntime", lambda: session.run(None, named)),
         Rival("peak", partial(peak_kernel, dtype)),
     ]
     kernel = _convolution(module.graph, threads)
@@ -107,14 +108,14 @@ def _row(
         rivals.append(Rival("kernel", kernel))
     _check_equal(name, rivals[0].run(), rivals[1].run(), TOLERANCE[dtype])
     times = alternate(rivals, rounds, time.thread_time if threads == 1 else time.perf_counter)
-    macs = _macs(model)
+    work = sum(macs(graph, node) for node in graph.nodes)
     ms = {rival: 1000 * statistics.median(each) for rival, each in times.items()}
-    gops = 2 * macs / ms.get("kernel", ms["vdla"]) / 1e6
+    gops = 2 * work / ms.get("kernel", ms["vdla"]) / 1e6
     peak = threads * peak_ops(dtype) / min(times["peak"]) / 1e9
     return {
         "name": name,
         "dtype": dtype,
-        "macs": macs,
+        "macs": work,
         "compile_s": compile_s,
         "vdla_ms": ms["vdla"],
         "onnxruntime_ms": ms["onnxruntime"],
@@ -187,20 +188,3 @@ def _check_equal(
             raise VdlaError(
                 f"{name}: results differ from ONNX Runtime's by {difference:g}, of {largest:g}"
             )
-
-
-def _macs(model: onnx.ModelProto) -> int:
-    """Multiply-accumulates of convolutions and dense layers."""
-    inferred = onnx.shape_inference.infer_shapes(model).graph
-    shapes = {
-        value.name: [d.dim_value for d in value.type.tensor_type.shape.dim]
-        for value in (*inferred.value_info, *inferred.output)
-    }
-    shapes |= {weight.name: list(weight.dims) for weight in model.graph.initializer}
-    total = 0
-    for node in model.graph.node:
-        if node.op_type == "Conv":
-            total += int(np.prod(shapes[node.output[0]]) * np.prod(shapes[node.input[1]][1:]))
-        elif node.op_type == "Gemm":
-            total += int(shapes[node.output[0]][0] * np.prod(shapes[node.input[1]]))
-    return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -16,6 +17,7 @@ from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import Program
 from ..isa.status import Status
+from ..runtime.native import TensorType
 from ..sim.core import simulate
 from ..sim.result import SimResult, join
 
@@ -55,14 +57,14 @@ class Measurement:
         return self.results[simulator].cycles if simulator in self.results else None
 
 
-def random_inputs(compiled: CompiledModel, seed: int = 0) -> list[np.ndarray]:
+def random_inputs(inputs: Sequence[TensorType], seed: int = 0) -> list[np.ndarray]:
     """Normal floats, and integers that are places of any table of at least 100 rows."""
     rng = np.random.default_rng(seed)
     return [
         rng.normal(0, INPUT_DEVIATION, tensor.shape).astype(np.float32)
         if tensor.dtype == "float32"
         else rng.integers(0, 100, tensor.shape).astype(tensor.dtype)
-        for tensor in compiled.inputs
+        for tensor in inputs
     ]
 
 
@@ -80,7 +82,7 @@ def measure(
     interpreter, and when two simulators differ in a byte of DRAM or in a cycle of an instruction.
     """
     compiled = build(model, "sim", hw, memory, vthreads)
-    inputs = random_inputs(compiled, seed)
+    inputs = random_inputs(compiled.inputs, seed)
     runs = {name: _Run(name, hw, memory) for name in simulators}
     outputs = {name: compiled.run(inputs, run.execute) for name, run in runs.items()}
     name = model.graph.name

@@ -59,7 +59,7 @@ def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str
     )
     if compiled.program is None:
         raise VdlaError(f"{name}: expected a model that is one program of the accelerator")
-    start = compiled.dram(random_inputs(compiled))
+    start = compiled.dram(random_inputs(compiled.inputs))
     simulators: dict[str, Callable[..., SimResult]] = {
         "sim": simulate,
         "timing": partial(simulate, values=False),

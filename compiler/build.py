@@ -62,10 +62,6 @@ from .topi.lowering import parameters_of
 
 #: What happens to the loop program of every operator, in order.
 TIR_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (double_buffer, interleave_vthreads)
-
-
-#: What happens to a graph for an accelerator whose blocks hold so many channels, in order.
-BLOCK_PASSES: tuple[Callable[[Graph, int], Graph], ...] = (pack_windows, reshape_blocks)
 #: Why a node is on the host that the accelerator could run.
 TARGET_CPU = "target cpu; the accelerator could run it"
 BEHIND_HOST = "too little for a program of its own behind the host; the accelerator could run it"
@@ -148,17 +144,26 @@ def load_graph(model: object, batch: int) -> Graph:
     return import_onnx(model, batch=batch)  # type: ignore[arg-type]
 
 
+def _accelerator_passes(hw: HwParams) -> dict[str, Callable[[Graph], Graph]]:
+    """What happens to a graph for this accelerator, by name, in order."""
+    return {
+        "absorb_flatten": partial(
+            absorb_flatten, most_places=min(hw.wgt_depth, hw.inp_depth) // 8
+        ),
+        "rows_as_places": partial(rows_as_places, batch=hw.batch),
+        "retarget": partial(retarget, params=hw),
+        "pack_windows": partial(pack_windows, block=hw.block),
+        "reshape_blocks": partial(reshape_blocks, block=hw.block),
+    }
+
+
 def _build_accelerator(
     graph: Graph, hw: HwParams, memory: MemoryParams, vthreads: int, dumps: _Dumps
 ) -> CompiledModel:
-    graph = absorb_flatten(graph, most_places=min(hw.wgt_depth, hw.inp_depth) // 8)
-    graph = retarget(rows_as_places(graph, hw.batch), hw)
-    verify_graph(graph)
-    dumps.write("graph", "absorb_flatten", partial(dump, graph))
-    for apply in BLOCK_PASSES:
-        graph = apply(graph, hw.block)
+    for name, apply in _accelerator_passes(hw).items():
+        graph = apply(graph)
         verify_graph(graph)
-        dumps.write("graph", apply.__name__, partial(dump, graph))
+        dumps.write("graph", name, partial(dump, graph))
     layers: list[LayerInfo] = []
     steps: list[Program | NativeCode] = []
     issued = 0
@@ -311,7 +316,7 @@ def _placed_layer(layer: LayerInfo, order: Sequence[int]) -> LayerInfo:
 # ---- layers ------------------------------------------------------------------------------------
 
 
-def _macs(graph: Graph, node: Node) -> int:
+def macs(graph: Graph, node: Node) -> int:
     """The model's own multiply-accumulates, float ones too."""
     result = graph.result(node).shape
     match node.op:
@@ -343,7 +348,7 @@ def _host_layer(graph: Graph, node: Node, why: str) -> LayerInfo:
     reason = f"{why}: {node.reason}" if node.target == "accel" else node.reason
     return LayerInfo(
         node.name, type(node.op).__name__, "cpu", reason,
-        _macs(graph, node), _compulsory_bytes(graph, node), None,
+        macs(graph, node), _compulsory_bytes(graph, node), None,
     )  # fmt: skip
 
 
@@ -351,7 +356,7 @@ def _accelerator_layer(graph: Graph, node: Node, runs: tuple[tuple[int, int], ..
     runs = tuple(run for run in runs if run[0] <= run[1])
     return LayerInfo(
         node.name, type(node.op).__name__, "accel", node.reason,
-        _macs(graph, node), _compulsory_bytes(graph, node), runs,
+        macs(graph, node), _compulsory_bytes(graph, node), runs,
     )  # fmt: skip
 
 

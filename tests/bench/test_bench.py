@@ -101,7 +101,7 @@ def _macs(model: onnx.ModelProto) -> list[int]:
 def test_float_networks_equal_onnx_runtime(name: str) -> None:
     model = NETWORKS[name](1, False)
     compiled = build(model, "cpu", HwParams(), MEMORY_PRESETS["vta"])
-    inputs = random_inputs(compiled)
+    inputs = random_inputs(compiled.inputs)
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
     )
@@ -119,7 +119,7 @@ def test_quantised_networks_mean_the_float_ones() -> None:
         for quantized in (True, False):
             model = NETWORKS[name](1, quantized)
             compiled = build(model, "cpu", HwParams(), MEMORY_PRESETS["vta"])
-            outputs.append(compiled.run_cpu(random_inputs(compiled)))
+            outputs.append(compiled.run_cpu(random_inputs(compiled.inputs)))
         for integer, real in zip(*outputs, strict=True):
             assert np.corrcoef(integer.ravel(), real.ravel())[0, 1] > 0.97, name
 

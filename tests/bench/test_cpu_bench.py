@@ -39,6 +39,15 @@ def test_an_integer_layer_against_onnx_runtime() -> None:
     assert 0.1 < row["of_peak"] < 1.2
 
 
+def test_networks_of_every_kind_of_input_and_operator() -> None:
+    """Numbers of words, images, transposed convolutions; the work is the graph's."""
+    pytest.importorskip("onnxruntime")
+    language, generator = cpu_rows(["lstm_lm", "dcgan"], [], rounds=1)
+    assert language["macs"] > 10_000_000
+    assert generator["macs"] > 200_000_000
+    assert generator["of_peak"] > 0.1
+
+
 def test_the_form_for_onnx_runtime_has_no_relu() -> None:
     """Behind a ReLU the zero point is the smallest value, and nothing else has changed."""
     layer = next(layer for layer in TABLE_2 if layer.name == "C11")

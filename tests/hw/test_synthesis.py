@@ -14,6 +14,7 @@ from vdla.hw import boards
 from vdla.hw.bitstream import compare, fabric
 from vdla.hw.boards import Board, find_board
 from vdla.hw.boards.ulx3s import ECP5_85F, PINS, constraints
+from vdla.hw.multiplier import VECTOR_LANE
 from vdla.hw.pll import find_pll
 from vdla.hw.synthesis import build, parse_cells, parse_report
 from vdla.isa.errors import VdlaError
@@ -126,7 +127,7 @@ def test_a_board(tmp_path: Path) -> None:
     (fmax,) = body["fmax_mhz"]
     assert fmax >= board.freq_mhz == body["target_mhz"]
     # Seven multipliers of each lane of the vector unit, and one for each product.
-    assert body["dsp"] == 7 * SMALLEST.lanes + SMALLEST.peak_macs_per_cycle
+    assert body["dsp"] == VECTOR_LANE * SMALLEST.lanes + SMALLEST.peak_macs_per_cycle
     assert 0 < body["device_fraction"]["lut"] < 0.3
     assert all(step["source"] for step in body["critical_path"][:1])
     assert Path(body["bitstream"]).name == "ulx3s-bram.bit"
