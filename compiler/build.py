@@ -147,9 +147,7 @@ def load_graph(model: object, batch: int) -> Graph:
 def _accelerator_passes(hw: HwParams) -> dict[str, Callable[[Graph], Graph]]:
     """What happens to a graph for this accelerator, by name, in order."""
     return {
-        "absorb_flatten": partial(
-            absorb_flatten, most_places=min(hw.wgt_depth, hw.inp_depth) // 8
-        ),
+        "absorb_flatten": partial(absorb_flatten, most_places=min(hw.wgt_depth, hw.inp_depth) // 8),
         "rows_as_places": partial(rows_as_places, batch=hw.batch),
         "retarget": partial(retarget, params=hw),
         "pack_windows": partial(pack_windows, block=hw.block),
