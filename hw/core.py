@@ -216,13 +216,7 @@ class Core(wiring.Component):
         cycles out.
         """
         axi, fetch = self.axi, parts["fetch"]
-        seen = []
-        for number, (each, its_index) in enumerate((
-            (fetch.error, fetch.index), *((u.error, u.error_index) for u in units),
-        )):  # fmt: skip
-            status, its = Signal(Status, name=f"error_{number}"), Signal(INDEX_BITS)
-            m.d.sync += [status.eq(each), its.eq(its_index)]
-            seen.append((status != Status.IDLE, status, its))
+        seen = [(u.error != Status.IDLE, u.error, u.error_index) for u in (fetch, *units)]
         bus, bus_index = Signal(), Signal(INDEX_BITS)
         m.d.sync += [
             bus.eq(axi.rvalid & axi.rready & (axi.rresp != RESP_OKAY)),

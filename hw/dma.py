@@ -105,42 +105,56 @@ class BurstCutter(wiring.Component):
         y_more = Signal.like(self.y_size)
         z_more = Signal.like(self.z_size)
         y_all = Signal.like(self.y_size)
+        # This row is the last of its plane, this plane the last: in registers.
+        plane_ends = Signal()
+        last_plane = Signal()
         # Beats of this burst: what is left of the row, the longest burst, the way to the page
         # boundary.
         inside = word[:page_bits]
         to_page = Signal(page_bits)
         bound = Signal(longest_bits)
         row_ends = Signal()
+        # In registers: the row has more than the longest burst; a longest one would leave the page.
+        long = Signal()
+        crosses = Signal()
         m.d.comb += [
             to_page.eq(~inside),
             bound.eq(to_page[:longest_bits] | to_page[longest_bits:].any().replicate(longest_bits)),
-            row_ends.eq(~more[longest_bits:].any() & ~(more[:longest_bits] + inside)[page_bits]),
+            row_ends.eq(~long & ~crosses),
             self.o.valid.eq(active),
             self.o.payload.addr.eq(word << shift),
             self.o.payload.beats.eq(Mux(row_ends, more[:longest_bits], bound) + 1),
             self.row_start.eq(row_start),
             self.row_offset.eq(row[:shift]),
         ]
-        plane_ends = y_more == 0
-        m.d.comb += self.last.eq(row_ends & plane_ends & (z_more == 0))
+        m.d.comb += self.last.eq(row_ends & plane_ends & last_plane)
         next_plane, next_row = Signal(DRAM_ADDR_BITS), Signal(DRAM_ADDR_BITS)
         m.d.comb += [
             next_plane.eq(plane + z_stride),
             next_row.eq(Mux(plane_ends, next_plane, row + y_stride)),
         ]
 
-        def enter_row(address, size) -> list:
+        def go_to(at, beats) -> list:
+            """The next burst begins at a word, with so many beats behind the first."""
+            end = beats[:longest_bits] + at[:page_bits]
             return [
-                row.eq(address), word.eq(address[shift:]), row_start.eq(1),
-                more.eq((address[:shift] + size - 1) >> shift),
+                word.eq(at), more.eq(beats),
+                long.eq(beats[longest_bits:].any()), crosses.eq(end[page_bits]),
             ]  # fmt: skip
 
+        def enter_row(address, size) -> list:
+            beats = ((address[:shift] + size - 1) >> shift)[: len(more)]
+            return [row.eq(address), row_start.eq(1), *go_to(address[shift:], beats)]
+
         with m.If(active & self.o.ready):
-            m.d.sync += [word.eq(word + bound + 1), more.eq(more - bound - 1), row_start.eq(0)]
+            behind = (word + bound + 1)[: len(word)]
+            m.d.sync += [*go_to(behind, (more - bound - 1)[: len(more)]), row_start.eq(0)]
             with m.If(row_ends):
-                m.d.sync += [*enter_row(next_row, row_bytes), y_more.eq(y_more - 1)]
+                m.d.sync += enter_row(next_row, row_bytes)
+                m.d.sync += [y_more.eq(y_more - 1), plane_ends.eq(y_more == 1)]
                 with m.If(plane_ends):
-                    m.d.sync += [plane.eq(next_plane), y_more.eq(y_all), z_more.eq(z_more - 1)]
+                    m.d.sync += [plane.eq(next_plane), y_more.eq(y_all), plane_ends.eq(y_all == 0)]
+                    m.d.sync += [z_more.eq(z_more - 1), last_plane.eq(z_more == 1)]
             with m.If(self.last):
                 m.d.sync += active.eq(0)
         with m.If(self.start):
@@ -149,6 +163,7 @@ class BurstCutter(wiring.Component):
                 row_bytes.eq(self.row_bytes), y_stride.eq(self.y_stride),
                 z_stride.eq(self.z_stride), plane.eq(self.addr), y_all.eq(self.y_size - 1),
                 y_more.eq(self.y_size - 1), z_more.eq(self.z_size - 1),
+                plane_ends.eq(self.y_size == 1), last_plane.eq(self.z_size == 1),
                 *enter_row(self.addr, self.row_bytes),
             ]  # fmt: skip
         return m

@@ -4,7 +4,7 @@ units' queues.
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -15,6 +15,7 @@ from ..isa.status import Status
 from .dma import burst_layout
 from .layouts import INDEX_BITS, queued_insn
 from .queue import Queue
+from .unit import raise_error
 
 
 class Fetch(wiring.Component):
@@ -25,7 +26,7 @@ class Fetch(wiring.Component):
     receiving : index of the instruction that the next beat belongs to
     o : one stream per unit
     done : everything is dispatched;  blocked : the next instruction waits for room in its queue
-    error, error_index : undecodable opcode
+    error, error_index : undecodable opcode in the cycle before
     """
 
     def __init__(self, params: HwParams):
@@ -45,6 +46,7 @@ class Fetch(wiring.Component):
                 "blocked": Out(1),
                 "index": Out(INDEX_BITS),
                 "error": Out(Status),
+                "error_index": Out(INDEX_BITS),
             }
         )
 
@@ -56,27 +58,33 @@ class Fetch(wiring.Component):
         to_request, dispatched, count = (Signal(INDEX_BITS) for _ in range(3))
         reserved = Signal(range(params.fetch_depth + 1))
         chunk = Signal(range(params.fetch_chunk + 1))
+        fits = Signal()  # there is room for the chunk, in a register
 
-        def first_of(rest) -> list:
-            """So many are to be requested, and some of them next."""
-            return [
-                to_request.eq(rest),
-                chunk.eq(Mux(rest < params.fetch_chunk, rest, params.fetch_chunk)),
-            ]
+        def first_of(rest) -> Value:
+            """Of so many instructions those that are requested first."""
+            return Mux(rest < params.fetch_chunk, rest, params.fetch_chunk)
 
         m.d.comb += [
-            self.request.valid.eq(
-                self.enable & (chunk != 0) & (reserved + chunk <= params.fetch_depth)
-            ),
+            self.request.valid.eq(self.enable & (chunk != 0) & fits),
             self.request.payload.addr.eq(address),
             self.request.payload.beats.eq(chunk * beats_per_insn),
         ]
         granted = self.request.valid & self.request.ready
+        rest = (to_request - chunk)[:INDEX_BITS]
         with m.If(granted):
             m.d.sync += address.eq(address + chunk * params.insn_bytes)
-            m.d.sync += first_of((to_request - chunk)[:INDEX_BITS])
+            m.d.sync += [to_request.eq(rest), chunk.eq(first_of(rest))]
         sent = Signal()
-        m.d.sync += reserved.eq(reserved + Mux(granted, chunk, 0) - sent)
+
+        def room_for(more) -> Value:
+            """What will be reserved leaves room for so many behind the chunk."""
+            wanted = reserved + chunk + more
+            return Mux(sent, wanted <= params.fetch_depth + 1, wanted <= params.fetch_depth)
+
+        m.d.sync += [
+            reserved.eq(reserved + Mux(granted, chunk, 0) - sent),
+            fits.eq(Mux(granted, room_for(first_of(rest)), room_for(0))),
+        ]
 
         m.submodules.buffer = buffer = Queue(params.insn_bytes * 8, params.fetch_depth)
         position = Signal(range(beats_per_insn + 1))
@@ -109,13 +117,14 @@ class Fetch(wiring.Component):
             self.done.eq(dispatched == count),
             self.blocked.eq(buffer.o.valid & ~ready),
             self.index.eq(dispatched),
-            self.error.eq(Mux(buffer.o.valid & ~legal, Status.ILLEGAL, Status.IDLE)),
         ]
+        raise_error(m, self, buffer.o.valid & ~legal, Status.ILLEGAL, dispatched)
         with m.If(sent):
             m.d.sync += dispatched.eq(dispatched + 1)
         with m.If(self.start):
             m.d.sync += [
-                address.eq(self.addr), *first_of(self.count), count.eq(self.count),
-                dispatched.eq(0), reserved.eq(0), position.eq(0), self.receiving.eq(0),
+                address.eq(self.addr), to_request.eq(self.count), chunk.eq(first_of(self.count)),
+                fits.eq(1), count.eq(self.count), dispatched.eq(0), reserved.eq(0),
+                position.eq(0), self.receiving.eq(0),
             ]  # fmt: skip
         return m

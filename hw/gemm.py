@@ -110,11 +110,10 @@ class Gemm(wiring.Component):
             m.d.sync += last_outer.eq(head.outer == 1)
             m.d.sync += last.eq((head.uop_count == 1) & (head.inner == 1) & (head.outer == 1))
             m.d.sync += [signal.eq(0) for n in _OPERANDS for signal in (offset[n], row[n])]
-            empty = (head.uop_count == 0) | (head.inner == 0) | (head.outer == 0)
-            with m.If(empty):
-                raise_error(m, unit, Status.ILLEGAL, index)
-            with m.Elif(head.uop_begin + head.uop_count > params.uop_depth):
-                raise_error(m, unit, Status.ADDRESS, index)
+        beyond = head.uop_begin + head.uop_count > params.uop_depth
+        raise_error(m, unit, start & beyond, Status.ADDRESS, index)
+        empty = (head.uop_count == 0) | (head.inner == 0) | (head.outer == 0)
+        raise_error(m, unit, start & empty, Status.ILLEGAL, index)
         return running, offset, insn.init, last, insn.push, now
 
     # ---- datapath ----------------------------------------------------------------------------
@@ -139,8 +138,7 @@ class Gemm(wiring.Component):
         entry_2 = {n: _register(m, entry[n], f"{n}_2") for n in _OPERANDS}
         beyond = Cat(entry_2[n] >= params.depth(n) for n in _OPERANDS).any()
         index_2 = _register(m, _register(m, index, "index_1"), "index_2")
-        with m.If(stages[2]["valid"] & beyond):
-            raise_error(m, unit, Status.ADDRESS, index_2)
+        raise_error(m, unit, stages[2]["valid"] & beyond, Status.ADDRESS, index_2)
         address = {n: entry_2[n][: params.index_bits(n)] for n in _OPERANDS}
         m.d.comb += [self.inp.addr.eq(address["inp"]), self.wgt.addr.eq(address["wgt"])]
         # t+3 read, t+4 registered.

@@ -208,24 +208,29 @@ class HostLink(wiring.Component):
         with m.State("WRITE_REGISTERS"):
             m.d.comb += regs.write.eq(1)
             next_word(4)
-        with m.State("READ_MEMORY"), m.If(axi.arready):
-            m.d.sync += axi.arvalid.eq(0)
-            m.next = "BEAT"
-        with m.State("BEAT"):
-            m.d.comb += [write.data.eq(axi.rdata), write.en.eq(axi.rvalid)]
-            with m.If(axi.rvalid):
+        # Requests go away when the memory takes them, and its answers are looked at a cycle late:
+        # what the memory says is known late.
+        m.d.sync += [
+            axi.arvalid.eq(axi.arvalid & ~axi.arready), axi.awvalid.eq(axi.awvalid & ~axi.awready),
+            axi.wvalid.eq(axi.wvalid & ~axi.wready),
+        ]  # fmt: skip
+        beat, comes, answered, refused = Signal(len(axi.rdata)), Signal(), Signal(), Signal()
+        m.d.sync += [
+            beat.eq(axi.rdata), comes.eq(axi.rvalid), answered.eq(axi.bvalid),
+            refused.eq(Mux(axi.rvalid, axi.rresp, axi.bresp) != RESP_OKAY),
+        ]  # fmt: skip
+        with m.State("READ_MEMORY"):
+            m.d.comb += [write.data.eq(beat), write.en.eq(comes)]
+            with m.If(comes):
                 next_word(WORD_BYTES)
-                with m.If(axi.rresp != RESP_OKAY):
+                with m.If(refused):
                     m.d.sync += code.eq(Answer.BAD_ADDRESS)
-        with m.State("WRITE_MEMORY"), m.If(axi.awready):
-            m.d.sync += [axi.awvalid.eq(0), axi.wvalid.eq(1)]
-            m.next = "DATA"
-        with m.State("DATA"), m.If(axi.wready):
-            m.d.sync += axi.wvalid.eq(0)
+        with m.State("WRITE_MEMORY"), m.If(~axi.awvalid):
+            m.d.sync += axi.wvalid.eq(1)
             m.next = "RESPONSE"
-        with m.State("RESPONSE"), m.If(axi.bvalid):
+        with m.State("RESPONSE"), m.If(answered):
             next_word(WORD_BYTES)
-            with m.If(axi.bresp != RESP_OKAY):
+            with m.If(refused):
                 m.d.sync += code.eq(Answer.BAD_ADDRESS)
 
     def _answer(

@@ -79,11 +79,10 @@ class Load(wiring.Component):
             m.d.sync += active.eq(0)
         with m.If(start):
             m.d.sync += active.eq(head.y_size != 0)
-            rows = head.pad_top + head.y_size + head.pad_bottom
-            par = LOADABLE.index("par")
-            illegal = (head.x_size == 0) | (head.z_size == 0) | (rows == 0)
-            with m.If(illegal | (head.widen & (head.memory != par))):
-                raise_error(m, unit, Status.ILLEGAL, index)
+        no_rows = (head.pad_top == 0) & (head.y_size == 0) & (head.pad_bottom == 0)
+        empty = (head.x_size == 0) | (head.z_size == 0) | no_rows
+        widens = head.widen & (head.memory != LOADABLE.index("par"))
+        raise_error(m, unit, start & (empty | widens), Status.ILLEGAL, index)
 
     def _place(self, m: Module, waiting: Queue) -> None:
         """Walk planes, rows and entries; padding takes a cycle an entry, data come with the
@@ -170,35 +169,36 @@ class Load(wiring.Component):
         # Row ends: padding rows and right padding by entry; data without right padding when the
         # beat is over. A narrow beat is not over when it arrives, and may outlast its row's
         # entries; right padding behind it waits until it is over.
-        at_last = x == last_entry
-        behind = Signal()  # x is behind the row's last entry
+        # In registers: x is at its row's last entry, behind it; the last row, the last plane.
+        at_last, behind = Signal(), Signal()
+        plane_over, last_plane = Signal(), Signal()
         row_over = Signal()
         m.d.comb += row_over.eq(
             (pad & at_last)
             | (spreading & last_lane & Mux(inside, at_last, behind))
             | (arrives & ~narrow & wide_done & at_last)
         )
-        plane_over = y == last_row
         finished = Signal()
-        m.d.comb += finished.eq(row_over & plane_over & (z + 1 == insn.z_size))
+        m.d.comb += finished.eq(row_over & plane_over & last_plane)
         with m.If(step_entry):
             m.d.sync += entry.eq(entry + 1)
-        with m.If(busy):
-            with m.If(step_entry):
-                m.d.sync += [x.eq(x + 1), behind.eq(at_last)]
-                m.d.sync += [before.eq(x + 1 < insn.pad_left), beyond.eq(x + 1 >= data_end)]
-            with m.If(row_over):
-                m.d.sync += [x.eq(0), y.eq(y + 1), began.eq(0), behind.eq(0)]
-                m.d.sync += [before.eq(insn.pad_left != 0), beyond.eq(0)]
-                m.d.sync += pad_row.eq((y + 1 < insn.pad_top) | (y + 1 >= data_rows_end))
-                with m.If(~pad_row):
-                    m.d.sync += row.eq(row + insn.y_stride[:bus_log2])
-                with m.If(plane_over):
-                    next_plane = plane + insn.z_stride[:bus_log2]
-                    m.d.sync += [y.eq(0), z.eq(z + 1), plane.eq(next_plane), row.eq(next_plane)]
-                    m.d.sync += pad_row.eq((insn.pad_top != 0) | (insn.y_size == 0))
-            with m.If(finished):
-                m.d.sync += busy.eq(0)
+            m.d.sync += [x.eq(x + 1), behind.eq(at_last), at_last.eq(x + 1 == last_entry)]
+            m.d.sync += [before.eq(x + 1 < insn.pad_left), beyond.eq(x + 1 >= data_end)]
+        with m.If(row_over):
+            m.d.sync += [x.eq(0), began.eq(0), behind.eq(0), at_last.eq(last_entry == 0)]
+            m.d.sync += [y.eq(y + 1), plane_over.eq(y + 1 == last_row)]
+            m.d.sync += [before.eq(insn.pad_left != 0), beyond.eq(0)]
+            m.d.sync += pad_row.eq((y + 1 < insn.pad_top) | (y + 1 >= data_rows_end))
+            with m.If(~pad_row):
+                m.d.sync += row.eq(row + insn.y_stride[:bus_log2])
+            with m.If(plane_over):
+                next_plane = plane + insn.z_stride[:bus_log2]
+                m.d.sync += [plane.eq(next_plane), row.eq(next_plane)]
+                m.d.sync += [y.eq(0), plane_over.eq(last_row == 0)]
+                m.d.sync += [z.eq(z + 1), last_plane.eq(z + 2 == insn.z_size)]
+                m.d.sync += pad_row.eq((insn.pad_top != 0) | (insn.y_size == 0))
+        with m.If(finished):
+            m.d.sync += busy.eq(0)
         m.d.comb += waiting.o.ready.eq(~busy)
         with m.If(waiting.o.valid & ~busy):
             head = Signal.like(insn, name="placed_head")
@@ -214,11 +214,14 @@ class Load(wiring.Component):
                 in_beat.eq(0), at_first.eq(1), wide_done.eq(~is_wide),
             ]  # fmt: skip
             m.d.sync += [row.eq(head.dram_addr[:bus_log2]), plane.eq(head.dram_addr[:bus_log2])]
+            row_end = head.pad_left + head.x_size + head.pad_right
+            plane_end = head.pad_top + head.y_size + head.pad_bottom
             m.d.sync += [
                 data_end.eq(head.pad_left + head.x_size),
-                last_entry.eq(head.pad_left + head.x_size + head.pad_right - 1),
+                last_entry.eq(row_end - 1), at_last.eq(row_end == 1),
                 data_rows_end.eq(head.pad_top + head.y_size),
-                last_row.eq(head.pad_top + head.y_size + head.pad_bottom - 1),
+                last_row.eq(plane_end - 1), plane_over.eq(plane_end == 1),
+                last_plane.eq(head.z_size == 1),
                 pad_row.eq((head.pad_top != 0) | (head.y_size == 0)), behind.eq(0),
                 before.eq(head.pad_left != 0), beyond.eq(0),
             ]  # fmt: skip
@@ -235,6 +238,11 @@ class Load(wiring.Component):
         writing, padding, spread, widened = Signal(), Signal(), Signal(), Signal()
         memory, target = Signal.like(insn.memory), Signal.like(entry)
         fill, ended, push = Signal(8), Signal(), Signal(len(Unit))
+        beyond = Cat(
+            (insn.memory == code) & (entry >= params.depth(name))
+            for code, name in enumerate(LOADABLE)
+        ).any()
+        raise_error(m, unit, write & beyond, Status.ADDRESS, index)
         m.d.sync += [
             writing.eq(write), padding.eq(pad), spread.eq(narrow), widened.eq(insn.widen),
             memory.eq(insn.memory), target.eq(entry), fill.eq(insn.pad_value),
@@ -273,8 +281,6 @@ class Load(wiring.Component):
                 port.addr.eq(target),
                 port.data.eq(Mux(padding & ~(widened if name == "par" else 0), filled, value)),
             ]
-            with m.If(write & (insn.memory == code) & (entry >= params.depth(name))):
-                raise_error(m, unit, Status.ADDRESS, index)
 
 
 def _extend(lane):

@@ -88,8 +88,8 @@ class Store(wiring.Component):
                 m.d.sync += state_active.eq(0)
         with m.If(start):
             m.d.sync += [insn.eq(head), now.eq(index), state_active.eq(1)]
-            with m.If((head.x_size == 0) | (head.y_size == 0) | (head.z_size == 0)):
-                raise_error(m, unit, Status.ILLEGAL, index)
+        empty = (head.x_size == 0) | (head.y_size == 0) | (head.z_size == 0)
+        raise_error(m, unit, start & empty, Status.ILLEGAL, index)
         ended, push = Signal(), Signal(len(Unit))
         m.d.sync += [
             ended.eq(self.response & responses.o.payload.last),
@@ -98,8 +98,8 @@ class Store(wiring.Component):
         ]
         m.d.comb += [unit.end.eq(ended), unit.push.eq(Mux(ended, push, 0))]
         m.d.comb += unit.busy.eq(self.beat.valid & self.beat.ready)
-        with m.If(self.response & self.response_error):
-            raise_error(m, unit, Status.BUS, responses.o.payload.index)
+        refused = self.response & self.response_error
+        raise_error(m, unit, refused, Status.BUS, responses.o.payload.index)
         return m
 
     def _send(self, m: Module, insn, index, cutter: BurstCutter, accepted, start, head):
@@ -136,12 +136,12 @@ class Store(wiring.Component):
                     m.d.sync += [word.eq(0), entry.eq(entry + 1), left.eq(left - 1)]
                 with m.Else():
                     m.d.sync += word.eq(word + 1)
-                with m.If(entry >= params.out_depth):
-                    raise_error(m, unit, Status.ADDRESS, index)
             with m.If(beat_ends):
                 m.d.sync += [beats.eq(beats - 1), first_beat.eq(0)]
                 with m.If(beats == 1):
                     m.d.sync += stepping.eq(0)
+        beyond = step & valid & (entry >= params.out_depth)
+        raise_error(m, unit, beyond, Status.ADDRESS, index)
         with m.If(accepted):
             m.d.sync += [beats.eq(cutter.o.payload.beats), stepping.eq(1), lane.eq(0)]
             m.d.sync += first_beat.eq(cutter.row_start)

@@ -21,8 +21,8 @@ def unit_signature(params: HwParams) -> wiring.Signature:
     ``insn``: the head of its queue. ``available``: units whose token can be taken, ``pop``: tokens
     taken now, ``push``: tokens given now. ``start``, ``end``: strobes for the trace. ``waiting``:
     units whose token the head of the queue lacks (while the unit could take it). ``busy``,
-    ``stalled``: for the accounting of cycles. ``error``, ``error_index``: a status (0: none) and
-    the instruction it belongs to.
+    ``stalled``: for the accounting of cycles. ``error``, ``error_index``: the status (0: none) of
+    the cycle before and the instruction it belongs to.
     """
     units = len(Unit)
     return wiring.Signature(
@@ -68,11 +68,16 @@ def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):
         for code in Opcode
         if code.unit is unit
     ]
-    with m.If(start & ((own != 0) | Cat(beyond).any())):
-        raise_error(m, core, Status.ILLEGAL, core.insn.payload.index)
+    wrong = start & ((own != 0) | Cat(beyond).any())
+    raise_error(m, core, wrong, Status.ILLEGAL, core.insn.payload.index)
     return start, head, core.insn.payload.index
 
 
-def raise_error(m: Module, core, status: Status, index) -> None:
-    """Report an error in this cycle (inside an ``m.If``)."""
-    m.d.comb += [core.error.eq(status), core.error_index.eq(index)]
+def raise_error(m: Module, core, when, status: Status, index) -> None:
+    """Report an error of this cycle in the next: it shows at the end of long paths. Of several in a
+    cycle the one that is said last counts.
+    """
+    raised, its = Signal(name="raised"), Signal(INDEX_BITS, name="its")
+    m.d.sync += [raised.eq(when), its.eq(index)]
+    with m.If(raised):
+        m.d.comb += [core.error.eq(status), core.error_index.eq(its)]

@@ -3,11 +3,12 @@ requantisation.
 
 Pipeline of an iteration issued in cycle t (VECTOR_DEPTH of the timing contract)::
 
-    t     addresses        t+5  plus bias            t+10 divided by 2**(shift & 56)
-    t+1   operands read    t+6  shifted left         t+11 divided by 2**(shift & 7)
-    t+2   registered       t+7  partial products     t+12 saturated, to be rounded
-    t+3   operator         t+8  product, 64 bits     t+13 rounded, plus zero point
-    t+4   reduced          t+9  high half (tflite)   t+14 clamped;  t+15 written, tokens pushed
+    t     addresses        t+6  plus bias            t+11 divided by 2**(shift & 56)
+    t+1   operands read    t+7  shifted left         t+12 divided by 2**(shift & 7)
+    t+2   registered       t+8  partial products     t+13 saturated, to be rounded
+    t+3   products, shifts t+9  product, 64 bits     t+14 rounded, plus zero point
+    t+4   operator         t+10 high half (tflite)   t+15 clamped
+    t+5   reduced                                    t+16 written, tokens pushed
 
 The values of PARAM flow down the same pipeline as vectors that are not requantised, and are
 captured by the stage that uses them, so parameters change between two vectors without a bubble. An
@@ -47,14 +48,20 @@ class AmaranthKit:
     """
 
     def __init__(self) -> None:
-        self._shared: list[tuple[Value, tuple[Value, Value, Value]]] = []
+        self._shared: list[tuple[Value, tuple[Value, Value, Value, Value]]] = []
 
-    def stages(self, value) -> tuple[Value, Value, Value]:
-        """What the first stage computes of a value, and what the next adds to it: to the upper half
-        (16 bits), and at the lowest bit.
+    def stages(self, value) -> tuple[Value, Value, Value, Value]:
+        """What the first stage computes of a value, or of a product its lowest part; and what the
+        next adds to it: two numbers to the upper half (16 bits each), and one at the lowest bit.
         """
-        whole = (value, Const(0, 16), Const(0, 1))
+        whole = (value, Const(0, 32), Const(0, 32), Const(0, 1))
         return next((parts for each, parts in self._shared if each is value), whole)
+
+    @staticmethod
+    def joined(early, low, upper, up):
+        """The next stage: the value that :meth:`stages` has parted."""
+        rest = Cat(up, Const(0, 15), (upper[:16] + upper[16:])[:16])
+        return ((early | low) + rest)[:32].as_signed()
 
     @staticmethod
     def min(a, b):
@@ -74,8 +81,9 @@ class AmaranthKit:
 
     def mul(self, a, b):
         product = (a * b)[:32].as_signed()
-        upper = (a[:16] * b[16:] + a[16:] * b[:16])[:16]
-        self._shared.append((product, ((a[:16] * b[:16]).as_signed(), upper, Const(0, 1))))
+        upper = Cat((a[:16] * b[16:])[:16], (a[16:] * b[:16])[:16])
+        low = (a[:16] * b[:16]).as_signed()
+        self._shared.append((product, (Const(0, 32), low, upper, Const(0, 1))))
         return product
 
     @staticmethod
@@ -85,7 +93,7 @@ class AmaranthKit:
     def rshr(self, a, b):
         floor, up = shift_half_even(a, b[:5])
         rounded = (floor + up)[:32].as_signed()
-        self._shared.append((rounded, (floor, Const(0, 16), up)))
+        self._shared.append((rounded, (floor, Const(0, 32), Const(0, 32), up)))
         return rounded
 
     @staticmethod
@@ -170,14 +178,16 @@ class Vector(wiring.Component):
             m.d.sync += _loops_at(at_end, advances, at_end_next)
             ends_next = Mux(is_param, step == PARAM_ITERATIONS - 2, Cat(at_end_next).all())
             m.d.sync += last.eq(ends_next & ~last)
+        # In registers: whether an iteration waits depends on it.
+        reads_tmp = {name: Signal(name=f"{name}_of_tmp") for name in _reads_tmp(head)}
         with m.If(start):
             m.d.sync += [insn.eq(head), param.eq(param_head), now.eq(index), running.eq(1)]
+            m.d.sync += [reads_tmp[name].eq(reads) for name, reads in _reads_tmp(head).items()]
             for k in range(4):
                 m.d.sync += [left[k].eq(head[f"n{k}"] - 1), at_begin[k].eq(1)]
             m.d.sync += [step.eq(0), *_loops_at(at_end, advances, at_end_first)]
             m.d.sync += last.eq((head.opcode != Opcode.PARAM) & Cat(at_end_first).all())
-            with m.If(self._illegal(head)):
-                raise_error(m, unit, Status.ILLEGAL, index)
+        raise_error(m, unit, start & self._illegal(head), Status.ILLEGAL, index)
         self._check_addresses(m, insn, param, is_param, operands, running, now)
         m.d.comb += [
             fire.eq(running & ~hazard),
@@ -210,9 +220,9 @@ class Vector(wiring.Component):
             "push": insn.push,
             "hazard": hazard,
             "start": start,
-            "starting": _reads_of_tmp(head, {n: head[f"{n}_base"] for n in _OPERANDS}),
+            "starting": [(reads, head[f"{n}_base"]) for n, reads in _reads_tmp(head).items()],
             "following": [
-                (advances[k], _reads_of_tmp(insn, {n: after[n][k] for n in _OPERANDS}))
+                (advances[k], [(reads, after[n][k]) for n, reads in reads_tmp.items()])
                 for k in range(4)
             ],
         }
@@ -267,8 +277,8 @@ class Vector(wiring.Component):
             | beyond("dst", DST_MEMORIES)
         )
         rows = param.par_base + 3 > self.params.par_depth
-        with m.If(running & Mux(is_param, rows, data)):
-            raise_error(m, self.unit, Status.ADDRESS, now)
+        beyond = running & Mux(is_param, rows, data)
+        raise_error(m, self.unit, beyond, Status.ADDRESS, now)
 
     # ---- datapath ----------------------------------------------------------------------------
 
@@ -285,9 +295,10 @@ class Vector(wiring.Component):
         final = stages[DEPTH]
         m.d.comb += [unit.end.eq(final["last"]), unit.push.eq(Mux(final["last"], final["push"], 0))]
         captured = self._parameters()
+        limits = self._limits(m, stages[13], captured)
         for lane in range(params.lanes):
             reduced = self._reduce(m, stages, lane)
-            passing = self._requantize(m, stages, captured, reduced, lane)
+            passing = self._requantize(m, stages, captured, limits, reduced, lane)
             if lane < params.block:
                 self._capture(m, stages, captured, passing, lane)
         m.d.comb += [
@@ -332,7 +343,7 @@ class Vector(wiring.Component):
         m.d.sync += [hazard.eq(found.any()), waiting.eq(found)]
 
     def _reduce(self, m: Module, stages: list[dict], lane: int):
-        """Operands, operator and reduction of one lane; the result is valid in t+4."""
+        """Operands, operator and reduction of one lane; the result is valid in t+5."""
         params = self.params
         channel = lane % params.block
 
@@ -357,11 +368,12 @@ class Vector(wiring.Component):
                 # Parameters pass as the result of an addition to zero.
                 m.d.sync += [a.eq(0), b.eq(Mux(tag == TAG_CLAMP, sources1[0], sources1[1]))]
         is_data = stages[2]["tag"] == TAG_DATA
-        early, result = _data(32, f"v_{lane}"), _data(32, f"r_{lane}")
-        upper = Signal(16, name=f"upper_{lane}", reset_less=True)
+        early, low, value, result = (_data(32, f"{n}_{lane}") for n in ("early", "low", "v", "r"))
+        upper = Signal(32, name=f"upper_{lane}", reset_less=True)
         up = Signal(name=f"up_{lane}", reset_less=True)
+        parts = (early, low, upper, up)
         with m.If(stages[2]["valid"]):
-            m.d.sync += [upper.eq(0), up.eq(0)]
+            m.d.sync += [part.eq(0) for part in parts]
             with m.If(~is_data):
                 m.d.sync += early.eq(b)
             with m.Else(), m.Switch(stages[2]["op"]):
@@ -373,14 +385,14 @@ class Vector(wiring.Component):
                         m.d.sync += [
                             part.eq(Mux(stages[2]["first"], *choice))
                             for part, choice in zip(
-                                (early, upper, up), zip(first, term, strict=True), strict=True
+                                parts, zip(first, term, strict=True), strict=True
                             )
                         ]
-        # Not a signal: simulators compute it only where a vector passes.
-        value = (early + Cat(up, Const(0, 15), upper))[:32].as_signed()
         with m.If(stages[3]["valid"]):
+            m.d.sync += value.eq(AmaranthKit.joined(*parts))
+        with m.If(stages[4]["valid"]):
             m.d.sync += result.eq(value)
-            with m.If(~stages[3]["first"]), m.Switch(stages[3]["op"]):
+            with m.If(~stages[4]["first"]), m.Switch(stages[4]["op"]):
                 for op in VECTOR_OPS:
                     if op.combine is not None:
                         with m.Case(op.code):
@@ -398,24 +410,38 @@ class Vector(wiring.Component):
             captured[name] = [Signal(signed(8), name=name, init=reset)]
         return captured
 
+    def _limits(self, m: Module, stage: dict, captured) -> tuple[Signal, Signal, Signal]:
+        """What stage 14 clamps to, and whether it does: the same for all lanes, known ahead."""
+        low, top = Signal(signed(8), name="low"), Signal(signed(8), name="top")
+        saturates = Signal(name="saturates")
+        requantized = stage["post"] != 0
+        m.d.sync += [
+            low.eq(Mux(requantized, captured["lo"][0], -128)),
+            top.eq(Mux(requantized, captured["hi"][0], 127)),
+            saturates.eq(requantized | stage["out"]),
+        ]
+        return low, top, saturates
+
     def _capture(self, m: Module, stages: list[dict], captured, passing: dict, lane: int) -> None:
         """Each parameter is captured in the stage that computes with it, from what the lane of its
         channel holds there.
         """
         names = [
-            ("bias", 4, TAG_BIAS), ("left", 5, TAG_SHIFT), ("multiplier", 6, TAG_MULTIPLIER),
-            ("shift", 8, TAG_SHIFT),
+            ("bias", 5, TAG_BIAS), ("left", 6, TAG_SHIFT), ("multiplier", 7, TAG_MULTIPLIER),
+            ("shift", 9, TAG_SHIFT),
         ]  # fmt: skip
         for name, k, tag in names:
             with m.If(stages[k]["valid"] & (stages[k]["tag"] == tag)):
                 m.d.sync += captured[name][lane].eq(passing[k])
         if lane == 0:
-            for name, k, low in (("zero_point", 12, 0), ("lo", 13, 8), ("hi", 13, 16)):
-                with m.If(stages[k]["valid"] & (stages[k]["tag"] == TAG_CLAMP)):
-                    m.d.sync += captured[name][0].eq(passing[k][low:])
+            with m.If(stages[13]["valid"] & (stages[13]["tag"] == TAG_CLAMP)):
+                for name, low in (("zero_point", 0), ("lo", 8), ("hi", 16)):
+                    m.d.sync += captured[name][0].eq(passing[13][low:])
 
-    def _requantize(self, m: Module, stages: list[dict], captured, result, lane: int) -> dict:
-        """Stages 5 to 15 of one lane; returns what a parameter looks like in each stage."""
+    def _requantize(
+        self, m: Module, stages: list[dict], captured, limits, result, lane: int
+    ) -> dict:
+        """Stages 6 to 16 of one lane; returns what a parameter looks like in each stage."""
         channel = lane % self.params.block
 
         def post(k: int):
@@ -435,62 +461,60 @@ class Vector(wiring.Component):
             return late
 
         bias, left = captured["bias"][channel], captured["left"][channel]
-        biased = register(4, result + Mux(post(4) != 0, bias, 0), "biased", 32)
+        biased = register(5, result + Mux(post(5) != 0, bias, 0), "biased", 32)
         shifted = (biased << (-left)[:5])[:32].as_signed()
-        factor = register(5, Mux((post(5) == TFLITE) & (left < 0), shifted, biased), "factor", 32)
-        multiplier = named(Mux(post(6) != 0, captured["multiplier"][channel], 1), "multiplier", 32)
+        factor = register(6, Mux((post(6) == TFLITE) & (left < 0), shifted, biased), "factor", 32)
+        multiplier = named(Mux(post(7) != 0, captured["multiplier"][channel], 1), "multiplier", 32)
         parts = [
-            register(6, x * y, f"part{i}{j}", len(x) + len(y))
+            register(7, x * y, f"part{i}{j}", len(x) + len(y))
             for i, x in enumerate((factor[:16], factor[16:].as_signed()))
             for j, y in enumerate((multiplier[:16], multiplier[16:].as_signed()))
         ]
         outer = named(Cat(parts[0][:32], parts[3][:32]), "outer", 64)
         inner = named(parts[1] + parts[2], "inner", 48)
-        product = register(7, outer + (inner << 16), "product", 64)
+        product = register(8, outer + (inner << 16), "product", 64)
         shift = captured["shift"][channel]
         # Rounding the doubled high half to nearest saturates only for the product 2**62.
         doubled = named(product[31:].as_signed(), "doubled", 34)
         high = Mux(product[62] & ~product[63], (1 << 31) - 1, doubled + product[30])
-        value = register(8, Mux(post(8) == TFLITE, high, product), "value", 64)
+        value = register(9, Mux(post(9) == TFLITE, high, product), "value", 64)
         right = Mux(shift < 0, 0, shift[:5])
         amount = register(
-            8, Mux(post(8) == EVEN, shift[:6], Mux(post(8) == TFLITE, right, 0)), "amount", 6
+            9, Mux(post(9) == EVEN, shift[:6], Mux(post(9) == TFLITE, right, 0)), "amount", 6
         )
         value, dropped = shift_right(m, value, Const(0, 2), amount, (32, 16, 8))
-        value = register(9, value, "value_9", 64)
-        dropped = register(9, dropped, "dropped_9", 2)
-        amount = register(9, amount[:3], "amount_9", 3)
+        value = register(10, value, "value_10", 64)
+        dropped = register(10, dropped, "dropped_10", 2)
+        amount = register(10, amount[:3], "amount_10", 3)
         # Beyond 11 bits the result is clamped whatever the zero point is, so what is left to shift
         # is the low end of the value; of the rest only counts whether it is all signs.
-        negative = register(10, value[-1], "negative", 1)
-        near_zero = register(10, value[17:].all() | ~value[17:].any(), "near_zero", 1)
-        plain_11 = register(10, value[:32], "plain_11", 32)
+        negative = register(11, value[-1], "negative", 1)
+        near_zero = register(11, value[17:].all() | ~value[17:].any(), "near_zero", 1)
+        plain_12 = register(11, value[:32], "plain_12", 32)
         value, dropped = shift_right(m, value[:18].as_signed(), dropped, amount, (4, 2, 1))
-        value = register(10, value, "value_10", 18)
-        dropped = register(10, dropped, "dropped_10", 2)
+        value = register(11, value, "value_11", 18)
+        dropped = register(11, dropped, "dropped_11", 2)
         half, below = dropped[1], dropped[0]
-        tie = Mux(post(11) == TFLITE, ~negative, value[0])
-        up = register(11, half & (below | tie), "up", 1)
+        tie = Mux(post(12) == TFLITE, ~negative, value[0])
+        up = register(12, half & (below | tie), "up", 1)
         fits = near_zero & (value[10:].all() | ~value[10:].any())
         beyond = Cat((~negative).replicate(10), negative)
-        near = register(11, Mux(fits, value[:11], beyond), "near", 11)
-        plain_12 = register(11, plain_11, "plain_12", 32)
-        zero_point = Mux(post(12) != 0, captured["zero_point"][0], 0)
+        near = register(12, Mux(fits, value[:11], beyond), "near", 11)
+        plain_13 = register(12, plain_12, "plain_13", 32)
+        zero_point = Mux(post(13) != 0, captured["zero_point"][0], 0)
         # One adder: the carry of the lowest bits is the rounding.
         doubled_sum = named(
             Cat(Const(1, 1), near).as_signed() + Cat(up, zero_point).as_signed(), "doubled_sum", 13
         )
-        rounded = register(12, doubled_sum >> 1, "rounded", 12)
-        plain_13 = register(12, plain_12, "plain_13", 32)
-        low = Mux(post(13) != 0, captured["lo"][0], -128)
-        top = Mux(post(13) != 0, captured["hi"][0], 127)
+        rounded = register(13, doubled_sum >> 1, "rounded", 12)
+        plain_14 = register(13, plain_13, "plain_14", 32)
+        low, top, saturates = limits
         clamped = Mux(rounded < low, low, Mux(rounded > top, top, rounded))
-        saturates = (post(13) != 0) | stages[13]["out"]
-        final = register(13, Mux(saturates, clamped, plain_13), "final", 32)
-        with m.If(stages[14]["live"]):
+        final = register(14, Mux(saturates, clamped, plain_14), "final", 32)
+        with m.If(stages[15]["live"]):
             m.d.sync += self.tmp_write.data[32 * lane :][:32].eq(final)
             m.d.sync += self.out_write.data[8 * lane :][:8].eq(final)
-        return {4: result, 5: biased, 6: factor, 8: product, 12: plain_12, 13: plain_13}
+        return {5: result, 6: biased, 7: factor, 9: product, 13: plain_13}
 
 
 _OPERANDS = ("src0", "src1", "dst")
@@ -506,13 +530,11 @@ def _loops_at(at_end: list, advances: list, ends: list) -> list:
     ]
 
 
-def _reads_of_tmp(insn, entries: dict) -> list:
-    """For each source: whether an instruction reads it from tmp, and the entry."""
+def _reads_tmp(insn) -> dict:
+    """Whether an instruction reads its sources from tmp."""
     is_vector = insn.opcode == Opcode.VECTOR
-    return [
-        (is_vector & (insn.src0 == SRC0_MEMORIES.index("tmp")), entries["src0"]),
-        (is_vector & (insn.src1 == SRC1_MEMORIES.index("tmp")), entries["src1"]),
-    ]
+    memories = {"src0": SRC0_MEMORIES, "src1": SRC1_MEMORIES}
+    return {name: is_vector & (insn[name] == m.index("tmp")) for name, m in memories.items()}
 
 
 def _choose(select, values):

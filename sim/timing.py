@@ -11,7 +11,7 @@ t + 1.
 GEMM_DEPTH = 8
 #: Iteration issued in cycle t: tmp or out is written in cycle t + VECTOR_DEPTH (tokens are pushed
 #: in that cycle for the last).
-VECTOR_DEPTH = 15
+VECTOR_DEPTH = 16
 #: Last beat or padding entry consumed in cycle t: the scratchpad is written and tokens are pushed
 #: in cycle t + LOAD_END.
 LOAD_END = 1
