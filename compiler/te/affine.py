@@ -66,11 +66,25 @@ def _affine(expr: Expr) -> tuple[int, dict[Expr, int]]:
                 return ca * cb, {t: c * cb for t, c in ta.items()}
             if not ta:
                 return ca * cb, {t: c * ca for t, c in tb.items()}
+        case Binary("//" | "%", a, Const(d)) if expr.dtype == "int32" and d > 0:
+            return _divided(expr.op, affine(a), d)
         case Binary("//" | "%" | "min" | "max", a, b) if expr.dtype == "int32":
             # Equal subexpressions must be equal terms, in whatever order they were written.
             same = binary(expr.op, simplify_index(a), simplify_index(b))
             return (int(same.value), {}) if isinstance(same, Const) else (0, {same: 1})
     return 0, {expr: 1}
+
+
+def _divided(op: str, form: Affine, divisor: int) -> tuple[int, dict[Expr, int]]:
+    """What the divisor divides comes out: ``(4 * i + j) // 4`` is ``i + j // 4``."""
+    whole = {term: c // divisor for term, c in form.terms if c % divisor == 0}
+    rest = tuple((term, c) for term, c in form.terms if term not in whole)
+    left = from_affine(Affine(form.constant % divisor, rest))
+    constant, outside = (form.constant // divisor, whole) if op == "//" else (0, {})
+    same = binary(op, left, divisor)
+    if isinstance(same, Const):
+        return constant + int(same.value), outside
+    return constant, outside | {same: 1 + outside.get(same, 0)}
 
 
 def _recombine(constant: int, terms: dict[Expr, int]) -> tuple[int, dict[Expr, int]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...isa.errors import VdlaError
 from ..te.affine import affine, simplify_index
-from ..te.expr import Const, Expr, Read, Var, binary, substitute, walk, wrap
+from ..te.expr import Binary, Const, Expr, Read, Var, binary, substitute, walk, wrap
 from ..te.relations import Fuse, Split, index_values, loop_extents
 from ..te.schedule import Schedule
 from ..te.stage import Stage
@@ -123,6 +123,9 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
             start = low if coefficient > 0 else low + (number - 1)
             first = first + start * coefficient
             count += abs(coefficient) * (number - 1)
+        elif coefficient > 0 and (quotient := _quotient_range(term, ranges)) is not None:
+            first = first + quotient[0] * coefficient
+            count += coefficient * (quotient[1] - 1)
         else:
             moving = {v for v, r in ranges.items() if r[1] > 1}
             if any(node in moving or isinstance(node, Read) for node in walk(term)):
@@ -130,6 +133,23 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
             fixed = {v: r[0] for v, r in ranges.items()}
             first = first + binary("*", substitute(term, fixed), coefficient)
     return simplify_index(first), count
+
+
+def _quotient_range(
+    term: Expr, ranges: dict[Var, tuple[Expr, int]]
+) -> tuple[Expr, int] | None:
+    """As :func:`_index_range`, of a quotient whose dividend moves."""
+    match term:
+        case Binary("//", a, Const(divisor)) if divisor > 0:
+            found = _index_range(a, ranges)
+            if found is None or found[1] == 1:
+                return None
+            low, count = found
+            first = affine(low)
+            whole = all(c % divisor == 0 for _, c in first.terms)
+            start = first.constant % divisor if whole else divisor - 1
+            return binary("//", low, divisor), (start + count - 1) // divisor + 1
+    return None
 
 
 def _needed(stage: Stage, consumers: list[Stage], domains: dict[Stage, Domain]) -> Domain:
