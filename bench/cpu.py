@@ -26,6 +26,7 @@ from ..compiler.graph.blocked_ops import (
     BlockedDepthwise,
     BlockedDotConv2d,
     BlockedQConv2d,
+    BlockedWinograd,
 )
 from ..compiler.graph.ir import Graph
 from ..compiler.graph.passes import run_passes
@@ -46,7 +47,9 @@ TOLERANCE = {"float32": 1e-4, "int8": 0.04}
 INT8 = "-int8"
 #: Networks that are compared where none are named.
 MODELS = (*NETWORKS, "resnet18-int8", "mobilenet_v1-int8")
-_CONVOLUTIONS = BlockedConv2d | BlockedDepthwise | BlockedDotConv2d | BlockedQConv2d
+_CONVOLUTIONS = (
+    BlockedConv2d | BlockedWinograd | BlockedDepthwise | BlockedDotConv2d | BlockedQConv2d
+)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from .ops import AvgPool, MaxPool, Pads, Pair, QMaxPool
 from .primitives import Misfit, Primitive, Type, windows
 from .requant import Requant
-from .winograd import KERNEL
+from .winograd import KERNEL, points_of
 
 FLOAT32 = "float32"
 
@@ -102,7 +102,7 @@ class BlockedWinograd(BlockedOp):
     def infer(self, *types: Type) -> Type:
         _expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
         (x, _), (weight, _), (bias, _), *residual = types
-        points = (self.size + KERNEL - 1,) * 2
+        points = (points_of(self.size),) * 2
         fits = len(x) == 5 and len(weight) == 6 and (x[1], x[4]) == weight[3:5]
         _expect(fits and weight[:2] == points, "a blocked image and a weight that fits it")
         _expect(bias == (weight[2], weight[5]), "equal channels")

@@ -10,14 +10,28 @@ them there and interpolate (Toom and Cook): a row of m results takes m + 2 produ
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 
+Shape = tuple[int, ...]
+
 KERNEL = 3
 #: Positive points by results in a row of a tile; the negative ones, 0 and infinity belong to them.
-POINTS = {2: (1.0,), 4: (1.0, 2.0)}
+#: Those of 4 have less than a third of the error that 1 and 2 have, and are exact in every product.
+POINTS = {2: (1.0,), 4: (0.625, 1.5)}
+
+#: Fewer channels, and layers of fewer cycles, stay as they are: nothing is gained there that would
+#: be worth a larger error.
+MIN_CHANNELS, MIN_CYCLES = 32, 1 << 16
+#: Of the direct convolution's cycles.
+PAYS_BELOW = 0.85
+#: What it takes to transform a vector, into a tile's points or back, measured.
+CYCLES_PER_POINT = 8
+#: How fast weights come from memory, measured on one core.
+WEIGHT_BYTES_PER_CYCLE = 7
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,3 +66,38 @@ def transformed_weight(weight: np.ndarray, size: int) -> np.ndarray:
     kernel = matrices(size).kernel
     exact = np.einsum("ia,...ab,jb->ij...", kernel, weight.astype(np.float64), kernel)
     return exact.astype(weight.dtype)
+
+
+def points_of(size: int) -> int:
+    """Points in a row of a tile."""
+    return size + KERNEL - 1
+
+
+def tile_size(image: Shape, result: Shape, block: int) -> int | None:
+    """The tiles that a convolution of 3 x 3, [N, C, H, W] to [N, OC, OH, OW], is computed by on
+    blocks of channels; None where it does not pay."""
+    channels, features = image[1], result[1]
+    if min(channels, features) < MIN_CHANNELS:
+        return None
+    direct = _direct_cycles(channels, features, result[2:], block)
+    if direct < MIN_CYCLES:
+        return None
+    costs = {size: _cycles(size, channels, features, result[2:], block) for size in POINTS}
+    best = min(costs, key=lambda size: costs[size])
+    return best if costs[best] < PAYS_BELOW * direct else None
+
+
+def _direct_cycles(channels: int, features: int, result: Shape, block: int) -> float:
+    """For an image, at one product of vectors a cycle."""
+    taps = KERNEL**2 * channels * -(-features // block)
+    return max(taps * math.prod(result), taps * 4 * block / WEIGHT_BYTES_PER_CYCLE)
+
+
+def _cycles(size: int, channels: int, features: int, result: Shape, block: int) -> float:
+    """As :func:`_direct_cycles`: products while the weights arrive, and transformations."""
+    tiles = math.prod(-(-extent // size) for extent in result)
+    points, blocks = points_of(size) ** 2, -(-features // block)
+    weights = points * channels * blocks
+    products = max(weights * tiles, weights * 4 * block / WEIGHT_BYTES_PER_CYCLE)
+    vectors = points * tiles * (-(-channels // block) + blocks)
+    return products + vectors * CYCLES_PER_POINT

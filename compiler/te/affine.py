@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .expr import INT_DTYPES, Binary, Cast, Const, Expr, Var, binary, bits_of, cast
+from .expr import INT_DTYPES, Binary, Cast, Const, Expr, Var, binary, bits_of, cast, walk
 
 #: For each integer dtype, those that hold all of its values.
 _WIDER = {
@@ -66,7 +66,7 @@ def _affine(expr: Expr) -> tuple[int, dict[Expr, int]]:
                 return ca * cb, {t: c * cb for t, c in ta.items()}
             if not ta:
                 return ca * cb, {t: c * ca for t, c in tb.items()}
-        case Binary("//" | "%", a, Const(d)) if expr.dtype == "int32" and d > 0:
+        case Binary("//" | "%", a, Const(d)) if d > 0 and is_of_loops(expr):
             return _divided(expr.op, affine(a), d)
         case Binary("//" | "%" | "min" | "max", a, b) if expr.dtype == "int32":
             # Equal subexpressions must be equal terms, in whatever order they were written.
@@ -79,12 +79,16 @@ def _divided(op: str, form: Affine, divisor: int) -> tuple[int, dict[Expr, int]]
     """What the divisor divides comes out: ``(4 * i + j) // 4`` is ``i + j // 4``."""
     whole = {term: c // divisor for term, c in form.terms if c % divisor == 0}
     rest = tuple((term, c) for term, c in form.terms if term not in whole)
-    left = from_affine(Affine(form.constant % divisor, rest))
-    constant, outside = (form.constant // divisor, whole) if op == "//" else (0, {})
-    same = binary(op, left, divisor)
-    if isinstance(same, Const):
-        return constant + int(same.value), outside
-    return constant, outside | {same: 1 + outside.get(same, 0)}
+    inside = binary(op, from_affine(Affine(form.constant % divisor, rest)), divisor)
+    constant, terms = (form.constant // divisor, whole) if op == "//" else (0, {})
+    if isinstance(inside, Const):
+        return constant + int(inside.value), terms
+    return constant, terms | {inside: 1 + terms.get(inside, 0)}
+
+
+def is_of_loops(expr: Expr) -> bool:
+    """Whether an int32 expression has only loop variables and constants: nothing wraps in it."""
+    return expr.dtype == "int32" and all(isinstance(e, Var | Const | Binary) for e in walk(expr))
 
 
 def _recombine(constant: int, terms: dict[Expr, int]) -> tuple[int, dict[Expr, int]]:

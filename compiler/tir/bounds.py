@@ -118,14 +118,12 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
     first: Expr = Const(form.constant)
     count = 1
     for term, coefficient in form.terms:
-        if isinstance(term, Var) and term in ranges:
-            low, number = ranges[term]
+        found = ranges.get(term) if isinstance(term, Var) else _quotient_range(term, ranges)
+        if found is not None:
+            low, number = found
             start = low if coefficient > 0 else low + (number - 1)
             first = first + start * coefficient
             count += abs(coefficient) * (number - 1)
-        elif coefficient > 0 and (quotient := _quotient_range(term, ranges)) is not None:
-            first = first + quotient[0] * coefficient
-            count += coefficient * (quotient[1] - 1)
         else:
             moving = {v for v, r in ranges.items() if r[1] > 1}
             if any(node in moving or isinstance(node, Read) for node in walk(term)):
@@ -138,17 +136,17 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
 def _quotient_range(
     term: Expr, ranges: dict[Var, tuple[Expr, int]]
 ) -> tuple[Expr, int] | None:
-    """As :func:`_index_range`, of a quotient whose dividend moves."""
+    """As :func:`_index_range`, of a quotient; None for other terms."""
     match term:
-        case Binary("//", a, Const(divisor)) if divisor > 0:
-            found = _index_range(a, ranges)
-            if found is None or found[1] == 1:
+        case Binary("//", dividend, Const(divisor)) if divisor > 0:
+            found = _index_range(dividend, ranges)
+            if found is None:
                 return None
             low, count = found
-            first = affine(low)
-            whole = all(c % divisor == 0 for _, c in first.terms)
-            start = first.constant % divisor if whole else divisor - 1
-            return binary("//", low, divisor), (start + count - 1) // divisor + 1
+            form = affine(low)
+            known = all(c % divisor == 0 for _, c in form.terms)
+            remainder = form.constant % divisor if known else divisor - 1  # at most
+            return low // divisor, (remainder + count - 1) // divisor + 1
     return None
 
 

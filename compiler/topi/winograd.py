@@ -18,6 +18,9 @@ from ..te.expr import Const, Expr, select
 from ..te.tensor import Tensor, compute, reduce_axis, sum_of
 
 
+FLOAT32 = "float32"
+
+
 def winograd_sums(size: int, image: Tensor, weight: Tensor, height: int, width: int) -> Tensor:
     """The convolution of an image that holds all tiles of the result [N, OC/B, height, width, B]."""
     products = _products(size, _tiles(size, image, -(-height // size), -(-width // size)), weight)
@@ -74,15 +77,14 @@ def _element(elements: Sequence[Expr], index: Expr) -> Expr:
 
 
 def _by_parity(row: np.ndarray, vector: Sequence[Expr]) -> Expr:
-    """``row . vector``: the sums of even and of odd places, which rows of p and -p share."""
-    even, odd = _dot(row[::2], vector[::2]), row[1::2]
-    if not odd.any():
-        return even
-    sign = np.sign(odd[odd != 0][0])
-    rest = _dot(sign * odd, vector[1::2])
-    if not row[::2].any():
-        return _dot(odd, vector[1::2])
-    return even + rest if sign > 0 else even - rest
+    """``row . vector`` by even and odd places, whose sums rows of p and -p share: there, only the
+    sign of the odd ones differs."""
+    parts = [(row[start::2], vector[start::2]) for start in (0, 1) if row[start::2].any()]
+    if len(parts) == 1:
+        return _dot(*parts[0])
+    (even, evens), (odd, odds) = parts
+    factor = odd[np.flatnonzero(odd)[-1]]
+    return _dot(even, evens) + _dot(odd / factor, odds) * Const(float(factor), FLOAT32)
 
 
 def _by_pairs(row: np.ndarray, vector: Sequence[Expr]) -> Expr:
@@ -99,10 +101,10 @@ def _by_pairs(row: np.ndarray, vector: Sequence[Expr]) -> Expr:
 def _dot(coefficients: np.ndarray, vector: Sequence[Expr]) -> Expr:
     terms = [(c, v) for c, v in zip(coefficients, vector, strict=True) if c]
     if not terms:
-        return Const(0.0, "float32")
+        return Const(0.0, FLOAT32)
     terms.sort(key=lambda term: term[0] != 1)
     (first, v), *rest = terms
-    total = v * Const(float(first), v.dtype)
+    total = v * Const(float(first), FLOAT32)
     for c, v in rest:
-        total = total + v * Const(float(c), v.dtype)
+        total = total + v * Const(float(c), FLOAT32)
     return total

@@ -1,4 +1,10 @@
-"""Schedule of Winograd's convolution (``topi/winograd.py``)."""
+"""Schedule of Winograd's convolution (``topi/winograd.py``), a group of rows of tiles at a time::
+
+    for n, groups of rows of tiles:
+        tiles    = transformed image of the group        tile by tile, in registers
+        products = tiles . weight                        points by register tiles, as a convolution
+        y        = clip(transformed products + bias + residual)
+"""
 
 from __future__ import annotations
 
@@ -6,87 +12,99 @@ import math
 
 from ..graph.blocked_ops import BlockedWinograd
 from ..te.schedule import Schedule, Stage
-from ..te.tensor import Tensor
-from .blocked_schedule import (
-    ACCUMULATORS,
-    LATENCY_CYCLES,
-    MAX_BLOCKS,
-    REGISTERS,
-)
+from ..te.tensor import IterVar, Tensor
+from .blocked_schedule import ACCUMULATORS, LATENCY_CYCLES, MAX_BLOCKS, REGISTERS
+
+#: Bytes of ``tiles`` and ``products`` of a group, which stay in the second-level cache, and tiles
+#: that it has at least, if the image has them: weights pass by once for each group.
+GROUP_BYTES, GROUP_TILES = 1 << 20, 28
+#: Rows of weights that are asked for ahead of their use: hundreds of cycles, beyond a page's end,
+#: where the processor stops by itself.
+WEIGHTS_AHEAD = 32
 
 
 def schedule_winograd(op: BlockedWinograd, schedule: Schedule, output: Tensor) -> None:
+    """Schedule the expression of ``winograd_sums`` with its border and its epilogue."""
     stages = {stage.name: stage for stage in schedule.stages}
-    products = stages["products"].tensor
-    _schedule_products(schedule, products)
-    _schedule_tiles(stages)
-    _schedule_results(op.size, schedule, output)
-
-
-def _schedule_tiles(stages: dict[str, Stage]) -> None:
+    tiles, products = stages["tiles"], stages["products"]
+    group = _rows_of_group(tiles.tensor, products.tensor)
+    around = _schedule_results(op.size, group, stages)
+    if around is not None:
+        for stage in (tiles, products):
+            stage.compute_at(stages["out"], around)
+    _schedule_tiles(tiles, stages["image_rows"])
+    _schedule_products(schedule, products.tensor, group)
     if "bordered" in stages:
-        border = stages["bordered"]
-        border.parallel(border.tensor.axes[1])
-        border.vectorize(border.tensor.axes[-1])
-    tiles, half = stages["tiles"], stages["image_rows"]
-    i, j, n, c, h, w, k = tiles.tensor.axes
-    tiles.reorder(n, c, h, w, i, j, k)
+        _, channels, *_, lanes = stages["bordered"].tensor.axes
+        stages["bordered"].parallel(channels)
+        stages["bordered"].vectorize(lanes)
+
+
+def _rows_of_group(tiles: Tensor, products: Tensor) -> int:
+    """Rows of tiles that are computed together, as many in each group as can be."""
+    images, rows, columns = tiles.shape[2], *tiles.shape[4:6]
+    row_bytes = 4 * (math.prod(tiles.shape) + math.prod(products.shape)) // (images * rows)
+    most = max(GROUP_BYTES // row_bytes, -(-GROUP_TILES // columns))
+    return -(-rows // -(-rows // most))
+
+
+def _schedule_results(size: int, group: int, stages: dict[str, Stage]) -> IterVar | None:
+    """A tile of results at a time; returns the loop over groups, if there are several."""
+    out, half = stages["out"], stages["result_rows"]
+    stages["acc"].compute_inline()
+    n, ob, oh, ow, o = out.tensor.axes
+    h, r = out.split(oh, size)
+    h_outer, h_inner = out.split(h, group)
+    w, c = out.split(ow, size)
+    out.reorder(n, h_outer, ob, h_inner, w, r, c, o)
+    groups = h_outer if n.extent * h_outer.extent > 1 else None
+    out.parallel(next(axis for axis in (h_outer, n, ob) if axis.extent > 1))
+    _as_vectors(out, (r, c), o)
+    half.compute_at(out, w)
+    r, j, n, ob, h, w, o = half.tensor.axes
+    half.reorder(j, r)
+    _as_vectors(half, (r,), o)
+    return groups
+
+
+def _schedule_tiles(tiles: Stage, half: Stage) -> None:
+    i, j, n, c, h, w, lanes = tiles.tensor.axes
+    tiles.reorder(n, c, h, w, i, j)
     tiles.parallel(c)
-    tiles.unroll(j)
-    tiles.vectorize(k)
-    tiles.pragma(k, "contract")
+    _as_vectors(tiles, (j,), lanes)
     half.compute_at(tiles, w)
-    i, n, c, h, x, k = half.tensor.axes
-    half.reorder(n, c, h, x, i, k)
-    half.unroll(i)
-    half.vectorize(k)
-    half.pragma(k, "contract")
+    i, n, c, h, x, lanes = half.tensor.axes
+    half.reorder(x, i)
+    _as_vectors(half, (i,), lanes)
 
 
-def _schedule_products(schedule: Schedule, products: Tensor) -> None:
+def _schedule_products(schedule: Schedule, products: Tensor, group: int) -> None:
     sums = schedule.cache_write(products, "global")
     out, acc = schedule[products], schedule[sums]
     i, j, n, ob, h, w, o = products.axes
-    blocks, rows, columns = matrix_tile(ob.extent, h.extent, w.extent, o.extent)
+    blocks, rows, columns = matrix_tile(ob.extent, group, w.extent, o.extent)
     ob_outer, ob_inner = out.split(ob, blocks)
     h_outer, h_inner = out.split(h, rows)
     w_outer, w_inner = out.split(w, columns)
-    out.reorder(i, j, n, ob_outer, h_outer, w_outer, h_inner, w_inner, ob_inner, o)
+    out.reorder(i, j, n, ob_outer, h_outer, w_outer, h_inner, w_inner, ob_inner)
     out.parallel(out.fuse(i, j))
-    for axis in (h_inner, w_inner, ob_inner):
-        out.unroll(axis)
-    out.vectorize(o)
+    _as_vectors(out, (h_inner, w_inner, ob_inner), o)
     acc.compute_at(out, w_outer)
-    _, _, _, ob, h, w, o = sums.axes
+    *_, ob, h, w, o = sums.axes
     ic, ici = acc.reduce_axes
     acc.reorder(ic, ici, h, w, ob, o)
-    for axis in (h, w, ob):
-        acc.unroll(axis)
-    acc.vectorize(o)
-    acc.pragma(o, "contract")
-    acc.pragma(ic, "keep_loop")
-    acc.pragma(ici, "keep_loop")
+    _as_vectors(acc, (h, w, ob), o)
+    weight = acc.reads()[-1].source
+    acc.prefetch(weight, ici, WEIGHTS_AHEAD)
+    for axis in (ic, ici):
+        acc.pragma(axis, "keep_loop")
 
 
-def _schedule_results(size: int, schedule: Schedule, output: Tensor) -> None:
-    stages = {stage.name: stage for stage in schedule.stages}
-    out, acc, half = stages["out"], stages["acc"], stages["result_rows"]
-    acc.compute_inline()
-    n, ob, oh, ow, o = output.axes
-    h, r = out.split(oh, size)
-    w, c = out.split(ow, size)
-    out.reorder(n, ob, h, w, r, c, o)
-    out.parallel(ob)
-    out.unroll(c)
-    out.unroll(r)
-    out.vectorize(o)
-    out.pragma(o, "contract")
-    half.compute_at(out, w)
-    r, j, n, ob, h, w, o = half.tensor.axes
-    half.reorder(n, ob, h, w, j, r, o)
-    half.unroll(r)
-    half.vectorize(o)
-    half.pragma(o, "contract")
+def _as_vectors(stage: Stage, unrolled: tuple[IterVar, ...], lanes: IterVar) -> None:
+    for axis in unrolled:
+        stage.unroll(axis)
+    stage.vectorize(lanes)
+    stage.pragma(lanes, "contract")
 
 
 def matrix_tile(blocks: int, rows: int, columns: int, lanes: int) -> tuple[int, int, int]:
