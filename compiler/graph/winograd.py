@@ -4,8 +4,8 @@
 
     y = A' ((G g G') * (B' d B)) A        d a tile of the image, g the kernel, * by elements
 
-G, B and A evaluate polynomials at the points 0, +-p for each of ``POINTS[m]`` and infinity, multiply
-them there and interpolate (Toom and Cook): a row of m results takes m + 2 products instead of 3 m.
+Polynomials are evaluated at the points 0, +-p for each p of ``POINTS[m]``, and infinity, multiplied
+there and interpolated (Toom and Cook): a row of m results takes m + 2 products instead of 3 m.
 """
 
 from __future__ import annotations

@@ -133,9 +133,7 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
     return simplify_index(first), count
 
 
-def _quotient_range(
-    term: Expr, ranges: dict[Var, tuple[Expr, int]]
-) -> tuple[Expr, int] | None:
+def _quotient_range(term: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr, int] | None:
     """As :func:`_index_range`, of a quotient; None for other terms."""
     match term:
         case Binary("//", dividend, Const(divisor)) if divisor > 0:

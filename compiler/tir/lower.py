@@ -10,7 +10,19 @@ import numpy as np
 
 from ...isa.errors import VdlaError
 from ..te.affine import is_of_loops, prove, simplify_index
-from ..te.expr import Binary, Const, Expr, Extern, Read, Reduce, Select, Var, rewrite, substitute, walk
+from ..te.expr import (
+    Binary,
+    Const,
+    Expr,
+    Extern,
+    Read,
+    Reduce,
+    Select,
+    Var,
+    rewrite,
+    substitute,
+    walk,
+)
 from ..te.relations import tail_guards
 from ..te.schedule import Schedule, reading_state
 from ..te.stage import Stage

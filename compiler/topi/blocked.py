@@ -27,7 +27,14 @@ from ..te.tensor import Tensor, compute, reduce_axis, sum_of
 from .winograd import winograd_sums
 
 Pooling = MaxPool | AvgPool | QMaxPool
-Bounded = BlockedConv2d | BlockedWinograd | BlockedConvTranspose2d | BlockedDepthwise | PackedDense | Pooling
+Bounded = (
+    BlockedConv2d
+    | BlockedWinograd
+    | BlockedConvTranspose2d
+    | BlockedDepthwise
+    | PackedDense
+    | Pooling
+)
 Windowed = BlockedConv2d | BlockedDepthwise | BlockedQConv2d | BlockedDotConv2d
 FLOAT32 = "float32"
 ZERO = Const(0.0, FLOAT32)
@@ -132,8 +139,10 @@ def _conv(op: BlockedConv2d | BlockedQConv2d, image: Tensor, weight: Tensor) -> 
 def _winograd(op: BlockedWinograd, x: Tensor, weight: Tensor) -> Tensor:
     """The border is wider where the last tiles reach beyond the image."""
     top, left, bottom, right = op.pads
-    height, width = (size + before + after - KERNEL + 1 for size, before, after in (
-        (x.shape[2], top, bottom), (x.shape[3], left, right)))
+    height, width = (
+        size + before + after - KERNEL + 1
+        for size, before, after in ((x.shape[2], top, bottom), (x.shape[3], left, right))
+    )
     pads = (top, left, bottom + -height % op.size, right + -width % op.size)
     return winograd_sums(op.size, _bordered(x, pads), weight, height, width)
 
@@ -176,7 +185,9 @@ def _conv_transpose(op: BlockedConvTranspose2d, x: Tensor, weight: Tensor, bias:
     return compute((x.shape[0], blocks, *op.size, lanes), rule, "out")
 
 
-def _finished(acc: Tensor, op: BlockedConv2d | BlockedWinograd | BlockedDepthwise, rest: Sequence[Tensor]) -> Tensor:
+def _finished(
+    acc: Tensor, op: BlockedConv2d | BlockedWinograd | BlockedDepthwise, rest: Sequence[Tensor]
+) -> Tensor:
     bias, *residual = rest
 
     def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:

@@ -17,12 +17,11 @@ from ..graph.winograd import matrices
 from ..te.expr import Const, Expr, select
 from ..te.tensor import Tensor, compute, reduce_axis, sum_of
 
-
 FLOAT32 = "float32"
 
 
 def winograd_sums(size: int, image: Tensor, weight: Tensor, height: int, width: int) -> Tensor:
-    """The convolution of an image that holds all tiles of the result [N, OC/B, height, width, B]."""
+    """The convolution [N, OC/B, height, width, B] of an image that holds all tiles of it."""
     products = _products(size, _tiles(size, image, -(-height // size), -(-width // size)), weight)
     transform = matrices(size).result
     count, _, n, blocks, rows, columns, lanes = products.shape

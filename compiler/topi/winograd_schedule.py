@@ -1,9 +1,9 @@
 """Schedule of Winograd's convolution (``topi/winograd.py``), a group of rows of tiles at a time::
 
-    for n, groups of rows of tiles:
-        tiles    = transformed image of the group        tile by tile, in registers
-        products = tiles . weight                        points by register tiles, as a convolution
-        y        = clip(transformed products + bias + residual)
+for n, groups of rows of tiles:
+    tiles    = transformed image of the group        tile by tile, in registers
+    products = tiles . weight                        points by register tiles, as a convolution
+    y        = clip(transformed products + bias + residual)
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def schedule_winograd(op: BlockedWinograd, schedule: Schedule, output: Tensor) -
     _schedule_tiles(tiles, stages["image_rows"])
     _schedule_products(schedule, products.tensor, group)
     if "bordered" in stages:
-        _, channels, *_, lanes = stages["bordered"].tensor.axes
-        stages["bordered"].parallel(channels)
-        stages["bordered"].vectorize(lanes)
+        border = stages["bordered"]
+        border.compute_at(tiles, tiles.tensor.axes[4])  # of a row of tiles: it stays near
+        border.vectorize(border.tensor.axes[-1])
 
 
 def _rows_of_group(tiles: Tensor, products: Tensor) -> int:
@@ -58,7 +58,7 @@ def _schedule_results(size: int, group: int, stages: dict[str, Stage]) -> IterVa
     w, c = out.split(ow, size)
     out.reorder(n, h_outer, ob, h_inner, w, r, c, o)
     groups = h_outer if n.extent * h_outer.extent > 1 else None
-    out.parallel(next(axis for axis in (h_outer, n, ob) if axis.extent > 1))
+    out.parallel(max(n, h_outer, key=lambda axis: axis.extent) if groups else ob)
     _as_vectors(out, (r, c), o)
     half.compute_at(out, w)
     r, j, n, ob, h, w, o = half.tensor.axes

@@ -331,7 +331,10 @@ class _Rewriting:
             if source is None or mine == other or mine in self.graph.outputs:
                 continue
             conv = source.op
-            if not isinstance(conv, BlockedConv2d | BlockedWinograd | BlockedDepthwise) or len(source.inputs) > 3:
+            if (
+                not isinstance(conv, BlockedConv2d | BlockedWinograd | BlockedDepthwise)
+                or len(source.inputs) > 3
+            ):
                 continue
             if len(self.readers[mine]) > 1 or (conv.lo, conv.hi) != (-math.inf, math.inf):
                 continue
