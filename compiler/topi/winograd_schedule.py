@@ -16,8 +16,8 @@ from ..te.tensor import IterVar, Tensor
 from .blocked_schedule import ACCUMULATORS, LATENCY_CYCLES, MAX_BLOCKS, REGISTERS
 
 #: Bytes of ``tiles`` and ``products`` of a group, which stay in the second-level cache, and tiles
-#: that it has at least, if the image has them: weights pass by once for each group.
-GROUP_BYTES, GROUP_TILES = 1 << 20, 28
+#: that it should have at least: all weights pass by for each group.
+GROUP_BYTES, GROUP_TILES = 1 << 20, 12
 #: Rows of weights that are asked for ahead of their use: hundreds of cycles, beyond a page's end,
 #: where the processor stops by itself.
 WEIGHTS_AHEAD = 32
@@ -41,11 +41,13 @@ def schedule_winograd(op: BlockedWinograd, schedule: Schedule, output: Tensor) -
 
 
 def _rows_of_group(tiles: Tensor, products: Tensor) -> int:
-    """Rows of tiles that are computed together, as many in each group as can be."""
+    """Rows of tiles that are computed together: equal groups, which threads can share, the largest
+    that stay near, or else the smallest that have enough tiles, or else all."""
     images, rows, columns = tiles.shape[2], *tiles.shape[4:6]
     row_bytes = 4 * (math.prod(tiles.shape) + math.prod(products.shape)) // (images * rows)
-    most = max(GROUP_BYTES // row_bytes, -(-GROUP_TILES // columns))
-    return -(-rows // -(-rows // most))
+    enough = [r for r in range(1, rows + 1) if rows % r == 0 and r * columns >= GROUP_TILES]
+    near = [r for r in enough if r * row_bytes <= GROUP_BYTES]
+    return max(near) if near else min(enough, default=rows)
 
 
 def _schedule_results(size: int, group: int, stages: dict[str, Stage]) -> IterVar | None:
