@@ -133,8 +133,11 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
     return simplify_index(first), count
 
 
-def _quotient_range(term: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr, int] | None:
-    """As :func:`_index_range`, of a quotient; None for other terms."""
+def _quotient_range(
+    term: Expr, ranges: dict[Var, tuple[Expr, int]]
+) -> tuple[Expr, int] | None:
+    """As :func:`_index_range`, of a quotient; None where the divisor does not divide what the first
+    value moves by, and for other terms."""
     match term:
         case Binary("//", dividend, Const(divisor)) if divisor > 0:
             found = _index_range(dividend, ranges)
@@ -142,9 +145,9 @@ def _quotient_range(term: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Ex
                 return None
             low, count = found
             form = affine(low)
-            known = all(c % divisor == 0 for _, c in form.terms)
-            remainder = form.constant % divisor if known else divisor - 1  # at most
-            return low // divisor, (remainder + count - 1) // divisor + 1
+            if any(coefficient % divisor for _, coefficient in form.terms):
+                return None
+            return low // divisor, (form.constant % divisor + count - 1) // divisor + 1
     return None
 
 

@@ -108,7 +108,7 @@ def test_the_transformations_are_a_convolution(size: int) -> None:
         np.testing.assert_array_equal(exact, exact.astype(np.float32))
 
 
-@settings(max_examples=40, derandomize=True)
+@settings(max_examples=25, derandomize=True)
 @given(st.data())
 def test_results_are_those_of_float64(data: st.DataObject) -> None:
     """In groups of rows of tiles, too, of which the last one may be smaller."""
