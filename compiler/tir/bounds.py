@@ -133,9 +133,7 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
     return simplify_index(first), count
 
 
-def _quotient_range(
-    term: Expr, ranges: dict[Var, tuple[Expr, int]]
-) -> tuple[Expr, int] | None:
+def _quotient_range(term: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr, int] | None:
     """As :func:`_index_range`, of a quotient; None where the divisor does not divide what the first
     value moves by, and for other terms."""
     match term:

@@ -71,7 +71,8 @@ def stretch() -> Workload:
     a = placeholder((7,), "int32", "a")
     b = compute((7,), lambda i: a[i] * 3 - 1, "b")
     c = compute((12,), lambda i: b[(i + 1) // 2] + i, "c")
-    return Workload((a,), c, lambda x: np.repeat(x * 3 - 1, 2)[1:-1] + np.arange(12, dtype="int32"), {"b": b})
+    places = np.arange(12, dtype="int32")
+    return Workload((a,), c, lambda x: np.repeat(x * 3 - 1, 2)[1:-1] + places, {"b": b})
 
 
 def blur() -> Workload:

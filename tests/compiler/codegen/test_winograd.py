@@ -14,13 +14,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+from vdla.bench.workloads import NETWORKS
+from vdla.compiler.build import load_graph
 from vdla.compiler.codegen.cpu import build_cpu
 from vdla.compiler.codegen.llvm_parallel import has_threads
 from vdla.compiler.codegen.machine import host
-from vdla.compiler.graph.blocked_ops import BlockedWinograd, FromBlocks, ToBlocks
+from vdla.compiler.graph.blocked_ops import (
+    BlockedConv2d,
+    BlockedWinograd,
+    FromBlocks,
+    ToBlocks,
+)
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.onnx import import_onnx
+from vdla.compiler.graph.passes import block_channels as block_channels_pass
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.passes.block_channels import block_channels
 from vdla.compiler.graph.shapes import infer
@@ -66,7 +75,7 @@ class Case:
     ):
         x, weight = normal(x_shape, 0), normal((features, x_shape[1], 3, 3), 1)
         weight *= np.float32((9 * x_shape[1]) ** -0.5)
-        bias = normal((features,), 2)
+        self.weight, bias = weight, normal((features,), 2)
         exact = convolution(x, weight, pads) + bias[:, None, None]
         self.inputs = [np.ascontiguousarray(np.moveaxis(blocks(x, lanes, 1), 2, -1))]
         if residual:
@@ -239,3 +248,62 @@ def test_other_convolutions_stay(attributes: dict[str, Any]) -> None:
     chosen = {type(op) for op in operators(model(64, 64, 28, 28, False))}
     stayed = {type(op) for op in operators(model(64, 64, 28, 28, False, **attributes))}
     assert BlockedWinograd in chosen and BlockedWinograd not in stayed
+
+
+# ---- errors --------------------------------------------------------------------------------------
+
+
+def direct_error(case: Case) -> float:
+    """Of the convolution by its definition on the same operands."""
+    node = case.graph.nodes[0]
+    packed = blocks(blocks(case.weight, host().vector_lanes, 0), host().vector_lanes, 2)
+    weight = np.ascontiguousarray(packed.transpose(0, 2, 4, 5, 3, 1))
+    assert isinstance(node.op, BlockedWinograd)
+    op = BlockedConv2d((1, 1), node.op.pads, (1, 1), lo=node.op.lo)
+    tensors = case.graph.tensors | {"w": Tensor.constant("w", weight)}
+    graph = replace(case.graph, nodes=(replace(node, op=op),), tensors=tensors)
+    return case.error(build_cpu(graph).run(*case.inputs)[0])
+
+
+@pytest.mark.parametrize(("channels", "extent"), [(64, 56), (128, 28), (256, 14), (512, 7)])
+def test_errors_in_the_papers_layers(channels: int, extent: int) -> None:
+    """With -s they are told."""
+    shape = (1, channels, extent, extent)
+    size = tile_size(shape, shape, 16)
+    assert size is not None
+    case = Case(size, shape, channels, (1, 1, 1, 1))
+    ours = case.error(build_cpu(case.graph).run(*case.inputs)[0])
+    direct = direct_error(case)
+    print(f"{shape}: tiles of {size}: {ours:.1e}, direct: {direct:.1e}")
+    assert ours < 4 * direct
+
+
+def in_float64(found: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with float64 wherever it has float32."""
+    double = onnx.ModelProto()
+    double.CopyFrom(found)
+    for tensor in double.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT:
+            exact = numpy_helper.to_array(tensor).astype(np.float64)
+            tensor.CopyFrom(numpy_helper.from_array(exact, tensor.name))
+    for value in (*double.graph.input, *double.graph.output):
+        value.type.tensor_type.elem_type = TensorProto.DOUBLE
+    del double.graph.value_info[:]
+    return double
+
+
+@pytest.mark.slow
+def test_error_in_resnet18(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With -s it is told."""
+    found = NETWORKS["resnet18"](1, False)
+    graph = run_passes(load_graph(found, batch=1))
+    [x] = [normal(graph[name].shape, 0) for name in graph.inputs]
+    double = {graph.inputs[0]: x.astype(np.float64)}
+    [exact] = ReferenceEvaluator(in_float64(found)).run(None, double)
+    errors = []
+    for choice in (tile_size, lambda *_: None):
+        monkeypatch.setattr(block_channels_pass, "tile_size", choice)
+        [result] = build_cpu(graph).run(x)
+        errors.append(np.abs(result - exact).max() / np.abs(exact).max())
+    print(f"ResNet-18: {errors[0]:.1e}, direct: {errors[1]:.1e}")
+    assert errors[0] < 2e-6
