@@ -1,4 +1,4 @@
-"""Winograd's convolution on blocks of channels (``graph/winograd.py``): expression and schedule.
+"""Winograd's convolution on blocks of channels (``graph/winograd.py``): expressions.
 
 ::
 

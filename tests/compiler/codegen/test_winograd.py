@@ -204,11 +204,11 @@ def operators(found: onnx.ModelProto) -> list[Any]:
 
 
 @pytest.mark.parametrize("residual", [False, True])
-@pytest.mark.parametrize(("channels", "extents"), [((64, 80), (30, 27)), ((40, 33), (19, 45))])
-def test_models_equal_onnx_runtime(channels: tuple, extents: tuple, residual: bool) -> None:
+@pytest.mark.parametrize("sizes", [(64, 80, 30, 27), (40, 33, 19, 45)])
+def test_models_equal_onnx_runtime(sizes: tuple[int, int, int, int], residual: bool) -> None:
     """Channels beyond the last full block, too; bias of zeros, residual and Relu in one."""
     onnxruntime = pytest.importorskip("onnxruntime")
-    found = model(*channels, *extents, residual)
+    found = model(*sizes, residual)
     [op] = operators(found)
     assert isinstance(op, BlockedWinograd) and op.size == 4 and op.lo == 0.0
     graph = run_passes(import_onnx(found, batch=1))
@@ -260,7 +260,7 @@ def direct_error(case: Case) -> float:
     weight = np.ascontiguousarray(packed.transpose(0, 2, 4, 5, 3, 1))
     assert isinstance(node.op, BlockedWinograd)
     op = BlockedConv2d((1, 1), node.op.pads, (1, 1), lo=node.op.lo)
-    tensors = case.graph.tensors | {"w": Tensor.constant("w", weight)}
+    tensors = {**case.graph.tensors, "w": Tensor.constant("w", weight)}
     graph = replace(case.graph, nodes=(replace(node, op=op),), tensors=tensors)
     return case.error(build_cpu(graph).run(*case.inputs)[0])
 
