@@ -30,6 +30,8 @@ MIN_CHANNELS, MIN_CYCLES = 32, 1 << 16
 PAYS_BELOW = 0.85
 #: What it takes to transform a vector, into a tile's points or back, measured.
 CYCLES_PER_POINT = 8
+#: Kernels that are transformed at once: their products in float64 stay in the cache.
+SLAB = 1024
 #: How fast weights come from memory, measured on one core.
 WEIGHT_BYTES_PER_CYCLE = 7
 
@@ -64,8 +66,12 @@ def matrices(size: int) -> Matrices:
 def transformed_weight(weight: np.ndarray, size: int) -> np.ndarray:
     """Kernels [..., 3, 3] at the points [n, n, ...], rounded once to their dtype."""
     kernel = matrices(size).kernel
-    down = np.tensordot(kernel, weight.astype(np.float64), (1, -2))
-    return np.tensordot(kernel, down, (1, -1)).swapaxes(0, 1).astype(weight.dtype)
+    taps, both = weight.reshape(-1, KERNEL**2), np.kron(kernel, kernel)
+    result = np.empty((len(both), len(taps)), weight.dtype)
+    for first in range(0, len(taps), SLAB):
+        part = slice(first, first + SLAB)
+        result[:, part] = both @ taps[part].T.astype(np.float64)
+    return result.reshape(*[points_of(size)] * 2, *weight.shape[:-2])
 
 
 def points_of(size: int) -> int:

@@ -203,12 +203,13 @@ class _Rewriting:
         return tile_size(image.shape, result.shape, self.block)
 
     def _winograd(self, node: Node, op: Conv2d, size: int) -> None:
-        weight = transformed_weight(self._data(node.inputs[1]), size)
-        packed = _in_blocks(_in_blocks(weight, self.block, 2), self.block, 4)
+        weight = self._data(node.inputs[1])
+        packed = _in_blocks(_in_blocks(weight, self.block, 0), self.block, 2)
+        packed = transformed_weight(packed.transpose(0, 2, 3, 1, 4, 5), size)
         inputs = (
             self._blocks(node.inputs[0]),
-            self._constant(f"{node.name}.weight", packed.transpose(0, 1, 2, 4, 5, 3)),
-            self._packed_bias(node, weight.shape[2]),
+            self._constant(f"{node.name}.weight", packed),
+            self._packed_bias(node, weight.shape[0]),
         )
         self._emit_blocked(node, BlockedWinograd(size, op.pads, op.lo, op.hi), *inputs)
 
