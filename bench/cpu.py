@@ -2,7 +2,8 @@
 
 Both run in turns in one process. With one thread their times are those of that thread, so that
 other work on the machine disturbs them little and both alike; several need an idle machine. What a
-core can do at most is measured in the same turns (``peak.py``). Integer models are in the form that
+core can do at most is measured in the same turns (``peak.py``); operations are counted as direct
+convolutions have them, so that Winograd's can be beyond it. Integer models are in the form that
 ONNX Runtime runs fastest (``uint8.py``), for both.
 """
 

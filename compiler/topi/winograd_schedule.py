@@ -1,9 +1,11 @@
-"""Schedule of Winograd's convolution (``topi/winograd.py``), a group of rows of tiles at a time::
+"""Schedule of Winograd's convolution (``topi/winograd.py``), a group of rows of tiles at a time.
 
-for n, groups of rows of tiles:
-    tiles    = transformed image of the group        tile by tile, in registers
-    products = tiles . weight                        points by register tiles, as a convolution
-    y        = clip(transformed products + bias + residual)
+::
+
+    for n, groups of rows of tiles:
+        tiles    = transformed image of the group        tile by tile, in registers
+        products = tiles . weight                        register tiles, for one point after another
+        y        = clip(transformed products + bias + residual)
 """
 
 from __future__ import annotations
