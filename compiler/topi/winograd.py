@@ -22,7 +22,8 @@ FLOAT32 = "float32"
 
 def winograd_sums(size: int, image: Tensor, weight: Tensor, height: int, width: int) -> Tensor:
     """The convolution [N, OC/B, height, width, B] of an image that holds all tiles of it."""
-    products = _products(size, _tiles(size, image, -(-height // size), -(-width // size)), weight)
+    tiles = _tiles(size, image, -(-height // size), -(-width // size))
+    products = _products(tiles, weight)
     transform = matrices(size).result
     count, _, n, blocks, rows, columns, lanes = products.shape
 
@@ -57,7 +58,7 @@ def _tiles(size: int, image: Tensor, rows: int, columns: int) -> Tensor:
     return compute((count, count, n, blocks, rows, columns, lanes), across, "tiles")
 
 
-def _products(size: int, tiles: Tensor, weight: Tensor) -> Tensor:
+def _products(tiles: Tensor, weight: Tensor) -> Tensor:
     """[points, points, N, OC/B, rows, columns, B]."""
     ic, ici = reduce_axis(weight.shape[3], "ic"), reduce_axis(weight.shape[4], "ici")
 
@@ -69,6 +70,7 @@ def _products(size: int, tiles: Tensor, weight: Tensor) -> Tensor:
 
 
 def _element(elements: Sequence[Expr], index: Expr) -> Expr:
+    """One of the elements; unrolled loops leave no choice."""
     *others, chosen = elements
     for position in reversed(range(len(others))):
         chosen = select(index.equal(position), others[position], chosen)
@@ -98,6 +100,7 @@ def _by_pairs(row: np.ndarray, vector: Sequence[Expr]) -> Expr:
 
 
 def _dot(coefficients: np.ndarray, vector: Sequence[Expr]) -> Expr:
+    """The sum of products, beginning with one by 1 if there is one: others are added at once."""
     terms = [(c, v) for c, v in zip(coefficients, vector, strict=True) if c]
     if not terms:
         return Const(0.0, FLOAT32)

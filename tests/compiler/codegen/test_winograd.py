@@ -38,7 +38,7 @@ from vdla.compiler.topi import winograd as winograd_expression
 from vdla.compiler.topi import winograd_schedule
 
 Shape = tuple[int, ...]
-#: Largest errors that are let pass, three times those that were seen in 10,000 cases.
+#: Largest errors that are let pass, several times those that are seen.
 TOLERANCE = {2: 2e-6, 4: 8e-6}
 
 
