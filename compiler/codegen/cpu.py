@@ -350,7 +350,7 @@ class _GraphBuilder:
         yield repr([(kernel.name, names, position) for kernel, names, position in self.calls])
         yield repr([(name, data.nbytes) for name, data in self.constants.items()])
         yield repr([self._source(name) for name in graph.outputs])
-        yield hashlib.sha256(parameters.tobytes()).hexdigest()  # the description has their checksum
+        yield hashlib.sha256(parameters.data).hexdigest()  # the description has their checksum
         for kernel in self.kernels.values():
             yield kernel.text
 

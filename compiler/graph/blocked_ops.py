@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from .ops import AvgPool, MaxPool, Pads, Pair, QMaxPool
 from .primitives import Misfit, Primitive, Type, windows
 from .requant import Requant
+from .winograd import KERNEL, points_of
 
 FLOAT32 = "float32"
 
@@ -85,6 +86,38 @@ class BlockedConv2d(BlockedOp):
 
 
 @dataclass(frozen=True)
+class BlockedWinograd(BlockedOp):
+    """:class:`BlockedConv2d` of 3 x 3 kernels, a tile of ``size`` x ``size`` results at a time
+    (``graph/winograd.py``).
+
+    x [N, C/B, H, W, B]; weight [n, n, OC/B, C/B, B of input, B of output] at ``n = size + 2``
+    points each way; bias and residual as there.
+    """
+
+    size: int
+    pads: Pads
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, *types: Type) -> Type:
+        _expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
+        (x, _), (weight, _), (bias, _), *residual = types
+        points = (points_of(self.size),) * 2
+        fits = len(x) == 5 and len(weight) == 6 and (x[1], x[4]) == weight[3:5]
+        _expect(fits and weight[:2] == points, "a blocked image and a weight that fits it")
+        _expect(bias == (weight[2], weight[5]), "equal channels")
+        return _result(self, types, x, (KERNEL, KERNEL), bias, residual)
+
+    @property
+    def strides(self) -> Pair:
+        return (1, 1)
+
+    @property
+    def dilations(self) -> Pair:
+        return (1, 1)
+
+
+@dataclass(frozen=True)
 class BlockedDepthwise(BlockedOp):
     """Convolution of each channel by itself, bias, residual and clip, as :class:`BlockedConv2d`.
 
@@ -131,7 +164,7 @@ class BlockedConvTranspose2d(BlockedOp):
 
 
 def _result(
-    op: BlockedConv2d | BlockedDepthwise,
+    op: BlockedConv2d | BlockedWinograd | BlockedDepthwise,
     types: tuple[Type, ...],
     x: tuple[int, ...],
     kernel: Pair,

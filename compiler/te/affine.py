@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .expr import INT_DTYPES, Binary, Cast, Const, Expr, Var, binary, bits_of, cast
+from .expr import INT_DTYPES, Binary, Cast, Const, Expr, Var, binary, bits_of, cast, walk
 
 #: For each integer dtype, those that hold all of its values.
 _WIDER = {
@@ -66,11 +66,29 @@ def _affine(expr: Expr) -> tuple[int, dict[Expr, int]]:
                 return ca * cb, {t: c * cb for t, c in ta.items()}
             if not ta:
                 return ca * cb, {t: c * ca for t, c in tb.items()}
+        case Binary("//" | "%", a, Const(d)) if d > 0 and is_of_loops(expr):
+            return _divided(expr.op, affine(a), d)
         case Binary("//" | "%" | "min" | "max", a, b) if expr.dtype == "int32":
             # Equal subexpressions must be equal terms, in whatever order they were written.
             same = binary(expr.op, simplify_index(a), simplify_index(b))
             return (int(same.value), {}) if isinstance(same, Const) else (0, {same: 1})
     return 0, {expr: 1}
+
+
+def _divided(op: str, form: Affine, divisor: int) -> tuple[int, dict[Expr, int]]:
+    """What the divisor divides comes out: ``(4 * i + j) // 4`` is ``i + j // 4``."""
+    whole = {term: c // divisor for term, c in form.terms if c % divisor == 0}
+    rest = tuple((term, c) for term, c in form.terms if term not in whole)
+    inside = binary(op, from_affine(Affine(form.constant % divisor, rest)), divisor)
+    constant, terms = (form.constant // divisor, whole) if op == "//" else (0, {})
+    if isinstance(inside, Const):
+        return constant + int(inside.value), terms
+    return constant, terms | {inside: 1 + terms.get(inside, 0)}
+
+
+def is_of_loops(expr: Expr) -> bool:
+    """Whether an int32 expression has only loop variables and constants: nothing wraps in it."""
+    return expr.dtype == "int32" and all(isinstance(e, Var | Const | Binary) for e in walk(expr))
 
 
 def _recombine(constant: int, terms: dict[Expr, int]) -> tuple[int, dict[Expr, int]]:

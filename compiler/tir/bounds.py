@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from ...isa.errors import VdlaError
 from ..te.affine import affine, simplify_index
-from ..te.expr import Const, Expr, Read, Var, binary, substitute, walk, wrap
+from ..te.expr import Binary, Const, Expr, Read, Var, binary, substitute, walk, wrap
 from ..te.relations import Fuse, Split, index_values, loop_extents
 from ..te.schedule import Schedule
 from ..te.stage import Stage
@@ -118,8 +118,9 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
     first: Expr = Const(form.constant)
     count = 1
     for term, coefficient in form.terms:
-        if isinstance(term, Var) and term in ranges:
-            low, number = ranges[term]
+        found = ranges.get(term) if isinstance(term, Var) else _quotient_range(term, ranges)
+        if found is not None:
+            low, number = found
             start = low if coefficient > 0 else low + (number - 1)
             first = first + start * coefficient
             count += abs(coefficient) * (number - 1)
@@ -130,6 +131,22 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
             fixed = {v: r[0] for v, r in ranges.items()}
             first = first + binary("*", substitute(term, fixed), coefficient)
     return simplify_index(first), count
+
+
+def _quotient_range(term: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr, int] | None:
+    """As :func:`_index_range`, of a quotient; None where the divisor does not divide what the first
+    value moves by, and for other terms."""
+    match term:
+        case Binary("//", dividend, Const(divisor)) if divisor > 0:
+            found = _index_range(dividend, ranges)
+            if found is None:
+                return None
+            low, count = found
+            form = affine(low)
+            if any(coefficient % divisor for _, coefficient in form.terms):
+                return None
+            return low // divisor, (form.constant % divisor + count - 1) // divisor + 1
+    return None
 
 
 def _needed(stage: Stage, consumers: list[Stage], domains: dict[Stage, Domain]) -> Domain:

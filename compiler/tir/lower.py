@@ -9,8 +9,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...isa.errors import VdlaError
-from ..te.affine import prove, simplify_index
-from ..te.expr import Const, Expr, Extern, Read, Reduce, Select, Var, rewrite, substitute, walk
+from ..te.affine import is_of_loops, prove, simplify_index
+from ..te.expr import (
+    Binary,
+    Const,
+    Expr,
+    Extern,
+    Read,
+    Reduce,
+    Select,
+    Var,
+    rewrite,
+    substitute,
+    walk,
+)
 from ..te.relations import tail_guards
 from ..te.schedule import Schedule, reading_state
 from ..te.stage import Stage
@@ -149,6 +161,8 @@ class _Lowering:
         """Tensor accesses as buffer accesses, relative to the buffer's first index."""
 
         def leaf(node: Expr) -> Expr | None:
+            if isinstance(node, Binary) and node.op in ("//", "%") and is_of_loops(node):
+                return simplify_index(node)
             if not (isinstance(node, Read) and isinstance(node.source, Tensor)):
                 return None
             mins = self.mins(node.source)

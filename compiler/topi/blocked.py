@@ -13,18 +13,28 @@ from ..graph.blocked_ops import (
     BlockedOp,
     BlockedPool,
     BlockedQConv2d,
+    BlockedWinograd,
     FromBlocks,
     PackedDense,
     ToBlocks,
 )
 from ..graph.ops import AvgPool, MaxPool, QMaxPool
 from ..graph.requant import MULTIPLIER_BITS, OFFSET
+from ..graph.winograd import KERNEL
 from ..te.expr import Call, Const, Expr, all_of, maximum, minimum, select
 from ..te.expr import Reduce as ReduceExpr
 from ..te.tensor import Tensor, compute, reduce_axis, sum_of
+from .winograd import winograd_sums
 
 Pooling = MaxPool | AvgPool | QMaxPool
-Bounded = BlockedConv2d | BlockedConvTranspose2d | BlockedDepthwise | PackedDense | Pooling
+Bounded = (
+    BlockedConv2d
+    | BlockedWinograd
+    | BlockedConvTranspose2d
+    | BlockedDepthwise
+    | PackedDense
+    | Pooling
+)
 Windowed = BlockedConv2d | BlockedDepthwise | BlockedQConv2d | BlockedDotConv2d
 FLOAT32 = "float32"
 ZERO = Const(0.0, FLOAT32)
@@ -39,6 +49,8 @@ def blocked_expression(op: BlockedOp, inputs: Sequence[Tensor]) -> Tensor:
             return _from_blocks(x, channels)
         case BlockedConv2d(), [x, weight, *rest]:
             return _finished(_conv(op, _bordered(x, op.pads), weight), op, rest)
+        case BlockedWinograd(), [x, weight, *rest]:
+            return _finished(_winograd(op, x, weight), op, rest)
         case BlockedDepthwise(), [x, weight, *rest]:
             return _finished(_depthwise(op, _bordered(x, op.pads), weight), op, rest)
         case BlockedConvTranspose2d(), [x, weight, bias]:
@@ -124,6 +136,17 @@ def _conv(op: BlockedConv2d | BlockedQConv2d, image: Tensor, weight: Tensor) -> 
     return compute((image.shape[0], weight.shape[0], height, width, weight.shape[-1]), rule, "acc")
 
 
+def _winograd(op: BlockedWinograd, x: Tensor, weight: Tensor) -> Tensor:
+    """The border is wider where the last tiles reach beyond the image."""
+    top, left, bottom, right = op.pads
+    height, width = (
+        size + before + after - KERNEL + 1
+        for size, before, after in ((x.shape[2], top, bottom), (x.shape[3], left, right))
+    )
+    pads = (top, left, bottom + -height % op.size, right + -width % op.size)
+    return winograd_sums(op.size, _bordered(x, pads), weight, height, width)
+
+
 def _depthwise(op: BlockedDepthwise | BlockedQConv2d, image: Tensor, weight: Tensor) -> Tensor:
     height, width = _counts(image, weight.shape[1:3], op)
     (sh, sw), (dh, dw) = op.strides, op.dilations
@@ -162,7 +185,9 @@ def _conv_transpose(op: BlockedConvTranspose2d, x: Tensor, weight: Tensor, bias:
     return compute((x.shape[0], blocks, *op.size, lanes), rule, "out")
 
 
-def _finished(acc: Tensor, op: BlockedConv2d | BlockedDepthwise, rest: Sequence[Tensor]) -> Tensor:
+def _finished(
+    acc: Tensor, op: BlockedConv2d | BlockedWinograd | BlockedDepthwise, rest: Sequence[Tensor]
+) -> Tensor:
     bias, *residual = rest
 
     def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:

@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from ..graph.blocked_ops import BlockedOp
+from ..graph.blocked_ops import BlockedOp, BlockedWinograd
 from ..graph.fixed_ops import FixedOp, QAvgPoolValid
 from ..graph.ir import Graph, Node
 from ..graph.ops import (
@@ -36,6 +36,7 @@ from ..tir.lower import lower
 from .blocked_schedule import schedule_blocked
 from .fixed import fixed_expression
 from .ops import expression
+from .winograd_schedule import schedule_winograd
 
 #: Output channels of a convolution that share what they load of the image.
 CHANNEL_TILE = 4
@@ -67,6 +68,8 @@ def schedule_for_cpu(node: Node, output: Tensor) -> Schedule:
             _schedule_dense(schedule, output)
         case QMaxPool() | QAvgPool() | QAvgPoolValid() | MaxPool() | AvgPool():
             _schedule_pool(schedule, output)
+        case BlockedWinograd():
+            schedule_winograd(node.op, schedule, output)
         case BlockedOp():
             schedule_blocked(node.op, schedule, output)
         case Dense(transposed=transposed):

@@ -66,6 +66,15 @@ def check(workload: Workload, schedule: Schedule) -> PrimFunc:
     return func
 
 
+def stretch() -> Workload:
+    """Elementwise, then each element twice, but the first one."""
+    a = placeholder((7,), "int32", "a")
+    b = compute((7,), lambda i: a[i] * 3 - 1, "b")
+    c = compute((12,), lambda i: b[(i + 1) // 2] + i, "c")
+    places = np.arange(12, dtype="int32")
+    return Workload((a,), c, lambda x: np.repeat(x * 3 - 1, 2)[1:-1] + places, {"b": b})
+
+
 def blur() -> Workload:
     """Elementwise, then a stencil of three, then elementwise."""
     a = placeholder((12,), "int32", "a")

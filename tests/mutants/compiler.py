@@ -7,7 +7,7 @@ from vdla.compiler.codegen import order
 from vdla.compiler.codegen.accel import _Walker
 from vdla.compiler.codegen.llvm import _Emitter
 from vdla.compiler.codegen.stream import Stream
-from vdla.compiler.graph import fixed_point, requant
+from vdla.compiler.graph import fixed_point, requant, winograd
 from vdla.compiler.graph.fixed_ops import QAvgPoolValid
 from vdla.compiler.graph.passes.drop_identities import _same_value
 from vdla.compiler.graph.passes.fold_activations import fold_activations
@@ -15,7 +15,7 @@ from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.pack_windows import PackWindows
-from vdla.compiler.te import relations, rfactor
+from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import bounds
 from vdla.compiler.tir.lower import _StageLowering
 from vdla.compiler.tir.passes.vthread import _Interleaver
@@ -48,6 +48,16 @@ COMPILER = (
            tests("compiler/te/test_schedule_random.py")),
     Mutant("backwards is forwards", "compiler", bounds._index_range,
            "if coefficient > 0", "if True", tests("compiler/te/test_primitives.py")),
+    Mutant("quotients begin with a whole one", "compiler", bounds._quotient_range,
+           "(form.constant % divisor + count - 1)", "(count - 1)",
+           tests("compiler/te/test_primitives.py")),
+    Mutant("what divides stays inside", "compiler", affine._divided,
+           "form.constant // divisor, whole", "form.constant, whole",
+           tests("compiler/te/test_expr.py")),
+    Mutant("signs of a transformation", "compiler", winograd.matrices.__wrapped__,
+           "image[-1] = np.poly(points)[::-1]", "image[-1] = abs(np.poly(points))[::-1]",
+           tests("compiler/codegen/test_winograd.py::test_the_transformations_are_a_convolution"),
+           (winograd.matrices,)),
     Mutant("the longer of two regions holds both", "compiler", bounds._union,
            "distance.constant + new[1]", "new[1]", tests("compiler/te/test_schedule_random.py")),
     Mutant("what is beyond a tail is reduced", "compiler", rfactor.factored,

@@ -25,6 +25,7 @@ from ..blocked_ops import (
     BlockedDotConv2d,
     BlockedPool,
     BlockedQConv2d,
+    BlockedWinograd,
     FromBlocks,
     PackedDense,
     ToBlocks,
@@ -47,6 +48,7 @@ from ..ops import (
 from ..primitives import ConvolutionTranspose, Map
 from ..requant import OFFSET
 from ..shapes import infer
+from ..winograd import KERNEL, tile_size, transformed_weight
 
 #: Shapes of one element, which broadcasts in every layout.
 SCALARS = {(), (1,)}
@@ -180,6 +182,10 @@ class _Rewriting:
         return True
 
     def _conv(self, node: Node, op: Conv2d) -> None:
+        size = self._tile_size(node, op)
+        if size is not None:
+            self._winograd(node, op, size)
+            return
         attributes = (op.strides, op.pads, op.dilations, op.lo, op.hi)
         image, packed = self._image_and_weight(node, op.groups)
         new = BlockedDepthwise(*attributes) if op.groups > 1 else BlockedConv2d(*attributes)
@@ -187,6 +193,25 @@ class _Rewriting:
         self._emit_blocked(
             node, new, image, weight, self._packed_bias(node, self._data(node.inputs[1]).shape[0])
         )
+
+    def _tile_size(self, node: Node, op: Conv2d) -> int | None:
+        """Of Winograd's convolution, where it can be and pays."""
+        kernel, plain = self._data(node.inputs[1]).shape[2:], (op.strides, op.dilations, op.groups)
+        if kernel != (KERNEL, KERNEL) or plain != ((1, 1), (1, 1), 1):
+            return None
+        image, result = self.graph[node.inputs[0]], self.graph.result(node)
+        return tile_size(image.shape, result.shape, self.block)
+
+    def _winograd(self, node: Node, op: Conv2d, size: int) -> None:
+        weight = self._data(node.inputs[1])
+        packed = _in_blocks(_in_blocks(weight, self.block, 0), self.block, 2)
+        packed = transformed_weight(packed.transpose(0, 2, 3, 1, 4, 5), size)
+        inputs = (
+            self._blocks(node.inputs[0]),
+            self._constant(f"{node.name}.weight", packed),
+            self._packed_bias(node, weight.shape[0]),
+        )
+        self._emit_blocked(node, BlockedWinograd(size, op.pads, op.lo, op.hi), *inputs)
 
     def _qconv(self, node: Node, op: QConv2d) -> None:
         rest = (op.x_zero_point, op.requant)
@@ -307,7 +332,10 @@ class _Rewriting:
             if source is None or mine == other or mine in self.graph.outputs:
                 continue
             conv = source.op
-            if not isinstance(conv, BlockedConv2d | BlockedDepthwise) or len(source.inputs) > 3:
+            if (
+                not isinstance(conv, BlockedConv2d | BlockedWinograd | BlockedDepthwise)
+                or len(source.inputs) > 3
+            ):
                 continue
             if len(self.readers[mine]) > 1 or (conv.lo, conv.hi) != (-math.inf, math.inf):
                 continue

@@ -87,6 +87,14 @@ def test_split_and_fuse_cancel() -> None:
         assert len(affine(other).terms) == 2
 
 
+def test_what_a_divisor_divides_comes_out() -> None:
+    assert simplify_index((X * 4 + Y + 5) // 4) == simplify_index(X + 1 + (Y + 1) // 4)
+    assert simplify_index((X * 4 + Y + 5) % 4) == simplify_index((Y + 1) % 4)
+    assert simplify_index((X * 6 + 7) % 3) == Const(1)
+    read = placeholder((9,), "int32", "p")[Y]  # a product of what is read may wrap
+    assert len(affine((read * 4 + X) // 4).terms) == 1
+
+
 def test_equal_sums_in_any_order_are_equal() -> None:
     assert affine(X * 2 + Y + X) == affine(Y + X * 3)
     assert affine(X - X) == affine(Const(0))

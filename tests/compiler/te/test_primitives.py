@@ -10,7 +10,7 @@ from vdla.compiler.codegen.cpu import compile_func
 from vdla.compiler.te.schedule import Schedule
 from vdla.compiler.tir.printer import print_func
 
-from ..workloads import Workload, blur, check, conv, diamond, matmul, mirror
+from ..workloads import Workload, blur, check, conv, diamond, matmul, mirror, stretch
 
 PRIMITIVES: dict[str, tuple[Callable[[], Workload], Callable[[Workload, Schedule], None]]] = {}
 
@@ -124,6 +124,19 @@ def compute_at_union_of_two_readers(w: Workload, s: Schedule) -> None:
     for name in ("c", "d"):
         s[w.stages[name]].compute_at(s[w.output], j)
     s[w.stages["b"]].compute_at(s[w.output], i)
+
+
+@primitive(stretch)
+def compute_at_of_quotients(w: Workload, s: Schedule) -> None:
+    """Four elements need three, for the first is the second of a pair."""
+    outer, _ = s[w.output].split(w.output.axes[0], 4)
+    s[w.stages["b"]].compute_at(s[w.output], outer)
+
+
+@primitive(stretch)
+def compute_at_of_quotients_that_begin_anywhere(w: Workload, s: Schedule) -> None:
+    outer, _ = s[w.output].split(w.output.axes[0], 3)
+    s[w.stages["b"]].compute_at(s[w.output], outer)
 
 
 @primitive(mirror)
