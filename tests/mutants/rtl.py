@@ -12,7 +12,7 @@ from vdla.hw.load import Load
 from vdla.hw.queue import Queue
 from vdla.hw.store import Store
 from vdla.hw.token import TokenBank
-from vdla.hw.vector import Vector
+from vdla.hw.vector import AmaranthKit, Vector
 
 from .checks import rtl_differs, second_run, wrong_stops
 from .plant import Mutant
@@ -33,23 +33,27 @@ RTL = (
     Mutant("one entry beyond is legal", "rtl gemm", Gemm._pipeline,
            "entry_2[n] >= params.depth(n)", "entry_2[n] > params.depth(n)", wrong_stops),
     # ---- vector unit
-    Mutant("truncating, not saturating", "rtl vector", Vector._requantize,
-           'saturates = (post(13) != 0) | stages[13]["out"]', "saturates = post(13) != 0",
-           rtl_differs),
+    Mutant("truncating, not saturating", "rtl vector", Vector._limits,
+           'saturates.eq(requantized | stage["out"])', "saturates.eq(requantized)", rtl_differs),
     Mutant("wrong rounding", "rtl vector", rounding.shift_half_even,
            "half & (below | floor[0])", "half", rtl_differs),
     Mutant("ties of negatives go up", "rtl vector", Vector._requantize,
-           "Mux(post(11) == TFLITE, ~negative, value[0])",
-           "Mux(post(11) == TFLITE, 1, value[0])", rtl_differs),
+           "Mux(post(12) == TFLITE, ~negative, value[0])",
+           "Mux(post(12) == TFLITE, 1, value[0])", rtl_differs),
     Mutant("interlock misses the last stage", "rtl vector", Vector._interlock,
            "stages[:DEPTH]", "stages[: DEPTH - 1]", rtl_differs),
     Mutant("zero point of the next", "rtl vector", Vector._capture,
-           '("zero_point", 12, 0)', '("zero_point", 6, 0)', rtl_differs),
+           'stages[13]["valid"] & (stages[13]["tag"] == TAG_CLAMP)',
+           'stages[14]["valid"] & (stages[14]["tag"] == TAG_CLAMP)', rtl_differs),
+    Mutant("half of a product's middle", "rtl vector", AmaranthKit.joined,
+           "(upper[:16] + upper[16:])", "upper[:16]", rtl_differs),
     # ---- load, store and the bus
     Mutant("wrong padding value", "rtl load", Load._write,
            "fill.eq(insn.pad_value)", "fill.eq(~insn.pad_value)", rtl_differs),
     Mutant("rows begin aligned", "rtl load", Load._place,
            "row.eq(row + insn.y_stride[:bus_log2])", "row.eq(row)", rtl_differs),
+    Mutant("a plane too few", "rtl load", Load._place,
+           "z + 2 == insn.z_size", "z + 3 == insn.z_size", rtl_differs),
     Mutant("an entry ends beside padding", "rtl load", Load._place,
            " & at_first)", ")", rtl_differs),
     Mutant("lost last beat of a burst", "rtl store", Store._send,
@@ -57,8 +61,7 @@ RTL = (
     Mutant("done before the last response", "rtl store", Store.elaborate,
            "self.response & responses.o.payload.last", "self.response", rtl_differs),
     Mutant("bursts cross pages", "rtl dma", BurstCutter.elaborate,
-           "row_ends.eq(~more[longest_bits:].any() & ~(more[:longest_bits] + inside)[page_bits])",
-           "row_ends.eq(~more[longest_bits:].any())", rtl_differs),
+           "row_ends.eq(~long & ~crosses)", "row_ends.eq(~long)", rtl_differs),
     Mutant("load before fetch", "rtl dma", ReadArbiter.elaborate,
            "with m.If(self.fetch.valid):", "with m.If(self.fetch.valid & ~self.load.valid):",
            rtl_differs),
@@ -66,8 +69,9 @@ RTL = (
     Mutant("a slot too many", "rtl queue", Queue.elaborate,
            "level != self.depth - 1", "level != self.depth", rtl_differs),
     Mutant("prefetches too little", "rtl fetch", Fetch.elaborate,
-           "(reserved + chunk <= params.fetch_depth)", "(reserved + chunk < params.fetch_depth)",
-           rtl_differs),
+           "wanted <= params.fetch_depth)", "wanted < params.fetch_depth)", rtl_differs),
+    Mutant("prefetches too much", "rtl fetch", Fetch.elaborate,
+           "room_for(first_of(rest))", "room_for(0)", rtl_differs),
     Mutant("token lost when one comes", "rtl token", TokenBank.elaborate,
            "m.Elif(pop & ~push)", "m.Elif(pop)", rtl_differs),
     Mutant("counter wraps unseen", "rtl token", TokenBank.elaborate,
