@@ -51,6 +51,9 @@ Value = Any
 
 _POINTER = ir.PointerType()
 _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+_FLOATS = ir.VectorType(ir.FloatType(), 16)
+#: The operand of an instruction of AVX-512 that rounds down, whatever the thread's mode is.
+_ROUND_DOWN = 9
 _TYPES: dict[str, Any] = {
     "bool": _I1, "float32": ir.FloatType(), "float64": ir.DoubleType(),
 } | {dtype: ir.IntType(bits_of(dtype)) for dtype in INT_DTYPES}  # fmt: skip
@@ -324,6 +327,8 @@ class _Emitter:
                 return self._requantize(acc, multiplier, shift, dtype)
             case Call("rescale", args):
                 return self._rescale(*(self.value(a) for a in args))
+            case Call("scaled_floor", args):
+                return self._scaled_floor(*(self.value(a) for a in args))
             case Call("requantize_tflite", args):
                 return self._requantize_tflite(*(self.value(a) for a in args))
             case Call("popcount", (a,), dtype):
@@ -524,6 +529,27 @@ class _Emitter:
         halves = builder.bitcast(whole, ir.VectorType(_I32, 2 * acc.type.count))
         low = ir.Constant(acc.type, list(range(0, 2 * acc.type.count, 2)))
         return builder.shuffle_vector(halves, halves, low)
+
+    def _scaled_floor(self, x: Value, factor: Value, offset: Value) -> Value:
+        """``floor(float32(x) * factor + offset)``, of the exact sum. Where an instruction rounds
+        down, twice: to a float, and then to an integer. Elsewhere the product is exact in float64,
+        and so is what the floor of the rounded sum is beyond it.
+        """
+        builder, single = self.builder, self.builder.sitofp(x, factor.type)
+        if self.processor.has("avx512f") and factor.type == _FLOATS:
+            down, all_lanes = _I32(_ROUND_DOWN), ir.IntType(16)(-1)
+            total = self._call(
+                "llvm.x86.avx512.vfmadd.ps.512", _FLOATS, single, factor, offset, down
+            )
+            name = "llvm.x86.avx512.mask.cvtps2dq.512"
+            return self._call(name, x.type, total, _number(x.type, 0), all_lanes, down)
+        real = _like(x, ir.DoubleType())
+        product = builder.fmul(builder.fpext(single, real), builder.fpext(factor, real))
+        offset = builder.fpext(offset, real)
+        floor = self._function("floor", "float64", builder.fadd(product, offset))
+        beyond = builder.fcmp_ordered(">", builder.fsub(floor, product), offset)
+        less = builder.fsub(floor, _number(real, 1.0))
+        return builder.fptosi(builder.select(beyond, less, floor), x.type)
 
     def _requantize_tflite(self, acc: Value, multiplier: Value, shift: Value) -> Value:
         """``acc << -shift`` if shift < 0; times the multiplier / 2**31, ties up, saturating; over

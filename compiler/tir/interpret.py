@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,9 @@ class _Interpreter:
                 tflite = expr.name == "requantize_tflite"
                 rescale = requantize_tflite if tflite else requantize_even
                 return wrap_value(rescale(acc, multiplier, shift).item(), expr.dtype)
+            case Call("scaled_floor", args):
+                x, factor, offset = (Fraction(float(np.float32(self.value(a, env)))) for a in args)
+                return wrap_value(math.floor(x * factor + offset), expr.dtype)
             case Call("popcount", (a,)):
                 return self.value(a, env).bit_count()
             case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:

@@ -109,7 +109,7 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
 def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> list[IterVar]:
     """A tile of sums, vectors of products or of products of four; returns the loops around it."""
     *taps, last = acc.tensor.reduce_axes
-    if [source.dtype for source in acc.tensor.inputs] == ["uint8", "int8"]:
+    if [read.dtype for read in acc.reads()[-2:]] == ["uint8", "int8"]:
         acc.reorder(*taps, *tile, lanes, last)
         for axis in tile:
             acc.unroll(axis)

@@ -1,0 +1,71 @@
+"""Rescaling in float32: the same as the integer formula wherever it is used, and refused where it
+cannot be."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from vdla.compiler.graph.floor_requant import FloorRequant, floor_requant
+from vdla.compiler.graph.requant import Requant, requant
+
+INT32_MAX = 2**31 - 1
+
+
+def apply(found: FloorRequant, like: Requant, acc: np.ndarray) -> np.ndarray:
+    """Exact, in int64: acc [OC, N] to int8."""
+    scale = np.frexp(found.factor.astype(np.float64))[1][:, None] - 24
+    factor, offset = (
+        np.ldexp(v.astype(np.float64)[:, None], -scale) for v in (found.factor, found.offset)
+    )
+    assert (factor % 1 == 0).all() and (offset % 1 == 0).all()
+    x = acc.astype(np.int64) + found.bias[:, None]
+    assert np.abs(x).max() <= 2**24
+    floor = (factor.astype(np.int64) * x + offset.astype(np.int64)) >> -scale
+    return np.clip(floor, like.lo, like.hi).astype(np.int8)
+
+
+@pytest.mark.parametrize(("zero_point", "lo", "hi"), [(-128, -128, 127), (0, 0, 127), (5, -9, 90)])
+def test_all_results_are_those_of_the_integer_formula(zero_point: int, lo: int, hi: int) -> None:
+    """Every acc of short sums, of channels of many scales."""
+    rng = np.random.default_rng(0)
+    like = requant(2.0 ** rng.uniform(-8, 3, 64), zero_point, lo, hi)
+    found = floor_requant(like, np.full(64, 2**17))
+    assert found is not None
+    acc = np.tile(np.arange(-(2**17), 2**17), (64, 1))
+    np.testing.assert_array_equal(apply(found, like, acc), like.apply(acc.astype(np.int32), axis=0))
+
+
+def test_thresholds_decide() -> None:
+    """Scales of long sums: wherever there is an answer, neighbours of every change agree, and of
+    many channels there is none for all."""
+    rng = np.random.default_rng(1)
+    answers = 0
+    for scale in 2.0 ** rng.uniform(-13, -9, 100):
+        like = requant(np.array([scale]), 3)
+        found = floor_requant(like, np.array([2**28]))
+        if found is None:
+            continue
+        answers += 1
+        middle = (np.arange(-140, 140) + 0.5) / scale
+        acc = (np.rint(middle)[:, None] + np.arange(-3, 4)).reshape(1, -1).astype(np.int32)
+        np.testing.assert_array_equal(apply(found, like, acc), like.apply(acc, axis=0))
+    assert 40 < answers < 95
+    assert floor_requant(requant(2.0 ** rng.uniform(-13, -12, 64), 3), np.full(64, 2**28)) is None
+
+
+def test_ties_to_even_are_refused() -> None:
+    """A half is rounded down after an even number and up after an odd one: no line does both."""
+    assert floor_requant(requant(np.array([0.5]), 0), np.array([999])) is None
+    assert floor_requant(requant(np.array([0.5]), 0, 0, 1), np.array([999])) is not None  # one tie
+    assert floor_requant(requant(np.array([0.3, 0.125]), -128), np.array([999, 999])) is None
+
+
+def test_what_may_overflow_is_refused() -> None:
+    """Of sums with the zero point, and of results before they are clamped."""
+    like = requant(np.array([0.01]), 100)
+    assert floor_requant(like, np.array([INT32_MAX - 10_500])) is not None
+    assert floor_requant(like, np.array([INT32_MAX - 9_500])) is None
+    assert floor_requant(requant(np.array([8.01]), 0), np.array([2**27])) is not None
+    assert floor_requant(requant(np.array([8.01]), 0), np.array([2**28])) is None
+    assert floor_requant(requant(np.array([2.0**-20]), 0), np.array([2**28])) is None
+    assert floor_requant(requant(np.array([2.0**20]), 0), np.array([9])) is None
