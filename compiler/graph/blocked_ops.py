@@ -28,15 +28,19 @@ class BlockedOp(Primitive):
 
 @dataclass(frozen=True)
 class ToBlocks(BlockedOp):
-    """[N, C, H, W] in blocks of ``block`` channels."""
+    """[N, C, H, W] in blocks of ``block`` channels; of int8 it ``lifts`` elements to uint8 that are
+    128 more."""
 
     block: int
+    lifts: bool = False
 
     def infer(self, *types: Type) -> Type:
         [(shape, dtype)] = types
         _expect(len(shape) == 4, "[N, C, H, W]")
+        _expect(not self.lifts or dtype == "int8", "int8")
         n, channels, height, width = shape
-        return (n, -(-channels // self.block), height, width, self.block), dtype
+        blocks = -(-channels // self.block)
+        return (n, blocks, height, width, self.block), "uint8" if self.lifts else dtype
 
 
 @dataclass(frozen=True)

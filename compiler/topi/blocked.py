@@ -33,8 +33,8 @@ ZERO = Const(0.0, FLOAT32)
 def blocked_expression(op: BlockedOp, inputs: Sequence[Tensor]) -> Tensor:
     """The result of an operator on its inputs."""
     match op, inputs:
-        case ToBlocks(block), [x]:
-            return _to_blocks(x, block)
+        case ToBlocks(), [x]:
+            return _to_blocks(op, x)
         case FromBlocks(channels), [x]:
             return _from_blocks(x, channels)
         case BlockedConv2d(), [x, weight, *rest]:
@@ -54,15 +54,17 @@ def blocked_expression(op: BlockedOp, inputs: Sequence[Tensor]) -> Tensor:
     raise AssertionError(f"no expression of {op!r} on {len(inputs)} inputs")
 
 
-def _to_blocks(x: Tensor, block: int) -> Tensor:
+def _to_blocks(op: ToBlocks, x: Tensor) -> Tensor:
     n, channels, height, width = x.shape
+    block = op.block
 
     def rule(n: Expr, cb: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
         channel = cb * block + c
-        element = x[n, channel, h, w]
+        element: Expr = x[n, channel, h, w]
+        element = _lifted(element) if op.lifts else element
         if channels % block == 0:
             return element
-        return select(channel < channels, element, Const(0, x.dtype))
+        return select(channel < channels, element, Const(0, element.dtype))
 
     return compute((n, -(-channels // block), height, width, block), rule, "out")
 

@@ -131,7 +131,7 @@ class _Rewriting:
                 readers.setdefault(name, []).append(node.op)
         for name, node in self.nodes.items():
             reads = [isinstance(op, BlockedDotConv2d) for op in readers.get(name, [])]
-            if isinstance(node.op, BlockedDotConv2d) and reads and all(reads):
+            if isinstance(node.op, BlockedDotConv2d | ToBlocks) and reads and all(reads):
                 self.nodes[name] = replace(node, op=replace(node.op, lifts=True))
                 self.tensors[name] = replace(self.tensors[name], dtype="uint8")
 
