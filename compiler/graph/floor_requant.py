@@ -65,7 +65,9 @@ def floor_requant(requant: Requant, largest: np.ndarray) -> FloorRequant | None:
         return None
     scale = 2.0**-exponent
     return FloorRequant(
-        bias.astype(np.int32), (factor * scale).astype(np.float32), offset * scale.astype(np.float32)
+        bias.astype(np.int32),
+        (factor * scale).astype(np.float32),
+        offset * scale.astype(np.float32),
     )
 
 

@@ -223,9 +223,7 @@ def comm_reducer(
     return reduce
 
 
-def sum_of(
-    body: Expr, axis: IterVar | tuple[IterVar, ...], init: Expr | None = None
-) -> Reduce:
+def sum_of(body: Expr, axis: IterVar | tuple[IterVar, ...], init: Expr | None = None) -> Reduce:
     """Sum over axes, and of ``init``: of the same dtype, without the axes."""
     found = _reduce("+", body, axis, init)
     if init is not None:

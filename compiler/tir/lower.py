@@ -329,7 +329,9 @@ class _StageLowering:
         kinds = {axis: stage.kinds.get(axis, "serial") for axis in inner}
         first = next((i for i, a in enumerate(inner) if a in self._tensorized()), len(inner))
         if first < len(inner) and not isinstance(start, Const):
-            kinds[inner[-1]] = "vectorized"  # the intrinsic sets results to the neutral element only
+            kinds[inner[-1]] = (
+                "vectorized"  # the intrinsic sets results to the neutral element only
+            )
             first = len(inner)
         if first < len(inner):
             intrinsic = next(iter(stage.intrinsics.values()))

@@ -124,7 +124,9 @@ def _conv(
 
     def rule(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
         element = image[(n, channels, oh * sh + kh * dh, ow * sw + kw * dw, *lanes)]
-        return sum_of(element * weight[(ob, *taps, o)], taps, None if first is None else first[ob, o])
+        return sum_of(
+            element * weight[(ob, *taps, o)], taps, None if first is None else first[ob, o]
+        )
 
     return compute((image.shape[0], weight.shape[0], height, width, weight.shape[-1]), rule, "acc")
 
@@ -142,7 +144,9 @@ def _depthwise(
 
     def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
         element = image[n, cb, oh * sh + kh * dh, ow * sw + kw * dw, c]
-        return sum_of(element * weight[cb, kh, kw, c], (kh, kw), None if first is None else first[cb, c])
+        return sum_of(
+            element * weight[cb, kh, kw, c], (kh, kw), None if first is None else first[cb, c]
+        )
 
     return compute((*image.shape[:2], height, width, image.shape[4]), rule, "acc")
 

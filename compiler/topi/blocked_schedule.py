@@ -39,6 +39,9 @@ from .micro_kernels import DOT, DOT_EACH
 #: from memory to all lanes.
 REGISTERS = {16: 32, 8: 16, 4: 16}
 ACCUMULATORS = {16: 28, 8: 12, 4: 12}
+#: Vector registers that hold sums of products of four: so few that the processor rescales them while
+#: it computes the products of the next tile, which it only sees as far as its window reaches.
+DOT_ACCUMULATORS = 8
 #: Registers that a step needs besides: a product of integers, and the element that it is made of.
 SCRATCH = {"float32": 0, "int32": 2}
 #: Cycles until the sum of a product can be added to.
@@ -90,7 +93,9 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
     *lead, ob, oh, ow, o = output.axes
-    blocks, width = register_tile(ob.extent, ow.extent, o.extent, SCRATCH[acc.tensor.dtype])
+    most = DOT_ACCUMULATORS if _adds_dots(acc) else ACCUMULATORS[o.extent]
+    scratch = SCRATCH[acc.tensor.dtype]
+    blocks, width = register_tile(ob.extent, ow.extent, o.extent, most, scratch)
     ob_outer, ob_inner = out.split(ob, blocks)
     ow_outer, ow_inner = out.split(ow, width)
     image, weight = (read.source for read in acc.reads()[-2:])
@@ -106,10 +111,15 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     _schedule_border(schedule)
 
 
+def _adds_dots(acc: Stage) -> bool:
+    """Whether sums are of products of four."""
+    return [read.dtype for read in acc.reads()[-2:]] == ["uint8", "int8"]
+
+
 def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> list[IterVar]:
     """A tile of sums, vectors of products or of products of four; returns the loops around it."""
     *taps, last = acc.tensor.reduce_axes
-    if [read.dtype for read in acc.reads()[-2:]] == ["uint8", "int8"]:
+    if _adds_dots(acc):
         acc.reorder(*taps, *tile, lanes, last)
         for axis in tile:
             acc.unroll(axis)
@@ -126,7 +136,7 @@ def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
     _, cb, _, ow, c = output.axes
-    _, width = register_tile(1, ow.extent, c.extent)
+    _, width = register_tile(1, ow.extent, c.extent, ACCUMULATORS[c.extent])
     ow_outer, ow_inner = out.split(ow, min(width, WINDOW_TILE))
     _in_registers(out, (ow_inner,), c)
     out.parallel(cb)
@@ -142,7 +152,7 @@ def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
     done, acc = _stage(schedule, "blocks"), _stage(schedule, "acc")
     assert done is not None and acc is not None
     n, ob, o = done.tensor.axes
-    rows, blocks = register_tile(n.extent, ob.extent, o.extent)
+    rows, blocks = register_tile(n.extent, ob.extent, o.extent, ACCUMULATORS[o.extent])
     ob_outer, ob_inner = done.split(ob, min(blocks, DENSE_TILE))
     n_outer, n_inner = done.split(n, rows)
     done.reorder(ob_outer, n_outer, ob_inner, n_inner, o)
@@ -169,8 +179,10 @@ def _schedule_border(schedule: Schedule) -> Stage | None:
     return border
 
 
-def register_tile(blocks: int, width: int, lanes: int, scratch: int = 0) -> tuple[int, int]:
-    """Blocks of channels and places of a row that are computed together.
+def register_tile(
+    blocks: int, width: int, lanes: int, most: int, scratch: int = 0
+) -> tuple[int, int]:
+    """Blocks of channels and places of a row that are computed together, at ``most`` so many.
 
     The fewest cycles for a row at one product of vectors a cycle, where a product takes
     ``LATENCY_CYCLES`` and a step of the reduction one more; then the fewest blocks, or the most
@@ -184,7 +196,7 @@ def register_tile(blocks: int, width: int, lanes: int, scratch: int = 0) -> tupl
     tiles = [
         (m, w)
         for m in range(1, min(blocks, MAX_BLOCKS) + 1) if blocks % m == 0
-        for w in range(1, min(width, ACCUMULATORS[lanes] // m) + 1)
+        for w in range(1, min(width, most // m) + 1)
         if m * w + m + scratch <= REGISTERS[lanes]
     ]  # fmt: skip
     return min(tiles, key=lambda tile: (cycles(*tile), -tile[0] if scratch else tile[0], tile))
