@@ -193,9 +193,10 @@ class BlockedDotConv2d(BlockedOp):
     of four channels, or of four places of a row for each channel by itself where ``depthwise``.
 
     x int8 [N, C/X, H, W, X], X a multiple of 4; weight int8 [OC/B, C/X, KH, KW, X/4, B, 4], or for
-    depthwise [C/B, KH, KW/4, B, 4]; columns [OC/B, B] as there; the result is int8. Elements are made uint8 by adding 128, a border is of zero points: the bias is ``(zero point +
-    128) * sum of weights`` less than the operator's. x may be uint8 already, and is the result of
-    an operator that ``lifts`` it.
+    depthwise [C/B, KH, KW/4, B, 4]; columns [OC/B, B] as there; the result is int8. Elements are
+    made uint8 by adding 128, a border is of zero points: the bias is ``(zero point + 128) * sum of
+    weights`` less than the operator's. x may be uint8 already, and is the result of an operator
+    that ``lifts`` it.
     """
 
     strides: Pair

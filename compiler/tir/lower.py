@@ -319,6 +319,7 @@ class _StageLowering:
     def _init_nest(self, depth: int, core: Store, start: Expr) -> Stmt:
         """Set what the loops from ``depth`` inwards accumulate to what it starts from."""
         stage, extents = self.stage, self.domain.loop_extents
+        self._check_computed(stage.leaves[depth:], start)
         inner = [a for a in stage.leaves[depth:] if a.kind == "data"]
         fresh = {a.var: IterVar(Var(a.name + ".init"), extents[a]) for a in inner if extents[a] > 1}
         renamed = {old: axis.var for old, axis in fresh.items()}
@@ -350,6 +351,17 @@ class _StageLowering:
                 kept = kind if kind in ("unrolled", "vectorized") else "serial"
                 body = For(loop.var, loop.extent, kept, body)
         return body
+
+    def _check_computed(self, inner: list[IterVar], start: Expr) -> None:
+        """What a reduction starts from is there before the loops that it sums up in."""
+        read = [node.source for node in walk(start) if isinstance(node, Read)]
+        for axis in inner:
+            for producer in self.context.attached(self.stage, axis):
+                if self.context.buffers[producer.tensor] in read:
+                    raise VdlaError(
+                        f"compute_at: {producer.name} is attached in {self.stage.name} at "
+                        f"{axis!r}, but its first value reads it; attach it outside the reduction"
+                    )
 
     def _tensorized(self) -> set[IterVar]:
         for position, axis in enumerate(self.stage.leaves):

@@ -39,8 +39,8 @@ from .micro_kernels import DOT, DOT_EACH
 #: from memory to all lanes.
 REGISTERS = {16: 32, 8: 16, 4: 16}
 ACCUMULATORS = {16: 28, 8: 12, 4: 12}
-#: Vector registers that hold sums of products of four: so few that the processor rescales them while
-#: it computes the products of the next tile, which it only sees as far as its window reaches.
+#: Vector registers that hold sums of products of four: so few that the processor rescales them
+#: while it computes the products of the next tile, of which it sees as much as its window holds.
 DOT_ACCUMULATORS = 8
 #: Registers that a step needs besides: a product of integers, and the element that it is made of.
 SCRATCH = {"float32": 0, "int32": 2}
