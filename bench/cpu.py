@@ -145,7 +145,8 @@ def _convolution(graph: Graph, threads: int) -> Callable[[], None] | None:
     arena = aligned_memory(part.code.plan.planned_bytes)
     inputs, outputs = (ctypes.c_void_p * 1)(x.ctypes.data), (ctypes.c_void_p * 1)(y.ctypes.data)
     arguments = inputs, outputs, function.parameters.ctypes.data, arena.ctypes.data
-    entry = ctypes.cast(function.entry, ctypes.c_void_p).value
+    native: Any = function.entry
+    entry = ctypes.cast(native, ctypes.c_void_p).value
 
     def run(*_held: object) -> None:
         repeat_code(len(arguments), KERNEL_CALLS).entry(entry, *arguments)
