@@ -327,6 +327,8 @@ class _Emitter:
                 return self._requantize(acc, multiplier, shift, dtype)
             case Call("rescale", args):
                 return self._rescale(*(self.value(a) for a in args))
+            case Call("scaled_down", args):
+                return self._scaled_down(*(self.value(a) for a in args))
             case Call("scaled_floor", args):
                 return self._scaled_floor(*(self.value(a) for a in args))
             case Call("requantize_tflite", args):
@@ -531,25 +533,40 @@ class _Emitter:
         return builder.shuffle_vector(halves, halves, low)
 
     def _scaled_floor(self, x: Value, factor: Value, offset: Value) -> Value:
-        """``floor(float32(x) * factor + offset)``, of the exact sum. Where an instruction rounds
-        down, twice: to a float, and then to an integer. Elsewhere the product is exact in float64,
-        and so is what the floor of the rounded sum is beyond it.
-        """
+        total = self._scaled_down(x, factor, offset)
+        if not self._rounds_down(total):
+            return self.builder.fptosi(self._function("floor", "float32", total), x.type)
+        name, all_lanes = "llvm.x86.avx512.mask.cvtps2dq.512", ir.IntType(16)(-1)
+        return self._call(name, x.type, total, _number(x.type, 0), all_lanes, _I32(_ROUND_DOWN))
+
+    def _scaled_down(self, x: Value, factor: Value, offset: Value) -> Value:
+        """``float32(x) * factor + offset`` rounded down. Elsewhere than in an instruction: the
+        product is exact in float64, and of the sum's rounding, too, what it adds is known."""
         builder, single = self.builder, self.builder.sitofp(x, factor.type)
-        if self.processor.has("avx512f") and factor.type == _FLOATS:
-            down, all_lanes = _I32(_ROUND_DOWN), ir.IntType(16)(-1)
-            total = self._call(
-                "llvm.x86.avx512.vfmadd.ps.512", _FLOATS, single, factor, offset, down
-            )
-            name = "llvm.x86.avx512.mask.cvtps2dq.512"
-            return self._call(name, x.type, total, _number(x.type, 0), all_lanes, down)
-        real = _like(x, ir.DoubleType())
-        product = builder.fmul(builder.fpext(single, real), builder.fpext(factor, real))
-        offset = builder.fpext(offset, real)
-        floor = self._function("floor", "float64", builder.fadd(product, offset))
-        beyond = builder.fcmp_ordered(">", builder.fsub(floor, product), offset)
-        less = builder.fsub(floor, _number(real, 1.0))
-        return builder.fptosi(builder.select(beyond, less, floor), x.type)
+        if self._rounds_down(single):
+            name = "llvm.x86.avx512.vfmadd.ps.512"
+            return self._call(name, single.type, single, factor, offset, _I32(_ROUND_DOWN))
+        real, bits = _like(x, ir.DoubleType()), x.type
+        wide_factor, wide_offset = (builder.fpext(v, real) for v in (factor, offset))
+        product = builder.fmul(builder.fpext(single, real), wide_factor)
+        total = builder.fadd(product, wide_offset)
+        added = builder.fsub(total, product)
+        lost = builder.fadd(
+            builder.fsub(product, builder.fsub(total, added)), builder.fsub(wide_offset, added)
+        )
+        nearest = builder.fptrunc(total, factor.type)
+        above = builder.fsub(builder.fpext(nearest, real), total)
+        is_above = builder.fcmp_ordered(">", above, lost)
+        zero = _number(factor.type, -0.0)  # below which the next float has the next bits
+        is_zero = builder.fcmp_ordered("==", nearest, zero)
+        raw = builder.bitcast(builder.select(is_zero, zero, nearest), bits)
+        negative = builder.icmp_signed("<", raw, _number(bits, 0))
+        step = builder.select(negative, _number(bits, 1), _number(bits, -1))
+        return builder.bitcast(builder.select(is_above, builder.add(raw, step), raw), factor.type)
+
+    def _rounds_down(self, value: Value) -> bool:
+        """Whether the processor has instructions for vectors like a value that round down."""
+        return self.processor.has("avx512f") and value.type == _FLOATS
 
     def _requantize_tflite(self, acc: Value, multiplier: Value, shift: Value) -> Value:
         """``acc << -shift`` if shift < 0; times the multiplier / 2**31, ties up, saturating; over

@@ -155,8 +155,8 @@ class BlockedQConv2d(BlockedOp):
 
     x int8 as for :class:`BlockedConv2d`, the weight's shape as there or for
     :class:`BlockedDepthwise`, but int32: products are of int32, and elements are widened once.
-    Bias, multiplier and shift are int32 [OC/B, B], or the bias is, and factor and offset of a
-    :class:`~.floor_requant.FloorRequant` are float32; the result is int8.
+    Bias, multiplier and shift are int32 [OC/B, B], or the bias is, and factor, offset and perhaps
+    rest of a :class:`~.floor_requant.FloorRequant` are float32; the result is int8.
     """
 
     strides: Pair
@@ -183,8 +183,10 @@ def _expect_columns(columns: list[Type], shape: Pair) -> None:
     """A bias, and by what its sums are rescaled."""
     _expect({column for column, _ in columns} == {shape}, f"columns {list(shape)}")
     dtypes = [dtype for _, dtype in columns]
-    known = (["int32"] * 3, ["int32", FLOAT32, FLOAT32])
-    _expect(dtypes in known, f"a bias of int32 and two columns of int32 or {FLOAT32}")
+    known = (["int32"] * 3, ["int32", *[FLOAT32] * 2], ["int32", *[FLOAT32] * 3])
+    _expect(
+        dtypes in known, f"a bias of int32 and two columns of int32, or two or three of {FLOAT32}"
+    )
 
 
 @dataclass(frozen=True, eq=False)

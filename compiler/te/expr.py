@@ -26,15 +26,16 @@ def bits_of(dtype: str) -> int:
 #: Functions of scalars that :class:`Call` may name: dtypes of arguments and result. ``requantize``
 #: is acc * multiplier / 2**shift rounded half to even, exact in 64 bits; ``rescale`` is the same
 #: where the result fits int32, which is for its user to know; ``requantize_tflite`` is
-#: ``isa.vector_ops.requantize_tflite``; ``scaled_floor`` is the exact floor of float32(x) * factor
-#: + offset where float32 holds it, and of more that fits int32 at most a unit in float32's last
-#: place less; ``round`` rounds half to even; ``divide`` truncates towards zero, and gives 0 where
-#: the divisor is 0; ``remainder`` has the dividend's sign (of integers it is 0 where the divisor is
-#: 0); ``popcount`` is the number of bits that are 1; the others are C's.
+#: ``isa.vector_ops.requantize_tflite``; ``scaled_down`` is float32(x) * factor + offset rounded
+#: down to float32, once, and ``scaled_floor`` the floor of that, which must fit int32; ``round``
+#: rounds half to even; ``divide`` truncates towards zero, and gives 0 where the divisor is 0;
+#: ``remainder`` has the dividend's sign (of integers it is 0 where the divisor is 0); ``popcount``
+#: is the number of bits that are 1; the others are C's.
 INTRINSICS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "requantize": ((("int32",) * 3, "int32"), (("int32",) * 3, "int64")),
     "rescale": ((("int32",) * 3, "int32"),),
     "requantize_tflite": ((("int32",) * 3, "int64"),),
+    "scaled_down": ((("int32", "float32", "float32"), "float32"),),
     "scaled_floor": ((("int32", "float32", "float32"), "int32"),),
     "divide": tuple(((dtype,) * 2, dtype) for dtype in INT_DTYPES),
     "remainder": tuple(((dtype,) * 2, dtype) for dtype in (*INT_DTYPES, *FLOAT_DTYPES)),

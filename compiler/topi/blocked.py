@@ -236,11 +236,14 @@ def _requantized(
     name, dtype = ("rescale", "int32") if fits else ("requantize", "int64")
 
     def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
-        args = (acc[n, cb, oh, ow, c], *(column[cb, c] for column in scaling))
-        if scaling[0].dtype == FLOAT32:  # the zero point is in the bias
-            stored: Expr = Call("scaled_floor", args, "int32")
-        else:
-            stored = Call(name, args, dtype) + requant.zero_point
+        total, found = acc[n, cb, oh, ow, c], [column[cb, c] for column in scaling]
+        match found:  # of a FloorRequant, which has the zero point in the bias; or of a Requant
+            case [Expr(dtype="float32") as factor, offset, *rest]:
+                for more in rest:
+                    offset = Call("scaled_down", (total, more, offset), FLOAT32)
+                stored: Expr = Call("scaled_floor", (total, factor, offset), "int32")
+            case _:
+                stored = Call(name, (total, *found), dtype) + requant.zero_point
         result = clip(stored, requant.lo, requant.hi).astype("int8")
         return _lifted(result) if isinstance(op, BlockedDotConv2d) and op.lifts else result
 

@@ -36,11 +36,11 @@ from .micro_kernels import DOT, DOT_EACH
 
 #: Vector registers by values in one (AVX-512 has 32, AVX2 and SSE 16), and those of them that may
 #: hold results; the others hold weights, and an element of the image where no instruction reads it
-#: from memory to all lanes.
+#: from memory to all lanes. Of many registers few hold results, so that the processor finishes a
+#: tile while it computes the products of the next, of which it sees what its window holds.
 REGISTERS = {16: 32, 8: 16, 4: 16}
-ACCUMULATORS = {16: 28, 8: 12, 4: 12}
-#: Vector registers that hold sums of products of four: so few that the processor rescales them
-#: while it computes the products of the next tile, of which it sees as much as its window holds.
+ACCUMULATORS = {16: 14, 8: 12, 4: 12}
+#: Those that hold sums of products of four, to finish which takes more instructions.
 DOT_ACCUMULATORS = 8
 #: Registers that a step needs besides: a product of integers, and the element that it is made of.
 SCRATCH = {"float32": 0, "int32": 2}

@@ -218,7 +218,8 @@ class _Rewriting:
         found = floor_requant(requant, largest) if self.dots else None
         if found is not None:
             total = (bias + found.bias).astype(np.int32)
-            return {"bias": total, "factor": found.factor, "offset": found.offset}
+            columns = {"bias": total, "factor": found.factor, "offset": found.offset}
+            return columns if found.rest is None else columns | {"rest": found.rest}
         return {
             "bias": bias.astype(np.int32),
             "multiplier": np.broadcast_to(requant.multiplier, len(bias)),

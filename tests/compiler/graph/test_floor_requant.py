@@ -12,15 +12,24 @@ INT32_MAX = 2**31 - 1
 
 
 def apply(found: FloorRequant, like: Requant, acc: np.ndarray) -> np.ndarray:
-    """Exact, in int64: acc [OC, N] to int8."""
-    scale = np.frexp(found.factor.astype(np.float64))[1][:, None] - 24
-    factor, offset = (
-        np.ldexp(v.astype(np.float64)[:, None], -scale) for v in (found.factor, found.offset)
-    )
-    assert (factor % 1 == 0).all() and (offset % 1 == 0).all()
+    """Exact, in int64 units of a multiplier's last bit: acc [OC, N] to int8."""
+    shift = np.broadcast_to(like.shift, len(acc)).astype(np.int64)[:, None]
+
+    def units(numbers: np.ndarray) -> np.ndarray:
+        assert numbers.dtype == np.float32
+        exact = np.ldexp(numbers.astype(np.float64)[:, None], shift)
+        assert (exact % 1 == 0).all()
+        return exact.astype(np.int64)
+
     x = acc.astype(np.int64) + found.bias[:, None]
     assert np.abs(x).max() <= 2**24
-    floor = (factor.astype(np.int64) * x + offset.astype(np.int64)) >> -scale
+    offset = units(found.offset)
+    if found.rest is not None:
+        exact = units(found.rest) * x + offset
+        nearest = exact.astype(np.float32)
+        below = np.nextafter(nearest, np.float32(-np.inf))
+        offset = np.where(nearest > exact, below, nearest).astype(np.int64)
+    floor = (units(found.factor) * x + offset) >> shift
     return np.clip(floor, like.lo, like.hi).astype(np.int8)
 
 
@@ -35,22 +44,22 @@ def test_all_results_are_those_of_the_integer_formula(zero_point: int, lo: int, 
     np.testing.assert_array_equal(apply(found, like, acc), like.apply(acc.astype(np.int32), axis=0))
 
 
-def test_thresholds_decide() -> None:
-    """Scales of long sums: wherever there is an answer, neighbours of every change agree, and of
-    many channels there is none for all."""
+@pytest.mark.parametrize(
+    ("least", "most", "products"), [(-8, 0, {1}), (-11, -9, {1, 2}), (-16, -13, {2})]
+)
+def test_thresholds_decide(least: int, most: int, products: set[int]) -> None:
+    """Neighbours of every change agree; long sums, whose scales are small, take two products."""
     rng = np.random.default_rng(1)
-    answers = 0
-    for scale in 2.0 ** rng.uniform(-13, -9, 100):
-        like = requant(np.array([scale]), 3)
-        found = floor_requant(like, np.array([2**28]))
-        if found is None:
-            continue
-        answers += 1
-        middle = (np.arange(-140, 140) + 0.5) / scale
-        acc = (np.rint(middle)[:, None] + np.arange(-3, 4)).reshape(1, -1).astype(np.int32)
+    taken = set()
+    for scales in 2.0 ** rng.uniform(least, most, (60, 8)):
+        like = requant(scales, 3)
+        found = floor_requant(like, np.full(8, 2**28))
+        assert found is not None
+        taken.add(1 if found.rest is None else 2)
+        middle = (np.arange(-140, 140) + 0.5) / scales[:, None]
+        acc = (np.rint(middle)[..., None] + np.arange(-3, 4)).reshape(8, -1).astype(np.int32)
         np.testing.assert_array_equal(apply(found, like, acc), like.apply(acc, axis=0))
-    assert 40 < answers < 95
-    assert floor_requant(requant(2.0 ** rng.uniform(-13, -12, 64), 3), np.full(64, 2**28)) is None
+    assert taken == products
 
 
 def test_ties_to_even_are_refused() -> None:
