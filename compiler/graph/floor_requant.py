@@ -117,7 +117,7 @@ def _two_products(
     offset = _between(low + (largest >> (EXACT_BITS - 1)) + 1, high)
     if offset is None:
         return None
-    return tuple(_scaled(part, shift) for part in (multiplier - rest, offset, rest))
+    return _scaled(multiplier - rest, shift), _scaled(offset, shift), _scaled(rest, shift)
 
 
 def _between(low: np.ndarray, high: np.ndarray) -> np.ndarray | None:
