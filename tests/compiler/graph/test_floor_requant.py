@@ -37,10 +37,10 @@ def apply(found: FloorRequant, like: Requant, acc: np.ndarray) -> np.ndarray:
 def test_all_results_are_those_of_the_integer_formula(zero_point: int, lo: int, hi: int) -> None:
     """Every acc of short sums, of channels of many scales."""
     rng = np.random.default_rng(0)
-    like = requant(2.0 ** rng.uniform(-8, 3, 64), zero_point, lo, hi)
-    found = floor_requant(like, np.full(64, 2**17))
+    like = requant(2.0 ** rng.uniform(-8, 3, 32), zero_point, lo, hi)
+    found = floor_requant(like, np.full(32, 2**16))
     assert found is not None
-    acc = np.tile(np.arange(-(2**17), 2**17), (64, 1))
+    acc = np.tile(np.arange(-(2**16), 2**16), (32, 1))
     np.testing.assert_array_equal(apply(found, like, acc), like.apply(acc.astype(np.int32), axis=0))
 
 
@@ -65,8 +65,23 @@ def test_thresholds_decide(least: int, most: int, products: set[int]) -> None:
 def test_ties_to_even_are_refused() -> None:
     """A half is rounded down after an even number and up after an odd one: no line does both."""
     assert floor_requant(requant(np.array([0.5]), 0), np.array([999])) is None
-    assert floor_requant(requant(np.array([0.5]), 0, 0, 1), np.array([999])) is not None  # one tie
     assert floor_requant(requant(np.array([0.3, 0.125]), -128), np.array([999, 999])) is None
+
+
+@pytest.mark.parametrize("lo", range(-4, 4))
+def test_one_tie_goes_to_even(lo: int) -> None:
+    like = requant(np.array([0.5]), 0, lo, lo + 1)
+    found = floor_requant(like, np.array([999]))
+    assert found is not None
+    acc = np.arange(-20, 20, dtype=np.int32)[None]
+    np.testing.assert_array_equal(apply(found, like, acc), like.apply(acc, axis=0))
+
+
+@pytest.mark.parametrize("bounds", [(-128, 0), (0, 127)])
+def test_sums_beyond_float32_are_refused(bounds: tuple[int, int]) -> None:
+    for scale, fits in ((2.0**-16, False), (2.0**-16.1, True), (0.99 * 2.0**-17, False)):
+        found = floor_requant(requant(np.array([scale]), 0, *bounds), np.array([2**28]))
+        assert (found is not None) == fits  # the first has ties
 
 
 def test_what_may_overflow_is_refused() -> None:
