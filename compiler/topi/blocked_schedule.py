@@ -49,8 +49,6 @@ LATENCY_CYCLES = 4
 #: Blocks of channels that share an element of the image. Four would save loads, but the weights of
 #: four blocks of a large layer do not fit the second-level cache, and pass by again for each row.
 MAX_BLOCKS = 2
-#: Places of a row of an operator without weights shared between places.
-WINDOW_TILE = 14
 #: Vectors of results of a dense layer for one row.
 DENSE_TILE = 8
 #: Lanes of so few channels that rows of all of them are read at once.
@@ -93,9 +91,8 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
     *lead, ob, oh, ow, o = output.axes
-    most = DOT_ACCUMULATORS if _adds_dots(acc) else ACCUMULATORS[o.extent]
-    scratch = SCRATCH[acc.tensor.dtype]
-    blocks, width = register_tile(ob.extent, ow.extent, o.extent, most, scratch)
+    sizes = ob.extent, ow.extent, o.extent
+    blocks, width = register_tile(*sizes, _most_sums(acc, o.extent), SCRATCH[acc.tensor.dtype])
     ob_outer, ob_inner = out.split(ob, blocks)
     ow_outer, ow_inner = out.split(ow, width)
     image, weight = (read.source for read in acc.reads()[-2:])
@@ -114,6 +111,11 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
 def _adds_dots(acc: Stage) -> bool:
     """Whether sums are of products of four."""
     return [read.dtype for read in acc.reads()[-2:]] == ["uint8", "int8"]
+
+
+def _most_sums(acc: Stage, lanes: int) -> int:
+    """Vectors of sums in a tile, at most."""
+    return DOT_ACCUMULATORS if _adds_dots(acc) else ACCUMULATORS[lanes]
 
 
 def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> list[IterVar]:
@@ -136,8 +138,8 @@ def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
     _, cb, _, ow, c = output.axes
-    _, width = register_tile(1, ow.extent, c.extent, ACCUMULATORS[c.extent])
-    ow_outer, ow_inner = out.split(ow, min(width, WINDOW_TILE))
+    _, width = register_tile(1, ow.extent, c.extent, _most_sums(acc, c.extent))
+    ow_outer, ow_inner = out.split(ow, width)
     _in_registers(out, (ow_inner,), c)
     out.parallel(cb)
     acc.compute_at(out, ow_outer)
