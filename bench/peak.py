@@ -1,4 +1,5 @@
-"""What the host's processor can do at most: loops of nothing but products and sums of vectors."""
+"""What the host's processor can do at most: loops of nothing but products and sums of vectors; and
+native loops around what is measured."""
 
 from __future__ import annotations
 
@@ -44,6 +45,27 @@ def peak_kernel(dtype: str) -> None:
 def peak_code(dtype: str) -> MachineCode:
     """``for step: for chain: sum[chain] = sum[chain] + a * b``, with a and b from memory."""
     return _loop(_dot_step if dtype == "int8" and has_dots() else _fma_step)
+
+
+@cache
+def repeat_code(arguments: int, calls: int) -> MachineCode:
+    """A function of the address of another, and of so many pointers, that calls that with them."""
+    i64, pointer = ir.IntType(64), ir.PointerType()
+    callee = ir.FunctionType(ir.VoidType(), [pointer] * arguments)
+    module = ir.Module("repeat")
+    signature = ir.FunctionType(ir.VoidType(), [callee.as_pointer(), *callee.args])
+    function = ir.Function(module, signature, "repeat")
+    entry, body, end = (function.append_basic_block(name) for name in ("entry", "body", "end"))
+    ir.IRBuilder(entry).branch(body)
+    builder = ir.IRBuilder(body)
+    step = builder.phi(i64)
+    builder.call(function.args[0], function.args[1:])
+    following = builder.add(step, i64(1))
+    step.add_incoming(i64(0), entry)
+    step.add_incoming(following, body)
+    builder.cbranch(builder.icmp_unsigned("<", following, i64(calls)), body, end)
+    ir.IRBuilder(end).ret_void()
+    return load(optimise(module, host()), "repeat", 1 + arguments)
 
 
 def _fma_step(builder: Value, total: Value, a: Value, b: Value) -> Value:

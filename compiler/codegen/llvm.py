@@ -51,6 +51,9 @@ Value = Any
 
 _POINTER = ir.PointerType()
 _I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+_FLOATS = ir.VectorType(ir.FloatType(), 16)
+#: The operand of an instruction of AVX-512 that rounds down, whatever the thread's mode is.
+_ROUND_DOWN = 9
 _TYPES: dict[str, Any] = {
     "bool": _I1, "float32": ir.FloatType(), "float64": ir.DoubleType(),
 } | {dtype: ir.IntType(bits_of(dtype)) for dtype in INT_DTYPES}  # fmt: skip
@@ -324,6 +327,10 @@ class _Emitter:
                 return self._requantize(acc, multiplier, shift, dtype)
             case Call("rescale", args):
                 return self._rescale(*(self.value(a) for a in args))
+            case Call("scaled_down", args):
+                return self._scaled_down(*(self.value(a) for a in args))
+            case Call("scaled_floor", args):
+                return self._scaled_floor(*(self.value(a) for a in args))
             case Call("requantize_tflite", args):
                 return self._requantize_tflite(*(self.value(a) for a in args))
             case Call("popcount", (a,), dtype):
@@ -524,6 +531,42 @@ class _Emitter:
         halves = builder.bitcast(whole, ir.VectorType(_I32, 2 * acc.type.count))
         low = ir.Constant(acc.type, list(range(0, 2 * acc.type.count, 2)))
         return builder.shuffle_vector(halves, halves, low)
+
+    def _scaled_floor(self, x: Value, factor: Value, offset: Value) -> Value:
+        total = self._scaled_down(x, factor, offset)
+        if not self._rounds_down(total):
+            return self.builder.fptosi(self._function("floor", "float32", total), x.type)
+        name, all_lanes = "llvm.x86.avx512.mask.cvtps2dq.512", ir.IntType(16)(-1)
+        return self._call(name, x.type, total, _number(x.type, 0), all_lanes, _I32(_ROUND_DOWN))
+
+    def _scaled_down(self, x: Value, factor: Value, offset: Value) -> Value:
+        """``float32(x) * factor + offset`` rounded down. Elsewhere than in an instruction: the
+        product is exact in float64, and of the sum's rounding, too, what it adds is known."""
+        builder, single = self.builder, self.builder.sitofp(x, factor.type)
+        if self._rounds_down(single):
+            name = "llvm.x86.avx512.vfmadd.ps.512"
+            return self._call(name, single.type, single, factor, offset, _I32(_ROUND_DOWN))
+        real, bits = _like(x, ir.DoubleType()), x.type
+        wide_factor, wide_offset = (builder.fpext(v, real) for v in (factor, offset))
+        product = builder.fmul(builder.fpext(single, real), wide_factor)
+        total = builder.fadd(product, wide_offset)
+        added = builder.fsub(total, product)
+        lost = builder.fadd(
+            builder.fsub(product, builder.fsub(total, added)), builder.fsub(wide_offset, added)
+        )
+        nearest = builder.fptrunc(total, factor.type)
+        above = builder.fsub(builder.fpext(nearest, real), total)
+        is_above = builder.fcmp_ordered(">", above, lost)
+        zero = _number(factor.type, -0.0)  # below which the next float has the next bits
+        is_zero = builder.fcmp_ordered("==", nearest, zero)
+        raw = builder.bitcast(builder.select(is_zero, zero, nearest), bits)
+        negative = builder.icmp_signed("<", raw, _number(bits, 0))
+        step = builder.select(negative, _number(bits, 1), _number(bits, -1))
+        return builder.bitcast(builder.select(is_above, builder.add(raw, step), raw), factor.type)
+
+    def _rounds_down(self, value: Value) -> bool:
+        """Whether the processor has instructions for vectors like a value that round down."""
+        return self.processor.has("avx512f") and value.type == _FLOATS
 
     def _requantize_tflite(self, acc: Value, multiplier: Value, shift: Value) -> Value:
         """``acc << -shift`` if shift < 0; times the multiplier / 2**31, ties up, saturating; over

@@ -58,7 +58,9 @@ def _fits(expr: Expr, var: Var) -> bool:
             return _fits(a, var)
         case Call(name, args) if name in LLVM_FUNCTIONS:
             return all(_fits(arg, var) for arg in args)
-        case Call("requantize" | "rescale" | "popcount", args):
+        case Call(name, args) if name in ("requantize", "rescale", "scaled_down", "scaled_floor"):
+            return all(_fits(arg, var) for arg in args)
+        case Call("popcount", args):
             return all(_fits(arg, var) for arg in args)
         case Select(cond, a, b):
             return is_invariant(cond, var) and _fits(a, var) and _fits(b, var)

@@ -29,15 +29,19 @@ class BlockedOp(Primitive):
 
 @dataclass(frozen=True)
 class ToBlocks(BlockedOp):
-    """[N, C, H, W] in blocks of ``block`` channels."""
+    """[N, C, H, W] in blocks of ``block`` channels; of int8 it ``lifts`` elements to uint8 that are
+    128 more."""
 
     block: int
+    lifts: bool = False
 
     def infer(self, *types: Type) -> Type:
         [(shape, dtype)] = types
         _expect(len(shape) == 4, "[N, C, H, W]")
+        _expect(not self.lifts or dtype == "int8", "int8")
         n, channels, height, width = shape
-        return (n, -(-channels // self.block), height, width, self.block), dtype
+        blocks = -(-channels // self.block)
+        return (n, blocks, height, width, self.block), "uint8" if self.lifts else dtype
 
 
 @dataclass(frozen=True)
@@ -184,7 +188,8 @@ class BlockedQConv2d(BlockedOp):
 
     x int8 as for :class:`BlockedConv2d`, the weight's shape as there or for
     :class:`BlockedDepthwise`, but int32: products are of int32, and elements are widened once.
-    Bias, multiplier and shift are int32 [OC/B, B]; the result is int8.
+    Bias, multiplier and shift are int32 [OC/B, B], or the bias is, and factor, offset and perhaps
+    rest of a :class:`~.floor_requant.FloorRequant` are float32; the result is int8.
     """
 
     strides: Pair
@@ -196,15 +201,25 @@ class BlockedQConv2d(BlockedOp):
 
     def infer(self, *types: Type) -> Type:
         (x, x_dtype), (weight, _), *columns = types
-        _expect([dtype for _, dtype in types] == ["int8", *["int32"] * 4], "int8, then int32")
+        _expect([dtype for _, dtype in types[:2]] == ["int8", "int32"], "int8, then int32")
         wide = (x[1], x[4]) if self.depthwise else (x[1], *x[4:])
         kernel = weight[1:3] if self.depthwise else weight[2:4]
         given = (weight[0], weight[3]) if self.depthwise else (weight[1], *weight[4:-1])
         _expect(wide == given, "an image and a weight that fit it")
         shape = (weight[0], weight[-1])
-        _expect({column for column, _ in columns} == {shape}, f"columns {list(shape)}")
+        _expect_columns(columns, shape)
         height, width = windows(x[2:4], kernel, self.strides, self.pads, self.dilations)
         return (x[0], shape[0], height, width, shape[1]), x_dtype
+
+
+def _expect_columns(columns: list[Type], shape: Pair) -> None:
+    """A bias, and by what its sums are rescaled."""
+    _expect({column for column, _ in columns} == {shape}, f"columns {list(shape)}")
+    dtypes = [dtype for _, dtype in columns]
+    known = (["int32"] * 3, ["int32", *[FLOAT32] * 2], ["int32", *[FLOAT32] * 3])
+    _expect(
+        dtypes in known, f"a bias of int32 and two columns of int32, or two or three of {FLOAT32}"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,10 +228,10 @@ class BlockedDotConv2d(BlockedOp):
     of four channels, or of four places of a row for each channel by itself where ``depthwise``.
 
     x int8 [N, C/X, H, W, X], X a multiple of 4; weight int8 [OC/B, C/X, KH, KW, X/4, B, 4], or for
-    depthwise [C/B, KH, KW/4, B, 4]; bias, multiplier and shift int32 [OC/B, B]; the result is int8.
-    Elements are made uint8 by adding 128, a border is of zero points: the bias is ``(zero point +
-    128) * sum of weights`` less than the operator's. x may be uint8 already, and is the result of
-    an operator that ``lifts`` it.
+    depthwise [C/B, KH, KW/4, B, 4]; columns [OC/B, B] as there; the result is int8. Elements are
+    made uint8 by adding 128, a border is of zero points: the bias is ``(zero point + 128) * sum of
+    weights`` less than the operator's. x may be uint8 already, and is the result of an operator
+    that ``lifts`` it.
     """
 
     strides: Pair
@@ -229,16 +244,15 @@ class BlockedDotConv2d(BlockedOp):
 
     def infer(self, *types: Type) -> Type:
         (x, x_dtype), (weight, _), *columns = types
-        wanted = ["int8", *["int32"] * 3]
-        fits = x_dtype in ("int8", "uint8") and [dtype for _, dtype in types[1:]] == wanted
-        _expect(fits, f"int8 or uint8, then {', '.join(wanted)}")
+        fits = x_dtype in ("int8", "uint8") and types[1][1] == "int8"
+        _expect(fits, "int8 or uint8, then int8")
         if self.depthwise:
             given, kernel = (weight[0], weight[3]), (weight[1], weight[2] * weight[4])
         else:
             given, kernel = (weight[1], weight[4] * weight[6]), weight[2:4]
         _expect((x[1], x[4]) == given, "an image and a weight that fit it")
         shape = (weight[0], weight[-2])
-        _expect({column for column, _ in columns} == {shape}, f"columns {list(shape)}")
+        _expect_columns(columns, shape)
         height, width = windows(x[2:4], kernel, self.strides, self.pads, self.dilations)
         return (x[0], shape[0], height, width, shape[1]), "uint8" if self.lifts else "int8"
 

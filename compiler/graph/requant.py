@@ -16,7 +16,7 @@ from ...isa.vector_ops import requantize_tflite
 
 INT8_MIN, INT8_MAX = -128, 127
 #: What uint8 have more than the int8 that mean the same.
-OFFSET = 128
+OFFSET, UINT8_MAX = 128, 255
 MULTIPLIER_BITS = 31
 MAX_SHIFT = 62
 

@@ -26,13 +26,17 @@ def bits_of(dtype: str) -> int:
 #: Functions of scalars that :class:`Call` may name: dtypes of arguments and result. ``requantize``
 #: is acc * multiplier / 2**shift rounded half to even, exact in 64 bits; ``rescale`` is the same
 #: where the result fits int32, which is for its user to know; ``requantize_tflite`` is
-#: ``isa.vector_ops.requantize_tflite``; ``round`` rounds half to even; ``divide`` truncates towards
-#: zero, and gives 0 where the divisor is 0; ``remainder`` has the dividend's sign (of integers it
-#: is 0 where the divisor is 0); ``popcount`` is the number of bits that are 1; the others are C's.
+#: ``isa.vector_ops.requantize_tflite``; ``scaled_down`` is float32(x) * factor + offset rounded
+#: down to float32, once, and ``scaled_floor`` the floor of that, which must fit int32; ``round``
+#: rounds half to even; ``divide`` truncates towards zero, and gives 0 where the divisor is 0;
+#: ``remainder`` has the dividend's sign (of integers it is 0 where the divisor is 0); ``popcount``
+#: is the number of bits that are 1; the others are C's.
 INTRINSICS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "requantize": ((("int32",) * 3, "int32"), (("int32",) * 3, "int64")),
     "rescale": ((("int32",) * 3, "int32"),),
     "requantize_tflite": ((("int32",) * 3, "int64"),),
+    "scaled_down": ((("int32", "float32", "float32"), "float32"),),
+    "scaled_floor": ((("int32", "float32", "float32"), "int32"),),
     "divide": tuple(((dtype,) * 2, dtype) for dtype in INT_DTYPES),
     "remainder": tuple(((dtype,) * 2, dtype) for dtype in (*INT_DTYPES, *FLOAT_DTYPES)),
     "popcount": tuple(((dtype,), dtype) for dtype in UNSIGNED_DTYPES),
@@ -214,13 +218,14 @@ class Reducer:
 
 @dataclass(frozen=True)
 class Reduce(Expr):
-    """``body`` combined over reduction axes, by + * min max or a :class:`Reducer`: only a whole
-    ``compute``.
+    """``body`` combined over reduction axes, by + * min max or a :class:`Reducer`, starting from
+    ``init`` or else the neutral element: only a whole ``compute``.
     """
 
     kind: str | Reducer
     body: Expr
     axes: tuple[Any, ...]
+    init: Expr | None = None
 
     @property
     def dtype(self) -> str:  # type: ignore[override]
@@ -231,6 +236,11 @@ class Reduce(Expr):
         if isinstance(self.kind, Reducer):
             return self.kind.combine(total, value)
         return binary(self.kind, total, value)
+
+    @property
+    def start(self) -> Expr:
+        """What the first value is combined with."""
+        return self.identity if self.init is None else self.init
 
     @property
     def identity(self) -> Const:
@@ -398,8 +408,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
             return args
         case Read(_, indices):
             return indices
-        case Reduce(_, body):
-            return (body,)
+        case Reduce(_, body, _, init):
+            return (body,) if init is None else (init, body)
         case Extern(reads):
             return reads
     return ()
@@ -428,7 +438,8 @@ def rewrite(expr: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:
         case Read(source, indices):
             new = Read(source, tuple(rewrite(i, leaf) for i in indices))
         case Reduce():
-            new = replace(expr, body=rewrite(expr.body, leaf))
+            init = None if expr.init is None else rewrite(expr.init, leaf)
+            new = replace(expr, body=rewrite(expr.body, leaf), init=init)
         case Extern():
             new = replace(expr, reads=tuple(rewrite(r, leaf) for r in expr.reads))
         case _:

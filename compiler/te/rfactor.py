@@ -49,4 +49,4 @@ def factored(stage: Stage, axis: IterVar, factor_axis: int) -> tuple[Tensor, Red
     last = IterVar(Var(axis.name), factor.extent, "reduce")
     indices = [a.var for a in data]
     indices.insert(factor_axis, last.var)
-    return partial, Reduce(body.kind, Read(partial, tuple(indices)), (last,))
+    return partial, Reduce(body.kind, Read(partial, tuple(indices)), (last,), body.init)

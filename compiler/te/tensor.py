@@ -182,9 +182,14 @@ def reduce_axis(extent: int, name: str = "k") -> IterVar:
     return IterVar(Var(name), extent, "reduce")
 
 
-def _reduce(kind: str | Reducer, body: Expr, axis: IterVar | tuple[IterVar, ...]) -> Reduce:
+def _reduce(
+    kind: str | Reducer,
+    body: Expr,
+    axis: IterVar | tuple[IterVar, ...],
+    init: Expr | None = None,
+) -> Reduce:
     axes = axis if isinstance(axis, tuple) else (axis,)
-    return Reduce(kind, body, axes)
+    return Reduce(kind, body, axes, init)
 
 
 def comm_reducer(
@@ -218,9 +223,17 @@ def comm_reducer(
     return reduce
 
 
-def sum_of(body: Expr, axis: IterVar | tuple[IterVar, ...]) -> Reduce:
-    """Sum over axes."""
-    return _reduce("+", body, axis)
+def sum_of(body: Expr, axis: IterVar | tuple[IterVar, ...], init: Expr | None = None) -> Reduce:
+    """Sum over axes, and of ``init``: of the same dtype, without the axes."""
+    found = _reduce("+", body, axis, init)
+    if init is not None:
+        moving = [a for a in found.axes if any(node is a.var for node in walk(init))]
+        if moving or init.dtype != body.dtype:
+            raise VdlaError(
+                f"sum: expected a first value of {body.dtype} that is the same along its axes, got "
+                f"{init!r} of {init.dtype}"
+            )
+    return found
 
 
 def max_of(body: Expr, axis: IterVar | tuple[IterVar, ...]) -> Reduce:

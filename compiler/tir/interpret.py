@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,14 @@ _FUNCTIONS: dict[str, Any] = {
 } | {
     f"a{name}": getattr(np, f"arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")
 } | {"round": np.rint, "pow": np.power, "remainder": np.fmod, "erf": math.erf}  # fmt: skip
+
+
+def _scaled_down(x: int, factor: float, offset: float) -> float:
+    """``float32(x) * factor + offset`` rounded down to float32, of two float32."""
+    exact = Fraction(float(np.float32(x))) * Fraction(factor) + Fraction(offset)
+    nearest = np.float32(float(exact))
+    above = Fraction(float(nearest)) > exact
+    return float(np.nextafter(nearest, np.float32(-math.inf)) if above else nearest)
 
 
 def _divide(name: str, a: int, b: int) -> int:
@@ -145,6 +154,9 @@ class _Interpreter:
                 tflite = expr.name == "requantize_tflite"
                 rescale = requantize_tflite if tflite else requantize_even
                 return wrap_value(rescale(acc, multiplier, shift).item(), expr.dtype)
+            case Call("scaled_down" | "scaled_floor", args):
+                down = _scaled_down(*(self.value(a, env) for a in args))
+                return down if expr.name == "scaled_down" else math.floor(down)
             case Call("popcount", (a,)):
                 return self.value(a, env).bit_count()
             case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:

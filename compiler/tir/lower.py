@@ -214,23 +214,24 @@ class _StageLowering:
         if isinstance(body, Reduce):
             term = self.context.buffer_reads(substitute(body.body, values))
             update = Store(self.buffer, indices, body.combine(Read(self.buffer, indices), term))
-            return self._nest(0, update, set(), body)
+            start = self.context.buffer_reads(substitute(body.start, values))
+            return self._nest(0, update, set(), start)
         value = self.context.buffer_reads(substitute(body, values))
         return self._nest(0, Store(self.buffer, indices, value), set(), None)
 
-    def _nest(self, depth: int, core: Store, bound: set[Var], reduction: Reduce | None) -> Stmt:
-        """Loops from ``depth`` inwards. ``reduction`` is set while its initialisation has not been
-        placed.
+    def _nest(self, depth: int, core: Store, bound: set[Var], start: Expr | None) -> Stmt:
+        """Loops from ``depth`` inwards. ``start`` is what a reduction begins with, while that has
+        not been placed.
         """
         stage, extents = self.stage, self.domain.loop_extents
         if depth == len(stage.leaves):
-            if reduction is not None:
-                return seq([Store(core.buffer, core.indices, reduction.identity), core])
+            if start is not None:
+                return seq([Store(core.buffer, core.indices, start), core])
             return core
         axis = stage.leaves[depth]
         intrinsic = stage.intrinsics.get(axis)
-        if reduction is not None and (axis.kind == "reduce" or intrinsic is not None):
-            init = self._init_nest(depth, core, bound, reduction)
+        if start is not None and (axis.kind == "reduce" or intrinsic is not None):
+            init = self._init_nest(depth, core, start)
             return seq([init, self._nest(depth, core, bound, None)])
         if intrinsic is not None:
             inner = stage.leaves[depth:]
@@ -239,7 +240,7 @@ class _StageLowering:
             variant = "update" if is_reduction else "full"
             return match_intrinsic(intrinsic, variant, inner, extents, core, stage.name)
         now = bound | {axis.var}
-        body = self._nest(depth + 1, core, now, reduction)
+        body = self._nest(depth + 1, core, now, start)
         for producer in reversed(self.context.attached(stage, axis)):
             produced = self._in_order(producer, self.context.produce(producer))
             buffer = self.context.buffers[producer.tensor]
@@ -329,17 +330,24 @@ class _StageLowering:
                 body = If(guard, body)
         return body
 
-    def _init_nest(self, depth: int, core: Store, bound: set[Var], reduction: Reduce) -> Stmt:
-        """Set what the loops from ``depth`` inwards accumulate to the neutral element."""
+    def _init_nest(self, depth: int, core: Store, start: Expr) -> Stmt:
+        """Set what the loops from ``depth`` inwards accumulate to what it starts from."""
         stage, extents = self.stage, self.domain.loop_extents
+        self._check_computed(stage.leaves[depth:], start)
         inner = [a for a in stage.leaves[depth:] if a.kind == "data"]
         fresh = {a.var: IterVar(Var(a.name + ".init"), extents[a]) for a in inner if extents[a] > 1}
         renamed = {old: axis.var for old, axis in fresh.items()}
         for axis in fresh.values():
             self.context.ranges[axis.var] = (0, axis.extent - 1)
         indices = tuple(substitute(i, renamed) for i in core.indices)
-        body: Stmt = Store(core.buffer, indices, reduction.identity)
+        body: Stmt = Store(core.buffer, indices, substitute(start, renamed))
+        kinds = {axis: stage.kinds.get(axis, "serial") for axis in inner}
         first = next((i for i, a in enumerate(inner) if a in self._tensorized()), len(inner))
+        if first < len(inner) and not isinstance(start, Const):
+            kinds[inner[-1]] = (
+                "vectorized"  # the intrinsic sets results to the neutral element only
+            )
+            first = len(inner)
         if first < len(inner):
             intrinsic = next(iter(stage.intrinsics.values()))
             axes = [fresh.get(a.var, a) for a in inner[first:]]
@@ -353,10 +361,21 @@ class _StageLowering:
                 body = If(substitute(guard, renamed), body)
         for axis in reversed(inner[:first]):
             if extents[axis] > 1:
-                loop, kind = fresh[axis.var], stage.kinds.get(axis, "serial")
+                loop, kind = fresh[axis.var], kinds[axis]
                 kept = kind if kind in ("unrolled", "vectorized") else "serial"
                 body = For(loop.var, loop.extent, kept, body)
         return body
+
+    def _check_computed(self, inner: list[IterVar], start: Expr) -> None:
+        """What a reduction starts from is there before the loops that it sums up in."""
+        read = [node.source for node in walk(start) if isinstance(node, Read)]
+        for axis in inner:
+            for producer in self.context.attached(self.stage, axis):
+                if self.context.buffers[producer.tensor] in read:
+                    raise VdlaError(
+                        f"compute_at: {producer.name} is attached in {self.stage.name} at "
+                        f"{axis!r}, but its first value reads it; attach it outside the reduction"
+                    )
 
     def _tensorized(self) -> set[IterVar]:
         for position, axis in enumerate(self.stage.leaves):

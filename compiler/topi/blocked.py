@@ -23,7 +23,7 @@ from ..graph.requant import MULTIPLIER_BITS, OFFSET
 from ..graph.winograd import KERNEL
 from ..te.expr import Call, Const, Expr, all_of, maximum, minimum, select
 from ..te.expr import Reduce as ReduceExpr
-from ..te.tensor import Tensor, compute, reduce_axis, sum_of
+from ..te.tensor import Tensor, clip, compute, reduce_axis, sum_of
 from .winograd import winograd_sums
 
 Pooling = MaxPool | AvgPool | QMaxPool
@@ -43,8 +43,8 @@ ZERO = Const(0.0, FLOAT32)
 def blocked_expression(op: BlockedOp, inputs: Sequence[Tensor]) -> Tensor:
     """The result of an operator on its inputs."""
     match op, inputs:
-        case ToBlocks(block), [x]:
-            return _to_blocks(x, block)
+        case ToBlocks(), [x]:
+            return _to_blocks(op, x)
         case FromBlocks(channels), [x]:
             return _from_blocks(x, channels)
         case BlockedConv2d(), [x, weight, *rest]:
@@ -66,15 +66,17 @@ def blocked_expression(op: BlockedOp, inputs: Sequence[Tensor]) -> Tensor:
     raise AssertionError(f"no expression of {op!r} on {len(inputs)} inputs")
 
 
-def _to_blocks(x: Tensor, block: int) -> Tensor:
+def _to_blocks(op: ToBlocks, x: Tensor) -> Tensor:
     n, channels, height, width = x.shape
+    block = op.block
 
     def rule(n: Expr, cb: Expr, h: Expr, w: Expr, c: Expr) -> Expr:
         channel = cb * block + c
-        element = x[n, channel, h, w]
+        element: Expr = x[n, channel, h, w]
+        element = _lifted(element) if op.lifts else element
         if channels % block == 0:
             return element
-        return select(channel < channels, element, Const(0, x.dtype))
+        return select(channel < channels, element, Const(0, element.dtype))
 
     return compute((n, -(-channels // block), height, width, block), rule, "out")
 
@@ -121,7 +123,10 @@ def _counts(padded: Tensor, kernel: Sequence[int], op: Windowed) -> tuple:
     return tuple((size - (k - 1) * d - 1) // s + 1 for size, k, s, d in parts)
 
 
-def _conv(op: BlockedConv2d | BlockedQConv2d, image: Tensor, weight: Tensor) -> Tensor:
+def _conv(
+    op: BlockedConv2d | BlockedQConv2d, image: Tensor, weight: Tensor, first: Tensor | None = None
+) -> Tensor:
+    """Sums of products, and of what comes ``first`` for each channel."""
     height, width = _counts(image, weight.shape[2:4], op)
     (sh, sw), (dh, dw) = op.strides, op.dilations
     channels = reduce_axis(weight.shape[1], "ic")
@@ -131,7 +136,9 @@ def _conv(op: BlockedConv2d | BlockedQConv2d, image: Tensor, weight: Tensor) -> 
 
     def rule(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
         element = image[(n, channels, oh * sh + kh * dh, ow * sw + kw * dw, *lanes)]
-        return sum_of(element * weight[(ob, *taps, o)], taps)
+        return sum_of(
+            element * weight[(ob, *taps, o)], taps, None if first is None else first[ob, o]
+        )
 
     return compute((image.shape[0], weight.shape[0], height, width, weight.shape[-1]), rule, "acc")
 
@@ -147,14 +154,22 @@ def _winograd(op: BlockedWinograd, x: Tensor, weight: Tensor) -> Tensor:
     return winograd_sums(op.size, _bordered(x, pads), weight, height, width)
 
 
-def _depthwise(op: BlockedDepthwise | BlockedQConv2d, image: Tensor, weight: Tensor) -> Tensor:
+def _depthwise(
+    op: BlockedDepthwise | BlockedQConv2d,
+    image: Tensor,
+    weight: Tensor,
+    first: Tensor | None = None,
+) -> Tensor:
+    """As :func:`_conv`, each channel by itself."""
     height, width = _counts(image, weight.shape[1:3], op)
     (sh, sw), (dh, dw) = op.strides, op.dilations
     kh, kw = reduce_axis(weight.shape[1], "kh"), reduce_axis(weight.shape[2], "kw")
 
     def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
         element = image[n, cb, oh * sh + kh * dh, ow * sw + kw * dw, c]
-        return sum_of(element * weight[cb, kh, kw, c], (kh, kw))
+        return sum_of(
+            element * weight[cb, kh, kw, c], (kh, kw), None if first is None else first[cb, c]
+        )
 
     return compute((*image.shape[:2], height, width, image.shape[4]), rule, "acc")
 
@@ -203,7 +218,8 @@ def _qconv(op: BlockedQConv2d, x: Tensor, weight: Tensor, columns: Sequence[Tens
     """Elements are widened, less their zero point, within a border of zeros."""
     widened = lambda element: element.astype("int32") - op.x_zero_point  # noqa: E731
     image = _bordered(x, op.pads, Const(0, "int32"), widened)
-    return _requantized((_depthwise if op.depthwise else _conv)(op, image, weight), op, columns)
+    acc = (_depthwise if op.depthwise else _conv)(op, image, weight, columns[0])
+    return _requantized(acc, op, columns)
 
 
 def _dot_conv(op: BlockedDotConv2d, x: Tensor, weight: Tensor, columns: Sequence[Tensor]) -> Tensor:
@@ -223,7 +239,8 @@ def _dot_conv(op: BlockedDotConv2d, x: Tensor, weight: Tensor, columns: Sequence
             ic, kh, kw, fours = taps
             element = image[n, ic, oh * sh + kh * dh, ow * sw + kw * dw, fours * four + k]
         factor = weight[(ob, *taps, o, k)]
-        return sum_of(element.astype("int32") * factor.astype("int32"), (*taps, k))
+        product = element.astype("int32") * factor.astype("int32")
+        return sum_of(product, (*taps, k), init=columns[0][ob, o])
 
     kernel = (weight.shape[1], weight.shape[2] * four) if op.depthwise else weight.shape[2:4]
     shape = (x.shape[0], weight.shape[0], *_counts(image, kernel, op), lanes)
@@ -238,17 +255,22 @@ def _lifted(element: Expr) -> Expr:
 def _requantized(
     acc: Tensor, op: BlockedQConv2d | BlockedDotConv2d, columns: Sequence[Tensor]
 ) -> Tensor:
-    bias, multiplier, shift = columns
-    requant, lifts = op.requant, isinstance(op, BlockedDotConv2d) and op.lifts
+    """``acc`` starts from the bias, the first of the columns."""
+    requant, scaling = op.requant, columns[1:]
     fits = bool((requant.shift > MULTIPLIER_BITS).all())  # what is scaled by less than a half
     name, dtype = ("rescale", "int32") if fits else ("requantize", "int64")
-    lifted, result = (OFFSET, "uint8") if lifts else (0, "int8")
 
     def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
-        total = acc[n, cb, oh, ow, c] + bias[cb, c]
-        scaled = Call(name, (total, multiplier[cb, c], shift[cb, c]), dtype)
-        stored = scaled + (requant.zero_point + lifted)
-        return minimum(maximum(stored, requant.lo + lifted), requant.hi + lifted).astype(result)
+        total, found = acc[n, cb, oh, ow, c], [column[cb, c] for column in scaling]
+        match found:  # of a FloorRequant, which has the zero point in the bias; or of a Requant
+            case [Expr(dtype="float32") as factor, offset, *rest]:
+                for more in rest:
+                    offset = Call("scaled_down", (total, more, offset), FLOAT32)
+                stored: Expr = Call("scaled_floor", (total, factor, offset), "int32")
+            case _:
+                stored = Call(name, (total, *found), dtype) + requant.zero_point
+        result = clip(stored, requant.lo, requant.hi).astype("int8")
+        return _lifted(result) if isinstance(op, BlockedDotConv2d) and op.lifts else result
 
     return compute(acc.shape, rule, "out")
 

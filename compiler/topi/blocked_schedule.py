@@ -36,9 +36,12 @@ from .micro_kernels import DOT, DOT_EACH
 
 #: Vector registers by values in one (AVX-512 has 32, AVX2 and SSE 16), and those of them that may
 #: hold results; the others hold weights, and an element of the image where no instruction reads it
-#: from memory to all lanes.
+#: from memory to all lanes. Of many registers few hold results, so that the processor finishes a
+#: tile while it computes the products of the next, of which it sees what its window holds.
 REGISTERS = {16: 32, 8: 16, 4: 16}
-ACCUMULATORS = {16: 28, 8: 12, 4: 12}
+ACCUMULATORS = {16: 14, 8: 12, 4: 12}
+#: Those that hold sums of products of four, to finish which takes more instructions.
+DOT_ACCUMULATORS = 8
 #: Registers that a step needs besides: a product of integers, and the element that it is made of.
 SCRATCH = {"float32": 0, "int32": 2}
 #: Cycles until the sum of a product can be added to.
@@ -46,8 +49,6 @@ LATENCY_CYCLES = 4
 #: Blocks of channels that share an element of the image. Four would save loads, but the weights of
 #: four blocks of a large layer do not fit the second-level cache, and pass by again for each row.
 MAX_BLOCKS = 2
-#: Places of a row of an operator without weights shared between places.
-WINDOW_TILE = 14
 #: Vectors of results of a dense layer for one row.
 DENSE_TILE = 8
 #: Lanes of so few channels that rows of all of them are read at once.
@@ -90,7 +91,8 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
     *lead, ob, oh, ow, o = output.axes
-    blocks, width = register_tile(ob.extent, ow.extent, o.extent, SCRATCH[acc.tensor.dtype])
+    sizes = ob.extent, ow.extent, o.extent
+    blocks, width = register_tile(*sizes, _most_sums(acc, o.extent), SCRATCH[acc.tensor.dtype])
     ob_outer, ob_inner = out.split(ob, blocks)
     ow_outer, ow_inner = out.split(ow, width)
     image, weight = (read.source for read in acc.reads()[-2:])
@@ -106,10 +108,20 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     _schedule_border(schedule)
 
 
+def _adds_dots(acc: Stage) -> bool:
+    """Whether sums are of products of four."""
+    return [read.dtype for read in acc.reads()[-2:]] == ["uint8", "int8"]
+
+
+def _most_sums(acc: Stage, lanes: int) -> int:
+    """Vectors of sums in a tile, at most."""
+    return DOT_ACCUMULATORS if _adds_dots(acc) else ACCUMULATORS[lanes]
+
+
 def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> list[IterVar]:
     """A tile of sums, vectors of products or of products of four; returns the loops around it."""
     *taps, last = acc.tensor.reduce_axes
-    if [source.dtype for source in acc.tensor.inputs] == ["uint8", "int8"]:
+    if _adds_dots(acc):
         acc.reorder(*taps, *tile, lanes, last)
         for axis in tile:
             acc.unroll(axis)
@@ -126,8 +138,8 @@ def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
     _, cb, _, ow, c = output.axes
-    _, width = register_tile(1, ow.extent, c.extent)
-    ow_outer, ow_inner = out.split(ow, min(width, WINDOW_TILE))
+    _, width = register_tile(1, ow.extent, c.extent, _most_sums(acc, c.extent))
+    ow_outer, ow_inner = out.split(ow, width)
     _in_registers(out, (ow_inner,), c)
     out.parallel(cb)
     acc.compute_at(out, ow_outer)
@@ -142,7 +154,7 @@ def _schedule_dense(schedule: Schedule, output: Tensor) -> None:
     done, acc = _stage(schedule, "blocks"), _stage(schedule, "acc")
     assert done is not None and acc is not None
     n, ob, o = done.tensor.axes
-    rows, blocks = register_tile(n.extent, ob.extent, o.extent)
+    rows, blocks = register_tile(n.extent, ob.extent, o.extent, ACCUMULATORS[o.extent])
     ob_outer, ob_inner = done.split(ob, min(blocks, DENSE_TILE))
     n_outer, n_inner = done.split(n, rows)
     done.reorder(ob_outer, n_outer, ob_inner, n_inner, o)
@@ -169,8 +181,10 @@ def _schedule_border(schedule: Schedule) -> Stage | None:
     return border
 
 
-def register_tile(blocks: int, width: int, lanes: int, scratch: int = 0) -> tuple[int, int]:
-    """Blocks of channels and places of a row that are computed together.
+def register_tile(
+    blocks: int, width: int, lanes: int, most: int, scratch: int = 0
+) -> tuple[int, int]:
+    """Blocks of channels and places of a row that are computed together, at ``most`` so many.
 
     The fewest cycles for a row at one product of vectors a cycle, where a product takes
     ``LATENCY_CYCLES`` and a step of the reduction one more; then the fewest blocks, or the most
@@ -184,7 +198,7 @@ def register_tile(blocks: int, width: int, lanes: int, scratch: int = 0) -> tupl
     tiles = [
         (m, w)
         for m in range(1, min(blocks, MAX_BLOCKS) + 1) if blocks % m == 0
-        for w in range(1, min(width, ACCUMULATORS[lanes] // m) + 1)
+        for w in range(1, min(width, most // m) + 1)
         if m * w + m + scratch <= REGISTERS[lanes]
     ]  # fmt: skip
     return min(tiles, key=lambda tile: (cycles(*tile), -tile[0] if scratch else tile[0], tile))

@@ -30,6 +30,7 @@ from ..blocked_ops import (
     PackedDense,
     ToBlocks,
 )
+from ..floor_requant import floor_requant
 from ..ir import Graph, Node, Tensor
 from ..ops import (
     Add,
@@ -46,7 +47,7 @@ from ..ops import (
     Relu,
 )
 from ..primitives import ConvolutionTranspose, Map
-from ..requant import OFFSET
+from ..requant import OFFSET, UINT8_MAX, Requant
 from ..shapes import infer
 from ..winograd import KERNEL, tile_size, transformed_weight
 
@@ -132,7 +133,7 @@ class _Rewriting:
                 readers.setdefault(name, []).append(node.op)
         for name, node in self.nodes.items():
             reads = [isinstance(op, BlockedDotConv2d) for op in readers.get(name, [])]
-            if isinstance(node.op, BlockedDotConv2d) and reads and all(reads):
+            if isinstance(node.op, BlockedDotConv2d | ToBlocks) and reads and all(reads):
                 self.nodes[name] = replace(node, op=replace(node.op, lifts=True))
                 self.tensors[name] = replace(self.tensors[name], dtype="uint8")
 
@@ -215,29 +216,40 @@ class _Rewriting:
 
     def _qconv(self, node: Node, op: QConv2d) -> None:
         rest = (op.x_zero_point, op.requant)
-        channels, bias = self._data(node.inputs[1]).shape[0], self._data(node.inputs[2])
+        columns = self._columns(node, op.requant)
         new: BlockedQConv2d | BlockedDotConv2d
         if self._adds_fours(node, op):
             image, packed, missing = self._image_and_fours(node, op.groups)
             pads = (*op.pads[:3], op.pads[3] + missing)
             new = BlockedDotConv2d(op.strides, pads, op.dilations, op.groups > 1, *rest)
             sums = self._data(node.inputs[1]).astype(np.int64).sum((1, 2, 3))
-            bias = (bias - (op.x_zero_point + OFFSET) * sums).astype(np.int32)
+            lifted = columns["bias"] - (op.x_zero_point + OFFSET) * sums
+            columns["bias"] = lifted.astype(np.int32)
         else:
             image, packed = self._image_and_weight(node, op.groups)
             packed = packed.astype(np.int32)
             new = BlockedQConv2d(op.strides, op.pads, op.dilations, op.groups > 1, *rest)
-        columns = {
-            "bias": bias,
-            "multiplier": np.broadcast_to(op.requant.multiplier, channels),
-            "shift": np.broadcast_to(op.requant.shift, channels),
-        }
         names = [
             self._constant(f"{node.name}.{name}", _in_blocks(column, self.block, 0))
             for name, column in columns.items()
         ]
         weight = self._constant(f"{node.name}.weight", packed)
         self._emit_blocked(node, new, image, weight, *names)
+
+    def _columns(self, node: Node, requant: Requant) -> dict[str, np.ndarray]:
+        """The bias, and by what its sums are rescaled: float32 where vectors round down."""
+        weight, bias = (self._data(name).astype(np.int64) for name in node.inputs[1:])
+        largest = UINT8_MAX * np.abs(weight).sum((1, 2, 3)) + np.abs(bias)
+        found = floor_requant(requant, largest) if self.dots else None
+        if found is not None:
+            total = (bias + found.bias).astype(np.int32)
+            columns = {"bias": total, "factor": found.factor, "offset": found.offset}
+            return columns if found.rest is None else columns | {"rest": found.rest}
+        return {
+            "bias": bias.astype(np.int32),
+            "multiplier": np.broadcast_to(requant.multiplier, len(bias)),
+            "shift": np.broadcast_to(requant.shift, len(bias)),
+        }
 
     def _image_and_weight(self, node: Node, groups: int) -> tuple[str, np.ndarray]:
         """A convolution's image in the layout that it is read in, and the weight that fits it."""

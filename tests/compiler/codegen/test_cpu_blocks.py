@@ -230,8 +230,8 @@ def test_schedules_compute_what_plain_loops_do(op: BlockedOp, shapes: list[Shape
 
 
 def test_a_convolution_is_a_tile_of_vector_registers() -> None:
-    """The loop over the input's channels has an instruction for each vector of the tile, 14 places
-    by 2 blocks, and no sum is in memory."""
+    """The loop over the input's channels has an instruction for each vector of the tile, 14 places,
+    and no sum is in memory."""
     op = BlockedConv2d((1, 1), (1, 1, 1, 1), (1, 1), lo=0.0)
     shapes = [(1, 2, 9, 28, 16), (4, 2, 3, 3, 16, 16), (4, 16)]
     inputs = [placeholder(shape, "float32", f"x{i}") for i, shape in enumerate(shapes)]
@@ -240,7 +240,7 @@ def test_a_convolution_is_a_tile_of_vector_registers() -> None:
     schedule_blocked(op, schedule, output)
     kernel = compile_func(lower(schedule, [*inputs, output]))
     calls = [ln for ln in kernel.code.llvm_ir.splitlines() if "@llvm.fmuladd.v16f32(" in ln]
-    assert len([ln for ln in calls if "declare" not in ln]) == 28
+    assert len([ln for ln in calls if "declare" not in ln]) == 14
     assert "alloca" not in kernel.code.llvm_ir
 
 
@@ -309,7 +309,7 @@ def test_integer_convolutions_equal_the_interpreter(data: st.DataObject) -> None
     graph = Graph("q", ("x",), (total, pooled), tuple(nodes), {t.name: t for t in tensors})
     assert kinds(block_channels(graph)).count("ToBlocks") <= 1
     lifted = [t.dtype for t in block_channels(graph, dots=True).tensors.values()]
-    assert lifted.count("uint8") == 1
+    assert lifted.count("uint8") == 2  # what the image became, and what the third reads
     x = rng.integers(-128, 128, graph["x"].shape).astype(np.int8)
     wanted = interpret(graph, x)
     blocked = block_channels(graph, host().vector_lanes, draw(st.booleans(), "dots"))

@@ -4,6 +4,7 @@ without them."""
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -30,9 +31,9 @@ from vdla.compiler.topi.blocked_schedule import schedule_blocked
 from vdla.isa.vector_ops import requantize_even
 from vdla.runtime.native import aligned_memory
 
-#: Image, weight, bias, multiplier, shift: 20 of 32 places of a row are a tile and its tail.
-SHAPES = [(1, 2, 4, 20, 16), (3, 2, 3, 3, 4, 16, 4), *[(3, 16)] * 3]
-DTYPES = ["int8", "int8", "int32", "int32", "int32"]
+#: Image, weight, bias; columns for rescaling are like it. Tiles of 20 places of a row are equal.
+SHAPES = [(1, 2, 4, 20, 16), (3, 2, 3, 3, 4, 16, 4), (3, 16)]
+DTYPES = ["int8", "int8", "int32"]
 
 
 def lacking(*features: str) -> Processor:
@@ -53,11 +54,12 @@ def run_on(processor: Processor, func: PrimFunc, *arrays: np.ndarray) -> str:
     return code.llvm_ir
 
 
-def convolution(scheduled: bool) -> PrimFunc:
+def convolution(scheduled: bool, scales: tuple[str, ...] = ("int32", "int32")) -> PrimFunc:
     one = np.ones(1, np.int32)
     requant = Requant(one, 40 * one, -3, -120, 119)
     op = BlockedDotConv2d((1, 1), (1, 1, 1, 1), (1, 1), False, -7, requant)
-    pairs = zip(SHAPES, DTYPES, strict=True)
+    shapes = [*SHAPES, *[SHAPES[2]] * len(scales)]
+    pairs = zip(shapes, [*DTYPES, *scales], strict=True)
     inputs = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(pairs)]
     output = blocked_expression(op, inputs)
     schedule = create_schedule(output)
@@ -87,6 +89,28 @@ def test_products_of_four_compute_what_plain_loops_do() -> None:
     assert "vpdpbusd" not in without
     if host().has("avx512vnni"):
         assert code.count("call <16 x i32> @llvm.x86.avx512.vpdpbusd.512") >= 2 * 10
+        assert "%acc = alloca" not in code
+
+
+@pytest.mark.parametrize("products", [1, 2])
+def test_sums_are_rescaled_by_floats(products: int) -> None:
+    """In float32, the bias before the products; by loops, and without instructions for either."""
+    rng = np.random.default_rng(4)
+    x, w = (rng.integers(-128, 128, s).astype(np.int8) for s in SHAPES[:2])
+    bias = rng.integers(-(2**16), 2**16, SHAPES[2]).astype(np.int32)
+    ranges = [(0, 0.002), (-1, 1), (0, 1e-9)][: products + 1]
+    scales = [rng.uniform(*r, SHAPES[2]).astype(np.float32) for r in ranges]
+    arrays, dtypes = [x, w, bias, *scales], ("float32",) * len(scales)
+    scheduled = convolution(True, dtypes)
+    results = [np.zeros((1, 3, 4, 20, 16), np.int8) for _ in range(3)]
+    run_on(host(), convolution(False, dtypes), *arrays, results[0])
+    code = run_on(host(), scheduled, *arrays, results[1])
+    run_on(lacking("avx512vnni", "avx512f"), scheduled, *arrays, results[2])
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+    assert np.unique(results[0]).size > 200
+    if host().has("avx512vnni"):
+        assert code.count("vfmadd.ps.512") >= products * 4
         assert "%acc = alloca" not in code
 
 
@@ -132,6 +156,51 @@ def test_a_scale_is_rounded_once_half_to_even() -> None:
         result = np.zeros(count, np.int32)
         run_on(processor, func, *columns, result)
         np.testing.assert_array_equal(result, expected)
+
+
+def scaled(name: str, count: int, vectors: bool) -> PrimFunc:
+    dtypes = ("int32", "float32", "float32")
+    inputs = [placeholder((count,), dtype, f"x{i}") for i, dtype in enumerate(dtypes)]
+    result = "int32" if name == "scaled_floor" else "float32"
+    y = compute((count,), lambda i: Call(name, tuple(x[i] for x in inputs), result), "y")
+    schedule = create_schedule(y)
+    if vectors:
+        _, lanes = schedule[y].split(y.axes[0], 16)
+        schedule[y].vectorize(lanes)
+    return lower(schedule, [*inputs, y])
+
+
+@pytest.mark.parametrize("vectors", [True, False])
+def test_a_sum_is_rounded_down_once(vectors: bool) -> None:
+    """Of sums that are whole, a little less and a little more; of the nearest float32 of an int32
+    that is none; by the instruction and by float64."""
+    rng = np.random.default_rng(5)
+    count = 4096
+    factor = (2.0 ** rng.uniform(-14, 2, count)).astype(np.float32)
+    x = rng.integers(-(2**24), 2**24, count).astype(np.int32)
+    x[::8] = rng.integers(-(2**28), 2**28, x[::8].size)
+    product = x.astype(np.float32).astype(np.float64) * factor
+    offset = (np.ceil(product) - product).astype(np.float32)
+    offset[1::3] = np.nextafter(offset[1::3], np.float32(-9))
+    offset[2::3] = np.nextafter(offset[2::3], np.float32(9))
+    offset[::64] = -product[::64]
+    exact = [Fraction(float(p)) + Fraction(float(o)) for p, o in zip(product, offset, strict=True)]
+    down, floor = np.zeros(count, np.float32), np.zeros(count, np.int32)
+    for name, result in (("scaled_down", down), ("scaled_floor", floor)):
+        func = scaled(name, count, vectors)
+        interpret(func, x, factor, offset, result)
+        for processor in (host(), lacking("avx512f")):
+            found = np.zeros_like(result)
+            code = run_on(processor, func, x, factor, offset, found)
+            np.testing.assert_array_equal(found, result)
+            assert ("vfmadd.ps.512" in code) == (vectors and processor.has("avx512f"))
+    above = np.nextafter(down, np.float32(np.inf))
+    for least, number, most in zip(down.tolist(), exact, above.tolist(), strict=True):
+        assert Fraction(least) <= number < Fraction(most)
+    np.testing.assert_array_equal(floor, np.floor(down.astype(np.float64)))
+    once = np.array([float(e) for e in exact]).astype(np.float32)
+    assert (down != once).sum() > 200 and (down == once).sum() > 200
+    assert (np.floor(once) != floor).sum() > 200
 
 
 @pytest.mark.parametrize("name", ["C10", "C11", "D8", "D9"])

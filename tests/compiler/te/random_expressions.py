@@ -295,9 +295,14 @@ def product(g: RandomExpression) -> None:
     y = g.pick(lambda t: len(t.shape) == 2 and t.shape[1] == x.shape[1])
     k = reduce_axis(x.shape[1], "k")
     a, b = (g.values[t].astype("int32") for t in (x, y))
-    g.add(
-        lambda i, j: sum_of(x[i, k.var].astype("int32") * y[j, k.var].astype("int32"), k), a @ b.T
-    )
+    starts = bool(g.integer(0, 1))
+
+    def rule(i: Expr, j: Expr) -> Expr:
+        term = x[i, k.var].astype("int32") * y[j, k.var].astype("int32")
+        return sum_of(term, k, y[j, 0].astype("int32") - i if starts else None)
+
+    start = b[:, 0] - np.arange(len(a), dtype="int32")[:, None]
+    g.add(rule, a @ b.T + start if starts else a @ b.T)
 
 
 def own_reduction(g: RandomExpression) -> None:

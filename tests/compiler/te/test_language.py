@@ -158,6 +158,29 @@ def test_comm_reducer(golden: Golden) -> None:
     golden("comm_reducer.txt", text)
 
 
+@pytest.mark.parametrize("how", ["plain", "tiled", "factored", "tensorized"])
+def test_a_sum_starts_from_a_value(how: str, golden: Golden) -> None:
+    """Once for each result, before the loops that add up, whatever their order; the intrinsic sets
+    sums to zero only, so that it leaves it to a loop."""
+    x, w, y = sum_from_a_value()
+    s, (i, j), (k,) = create_schedule(y), y.axes, y.reduce_axes
+    match how:
+        case "tiled":
+            outer, inner = s[y].split(j, 3)
+            s[y].reorder(i, outer, k, inner)
+        case "factored":
+            s.rfactor(y, k)
+        case "tensorized":
+            r = reduce_axis(3, "r")
+            a, b = placeholder((3,), "int32", "a"), placeholder((3, 8), "int32", "b")
+            dots = compute((8,), lambda o: sum_of(a[r] * b[r, o], r), "dots")
+            s[y].tensorize(j, TensorIntrin("dots", dots))
+    arrays = numbers(6, 3), numbers(3, 8)
+    text, got = run(s, [x, w, y], *arrays)
+    np.testing.assert_array_equal(got, arrays[0] @ arrays[1] + 5 * arrays[1][0])
+    golden(f"first_value_{how}.txt", text)
+
+
 def test_tensorized_reducer() -> None:
     """An intrinsic with the same reducer fits, one with another does not."""
     x, k = placeholder((3, 5), "uint8", "x"), reduce_axis(5, "k")
@@ -293,6 +316,25 @@ def narrow_reducer() -> None:
     few(x[k], k)
 
 
+K = reduce_axis(3, "k")
+
+
+def sum_from_a_value() -> tuple[Tensor, Tensor, Tensor]:
+    """A product of matrices, and a computed number for each column."""
+    x, w = placeholder((6, 3), "int32", "x"), placeholder((3, 8), "int32", "w")
+    b = compute((8,), lambda j: w[0, j] * 5, "b")
+    k = reduce_axis(3, "k")
+    return x, w, compute((6, 8), lambda i, j: sum_of(x[i, k] * w[k, j], k, b[j]), "y")
+
+
+def late_first_value() -> None:
+    x, w, y = sum_from_a_value()
+    s = create_schedule(y)
+    b = next(stage for stage in s.stages if stage.name == "b")
+    b.compute_at(s[y], y.reduce_axes[0])
+    lower(s, [x, w, y])
+
+
 REFUSED: dict[str, tuple[str, Callable[[], object]]] = {
     "parallel rows": (
         r"scan sums: rows are computed in order; the loop t\[5\] must stay outermost",
@@ -335,6 +377,18 @@ REFUSED: dict[str, tuple[str, Callable[[], object]]] = {
     "part of a program": (
         "compute_at: e is a loop program of its own; it is computed whole, at root",
         part_of_a_program,
+    ),
+    "first value along the sum": (
+        r"sum: expected a first value of int32 that is the same along",
+        lambda: sum_of(Const(1), K, K.var),
+    ),
+    "first value of another dtype": (
+        r"sum: expected a first value of int32 .* of int8",
+        lambda: sum_of(Const(1), K, Const(1, "int8")),
+    ),
+    "first value computed inside": (
+        r"compute_at: b is attached in y at k\[3\], but its first value reads it",
+        late_first_value,
     ),
     "identity of another dtype": (
         "few: expected that identity gives int32, got int8",
