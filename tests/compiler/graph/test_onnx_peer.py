@@ -237,3 +237,9 @@ def test_linear_quantisation() -> None:
     stored = RNG.integers(0, 255, (2, 3, 4)).astype(np.uint8)
     check("DequantizeLinear", 13, [stored, scale, zero], 1, (1, 2), 0, axis=1)
     check("DynamicQuantizeLinear", 11, [x], 3, (), 0)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+def test_integers_are_shrunk_as_floats(dtype: str) -> None:
+    """The bias has a fraction, which only the result loses."""
+    check("Shrink", 21, [np.arange(0, 9).astype(dtype)], bias=0.75, lambd=1.5)
