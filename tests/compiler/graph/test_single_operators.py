@@ -1,0 +1,114 @@
+"""Every ONNX operator by itself, over random shapes, dtypes, strides, dilations, groups, paddings
+and other attributes, against ONNX Runtime.
+
+Two cases of each, or as many as ``VDLA_FUZZ`` says (``make operators`` runs 300). Every case has a
+number, and is the same each time.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from onnx import helper
+from vdla.compiler.codegen.cpu import build_cpu
+from vdla.compiler.graph.onnx import import_onnx
+from vdla.compiler.graph.onnx_ops import MICROSOFT, READERS
+from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
+
+from .cases import elements, quantised, recurrent, reductions, shapes, windows
+from .cases.draw import Draw, Maker, Refused, Sample, expected, run_session
+
+CASES = int(os.environ.get("VDLA_FUZZ", "2"))
+#: How often a case is drawn anew because ONNX Runtime refuses the model.
+TRIES = 30
+#: What this version of ONNX Runtime does not know: ``test_means_of_integers``.
+UNKNOWN = "com.microsoft.QLinearReduceMean"
+OPERATORS: dict[str, Maker] = (
+    elements.MAKERS | quantised.MAKERS | recurrent.MAKERS | reductions.MAKERS | shapes.MAKERS
+    | windows.MAKERS
+    | {f"com.microsoft.{kind}": maker for kind, maker in quantised.OWN_MAKERS.items()}
+)  # fmt: skip
+
+
+def test_every_operator_is_drawn() -> None:
+    readers = {*READERS, *(f"com.microsoft.{kind}" for kind in MICROSOFT)}
+    assert {*OPERATORS} == readers - {UNKNOWN}
+
+
+@pytest.mark.parametrize("number", range(CASES))
+def test_means_of_integers(number: int) -> None:
+    """QLinearReduceMean is the mean of real values, as ONNX's own operators say it."""
+    sample = quantised.integer_mean(Draw(f"{UNKNOWN} {number}"))
+    plain = sample.model()
+    del plain.graph.node[:], plain.opset_import[:]
+    plain.opset_import.append(helper.make_opsetid("", 13))
+    plain.graph.node.extend([
+        helper.make_node("DequantizeLinear", ["x0", "x1", "x2"], ["real"]),
+        helper.make_node("ReduceMean", ["real"], ["mean"], **sample.attributes),
+        helper.make_node("QuantizeLinear", ["mean", "x3", "x4"], ["y0"]),
+    ])  # fmt: skip
+    compare(sample, run_session(plain, sample.feeds()))
+
+
+def drawn(name: str, number: int) -> tuple[Sample, list[np.ndarray]]:
+    """A case that ONNX Runtime takes, and its results."""
+    for attempt in range(TRIES):
+        sample = OPERATORS[name](Draw(f"{name} {number} {attempt}"))
+        try:
+            return sample, expected(sample)[0]
+        except Refused:
+            continue
+    raise AssertionError(f"ONNX Runtime refuses {TRIES} models in a row")
+
+
+def check(name: str, number: int) -> None:
+    """One case."""
+    compare(*drawn(name, number))
+
+
+def compare(sample: Sample, wanted: list[np.ndarray]) -> None:
+    """Machine code gives these results."""
+    try:
+        graph = run_passes(import_onnx(sample.model()), GRAPH_PASSES)
+        feeds = sample.feeds()
+        got = build_cpu(graph).run(*(feeds[name] for name in graph.inputs))
+        for a, b in zip(got, wanted, strict=True):
+            agree(a, b, sample.steps)
+    except Exception as error:
+        error.add_note(describe(sample))
+        raise
+
+
+def agree(got: np.ndarray, wanted: np.ndarray, steps: int) -> None:
+    """The same type, equal integers up to so many steps, floats to rounding errors."""
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    if got.dtype.kind == "f":
+        finite = wanted[np.isfinite(wanted)]
+        atol = 2e-5 * float(np.abs(finite).max(initial=1))
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=atol)
+    elif steps:
+        assert np.abs(got.astype(np.int64) - wanted.astype(np.int64)).max(initial=0) <= steps
+    else:
+        np.testing.assert_array_equal(got, wanted)
+
+
+def describe(sample: Sample) -> str:
+    """The case in a line."""
+    operands = [
+        f"{o.array.dtype}{list(o.array.shape)}{' constant' * o.is_constant}" if o else "absent"
+        for o in sample.operands
+    ]
+    return f"{sample.kind}({', '.join(operands)}) {sample.attributes}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operator(name: str) -> None:
+    for number in range(CASES):
+        try:
+            check(name, number)
+        except Exception as error:
+            error.add_note(f"case {number}")
+            raise
