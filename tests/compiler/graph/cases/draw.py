@@ -173,16 +173,15 @@ class Refused(Exception):
     """ONNX Runtime takes the model for wrong."""
 
 
-def expected(sample: Sample) -> tuple[list[np.ndarray], str]:
-    """The results and who computed them: ONNX Runtime, or ONNX's reference evaluator where ONNX
-    Runtime has no kernel for the dtypes.
+def results(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> tuple[list[np.ndarray], str]:
+    """What a model computes and who says so: ONNX Runtime, or ONNX's reference evaluator where
+    ONNX Runtime has no kernel for the dtypes.
 
     Raises
     ------
     Refused
-        When ONNX Runtime does.
+        When ONNX Runtime takes the model for wrong.
     """
-    model, feeds = sample.model(), sample.feeds()
     try:
         return run_session(model, feeds), "ONNX Runtime"
     except ort_errors.NotImplemented:

@@ -96,14 +96,20 @@ def _gather_elements(d: Draw) -> Sample:
     return Sample("GatherElements", [x, indices], {"axis": axis})
 
 
+#: dtypes of indices, depth and values, for which ONNX Runtime has a kernel.
+ONE_HOT = (
+    ("int64", "int64", "int64"), ("int64", "int64", "float32"), ("float32", "float32", "float32"),
+    ("int32", "int32", "float32"), ("int64", "float32", "int64"), ("int64", "int32", "float32"),
+)  # fmt: skip
+
+
 def _one_hot(d: Draw) -> Sample:
-    dtype, depth = d.choice(("int64", "int32", "float32")), d.integer(1, 6)
-    shape = d.shape(1, 3)
-    places = d.operand(d.rng.integers(-depth - 1, depth + 2, shape), dtype)
-    values = d.value((2,), d.choice(("float32", "int64", "int32")))
-    number = constant(depth, d.choice(("int64", "int32", "float32")))
+    """Of places inside and outside."""
+    dtypes, depth, shape = d.choice(ONE_HOT), d.integer(1, 6), d.shape(1, 3)
+    places = d.operand(d.rng.integers(-depth - 1, depth + 2, shape), dtypes[0])
+    operands = [places, constant(depth, dtypes[1]), d.value((2,), dtypes[2])]
     attributes = {"axis": d.axis(len(shape) + 1)} if d.flag() else {}
-    return Sample("OneHot", [places, number, values], attributes)
+    return Sample("OneHot", operands, attributes)
 
 
 def _trilu(d: Draw) -> Sample:

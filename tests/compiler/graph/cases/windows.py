@@ -153,15 +153,26 @@ def _resize(d: Draw) -> Sample:
         ends = [0, 0, d.choice((0, 0.25)), d.choice((0, 0.25)), 1, 1, 0.75, 1]
         region = constant(ends, "float32")
         attributes["extrapolation_value"] = d.number(-2, 2)
+    image = _image(d, shape, mode)
     if d.flag():
-        sizes = [*shape[:2], d.integer(1, 12), d.integer(1, 12)]
-        return Sample("Resize", [_image(d, shape, mode), region, None, constant(sizes)], attributes)
-    scales = [1, 1, *(d.choice((0.5, 0.75, 1, 1.5, 2, 3)) for _ in range(2))]
+        sizes = [*shape[:2], *(_new_size(d, n, form) for n in shape[2:])]
+        return Sample("Resize", [image, region, None, constant(sizes)], attributes)
+    scales = [1, 1, *(d.choice(_scales(form)) for _ in range(2))]
     if min(int(n * s) for n, s in zip(shape, scales, strict=True)) < 1:
         scales = [1, 1, 2, 2]
-    return Sample(
-        "Resize", [_image(d, shape, mode), region, constant(scales, "float32")], attributes
-    )
+    return Sample("Resize", [image, region, constant(scales, "float32")], attributes)
+
+
+def _new_size(d: Draw, size: int, form: str) -> int:
+    """A region of an axis that keeps its size ONNX Runtime forgets in mode "cubic"."""
+    return d.choice([n for n in range(1, 13) if n != size or form != "tf_crop_and_resize"])
+
+
+def _scales(form: str) -> tuple[float, ...]:
+    """Where the length of the result counts, it has parts of elements in the definition, and whole
+    ones in ONNX Runtime: there are no parts then."""
+    whole = form in ("align_corners", "pytorch_half_pixel", "tf_crop_and_resize")
+    return (2, 3) if whole else (0.5, 0.75, 1, 1.5, 2, 3)
 
 
 def _image(d: Draw, shape: tuple[int, ...], mode: str) -> Any:
