@@ -144,10 +144,19 @@ def transposed(d: Draw) -> Model:
 
 
 def pooling(d: Draw) -> Model:
-    """On blocks of channels, or not."""
+    """On blocks of channels, behind a convolution."""
     model = image(d, 16)
-    if d.flag():
-        model.conv(16, size=1)
+    model.conv(16, size=1)
+    return pooled(model)
+
+
+def plain_pooling(d: Draw) -> Model:
+    """In the model's own layout."""
+    return pooled(image(d, d.integer(1, 16)))
+
+
+def pooled(model: Model) -> Model:
+    d = model.d
     kind, window = d.choice(("MaxPool", "AveragePool")), d.choice((2, 3))
     model.apply(kind, kernel_shape=[window] * 2, strides=[d.integer(1, 2)] * 2, pads=[1] * 4)
     return model
@@ -247,6 +256,7 @@ MODELS: dict[Callable[[Draw], Model], set[str]] = {
     grouped: {"vectorized"},
     transposed: {"vectorized", "parallel"},
     pooling: {"vectorized", "parallel"},
+    plain_pooling: {"vectorized"},
     dense: {"vectorized", "parallel"},
     softmax: set(),
     lstm: set(),
