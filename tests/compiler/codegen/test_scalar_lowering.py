@@ -304,7 +304,7 @@ def test_schedules_give_the_bits_of_their_scalar_programs(
             plain = build_cpu(graph)
         assert not any(features(func) for func in plain.code.kernels)
         expected = run(plain, x)
-        assert len(set(expected)) > 4, "results that vary"
+        assert len(set(expected)) > 3, "results that vary"
         for module in modules:
             assert run(module, x) == expected, f"case {number}"
     wanted = MODELS[make] - (set() if dots and known.has("avx512vnni") else {"tensorized"})

@@ -75,10 +75,12 @@ class Sample:
 
 
 class Draw:
-    """Random choices; the same ones for the same name."""
+    """Random choices; the same ones for the same name. In three of four cases the model is
+    ``trained``: weights, scales and bounds are constants."""
 
     def __init__(self, name: str):
         self.random = Random(name)
+        self.trained = self.random.random() < 0.75
         self.rng = np.random.default_rng(self.random.getrandbits(64))
 
     def integer(self, low: int, high: int) -> int:
@@ -126,6 +128,10 @@ class Draw:
         """An input of the model, or one time in four a constant."""
         return Operand(np.asarray(array, dtype), self.integer(0, 3) == 0)
 
+    def weight(self, array: Any, dtype: str | None = None) -> Operand:
+        """A constant of a trained model, else any operand."""
+        return constant(array, dtype) if self.trained else self.operand(array, dtype)
+
     def value(self, shape: Sequence[int], dtype: str = "float32", scale: float = 4) -> Operand:
         """Random elements, as an input or a constant."""
         return self.operand(self.array(shape, dtype, scale))
@@ -139,7 +145,7 @@ class Draw:
 Maker = Callable[[Draw], Sample]
 
 
-def constant(array: Any, dtype: str = "int64") -> Operand:
+def constant(array: Any, dtype: str | None = "int64") -> Operand:
     """A constant of the model."""
     return Operand(np.asarray(array, dtype), is_constant=True)
 

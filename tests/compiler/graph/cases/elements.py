@@ -111,7 +111,7 @@ def _where(d: Draw) -> Sample:
 def _clip(d: Draw) -> Sample:
     dtype = d.dtype("Clip")
     low, high = np.sort(d.array((2,), dtype))
-    bounds = [d.operand(b, dtype) if d.integer(0, 3) else None for b in (low, high)]
+    bounds = [d.weight(b, dtype) if d.integer(0, 3) else None for b in (low, high)]
     return Sample("Clip", [d.value(d.shape(), dtype), *bounds])
 
 

@@ -18,13 +18,13 @@ ONE = 1
 def _scale(d: Draw, count: int | None = None) -> Operand:
     """One scale, or one for each of ``count``."""
     values = d.rng.uniform(0.005, 0.2, () if count is None else (count,))
-    return d.operand(values, "float32")
+    return d.weight(values, "float32")
 
 
 def _zero(d: Draw, dtype: str, count: int | None = None) -> Operand:
     low, high = (-9, 10) if dtype.startswith("int") else (100, 140)
     values = d.rng.integers(low, high, () if count is None else (count,))
-    return d.operand(values, dtype)
+    return d.weight(values, dtype)
 
 
 def _fixed(operand: Operand) -> Operand:
@@ -32,9 +32,8 @@ def _fixed(operand: Operand) -> Operand:
 
 
 def _grid(d: Draw, dtype: str, count: int | None = None) -> list[Operand]:
-    """Scale and zero point, mostly constants."""
-    found = [_scale(d, count), _zero(d, dtype, count)]
-    return [_fixed(o) for o in found] if d.integer(0, 3) else found
+    """Scale and zero point."""
+    return [_scale(d, count), _zero(d, dtype, count)]
 
 
 def _axis(d: Draw, shape: Sequence[int]) -> tuple[dict[str, Any], int | None]:
@@ -81,7 +80,7 @@ def _matrices(d: Draw) -> tuple[Operand, Operand, str, str]:
     a, b = d.choice(BYTES), d.choice(BYTES)
     rows, k, columns = d.integer(1, 5), d.integer(1, 20), d.choice((1, 3, 16, 20))
     stack = d.shape(0, 2, 3)
-    return d.value((*stack, rows, k), a), d.value((k, columns), b), a, b
+    return d.value((*stack, rows, k), a), d.weight(d.array((k, columns), b)), a, b
 
 
 def _matmul_integer(d: Draw) -> Sample:
@@ -92,9 +91,7 @@ def _matmul_integer(d: Draw) -> Sample:
 def _qlinear_matmul(d: Draw) -> Sample:
     a, b, kind_a, kind_b = _matrices(d)
     many = b.array.shape[1] if d.flag() else None
-    grid_b = [_scale(d, many), _zero(d, kind_b, many)]
-    if d.integer(0, 3):
-        grid_b = [_fixed(o) for o in grid_b]
+    grid_b = _grid(d, kind_b, many)
     operands = [a, *_grid(d, kind_a), b, *grid_b, *_result(d, kind_a, a.array.shape[-1])]
     return Sample("QLinearMatMul", operands, steps=ONE)
 
@@ -106,13 +103,13 @@ def _result(d: Draw, dtype: str, terms: int) -> list[Operand]:
 
 
 def _conv(d: Draw) -> tuple[Operand, Operand, dict[str, Any]]:
-    """Image and weight, mostly both int8 and the weight a constant, and attributes."""
+    """Image, weight and attributes."""
     size, (channels, results, groups) = size_of(d), groups_of(d)
     where = window_of(d, size)
     x = d.value((d.integer(1, 2), channels, *size), d.choice(BYTES))
     shape = (results, channels // groups, *where["kernel_shape"])
-    weight = d.value(shape, d.choice(("int8", "int8", "uint8")))
-    return x, _fixed(weight) if d.flag() else weight, where | {"group": groups}
+    weight = d.array(shape, d.choice(("int8", "int8", "uint8")))
+    return x, d.weight(weight), where | {"group": groups}
 
 
 def _conv_integer(d: Draw) -> Sample:
@@ -131,10 +128,8 @@ def _qlinear_conv(d: Draw) -> Sample:
     many = results if d.flag() else None
     scale = _scale(d, many)
     zero = np.zeros(() if many is None else (many,)) if kind_w == "int8" else 128
-    grid_w = [scale, d.operand(np.broadcast_to(zero, scale.array.shape), kind_w)]
-    if d.integer(0, 3):
-        grid_w = [_fixed(o) for o in grid_w]
-    bias = [d.operand(d.rng.integers(-5000, 5000, results), "int32")][: d.integer(0, 1)]
+    grid_w = [scale, d.weight(np.broadcast_to(zero, scale.array.shape), kind_w)]
+    bias = [d.weight(d.rng.integers(-5000, 5000, results), "int32")][: d.integer(0, 1)]
     terms = int(np.prod(weight.array.shape[1:]))
     operands = [x, *_grid(d, kind), weight, *grid_w, *_result(d, kind, terms), *bias]
     return Sample("QLinearConv", operands, where, steps=ONE)
@@ -157,7 +152,8 @@ def _value(d: Draw, shape: Sequence[int], dtype: str) -> list[Operand]:
 def _two(kind: str) -> Maker:
     def make(d: Draw) -> Sample:
         dtype, shape = d.choice(BYTES), d.shape(1)
-        a, b = (_value(d, d.part_of(shape), dtype) for _ in range(2))
+        whole = d.flag()
+        a, b = (_value(d, shape if whole else d.part_of(shape), dtype) for _ in range(2))
         return _own(kind, [*a, *b, *_grid(d, dtype)])
 
     return make
@@ -224,7 +220,7 @@ def _gemm(d: Draw) -> Sample:
     n, k, m = d.integer(1, 4), d.integer(1, 20), d.choice((1, 3, 16))
     turned = {"transA": d.integer(0, 1), "transB": d.integer(0, 1)}
     a = d.value((k, n) if turned["transA"] else (n, k), kind_a)
-    b = d.value((m, k) if turned["transB"] else (k, m), kind_b)
+    b = d.weight(d.array((m, k) if turned["transB"] else (k, m), kind_b))
     many = m if d.flag() else None
     grid_b = [_fixed(_scale(d, many)), _fixed(_zero(d, kind_b, many))]
     bias = d.operand(d.rng.integers(-3000, 3000, (m,)), "int32") if d.flag() else None

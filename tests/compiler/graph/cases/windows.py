@@ -66,16 +66,19 @@ def _conv(d: Draw) -> Sample:
     size, (channels, results, groups) = size_of(d), groups_of(d)
     where = window_of(d, size)
     dtype = d.choice(("float32",) * 5 + ("float64",))
-    weight = d.value((results, channels // groups, *where["kernel_shape"]), dtype)
-    bias = [d.value((results,), dtype)][: d.integer(0, 1)]
+    weight = d.array((results, channels // groups, *where["kernel_shape"]), dtype)
+    bias = [d.weight(d.array((results,), dtype))][: d.integer(0, 1)]
     x = d.value((d.integer(1, 3), channels, *size), dtype)
-    return Sample("Conv", [x, weight, *bias], where | {"group": groups})
+    return Sample("Conv", [x, d.weight(weight), *bias], where | {"group": groups})
 
 
 def _conv_transpose(d: Draw) -> Sample:
     """With a result of at least one place."""
     size, (channels, results, groups) = size_of(d, 6), groups_of(d)
-    where = _without_gaps(window_of(d, size))
+    where = window_of(d, size)
+    if d.flag():
+        where.pop("dilations", None)
+    where = _without_gaps(where)
     rank, steps = len(size), where["strides"]
     dilations = where.get("dilations", [1] * rank)
     pads = where.get("pads", [0] * (2 * rank))
@@ -87,9 +90,9 @@ def _conv_transpose(d: Draw) -> Sample:
         bound = [max(s, k) - 1 for s, k in zip(steps, dilations, strict=True)]
         where["output_padding"] = [d.integer(0, n) for n in bound]
     shape = (channels, results // groups, *where["kernel_shape"])
-    bias = [d.value((results,))][: d.integer(0, 1)]
+    bias = [d.weight(d.array((results,)))][: d.integer(0, 1)]
     x = d.value((d.integer(1, 2), channels, *size))
-    return Sample("ConvTranspose", [x, d.value(shape), *bias], where | {"group": groups})
+    return Sample("ConvTranspose", [x, d.weight(d.array(shape)), *bias], where | {"group": groups})
 
 
 def _max_pool(d: Draw) -> Sample:
