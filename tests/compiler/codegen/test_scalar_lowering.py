@@ -32,7 +32,7 @@ from vdla.compiler.topi.cpu import lower_for_cpu
 
 from ..graph.cases.draw import Draw
 
-CASES = 3
+CASES = 2
 
 
 def scalar(func: PrimFunc) -> PrimFunc:
