@@ -42,9 +42,9 @@ fuzz: $(STAMP)
 schedules: $(STAMP)
 	VDLA_FUZZ=9000 $(BIN)/python -m pytest tests/compiler/te/test_schedule_random.py
 
-# Every family of operators by itself, 300 random cases of each.
+# Every operator of ONNX and of topi, and every family behind others: 300 random cases of each.
 operators: $(STAMP)
-	VDLA_FUZZ=300 $(BIN)/python -m pytest -n 2 tests/compiler/graph/test_random_operators.py
+	VDLA_FUZZ=300 $(BIN)/python -m pytest -n 2 tests/compiler/graph/test_single_operators.py tests/compiler/graph/test_random_operators.py
 
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)

@@ -47,6 +47,7 @@ Memory = Annotated[
     str,
     typer.Option("--memory", metavar="M", help=f"Preset ({', '.join(MEMORY_PRESETS)}) or TOML."),
 ]
+Threads = Annotated[int, typer.Option(help="Threads of the processor, for cpu.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]
 
 
@@ -176,6 +177,7 @@ def run(
     hw: Hw = "16x16",
     memory: Memory = "vta",
     vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    threads: Threads = 1,
     seed: Annotated[int, typer.Option(help="Seed of random inputs.")] = 0,
     dump_ir: Annotated[
         Path | None, typer.Option(help="Directory for the IR before and after every pass.")
@@ -199,7 +201,7 @@ def run(
     from .report import header
     from .sim.trace import write_trace
 
-    module = compile(model, target, hw, memory, vthreads, dump_ir, port)
+    module = compile(model, target, hw, memory, vthreads, dump_ir, port, threads)
     if program is not None:
         module.program.save(program)
     if trace is not None:
@@ -230,6 +232,7 @@ def compile_model(
     hw: Hw = "16x16",
     memory: Memory = "vta",
     vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    threads: Threads = 1,
     json_file: JsonFile = None,
 ) -> int:
     """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
@@ -239,10 +242,12 @@ def compile_model(
 
     if triple is not None and target != "cpu":
         raise VdlaError(f"triple: expected target 'cpu' with a triple, got {target!r}")
+    if triple is not None and threads != 1:
+        raise VdlaError(f"threads: expected 1 with a triple, got {threads}")
     if triple is not None:
         cross_compile(model, output, triple, hw)
     else:
-        compile(model, target, hw, memory, vthreads).save(output)
+        compile(model, target, hw, memory, vthreads, threads=threads).save(output)
     manifest = read_manifest(output)
     body: dict[str, Any] = {"model": model.name, "output": str(output)}
     body |= {key: manifest[key] for key in ("target", "triple", "features", "memory_plan")}

@@ -72,6 +72,7 @@ def compile(
     vthreads: int = 2,
     dump_ir: str | Path | None = None,
     port: str | None = None,
+    threads: int = 1,
 ) -> Module:
     """Compile a trained network.
 
@@ -92,6 +93,8 @@ def compile(
         A directory for the intermediate representation before and after every pass.
     port : str, optional
         The serial device of the board, for ``fpga``.
+    threads : int
+        Threads of the processor that share the work, for ``cpu``; the bits are those of one.
 
     Raises
     ------
@@ -101,15 +104,18 @@ def compile(
     if target not in TARGETS:
         raise VdlaError(f"target: expected one of {', '.join(TARGETS)}, got {target!r}")
     _check_port(target, port)
-    if type(vthreads) is not int or vthreads < 1:
-        raise VdlaError(f"vthreads: expected an integer of at least 1, got {vthreads!r}")
+    for name, count in (("vthreads", vthreads), ("threads", threads)):
+        if type(count) is not int or count < 1:
+            raise VdlaError(f"{name}: expected an integer of at least 1, got {count!r}")
+    if threads > 1 and target != "cpu":
+        raise VdlaError(f"threads: expected 1 with target {target!r}, got {threads}; use cpu")
     from .compiler.build import build
 
     params, memory = load_platform(hw, memory)
     compiled = build(
-        model, target=target, hw=params, memory=memory, vthreads=vthreads, dump_ir=dump_ir
+        model, target, params, memory, vthreads=vthreads, dump_ir=dump_ir, threads=threads
     )
-    settings = Settings(target, params, memory, vthreads, _model_sha256(model))
+    settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)
     return Module(compiled, settings, port)
 
 
@@ -431,6 +437,7 @@ class Module:
             "model_sha256": self.settings.model_sha256,
             "target": self.target,
             "vthreads": self.settings.vthreads,
+            "threads": self.settings.threads,
             "batches": batches,
             **body,
             "memory_plan": self.compiled.memory_plans,

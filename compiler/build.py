@@ -92,16 +92,18 @@ def build(
     memory: MemoryParams,
     vthreads: int = 2,
     dump_ir: str | Path | None = None,
+    threads: int = 1,
 ) -> CompiledModel:
     """Compile a model (path, bytes, onnx.ModelProto, torch.export.ExportedProgram or Graph) for
-    ``sim``, ``rtl`` or ``cpu``.
+    ``sim``, ``rtl`` or ``cpu``; for ``cpu``, to run on so many threads.
 
     Raises VdlaError for a model that cannot be read or an operator that nothing can run, naming it.
     """
     dumps = _Dumps(dump_ir)
     graph = _optimised_graph(model, hw, dumps)
     if target == "cpu":
-        return CompiledModel.of(graph, hw, _host_layers(graph), [build_cpu(graph).function])
+        function = build_cpu(graph, threads).function
+        return CompiledModel.of(graph, hw, _host_layers(graph), [function])
     return _build_accelerator(graph, hw, memory, vthreads, dumps)
 
 

@@ -56,6 +56,7 @@ class Settings:
     vthreads: int
     model_sha256: str
     code_for: CodeFor = field(default_factory=CodeFor.host)
+    threads: int = 1
 
 
 # ---- writing -----------------------------------------------------------------------------------
@@ -84,6 +85,7 @@ def save(path: str | Path, executable: Executable, settings: Settings) -> None:
         "hw": settings.params.to_dict(),
         "memory": settings.memory.to_dict(),
         "vthreads": settings.vthreads,
+        "threads": settings.threads,
         "triple": settings.code_for.triple,
         "features": list(settings.code_for.features),
         "inputs": [asdict(tensor) for tensor in executable.inputs],
@@ -189,6 +191,7 @@ def _load(path: Path, manifest: Mapping[str, Any]) -> tuple[Executable, Settings
         manifest["vthreads"],
         manifest["model_sha256"],
         code_for,
+        manifest.get("threads", 1),  # what was saved before there were more
     )
     return executable, settings
 

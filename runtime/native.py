@@ -132,11 +132,9 @@ class NativeFunction(NativeCode):
             what = f"graph {self.name}: input {tensor.name!r}"
             check_array(what, array, tensor.shape, tensor.dtype)
         inputs = [np.ascontiguousarray(array) for array in arrays]
-        # An arena is kept for the next call; a call beside another one takes its own.
-        free = self._free_arenas
         try:
             outputs = [np.empty(tensor.shape, tensor.dtype) for tensor in self.outputs]
-            arena = free.pop() if free else aligned_memory(self.plan.planned_bytes)
+            arena = self._arena()
         except MemoryError:
             raise VdlaError(
                 f"graph {self.name}: expected memory for the outputs and "
@@ -146,8 +144,15 @@ class NativeFunction(NativeCode):
         self.entry(
             _pointers(inputs), _pointers(outputs), self.parameters.ctypes.data, arena.ctypes.data
         )
-        free.append(arena)
+        self._free_arenas.append(arena)
         return outputs
+
+    def _arena(self) -> np.ndarray:
+        """The one of an earlier call; a call beside another one takes its own."""
+        try:
+            return self._free_arenas.pop()  # whether there is one, asked before, may change
+        except IndexError:
+            return aligned_memory(self.plan.planned_bytes)
 
 
 def _pointers(arrays: Sequence[np.ndarray]) -> ctypes.Array:

@@ -112,6 +112,23 @@ def test_check_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["run", "{tmp}/garbage"], "garbage"),
         (["run", "{tmp}/absent.onnx", "--target", "moon"], "expected one of sim, rtl, cpu"),
         (["run", "{tmp}/absent.onnx", "--vthreads", "0"], "vthreads: expected"),
+        (["run", "{tmp}/absent.onnx", "--target", "cpu", "--threads", "0"], "threads: expected an"),
+        (["run", "{tmp}/absent.onnx", "--threads", "2"], "threads: expected 1 with target 'sim'"),
+        (
+            [
+                "compile",
+                "{tmp}/absent.onnx",
+                "-o",
+                "{tmp}/m",
+                "--target",
+                "cpu",
+                "--threads",
+                "2",
+                "--triple",
+                "aarch64-linux-gnu",
+            ],
+            "threads: expected 1 with a triple, got 2",
+        ),
     ],
 )
 def test_mistakes_get_one_line(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import vdla
 from vdla.cli import run_app
+from vdla.compiler.codegen.llvm_parallel import has_threads
 from vdla.isa.insn import Gemm
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.params import PRESETS, HwParams
@@ -158,6 +160,46 @@ def test_save_load(
     assert again.program == module.program
     assert (again.memory, again.vthreads, again.target) == (module.memory, 1, "sim")
     assert np.array_equal(again.run(images[0])[0], module.run(images[0])[0])
+
+
+@pytest.mark.skipif(not has_threads(), reason="needs GCC's OpenMP library")
+def test_threads_give_the_same_bits(
+    images: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, two = (vdla.compile(DIGITS, target="cpu", threads=n) for n in (1, 2))
+    two.save(tmp_path / "m")
+    again = vdla.load(tmp_path / "m")
+    expected = one.run(images[0])[0]
+    for module in (two, again):
+        assert b"GOMP_parallel" in module.compiled.steps[0].file()
+        np.testing.assert_array_equal(module.run(images[0])[0], expected)
+        assert module.report["threads"] == 2
+    assert b"GOMP_parallel" not in one.compiled.steps[0].file()
+    command = ["compile", str(DIGITS), "--target", "cpu", "--threads", "2", "-o"]
+    assert run_app([*command, str(tmp_path / "n")]) == 0
+    assert vdla.load(tmp_path / "n").settings.threads == 2
+    hashes = []
+    for threads in ("1", "2"):
+        arguments = ["run", str(DIGITS), "--target", "cpu", "--threads", threads, "--json", "-"]
+        capsys.readouterr()
+        assert run_app(arguments) == 0
+        report = json.loads(capsys.readouterr().out)
+        assert report["threads"] == int(threads)
+        hashes.append(report["outputs"])
+    assert hashes[0] == hashes[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"target": "cpu", "threads": 0}, "threads: expected an integer of at least 1, got 0"),
+        ({"target": "cpu", "threads": True}, "threads: expected an integer .*, got True"),
+        ({"target": "rtl", "threads": 2}, "threads: expected 1 with target 'rtl', got 2"),
+    ],
+)
+def test_impossible_threads(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(vdla.VdlaError, match=words):
+        vdla.compile(DIGITS, **arguments)
 
 
 def test_bus_widths_agree() -> None:

@@ -44,7 +44,7 @@ from . import kept
 from .c_model import emit_model
 from .link import link
 from .llvm import Value, emit_function, symbol
-from .llvm_parallel import has_threads
+from .llvm_parallel import LIBRARY, has_threads
 from .machine import MachineCode, Processor, emit_object, host, load, load_object, optimise
 from .micro_kernels import native_intrinsics
 
@@ -187,9 +187,18 @@ def compile_graph(graph: Graph, processor: Processor) -> CpuCode:
 
 
 def build_cpu(graph: Graph, threads: int = 1) -> CpuModule:
-    """Compile a whole graph for the host, ready to run on so many threads (on one where there is no
-    library for more); errors as :func:`compile_graph`."""
-    code = compile_graph(graph, replace(host(), threads=threads if has_threads() else 1))
+    """Compile a whole graph for the host, ready to run on so many threads.
+
+    Raises
+    ------
+    VdlaError
+        As :func:`compile_graph`, and without the library that more than one thread needs.
+    """
+    if threads > 1 and not has_threads():
+        raise VdlaError(
+            f"threads: expected 1 without GCC's OpenMP library, got {threads}; install {LIBRARY}"
+        )
+    code = compile_graph(graph, replace(host(), threads=threads))
     loaded = load_object(code.object_file, ENTRY_NAME, 4)
     function = NativeFunction(
         graph.name, code.inputs, code.outputs, code.parameters, code.plan,

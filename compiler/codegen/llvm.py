@@ -21,6 +21,7 @@ from llvmlite import ir
 
 from ...isa.errors import VdlaError
 from ...runtime.native import ALIGN_BYTES, align
+from ..te.affine import affine
 from ..te.expr import (
     FLOAT_DTYPES,
     FLOAT_FUNCTIONS,
@@ -107,7 +108,8 @@ def emit_function(
 @dataclass
 class _Emitter:
     """``variables`` holds loop counters as int64; ``entry`` takes allocations on the stack;
-    ``vector`` is the loop that is computed as vectors of its extent, while it is."""
+    ``vector`` is the loop that is computed as vectors of its extent, while it is; ``sums`` are
+    those of indices, by the block that has them."""
 
     name: str
     processor: Processor
@@ -117,6 +119,7 @@ class _Emitter:
     memory: dict[Buffer, Value] = field(default_factory=dict)
     variables: dict[Var, Value] = field(default_factory=dict)
     workspace: Workspace = field(default_factory=Workspace)
+    sums: dict[tuple, Value] = field(default_factory=dict)
     contract: bool = False
     vector: For | None = None
 
@@ -264,14 +267,34 @@ class _Emitter:
             raise VdlaError(
                 f"{self.name}: buffer {buffer.name} is neither parameter nor allocated here"
             )
-        offset: Value = _I64(0)
+        constant, terms = 0, dict[Expr, int]()
         for index, stride in zip(indices, buffer.strides, strict=True):
-            step = self.builder.mul(self._index(index), _I64(stride), flags=("nsw",))
-            offset = self.builder.add(offset, step, flags=("nsw",))
+            form = affine(index)
+            constant += stride * form.constant
+            for term, coefficient in form.terms:
+                if not (self.vector and term is self.vector.var):  # the first lane's
+                    terms[term] = terms.get(term, 0) + stride * coefficient
+        offset: Value = _I64(constant)
+        if terms:
+            offset = self.builder.add(self._sum(tuple(terms.items())), offset, flags=("nsw",))
         element = _I8 if buffer.dtype == "bool" else _TYPES[buffer.dtype]
         return self.builder.gep(
             self.memory[buffer], [offset], inbounds=inside, source_etype=element
         )
+
+    def _sum(self, terms: tuple[tuple[Expr, int], ...]) -> Value:
+        """Terms of an index times their coefficients. What unrolled statements share is computed
+        once for as long as they follow one another, if it reads nothing that they may write."""
+        key = (self.builder.block, terms)
+        if key in self.sums:
+            return self.sums[key]
+        total: Value = None
+        for term, coefficient in terms:
+            step = self.builder.mul(self._index(term), _I64(coefficient), flags=("nsw",))
+            total = step if total is None else self.builder.add(total, step, flags=("nsw",))
+        if all(_is_total(term) for term, _ in terms):
+            self.sums[key] = total
+        return total
 
     def _index(self, expr: Expr) -> Value:
         """An index in int64: indices lie within their buffers, so that nothing wraps."""

@@ -6,6 +6,8 @@ side, made of elements that lie side by side or of one element for all iteration
 
 from __future__ import annotations
 
+from functools import cache
+
 from llvmlite import ir
 
 from ..te.affine import affine
@@ -85,8 +87,14 @@ def _step(indices: tuple[Expr, ...], var: Var) -> int | None:
 
 def splat(builder: ir.IRBuilder, scalar, lanes: int):
     """A vector of one value."""
-    kind = ir.VectorType(scalar.type, lanes)
-    undefined = ir.Constant(kind, ir.Undefined)
+    undefined, places = _splat_operands(scalar.type, lanes)
     first = builder.insert_element(undefined, scalar, ir.IntType(32)(0))
-    places = ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
     return builder.shuffle_vector(first, undefined, places)
+
+
+@cache
+def _splat_operands(kind: ir.Type, lanes: int) -> tuple[ir.Constant, ir.Constant]:
+    """An undefined vector and the places of its first element. An object remembers its text, which
+    is long."""
+    undefined = ir.Constant(ir.VectorType(kind, lanes), ir.Undefined)
+    return undefined, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)

@@ -187,7 +187,8 @@ class Pool(Primitive):
 class PoolArg(Primitive):
     """int64 index, in the whole row-major tensor, of the first largest element of each window.
 
-    ``column_major``: the spatial part of the index counts the first dimension fastest.
+    ``column_major``: the spatial part of the index counts the first dimension fastest; which of
+    equal elements is the first, the row-major order says all the same.
     """
 
     pool: Pool

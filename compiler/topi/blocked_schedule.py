@@ -76,11 +76,13 @@ def schedule_blocked(op: BlockedOp, schedule: Schedule, output: Tensor) -> None:
         case ToBlocks():  # a row of a channel after another's: one stream of reads
             *_, width, lane = output.axes
             schedule[output].reorder(lane, width)
+            _keep_outer_loops(schedule[output])
         case FromBlocks():  # rows of one block's channels: the block stays in the nearest cache
             stage = schedule[output]
             _, channel, height, width = output.axes
             _, lane = stage.split(channel, schedule.stages[0].tensor.shape[-1])
             stage.reorder(height, lane, width)
+            _keep_outer_loops(stage)
 
 
 def _stage(schedule: Schedule, name: str) -> Stage | None:
@@ -105,7 +107,9 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     *_, ob, oh, ow, o = acc.tensor.axes
     for tap in _sums_in_registers(acc, (ow, ob), o):  # an element serves all blocks at once
         acc.pragma(tap, "keep_loop")  # what the tile leaves of the registers is for one step
-    _schedule_border(schedule)
+    border = _schedule_border(schedule)
+    if border is not None:
+        _keep_outer_loops(border)
 
 
 def _adds_dots(acc: Stage) -> bool:
@@ -169,6 +173,12 @@ def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> 
     for axis in unrolled:
         stage.unroll(axis)
     stage.vectorize(lanes)
+
+
+def _keep_outer_loops(stage: Stage) -> None:
+    """What waits for memory is no faster for more code, which only takes longer to compile."""
+    for axis in stage.leaves[:-1]:
+        stage.pragma(axis, "keep_loop")
 
 
 def _schedule_border(schedule: Schedule) -> Stage | None:

@@ -313,13 +313,12 @@ def _pool_arg(op: PoolArg, x: Tensor, out: Shape) -> Tensor:
     best = _pool(pool, x, out, "best")
     ks = tuple(reduce_axis(n, f"k{i}") for i, n in enumerate(pool.kernel))
     rank, total = len(ks), math.prod(x.shape)
-    order = range(rank - 1, -1, -1) if op.column_major else range(rank)
 
     def rule(index: Index) -> Expr:
         place = _window(index[2:], ks, pool.strides, pool.pads, pool.dilations)
         source = [*index[:2], *place]
         position = index[0] * x.shape[1] + index[1]
-        for dim in order:
+        for dim in range(rank):
             position = position * x.shape[dim + 2] + place[dim]
         inside = all_of(
             *(c for d in range(2, rank + 2) for c in (source[d] >= 0, source[d] < x.shape[d]))
@@ -327,7 +326,20 @@ def _pool_arg(op: PoolArg, x: Tensor, out: Shape) -> Tensor:
         is_best = select(inside, x[tuple(source)].equal(best[index]), Const(False, "bool"))
         return min_of(select(is_best, position.astype("int64"), Const(total - 1, "int64")), ks)
 
-    return over(out, rule)
+    if not op.column_major:
+        return over(out, rule)
+    rows = over(out, rule, "rows")
+
+    def turned(index: Index) -> Expr:
+        position, places = rows[index], []
+        for size in reversed(x.shape[2:]):
+            places.append(position % size)
+            position = position // size
+        for size, place in zip(reversed(x.shape[2:]), places, strict=True):
+            position = position * size + place
+        return position
+
+    return over(out, turned)
 
 
 # ---- data movement ------------------------------------------------------------------------------

@@ -280,6 +280,9 @@ def _celu(x: Expr, alpha: float) -> Expr:
 
 
 def _shrink(x: Expr, lambd: float, bias: float) -> Expr:
+    """Integers are shrunk as floats, and then lose their fraction."""
+    if x.dtype not in FLOAT_DTYPES:
+        return converted(x.dtype)(_shrink(x.astype("float32"), lambd, bias))
     inside = select(number(lambd, x) < x, x - number(bias, x), number(0, x))
     return select(x < number(-lambd, x), x + number(bias, x), inside)
 

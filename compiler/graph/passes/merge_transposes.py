@@ -23,7 +23,7 @@ def merge_transposes(graph: Graph) -> Graph:
     consumers = graph.consumers()
     alone = {n for n, readers in consumers.items() if len(readers) == 1} - {*graph.outputs}
     made: dict[str, Node] = {}
-    moved: list[Tensor] = []
+    moved: dict[str, Tensor] = {}
     renamed: dict[str, str] = {}
     for node in graph.nodes:
         node = replace(node, inputs=tuple(renamed.get(name, name) for name in node.inputs))
@@ -33,10 +33,10 @@ def merge_transposes(graph: Graph) -> Graph:
             assert order is not None and before is not None
             merged = tuple(before[axis] for axis in order)
             source = first.inputs[0]
-            shape = graph[source].shape
+            shape = moved.get(source, graph[source]).shape
             for link in reversed(chain):
                 made[link.output] = replace(link, inputs=(source,))
-                moved.append(replace(graph[link.output], shape=shape))
+                moved[link.output] = replace(graph[link.output], shape=shape)
                 source = link.output
             alone.discard(source)
             identity = merged == tuple(range(len(merged)))
@@ -45,7 +45,7 @@ def merge_transposes(graph: Graph) -> Graph:
             if identity and node.output not in graph.outputs:
                 renamed[node.output] = source
         made[node.output] = node
-    return graph.with_nodes(list(made.values()), *moved)
+    return graph.with_nodes(list(made.values()), *moved.values())
 
 
 def _elementwise_chain(

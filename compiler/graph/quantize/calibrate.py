@@ -110,14 +110,16 @@ def calibrate(
     ranges = _extremes(probe, advance)
     if method == "minmax":
         return ranges
+    if method == "entropy":  # a range that is stored has zero in it
+        ranges = {name: span.union(Range(0.0, 0.0)) for name, span in ranges.items()}
     histograms = {name: np.zeros(BINS, np.int64) for name in probe.tensors}
     for values in probe.run(advance):
         for name, value in values.items():
             span = (ranges[name].lo, ranges[name].hi)
             # Zeros, of which a ReLU makes many, are exact in any range: they say nothing about it.
             counted = value[value != 0] if method == "entropy" else value
-            if span[0] < span[1]:
-                histograms[name] += np.histogram(counted, BINS, span)[0]
+            if span[0] < span[1]:  # in float64, whose numbers tell all bins apart
+                histograms[name] += np.histogram(counted.astype(np.float64), BINS, span)[0]
     if method == "percentile":
         return {n: by_percentile(histograms[n], r, percentile) for n, r in ranges.items()}
     return {n: by_entropy(histograms[n], r) for n, r in ranges.items()}
@@ -152,7 +154,8 @@ def by_percentile(histogram: np.ndarray, span: Range, percentile: float) -> Rang
 
 
 def by_entropy(histogram: np.ndarray, span: Range) -> Range:
-    """The range whose 256 levels describe the values with the least loss of information.
+    """The range whose 256 levels describe the values with the least loss of information; ``span``
+    has zero in it.
 
     Of all ranges that grow around zero bin by bin, at both ends in proportion, the one with the
     least Kullback-Leibler divergence of the histogram, quantised to ``LEVELS`` levels, from the
@@ -160,17 +163,14 @@ def by_entropy(histogram: np.ndarray, span: Range) -> Range:
     """
     if not histogram.any():
         return span
-    lo, hi = min(span.lo, 0.0), max(span.hi, 0.0)
-    width = (span.hi - span.lo) / BINS
-    before, after = (round((span.lo - lo) / width), round((hi - span.hi) / width))
-    counts = np.pad(histogram, (before, after)).astype(np.float64)
-    zero = round(-lo / width)
-    best, kept = np.inf, Range(lo, hi)
-    for size in range(LEVELS, len(counts) + 1, max(1, len(counts) // 256)):
-        first = round(zero * (1 - size / len(counts)))
+    counts, width = histogram.astype(np.float64), (span.hi - span.lo) / BINS
+    zero = round(-span.lo / width)
+    best, kept = np.inf, span
+    for size in range(LEVELS, BINS + 1, BINS // LEVELS):
+        first = round(zero * (1 - size / BINS))
         loss = _divergence(counts, first, size)
         if loss < best:
-            best, kept = loss, Range(lo + first * width, lo + (first + size) * width)
+            best, kept = loss, Range(span.lo + first * width, span.lo + (first + size) * width)
     return kept
 
 

@@ -129,7 +129,8 @@ def _pool(draft: Draft, node: onnx.NodeProto) -> str:
     rank = len(draft.shapes[node.input[0]])
     if rank != 4:
         return f"pooling of {rank - 2} dimensions, supported are 2"
-    padded = any(attribute(node, "pads", ())) or attribute(node, "auto_pad", b"") > b"T"
+    same = attribute(node, "auto_pad", b"").startswith(b"SAME")
+    padded = same or any(attribute(node, "pads", ()))
     if node.op_type == "AveragePool" and padded and not attribute(node, "count_include_pad", 0):
         return "the average's divisor varies: it is padded, and count_include_pad = 0"
     if attribute(node, "ceil_mode", 0) or set(attribute(node, "dilations", (1,))) != {1}:

@@ -172,3 +172,17 @@ def test_arenas_are_used_again() -> None:
         function.run(image[None])
     assert len(function._free_arenas) == 1
     assert function._free_arenas[0].ctypes.data % ALIGN_BYTES == 0
+
+
+def test_an_arena_that_another_call_has_just_taken() -> None:
+    """It was there when asked for, and is gone when taken."""
+
+    class Taken(list):
+        def __len__(self) -> int:
+            return 1
+
+    graph, images, _ = digits(batch=1)
+    function = build_cpu(graph).function
+    (expected,) = function.run(images[:1])
+    object.__setattr__(function, "_free_arenas", Taken())
+    np.testing.assert_array_equal(function.run(images[:1])[0], expected)

@@ -20,6 +20,7 @@ from vdla.compiler.graph.passes import run_passes as run_graph_passes
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import compute, placeholder
 from vdla.compiler.tir.lower import lower
+from vdla.isa.errors import VdlaError
 from vdla.runtime.native import aligned_memory
 
 needs_threads = pytest.mark.skipif(not has_threads(), reason="needs GCC's OpenMP library")
@@ -86,10 +87,10 @@ def test_layers_on_threads_give_the_same_bits(name: str, quantised: bool) -> Non
         np.testing.assert_array_equal(result, one.run(x)[0])
 
 
-def test_without_the_library_one_thread_does_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_library_there_is_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cpu, "has_threads", lambda: False)
     layer = next(layer for layer in TABLE_2 if layer.name == "C8")
     graph = run_graph_passes(load_graph(layer.model(1, False), batch=1))
-    module = build_cpu(graph, threads=2)
-    assert module.code.processor.threads == 1
-    assert b"GOMP_parallel" not in module.code.object_file
+    with pytest.raises(VdlaError, match=r"expected 1 without .*, got 2; install libgomp"):
+        build_cpu(graph, threads=2)
+    assert build_cpu(graph).code.processor.threads == 1

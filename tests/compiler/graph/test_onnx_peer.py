@@ -237,3 +237,17 @@ def test_linear_quantisation() -> None:
     stored = RNG.integers(0, 255, (2, 3, 4)).astype(np.uint8)
     check("DequantizeLinear", 13, [stored, scale, zero], 1, (1, 2), 0, axis=1)
     check("DynamicQuantizeLinear", 11, [x], 3, (), 0)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint8"])
+def test_integers_are_shrunk_as_floats(dtype: str) -> None:
+    """The bias has a fraction, which only the result loses."""
+    check("Shrink", 21, [np.arange(0, 9).astype(dtype)], bias=0.75, lambd=1.5)
+
+
+def test_the_first_of_equal_elements_whichever_way_indices_count() -> None:
+    x = np.zeros((1, 2, 3, 4, 3), np.float32)
+    for order in 0, 1:
+        check("MaxPool", 12, [x], 2, kernel_shape=[2, 3, 2], pads=[1] * 6, storage_order=order)
+    x[..., 1, 0] = 1
+    check("MaxPool", 12, [x], 2, kernel_shape=[3, 3, 3], storage_order=1)

@@ -16,6 +16,7 @@ from vdla.compiler.graph.onnx import import_onnx
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes as merge
 from vdla.compiler.graph.tflite import import_tflite
+from vdla.compiler.graph.verify import verify
 
 from .tflite_cases import CASES
 
@@ -283,6 +284,20 @@ def test_transpositions_that_follow_one_another_compose() -> None:
     assert merged.nodes[-1].inputs == ("x",)
     (expected,), (got,) = interpret(graph, x), interpret(merged, x)
     np.testing.assert_array_equal(got, expected)
+
+
+def test_transpositions_are_merged_behind_merged_ones(builder: Any) -> None:
+    """What the second pair reads has another shape since the first one has gone."""
+    name = builder.input("x", [2, 3, 4])
+    for order in [1, 0, 2], [2, 1, 0]:
+        name = builder.node("Transpose", [name], f"{name}t", perm=order)
+        name = builder.node("Abs", [name], f"{name}a")
+        name = builder.node("Transpose", [name], f"{name}t", perm=order)
+    graph = import_onnx(builder.model([name]))
+    merged = merge(graph)
+    verify(merged)
+    x = np.random.default_rng(0).normal(0, 1, (2, 3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(interpret(merged, x)[0], interpret(graph, x)[0])
 
 
 def test_observer_sees_every_pass(models: Path) -> None:

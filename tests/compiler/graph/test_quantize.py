@@ -303,6 +303,36 @@ def test_entropy_cuts_outliers_only() -> None:
     assert by_entropy(np.full(BINS, 100), Range(0.0, 1.0)) == Range(0.0, 1.0)
 
 
+@pytest.mark.parametrize("method", ["percentile", "entropy"])
+def test_a_narrow_range_far_from_zero(method: str) -> None:
+    """Bins of its own width would be a hundred million from there to zero."""
+    one, far = np.ones((1, 1, 1, 1), np.float32), np.full((1, 1, 4, 4), 1000, np.float32)
+    nodes = [conv("x", "h", one), helper.make_node("Add", ["h", "far"], ["s"]), conv("s", "y", one)]
+    model = build(nodes, {"far": far}, [1, 1, 4, 4], "y")
+    x = np.random.default_rng(0).uniform(0, 0.01, (8, 1, 4, 4)).astype(np.float32)
+    made = vdla.quantize(model, x, method=method)
+    np.testing.assert_allclose(peer(made.model, x=x[:1]), 1000, rtol=0.01)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "type_"),
+    [
+        ({"auto_pad": "VALID"}, "int8"),
+        ({"auto_pad": "SAME_UPPER"}, "float32"),
+        ({"auto_pad": "SAME_LOWER", "count_include_pad": 1}, "int8"),
+        ({"pads": [0, 1, 0, 0]}, "float32"),
+    ],
+)
+def test_averages_whose_divisor_varies_stay_float(attributes: dict[str, Any], type_: str) -> None:
+    pool = helper.make_node("AveragePool", ["h"], ["y"], "pool", kernel_shape=[2, 2], **attributes)
+    nodes = [conv("x", "h", np.ones((1, 1, 1, 1), np.float32)), pool]
+    model = build(nodes, {}, [1, 1, 4, 4], "y")
+    x = np.random.default_rng(0).uniform(-1, 1, (8, 1, 4, 4)).astype(np.float32)
+    made = vdla.quantize(model, x)
+    assert {row["name"]: row["type"] for row in made.report["layers"]}["pool"] == type_
+    np.testing.assert_allclose(peer(made.model, x=x[:1]), peer(model, x=x[:1]), atol=0.03)
+
+
 # ---- refusals ----
 
 

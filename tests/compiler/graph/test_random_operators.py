@@ -1,5 +1,5 @@
-"""Every operator by itself, with random shapes and attributes: the machine code computes what
-ONNX's reference evaluator and ONNX Runtime do, the accelerator what the machine code does.
+"""Families of operators behind operators of other families: the machine code computes what ONNX
+Runtime does, the accelerator what the machine code does.
 
 Two cases of each, or as many as ``VDLA_FUZZ`` says (``make operators`` runs 300). Every case has a
 number, and is the same each time.
@@ -60,61 +60,6 @@ class NumberedGraph(RandomGraph):
         return self.random.choice(list(options))
 
 
-# ---- windows of every form ----
-
-
-def wide_window(g: RandomGraph, x: Value) -> dict[str, list[int]]:
-    """Kernel, strides, dilations and pads, of which the first window is inside the padded image."""
-    kernel = [g.integer(1, 4) for _ in x.array.shape[2:]]
-    dilations = [g.integer(1, 3) for _ in kernel]
-    pads = [g.integer(0, k - 1) for k in (*kernel, *kernel)]
-    for dim, size in enumerate(x.array.shape[2:]):
-        padded = size + pads[dim] + pads[dim + len(kernel)]
-        if (kernel[dim] - 1) * dilations[dim] + 1 > padded:
-            raise Skip
-    strides = [g.integer(1, 3) for _ in kernel]
-    return {"kernel_shape": kernel, "strides": strides, "dilations": dilations, "pads": pads}
-
-
-def picture(g: RandomGraph) -> Value:
-    g.input(g.integer(1, 2), g.integer(1, 6), *(g.integer(1, 9) for _ in range(g.integer(1, 2))))
-    return g.values[-1]
-
-
-def wide_conv(g: RandomGraph) -> None:
-    x = picture(g)
-    channels, where = x.array.shape[1], wide_window(g, x)
-    groups = g.choice([n for n in range(1, channels + 1) if channels % n == 0])
-    out = groups * g.integer(1, 3)
-    weight = g.constant(g.floats(out, channels // groups, *where["kernel_shape"]))
-    bias = [g.constant(g.floats(out))][: g.integer(0, 1)]
-    g.apply("Conv", [x, weight, *bias], group=groups, **where)
-
-
-def wide_transpose(g: RandomGraph) -> None:
-    x = picture(g)
-    where = wide_window(g, x)
-    rank = len(where["strides"])
-    for dim, size in enumerate(x.array.shape[2:]):
-        reach = (where["kernel_shape"][dim] - 1) * where["dilations"][dim] + 1
-        cut = where["pads"][dim] + where["pads"][dim + rank]
-        if (size - 1) * where["strides"][dim] + reach <= cut:
-            raise Skip
-    weight = g.constant(g.floats(x.array.shape[1], g.integer(1, 3), *where["kernel_shape"]))
-    g.apply("ConvTranspose", [x, weight], **where)
-
-
-def wide_max_pool(g: RandomGraph) -> None:
-    x = picture(g)
-    g.apply("MaxPool", [x], ceil_mode=g.integer(0, 1), **wide_window(g, x))
-
-
-def wide_average_pool(g: RandomGraph) -> None:
-    x = picture(g)
-    where, counted = wide_window(g, x), g.integer(0, 1)
-    g.apply("AveragePool", [x], count_include_pad=counted, **where)
-
-
 # ---- images of whole blocks of channels ----
 
 
@@ -162,10 +107,7 @@ def packed_dense(g: RandomGraph) -> None:
 
 #: Those that need other operators before them, or whose results nobody may compare.
 NOT_ALONE = (again, undone, dynamic)
-OTHERS = (
-    wide_conv, wide_transpose, wide_max_pool, wide_average_pool, blocked_conv, blocked_transpose,
-    blocked_pool, packed_dense,
-)  # fmt: skip
+OTHERS = (blocked_conv, blocked_transpose, blocked_pool, packed_dense)
 FAMILIES: dict[str, Maker] = {
     maker.__name__: maker for maker in (*MAKERS, *OTHERS) if maker not in NOT_ALONE
 }
