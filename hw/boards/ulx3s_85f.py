@@ -58,7 +58,7 @@ BOARD = Board(
     doc="ULX3S with an ECP5-85F and its 32 MiB of SDRAM",
     device=ECP5_85F,
     hw=PRESETS["8x8"],
-    freq_mhz=40.0,
+    freq_mhz=60.0,
     design=design,
     constraints=constraints(
         PINS
