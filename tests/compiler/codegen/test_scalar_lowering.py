@@ -32,7 +32,7 @@ from vdla.compiler.topi.cpu import lower_for_cpu
 
 from ..graph.cases.draw import Draw
 
-CASES = 2
+CASES = 5
 
 
 def scalar(func: PrimFunc) -> PrimFunc:
@@ -290,6 +290,7 @@ def test_schedules_give_the_bits_of_their_scalar_programs(
     known = cpu.host()
     monkeypatch.setattr(cpu, "host", lambda: known if dots else lacking_dots(known))
     seen: set[str] = set()
+    values: set[int] = set()
     for number in range(CASES):
         d = Draw(f"{make.__name__} {number}")
         model = make(d)
@@ -304,11 +305,12 @@ def test_schedules_give_the_bits_of_their_scalar_programs(
             plain = build_cpu(graph)
         assert not any(features(func) for func in plain.code.kernels)
         expected = run(plain, x)
-        assert len(set(expected)) > 3, "results that vary"
+        values |= set(expected)
         for module in modules:
             assert run(module, x) == expected, f"case {number}"
     wanted = MODELS[make] - (set() if dots and known.has("avx512vnni") else {"tensorized"})
     assert seen >= wanted
+    assert len(values) > 3, "results that vary"
 
 
 def scalar_for_cpu(*args: Any) -> tuple[PrimFunc, tuple[np.ndarray, ...]]:
