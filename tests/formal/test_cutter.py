@@ -127,11 +127,15 @@ def contract(cutter: BurstCutter, lemmas: bool = False) -> Proof:
         m.d.sync += [moving.eq(cutter.y_size != 0), asked.eq(0), y.eq(0), z.eq(0)]
         m.d.sync += [row.eq(cutter.addr), plane.eq(cutter.addr)]
     if lemmas:
+        more = Signal(24)
+        m.d.comb += more.eq(((needed - asked + bus - 1)[:26] // bus) - 1)
+        words = AXI_PAGE // bus
         model = {
             "row_bytes": of["row_bytes"], "y_stride": of["y_stride"], "z_stride": of["z_stride"],
             "row": row, "plane": plane, "y_more": of["y_size"] - 1 - y,
-            "z_more": of["z_size"] - 1 - z, "y_all": of["y_size"] - 1,
-            "more": ((needed - asked + bus - 1)[:26] // bus) - 1,
+            "z_more": of["z_size"] - 1 - z, "y_all": of["y_size"] - 1, "more": more,
+            "plane_ends": y + 1 == of["y_size"], "last_plane": z + 1 == of["z_size"],
+            "long": more >= longest, "crosses": more % longest + (addr // bus) % words >= words,
         }  # fmt: skip
         state = {signal.name: signal for signal in signals(fragment, "sync")}
         with m.If(moving):

@@ -23,6 +23,7 @@ from vdla.compiler.graph.blocked_ops import (
     BlockedDotConv2d,
     BlockedPool,
     BlockedQConv2d,
+    BlockedWinograd,
     FromBlocks,
     PackedDense,
     ToBlocks,
@@ -108,8 +109,8 @@ COMMON = {
     Quantize, Recentre, Reduce, Relu, Reshape, Slice, Transpose,
 }  # fmt: skip
 #: Of several ONNX operators, or on other processors: ``test_random_operators.py``,
-#: ``codegen/test_cpu_blocks.py`` and ``test_conv_transpose.py``.
-OF_SEVERAL = {BlockedPool, BlockedQConv2d, QAvgPool, QConvTranspose2d}
+#: ``codegen/test_cpu_blocks.py``, ``codegen/test_winograd.py`` and ``test_conv_transpose.py``.
+OF_SEVERAL = {BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPool, QConvTranspose2d}
 
 
 def test_every_operator_of_topi_is_named() -> None:
