@@ -81,12 +81,11 @@ class BlockedConv2d(BlockedOp):
     hi: float = math.inf
 
     def infer(self, *types: Type) -> Type:
-        _expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
-        (x, _), (weight, _), (bias, _), *residual = types
+        x, weight, bias = _shapes(types)
         blocked = len(x) == 5 and len(weight) == 6 and x[4] == weight[4]
         _expect(blocked or (len(x) == 4 and len(weight) == 5), "an image and a weight that fit it")
         _expect(weight[1] == x[1] and bias == (weight[0], weight[-1]), "equal channels")
-        return _result(self, types, x, (weight[2], weight[3]), bias, residual)
+        return _result(self, types, x, (weight[2], weight[3]), bias)
 
 
 @dataclass(frozen=True)
@@ -104,13 +103,12 @@ class BlockedWinograd(BlockedOp):
     hi: float = math.inf
 
     def infer(self, *types: Type) -> Type:
-        _expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
-        (x, _), (weight, _), (bias, _), *residual = types
+        x, weight, bias = _shapes(types)
         points = (points_of(self.size),) * 2
         fits = len(x) == 5 and len(weight) == 6 and (x[1], x[4]) == weight[3:5]
         _expect(fits and weight[:2] == points, "a blocked image and a weight that fits it")
         _expect(bias == (weight[2], weight[5]), "equal channels")
-        return _result(self, types, x, (KERNEL, KERNEL), bias, residual)
+        return _result(self, types, x, (KERNEL, KERNEL), bias)
 
     @property
     def strides(self) -> Pair:
@@ -135,12 +133,11 @@ class BlockedDepthwise(BlockedOp):
     hi: float = math.inf
 
     def infer(self, *types: Type) -> Type:
-        _expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
-        (x, _), (weight, _), (bias, _), *residual = types
+        x, weight, bias = _shapes(types)
         _expect(len(x) == 5 and len(weight) == 4, "a blocked image and a weight of rank 4")
         fits = (x[1], x[4]) == bias == (weight[0], weight[3])
         _expect(fits, "equal channels")
-        return _result(self, types, x, (weight[1], weight[2]), bias, residual)
+        return _result(self, types, x, (weight[1], weight[2]), bias)
 
 
 @dataclass(frozen=True)
@@ -167,18 +164,23 @@ class BlockedConvTranspose2d(BlockedOp):
         return (x[0], bias[0], *self.size, bias[1]), FLOAT32
 
 
+def _shapes(types: tuple[Type, ...]) -> list[tuple[int, ...]]:
+    """Of image, weight and bias."""
+    _expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
+    return [shape for shape, _ in types[:3]]
+
+
 def _result(
     op: BlockedConv2d | BlockedWinograd | BlockedDepthwise,
     types: tuple[Type, ...],
     x: tuple[int, ...],
     kernel: Pair,
     bias: tuple[int, ...],
-    residual: list[Type],
 ) -> Type:
     _expect({dtype for _, dtype in types} == {FLOAT32}, "operands of float32")
     height, width = windows(x[2:4], kernel, op.strides, op.pads, op.dilations)
     shape = (x[0], bias[0], height, width, bias[1])
-    _expect(not residual or residual[0][0] == shape, f"a residual {list(shape)}")
+    _expect(all(residual == shape for residual, _ in types[3:]), f"a residual {list(shape)}")
     return shape, FLOAT32
 
 

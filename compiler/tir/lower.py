@@ -344,9 +344,8 @@ class _StageLowering:
         kinds = {axis: stage.kinds.get(axis, "serial") for axis in inner}
         first = next((i for i, a in enumerate(inner) if a in self._tensorized()), len(inner))
         if first < len(inner) and not isinstance(start, Const):
-            kinds[inner[-1]] = (
-                "vectorized"  # the intrinsic sets results to the neutral element only
-            )
+            # The intrinsic sets results to the neutral element only.
+            kinds[inner[-1]] = "vectorized"
             first = len(inner)
         if first < len(inner):
             intrinsic = next(iter(stage.intrinsics.values()))

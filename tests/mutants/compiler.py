@@ -7,7 +7,7 @@ from vdla.compiler.codegen import order
 from vdla.compiler.codegen.accel import _Walker
 from vdla.compiler.codegen.llvm import _Emitter
 from vdla.compiler.codegen.stream import Stream
-from vdla.compiler.graph import fixed_point, requant, winograd
+from vdla.compiler.graph import fixed_point, floor_requant, requant, winograd
 from vdla.compiler.graph.fixed_ops import QAvgPoolValid
 from vdla.compiler.graph.passes.drop_identities import _same_value
 from vdla.compiler.graph.passes.fold_activations import fold_activations
@@ -58,6 +58,9 @@ COMPILER = (
            "image[-1] = np.poly(points)[::-1]", "image[-1] = abs(np.poly(points))[::-1]",
            tests("compiler/codegen/test_winograd.py::test_the_transformations_are_a_convolution"),
            (winograd.matrices,)),
+    Mutant("ties of a floor go down", "compiler", floor_requant._last,
+           "(rest == 0) & (whole % 2 == 1)", "(rest == 0)",
+           tests("compiler/graph/test_floor_requant.py")),
     Mutant("the longer of two regions holds both", "compiler", bounds._union,
            "distance.constant + new[1]", "new[1]", tests("compiler/te/test_schedule_random.py")),
     Mutant("what is beyond a tail is reduced", "compiler", rfactor.factored,
