@@ -753,8 +753,8 @@ def bench_cpu(
     threads: Annotated[int, typer.Option(min=1, help="More need an idle machine.")] = 1,
     json_file: JsonFile = None,
 ) -> int:
-    """The host's machine code against ONNX Runtime, in turns."""
-    from .bench.cpu import INT8, MODELS, cpu_rows
+    """The host's machine code against ONNX Runtime, and OpenVINO if it is installed, in turns."""
+    from .bench.cpu import INT8, MODELS, cpu_rows, peaks
     from .bench.workloads import TABLE_2
     from .report import header
 
@@ -764,21 +764,23 @@ def bench_cpu(
     layers = table2.get(ops, _names(ops))
     with _progress("cpu") as advance:
         rows = cpu_rows(networks, layers, rounds, advance, threads)
-    report = header("bench cpu") | {"threads": threads, "rounds": rounds, "rows": rows}
+    report = header("bench cpu") | {"threads": threads, "rounds": rounds, "peak": peaks(rows)}
+    report["rows"] = rows
     _emit(report, json_file, lambda console: _show_cpu(console, report))
     return 0
 
 
 def _show_cpu(console: Console, report: dict[str, Any]) -> None:
+    peers = list(report["rows"][0]["peers_ms"]) if report["rows"] else []
     table = _table(
-        f"bench cpu: threads {report['threads']}, medians", "", "ms", "ONNX Runtime ms", "ratio",
-        "kernel ms", "GOP/s", "of peak",
+        f"bench cpu: threads {report['threads']}, medians", "", "ms",
+        *(f"{peer} ms" for peer in peers), "ratio", "kernel ms", "GOP/s", "of peak",
     )  # fmt: skip
     for row in report["rows"]:
         table.add_row(
-            row["name"], f"{row['vdla_ms']:.3f}", f"{row['onnxruntime_ms']:.3f}",
+            row["name"], f"{row['ours_ms']:.3f}", *(f"{row['peers_ms'][p]:.3f}" for p in peers),
             f"{row['ratio']:.3f}", "" if row["kernel_ms"] is None else f"{row['kernel_ms']:.3f}",
-            f"{row['gops']:.1f}", _percent(row["of_peak"]),
+            f"{row['gflops']:.1f}", _percent(row["peak_fraction"]),
         )  # fmt: skip
     console.print(table)
 

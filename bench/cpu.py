@@ -1,10 +1,10 @@
-"""Machine code of the host against ONNX Runtime: networks and layers in float32 and int8.
+"""Machine code of the host against other libraries: networks and layers in float32 and int8.
 
-Both run in turns in one process. With one thread their times are those of that thread, so that
-other work on the machine disturbs them little and both alike; several need an idle machine. What a
+All run in turns in one process. With one thread their times are those of that thread, so that
+other work on the machine disturbs them little and all alike; several need an idle machine. What a
 core can do at most is measured in the same turns (``peak.py``); operations are counted as direct
 convolutions have them, so that Winograd's can be beyond it. Integer models are in the form that
-ONNX Runtime runs fastest (``uint8.py``), for both.
+ONNX Runtime runs fastest (``uint8.py``), for all.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from ..isa.errors import VdlaError
 from ..runtime.native import aligned_memory
 from .measure import random_inputs
 from .peak import peak_kernel, peak_ops, repeat_code
+from .peers import PEERS, REFERENCE, installed_peers
 from .table2 import choose_layers
 from .uint8 import in_uint8
 from .workloads import NETWORKS
@@ -94,6 +95,15 @@ def cpu_rows(
     return rows
 
 
+def peaks(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
+    """What the processor was measured to do at most, in billions of operations a second."""
+    names = {"fp32_gflops": "float32", "int8_gops": "int8"}
+    return {
+        name: max((row["peak_gflops"] for row in rows if row["dtype"] == dtype), default=None)
+        for name, dtype in names.items()
+    }
+
+
 def _row(
     name: str, model: onnx.ModelProto, dtype: str, rounds: int, threads: int
 ) -> dict[str, Any]:
@@ -103,35 +113,33 @@ def _row(
     compile_s = time.perf_counter() - begin
     arrays = random_inputs(module.function.inputs)
     named = dict(zip(graph.inputs, arrays, strict=True))
-    session = _session(model, threads)
-    rivals = [
-        Rival("vdla", lambda: module.run(*arrays)),
-        Rival("onnxruntime", lambda: session.run(None, named)),
-        Rival("peak", partial(peak_kernel, dtype)),
-    ]
+    ours = Rival("vdla", lambda: module.run(*arrays))
+    peers = [Rival(peer, partial(PEERS[peer](model, threads), named)) for peer in installed_peers()]
+    rivals = [ours, *peers, Rival("peak", partial(peak_kernel, dtype))]
     kernel = _convolution(module.graph, threads)
     if kernel is not None:
         rivals.append(Rival("kernel", kernel))
-    _check_equal(name, rivals[0].run(), rivals[1].run(), TOLERANCE[dtype])
+    for peer in peers:
+        _check_equal(name, ours.run(), peer, TOLERANCE[dtype])
     times = alternate(rivals, rounds, time.thread_time if threads == 1 else time.perf_counter)
     work = sum(macs(graph, node) for node in graph.nodes)
     ms = {rival: 1000 * statistics.median(each) for rival, each in times.items()}
     if kernel is not None:
         ms["kernel"] /= KERNEL_CALLS
-    gops = 2 * work / ms.get("kernel", ms["vdla"]) / 1e6
+    gflops = 2 * work / ms.get("kernel", ms["vdla"]) / 1e6
     peak = threads * peak_ops(dtype) / min(times["peak"]) / 1e9
     return {
         "name": name,
         "dtype": dtype,
         "macs": work,
         "compile_s": compile_s,
-        "vdla_ms": ms["vdla"],
-        "onnxruntime_ms": ms["onnxruntime"],
-        "ratio": ms["vdla"] / ms["onnxruntime"],
+        "ours_ms": ms["vdla"],
+        "peers_ms": {peer.name: ms[peer.name] for peer in peers},
+        "ratio": ms["vdla"] / ms[REFERENCE],
         "kernel_ms": ms.get("kernel"),
-        "gops": gops,
-        "peak_gops": peak,
-        "of_peak": gops / peak,
+        "gflops": gflops,
+        "peak_gflops": peak,
+        "peak_fraction": gflops / peak,
     }
 
 
@@ -173,29 +181,10 @@ def alternate(
     return times
 
 
-def _session(model: onnx.ModelProto, threads: int) -> Any:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise VdlaError(
-            "bench cpu: expected the package onnxruntime to compare with, which is not installed; "
-            "install it with pip install onnxruntime"
-        ) from None
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    # Between its turns its threads would keep the cores busy, waiting for work.
-    options.add_session_config_entry("session.force_spinning_stop", "1")
-    return onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-
-def _check_equal(
-    name: str, ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray], tolerance: float
-) -> None:
-    for a, b in zip(ours, theirs, strict=True):
+def _check_equal(name: str, ours: Sequence[np.ndarray], peer: Rival, tolerance: float) -> None:
+    for a, b in zip(ours, peer.run(), strict=True):
         difference, largest = float(np.abs(a - b).max()), float(np.abs(b).max())
         if not difference <= tolerance * largest:
             raise VdlaError(
-                f"{name}: results differ from ONNX Runtime's by {difference:g}, of {largest:g}"
+                f"{name}: results differ from {peer.name}'s by {difference:g}, of {largest:g}"
             )
