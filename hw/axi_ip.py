@@ -11,7 +11,6 @@ from amaranth.lib.wiring import Component, In, Out, connect
 from ..isa.params import HwParams
 from .core import Core
 from .dma import RESP_OKAY, RESP_SLVERR, axi_signature
-from .multiplier import fpga_multiplier
 from .regs import ADDR_BITS, port_signature
 
 #: DSP48E1 blocks of the XC7Z020.
@@ -94,7 +93,7 @@ class AxiCore(Component):
         m = Module()
         m.domains.sync = ClockDomain()
         m.d.comb += [ClockSignal().eq(self.aclk), ResetSignal().eq(~self.aresetn)]
-        m.submodules.core = core = Core(self.params, fpga_multiplier(self.params, MULTIPLIERS))
+        m.submodules.core = core = Core.for_fpga(self.params, MULTIPLIERS)
         m.submodules.slave = slave = AxiLite()
         connect(m, slave.regs, core.regs)
         for prefix, port in (("m_axi", core.axi), ("s_axi", slave.axi)):

@@ -15,6 +15,7 @@ from .fetch import Fetch
 from .gemm import Gemm, Multiplier
 from .layouts import INDEX_BITS, queued_insn
 from .load import Load
+from .multiplier import fpga_multiplier
 from .queue import Queue
 from .regs import Regs, port_signature
 from .scratchpad import Scratchpad
@@ -36,10 +37,12 @@ class Core(wiring.Component):
     regs : register access
     started, ended : per unit, an instruction starts or ends in this cycle (for traces)
     running : the core runs
+
+    ``multiplier``: array of the tensor core (``gemm.py``); ``gated``: see ``unit.when``.
     """
 
-    def __init__(self, params: HwParams, multiplier: Multiplier | None = None):
-        self.params, self.multiplier = params, multiplier
+    def __init__(self, params: HwParams, multiplier: Multiplier | None = None, gated: bool = True):
+        self.params, self.multiplier, self.gated = params, multiplier, gated
         super().__init__(
             {
                 "axi": Out(axi_signature(params)),
@@ -50,6 +53,11 @@ class Core(wiring.Component):
             }
         )
 
+    @classmethod
+    def for_fpga(cls, params: HwParams, multipliers: int) -> Core:
+        """The core for a device with so many 18 x 18 bit multipliers; the same in every cycle."""
+        return cls(params, fpga_multiplier(params, multipliers), gated=False)
+
     def elaborate(self, platform) -> Module:
         m = Module()
         params = self.params
@@ -57,9 +65,10 @@ class Core(wiring.Component):
         connect(m, flipped(self.regs), regs.port)
         reset = ResetInserter(regs.reset)
         parts = {
-            "fetch": Fetch(params), "load": Load(params), "gemm": Gemm(params, self.multiplier),
-            "vector": Vector(params), "store": Store(params), "tokens": TokenBank(params),
-            "arbiter": ReadArbiter(params),
+            "fetch": Fetch(params), "load": Load(params),
+            "gemm": Gemm(params, self.multiplier, self.gated),
+            "vector": Vector(params, self.gated), "store": Store(params),
+            "tokens": TokenBank(params), "arbiter": ReadArbiter(params),
         }  # fmt: skip
         for name, part in parts.items():
             m.submodules[name] = reset(part)
@@ -217,12 +226,13 @@ class Core(wiring.Component):
         """
         axi, fetch = self.axi, parts["fetch"]
         seen = [(u.error != Status.IDLE, u.error, u.error_index) for u in (fetch, *units)]
-        bus, bus_index = Signal(), Signal(INDEX_BITS)
+        bus, bus_index = Signal(), Signal(INDEX_BITS, reset_less=True)
         m.d.sync += [
             bus.eq(axi.rvalid & axi.rready & (axi.rresp != RESP_OKAY)),
             bus_index.eq(Mux(axi.rid == LOAD_ID, parts["load"].receiving, fetch.receiving)),
         ]
-        error, index = Signal(Status), Signal(INDEX_BITS, name="index_of_error")
+        error = Signal(Status)
+        index = Signal(INDEX_BITS, name="index_of_error", reset_less=True)
         m.d.sync += error.eq(Status.IDLE)
         for strikes, status, its in seen:
             with m.If(strikes):

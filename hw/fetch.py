@@ -88,7 +88,7 @@ class Fetch(wiring.Component):
 
         m.submodules.buffer = buffer = Queue(params.insn_bytes * 8, params.fetch_depth)
         position = Signal(range(beats_per_insn + 1))
-        parts = Signal(params.insn_bytes * 8)
+        parts = Signal(params.insn_bytes * 8, reset_less=True)
         word = Cat(parts[params.bus_bits :], self.beat)
         complete = position == beats_per_insn - 1
         m.d.comb += [

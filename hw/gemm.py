@@ -27,7 +27,7 @@ from ..isa.status import Status
 from ..sim.timing import GEMM_DEPTH as DEPTH
 from .layouts import INDEX_BITS, uop_struct
 from .scratchpad import entry_bits, read_signature, write_signature
-from .unit import raise_error, take, unit_signature
+from .unit import raise_error, take, unit_signature, when
 
 #: A multiplier array: two stages, from the operands to a list of sums.
 Multiplier = Callable[[Module, HwParams, Signal, Signal], list[Signal]]
@@ -36,11 +36,11 @@ _OPERANDS = ("acc", "inp", "wgt")
 
 class Gemm(wiring.Component):
     """The tensor core; ports as in ``unit.unit_signature`` and one for every memory. ``multiplier``
-    replaces :func:`multiply`.
+    replaces :func:`multiply`; ``gated``: see ``unit.when``.
     """
 
-    def __init__(self, params: HwParams, multiplier: Multiplier | None = None):
-        self.params, self.multiplier = params, multiplier
+    def __init__(self, params: HwParams, multiplier: Multiplier | None = None, gated: bool = True):
+        self.params, self.multiplier, self.gated = params, multiplier, gated
 
         def read(name: str) -> wiring.Signature:
             return read_signature(params.depth(name), entry_bits(name, params))
@@ -72,8 +72,8 @@ class Gemm(wiring.Component):
         running = Signal()
         last = Signal()
         start, head, index = take(m, unit, params, Opcode.GEMM, ~running | last, Unit.GEMM)
-        insn = Signal.like(head)
-        now = Signal(INDEX_BITS)
+        insn = Signal.like(head, reset_less=True)
+        now = Signal(INDEX_BITS, reset_less=True)
         uop, inner, outer = Signal(range(params.uop_depth + 1)), Signal(12), Signal(12)
         # Offsets of the current iteration, and of the first inner iteration of the current outer
         # one.
@@ -144,7 +144,7 @@ class Gemm(wiring.Component):
         # t+3 read, t+4 registered.
         x = Signal(len(self.inp.data), reset_less=True)
         w = Signal(len(self.wgt.data), reset_less=True)
-        with m.If(stages[3]["valid"]):
+        with when(m, stages[3]["valid"], self.gated):
             m.d.sync += [x.eq(self.inp.data), w.eq(self.wgt.data)]
         sums = (self.multiplier or multiply)(m, params, x, w)
         self._accumulate(m, stages, sums, address["acc"], overwrite)
@@ -160,7 +160,7 @@ class Gemm(wiring.Component):
         m.d.comb += self.acc.addr.eq(acc[5])
         held = Signal(len(self.acc.data), reset_less=True)
         sum_7 = [Signal(32, name=f"sum_7_{i}", reset_less=True) for i in range(lanes)]
-        with m.If(stages[6]["valid"]):
+        with when(m, stages[6]["valid"], self.gated):
             m.d.sync += held.eq(self.acc.data)
             m.d.sync += [late.eq(early) for late, early in zip(sum_7, sums, strict=True)]
         # Results of the three iterations before, which the memory did not return yet.
@@ -176,7 +176,7 @@ class Gemm(wiring.Component):
             base = Mux(written[k] & same, results[k], base)
         base_7 = Signal(len(held))
         m.d.comb += base_7.eq(Mux(overwrite[7], 0, base))
-        with m.If(stages[7]["valid"]):
+        with when(m, stages[7]["valid"], self.gated):
             for i in range(lanes):
                 lane = slice(32 * i, 32 * i + 32)
                 m.d.sync += results[8][lane].eq(base_7[lane] + sum_7[i])
@@ -215,7 +215,8 @@ def multiply(m: Module, params: HwParams, x, w) -> list:
 
 
 def _register(m: Module, value, name: str) -> Signal:
-    """The value one cycle later."""
-    later = Signal(len(value), name=name)
+    """The value one cycle later. Only what says that there is a value needs a reset."""
+    reset_less = not name.startswith(("valid", "last", "written"))
+    later = Signal(len(value), name=name, reset_less=reset_less)
     m.d.sync += later.eq(value)
     return later

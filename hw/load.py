@@ -115,10 +115,10 @@ class Load(wiring.Component):
         # The rest of a beat that holds several entries is worked off from `held`.
         spreading = Signal()
         m.d.comb += pad.eq(busy & ~spreading & (pad_row | before | beyond))
-        held = Signal(params.bus_bits)
+        held = Signal(params.bus_bits, reset_less=True)
         in_beat = Signal(range(256))
         at_first, wide_done = Signal(), Signal()  # in_beat is at its first beat, at its last
-        wide_entry = Signal(max(params.entry_bytes(n) * 8 for n in LOADABLE))
+        wide_entry = Signal(max(params.entry_bytes(n) * 8 for n in LOADABLE), reset_less=True)
         transfer, arrives = Signal(), Signal()
         # The first beat of an entry of several need not wait for the padding left of it.
         beside = Signal()
@@ -139,7 +139,7 @@ class Load(wiring.Component):
 
         step_entry = Signal()  # an entry is finished in this cycle
         write = Signal()
-        piece_held = Signal(params.bus_bits)
+        piece_held = Signal(params.bus_bits, reset_less=True)
         # Whether a beat arrives is known late, so it comes last. Only narrow beats are spread.
         inside = ~skipped & ~beyond
         m.d.comb += [

@@ -10,7 +10,6 @@ from ..isa.params import HwParams
 from .core import Core
 from .dma import axi_signature
 from .host_link import HostLink
-from .multiplier import fpga_multiplier
 
 #: Status LEDs: heartbeat, core runs, host link active, an unfinished write is being drained.
 LEDS = 4
@@ -95,7 +94,7 @@ class System(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.core = core = Core(self.params, fpga_multiplier(self.params, self.multipliers))
+        m.submodules.core = core = Core.for_fpga(self.params, self.multipliers)
         m.submodules.link = link = HostLink(self.params, self.divisor)
         m.submodules.memory = self.memory
         m.submodules.share = share = MemoryShare(self.params)

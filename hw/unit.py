@@ -4,6 +4,8 @@ the core.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -73,11 +75,18 @@ def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):
     return start, head, core.insn.payload.index
 
 
+def when(m: Module, live, gated: bool):
+    """What follows is for a cycle with something to compute: registers of a datapath may keep still
+    in others. Simulators are faster so; in an FPGA the enables are nets to all of them.
+    """
+    return m.If(live) if gated else nullcontext()
+
+
 def raise_error(m: Module, core, when, status: Status, index) -> None:
     """Report an error of this cycle in the next: it shows at the end of long paths. Of several in a
     cycle the one that is said last counts.
     """
-    raised, its = Signal(name="raised"), Signal(INDEX_BITS, name="its")
+    raised, its = Signal(name="raised"), Signal(INDEX_BITS, name="its", reset_less=True)
     m.d.sync += [raised.eq(when), its.eq(index)]
     with m.If(raised):
         m.d.comb += [core.error.eq(status), core.error_index.eq(its)]

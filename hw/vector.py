@@ -17,8 +17,10 @@ iteration that reads a tmp entry waits while one in the pipeline is to write it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 from operator import or_
+from typing import NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed
 from amaranth.lib import wiring
@@ -27,85 +29,127 @@ from amaranth.lib.wiring import Out
 from ..isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
 from ..isa.params import HwParams
 from ..isa.status import Status
-from ..isa.vector_ops import POST_BY_NAME, VECTOR_OPS
+from ..isa.vector_ops import BY_NAME, POST_BY_NAME, VECTOR_OPS
 from ..sim.timing import PARAM_ITERATIONS
 from ..sim.timing import VECTOR_DEPTH as DEPTH
 from .layouts import INDEX_BITS, insn_layout
-from .rounding import shift_half_even, shift_keeping, shift_right
+from .rounding import shift_right
 from .scratchpad import entry_bits, read_signature, write_signature
-from .unit import raise_error, take, unit_signature
+from .unit import raise_error, take, unit_signature, when
 
 EVEN, TFLITE = POST_BY_NAME["even"].code, POST_BY_NAME["tflite"].code
 #: What an iteration carries besides data: 0 a vector, 1.. the parameters that PARAM sets, in order.
 TAG_DATA, TAG_BIAS, TAG_MULTIPLIER, TAG_SHIFT, TAG_CLAMP = range(5)
 
 
-class AmaranthKit:
-    """The arithmetic kit of ``isa/vector_ops.py`` over 32-bit signed values.
+#: A value, and whether it counts.
+Leg = tuple[Value, Value]
+_YES: Value = Const(1, 1)
 
-    Where a product or a rounded shift is all that an operator computes, two stages share the work:
-    see :meth:`stages`.
+
+class Parts(NamedTuple):
+    """A result that the next stage adds up: x, y, 2**16 times upper, up, modulo 2**32."""
+
+    x: Leg
+    y: Leg | None = None
+    upper: Leg | None = None
+    up: Leg | None = None
+
+
+class _Registers(NamedTuple):
+    """The registers between the two stages: :class:`Parts` without the others."""
+
+    x: Signal
+    y: Signal
+    upper: Signal
+    up: Signal
+
+
+class FirstKit:
+    """The arithmetic kit of ``isa/vector_ops.py`` in the operators' first stage: methods give
+    :class:`Parts` of the two operands, 32 bits each. All share a comparison, a right shift and a
+    product: of a and ``factor``, which is b, or for a left shift its power of two.
     """
 
-    def __init__(self) -> None:
-        self._shared: list[tuple[Value, tuple[Value, Value, Value, Value]]] = []
+    def __init__(self, m: Module, a: Signal, b: Signal, factor) -> None:
+        self._operands = a, b
+        self._less = _named(m, a < b, "less", 1)
+        self._inverse = ~b
+        floor, dropped = shift_right(m, a, Const(0, 2), b[:5], (16, 8, 4, 2, 1))
+        self._floor = _named(m, floor, "floor", 32)
+        # The half decides unless it is all that was dropped.
+        self._up = _named(m, dropped[1] & (dropped[0] | floor[0]), "up_to_even", 1)
+        middle = (a[:16] * factor[16:])[:16]
+        self._product = Parts(
+            (_named(m, a[:16] * factor[:16], "low", 32), _YES),
+            (_named(m, middle << 16, "middle", 32), _YES),
+            (_named(m, (a[16:] * factor[:16])[:16], "upper", 16), _YES),
+        )
 
-    def stages(self, value) -> tuple[Value, Value, Value, Value]:
-        """What the first stage computes of a value, or of a product its lowest part; and what the
-        next adds to it: two numbers to the upper half (16 bits each), and one at the lowest bit.
-        """
-        whole = (value, Const(0, 32), Const(0, 32), Const(0, 1))
-        return next((parts for each, parts in self._shared if each is value), whole)
+    def _check(self, a, b) -> tuple[Signal, Signal]:
+        if any(x is not y for x, y in zip((a, b), self._operands, strict=True)):
+            raise ValueError("expected an operator of one step; the vector unit has no second one")
+        return self._operands
 
-    @staticmethod
-    def joined(early, low, upper, up):
-        """The next stage: the value that :meth:`stages` has parted."""
-        rest = Cat(up, Const(0, 15), (upper[:16] + upper[16:])[:16])
-        return ((early | low) + rest)[:32].as_signed()
+    def whole(self, value) -> Parts:
+        return value if isinstance(value, Parts) else Parts((value, _YES))
 
-    @staticmethod
-    def min(a, b):
-        return Mux(a < b, a, b)
+    def min(self, a, b) -> Parts:
+        a, b = self._check(a, b)
+        return Parts((a, self._less), (b, ~self._less))
 
-    @staticmethod
-    def max(a, b):
-        return Mux(a < b, b, a)
+    def max(self, a, b) -> Parts:
+        a, b = self._check(a, b)
+        return Parts((a, ~self._less), (b, self._less))
 
-    @staticmethod
-    def add(a, b):
-        return (a + b)[:32].as_signed()
+    def add(self, a, b) -> Parts:
+        a, b = self._check(a, b)
+        return Parts((a, _YES), (b, _YES))
 
-    @staticmethod
-    def sub(a, b):
-        return (a - b)[:32].as_signed()
+    def sub(self, a, b) -> Parts:
+        a, _ = self._check(a, b)
+        return Parts((a, _YES), (self._inverse, _YES), up=(_YES, _YES))
 
-    def mul(self, a, b):
-        product = (a * b)[:32].as_signed()
-        upper = Cat((a[:16] * b[16:])[:16], (a[16:] * b[:16])[:16])
-        low = (a[:16] * b[:16]).as_signed()
-        self._shared.append((product, (Const(0, 32), low, upper, Const(0, 1))))
-        return product
+    def mul(self, a, b) -> Parts:
+        self._check(a, b)
+        return self._product
 
-    @staticmethod
-    def shr(a, b):
-        return shift_keeping(a, b[:5])[32:].as_signed()
+    shl = mul
 
-    def rshr(self, a, b):
-        floor, up = shift_half_even(a, b[:5])
-        rounded = (floor + up)[:32].as_signed()
-        self._shared.append((rounded, (floor, Const(0, 32), Const(0, 32), up)))
-        return rounded
+    def shr(self, a, b) -> Parts:
+        self._check(a, b)
+        return Parts((self._floor, _YES))
 
-    @staticmethod
-    def shl(a, b):
-        return (a << b[:5])[:32].as_signed()
+    def rshr(self, a, b) -> Parts:
+        self._check(a, b)
+        return Parts((self._floor, _YES), up=(self._up, _YES))
+
+
+class CombineKit:
+    """What merges the result of a reduction with its next term: legs, of which one counts."""
+
+    def __init__(self, m: Module, result: Signal, term: Signal) -> None:
+        self._less = _named(m, result < term, "result_less", 1)
+        self._sum = _named(m, result + term, "sum", 32)
+
+    def min(self, result, term) -> list[Leg]:
+        return [(result, self._less), (term, ~self._less)]
+
+    def max(self, result, term) -> list[Leg]:
+        return [(result, ~self._less), (term, self._less)]
+
+    def add(self, _result, _term) -> list[Leg]:
+        return [(self._sum, _YES)]
 
 
 class Vector(wiring.Component):
-    """The vector unit; ports as in ``unit.unit_signature`` and one for every memory."""
+    """The vector unit; ports as in ``unit.unit_signature`` and one for every memory.
 
-    def __init__(self, params: HwParams):
-        self.params = params
+    ``gated``: see ``unit.when``.
+    """
+
+    def __init__(self, params: HwParams, gated: bool = True):
+        self.params, self.gated = params, gated
 
         def read(name: str) -> wiring.Signature:
             return read_signature(params.depth(name), entry_bits(name, params))
@@ -143,12 +187,12 @@ class Vector(wiring.Component):
         start, head, index = take(m, unit, params, Opcode.VECTOR, ready, Unit.VECTOR)
         param_head = Signal(insn_layout(Opcode.PARAM, params), name="param_head")
         m.d.comb += param_head.as_value().eq(unit.insn.payload.word)
-        insn, param = Signal.like(head), Signal.like(param_head)
+        insn, param = Signal.like(head, reset_less=True), Signal.like(param_head, reset_less=True)
         is_param = insn.opcode == Opcode.PARAM
-        now = Signal(INDEX_BITS)
-        step = Signal(2)
+        now = Signal(INDEX_BITS, reset_less=True)
+        step = Signal(2, reset_less=True)
         # Iterations left after the current one; its being first and last, in registers.
-        left = [Signal(10, name=f"left{k}") for k in range(4)]
+        left = [Signal(10, name=f"left{k}", reset_less=True) for k in range(4)]
         at_begin = [Signal(name=f"at_begin{k}") for k in range(4)]
         at_end = [Signal(name=f"at_end{k}") for k in range(4)]
         at_end_next = [Signal(name=f"at_end_next{k}") for k in range(4)]
@@ -233,8 +277,8 @@ class Vector(wiring.Component):
         entry at its next.
         """
         width = len(insn[f"{name}_base"]) + 1
-        levels = [Signal(width, name=f"{name}_{k}") for k in range(4)]
-        after = [Signal(width, name=f"{name}_after_{k}") for k in range(4)]
+        levels = [Signal(width, name=f"{name}_{k}", reset_less=True) for k in range(4)]
+        after = [Signal(width, name=f"{name}_after_{k}", reset_less=True) for k in range(4)]
         for k in range(4):
             # The loop that advances and all inside it take its next entry.
             with m.If(advances[k] & fire):
@@ -350,7 +394,6 @@ class Vector(wiring.Component):
         def word(port, index: int):
             return port.data[32 * index :][:32].as_signed()
 
-        tag = stages[1]["tag"]
         sources0 = (
             word(self.acc, lane),
             self.inp.data[8 * lane :][:8].as_signed(),
@@ -358,46 +401,55 @@ class Vector(wiring.Component):
         )
         sources1 = (stages[1]["imm"].as_signed(), word(self.par, channel), word(self.tmp1, lane))
         a, b = _data(32, f"a_{lane}"), _data(32, f"b_{lane}")
-        with m.If(stages[1]["valid"]):
-            with m.If(tag == TAG_DATA):
-                m.d.sync += [
-                    a.eq(_choose(stages[1]["src0"], sources0)),
-                    b.eq(_choose(stages[1]["src1"], sources1)),
-                ]
-            with m.Else():
-                # Parameters pass as the result of an addition to zero.
-                m.d.sync += [a.eq(0), b.eq(Mux(tag == TAG_CLAMP, sources1[0], sources1[1]))]
-        is_data = stages[2]["tag"] == TAG_DATA
-        early, low, value, result = (_data(32, f"{n}_{lane}") for n in ("early", "low", "v", "r"))
-        upper = Signal(32, name=f"upper_{lane}", reset_less=True)
-        up = Signal(name=f"up_{lane}", reset_less=True)
-        parts = (early, low, upper, up)
-        with m.If(stages[2]["valid"]):
-            m.d.sync += [part.eq(0) for part in parts]
-            with m.If(~is_data):
-                m.d.sync += early.eq(b)
-            with m.Else(), m.Switch(stages[2]["op"]):
-                for op in VECTOR_OPS:
-                    with m.Case(op.code):
-                        kit = AmaranthKit()
-                        first = kit.stages(op.first(kit, a, b))
-                        term = kit.stages(op.term(kit, a, b)) if op.term else first
-                        m.d.sync += [
-                            part.eq(Mux(stages[2]["first"], *choice))
-                            for part, choice in zip(
-                                parts, zip(first, term, strict=True), strict=True
-                            )
-                        ]
-        with m.If(stages[3]["valid"]):
-            m.d.sync += value.eq(AmaranthKit.joined(*parts))
+        # Parameters pass as the result of an addition to zero.
+        tag = stages[1]["tag"]
+        source1 = Mux(tag == TAG_DATA, stages[1]["src1"], tag != TAG_CLAMP)
+        with when(m, stages[1]["valid"], self.gated):
+            m.d.sync += [
+                a.eq(Mux(tag == TAG_DATA, _choose(stages[1]["src0"], sources0), 0)),
+                b.eq(_choose(source1, sources1)),
+            ]
+        parts = self._operator(m, stages[2], a, b, lane)
+        value, result = _data(32, f"value_{lane}"), _data(32, f"result_{lane}")
+        rest = Cat(parts.y[:16], (parts.y[16:] + parts.upper)[:16])
+        # One adder: the carry of the lowest bits is what goes up.
+        doubled = _named(m, Cat(Const(1, 1), parts.x) + Cat(parts.up, rest), "doubled", 34)
+        with when(m, stages[3]["valid"], self.gated):
+            m.d.sync += value.eq(doubled[1:33])
+        first, op_code = stages[4]["first"], stages[4]["op"]
+        kit = CombineKit(m, result, value)
+        legs = [(value, first)]
+        for op in VECTOR_OPS:
+            if op.combine is not None:
+                merges = ~first & (op_code == op.code)
+                legs += [(leg, merges & counts) for leg, counts in op.combine(kit, result, value)]
         with m.If(stages[4]["valid"]):
-            m.d.sync += result.eq(value)
-            with m.If(~stages[4]["first"]), m.Switch(stages[4]["op"]):
-                for op in VECTOR_OPS:
-                    if op.combine is not None:
-                        with m.Case(op.code):
-                            m.d.sync += result.eq(op.combine(AmaranthKit(), result, value))
+            m.d.sync += result.eq(_one_of(legs))
         return result
+
+    def _operator(self, m: Module, stage: dict, a: Signal, b: Signal, lane: int) -> _Registers:
+        """The first of the operators' two stages, of one lane; the second adds up what it gives."""
+        is_data, first = stage["tag"] == TAG_DATA, stage["first"]
+        power = Cat(b[:5] == bit for bit in range(32))
+        factor = _named(m, Mux(stage["op"] == BY_NAME["shl"].code, power, b), "factor", 32)
+        kit = FirstKit(m, a, b, factor)
+        chosen = [(~is_data, kit.add(a, b))]
+        for op in VECTOR_OPS:
+            this = is_data & (stage["op"] == op.code)
+            chosen.append((this & first, kit.whole(op.first(kit, a, b))))
+            if op.term is not None:
+                chosen.append((this & ~first, kit.whole(op.term(kit, a, b))))
+        late = _Registers(
+            _data(32, f"x_{lane}"), _data(32, f"y_{lane}"), _data(16, f"upper_{lane}"),
+            _data(1, f"up_{lane}"),
+        )  # fmt: skip
+        with when(m, stage["valid"], self.gated):
+            for name, register in late._asdict().items():
+                legs = [(this, getattr(parts, name)) for this, parts in chosen]
+                m.d.sync += register.eq(
+                    _one_of((leg[0], this & leg[1]) for this, leg in legs if leg is not None)
+                )
+        return late
 
     def _parameters(self) -> dict[str, list[Signal]]:
         """Parameter registers: a list of one per channel, or of one."""
@@ -447,51 +499,49 @@ class Vector(wiring.Component):
         def post(k: int):
             return stages[k]["post"]
 
-        def named(value, name: str, bits: int) -> Signal:
-            """A value computed once; simulators are slow with slices of expressions."""
-            signal = Signal(signed(bits), name=f"{name}_{lane}")
-            m.d.comb += signal.eq(value)
-            return signal
-
         def register(k: int, value, name: str, bits: int) -> Signal:
             """What stage k computes, as stage k + 1 sees it."""
             late = _data(bits, f"{name}_{lane}")
-            with m.If(stages[k]["live"]):
+            with when(m, stages[k]["live"], self.gated):
                 m.d.sync += late.eq(value)
             return late
 
         bias, left = captured["bias"][channel], captured["left"][channel]
         biased = register(5, result + Mux(post(5) != 0, bias, 0), "biased", 32)
-        shifted = (biased << (-left)[:5])[:32].as_signed()
-        factor = register(6, Mux((post(6) == TFLITE) & (left < 0), shifted, biased), "factor", 32)
-        multiplier = named(Mux(post(7) != 0, captured["multiplier"][channel], 1), "multiplier", 32)
+        amount = Mux((post(6) == TFLITE) & (left < 0), (-left)[:5], 0)
+        factor = register(6, (biased << amount)[:32], "factor", 32)
+        multiplier = Mux(post(7) != 0, captured["multiplier"][channel], 1)
+        multiplier = _named(m, multiplier, "multiplier", 32)
         parts = [
             register(7, x * y, f"part{i}{j}", len(x) + len(y))
             for i, x in enumerate((factor[:16], factor[16:].as_signed()))
             for j, y in enumerate((multiplier[:16], multiplier[16:].as_signed()))
         ]
-        outer = named(Cat(parts[0][:32], parts[3][:32]), "outer", 64)
-        inner = named(parts[1] + parts[2], "inner", 48)
+        outer = _named(m, Cat(parts[0][:32], parts[3][:32]), "outer", 64)
+        inner = _named(m, parts[1] + parts[2], "inner", 48)
         product = register(8, outer + (inner << 16), "product", 64)
         shift = captured["shift"][channel]
         # Rounding the doubled high half to nearest saturates only for the product 2**62.
-        doubled = named(product[31:].as_signed(), "doubled", 34)
+        doubled = _named(m, product[31:].as_signed(), "doubled", 34)
         high = Mux(product[62] & ~product[63], (1 << 31) - 1, doubled + product[30])
         value = register(9, Mux(post(9) == TFLITE, high, product), "value", 64)
         right = Mux(shift < 0, 0, shift[:5])
         amount = register(
             9, Mux(post(9) == EVEN, shift[:6], Mux(post(9) == TFLITE, right, 0)), "amount", 6
         )
-        value, dropped = shift_right(m, value, Const(0, 2), amount, (32, 16, 8))
-        value = register(10, value, "value_10", 64)
+        # Beyond 11 bits the result is clamped whatever the zero point is, so of what this shift
+        # leaves, the next needs the 18 lowest bits; of the rest only whether it is all signs.
+        near_zero = register(10, _all_signs(value, 17, amount[3:]), "near_zero", 1)
+        negative_10 = register(10, value[-1], "negative_10", 1)
+        plain_10 = register(10, value[:32], "plain_10", 32)
+        value, dropped = shift_right(m, value, Const(0, 2), amount, (32, 16, 8), keep=18)
+        value = register(10, value, "value_10", 18)
         dropped = register(10, dropped, "dropped_10", 2)
         amount = register(10, amount[:3], "amount_10", 3)
-        # Beyond 11 bits the result is clamped whatever the zero point is, so what is left to shift
-        # is the low end of the value; of the rest only counts whether it is all signs.
-        negative = register(11, value[-1], "negative", 1)
-        near_zero = register(11, value[17:].all() | ~value[17:].any(), "near_zero", 1)
-        plain_12 = register(11, value[:32], "plain_12", 32)
-        value, dropped = shift_right(m, value[:18].as_signed(), dropped, amount, (4, 2, 1))
+        negative = register(11, negative_10, "negative", 1)
+        near_zero = register(11, near_zero, "near_zero", 1)
+        plain_11 = register(11, plain_10, "plain_11", 32)
+        value, dropped = shift_right(m, value, dropped, amount, (4, 2, 1))
         value = register(11, value, "value_11", 18)
         dropped = register(11, dropped, "dropped_11", 2)
         half, below = dropped[1], dropped[0]
@@ -500,21 +550,20 @@ class Vector(wiring.Component):
         fits = near_zero & (value[10:].all() | ~value[10:].any())
         beyond = Cat((~negative).replicate(10), negative)
         near = register(12, Mux(fits, value[:11], beyond), "near", 11)
-        plain_13 = register(12, plain_12, "plain_13", 32)
+        plain_12 = register(12, plain_11, "plain_12", 32)
         zero_point = Mux(post(13) != 0, captured["zero_point"][0], 0)
         # One adder: the carry of the lowest bits is the rounding.
-        doubled_sum = named(
-            Cat(Const(1, 1), near).as_signed() + Cat(up, zero_point).as_signed(), "doubled_sum", 13
-        )
+        doubled_sum = Cat(Const(1, 1), near).as_signed() + Cat(up, zero_point).as_signed()
+        doubled_sum = _named(m, doubled_sum, "doubled_sum", 13)
         rounded = register(13, doubled_sum >> 1, "rounded", 12)
-        plain_14 = register(13, plain_13, "plain_14", 32)
+        plain_13 = register(13, plain_12, "plain_13", 32)
         low, top, saturates = limits
         clamped = Mux(rounded < low, low, Mux(rounded > top, top, rounded))
-        final = register(14, Mux(saturates, clamped, plain_14), "final", 32)
-        with m.If(stages[15]["live"]):
-            m.d.sync += self.tmp_write.data[32 * lane :][:32].eq(final)
-            m.d.sync += self.out_write.data[8 * lane :][:8].eq(final)
-        return {5: result, 6: biased, 7: factor, 9: product, 13: plain_13}
+        final = register(14, Mux(saturates, clamped, plain_13), "final", 32)
+        written = register(15, final, "written", 32)
+        m.d.comb += self.tmp_write.data[32 * lane :][:32].eq(written)
+        m.d.comb += self.out_write.data[8 * lane :][:8].eq(written)
+        return {5: result, 6: biased, 7: factor, 9: product, 13: plain_12}
 
 
 _OPERANDS = ("src0", "src1", "dst")
@@ -537,6 +586,32 @@ def _reads_tmp(insn) -> dict:
     return {name: is_vector & (insn[name] == m.index("tmp")) for name, m in memories.items()}
 
 
+def _one_of(legs: Iterable[Leg]) -> Value:
+    """The value that counts, of legs of which at most one does; otherwise 0."""
+    groups: dict[int, tuple[Value, list[Value]]] = {}
+    for value, counts in legs:
+        groups.setdefault(id(value), (value, []))[1].append(counts)
+    return reduce(or_, (Mux(Cat(c).any(), value, 0) for value, c in groups.values()))
+
+
+def _named(m: Module, value, name: str, bits: int) -> Signal:
+    """A value computed once; simulators are slow with slices of expressions."""
+    signal = Signal(signed(bits), name=name)
+    m.d.comb += signal.eq(value)
+    return signal
+
+
+def _all_signs(value, start: int, eighths):
+    """Whether the bits of a signed value from ``start`` plus 8 times ``eighths`` on are equal."""
+    alike = Const(1, 1)
+    suffixes: list[Value] = [alike] * 2 ** len(eighths)
+    for k in reversed(range(len(suffixes))):
+        bits = value[start + 8 * k : start + 8 * k + 8]
+        alike = alike & (bits == value[-1].replicate(len(bits)))
+        suffixes[k] = alike
+    return Cat(suffixes).bit_select(eighths, 1)
+
+
 def _choose(select, values):
     """One of several values by code."""
     chosen = values[-1]
@@ -553,7 +628,8 @@ def _data(bits: int, name: str) -> Signal:
 
 
 def _register(m: Module, value, name: str) -> Signal:
-    """The value one cycle later."""
-    later = Signal(len(value), name=name)
+    """The value one cycle later. Only what says that there is a value needs a reset."""
+    reset_less = not name.startswith(("valid", "live", "last"))
+    later = Signal(len(value), name=name, reset_less=reset_less)
     m.d.sync += later.eq(value)
     return later

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from vdla.hw.boards.ulx3s import ECP5_85F
 from vdla.hw.core import Core
-from vdla.hw.multiplier import fpga_multiplier
 from vdla.hw.synthesis import SYNTHESIS
 from vdla.hw.verilog import TOP, core_verilog
 from vdla.isa.params import HwParams
@@ -43,7 +42,7 @@ def netlist(params: HwParams) -> str:
     work = toolchain.cache_dir() / "netlists"
     work.mkdir(parents=True, exist_ok=True)
     toolchain.setup_yosys()
-    text = core_verilog(params, Core(params, fpga_multiplier(params, ECP5_85F.capacity["dsp"])))
+    text = core_verilog(params, Core.for_fpga(params, ECP5_85F.capacity["dsp"]))
     return synthesise(text, TOP, work)
 
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from amaranth.hdl import Module, Signal, signed
-from amaranth.sim import Simulator
-from vdla.hw.vector import AmaranthKit
+from amaranth.hdl import Fragment, Module, Signal, signed
+from vdla.hw.vector import FirstKit
 from vdla.hw.vector import Vector as VectorUnit
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import Insn, Param, Vector, validate
@@ -16,7 +15,7 @@ from vdla.isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Units
 from vdla.isa.params import HwParams
 from vdla.isa.reference import State
 from vdla.isa.status import Status
-from vdla.isa.vector_ops import POST_OPS, VECTOR_OPS, NumpyKit
+from vdla.isa.vector_ops import POST_OPS, VECTOR_OPS
 from vdla.sim.timing import PARAM_ITERATIONS, VECTOR_DEPTH
 
 from .bench import (
@@ -273,28 +272,11 @@ def test_indices_at_the_edge_are_legal() -> None:
     check_values(run, insns, state)
 
 
-def test_operators_made_of_products_and_rounded_shifts() -> None:
-    """What two stages share of a value adds up to it, and values made of it are whole."""
+def test_an_operator_of_two_steps_is_refused() -> None:
+    """The first stage has one comparison, one shift and one product, all of the two operands."""
     a, b = Signal(signed(32)), Signal(signed(32))
-    kit = AmaranthKit()
-    product, rounded = kit.mul(a, b), kit.rshr(a, b)
-    larger = kit.max(product, rounded)
-    outs = [Signal(signed(32)) for _ in range(3)]
     m = Module()
-    for out, value in zip(outs, (product, rounded, larger), strict=True):
-        m.d.comb += out.eq(kit.joined(*kit.stages(value)))
-    rng = np.random.default_rng(3)
-    cases = rng.integers(-(2**31), 2**31, (300, 2)).astype(np.int32)
-    cases[:4] = [(-(2**31), -1), (2**31 - 1, 2**31 - 1), (3, 1), (-(2**31), 31)]
-
-    async def bench(ctx):
-        for x, y in cases:
-            ctx.set(a, int(x))
-            ctx.set(b, int(y))
-            p, r = NumpyKit.mul(x, y), NumpyKit.rshr(x, y)
-            expected = [p, r, max(p, r)]
-            assert [ctx.get(out) for out in outs] == [int(value) for value in expected], (x, y)
-
-    simulator = Simulator(m)
-    simulator.add_testbench(bench)
-    simulator.run()
+    kit = FirstKit(m, a, b, b)
+    Fragment.get(m, None)
+    with pytest.raises(ValueError, match="operator of one step"):
+        kit.max(kit.mul(a, b), b)
