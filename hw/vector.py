@@ -71,19 +71,19 @@ class FirstKit:
     product: of a and ``factor``, which is b, or for a left shift its power of two.
     """
 
-    def __init__(self, m: Module, a: Signal, b: Signal, factor) -> None:
+    def __init__(self, m: Module, a: Signal, b: Signal, factor, lane: int) -> None:
         self._operands = a, b
-        self._less = _named(m, a < b, "less", 1)
+        self._less = _named(m, a < b, f"less_{lane}", 1)
         self._inverse = ~b
         floor, dropped = shift_right(m, a, Const(0, 2), b[:5], (16, 8, 4, 2, 1))
-        self._floor = _named(m, floor, "floor", 32)
+        self._floor = _named(m, floor, f"floor_{lane}", 32)
         # The half decides unless it is all that was dropped.
-        self._up = _named(m, dropped[1] & (dropped[0] | floor[0]), "up_to_even", 1)
+        self._up = _named(m, dropped[1] & (dropped[0] | floor[0]), f"up_to_even_{lane}", 1)
         middle = (a[:16] * factor[16:])[:16]
         self._product = Parts(
-            (_named(m, a[:16] * factor[:16], "low", 32), _YES),
-            (_named(m, middle << 16, "middle", 32), _YES),
-            (_named(m, (a[16:] * factor[:16])[:16], "upper", 16), _YES),
+            (_named(m, a[:16] * factor[:16], f"low_{lane}", 32), _YES),
+            (_named(m, middle << 16, f"middle_{lane}", 32), _YES),
+            (_named(m, (a[16:] * factor[:16])[:16], f"high_{lane}", 16), _YES),
         )
 
     def _check(self, a, b) -> tuple[Signal, Signal]:
@@ -128,9 +128,9 @@ class FirstKit:
 class CombineKit:
     """What merges the result of a reduction with its next term: legs, of which one counts."""
 
-    def __init__(self, m: Module, result: Signal, term: Signal) -> None:
-        self._less = _named(m, result < term, "result_less", 1)
-        self._sum = _named(m, result + term, "sum", 32)
+    def __init__(self, m: Module, result: Signal, term: Signal, lane: int) -> None:
+        self._less = _named(m, result < term, f"result_less_{lane}", 1)
+        self._sum = _named(m, result + term, f"sum_{lane}", 32)
 
     def min(self, result, term) -> list[Leg]:
         return [(result, self._less), (term, ~self._less)]
@@ -413,11 +413,11 @@ class Vector(wiring.Component):
         value, result = _data(32, f"value_{lane}"), _data(32, f"result_{lane}")
         rest = Cat(parts.y[:16], (parts.y[16:] + parts.upper)[:16])
         # One adder: the carry of the lowest bits is what goes up.
-        doubled = _named(m, Cat(Const(1, 1), parts.x) + Cat(parts.up, rest), "doubled", 34)
+        joined = _named(m, Cat(Const(1, 1), parts.x) + Cat(parts.up, rest), f"joined_{lane}", 34)
         with when(m, stages[3]["valid"], self.gated):
-            m.d.sync += value.eq(doubled[1:33])
+            m.d.sync += value.eq(joined[1:33])
         first, op_code = stages[4]["first"], stages[4]["op"]
-        kit = CombineKit(m, result, value)
+        kit = CombineKit(m, result, value, lane)
         legs = [(value, first)]
         for op in VECTOR_OPS:
             if op.combine is not None:
@@ -431,8 +431,8 @@ class Vector(wiring.Component):
         """The first of the operators' two stages, of one lane; the second adds up what it gives."""
         is_data, first = stage["tag"] == TAG_DATA, stage["first"]
         power = Cat(b[:5] == bit for bit in range(32))
-        factor = _named(m, Mux(stage["op"] == BY_NAME["shl"].code, power, b), "factor", 32)
-        kit = FirstKit(m, a, b, factor)
+        factor = _named(m, Mux(stage["op"] == BY_NAME["shl"].code, power, b), f"operand_{lane}", 32)
+        kit = FirstKit(m, a, b, factor, lane)
         chosen = [(~is_data, kit.add(a, b))]
         for op in VECTOR_OPS:
             this = is_data & (stage["op"] == op.code)
@@ -511,18 +511,18 @@ class Vector(wiring.Component):
         amount = Mux((post(6) == TFLITE) & (left < 0), (-left)[:5], 0)
         factor = register(6, (biased << amount)[:32], "factor", 32)
         multiplier = Mux(post(7) != 0, captured["multiplier"][channel], 1)
-        multiplier = _named(m, multiplier, "multiplier", 32)
+        multiplier = _named(m, multiplier, f"multiplier_{lane}", 32)
         parts = [
             register(7, x * y, f"part{i}{j}", len(x) + len(y))
             for i, x in enumerate((factor[:16], factor[16:].as_signed()))
             for j, y in enumerate((multiplier[:16], multiplier[16:].as_signed()))
         ]
-        outer = _named(m, Cat(parts[0][:32], parts[3][:32]), "outer", 64)
-        inner = _named(m, parts[1] + parts[2], "inner", 48)
+        outer = _named(m, Cat(parts[0][:32], parts[3][:32]), f"outer_{lane}", 64)
+        inner = _named(m, parts[1] + parts[2], f"inner_{lane}", 48)
         product = register(8, outer + (inner << 16), "product", 64)
         shift = captured["shift"][channel]
         # Rounding the doubled high half to nearest saturates only for the product 2**62.
-        doubled = _named(m, product[31:].as_signed(), "doubled", 34)
+        doubled = _named(m, product[31:].as_signed(), f"doubled_{lane}", 34)
         high = Mux(product[62] & ~product[63], (1 << 31) - 1, doubled + product[30])
         value = register(9, Mux(post(9) == TFLITE, high, product), "value", 64)
         right = Mux(shift < 0, 0, shift[:5])
@@ -554,7 +554,7 @@ class Vector(wiring.Component):
         zero_point = Mux(post(13) != 0, captured["zero_point"][0], 0)
         # One adder: the carry of the lowest bits is the rounding.
         doubled_sum = Cat(Const(1, 1), near).as_signed() + Cat(up, zero_point).as_signed()
-        doubled_sum = _named(m, doubled_sum, "doubled_sum", 13)
+        doubled_sum = _named(m, doubled_sum, f"doubled_sum_{lane}", 13)
         rounded = register(13, doubled_sum >> 1, "rounded", 12)
         plain_13 = register(13, plain_12, "plain_13", 32)
         low, top, saturates = limits

@@ -10,6 +10,7 @@ from amaranth.lib.wiring import Component
 
 from ...isa.errors import VdlaError
 from ...isa.params import HwParams
+from ..floorplan import Sites
 
 
 @dataclass(frozen=True)
@@ -20,11 +21,14 @@ class Device:
     ----------
     name : as its maker says
     options : of nextpnr-ecp5
-    capacity : lut (4 inputs), ff, dsp (18x18 multipliers), bram (18 kbit)
+    multipliers, memories : where its 18x18 multipliers and 18 kbit block RAMs are
+    capacity : lut (4 inputs), ff, dsp (multipliers), bram (block RAMs)
     """
 
     name: str
     options: tuple[str, ...]
+    multipliers: Sites
+    memories: Sites
     capacity: dict[str, int]
 
 

@@ -276,7 +276,7 @@ def test_an_operator_of_two_steps_is_refused() -> None:
     """The first stage has one comparison, one shift and one product, all of the two operands."""
     a, b = Signal(signed(32)), Signal(signed(32))
     m = Module()
-    kit = FirstKit(m, a, b, b)
+    kit = FirstKit(m, a, b, b, 0)
     Fragment.get(m, None)
     with pytest.raises(ValueError, match="operator of one step"):
         kit.max(kit.mul(a, b), b)
