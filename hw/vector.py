@@ -37,14 +37,16 @@ from .rounding import shift_right
 from .scratchpad import entry_bits, read_signature, write_signature
 from .unit import raise_error, take, unit_signature, when
 
-EVEN, TFLITE = POST_BY_NAME["even"].code, POST_BY_NAME["tflite"].code
+TFLITE = POST_BY_NAME["tflite"].code
 #: What an iteration carries besides data: 0 a vector, 1.. the parameters that PARAM sets, in order.
 TAG_DATA, TAG_BIAS, TAG_MULTIPLIER, TAG_SHIFT, TAG_CLAMP = range(5)
 
 
-#: A value, and whether it counts.
-Leg = tuple[Value, Value]
-_YES: Value = Const(1, 1)
+#: The two operands of an operator, to :class:`FirstKit`.
+A, B = "a", "b"
+#: Something that a lane has, by name, and when it counts: always, or depending on a comparison.
+Leg = tuple[str, str]
+ALWAYS, LESS, NOT_LESS = "always", "less", "not less"
 
 
 class Parts(NamedTuple):
@@ -56,90 +58,54 @@ class Parts(NamedTuple):
     up: Leg | None = None
 
 
-class _Registers(NamedTuple):
-    """The registers between the two stages: :class:`Parts` without the others."""
-
-    x: Signal
-    y: Signal
-    upper: Signal
-    up: Signal
-
-
 class FirstKit:
-    """The arithmetic kit of ``isa/vector_ops.py`` in the operators' first stage: methods give
-    :class:`Parts` of the two operands, 32 bits each. All share a comparison, a right shift and a
-    product: of a and ``factor``, which is b, or for a left shift its power of two.
+    """The arithmetic kit of ``isa/vector_ops.py`` in the operators' first stage: which of the
+    things that a lane has there make up a result. There is a comparison, a right shift and a
+    product, of a and ``factor``: b, or for a left shift its power of two.
     """
 
-    def __init__(self, m: Module, a: Signal, b: Signal, factor, lane: int) -> None:
-        self._operands = a, b
-        self._less = _named(m, a < b, f"less_{lane}", 1)
-        self._inverse = ~b
-        floor, dropped = shift_right(m, a, Const(0, 2), b[:5], (16, 8, 4, 2, 1))
-        self._floor = _named(m, floor, f"floor_{lane}", 32)
-        # The half decides unless it is all that was dropped.
-        self._up = _named(m, dropped[1] & (dropped[0] | floor[0]), f"up_to_even_{lane}", 1)
-        middle = (a[:16] * factor[16:])[:16]
-        self._product = Parts(
-            (_named(m, a[:16] * factor[:16], f"low_{lane}", 32), _YES),
-            (_named(m, middle << 16, f"middle_{lane}", 32), _YES),
-            (_named(m, (a[16:] * factor[:16])[:16], f"high_{lane}", 16), _YES),
-        )
-
-    def _check(self, a, b) -> tuple[Signal, Signal]:
-        if any(x is not y for x, y in zip((a, b), self._operands, strict=True)):
+    @staticmethod
+    def _parts(a: str, b: str, parts: Parts) -> Parts:
+        if (a, b) != (A, B):
             raise ValueError("expected an operator of one step; the vector unit has no second one")
-        return self._operands
-
-    def whole(self, value) -> Parts:
-        return value if isinstance(value, Parts) else Parts((value, _YES))
+        return parts
 
     def min(self, a, b) -> Parts:
-        a, b = self._check(a, b)
-        return Parts((a, self._less), (b, ~self._less))
+        return self._parts(a, b, Parts((A, LESS), (B, NOT_LESS)))
 
     def max(self, a, b) -> Parts:
-        a, b = self._check(a, b)
-        return Parts((a, ~self._less), (b, self._less))
+        return self._parts(a, b, Parts((A, NOT_LESS), (B, LESS)))
 
     def add(self, a, b) -> Parts:
-        a, b = self._check(a, b)
-        return Parts((a, _YES), (b, _YES))
+        return self._parts(a, b, Parts((A, ALWAYS), (B, ALWAYS)))
 
     def sub(self, a, b) -> Parts:
-        a, _ = self._check(a, b)
-        return Parts((a, _YES), (self._inverse, _YES), up=(_YES, _YES))
+        return self._parts(a, b, Parts((A, ALWAYS), ("inverse", ALWAYS), up=("one", ALWAYS)))
 
     def mul(self, a, b) -> Parts:
-        self._check(a, b)
-        return self._product
+        product = Parts(("low", ALWAYS), ("middle", ALWAYS), ("high", ALWAYS))
+        return self._parts(a, b, product)
 
     shl = mul
 
     def shr(self, a, b) -> Parts:
-        self._check(a, b)
-        return Parts((self._floor, _YES))
+        return self._parts(a, b, Parts(("floor", ALWAYS)))
 
     def rshr(self, a, b) -> Parts:
-        self._check(a, b)
-        return Parts((self._floor, _YES), up=(self._up, _YES))
+        return self._parts(a, b, Parts(("floor", ALWAYS), up=("rounds", ALWAYS)))
 
 
 class CombineKit:
     """What merges the result of a reduction with its next term: legs, of which one counts."""
 
-    def __init__(self, m: Module, result: Signal, term: Signal, lane: int) -> None:
-        self._less = _named(m, result < term, f"result_less_{lane}", 1)
-        self._sum = _named(m, result + term, f"sum_{lane}", 32)
-
     def min(self, result, term) -> list[Leg]:
-        return [(result, self._less), (term, ~self._less)]
+        return [(result, LESS), (term, NOT_LESS)]
 
     def max(self, result, term) -> list[Leg]:
-        return [(result, ~self._less), (term, self._less)]
+        return [(result, NOT_LESS), (term, LESS)]
 
     def add(self, _result, _term) -> list[Leg]:
-        return [(self._sum, _YES)]
+        return [("sum", ALWAYS)]
 
 
 class Vector(wiring.Component):
@@ -253,9 +219,10 @@ class Vector(wiring.Component):
             "first": is_param | first,
             "done": is_param | done,
             "op": insn.op,
-            "post": Mux(is_param, 0, insn.post),
-            "src0": insn.src0,
-            "src1": insn.src1,
+            "requantized": ~is_param & (insn.post != 0),
+            "tflite": ~is_param & (insn.post == TFLITE),
+            "src0": [~is_param & (insn.src0 == code) for code in range(len(SRC0_MEMORIES))],
+            "src1": _sources1(insn, is_param, step),
             "imm": Mux(is_param, Cat(param.zero_point, param.lo, param.hi), insn.imm),
             "tmp": ~is_param & done & (insn.dst == DST_MEMORIES.index("tmp")),
             "out": ~is_param & done & (insn.dst == DST_MEMORIES.index("out")),
@@ -329,8 +296,8 @@ class Vector(wiring.Component):
     def _pipeline(self, m: Module, issued: dict) -> None:
         params, unit = self.params, self.unit
         carried = (
-            "valid", "live", "tag", "first", "done", "op", "post", "src0", "src1", "imm", "tmp",
-            "out", "dst", "last", "push",
+            "valid", "live", "tag", "first", "op", "requantized", "tflite", "imm", "tmp", "out",
+            "dst", "last", "push",
         )  # fmt: skip
         stages = [{n: issued[n] for n in carried}]
         for k in range(1, DEPTH + 1):
@@ -339,9 +306,15 @@ class Vector(wiring.Component):
         final = stages[DEPTH]
         m.d.comb += [unit.end.eq(final["last"]), unit.push.eq(Mux(final["last"], final["push"], 0))]
         captured = self._parameters()
+        # What chooses between data in all lanes comes from registers.
+        sources = [
+            [_register(m, chosen, f"{name}_is_{code}") for code, chosen in enumerate(issued[name])]
+            for name in ("src0", "src1")
+        ]
+        selects = self._operator_selects(m, stages[1]), self._combine_selects(m, stages[3])
         limits = self._limits(m, stages[13], captured)
         for lane in range(params.lanes):
-            reduced = self._reduce(m, stages, lane)
+            reduced = self._reduce(m, stages, sources, selects, lane)
             passing = self._requantize(m, stages, captured, limits, reduced, lane)
             if lane < params.block:
                 self._capture(m, stages, captured, passing, lane)
@@ -386,70 +359,85 @@ class Vector(wiring.Component):
         found = reduce(or_, following, at_start | moved_on)
         m.d.sync += [hazard.eq(found.any()), waiting.eq(found)]
 
-    def _reduce(self, m: Module, stages: list[dict], lane: int):
+    def _operator_selects(self, m: Module, stage: dict) -> dict[str, Selects]:
+        """Of each part the legs, and in registers when each is chosen in the next stage."""
+        kit = FirstKit()
+        # Parameters pass as the result of an addition to zero.
+        passes = stage["tag"] != TAG_DATA
+        chosen = [(passes, kit.add(A, B))]
+        for op in VECTOR_OPS:
+            this = ~passes & (stage["op"] == op.code)
+            chosen.append((this & stage["first"], _whole(op.first(kit, A, B))))
+            if op.term is not None:
+                chosen.append((this & ~stage["first"], _whole(op.term(kit, A, B))))
+        return {
+            name: _selects(m, name, [(this, getattr(parts, name)) for this, parts in chosen])
+            for name in Parts._fields
+        }
+
+    def _combine_selects(self, m: Module, stage: dict) -> Selects:
+        """The same for the reduction."""
+        legs: list[tuple[Value, Leg | None]] = [(stage["first"], ("term", ALWAYS))]
+        for op in VECTOR_OPS:
+            if op.combine is not None:
+                merges = ~stage["first"] & (stage["op"] == op.code)
+                legs += [(merges, leg) for leg in op.combine(CombineKit(), "result", "term")]
+        return _selects(m, "result", legs)
+
+    def _reduce(self, m: Module, stages: list[dict], sources, selects, lane: int):
         """Operands, operator and reduction of one lane; the result is valid in t+5."""
-        params = self.params
-        channel = lane % params.block
+        channel = lane % self.params.block
 
         def word(port, index: int):
             return port.data[32 * index :][:32].as_signed()
 
-        sources0 = (
-            word(self.acc, lane),
-            self.inp.data[8 * lane :][:8].as_signed(),
-            word(self.tmp0, lane),
+        byte = self.inp.data[8 * lane :][:8].as_signed()
+        choices = (
+            (word(self.acc, lane), byte, word(self.tmp0, lane)),
+            (stages[1]["imm"].as_signed(), word(self.par, channel), word(self.tmp1, lane)),
         )
-        sources1 = (stages[1]["imm"].as_signed(), word(self.par, channel), word(self.tmp1, lane))
         a, b = _data(32, f"a_{lane}"), _data(32, f"b_{lane}")
-        # Parameters pass as the result of an addition to zero.
-        tag = stages[1]["tag"]
-        source1 = Mux(tag == TAG_DATA, stages[1]["src1"], tag != TAG_CLAMP)
         with when(m, stages[1]["valid"], self.gated):
-            m.d.sync += [
-                a.eq(Mux(tag == TAG_DATA, _choose(stages[1]["src0"], sources0), 0)),
-                b.eq(_choose(source1, sources1)),
-            ]
-        parts = self._operator(m, stages[2], a, b, lane)
+            for operand, chosen, values in zip((a, b), sources, choices, strict=True):
+                legs = zip(chosen, values, strict=True)
+                m.d.sync += operand.eq(_or(Mux(this, value, 0) for this, value in legs))
+        operator, combine = selects
+        x, y, upper, up = self._operator(m, stages[2], operator, a, b, lane)
         value, result = _data(32, f"value_{lane}"), _data(32, f"result_{lane}")
-        rest = Cat(parts.y[:16], (parts.y[16:] + parts.upper)[:16])
+        rest = Cat(y[:16], (y[16:] + upper)[:16])
         # One adder: the carry of the lowest bits is what goes up.
-        joined = _named(m, Cat(Const(1, 1), parts.x) + Cat(parts.up, rest), f"joined_{lane}", 34)
+        joined = _named(m, Cat(Const(1, 1), x) + Cat(up, rest), f"joined_{lane}", 34)
         with when(m, stages[3]["valid"], self.gated):
             m.d.sync += value.eq(joined[1:33])
-        first, op_code = stages[4]["first"], stages[4]["op"]
-        kit = CombineKit(m, result, value, lane)
-        legs = [(value, first)]
-        for op in VECTOR_OPS:
-            if op.combine is not None:
-                merges = ~first & (op_code == op.code)
-                legs += [(leg, merges & counts) for leg, counts in op.combine(kit, result, value)]
+        total = _named(m, result + value, f"total_{lane}", 32)
+        has = {"result": result, "term": value, "sum": total}
         with m.If(stages[4]["valid"]):
-            m.d.sync += result.eq(_one_of(legs))
+            m.d.sync += result.eq(_choose(combine, has, result < value))
         return result
 
-    def _operator(self, m: Module, stage: dict, a: Signal, b: Signal, lane: int) -> _Registers:
-        """The first of the operators' two stages, of one lane; the second adds up what it gives."""
-        is_data, first = stage["tag"] == TAG_DATA, stage["first"]
+    def _operator(self, m: Module, stage: dict, selects, a: Signal, b: Signal, lane: int):
+        """The first of the operators' two stages, of one lane: registers of the four parts."""
         power = Cat(b[:5] == bit for bit in range(32))
-        factor = _named(m, Mux(stage["op"] == BY_NAME["shl"].code, power, b), f"operand_{lane}", 32)
-        kit = FirstKit(m, a, b, factor, lane)
-        chosen = [(~is_data, kit.add(a, b))]
-        for op in VECTOR_OPS:
-            this = is_data & (stage["op"] == op.code)
-            chosen.append((this & first, kit.whole(op.first(kit, a, b))))
-            if op.term is not None:
-                chosen.append((this & ~first, kit.whole(op.term(kit, a, b))))
-        late = _Registers(
-            _data(32, f"x_{lane}"), _data(32, f"y_{lane}"), _data(16, f"upper_{lane}"),
-            _data(1, f"up_{lane}"),
-        )  # fmt: skip
+        factor = _named(m, Mux(stage["op"] == BY_NAME["shl"].code, power, b), f"factor_{lane}", 32)
+        floor, dropped = shift_right(m, a, Const(0, 2), b[:5], (16, 8, 4, 2, 1))
+        has = {
+            A: a, B: b, "inverse": ~b, "floor": _named(m, floor, f"floor_{lane}", 32),
+            # The half decides unless it is all that was dropped.
+            "rounds": dropped[1] & (dropped[0] | floor[0]), "one": Const(1, 1),
+            "low": _named(m, a[:16] * factor[:16], f"low_{lane}", 32),
+            "middle": _named(m, (a[:16] * factor[16:])[:16] << 16, f"middle_{lane}", 32),
+            "high": _named(m, (a[16:] * factor[:16])[:16], f"high_{lane}", 16),
+        }  # fmt: skip
+        less = Signal(name=f"less_{lane}")
+        m.d.comb += less.eq(a < b)
+        late = {
+            name: _data(bits, f"{name}_{lane}")
+            for name, bits in zip(Parts._fields, (32, 32, 16, 1), strict=True)
+        }
         with when(m, stage["valid"], self.gated):
-            for name, register in late._asdict().items():
-                legs = [(this, getattr(parts, name)) for this, parts in chosen]
-                m.d.sync += register.eq(
-                    _one_of((leg[0], this & leg[1]) for this, leg in legs if leg is not None)
-                )
-        return late
+            for name, register in late.items():
+                m.d.sync += register.eq(_choose(selects[name], has, less))
+        return late.values()
 
     def _parameters(self) -> dict[str, list[Signal]]:
         """Parameter registers: a list of one per channel, or of one."""
@@ -466,7 +454,7 @@ class Vector(wiring.Component):
         """What stage 14 clamps to, and whether it does: the same for all lanes, known ahead."""
         low, top = Signal(signed(8), name="low"), Signal(signed(8), name="top")
         saturates = Signal(name="saturates")
-        requantized = stage["post"] != 0
+        requantized = stage["requantized"]
         m.d.sync += [
             low.eq(Mux(requantized, captured["lo"][0], -128)),
             top.eq(Mux(requantized, captured["hi"][0], 127)),
@@ -482,11 +470,17 @@ class Vector(wiring.Component):
             ("bias", 5, TAG_BIAS), ("left", 6, TAG_SHIFT), ("multiplier", 7, TAG_MULTIPLIER),
             ("shift", 9, TAG_SHIFT),
         ]  # fmt: skip
+
+        def takes(k: int, tag: int) -> Signal:
+            """Known a cycle ahead."""
+            before = stages[k - 1]
+            return _register(m, before["valid"] & (before["tag"] == tag), f"valid_{tag}_{k}")
+
         for name, k, tag in names:
-            with m.If(stages[k]["valid"] & (stages[k]["tag"] == tag)):
+            with m.If(takes(k, tag)):
                 m.d.sync += captured[name][lane].eq(passing[k])
         if lane == 0:
-            with m.If(stages[13]["valid"] & (stages[13]["tag"] == TAG_CLAMP)):
+            with m.If(takes(13, TAG_CLAMP)):
                 for name, low in (("zero_point", 0), ("lo", 8), ("hi", 16)):
                     m.d.sync += captured[name][0].eq(passing[13][low:])
 
@@ -496,8 +490,11 @@ class Vector(wiring.Component):
         """Stages 6 to 16 of one lane; returns what a parameter looks like in each stage."""
         channel = lane % self.params.block
 
-        def post(k: int):
-            return stages[k]["post"]
+        def requantized(k: int):
+            return stages[k]["requantized"]
+
+        def tflite(k: int):
+            return stages[k]["tflite"]
 
         def register(k: int, value, name: str, bits: int) -> Signal:
             """What stage k computes, as stage k + 1 sees it."""
@@ -507,10 +504,10 @@ class Vector(wiring.Component):
             return late
 
         bias, left = captured["bias"][channel], captured["left"][channel]
-        biased = register(5, result + Mux(post(5) != 0, bias, 0), "biased", 32)
-        amount = Mux((post(6) == TFLITE) & (left < 0), (-left)[:5], 0)
+        biased = register(5, result + Mux(requantized(5), bias, 0), "biased", 32)
+        amount = Mux(tflite(6) & (left < 0), (-left)[:5], 0)
         factor = register(6, (biased << amount)[:32], "factor", 32)
-        multiplier = Mux(post(7) != 0, captured["multiplier"][channel], 1)
+        multiplier = Mux(requantized(7), captured["multiplier"][channel], 1)
         multiplier = _named(m, multiplier, f"multiplier_{lane}", 32)
         parts = [
             register(7, x * y, f"part{i}{j}", len(x) + len(y))
@@ -524,11 +521,10 @@ class Vector(wiring.Component):
         # Rounding the doubled high half to nearest saturates only for the product 2**62.
         doubled = _named(m, product[31:].as_signed(), f"doubled_{lane}", 34)
         high = Mux(product[62] & ~product[63], (1 << 31) - 1, doubled + product[30])
-        value = register(9, Mux(post(9) == TFLITE, high, product), "value", 64)
+        value = register(9, Mux(tflite(9), high, product), "value", 64)
         right = Mux(shift < 0, 0, shift[:5])
-        amount = register(
-            9, Mux(post(9) == EVEN, shift[:6], Mux(post(9) == TFLITE, right, 0)), "amount", 6
-        )
+        amount = Mux(tflite(9), right, Mux(requantized(9), shift[:6], 0))
+        amount = register(9, amount, "amount", 6)
         # Beyond 11 bits the result is clamped whatever the zero point is, so of what this shift
         # leaves, the next needs the 18 lowest bits; of the rest only whether it is all signs.
         near_zero = register(10, _all_signs(value, 17, amount[3:]), "near_zero", 1)
@@ -545,13 +541,13 @@ class Vector(wiring.Component):
         value = register(11, value, "value_11", 18)
         dropped = register(11, dropped, "dropped_11", 2)
         half, below = dropped[1], dropped[0]
-        tie = Mux(post(12) == TFLITE, ~negative, value[0])
+        tie = Mux(tflite(12), ~negative, value[0])
         up = register(12, half & (below | tie), "up", 1)
         fits = near_zero & (value[10:].all() | ~value[10:].any())
         beyond = Cat((~negative).replicate(10), negative)
         near = register(12, Mux(fits, value[:11], beyond), "near", 11)
         plain_12 = register(12, plain_11, "plain_12", 32)
-        zero_point = Mux(post(13) != 0, captured["zero_point"][0], 0)
+        zero_point = Mux(requantized(13), captured["zero_point"][0], 0)
         # One adder: the carry of the lowest bits is the rounding.
         doubled_sum = Cat(Const(1, 1), near).as_signed() + Cat(up, zero_point).as_signed()
         doubled_sum = _named(m, doubled_sum, f"doubled_sum_{lane}", 13)
@@ -586,12 +582,37 @@ def _reads_tmp(insn) -> dict:
     return {name: is_vector & (insn[name] == m.index("tmp")) for name, m in memories.items()}
 
 
-def _one_of(legs: Iterable[Leg]) -> Value:
-    """The value that counts, of legs of which at most one does; otherwise 0."""
-    groups: dict[int, tuple[Value, list[Value]]] = {}
-    for value, counts in legs:
-        groups.setdefault(id(value), (value, []))[1].append(counts)
-    return reduce(or_, (Mux(Cat(c).any(), value, 0) for value, c in groups.values()))
+#: Legs, each with the register that chooses it.
+Selects = list[tuple[Leg, Signal]]
+
+
+def _whole(parts: Parts | str) -> Parts:
+    return Parts((parts, ALWAYS)) if isinstance(parts, str) else parts
+
+
+def _selects(m: Module, part: str, legs: list[tuple[Value, Leg | None]]) -> Selects:
+    """Every leg once, with a register of whether it is chosen in the next cycle."""
+    chosen: dict[Leg, list[Value]] = {}
+    for this, leg in legs:
+        if leg is not None:
+            chosen.setdefault(leg, []).append(this)
+    return [
+        (leg, _register(m, Cat(these).any(), f"{part}_is_{leg[0]}_{leg[1].replace(' ', '_')}"))
+        for leg, these in chosen.items()
+    ]
+
+
+def _choose(selects: Selects, has: dict[str, Value], less: Value) -> Value:
+    """The leg that is chosen and counts, of what a lane has; at most one does, else it is 0."""
+    counts = {ALWAYS: Const(1, 1), LESS: less, NOT_LESS: ~less}
+    groups: dict[str, list[Value]] = {}
+    for (name, gate), chosen in selects:
+        groups.setdefault(name, []).append(chosen & counts[gate])
+    return _or(Mux(Cat(gates).any(), has[name], 0) for name, gates in groups.items())
+
+
+def _or(values: Iterable[Value]) -> Value:
+    return reduce(or_, values)
 
 
 def _named(m: Module, value, name: str, bits: int) -> Signal:
@@ -612,12 +633,15 @@ def _all_signs(value, start: int, eighths):
     return Cat(suffixes).bit_select(eighths, 1)
 
 
-def _choose(select, values):
-    """One of several values by code."""
-    chosen = values[-1]
-    for code in range(len(values) - 2, -1, -1):
-        chosen = Mux(select == code, values[code], chosen)
-    return chosen
+def _sources1(insn, is_param, step) -> list[Value]:
+    """Which memory the second operand is of: that of an instruction, or of a parameter, of which
+    the last, limits and zero point, is in the instruction.
+    """
+    limits = step + 1 == TAG_CLAMP
+    of_param = {"imm": limits, "par": ~limits, "tmp": Const(0, 1)}
+    return [
+        Mux(is_param, of_param[name], insn.src1 == code) for code, name in enumerate(SRC1_MEMORIES)
+    ]
 
 
 def _data(bits: int, name: str) -> Signal:

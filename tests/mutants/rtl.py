@@ -11,7 +11,7 @@ from vdla.hw.load import Load
 from vdla.hw.queue import Queue
 from vdla.hw.store import Store
 from vdla.hw.token import TokenBank
-from vdla.hw.vector import FirstKit, Vector
+from vdla.hw.vector import Vector
 
 from .checks import rtl_differs, second_run, wrong_stops
 from .plant import Mutant
@@ -34,18 +34,16 @@ RTL = (
     # ---- vector unit
     Mutant("truncating, not saturating", "rtl vector", Vector._limits,
            'saturates.eq(requantized | stage["out"])', "saturates.eq(requantized)", rtl_differs),
-    Mutant("wrong rounding", "rtl vector", FirstKit.__init__,
+    Mutant("wrong rounding", "rtl vector", Vector._operator,
            "dropped[1] & (dropped[0] | floor[0])", "dropped[1]", rtl_differs),
     Mutant("ties of negatives go up", "rtl vector", Vector._requantize,
-           "Mux(post(12) == TFLITE, ~negative, value[0])",
-           "Mux(post(12) == TFLITE, 1, value[0])", rtl_differs),
+           "Mux(tflite(12), ~negative, value[0])", "Mux(tflite(12), 1, value[0])", rtl_differs),
     Mutant("interlock misses the last stage", "rtl vector", Vector._interlock,
            "stages[:DEPTH]", "stages[: DEPTH - 1]", rtl_differs),
     Mutant("zero point of the next", "rtl vector", Vector._capture,
-           'stages[13]["valid"] & (stages[13]["tag"] == TAG_CLAMP)',
-           'stages[14]["valid"] & (stages[14]["tag"] == TAG_CLAMP)', rtl_differs),
+           "takes(13, TAG_CLAMP)", "takes(14, TAG_CLAMP)", rtl_differs),
     Mutant("half of a product's middle", "rtl vector", Vector._reduce,
-           "(parts.y[16:] + parts.upper)", "parts.y[16:]", rtl_differs),
+           "(y[16:] + upper)", "y[16:]", rtl_differs),
     # ---- load, store and the bus
     Mutant("wrong padding value", "rtl load", Load._write,
            "fill.eq(insn.pad_value)", "fill.eq(~insn.pad_value)", rtl_differs),
