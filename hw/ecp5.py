@@ -9,7 +9,7 @@ product and their sum take one lookup table a bit. Synthesis makes none of this 
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Const, Instance, Module, Signal, Value
+from amaranth.hdl import Cat, Const, Instance, Module, Signal, Value, signed
 
 from .adder import Term
 
@@ -22,13 +22,16 @@ def add(m: Module, a: Term, b: Term) -> Term:
     """The sum of two terms, as ``adder.add``; a chain begins where the upper one does."""
     a, b = sorted((a, b), key=lambda term: term.shift)
     shift = b.shift - a.shift
-    high = Term(a.value.shift_right(shift), gate=a.gate)
+    # At least its sign is above the shift.
+    extended = Signal(signed(max(len(a.value), shift + 1)))
+    m.d.comb += extended.eq(a.value)
+    high = Term(extended[shift:].as_signed(), gate=a.gate)
     width = max(len(high.value), len(b.value)) + 1
     if a.negative != b.negative:
         total = _chain(m, b, high, width, complement=True)
     else:
         total = _chain(m, high, b, width)
-    low = a.gated[:shift]
+    low = extended[:shift] & _gate(a).replicate(shift)
     return Term(Cat(low, total).as_signed(), a.shift, negative=a.negative)
 
 

@@ -59,12 +59,3 @@ def compare(back_ends: tuple, differs: int, work: Path) -> None:
                          ids=["plain", "wrong once", "ecp5"])  # fmt: skip
 def test_all_operands(back_ends: tuple, differs: int, tmp_path: Path) -> None:
     compare(back_ends, differs, tmp_path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("entry", [3, 15], ids=["generated", "propagated"])
-def test_a_wrong_table_is_caught(
-    entry: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(ecp5, "ADD", ecp5.ADD ^ 1 << entry)
-    compare(ECP5, 1, tmp_path)
