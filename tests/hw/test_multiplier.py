@@ -45,17 +45,12 @@ def test_as_many_as_there_are(block: int, multipliers: int, packed: int | None) 
         assert back_end.keywords == {"packed": packed, "adder": ecp5.add}
 
 
-def compare(back_ends: tuple, differs: int, work: Path) -> None:
-    """Runs all operands through the back ends, which differ from the simulation's or do not."""
-    text = component_verilog(Compared(back_ends), "compared")
-    if "CCU2C" in text:
-        text += CELLS
-    settings = {"cycles": 1 << CYCLES_LOG2, "differs": differs}
-    assert run_bench("compared", text, "hw.cocotb_multiplier", work, **settings) == 1
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("back_ends, differs", [(PLAIN, 0), ((wrong_once,), 1), (ECP5, 0)],
                          ids=["plain", "wrong once", "ecp5"])  # fmt: skip
 def test_all_operands(back_ends: tuple, differs: int, tmp_path: Path) -> None:
-    compare(back_ends, differs, tmp_path)
+    text = component_verilog(Compared(back_ends), "compared")
+    if "CCU2C" in text:
+        text += CELLS
+    settings = {"cycles": 1 << CYCLES_LOG2, "differs": differs}
+    assert run_bench("compared", text, "hw.cocotb_multiplier", tmp_path, **settings) == 1
