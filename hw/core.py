@@ -10,6 +10,7 @@ from ..isa.opcodes import READERS, Unit
 from ..isa.params import MEMORIES, HwParams
 from ..isa.regmap import CAUSES
 from ..isa.status import Status
+from .adder import Adder, add
 from .dma import FETCH_ID, LOAD_ID, RESP_OKAY, ReadArbiter, axi_signature
 from .fetch import Fetch
 from .gemm import Gemm, Multiplier
@@ -54,9 +55,11 @@ class Core(wiring.Component):
         )
 
     @classmethod
-    def for_fpga(cls, params: HwParams, multipliers: int) -> Core:
-        """The core for a device with so many 18 x 18 bit multipliers; the same in every cycle."""
-        return cls(params, fpga_multiplier(params, multipliers), gated=False)
+    def for_fpga(cls, params: HwParams, multipliers: int, adder: Adder = add) -> Core:
+        """The core for a device with so many 18 x 18 bit multipliers, which adds beside them as
+        ``adder`` does; the same in every cycle.
+        """
+        return cls(params, fpga_multiplier(params, multipliers, adder), gated=False)
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -154,27 +154,30 @@ class Gemm(wiring.Component):
         params = self.params
         lanes = params.batch * params.block_out
         acc, overwrite = {2: acc_2}, {2: overwrite_2}
-        for k in range(3, DEPTH + 3):
+        for k in range(3, DEPTH + 1):
             acc[k] = _register(m, acc[k - 1], f"acc_{k}")
             overwrite[k] = _register(m, overwrite[k - 1], f"overwrite_{k}") if k < 8 else None
         m.d.comb += self.acc.addr.eq(acc[5])
+        # Results of the three iterations before, which the memory did not return yet: two are there
+        # in t+6, the last one in t+7.
+        results = {k: Signal(len(self.acc.data), name=f"result_{k}", reset_less=True)
+                   for k in (8, 9)}  # fmt: skip
+        m.d.sync += results[9].eq(results[8])
+
+        def forwards(k: int, now: int) -> Signal:
+            """Stage k has what is accumulated on in t+now; compared a cycle early."""
+            same = stages[k - 1]["valid"] & (acc[k - 1] == acc[now - 1])
+            return _register(m, same, f"forwards_{k}_{now}")
+
+        late = [forwards(k, 6) for k in (8, 9)]
         held = Signal(len(self.acc.data), reset_less=True)
         sum_7 = [Signal(32, name=f"sum_7_{i}", reset_less=True) for i in range(lanes)]
         with when(m, stages[6]["valid"], self.gated):
-            m.d.sync += held.eq(self.acc.data)
-            m.d.sync += [late.eq(early) for late, early in zip(sum_7, sums, strict=True)]
-        # Results of the three iterations before, which the memory did not return yet.
-        results = {k: Signal(len(held), name=f"result_{k}", reset_less=True) for k in (8, 9, 10)}
-        written = {8: stages[8]["valid"]}
-        for k in (9, 10):
-            m.d.sync += results[k].eq(results[k - 1])
-            written[k] = _register(m, written[k - 1], f"written_{k}")
-        base = held
-        for k in (10, 9, 8):
-            # Compared a cycle early: in t+6, with what moves on to stage k.
-            same = _register(m, acc[k - 1] == acc[6], f"same_{k}")
-            base = Mux(written[k] & same, results[k], base)
+            result = Mux(late[0], results[8], results[9])
+            m.d.sync += held.eq(Mux(late[0] | late[1], result, self.acc.data))
+            m.d.sync += [here.eq(total) for here, total in zip(sum_7, sums, strict=True)]
         base_7 = Signal(len(held))
+        base = Mux(forwards(8, 7), results[8], held)
         m.d.comb += base_7.eq(Mux(overwrite[7], 0, base))
         with when(m, stages[7]["valid"], self.gated):
             for i in range(lanes):

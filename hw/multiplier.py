@@ -4,33 +4,39 @@ what ``gemm.multiply`` computes, in as many cycles.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 from amaranth.hdl import Cat, Const, Module, Signal, signed
+from amaranth.utils import ceil_log2
 
 from ..isa.params import HwParams
+from .adder import Adder, Term, add, add_all, add_pairs
 from .gemm import Multiplier
 
 #: Where the second operand of a packed multiplication begins: 18 bits hold both.
 SPACING = 9
 #: Bits by which the lower of two packed products reaches into the upper one.
 OVERLAP = 16 - SPACING
-
+#: Additions one after the other that a cycle has time for before the terms are registered.
+ADDITIONS = 4
 
 #: Multipliers of a lane of the vector unit: 32 x 32 bits of an operator, of which the lower half
 #: counts, and of requantisation.
 VECTOR_LANE = 3 + 4
 
 
-def fpga_multiplier(params: HwParams, multipliers: int) -> Multiplier:
+def fpga_multiplier(params: HwParams, multipliers: int, adder: Adder = add) -> Multiplier:
     """The array for a configuration, on a device with so many 18 x 18 bit multipliers: one for a
-    product, one for two, or lookup tables for those that remain without.
+    product, one for two, or sums of rows for those that remain without.
+
+    ``adder`` makes the additions beside packed multipliers.
     """
     left = max(0, multipliers - VECTOR_LANE * params.lanes)
     products = params.peak_macs_per_cycle
     if products <= left:
         return multiply_narrow
-    return partial(multiply_packed, packed=min(left, products // 2))
+    return partial(multiply_packed, packed=min(left, products // 2), adder=adder)
 
 
 def multiply_narrow(m: Module, params: HwParams, x: Signal, w: Signal) -> list[Signal]:
@@ -40,62 +46,91 @@ def multiply_narrow(m: Module, params: HwParams, x: Signal, w: Signal) -> list[S
         for o in range(params.block_out):
             terms = []
             for i in range(params.block_in):
-                product = Signal(signed(16), name=f"product_{b}_{o}_{i}", reset_less=True)
-                m.d.sync += product.eq(_activation(params, x, b, i) * _weight(params, w, o, i))
-                terms.append(product)
-            sums.append(_sum(m, params, terms, f"sum_{b}_{o}"))
+                product = _activation(params, x, b, i) * _weight(params, w, o, i)
+                terms.append(_register(m, Term(product), f"product_{b}_{o}_{i}"))
+            sums.append(_sum(m, params, add, terms, f"sum_{b}_{o}"))
     return sums
 
 
 def multiply_packed(
-    m: Module, params: HwParams, x: Signal, w: Signal, packed: int | None = None
+    m: Module,
+    params: HwParams,
+    x: Signal,
+    w: Signal,
+    packed: int | None = None,
+    adder: Adder = add,
 ) -> list[Signal]:
     """A multiplier for every two products of one activation: for all of them, or for the first
-    ``packed``. The others are adders.
+    ``packed``. The others are sums of rows.
     """
     sums = []
-    made = 0
+    left = params.peak_macs_per_cycle // 2 if packed is None else packed
     for b in range(params.batch):
+        activations = [_activation(params, x, b, i) for i in range(params.block_in)]
         for o in range(0, params.block_out, 2):
-            terms = [], []
-            for i in range(params.block_in):
-                operands = (
-                    _activation(params, x, b, i),
-                    _weight(params, w, o, i),
-                    _weight(params, w, o + 1, i),
-                )
-                is_packed = packed is None or made < packed
-                both = (_packed if is_packed else _added)(m, *operands, f"{b}_{o}_{i}")
-                made += 1
-                for each, term in zip(terms, both, strict=True):
-                    each.append(term)
-            sums += [_sum(m, params, each, f"sum_{b}_{o + n}") for n, each in enumerate(terms)]
+            weights = [[_weight(params, w, o + n, i) for i in range(params.block_in)]
+                       for n in range(2)]  # fmt: skip
+            count = min(left, params.block_in)
+            left -= count
+            operands = list(zip(activations, *weights, strict=True))
+            totals = _packed(m, adder, operands[:count], f"{b}_{o}")
+            for n, total in enumerate(totals):
+                factors = [(activation, pair[n]) for activation, *pair in operands[count:]]
+                terms = [*total, *_without(m, adder, factors, f"{b}_{o + n}")]
+                sums.append(_sum(m, params, adder, terms, f"sum_{b}_{o + n}"))
     return sums
 
 
-def _packed(m: Module, a, w0, w1, name: str) -> tuple:
-    """``a * w0`` and ``a * w1`` a cycle later, from one multiplier of 18 x 18 bits.
+def _packed(m: Module, adder: Adder, operands: list[tuple], name: str) -> tuple[list[Term], ...]:
+    """The sums of ``a * w0`` and of ``a * w1`` a cycle later, for tuples of these, from a
+    multiplier of 18 x 18 bits for every tuple; as terms that remain to be added.
 
     ``a * (w1 * 2**9 + w0)`` is ``a * w0`` plus 2**9 times ``a * w1``. The lowest bits of this,
-    which lookup tables compute once more, tell what the lower product added to them.
+    which lookup tables compute once more, tell what the lower product has above its 9 lowest bits,
+    and so what it added to the upper one.
     """
-    both = Signal(signed(18), name=f"both_{name}")
-    product = Signal(signed(26), name=f"product_{name}", reset_less=True)
-    again = Signal(OVERLAP, name=f"again_{name}", reset_less=True)
-    m.d.comb += both.eq((w1 << SPACING) + w0)
-    m.d.sync += [product.eq(a * both), again.eq(_low_product(a, w1))]
-    carried = Signal(signed(OVERLAP), name=f"carried_{name}")
-    m.d.comb += carried.eq(product[SPACING:16] - again)
-    return Cat(product[:SPACING], carried).as_signed(), (product >> SPACING) - carried
-
-
-def _added(m: Module, a, w0, w1, name: str) -> tuple:
-    """``a * w0`` and ``a * w1`` a cycle later, without a multiplier."""
-    products = tuple(
-        Signal(signed(16), name=f"product_{name}_{n}", reset_less=True) for n in range(2)
+    lower, upper, carried = [], [], []
+    for i, (a, w0, w1) in enumerate(operands):
+        both = Signal(signed(18), name=f"both_{name}_{i}")
+        product = Signal(signed(26), name=f"product_{name}_{i}", reset_less=True)
+        again = Signal(OVERLAP, name=f"again_{name}_{i}", reset_less=True)
+        m.d.comb += both.eq(adder(m, Term(w0), Term(w1, SPACING)).value)
+        m.d.sync += [product.eq(a * both), again.eq(_low_product(m, adder, a, w1))]
+        above = Term(product[SPACING:16].as_signed())
+        rest = adder(m, above, Term(again.as_signed(), negative=True))
+        carried.append(Term(rest.value[:OVERLAP].as_signed()))
+        lower.append(Term(Cat(product[:SPACING], Const(0, 1)).as_signed()))
+        upper.append(Term(product[SPACING:].as_signed()))
+    if not operands:
+        return [], []
+    total = add_all(m, adder, carried)
+    return (
+        [add_all(m, adder, lower), replace(total, shift=SPACING)],
+        [add_all(m, adder, upper), replace(total, negative=True)],
     )
-    m.d.sync += [p.eq(_whole_product(a, w)) for p, w in zip(products, (w0, w1), strict=True)]
-    return products
+
+
+def _low_product(m: Module, adder: Adder, a, b):
+    """The OVERLAP lowest bits of a product, from adders: synthesis gives ``*`` a multiplier."""
+    rows = [Term(a[: OVERLAP - k].as_signed(), k, gate=b[k]) for k in range(OVERLAP)]
+    return add_all(m, adder, rows).value[:OVERLAP]
+
+
+def _without(m: Module, adder: Adder, factors: list[tuple], name: str) -> list[Term]:
+    """The sum of products a cycle later, without multipliers, as terms that remain to be added.
+
+    For every bit of the weights the activations that have it in their weight are added, which takes
+    fewer bits than to add shifted ones; then neighbouring bits, as far as a cycle goes.
+    """
+    if not factors:
+        return []
+    terms = [
+        add_all(m, adder, [Term(a, k, gate=w[k], negative=k == 7) for a, w in factors])
+        for k in range(8)
+    ]
+    for _ in range(ceil_log2(len(factors)), ADDITIONS):
+        terms = add_pairs(m, adder, terms)
+    return [_register(m, term, f"bits_{name}_{n}") for n, term in enumerate(terms)]
 
 
 def _activation(params: HwParams, x: Signal, b: int, i: int):
@@ -106,31 +141,15 @@ def _weight(params: HwParams, w: Signal, o: int, i: int):
     return w[8 * (o * params.block_in + i) :][:8].as_signed()
 
 
-def _low_product(a, b):
-    """The OVERLAP lowest bits of a product, from adders: synthesis gives ``*`` a multiplier."""
-    rows = [
-        Cat(Const(0, k), a[: OVERLAP - k] & b[k].replicate(OVERLAP - k)) for k in range(OVERLAP)
-    ]
-    return _tree(rows)[:OVERLAP]
+def _register(m: Module, term: Term, name: str) -> Term:
+    """The term a cycle later."""
+    value = term.gated
+    later = Signal(signed(len(value)), name=name, reset_less=True)
+    m.d.sync += later.eq(value)
+    return replace(term, value=later, gate=None)
 
 
-def _whole_product(a, b):
-    """A product of signed factors, from adders."""
-    *rows, sign_row = [
-        Cat(Const(0, k), (a & bit.replicate(len(a)))[: len(a)]).as_signed()
-        for k, bit in enumerate(b)
-    ]
-    return _tree([*rows, -sign_row])
-
-
-def _sum(m: Module, params: HwParams, terms: list, name: str) -> Signal:
+def _sum(m: Module, params: HwParams, adder: Adder, terms: list[Term], name: str) -> Signal:
     total = Signal(signed(16 + params.block_in.bit_length()), name=name, reset_less=True)
-    m.d.sync += total.eq(_tree(terms))
+    m.d.sync += total.eq(add_all(m, adder, terms).value)
     return total
-
-
-def _tree(terms: list):
-    while len(terms) > 1:
-        terms = [*(a + b for a, b in zip(terms[::2], terms[1::2], strict=False)),
-                 *terms[len(terms) & ~1 :]]  # fmt: skip
-    return terms[0]

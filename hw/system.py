@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from ..isa.params import HwParams
+from .adder import Adder, add
 from .core import Core
 from .dma import axi_signature
 from .host_link import HostLink
@@ -80,6 +81,8 @@ class System(wiring.Component):
         Clock cycles of a bit of the host link.
     multipliers : int
         18 x 18 bit multipliers of the device.
+    adder : Adder
+        How the device adds, beside its multipliers.
 
     Attributes
     ----------
@@ -87,14 +90,21 @@ class System(wiring.Component):
     leds : see :data:`LEDS`
     """
 
-    def __init__(self, params: HwParams, memory: wiring.Component, divisor: int, multipliers: int):
+    def __init__(
+        self,
+        params: HwParams,
+        memory: wiring.Component,
+        divisor: int,
+        multipliers: int,
+        adder: Adder = add,
+    ):
         self.params, self.memory = params, memory
-        self.divisor, self.multipliers = divisor, multipliers
+        self.divisor, self.multipliers, self.adder = divisor, multipliers, adder
         super().__init__({"rx": In(1, init=1), "tx": Out(1, init=1), "leds": Out(LEDS)})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.core = core = Core.for_fpga(self.params, self.multipliers)
+        m.submodules.core = core = Core.for_fpga(self.params, self.multipliers, self.adder)
         m.submodules.link = link = HostLink(self.params, self.divisor)
         m.submodules.memory = self.memory
         m.submodules.share = share = MemoryShare(self.params)

@@ -8,6 +8,7 @@ from amaranth.lib.wiring import Component, In, Out
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
 from ...isa.params import HwParams
+from .. import ecp5
 from ..floorplan import Sites
 from ..pll import find_pll
 from ..system import LEDS, System
@@ -62,7 +63,7 @@ def divisor(freq_mhz: float) -> int:
 
 def system(params: HwParams, memory: Component, freq_mhz: float) -> System:
     """The core, the host link and a memory, for this device."""
-    return System(params, memory, divisor(freq_mhz), ECP5_85F.capacity["dsp"])
+    return System(params, memory, divisor(freq_mhz), ECP5_85F.capacity["dsp"], ecp5.add)
 
 
 class Ulx3s(Component):

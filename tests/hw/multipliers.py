@@ -9,7 +9,7 @@ from vdla.isa.params import HwParams
 
 PARAMS = HwParams(block_in=4, block_out=4)
 #: Arrays, each of which takes two pairs of weights a cycle, with one activation.
-ARRAYS_LOG2 = 3
+ARRAYS_LOG2 = 2
 #: All of 8 bits of activation and 16 bits of weights.
 CYCLES_LOG2 = 24 - ARRAYS_LOG2 - 1
 
@@ -34,11 +34,14 @@ class Compared(Component):
                      for p in range(2)]  # fmt: skip
             activation, position = count[15 - ARRAYS_LOG2 : CYCLES_LOG2], array % PARAMS.block_in
             x, w = Signal(32), Signal(128)
-            m.d.comb += x[8 * position :][:8].eq(activation)
-            for output in range(PARAMS.block_out):
-                place = 8 * (output * PARAMS.block_in + position)
-                weight = pairs[output // 2].word_select(output % 2, 8)
-                m.d.comb += w[place:][:8].eq(weight)
+            # In half of the arrays the other products of a sum are 0, in half they are not.
+            for i in range(PARAMS.block_in) if array % 2 else (position,):
+                away = i - position
+                m.d.comb += x[8 * i :][:8].eq(activation.rotate_left(away))
+                for output in range(PARAMS.block_out):
+                    place = 8 * (output * PARAMS.block_in + i)
+                    weight = pairs[output // 2].word_select(output % 2, 8)
+                    m.d.comb += w[place:][:8].eq(weight.rotate_left(3 * away))
             expected = multiply(m, PARAMS, x, w)
             for back_end in self.back_ends:
                 sums = back_end(m, PARAMS, x, w)

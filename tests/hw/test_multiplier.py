@@ -7,13 +7,19 @@ from pathlib import Path
 
 import pytest
 from amaranth.hdl import Module, Signal
+from vdla.hw import ecp5
 from vdla.hw.multiplier import fpga_multiplier, multiply_narrow, multiply_packed
 from vdla.isa.params import HwParams
 
 from ..cocotb_runner import component_verilog, run_bench
+from ..gates.cells import CELLS
 from .multipliers import CYCLES_LOG2, Compared
 
-multiply_added = partial(multiply_packed, packed=0)
+#: Of two pairs of outputs the first has three products of each from multipliers and one from rows,
+#: the second all from rows.
+MIXED = 3
+PLAIN = (multiply_narrow, multiply_packed, partial(multiply_packed, packed=MIXED))
+ECP5 = (partial(multiply_packed, packed=MIXED, adder=ecp5.add),)
 
 
 def wrong_once(m: Module, params: HwParams, x: Signal, w: Signal) -> list:
@@ -30,18 +36,21 @@ def wrong_once(m: Module, params: HwParams, x: Signal, w: Signal) -> list:
 ])  # fmt: skip
 def test_as_many_as_there_are(block: int, multipliers: int, packed: int | None) -> None:
     """Beside the seven of each lane of the vector unit."""
-    back_end = fpga_multiplier(HwParams(block_in=block, block_out=block), multipliers)
+    params = HwParams(block_in=block, block_out=block)
+    back_end = fpga_multiplier(params, multipliers, ecp5.add)
     if packed is None:
         assert back_end is multiply_narrow
     else:
-        assert isinstance(back_end, partial) and back_end.keywords == {"packed": packed}
+        assert isinstance(back_end, partial)
+        assert back_end.keywords == {"packed": packed, "adder": ecp5.add}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("back_ends, differs", [
-    ((multiply_narrow, multiply_packed, multiply_added), 0), ((wrong_once,), 1),
-])  # fmt: skip
+@pytest.mark.parametrize("back_ends, differs", [(PLAIN, 0), ((wrong_once,), 1), (ECP5, 0)],
+                         ids=["plain", "wrong once", "ecp5"])  # fmt: skip
 def test_all_operands(back_ends: tuple, differs: int, tmp_path: Path) -> None:
     text = component_verilog(Compared(back_ends), "compared")
+    if "CCU2C" in text:
+        text += CELLS
     settings = {"cycles": 1 << CYCLES_LOG2, "differs": differs}
     assert run_bench("compared", text, "hw.cocotb_multiplier", tmp_path, **settings) == 1

@@ -26,9 +26,10 @@ RTL = (
     Mutant("transposed weights", "rtl gemm", gemm_module.multiply,
            "w[8 * (o * size + i) :]", "w[8 * (i * size + o) :]", rtl_differs),
     Mutant("no forwarding over three cycles", "rtl gemm", Gemm._accumulate,
-           "for k in (10, 9, 8):", "for k in (9, 8):", rtl_differs),
+           "Mux(late[0] | late[1], ", "Mux(late[0], ", rtl_differs),
     Mutant("older result forwarded", "rtl gemm", Gemm._accumulate,
-           "for k in (10, 9, 8):", "for k in (8, 9, 10):", rtl_differs),
+           "Mux(late[0], results[8], results[9])", "Mux(late[1], results[9], results[8])",
+           rtl_differs),
     Mutant("one entry beyond is legal", "rtl gemm", Gemm._pipeline,
            "entry_2[n] >= params.depth(n)", "entry_2[n] > params.depth(n)", wrong_stops),
     # ---- vector unit
