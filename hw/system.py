@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect
 
 from ..isa.params import HwParams
+from ..isa.regmap import CONTROL_RESET, OFFSETS
 from .adder import Adder, add
 from .core import Core
 from .dma import axi_signature
@@ -86,6 +87,8 @@ class System(wiring.Component):
 
     Attributes
     ----------
+    reset : resets everything. Not that of the clock domain: that of the core, which the host can
+        ask for, comes from a register, and so must this, for it goes everywhere.
     rx, tx : the host link
     leds : see :data:`LEDS`
     """
@@ -100,15 +103,21 @@ class System(wiring.Component):
     ):
         self.params, self.memory = params, memory
         self.divisor, self.multipliers, self.adder = divisor, multipliers, adder
-        super().__init__({"rx": In(1, init=1), "tx": Out(1, init=1), "leds": Out(LEDS)})
+        super().__init__(
+            {"reset": In(1), "rx": In(1, init=1), "tx": Out(1, init=1), "leds": Out(LEDS)}
+        )
 
     def elaborate(self, platform) -> Module:
         m = Module()
         m.submodules.core = core = Core.for_fpga(self.params, self.multipliers, self.adder)
-        m.submodules.link = link = HostLink(self.params, self.divisor)
-        m.submodules.memory = self.memory
-        m.submodules.share = share = MemoryShare(self.params)
+        link, share = HostLink(self.params, self.divisor), MemoryShare(self.params)
+        reset = ResetInserter(self.reset)
+        m.submodules.link, m.submodules.share = reset(link), reset(share)
+        m.submodules.memory = reset(self.memory)
         connect(m, link.regs, core.regs)
+        with m.If(self.reset):
+            m.d.comb += [core.regs.addr.eq(OFFSETS["control"]), core.regs.write.eq(1)]
+            m.d.comb += core.regs.wdata.eq(CONTROL_RESET)
         connect(m, core.axi, share.core)
         connect(m, link.axi, share.host)
         connect(m, share.memory, self.memory.axi)

@@ -312,6 +312,8 @@ class Vector(wiring.Component):
             for name in ("src0", "src1")
         ]
         selects = self._operator_selects(m, stages[1]), self._combine_selects(m, stages[3])
+        by_power = stages[1]["op"] == BY_NAME["shl"].code
+        stages[2]["by_power"] = _register(m, by_power, "by_power")
         limits = self._limits(m, stages[13], captured)
         for lane in range(params.lanes):
             reduced = self._reduce(m, stages, sources, selects, lane)
@@ -418,7 +420,7 @@ class Vector(wiring.Component):
     def _operator(self, m: Module, stage: dict, selects, a: Signal, b: Signal, lane: int):
         """The first of the operators' two stages, of one lane: registers of the four parts."""
         power = Cat(b[:5] == bit for bit in range(32))
-        factor = _named(m, Mux(stage["op"] == BY_NAME["shl"].code, power, b), f"factor_{lane}", 32)
+        factor = _named(m, Mux(stage["by_power"], power, b), f"factor_{lane}", 32)
         floor, dropped = shift_right(m, a, Const(0, 2), b[:5], (16, 8, 4, 2, 1))
         has = {
             A: a, B: b, "inverse": ~b, "floor": _named(m, floor, f"floor_{lane}", 32),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, ResetSignal, Signal
-from amaranth.lib.cdc import ResetSynchronizer
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, Signal
+from amaranth.lib.cdc import AsyncFFSynchronizer
 from amaranth.lib.wiring import Component, In, Out
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
@@ -80,8 +80,8 @@ class Ulx3s(Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.domains.sync = ClockDomain()
-        locked = Signal(init=1)
+        m.domains.sync = ClockDomain(reset_less=True)
+        locked, reset = Signal(init=1), Signal()
         if self.freq_mhz == OSCILLATOR_MHZ:
             m.d.comb += ClockSignal().eq(self.clk25)
         else:
@@ -90,16 +90,13 @@ class Ulx3s(Component):
                 self.clk25, clock, locked
             )
             m.d.comb += ClockSignal().eq(clock)
-        m.submodules.reset = _Reset(~locked | ~self.button)
+        # At once, released with the clock.
+        m.submodules.reset = AsyncFFSynchronizer(~locked | ~self.button, reset)
         m.submodules.system = system = self.system
         m.d.comb += [
+            system.reset.eq(reset),
             system.rx.eq(self.rx),
             self.tx.eq(system.tx),
-            self.led.eq(Cat(system.leds, Signal(8 - LEDS - 1), ~ResetSignal())),
+            self.led.eq(Cat(system.leds, Signal(8 - LEDS - 1), ~reset)),
         ]
         return m
-
-
-def _Reset(condition) -> ResetSynchronizer:
-    """Reset of the design: at once, released with the clock."""
-    return ResetSynchronizer(condition, domain="sync")
