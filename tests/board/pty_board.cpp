@@ -74,7 +74,7 @@ uint64_t board_serve(int file, int divisor, const Errors* errors, const volatile
     Line line(file, divisor, *errors);
     fcntl(file, F_SETFL, fcntl(file, F_GETFL) | O_NONBLOCK);
     uint64_t cycles = 0;
-    top.rst = 0;
+    top.rst = top.reset = 0;
     for (; !*stop; ++cycles) {
         top.rx = line.send();
         top.clk = 0;
