@@ -49,8 +49,13 @@ def narrow_rows(stmts: Sequence[Stmt]) -> list[NarrowRow] | None:
 
     No row reads what another stores: vectors read only their own place of what they write.
     """
-    rows = [row for stmt in stmts if (row := _narrow_row(stmt)) is not None]
-    if not len(rows) == len(stmts) == ROWS:
+    rows: list[NarrowRow] = []
+    for stmt in stmts:
+        row = _narrow_row(stmt)
+        if row is None:
+            return None
+        rows.append(row)
+    if len(rows) < ROWS:
         return None
     kinds = [(row.store.buffer, row.low, row.high, row.lift) for row in rows]
     if kinds != kinds[:1] * ROWS:
@@ -63,18 +68,16 @@ def narrow_rows(stmts: Sequence[Stmt]) -> list[NarrowRow] | None:
 
 def _narrow_row(stmt: Stmt) -> NarrowRow | None:
     match stmt:
-        case For(extent=16, kind="vectorized") if (stores := stores_of(stmt)) and len(stores) == 1:
-            [store] = stores
+        case For(extent=16, kind="vectorized", body=Store() as store):
+            value, lift = store.value, 0
         case _:
             return None
-    match store.value:
+    match value:
         case Binary("+", Cast("uint8", clamped), Const(lift)):
-            pass
-        case clamped:
-            lift = 0
-    match clamped:
+            value = clamped
+    match value:
         case Cast("int8", Binary("min", Binary("max", value, Const(low)), Const(high))) if (
-            value.dtype == "int32" and -128 <= low <= high <= 127
+            value.dtype == "int32" and -128 <= low <= high <= 127 and stores_of(stmt)
         ):
             return NarrowRow(stmt, store, value, int(low), int(high), int(lift))
     return None
