@@ -341,8 +341,8 @@ class _GraphBuilder:
             entry = self._emit_entry(functions, offsets, places)
             inputs, outputs = tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs)
             emit_model(self.module, entry, inputs, outputs, parameters, plan)
-            llvm_ir = optimise(self.module, self.processor)
-            found = kept.KeptCode(emit_object(llvm_ir, self.processor), workspaces)
+            optimised = optimise(self.module, self.processor)
+            found = kept.KeptCode(emit_object(optimised, self.processor), workspaces)
             if time.perf_counter() - begin > KEPT_FROM_S:
                 kept.keep(place, found)
         tensors = {name: offset for name, offset in offsets.items() if isinstance(name, str)}

@@ -13,7 +13,7 @@ unrolled ones have been copied (``tir/passes/unroll.py``), or are too long to be
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,7 +21,6 @@ from llvmlite import ir
 
 from ...isa.errors import VdlaError
 from ...runtime.native import ALIGN_BYTES, align
-from ..te.affine import affine
 from ..te.expr import (
     FLOAT_DTYPES,
     FLOAT_FUNCTIONS,
@@ -39,8 +38,9 @@ from ..te.expr import (
 )
 from ..tir.ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Seq, Stmt, Store, TensorCall
 from . import micro_kernels
+from .llvm_narrow import ROWS, NarrowRow, has_packs, narrow_rows, packed
 from .llvm_parallel import call_in_parallel, declare_part
-from .llvm_vector import LLVM_FUNCTIONS, is_invariant, splat, stores_of
+from .llvm_vector import LLVM_FUNCTIONS, is_invariant, offset_of, splat, stores_of
 from .machine import Processor
 
 #: Allocations up to this size live on the stack.
@@ -128,8 +128,7 @@ class _Emitter:
     def stmt(self, stmt: Stmt) -> None:
         match stmt:
             case Seq(stmts):
-                for each in stmts:
-                    self.stmt(each)
+                self._sequence(stmts)
             case For():
                 outside = self.contract
                 self.contract |= ("contract", True) in stmt.pragmas
@@ -149,6 +148,23 @@ class _Emitter:
                 self._call("llvm.prefetch.p0", ir.VoidType(), address, _I32(0), _I32(3), _I32(1))
             case _:
                 raise VdlaError(f"{self.name}: the CPU has no code for statement {stmt!r}")
+
+    def _sequence(self, stmts: tuple[Stmt, ...]) -> None:
+        """One after another, but for rows that are narrowed together."""
+        done, packs = 0, has_packs(self.processor)
+        while done < len(stmts):
+            rows = narrow_rows(stmts[done : done + ROWS]) if packs else None
+            if rows is None:
+                self.stmt(stmts[done])
+            else:
+                self._store_rows(rows)
+            done += 1 if rows is None else ROWS
+
+    def _store_rows(self, rows: Sequence[NarrowRow]) -> None:
+        vectors = [self._lanes(row.loop, lambda row=row: self.value(row.value)) for row in rows]
+        first = rows[0]
+        to = self._lanes(first.loop, lambda: self._address(first.store.buffer, first.store.indices))
+        self.builder.store(packed(self.builder, vectors, first), to, align=1)
 
     def _tensor_call(self, call: TensorCall) -> None:
         """The processor's instruction: of others only loops are left."""
@@ -221,12 +237,16 @@ class _Emitter:
         stores = stores_of(loop)
         if stores is None:
             return False
-        self.vector = loop
-        self.variables[loop.var] = _I64(0)
         for store in stores:
-            self._store(store)
-        self.vector = None
+            self._lanes(loop, lambda store=store: self._store(store))
         return True
+
+    def _lanes(self, loop: For, emit: Callable[[], Value]) -> Value:
+        """What is emitted for all iterations of a loop at once."""
+        self.vector, self.variables[loop.var] = loop, _I64(0)
+        found = emit()
+        self.vector = None
+        return found
 
     def _scalar(self, expr: Expr) -> Value:
         """What is one value for all iterations of a vector loop."""
@@ -267,13 +287,8 @@ class _Emitter:
             raise VdlaError(
                 f"{self.name}: buffer {buffer.name} is neither parameter nor allocated here"
             )
-        constant, terms = 0, dict[Expr, int]()
-        for index, stride in zip(indices, buffer.strides, strict=True):
-            form = affine(index)
-            constant += stride * form.constant
-            for term, coefficient in form.terms:
-                if not (self.vector and term is self.vector.var):  # the first lane's
-                    terms[term] = terms.get(term, 0) + stride * coefficient
+        lane = self.vector.var if self.vector else None
+        constant, terms = offset_of(buffer, indices, lane)
         offset: Value = _I64(constant)
         if terms:
             offset = self.builder.add(self._sum(tuple(terms.items())), offset, flags=("nsw",))

@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from ..te.affine import affine
 from ..te.expr import FLOAT_DTYPES, INT_DTYPES, Binary, Call, Cast, Expr, Read, Select, Var, walk
-from ..tir.ir import For, Seq, Stmt, Store
+from ..tir.ir import Buffer, For, Seq, Stmt, Store
 
 #: Extents of vector loops: LLVM splits what is wider than the processor's registers.
 VECTOR_EXTENTS = (4, 8, 16, 32)
@@ -83,6 +83,21 @@ def _step(indices: tuple[Expr, ...], var: Var) -> int | None:
     if any(not is_invariant(expr, var) for expr in (*outer, *opaque)):
         return None
     return form.coefficients.get(var, 0)
+
+
+def offset_of(
+    buffer: Buffer, indices: tuple[Expr, ...], lane: Var | None
+) -> tuple[int, dict[Expr, int]]:
+    """Where an element lies in its buffer, in elements: a constant, and terms with coefficients;
+    of vectors the first lane's."""
+    constant, terms = 0, dict[Expr, int]()
+    for index, stride in zip(indices, buffer.strides, strict=True):
+        form = affine(index)
+        constant += stride * form.constant
+        for term, coefficient in form.terms:
+            if term is not lane:
+                terms[term] = terms.get(term, 0) + stride * coefficient
+    return constant, terms
 
 
 def splat(builder: ir.IRBuilder, scalar, lanes: int):

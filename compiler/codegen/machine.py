@@ -95,8 +95,8 @@ def cross_processor(triple: str) -> Processor:
     return CROSS_PROCESSORS[triple]
 
 
-def optimise(module: ir.Module, processor: Processor) -> str:
-    """The module as LLVM IR behind the O3 pipeline for a processor."""
+def optimise(module: ir.Module, processor: Processor) -> llvm.ModuleRef:
+    """The module behind the O3 pipeline for a processor."""
     machine = processor.target_machine()
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
@@ -106,12 +106,12 @@ def optimise(module: ir.Module, processor: Processor) -> str:
     options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = True
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(parsed, builder)
-    return str(parsed)
+    return parsed
 
 
-def emit_object(llvm_ir: str, processor: Processor) -> bytes:
+def emit_object(module: llvm.ModuleRef, processor: Processor) -> bytes:
     """An object file (ELF), position-independent."""
-    return processor.target_machine().emit_object(llvm.parse_assembly(llvm_ir))
+    return processor.target_machine().emit_object(module)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,9 +134,10 @@ class MachineCode(LoadedCode):
         return host().target_machine().emit_assembly(llvm.parse_assembly(self.llvm_ir))
 
 
-def load(llvm_ir: str, entry: str, arguments: int) -> MachineCode:
-    """Code for this processor in memory; ``entry`` takes so many pointers."""
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(llvm_ir), host().target_machine())
+def load(module: llvm.ModuleRef, entry: str, arguments: int) -> MachineCode:
+    """Code for this processor in memory; ``entry`` takes so many pointers. The module is its."""
+    llvm_ir = str(module)
+    engine = llvm.create_mcjit_compiler(module, host().target_machine())
     return MachineCode(engine, _entry(engine, entry, arguments), llvm_ir)
 
 

@@ -102,6 +102,7 @@ def _schedule_conv(schedule: Schedule, output: Tensor) -> None:
     around = (ob_outer, oh) if keeps_image else (oh, ob_outer)
     out.reorder(*lead, *around, ow_outer, ob_inner, ow_inner, o)
     out.parallel(around[0])
+    _keep_loops(out, (*lead, *around, ow_outer))
     _in_registers(out, (ob_inner, ow_inner), o)
     acc.compute_at(out, ow_outer)
     *_, ob, oh, ow, o = acc.tensor.axes
@@ -141,10 +142,11 @@ def _schedule_windows(schedule: Schedule, output: Tensor) -> None:
     """Each channel by itself: a tile of places of a row in registers, the window unrolled."""
     out, acc = schedule[output], _stage(schedule, "acc")
     assert acc is not None
-    _, cb, _, ow, c = output.axes
+    n, cb, oh, ow, c = output.axes
     _, width = register_tile(1, ow.extent, c.extent, _most_sums(acc, c.extent))
     ow_outer, ow_inner = out.split(ow, width)
     _in_registers(out, (ow_inner,), c)
+    _keep_loops(out, (n, cb, oh, ow_outer))
     out.parallel(cb)
     acc.compute_at(out, ow_outer)
     *_, ow, c = acc.tensor.axes
@@ -177,7 +179,12 @@ def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> 
 
 def _keep_outer_loops(stage: Stage) -> None:
     """What waits for memory is no faster for more code, which only takes longer to compile."""
-    for axis in stage.leaves[:-1]:
+    _keep_loops(stage, stage.leaves[:-1])
+
+
+def _keep_loops(stage: Stage, axes: Sequence[IterVar]) -> None:
+    """Whole tiles are long enough: LLVM shall not copy them, too."""
+    for axis in axes:
         stage.pragma(axis, "keep_loop")
 
 

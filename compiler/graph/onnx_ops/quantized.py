@@ -7,12 +7,11 @@ Where scale and zero point are constants of a form that the quantised flow knows
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 
 from ....isa.errors import VdlaError
-from ...te.expr import FLOAT_DTYPES, INT_DTYPES, Expr, integer_range, maximum, minimum
+from ...te.expr import FLOAT_DTYPES, INT_DTYPES, Expr, integer_range, maximum, minimum, select
 from ...te.expr import Call as FunctionCall
 from ..ir import Tensor
 from ..ops import Dequantize, QConv2d, QDense, Quant, Quantize
@@ -116,10 +115,13 @@ def _dynamic_quantize(call: Call) -> Outputs:
     x = call.operand(0)
     axes = tuple(range(len(x.shape)))
     least, most = (call.reduce(kind, x, axes, keepdims=False) for kind in ("min", "max"))
-    span: Callable[[Expr, Expr], Expr] = lambda a, b: (  # noqa: E731
-        (maximum(b, number(0, b)) - minimum(a, number(0, a))) / 255
-    )
-    scale = call.map(span, least, most)
+
+    def scale_of(a: Expr, b: Expr) -> Expr:
+        """1 where there are only zeros, as ONNX Runtime has it."""
+        low, high = minimum(a, number(0, a)), maximum(b, number(0, b))
+        return select(high.equal(low), number(1, a), (high - low) / 255)
+
+    scale = call.map(scale_of, least, most)
     zero = call.map(
         lambda a, s: saturated(number(0, a) - minimum(a, number(0, a)) / s, number(0, a), "uint8"),
         least, scale,

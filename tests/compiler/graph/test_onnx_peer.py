@@ -237,6 +237,8 @@ def test_linear_quantisation() -> None:
     stored = RNG.integers(0, 255, (2, 3, 4)).astype(np.uint8)
     check("DequantizeLinear", 13, [stored, scale, zero], 1, (1, 2), 0, axis=1)
     check("DynamicQuantizeLinear", 11, [x], 3, (), 0)
+    for zeros in (np.zeros((), np.float32), np.zeros((2, 3), np.float32)):
+        check("DynamicQuantizeLinear", 11, [zeros], 3, (), 0)
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8"])

@@ -12,7 +12,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 from vdla.compiler.codegen.cpu import build_cpu
 from vdla.compiler.codegen.machine import host
 from vdla.compiler.codegen.micro_kernels import native_intrinsics
@@ -74,7 +74,7 @@ from vdla.compiler.graph.primitives import (
 from vdla.compiler.topi.micro_kernels import DOT
 
 from .cases import elements, quantised, recurrent, reductions, shapes, windows
-from .cases.draw import Draw, Maker, Refused, Sample, results
+from .cases.draw import Draw, Maker, Operand, Refused, Sample, results, run_session
 
 CASES = int(os.environ.get("VDLA_FUZZ", "1"))
 #: Values in a vector of this processor, and whether it adds products by fours.
@@ -142,6 +142,33 @@ def test_means_of_integers(number: int) -> None:
         helper.make_node("QuantizeLinear", ["mean", "x3", "x4"], ["y0"]),
     ])  # fmt: skip
     compare(sample, results(plain, sample.feeds())[0])
+
+
+@pytest.mark.parametrize("size", [(5,), (3, 4, 2)], ids=["row", "volume"])
+def test_channels_of_quantised_rows_and_volumes(size: tuple[int, ...]) -> None:
+    """uint8 weights of an int8 image, a scale for each channel: ONNX Runtime has no kernel, and
+    ONNX's evaluator places the scales as those of images of two dimensions."""
+    rng, ones = np.random.default_rng(3), [1] * len(size)
+    operands = [
+        rng.integers(-128, 128, (1, 3, *size)).astype(np.int8), np.float32(0.1), np.int8(-5),
+        rng.integers(0, 256, (4, 3, *(2 * n for n in ones))).astype(np.uint8),
+        rng.uniform(0.01, 0.1, 4).astype(np.float32), np.full(4, 128, np.uint8),
+        np.float32(3), np.int8(7), rng.integers(-5000, 5000, 4).astype(np.int32),
+    ]  # fmt: skip
+    held = [Operand(np.asarray(a), is_constant=i > 0) for i, a in enumerate(operands)]
+    sample = Sample("QLinearConv", held, {"pads": [*ones, *ones]}, steps=quantised.ONE)
+    plain = sample.model()
+    del plain.graph.node[:]
+    plain.graph.initializer.append(
+        numpy_helper.from_array((operands[8] * operands[1] * operands[4]).astype("f4"), "bias")
+    )
+    plain.graph.node.extend([
+        helper.make_node("DequantizeLinear", ["x0", "x1", "x2"], ["image"]),
+        helper.make_node("DequantizeLinear", ["x3", "x4", "x5"], ["weight"], axis=0),
+        helper.make_node("Conv", ["image", "weight", "bias"], ["sums"], **sample.attributes),
+        helper.make_node("QuantizeLinear", ["sums", "x6", "x7"], ["y0"]),
+    ])  # fmt: skip
+    compare(sample, run_session(plain, sample.feeds()))
 
 
 def drawn(name: str, number: int, seen: Counter[str]) -> tuple[Sample, list[np.ndarray]]:
