@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from ...te.expr import maximum
 from ..ir import Tensor
 from ..ops import AvgPool, Conv2d, ConvTranspose2d, MaxPool, Pads, Pair, QMaxPool
 from ..primitives import Convolution, ConvolutionTranspose, Pool, PoolArg
@@ -196,6 +197,10 @@ def _max_pool(call: Call) -> Outputs:
         y = call.emit(kind((kh, kw), (sh, sw), (top, left, bottom, right)), signed(call, x))
         return as_before(call, y, x.dtype)
     y = call.emit(pool, x)
+    if x.dtype.startswith("float") and not _inside(x.shape[2:], y.shape[2:], pool, pads).all():
+        # A window that is all padding gives what ONNX Runtime begins with.
+        lowest = float(np.finfo(x.dtype).min)
+        y = call.map(lambda value: maximum(value, number(lowest, value)), y)
     return y if len(call.outputs) == 1 else (y, call.emit(PoolArg(pool, column_major), x))
 
 
@@ -207,12 +212,12 @@ def _average_pool(call: Call) -> Outputs:
         (kh, kw), (sh, sw), (top, left, bottom, right) = pool.kernel, pool.strides, pads
         return call.emit(AvgPool((kh, kw), (sh, sw), (top, left, bottom, right), include), x)
     total = call.emit(Pool("+", pool.kernel, pool.strides, pool.pads, pool.dilations), x)
-    counts = _counts(x.shape[2:], total.shape[2:], pool, pads, include)
+    counts = np.maximum(_inside(x.shape[2:], total.shape[2:], pool, pads, include), 1)
     return call.map(lambda a, n: a / n, total, call.value(counts, x.dtype))
 
 
-def _counts(size: Sizes, out: Sizes, pool: Pool, pads: Sizes, include: bool) -> np.ndarray:
-    """How many elements each window averages over."""
+def _inside(size: Sizes, out: Sizes, pool: Pool, pads: Sizes, include: bool = False) -> np.ndarray:
+    """How many elements each window has; those of the pads too where they are included."""
     counts = np.ones((), np.int64)
     for i, n in enumerate(size):
         places = np.arange(out[i])[:, None] * pool.strides[i] - pool.pads[i]
@@ -220,7 +225,7 @@ def _counts(size: Sizes, out: Sizes, pool: Pool, pads: Sizes, include: bool) -> 
         low, high = (-pads[i], n + pads[i + len(size)]) if include else (0, n)
         inside = ((places >= low) & (places < high)).sum(1)
         counts = np.multiply.outer(counts, inside)
-    return np.maximum(counts, 1)
+    return counts
 
 
 def _lp_pool(call: Call) -> Outputs:

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 
 import numpy as np
+import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 from vdla.compiler.codegen.cpu import build_cpu
@@ -142,6 +143,26 @@ def test_means_of_integers(number: int) -> None:
         helper.make_node("QuantizeLinear", ["mean", "x3", "x4"], ["y0"]),
     ])  # fmt: skip
     compare(sample, results(plain, sample.feeds())[0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_maximum_of_nothing(dtype: type) -> None:
+    """Dilated windows of which some are all padding, as case 246 of MaxPool has them."""
+    x = np.random.default_rng(0).normal(0, 1, (1, 2, 5, 1, 4)).astype(dtype)
+    node = helper.make_node(
+        "MaxPool", ["x"], ["y"], kernel_shape=[2, 2, 4], strides=[3, 3, 1], dilations=[2, 2, 3],
+        pads=[0, 1, 3, 0, 1, 3], ceil_mode=1,
+    )  # fmt: skip
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = helper.make_graph(
+        [node], "pool", [helper.make_tensor_value_info("x", kind, x.shape)],
+        [helper.make_tensor_value_info("y", kind, None)],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    [wanted] = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    assert wanted.min() == np.finfo(dtype).min
+    [got] = build_cpu(run_passes(import_onnx(model), GRAPH_PASSES)).run(x)
+    np.testing.assert_array_equal(got, wanted)
 
 
 @pytest.mark.parametrize("size", [(5,), (3, 4, 2)], ids=["row", "volume"])
