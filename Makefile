@@ -58,9 +58,9 @@ campaign: $(STAMP)
 verify: $(STAMP)
 	$(BIN)/python -m tests.campaign.verify
 
-# The netlist of a core, cell by cell, against the RTL.
+# The netlist of a core, cell by cell, against the RTL; products on the carry chains, of all operands.
 gates: $(STAMP)
-	$(BIN)/python -m pytest -m "sweep or not sweep" tests/gates
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/gates tests/hw/test_multiplier.py
 
 # The driver of --target fpga against the simulated board, also 50 programs over a bad line; a small board's bitstream.
 board: $(STAMP)

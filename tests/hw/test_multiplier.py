@@ -46,8 +46,11 @@ def test_as_many_as_there_are(block: int, multipliers: int, packed: int | None) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("back_ends, differs", [(PLAIN, 0), ((wrong_once,), 1), (ECP5, 0)],
-                         ids=["plain", "wrong once", "ecp5"])  # fmt: skip
+@pytest.mark.parametrize("back_ends, differs", [
+    pytest.param(PLAIN, 0, id="plain"), pytest.param((wrong_once,), 1, id="wrong once"),
+    # Models of cells take many minutes; that their chains add is proved in test_adder.py.
+    pytest.param(ECP5, 0, id="ecp5", marks=pytest.mark.sweep),
+])  # fmt: skip
 def test_all_operands(back_ends: tuple, differs: int, tmp_path: Path) -> None:
     text = component_verilog(Compared(back_ends), "compared")
     if "CCU2C" in text:
