@@ -17,7 +17,7 @@ iteration that reads a tmp entry waits while one in the pipeline is to write it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import reduce
 from operator import or_
 from typing import NamedTuple
@@ -93,6 +93,38 @@ class FirstKit:
 
     def rshr(self, a, b) -> Parts:
         return self._parts(a, b, Parts(("floor", ALWAYS), up=("rounds", ALWAYS)))
+
+
+class ValueKit:
+    """The kit over values of 32 bits, for operators of more than one step: logic of their own."""
+
+    def __init__(self, m: Module) -> None:
+        self._m = m
+
+    def min(self, a, b):
+        return Mux(a < b, a, b)
+
+    def max(self, a, b):
+        return Mux(a < b, b, a)
+
+    def add(self, a, b):
+        return (a + b)[:32].as_signed()
+
+    def sub(self, a, b):
+        return (a - b)[:32].as_signed()
+
+    def mul(self, a, b):
+        return (a * b)[:32].as_signed()
+
+    def shl(self, a, b):
+        return (a << b[:5])[:32].as_signed()
+
+    def shr(self, a, b):
+        return a >> b[:5]
+
+    def rshr(self, a, b):
+        floor, dropped = shift_right(self._m, a, Const(0, 2), b[:5], (16, 8, 4, 2, 1))
+        return (floor + (dropped[1] & (dropped[0] | floor[0])))[:32].as_signed()
 
 
 class CombineKit:
@@ -369,9 +401,9 @@ class Vector(wiring.Component):
         chosen = [(passes, kit.add(A, B))]
         for op in VECTOR_OPS:
             this = ~passes & (stage["op"] == op.code)
-            chosen.append((this & stage["first"], _whole(op.first(kit, A, B))))
+            chosen.append((this & stage["first"], _whole(kit, op.first)))
             if op.term is not None:
-                chosen.append((this & ~stage["first"], _whole(op.term(kit, A, B))))
+                chosen.append((this & ~stage["first"], _whole(kit, op.term)))
         return {
             name: _selects(m, name, [(this, getattr(parts, name)) for this, parts in chosen])
             for name in Parts._fields
@@ -430,6 +462,9 @@ class Vector(wiring.Component):
             "middle": _named(m, (a[:16] * factor[16:])[:16] << 16, f"middle_{lane}", 32),
             "high": _named(m, (a[16:] * factor[:16])[:16], f"high_{lane}", 16),
         }  # fmt: skip
+        functions = [f for op in VECTOR_OPS for f in (op.first, op.term) if f is not None]
+        chosen = {name for (name, _), _ in selects["x"]}
+        has |= {_own(f): f(ValueKit(m), a, b) for f in functions if _own(f) in chosen}
         less = Signal(name=f"less_{lane}")
         m.d.comb += less.eq(a < b)
         late = {
@@ -588,8 +623,17 @@ def _reads_tmp(insn) -> dict:
 Selects = list[tuple[Leg, Signal]]
 
 
-def _whole(parts: Parts | str) -> Parts:
+def _whole(kit: FirstKit, function: Callable) -> Parts:
+    """What the first stage makes of an operator; one of several steps comes whole."""
+    try:
+        parts = function(kit, A, B)
+    except ValueError:
+        return Parts((_own(function), ALWAYS))
     return Parts((parts, ALWAYS)) if isinstance(parts, str) else parts
+
+
+def _own(function: Callable) -> str:
+    return f"own_{id(function)}"
 
 
 def _selects(m: Module, part: str, legs: list[tuple[Value, Leg | None]]) -> Selects:
@@ -599,8 +643,8 @@ def _selects(m: Module, part: str, legs: list[tuple[Value, Leg | None]]) -> Sele
         if leg is not None:
             chosen.setdefault(leg, []).append(this)
     return [
-        (leg, _register(m, Cat(these).any(), f"{part}_is_{leg[0]}_{leg[1].replace(' ', '_')}"))
-        for leg, these in chosen.items()
+        (leg, _register(m, Cat(these).any(), f"{part}_choice_{n}"))
+        for n, (leg, these) in enumerate(chosen.items())
     ]
 
 
