@@ -59,10 +59,10 @@ def place_lanes(netlist: dict[str, Any], multipliers: Sites, memories: Sites) ->
     )
     free = [site for row in memories.rows for site in memories.in_row(row)]
     slices = _slices_of_lanes(cells, len(lanes))
-    for lane, sites in zip(lanes, places, strict=True):
+    for lane, sites, held in zip(lanes, places, slices, strict=True):
         for name, site in zip(by_lane[lane], sites, strict=True):
             _place(cells[name], site)
-        for name in slices[lanes.index(lane)]:
+        for name in held:
             nearest = min(free, key=lambda site, own=sites: _distance(site, own))
             free.remove(nearest)
             _place(cells[name], nearest)

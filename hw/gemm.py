@@ -27,7 +27,7 @@ from ..isa.status import Status
 from ..sim.timing import GEMM_DEPTH as DEPTH
 from .layouts import INDEX_BITS, uop_struct
 from .scratchpad import entry_bits, read_signature, write_signature
-from .unit import raise_error, take, unit_signature, when
+from .unit import delayed, raise_error, take, unit_signature, when
 
 #: A multiplier array: two stages, from the operands to a list of sums.
 Multiplier = Callable[[Module, HwParams, Signal, Signal], list[Signal]]
@@ -123,7 +123,7 @@ class Gemm(wiring.Component):
         flags = {"valid": valid, "last": valid & last, "push": push}
         stages = [flags]
         for k in range(1, DEPTH + 1):
-            stages.append({n: _register(m, v, f"{n}_{k}") for n, v in stages[-1].items()})
+            stages.append({n: delayed(m, v, f"{n}_{k}") for n, v in stages[-1].items()})
         m.d.comb += [
             unit.end.eq(stages[DEPTH]["last"]),
             unit.push.eq(Mux(stages[DEPTH]["last"], stages[DEPTH]["push"], 0)),
@@ -131,13 +131,13 @@ class Gemm(wiring.Component):
         # t+1: indices are micro-op plus offset, registered as addresses of t+2.
         uop = Signal(uop_struct(params))
         m.d.comb += uop.as_value().eq(self.uop.data)
-        offset_1 = {n: _register(m, offset[n], f"offset_{n}_1") for n in _OPERANDS}
-        overwrite = _register(m, _register(m, init, "init_1") & uop.first, "overwrite_2")
+        offset_1 = {n: delayed(m, offset[n], f"offset_{n}_1") for n in _OPERANDS}
+        overwrite = delayed(m, delayed(m, init, "init_1") & uop.first, "overwrite_2")
         entry = {n: Signal(params.index_bits(n) + 2, name=f"entry_{n}") for n in _OPERANDS}
         m.d.comb += [entry[n].eq(uop[n] + offset_1[n]) for n in _OPERANDS]
-        entry_2 = {n: _register(m, entry[n], f"{n}_2") for n in _OPERANDS}
+        entry_2 = {n: delayed(m, entry[n], f"{n}_2") for n in _OPERANDS}
         beyond = Cat(entry_2[n] >= params.depth(n) for n in _OPERANDS).any()
-        index_2 = _register(m, _register(m, index, "index_1"), "index_2")
+        index_2 = delayed(m, delayed(m, index, "index_1"), "index_2")
         raise_error(m, unit, stages[2]["valid"] & beyond, Status.ADDRESS, index_2)
         address = {n: entry_2[n][: params.index_bits(n)] for n in _OPERANDS}
         m.d.comb += [self.inp.addr.eq(address["inp"]), self.wgt.addr.eq(address["wgt"])]
@@ -155,8 +155,8 @@ class Gemm(wiring.Component):
         lanes = params.batch * params.block_out
         acc, overwrite = {2: acc_2}, {2: overwrite_2}
         for k in range(3, DEPTH + 1):
-            acc[k] = _register(m, acc[k - 1], f"acc_{k}")
-            overwrite[k] = _register(m, overwrite[k - 1], f"overwrite_{k}") if k < 8 else None
+            acc[k] = delayed(m, acc[k - 1], f"acc_{k}")
+            overwrite[k] = delayed(m, overwrite[k - 1], f"overwrite_{k}") if k < 8 else None
         m.d.comb += self.acc.addr.eq(acc[5])
         # Results of the three iterations before, which the memory did not return yet: two are there
         # in t+6, the last one in t+7.
@@ -167,7 +167,7 @@ class Gemm(wiring.Component):
         def forwards(k: int, now: int) -> Signal:
             """Stage k has what is accumulated on in t+now; compared a cycle early."""
             same = stages[k - 1]["valid"] & (acc[k - 1] == acc[now - 1])
-            return _register(m, same, f"forwards_{k}_{now}")
+            return delayed(m, same, f"forwards_{k}_{now}")
 
         late = [forwards(k, 6) for k in (8, 9)]
         held = Signal(len(self.acc.data), reset_less=True)
@@ -215,11 +215,3 @@ def multiply(m: Module, params: HwParams, x, w) -> list:
             m.d.sync += total.eq(partial)
             sums.append(total)
     return sums
-
-
-def _register(m: Module, value, name: str) -> Signal:
-    """The value one cycle later. Only what says that there is a value needs a reset."""
-    reset_less = not name.startswith(("valid", "last", "written"))
-    later = Signal(len(value), name=name, reset_less=reset_less)
-    m.d.sync += later.eq(value)
-    return later

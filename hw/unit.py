@@ -16,6 +16,9 @@ from ..isa.params import HwParams
 from ..isa.status import Status
 from .layouts import INDEX_BITS, insn_layout, queued_insn
 
+#: Beginnings of names of registers that say whether there is a value.
+_FLAGS = ("valid", "live", "last")
+
 
 def unit_signature(params: HwParams) -> wiring.Signature:
     """Ports of a unit towards the core.
@@ -80,6 +83,13 @@ def when(m: Module, live, gated: bool):
     in others. Simulators are faster so; in an FPGA the enables are nets to all of them.
     """
     return m.If(live) if gated else nullcontext()
+
+
+def delayed(m: Module, value, name: str) -> Signal:
+    """The value one cycle later. Only what says that there is a value needs a reset."""
+    later = Signal(len(value), name=name, reset_less=not name.startswith(_FLAGS))
+    m.d.sync += later.eq(value)
+    return later
 
 
 def raise_error(m: Module, core, when, status: Status, index) -> None:

@@ -35,7 +35,7 @@ from ..sim.timing import VECTOR_DEPTH as DEPTH
 from .layouts import INDEX_BITS, insn_layout
 from .rounding import shift_right
 from .scratchpad import entry_bits, read_signature, write_signature
-from .unit import raise_error, take, unit_signature, when
+from .unit import delayed, raise_error, take, unit_signature, when
 
 TFLITE = POST_BY_NAME["tflite"].code
 #: What an iteration carries besides data: 0 a vector, 1.. the parameters that PARAM sets, in order.
@@ -45,7 +45,8 @@ TAG_DATA, TAG_BIAS, TAG_MULTIPLIER, TAG_SHIFT, TAG_CLAMP = range(5)
 #: The two operands of an operator, to :class:`FirstKit`.
 A, B = "a", "b"
 #: Something that a lane has, by name, and when it counts: always, or depending on a comparison.
-Leg = tuple[str, str]
+#: What an operator of several steps makes has the operator's function for a name.
+Leg = tuple[str | Callable, str]
 ALWAYS, LESS, NOT_LESS = "always", "less", "not less"
 
 
@@ -67,7 +68,7 @@ class FirstKit:
     @staticmethod
     def _parts(a: str, b: str, parts: Parts) -> Parts:
         if (a, b) != (A, B):
-            raise ValueError("expected an operator of one step; the vector unit has no second one")
+            raise ValueError("expected an operator of one step")
         return parts
 
     def min(self, a, b) -> Parts:
@@ -251,6 +252,7 @@ class Vector(wiring.Component):
             "first": is_param | first,
             "done": is_param | done,
             "op": insn.op,
+            "by_power": insn.op == BY_NAME["shl"].code,
             "requantized": ~is_param & (insn.post != 0),
             "tflite": ~is_param & (insn.post == TFLITE),
             "src0": [~is_param & (insn.src0 == code) for code in range(len(SRC0_MEMORIES))],
@@ -328,24 +330,22 @@ class Vector(wiring.Component):
     def _pipeline(self, m: Module, issued: dict) -> None:
         params, unit = self.params, self.unit
         carried = (
-            "valid", "live", "tag", "first", "op", "requantized", "tflite", "imm", "tmp", "out",
-            "dst", "last", "push",
+            "valid", "live", "tag", "first", "op", "by_power", "requantized", "tflite", "imm",
+            "tmp", "out", "dst", "last", "push",
         )  # fmt: skip
         stages = [{n: issued[n] for n in carried}]
         for k in range(1, DEPTH + 1):
-            stages.append({n: _register(m, v, f"{n}_{k}") for n, v in stages[-1].items()})
+            stages.append({n: delayed(m, v, f"{n}_{k}") for n, v in stages[-1].items()})
         self._interlock(m, issued, stages)
         final = stages[DEPTH]
         m.d.comb += [unit.end.eq(final["last"]), unit.push.eq(Mux(final["last"], final["push"], 0))]
         captured = self._parameters()
         # What chooses between data in all lanes comes from registers.
         sources = [
-            [_register(m, chosen, f"{name}_is_{code}") for code, chosen in enumerate(issued[name])]
+            [delayed(m, chosen, f"{name}_is_{code}") for code, chosen in enumerate(issued[name])]
             for name in ("src0", "src1")
         ]
         selects = self._operator_selects(m, stages[1]), self._combine_selects(m, stages[3])
-        by_power = stages[1]["op"] == BY_NAME["shl"].code
-        stages[2]["by_power"] = _register(m, by_power, "by_power")
         limits = self._limits(m, stages[13], captured)
         for lane in range(params.lanes):
             reduced = self._reduce(m, stages, sources, selects, lane)
@@ -444,7 +444,7 @@ class Vector(wiring.Component):
         with when(m, stages[3]["valid"], self.gated):
             m.d.sync += value.eq(joined[1:33])
         total = _named(m, result + value, f"total_{lane}", 32)
-        has = {"result": result, "term": value, "sum": total}
+        has: dict[str | Callable, Value] = {"result": result, "term": value, "sum": total}
         with m.If(stages[4]["valid"]):
             m.d.sync += result.eq(_choose(combine, has, result < value))
         return result
@@ -454,7 +454,7 @@ class Vector(wiring.Component):
         power = Cat(b[:5] == bit for bit in range(32))
         factor = _named(m, Mux(stage["by_power"], power, b), f"factor_{lane}", 32)
         floor, dropped = shift_right(m, a, Const(0, 2), b[:5], (16, 8, 4, 2, 1))
-        has = {
+        has: dict[str | Callable, Value] = {
             A: a, B: b, "inverse": ~b, "floor": _named(m, floor, f"floor_{lane}", 32),
             # The half decides unless it is all that was dropped.
             "rounds": dropped[1] & (dropped[0] | floor[0]), "one": Const(1, 1),
@@ -462,9 +462,7 @@ class Vector(wiring.Component):
             "middle": _named(m, (a[:16] * factor[16:])[:16] << 16, f"middle_{lane}", 32),
             "high": _named(m, (a[16:] * factor[:16])[:16], f"high_{lane}", 16),
         }  # fmt: skip
-        functions = [f for op in VECTOR_OPS for f in (op.first, op.term) if f is not None]
-        chosen = {name for (name, _), _ in selects["x"]}
-        has |= {_own(f): f(ValueKit(m), a, b) for f in functions if _own(f) in chosen}
+        has |= {name: name(ValueKit(m), a, b) for (name, _), _ in selects["x"] if callable(name)}
         less = Signal(name=f"less_{lane}")
         m.d.comb += less.eq(a < b)
         late = {
@@ -511,7 +509,7 @@ class Vector(wiring.Component):
         def takes(k: int, tag: int) -> Signal:
             """Known a cycle ahead."""
             before = stages[k - 1]
-            return _register(m, before["valid"] & (before["tag"] == tag), f"valid_{tag}_{k}")
+            return delayed(m, before["valid"] & (before["tag"] == tag), f"valid_{tag}_{k}")
 
         for name, k, tag in names:
             with m.If(takes(k, tag)):
@@ -628,12 +626,8 @@ def _whole(kit: FirstKit, function: Callable) -> Parts:
     try:
         parts = function(kit, A, B)
     except ValueError:
-        return Parts((_own(function), ALWAYS))
+        return Parts((function, ALWAYS))
     return Parts((parts, ALWAYS)) if isinstance(parts, str) else parts
-
-
-def _own(function: Callable) -> str:
-    return f"own_{id(function)}"
 
 
 def _selects(m: Module, part: str, legs: list[tuple[Value, Leg | None]]) -> Selects:
@@ -643,15 +637,15 @@ def _selects(m: Module, part: str, legs: list[tuple[Value, Leg | None]]) -> Sele
         if leg is not None:
             chosen.setdefault(leg, []).append(this)
     return [
-        (leg, _register(m, Cat(these).any(), f"{part}_choice_{n}"))
+        (leg, delayed(m, Cat(these).any(), f"{part}_choice_{n}"))
         for n, (leg, these) in enumerate(chosen.items())
     ]
 
 
-def _choose(selects: Selects, has: dict[str, Value], less: Value) -> Value:
+def _choose(selects: Selects, has: dict[str | Callable, Value], less: Value) -> Value:
     """The leg that is chosen and counts, of what a lane has; at most one does, else it is 0."""
     counts = {ALWAYS: Const(1, 1), LESS: less, NOT_LESS: ~less}
-    groups: dict[str, list[Value]] = {}
+    groups: dict[str | Callable, list[Value]] = {}
     for (name, gate), chosen in selects:
         groups.setdefault(name, []).append(chosen & counts[gate])
     return _or(Mux(Cat(gates).any(), has[name], 0) for name, gates in groups.items())
@@ -695,11 +689,3 @@ def _data(bits: int, name: str) -> Signal:
     reset.
     """
     return Signal(signed(bits), name=name, reset_less=True)
-
-
-def _register(m: Module, value, name: str) -> Signal:
-    """The value one cycle later. Only what says that there is a value needs a reset."""
-    reset_less = not name.startswith(("valid", "live", "last"))
-    later = Signal(len(value), name=name, reset_less=reset_less)
-    m.d.sync += later.eq(value)
-    return later

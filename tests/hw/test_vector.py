@@ -271,8 +271,8 @@ def test_indices_at_the_edge_are_legal() -> None:
     check_values(run, insns, state)
 
 
-def test_an_operator_of_two_steps_is_refused() -> None:
-    """The first stage has one comparison, one shift and one product, all of the two operands."""
+def test_an_operator_of_two_steps_is_not_made_of_legs() -> None:
+    """There is one comparison, one shift and one product, all of the two operands."""
     kit = FirstKit()
     with pytest.raises(ValueError, match="operator of one step"):
         kit.max(kit.mul(A, B), B)
