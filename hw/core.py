@@ -11,6 +11,7 @@ from ..isa.params import MEMORIES, HwParams
 from ..isa.regmap import CAUSES
 from ..isa.status import Status
 from .adder import Adder, add
+from .counters import CauseCounters
 from .dma import FETCH_ID, LOAD_ID, RESP_OKAY, ReadArbiter, axi_signature
 from .fetch import Fetch
 from .gemm import Gemm, Multiplier
@@ -203,7 +204,7 @@ class Core(wiring.Component):
         waiting = Cat(unit.waiting for unit in units)
         waiting_late = Signal.like(waiting)  # who waits is known late in a cycle
         m.d.sync += waiting_late.eq(waiting)
-        counters = self._counters(m, running & ~regs.reset, units, in_flight)
+        self._counters(m, regs, running & ~regs.reset, units, in_flight)
         m.d.comb += [
             regs.value_status.eq(status),
             regs.value_error_index.eq(error_index),
@@ -211,16 +212,10 @@ class Core(wiring.Component):
             regs.value_waiting.eq(waiting_late),
             regs.value_dispatched.eq(fetch.index),
             *(getattr(regs, f"value_{u.name.lower()}_ended").eq(ended[u]) for u in Unit),
-            *(
-                getattr(regs, f"value_{u.name.lower()}_{cause}").eq(counters[u][cause])
-                for u in Unit
-                for cause in CAUSES
-            ),
         ]
         with m.If(regs.reset):
             m.d.sync += [status.eq(Status.IDLE), error_index.eq(0), cycles.eq(0)]
             m.d.sync += [s.eq(0) for s in (*in_flight, *ended)]
-            m.d.sync += [s.eq(0) for unit in Unit for s in counters[unit].values()]
 
     def _errors(self, m: Module, parts: dict, units: list) -> tuple[Signal, Signal, Value]:
         """The error of two cycles before, its instruction, and that there is none since: errors
@@ -245,40 +240,33 @@ class Core(wiring.Component):
         strikes = Cat(strikes for strikes, _, _ in seen).any() | bus | parts["tokens"].overflow
         return error, index, ~strikes & (error == Status.IDLE)
 
-    def _counters(self, m: Module, running, units: list, in_flight: list) -> list[dict]:
-        """One counter per unit and cause; for every cycle exactly one of a unit's counters
-        advances. They are complete in the cycle after the last one."""
-        counters = []
+    def _counters(self, m: Module, regs: Regs, running, units: list, in_flight: list) -> None:
+        """For every cycle exactly one of a unit's counters advances. They are complete in the cycle
+        after the last one.
+        """
         counting = Signal()
         m.d.sync += counting.eq(running)
         for unit in Unit:
-            ports = units[unit]
-            count = {c: Signal(32, name=f"{unit.name.lower()}_{c}") for c in CAUSES}
-            counters.append(count)
+            ports, name = units[unit], unit.name.lower()
             moves_data = unit in (Unit.LOAD, Unit.STORE)
             stalled = in_flight[unit] != 0 if moves_data else ports.stalled
-            # Counted a cycle late: what a unit does is known at the end of long paths.
-            happened = {"busy": ports.busy, "stalled": stalled, "start": ports.start}
-            happened |= {f"token_{u.name.lower()}": ports.waiting[u] for u in Unit}
-            late = {name: Signal(name=f"{unit.name.lower()}_{name}_late") for name in happened}
-            m.d.sync += [late[name].eq(value) for name, value in happened.items()]
-
-            def one_more(cause: str, count: dict = count) -> None:
-                m.d.sync += count[cause].eq(count[cause] + 1)
-
-            with m.If(counting):
-                with m.If(late["busy"]):
-                    one_more("busy")
-                with m.Elif(late["stalled"]):
-                    one_more("stalled")
-                with m.Elif(late["start"]):
-                    one_more("busy")
-                for other in Unit:
-                    with m.Elif(late[f"token_{other.name.lower()}"]):
-                        one_more(f"token_{other.name.lower()}")
-                with m.Else():
-                    one_more("empty")
-        return counters
+            # Counted a cycle late: what a unit does is known at the end of long paths. What comes
+            # first is the cause.
+            happened = [
+                ("busy", ports.busy), ("stalled", stalled), ("busy", ports.start),
+                *((f"token_{other.name.lower()}", ports.waiting[other]) for other in Unit),
+            ]  # fmt: skip
+            late = Signal(len(happened), name=f"{name}_happened")
+            m.d.sync += late.eq(Cat(each for _, each in happened))
+            counters = ResetInserter(regs.reset)(CauseCounters())
+            m.submodules[f"{name}_causes"] = counters
+            m.d.comb += [
+                counters.counting.eq(counting), counters.shown.eq(regs.cause),
+                regs.values_of[unit].eq(counters.value), counters.cause.eq(CAUSES.index("empty")),
+            ]  # fmt: skip
+            for place, (cause, _) in reversed(list(enumerate(happened))):
+                with m.If(late[place]):
+                    m.d.comb += counters.cause.eq(CAUSES.index(cause))
 
 
 def _first_waiting(queues: list[Queue], lacking: list):

@@ -7,7 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ..isa.params import HwParams
-from ..isa.regmap import CONTROL_RESET, CONTROL_START, OFFSETS, REGISTERS
+from ..isa.regmap import CAUSES, CONTROL_RESET, CONTROL_START, COUNTERS, OFFSETS, REGISTERS
 
 ADDR_BITS = 10
 
@@ -28,11 +28,13 @@ class Regs(wiring.Component):
     start, reset : strobes, in the cycle after the write
     program_hash, program_addr, insn_count : as written
     values : what the readable registers show, by name (``value_<name>``)
+    cause, values_of : the counters of units: which cause is read, and what each unit shows of it
     """
 
     def __init__(self, params: HwParams):
         self.params = params
-        self._shown = [r for r in REGISTERS if r.access == "r" and r.name != "config_hash"]
+        elsewhere = {"config_hash", *(name for names in COUNTERS for name in names)}
+        self._shown = [r for r in REGISTERS if r.access == "r" and r.name not in elsewhere]
         self._kept = [r for r in REGISTERS if r.access == "rw"]
         super().__init__(
             {
@@ -41,6 +43,8 @@ class Regs(wiring.Component):
                 "reset": Out(1),
                 **{r.name: Out(32) for r in self._kept},
                 **{f"value_{r.name}": In(32) for r in self._shown},
+                "cause": Out(range(len(CAUSES))),
+                "values_of": In(32).array(len(COUNTERS)),
             }
         )
 
@@ -65,4 +69,11 @@ class Regs(wiring.Component):
                     m.d.comb += self.port.rdata.eq(kept)
                     with m.If(self.port.write):
                         m.d.sync += kept.eq(self.port.wdata)
+            for names, value in zip(COUNTERS, self.values_of, strict=True):
+                with m.Case(*(OFFSETS[name] for name in names)):
+                    m.d.comb += self.port.rdata.eq(value)
+        with m.Switch(self.port.addr):
+            for code, names in enumerate(zip(*COUNTERS, strict=True)):
+                with m.Case(*(OFFSETS[name] for name in names)):
+                    m.d.comb += self.cause.eq(code)
         return m

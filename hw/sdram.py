@@ -13,8 +13,8 @@ from enum import IntEnum
 from math import ceil
 
 from amaranth.hdl import Cat, Module, Mux, Signal, unsigned
-from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out, connect
+from amaranth.lib import data, wiring
+from amaranth.lib.wiring import In, Out
 
 from ..isa.params import HwParams
 from .dma import axi_signature
@@ -129,7 +129,7 @@ class Sdram(wiring.Component):
             m.next = state
 
         ask = Signal()
-        beats, on_the_way = self._beats(m, ask, to_hand)
+        beats, on_the_way, handed = self._beats(m, ask, to_hand)
         room = Signal()  # of the cycle before, in which one word more may have come
         m.d.sync += room.eq(beats.level + on_the_way < _QUEUE_DEPTH - 2)
         last_part = part == parts - 1
@@ -146,7 +146,7 @@ class Sdram(wiring.Component):
                 with m.Else():
                     m.d.sync += [self.address.eq(MODE), self.bank.eq(0)]
                     give(Command.SET_MODE, 4, "IDLE")
-            with m.State("IDLE"), m.If(rested & (to_hand == 0) & ~axi.bvalid):
+            with m.State("IDLE"), m.If(rested & (to_hand == 0) & handed & ~axi.bvalid):
                 with m.If(due):
                     m.d.sync += due.eq(0)
                     give(Command.REFRESH, self.cycles(chip.cycle_ns), "IDLE")
@@ -204,8 +204,8 @@ class Sdram(wiring.Component):
         return m
 
     def _beats(self, m: Module, ask, to_hand):
-        """Data of reads: gathered to words, queued for the master. Returns the queue, and whether
-        reads are on the way to it (two words at most).
+        """Data of reads: gathered to words, queued for the master. Returns the queue, whether reads
+        are on the way to it (two words at most), and whether the master has all that left it.
         """
         axi, parts = self.axi, self.params.bus_bits // DATA_BITS
         m.submodules.beats = beats = Queue(unsigned(self.params.bus_bits), _QUEUE_DEPTH)
@@ -215,17 +215,20 @@ class Sdram(wiring.Component):
         gathered = Cat(word[DATA_BITS:], pins)
         m.d.sync += [asked.eq(Cat(ask, asked)), pins.eq(self.data_i)]
         arrives = asked[-1]
-        # Half of the long way from the pins to the core has a cycle of its own.
-        m.submodules.crossing = crossing = Queue(unsigned(self.params.bus_bits), 2)
-        connect(m, beats.o, crossing.i)
+        # Half of the long way from the pins to the core has a cycle of its own; what the master
+        # says goes no further than to here.
+        beat = data.StructLayout({"data": self.params.bus_bits, "last": 1})
+        m.submodules.crossing = crossing = Queue(beat, 2)
         with m.If(arrives):
             m.d.sync += [word.eq(gathered), count.eq(count + 1)]
         m.d.comb += [
             beats.i.valid.eq(arrives & (count == parts - 1)),
             beats.i.payload.eq(gathered),
-            axi.rvalid.eq(crossing.o.valid), axi.rdata.eq(crossing.o.payload),
-            axi.rlast.eq(to_hand == 1), crossing.o.ready.eq(axi.rready),
+            crossing.i.valid.eq(beats.o.valid), beats.o.ready.eq(crossing.i.ready),
+            crossing.i.payload.data.eq(beats.o.payload), crossing.i.payload.last.eq(to_hand == 1),
+            axi.rvalid.eq(crossing.o.valid), crossing.o.ready.eq(axi.rready),
+            axi.rdata.eq(crossing.o.payload.data), axi.rlast.eq(crossing.o.payload.last),
         ]  # fmt: skip
-        with m.If(axi.rvalid & axi.rready):
+        with m.If(beats.o.valid & beats.o.ready):
             m.d.sync += to_hand.eq(to_hand - 1)
-        return beats, asked.any() | (count != 0)
+        return beats, asked.any() | (count != 0), crossing.level == 0

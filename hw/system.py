@@ -60,7 +60,7 @@ class MemoryShare(wiring.Component):
             m.d.sync += unanswered.eq(0)
         with m.If(self.running & core.awvalid & core.awready):
             m.d.sync += unanswered.eq(1)
-        with m.If(memory.rvalid & memory.rready & memory.rlast):
+        with m.If(~self.running & memory.rvalid & host.rready & memory.rlast):
             m.d.sync += host_reads.eq(0)
         with m.If(~self.running & host.arvalid & host.arready):
             m.d.sync += host_reads.eq(1)
@@ -115,7 +115,9 @@ class System(wiring.Component):
         m.submodules.link, m.submodules.share = reset(link), reset(share)
         m.submodules.memory = reset(self.memory)
         connect(m, link.regs, core.regs)
-        with m.If(self.reset):
+        resets = Signal()
+        m.d.sync += resets.eq(self.reset)
+        with m.If(resets):
             m.d.comb += [core.regs.addr.eq(OFFSETS["control"]), core.regs.write.eq(1)]
             m.d.comb += core.regs.wdata.eq(CONTROL_RESET)
         connect(m, core.axi, share.core)

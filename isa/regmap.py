@@ -4,7 +4,7 @@ derive from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from .opcodes import Unit
@@ -48,10 +48,12 @@ _ENDED = tuple(
     (f"{unit.name.lower()}_ended", "r", f"instructions that {unit.name.lower()} has ended")
     for unit in Unit
 )
+#: Names of the registers that count a unit's cycles by cause, for each unit.
+COUNTERS = tuple(tuple(f"{unit.name.lower()}_{cause}" for cause in CAUSES) for unit in Unit)
 _COUNTERS = tuple(
-    (f"{unit.name.lower()}_{cause}", "r", f"cycles of {unit.name.lower()}: {cause}")
-    for unit in Unit
-    for cause in CAUSES
+    (name, "r", f"cycles of {unit.name.lower()}: {cause}")
+    for unit, names in zip(Unit, COUNTERS, strict=True)
+    for name, cause in zip(names, CAUSES, strict=True)
 )
 
 REGISTERS: tuple[Register, ...] = tuple(
@@ -60,3 +62,11 @@ REGISTERS: tuple[Register, ...] = tuple(
 )
 OFFSETS = {register.name: register.offset for register in REGISTERS}
 CONTROL_START, CONTROL_RESET = 1, 2
+
+
+def read_causes(read: Callable[[str], int]) -> dict[str, dict[str, int]]:
+    """Cycles by unit and cause, from registers by name."""
+    return {
+        unit.name.lower(): named_causes(unit, map(read, names))
+        for unit, names in zip(Unit, COUNTERS, strict=True)
+    }

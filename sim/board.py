@@ -32,9 +32,8 @@ from ..isa.hostlink import (
 )
 from ..isa.insn import Store
 from ..isa.memory import MemoryParams
-from ..isa.opcodes import Unit
 from ..isa.program import Program
-from ..isa.regmap import CAUSES, CONTROL_RESET, CONTROL_START, OFFSETS, REGISTERS, named_causes
+from ..isa.regmap import CONTROL_RESET, CONTROL_START, OFFSETS, REGISTERS, read_causes
 from ..isa.status import Status
 from .result import NO_CAUSES, SimResult
 
@@ -280,19 +279,13 @@ def _stored(program: Program) -> tuple[int, int]:
 def _result(registers: dict[str, int], wall_s: float) -> SimResult:
     """What the registers tell; a board has no trace."""
     status = Status(registers["status"])
-    counters = {
-        unit.name.lower(): named_causes(
-            unit, (registers[f"{unit.name.lower()}_{cause}"] for cause in CAUSES)
-        )
-        for unit in Unit
-    }
     return SimResult(
         status=status,
         error_index=registers["error_index"] if status.is_error else None,
         cycles=registers["cycles"],
         starts=[],
         ends=[],
-        counters=counters,
+        counters=read_causes(registers.__getitem__),
         causes=NO_CAUSES,
         scratchpads={},
         report="",

@@ -22,7 +22,7 @@ from ..isa.memory import MemoryParams
 from ..isa.opcodes import Unit
 from ..isa.params import MEMORIES, HwParams
 from ..isa.program import Program
-from ..isa.regmap import CAUSES, CONTROL_START, OFFSETS, named_causes
+from ..isa.regmap import CONTROL_START, OFFSETS, read_causes
 from ..isa.status import Status
 from . import toolchain
 from .deadlock import waiting_report
@@ -170,12 +170,7 @@ class RtlSimulator:
             cycles=read("cycles"),
             starts=starts,
             ends=ends,
-            counters={
-                unit.name.lower(): named_causes(
-                    unit, (read(f"{unit.name.lower()}_{cause}") for cause in CAUSES)
-                )
-                for unit in Unit
-            },
+            counters=read_causes(read),
             causes=NO_CAUSES,
             scratchpads={
                 name: self._memory(library, sim, name)
