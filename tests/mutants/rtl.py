@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vdla.hw import gemm as gemm_module
 from vdla.hw.core import Core
+from vdla.hw.counters import CauseCounters
 from vdla.hw.dma import BurstCutter, ReadArbiter
 from vdla.hw.fetch import Fetch
 from vdla.hw.gemm import Gemm
@@ -84,4 +85,6 @@ RTL = (
            "(fetch.done | fetch.blocked)", "fetch.done", wrong_stops),
     Mutant("a lone transfer counts as idle", "rtl core", Core._counters,
            "in_flight[unit] != 0", "in_flight[unit] > 1", rtl_differs),
+    Mutant("counters outlive a reset", "rtl core", CauseCounters.elaborate,
+           "Mux(seen.bit_select(cause, 1), read.data, 0)", "read.data", second_run),
 )  # fmt: skip
