@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-#: What a multiplier's product is registered in, by name: the last number is the lane's.
-_PRODUCT = re.compile(r"\.vector\.[a-z]+\d*_(\d+)$|\.gemm\.product_\d+_(\d+)_\d+$")
+#: What a product is registered in, by name. In the vector unit: which, and the lane; in
+#: the tensor core: the lane, and the input.
+_PRODUCT = re.compile(r"\.vector\.([a-z]+\d*)_(\d+)$|\.gemm\.product_\d+_(\d+)_(\d+)$")
 #: Block RAMs that hold some bits of every entry: memory and port, and which of its bits.
 _SLICE = re.compile(r"\.((?:acc|tmp|par|wgt)\.storage\.\d+)\.(\d+)$")
 #: Tables between a multiplier and the registers behind it.
@@ -21,6 +22,13 @@ _DEPTH = 3
 
 #: A place, as nextpnr names it: column, row, name of the element.
 Site = tuple[int, int, str]
+
+
+class Product(NamedTuple):
+    """Where a multiplier belongs: in the tensor core or not, and which product of a lane it is."""
+
+    of_weight: bool
+    which: str
 
 
 @dataclass(frozen=True)
@@ -60,16 +68,21 @@ def place_lanes(netlist: dict[str, Any], multipliers: Sites, memories: Sites) ->
     free = [site for row in memories.rows for site in memories.in_row(row)]
     slices = _slices_of_lanes(cells, len(lanes))
     for lane, sites, held in zip(lanes, places, slices, strict=True):
-        for name, site in zip(by_lane[lane], sites, strict=True):
+        weights = []
+        for (product, name), site in zip(sorted(by_lane[lane]), sites, strict=True):
             _place(cells[name], site)
-        for name in held:
-            nearest = min(free, key=lambda site, own=sites: _distance(site, own))
+            weights += [site] if product.of_weight else []
+        for memory, share, name in held:
+            # Each weight goes to a multiplier of its own.
+            its_own = memory.startswith("wgt") and weights
+            own = [weights[int(share * len(weights))]] if its_own else sites
+            nearest = min(free, key=lambda site, own=own: _distance(site, own))
             free.remove(nearest)
             _place(cells[name], nearest)
 
 
-def _multipliers_of_lanes(netlist: dict[str, Any]) -> dict[int, list[str]]:
-    """Names of multipliers by the lane whose registers their products end in."""
+def _multipliers_of_lanes(netlist: dict[str, Any]) -> dict[int, list[tuple[Product, str]]]:
+    """Multipliers, with their names, by the lane whose registers their products end in."""
     names = defaultdict(list)
     for name, net in netlist["netnames"].items():
         for bit in net["bits"]:
@@ -89,7 +102,7 @@ def _multipliers_of_lanes(netlist: dict[str, Any]) -> dict[int, list[str]]:
             elif cell["type"] == "LUT4" and depth:
                 yield from registers(cell["connections"]["Z"][0], depth - 1)
 
-    lanes: dict[int, list[str]] = defaultdict(list)
+    lanes: dict[int, list[tuple[Product, str]]] = defaultdict(list)
     for cell_name, cell in netlist["cells"].items():
         if cell["type"] != "MULT18X18D":
             continue
@@ -103,23 +116,28 @@ def _multipliers_of_lanes(netlist: dict[str, Any]) -> dict[int, list[str]]:
             for register in registers(bit)
             for name in names[register]
         )
-        votes = Counter(int(match[1] or match[2]) for match in found if match)
+        votes = Counter(match.groups() for match in found if match)
         if votes:
-            lanes[votes.most_common(1)[0][0]].append(cell_name)
+            (of_vector, vector_lane, core_lane, of_core), _ = votes.most_common(1)[0]
+            product = Product(of_core is not None, of_core or of_vector)
+            lanes[int(core_lane or vector_lane)].append((product, cell_name))
     return lanes
 
 
-def _slices_of_lanes(cells: dict[str, Any], lanes: int) -> list[list[str]]:
-    """Names of block RAMs by the lane whose part of an entry they hold."""
+def _slices_of_lanes(cells: dict[str, Any], lanes: int) -> list[list[tuple[str, float, str]]]:
+    """Block RAMs by the lane whose part of an entry they hold: memory, how far into that part they
+    begin (0 to 1), and name.
+    """
     memories = defaultdict(list)
     for name, cell in cells.items():
         match = _SLICE.search(name)
         if match and cell["type"] == "DP16KD":
             memories[match[1]].append((int(match[2]), name))
-    held: list[list[str]] = [[] for _ in range(lanes)]
-    for slices in memories.values():
+    held: list[list[tuple[str, float, str]]] = [[] for _ in range(lanes)]
+    for memory, slices in memories.items():
         for place, (_, name) in enumerate(sorted(slices)):
-            held[place * lanes // len(slices)].append(name)
+            lane, share = divmod(place * lanes / len(slices), 1)
+            held[int(lane)].append((memory, share, name))
     return held
 
 

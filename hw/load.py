@@ -4,10 +4,7 @@ places what arrives.
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import or_
-
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
@@ -229,10 +226,10 @@ class Load(wiring.Component):
                 before.eq(head.pad_left != 0), beyond.eq(0),
             ]  # fmt: skip
         m.d.comb += [unit.busy.eq(working), self.receiving.eq(index)]
-        self._write(m, insn, index, entry, write, pad, narrow, wide_entry, piece_held, finished)
+        self._write(m, insn, index, entry, write, pad, wide_entry, piece_held, finished)
 
     def _write(
-        self, m: Module, insn, index, entry, write, pad, narrow, wide_entry, piece, finished
+        self, m: Module, insn, index, entry, write, pad, wide_entry, piece, finished
     ) -> None:
         """Write one cycle after the last beat of an entry was taken; report the end in the same
         cycle.
@@ -251,31 +248,24 @@ class Load(wiring.Component):
             ended.eq(finished), push.eq(insn.push),
         ]  # fmt: skip
         m.d.comb += [unit.end.eq(ended), unit.push.eq(Mux(ended, push, 0))]
-        sources = {"padding": pad, "spread": narrow & ~pad, "whole": ~narrow & ~pad}
+        # In registers, for they go to all memories.
+        padding, widened = Signal(), Signal()
+        m.d.sync += [padding.eq(pad), widened.eq(insn.widen)]
 
-        def chosen(when, what: str) -> dict[str, Signal]:
-            """Where the bits of an entry come from: in registers, for they go to all memories."""
-            late = {name: Signal(name=f"{what}_{name}") for name in sources}
-            m.d.sync += [late[name].eq(source & when) for name, source in sources.items()]
-            return late
+        def value(bits: int) -> Value:
+            """An entry of so many bits: a piece of a beat, or what several beats made."""
+            narrow = bits < params.bus_bits
+            data = piece[:bits] if narrow else wide_entry[len(wide_entry) - bits :]
+            return Mux(padding, fill.replicate(bits // 8), data)
 
-        def value(late: dict[str, Signal], bits: int) -> Value:
-            """The lowest bits of a piece, or the highest of what several beats made."""
-            bus = params.bus_bits
-            whole = wide_entry[len(wide_entry) - bits :] if bits >= bus else wide_entry[:bits]
-            values = {"padding": fill.replicate(bits // 8), "spread": piece[:bits], "whole": whole}
-            return reduce(or_, (Mux(late[name], values[name], 0) for name in values))
-
-        any_entry = chosen(Const(1), "any")
-        plain, widened = chosen(~insn.widen, "plain"), chosen(insn.widen, "widened")
         for code, name in enumerate(LOADABLE):
             port = getattr(self, name)
-            data = value(plain if name == "par" else any_entry, params.entry_bytes(name) * 8)
+            data = value(params.entry_bytes(name) * 8)
             if name == "par":
                 compact = Signal(params.block * 8)
-                m.d.comb += compact.eq(value(widened, len(compact)))
+                m.d.comb += compact.eq(value(len(compact)))
                 lanes = [compact[8 * i :][:8].as_signed() for i in range(params.block)]
-                data |= Cat(_extend(lane) for lane in lanes)
+                data = Mux(widened, Cat(_extend(lane) for lane in lanes), data)
             m.d.comb += [
                 port.en.eq(writing & (memory == code)),
                 port.addr.eq(target),
