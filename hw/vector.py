@@ -367,30 +367,35 @@ class Vector(wiring.Component):
         # An entry beyond stops the core, so its upper bits do not matter.
         bits = self.params.index_bits("tmp")
 
-        def conflicts(reads: list):
-            """The stages that are to write what is read."""
-            return Cat(
-                stage["valid"]
-                & stage["tmp"]
-                & Cat(reads_tmp & (stage["dst"][:bits] == entry[:bits])
-                      for reads_tmp, entry in reads).any()
-                for stage in stages[:DEPTH]
-            )  # fmt: skip
+        def conflicts(reads: list, name: str) -> list[tuple[Value, Signal]]:
+            """For every source whether it is of tmp, and the stages that are to write its entry."""
+            found = []
+            for n, (reads_tmp, entry) in enumerate(reads):
+                found.append((reads_tmp, Signal(DEPTH, name=f"{name}_{n}")))
+                m.d.comb += found[-1][1].eq(Cat(
+                    stage["valid"] & stage["tmp"] & (stage["dst"][:bits] == entry[:bits])
+                    for stage in stages[:DEPTH]
+                ))  # fmt: skip
+            return found
 
         hazard, waiting = issued["hazard"], Signal(DEPTH)
-        at_start, moved_on = Signal(DEPTH), Signal(DEPTH)
-        following = [Signal(DEPTH, name=f"following_{k}") for k in range(4)]
-        m.d.comb += at_start.eq(conflicts(issued["starting"]))
-        # The same entry, and the stages move on.
-        m.d.comb += moved_on.eq(waiting << 1)
-        for each, (advances, reads) in zip(following, issued["following"], strict=True):
+        at_start = conflicts(issued["starting"], "at_start")
+        following = []
+        for k, (advances, reads) in enumerate(issued["following"]):
             with m.If(advances):
-                m.d.comb += each.eq(conflicts(reads))
+                following += conflicts(reads, f"following_{k}")
 
         def coming(of: Callable[[Value], Value]) -> Value:
-            """Of the cases the one that comes: that an instruction starts is known last of all."""
-            moves = _or(of(each) for each in following)
-            return Mux(issued["start"], of(at_start), Mux(hazard, of(moved_on), moves))
+            """Of the cases the one that comes: what an instruction reads that starts, and that it
+            starts, are known last.
+            """
+
+            def read(cases: list[tuple[Value, Signal]]) -> Value:
+                return _or(Mux(reads_tmp, of(stages), 0) for reads_tmp, stages in cases)
+
+            # The same entry, and the stages move on.
+            waits = of((waiting << 1)[:DEPTH])
+            return Mux(issued["start"], read(at_start), Mux(hazard, waits, read(following)))
 
         m.d.sync += [hazard.eq(coming(lambda stages: stages.any())), waiting.eq(coming(Value.cast))]
 
