@@ -7,11 +7,16 @@ import random
 
 import cocotb
 from cocotb.triggers import ReadOnly, RisingEdge
-from vdla.isa.regmap import CONTROL_RESET, CONTROL_START, OFFSETS, REGISTERS
+from vdla.isa.regmap import CONTROL_RESET, CONTROL_START, COUNTERS, OFFSETS, REGISTERS
 
 from .streams import reset
 
-SHOWN = [r.name for r in REGISTERS if r.access == "r" and r.name != "config_hash"]
+#: Unit and cause that a counter is of.
+COUNTED = {name: (u, c) for u, names in enumerate(COUNTERS) for c, name in enumerate(names)}
+READ = [r.name for r in REGISTERS if r.access == "r" and r.name != "config_hash"]
+#: What each port shows: a register, or whatever counter of its unit is asked for.
+SHOWN = {name: f"value_{name}" for name in READ if name not in COUNTED}
+SHOWN |= {unit: f"values_of__{unit}" for unit in range(len(COUNTERS))}
 KEPT = [r.name for r in REGISTERS if r.access == "rw"]
 NOWHERE = max(OFFSETS.values()) + 4
 
@@ -22,13 +27,13 @@ async def behaves_as_the_register_map(dut) -> None:
     shown, kept = dict.fromkeys(SHOWN, 0), dict.fromkeys(KEPT, 0)
     constant = {"config_hash": int(os.environ["BENCH_HASH"], 16)}
     ports = ("port__addr", "port__write", "port__wdata")
-    await reset(dut, *ports, *(f"value_{name}" for name in SHOWN))
+    await reset(dut, *ports, *SHOWN.values())
     names = {offset: name for name, offset in OFFSETS.items()}
     control = None  # what the last cycle wrote to it
     for _ in range(3000):
-        for name in rng.sample(SHOWN, 2):
+        for name in rng.sample(list(SHOWN), 2):
             shown[name] = rng.getrandbits(32)
-            getattr(dut, f"value_{name}").value = shown[name]
+            getattr(dut, SHOWN[name]).value = shown[name]
         address = rng.choice((rng.choice(list(names)), OFFSETS["control"], NOWHERE))
         if rng.random() < 0.2:
             address = OFFSETS[rng.choice(KEPT)]
@@ -37,7 +42,9 @@ async def behaves_as_the_register_map(dut) -> None:
         dut.port__addr.value, dut.port__write.value, dut.port__wdata.value = address, write, data
         await ReadOnly()
         name = names.get(address)
-        expected = (shown | kept | constant).get(name, 0)
+        unit, cause = COUNTED.get(name, (name, None))
+        expected = (shown | kept | constant).get(unit, 0)
+        assert cause is None or int(dut.cause.value) == cause
         assert int(dut.port__rdata.value) == expected, f"register {name} at {address:#x}"
         assert int(dut.start.value) == (control == CONTROL_START)
         assert int(dut.reset.value) == (control == CONTROL_RESET)
