@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Sequence
 
-import numpy as np
 from llvmlite import ir
 
 from ...runtime.native import MODEL_API_VERSION, MemoryPlan, TensorType
@@ -21,14 +19,17 @@ def emit_model(
     run: ir.Function,
     inputs: Sequence[TensorType],
     outputs: Sequence[TensorType],
-    parameters: np.ndarray,
+    parameters_bytes: int,
+    parameters_checksum: int,
     plan: MemoryPlan,
 ) -> None:
-    """Add the global constant that describes ``run``; its fields are those of the header."""
+    """Add the global constant that describes ``run``; its fields are those of the header. The
+    checksum of the parameters is their CRC-32.
+    """
     fields = [
         _I32(MODEL_API_VERSION),
-        _I32(zlib.crc32(parameters.tobytes())),
-        _I64(parameters.nbytes),
+        _I32(parameters_checksum),
+        _I64(parameters_bytes),
         _I64(plan.planned_bytes),
         _I32(len(inputs)),
         _I32(len(outputs)),
