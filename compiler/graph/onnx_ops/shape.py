@@ -136,6 +136,16 @@ def _split(call: Call) -> Outputs:
     )
 
 
+def _places(start: int, end: int, step: int, size: int) -> range:
+    """What a slice takes of an axis. As ONNX has it, and Python has not, a first place before the
+    axis is place 0 also where steps are negative.
+    """
+    lowest, highest = (0, size) if step > 0 else (-1, size - 1)
+    start, end = (n + size if n < 0 else n for n in (start, end))
+    end = min(max(end, lowest), highest)
+    return range(min(max(start, 0), highest), end, step)
+
+
 def _slice(call: Call) -> Outputs:
     x = call.operand(0)
     rank = len(x.shape)
@@ -146,11 +156,10 @@ def _slice(call: Call) -> Outputs:
     steps = call.integers_of(4, "steps") or [1] * len(starts)
     if not len(starts) == len(ends) == len(axes) == len(steps) or 0 in steps:
         raise call.refuse(f"expected as many ends, axes and non-zero steps as starts {starts}")
-    picked = [slice(None)] * rank
+    chosen = [range(n) for n in x.shape]
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        end = None if step < 0 and end < -x.shape[call.axis(axis, rank)] else end
-        picked[call.axis(axis, rank)] = slice(start, end, step)
-    chosen = [range(*p.indices(n)) for p, n in zip(picked, x.shape, strict=True)]
+        at = call.axis(axis, rank)
+        chosen[at] = _places(start, end, step, x.shape[at])
     shape = tuple(len(r) for r in chosen)
     first = tuple(r[0] if r else 0 for r in chosen)
     return call.emit(Slice(first, tuple(r.step for r in chosen), shape), x)

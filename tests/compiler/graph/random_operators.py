@@ -354,6 +354,8 @@ def resize(g: RandomGraph) -> None:
     scales = g.constant([1, 1, g.choice((1, 2, 3)), g.choice((1, 2, 0.5))])
     mode = g.choice(("nearest", "linear"))
     form = g.choice(("half_pixel", "asymmetric", "align_corners"))
+    if form == "align_corners" and x.array.shape[3] * scales.array[3] % 1:
+        raise Skip  # ONNX aligns the corners of the fraction of a place, ONNX Runtime the last places
     g.apply("Resize", [x, None, scales], mode=mode, coordinate_transformation_mode=form)
 
 

@@ -80,6 +80,15 @@ def test_old_slice_pad_squeeze_split(opset: int) -> None:
     check("Dropout", opset, [x])
 
 
+@pytest.mark.parametrize("step", [-3, -1, 1, 2])
+def test_slices_that_begin_or_end_beyond(step: int) -> None:
+    x = floats(4, 3)
+    for start in range(-7, 7):
+        for end in (-9, -5, -4, -1, 0, 3, 4, 9):
+            parts = [np.int64([n]) for n in (start, end, 0, step)]
+            check("Slice", 13, [x, *parts], constants=(1, 2, 3, 4))
+
+
 @pytest.mark.parametrize("kind", ["Softmax", "LogSoftmax"])
 @pytest.mark.parametrize("opset", [11, 13])
 @pytest.mark.parametrize("axis", [0, 1, 2])
