@@ -870,7 +870,7 @@ def _show_networks(console: Console, report: dict[str, Any]) -> None:
 
 fpga = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
 app.add_typer(fpga, name="fpga")
-BoardName = Annotated[str, typer.Option("--board", help="ulx3s-85f or ulx3s-bram.")]
+BoardName = Annotated[str, typer.Option("--board", help="ulx3s-85f, ulx3s-bram or pynq-z1.")]
 BoardHw = Annotated[
     str | None, typer.Option("--hw", metavar="F", help="Preset or TOML; by default the board's.")
 ]
@@ -978,8 +978,9 @@ def _show_sizes(console: Console, report: dict[str, Any]) -> None:
     names = ("lut", "ff", "dsp", "bram")
     table = _table(f"{report['board']}, {report['device']}", "block", *names, "fmax MHz")
     for row in report["rows"]:
-        rate = "does not fit" if row["missed"] else f"{row['fmax_mhz']:.1f}"
-        table.add_row(row["hw"], *(_count(row[name]) for name in names), rate)
+        rate = "" if row["fmax_mhz"] is None else f"{row['fmax_mhz']:.1f}"
+        numbers = [_count(row[name]) for name in names]
+        table.add_row(row["hw"], *numbers, "does not fit" if row["missed"] else rate)
     console.print(table)
 
 

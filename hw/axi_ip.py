@@ -10,11 +10,10 @@ from amaranth.lib.wiring import Component, In, Out, connect
 
 from ..isa.params import HwParams
 from .core import Core
+from .devices import XC7Z020
 from .dma import RESP_OKAY, RESP_SLVERR, axi_signature
 from .regs import ADDR_BITS, port_signature
 
-#: DSP48E1 blocks of the XC7Z020.
-MULTIPLIERS = 220
 #: What the core leaves open of an AXI4 master's address channels: normal, secure data accesses to
 #: memory that may be buffered, not cached.
 CACHE, PROT = 0b0011, 0b000
@@ -93,7 +92,7 @@ class AxiCore(Component):
         m = Module()
         m.domains.sync = ClockDomain()
         m.d.comb += [ClockSignal().eq(self.aclk), ResetSignal().eq(~self.aresetn)]
-        m.submodules.core = core = Core.for_fpga(self.params, MULTIPLIERS)
+        m.submodules.core = core = Core.for_fpga(self.params, XC7Z020.capacity["dsp"])
         m.submodules.slave = slave = AxiLite()
         connect(m, slave.regs, core.regs)
         for prefix, port in (("m_axi", core.axi), ("s_axi", slave.axi)):

@@ -40,12 +40,17 @@ Nothing in this directory has been run through the vendor's tools.
 """
 
 
+def constraints() -> str:
+    """The text of the XDC file."""
+    return _XDC.format(period=1000 / FREQ_MHZ)
+
+
 def export(params: HwParams, directory: Path) -> list[Path]:
     """Write the directory; returns its files."""
     directory.mkdir(parents=True, exist_ok=True)
     texts = {
         f"{NAME}.v": to_verilog(AxiCore(params), NAME),
-        f"{NAME}.xdc": _XDC.format(period=1000 / FREQ_MHZ),
+        f"{NAME}.xdc": constraints(),
         "package_ip.tcl": _TCL.format(part=PART, name=NAME),
         "README.md": _README.format(part=PART, name=NAME, hash=params.hash, bus=params.bus_bits),
     }

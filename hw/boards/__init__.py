@@ -10,26 +10,7 @@ from amaranth.lib.wiring import Component
 
 from ...isa.errors import VdlaError
 from ...isa.params import HwParams
-from ..floorplan import Sites
-
-
-@dataclass(frozen=True)
-class Device:
-    """An FPGA.
-
-    Attributes
-    ----------
-    name : as its maker says
-    options : of nextpnr-ecp5
-    multipliers, memories : where its 18x18 multipliers and 18 kbit block RAMs are
-    capacity : lut (4 inputs), ff, dsp (multipliers), bram (block RAMs)
-    """
-
-    name: str
-    options: tuple[str, ...]
-    multipliers: Sites
-    memories: Sites
-    capacity: dict[str, int]
+from ..devices import Device
 
 
 @dataclass(frozen=True)
@@ -45,7 +26,7 @@ class Board:
     freq_mhz : the core's clock unless another is given
     design : makes the top level for a configuration and a clock in MHz; pins that go both ways are
         in its ``io_ports``
-    constraints : the text of the LPF file
+    constraints : the text of the LPF file, or for Xilinx the XDC file
     """
 
     name: str
@@ -58,7 +39,7 @@ class Board:
 
 
 #: Name and module.
-BOARDS = {"ulx3s-85f": "ulx3s_85f", "ulx3s-bram": "ulx3s_bram"}
+BOARDS = {"ulx3s-85f": "ulx3s_85f", "ulx3s-bram": "ulx3s_bram", "pynq-z1": "pynq_z1"}
 
 
 def find_board(name: str) -> Board:

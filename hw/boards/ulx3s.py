@@ -1,4 +1,4 @@
-"""What designs for the ULX3S share: device, pins, clock, reset, LEDs."""
+"""What designs for the ULX3S share: pins, clock, reset, LEDs."""
 
 from __future__ import annotations
 
@@ -9,27 +9,13 @@ from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
 from ...isa.params import HwParams
 from .. import ecp5
-from ..floorplan import Sites
+from ..devices import ECP5_85F
 from ..pll import find_pll
 from ..system import LEDS, System
-from . import Device
 
 OSCILLATOR_MHZ = 25.0
 #: Bits a second of the host link.
 BAUD = 1_000_000
-#: Four multipliers, or block RAMs, every nine columns; the clock's two are in the middle.
-_BLOCKS = tuple(4 + 9 * n + 2 * (n >= 7) for n in range(13))
-_MULTIPLIERS = Sites(
-    (10, 34, 58), _BLOCKS, ((0, "MULT18_0"), (1, "MULT18_1"), (4, "MULT18_4"), (5, "MULT18_5"))
-)
-_MEMORIES = Sites((22, 46, 70, 82), _BLOCKS, ((0, "EBR0"), (2, "EBR1"), (4, "EBR2"), (6, "EBR3")))
-ECP5_85F = Device(
-    "LFE5U-85F",
-    ("--85k", "--package", "CABGA381", "--speed", "6"),
-    _MULTIPLIERS,
-    _MEMORIES,
-    {"lut": 83640, "ff": 83640, "dsp": _MULTIPLIERS.count, "bram": _MEMORIES.count},
-)
 #: Port of the design: resource of the board's pin map, its number, part of it.
 PINS = {
     "clk25": ("clk25", 0, None),

@@ -6,10 +6,11 @@ from amaranth.hdl import Cat, ClockSignal, Instance, IOPort, Module, Signal
 from amaranth.lib.wiring import Out
 
 from ...isa.params import PRESETS, HwParams
+from ..devices import ECP5_85F
 from ..sdram import DATA_BITS, Sdram
 from ..system import System
 from . import Board
-from .ulx3s import ECP5_85F, PINS, Ulx3s, constraints, system
+from .ulx3s import PINS, Ulx3s, constraints, system
 
 #: Ports of the SDRAM: width, and the name in the board's pin map.
 SDRAM_PORTS = {

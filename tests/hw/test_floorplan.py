@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 
-from vdla.hw.boards.ulx3s import ECP5_85F
+from vdla.hw.devices import ECP5_85F
 from vdla.hw.floorplan import place_lanes
 
+assert ECP5_85F.nextpnr is not None
+SITES = ECP5_85F.nextpnr
 LUT = {"A": "input", "B": "input", "C": "input", "D": "input", "Z": "output"}
 FF = {"CLK": "input", "DI": "input", "Q": "output"}
 MULTIPLIER = {"A0": "input", "P0": "output", "P1": "output"}
@@ -66,7 +68,7 @@ def _core(lanes: int, of_vector: int, of_gemm: int) -> Netlist:
             netlist.memory(f"core.acc.storage.{port}.{n}")
     netlist.memory("core.inp.storage.0.0")
     netlist.multiplier("other", "core.load.product")
-    place_lanes(netlist.module, ECP5_85F.multipliers, ECP5_85F.memories)
+    place_lanes(netlist.module, SITES.multipliers, SITES.memories)
     return netlist
 
 
@@ -95,11 +97,11 @@ def test_what_belongs_to_no_lane_is_left_to_the_placer() -> None:
 def test_a_device_can_be_full() -> None:
     """Lanes that do not fit in rows go on in the next."""
     places = _core(lanes=12, of_vector=7, of_gemm=6).places()
-    assert len([name for name in places if name[0] in "vg"]) == 156 == ECP5_85F.multipliers.count
+    assert len([name for name in places if name[0] in "vg"]) == 156 == SITES.multipliers.count
 
 
 def test_a_design_without_lanes() -> None:
     netlist = Netlist()
     netlist.memory("buffer")
-    place_lanes(netlist.module, ECP5_85F.multipliers, ECP5_85F.memories)
+    place_lanes(netlist.module, SITES.multipliers, SITES.memories)
     assert netlist.places() == {}

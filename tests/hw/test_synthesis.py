@@ -13,10 +13,11 @@ from vdla.cli import run_app
 from vdla.hw import boards
 from vdla.hw.bitstream import compare, fabric
 from vdla.hw.boards import Board, find_board
-from vdla.hw.boards.ulx3s import ECP5_85F, PINS, constraints
+from vdla.hw.boards.ulx3s import PINS, constraints
+from vdla.hw.devices import ECP5, ECP5_85F, XC7Z020
 from vdla.hw.multiplier import VECTOR_LANE
 from vdla.hw.pll import find_pll
-from vdla.hw.synthesis import build, parse_cells, parse_report
+from vdla.hw.synthesis import build, estimate, parse_cells, parse_report
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 from vdla.sim.toolchain import setup_yosys
@@ -90,7 +91,7 @@ SMALLEST = HwParams(
 
 def test_cells() -> None:
     counts = {"LUT4": 5, "CCU2C": 3, "TRELLIS_FF": 7, "MULT18X18D": 1, "DP16KD": 2, "odd": 9}
-    assert parse_cells(counts) == {"lut": 11, "ff": 7, "dsp": 1, "bram": 2}
+    assert parse_cells(counts, ECP5) == {"lut": 11, "ff": 7, "dsp": 1, "bram": 2}
 
 
 def test_report_of_the_clock_that_is_short() -> None:
@@ -167,6 +168,19 @@ def test_missed_capacity_after_synthesis(tmp_path: Path) -> None:
     assert result.body["bitstream"] is None
 
 
+def test_a_device_of_another_maker(tmp_path: Path) -> None:
+    board = replace(TINY, name="tiny-xc7", device=XC7Z020)
+    result = estimate(board, TINY.hw, tmp_path)
+    assert result.missed == []
+    body = result.body
+    # A square of 32 bits, and its product with 32 more, of 25 by 18 bits each.
+    assert 4 <= body["dsp"] <= 12 and body["bram"] == 0
+    assert 32 <= body["ff"] <= 200 and 10 <= body["lut"] <= 400
+    assert body["device_fraction"]["dsp"] == round(body["dsp"] / 220, 4)
+    with pytest.raises(VdlaError, match="tiny-xc7: expected a board that nextpnr knows.*XC7Z020"):
+        build(board, TINY.hw, tmp_path)
+
+
 def test_a_wrong_bitstream_is_found() -> None:
     """One bit of a table, a route that is missing, a route too many."""
     text = """.tile R2C3:PLC2
@@ -189,7 +203,9 @@ arc: JP0 JPO0
 
 
 def test_an_unknown_board() -> None:
-    with pytest.raises(VdlaError, match="expected one of ulx3s-85f, ulx3s-bram, got 'fpga9000'"):
+    with pytest.raises(
+        VdlaError, match="expected one of ulx3s-85f, ulx3s-bram, pynq-z1, got 'fpga9000'"
+    ):
         find_board("fpga9000")
 
 

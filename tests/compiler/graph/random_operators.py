@@ -355,7 +355,7 @@ def resize(g: RandomGraph) -> None:
     mode = g.choice(("nearest", "linear"))
     form = g.choice(("half_pixel", "asymmetric", "align_corners"))
     if form == "align_corners" and x.array.shape[3] * scales.array[3] % 1:
-        raise Skip  # ONNX aligns the corners of the fraction of a place, ONNX Runtime the last places
+        raise Skip  # ONNX aligns with the fraction of a place, ONNX Runtime with the last place
     g.apply("Resize", [x, None, scales], mode=mode, coordinate_transformation_mode=form)
 
 

@@ -1,0 +1,27 @@
+"""PYNQ-Z1, the board of the TVM paper: the core behind the AXI ports of its processors. Yosys
+counts what it takes; ``vdla fpga export`` has the rest for Xilinx' tools.
+"""
+
+from __future__ import annotations
+
+from ...isa.params import PRESETS, HwParams
+from ..axi_ip import AxiCore
+from ..devices import XC7Z020
+from ..export import FREQ_MHZ, constraints
+from . import Board
+
+
+def design(params: HwParams, _freq_mhz: float) -> AxiCore:
+    """The top level; the system around it makes the clock."""
+    return AxiCore(params)
+
+
+BOARD = Board(
+    name="pynq-z1",
+    doc="PYNQ-Z1 with an XC7Z020, counted by yosys only",
+    device=XC7Z020,
+    hw=PRESETS["16x16"],
+    freq_mhz=FREQ_MHZ,
+    design=design,
+    constraints=constraints(),
+)
