@@ -177,7 +177,7 @@ def test_a_device_of_another_maker(tmp_path: Path) -> None:
     assert 4 <= body["dsp"] <= 12 and body["bram"] == 0
     assert 32 <= body["ff"] <= 200 and 10 <= body["lut"] <= 400
     assert body["device_fraction"]["dsp"] == round(body["dsp"] / 220, 4)
-    with pytest.raises(VdlaError, match="tiny-xc7: expected a board that nextpnr knows.*XC7Z020"):
+    with pytest.raises(VdlaError, match=r"tiny-xc7: expected a board that nextpnr knows.*XC7Z020"):
         build(board, TINY.hw, tmp_path)
 
 
