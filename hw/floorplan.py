@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from ..isa.params import HwParams
 
 #: What a product is registered in, by name. In the vector unit: which, and the lane; in
 #: the tensor core: the lane, and the input.
@@ -55,24 +58,29 @@ class Sites:
         return [(x + dx, row, name) for x in self.blocks for dx, name in self.elements]
 
 
-def place_lanes(netlist: dict[str, Any], multipliers: Sites, memories: Sites) -> None:
+def place_lanes(
+    netlist: dict[str, Any], params: HwParams, multipliers: Sites, memories: Sites
+) -> None:
     """Give the multipliers and block RAMs of lanes their places, as attributes of the cells of
-    ``netlist``, a module in yosys' JSON. Others are left to the placer.
+    ``netlist``, a module in yosys' JSON. Others are left to the placer. Lanes of the tensor core
+    are beside the lane of the vector unit that has their elements.
     """
     cells = netlist["cells"]
-    by_lane = _multipliers_of_lanes(netlist)
+    by_lane = defaultdict(list)
+    for lane, multiplier in _multipliers_of_lanes(netlist):
+        by_lane[lane % params.vector_lanes].append(multiplier)
     lanes = sorted(by_lane)
     places = _beside(
         [len(by_lane[lane]) for lane in lanes], [multipliers.in_row(r) for r in multipliers.rows]
     )
     free = [site for row in memories.rows for site in memories.in_row(row)]
-    slices = _slices_of_lanes(cells, len(lanes))
-    for lane, sites, held in zip(lanes, places, slices, strict=True):
+    slices = _slices_of_lanes(cells, params)
+    for lane, sites in zip(lanes, places, strict=True):
         weights = []
         for (product, name), site in zip(sorted(by_lane[lane]), sites, strict=True):
             _place(cells[name], site)
             weights += [site] if product.of_weight else []
-        for memory, share, name in held:
+        for memory, share, name in slices[lane]:
             # Each weight goes to a multiplier of its own.
             its_own = memory.startswith("wgt") and weights
             own = [weights[int(share * len(weights))]] if its_own else sites
@@ -81,8 +89,8 @@ def place_lanes(netlist: dict[str, Any], multipliers: Sites, memories: Sites) ->
             _place(cells[name], nearest)
 
 
-def _multipliers_of_lanes(netlist: dict[str, Any]) -> dict[int, list[tuple[Product, str]]]:
-    """Multipliers, with their names, by the lane whose registers their products end in."""
+def _multipliers_of_lanes(netlist: dict[str, Any]) -> Iterator[tuple[int, tuple[Product, str]]]:
+    """Multipliers, with their names, and the lane whose registers their products end in."""
     names = defaultdict(list)
     for name, net in netlist["netnames"].items():
         for bit in net["bits"]:
@@ -102,7 +110,6 @@ def _multipliers_of_lanes(netlist: dict[str, Any]) -> dict[int, list[tuple[Produ
             elif cell["type"] == "LUT4" and depth:
                 yield from registers(cell["connections"]["Z"][0], depth - 1)
 
-    lanes: dict[int, list[tuple[Product, str]]] = defaultdict(list)
     for cell_name, cell in netlist["cells"].items():
         if cell["type"] != "MULT18X18D":
             continue
@@ -120,24 +127,25 @@ def _multipliers_of_lanes(netlist: dict[str, Any]) -> dict[int, list[tuple[Produ
         if votes:
             (of_vector, vector_lane, core_lane, of_core), _ = votes.most_common(1)[0]
             product = Product(of_core is not None, of_core or of_vector)
-            lanes[int(core_lane or vector_lane)].append((product, cell_name))
-    return lanes
+            yield int(core_lane or vector_lane), (product, cell_name)
 
 
-def _slices_of_lanes(cells: dict[str, Any], lanes: int) -> list[list[tuple[str, float, str]]]:
-    """Block RAMs by the lane whose part of an entry they hold: memory, how far into that part they
-    begin (0 to 1), and name.
+def _slices_of_lanes(
+    cells: dict[str, Any], params: HwParams
+) -> dict[int, list[tuple[str, float, str]]]:
+    """Block RAMs by the lane of the vector unit whose part of an entry they hold: memory, how far
+    into that part they begin (0 to 1), and name.
     """
     memories = defaultdict(list)
     for name, cell in cells.items():
         match = _SLICE.search(name)
         if match and cell["type"] == "DP16KD":
             memories[match[1]].append((int(match[2]), name))
-    held: list[list[tuple[str, float, str]]] = [[] for _ in range(lanes)]
+    held = defaultdict(list)
     for memory, slices in memories.items():
         for place, (_, name) in enumerate(sorted(slices)):
-            lane, share = divmod(place * lanes / len(slices), 1)
-            held[int(lane)].append((memory, share, name))
+            element, share = divmod(place * params.lanes / len(slices), 1)
+            held[int(element) % params.vector_lanes].append((memory, share, name))
     return held
 
 

@@ -32,7 +32,7 @@ def fpga_multiplier(params: HwParams, multipliers: int, adder: Adder = add) -> M
 
     ``adder`` makes the additions beside packed multipliers.
     """
-    left = max(0, multipliers - VECTOR_LANE * params.lanes)
+    left = max(0, multipliers - VECTOR_LANE * params.vector_lanes)
     products = params.peak_macs_per_cycle
     if products <= left:
         return multiply_narrow

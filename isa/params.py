@@ -61,6 +61,9 @@ class HwParams:
         issues requests.
     token_bits : int
         Width of a dependency token counter.
+    vector_passes : int
+        Cycles that an iteration of the vector unit takes: 1, 2 or 4. It computes so many parts of a
+        vector one after the other, with as many times fewer lanes.
     """
 
     batch: int = 1
@@ -80,6 +83,7 @@ class HwParams:
     loads_in_flight: int = 4
     stores_in_flight: int = 4
     token_bits: int = 12
+    vector_passes: int = 1
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -109,6 +113,7 @@ class HwParams:
         self._within("loads_in_flight", 1, 16)
         self._within("stores_in_flight", 1, 16)
         self._within("token_bits", 4, 16)
+        self._one_of("vector_passes", (1, 2, 4))
         if self.max_burst_beats * self.bus_bytes > 4096:
             raise VdlaError(
                 f"HwParams.max_burst_beats: expected at most {4096 // self.bus_bytes} beats of "
@@ -151,6 +156,11 @@ class HwParams:
     def lanes(self) -> int:
         """Elements of one vector: batch x block."""
         return self.batch * self.block
+
+    @property
+    def vector_lanes(self) -> int:
+        """Elements of a vector that the vector unit computes at once."""
+        return self.lanes // self.vector_passes
 
     @property
     def bus_bytes(self) -> int:
@@ -265,5 +275,5 @@ PRESETS: dict[str, HwParams] = {
     "32x32": HwParams(block_in=32, block_out=32, inp_depth=2048, wgt_depth=512),
     "8x8": HwParams(block_in=8, block_out=8, inp_depth=2048, wgt_depth=2048, acc_depth=1024),
     "4x4": HwParams(block_in=4, block_out=4, inp_depth=2048, wgt_depth=2048, acc_depth=1024),
-    "ecp5-85f": HwParams(wgt_depth=512, acc_depth=1024),
+    "ecp5-85f": HwParams(wgt_depth=512, acc_depth=1024, vector_passes=2),
 }

@@ -9,8 +9,8 @@ t + 1.
 #: Iteration issued in cycle t: its accumulator is written in cycle t + GEMM_DEPTH (tokens are
 #: pushed in that cycle for the last).
 GEMM_DEPTH = 8
-#: Iteration issued in cycle t: tmp or out is written in cycle t + VECTOR_DEPTH (tokens are pushed
-#: in that cycle for the last).
+#: Last pass of an iteration issued in cycle t: tmp or out is written in cycle t + VECTOR_DEPTH
+#: (tokens are pushed in that cycle for the last).
 VECTOR_DEPTH = 16
 #: Last beat or padding entry consumed in cycle t: the scratchpad is written and tokens are pushed
 #: in cycle t + LOAD_END.

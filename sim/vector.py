@@ -1,9 +1,10 @@
-"""The vector unit: one iteration a cycle, except that reads of tmp wait for writes in the
-pipeline."""
+"""The vector unit: the passes of one iteration after those of another, one a cycle, except that
+reads of tmp wait for writes in the pipeline."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,8 @@ from .unit import UnitProcess
 if TYPE_CHECKING:
     from .core import Core
 
-#: Writes of tmp that may still be in the pipeline: cycle of issue, counted from another, and entry.
+#: Writes of tmp that may still be in the pipeline: cycle of their last pass, counted from another,
+#: and entry.
 Writes = tuple[tuple[int, int], ...]
 
 
@@ -31,14 +33,16 @@ class Vector(UnitProcess):
     def __init__(self, core: Core):
         super().__init__(core)
         is_vector = core.program.table[core.indices[Unit.VECTOR], 0] == Opcode.VECTOR
-        vectors = iter(for_each(_pattern, _tmp_columns(core.program.columns(Opcode.VECTOR))))
-        param = Pattern(PARAM_ITERATIONS, 1, [], None)
+        passes = core.params.vector_passes
+        columns = _tmp_columns(core.program.columns(Opcode.VECTOR))
+        vectors = iter(for_each(partial(_pattern, passes), columns))
+        param = Pattern(passes, PARAM_ITERATIONS, 1, [], None)
         self.patterns = [next(vectors) if vector else param for vector in is_vector.tolist()]
-        self.busy = np.array([pattern.iterations for pattern in self.patterns], np.int64)
+        self.busy = np.array([passes * each.iterations for each in self.patterns], np.int64)
         self.writes: Writes = ()
 
     def step(self, number: int, cycle: int) -> None:
-        """Take an instruction in the cycle of the last iteration of the one before, or later."""
+        """Take an instruction in the cycle of the last pass of the one before, or later."""
         start = max(self.ready, cycle)
         self.queue.left.put(start)
         cycles, self.writes = self.patterns[number].issue(_behind(self.writes, start - self.ready))
@@ -58,30 +62,35 @@ class Pattern:
 
     Attributes
     ----------
-    iterations : how many it issues
+    passes, iterations : cycles that each iteration takes, and how many of them it issues
     group : how many of them make a result
     reads : entry of tmp in every iteration, per operand that lies there: int64 [iterations]
     written : the same of the destination, None if that is another memory
     """
 
     def __init__(
-        self, iterations: int, group: int, reads: list[np.ndarray], written: np.ndarray | None
+        self,
+        passes: int,
+        iterations: int,
+        group: int,
+        reads: list[np.ndarray],
+        written: np.ndarray | None,
     ):
-        self.iterations, self.group = iterations, group
+        self.passes, self.iterations, self.group = passes, iterations, group
         self.reads, self.written = reads, written
         self._known: dict[Writes, tuple[int, Writes]] = {}
 
     def issue(self, writes: Writes) -> tuple[int, Writes]:
-        """Cycles from the start of an instruction to its last iteration, and the writes that may
-        still be in the pipeline then; ``writes`` are counted from the start, those returned from
-        the last iteration.
+        """Cycles from the start of an instruction to its last pass, and the writes that may still
+        be in the pipeline then; ``writes`` are counted from the start, those returned from the last
+        pass.
         """
         if writes not in self._known:
             self._known[writes] = self._issue(writes)
         return self._known[writes]
 
     def _issue(self, writes: Writes) -> tuple[int, Writes]:
-        cycles = np.arange(1, 1 + self.iterations)
+        cycles = self.passes * np.arange(1, 1 + self.iterations)
         if self.reads and self._conflicts(writes):
             cycles = np.fromiter(self._step_by_step(writes), np.int64, self.iterations)
         last = int(cycles[-1])
@@ -93,13 +102,14 @@ class Pattern:
     def _conflicts(self, writes: Writes) -> bool:
         """Whether any read would wait if iterations issued back to back."""
         for cycle, entry in writes:
-            waiting = cycle + VECTOR_DEPTH  # iterations before this one come too early
+            # Iterations before this one come too early.
+            waiting = -(-(cycle + VECTOR_DEPTH) // self.passes)
             if any((read[:waiting] == entry).any() for read in self.reads):
                 return True
         if self.written is None:
             return False
         writes_result = np.arange(self.iterations) % self.group == self.group - 1
-        for distance in range(1, VECTOR_DEPTH + 1):
+        for distance in range(1, -(-VECTOR_DEPTH // self.passes) + 1):
             for read in self.reads:
                 equal = read[distance:] == self.written[:-distance]
                 if (equal & writes_result[:-distance]).any():
@@ -107,7 +117,7 @@ class Pattern:
         return False
 
     def _step_by_step(self, writes: Writes) -> Iterator[int]:
-        """Issue cycle of every iteration, one after another."""
+        """Cycle of the last pass of every iteration, one after another."""
         latest = {entry: cycle for cycle, entry in writes}
         cycle = 0
         for i in range(self.iterations):
@@ -115,6 +125,7 @@ class Pattern:
             for read in self.reads:
                 written = latest.get(int(read[i]), -VECTOR_DEPTH - 1)
                 cycle = max(cycle, written + VECTOR_DEPTH + 1)
+            cycle += self.passes - 1
             yield cycle
             if self.written is not None and i % self.group == self.group - 1:
                 latest[int(self.written[i])] = cycle
@@ -133,11 +144,12 @@ def _tmp_columns(fields: dict[str, np.ndarray]) -> np.ndarray:
     return np.stack(columns, 1)
 
 
-def _pattern(*row: int) -> Pattern:
+def _pattern(passes: int, *row: int) -> Pattern:
     extents, reduce = row[:4], row[4]
     entries = [
         affine_entries(base, tuple(strides), extents).reshape(-1) if in_tmp else None
         for in_tmp, base, *strides in (row[5:11], row[11:17], row[17:23])
     ]
     reads = [entry for entry in entries[:2] if entry is not None]
-    return Pattern(prod(extents), prod(extents[4 - reduce :]) if reduce else 1, reads, entries[2])
+    group = prod(extents[4 - reduce :]) if reduce else 1
+    return Pattern(passes, prod(extents), group, reads, entries[2])

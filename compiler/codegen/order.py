@@ -54,7 +54,7 @@ def dispatch_order(
     queues = {(lane, unit): _Queue(lane, unit) for lane in sorted(set(lanes)) for unit in Unit}
     for group in _groups(insns, lanes):
         queues[lanes[group[0]], insns[group[0]].unit].groups.append(group)
-    work = _work_before(insns, lanes)
+    work = _work_before(insns, lanes, params, memory)
     free = [0] * len(Unit)
     ends = [-1] * len(insns)
 
@@ -81,14 +81,16 @@ def dispatch_order(
     return order
 
 
-def _work_before(insns: Sequence[Insn], lanes: Sequence[int]) -> list[int]:
+def _work_before(
+    insns: Sequence[Insn], lanes: Sequence[int], params: HwParams, memory: MemoryParams
+) -> list[int]:
     """Of each instruction, the cycles of the lane's arithmetic before it in program order."""
     total = [0] * (max(lanes, default=0) + 1)
     before = []
     for insn, lane in zip(insns, lanes, strict=True):
         before.append(total[lane])
         if insn.unit == ARITHMETIC[lane]:
-            total[lane] += insn.iterations if isinstance(insn, Gemm | Vector) else PARAM_ITERATIONS
+            total[lane] += _estimate(insn, params, memory)[0]
     return before
 
 
@@ -162,7 +164,7 @@ def _estimate(insn: Insn, params: HwParams, memory: MemoryParams) -> tuple[int, 
         case Gemm():
             return insn.iterations, GEMM_DEPTH
         case Vector():
-            return insn.iterations, VECTOR_DEPTH
+            return params.vector_passes * insn.iterations, VECTOR_DEPTH
         case Param():
-            return PARAM_ITERATIONS, VECTOR_DEPTH
+            return params.vector_passes * PARAM_ITERATIONS, VECTOR_DEPTH
     raise TypeError(f"instruction expected, got {insn!r}")

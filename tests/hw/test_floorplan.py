@@ -6,6 +6,7 @@ import re
 
 from vdla.hw.devices import ECP5_85F
 from vdla.hw.floorplan import place_lanes
+from vdla.isa.params import HwParams
 
 assert ECP5_85F.nextpnr is not None
 SITES = ECP5_85F.nextpnr
@@ -55,11 +56,12 @@ class Netlist:
         return {n: (int(match[1]), int(match[2])) for n, match in numbers.items() if match}
 
 
-def _core(lanes: int, of_vector: int, of_gemm: int) -> Netlist:
+def _core(lanes: int, of_vector: int, of_gemm: int, passes: int = 1) -> Netlist:
+    params = HwParams(block_in=lanes, block_out=lanes, vector_passes=passes)
     netlist = Netlist()
     for n in range(max(of_vector, of_gemm)):  # all lanes in turn, as in a real netlist
         for lane in range(lanes):
-            if n < of_vector:
+            if n < of_vector and lane < params.vector_lanes:
                 netlist.multiplier(f"v{lane}.{n}", f"core.vector.part{n:02}_{lane}", n % 3)
             if n < of_gemm:
                 netlist.multiplier(f"g{lane}.{n}", f"core.gemm.product_0_{lane}_{n}")
@@ -68,7 +70,7 @@ def _core(lanes: int, of_vector: int, of_gemm: int) -> Netlist:
             netlist.memory(f"core.acc.storage.{port}.{n}")
     netlist.memory("core.inp.storage.0.0")
     netlist.multiplier("other", "core.load.product")
-    place_lanes(netlist.module, SITES.multipliers, SITES.memories)
+    place_lanes(netlist.module, params, SITES.multipliers, SITES.memories)
     return netlist
 
 
@@ -89,6 +91,17 @@ def test_lanes_stand_together() -> None:
             assert min(columns) - 9 <= x <= max(columns) + 9 and abs(y - rows[0]) <= 24
 
 
+def test_lanes_of_one_lane_of_the_vector_unit_stand_together() -> None:
+    places = _core(lanes=16, of_vector=7, of_gemm=2, passes=2).places()
+    multipliers = {name: site for name, site in places.items() if name[0] in "vg"}
+    assert len(multipliers) == 8 * 7 + 16 * 2
+    for lane in range(8):
+        names = [name for name in multipliers if int(_lane(name)) % 8 == lane]
+        names += [f"core.acc.storage.0.{2 * element}" for element in (lane, lane + 8)]
+        columns, rows = zip(*(places[name] for name in names), strict=True)
+        assert max(columns) - min(columns) <= 36 and max(rows) - min(rows) <= 24
+
+
 def test_what_belongs_to_no_lane_is_left_to_the_placer() -> None:
     places = _core(lanes=4, of_vector=3, of_gemm=2).places()
     assert "other" not in places and "core.inp.storage.0.0" not in places
@@ -96,12 +109,12 @@ def test_what_belongs_to_no_lane_is_left_to_the_placer() -> None:
 
 def test_a_device_can_be_full() -> None:
     """Lanes that do not fit in rows go on in the next."""
-    places = _core(lanes=12, of_vector=7, of_gemm=6).places()
+    places = _core(lanes=4, of_vector=7, of_gemm=32).places()
     assert len([name for name in places if name[0] in "vg"]) == 156 == SITES.multipliers.count
 
 
 def test_a_design_without_lanes() -> None:
     netlist = Netlist()
     netlist.memory("buffer")
-    place_lanes(netlist.module, SITES.multipliers, SITES.memories)
+    place_lanes(netlist.module, HwParams(), SITES.multipliers, SITES.memories)
     assert netlist.places() == {}

@@ -99,13 +99,16 @@ def random_case(params: HwParams, seed: int, count: int) -> tuple[list[Insn], St
     return insns, state
 
 
-def issues(insn: Insn, start: int, written: dict[int, int]) -> tuple[list[int], int]:
-    """Cycles in which the iterations issue, and how many cycles they waited for tmp.
+def issues(
+    params: HwParams, insn: Insn, start: int, written: dict[int, int]
+) -> tuple[list[int], int]:
+    """Cycles in which passes issue, and how many cycles they waited for tmp.
 
-    ``written``: per tmp entry the issue cycle of the last iteration that writes it; updated.
+    ``written``: per tmp entry the cycle of the last pass that writes it; updated.
     """
+    passes = params.vector_passes
     if isinstance(insn, Param):
-        return [start + 1 + k for k in range(PARAM_ITERATIONS)], 0
+        return [start + 1 + k for k in range(passes * PARAM_ITERATIONS)], 0
     t, stalls, cycles = start, 0, []
     for counter in np.ndindex(insn.extents):
 
@@ -118,21 +121,21 @@ def issues(insn: Insn, start: int, written: dict[int, int]) -> tuple[list[int], 
             if getattr(insn, name) == "tmp" and entry(name) in written:
                 earliest = max(earliest, written[entry(name)] + VECTOR_DEPTH + 1)
         stalls += earliest - t - 1
-        t = earliest
-        cycles.append(t)
+        cycles += range(earliest, earliest + passes)
+        t = cycles[-1]
         folded = range(4 - insn.reduce, 4)
         if insn.dst == "tmp" and all(counter[k] == insn.extents[k] - 1 for k in folded):
             written[entry("dst")] = t
     return cycles, stalls
 
 
-def check_cycles(run: Run, insns: list[Insn]) -> int:
+def check_cycles(run: Run, insns: list[Insn], params: HwParams = SMALL) -> int:
     """Starts, issues and ends as docs/timing.md says; returns the cycles spent on the interlock."""
     starts, ends = run.strobes("start"), run.strobes("end")
     ready, busy, stalls, written = 0, set(), 0, {}
     for insn, start, end in zip(insns, starts, ends, strict=True):
         assert start == expected_start(run, insn, ready)
-        issued, waited = issues(insn, start, written)
+        issued, waited = issues(params, insn, start, written)
         stalls += waited
         busy |= {start, *issued}
         ready = issued[-1]
@@ -143,12 +146,22 @@ def check_cycles(run: Run, insns: list[Insn]) -> int:
     return stalls
 
 
-@pytest.mark.parametrize("params", [SMALL, BATCHED], ids=["batch1", "batch2"])
+PASSES = {
+    "batch1": SMALL,
+    "batch2": BATCHED,
+    "two passes": replace(SMALL, vector_passes=2),
+    "four passes": replace(SMALL, vector_passes=4),
+    "a batch each": replace(BATCHED, vector_passes=2),
+    "half a batch each": replace(BATCHED, vector_passes=4),
+}
+
+
+@pytest.mark.parametrize("params", PASSES.values(), ids=PASSES)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_instructions(params: HwParams, seed: int) -> None:
     insns, state = random_case(params, seed, 25)
     run = Bench(VectorUnit(params)).run(insns, state, seed, stalls=seed % 2 == 0)
-    stalls = check_cycles(run, insns)
+    stalls = check_cycles(run, insns, params)
     check_tokens(run, insns)
     check_values(run, insns, state)
     assert stalls >= 2 * VECTOR_DEPTH

@@ -29,7 +29,7 @@ SIM = (
     Mutant("token there too early", "sim token", UnitProcess.end,
            "counter.put(cycle)", "counter.put(cycle - 1)", sim_differs),
     Mutant("hazard window one short", "sim vector", Pattern._conflicts,
-           "range(1, VECTOR_DEPTH + 1)", "range(1, VECTOR_DEPTH)", sim_differs),
+           "self.passes) + 1):", "self.passes)):", sim_differs),
     Mutant("right padding costs nothing", "sim load", load.plan,
            "padding = right + (bottom", "padding = 0 + (bottom", sim_differs),
     Mutant("left padding before the first beat", "sim load", load.plan,

@@ -34,7 +34,7 @@ SMALL = HwParams(
 ODD = replace(
     SMALL, batch=2, block_in=8, block_out=8, inp_depth=37, wgt_depth=19, acc_depth=23, uop_depth=21,
     par_depth=11, tmp_depth=41, out_depth=29, bus_bits=128, max_burst_beats=16, queue_depth=3,
-    fetch_depth=4, loads_in_flight=2, stores_in_flight=3,
+    fetch_depth=4, loads_in_flight=2, stores_in_flight=3, vector_passes=2,
 )  # fmt: skip
 VTA = MEMORY_PRESETS["vta"]
 
