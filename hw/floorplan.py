@@ -67,8 +67,9 @@ def place_lanes(
     """
     cells = netlist["cells"]
     by_lane = defaultdict(list)
-    for lane, multiplier in _multipliers_of_lanes(netlist):
-        by_lane[lane % params.vector_lanes].append(multiplier)
+    for lane, product, name in _multipliers_of_lanes(netlist):
+        its = lane // params.vector_passes if product.of_weight else lane
+        by_lane[its].append((product, name))
     lanes = sorted(by_lane)
     places = _beside(
         [len(by_lane[lane]) for lane in lanes], [multipliers.in_row(r) for r in multipliers.rows]
@@ -89,8 +90,10 @@ def place_lanes(
             _place(cells[name], nearest)
 
 
-def _multipliers_of_lanes(netlist: dict[str, Any]) -> Iterator[tuple[int, tuple[Product, str]]]:
-    """Multipliers, with their names, and the lane whose registers their products end in."""
+def _multipliers_of_lanes(netlist: dict[str, Any]) -> Iterator[tuple[int, Product, str]]:
+    """The lane whose registers the product of a multiplier ends in, the product, and the name of
+    the multiplier.
+    """
     names = defaultdict(list)
     for name, net in netlist["netnames"].items():
         for bit in net["bits"]:
@@ -127,7 +130,7 @@ def _multipliers_of_lanes(netlist: dict[str, Any]) -> Iterator[tuple[int, tuple[
         if votes:
             (of_vector, vector_lane, core_lane, of_core), _ = votes.most_common(1)[0]
             product = Product(of_core is not None, of_core or of_vector)
-            yield int(core_lane or vector_lane), (product, cell_name)
+            yield int(core_lane or vector_lane), product, cell_name
 
 
 def _slices_of_lanes(
@@ -145,7 +148,7 @@ def _slices_of_lanes(
     for memory, slices in memories.items():
         for place, (_, name) in enumerate(sorted(slices)):
             element, share = divmod(place * params.lanes / len(slices), 1)
-            held[int(element) % params.vector_lanes].append((memory, share, name))
+            held[int(element) // params.vector_passes].append((memory, share, name))
     return held
 
 

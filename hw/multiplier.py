@@ -60,18 +60,19 @@ def multiply_packed(
     packed: int | None = None,
     adder: Adder = add,
 ) -> list[Signal]:
-    """A multiplier for every two products of one activation: for all of them, or for the first
-    ``packed``. The others are sums of rows.
+    """A multiplier for every two products of one activation: for all of them, or for ``packed``, as
+    many for each pair of outputs. The others are sums of rows.
     """
     sums = []
-    left = params.peak_macs_per_cycle // 2 if packed is None else packed
+    pairs = params.batch * params.block_out // 2
+    left = params.block_in * pairs if packed is None else packed
     for b in range(params.batch):
         activations = [_activation(params, x, b, i) for i in range(params.block_in)]
         for o in range(0, params.block_out, 2):
             weights = [[_weight(params, w, o + n, i) for i in range(params.block_in)]
                        for n in range(2)]  # fmt: skip
-            count = min(left, params.block_in)
-            left -= count
+            count = -(-left // pairs)
+            left, pairs = left - count, pairs - 1
             operands = list(zip(activations, *weights, strict=True))
             totals = _packed(m, adder, operands[:count], f"{b}_{o}")
             for n, total in enumerate(totals):

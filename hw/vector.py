@@ -375,8 +375,11 @@ class Vector(wiring.Component):
         ]
 
     def _elements(self, lane: int) -> range:
-        """The elements of a vector that a lane computes, pass by pass."""
-        return range(lane, self.params.lanes, self.params.vector_lanes)
+        """The elements of a vector that a lane computes, pass by pass: neighbours, as are the
+        lanes of the tensor core that they come from.
+        """
+        passes = self.params.vector_passes
+        return range(passes * lane, passes * (lane + 1))
 
     def _interlock(self, m: Module, issued: dict, stages: list[dict]) -> None:
         """Whether the iteration of the next cycle must wait: known a cycle ahead, in a register, so

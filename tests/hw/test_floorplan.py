@@ -96,8 +96,10 @@ def test_lanes_of_one_lane_of_the_vector_unit_stand_together() -> None:
     multipliers = {name: site for name, site in places.items() if name[0] in "vg"}
     assert len(multipliers) == 8 * 7 + 16 * 2
     for lane in range(8):
-        names = [name for name in multipliers if int(_lane(name)) % 8 == lane]
-        names += [f"core.acc.storage.0.{2 * element}" for element in (lane, lane + 8)]
+        of_lane = [f"v{lane}.", f"g{2 * lane}.", f"g{2 * lane + 1}."]
+        names = [name for name in multipliers if name.startswith(tuple(of_lane))]
+        assert len(names) == 7 + 2 * 2
+        names += [f"core.acc.storage.0.{2 * element}" for element in (2 * lane, 2 * lane + 1)]
         columns, rows = zip(*(places[name] for name in names), strict=True)
         assert max(columns) - min(columns) <= 36 and max(rows) - min(rows) <= 24
 
