@@ -93,7 +93,8 @@ def _packed(m: Module, adder: Adder, operands: list[tuple], name: str) -> tuple[
     lower, upper, carried = [], [], []
     for i, (a, w0, w1) in enumerate(operands):
         both = Signal(signed(18), name=f"both_{name}_{i}")
-        product = Signal(signed(26), name=f"product_{name}_{i}", reset_less=True)
+        # Synthesis keeps one name of a register, and the floorplan looks for this.
+        product = Signal(signed(26), name=f"product_{name}_{i}", reset_less=True, attrs={"keep": 1})
         again = Signal(OVERLAP, name=f"again_{name}_{i}", reset_less=True)
         m.d.comb += both.eq(adder(m, Term(w0), Term(w1, SPACING)).value)
         m.d.sync += [product.eq(a * both), again.eq(_low_product(m, adder, a, w1))]

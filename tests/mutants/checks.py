@@ -45,6 +45,8 @@ PARAMS = HwParams(
     block_in=4, block_out=4, queue_depth=2, fetch_depth=2, loads_in_flight=2, stores_in_flight=2,
     token_bits=4, **ODD,
 )  # fmt: skip
+#: The same with a vector unit of half the lanes.
+PASSES = replace(PARAMS, vector_passes=2)
 MEMORY = MEMORY_PRESETS["vta"]
 #: One burst at a time, a beat every third cycle.
 NARROW = replace(MEMORY, outstanding=1, cycles_per_beat=3)
@@ -53,10 +55,10 @@ PROGRAMS = 20
 HANG_CYCLES = 100_000
 
 
-def build_rtl() -> RtlSimulator:
+def build_rtl(params: HwParams = PARAMS) -> RtlSimulator:
     """The RTL as it is elaborated now, mutant included; what cannot be built is no mutant."""
     toolchain.setup_yosys()
-    simulator = RtlSimulator(PARAMS, core_verilog(PARAMS, Core(PARAMS)))
+    simulator = RtlSimulator(params, core_verilog(params, Core(params)))
     simulator.build()
     return simulator
 
@@ -77,23 +79,23 @@ def _differences(rtl: RtlSimulator) -> str | None:
         return rtl.run(program, dram, memory, HANG_CYCLES)
 
     try:
-        return _directed_differ(run) or _random_differ(run)
+        return _directed_differ(rtl.params, run) or _random_differ(rtl.params, run)
     except VdlaError as error:  # a model left its memories
         return str(error)
 
 
-def _directed_differ(run: Simulator) -> str | None:
+def _directed_differ(params: HwParams, run: Simulator) -> str | None:
     for directed in (tmp_chains, token_stream):
-        program = directed(PARAMS)
+        program = directed(params)
         found = compare(program, program.dram_image(), MEMORY, run)["first_divergence"]
         if found is not None:
             return f"{directed.__name__}: {found['what']}, {_sides(found)}"
     return None
 
 
-def _random_differ(run: Simulator) -> str | None:
+def _random_differ(params: HwParams, run: Simulator) -> str | None:
     for memory, seed in product((MEMORY, NARROW), range(PROGRAMS)):
-        found = verify(PARAMS, memory, 1, seed, rtl=run)["first_divergence"]
+        found = verify(params, memory, 1, seed, rtl=run)["first_divergence"]
         if found is not None:
             where = f"program {seed}, instruction {found['instruction']} of {found['unit']}"
             return f"{where}: {found['what']}, {_sides(found)}"
@@ -107,6 +109,11 @@ def _sides(found: dict[str, Any]) -> str:
 def rtl_differs() -> str | None:
     """A mutant of the RTL against the others."""
     return _differences(build_rtl())
+
+
+def passes_differ() -> str | None:
+    """The same where vectors take several passes."""
+    return _differences(build_rtl(PASSES))
 
 
 def sim_differs() -> str | None:

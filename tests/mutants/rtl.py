@@ -14,7 +14,7 @@ from vdla.hw.store import Store
 from vdla.hw.token import TokenBank
 from vdla.hw.vector import Vector
 
-from .checks import rtl_differs, second_run, wrong_stops
+from .checks import passes_differ, rtl_differs, second_run, wrong_stops
 from .plant import Mutant
 
 RTL = (
@@ -46,6 +46,12 @@ RTL = (
            "takes(13, TAG_CLAMP)", "takes(14, TAG_CLAMP)", rtl_differs),
     Mutant("half of a product's middle", "rtl vector", Vector._reduce,
            "(y[16:] + upper)", "y[16:]", rtl_differs),
+    Mutant("parameters of the other pass", "rtl vector", Vector._capture,
+           ' & (before["part"] == part)', "", passes_differ),
+    Mutant("result of the other pass", "rtl vector", Vector._reduce,
+           "before = results[-1]", "before = results[0]", passes_differ),
+    Mutant("next one before the last pass", "rtl vector", Vector._issue,
+           "last & ends & ~hazard", "last & ~hazard", passes_differ),
     # ---- load, store and the bus
     Mutant("wrong padding value", "rtl load", Load._write,
            "fill.eq(insn.pad_value)", "fill.eq(~insn.pad_value)", rtl_differs),
