@@ -918,7 +918,7 @@ def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = 
 
 @fpga.command("export")
 def fpga_export(
-    hw: Hw = "16x16",
+    hw: Hw = "ecp5-85f",
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder.")] = Path("build/xilinx"),
     json_file: JsonFile = None,
 ) -> int:

@@ -340,7 +340,7 @@ class Vector(wiring.Component):
         params, unit = self.params, self.unit
         carried = (
             "valid", "live", "tag", "first", "op", "by_power", "requantized", "tflite", "imm",
-            "tmp", "out", "dst", "part", "ends", "last", "push",
+            "tmp", "out", "dst", "part", "last", "push",
         )  # fmt: skip
         stages = [{n: issued[n] for n in carried}]
         for k in range(1, DEPTH + 1):
@@ -366,7 +366,7 @@ class Vector(wiring.Component):
             for part, element in enumerate(self._elements(lane)):
                 if element < params.block:
                     self._capture(m, stages, captured, passing, element, part)
-        written = final["valid"] & final["ends"]
+        written = final["valid"] & (final["part"] == params.vector_passes - 1)
         m.d.comb += [
             self.tmp_write.en.eq(written & final["tmp"]),
             self.tmp_write.addr.eq(final["dst"]),
