@@ -85,7 +85,7 @@ TINY = Board(
 SMALLEST = HwParams(
     block_in=4, block_out=4, inp_depth=16, wgt_depth=8, acc_depth=8, uop_depth=8, par_depth=4,
     tmp_depth=8, out_depth=8, max_burst_beats=4, queue_depth=2, fetch_depth=2, loads_in_flight=1,
-    stores_in_flight=1, token_bits=4,
+    stores_in_flight=1, token_bits=4, vector_passes=4,
 )  # fmt: skip
 
 
@@ -128,7 +128,7 @@ def test_a_board(tmp_path: Path) -> None:
     (fmax,) = body["fmax_mhz"]
     assert fmax >= board.freq_mhz == body["target_mhz"]
     # Seven multipliers of each lane of the vector unit, and one for each product.
-    assert body["dsp"] == VECTOR_LANE * SMALLEST.lanes + SMALLEST.peak_macs_per_cycle
+    assert body["dsp"] == VECTOR_LANE * SMALLEST.vector_lanes + SMALLEST.peak_macs_per_cycle
     assert 0 < body["device_fraction"]["lut"] < 0.3
     assert all(step["source"] for step in body["critical_path"][:1])
     assert Path(body["bitstream"]).name == "ulx3s-bram.bit"
