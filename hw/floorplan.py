@@ -28,10 +28,12 @@ Site = tuple[int, int, str]
 
 
 class Product(NamedTuple):
-    """Where a multiplier belongs: in the tensor core or not, and which product of a lane it is."""
+    """Where a multiplier belongs: in the tensor core or not, and which product of a lane it is: of
+    which input, or of what name.
+    """
 
     of_weight: bool
-    which: str
+    which: int | str
 
 
 @dataclass(frozen=True)
@@ -129,7 +131,7 @@ def _multipliers_of_lanes(netlist: dict[str, Any]) -> Iterator[tuple[int, Produc
         votes = Counter(match.groups() for match in found if match)
         if votes:
             (of_vector, vector_lane, core_lane, of_core), _ = votes.most_common(1)[0]
-            product = Product(of_core is not None, of_core or of_vector)
+            product = Product(False, of_vector) if of_core is None else Product(True, int(of_core))
             yield int(core_lane or vector_lane), product, cell_name
 
 
