@@ -870,7 +870,9 @@ def _show_networks(console: Console, report: dict[str, Any]) -> None:
 
 fpga = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
 app.add_typer(fpga, name="fpga")
-BoardName = Annotated[str, typer.Option("--board", help="ulx3s-85f, ulx3s-bram or pynq-z1.")]
+BoardName = Annotated[
+    str, typer.Option("--board", help="Such as ulx3s-85f; a wrong name shows all.")
+]
 BoardHw = Annotated[
     str | None, typer.Option("--hw", metavar="F", help="Preset or TOML; by default the board's.")
 ]
@@ -918,17 +920,18 @@ def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = 
 
 @fpga.command("export")
 def fpga_export(
-    hw: Hw = "ecp5-85f",
+    hw: BoardHw = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder.")] = Path("build/xilinx"),
     json_file: JsonFile = None,
 ) -> int:
     """A directory for Xilinx' tools: Verilog with AXI ports, constraints, IP packaging."""
     from .report import header
 
-    params = HwParams.load(hw)
     with _fpga_tools("export"):
-        from .hw.export import PART, export
+        from .hw.boards.pynq_z1 import BOARD, PART
+        from .hw.export import export
 
+        params = BOARD.hw if hw is None else HwParams.load(hw)
         files = [str(path) for path in export(params, output)]
     report = header("fpga export", params) | {
         "part": PART, "files": files, "vendor_tools": "never run",

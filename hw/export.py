@@ -8,17 +8,10 @@ from pathlib import Path
 
 from ..isa.params import HwParams
 from .axi_ip import AxiCore
+from .boards.pynq_z1 import BOARD, PART
 from .verilog import to_verilog
 
 NAME = "vdla_axi"
-#: The PYNQ-Z1's device.
-PART = "xc7z020clg400-1"
-#: Clock that the constraints ask for.
-FREQ_MHZ = 100.0
-_XDC = """\
-# Out of context: the system that the core is put into drives the clock.
-create_clock -name aclk -period {period:.3f} [get_ports aclk]
-"""
 _TCL = """\
 # Packages this directory as IP: vivado -mode batch -source package_ip.tcl
 create_project -in_memory -part {part}
@@ -40,17 +33,12 @@ Nothing in this directory has been run through the vendor's tools.
 """
 
 
-def constraints() -> str:
-    """The text of the XDC file."""
-    return _XDC.format(period=1000 / FREQ_MHZ)
-
-
 def export(params: HwParams, directory: Path) -> list[Path]:
     """Write the directory; returns its files."""
     directory.mkdir(parents=True, exist_ok=True)
     texts = {
         f"{NAME}.v": to_verilog(AxiCore(params), NAME),
-        f"{NAME}.xdc": constraints(),
+        f"{NAME}.xdc": BOARD.constraints,
         "package_ip.tcl": _TCL.format(part=PART, name=NAME),
         "README.md": _README.format(part=PART, name=NAME, hash=params.hash, bus=params.bus_bits),
     }

@@ -7,8 +7,14 @@ from __future__ import annotations
 from ...isa.params import PRESETS, HwParams
 from ..axi_ip import AxiCore
 from ..devices import XC7Z020
-from ..export import FREQ_MHZ, constraints
 from . import Board
+
+PART = "xc7z020clg400-1"
+FREQ_MHZ = 100.0
+_XDC = f"""\
+# Out of context: the system that the core is put into drives the clock.
+create_clock -name aclk -period {1000 / FREQ_MHZ:.3f} [get_ports aclk]
+"""
 
 
 def design(params: HwParams, _freq_mhz: float) -> AxiCore:
@@ -23,5 +29,5 @@ BOARD = Board(
     hw=PRESETS["ecp5-85f"],  # that of this name fits here, too; the default has too much memory
     freq_mhz=FREQ_MHZ,
     design=design,
-    constraints=constraints(),
+    constraints=_XDC,
 )

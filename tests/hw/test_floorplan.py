@@ -104,6 +104,12 @@ def test_lanes_of_one_lane_of_the_vector_unit_stand_together() -> None:
         assert max(columns) - min(columns) <= 36 and max(rows) - min(rows) <= 24
 
 
+def test_multipliers_of_a_lane_are_in_the_order_of_their_inputs() -> None:
+    places = _core(lanes=4, of_vector=0, of_gemm=12).places()
+    columns = [places[f"g0.{n}"][0] for n in range(12)]
+    assert columns == sorted(columns)
+
+
 def test_what_belongs_to_no_lane_is_left_to_the_placer() -> None:
     places = _core(lanes=4, of_vector=3, of_gemm=2).places()
     assert "other" not in places and "core.inp.storage.0.0" not in places

