@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .floorplan import Sites
+from .unit import COPY
 
 #: What is counted of a device.
 RESOURCES = {
@@ -19,11 +20,21 @@ class Family:
     Attributes
     ----------
     synthesis : yosys' command from what is read to cells
+    prepared : its step that comes after libraries are read and the hierarchy is known
     cells : what a cell takes, of :data:`RESOURCES`; cells that are beside these take nothing
     """
 
     synthesis: str
+    prepared: str
     cells: dict[str, dict[str, int]]
+
+    def script(self, top: str) -> str:
+        """yosys' commands from what is read to cells. Of equal registers it makes one; those that
+        ``hw/unit.py`` calls copies stay.
+        """
+        keep = f"proc; setattr -set keep 1 a:{COPY} %ci:+$dff[Q]"
+        command = f"{self.synthesis} -top {top} -run"
+        return f"{command} begin:{self.prepared}; {keep}; {command} {self.prepared}:"
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,7 @@ class Device:
 #: Lookup tables have four inputs; carry and RAM cells sit in them.
 ECP5 = Family(
     "synth_ecp5 -nowidelut",
+    "coarse",
     {
         "LUT4": {"lut": 1},
         "CCU2C": {"lut": 2},
@@ -74,6 +86,7 @@ ECP5 = Family(
 #: Lookup tables have six inputs; carries and wide multiplexers are beside them.
 XC7 = Family(
     "synth_xilinx -family xc7",
+    "prepare",
     {
         **{f"LUT{inputs}": {"lut": 1} for inputs in range(1, 7)},
         **{"INV": {"lut": 1}, "SRL16E": {"lut": 1}, "SRLC32E": {"lut": 1}},

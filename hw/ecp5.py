@@ -32,7 +32,8 @@ def add(m: Module, a: Term, b: Term) -> Term:
     else:
         total = _chain(m, high, b, width)
     low = extended[:shift] & _gate(a).replicate(shift)
-    return Term(Cat(low, total).as_signed(), a.shift, negative=a.negative)
+    depth = max(a.depth, b.depth) + 1
+    return Term(Cat(low, total).as_signed(), a.shift, negative=a.negative, depth=depth)
 
 
 def _chain(m: Module, first: Term, second: Term, width: int, complement: bool = False) -> Value:

@@ -26,11 +26,14 @@ from ..isa.params import HwParams
 from ..isa.status import Status
 from ..sim.timing import GEMM_DEPTH as DEPTH
 from .layouts import INDEX_BITS, uop_struct
-from .scratchpad import entry_bits, read_signature, write_signature
+from .scratchpad import read_signature, rows, write_signature
 from .unit import delayed, raise_error, take, unit_signature, when
 
-#: A multiplier array: two stages, from the operands to a list of sums.
-Multiplier = Callable[[Module, HwParams, Signal, Signal], list[Signal]]
+#: A multiplier array: two stages, from the operands to a list of sums. The operands are the
+#: activations, as each output has them, and the weights.
+Multiplier = Callable[[Module, HwParams, list[Signal], Signal], list[Signal]]
+#: Outputs that have a register of activations in common, in an FPGA.
+OUTPUTS_OF_COPY = 4
 _OPERANDS = ("acc", "inp", "wgt")
 
 
@@ -43,7 +46,7 @@ class Gemm(wiring.Component):
         self.params, self.multiplier, self.gated = params, multiplier, gated
 
         def read(name: str) -> wiring.Signature:
-            return read_signature(params.depth(name), entry_bits(name, params))
+            return read_signature(*rows(name, params))
 
         super().__init__(
             {
@@ -52,7 +55,7 @@ class Gemm(wiring.Component):
                 "inp": Out(read("inp")),
                 "wgt": Out(read("wgt")),
                 "acc": Out(read("acc")),
-                "acc_write": Out(write_signature(params.acc_depth, entry_bits("acc", params))),
+                "acc_write": Out(write_signature(*rows("acc", params))),
             }
         )
 
@@ -142,11 +145,14 @@ class Gemm(wiring.Component):
         address = {n: entry_2[n][: params.index_bits(n)] for n in _OPERANDS}
         m.d.comb += [self.inp.addr.eq(address["inp"]), self.wgt.addr.eq(address["wgt"])]
         # t+3 read, t+4 registered.
-        x = Signal(len(self.inp.data), reset_less=True)
+        outputs = range(params.block_out)
         w = Signal(len(self.wgt.data), reset_less=True)
         with when(m, stages[3]["valid"], self.gated):
-            m.d.sync += [x.eq(self.inp.data), w.eq(self.wgt.data)]
-        sums = (self.multiplier or multiply)(m, params, x, w)
+            m.d.sync += w.eq(self.wgt.data)
+            count = 1 if self.gated else -(-params.block_out // OUTPUTS_OF_COPY)
+            x = [delayed(m, self.inp.data, f"x_{n}", copy=True) for n in range(count)]
+        seen = [x[o * count // params.block_out] for o in outputs]
+        sums = (self.multiplier or multiply)(m, params, seen, w)
         self._accumulate(m, stages, sums, address["acc"], overwrite)
 
     def _accumulate(self, m: Module, stages, sums, acc_2, overwrite_2) -> None:
@@ -190,7 +196,7 @@ class Gemm(wiring.Component):
         ]
 
 
-def multiply(m: Module, params: HwParams, x, w) -> list:
+def multiply(m: Module, params: HwParams, x: list[Signal], w: Signal) -> list[Signal]:
     """The multiplier array: products registered for the next cycle, their sums for the one after; a
     list of batch x block_out sums, modulo 2**32.
 
@@ -205,7 +211,7 @@ def multiply(m: Module, params: HwParams, x, w) -> list:
                 name = f"{b}_{o}_{i}"
                 left, right = (Signal(signed(32), name=f"{n}_{name}") for n in ("left", "right"))
                 product = Signal(32, name=f"product_{name}", reset_less=True)
-                m.d.comb += left.eq(x[8 * (b * size + i) :][:8].as_signed())
+                m.d.comb += left.eq(x[o][8 * (b * size + i) :][:8].as_signed())
                 m.d.comb += right.eq(w[8 * (o * size + i) :][:8].as_signed())
                 m.d.sync += product.eq(left * right)
                 following = Signal(32, name=f"partial_{name}")

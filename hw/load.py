@@ -4,6 +4,8 @@ places what arrives.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -14,7 +16,7 @@ from ..isa.status import Status
 from .dma import BurstCutter, burst_layout
 from .layouts import INDEX_BITS, insn_layout, queued_insn
 from .queue import Queue
-from .scratchpad import entry_bits, write_signature
+from .scratchpad import rows, write_signature, written_parts
 from .unit import raise_error, take, unit_signature
 
 
@@ -32,7 +34,7 @@ class Load(wiring.Component):
                 "beat": In(stream.Signature(params.bus_bits)),
                 "receiving": Out(INDEX_BITS),
                 **{
-                    name: Out(write_signature(params.depth(name), entry_bits(name, params)))
+                    name: Out(write_signature(*rows(name, params), written_parts(name, params)))
                     for name in LOADABLE
                 },
             }
@@ -118,7 +120,8 @@ class Load(wiring.Component):
         held = Signal(params.bus_bits, reset_less=True)
         in_beat = Signal(range(256))
         at_first, wide_done = Signal(), Signal()  # in_beat is at its first beat, at its last
-        wide_entry = Signal(max(params.entry_bytes(n) * 8 for n in LOADABLE), reset_less=True)
+        # The first beat of an entry of several, written with the last: it may come beside padding.
+        first = Signal(params.bus_bits, reset_less=True)
         transfer, arrives = Signal(), Signal()
         # The first beat of an entry of several need not wait for the padding left of it.
         beside = Signal()
@@ -138,25 +141,22 @@ class Load(wiring.Component):
         piece = Mux(spreading, held >> (place << 3), self.beat.payload)
 
         step_entry = Signal()  # an entry is finished in this cycle
-        write = Signal()
-        piece_held = Signal(params.bus_bits, reset_less=True)
+        written = Signal(params.bus_bits, reset_less=True)
         # Whether a beat arrives is known late, so it comes last. Only narrow beats are spread.
         inside = ~skipped & ~beyond
-        m.d.comb += [
-            step_entry.eq(pad | (spreading & inside) | (arrives & Mux(narrow, inside, wide_done))),
-            write.eq(step_entry),
-        ]
+        m.d.comb += step_entry.eq(
+            pad | (spreading & inside) | (arrives & Mux(narrow, inside, wide_done))
+        )
         with m.If(step_entry & ~pad):
             m.d.sync += began.eq(1)
         with m.If(transfer & ~narrow):
             m.d.sync += [
-                wide_entry.eq(Cat(wide_entry[params.bus_bits :], self.beat.payload))
-                if len(wide_entry) > params.bus_bits
-                else wide_entry.eq(self.beat.payload),
                 in_beat.eq(Mux(wide_done, 0, in_beat + 1)), at_first.eq(wide_done),
                 wide_done.eq(Mux(wide_done, ~several, in_beat + 1 == more_beats)),
             ]  # fmt: skip
-        m.d.sync += piece_held.eq(piece)
+        with m.If(transfer & at_first):
+            m.d.sync += first.eq(self.beat.payload)
+        m.d.sync += written.eq(Mux(pad, insn.pad_value.replicate(params.bus_bytes), piece))
         with m.If(arrives & narrow):
             m.d.sync += [held.eq(self.beat.payload), spreading.eq(1)]
         with m.If((arrives & narrow) | spreading):
@@ -226,51 +226,60 @@ class Load(wiring.Component):
                 before.eq(head.pad_left != 0), beyond.eq(0),
             ]  # fmt: skip
         m.d.comb += [unit.busy.eq(working), self.receiving.eq(index)]
-        self._write(m, insn, index, entry, write, pad, wide_entry, piece_held, finished)
+        last = {"finished": finished, "entry": step_entry}
+        self._write(m, insn, index, entry, last, pad, arrives, in_beat, first, written)
 
     def _write(
-        self, m: Module, insn, index, entry, write, pad, wide_entry, piece, finished
+        self, m: Module, insn, index, entry, last, pad, arrives, in_beat, first, written
     ) -> None:
-        """Write one cycle after the last beat of an entry was taken; report the end in the same
-        cycle.
+        """Write what comes one cycle after it is taken, a wide entry beat by beat; report the end
+        in the same cycle.
         """
         params, unit = self.params, self.unit
-        writing = Signal()
-        memory, target = Signal.like(insn.memory), Signal.like(entry)
-        fill, ended, push = Signal(8), Signal(), Signal(len(Unit))
+        target = Signal.like(entry)
+        ended, push = Signal(), Signal(len(Unit))
         beyond = Cat(
             (insn.memory == code) & (entry >= params.depth(name))
             for code, name in enumerate(LOADABLE)
         ).any()
-        raise_error(m, unit, write & beyond, Status.ADDRESS, index)
-        m.d.sync += [
-            writing.eq(write), memory.eq(insn.memory), target.eq(entry), fill.eq(insn.pad_value),
-            ended.eq(finished), push.eq(insn.push),
-        ]  # fmt: skip
+        raise_error(m, unit, last["entry"] & beyond, Status.ADDRESS, index)
+        m.d.sync += [target.eq(entry), ended.eq(last["finished"]), push.eq(insn.push)]
         m.d.comb += [unit.end.eq(ended), unit.push.eq(Mux(ended, push, 0))]
         # In registers, for they go to all memories.
-        padding, widened = Signal(), Signal()
-        m.d.sync += [padding.eq(pad), widened.eq(insn.widen)]
+        padding, widened, fill = Signal(), Signal(), Signal.like(insn.pad_value)
+        m.d.sync += [padding.eq(pad), widened.eq(insn.widen), fill.eq(insn.pad_value)]
+        begun = Signal(params.bus_bits)
+        m.d.comb += begun.eq(Mux(padding, fill.replicate(params.bus_bytes), first))
 
-        def value(bits: int) -> Value:
-            """An entry of so many bits: a piece of a beat, or what several beats made."""
-            narrow = bits < params.bus_bits
-            data = piece[:bits] if narrow else wide_entry[len(wide_entry) - bits :]
-            return Mux(padding, fill.replicate(bits // 8), data)
+        def beat(number: int, count: int) -> tuple[Value, Value]:
+            """Of an entry of ``count`` beats: whether this one is written next, and what it is."""
+            if number == 0:
+                return last["entry"], written if count == 1 else begun
+            return pad | (arrives & (in_beat == number)), written
 
         for code, name in enumerate(LOADABLE):
             port = getattr(self, name)
-            data = value(params.entry_bytes(name) * 8)
+            count = len(port.en)
+            strobes, values = zip(*(beat(n, count) for n in range(count)), strict=True)
+            data, enables = Cat(values)[: len(port.data)], Cat(strobes)
             if name == "par":
-                compact = Signal(params.block * 8)
-                m.d.comb += compact.eq(value(len(compact)))
-                lanes = [compact[8 * i :][:8].as_signed() for i in range(params.block)]
-                data = Mux(widened, Cat(_extend(lane) for lane in lanes), data)
-            m.d.comb += [
-                port.en.eq(writing & (memory == code)),
-                port.addr.eq(target),
-                port.data.eq(data),
-            ]
+                strobes, lanes = self._widened(beat, count)
+                data = Mux(widened, lanes, data)
+                enables = Mux(insn.widen, strobes, enables)
+            enable = Signal(count, name=f"{name}_enable")
+            m.d.sync += enable.eq(Mux(insn.memory == code, enables, 0))
+            m.d.comb += [port.en.eq(enable), port.addr.eq(target), port.data.eq(data)]
+
+    def _widened(self, beat: Callable, count: int) -> tuple[Value, Value]:
+        """A par entry of which a lane is a byte: when each of its parts is written, and lanes."""
+        block, bus_bytes = self.params.block, self.params.bus_bytes
+        beats = [beat(n, -(-block // bus_bytes)) for n in range(-(-block // bus_bytes))]
+        lanes = Cat(data for _, data in beats)
+        firsts = range(0, block, block // count)
+        return (
+            Cat(beats[lane // bus_bytes][0] for lane in firsts),
+            Cat(_extend(lanes[8 * lane :][:8]) for lane in range(block)),
+        )
 
 
 def _extend(lane):

@@ -39,14 +39,14 @@ def fpga_multiplier(params: HwParams, multipliers: int, adder: Adder = add) -> M
     return partial(multiply_packed, packed=min(left, products // 2), adder=adder)
 
 
-def multiply_narrow(m: Module, params: HwParams, x: Signal, w: Signal) -> list[Signal]:
+def multiply_narrow(m: Module, params: HwParams, x: list[Signal], w: Signal) -> list[Signal]:
     """A multiplier for every product."""
     sums = []
     for b in range(params.batch):
         for o in range(params.block_out):
             terms = []
             for i in range(params.block_in):
-                product = _activation(params, x, b, i) * _weight(params, w, o, i)
+                product = _activation(params, x[o], b, i) * _weight(params, w, o, i)
                 terms.append(_register(m, Term(product), f"product_{b}_{o}_{i}"))
             sums.append(_sum(m, params, add, terms, f"sum_{b}_{o}"))
     return sums
@@ -55,7 +55,7 @@ def multiply_narrow(m: Module, params: HwParams, x: Signal, w: Signal) -> list[S
 def multiply_packed(
     m: Module,
     params: HwParams,
-    x: Signal,
+    x: list[Signal],
     w: Signal,
     packed: int | None = None,
     adder: Adder = add,
@@ -67,8 +67,8 @@ def multiply_packed(
     pairs = params.batch * params.block_out // 2
     left = params.block_in * pairs if packed is None else packed
     for b in range(params.batch):
-        activations = [_activation(params, x, b, i) for i in range(params.block_in)]
         for o in range(0, params.block_out, 2):
+            activations = [_activation(params, x[o], b, i) for i in range(params.block_in)]
             weights = [[_weight(params, w, o + n, i) for i in range(params.block_in)]
                        for n in range(2)]  # fmt: skip
             count = -(-left // pairs)
@@ -100,7 +100,7 @@ def _packed(m: Module, adder: Adder, operands: list[tuple], name: str) -> tuple[
         m.d.sync += [product.eq(a * both), again.eq(_low_product(m, adder, a, w1))]
         above = Term(product[SPACING:16].as_signed())
         rest = adder(m, above, Term(again.as_signed(), negative=True))
-        carried.append(Term(rest.value[:OVERLAP].as_signed()))
+        carried.append(Term(rest.value[:OVERLAP].as_signed(), depth=rest.depth))
         lower.append(Term(Cat(product[:SPACING], Const(0, 1)).as_signed()))
         upper.append(Term(product[SPACING:].as_signed()))
     if not operands:
@@ -148,7 +148,7 @@ def _register(m: Module, term: Term, name: str) -> Term:
     value = term.gated
     later = Signal(signed(len(value)), name=name, reset_less=True)
     m.d.sync += later.eq(value)
-    return replace(term, value=later, gate=None)
+    return replace(term, value=later, gate=None, depth=0)
 
 
 def _sum(m: Module, params: HwParams, adder: Adder, terms: list[Term], name: str) -> Signal:

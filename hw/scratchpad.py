@@ -7,6 +7,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
+from ..isa.opcodes import LOADABLE
 from ..isa.params import HwParams
 
 
@@ -17,15 +18,15 @@ def read_signature(depth: int, width: int) -> wiring.Signature:
     return wiring.Signature({"addr": Out(range(depth)), "data": In(width)})
 
 
-def write_signature(depth: int, width: int) -> wiring.Signature:
+def write_signature(depth: int, width: int, parts: int = 1) -> wiring.Signature:
     """A write port, seen from the unit that writes: visible to reads whose address is given from
-    the next cycle on.
+    the next cycle on. Of an entry of several parts, those are written that ``en`` has a bit for.
     """
-    return wiring.Signature({"en": Out(1), "addr": Out(range(depth)), "data": Out(width)})
+    return wiring.Signature({"en": Out(parts), "addr": Out(range(depth)), "data": Out(width)})
 
 
 class Scratchpad(wiring.Component):
-    """One memory of the core.
+    """One memory of the core, in :func:`rows`.
 
     Attributes
     ----------
@@ -33,11 +34,11 @@ class Scratchpad(wiring.Component):
     """
 
     def __init__(self, name: str, params: HwParams, reads: int):
-        self.name, self.depth = name, params.depth(name)
-        self.width = entry_bits(name, params)
+        self.depth, self.width = rows(name, params)
+        self.parts = written_parts(name, params)
         super().__init__(
             {
-                "write": In(write_signature(self.depth, self.width)),
+                "write": In(write_signature(self.depth, self.width, self.parts)),
                 "read": In(read_signature(self.depth, self.width)).array(reads),
             }
         )
@@ -49,7 +50,7 @@ class Scratchpad(wiring.Component):
         m.submodules.storage = memory = Memory(
             shape=unsigned(self.width), depth=self.depth, init=[], attrs={"no_rw_check": 1}
         )
-        write = memory.write_port()
+        write = memory.write_port(granularity=self.width // self.parts)
         m.d.comb += [
             write.en.eq(self.write.en),
             write.addr.eq(self.write.addr),
@@ -61,6 +62,17 @@ class Scratchpad(wiring.Component):
         return m
 
 
-def entry_bits(name: str, params: HwParams) -> int:
-    """Bits of a scratchpad entry as it is stored."""
-    return params.uop_bits if name == "uop" else params.entry_bytes(name) * 8
+def rows(name: str, params: HwParams) -> tuple[int, int]:
+    """How many rows a scratchpad has, and their bits. A row is an entry, but in tmp, which only the
+    vector unit has to do with, what it computes in one pass: n passes have elements p, p + n, p +
+    2n, ... of an entry in row n * entry + p.
+    """
+    passes = params.vector_passes if name == "tmp" else 1
+    bits = params.uop_bits if name == "uop" else params.entry_bytes(name) * 8
+    return params.depth(name) * passes, bits // passes
+
+
+def written_parts(name: str, params: HwParams) -> int:
+    """Parts of an entry that are written one by one: the beats of what the load unit fills."""
+    _, bits = rows(name, params)
+    return -(-bits // params.bus_bits) if name in LOADABLE else 1

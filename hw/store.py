@@ -12,7 +12,7 @@ from ..isa.status import Status
 from .dma import BurstCutter, burst_layout
 from .layouts import INDEX_BITS, insn_layout
 from .queue import Queue
-from .scratchpad import entry_bits, read_signature
+from .scratchpad import read_signature, rows
 from .unit import raise_error, take, unit_signature
 
 #: Bursts that may wait for their response; at least what any memory model keeps outstanding.
@@ -35,7 +35,7 @@ class Store(wiring.Component):
         super().__init__(
             {
                 "unit": Out(unit_signature(params)),
-                "out": Out(read_signature(params.out_depth, entry_bits("out", params))),
+                "out": Out(read_signature(*rows("out", params))),
                 "address": Out(stream.Signature(burst_layout(params))),
                 "beat": Out(stream.Signature(beat)),
                 "response": In(1),

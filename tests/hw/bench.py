@@ -10,7 +10,7 @@ from amaranth.hdl import Module
 from amaranth.lib.memory import Memory, MemoryData
 from amaranth.sim import Simulator
 from vdla.hw.gemm import Gemm
-from vdla.hw.scratchpad import entry_bits
+from vdla.hw.scratchpad import rows
 from vdla.hw.vector import Vector
 from vdla.isa.encoding import layout_bits
 from vdla.isa.insn import Insn, encode, layout
@@ -74,9 +74,12 @@ def random_state(params: HwParams, rng: np.random.Generator) -> State:
 
 def words(state: State, name: str) -> list[int]:
     """Contents of a scratchpad as the words that the RTL holds."""
-    mask = (1 << entry_bits(name, state.params)) - 1
-    rows = state.scratchpads()[name]
-    return [int.from_bytes(row.tobytes(), "little") & mask for row in rows]
+    depth, bits = rows(name, state.params)
+    entries = state.scratchpads()[name]
+    if name == "tmp":  # a row for every pass
+        entries = entries.reshape(len(entries), -1, depth // len(entries), 4).swapaxes(1, 2)
+    mask = (1 << bits) - 1
+    return [int.from_bytes(row.tobytes(), "little") & mask for row in entries.reshape(depth, -1)]
 
 
 READS = {
@@ -98,9 +101,8 @@ class Bench:
         m.submodules.unit = unit
         self.cells: dict[str, MemoryData] = {}
         for name, readers in READS[type(unit)].items():
-            self.cells[name] = MemoryData(
-                shape=entry_bits(name, self.params), depth=self.params.depth(name), init=[]
-            )
+            depth, bits = rows(name, self.params)
+            self.cells[name] = MemoryData(shape=bits, depth=depth, init=[])
             m.submodules[name] = memory = Memory(self.cells[name])
             for reader in readers:
                 port, member = memory.read_port(), getattr(unit, reader)

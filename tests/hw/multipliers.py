@@ -42,9 +42,10 @@ class Compared(Component):
                     place = 8 * (output * PARAMS.block_in + i)
                     weight = pairs[output // 2].word_select(output % 2, 8)
                     m.d.comb += w[place:][:8].eq(weight.rotate_left(3 * away))
-            expected = multiply(m, PARAMS, x, w)
+            seen = [x] * PARAMS.block_out
+            expected = multiply(m, PARAMS, seen, w)
             for back_end in self.back_ends:
-                sums = back_end(m, PARAMS, x, w)
+                sums = back_end(m, PARAMS, seen, w)
                 wrong += [(a != b.as_signed()) for a, b in
                           zip((e.as_signed() for e in expected), sums, strict=True)]  # fmt: skip
         m.d.sync += self.done.eq(count[-1])

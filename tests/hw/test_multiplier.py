@@ -22,11 +22,11 @@ PLAIN = (multiply_narrow, multiply_packed, partial(multiply_packed, packed=MIXED
 ECP5 = (partial(multiply_packed, packed=MIXED, adder=ecp5.add),)
 
 
-def wrong_once(m: Module, params: HwParams, x: Signal, w: Signal) -> list:
+def wrong_once(m: Module, params: HwParams, x: list[Signal], w: Signal) -> list:
     """Packed, and wrong for the one pair that a spacing of ten bits would get wrong."""
     sums = multiply_packed(m, params, x, w)
     hit, late = Signal(), Signal()
-    seen = (x[24:32] == 0x80) & (w[88:96] == 0xFF) & (w[120:128] == 0x80)
+    seen = (x[2][24:32] == 0x80) & (w[88:96] == 0xFF) & (w[120:128] == 0x80)
     m.d.sync += [hit.eq(seen), late.eq(hit)]
     return [*sums[:2], sums[2] ^ late, sums[3]]
 

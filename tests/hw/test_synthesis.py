@@ -85,7 +85,9 @@ class Packed(Component):
     def elaborate(self, _platform) -> Module:
         m, core, gemm = Module(), Module(), Module()
         m.domains.sync = ClockDomain(reset_less=True)
-        sums = multiply_packed(gemm, self.params, self.x, self.w, adder=ecp5.add)
+        sums = multiply_packed(
+            gemm, self.params, [self.x] * self.params.block_out, self.w, adder=ecp5.add
+        )
         gemm.d.comb += self.sums.eq(Cat(*sums))
         core.submodules.gemm, m.submodules.core = gemm, core
         m.d.comb += ClockSignal().eq(self.clk25)
