@@ -17,14 +17,12 @@ class Term:
     value : signed
     gate : one bit: where it is 0, so is the term
     negative : it is subtracted
-    depth : additions one after the other that made it
     """
 
     value: Value
     shift: int = 0
     gate: Value | None = None
     negative: bool = False
-    depth: int = 0
 
     @property
     def gated(self) -> Value:
@@ -43,7 +41,7 @@ def add(_m: Module, a: Term, b: Term) -> Term:
     a, b = sorted((a, b), key=lambda term: term.shift)
     upper = b.gated.shift_left(b.shift - a.shift)
     total = a.gated - upper if a.negative != b.negative else a.gated + upper
-    return Term(total, a.shift, negative=a.negative, depth=max(a.depth, b.depth) + 1)
+    return Term(total, a.shift, negative=a.negative)
 
 
 def add_pairs(m: Module, adder: Adder, terms: list[Term]) -> list[Term]:
@@ -55,9 +53,8 @@ def add_pairs(m: Module, adder: Adder, terms: list[Term]) -> list[Term]:
 
 
 def add_all(m: Module, adder: Adder, terms: Iterable[Term]) -> Term:
-    """One term, from a tree that is as shallow as can be: always the two that are there first."""
+    """One term, from a balanced tree."""
     terms = list(terms)
     while len(terms) > 1:
-        first, second, *others = sorted(terms, key=lambda term: term.depth)
-        terms = [*others, adder(m, first, second)]
+        terms = add_pairs(m, adder, terms)
     return terms[0]

@@ -32,8 +32,7 @@ def add(m: Module, a: Term, b: Term) -> Term:
     else:
         total = _chain(m, high, b, width)
     low = extended[:shift] & _gate(a).replicate(shift)
-    depth = max(a.depth, b.depth) + 1
-    return Term(Cat(low, total).as_signed(), a.shift, negative=a.negative, depth=depth)
+    return Term(Cat(low, total).as_signed(), a.shift, negative=a.negative)
 
 
 def _chain(m: Module, first: Term, second: Term, width: int, complement: bool = False) -> Value:

@@ -5,7 +5,7 @@ what ``gemm.multiply`` computes, in as many cycles.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import partial, reduce
 
 from amaranth.hdl import Cat, Const, Module, Signal, signed
 from amaranth.utils import ceil_log2
@@ -48,7 +48,7 @@ def multiply_narrow(m: Module, params: HwParams, x: list[Signal], w: Signal) -> 
             for i in range(params.block_in):
                 product = _activation(params, x[o], b, i) * _weight(params, w, o, i)
                 terms.append(_register(m, Term(product), f"product_{b}_{o}_{i}"))
-            sums.append(_sum(m, params, add, terms, f"sum_{b}_{o}"))
+            sums.append(_sum(m, params, add_all(m, add, terms), f"sum_{b}_{o}"))
     return sums
 
 
@@ -77,14 +77,16 @@ def multiply_packed(
             totals = _packed(m, adder, operands[:count], f"{b}_{o}")
             for n, total in enumerate(totals):
                 factors = [(activation, pair[n]) for activation, *pair in operands[count:]]
-                terms = [*total, *_without(m, adder, factors, f"{b}_{o + n}")]
-                sums.append(_sum(m, params, adder, terms, f"sum_{b}_{o + n}"))
+                # What comes last is added last.
+                terms = [*_without(m, adder, factors, f"{b}_{o + n}"), *total]
+                sums.append(_sum(m, params, reduce(partial(adder, m), terms), f"sum_{b}_{o + n}"))
     return sums
 
 
 def _packed(m: Module, adder: Adder, operands: list[tuple], name: str) -> tuple[list[Term], ...]:
     """The sums of ``a * w0`` and of ``a * w1`` a cycle later, for tuples of these, from a
-    multiplier of 18 x 18 bits for every tuple; as terms that remain to be added.
+    multiplier of 18 x 18 bits for every tuple; as terms that remain to be added, the last of which
+    comes late in the cycle.
 
     ``a * (w1 * 2**9 + w0)`` is ``a * w0`` plus 2**9 times ``a * w1``. The lowest bits of this,
     which lookup tables compute once more, tell what the lower product has above its 9 lowest bits,
@@ -100,7 +102,7 @@ def _packed(m: Module, adder: Adder, operands: list[tuple], name: str) -> tuple[
         m.d.sync += [product.eq(a * both), again.eq(_low_product(m, adder, a, w1))]
         above = Term(product[SPACING:16].as_signed())
         rest = adder(m, above, Term(again.as_signed(), negative=True))
-        carried.append(Term(rest.value[:OVERLAP].as_signed(), depth=rest.depth))
+        carried.append(Term(rest.value[:OVERLAP].as_signed()))
         lower.append(Term(Cat(product[:SPACING], Const(0, 1)).as_signed()))
         upper.append(Term(product[SPACING:].as_signed()))
     if not operands:
@@ -119,7 +121,7 @@ def _low_product(m: Module, adder: Adder, a, b):
 
 
 def _without(m: Module, adder: Adder, factors: list[tuple], name: str) -> list[Term]:
-    """The sum of products a cycle later, without multipliers, as terms that remain to be added.
+    """The sum of products a cycle later, without multipliers, as a term if there are any.
 
     For every bit of the weights the activations that have it in their weight are added, which takes
     fewer bits than to add shifted ones; then neighbouring bits, as far as a cycle goes.
@@ -132,7 +134,8 @@ def _without(m: Module, adder: Adder, factors: list[tuple], name: str) -> list[T
     ]
     for _ in range(ceil_log2(len(factors)), ADDITIONS):
         terms = add_pairs(m, adder, terms)
-    return [_register(m, term, f"bits_{name}_{n}") for n, term in enumerate(terms)]
+    late = [_register(m, term, f"bits_{name}_{n}") for n, term in enumerate(terms)]
+    return [add_all(m, adder, late)]
 
 
 def _activation(params: HwParams, x: Signal, b: int, i: int):
@@ -148,10 +151,10 @@ def _register(m: Module, term: Term, name: str) -> Term:
     value = term.gated
     later = Signal(signed(len(value)), name=name, reset_less=True)
     m.d.sync += later.eq(value)
-    return replace(term, value=later, gate=None, depth=0)
+    return replace(term, value=later, gate=None)
 
 
-def _sum(m: Module, params: HwParams, adder: Adder, terms: list[Term], name: str) -> Signal:
-    total = Signal(signed(16 + params.block_in.bit_length()), name=name, reset_less=True)
-    m.d.sync += total.eq(add_all(m, adder, terms).value)
-    return total
+def _sum(m: Module, params: HwParams, total: Term, name: str) -> Signal:
+    late = Signal(signed(16 + params.block_in.bit_length()), name=name, reset_less=True)
+    m.d.sync += late.eq(total.value)
+    return late
