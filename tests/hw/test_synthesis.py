@@ -14,10 +14,11 @@ from vdla.hw import boards, ecp5
 from vdla.hw.bitstream import compare, fabric
 from vdla.hw.boards import Board, find_board
 from vdla.hw.boards.ulx3s import PINS, constraints
-from vdla.hw.devices import ECP5, ECP5_85F, XC7Z020
+from vdla.hw.devices import ECP5, ECP5_85F, XC7Z020, Device
 from vdla.hw.multiplier import VECTOR_LANE, multiply_packed
 from vdla.hw.pll import find_pll
 from vdla.hw.synthesis import build, estimate, parse_cells, parse_report, synthesise
+from vdla.hw.unit import delayed
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 from vdla.sim.toolchain import setup_yosys
@@ -94,6 +95,24 @@ class Packed(Component):
         return m
 
 
+class Copied(Component):
+    """Registers of one input that are copies, beside others that say the same."""
+
+    def __init__(self) -> None:
+        super().__init__({"clk25": In(1), "rx": In(1), "copies": Out(3), "others": Out(3)})
+
+    def elaborate(self, _platform) -> Module:
+        m, core = Module(), Module()
+        m.domains.sync = ClockDomain(reset_less=True)
+        for n in range(3):
+            copy = delayed(core, self.rx, f"copy_{n}", copy=True)
+            core.d.comb += self.copies[n].eq(copy)
+            core.d.comb += self.others[n].eq(delayed(core, ~self.rx, f"other_{n}"))
+        m.submodules.core = core
+        m.d.comb += ClockSignal().eq(self.clk25)
+        return m
+
+
 TINY = Board(
     name="tiny", doc="", device=ECP5_85F, hw=HwParams.load("4x4"), freq_mhz=25.0,
     design=lambda _params, _freq_mhz: Tiny(),
@@ -147,6 +166,13 @@ def test_all_packed_multipliers_have_a_place(tmp_path: Path) -> None:
     cells = json.loads((tmp_path / "top.json").read_text())["modules"]["top"]["cells"].values()
     placed = [c["attributes"]["BEL"] for c in cells if "BEL" in c["attributes"]]
     assert len(placed) == used["dsp"] and all("MULT18" in bel for bel in placed)
+
+
+@pytest.mark.parametrize("device", [ECP5_85F, XC7Z020], ids=lambda device: device.name)
+def test_copies_of_a_register_stay(device: Device, tmp_path: Path) -> None:
+    board = replace(TINY, device=device, design=lambda _params, _freq_mhz: Copied())
+    used = synthesise(board, TINY.hw, 25.0, tmp_path, lambda _: None)
+    assert used["ff"] == 3 + 1
 
 
 @pytest.mark.slow
