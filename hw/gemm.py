@@ -145,13 +145,12 @@ class Gemm(wiring.Component):
         address = {n: entry_2[n][: params.index_bits(n)] for n in _OPERANDS}
         m.d.comb += [self.inp.addr.eq(address["inp"]), self.wgt.addr.eq(address["wgt"])]
         # t+3 read, t+4 registered.
-        outputs = range(params.block_out)
         w = Signal(len(self.wgt.data), reset_less=True)
         with when(m, stages[3]["valid"], self.gated):
             m.d.sync += w.eq(self.wgt.data)
             count = 1 if self.gated else -(-params.block_out // OUTPUTS_OF_COPY)
             x = [delayed(m, self.inp.data, f"x_{n}", copy=True) for n in range(count)]
-        seen = [x[o * count // params.block_out] for o in outputs]
+        seen = [x[o * count // params.block_out] for o in range(params.block_out)]
         sums = (self.multiplier or multiply)(m, params, seen, w)
         self._accumulate(m, stages, sums, address["acc"], overwrite)
 

@@ -226,12 +226,14 @@ class Load(wiring.Component):
                 before.eq(head.pad_left != 0), beyond.eq(0),
             ]  # fmt: skip
         m.d.comb += [unit.busy.eq(working), self.receiving.eq(index)]
-        last = {"finished": finished, "entry": step_entry}
-        self._write(m, insn, index, entry, last, pad, arrives, in_beat, first, written)
+        self._write(
+            m, insn, index, entry, step_entry, finished, pad, arrives, in_beat, first, written
+        )
 
     def _write(
-        self, m: Module, insn, index, entry, last, pad, arrives, in_beat, first, written
-    ) -> None:
+        self, m: Module, insn, index, entry, step_entry, finished, pad, arrives, in_beat, first,
+        written
+    ) -> None:  # fmt: skip
         """Write what comes one cycle after it is taken, a wide entry beat by beat; report the end
         in the same cycle.
         """
@@ -242,8 +244,8 @@ class Load(wiring.Component):
             (insn.memory == code) & (entry >= params.depth(name))
             for code, name in enumerate(LOADABLE)
         ).any()
-        raise_error(m, unit, last["entry"] & beyond, Status.ADDRESS, index)
-        m.d.sync += [target.eq(entry), ended.eq(last["finished"]), push.eq(insn.push)]
+        raise_error(m, unit, step_entry & beyond, Status.ADDRESS, index)
+        m.d.sync += [target.eq(entry), ended.eq(finished), push.eq(insn.push)]
         m.d.comb += [unit.end.eq(ended), unit.push.eq(Mux(ended, push, 0))]
         # In registers, for they go to all memories.
         padding, widened, fill = Signal(), Signal(), Signal.like(insn.pad_value)
@@ -254,7 +256,7 @@ class Load(wiring.Component):
         def beat(number: int, count: int) -> tuple[Value, Value]:
             """Of an entry of ``count`` beats: whether this one is written next, and what it is."""
             if number == 0:
-                return last["entry"], written if count == 1 else begun
+                return step_entry, written if count == 1 else begun
             return pad | (arrives & (in_beat == number)), written
 
         for code, name in enumerate(LOADABLE):
@@ -273,7 +275,8 @@ class Load(wiring.Component):
     def _widened(self, beat: Callable, count: int) -> tuple[Value, Value]:
         """A par entry of which a lane is a byte: when each of its parts is written, and lanes."""
         block, bus_bytes = self.params.block, self.params.bus_bytes
-        beats = [beat(n, -(-block // bus_bytes)) for n in range(-(-block // bus_bytes))]
+        number = -(-block // bus_bytes)
+        beats = [beat(n, number) for n in range(number)]
         lanes = Cat(data for _, data in beats)
         firsts = range(0, block, block // count)
         return (

@@ -16,9 +16,9 @@ from ..isa.params import HwParams
 from ..isa.status import Status
 from .layouts import INDEX_BITS, insn_layout, queued_insn
 
-#: Beginnings of names of registers that say whether there is a value.
 #: The attribute of registers that say the same and are not to become one.
 COPY = "copy"
+#: Beginnings of names of registers that say whether there is a value.
 _FLAGS = ("valid", "live", "last")
 
 

@@ -190,18 +190,20 @@ class RtlSimulator:
         return [next(queues[insn.unit], -1) for insn in program.insns]
 
     def _memory(self, library, sim, name: str) -> np.ndarray:
+        from ..hw.scratchpad import rows
+
         size = ctypes.c_uint64()
         address = library.vdla_memory(sim, name.encode(), ctypes.byref(size))
         depth, width = self.params.depth(name), self.params.entry_bytes(name)
-        passes, lanes = 1, 1
-        if name == "tmp":  # a row for every pass, with neighbours in different rows
-            passes, lanes = self.params.vector_passes, self.params.vector_lanes
         raw = np.ctypeslib.as_array(
             ctypes.cast(address, ctypes.POINTER(ctypes.c_uint8)), (size.value,)
         )
-        rows = raw.reshape(depth * passes, -1)[:, : width // passes]
-        elements = rows.reshape(depth, passes, lanes, -1).swapaxes(1, 2)
-        return elements.reshape(depth, -1).copy()
+        passes = rows(name, self.params)[0] // depth
+        stored = raw.reshape(depth * passes, -1)[:, : width // passes]
+        if passes > 1:  # neighbours are in different rows
+            elements = stored.reshape(depth, passes, -1, width // self.params.lanes)
+            stored = elements.swapaxes(1, 2).reshape(depth, width)
+        return stored.copy()
 
 
 def _error_index(status: Status, register: int, program: Program, ends: list[int]) -> int | None:
