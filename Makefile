@@ -36,7 +36,7 @@ docs: $(STAMP)
 # Other random graphs and corrupted files than the tests': 2,000 of each, or FUZZ=n.
 FUZZ ?= 2000
 fuzz: $(STAMP)
-	VDLA_FUZZ=$(FUZZ) $(BIN)/python -m pytest -n 2 tests/compiler/graph/test_fuzz_graphs.py tests/compiler/graph/test_fuzz_files.py
+	VDLA_FUZZ=$(FUZZ) $(BIN)/python -m pytest -n 2 tests/compiler/graph/test_fuzz_graphs.py tests/compiler/frontends/test_fuzz_files.py
 
 # Random sequences of schedule primitives on random expressions, of which more than 5,000 are legal.
 schedules: $(STAMP)
@@ -44,7 +44,7 @@ schedules: $(STAMP)
 
 # Every operator of ONNX and of topi, and every family behind others: 300 random cases of each.
 operators: $(STAMP)
-	VDLA_FUZZ=300 $(BIN)/python -m pytest -n 2 tests/compiler/graph/test_single_operators.py tests/compiler/graph/test_random_operators.py
+	VDLA_FUZZ=300 $(BIN)/python -m pytest -n 2 tests/compiler/frontends/onnx/test_single_operators.py tests/compiler/graph/test_random_operators.py
 
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)
@@ -60,7 +60,7 @@ verify: $(STAMP)
 
 # The netlist of a core, cell by cell, against the RTL; products on the carry chains, of all operands.
 gates: $(STAMP)
-	$(BIN)/python -m pytest -m "sweep or not sweep" tests/gates tests/hw/test_multiplier.py
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/gates tests/hw/core/test_multiplier.py
 
 # The driver of --target fpga against the simulated board, also 50 programs over a bad line.
 board: $(STAMP)

@@ -16,7 +16,7 @@ from .isa.memory import MemoryParams
 from .isa.params import HwParams
 
 if TYPE_CHECKING:
-    from .compiler.graph.quantize import quantize
+    from .compiler.quantize import quantize
     from .module import Module, compile, load
 
 __all__ = [
@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
 
         return getattr(module, name)
     if name == "quantize":
-        from .compiler.graph.quantize import quantize
+        from .compiler.quantize import quantize
 
         return quantize
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

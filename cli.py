@@ -385,7 +385,7 @@ def verify(
     """Random programs through reference, SimPy and RTL: bytes and cycles must be equal."""
     from .module import load_platform
     from .report import header
-    from .sim import verify as verification
+    from .sim.verify import campaign as verification
 
     params, memory_params = load_platform(hw, memory)
     with _progress("verify") as progress:
@@ -449,8 +449,8 @@ def quantize(
     """Quantise a float model to int8 (QDQ ONNX; MODEL_int8.onnx without --output) and compare."""
     import onnx
 
-    from .compiler.graph.onnx import input_names, load_model
-    from .compiler.graph.quantize import quantize as quantize_model
+    from .compiler.frontends.onnx.importer import input_names, load_model
+    from .compiler.quantize import quantize as quantize_model
     from .report import header
 
     names = input_names(load_model(model)[0])
@@ -929,7 +929,7 @@ def fpga_export(
 
     with _fpga_tools("export"):
         from .hw.boards.pynq_z1 import BOARD, PART
-        from .hw.export import export
+        from .hw.fpga.export import export
 
         params = BOARD.hw if hw is None else HwParams.load(hw)
         files = [str(path) for path in export(params, output)]
@@ -968,10 +968,10 @@ def _fpga(
 @contextmanager
 def _fpga_tools(what: str) -> Iterator[tuple[Any, Callable[[str], None]]]:
     """The flow, and where it tells its progress."""
-    from .sim.toolchain import setup_yosys
+    from .sim.rtl.toolchain import setup_yosys
 
     setup_yosys()
-    from .hw import synthesis
+    from .hw.fpga import synthesis
 
     with Console(stderr=True).status(what) as status:
         yield synthesis, lambda text: status.update(text)

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     import onnx
     from torch.export import ExportedProgram  # pyright: ignore[reportMissingImports]
 
-    from .sim.result import SimResult
-    from .sim.rtl import RtlSimulator
+    from .runtime.result import SimResult
+    from .sim.rtl.driver import RtlSimulator
 
 #: ``sim``: the SimPy model; ``rtl``: the Verilog under Verilator; ``cpu``: machine code, no core.
 TARGETS = ("sim", "rtl", "cpu", "fpga")
@@ -143,7 +143,7 @@ def cross_compile(
         For a damaged or unsupported model, another triple, and a path that is taken.
     """
     from .compiler.build import cross_compile
-    from .compiler.codegen.machine import cross_processor
+    from .compiler.targets.cpu.processor import cross_processor
 
     processor = cross_processor(triple)
     params, memory = load_platform(hw, "vta")
@@ -380,10 +380,10 @@ class Module:
     ) -> tuple[list[np.ndarray], SimResult | None]:
         """Outputs of one batch, and its timing where it was measured."""
         if self.target == "sim" and known is not None:
-            from .sim.values import run as run_values
+            from .sim.model.values import run as run_values
 
             return self.compiled.run(batch, run_values), None
-        from .sim.result import join
+        from .runtime.result import join
 
         timings: list[SimResult] = []
         outputs = self.compiled.run(batch, lambda p, dram: timings.append(self._simulate(p, dram)))
@@ -401,7 +401,7 @@ class Module:
     @cached_property
     def _rtl(self) -> RtlSimulator:
         """The RTL of the configuration: elaborated once, it runs every batch."""
-        from .sim.rtl import RtlSimulator
+        from .sim.rtl.driver import RtlSimulator
 
         return RtlSimulator(self.params)
 
@@ -410,12 +410,12 @@ class Module:
         if self.target == "rtl":
             result = self._rtl.run(program, dram, self.memory)
         elif self.target == "fpga":
-            from .sim.board import run_on_board
+            from .runtime.board import run_on_board
 
             assert self.port is not None
             result = run_on_board(self.port, program, dram, self.memory)
         else:
-            from .sim.core import simulate
+            from .sim.model.core import simulate
 
             result = simulate(program, dram, self.memory)
         if result.status != Status.DONE:
@@ -458,7 +458,7 @@ def _model_sha256(model: Model) -> str:
 
 
 def _serialised(model: onnx.ModelProto | ExportedProgram) -> bytes:
-    from .compiler.graph.pytorch import is_torch
+    from .compiler.frontends.pytorch.importer import is_torch
 
     if not is_torch(model):
         return model.SerializeToString()

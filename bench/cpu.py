@@ -22,16 +22,16 @@ import numpy as np
 import onnx
 
 from ..compiler.build import load_graph, macs
-from ..compiler.codegen.cpu import build_cpu, build_part
-from ..compiler.graph.blocked_ops import (
+from ..compiler.graph.ir import Graph
+from ..compiler.graph.ops.blocked import (
     BlockedConv2d,
     BlockedDepthwise,
     BlockedDotConv2d,
     BlockedQConv2d,
     BlockedWinograd,
 )
-from ..compiler.graph.ir import Graph
 from ..compiler.graph.passes import run_passes
+from ..compiler.targets.cpu.graph_code import build_cpu, build_part
 from ..isa.errors import VdlaError
 from ..runtime.native import aligned_memory
 from .measure import random_inputs

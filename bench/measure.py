@@ -18,8 +18,8 @@ from ..isa.params import HwParams
 from ..isa.program import Program
 from ..isa.status import Status
 from ..runtime.native import TensorType
-from ..sim.core import simulate
-from ..sim.result import SimResult, join
+from ..runtime.result import SimResult, join
+from ..sim.model.core import simulate
 
 #: Standard deviation of the float inputs of benchmark models.
 INPUT_DEVIATION = 2.0
@@ -122,7 +122,7 @@ class _Run:
 @lru_cache(maxsize=4)
 def rtl_of(hw: HwParams):
     """The RTL of a configuration, elaborated once for all measurements."""
-    from ..sim.rtl import RtlSimulator
+    from ..sim.rtl.driver import RtlSimulator
 
     simulator = RtlSimulator(hw)
     simulator.build()

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ..compiler.codegen.llvm_vector import splat
-from ..compiler.codegen.machine import MachineCode, host, load, optimise
-from ..compiler.codegen.micro_kernels import add_products, native_intrinsics
-from ..compiler.topi.micro_kernels import DOT, DOT_WIDTH
+from ..compiler.targets.cpu.llvm_vector import splat
+from ..compiler.targets.cpu.micro_kernel_code import add_products, native_intrinsics
+from ..compiler.targets.cpu.micro_kernels import DOT, DOT_WIDTH
+from ..compiler.targets.cpu.processor import MachineCode, host, load, optimise
 
 #: Products and sums that are independent of one another, and how often each is repeated: more than
 #: the latency of one hides, and about a millisecond.

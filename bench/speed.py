@@ -16,8 +16,8 @@ from ..compiler.build import build
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from ..sim.core import simulate
-from ..sim.result import SimResult
+from ..runtime.result import SimResult
+from ..sim.model.core import simulate
 from .measure import check_runs, random_inputs, rtl_of
 from .workloads import NETWORKS
 

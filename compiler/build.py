@@ -1,8 +1,9 @@
 """From a model to a program, top to bottom.
 
 load -> GRAPH_PASSES -> for each operator on the accelerator: expression and schedule
-(``topi/accel.py``) -> TIR_PASSES -> code generation -> tokens -> checked
-:class:`~vdla.isa.program.Program`. For the CPU: the same graph through ``codegen/cpu.py``.
+(``targets/vdla/expressions.py``) -> TIR_PASSES -> code generation -> tokens -> checked
+:class:`~vdla.isa.program.Program`. For the CPU: the same graph through
+``targets/cpu/graph_code.py``.
 """
 
 from __future__ import annotations
@@ -26,39 +27,32 @@ from ..isa.program import MAX_DRAM_BYTES, PROGRAM_ALIGN_BYTES, Program
 from ..runtime.executable import Executable, LayerInfo
 from ..runtime.layout import activation_bytes
 from ..runtime.native import NativeCode
-from .codegen.accel import generate
-from .codegen.cpu import build_cpu, build_part, compile_graph, tensor_types
-from .codegen.machine import Processor
-from .codegen.order import dispatch_order, loads_by_need
-from .codegen.stream import Stream
+from .frontends.onnx.importer import import_onnx
+from .frontends.pytorch.importer import import_torch, is_torch
+from .frontends.tflite.importer import import_tflite, is_tflite
 from .graph.ir import Graph, Node, Tensor, dump
-from .graph.onnx import import_onnx
-from .graph.ops import (
-    Conv2d,
-    ConvTranspose2d,
-    Dense,
-    QConv2d,
-    QConvTranspose2d,
-    QDense,
-)
+from .graph.ops.general import Convolution, ConvolutionTranspose, MatMul
+from .graph.ops.integer import Conv2d, ConvTranspose2d, Dense, QConv2d, QConvTranspose2d, QDense
 from .graph.passes import run_passes
-from .graph.passes.absorb_flatten import absorb_flatten
-from .graph.passes.pack_windows import pack_windows
-from .graph.passes.reshape_blocks import reshape_blocks
-from .graph.passes.rows_as_places import rows_as_places
-from .graph.primitives import Convolution, ConvolutionTranspose, MatMul
-from .graph.pytorch import import_torch, is_torch
-from .graph.tflite import import_tflite, is_tflite
 from .graph.verify import verify as verify_graph
-from .lanes import VECTOR_LANE, lane, lower_lanes
-from .placement import place_activations, results
-from .segments import retarget, split
+from .targets.cpu.graph_code import build_cpu, build_part, compile_graph, tensor_types
+from .targets.cpu.processor import Processor
+from .targets.vdla.codegen import generate
+from .targets.vdla.lanes import VECTOR_LANE, lane, lower_lanes
+from .targets.vdla.lowering import parameters_of
+from .targets.vdla.order import dispatch_order, loads_by_need
+from .targets.vdla.passes.absorb_flatten import absorb_flatten
+from .targets.vdla.passes.pack_windows import pack_windows
+from .targets.vdla.passes.reshape_blocks import reshape_blocks
+from .targets.vdla.passes.rows_as_places import rows_as_places
+from .targets.vdla.placement import place_activations, results
+from .targets.vdla.segments import retarget, split
+from .targets.vdla.stream import Stream
 from .tir.ir import PrimFunc
 from .tir.passes.double_buffer import double_buffer
 from .tir.passes.vthread import interleave_vthreads
 from .tir.printer import print_func
 from .tir.verify import verify
-from .topi.lowering import parameters_of
 
 #: What happens to the loop program of every operator, in order.
 TIR_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (double_buffer, interleave_vthreads)

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import vdla
-from vdla.sim.core import simulate
-from vdla.sim.rtl import RtlSimulator
+from vdla.sim.model.core import simulate
+from vdla.sim.rtl.driver import RtlSimulator
 
 MODELS = Path(__file__).parent / "models"
 ACCURACY = 0.96

@@ -52,7 +52,7 @@ def show(with_rtl: bool) -> None:
     from vdla.isa.memory import MemoryParams
     from vdla.isa.params import HwParams
     from vdla.isa.reference import run
-    from vdla.sim.core import simulate
+    from vdla.sim.model.core import simulate
 
     params = HwParams.load("4x4")
     program = assemble(PROGRAM, params)
@@ -66,8 +66,8 @@ def show(with_rtl: bool) -> None:
     sim = simulate(program, program.dram_image(), memory)
     print(f"SimPy:     {sim.cycles} cycles, tmp equal:", _equal(sim, state))
     if with_rtl:
-        from vdla.sim.rtl import RtlSimulator
-        from vdla.sim.verify import verify
+        from vdla.sim.rtl.driver import RtlSimulator
+        from vdla.sim.verify.campaign import verify
 
         rtl = RtlSimulator(params).run(program, program.dram_image(), memory)
         print(f"RTL:       {rtl.cycles} cycles, tmp equal:", _equal(rtl, state))

@@ -1,1 +1,1 @@
-"""The accelerator in Amaranth: one Component per file, named as the block it describes."""
+"""The hardware: the core (core), boards that it runs on (boards), bitstreams (fpga)."""

@@ -2,7 +2,7 @@
 time, in NumPy.
 
 This is the meaning of a program: instructions in program order, no time, no tokens. The kernels of
-the SimPy model (``sim/kernels.py``) and the RTL are compared with it byte by byte.
+the SimPy model (``sim/model/kernels.py``) and the RTL are compared with it byte by byte.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 arithmetic kit.
 
 A *kit* is anything with the methods of :class:`NumpyKit` (two's complement, 32 bits, wrapping).
-NumPy interprets the table in the reference; ``sim/llvm_kit.py`` brings a kit that builds LLVM IR,
-``hw/vector.py`` one that builds Amaranth expressions. The decoder, the assembler, the random
-program generator and ``docs/isa.md`` iterate :data:`VECTOR_OPS`; so adding a row is all it takes.
+NumPy interprets the table in the reference; ``sim/model/llvm_kit.py`` brings a kit that builds LLVM
+IR, ``hw/core/vector.py`` one that builds Amaranth expressions. The decoder, the assembler, the
+random program generator and ``docs/isa.md`` iterate :data:`VECTOR_OPS`; so adding a row is all it
+takes.
 
 An instruction with ``reduce`` = r folds its r innermost loops into one result: the first iteration
 of a result computes ``first(a, b)``, every later one ``term(a, b)``, and ``combine(result, term)``

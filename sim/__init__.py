@@ -1,1 +1,1 @@
-"""Two simulators of one machine: SimPy processes named as the blocks of hw, and the RTL itself."""
+"""Simulators of the core: a SimPy model and the RTL, and what compares them."""

@@ -20,7 +20,7 @@ from typing import Any
 from ..isa.asm import format_insn
 from ..isa.opcodes import Unit
 from ..isa.program import Program
-from .result import SimResult
+from ..runtime.result import SimResult
 
 
 def trace(program: Program, result: SimResult) -> dict[str, Any]:

@@ -19,7 +19,7 @@ import cocotb
 from amaranth.back import verilog
 from amaranth.lib import wiring
 from cocotb_tools.runner import get_runner
-from vdla.sim import toolchain
+from vdla.sim.rtl import toolchain
 
 ROOT = Path(__file__).resolve().parents[1]
 # The wheel's makefile leaves the first ones unconfigured; a bench is too short for optimised C++.

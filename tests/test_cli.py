@@ -12,6 +12,7 @@ import pytest
 import vdla
 from vdla.cli import run_app
 from vdla.isa.params import PRESETS
+from vdla.sim.verify import campaign
 
 HEADER = {"vdla", "command", "config", "config_hash", "memory", "seed"}
 
@@ -198,9 +199,8 @@ def test_verify_exit_code(
     def fake_save(directory, params, memory, first):
         return {"saved": {"program": "p", "waves": str(directory / "w")}, "waves_cycles": [0, 142]}
 
-    module = pytest.importorskip("vdla.sim.verify")
-    monkeypatch.setattr(module, "verify", fake)
-    monkeypatch.setattr(module, "save_divergence", fake_save)
+    monkeypatch.setattr(campaign, "verify", fake)
+    monkeypatch.setattr(campaign, "save_divergence", fake_save)
     command = ["verify", "--waves", "here", "--programs", "7", "--seed", "3", "--memory", "wide"]
     assert run_app(command) == code
     shown = capsys.readouterr().out

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import vdla
 from vdla.cli import run_app
-from vdla.compiler.codegen.llvm_parallel import has_threads
+from vdla.compiler.targets.cpu.llvm_parallel import has_threads
 from vdla.isa.insn import Gemm
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import run as run_reference
 from vdla.module import Module, load_platform
-from vdla.sim.result import NO_CAUSES
+from vdla.runtime.result import NO_CAUSES
 
 MODELS = Path(__file__).resolve().parent.parent / "examples" / "models"
 DIGITS = MODELS / "digits_int8.onnx"

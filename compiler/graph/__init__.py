@@ -1,1 +1,1 @@
-"""The graph level: import a model, rewrite it to integer operators, interpret it."""
+"""The graph level: operators, their arithmetic, passes, and the interpreter that is the oracle."""

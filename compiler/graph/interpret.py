@@ -7,9 +7,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ...isa.errors import VdlaError
-from .fixed_ops import FixedOp
+from .arithmetic.requant import INT8_MIN, shift_half_even
 from .ir import Graph, Node
-from .ops import (
+from .ops.fixed_point import FixedOp
+from .ops.general import Primitive
+from .ops.integer import (
     Add,
     AvgPool,
     Bounded,
@@ -34,8 +36,6 @@ from .ops import (
     Relu,
     Reshape,
 )
-from .primitives import Primitive
-from .requant import INT8_MIN, shift_half_even
 
 
 def interpret(graph: Graph, *inputs: np.ndarray) -> list[np.ndarray]:
@@ -80,7 +80,7 @@ def evaluate_nodes(
     General operators run as machine code (which is their meaning): then all the nodes do, at once.
     """
     if any(isinstance(node.op, Primitive) for node in nodes):
-        from ..codegen.cpu import build_part
+        from ..targets.cpu.graph_code import build_part
 
         module = build_part(graph, nodes, wanted)
         found = module.run(*(values[name] for name in module.graph.inputs))
@@ -137,7 +137,7 @@ def evaluate_op(op: Op, *args: np.ndarray) -> np.ndarray:
         case FixedOp():
             return op.evaluate(*args)
         case Primitive():
-            from ..codegen.cpu import run_op  # machine code is the meaning of all others
+            from ..targets.cpu.graph_code import run_op  # machine code is the meaning of all others
 
             return run_op(op, args)
         case _:

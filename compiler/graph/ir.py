@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
-from .ops import Op, QConv2d, Quant
-from .requant import Requant
+from .arithmetic.requant import Requant
+from .ops.integer import Op, QConv2d, Quant
 
 #: dtype names of tensors and the NumPy types that hold them.
 DTYPES: dict[str, type[np.generic]] = {

@@ -7,9 +7,10 @@ import math
 import numpy as np
 
 from ...isa.errors import VdlaError
-from .fixed_ops import FixedOp
 from .ir import Tensor
-from .ops import (
+from .ops.fixed_point import FixedOp
+from .ops.general import Misfit, Primitive
+from .ops.integer import (
     Add,
     AvgPool,
     Clip,
@@ -32,7 +33,6 @@ from .ops import (
     Relu,
     Reshape,
 )
-from .primitives import Misfit, Primitive
 
 Type = tuple[tuple[int, ...], str]
 

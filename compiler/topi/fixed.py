@@ -1,5 +1,5 @@
-"""TensorFlow Lite's integer operators and movements of elements (``graph/fixed_ops.py``) as tensor
-expressions; the counterpart of ``topi/ops.py``.
+"""TensorFlow Lite's integer operators and movements of elements (``graph/ops/fixed_point.py``) as
+tensor expressions; the counterpart of ``topi/ops.py``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ from collections.abc import Callable
 import numpy as np
 
 from ...isa.errors import VdlaError
-from ..graph.fixed_ops import (
+from ..graph.arithmetic.fixed_point import INT32_MAX, NEG_32_OVER_17, PLUS_48_OVER_17
+from ..graph.arithmetic.requant import INT8_MAX, INT8_MIN, Requant
+from ..graph.ir import Graph, Node
+from ..graph.ops.fixed_point import (
     ADD_SHIFT,
     SOFTMAX_SUM_BITS,
     Concat,
@@ -25,12 +28,9 @@ from ..graph.fixed_ops import (
     Recentre,
     Transpose,
 )
-from ..graph.fixed_point import INT32_MAX, NEG_32_OVER_17, PLUS_48_OVER_17
-from ..graph.ir import Graph, Node
-from ..graph.ops import Op
-from ..graph.passes.pack_windows import PackWindows
-from ..graph.passes.reshape_blocks import BlockReshape
-from ..graph.requant import INT8_MAX, INT8_MIN, Requant
+from ..graph.ops.integer import Op
+from ..targets.vdla.passes.pack_windows import PackWindows
+from ..targets.vdla.passes.reshape_blocks import BlockReshape
 from ..te.expr import Call, Const, Expr, all_of, select
 from ..te.tensor import Tensor, clip, compute, max_of, placeholder, sum_of
 from .ops import Expression, _bordered, _reduce_axes, _shifted, _window_counts

@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ..graph.ops import (
+from ..graph.ops.general import Convolution, ConvolutionTranspose, Pool, broadcast
+from ..graph.ops.integer import (
     Add,
     AvgPool,
     Bounded,
@@ -20,7 +21,6 @@ from ..graph.ops import (
     Op,
     Relu,
 )
-from ..graph.primitives import Convolution, ConvolutionTranspose, Pool, broadcast
 from ..te.expr import Const, Expr, maximum, minimum
 from ..te.tensor import Tensor, compute, reduce_axis, sum_of
 from .primitives import Shape, element, over, primitive

@@ -2,7 +2,7 @@
 
 :func:`expression` turns a node into a tensor and its placeholders: the node's inputs in order, then
 the attributes that are arrays (multiplier and shift; scale and zero point) with their values. The
-arithmetic is the graph's, bit for bit (``graph/ops.py``, ``graph/interpret.py``).
+arithmetic is the graph's, bit for bit (``graph/ops/integer.py``, ``graph/interpret.py``).
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...isa.errors import VdlaError
+from ..graph.arithmetic.requant import INT8_MIN, Requant
 from ..graph.ir import Graph, Node
 from ..graph.ir import Tensor as GraphTensor
-from ..graph.ops import (
+from ..graph.ops.general import ConvolutionTranspose, Primitive
+from ..graph.ops.integer import (
     Dequantize,
     Op,
     Pads,
@@ -31,8 +33,6 @@ from ..graph.ops import (
     Quantize,
     Reshape,
 )
-from ..graph.primitives import ConvolutionTranspose, Primitive
-from ..graph.requant import INT8_MIN, Requant
 from ..te.expr import Call, Const, Expr, all_of, integer_range, select
 from ..te.tensor import (
     IterVar,
@@ -232,7 +232,7 @@ def dequantize(x: Tensor, quant: Quant) -> Expression:
 
 
 def reshape(x: Tensor, shape: tuple[int, ...]) -> Expression:
-    """:class:`Reshape`, as a copy (``codegen/cpu.py`` needs none: it renames)."""
+    """:class:`Reshape`, as a copy (``targets/cpu/graph_code.py`` needs none: it renames)."""
 
     def rule(*index: Expr) -> Expr:
         position: Expr = Const(0)

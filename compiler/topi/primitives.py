@@ -1,4 +1,4 @@
-"""The general operators (``graph/primitives.py``) as tensor expressions.
+"""The general operators (``graph/ops/general.py``) as tensor expressions.
 
 Scalars are tensors of shape (1,) here. Borders are tested where an element is read; reductions are
 stages of their own, so that a schedule can place them.
@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 
 from ...isa.errors import VdlaError
-from ..graph.blocked_ops import BlockedOp
-from ..graph.primitives import (
+from ..graph.ops.blocked import BlockedOp
+from ..graph.ops.general import (
     ArgReduce,
     Concat,
     Convolution,
@@ -29,10 +29,10 @@ from ..graph.primitives import (
     Slice,
     Transpose,
 )
+from ..targets.cpu.blocked import blocked_expression
 from ..te.expr import Const, Expr, all_of, maximum, minimum, select, substitute
 from ..te.expr import Reduce as ReduceExpr
 from ..te.tensor import IterVar, Tensor, compute, max_of, min_of, reduce_axis, sum_of
-from .blocked import blocked_expression
 
 Shape = tuple[int, ...]
 Index = tuple[Expr, ...]

@@ -10,7 +10,7 @@ from amaranth.lib.wiring import Component
 
 from ...isa.errors import VdlaError
 from ...isa.params import HwParams
-from ..devices import Device
+from ..fpga.devices import Device
 
 
 @dataclass(frozen=True)

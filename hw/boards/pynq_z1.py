@@ -5,9 +5,9 @@ counts what it takes; ``vdla fpga export`` has the rest for Xilinx' tools.
 from __future__ import annotations
 
 from ...isa.params import PRESETS, HwParams
-from ..axi_ip import AxiCore
-from ..devices import XC7Z020
+from ..fpga.devices import XC7Z020
 from . import Board
+from .axi_ip import AxiCore
 
 PART = "xc7z020clg400-1"
 FREQ_MHZ = 100.0

@@ -8,10 +8,10 @@ from amaranth.lib.wiring import Component, In, Out
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
 from ...isa.params import HwParams
-from .. import ecp5
-from ..devices import ECP5_85F
-from ..pll import find_pll
-from ..system import LEDS, System
+from ..fpga import ecp5
+from ..fpga.devices import ECP5_85F
+from ..fpga.pll import find_pll
+from .system import LEDS, System
 
 OSCILLATOR_MHZ = 25.0
 #: Bits a second of the host link.

@@ -6,10 +6,10 @@ from amaranth.hdl import Cat, ClockSignal, Instance, IOPort, Module, Signal
 from amaranth.lib.wiring import Out
 
 from ...isa.params import PRESETS, HwParams
-from ..devices import ECP5_85F
-from ..sdram import DATA_BITS, Sdram
-from ..system import System
+from ..fpga.devices import ECP5_85F
 from . import Board
+from .sdram import DATA_BITS, Sdram
+from .system import System
 from .ulx3s import PINS, Ulx3s, constraints, system
 
 #: Ports of the SDRAM: width, and the name in the board's pin map.

@@ -1,13 +1,13 @@
 """ULX3S 85F without its SDRAM: all memory is block RAM. Small, quickly built, and its cycles are
-those of simulation with ``hw/block_ram.py``'s memory; continuous integration builds it.
+those of simulation with ``hw/boards/block_ram.py``'s memory; continuous integration builds it.
 """
 
 from __future__ import annotations
 
 from ...isa.params import HwParams
-from ..block_ram import BlockRam
-from ..devices import ECP5_85F
+from ..fpga.devices import ECP5_85F
 from . import Board
+from .block_ram import BlockRam
 from .ulx3s import PINS, Ulx3s, constraints, system
 
 MEMORY_BYTES = 64 << 10

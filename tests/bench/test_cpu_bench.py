@@ -15,8 +15,8 @@ from vdla.bench.uint8 import in_uint8
 from vdla.bench.workloads import TABLE_2
 from vdla.cli import run_app
 from vdla.compare import compare
+from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import interpret
-from vdla.compiler.graph.onnx import import_onnx
 from vdla.isa.errors import VdlaError
 
 

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from vdla.hw.block_ram import BlockRam
-from vdla.hw.devices import ECP5_85F
-from vdla.hw.system import System
-from vdla.hw.verilog import to_verilog
+from vdla.hw.boards.block_ram import BlockRam
+from vdla.hw.boards.system import System
+from vdla.hw.fpga.devices import ECP5_85F
+from vdla.hw.fpga.verilog import to_verilog
 from vdla.isa.params import HwParams
-from vdla.sim import toolchain
+from vdla.sim.rtl import toolchain
 
 HARNESS = Path(__file__).with_name("pty_board.cpp")
 #: Clock cycles of a bit: the fewest that the receiver takes.

@@ -8,15 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 from vdla.cli import run_app
-from vdla.hw.block_ram import MEMORY
+from vdla.hw.boards.block_ram import MEMORY
 from vdla.hw.boards.ulx3s_bram import MEMORY_BYTES, SMALL
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import MEMORIES, HwParams
 from vdla.isa.reference import State, execute
 from vdla.isa.status import Status
-from vdla.sim.board import Board, Link
-from vdla.sim.core import simulate
-from vdla.sim.random_programs import random_program
+from vdla.runtime.board import Board, Link
+from vdla.sim.model.core import simulate
+from vdla.sim.verify.random_programs import random_program
 
 from .simulated import NEVER, Errors, simulated_board
 

@@ -18,7 +18,7 @@ from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import AddressError
-from vdla.sim.random_programs import random_program
+from vdla.sim.verify.random_programs import random_program
 
 from ..compiler.test_build import conv_model
 from .configurations import PLATFORMS, SMALLEST

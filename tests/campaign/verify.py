@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
-from vdla.sim.verify import verify
+from vdla.sim.verify.campaign import verify
 
 from .configurations import PLATFORMS, ROOMY, Platform
 from .networks import differences

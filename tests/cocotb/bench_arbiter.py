@@ -6,7 +6,7 @@ import random
 
 import cocotb
 from cocotb.triggers import RisingEdge
-from vdla.hw.dma import FETCH_ID, LOAD_ID
+from vdla.hw.core.dma import FETCH_ID, LOAD_ID
 
 from .streams import Port, reset, until
 

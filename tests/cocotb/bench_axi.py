@@ -15,7 +15,7 @@ from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam, AxiResp
 from vdla.isa.reference import run as run_reference
 from vdla.isa.regmap import CONTROL_START, OFFSETS
 from vdla.isa.status import Status
-from vdla.sim.random_programs import random_program
+from vdla.sim.verify.random_programs import random_program
 
 from .bench_core import pauses
 from .configs import NARROW

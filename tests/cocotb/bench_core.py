@@ -17,9 +17,9 @@ from vdla.isa.program import Program
 from vdla.isa.reference import run as run_reference
 from vdla.isa.regmap import CAUSES, CONTROL_START, OFFSETS
 from vdla.isa.status import Status
-from vdla.sim.random_programs import random_program
+from vdla.sim.verify.random_programs import random_program
 
-from ..hw.monitor import StreamMonitor
+from ..hw.core.monitor import StreamMonitor
 from .configs import CONFIGS
 from .memory import burst
 from .streams import reset

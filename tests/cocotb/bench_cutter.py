@@ -7,7 +7,7 @@ import random
 
 import cocotb
 from cocotb.triggers import RisingEdge
-from vdla.hw.dma import PAGE_BYTES
+from vdla.hw.core.dma import PAGE_BYTES
 from vdla.isa.encoding import DRAM_ADDR_BITS
 
 from .streams import Port, reset, until

@@ -9,9 +9,9 @@ import cocotb
 from cocotb.triggers import RisingEdge
 from vdla.isa.opcodes import LOADABLE, Unit
 from vdla.isa.reference import State, execute
-from vdla.sim.random_programs import random_program
+from vdla.sim.verify.random_programs import random_program
 
-from ..hw.bench import words
+from ..hw.core.bench import words
 from .configs import CONFIGS
 from .memory import ReadMemory
 from .streams import Port, reset, until

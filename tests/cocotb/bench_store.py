@@ -10,9 +10,9 @@ import numpy as np
 from cocotb.triggers import RisingEdge
 from vdla.isa.opcodes import Unit
 from vdla.isa.reference import State, execute
-from vdla.sim.random_programs import random_program
+from vdla.sim.verify.random_programs import random_program
 
-from ..hw.bench import words
+from ..hw.core.bench import words
 from .configs import CONFIGS
 from .memory import burst
 from .streams import Port, reset, until

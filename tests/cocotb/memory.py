@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import numpy as np
 from cocotb.triggers import RisingEdge
-from vdla.hw.dma import PAGE_BYTES
+from vdla.hw.core.dma import PAGE_BYTES
 from vdla.isa.encoding import DRAM_ADDR_BITS
 
 from .streams import Port

@@ -9,7 +9,7 @@ import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge
 
-from ..hw.monitor import StreamMonitor
+from ..hw.core.monitor import StreamMonitor
 
 
 class Port:

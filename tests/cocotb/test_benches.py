@@ -5,14 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from vdla.hw.axi_ip import AxiCore
-from vdla.hw.dma import BurstCutter, ReadArbiter
-from vdla.hw.fetch import Fetch
-from vdla.hw.load import Load
-from vdla.hw.regs import Regs
-from vdla.hw.store import Store
-from vdla.hw.verilog import TOP, core_verilog, to_verilog
-from vdla.sim import toolchain
+from vdla.hw.boards.axi_ip import AxiCore
+from vdla.hw.core.dma import BurstCutter, ReadArbiter
+from vdla.hw.core.fetch import Fetch
+from vdla.hw.core.load import Load
+from vdla.hw.core.regs import Regs
+from vdla.hw.core.store import Store
+from vdla.hw.fpga.verilog import TOP, core_verilog, to_verilog
+from vdla.sim.rtl import toolchain
 
 from ..cocotb_runner import component_verilog, run_bench
 from .configs import CONFIGS, NARROW

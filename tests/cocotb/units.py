@@ -6,11 +6,11 @@ import random
 
 import cocotb
 from cocotb.triggers import RisingEdge
-from vdla.hw.layouts import INDEX_BITS
+from vdla.hw.core.layouts import INDEX_BITS
 from vdla.isa.insn import Insn
 from vdla.isa.params import HwParams
 
-from ..hw.bench import raw
+from ..hw.core.bench import raw
 from .streams import Port
 
 ALL_TOKENS = 15

@@ -17,7 +17,7 @@ from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import run
 from vdla.isa.status import Status
-from vdla.sim.core import simulate
+from vdla.sim.model.core import simulate
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 VTA = MemoryParams.load("vta")

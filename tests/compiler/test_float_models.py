@@ -11,7 +11,7 @@ import vdla
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from vdla.cli import run_app
-from vdla.compiler.graph.backend import prepare
+from vdla.compiler.onnx_backend import prepare
 
 SHARED = Path(__file__).parents[2].parent / "shared" / "models"
 RNG = np.random.default_rng(7)

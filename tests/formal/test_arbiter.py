@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from amaranth.hdl import Assert, Cover, Module, Signal, Value
-from vdla.hw.dma import FETCH_ID, LOAD_ID, ReadArbiter, burst_layout
+from vdla.hw.core.dma import FETCH_ID, LOAD_ID, ReadArbiter, burst_layout
 from vdla.isa.params import HwParams
 
 from .prove import Proof, solve

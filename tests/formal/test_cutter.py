@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import vdla.hw.dma
+import vdla.hw.core.dma
 from amaranth.hdl import Assert, Assume, Cover, Fragment, Module, Signal, Value
-from vdla.hw.dma import BurstCutter
+from vdla.hw.core.dma import BurstCutter
 from vdla.isa.encoding import DRAM_ADDR_BITS
 from vdla.isa.params import HwParams
 
@@ -167,5 +167,5 @@ def test_finds_the_seeded_bug(broken: type[_Around], tmp_path: Path) -> None:
 
 
 def test_finds_bursts_across_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vdla.hw.dma, "PAGE_BYTES", 2 * AXI_PAGE)
+    monkeypatch.setattr(vdla.hw.core.dma, "PAGE_BYTES", 2 * AXI_PAGE)
     assert solve(contract(BurstCutter(PARAMS)), "prove", DEPTH, tmp_path) == "FAIL"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from amaranth.hdl import Assert, Const, Cover, Fragment, MemoryInstance, Module, Mux, Signal
-from vdla.hw.queue import Queue
+from vdla.hw.core.queue import Queue
 from vdla.isa.params import HwParams
 
 from .prove import Proof, signals, solve

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 from amaranth.hdl import Assert, Assume, Cat, Cover, Fragment, Module, Signal, Value
-from vdla.hw.token import TokenBank
+from vdla.hw.core.token import TokenBank
 from vdla.isa.opcodes import Unit
 from vdla.isa.params import HwParams
 

@@ -9,12 +9,12 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from vdla.hw.core import Core
-from vdla.hw.devices import ECP5, ECP5_85F
-from vdla.hw.verilog import TOP, core_verilog
+from vdla.hw.core.core import Core
+from vdla.hw.fpga.devices import ECP5, ECP5_85F
+from vdla.hw.fpga.verilog import TOP, core_verilog
 from vdla.isa.params import HwParams
-from vdla.sim import toolchain
-from vdla.sim.rtl import RtlSimulator
+from vdla.sim.rtl import toolchain
+from vdla.sim.rtl.driver import RtlSimulator
 
 from .cells import CELLS
 
@@ -37,7 +37,7 @@ endmodule
 @cache
 def netlist(params: HwParams) -> str:
     """Verilog of LUTs, carry chains, flip-flops, multipliers and memories, as
-    ``hw/synthesis.py`` has yosys make them."""
+    ``hw/fpga/synthesis.py`` has yosys make them."""
     work = toolchain.cache_dir() / "netlists"
     work.mkdir(parents=True, exist_ok=True)
     toolchain.setup_yosys()

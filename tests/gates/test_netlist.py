@@ -11,9 +11,9 @@ import vdla
 from vdla.hw.boards.ulx3s_bram import SMALL
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.program import Program
-from vdla.sim.random_programs import random_program
-from vdla.sim.result import SimResult
-from vdla.sim.rtl import HangError, RtlSimulator
+from vdla.runtime.result import SimResult
+from vdla.sim.rtl.driver import HangError, RtlSimulator
+from vdla.sim.verify.random_programs import random_program
 
 from .netlist import Netlist
 

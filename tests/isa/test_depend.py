@@ -19,7 +19,7 @@ from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Vector
 from vdla.isa.opcodes import Unit, Units
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
-from vdla.sim.random_programs import random_program
+from vdla.sim.verify.random_programs import random_program
 
 from .oracle import Oracle
 

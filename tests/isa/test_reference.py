@@ -11,7 +11,7 @@ from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import AddressError, State, execute, run
 from vdla.isa.vector_ops import VECTOR_OPS
-from vdla.sim.random_programs import random_program
+from vdla.sim.verify.random_programs import random_program
 
 from . import oracle
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
-from vdla.compiler.codegen import cpu
-from vdla.sim import toolchain
+from vdla.compiler.targets.cpu import graph_code as cpu
+from vdla.sim.rtl import toolchain
 
 from .checker import CHECKER
 from .compiler import COMPILER

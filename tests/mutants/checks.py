@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from hypothesis import Phase, settings
 from vdla.compiler.build import build
-from vdla.hw.core import Core
-from vdla.hw.verilog import core_verilog
+from vdla.hw.core.core import Core
+from vdla.hw.fpga.verilog import core_verilog
 from vdla.isa.check import check
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import Gemm, Load, Param, Store, Uop, encode_uop
@@ -28,12 +28,12 @@ from vdla.isa.program import Program
 from vdla.isa.reference import run as run_reference
 from vdla.isa.regmap import CONTROL_RESET, OFFSETS
 from vdla.isa.status import Status
-from vdla.sim import toolchain
-from vdla.sim.core import simulate
-from vdla.sim.random_programs import random_program
-from vdla.sim.result import SimResult
-from vdla.sim.rtl import HangError, RtlSimulator
-from vdla.sim.verify import Simulator, compare, verify
+from vdla.runtime.result import SimResult
+from vdla.sim.model.core import simulate
+from vdla.sim.rtl import toolchain
+from vdla.sim.rtl.driver import HangError, RtlSimulator
+from vdla.sim.verify.campaign import Simulator, compare, verify
+from vdla.sim.verify.random_programs import random_program
 
 from ..campaign.configurations import ODD
 from ..campaign.programs import tmp_chains, token_stream

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from vdla.compiler import arena
-from vdla.compiler.codegen import order
-from vdla.compiler.codegen.accel import _Walker
-from vdla.compiler.codegen.llvm import _Emitter
-from vdla.compiler.codegen.stream import Stream
-from vdla.compiler.graph import fixed_point, floor_requant, requant, winograd
-from vdla.compiler.graph.fixed_ops import QAvgPoolValid
+from vdla.compiler.graph.arithmetic import fixed_point, floor_requant, requant, winograd
+from vdla.compiler.graph.ops.fixed_point import QAvgPoolValid
 from vdla.compiler.graph.passes.drop_identities import _same_value
 from vdla.compiler.graph.passes.fold_activations import fold_activations
 from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
-from vdla.compiler.graph.passes.pack_windows import PackWindows
+from vdla.compiler.targets.cpu.llvm import _Emitter
+from vdla.compiler.targets.vdla import order
+from vdla.compiler.targets.vdla.codegen import _Walker
+from vdla.compiler.targets.vdla.passes.pack_windows import PackWindows
+from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import bounds
 from vdla.compiler.tir.lower import _StageLowering
@@ -56,11 +56,11 @@ COMPILER = (
            tests("compiler/te/test_expr.py")),
     Mutant("signs of a transformation", "compiler", winograd.matrices.__wrapped__,
            "image[-1] = np.poly(points)[::-1]", "image[-1] = abs(np.poly(points))[::-1]",
-           tests("compiler/codegen/test_winograd.py::test_the_transformations_are_a_convolution"),
+           tests("compiler/targets/cpu/test_winograd.py::test_the_transformations_are_a_convolution"),
            (winograd.matrices,)),
     Mutant("ties of a floor go down", "compiler", floor_requant._last,
            "(rest == 0) & (whole % 2 == 1)", "(rest == 0)",
-           tests("compiler/graph/test_floor_requant.py")),
+           tests("compiler/graph/arithmetic/test_floor_requant.py")),
     Mutant("the longer of two regions holds both", "compiler", bounds._union,
            "distance.constant + new[1]", "new[1]", tests("compiler/te/test_schedule_random.py")),
     Mutant("what is beyond a tail is reduced", "compiler", rfactor.factored,
@@ -72,51 +72,53 @@ COMPILER = (
            tests("compiler/te/test_language.py")),
     Mutant("padding on the wrong side", "compiler", Stream.load,
            "pad_left=pad_x.before, pad_right=pad_x.after",
-           "pad_left=pad_x.after, pad_right=pad_x.before", tests("compiler/test_stream.py")),
+           "pad_left=pad_x.after, pad_right=pad_x.before",
+           tests("compiler/targets/vdla/test_stream.py")),
     Mutant("first at any reduction's start", "compiler", Stream.gemm,
-           "first = all(", "first = any(", tests("compiler/test_stream.py")),
+           "first = all(", "first = any(", tests("compiler/targets/vdla/test_stream.py")),
     Mutant("forgotten micro-ops are reused", "compiler", Stream._place_uops,
-           "self._uop_slots.clear()", "pass", tests("compiler/test_stream.py")),
+           "self._uop_slots.clear()", "pass", tests("compiler/targets/vdla/test_stream.py")),
     Mutant("guard cuts one too many", "compiler", _Walker.bounds,
            "slack // -k + 1", "slack // -k", wrong_digits),
     Mutant("kernel columns before rows", "compiler", layout.pack_weight,
            "0, 2, 4, 5, 1, 3", "0, 2, 5, 4, 1, 3", wrong_digits),
     Mutant("lifetimes end before the last read", "compiler", arena.Lifetime.overlaps,
            "self.first <= other.last", "self.first < other.last",
-           tests("compiler/codegen/test_cpu_graph.py")),
+           tests("compiler/targets/cpu/test_cpu_graph.py")),
     Mutant("ties go down", "compiler", _Emitter._requantize,
            "builder.sub(half, one), odd", "builder.sub(half, one), builder.sub(one, one)",
-           tests("compiler/codegen/test_cpu_expressions.py::test_requantize_ties")),
+           tests("compiler/targets/cpu/test_cpu_expressions.py::test_requantize_ties")),
     # ---- graph passes and quantisation
     Mutant("multiplier truncated", "compiler", requant.requant_params,
            "round(mantissa * 2**MULTIPLIER_BITS)", "int(mantissa * 2**MULTIPLIER_BITS)",
-           tests("compiler/graph/test_requant.py")),
+           tests("compiler/graph/arithmetic/test_requant.py")),
     Mutant("sum of an addition overflows", "compiler", requant.add_params,
            "128 * (mult_a + mult_b) + abs(const) + 2 ** (shift - 1)", "128 * max(mult_a, mult_b)",
-           tests("compiler/graph/test_requant.py")),
+           tests("compiler/graph/arithmetic/test_requant.py")),
     Mutant("weights scaled along any axis", "compiler", _Fusion.weight,
            "if quant.axis not in (None, axis):", "if False:",
-           tests("compiler/graph/test_reasons.py")),
+           tests("compiler/test_reasons.py")),
     Mutant("clips what others read", "compiler", fold_activations,
-           "len(consumers[source.output]) > 1", "False", tests("compiler/graph/test_passes.py")),
+           "len(consumers[source.output]) > 1", "False",
+           tests("compiler/graph/passes/test_passes.py")),
     Mutant("requantisation dropped", "compiler", _same_value,
-           "before.op.quant.same(quant)", "True", tests("compiler/graph/test_passes.py")),
+           "before.op.quant.same(quant)", "True", tests("compiler/graph/passes/test_passes.py")),
     Mutant("padding of any value folded", "compiler", _folded,
-           "value == conv.x_zero_point", "True", tests("compiler/graph/test_passes.py")),
+           "value == conv.x_zero_point", "True", tests("compiler/graph/passes/test_passes.py")),
     Mutant("transpositions composed backwards", "compiler", merge_transposes,
            "tuple(before[axis] for axis in order)", "tuple(order[axis] for axis in before)",
-           tests("compiler/graph/test_passes.py")),
+           tests("compiler/graph/passes/test_passes.py")),
     Mutant("windows outside are zero", "compiler", PackWindows.evaluate,
            "constant_values=self.fill", "constant_values=0",
-           tests("compiler/graph/test_pack_windows.py")),
+           tests("compiler/targets/vdla/passes/test_pack_windows.py")),
     # ---- TensorFlow Lite
     Mutant("divides negatives upwards", "compiler", fixed_point.divide_by_pot,
            "(mask >> 1) + (x < 0)", "(mask >> 1)",
-           tests("compiler/graph/test_fixed_point.py")),
+           tests("compiler/graph/arithmetic/test_fixed_point.py")),
     Mutant("exponential off by a bit", "compiler", fixed_point.exp_on_negative_values,
            "fraction_bits - 2 + position", "fraction_bits - 1 + position",
-           tests("compiler/graph/test_tflite_operators.py::test_interpreter_is_exact")),
+           tests("compiler/frontends/tflite/test_tflite_operators.py::test_interpreter_is_exact")),
     Mutant("padding counts in the mean", "compiler", QAvgPoolValid.counts,
            "last - np.maximum(first, 0)", "last - first",
-           tests("compiler/graph/test_tflite_operators.py::test_interpreter_is_exact")),
+           tests("compiler/frontends/tflite/test_tflite_operators.py::test_interpreter_is_exact")),
 )  # fmt: skip

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from vdla.hw import gemm as gemm_module
-from vdla.hw.core import Core
-from vdla.hw.counters import CauseCounters
-from vdla.hw.dma import BurstCutter, ReadArbiter
-from vdla.hw.fetch import Fetch
-from vdla.hw.gemm import Gemm
-from vdla.hw.load import Load
-from vdla.hw.queue import Queue
-from vdla.hw.store import Store
-from vdla.hw.token import TokenBank
-from vdla.hw.vector import Vector
+from vdla.hw.core import gemm as gemm_module
+from vdla.hw.core.core import Core
+from vdla.hw.core.counters import CauseCounters
+from vdla.hw.core.dma import BurstCutter, ReadArbiter
+from vdla.hw.core.fetch import Fetch
+from vdla.hw.core.gemm import Gemm
+from vdla.hw.core.load import Load
+from vdla.hw.core.queue import Queue
+from vdla.hw.core.store import Store
+from vdla.hw.core.token import TokenBank
+from vdla.hw.core.vector import Vector
 
 from .checks import passes_differ, rtl_differs, second_run, wrong_stops
 from .plant import Mutant

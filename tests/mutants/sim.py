@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from vdla.isa import reference, vector_ops
-from vdla.sim import kernels, load, regs, values
-from vdla.sim.dma import ReadArbiter, Rows, WriteChannel
-from vdla.sim.gemm import Gemm
-from vdla.sim.queue import Queue
-from vdla.sim.unit import UnitProcess
-from vdla.sim.vector import Pattern
+from vdla.sim.model import kernels, load, regs, values
+from vdla.sim.model.dma import ReadArbiter, Rows, WriteChannel
+from vdla.sim.model.gemm import Gemm
+from vdla.sim.model.queue import Queue
+from vdla.sim.model.unit import UnitProcess
+from vdla.sim.model.vector import Pattern
 
 from .checks import sim_differs
 from .plant import Mutant

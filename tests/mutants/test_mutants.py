@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from vdla.sim.queue import Queue
+from vdla.sim.model.queue import Queue
 
 from .__main__ import MUTANTS, _caught
 from .plant import Mutant

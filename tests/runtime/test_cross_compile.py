@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import vdla
 from vdla.cli import run_app
-from vdla.compiler.codegen.machine import CROSS_PROCESSORS
+from vdla.compiler.targets.cpu.processor import CROSS_PROCESSORS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 MODELS = EXAMPLES / "models"

@@ -20,9 +20,9 @@ from vdla.isa.opcodes import Unit, Units
 from vdla.isa.params import PRESETS
 from vdla.isa.program import Program
 from vdla.isa.status import Status
-from vdla.sim.core import simulate
-from vdla.sim.random_programs import random_program
+from vdla.sim.model.core import simulate
 from vdla.sim.trace import trace, write_trace
+from vdla.sim.verify.random_programs import random_program
 
 MODELS = Path(__file__).resolve().parents[2] / "examples" / "models"
 DIGITS = MODELS / "digits_int8.onnx"

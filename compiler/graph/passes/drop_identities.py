@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..fixed_ops import Recentre
 from ..ir import Graph, Node
-from ..ops import Dequantize, Identity, Quantize, Reshape
+from ..ops.fixed_point import Recentre
+from ..ops.integer import Dequantize, Identity, Quantize, Reshape
 
 
 def drop_identities(graph: Graph) -> Graph:

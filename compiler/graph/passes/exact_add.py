@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..fixed_ops import QAddFixed
+from ..arithmetic.requant import INT8_MAX, INT8_MIN
 from ..ir import Graph
-from ..ops import QAdd
-from ..requant import INT8_MAX, INT8_MIN
+from ..ops.fixed_point import QAddFixed
+from ..ops.integer import QAdd
 
 INT32_LIMIT = 2**31
 #: How far a multiplier may be from the nearest one.

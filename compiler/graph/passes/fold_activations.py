@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import Graph, Node
-from ..ops import Bounded, Clip, Relu
+from ..ops.integer import Bounded, Clip, Relu
 
 
 def fold_activations(graph: Graph) -> Graph:

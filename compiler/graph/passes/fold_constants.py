@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..interpret import evaluate_nodes
 from ..ir import Graph, Node, Tensor
-from ..ops import Dequantize, Quantize
+from ..ops.integer import Dequantize, Quantize
 
 #: Elements of a result that is not folded: a small file would become a large one in memory.
 MAX_FOLDED_ELEMENTS = 2**24

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..fixed_ops import Pad
 from ..ir import Graph, Node
-from ..ops import QConv2d
+from ..ops.fixed_point import Pad
+from ..ops.integer import QConv2d
 
 
 def fold_pads(graph: Graph) -> Graph:

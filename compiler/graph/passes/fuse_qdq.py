@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ....isa.errors import VdlaError
+from ..arithmetic.requant import INT8_MAX, INT8_MIN, add_params, centre, requant
 from ..ir import Graph, Node, Tensor
-from ..ops import (
+from ..ops.integer import (
     Add,
     AvgPool,
     Bounded,
@@ -27,7 +28,6 @@ from ..ops import (
     Quant,
     Quantize,
 )
-from ..requant import INT8_MAX, INT8_MIN, add_params, centre, requant
 
 INT32_LIMIT = 2**31
 FUSIBLE = (Conv2d, ConvTranspose2d, Dense, Add, MaxPool, AvgPool)

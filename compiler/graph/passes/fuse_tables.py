@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..fixed_ops import QTable
+from ..arithmetic.requant import INT8_MAX, INT8_MIN
 from ..interpret import evaluate_op
 from ..ir import Graph, Node
-from ..ops import Add, Clip, Dequantize, Quant, Quantize, Relu
-from ..primitives import Map
-from ..requant import INT8_MAX, INT8_MIN
+from ..ops.fixed_point import QTable
+from ..ops.general import Map
+from ..ops.integer import Add, Clip, Dequantize, Quant, Quantize, Relu
 
 #: Operators that compute each element from those in the same place.
 ELEMENTWISE = (Map, Relu, Clip, Add)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import Graph
-from ..ops import Product, QAdd, QConv2d, QConvTranspose2d, QDense
+from ..ops.integer import Product, QAdd, QConv2d, QConvTranspose2d, QDense
 
 
 def group(graph: Graph) -> Graph:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..fixed_ops import Recentre
+from ..arithmetic.requant import OFFSET
 from ..ir import Graph, Node, Tensor
-from ..ops import Dequantize, Identity, Quant, Quantize, Reshape
-from ..requant import OFFSET
+from ..ops.fixed_point import Recentre
+from ..ops.integer import Dequantize, Identity, Quant, Quantize, Reshape
 
 
 def make_signed(graph: Graph) -> Graph:

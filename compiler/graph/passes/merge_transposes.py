@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import fixed_ops, primitives
-from ..fixed_ops import QTable, QuantizeAway, Recentre
 from ..ir import Graph, Node, Tensor
-from ..ops import Clip, Dequantize, Identity, Op, Quantize, Relu
-from ..primitives import Map
+from ..ops import fixed_point as fixed_ops
+from ..ops import general as primitives
+from ..ops.fixed_point import QTable, QuantizeAway, Recentre
+from ..ops.general import Map
+from ..ops.integer import Clip, Dequantize, Identity, Op, Quantize, Relu
 
 Order = tuple[int, ...]
 

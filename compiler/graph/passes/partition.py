@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import primitives
-from ..fixed_ops import Concat, FixedOp, QAddFixed, QSoftmax, QTable, QuantizeAway, Recentre
+from ..arithmetic.lift import lifts
+from ..arithmetic.subpixel import subpixels
 from ..ir import Graph, Node, is_depthwise
-from ..lift import lifts
-from ..ops import (
+from ..ops import general as primitives
+from ..ops.fixed_point import Concat, FixedOp, QAddFixed, QSoftmax, QTable, QuantizeAway, Recentre
+from ..ops.integer import (
     QAdd,
     QAvgPool,
     QConv2d,
@@ -18,7 +19,6 @@ from ..ops import (
     Quantize,
     Reshape,
 )
-from ..subpixel import subpixels
 
 #: Pieces of a table's line that are worth it: the vector unit takes two cycles a vector for each.
 MOST_BENDS = 60

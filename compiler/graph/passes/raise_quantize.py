@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .. import fixed_ops, primitives
 from ..ir import Graph, Node, Tensor
-from ..ops import Clip, Identity, Quantize, Relu, Reshape
+from ..ops import fixed_point as fixed_ops
+from ..ops import general as primitives
+from ..ops.integer import Clip, Identity, Quantize, Relu, Reshape
 from .fuse_qdq import FUSIBLE
 
 MOVES = (Reshape, Identity, fixed_ops.Transpose, primitives.Transpose)

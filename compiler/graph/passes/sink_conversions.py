@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from .. import fixed_ops, primitives
-from ..fixed_ops import Recentre
 from ..interpret import evaluate_op
 from ..ir import Graph, Node, Tensor
-from ..ops import Dequantize, Identity, Op, Quant, Quantize, Reshape
+from ..ops import fixed_point as fixed_ops
+from ..ops import general as primitives
+from ..ops.fixed_point import Recentre
+from ..ops.integer import Dequantize, Identity, Op, Quant, Quantize, Reshape
 from ..shapes import infer
 
 #: Operators whose result is elements of the first operand, whatever these are.

@@ -17,7 +17,7 @@ import onnx
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
-from .cases.draw import Refused, results
+from ..frontends.onnx.cases.draw import Refused, results
 
 OPSET = 21
 MAX_ELEMENTS = 1500

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from vdla.compiler.build import build
-from vdla.compiler.codegen.cpu import build_cpu
+from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.ir import Graph, dump
-from vdla.compiler.graph.onnx import import_onnx
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
+from vdla.compiler.targets.cpu.graph_code import build_cpu
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 from vdla.isa.reference import run as run_reference

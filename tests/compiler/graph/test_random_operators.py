@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vdla.compiler.codegen.cpu import build_cpu
-from vdla.compiler.graph.onnx import import_onnx
+from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
+from vdla.compiler.targets.cpu.graph_code import build_cpu
 
 from .random_graphs import RandomGraph, Skip, Value
 from .random_operators import (

@@ -10,7 +10,7 @@ import numpy as np
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper
-from vdla.compiler.codegen.cpu import compile_func
+from vdla.compiler.targets.cpu.graph_code import compile_func
 from vdla.compiler.te.expr import Const, Expr, Read, Var, cast, maximum, minimum, select
 from vdla.compiler.te.schedule import Schedule, create_schedule
 from vdla.compiler.te.tensor import (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from vdla.compiler.codegen.cpu import compile_func
+from vdla.compiler.targets.cpu.graph_code import compile_func
 from vdla.compiler.te.schedule import Schedule
 from vdla.compiler.tir.printer import print_func
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from vdla.compiler.codegen.accel import generate
-from vdla.compiler.codegen.stream import Stream
+from vdla.compiler.targets.vdla.codegen import generate
+from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.te.schedule import Schedule
 from vdla.compiler.te.tensor import IterVar, placeholder
 from vdla.compiler.tir.lower import lower

@@ -15,7 +15,7 @@ from random import Random
 
 import numpy as np
 import pytest
-from vdla.compiler.codegen.cpu import compile_func
+from vdla.compiler.targets.cpu.graph_code import compile_func
 from vdla.compiler.te.expr import Expr, Var, substitute
 from vdla.compiler.te.stage import KINDS
 from vdla.compiler.tir.ir import For, PrimFunc, Stmt, map_stmt, walk_stmt

@@ -1,1 +1,0 @@
-"""Code generators: loop programs to accelerator instructions and to machine code."""

@@ -1,0 +1,82 @@
+"""Operators that ONNX itself defines by others: their bodies, in place of a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ...graph.ir import Tensor
+
+
+def function_body(
+    node: onnx.NodeProto, opset: int, operands: Sequence[Tensor | None]
+) -> tuple[list[onnx.NodeProto], int] | None:
+    """The nodes that compute what ``node`` does, and their operator set; None without a definition.
+
+    They read and write the node's own names; names between them begin with the node's.
+    """
+    try:
+        schema = onnx.defs.get_schema(node.op_type, opset, "")
+    except (onnx.defs.SchemaError, TypeError):  # no such operator, or a damaged name
+        return None
+    data = _definition(schema, node, opset, operands)
+    if not data:
+        return None
+    function = onnx.FunctionProto.FromString(data)
+    names = dict.fromkeys(function.input, "") | {"": ""}
+    names |= dict(zip(function.input, node.input, strict=False))
+    names |= {o: n for o, n in zip(function.output, node.output, strict=False) if n}
+    given = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.type}
+    given |= {a.name: a for a in function.attribute_proto} | {a.name: a for a in node.attribute}
+    body = []
+    for index, inner in enumerate(function.node):
+        copy = onnx.NodeProto()
+        copy.CopyFrom(inner)
+        copy.name = f"{node.name}.{index}.{inner.op_type}"
+        for group in (copy.input, copy.output):
+            for i, name in enumerate(group):
+                group[i] = names.setdefault(name, f"{node.name}/{name}")
+        _resolve(copy, given)
+        body.append(copy)
+    versions = [o.version for o in function.opset_import if o.domain == ""]
+    return body, versions[0] if versions else opset
+
+
+def _definition(
+    schema: Any,  # onnx's annotations lack what is used of it here
+    node: onnx.NodeProto,
+    opset: int,
+    operands: Sequence[Tensor | None],
+) -> bytes:
+    """The newest definition that the operator set allows, serialised."""
+    fixed = [v for v in schema.function_opset_versions if v <= opset]
+    if fixed:
+        return schema.get_function_with_opset_version(max(fixed))
+    by_context = [v for v in schema.context_dependent_function_opset_versions if v <= opset]
+    if not by_context:
+        return b""
+    types = [b"" if t is None else _type(t) for t in operands]
+    return schema.get_context_dependent_function_with_opset_version(
+        max(by_context), node.SerializeToString(), types
+    )
+
+
+def _type(tensor: Tensor) -> bytes:
+    kind = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(tensor.dtype))
+    return onnx.helper.make_tensor_type_proto(kind, tensor.shape).SerializeToString()
+
+
+def _resolve(node: onnx.NodeProto, given: dict[str, onnx.AttributeProto]) -> None:
+    """Attributes of the function in place of references to them; absent ones go."""
+    attributes = list(node.attribute)
+    del node.attribute[:]
+    for attribute in attributes:
+        if not attribute.ref_attr_name:
+            node.attribute.append(attribute)
+        elif attribute.ref_attr_name in given:
+            copy = node.attribute.add()
+            copy.CopyFrom(given[attribute.ref_attr_name])
+            copy.name = attribute.name

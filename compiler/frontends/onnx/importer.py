@@ -1,0 +1,342 @@
+"""Import of ONNX models (opset 7 to the current one), with shape inference.
+
+An ONNX node becomes one or several nodes of the graph (``onnx_ops/``); shapes are known numbers, so
+whatever decides a shape must be constant.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.inliner
+import onnx.shape_inference
+from google.protobuf.message import DecodeError
+from onnx import numpy_helper
+
+from ....isa.errors import VdlaError
+from ...graph.ir import DTYPES, Graph, Node, Tensor
+from ...graph.ops.general import Misfit
+from ...graph.ops.integer import Identity
+from ...graph.verify import verify
+from .functions import function_body
+from .ops import MICROSOFT, READERS
+from .ops.call import Call
+
+#: Operators that a refusal of an unknown one names.
+NEAREST = 4
+#: Readers of operators in other domains than ONNX's.
+DOMAINS = {"com.microsoft": MICROSOFT}
+OPSETS = range(7, onnx.defs.onnx_opset_version() + 1)
+#: What names the shapes and values of a model's inputs that are known at compile time.
+Shapes = Mapping[str, tuple[int, ...]]
+Values = Mapping[str, np.ndarray]
+
+
+def import_onnx(
+    source: str | Path | bytes | onnx.ModelProto,
+    *,
+    batch: int = 1,
+    shapes: Shapes | None = None,
+    values: Values | None = None,
+) -> Graph:
+    """Read a model into a graph.
+
+    Parameters
+    ----------
+    source
+        A file, the bytes of one, or a loaded model.
+    batch
+        Value of a symbolic or missing first dimension of the inputs, at least 1.
+    shapes
+        Shapes of inputs, by name, where the model leaves more open than the batch.
+    values
+        Inputs, by name, that are constants of this graph: those that decide shapes.
+
+    Raises
+    ------
+    VdlaError
+        When the file is unreadable or damaged, or a node is not supported; the message names the
+        node and the operator and says what is supported.
+    ValueNeeded
+        When shapes depend on the value of an input; it can be given in ``values``.
+    """
+    if batch < 1:
+        raise VdlaError(f"expected a batch of at least 1, got {batch!r}")
+    model, where = load_model(source)
+    try:
+        if model.functions:
+            model = onnx.inliner.inline_local_functions(model)
+        graph = Importer(where, batch, shapes or {}, values or {}).run(model)
+    except (UnicodeDecodeError, DecodeError, OverflowError) as error:
+        raise VdlaError(f"{where}: damaged ONNX model: {_first_line(error)}") from None
+    verify(graph)
+    return graph
+
+
+def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
+    if isinstance(source, onnx.ModelProto):
+        return source, "ONNX model"
+    where = "ONNX model" if isinstance(source, bytes) else str(source)
+    try:
+        if isinstance(source, bytes):
+            model = onnx.load_model_from_string(source)
+        else:
+            model = onnx.load_model(str(source))
+    except OSError as error:
+        raise VdlaError(f"{where}: cannot read: {error.strerror or _first_line(error)}") from None
+    except (DecodeError, ValueError, onnx.checker.ValidationError) as error:
+        raise VdlaError(
+            f"{where}: expected an ONNX model, got a damaged file: {_first_line(error)}"
+        ) from None
+    if not model.graph.node:
+        raise VdlaError(f"{where}: expected an ONNX model with nodes, got none (is it truncated?)")
+    return model, where
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@dataclass
+class Importer:
+    """The graph of a model while it is read, node by node."""
+
+    where: str
+    batch: int
+    shapes: Shapes
+    values: Values
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    producers: dict[str, Node] = field(default_factory=dict)
+    known: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def run(self, model: onnx.ModelProto) -> Graph:
+        opset = self.opset(model)
+        for initializer in model.graph.initializer:
+            self.define(Tensor.constant(initializer.name, self.array(initializer)))
+        for sparse in model.graph.sparse_initializer:
+            raise VdlaError(
+                f"{self.where}: constant {sparse.values.name!r} is sparse; store all its elements"
+            )
+        inputs = [i.name for i in model.graph.input if i.name not in self.tensors]
+        for value in model.graph.input:
+            if value.name in inputs:
+                self.define(self.input(value))
+        inputs = [name for name in inputs if not self.tensors[name].is_constant]
+        for index, proto in enumerate(model.graph.node):
+            self.node(proto, index, opset)
+        outputs = tuple(value.name for value in model.graph.output)
+        if not outputs:
+            raise VdlaError(f"{self.where}: expected a model with outputs, got none")
+        for name in outputs:
+            if name not in self.tensors:
+                raise VdlaError(f"{self.where}: output {name!r} is not computed by any node")
+        name = model.graph.name or "main"
+        return Graph(name, tuple(inputs), outputs, tuple(self.nodes), self.tensors)
+
+    def opset(self, model: onnx.ModelProto) -> int:
+        versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
+        if len(versions) != 1 or versions[0] not in OPSETS:
+            raise VdlaError(
+                f"{self.where}: expected opset {OPSETS[0]} to {OPSETS[-1]},"
+                f" got {versions or 'none'}; convert the model with onnx.version_converter"
+            )
+        return versions[0]
+
+    def define(self, tensor: Tensor) -> None:
+        if tensor.name in self.tensors:
+            raise VdlaError(f"{self.where}: tensor {tensor.name!r} is defined twice")
+        self.tensors[tensor.name] = tensor
+
+    def array(self, proto: onnx.TensorProto) -> np.ndarray:
+        if proto.data_location == onnx.TensorProto.EXTERNAL:
+            raise VdlaError(
+                f"{self.where}: constant {proto.name!r} lies in another file; load the model from"
+                " the path of its own file, in whose folder that one must be"
+            )
+        try:
+            data = np.ascontiguousarray(numpy_helper.to_array(proto)).reshape(tuple(proto.dims))
+            if data.shape != tuple(proto.dims):
+                raise ValueError(f"shape {[*proto.dims]}")
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise VdlaError(
+                f"{self.where}: constant {proto.name!r} is damaged: {_first_line(error)}"
+            ) from None
+        if str(data.dtype) not in DTYPES:
+            raise VdlaError(
+                f"{self.where}: constant {proto.name!r} has type {data.dtype},"
+                f" supported are {', '.join(DTYPES)}"
+            )
+        return data
+
+    def input(self, value: onnx.ValueInfoProto) -> Tensor:
+        name, kind = value.name, value.type.tensor_type
+        if name in self.values:
+            return Tensor.constant(name, np.ascontiguousarray(self.values[name]))
+        try:
+            dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
+        except KeyError:
+            dtype = "not a tensor" if not kind.elem_type else f"type {kind.elem_type}"
+        known = name in self.shapes or kind.HasField("shape")
+        if dtype not in DTYPES or not known:
+            raise VdlaError(
+                f"{self.where}: input {name!r}: expected a tensor of known rank of"
+                f" {', '.join(DTYPES)}, got {dtype if known else 'an unknown rank'}"
+            )
+        if name in self.shapes:
+            return Tensor(name, tuple(self.shapes[name]), dtype)
+        shape = [d.dim_value if d.HasField("dim_value") else -1 for d in kind.shape.dim]
+        if shape and shape[0] < 1:
+            shape[0] = self.batch
+        if min(shape, default=1) < 0:
+            raise VdlaError(
+                f"{self.where}: input {name!r}: only the first dimension may be symbolic,"
+                f" got shape {shape} (-1 = unknown)"
+            )
+        return Tensor(name, tuple(shape), dtype)
+
+    def node(self, proto: onnx.NodeProto, index: int, opset: int) -> None:
+        name = proto.name or f"{proto.op_type}_{index}"
+        label = f"node {name!r} ({proto.op_type})"
+        standard = proto.domain in ("", "ai.onnx")
+        reader = (READERS if standard else DOMAINS.get(proto.domain, {})).get(proto.op_type)
+        for operand in proto.input:
+            if operand and operand not in self.tensors:
+                raise VdlaError(f"{label}: reads {operand!r}, which nothing before it defines")
+        if not any(proto.output):
+            raise VdlaError(f"{label}: expected an output, got none")
+        if standard:
+            _check_form(proto, label)
+        operands = tuple(self.tensors[i] if i else None for i in proto.input)
+        if reader is None and not (proto.op_type == "Constant" and standard):
+            self.function(proto, name, opset, operands)
+            return
+        try:
+            attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
+        except ValueError as error:
+            raise VdlaError(f"{label}: damaged attributes: {_first_line(error)}") from None
+        if reader is None:
+            self.define(Tensor.constant(proto.output[0], self.constant(attributes, label)))
+            return
+        call = Call(
+            name, proto.op_type, operands, attributes, tuple(proto.output), opset,
+            self.tensors, self.producers, self.known,
+        )  # fmt: skip
+        try:
+            found = reader(call)
+        except Misfit as misfit:
+            raise call.refuse(f"expected {misfit}") from None
+        self.adopt(call, found if isinstance(found, tuple) else (found,))
+
+    def function(
+        self, proto: onnx.NodeProto, name: str, opset: int, operands: tuple[Tensor | None, ...]
+    ) -> None:
+        """An operator without a reader: what ONNX defines it by, if it does."""
+        named = onnx.NodeProto()
+        named.CopyFrom(proto)
+        named.name = name
+        body = None
+        if proto.domain in ("", "ai.onnx"):
+            try:
+                body = function_body(named, opset, operands)
+            except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
+                raise VdlaError(
+                    f"node {name!r} ({proto.op_type}): expected what ONNX's definition of it"
+                    f" allows: {_first_line(error)}"
+                ) from None
+        if body is None:
+            operator = f"{proto.domain}.{proto.op_type}" if proto.domain else proto.op_type
+            known = sorted({*READERS, *DOMAINS.get(proto.domain, {}), "Constant"})
+            nearest = difflib.get_close_matches(proto.op_type, known, NEAREST, cutoff=0.0)
+            raise VdlaError(
+                f"node {name!r}: operator {operator!r} is not supported; of the {len(known)} that"
+                f" are, these have the nearest names: {', '.join(nearest)}"
+            )
+        for index, inner in enumerate(body[0]):
+            self.node(inner, index, body[1])
+
+    def adopt(self, call: Call, results: tuple[Tensor | None, ...]) -> None:
+        """Take over what a reader made; results get the names of the outputs."""
+        wanted = [(output, i) for i, output in enumerate(call.outputs) if output]
+        renamed: dict[str, str] = {}
+        made_here = {node.output for node in call.nodes}
+        for output, i in wanted:
+            result = results[i] if i < len(results) else None
+            if result is None:
+                raise call.refuse(f"output {i} ({output!r}) is not supported")
+            if result.name in made_here and result.name not in renamed:
+                renamed[result.name] = output
+            else:
+                copy = call.emit(Identity(), result)
+                renamed[copy.name] = output
+        for tensor in call.made.values():
+            self.define(replace(tensor, name=renamed.get(tensor.name, tensor.name)))
+        first = _provisional(renamed, call.outputs)
+        for position, node in enumerate(call.nodes):
+            node = Node(
+                node.name if node.output == first else f"{node.name}.{position}",
+                node.op,
+                tuple(renamed.get(i, i) for i in node.inputs),
+                renamed.get(node.output, node.output),
+            )
+            self.nodes.append(node)
+            self.producers[node.output] = node
+
+    def constant(self, attributes: dict[str, Any], label: str) -> np.ndarray:
+        try:
+            match attributes:
+                case {"value": onnx.TensorProto() as proto}:
+                    return self.array(proto)
+                case {"value_float": value} | {"value_floats": value}:
+                    return np.array(value, np.float32)
+                case {"value_int": value} | {"value_ints": value}:
+                    return np.array(value, np.int64)
+        except (ValueError, TypeError):
+            pass  # of another type than its name says
+        raise VdlaError(f"{label}: expected a tensor or numbers, got {sorted(attributes)}")
+
+
+def _check_form(proto: onnx.NodeProto, label: str) -> None:
+    """Refuse attributes and operands that the operator has in no version, where ONNX knows it:
+    whoever wrote them meant something that would not happen."""
+    versions = _schemas().get(proto.op_type)
+    if versions is None:
+        return
+    known = sorted({name for schema in versions for name in schema.attributes})
+    unknown = [a.name for a in proto.attribute if a.name not in known]
+    if unknown:
+        raise VdlaError(
+            f"{label}: expected attributes {', '.join(known) or 'none'}, got {unknown[0]!r}"
+        )
+    most = max(schema.max_input for schema in versions)
+    if len(proto.input) > most:
+        raise VdlaError(f"{label}: expected at most {most} operands, got {len(proto.input)}")
+
+
+@cache
+def _schemas() -> Mapping[str, list[onnx.defs.OpSchema]]:
+    """Every version of ONNX's own operators, by name."""
+    found: dict[str, list[onnx.defs.OpSchema]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        if schema.domain == "":
+            found.setdefault(schema.name, []).append(schema)
+    return found
+
+
+def _provisional(renamed: Mapping[str, str], outputs: tuple[str, ...]) -> str:
+    """The provisional name of the first output: its node keeps the ONNX node's name."""
+    first = next(output for output in outputs if output)
+    return next(old for old, new in renamed.items() if new == first)
+
+
+def input_names(model: onnx.ModelProto) -> list[str]:
+    """Names of the inputs that a caller must give: those without an initial value."""
+    given = {initializer.name for initializer in model.graph.initializer}
+    return [value.name for value in model.graph.input if value.name not in given]

@@ -1,0 +1,1 @@
+"""The reader of programs of torch.export."""

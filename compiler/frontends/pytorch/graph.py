@@ -1,0 +1,280 @@
+"""From an exported program to a graph: parameters, symbolic sizes, and one ATen node at a time."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import io
+import logging
+import operator
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch  # pyright: ignore[reportMissingImports]
+from torch.export.graph_signature import InputKind, OutputKind  # pyright: ignore[reportMissingImports]
+
+from ....isa.errors import VdlaError
+from ...graph.ir import DTYPES, Graph, Tensor
+from ...graph.verify import verify
+from ..onnx.importer import OPSETS, Importer
+from .ops import KEPT, READERS
+from .ops.call import Call, Value
+
+importlib.import_module("torch.ao.quantization.fx._decomposed")  # defines its operators
+
+#: Operators that a refusal of an unknown one names.
+NEAREST = 4
+PARAMETERS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
+
+
+def import_program(source: Any, batch: int) -> Graph:
+    """As :func:`~vdla.compiler.frontends.pytorch.importer.import_torch`."""
+    if batch < 1:
+        raise VdlaError(f"expected a batch of at least 1, got {batch!r}")
+    program, where = _load(source)
+    table = torch.export.default_decompositions()
+    for name in KEPT:
+        packet, overload = name.removeprefix("aten.").split(".")
+        table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
+    try:
+        program = program.run_decompositions(table)
+    except Exception as error:  # whatever tracing meets in a program that something else made
+        raise VdlaError(f"{where}: torch cannot decompose the program: {_line(error)}") from None
+    try:
+        graph = _Program(program, batch).run()
+    except VdlaError as error:
+        raise VdlaError(f"{where}: {error}") from None
+    verify(graph)
+    return graph
+
+
+def _load(source: Any) -> tuple[Any, str]:
+    if isinstance(source, torch.export.ExportedProgram):
+        return source, "exported program"
+    where = "PyTorch model" if isinstance(source, bytes) else str(source)
+    try:
+        data = source if isinstance(source, bytes) else Path(source).read_bytes()
+    except OSError as error:
+        raise VdlaError(f"{where}: {error.strerror or error}") from None
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)  # what torch has to say is in the error, too
+    try:
+        return torch.export.load(io.BytesIO(data)), where
+    except Exception as error:  # torch raises what its JSON, its archive and its schema raise
+        raise VdlaError(
+            f"{where}: expected a program that torch.export.save wrote, got a damaged file:"
+            f" {_line(error.__context__ or error)}"
+        ) from None
+    finally:
+        logging.disable(disabled)
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@dataclass
+class _Program:
+    """A program in core ATen operators while it is read.
+
+    Attributes
+    ----------
+    sizes : the number that each symbol of a shape stands for
+    values : what each node of the program is in the graph: a tensor, or a tuple of them
+    """
+
+    program: Any
+    batch: int
+    sizes: dict[Any, int] = field(default_factory=dict)
+    values: dict[Any, Value] = field(default_factory=dict)
+    graph: Importer = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.graph = Importer("exported program", self.batch, {}, {})
+
+    def run(self) -> Graph:
+        signature = self.program.graph_signature
+        specs = {spec.arg.name: spec for spec in signature.input_specs}
+        inputs: list[str] = []
+        for node in self.program.graph.nodes:
+            match node.op:
+                case "placeholder":
+                    inputs += self.placeholder(node, specs[node.name])
+                case "call_function":
+                    self.call(node)
+                case "output":
+                    continue
+                case _:
+                    raise VdlaError(f"{_label(node)}: {node.op} is not supported")
+        outputs = tuple(self.output(spec) for spec in signature.output_specs)
+        if not outputs:
+            raise VdlaError("expected a program with outputs, got none")
+        nodes = tuple(self.graph.nodes)
+        return Graph("main", tuple(inputs), outputs, nodes, self.graph.tensors)
+
+    # ---- inputs and outputs ----
+
+    def placeholder(self, node: Any, spec: Any) -> list[str]:
+        """The names that the node adds to the graph's inputs."""
+        if spec.kind in PARAMETERS:
+            if node.users:
+                self.values[node] = self.parameter(node.name, spec)
+            return []
+        example = node.meta.get("val")
+        if spec.kind != InputKind.USER_INPUT or not isinstance(example, torch.Tensor):
+            if not node.users:
+                return []  # an argument that the model was given and did not read
+            raise VdlaError(
+                f"input {node.name!r}: expected a tensor, got {type(example).__name__}"
+                f" ({spec.kind.name.lower()}); make it a constant of the model"
+            )
+        shape = tuple(self.bind(node.name, i, size) for i, size in enumerate(example.shape))
+        tensor = Tensor(node.name, shape, self.dtype(f"input {node.name!r}", example))
+        self.graph.define(tensor)
+        self.values[node] = tensor
+        return [node.name]
+
+    def bind(self, name: str, axis: int, size: Any) -> int:
+        """A size of an input; the first may be a symbol, which is the batch."""
+        if not _is_symbolic(size):
+            return size
+        symbol = size.node.expr
+        if axis == 0 and symbol.is_Symbol:
+            allowed = self.program.range_constraints.get(symbol)
+            if allowed is not None and not allowed.lower <= self.batch <= allowed.upper:
+                raise VdlaError(
+                    f"input {name!r}: expected a batch from {allowed.lower} to {allowed.upper},"
+                    f" got {self.batch!r}"
+                )
+            self.sizes.setdefault(symbol, self.batch)
+        if not symbol.free_symbols <= set(self.sizes):
+            raise VdlaError(
+                f"input {name!r}: only the first dimension may be symbolic, got dimension {axis}"
+                f" of size {size}"
+            )
+        return self.number(size)
+
+    def parameter(self, name: str, spec: Any) -> Tensor:
+        store = self.program.state_dict
+        if spec.target not in store:
+            store = self.program.constants
+        what = f"constant {spec.target!r}"
+        data = store[spec.target]
+        dtype = self.dtype(what, data)
+        try:
+            array = data.detach().cpu().contiguous().numpy().astype(dtype)
+        except (RuntimeError, TypeError, NotImplementedError) as error:
+            raise VdlaError(f"{what}: expected values, got none: {_line(error)}") from None
+        tensor = Tensor.constant(name, array)
+        self.graph.define(tensor)
+        return tensor
+
+    def output(self, spec: Any) -> str:
+        if spec.kind != OutputKind.USER_OUTPUT:
+            raise VdlaError(
+                f"the model changes {spec.target!r} ({spec.kind.name.lower()}); return it as an"
+                " output instead"
+            )
+        by_name = {node.name: value for node, value in self.values.items()}
+        value = by_name.get(getattr(spec.arg, "name", ""))
+        if not isinstance(value, Tensor):
+            raise VdlaError(f"expected tensors as outputs, got {spec.arg}")
+        return value.name
+
+    def dtype(self, what: str, tensor: Any) -> str:
+        name = str(tensor.dtype).removeprefix("torch.")
+        if name not in DTYPES:
+            raise VdlaError(f"{what} has type {name}, supported are {', '.join(DTYPES)}")
+        return name
+
+    def number(self, value: Any) -> int:
+        """A size, its symbols replaced."""
+        if not _is_symbolic(value):
+            return int(value)
+        expression = value.node.expr.subs(self.sizes)
+        if expression.free_symbols:
+            raise VdlaError(f"expected sizes that shapes decide, got {value}, which values decide")
+        return int(expression)
+
+    # ---- nodes ----
+
+    def call(self, node: Any) -> None:
+        if node.target is operator.getitem:
+            source, index = node.args
+            self.values[node] = self.item(node, self.values[source], index)
+            return
+        example = node.meta.get("val")
+        if example is None or isinstance(example, torch.SymInt | torch.SymBool | int):
+            return  # arithmetic with sizes, which whoever reads it evaluates, and assertions
+        label = _label(node)
+        packet = str(node.target).rpartition(".")[0]
+        reader = READERS.get(packet)
+        if reader is None:
+            nearest = difflib.get_close_matches(packet, READERS, NEAREST, cutoff=0.0)
+            raise VdlaError(
+                f"{label}: the operator is not supported; of the {len(READERS)} that are, these"
+                f" have the nearest names: {', '.join(nearest)}"
+            )
+        try:
+            results = [self.type_of(value) for value in _flat(example)]
+            call = Call(node.name, self.arguments(node), results, self.graph, OPSETS[-1])
+            value = reader(call)
+        except VdlaError as error:
+            raise VdlaError(f"{label}: {error}") from None
+        if isinstance(value, Tensor):
+            value = call.named(value)
+            if (value.shape, value.dtype) != results[0]:
+                raise AssertionError(f"{label}: expected {results[0]}, read {value.type_text}")
+        self.values[node] = value
+
+    def item(self, node: Any, value: Value, index: int) -> Tensor:
+        found = value[index] if isinstance(value, tuple) else None
+        if found is None:
+            raise VdlaError(f"{_label(node.args[0])}: output {index} is not supported")
+        return found
+
+    def arguments(self, node: Any) -> dict[str, Any]:
+        """Every argument of the operator by its name, those that were left out too."""
+        schema = node.target._schema.arguments
+        given = dict(zip((a.name for a in schema), node.args, strict=False)) | node.kwargs
+        defaults = {a.name: a.default_value for a in schema if a.has_default_value()}
+        given = {a.name: None for a in schema} | defaults | given
+        return {name: self.argument(value) for name, value in given.items()}
+
+    def argument(self, value: Any) -> Any:
+        match value:
+            case torch.fx.Node() if value in self.values:
+                return self.values[value]
+            case torch.fx.Node():
+                return self.number(value.meta["val"])
+            case torch.SymInt():
+                return self.number(value)
+            case list() | tuple():
+                return [self.argument(v) for v in value]
+            case torch.dtype():
+                return str(value).removeprefix("torch.")
+        return value
+
+    def type_of(self, value: Any) -> tuple[tuple[int, ...], str]:
+        return tuple(self.number(size) for size in value.shape), self.dtype("a result", value)
+
+
+def _is_symbolic(value: Any) -> bool:
+    return isinstance(value, torch.SymInt)
+
+
+def _flat(example: Any) -> Iterator[Any]:
+    for value in example if isinstance(example, list | tuple) else (example,):
+        if isinstance(value, torch.Tensor):
+            yield value
+
+
+def _label(node: Any) -> str:
+    """The node, its operator, and the line that called it, as far as the program says."""
+    places = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    own = [place for place in places if "/torch/" not in place[0]] or places
+    where = f", {own[-1][0]}:{own[-1][1]}" if own else ""
+    return f"node {node.name!r} ({node.target}{where})"

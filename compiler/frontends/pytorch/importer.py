@@ -1,0 +1,45 @@
+"""Import of PyTorch models: programs that ``torch.export`` made, in core ATen operators.
+
+``pytorch_graph.py`` goes through the program; ``aten_ops/`` has a reader per ATen operator, which
+says it in ONNX's operators, whose readers do the rest. torch itself is an optional package.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from ...graph.ir import Graph
+
+
+def is_torch(source: object) -> bool:
+    """Whether a model is an ``ExportedProgram`` or a file of one: by its suffix, bytes as an
+    archive, which no other format of models is."""
+    if isinstance(source, str | Path):
+        return Path(source).suffix == ".pt2"
+    if isinstance(source, bytes):
+        return source[:4] == b"PK\x03\x04"
+    return type(source).__module__.startswith("torch.export")
+
+
+def import_torch(source: str | Path | bytes | Any, *, batch: int = 1) -> Graph:
+    """Read a program into a graph.
+
+    Parameters
+    ----------
+    source
+        A ``torch.export.ExportedProgram``, a file that ``torch.export.save`` wrote, or its bytes.
+    batch
+        Value of the inputs' first dimension where the program leaves it open, at least 1.
+
+    Raises
+    ------
+    VdlaError
+        When the file is unreadable or damaged, or a node is not supported; the message names the
+        node, its operator and the line of the model that it came from.
+    ModuleNotFoundError
+        Where torch is not installed.
+    """
+    from . import graph as pytorch_graph  # torch takes seconds to import, and few models need it
+
+    return pytorch_graph.import_program(source, batch)

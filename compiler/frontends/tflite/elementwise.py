@@ -1,0 +1,187 @@
+"""Readers of TensorFlow Lite operators that work element by element, or only move elements.
+
+A function of one 8-bit tensor becomes a table of its 256 values.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ...graph.arithmetic.fixed_point import rescale
+from ...graph.arithmetic.requant import INT8_MAX, INT8_MIN, OFFSET, tflite_params
+from ...graph.ops.fixed_point import Concat, Pad, QTable, QuantizeAway, Transpose
+from ...graph.ops.integer import Dequantize, Identity, Quant, Reshape
+from .graph import TO_NCHW, Call, FlatTensor
+
+#: Every int8 value, in the order of tables.
+STORED = np.arange(INT8_MIN, INT8_MAX + 1)
+
+
+def elementwise_layout(call: Call, positions: tuple[int, ...]) -> str:
+    """``nchw`` if an operand is an image that exists so, else ``plain``."""
+    if len(call.result.shape) != 4:
+        return "plain"
+    return "nchw" if any("nchw" in call.layouts(p) for p in positions) else "plain"
+
+
+def steps_of(real: float, scale: np.float32) -> int:
+    """A real bound in steps of a scale, rounded half away from zero; at most a million."""
+    steps = min(max(float(np.float32(real) / scale), -1e6), 1e6)
+    return int(math.copysign(math.floor(abs(steps) + 0.5), steps))
+
+
+def same_quant(call: Call, tensor: FlatTensor) -> None:
+    """Refuse an operand whose integers mean something else than the result's."""
+    if call.quant(tensor) != call.quant(call.result):
+        raise call.refuse(f"{tensor} and the result have different scales or zero points")
+
+
+# ---- tables --------------------------------------------------------------------------------------
+
+
+def _emit_table(call: Call, values: np.ndarray) -> None:
+    """``values`` before they are clamped to int8, for each of ``STORED``."""
+    table = np.clip(values, INT8_MIN, INT8_MAX).astype(np.int8)
+    op = Identity() if np.array_equal(table, STORED) else QTable(table)
+    layout = elementwise_layout(call, (0,))
+    call.emit(op, (call.value(0, layout),), layout)
+
+
+def _rescaled(call: Call, factor: float) -> np.ndarray:
+    """Every value times ``factor``, by double rounding, plus the result's zero point."""
+    zero_x, zero_y = call.quant(call.operand(0))[1], call.quant(call.result)[1]
+    multiplier, shift = tflite_params(factor)
+    return rescale(STORED - zero_x, multiplier, shift) + zero_y
+
+
+def _relu(call: Call, real_hi: float) -> None:
+    (x, _), (y, zero) = call.quant(call.operand(0)), call.quant(call.result)
+    hi = INT8_MAX if math.isinf(real_hi) else zero + steps_of(real_hi, y)
+    _emit_table(call, np.clip(_rescaled(call, float(x / y)), zero, max(hi, zero)))
+
+
+def _leaky_relu(call: Call) -> None:
+    (x, zero), (y, _) = call.quant(call.operand(0)), call.quant(call.result)
+    alpha = np.float32(call.option("Alpha"))
+    if not np.isfinite(alpha) or alpha < 0:
+        raise call.refuse(f"expected a slope of at least 0, got {float(alpha)!r}")
+    below, above = _rescaled(call, float(x * alpha / y)), _rescaled(call, float(x / y))
+    _emit_table(call, np.where(zero <= STORED, above, below))
+
+
+def _function(call: Call, function: Callable[[np.ndarray], np.ndarray]) -> None:
+    """A real function in float32, rounded half away from zero."""
+    (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
+    real = function(x * (STORED - zero_x).astype(np.float32))
+    steps = real * (np.float32(1) / y)
+    rounded = np.sign(steps) * np.floor(np.abs(steps).astype(np.float64) + 0.5)
+    _emit_table(call, rounded.astype(np.int64) + zero_y)
+
+
+def _logistic(x: np.ndarray) -> np.ndarray:
+    return np.float32(1) / (np.float32(1) + np.exp(-x))
+
+
+# ---- between real numbers and integers -----------------------------------------------------------
+
+
+def _quantize(call: Call) -> None:
+    source = call.operand(0)
+    if source.dtype == "float32":
+        layout = elementwise_layout(call, (0,))
+        scale, zero = call.quant(call.result)
+        call.emit(QuantizeAway(float(scale), zero), (call.value(0, layout),), layout)
+        return
+    (x, _), (y, _) = call.quant(source), call.quant(call.result)
+    _emit_table(call, _rescaled(call, float(x) / float(y)))
+
+
+def _dequantize(call: Call) -> None:
+    layout = elementwise_layout(call, (0,))
+    scale, zero = call.quant(call.operand(0))
+    meaning = Quant(np.array([scale], np.float32), np.array([zero], np.int32))
+    call.emit(Dequantize(meaning), (call.value(0, layout),), layout)
+
+
+# ---- elements change places ----------------------------------------------------------------------
+
+
+def _reshape(call: Call) -> None:
+    """To the shape that the file gives the result; rows of an image wait in their own order."""
+    call.operand(0)
+    importer, shape, layouts = call.importer, call.importer.shape(call.result), call.layouts(0)
+    if "plain" not in layouts and "nchw" in layouts and len(shape) == 2:
+        source = importer.tensors[layouts["nchw"]].shape
+        if source[0] == shape[0]:
+            flat = "plain" if 1 in (source[1], math.prod(source[2:])) else "flat"
+            call.emit(Reshape(shape), (layouts["nchw"],), flat)
+            return
+    call.emit(Reshape(shape), (call.value(0, "plain"),), "plain")
+
+
+def _numbers(call: Call, position: int, what: str) -> list[int]:
+    data = call.constant(position, what)
+    if data.dtype.kind != "i":
+        raise call.refuse(f"expected integers as {what}, got {data.dtype}")
+    return [int(v) for v in data.reshape(-1)]
+
+
+def _transpose(call: Call) -> None:
+    perm, rank = _numbers(call, 1, "permutation"), len(call.operand(0).shape)
+    perm = [axis + rank if axis < 0 else axis for axis in perm]
+    if sorted(perm) != list(range(rank)):
+        raise call.refuse(f"expected a permutation of {rank} dimensions, got {perm}")
+    call.emit(Transpose(tuple(perm)), (call.value(0, "plain"),), "plain")
+
+
+def _pad(call: Call) -> None:
+    source = call.operand(0)
+    spread, rank = _numbers(call, 1, "padding"), len(source.shape)
+    if len(spread) != 2 * rank or min(spread, default=0) < 0:
+        raise call.refuse(f"expected {rank} pairs of sizes >= 0, got {spread}")
+    same_quant(call, source)
+    value = call.quant(source)[1]
+    if call.optional(2) is not None:
+        same_quant(call, call.operand(2))
+        value = int(call.constant(2, "value").reshape(-1)[0])
+        value -= OFFSET if source.dtype == "uint8" else 0
+    layout = "nchw" if rank == 4 else "plain"
+    order = TO_NCHW if rank == 4 else range(rank)
+    before, after = (tuple(spread[2 * axis + side] for axis in order) for side in (0, 1))
+    call.emit(Pad(before, after, value), (call.value(0, layout),), layout)
+
+
+def _concatenation(call: Call) -> None:
+    positions = tuple(range(len(call.operator.inputs)))
+    if not positions or call.option("FusedActivationFunction") != 0:
+        raise call.refuse("expected operands, and no fused activation")
+    for position in positions:
+        same_quant(call, call.operand(position))
+    rank = len(call.result.shape)
+    axis = call.option("Axis")
+    axis = axis + rank if axis < 0 else axis
+    layout = elementwise_layout(call, positions)
+    axis = TO_NCHW.index(axis) if layout == "nchw" and axis in TO_NCHW else axis
+    call.emit(Concat(axis), tuple(call.value(p, layout) for p in positions), layout)
+
+
+#: One row per TensorFlow Lite operator.
+READERS: dict[str, Callable[[Call], None]] = {
+    "CONCATENATION": _concatenation,
+    "DEQUANTIZE": _dequantize,
+    "EXPAND_DIMS": _reshape,
+    "LEAKY_RELU": _leaky_relu,
+    "LOGISTIC": lambda call: _function(call, _logistic),
+    "PAD": _pad,
+    "PADV2": _pad,
+    "QUANTIZE": _quantize,
+    "RELU": lambda call: _relu(call, math.inf),
+    "RELU6": lambda call: _relu(call, 6.0),
+    "RESHAPE": _reshape,
+    "SQUEEZE": _reshape,
+    "TANH": lambda call: _function(call, np.tanh),
+    "TRANSPOSE": _transpose,
+}

@@ -1,0 +1,308 @@
+"""TensorFlow Lite files (flatbuffers) as plain data: every offset, length and type checked."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tflite
+
+from ....isa.errors import VdlaError
+
+IDENTIFIER = b"TFL3"
+MAX_RANK = 8
+MAX_ELEMENTS = 1 << 28  # of a tensor; more is a damaged file
+NAME_LIMIT = 60  # characters of a name in messages
+
+#: Tensor types that are read, and the NumPy dtypes that hold them.
+TENSOR_TYPES = {
+    tflite.TensorType.FLOAT32: "float32",
+    tflite.TensorType.INT8: "int8",
+    tflite.TensorType.UINT8: "uint8",
+    tflite.TensorType.INT32: "int32",
+    tflite.TensorType.INT64: "int64",
+}
+
+OPERATOR_NAMES = {
+    code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)
+}
+_TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if type(code) is int}
+
+#: What the accessors of damaged tables raise: offsets outside the file, impossible lengths.
+_DAMAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError)
+
+
+def _label(index: int, name: str) -> str:
+    """A tensor in messages; converters join the names of all that was fused into one."""
+    shown = repr(name)
+    return f"tensor {index} {shown if len(shown) <= NAME_LIMIT else shown[:NAME_LIMIT] + '...'}"
+
+
+@dataclass(frozen=True, eq=False)
+class FlatTensor:
+    """One tensor of the file.
+
+    Attributes
+    ----------
+    shape, signature : dimensions; the signature has -1 where one is symbolic
+    data : the constant's values, or None
+    scale, zero_point : float32 and int64, [1] or [dimension ``axis``]; empty without quantisation
+    """
+
+    index: int
+    name: str
+    shape: tuple[int, ...]
+    signature: tuple[int, ...]
+    dtype: str
+    data: np.ndarray | None
+    scale: np.ndarray
+    zero_point: np.ndarray
+    axis: int
+
+    def __str__(self) -> str:
+        return _label(self.index, self.name)
+
+
+@dataclass(frozen=True)
+class FlatOperator:
+    """One operator: its name in the schema, tensor indices (-1: absent) and options by name."""
+
+    index: int
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: dict[str, Any]
+
+    def __str__(self) -> str:
+        return f"operator {self.index} ({self.kind})"
+
+
+@dataclass(frozen=True)
+class FlatModel:
+    """The one subgraph of a file."""
+
+    tensors: tuple[FlatTensor, ...]
+    operators: tuple[FlatOperator, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+#: Options table of each operator that has one, and the fields that are read.
+_WINDOW = ("Padding", "StrideH", "StrideW", "FusedActivationFunction")
+OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "ADD": ("AddOptions", ("FusedActivationFunction",)),
+    "AVERAGE_POOL_2D": ("Pool2DOptions", (*_WINDOW, "FilterHeight", "FilterWidth")),
+    "CONCATENATION": ("ConcatenationOptions", ("Axis", "FusedActivationFunction")),
+    "CONV_2D": ("Conv2DOptions", (*_WINDOW, "DilationHFactor", "DilationWFactor")),
+    "DEPTHWISE_CONV_2D": (
+        "DepthwiseConv2DOptions",
+        (*_WINDOW, "DilationHFactor", "DilationWFactor", "DepthMultiplier"),
+    ),
+    "FULLY_CONNECTED": (
+        "FullyConnectedOptions",
+        ("FusedActivationFunction", "WeightsFormat", "KeepNumDims"),
+    ),
+    "LEAKY_RELU": ("LeakyReluOptions", ("Alpha",)),
+    "MAX_POOL_2D": ("Pool2DOptions", (*_WINDOW, "FilterHeight", "FilterWidth")),
+    "MEAN": ("ReducerOptions", ("KeepDims",)),
+    "MUL": ("MulOptions", ("FusedActivationFunction",)),
+    "SOFTMAX": ("SoftmaxOptions", ("Beta",)),
+    "SUB": ("SubOptions", ("FusedActivationFunction",)),
+}
+
+
+def read_model(data: bytes, where: str) -> FlatModel:
+    """Read a file.
+
+    Raises
+    ------
+    VdlaError
+        When the file is not a whole model with one subgraph, naming the table that is damaged.
+    """
+    if len(data) < 8 or data[4:8] != IDENTIFIER:
+        raise VdlaError(
+            f"{where}: expected a TensorFlow Lite model ({IDENTIFIER.decode()!r} at byte 4),"
+            f" got {data[4:8]!r}"
+        )
+    return _Reader(data, where).model()
+
+
+class _Reader:
+    def __init__(self, data: bytes, where: str):
+        self.data = data
+        self.where = where
+
+    def get(self, what: str, access: Callable[..., Any], *args: object) -> Any:
+        """What an accessor returns; a damaged table is an error that names it."""
+        try:
+            return access(*args)
+        except _DAMAGE as error:
+            raise self.damaged(what, str(error) or type(error).__name__) from None
+
+    def damaged(self, what: str, why: str) -> VdlaError:
+        return VdlaError(f"{self.where}: {what} is damaged: {' '.join(why.split())}")
+
+    def count(self, what: str, access: Callable[[], Any]) -> int:
+        """The length of a vector of tables, which each take at least four bytes."""
+        length = self.get(what, access)
+        if not 0 <= 4 * length <= len(self.data):
+            raise self.damaged(what, f"{length} elements do not fit {len(self.data)} bytes")
+        return length
+
+    def table(self, what: str, access: Callable[[int], Any], index: int) -> Any:
+        found = self.get(what, access, index)
+        if found is None:
+            raise self.damaged(what, "it is missing")
+        return found
+
+    def numbers(self, what: str, table: Any, name: str) -> np.ndarray:
+        """A vector of numbers; empty if absent."""
+        self.count(what, getattr(table, f"{name}Length"))
+        values = self.get(what, getattr(table, f"{name}AsNumpy"))
+        return values if isinstance(values, np.ndarray) else np.zeros(0, np.int32)
+
+    def model(self) -> FlatModel:
+        model = self.get("the model", tflite.Model.GetRootAsModel, self.data, 0)
+        subgraphs = self.count("the list of subgraphs", model.SubgraphsLength)
+        if subgraphs != 1:
+            raise VdlaError(f"{self.where}: expected a model of one subgraph, got {subgraphs}")
+        graph = self.table("the subgraph", model.Subgraphs, 0)
+        tensors = tuple(
+            self.tensor(model, self.table(f"tensor {i}", graph.Tensors, i), i)
+            for i in range(self.count("the list of tensors", graph.TensorsLength))
+        )
+        operators = tuple(
+            self.operator(model, self.table(f"operator {i}", graph.Operators, i), i, len(tensors))
+            for i in range(self.count("the list of operators", graph.OperatorsLength))
+        )
+        inputs = self.indices("the list of inputs", graph, "Inputs", 0, len(tensors))
+        outputs = self.indices("the list of outputs", graph, "Outputs", 0, len(tensors))
+        return FlatModel(tensors, operators, inputs, outputs)
+
+    def indices(self, what: str, table: Any, name: str, first: int, stop: int) -> tuple[int, ...]:
+        found = tuple(int(v) for v in self.numbers(what, table, name))
+        wrong = [v for v in found if not first <= v < stop]
+        if wrong:
+            raise self.damaged(what, f"{wrong[0]} is none of the {stop} tensors")
+        return found
+
+    # ---- tensors ----
+
+    def tensor(self, model: Any, table: Any, index: int) -> FlatTensor:
+        text = self.get(f"tensor {index}", table.Name) or b""
+        name = text.decode(errors="replace")
+        what = _label(index, name)
+        shape = tuple(int(v) for v in self.numbers(what, table, "Shape"))
+        signature = tuple(int(v) for v in self.numbers(what, table, "ShapeSignature")) or shape
+        code = self.get(what, table.Type)
+        if code not in TENSOR_TYPES:
+            raise VdlaError(
+                f"{self.where}: {what} has type {_TYPE_NAMES.get(code, code)},"
+                f" supported are {', '.join(TENSOR_TYPES.values())}"
+            )
+        if max(len(shape), len(signature)) > MAX_RANK:
+            raise VdlaError(
+                f"{self.where}: {what}: expected up to {MAX_RANK} dimensions, got {len(shape)}"
+            )
+        if min(shape, default=1) < 1 or len(signature) != len(shape):
+            raise VdlaError(
+                f"{self.where}: {what}: expected positive dimensions and as many in the signature,"
+                f" got {list(shape)} and {list(signature)}"
+            )
+        if math.prod(shape) > MAX_ELEMENTS:
+            raise VdlaError(
+                f"{self.where}: {what}: expected up to {MAX_ELEMENTS} elements, got {list(shape)}"
+            )
+        if self.get(what, table.IsVariable) or self.get(what, table.Sparsity) is not None:
+            raise VdlaError(f"{self.where}: {what}: variables and sparse tensors are not supported")
+        data = self.constant(model, table, what, shape, TENSOR_TYPES[code])
+        scale, zero_point, axis = self.quantisation(table, what, shape)
+        return FlatTensor(
+            index, name, shape, signature, TENSOR_TYPES[code], data, scale, zero_point, axis
+        )
+
+    def constant(
+        self, model: Any, table: Any, what: str, shape: tuple[int, ...], dtype: str
+    ) -> np.ndarray | None:
+        number = self.get(what, table.Buffer)
+        if not 0 <= number < self.count("the list of buffers", model.BuffersLength):
+            raise self.damaged(what, f"there is no buffer {number}")
+        buffer = self.table(f"buffer {number}", model.Buffers, number)
+        length = self.get(f"buffer {number}", buffer.DataLength)
+        if not length:
+            return None
+        expected = math.prod(shape) * np.dtype(dtype).itemsize
+        if length != expected:
+            raise VdlaError(
+                f"{self.where}: {what}: expected {expected} bytes of {dtype}{list(shape)} in"
+                f" buffer {number}, got {length}"
+            )
+        raw = self.get(f"buffer {number}", buffer.DataAsNumpy)
+        if not isinstance(raw, np.ndarray) or raw.size != expected:
+            raise self.damaged(f"buffer {number}", "it ends beyond the file")
+        little = np.dtype(dtype).newbyteorder("<")
+        return raw.view(np.uint8).copy().view(little).astype(dtype).reshape(shape)
+
+    def quantisation(
+        self, table: Any, what: str, shape: tuple[int, ...]
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        what = f"quantisation of {what}"
+        found = self.get(what, table.Quantization)
+        none = np.zeros(0, np.float32), np.zeros(0, np.int64), 0
+        if found is None:
+            return none
+        scale = self.numbers(what, found, "Scale").astype(np.float32)
+        zero_point = self.numbers(what, found, "ZeroPoint").astype(np.int64)
+        if not scale.size:
+            return none
+        zero_point = zero_point if zero_point.size else np.zeros(scale.size, np.int64)
+        axis = int(self.get(what, found.QuantizedDimension))
+        if not (np.isfinite(scale).all() and (scale > 0).all()):
+            raise VdlaError(f"{self.where}: {what}: expected positive finite scales")
+        if zero_point.size not in (1, scale.size):
+            raise VdlaError(
+                f"{self.where}: {what}: expected {scale.size} zero points, got {zero_point.size}"
+            )
+        if np.abs(zero_point).max() > 2**31:
+            raise VdlaError(f"{self.where}: {what}: zero point {zero_point[0]} is not an int32")
+        if scale.size > 1 and not (0 <= axis < len(shape) and shape[axis] == scale.size):
+            raise VdlaError(
+                f"{self.where}: {what}: expected one scale per element of dimension {axis!r} of"
+                f" {list(shape)}, got {scale.size}"
+            )
+        return scale, np.broadcast_to(zero_point, scale.shape), axis
+
+    # ---- operators ----
+
+    def operator(self, model: Any, table: Any, index: int, tensors: int) -> FlatOperator:
+        what = f"operator {index}"
+        number = self.get(what, table.OpcodeIndex)
+        if not 0 <= number < self.count("the list of operator codes", model.OperatorCodesLength):
+            raise self.damaged(what, f"there is no operator code {number}")
+        code = self.table(f"operator code {number}", model.OperatorCodes, number)
+        both = (self.get(what, code.BuiltinCode), self.get(what, code.DeprecatedBuiltinCode))
+        kind = OPERATOR_NAMES.get(max(both), str(max(both)))
+        if kind == "CUSTOM":
+            name = self.get(what, code.CustomCode) or b""
+            kind = f"CUSTOM {name[:NAME_LIMIT].decode(errors='replace')!r}"
+        what = f"operator {index} ({kind})"
+        inputs = self.indices(what, table, "Inputs", -1, tensors)
+        outputs = self.indices(what, table, "Outputs", 0, tensors)
+        return FlatOperator(index, kind, inputs, outputs, self.options(what, kind, table))
+
+    def options(self, what: str, kind: str, table: Any) -> dict[str, Any]:
+        """The fields that ``OPTIONS`` lists."""
+        if kind not in OPTIONS:
+            return {}
+        name, fields = OPTIONS[kind]
+        stored = self.get(what, table.BuiltinOptions)
+        given = self.get(what, table.BuiltinOptionsType)
+        if stored is None or given != getattr(tflite.BuiltinOptions, name):
+            raise VdlaError(f"{self.where}: {what}: expected options of type {name}")
+        options = getattr(tflite, name)()
+        self.get(what, options.Init, stored.Bytes, stored.Pos)
+        return {field: self.get(what, getattr(options, field)) for field in fields}

@@ -1,0 +1,114 @@
+"""Readers of TensorFlow Lite operators on float32 tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ...graph.ops.general import Map, Reduce
+from ...graph.ops.integer import Add, AvgPool, Conv2d, Dense, MaxPool, Op
+from ...te.expr import Call as Function
+from ...te.expr import Expr, Var, maximum, minimum
+from .elementwise import elementwise_layout
+from .geometry import activation, dense_operands, emit_matrix, image_shape, window, window_geometry
+from .graph import Call
+
+
+def _bias(call: Call, position: int) -> tuple[str, ...]:
+    """The name of the bias, if there is one."""
+    tensor = call.optional(position)
+    if tensor is None:
+        return ()
+    data = call.constant(position, "bias").reshape(-1)
+    return (call.importer.constant(f"t{tensor.index}", data),)
+
+
+def _weight(call: Call) -> np.ndarray:
+    data = call.constant(1, "weight")
+    if data.dtype != np.float32:
+        raise call.refuse(f"supported weights of a float operator are float32, got {data.dtype}")
+    return data
+
+
+def _conv(call: Call, depthwise: bool = False) -> None:
+    channels, weight = image_shape(call)[3], _weight(call)
+    if weight.ndim != 4:
+        raise call.refuse(f"expected a weight of 4 dimensions, got {list(weight.shape)}")
+    weight = weight.transpose((3, 0, 1, 2) if depthwise else (0, 3, 1, 2))
+    strides, pads, dilations = window_geometry(call, (weight.shape[2], weight.shape[3]))
+    groups = channels // weight.shape[1]
+    op = Conv2d(strides, pads, dilations, groups, *activation(call))
+    stored = call.importer.constant(f"t{call.operand(1).index}.oihw", weight)
+    call.emit(op, (call.value(0, "nchw"), stored, *_bias(call, 2)), "nchw")
+
+
+def _dense(call: Call) -> None:
+    x, name, weight = dense_operands(call, _weight(call))
+    op = Dense(True, *activation(call))
+    operands = (x, call.importer.constant(name, weight), *_bias(call, 2))
+    emit_matrix(call, op, operands)
+
+
+def _add(call: Call) -> None:
+    layout = elementwise_layout(call, (0, 1))
+    operands = (call.value(0, layout), call.value(1, layout))
+    call.emit(Add(*activation(call)), operands, layout)
+
+
+def _pool(call: Call, kind: type[AvgPool] | type[MaxPool]) -> None:
+    lo, hi = activation(call)
+    op = kind(*window(call), lo=lo, hi=hi)
+    call.emit(op, (call.value(0, "nchw"),), "nchw")
+
+
+def _softmax(call: Call) -> None:
+    """exp(beta * (x - max)) over their sum, along the last axis."""
+    importer, source = call.importer, call.value(0, "plain")
+    axes = (len(importer.tensors[source].shape) - 1,)
+    a, b = Var("a", "float32"), Var("b", "float32")
+
+    def step(name: str, op: Op, *inputs: str) -> str:
+        return importer.emit(f"{call.name}.{name}", op, inputs, f"{call.name}.{name}")
+
+    most = step("most", Reduce("max", axes, True), source)
+    scaled = (a - b) * float(call.option("Beta"))
+    power = Map("Exp", (a, b), Function("exp", (scaled,), "float32"))
+    powers = step("powers", power, source, most)
+    total = step("total", Reduce("+", axes, True), powers)
+    call.emit(Map("Div", (a, b), a / b), (powers, total), "plain")
+
+
+def _unary(label: str, body: Callable[[Expr], Expr]) -> Callable[[Call], None]:
+    def read(call: Call) -> None:
+        layout, x = elementwise_layout(call, (0,)), Var("x", "float32")
+        call.emit(Map(label, (x,), body(x)), (call.value(0, layout),), layout)
+
+    return read
+
+
+def _function(name: str, x: Expr) -> Expr:
+    return Function(name, (x,), "float32")
+
+
+#: One row per operator that has a float32 form.
+READERS: dict[str, Callable[[Call], None]] = {
+    "ADD": _add,
+    "AVERAGE_POOL_2D": lambda call: _pool(call, AvgPool),
+    "CONV_2D": _conv,
+    "DEPTHWISE_CONV_2D": lambda call: _conv(call, depthwise=True),
+    "FULLY_CONNECTED": _dense,
+    "LOGISTIC": _unary("Logistic", lambda x: 1.0 / (_function("exp", 0.0 - x) + 1.0)),
+    "MAX_POOL_2D": lambda call: _pool(call, MaxPool),
+    "RELU": _unary("Relu", lambda x: maximum(x, 0.0)),
+    "RELU6": _unary("Relu6", lambda x: minimum(maximum(x, 0.0), 6.0)),
+    "SOFTMAX": _softmax,
+    "TANH": _unary("Tanh", lambda x: _function("tanh", x)),
+}
+
+
+def by_type(
+    integer: Callable[[Call], None], real: Callable[[Call], None]
+) -> Callable[[Call], None]:
+    """A reader of both forms of an operator: the first operand's type decides."""
+    return lambda call: (real if call.operand(0).dtype == "float32" else integer)(call)

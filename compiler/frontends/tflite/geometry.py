@@ -1,0 +1,145 @@
+"""What readers of TensorFlow Lite operators share: activations, windows, matrices of rows."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tflite
+
+from ...graph.ops.integer import Op, Pads, Pair, Reshape
+from .graph import Call
+
+_Activation = tflite.ActivationFunctionType
+#: Real bounds of each fused activation.
+ACTIVATIONS = {
+    _Activation.NONE: (-math.inf, math.inf),
+    _Activation.RELU: (0.0, math.inf),
+    _Activation.RELU_N1_TO_1: (-1.0, 1.0),
+    _Activation.RELU6: (0.0, 6.0),
+}
+#: Pixels from end to end of a window; more is a damaged file.
+MAX_REACH = 1 << 14
+_ACTIVATION_NAMES = {code: name for name, code in vars(_Activation).items() if type(code) is int}
+
+
+def activation(call: Call) -> tuple[float, float]:
+    """Real bounds of the fused activation."""
+    code = call.option("FusedActivationFunction")
+    if code not in ACTIVATIONS:
+        raise call.refuse(
+            f"fused activation {_ACTIVATION_NAMES.get(code, code)} is not supported;"
+            f" supported are {', '.join(_ACTIVATION_NAMES[c] for c in ACTIVATIONS)}"
+        )
+    return ACTIVATIONS[code]
+
+
+# ---- windows -------------------------------------------------------------------------------------
+
+
+def _strides(call: Call) -> Pair:
+    strides = call.option("StrideH"), call.option("StrideW")
+    if min(strides) < 1:
+        raise call.refuse(f"expected strides of at least 1, got {strides!r}")
+    return strides
+
+
+def _pads(call: Call, kernel: Pair, strides: Pair, dilations: Pair = (1, 1)) -> Pads:
+    mode = call.option("Padding")
+    reach = tuple((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
+    if max(reach) > MAX_REACH:
+        raise call.refuse(f"expected a window within {MAX_REACH} pixels, got one of {reach}")
+    if mode == tflite.Padding.VALID:
+        return 0, 0, 0, 0
+    if mode != tflite.Padding.SAME:
+        raise call.refuse(f"expected padding SAME or VALID, got {mode!r}")
+    before, after = [], []
+    sizes = call.operand(0).shape[1:3]
+    for size, r, s in zip(sizes, reach, strides, strict=True):
+        total = max((-(-size // s) - 1) * s + r - size, 0)
+        before.append(total // 2)
+        after.append(total - total // 2)
+    return before[0], before[1], after[0], after[1]
+
+
+def image_shape(call: Call) -> tuple[int, ...]:
+    """The shape [N,H,W,C] of the first operand."""
+    shape = call.operand(0).shape
+    if len(shape) != 4:
+        raise call.refuse(f"expected an image [N,H,W,C], got {call.operand(0)} {list(shape)}")
+    return shape
+
+
+def window_geometry(call: Call, kernel: Pair) -> tuple[Pair, Pads, Pair]:
+    """Strides, pads and dilations of a convolution."""
+    strides = _strides(call)
+    dilations = call.option("DilationHFactor"), call.option("DilationWFactor")
+    if min(dilations) < 1:
+        raise call.refuse(f"expected dilations of at least 1, got {dilations!r}")
+    return strides, _pads(call, kernel, strides, dilations), dilations
+
+
+def window(call: Call) -> tuple[Pair, Pair, Pads]:
+    """Kernel, strides and pads of a pooling."""
+    image_shape(call)
+    kernel, strides = (call.option("FilterHeight"), call.option("FilterWidth")), _strides(call)
+    if min(kernel) < 1:
+        raise call.refuse(f"expected a window of at least 1x1, got {kernel!r}")
+    return kernel, strides, _pads(call, kernel, strides)
+
+
+# ---- matrices ------------------------------------------------------------------------------------
+
+
+def dense_operands(call: Call, weight: np.ndarray) -> tuple[str, str, np.ndarray]:
+    """The rows that a dense layer reads, and the name and values of its weight in their order."""
+    if call.option("WeightsFormat") != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
+        raise call.refuse("shuffled weights are not supported")
+    if weight.ndim != 2:
+        raise call.refuse(f"expected a weight matrix, got {list(weight.shape)}")
+    x, order = _rows(call, weight.shape[1])
+    name = f"t{call.operand(1).index}"
+    return (x, name, weight) if order is None else (x, f"{name}.{call.name}", weight[:, order])
+
+
+def emit_matrix(call: Call, op: Op, operands: tuple[str, ...]) -> None:
+    """The node of a dense layer, whose result may have more than two dimensions in the file."""
+    shape = call.importer.shape(call.result)
+    if len(shape) == 2:
+        call.emit(op, operands, "plain")
+        return
+    matrix = call.importer.emit(f"{call.name}.matrix", op, operands, f"{call.name}.matrix")
+    call.emit(Reshape(shape), (matrix,), "plain")
+
+
+def _rows(call: Call, width: int) -> tuple[str, np.ndarray | None]:
+    """The operand as a matrix of rows, and the order in which weights must come, or None."""
+    importer, tensor, layouts = call.importer, call.operand(0), call.layouts(0)
+    if "plain" not in layouts and "flat" in layouts:
+        image = importer.tensors[importer.nodes_of(layouts["flat"]).inputs[0]].shape[1:]
+        if math.prod(image) == width:
+            return layouts["flat"], _nchw_order(image)
+    if "plain" not in layouts and "nchw" in layouts:
+        source = layouts["nchw"]
+        batch, *image = importer.tensors[source].shape
+        if math.prod(image) == width:
+            op, name = Reshape((batch, width)), f"t{tensor.index}.rows"
+            name = name if name in importer.tensors else importer.emit(name, op, (source,), name)
+            return name, _nchw_order(tuple(image))
+    source = call.value(0, "plain")
+    shape = importer.tensors[source].shape
+    if math.prod(shape) % width:
+        raise call.refuse(f"{tensor} {list(shape)} has no rows of {width} elements")
+    rows = (math.prod(shape) // width, width)
+    if shape == rows:
+        return source, None
+    name = f"t{tensor.index}.rows{width}"
+    made = name in importer.tensors
+    return name if made else importer.emit(name, Reshape(rows), (source,), name), None
+
+
+def _nchw_order(image: tuple[int, ...]) -> np.ndarray:
+    """For each element of a flattened [C,H,W], its place in the flattened [H,W,C]."""
+    channels, height, width = image
+    places = np.arange(math.prod(image)).reshape(height, width, channels)
+    return places.transpose(2, 0, 1).reshape(-1)

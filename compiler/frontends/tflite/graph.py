@@ -1,0 +1,261 @@
+"""From the tables of a TensorFlow Lite file to a graph: tensors, layouts, and what readers need.
+
+Files hold images as NHWC, the graph computes on NCHW. A tensor of the file may so exist in up to
+three layouts; each is made when an operator first asks for it:
+
+- ``plain``: the file's own, named ``t<index>``, or as in the file for inputs and outputs;
+- ``nchw``: channels first, named ``t<index>.nchw``;
+- ``flat``: a matrix whose rows are flattened from NCHW, named ``t<index>.flat``; a dense layer
+  takes it by reordering its weights.
+
+uint8 becomes int8 at the edges (``Recentre``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ....isa.errors import VdlaError
+from ...graph.arithmetic.requant import OFFSET
+from ...graph.ir import Graph, Node, Tensor
+from ...graph.ops.fixed_point import Recentre, Transpose
+from ...graph.ops.integer import Op, Quant, Reshape
+from ...graph.shapes import infer
+from .file import FlatModel, FlatOperator, FlatTensor
+
+TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+
+
+@dataclass
+class Importer:
+    """The graph while it grows. ``values`` names the graph's tensor of each layout that exists."""
+
+    model: FlatModel
+    batch: int
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    nodes: list[Node] = field(default_factory=list)
+    values: dict[int, dict[str, str]] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+
+    def run(self, readers: Mapping[str, Callable[[Call], None]]) -> Graph:
+        """The graph; ``readers`` has a row per operator."""
+        if not self.model.outputs:
+            raise VdlaError("expected a model with outputs, got none")
+        self._name_interface()
+        for index in self.model.inputs:
+            self._input(self.model.tensors[index])
+        for operator in self.model.operators:
+            reader = readers.get(operator.kind)
+            if reader is None:
+                raise VdlaError(
+                    f"operator {operator.index}: {operator.kind} is not supported;"
+                    f" supported are {', '.join(sorted(readers))}"
+                )
+            try:
+                with np.errstate(all="ignore"):  # damaged scales; their products are checked
+                    reader(Call(self, operator))
+            except VdlaError as error:
+                raise VdlaError(f"{operator}: {error}") from None
+        outputs = tuple(self._output(index) for index in self.model.outputs)
+        inputs = tuple(self.names[index] for index in self.model.inputs)
+        return Graph("main", inputs, outputs, tuple(self.nodes), self.tensors)
+
+    def _name_interface(self) -> None:
+        """Inputs and outputs keep their names, unless these are empty, odd or not unique."""
+        indices = dict.fromkeys((*self.model.inputs, *self.model.outputs))
+        count = Counter(self.model.tensors[i].name for i in indices)
+        taken = {f"t{i}" for i in range(len(self.model.tensors))}
+        for i in indices:
+            name = self.model.tensors[i].name
+            usable = name.isprintable() and name and count[name] == 1 and name not in taken
+            self.names[i] = name if usable else f"t{i}"
+
+    @property
+    def scale(self) -> int:
+        """How many times the file's own batch is computed at once."""
+        inputs = [self.model.tensors[i] for i in self.model.inputs]
+        symbolic = all(t.signature[:1] == (-1,) and t.shape[0] == 1 for t in inputs)
+        return self.batch if symbolic else 1
+
+    def shape(self, tensor: FlatTensor) -> tuple[int, ...]:
+        """A computed tensor's shape in the file's layout, for our batch."""
+        return (tensor.shape[0] * self.scale, *tensor.shape[1:]) if tensor.shape else ()
+
+    def _input(self, tensor: FlatTensor) -> None:
+        name = self.names[tensor.index]
+        if tensor.index in self.values:
+            raise VdlaError(f"{tensor} is an input twice")
+        self.tensors[name] = Tensor(name, self.shape(tensor), tensor.dtype, quant=quant_of(tensor))
+        self.values[tensor.index] = {"plain": name}
+        if tensor.dtype == "uint8":
+            signed = self.emit(f"{name}.signed", Recentre(), (name,), f"{name}.signed")
+            self.values[tensor.index] = {"plain": signed}
+
+    def _output(self, index: int) -> str:
+        tensor, name = self.model.tensors[index], self.names[index]
+        if index not in self.values:
+            raise VdlaError(f"output {tensor} is not computed by any operator")
+        value = self.value(tensor, "plain")
+        if tensor.dtype == "uint8" and name not in self.tensors:
+            return self.emit(f"{name}.unsigned", Recentre(), (value,), name)
+        return name if tensor.dtype == "uint8" else value
+
+    def emit(self, node: str, op: Op, inputs: tuple[str, ...], output: str) -> str:
+        """Append a node; returns the name of its result."""
+        shape, dtype = infer(op, tuple(self.tensors[name] for name in inputs), node)
+        self.tensors[output] = Tensor(output, shape, dtype)
+        self.nodes.append(Node(node, op, inputs, output))
+        return output
+
+    def constant(self, name: str, data: np.ndarray) -> str:
+        """A constant of the graph; one that exists already must be the same."""
+        if name not in self.tensors:
+            self.tensors[name] = Tensor.constant(name, np.ascontiguousarray(data))
+        return name
+
+    def value(self, tensor: FlatTensor, layout: str) -> str:
+        """The graph's tensor that holds a computed tensor in a layout, converted if it must be."""
+        found = self.values.get(tensor.index)
+        if found is None:
+            raise VdlaError(f"{tensor} is read, and nothing before it defines it")
+        if layout not in found:
+            found[layout] = self._convert(tensor, found, layout)
+        return found[layout]
+
+    def _convert(self, tensor: FlatTensor, found: dict[str, str], layout: str) -> str:
+        name = self.plain_name(tensor) if layout == "plain" else f"t{tensor.index}.{layout}"
+        if "flat" in found:  # rows of an image, in the wrong order for anything but a dense layer
+            image = self.nodes_of(found["flat"]).inputs[0]
+            moved = self.emit(f"{name}.nhwc", Transpose(TO_NHWC), (image,), f"{name}.nhwc")
+            found["plain"] = self.emit(name, Reshape(self.shape(tensor)), (moved,), name)
+            return self.value(tensor, layout)
+        source = found["nchw" if layout == "plain" else "plain"]
+        perm = TO_NHWC if layout == "plain" else TO_NCHW
+        before = self.tensors[source].shape
+        if len(before) != 4:
+            raise VdlaError(f"{tensor}: expected an image of 4 dimensions, got {list(before)}")
+        after = tuple(before[axis] for axis in perm)
+        moved = [axis for axis in perm if before[axis] != 1]
+        op = Reshape(after) if moved == sorted(moved) else Transpose(perm)
+        return self.emit(name, op, (source,), name)
+
+    def nodes_of(self, output: str) -> Node:
+        """The node that computes a tensor."""
+        return next(node for node in self.nodes if node.output == output)
+
+    def plain_name(self, tensor: FlatTensor) -> str:
+        """The name of a computed tensor in the file's layout."""
+        signed = tensor.dtype != "uint8"
+        return (
+            self.names.get(tensor.index, "")
+            if signed and tensor.index in self.names
+            else (f"t{tensor.index}")
+        )
+
+
+@dataclass(frozen=True)
+class Call:
+    """One operator while it is read: its operands and what it makes."""
+
+    importer: Importer
+    operator: FlatOperator
+
+    @property
+    def name(self) -> str:
+        """The node's name, such as ``conv_2d_4``: operators have none in the file."""
+        return f"{self.operator.kind.lower()}_{self.operator.index}"
+
+    def refuse(self, why: str) -> VdlaError:
+        """An error; the importer adds the operator."""
+        return VdlaError(why)
+
+    def option(self, name: str) -> int:
+        return self.operator.options[name]
+
+    def optional(self, position: int) -> FlatTensor | None:
+        """An operand that may be absent."""
+        inputs = self.operator.inputs
+        if position >= len(inputs) or inputs[position] < 0:
+            return None
+        return self.importer.model.tensors[inputs[position]]
+
+    def operand(self, position: int) -> FlatTensor:
+        tensor = self.optional(position)
+        if tensor is None:
+            raise self.refuse(f"input {position} is missing")
+        return tensor
+
+    @property
+    def result(self) -> FlatTensor:
+        """The one result."""
+        if len(self.operator.outputs) != 1:
+            raise self.refuse(f"expected one output, got {len(self.operator.outputs)}")
+        return self.importer.model.tensors[self.operator.outputs[0]]
+
+    def constant(self, position: int, what: str) -> np.ndarray:
+        tensor = self.operand(position)
+        if tensor.data is None:
+            raise self.refuse(f"expected a constant {what}, got the computed {tensor}")
+        return tensor.data
+
+    def quant(self, tensor: FlatTensor) -> tuple[np.float32, int]:
+        """Scale and zero point of an 8-bit activation, the zero point as for int8."""
+        if tensor.dtype not in ("int8", "uint8"):
+            raise self.refuse(f"supported are int8 and uint8, got {tensor.dtype} of {tensor}")
+        if tensor.scale.size != 1:
+            raise self.refuse(
+                f"expected one scale and zero point of {tensor}, got {tensor.scale.size};"
+                " the model is not quantised as TensorFlow Lite does it"
+            )
+        offset = OFFSET if tensor.dtype == "uint8" else 0
+        zero = int(tensor.zero_point[0]) - offset
+        if not -128 <= zero <= 127:
+            raise self.refuse(f"zero point {zero + offset} of {tensor} is not {tensor.dtype}")
+        return tensor.scale[0], zero
+
+    def value(self, position: int, layout: str) -> str:
+        """The graph's tensor for an operand; constants become ones, with a sign."""
+        importer, tensor = self.importer, self.operand(position)
+        if tensor.data is None:
+            return importer.value(tensor, layout)
+        data = tensor.data
+        if data.dtype == np.uint8:
+            data = (data.astype(np.int16) - OFFSET).astype(np.int8)
+        if layout == "nchw":
+            data = data.reshape(*(1,) * (4 - data.ndim), *data.shape).transpose(TO_NCHW)
+        return importer.constant(f"t{tensor.index}{'.nchw' if layout == 'nchw' else ''}", data)
+
+    def layouts(self, position: int) -> dict[str, str]:
+        """The layouts in which a computed operand exists."""
+        return self.importer.values.get(self.operand(position).index, {})
+
+    def emit(self, op: Op, inputs: tuple[str, ...], layout: str) -> None:
+        """The operator's node; its result must have the shape that the file says."""
+        importer, tensor = self.importer, self.result
+        if tensor.index in importer.values or tensor.data is not None:
+            raise self.refuse(f"{tensor} is defined already")
+        plain = layout == "plain"
+        name = importer.plain_name(tensor) if plain else f"t{tensor.index}.{layout}"
+        importer.emit(self.name, op, inputs, name)
+        importer.values[tensor.index] = {layout: name}
+        made, dtype = importer.tensors[name].shape, importer.tensors[name].dtype
+        if dtype != ("int8" if tensor.dtype == "uint8" else tensor.dtype):
+            raise self.refuse(f"computes {dtype}, the file says {tensor.dtype} for {tensor}")
+        if layout == "nchw":
+            made = tuple(made[axis] for axis in TO_NHWC)
+        if layout != "flat" and made != importer.shape(tensor):
+            raise self.refuse(
+                f"computes shape {list(made)}, the file says {list(importer.shape(tensor))}"
+                f" for {tensor}"
+            )
+
+
+def quant_of(tensor: FlatTensor) -> Quant | None:
+    """The meaning of an input's integers, if the file says it."""
+    if tensor.scale.size != 1:
+        return None
+    return Quant(tensor.scale, tensor.zero_point.astype(np.int32), tensor.dtype)

@@ -1,0 +1,190 @@
+"""Requantisation: how a real scale becomes integers, and how the result is rounded.
+
+Models in ONNX round half to even, once, as ONNX defines QuantizeLinear; models in TensorFlow Lite
+follow its reference kernels, which round twice.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....isa.errors import VdlaError
+from ....isa.vector_ops import requantize_tflite
+
+INT8_MIN, INT8_MAX = -128, 127
+#: What uint8 have more than the int8 that mean the same.
+OFFSET, UINT8_MAX = 128, 255
+MULTIPLIER_BITS = 31
+MAX_SHIFT = 62
+
+
+def centre(data: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
+    """8-bit integers less their zero point: int8, or int16 where one is beyond."""
+    centred = data.astype(np.int16) - zero_point.astype(np.int16)
+    fits = centred.min() >= INT8_MIN and centred.max() <= INT8_MAX
+    return centred.astype(np.int8) if fits else centred
+
+
+@dataclass(frozen=True, eq=False)
+class Requant:
+    """``y = clamp(rescale(acc) + zero_point, lo, hi)``; ``acc`` is int32, ``y`` int8.
+
+    ``rounding`` "even": ``rescale = round_half_even(acc * multiplier / 2**shift)``, of the exact
+    product. "tflite": a saturating rounding doubling high multiply of ``acc << -shift`` (where
+    shift < 0), then a rounding divide by ``2**shift`` (where shift > 0), as TensorFlow Lite's
+    reference kernels do it (:func:`~vdla.isa.vector_ops.requantize_tflite`).
+
+    Attributes
+    ----------
+    multiplier : int32 array, shape [OC] or [1], each in [2**30, 2**31); with "tflite" any from 0 on
+    shift : int32 array of the same shape, each in [1, 62]; with "tflite" in [-30, 31]
+    zero_point, lo, hi : int
+        Of the result; -128 <= lo <= hi <= 127. ReLU and Clip are folded into lo and hi.
+    rounding : str
+        "even" or "tflite".
+    """
+
+    multiplier: np.ndarray
+    shift: np.ndarray
+    zero_point: int
+    lo: int = INT8_MIN
+    hi: int = INT8_MAX
+    rounding: str = "even"
+
+    def apply(self, acc: np.ndarray, axis: int = 1) -> np.ndarray:
+        """Requantise int32 ``acc``, whose channels lie along ``axis``, to int8 of its shape."""
+        shape = [1] * acc.ndim
+        shape[axis] = -1
+        multiplier, count = self.multiplier.reshape(shape), self.shift.reshape(shape)
+        if self.rounding == "tflite":
+            rounded = requantize_tflite(acc, multiplier, count)
+        else:
+            product = acc.astype(np.int64) * multiplier.astype(np.int64)
+            rounded = shift_half_even(product, count)
+        return np.clip(rounded + self.zero_point, self.lo, self.hi).astype(np.int8)
+
+
+def shift_half_even(value: np.ndarray, shift: np.ndarray | int) -> np.ndarray:
+    """``value / 2**shift`` rounded half to even; int64 arrays, 0 <= shift <= 62."""
+    shift = np.asarray(shift, np.int64)
+    floor = value >> shift
+    rest = value - (floor << shift)
+    half = (np.int64(1) << shift) >> 1
+    up = (rest > half) | ((rest == half) & (floor & 1 == 1))
+    return floor + (up & (shift > 0))
+
+
+def requant_params(real_scale: float) -> tuple[int, int]:
+    """The (multiplier, shift) whose ``multiplier / 2**shift`` is nearest, within 1 part in 2**31.
+
+    A positive scale below 2**-32 rounds every int32 to zero, and so does the smallest pair,
+    (2**30, 62), which is returned.
+
+    Raises
+    ------
+    VdlaError
+        When the scale is not a positive finite number below 2**30.
+    """
+    if not (math.isfinite(real_scale) and 0.0 < real_scale):
+        raise VdlaError(f"expected a positive finite scale to requantise by, got {real_scale!r}")
+    mantissa, exponent = math.frexp(real_scale)
+    multiplier = round(mantissa * 2**MULTIPLIER_BITS)
+    if multiplier == 2**MULTIPLIER_BITS:
+        multiplier, exponent = multiplier // 2, exponent + 1
+    shift = MULTIPLIER_BITS - exponent
+    if shift < 1:
+        raise VdlaError(f"expected a scale below 2**30 to requantise by, got {real_scale!r}")
+    if shift > MAX_SHIFT:
+        return 2 ** (MULTIPLIER_BITS - 1), MAX_SHIFT
+    return multiplier, shift
+
+
+def requant(
+    real_scale: np.ndarray, zero_point: int, lo: int = INT8_MIN, hi: int = INT8_MAX
+) -> Requant:
+    """The :class:`Requant` of float64 scales [OC] or [1]; errors as :func:`requant_params`."""
+    pairs = [requant_params(float(s)) for s in real_scale]
+    multiplier, shift = (np.array(column, np.int32) for column in zip(*pairs, strict=True))
+    return Requant(multiplier, shift, zero_point, lo, hi)
+
+
+def add_params(
+    ratio_a: float, ratio_b: float, zero_a: int, zero_b: int
+) -> tuple[int, int, int, int]:
+    """(mult_a, mult_b, shift, const) of a quantised addition; ratios are input to output scale.
+
+    The shift is the largest (at most 30) for which ``a*mult_a``, ``b*mult_b``, ``const`` and all
+    their partial sums, in any order and with half a unit added for rounding, fit int32 for every
+    int8 a and b.
+
+    Raises
+    ------
+    VdlaError
+        When a ratio is not a positive finite number, or so large that no shift in [1, 30] fits.
+    """
+    for ratio in (ratio_a, ratio_b):
+        if not (math.isfinite(ratio) and ratio > 0):
+            raise VdlaError(f"expected positive finite scale ratios to add by, got {ratio!r}")
+    for shift in range(30, 0, -1):
+        mult_a, mult_b = round(ratio_a * 2**shift), round(ratio_b * 2**shift)
+        const = -(zero_a * mult_a + zero_b * mult_b)
+        if 128 * (mult_a + mult_b) + abs(const) + 2 ** (shift - 1) < 2**31:
+            return mult_a, mult_b, shift, const
+    raise VdlaError(
+        f"cannot add: the input scales are {ratio_a!r} and {ratio_b!r} times the output scale,"
+        " more than int32 can hold"
+    )
+
+
+# ---- TensorFlow Lite -----------------------------------------------------------------------------
+
+
+def tflite_params(real_scale: float) -> tuple[int, int]:
+    """TensorFlow Lite's (multiplier, shift) of a scale, for rounding "tflite".
+
+    The scale is ``multiplier / 2**31 / 2**shift``; one that would shift everything out is (0, 0).
+
+    Raises
+    ------
+    VdlaError
+        When the scale is not a finite number from 0 to below 2**30.
+    """
+    if not (math.isfinite(real_scale) and 0.0 <= real_scale < 2.0**30):
+        raise VdlaError(f"expected a scale from 0 to below 2**30, got {real_scale!r}")
+    mantissa, exponent = math.frexp(real_scale)
+    multiplier = math.floor(mantissa * 2**MULTIPLIER_BITS + 0.5)
+    if multiplier == 2**MULTIPLIER_BITS:
+        multiplier, exponent = multiplier // 2, exponent + 1
+    return (0, 0) if exponent < -31 or not multiplier else (multiplier, -exponent)
+
+
+def tflite_requant(
+    real_scale: np.ndarray, zero_point: int, lo: int = INT8_MIN, hi: int = INT8_MAX
+) -> Requant:
+    """As :func:`requant`, with TensorFlow Lite's multipliers and rounding."""
+    pairs = [tflite_params(float(s)) for s in real_scale]
+    multiplier, shift = (np.array(column, np.int32) for column in zip(*pairs, strict=True))
+    return Requant(multiplier, shift, zero_point, lo, hi, "tflite")
+
+
+def mean_requant(count: int, zero_point: int, lo: int = INT8_MIN, hi: int = INT8_MAX) -> Requant:
+    """Division of a sum of ``count`` int8 values by ``count``, rounded half away from zero.
+
+    The multiplier is a little more than 1 / count, by less than one part in 2**30: what would be a
+    tie lands beyond it, away from zero, and nothing else moves. So rounding "even" is exact.
+
+    Raises
+    ------
+    VdlaError
+        When count is not in [1, 2**21], beyond which that argument does not hold.
+    """
+    if not 1 <= count <= 2**21:
+        raise VdlaError(f"expected a mean over 1 to 2**21 values, got {count!r}")
+    shift = MULTIPLIER_BITS - 1 + (count - 1).bit_length()
+    multiplier = 2**shift // count + 1
+    return Requant(
+        np.array([multiplier], np.int32), np.array([shift], np.int32), zero_point, lo, hi
+    )

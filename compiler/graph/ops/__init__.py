@@ -1,0 +1,1 @@
+"""The operators of a graph."""

@@ -1,0 +1,140 @@
+"""ONNX's standard backend interface: whole models on the host, through this compiler.
+
+``prepare(model)`` compiles at the first run, when the inputs' shapes are known. Inputs that decide
+shapes or positions (the shape of Reshape, the pads of Pad, ...) must be known to compile, too: a
+module is specialised for their values, and another one is made when they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx.backend.base import Backend, BackendRep, Device, DeviceType
+
+from ..isa.errors import VdlaError
+from .frontends.onnx.importer import import_onnx, input_names
+from .frontends.onnx.ops.call import ValueNeeded
+from .graph.passes import run_passes
+from .targets.cpu.graph_code import CpuModule, build_cpu
+
+
+class VdlaRep(BackendRep):
+    """A model that is compiled for every combination of input shapes, and of values that decide
+    shapes, that it is run with."""
+
+    def __init__(self, model: onnx.ModelProto):
+        self.model = model
+        self.inputs = input_names(model)
+        #: Inputs whose values decide shapes, as far as seen.
+        self.specialised: list[str] = []
+        self.modules: dict[tuple, CpuModule] = {}
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[np.ndarray, ...]:
+        """The outputs in the model's order.
+
+        Parameters
+        ----------
+        inputs : a sequence of arrays in the model's order, a mapping by name, or one array
+
+        Raises
+        ------
+        VdlaError
+            When inputs do not fit the model, or an operator is not supported, naming it.
+        """
+        arrays = self._named(inputs)
+        module = self._module(arrays)
+        return tuple(module.run(*(arrays[name] for name in module.graph.inputs)))
+
+    def __call__(self, inputs: Any) -> list[np.ndarray]:
+        """As :meth:`run`, as a list."""
+        return list(self.run(inputs))
+
+    def _named(self, inputs: Any) -> dict[str, np.ndarray]:
+        if isinstance(inputs, np.ndarray):
+            inputs = [inputs]
+        if isinstance(inputs, Mapping):
+            missing = [name for name in self.inputs if name not in inputs]
+            if missing:
+                raise VdlaError(f"run: input {missing[0]!r} is missing, got {sorted(inputs)}")
+            inputs = [inputs[name] for name in self.inputs]
+        if len(inputs) != len(self.inputs):
+            raise VdlaError(f"run: expected {len(self.inputs)} inputs, got {len(inputs)}")
+        return {n: np.asarray(a) for n, a in zip(self.inputs, inputs, strict=True)}
+
+    def _module(self, arrays: dict[str, np.ndarray]) -> CpuModule:
+        while True:
+            values = {name: arrays[name] for name in self.specialised}
+            key = (
+                tuple((n, a.shape, str(a.dtype)) for n, a in arrays.items()),
+                tuple(value.tobytes() for value in values.values()),
+            )
+            if key in self.modules:
+                return self.modules[key]
+            try:
+                shapes = {name: array.shape for name, array in arrays.items()}
+                graph = import_onnx(self.model, shapes=shapes, values=values)
+            except ValueNeeded as needed:
+                self.specialised.append(needed.name)
+                continue
+            self.modules[key] = build_cpu(run_passes(graph))
+
+
+class VdlaBackend(Backend):
+    """The backend of this compiler; its only device is the host's processor."""
+
+    @classmethod
+    def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **kwargs: Any) -> VdlaRep:
+        """Check a model and return what runs it."""
+        try:
+            super().prepare(model, device, **kwargs)
+        except onnx.checker.ValidationError as error:
+            raise VdlaError(f"ONNX model: {str(error).strip().splitlines()[0]}") from None
+        if not cls.supports_device(device):
+            raise VdlaError(f"expected device 'CPU', got {device!r}")
+        return VdlaRep(model)
+
+    @classmethod
+    def run_model(
+        cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **kwargs: Any
+    ) -> tuple[Any, ...]:
+        """Compile and run once."""
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def run_node(
+        cls,
+        node: onnx.NodeProto,
+        inputs: Any,
+        device: str = "CPU",
+        outputs_info: Sequence[tuple[np.dtype, tuple[int, ...]]] | None = None,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """Run one node in the newest operator set."""
+        arrays = [np.asarray(a) for a in inputs]
+        names = [name for name in node.input if name]
+        typed = [
+            onnx.helper.make_tensor_value_info(
+                name, onnx.helper.np_dtype_to_tensor_dtype(array.dtype), array.shape
+            )
+            for name, array in zip(names, arrays, strict=True)
+        ]
+        outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+        graph = onnx.helper.make_graph([node], "node", typed, outputs)
+        return VdlaRep(onnx.helper.make_model(graph)).run(arrays)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether a device is the host's processor."""
+        try:
+            return Device(device).type == DeviceType.CPU
+        except (AttributeError, ValueError):
+            return False
+
+
+prepare = VdlaBackend.prepare
+run_model = VdlaBackend.run_model
+run_node = VdlaBackend.run_node
+supports_device = VdlaBackend.supports_device

@@ -1,0 +1,194 @@
+"""Ranges of a float model's tensors, from samples of its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from ...isa.errors import VdlaError
+from ..frontends.onnx.importer import input_names
+from ..onnx_backend import VdlaRep
+
+METHODS = ("minmax", "percentile", "entropy")
+#: Bins of a histogram, from the lowest to the highest value.
+BINS = 2048
+#: Share of the values, in percent, that method "percentile" keeps.
+PERCENTILE = 99.99
+#: Values of an 8-bit integer.
+LEVELS = 256
+
+Samples = Mapping[str, np.ndarray]
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Range:
+    """Real values from ``lo`` to ``hi``."""
+
+    lo: float
+    hi: float
+
+    def union(self, other: Range) -> Range:
+        return Range(min(self.lo, other.lo), max(self.hi, other.hi))
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Runs a model on samples, one batch at a time, and shows tensors of it."""
+
+    model: onnx.ModelProto
+    samples: Samples
+    tensors: tuple[str, ...]
+
+    def __len__(self) -> int:
+        """How many batches there are."""
+        return next(iter(self.samples.values())).shape[0] // self._batch()
+
+    def _batch(self) -> int:
+        """The model's own batch, 1 where it is open."""
+        shape = next(v for v in self.model.graph.input if v.name in self.samples).type.tensor_type
+        return max(1, shape.shape.dim[0].dim_value) if shape.shape.dim else 1
+
+    def run(self, advance: Callable[[], None]) -> Iterator[dict[str, np.ndarray]]:
+        """The tensors' values, batch after batch."""
+        module, size = VdlaRep(self.model), self._batch()
+        for start in range(0, len(self) * size, size):
+            batch = {name: array[start : start + size] for name, array in self.samples.items()}
+            yield dict(zip(self.tensors, module.run(batch), strict=True))
+            advance()
+
+
+def check_samples(model: onnx.ModelProto, samples: Samples) -> dict[str, np.ndarray]:
+    """The samples by input, in the inputs' dtype.
+
+    Raises
+    ------
+    VdlaError
+        When an input has none, or their shapes or numbers do not fit.
+    """
+    found, counts = {}, {}
+    for value in model.graph.input:
+        if value.name not in input_names(model):
+            continue
+        if value.name not in samples:
+            raise VdlaError(f"samples: expected {value.name!r}, got {', '.join(samples)}")
+        array = samples[value.name]
+        dims = value.type.tensor_type.shape.dim
+        sizes = [d.dim_value if d.HasField("dim_value") else 0 for d in dims]
+        fits = array.ndim == len(sizes) and all(
+            n in (0, m) for n, m in zip(sizes[1:], array.shape[1:], strict=True)
+        )
+        if not fits or not array.size or array.shape[0] % max(1, sizes[0]):
+            wanted = ", ".join(str(n or "any") for n in sizes[1:])
+            raise VdlaError(
+                f"samples {value.name!r}: expected shape (a multiple of {max(1, sizes[0])},"
+                f" {wanted}), got {array.shape}"
+            )
+        if not np.isfinite(array).all():
+            raise VdlaError(f"samples {value.name!r}: expected finite values, got NaN or infinity")
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type)
+        found[value.name] = np.ascontiguousarray(array, dtype)
+        counts[array.shape[0] // max(1, sizes[0])] = value.name
+    if len(counts) != 1:
+        raise VdlaError(f"samples: expected as many of every input, got {sorted(counts)}")
+    return found
+
+
+def calibrate(
+    probe: Probe, method: str, percentile: float, advance: Callable[[], None]
+) -> dict[str, Range]:
+    """The range of each tensor by ``method``; "percentile" and "entropy" go over the samples twice.
+
+    Raises
+    ------
+    VdlaError
+        When a tensor is not finite on some sample.
+    """
+    ranges = _extremes(probe, advance)
+    if method == "minmax":
+        return ranges
+    if method == "entropy":  # a range that is stored has zero in it
+        ranges = {name: span.union(Range(0.0, 0.0)) for name, span in ranges.items()}
+    histograms = {name: np.zeros(BINS, np.int64) for name in probe.tensors}
+    for values in probe.run(advance):
+        for name, value in values.items():
+            span = (ranges[name].lo, ranges[name].hi)
+            # Zeros, of which a ReLU makes many, are exact in any range: they say nothing about it.
+            counted = value[value != 0] if method == "entropy" else value
+            if span[0] < span[1]:  # in float64, whose numbers tell all bins apart
+                histograms[name] += np.histogram(counted.astype(np.float64), BINS, span)[0]
+    if method == "percentile":
+        return {n: by_percentile(histograms[n], r, percentile) for n, r in ranges.items()}
+    return {n: by_entropy(histograms[n], r) for n, r in ranges.items()}
+
+
+def _extremes(probe: Probe, advance: Callable[[], None]) -> dict[str, Range]:
+    ranges: dict[str, Range] = {}
+    for values in probe.run(advance):
+        for name, value in values.items():
+            if not np.isfinite(value).all():
+                raise VdlaError(
+                    f"tensor {name!r}: expected finite values on the samples, got NaN or infinity"
+                )
+            seen = Range(float(value.min()), float(value.max()))
+            ranges[name] = ranges[name].union(seen) if name in ranges else seen
+    return ranges
+
+
+def by_percentile(histogram: np.ndarray, span: Range, percentile: float) -> Range:
+    """The range that leaves out the rest of ``percentile``, half of it at either end.
+
+    An end at which more values lie in one bin than may be left out stays: zeros after a ReLU.
+    """
+    total = np.cumsum(histogram)
+    if not total[-1]:
+        return span
+    rest = total[-1] * (1 - percentile / 100) / 2
+    edges = np.linspace(span.lo, span.hi, BINS + 1)
+    low = int(np.searchsorted(total, rest, "right"))
+    high = int(np.searchsorted(total, total[-1] - rest, "left"))
+    return Range(float(edges[low]), float(edges[high + 1]))
+
+
+def by_entropy(histogram: np.ndarray, span: Range) -> Range:
+    """The range whose 256 levels describe the values with the least loss of information; ``span``
+    has zero in it.
+
+    Of all ranges that grow around zero bin by bin, at both ends in proportion, the one with the
+    least Kullback-Leibler divergence of the histogram, quantised to ``LEVELS`` levels, from the
+    histogram with everything beyond the range at its ends.
+    """
+    if not histogram.any():
+        return span
+    counts, width = histogram.astype(np.float64), (span.hi - span.lo) / BINS
+    zero = round(-span.lo / width)
+    best, kept = np.inf, span
+    for size in range(LEVELS, BINS + 1, BINS // LEVELS):
+        first = round(zero * (1 - size / BINS))
+        loss = _divergence(counts, first, size)
+        if loss < best:
+            best, kept = loss, Range(span.lo + first * width, span.lo + (first + size) * width)
+    return kept
+
+
+def _divergence(counts: np.ndarray, first: int, size: int) -> float:
+    """Kullback-Leibler divergence of ``size`` bins, quantised, from the same with the rest added
+    at the ends."""
+    inside = counts[first : first + size]
+    clipped = inside.copy()
+    clipped[0] += counts[:first].sum()
+    clipped[-1] += counts[first + size :].sum()
+    level = np.arange(size) * LEVELS // size
+    present = inside > 0
+    filled = np.maximum(np.bincount(level, present, LEVELS), 1)
+    share = np.bincount(level, inside, LEVELS) / filled
+    quantised = np.where(present, share[level], 0)
+    if not quantised.any():
+        return np.inf
+    p, q = clipped / clipped.sum(), quantised / quantised.sum()
+    seen = p > 0
+    # Where only clipped values lie, nothing of the quantised histogram is: a little there.
+    return float((p[seen] * np.log(p[seen] / np.maximum(q[seen], 1e-9))).sum())

@@ -1,0 +1,115 @@
+"""Scales, weights and biases as integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ..graph.arithmetic.requant import INT8_MAX, INT8_MIN
+from .calibrate import Probe, Range, Samples
+from .draft import Draft, attribute, operands
+from .plan import PRODUCTS, Plan
+
+#: A scale below this is raised to it: products of two must stay normal numbers in float32.
+LEAST_SCALE = 2.0**-60
+#: A bias may be this many steps of the sum of products, which leaves it room in int32.
+MOST_BIAS_STEPS = 2**30
+
+
+@dataclass(frozen=True)
+class Scale:
+    """``real = (stored - zero_point) * scale``, a float32 number and an int8 one."""
+
+    scale: float
+    zero_point: int
+
+    @staticmethod
+    def of(span: Range) -> Scale:
+        """256 levels over the range and zero, which is one of them exactly."""
+        lo, hi = min(span.lo, 0.0), max(span.hi, 0.0)
+        step = float(np.float32(max((hi - lo) / (INT8_MAX - INT8_MIN), LEAST_SCALE)))
+        return Scale(step, min(max(round(INT8_MIN - lo / step), INT8_MIN), INT8_MAX))
+
+
+@dataclass(frozen=True, eq=False)
+class Weight:
+    """A weight int8, symmetric, with a scale float32 per output channel along ``axis``; the bias
+    float64 [channels], None without one."""
+
+    stored: np.ndarray
+    scale: np.ndarray
+    axis: int
+    bias: np.ndarray | None
+
+    @property
+    def real(self) -> np.ndarray:
+        """What the stored weight means, float32."""
+        shape = [1] * self.stored.ndim
+        shape[self.axis] = -1
+        return self.stored.astype(np.float32) * self.scale.reshape(shape)
+
+
+def quantize_weight(draft: Draft, node: onnx.NodeProto, x: Scale) -> Weight:
+    """The weight of a product whose operand has scale ``x``."""
+    names = [*operands(node)]
+    data = draft.constants[names[1]].astype(np.float64)
+    axis = 0 if node.op_type == "Conv" or attribute(node, "transB", 0) else 1
+    bias = draft.constants[names[2]].astype(np.float64) if len(names) > 2 else None
+    limit = np.abs(data).max(axis=tuple(i for i in range(data.ndim) if i != axis))
+    scale = limit / INT8_MAX
+    if bias is not None:
+        scale = np.maximum(scale, np.abs(bias) / (x.scale * MOST_BIAS_STEPS))
+    scale = np.maximum(np.where(scale > 0, scale, 1.0), LEAST_SCALE).astype(np.float32)
+    shape = [1] * data.ndim
+    shape[axis] = -1
+    stored = np.clip(np.rint(data / scale.reshape(shape)), -INT8_MAX, INT8_MAX).astype(np.int8)
+    return Weight(stored, scale, axis, bias)
+
+
+def quantize_weights(draft: Draft, made: Plan, scales: Mapping[str, Scale]) -> dict[str, Weight]:
+    """The weights of all products on integers, by the names of their results."""
+    return {
+        node.output[0]: quantize_weight(draft, node, scales[node.input[0]])
+        for node, reason in zip(draft.nodes, made.reasons, strict=True)
+        if not reason and node.op_type in PRODUCTS
+    }
+
+
+def corrected(
+    draft: Draft, weights: Mapping[str, Weight], samples: Samples, advance: Callable[[], None]
+) -> dict[str, Weight]:
+    """The weights with other biases: less what rounding the weights adds to each channel's mean.
+
+    The mean, over the samples and all places, is that of the product with the weights' rounding
+    errors instead of the weights, in the float model.
+    """
+    probed = Draft(draft.model, [], dict(draft.constants), draft.shapes, draft.dtypes)
+    names: dict[str, str] = {}
+    for node in draft.nodes:
+        probed.nodes.append(node)
+        weight = weights.get(node.output[0])
+        if weight is None:
+            continue
+        error = weight.real - draft.constants[node.input[1]]
+        names[node.output[0]] = name = f"{node.output[0]}.error"
+        operand = probed.constant(f"{name}.weight", error.astype(np.float32))
+        twin = helper.make_node(node.op_type, [node.input[0], operand], [name])
+        twin.attribute.extend(node.attribute)
+        probed.nodes.append(twin)
+    wanted = [*names.values()]
+    totals = {name: np.zeros(1) for name in wanted}
+    count = 0
+    for values in Probe(probed.finish(wanted), samples, tuple(wanted)).run(advance):
+        count += 1
+        for name, value in values.items():
+            others = tuple(axis for axis in range(value.ndim) if axis != 1)
+            totals[name] = totals[name] + value.astype(np.float64).mean(axis=others)
+    return {
+        output: Weight(w.stored, w.scale, w.axis, (0 if w.bias is None else w.bias)
+                       - totals[names[output]] / count)
+        for output, w in weights.items()
+    }  # fmt: skip

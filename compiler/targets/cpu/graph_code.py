@@ -1,0 +1,428 @@
+"""Machine code for the host: single loop programs, and whole graphs as one native call.
+
+graph -> for each operator: expression and schedule (``topi``) -> ``lower`` -> ``CPU_PASSES`` ->
+LLVM IR (``targets/cpu/llvm.py``) -> one module, optimised for the host's processor -> CpuModule.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from llvmlite import ir
+
+from ....isa.errors import VdlaError
+from ....runtime.native import (
+    ENTRY_NAME,
+    MemoryPlan,
+    NativeFunction,
+    TensorType,
+    align,
+    aligned_memory,
+    check_array,
+)
+from ...arena import Lifetime, plan_arena
+from ...graph.ir import Graph, Node, Tensor
+from ...graph.ops.integer import Identity, Op, Reshape
+from ...graph.shapes import infer
+from ...graph.verify import verify as verify_graph
+from ...tir.interpret import interpret
+from ...tir.ir import PrimFunc
+from ...tir.passes.expand import expand_intrinsics
+from ...tir.passes.peel import peel_tails
+from ...tir.passes.unroll import unroll_loops
+from ...tir.printer import print_func
+from ...tir.verify import verify
+from . import kept
+from .c_model import emit_model
+from .link import link
+from .llvm import Value, emit_function, symbol
+from .llvm_parallel import LIBRARY, has_threads
+from .micro_kernel_code import native_intrinsics
+from .micro_kernels import DOT
+from .passes.block_channels import block_channels
+from .processor import MachineCode, Processor, emit_object, host, load, load_object, optimise
+from .schedules import lower_for_cpu
+
+#: What happens to every loop program before code generation, in order, after intrinsics that the
+#: processor lacks have become loops.
+CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (peel_tails, unroll_loops)
+
+_POINTER = ir.PointerType()
+_I64 = ir.IntType(64)
+
+
+def run_passes(func: PrimFunc, processor: Processor) -> PrimFunc:
+    """Verify, then apply the passes for a processor, verifying after each."""
+    verify(func)
+    native = native_intrinsics(processor)
+    for apply in (lambda func: expand_intrinsics(func, native), *CPU_PASSES):
+        func = apply(func)
+        verify(func)
+    return func
+
+
+# ---- one loop program --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class CpuKernel:
+    """A loop program as machine code; call it with NumPy arrays, one per parameter, in place."""
+
+    func: PrimFunc
+    code: MachineCode
+    workspace_bytes: int
+
+    def __call__(self, *arrays: np.ndarray) -> None:
+        """Run in place; no array may overlap one that is written.
+
+        Raises
+        ------
+        VdlaError
+            When an array's shape or dtype is not its parameter's, or its memory is not contiguous.
+        """
+        params = self.func.params
+        if len(arrays) != len(params):
+            raise VdlaError(f"{self.func.name}: expected {len(params)} arrays, got {len(arrays)}")
+        for buffer, array in zip(params, arrays, strict=True):
+            check_array(f"{self.func.name}: {buffer.name}", array, buffer.shape, buffer.dtype)
+            if not array.flags.c_contiguous:
+                raise VdlaError(
+                    f"{self.func.name}: {buffer.name} expects a contiguous array, got strides "
+                    f"{array.strides}; pass np.ascontiguousarray of it"
+                )
+        workspace = aligned_memory(self.workspace_bytes)
+        self.code.entry(*(array.ctypes.data for array in (*arrays, workspace)))
+
+
+def compile_func(func: PrimFunc) -> CpuKernel:
+    """Machine code of one loop program; errors as ``tir.verify`` and ``codegen.llvm`` say."""
+    func = run_passes(func, host())
+    module = ir.Module(symbol(func.name))
+    function, workspace_bytes = emit_function(func, module, "kernel", host())
+    code = load(optimise(module, host()), function.name, len(function.args))
+    return CpuKernel(func, code, workspace_bytes)
+
+
+# ---- a graph -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class CpuCode:
+    """A graph as one function ``run(inputs, outputs, parameters, arena)`` for some processor.
+
+    Attributes
+    ----------
+    kernels : the loop programs, in order of first use; equal operators share one
+    object_file : the machine code, and ``vdla_model`` that describes it (ELF)
+    parameters : all constants, uint8, aligned
+    offsets : where each tensor lives in the arena, in bytes; a reshape shares its source's, and a
+        result that the function writes to where it is wanted is not there
+    plan : the arena: tensors, and the workspace of each kernel while it runs
+    """
+
+    graph: Graph
+    kernels: tuple[PrimFunc, ...]
+    processor: Processor
+    object_file: bytes
+    parameters: np.ndarray
+    offsets: dict[str, int]
+    plan: MemoryPlan
+
+    @property
+    def inputs(self) -> tuple[TensorType, ...]:
+        return tensor_types(self.graph, self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[TensorType, ...]:
+        return tensor_types(self.graph, self.graph.outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class CpuModule:
+    """A graph as machine code in memory."""
+
+    code: CpuCode
+    function: NativeFunction
+
+    @property
+    def graph(self) -> Graph:
+        return self.code.graph
+
+    def run(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """The graph's outputs for its inputs, in the graph's order.
+
+        Raises
+        ------
+        VdlaError
+            When the number of arrays, a shape or a dtype is not the graph's.
+        """
+        return self.function.run(*arrays)
+
+
+def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
+    """What values of these names are, for whoever runs the graph."""
+    return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
+
+
+def compile_graph(graph: Graph, processor: Processor) -> CpuCode:
+    """Compile a whole graph for some processor, or find its code in the cache.
+
+    Raises
+    ------
+    VdlaError
+        When an operator or a dtype has no expression for the CPU, naming the node.
+    """
+    dots = DOT in native_intrinsics(processor)
+    graph = block_channels(graph, processor.vector_lanes, dots)
+    verify_graph(graph)
+    builder = _GraphBuilder(graph, processor)
+    for position, node in enumerate(graph.nodes):
+        builder.add(position, node)
+    return builder.finish()
+
+
+def build_cpu(graph: Graph, threads: int = 1) -> CpuModule:
+    """Compile a whole graph for the host, ready to run on so many threads.
+
+    Raises
+    ------
+    VdlaError
+        As :func:`compile_graph`, and without the library that more than one thread needs.
+    """
+    if threads > 1 and not has_threads():
+        raise VdlaError(
+            f"threads: expected 1 without GCC's OpenMP library, got {threads}; install {LIBRARY}"
+        )
+    code = compile_graph(graph, replace(host(), threads=threads))
+    loaded = load_object(code.object_file, ENTRY_NAME, 4)
+    function = NativeFunction(
+        graph.name, code.inputs, code.outputs, code.parameters, code.plan,
+        lambda: link(code.object_file, threads > 1), "so", loaded.entry, loaded,
+    )  # fmt: skip
+    return CpuModule(code, function)
+
+
+def build_part(
+    graph: Graph, nodes: Sequence[Node], wanted: Sequence[str], threads: int = 1
+) -> CpuModule:
+    """Some nodes of a graph, in running order: from what they read of others, and constants, to
+    the tensors that are ``wanted``; errors as :func:`build_cpu`."""
+    made = {node.output for node in nodes}
+    read = dict.fromkeys(n for node in nodes for n in node.inputs if n not in made)
+    inputs = tuple(name for name in read if not graph[name].is_constant)
+    tensors = {name: graph[name] for name in (*read, *made, *wanted)}
+    return build_cpu(Graph(graph.name, inputs, tuple(wanted), tuple(nodes), tensors), threads)
+
+
+#: With so few elements, interpreting an operator is faster than compiling it.
+FEW_ELEMENTS = 64
+
+
+def run_op(op: Op, args: Sequence[np.ndarray]) -> np.ndarray:
+    """One operator on arrays, for once; errors as :func:`build_cpu`."""
+    operands = tuple(Tensor(f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(args))
+    shape, dtype = infer(op, operands, type(op).__name__)
+    names = tuple(t.name for t in operands)
+    node = Node(type(op).__name__, op, names, "y")
+    tensors = {t.name: t for t in (*operands, Tensor("y", shape, dtype))}
+    graph = Graph("one", names, ("y",), (node,), tensors)
+    sizes = [math.prod(t.shape) for t in tensors.values()]
+    if max(sizes) > FEW_ELEMENTS or min(sizes) < 1 or isinstance(op, Reshape | Identity):
+        return build_cpu(graph).run(*args)[0]
+    func, attributes = lower_for_cpu(graph, node)
+    flat = [*args, *attributes, result := np.empty(shape, dtype)]
+    interpret(func, *(a.reshape(b.shape) for a, b in zip(flat, func.params, strict=True)))
+    return result
+
+
+#: Graphs that are compiled faster are not kept in the cache, in seconds.
+KEPT_FROM_S = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class _Kernel:
+    """A loop program as it was scheduled, with the values of its attributes; ``text`` says all that
+    its code depends on."""
+
+    name: str
+    func: PrimFunc
+    attributes: tuple[np.ndarray, ...]
+    text: str
+
+
+class _GraphBuilder:
+    """Collects kernels and constants, then plans memory and writes the function that calls them."""
+
+    def __init__(self, graph: Graph, processor: Processor):
+        self.graph, self.processor = graph, processor
+        self.module = ir.Module(symbol(graph.name))
+        self.kernels: dict[tuple, _Kernel] = {}
+        #: Kernel, names of its operands, place of its workspace in ``lifetimes``.
+        self.calls: list[tuple[_Kernel, list[str], int]] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self.sources: dict[str, str] = {}
+        for node in graph.nodes:
+            if isinstance(node.op, Reshape | Identity):
+                self.sources[node.output] = self._source(node.inputs[0])
+        #: What kernels write where the caller wants it, with the index of that output.
+        self.results: dict[str, int] = {}
+        for index, name in enumerate(graph.outputs):
+            source = self._source(name)
+            if source not in graph.inputs and not graph[source].is_constant:
+                self.results.setdefault(source, index)
+        #: Of values by name and of workspaces by the position of their node.
+        self.lifetimes: dict[str | int, Lifetime] = {}
+
+    def _source(self, name: str) -> str:
+        """What a tensor is another name of, or itself."""
+        return self.sources.get(name, name)
+
+    def add(self, position: int, node: Node) -> None:
+        """One operator: another name for its input, or a kernel and its call."""
+        if node.output in self.sources:
+            return
+        if 0 in self.graph.result(node).shape:
+            self._use(node.output, position)  # nothing to compute
+            return
+        kernel = self._kernel(position, node)
+        operands = [self._source(name) for name in node.inputs]
+        for name in (*operands, node.output):
+            self._use(name, position)
+        for index, data in enumerate(kernel.attributes):
+            operands.append(name := f"{node.name}.{node.output}.{index}")
+            self.constants[name] = data
+        self.lifetimes[position] = Lifetime(0, position, position)  # until the code is there
+        self.calls.append((kernel, [*operands, node.output], position))
+
+    def _kernel(self, position: int, node: Node) -> _Kernel:
+        """The loop program of a node; equal operators on operands of equal types share it."""
+        types = tuple((t.shape, t.dtype) for t in self.graph.operands(node))
+        key = (node.op, types)
+        if key not in self.kernels:
+            func, attributes = lower_for_cpu(self.graph, node)
+            name = f"kernel{position}.{node.name}"
+            text = f"{name}\n{node.op!r}\n{types!r}\n{print_func(func)}"
+            self.kernels[key] = _Kernel(name, func, attributes, text)
+        return self.kernels[key]
+
+    def _use(self, name: str, position: int) -> None:
+        """A value is needed in a step; those of the caller have their own memory."""
+        data = self.graph[name].data
+        if data is not None:
+            self.constants[name] = data
+        elif name not in self.graph.inputs and name not in self.results:
+            first = self.lifetimes[name].first if name in self.lifetimes else position
+            self.lifetimes[name] = Lifetime(_tensor_bytes(self.graph[name]), first, position)
+
+    def finish(self) -> CpuCode:
+        """Parameters; kernels, memory, the entry function and its description; machine code."""
+        graph, begin = self.graph, time.perf_counter()
+        for name in graph.outputs:
+            self._use(self._source(name), len(graph.nodes))
+        places = self._place_constants()
+        parameters = aligned_memory(sum(align(data.nbytes) for data in self.constants.values()))
+        for name, data in self.constants.items():
+            raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+            parameters[places[name] : places[name] + data.nbytes] = raw
+        checksum = zlib.crc32(parameters.data)
+        place = kept.place_of(self.processor, self._texts(checksum))
+        found = kept.read(place)
+        functions = self._emit_kernels() if found is None else {}
+        workspaces = found.workspaces if found else tuple(size for _, size in functions.values())
+        needed = dict(zip(self.kernels.values(), workspaces, strict=True))
+        for kernel, _, position in self.calls:
+            self.lifetimes[position] = Lifetime(needed[kernel], position, position)
+        offsets, plan = plan_arena(self.lifetimes)
+        if found is None:
+            entry = self._emit_entry(functions, offsets, places)
+            inputs, outputs = tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs)
+            emit_model(self.module, entry, inputs, outputs, parameters.nbytes, checksum, plan)
+            optimised = optimise(self.module, self.processor)
+            found = kept.KeptCode(emit_object(optimised, self.processor), workspaces)
+            if time.perf_counter() - begin > KEPT_FROM_S:
+                kept.keep(place, found)
+        tensors = {name: offset for name, offset in offsets.items() if isinstance(name, str)}
+        shared = {n: tensors[s] for n, s in self.sources.items() if s in tensors}
+        return CpuCode(
+            graph, tuple(kernel.func for kernel in self.kernels.values()), self.processor,
+            found.object_file, parameters, tensors | shared, plan,
+        )  # fmt: skip
+
+    def _texts(self, checksum: int) -> Iterator[str]:
+        """Everything that the code of the graph depends on."""
+        graph = self.graph
+        yield repr((graph.name, *(tensor_types(graph, n) for n in (graph.inputs, graph.outputs))))
+        yield repr([(kernel.name, names, position) for kernel, names, position in self.calls])
+        yield repr([(name, data.nbytes) for name, data in self.constants.items()])
+        yield repr([self._source(name) for name in graph.outputs])
+        yield f"{checksum:x}"  # all that the code has of the parameters' values
+        for kernel in self.kernels.values():
+            yield kernel.text
+
+    def _emit_kernels(self) -> dict[_Kernel, tuple[ir.Function, int]]:
+        """The function of each kernel, and its workspace in bytes."""
+        found = {}
+        for kernel in self.kernels.values():
+            func = run_passes(kernel.func, self.processor)
+            function, size = emit_function(func, self.module, kernel.name, self.processor)
+            function.linkage = "internal"
+            function.attributes.add("noinline")  # a long entry function compiles slowly
+            found[kernel] = function, size
+        return found
+
+    def _place_constants(self) -> dict[str, int]:
+        places, end = {}, 0
+        for name, data in self.constants.items():
+            places[name], end = end, end + align(data.nbytes)
+        return places
+
+    def _emit_entry(
+        self,
+        functions: dict[_Kernel, tuple[ir.Function, int]],
+        offsets: dict[str | int, int],
+        places: dict[str, int],
+    ) -> ir.Function:
+        """``run(inputs, outputs, parameters, arena)``: the first two are arrays of pointers."""
+        signature = ir.FunctionType(ir.VoidType(), [_POINTER] * 4)
+        function = ir.Function(self.module, signature, ENTRY_NAME)
+        inputs, outputs, parameters, arena = function.args
+        builder = ir.IRBuilder(function.append_basic_block("entry"))
+
+        def at(base: Value, offset: int) -> Value:
+            return builder.gep(base, [_I64(offset)], source_etype=ir.IntType(8))
+
+        def entry_of(table: Value, index: int) -> Value:
+            slot = builder.gep(table, [_I64(index)], source_etype=_POINTER)
+            return builder.load(slot, typ=_POINTER)
+
+        def address(name: str) -> Value:
+            if name in self.graph.inputs:
+                return entry_of(inputs, self.graph.inputs.index(name))
+            if name in self.constants:
+                return at(parameters, places[name])
+            if name in self.results:
+                return entry_of(outputs, self.results[name])
+            return at(arena, offsets[name])
+
+        for kernel, operands, workspace in self.calls:
+            builder.call(
+                functions[kernel][0], [*map(address, operands), at(arena, offsets[workspace])]
+            )
+        copy = ir.FunctionType(ir.VoidType(), [_POINTER, _POINTER, _I64, ir.IntType(1)])
+        memcpy = ir.Function(self.module, copy, "llvm.memcpy.p0.p0.i64")
+        for index, name in enumerate(self.graph.outputs):
+            source, size = self._source(name), _tensor_bytes(self.graph[name])
+            if self.results.get(source) != index:
+                target = entry_of(outputs, index)
+                builder.call(memcpy, [target, address(source), _I64(size), ir.IntType(1)(0)])
+        builder.ret_void()
+        return function
+
+
+def _tensor_bytes(tensor: Tensor) -> int:
+    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize

@@ -1,0 +1,61 @@
+"""Compiled graphs in the cache folder: machine code by what it was made of.
+
+A graph is its loop programs, before any pass, in order, what they are called with, and the
+processor, LLVM's version and the compiler's own source: equal ones have equal code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import llvmlite
+import llvmlite.binding as llvm
+
+from ....runtime.cache import cache_dir, keep_checked, read_checked
+from .processor import Processor
+
+
+@dataclass(frozen=True)
+class KeptCode:
+    """An object file, and the bytes of workspace of each of its kernels."""
+
+    object_file: bytes
+    workspaces: tuple[int, ...]
+
+
+def place_of(processor: Processor, parts: Iterable[str]) -> Path:
+    """The file of code that is made of ``parts`` for a processor."""
+    versions = (llvmlite.__version__, str(llvm.llvm_version_info), _source_digest())
+    digest = hashlib.sha256()
+    for part in (*versions, repr(processor), *parts):
+        digest.update(hashlib.sha256(part.encode()).digest())
+    return cache_dir() / f"cpu_{digest.hexdigest()[:32]}.bin"
+
+
+def read(place: Path) -> KeptCode | None:
+    """Code that was kept; None where it is missing or damaged."""
+    data = read_checked(place)
+    if data is None:
+        return None
+    head, _, object_file = data.partition(b"\n")
+    return KeptCode(object_file, tuple(json.loads(head)))
+
+
+def keep(place: Path, code: KeptCode) -> None:
+    """Keep code for :func:`read`."""
+    keep_checked(place, json.dumps(code.workspaces).encode() + b"\n" + code.object_file)
+
+
+@cache
+def _source_digest() -> str:
+    """Of everything that decides what code becomes."""
+    root, digest = Path(__file__).parents[3], hashlib.sha256()
+    for folder in ("compiler", "runtime"):
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()

@@ -1,0 +1,36 @@
+"""Object files to shared objects, with the machine's own compiler driver."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from ....isa.errors import VdlaError
+
+LINKER = "g++"
+
+
+def link(object_file: bytes, parallel: bool = False) -> bytes:
+    """A shared object of one object file; a ``parallel`` one needs OpenMP's library.
+
+    Raises
+    ------
+    VdlaError
+        Without g++, or when it fails, with its first line.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "model.o", Path(folder) / "model.so"
+        source.write_bytes(object_file)
+        command = [LINKER, "-shared", "-Wl,--as-needed", "-o", target, source, "-lm"]
+        command += ["-lgomp"] * parallel
+        try:
+            done = subprocess.run(command, capture_output=True, text=True)
+        except FileNotFoundError:
+            raise VdlaError(
+                f"link: expected {LINKER} to make a shared object, found none; install it"
+            ) from None
+        if done.returncode:
+            lines = done.stderr.strip().splitlines() or [f"exit code {done.returncode}"]
+            raise VdlaError(f"link: {LINKER} failed: {lines[0]}")
+        return target.read_bytes()

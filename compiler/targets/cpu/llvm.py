@@ -1,0 +1,689 @@
+"""Loop programs to LLVM IR: one function per loop program, exact down to the bit.
+
+A function takes a pointer per parameter buffer and a last one to its workspace, scratch memory of
+``Workspace.size`` bytes for allocations that are too large for the stack. Integers wrap, shifts
+of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single or double
+precision; transcendental functions are the C library's. Inside a loop with the pragma "contract"
+a product and a sum may be rounded once, where the processor is faster so; elsewhere never.
+Vectorized loops become vectors (``llvm_vector.py``) or carry a hint; parallel loops are
+shared among the processor's threads (``llvm_parallel.py``), where it has several; virtual
+threads and loops bound to threads run serially, which is one of the orders that they allow;
+unrolled ones have been copied (``tir/passes/unroll.py``), or are too long to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from llvmlite import ir
+
+from ....isa.errors import VdlaError
+from ....runtime.native import ALIGN_BYTES, align
+from ...te.expr import (
+    FLOAT_DTYPES,
+    FLOAT_FUNCTIONS,
+    INT_DTYPES,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Read,
+    Select,
+    Var,
+    bits_of,
+    walk,
+)
+from ...tir.ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Seq, Stmt, Store, TensorCall
+from . import micro_kernel_code as micro_kernels
+from .llvm_narrow import ROWS, NarrowRow, has_packs, narrow_rows, packed
+from .llvm_parallel import call_in_parallel, declare_part
+from .llvm_vector import LLVM_FUNCTIONS, is_invariant, offset_of, splat, stores_of
+from .processor import Processor
+
+#: Allocations up to this size live on the stack.
+STACK_BYTES = 16 << 10
+ELEMENT_BYTES = {"bool": 1} | {d: bits_of(d) // 8 for d in (*INT_DTYPES, *FLOAT_DTYPES)}
+
+#: Objects of llvmlite, whose annotations are not those of its code.
+Value = Any
+
+_POINTER = ir.PointerType()
+_I1, _I8, _I32, _I64 = (ir.IntType(bits) for bits in (1, 8, 32, 64))
+_FLOATS = ir.VectorType(ir.FloatType(), 16)
+#: The operand of an instruction of AVX-512 that rounds down, whatever the thread's mode is.
+_ROUND_DOWN = 9
+_TYPES: dict[str, Any] = {
+    "bool": _I1, "float32": ir.FloatType(), "float64": ir.DoubleType(),
+} | {dtype: ir.IntType(bits_of(dtype)) for dtype in INT_DTYPES}  # fmt: skip
+
+
+def buffer_bytes(buffer: Buffer) -> int:
+    """Size of a buffer, in bytes."""
+    return ELEMENT_BYTES[buffer.dtype] * buffer.shape[0] * buffer.strides[0]
+
+
+@dataclass
+class Workspace:
+    """A stack of large allocations, laid out at compile time: ``size`` is the deepest it gets."""
+
+    top: int = 0
+    size: int = 0
+
+    def push(self, size_bytes: int) -> int:
+        """Offset of a new allocation, in bytes."""
+        offset, self.top = self.top, self.top + align(size_bytes)
+        self.size = max(self.size, self.top)
+        return offset
+
+
+def symbol(name: str) -> str:
+    """A name of the user's as LLVM can print and read it."""
+    return "".join(c if c.isascii() and (c.isalnum() or c in "._$-") else "_" for c in name)
+
+
+def emit_function(
+    func: PrimFunc, module: ir.Module, name: str, processor: Processor
+) -> tuple[ir.Function, int]:
+    """Add a loop program to a module; returns the function and the bytes of workspace it needs."""
+    signature = ir.FunctionType(ir.VoidType(), [_POINTER] * (len(func.params) + 1))
+    function = ir.Function(module, signature, symbol(name))
+    for argument, buffer in zip(function.args, func.params, strict=False):
+        argument.name = symbol(buffer.name)
+        argument.add_attribute("noalias")
+    function.args[-1].name = "workspace"
+    function.args[-1].add_attribute("noalias")
+    entry = function.append_basic_block("entry")
+    start = function.append_basic_block("start")
+    emitter = _Emitter(func.name, processor, ir.IRBuilder(start), ir.IRBuilder(entry), function)
+    emitter.memory |= dict(zip(func.params, function.args, strict=False))
+    emitter.stmt(func.body)
+    emitter.builder.ret_void()
+    emitter.entry.branch(start)
+    return function, emitter.workspace.size
+
+
+@dataclass
+class _Emitter:
+    """``variables`` holds loop counters as int64; ``entry`` takes allocations on the stack;
+    ``vector`` is the loop that is computed as vectors of its extent, while it is; ``sums`` are
+    those of indices, by the block that has them."""
+
+    name: str
+    processor: Processor
+    builder: Value
+    entry: Value
+    function: Value
+    memory: dict[Buffer, Value] = field(default_factory=dict)
+    variables: dict[Var, Value] = field(default_factory=dict)
+    workspace: Workspace = field(default_factory=Workspace)
+    sums: dict[tuple, Value] = field(default_factory=dict)
+    contract: bool = False
+    vector: For | None = None
+
+    # ---- statements ----
+
+    def stmt(self, stmt: Stmt) -> None:
+        match stmt:
+            case Seq(stmts):
+                self._sequence(stmts)
+            case For():
+                outside = self.contract
+                self.contract |= ("contract", True) in stmt.pragmas
+                self._loop(stmt)
+                self.contract = outside
+            case If():
+                with self.builder.if_then(self.value(stmt.cond)):
+                    self.stmt(stmt.body)
+            case Allocate():
+                self._allocate(stmt)
+            case Store():
+                self._store(stmt)
+            case TensorCall():
+                self._tensor_call(stmt)
+            case Prefetch():
+                address = self._address(stmt.buffer, stmt.indices, inside=False)
+                self._call("llvm.prefetch.p0", ir.VoidType(), address, _I32(0), _I32(3), _I32(1))
+            case _:
+                raise VdlaError(f"{self.name}: the CPU has no code for statement {stmt!r}")
+
+    def _sequence(self, stmts: tuple[Stmt, ...]) -> None:
+        """One after another, but for rows that are narrowed together."""
+        done, packs = 0, has_packs(self.processor)
+        while done < len(stmts):
+            rows = narrow_rows(stmts[done : done + ROWS]) if packs else None
+            if rows is None:
+                self.stmt(stmts[done])
+            else:
+                self._store_rows(rows)
+            done += 1 if rows is None else ROWS
+
+    def _store_rows(self, rows: Sequence[NarrowRow]) -> None:
+        vectors = [self._lanes(row.loop, lambda row=row: self.value(row.value)) for row in rows]
+        first = rows[0]
+        to = self._lanes(first.loop, lambda: self._address(first.store.buffer, first.store.indices))
+        self.builder.store(packed(self.builder, vectors, first), to, align=1)
+
+    def _tensor_call(self, call: TensorCall) -> None:
+        """The processor's instruction: of others only loops are left."""
+        regions = (call.output, *call.inputs)
+        addresses = (self._address(r.buffer, r.start) for r in regions)
+        micro_kernels.emit(self.builder, call.intrinsic, *addresses)
+
+    def _store(self, stmt: Store) -> None:
+        value = self.value(stmt.value)
+        address = self._address(stmt.buffer, stmt.indices)
+        if stmt.buffer.dtype == "bool":
+            value = self.builder.zext(value, _I8)
+        self.builder.store(value, address, align=ELEMENT_BYTES[stmt.buffer.dtype])
+
+    def _loop(self, loop: For) -> None:
+        """Tested at the end: extents are constants of at least 1."""
+        if loop.kind == "vectorized" and self._vector_loop(loop):
+            return
+        if loop.kind == "parallel" and self.processor.threads > 1:
+            self._parallel_loop(loop)
+        else:
+            self._counted_loop(loop, _I64(0), _I64(loop.extent))
+
+    def _counted_loop(self, loop: For, first: Value, end: Value) -> None:
+        builder = self.builder
+        before = builder.block
+        body = builder.append_basic_block(loop.var.name)
+        builder.branch(body)
+        builder.position_at_end(body)
+        counter = builder.phi(_I64, loop.var.name)
+        counter.add_incoming(first, before)
+        self.variables[loop.var] = counter
+        self.stmt(loop.body)
+        following = builder.add(counter, _I64(1), flags=("nuw", "nsw"))
+        counter.add_incoming(following, builder.block)
+        after = builder.append_basic_block("after." + loop.var.name)
+        again = builder.icmp_unsigned("<", following, end)
+        branch = builder.cbranch(again, body, after)
+        hint = _loop_hint(loop)
+        if hint is not None:
+            branch.set_metadata("llvm.loop", self._loop_metadata(*hint))
+        builder.position_at_end(after)
+
+    def _parallel_loop(self, loop: For) -> None:
+        """A function of its own, for which all that is known here are arguments; loops inside it
+        run one after another."""
+        module, buffers, counters = self.function.module, list(self.memory), list(self.variables)
+        part = declare_part(module, f"{self.function.name}.part", len(buffers), len(counters))
+        entry, start = (part.append_basic_block(name) for name in ("entry", "start"))
+        inner = _Emitter(
+            self.name, replace(self.processor, threads=1), ir.IRBuilder(start), ir.IRBuilder(entry),
+            part, contract=self.contract,
+        )  # fmt: skip
+        inner.memory |= dict(zip(buffers, part.args, strict=False))
+        inner.variables |= dict(zip(counters, part.args[len(buffers) :], strict=False))
+        inner._counted_loop(loop, *part.args[-3:-1])
+        inner.builder.ret_void()
+        inner.entry.branch(start)
+        size, threads, mark = inner.workspace.size, self.processor.threads, self.workspace.top
+        offset = self.workspace.push(size * threads)
+        self.workspace.top = mark
+        base = self.builder.gep(self.function.args[-1], [_I64(offset)], source_etype=_I8)
+        captured = [*(self.memory[b] for b in buffers), *(self.variables[v] for v in counters)]
+        call_in_parallel(
+            self.builder, self.entry, part, captured, (base, size), loop.extent, threads
+        )
+
+    def _vector_loop(self, loop: For) -> bool:
+        """Emit a loop as vectors; False where its statements are none."""
+        stores = stores_of(loop)
+        if stores is None:
+            return False
+        for store in stores:
+            self._lanes(loop, lambda store=store: self._store(store))
+        return True
+
+    def _lanes(self, loop: For, emit: Callable[[], Value]) -> Value:
+        """What is emitted for all iterations of a loop at once."""
+        self.vector, self.variables[loop.var] = loop, _I64(0)
+        found = emit()
+        self.vector = None
+        return found
+
+    def _scalar(self, expr: Expr) -> Value:
+        """What is one value for all iterations of a vector loop."""
+        vector, self.vector = self.vector, None
+        found = self.value(expr)
+        self.vector = vector
+        return found
+
+    def _loop_metadata(self, *hint: Value) -> Value:
+        """A loop's metadata: a node of its own whose first operand is itself."""
+        module = self.function.module
+        wish = module.add_metadata(list(hint))
+        loop_id = ir.MDValue(module, [wish], name=str(len(module.metadata)))
+        loop_id.operands = (loop_id, wish)
+        return loop_id
+
+    def _allocate(self, stmt: Allocate) -> None:
+        buffer, size_bytes = stmt.buffer, buffer_bytes(stmt.buffer)
+        mark = self.workspace.top
+        if size_bytes <= STACK_BYTES:
+            address: Value = self.entry.alloca(
+                ir.ArrayType(_I8, size_bytes), name=symbol(buffer.name)
+            )
+            address.align, address.type = ALIGN_BYTES, _POINTER
+        else:
+            offset = self.workspace.push(size_bytes)
+            base = self.function.args[-1]
+            address = self.entry.gep(
+                base, [_I64(offset)], name=symbol(buffer.name), source_etype=_I8
+            )
+        self.memory[buffer] = address
+        self.stmt(stmt.body)
+        self.workspace.top = mark
+
+    def _address(self, buffer: Buffer, indices: tuple[Expr, ...], inside: bool = True) -> Value:
+        """Address of an element, which is ``inside`` the buffer, or may be beyond."""
+        if buffer not in self.memory:
+            raise VdlaError(
+                f"{self.name}: buffer {buffer.name} is neither parameter nor allocated here"
+            )
+        lane = self.vector.var if self.vector else None
+        constant, terms = offset_of(buffer, indices, lane)
+        offset: Value = _I64(constant)
+        if terms:
+            offset = self.builder.add(self._sum(tuple(terms.items())), offset, flags=("nsw",))
+        element = _I8 if buffer.dtype == "bool" else _TYPES[buffer.dtype]
+        return self.builder.gep(
+            self.memory[buffer], [offset], inbounds=inside, source_etype=element
+        )
+
+    def _sum(self, terms: tuple[tuple[Expr, int], ...]) -> Value:
+        """Terms of an index times their coefficients. What unrolled statements share is computed
+        once for as long as they follow one another, if it reads nothing that they may write."""
+        key = (self.builder.block, terms)
+        if key in self.sums:
+            return self.sums[key]
+        total: Value = None
+        for term, coefficient in terms:
+            step = self.builder.mul(self._index(term), _I64(coefficient), flags=("nsw",))
+            total = step if total is None else self.builder.add(total, step, flags=("nsw",))
+        if all(_is_total(term) for term, _ in terms):
+            self.sums[key] = total
+        return total
+
+    def _index(self, expr: Expr) -> Value:
+        """An index in int64: indices lie within their buffers, so that nothing wraps."""
+        match expr:
+            case Var():
+                return self._variable(expr)
+            case Const(value):
+                return _I64(int(value))
+            case Binary("+" | "-" | "*" | "//" | "%" | "min" | "max", a, b):
+                return self._int_binary(expr.op, self._index(a), self._index(b), expr)
+        return self._cast(self._scalar(expr), expr.dtype, "int64")
+
+    def _variable(self, var: Var) -> Value:
+        if var not in self.variables:
+            raise VdlaError(f"{self.name}: variable {var!r} is bound by no loop around its use")
+        return self.variables[var]
+
+    # ---- expressions ----
+
+    def value(self, expr: Expr) -> Value:
+        """An expression as a value of its dtype, or as a vector of them."""
+        if self.vector and is_invariant(expr, self.vector.var):
+            return splat(self.builder, self._scalar(expr), self.vector.extent)
+        match expr:
+            case Var():
+                return self.builder.trunc(self._variable(expr), _TYPES[expr.dtype])
+            case Const(value, dtype):
+                number = float(value) if dtype in FLOAT_DTYPES else int(value)
+                return ir.Constant(_TYPES[dtype], number)
+            case Binary("&", a, b) if expr.dtype == "bool" and not _is_total(b):
+                return self._choose(a, lambda: self.value(b), lambda: _I1(0))
+            case Binary("|", a, b) if expr.dtype == "bool" and not _is_total(b):
+                return self._choose(a, lambda: _I1(1), lambda: self.value(b))
+            case Binary("+", a, Binary("*", b, c)) if self.contract and a.dtype in FLOAT_DTYPES:
+                return self._multiply_add(self.value(b), self.value(c), self.value(a))
+            case Binary(op, a, b):
+                left, right = self.value(a), self.value(b)
+                if a.dtype in FLOAT_DTYPES:
+                    return self._float_binary(op, left, right)
+                return self._int_binary(op, left, right, expr)
+            case Select(cond, a, b):
+                if _is_total(a) and _is_total(b):
+                    return self.builder.select(self._scalar(cond), self.value(a), self.value(b))
+                return self._choose(cond, lambda: self.value(a), lambda: self.value(b))
+            case Cast(dtype, a) if a.dtype in FLOAT_DTYPES and dtype in INT_DTYPES:
+                return self._to_integer(self.value(a), a.dtype, dtype, _is_small(a))
+            case Cast(dtype, a):
+                return self._cast(self.value(a), a.dtype, dtype)
+            case Read(source, indices):
+                return self._load(source, indices)
+            case Call("requantize", args, dtype):
+                acc, multiplier, shift = (self.value(a) for a in args)
+                return self._requantize(acc, multiplier, shift, dtype)
+            case Call("rescale", args):
+                return self._rescale(*(self.value(a) for a in args))
+            case Call("scaled_down", args):
+                return self._scaled_down(*(self.value(a) for a in args))
+            case Call("scaled_floor", args):
+                return self._scaled_floor(*(self.value(a) for a in args))
+            case Call("requantize_tflite", args):
+                return self._requantize_tflite(*(self.value(a) for a in args))
+            case Call("popcount", (a,), dtype):
+                bits = self.value(a)
+                lanes = f"v{bits.type.count}" if isinstance(bits.type, ir.VectorType) else ""
+                return self._call(f"llvm.ctpop.{lanes}i{bits_of(dtype)}", bits.type, bits)
+            case Call("divide" | "remainder", (a, b), dtype) if dtype in INT_DTYPES:
+                return self._divide(expr.name, self.value(a), self.value(b), dtype)
+            case Call("remainder", (a, b)):
+                return self.builder.frem(self.value(a), self.value(b))
+            case Call(name, args) if name in (*FLOAT_FUNCTIONS, "pow"):
+                return self._function(name, expr.dtype, *(self.value(a) for a in args))
+        raise VdlaError(f"{self.name}: the CPU has no code for expression {expr!r}")
+
+    def _load(self, source: Buffer, indices: tuple[Expr, ...]) -> Value:
+        address = self._address(source, indices)
+        if self.vector:
+            kind = ir.VectorType(_TYPES[source.dtype], self.vector.extent)
+            return self.builder.load(address, align=ELEMENT_BYTES[source.dtype], typ=kind)
+        if source.dtype != "bool":
+            return self.builder.load(address, typ=_TYPES[source.dtype])
+        return self.builder.icmp_unsigned("!=", self.builder.load(address, typ=_I8), _I8(0))
+
+    def _choose(
+        self, cond: Expr, then: Callable[[], Value], otherwise: Callable[[], Value]
+    ) -> Value:
+        """One of two values; only that one is computed."""
+        builder = self.builder
+        with builder.if_else(self._scalar(cond)) as (if_true, if_false):
+            with if_true:
+                a, a_end = then(), builder.block
+            with if_false:
+                b, b_end = otherwise(), builder.block
+        result = builder.phi(a.type)
+        result.add_incoming(a, a_end)
+        result.add_incoming(b, b_end)
+        return result
+
+    def _int_binary(self, op: str, a: Value, b: Value, expr: Binary) -> Value:
+        builder = self.builder
+        unsigned = expr.a.dtype == "bool" or expr.a.dtype[0] == "u"
+        compare = builder.icmp_unsigned if unsigned else builder.icmp_signed
+        match op:
+            case "+":
+                return builder.add(a, b)
+            case "-":
+                return builder.sub(a, b)
+            case "*":
+                return builder.mul(a, b)
+            case "&":
+                return builder.and_(a, b)
+            case "|":
+                return builder.or_(a, b)
+            case "<" | "<=" | "==":
+                return compare(op, a, b)
+            case "min":
+                return builder.select(compare("<", b, a), b, a)
+            case "max":
+                return builder.select(compare("<", a, b), b, a)
+            case ">>":
+                bits = a.type.width
+                inside = builder.icmp_unsigned("<", b, a.type(bits))
+                if unsigned:
+                    shifted = builder.lshr(a, builder.select(inside, b, a.type(0)))
+                    return builder.select(inside, shifted, a.type(0))
+                return builder.ashr(a, builder.select(inside, b, a.type(bits - 1)))
+            case "<<":
+                inside = builder.icmp_unsigned("<", b, a.type(a.type.width))
+                shifted = builder.shl(a, builder.select(inside, b, a.type(0)))
+                return builder.select(inside, shifted, a.type(0))
+            case "//" | "%":
+                if unsigned and isinstance(expr.b, Const) and expr.b.value > 0:
+                    return builder.udiv(a, b) if op == "//" else builder.urem(a, b)
+                return self._floor_division(op, a, expr.b)
+        raise VdlaError(f"{self.name}: the CPU has no integer operator {op!r}")
+
+    def _floor_division(self, op: str, a: Value, divisor: Expr) -> Value:
+        if not isinstance(divisor, Const) or divisor.value <= 0:
+            raise VdlaError(
+                f"{self.name}: operator {op} expects a positive constant divisor, got {divisor!r}"
+            )
+        builder, by, zero = self.builder, a.type(divisor.value), a.type(0)
+        rest = builder.srem(a, by)
+        below = builder.icmp_signed("<", rest, zero)
+        if op == "%":
+            return builder.select(below, builder.add(rest, by), rest)
+        whole = builder.sdiv(a, by)
+        return builder.select(below, builder.sub(whole, a.type(1)), whole)
+
+    def _float_binary(self, op: str, a: Value, b: Value) -> Value:
+        builder = self.builder
+        match op:
+            case "+":
+                return builder.fadd(a, b)
+            case "-":
+                return builder.fsub(a, b)
+            case "*":
+                return builder.fmul(a, b)
+            case "/":
+                return builder.fdiv(a, b)
+            case "<" | "<=" | "==":
+                return builder.fcmp_ordered(op, a, b)
+            case "min":
+                return builder.select(builder.fcmp_ordered("<", b, a), b, a)
+            case "max":
+                return builder.select(builder.fcmp_ordered("<", a, b), b, a)
+        raise VdlaError(f"{self.name}: the CPU has no operator {op!r} of floats")
+
+    def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
+        """``a * b + c``, rounded once where that is faster."""
+        return self._call(f"llvm.fmuladd.{_suffix(a.type)}", a.type, a, b, c)
+
+    def _cast(self, value: Value, source: str, target: str) -> Value:
+        builder, kind = self.builder, _like(value, _TYPES[target])
+        from_float, to_float = source in FLOAT_DTYPES, target in FLOAT_DTYPES
+        unsigned = source == "bool" or source[0] == "u"
+        if source == target:
+            return value
+        if from_float and to_float:
+            wider = target == "float64"
+            return builder.fpext(value, kind) if wider else builder.fptrunc(value, kind)
+        if from_float and target == "bool":
+            return builder.fcmp_unordered("!=", value, value.type(0.0))
+        if from_float:
+            return self._to_integer(value, source, target, small=False)
+        if to_float:
+            return builder.uitofp(value, kind) if unsigned else builder.sitofp(value, kind)
+        if target == "bool":
+            return builder.icmp_unsigned("!=", value, value.type(0))
+        before = 1 if source == "bool" else bits_of(source)
+        if bits_of(target) < before:
+            return builder.trunc(value, kind)
+        if bits_of(target) == before:
+            return value
+        return builder.zext(value, kind) if unsigned else builder.sext(value, kind)
+
+    def _to_integer(self, value: Value, source: str, target: str, small: bool) -> Value:
+        """What is out of range of int64 saturates, as the interpreter does, and 0 stands for what
+        is no number; plain fptosi would be undefined. A ``small`` value fits int32."""
+        builder, rounded = self.builder, self._function("round", source, value)
+        if small:
+            is_number = builder.fcmp_ordered("==", rounded, rounded)
+            safe = builder.select(is_number, rounded, _number(value.type, 0.0))
+            return self._cast(builder.fptosi(safe, _like(value, _I32)), "int32", target)
+        whole = _like(value, _I64)
+        name = f"llvm.fptosi.sat.{_suffix(whole)}.{_suffix(value.type)}"
+        return self._cast(self._call(name, whole, rounded), "int64", target)
+
+    def _divide(self, name: str, a: Value, b: Value, dtype: str) -> Value:
+        """Truncating division or its remainder: 0 where the divisor is 0, which would trap; so
+        would the least number divided by -1."""
+        builder = self.builder
+        by_zero = builder.icmp_unsigned("==", b, b.type(0))
+        if dtype[0] == "u":
+            safe = builder.select(by_zero, b.type(1), b)
+            found = builder.udiv(a, safe) if name == "divide" else builder.urem(a, safe)
+            return builder.select(by_zero, a.type(0), found)
+        negates = builder.icmp_signed("==", b, b.type(-1))
+        safe = builder.select(builder.or_(by_zero, negates), b.type(1), b)
+        if name == "divide":
+            found = builder.select(negates, builder.sub(a.type(0), a), builder.sdiv(a, safe))
+        else:
+            found = builder.srem(a, safe)  # by 1 where the divisor is -1: 0, as it should be
+        return builder.select(by_zero, a.type(0), found)
+
+    def _requantize(self, acc: Value, multiplier: Value, shift: Value, dtype: str) -> Value:
+        """``acc * multiplier / 2**shift``, half to even: add half less one, and one more where the
+        quotient is odd, then shift. The sum fits int64 for every product of two int32.
+        """
+        builder, wide = self.builder, _like(acc, _I64)
+        one, none = _number(wide, 1), _number(wide, 0)
+        product = builder.mul(builder.sext(acc, wide), builder.sext(multiplier, wide))
+        count = builder.zext(builder.and_(shift, _number(shift.type, 63)), wide)
+        half = builder.lshr(builder.shl(one, count), one)
+        odd = builder.and_(builder.ashr(product, count), one)
+        nudge = builder.add(builder.sub(half, one), odd)
+        rounded = builder.ashr(builder.add(product, nudge), count)
+        whole = builder.icmp_unsigned("==", count, none)
+        result = builder.select(whole, product, rounded)
+        return self._cast(result, "int64", dtype)
+
+    def _rescale(self, acc: Value, multiplier: Value, shift: Value) -> Value:
+        """:meth:`_requantize` to a result of int32. ``acc * (multiplier / 2**shift) + 1.5 * 2**52``
+        is rounded once, half to even, to a whole number, whose low bits are the result's.
+        """
+        if not self.processor.fuses_multiply_add:
+            return self._requantize(acc, multiplier, shift, "int32")
+        builder, wide, real = self.builder, _like(acc, _I64), _like(acc, ir.DoubleType())
+        exponent = builder.sub(_number(wide, 1023), builder.zext(shift, wide))
+        power = builder.bitcast(builder.shl(exponent, _number(wide, 52)), real)
+        scale = builder.fmul(builder.sitofp(multiplier, real), power)
+        whole = self._call(
+            f"llvm.fma.{_suffix(real)}", real, builder.sitofp(acc, real), scale,
+            _number(real, 1.5 * 2.0**52),
+        )  # fmt: skip
+        if not isinstance(wide, ir.VectorType):
+            return builder.trunc(builder.bitcast(whole, wide), acc.type)
+        halves = builder.bitcast(whole, ir.VectorType(_I32, 2 * acc.type.count))
+        low = ir.Constant(acc.type, list(range(0, 2 * acc.type.count, 2)))
+        return builder.shuffle_vector(halves, halves, low)
+
+    def _scaled_floor(self, x: Value, factor: Value, offset: Value) -> Value:
+        total = self._scaled_down(x, factor, offset)
+        if not self._rounds_down(total):
+            return self.builder.fptosi(self._function("floor", "float32", total), x.type)
+        name, all_lanes = "llvm.x86.avx512.mask.cvtps2dq.512", ir.IntType(16)(-1)
+        return self._call(name, x.type, total, _number(x.type, 0), all_lanes, _I32(_ROUND_DOWN))
+
+    def _scaled_down(self, x: Value, factor: Value, offset: Value) -> Value:
+        """``float32(x) * factor + offset`` rounded down. Elsewhere than in an instruction: the
+        product is exact in float64, and of the sum's rounding, too, what it adds is known."""
+        builder, single = self.builder, self.builder.sitofp(x, factor.type)
+        if self._rounds_down(single):
+            name = "llvm.x86.avx512.vfmadd.ps.512"
+            return self._call(name, single.type, single, factor, offset, _I32(_ROUND_DOWN))
+        real, bits = _like(x, ir.DoubleType()), x.type
+        wide_factor, wide_offset = (builder.fpext(v, real) for v in (factor, offset))
+        product = builder.fmul(builder.fpext(single, real), wide_factor)
+        total = builder.fadd(product, wide_offset)
+        added = builder.fsub(total, product)
+        lost = builder.fadd(
+            builder.fsub(product, builder.fsub(total, added)), builder.fsub(wide_offset, added)
+        )
+        nearest = builder.fptrunc(total, factor.type)
+        above = builder.fsub(builder.fpext(nearest, real), total)
+        is_above = builder.fcmp_ordered(">", above, lost)
+        zero = _number(factor.type, -0.0)  # below which the next float has the next bits
+        is_zero = builder.fcmp_ordered("==", nearest, zero)
+        raw = builder.bitcast(builder.select(is_zero, zero, nearest), bits)
+        negative = builder.icmp_signed("<", raw, _number(bits, 0))
+        step = builder.select(negative, _number(bits, 1), _number(bits, -1))
+        return builder.bitcast(builder.select(is_above, builder.add(raw, step), raw), factor.type)
+
+    def _rounds_down(self, value: Value) -> bool:
+        """Whether the processor has instructions for vectors like a value that round down."""
+        return self.processor.has("avx512f") and value.type == _FLOATS
+
+    def _requantize_tflite(self, acc: Value, multiplier: Value, shift: Value) -> Value:
+        """``acc << -shift`` if shift < 0; times the multiplier / 2**31, ties up, saturating; over
+        ``2**shift`` if shift > 0, ties away from zero.
+        """
+        builder = self.builder
+        negative = builder.icmp_signed("<", shift, _I32(0))
+        lift = builder.and_(builder.neg(shift), _I32(31))
+        left = builder.select(negative, lift, _I32(0))
+        right = builder.select(negative, _I32(0), builder.and_(shift, _I32(31)))
+        lifted = builder.sext(builder.shl(acc, left), _I64)
+        product = builder.mul(lifted, builder.sext(multiplier, _I64))
+        high = builder.ashr(builder.add(product, _I64(1 << 30)), _I64(31))
+        top = _I64((1 << 31) - 1)
+        high = builder.select(builder.icmp_signed(">", high, top), top, high)
+        count = builder.zext(right, _I64)
+        mask = builder.sub(builder.shl(_I64(1), count), _I64(1))
+        below_zero = builder.zext(builder.icmp_signed("<", high, _I64(0)), _I64)
+        threshold = builder.add(builder.lshr(mask, _I64(1)), below_zero)
+        up = builder.icmp_signed(">", builder.and_(high, mask), threshold)
+        return builder.add(builder.ashr(high, count), builder.zext(up, _I64))
+
+    def _function(self, name: str, dtype: str, *args: Value) -> Value:
+        """A function of floats."""
+        kind = args[0].type
+        if name in LLVM_FUNCTIONS:
+            name = f"llvm.{LLVM_FUNCTIONS[name]}.{_suffix(kind)}"
+        elif dtype == "float32":
+            name += "f"
+        return self._call(name, kind, *args)
+
+    def _call(self, name: str, result: ir.Type, *args: Value) -> Value:
+        module = self.function.module
+        callee = module.globals.get(name)
+        if callee is None:
+            callee = ir.Function(module, ir.FunctionType(result, [a.type for a in args]), name)
+        return self.builder.call(callee, args)
+
+
+def _like(value: Value, kind: Value) -> Value:
+    """A type, or a vector of it where the value is one."""
+    lanes = value.type.count if isinstance(value.type, ir.VectorType) else 0
+    return ir.VectorType(kind, lanes) if lanes else kind
+
+
+def _suffix(kind: Value) -> str:
+    """A type as LLVM's names of intrinsics have it, such as ``v16f32``."""
+    lanes = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+    element = kind.element if lanes else kind
+    match element:
+        case ir.IntType():
+            return f"{lanes}i{element.width}"
+        case ir.FloatType():
+            return f"{lanes}f32"
+    return f"{lanes}f64"
+
+
+def _number(kind: Value, number: float) -> Value:
+    """A constant of a type, in every lane."""
+    return kind([number] * kind.count) if isinstance(kind, ir.VectorType) else kind(number)
+
+
+def _loop_hint(loop: For) -> tuple[Value, ...] | None:
+    """What LLVM is told about a loop."""
+    if loop.kind == "vectorized":
+        return "llvm.loop.vectorize.enable", _I1(1)
+    if ("keep_loop", True) in loop.pragmas:
+        return ("llvm.loop.unroll.disable",)
+    return None
+
+
+def _is_small(expr: Expr) -> bool:
+    """Whether bounds hold a float within int32."""
+    match expr:
+        case Binary("min", Binary("max", _, Const(low)), Const(high)):
+            return -(2**30) <= low and high <= 2**30
+    return False
+
+
+def _is_total(expr: Expr) -> bool:
+    """Whether evaluating an expression can do no harm where its value is not needed."""
+    return not any(isinstance(node, Read) for node in walk(expr))

@@ -1,0 +1,115 @@
+"""Vectorized loops as vector values: one instruction per operator where a loop's shape allows it.
+
+A loop fits when its extent is a vector's, and each statement in it stores elements that lie side by
+side, made of elements that lie side by side or of one element for all iterations.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from llvmlite import ir
+
+from ...te.affine import affine
+from ...te.expr import FLOAT_DTYPES, INT_DTYPES, Binary, Call, Cast, Expr, Read, Select, Var, walk
+from ...tir.ir import Buffer, For, Seq, Stmt, Store
+
+#: Extents of vector loops: LLVM splits what is wider than the processor's registers.
+VECTOR_EXTENTS = (4, 8, 16, 32)
+_OPERATORS = ("+", "-", "*", "/", "min", "max", "&", "|")
+_DTYPES = (*FLOAT_DTYPES, *INT_DTYPES)
+#: Functions that are instructions of common processors; the others are calls of the C library.
+LLVM_FUNCTIONS = {
+    "round": "rint", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "sqrt": "sqrt",
+}  # fmt: skip
+
+
+def stores_of(loop: For) -> tuple[Store, ...] | None:
+    """The stores of a vectorized loop if vectors can compute all of them, in order."""
+    body: tuple[Stmt, ...] = loop.body.stmts if isinstance(loop.body, Seq) else (loop.body,)
+    stores = tuple(stmt for stmt in body if isinstance(stmt, Store))
+    if loop.extent not in VECTOR_EXTENTS or len(stores) < len(body):
+        return None
+    written = {store.buffer for store in stores}
+    fits = all(_fits_store(store, loop.var, len(stores) > 1, written) for store in stores)
+    return stores if fits else None
+
+
+def _fits_store(store: Store, var: Var, several: bool, written: set) -> bool:
+    if store.buffer.dtype not in _DTYPES or _step(store.indices, var) != 1:
+        return False
+    for node in walk(store.value):
+        if not isinstance(node, Read) or node.source not in written:
+            continue
+        if several or node.indices != store.indices:
+            return False  # what one iteration stores, another may read
+    return _fits(store.value, var)
+
+
+def _fits(expr: Expr, var: Var) -> bool:
+    if expr.dtype not in _DTYPES:
+        return False
+    if is_invariant(expr, var):
+        return True
+    match expr:
+        case Read(_, indices):
+            return _step(indices, var) == 1
+        case Binary(op, a, b):
+            return op in _OPERATORS and _fits(a, var) and _fits(b, var)
+        case Cast(_, a):
+            return _fits(a, var)
+        case Call(name, args) if name in LLVM_FUNCTIONS:
+            return all(_fits(arg, var) for arg in args)
+        case Call(name, args) if name in ("requantize", "rescale", "scaled_down", "scaled_floor"):
+            return all(_fits(arg, var) for arg in args)
+        case Call("popcount", args):
+            return all(_fits(arg, var) for arg in args)
+        case Select(cond, a, b):
+            return is_invariant(cond, var) and _fits(a, var) and _fits(b, var)
+    return False
+
+
+def is_invariant(expr: Expr, var: Var) -> bool:
+    """Whether an expression has one value for all iterations."""
+    return not any(node is var for node in walk(expr))
+
+
+def _step(indices: tuple[Expr, ...], var: Var) -> int | None:
+    """Elements from one iteration's to the next's, None where they are no constant step along the
+    last dimension."""
+    *outer, last = indices
+    form = affine(last)
+    opaque = [term for term, _ in form.terms if term is not var]
+    if any(not is_invariant(expr, var) for expr in (*outer, *opaque)):
+        return None
+    return form.coefficients.get(var, 0)
+
+
+def offset_of(
+    buffer: Buffer, indices: tuple[Expr, ...], lane: Var | None
+) -> tuple[int, dict[Expr, int]]:
+    """Where an element lies in its buffer, in elements: a constant, and terms with coefficients;
+    of vectors the first lane's."""
+    constant, terms = 0, dict[Expr, int]()
+    for index, stride in zip(indices, buffer.strides, strict=True):
+        form = affine(index)
+        constant += stride * form.constant
+        for term, coefficient in form.terms:
+            if term is not lane:
+                terms[term] = terms.get(term, 0) + stride * coefficient
+    return constant, terms
+
+
+def splat(builder: ir.IRBuilder, scalar, lanes: int):
+    """A vector of one value."""
+    undefined, places = _splat_operands(scalar.type, lanes)
+    first = builder.insert_element(undefined, scalar, ir.IntType(32)(0))
+    return builder.shuffle_vector(first, undefined, places)
+
+
+@cache
+def _splat_operands(kind: ir.Type, lanes: int) -> tuple[ir.Constant, ir.Constant]:
+    """An undefined vector and the places of its first element. An object remembers its text, which
+    is long."""
+    undefined = ir.Constant(ir.VectorType(kind, lanes), ir.Undefined)
+    return undefined, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)

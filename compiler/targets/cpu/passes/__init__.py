@@ -1,0 +1,1 @@
+"""Rewritings of a graph for the processor."""

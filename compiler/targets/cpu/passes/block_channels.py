@@ -1,0 +1,397 @@
+"""Blocks of channels for the CPU: convolutions and what lies between them work on vectors.
+
+::
+
+    y = Conv2d(x, w, b)              x1 = ToBlocks(x)
+    z = MaxPool(y)             ->    y1 = BlockedConv2d(x1, w1, b1);  z1 = BlockedPool(y1)
+    r = Transpose(z)                 z = FromBlocks(z1);  r = Transpose(z)
+
+A tensor is converted at most once in each direction, and only where an operator that works on
+blocks meets one that does not. Weights are packed here. An addition joins the convolution before
+it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ....graph.arithmetic.floor_requant import floor_requant
+from ....graph.arithmetic.requant import OFFSET, UINT8_MAX, Requant
+from ....graph.arithmetic.winograd import KERNEL, tile_size, transformed_weight
+from ....graph.ir import Graph, Node, Tensor
+from ....graph.ops.blocked import (
+    BlockedConv2d,
+    BlockedConvTranspose2d,
+    BlockedDepthwise,
+    BlockedDotConv2d,
+    BlockedPool,
+    BlockedQConv2d,
+    BlockedWinograd,
+    FromBlocks,
+    PackedDense,
+    ToBlocks,
+)
+from ....graph.ops.general import ConvolutionTranspose, Map
+from ....graph.ops.integer import (
+    Add,
+    AvgPool,
+    Clip,
+    Conv2d,
+    ConvTranspose2d,
+    Dense,
+    MaxPool,
+    Op,
+    QAdd,
+    QConv2d,
+    QMaxPool,
+    Relu,
+)
+from ....graph.shapes import infer
+
+#: Shapes of one element, which broadcasts in every layout.
+SCALARS = {(), (1,)}
+
+
+def block_channels(graph: Graph, block: int = 16, dots: bool = False) -> Graph:
+    """The graph with convolutions, and what can follow them, on blocks of channels; integer ones by
+    products of four elements where the processor has these ``dots``."""
+    rewriting = _Rewriting(graph, block, dots)
+    for node in graph.nodes:
+        rewriting.add(node)
+    return rewriting.finish()
+
+
+@dataclass
+class _Rewriting:
+    """``nodes`` are the new ones by output; ``blocked`` names the blocked form of a tensor, and
+    ``plain`` holds what exists in the model's own layout."""
+
+    graph: Graph
+    block: int
+    dots: bool
+    nodes: dict[str, Node] = field(default_factory=dict)
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    blocked: dict[str, str] = field(default_factory=dict)
+    plain: set[str] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.tensors |= self.graph.tensors
+        self.plain |= {*self.graph.inputs, *self._constants()}
+        self.readers = self.graph.consumers()
+
+    def _constants(self) -> set[str]:
+        return {name for name, tensor in self.graph.tensors.items() if tensor.is_constant}
+
+    def add(self, node: Node) -> None:
+        """One operator, on blocks where it can and should be."""
+        match node.op:
+            case Conv2d() if self._packs(node):
+                self._conv(node, node.op)
+            case QConv2d() if self._packs(node) and node.op.requant.rounding == "even":
+                self._qconv(node, node.op)
+            case ConvTranspose2d() | ConvolutionTranspose() if self._is_plain_transpose(
+                node, node.op
+            ):
+                self._conv_transpose(node, node.op)
+            case MaxPool() | AvgPool() | QMaxPool() if node.inputs[0] in self.blocked:
+                self._emit_blocked(node, BlockedPool(node.op), self._blocks(node.inputs[0]))
+            case Relu() | Clip() if node.inputs[0] in self.blocked:
+                self._emit_blocked(node, node.op, self._blocks(node.inputs[0]))
+            case Add() if self._adds_blocks(node):
+                self._add(node, node.op)
+            case QAdd() if self._adds_blocks(node):
+                self._emit_blocked(node, node.op, *(self._blocks(n) for n in node.inputs))
+            case Map() if self._maps_blocks(node):
+                inputs = (n if self.graph[n].shape in SCALARS else self._blocks(n)
+                          for n in node.inputs)  # fmt: skip
+                self._emit_blocked(node, node.op, *inputs)
+            case Dense() if self._packs(node):
+                self._dense(node, node.op)
+            case _:
+                inputs = tuple(self._plain(name) for name in node.inputs)
+                self.nodes[node.output] = replace(node, inputs=inputs)
+                self.plain.add(node.output)
+
+    def finish(self) -> Graph:
+        """The new graph; its outputs are in the model's layout."""
+        for name in self.graph.outputs:
+            self._plain(name)
+        self._lift()
+        read = {name for node in self.nodes.values() for name in node.inputs}
+        kept = {*read, *self.nodes, *self.graph.inputs, *self.graph.outputs}
+        tensors = {name: tensor for name, tensor in self.tensors.items() if name in kept}
+        return replace(self.graph, nodes=tuple(self.nodes.values()), tensors=tensors)
+
+    def _lift(self) -> None:
+        """Results that only products of uint8 and int8 read are stored as uint8."""
+        readers: dict[str, list[Op]] = {}
+        for node in self.nodes.values():
+            for name in node.inputs:
+                readers.setdefault(name, []).append(node.op)
+        for name, node in self.nodes.items():
+            reads = [isinstance(op, BlockedDotConv2d) for op in readers.get(name, [])]
+            if isinstance(node.op, BlockedDotConv2d | ToBlocks) and reads and all(reads):
+                self.nodes[name] = replace(node, op=replace(node.op, lifts=True))
+                self.tensors[name] = replace(self.tensors[name], dtype="uint8")
+
+    # ---- layouts ----
+
+    def _plain(self, name: str) -> str:
+        """A tensor in the model's own layout."""
+        if name not in self.plain:
+            op = FromBlocks(self.graph[name].shape[1])
+            source = self.blocked[name]
+            self.nodes[name] = Node(f"{name}.from_blocks", op, (source,), name)
+            self.plain.add(name)
+        return name
+
+    def _blocks(self, name: str) -> str:
+        """A tensor in blocks."""
+        if name not in self.blocked:
+            node = Node(f"{name}.to_blocks", ToBlocks(self.block), (self._plain(name),), name)
+            self._emit_blocked(node, node.op, *node.inputs)
+        return self.blocked[name]
+
+    def _emit_blocked(self, node: Node, op: Op, *inputs: str) -> None:
+        output = f"{node.output}.blocks"
+        self._tensor(output, op, inputs)
+        self.nodes[output] = replace(node, op=op, inputs=inputs, output=output)
+        self.blocked[node.output] = output
+
+    def _tensor(self, name: str, op: Op, inputs: tuple[str, ...]) -> None:
+        shape, dtype = infer(op, tuple(self.tensors[i] for i in inputs), name)
+        self.tensors[name] = Tensor(name, shape, dtype)
+
+    def _constant(self, name: str, data: np.ndarray) -> str:
+        self.tensors[name] = Tensor.constant(name, np.ascontiguousarray(data))
+        return name
+
+    # ---- operators ----
+
+    def _packs(self, node: Node) -> bool:
+        weight = self.graph[node.inputs[1]]
+        rest_is_known = all(self.graph[name].is_constant for name in node.inputs[1:])
+        if not rest_is_known or 0 in (*weight.shape, *self.graph.result(node).shape):
+            return False
+        if isinstance(node.op, Conv2d | QConv2d):
+            channels = self.graph[node.inputs[0]].shape[1]
+            depthwise = node.op.groups == channels == weight.shape[0]
+            return node.op.groups == 1 or depthwise
+        return True
+
+    def _conv(self, node: Node, op: Conv2d) -> None:
+        size = self._tile_size(node, op)
+        if size is not None:
+            self._winograd(node, op, size)
+            return
+        attributes = (op.strides, op.pads, op.dilations, op.lo, op.hi)
+        image, packed = self._image_and_weight(node, op.groups)
+        new = BlockedDepthwise(*attributes) if op.groups > 1 else BlockedConv2d(*attributes)
+        weight = self._constant(f"{node.name}.weight", packed)
+        self._emit_blocked(
+            node, new, image, weight, self._packed_bias(node, self._data(node.inputs[1]).shape[0])
+        )
+
+    def _tile_size(self, node: Node, op: Conv2d) -> int | None:
+        """Of Winograd's convolution, where it can be and pays."""
+        kernel, plain = self._data(node.inputs[1]).shape[2:], (op.strides, op.dilations, op.groups)
+        if kernel != (KERNEL, KERNEL) or plain != ((1, 1), (1, 1), 1):
+            return None
+        image, result = self.graph[node.inputs[0]], self.graph.result(node)
+        return tile_size(image.shape, result.shape, self.block)
+
+    def _winograd(self, node: Node, op: Conv2d, size: int) -> None:
+        weight = self._data(node.inputs[1])
+        packed = _in_blocks(_in_blocks(weight, self.block, 0), self.block, 2)
+        packed = transformed_weight(packed.transpose(0, 2, 3, 1, 4, 5), size)
+        inputs = (
+            self._blocks(node.inputs[0]),
+            self._constant(f"{node.name}.weight", packed),
+            self._packed_bias(node, weight.shape[0]),
+        )
+        self._emit_blocked(node, BlockedWinograd(size, op.pads, op.lo, op.hi), *inputs)
+
+    def _qconv(self, node: Node, op: QConv2d) -> None:
+        rest = (op.x_zero_point, op.requant)
+        columns = self._columns(node, op.requant)
+        new: BlockedQConv2d | BlockedDotConv2d
+        if self._adds_fours(node, op):
+            image, packed, missing = self._image_and_fours(node, op.groups)
+            pads = (*op.pads[:3], op.pads[3] + missing)
+            new = BlockedDotConv2d(op.strides, pads, op.dilations, op.groups > 1, *rest)
+            sums = self._data(node.inputs[1]).astype(np.int64).sum((1, 2, 3))
+            lifted = columns["bias"] - (op.x_zero_point + OFFSET) * sums
+            columns["bias"] = lifted.astype(np.int32)
+        else:
+            image, packed = self._image_and_weight(node, op.groups)
+            packed = packed.astype(np.int32)
+            new = BlockedQConv2d(op.strides, op.pads, op.dilations, op.groups > 1, *rest)
+        names = [
+            self._constant(f"{node.name}.{name}", _in_blocks(column, self.block, 0))
+            for name, column in columns.items()
+        ]
+        weight = self._constant(f"{node.name}.weight", packed)
+        self._emit_blocked(node, new, image, weight, *names)
+
+    def _columns(self, node: Node, requant: Requant) -> dict[str, np.ndarray]:
+        """The bias, and by what its sums are rescaled: float32 where vectors round down."""
+        weight, bias = (self._data(name).astype(np.int64) for name in node.inputs[1:])
+        largest = UINT8_MAX * np.abs(weight).sum((1, 2, 3)) + np.abs(bias)
+        found = floor_requant(requant, largest) if self.dots else None
+        if found is not None:
+            total = (bias + found.bias).astype(np.int32)
+            columns = {"bias": total, "factor": found.factor, "offset": found.offset}
+            return columns if found.rest is None else columns | {"rest": found.rest}
+        return {
+            "bias": bias.astype(np.int32),
+            "multiplier": np.broadcast_to(requant.multiplier, len(bias)),
+            "shift": np.broadcast_to(requant.shift, len(bias)),
+        }
+
+    def _image_and_weight(self, node: Node, groups: int) -> tuple[str, np.ndarray]:
+        """A convolution's image in the layout that it is read in, and the weight that fits it."""
+        x, weight = node.inputs[0], self._data(node.inputs[1])
+        if groups > 1:
+            packed = _in_blocks(weight[:, 0], self.block, 0).transpose(0, 2, 3, 1)
+            return self._blocks(x), packed
+        packed = _in_blocks(weight, self.block, 0)  # [OC/B, B, C, KH, KW]
+        if x in self.blocked or weight.shape[1] >= self.block:
+            packed = _in_blocks(packed, self.block, 2).transpose(0, 2, 4, 5, 3, 1)
+            return self._blocks(x), packed
+        # One channel after another: there is nothing to fill up.
+        return self._plain(x), packed.transpose(0, 2, 3, 4, 1)
+
+    def _adds_fours(self, node: Node, op: QConv2d) -> bool:
+        """Whether products can be added by fours: places of a row must lie together."""
+        fits = self._data(node.inputs[1]).dtype == np.int8
+        return self.dots and fits and (op.groups == 1 or op.dilations[1] == 1)
+
+    def _image_and_fours(self, node: Node, groups: int) -> tuple[str, np.ndarray, int]:
+        """As :meth:`_image_and_weight`, with four channels, or taps of a row, together innermost,
+        and how many taps of zeros that adds to a row. An image of fewer channels than a block gets
+        a block of its own size."""
+        x, weight = node.inputs[0], self._data(node.inputs[1])
+        if groups > 1:
+            packed = _in_blocks(_in_blocks(weight[:, 0], self.block, 0), 4, 3)
+            return self._blocks(x), packed.transpose(0, 2, 3, 1, 4), -weight.shape[3] % 4
+        channels = weight.shape[1]
+        wide = x in self.blocked or channels >= self.block
+        size = self.block if wide else -(-channels // 4) * 4
+        packed = _in_blocks(_in_blocks(weight, self.block, 0), size, 2)
+        packed = _in_blocks(packed, 4, 3).transpose(0, 2, 5, 6, 3, 1, 4)
+        return self._blocks(x) if wide else self._narrow_block(x, size), packed, 0
+
+    def _narrow_block(self, x: str, size: int) -> str:
+        """All channels of an image as one block of ``size``."""
+        output = f"{x}.block"
+        if output not in self.nodes:
+            op, inputs = ToBlocks(size), (self._plain(x),)
+            self._tensor(output, op, inputs)
+            self.nodes[output] = Node(f"{x}.to_block", op, inputs, output)
+        return output
+
+    def _is_plain_transpose(self, node: Node, op: ConvTranspose2d | ConvolutionTranspose) -> bool:
+        image = self.graph[node.inputs[0]]
+        plain = isinstance(op, ConvTranspose2d) or (op.groups == 1 and max(op.dilations) == 1)
+        return plain and (len(image.shape), image.dtype) == (4, "float32") and self._packs(node)
+
+    def _conv_transpose(self, node: Node, op: ConvTranspose2d | ConvolutionTranspose) -> None:
+        weight = self._data(node.inputs[1]).swapaxes(0, 1)  # [OC, C, KH, KW]
+        packed = _in_blocks(_in_blocks(_phases(weight, op), self.block, 2), self.block, 4)
+        packed = packed.transpose(0, 1, 2, 4, 6, 7, 5, 3)
+        inputs = (
+            self._blocks(node.inputs[0]),
+            self._constant(f"{node.name}.weight", packed),
+            self._packed_bias(node, weight.shape[0]),
+        )
+        (before_h, before_w), (height, width) = op.before, op.size
+        bounds = (op.lo, op.hi) if isinstance(op, ConvTranspose2d) else ()
+        new = BlockedConvTranspose2d((before_h, before_w), (height, width), *bounds)
+        self._emit_blocked(node, new, *inputs)
+
+    def _dense(self, node: Node, op: Dense) -> None:
+        weight = self._data(node.inputs[1])
+        weight = weight if op.transposed else weight.T
+        packed = _in_blocks(weight, self.block, 0).transpose(0, 2, 1)
+        inputs = (
+            self._plain(node.inputs[0]),
+            self._constant(f"{node.name}.weight", packed),
+            self._packed_bias(node, weight.shape[0]),
+        )
+        new = PackedDense(weight.shape[0], op.lo, op.hi)
+        self.nodes[node.output] = replace(node, op=new, inputs=inputs)
+        self.plain.add(node.output)
+
+    def _adds_blocks(self, node: Node) -> bool:
+        a, b = node.inputs
+        same = self.graph[a].shape == self.graph[b].shape
+        return same and (a in self.blocked or b in self.blocked)
+
+    def _maps_blocks(self, node: Node) -> bool:
+        """Elements of full blocks: what is beyond the last channel must stay finite."""
+        shapes = {self.graph[name].shape for name in node.inputs}
+        shape = self.graph.result(node).shape
+        full = len(shape) == 4 and shape[1] % self.block == 0
+        return full and shapes - SCALARS == {shape} and any(n in self.blocked for n in node.inputs)
+
+    def _add(self, node: Node, op: Add) -> None:
+        """Into the convolution that makes one of the operands, if only this reads it."""
+        for mine, other in (node.inputs, node.inputs[::-1]):
+            source = self.nodes.get(self.blocked.get(mine, ""))
+            if source is None or mine == other or mine in self.graph.outputs:
+                continue
+            conv = source.op
+            if (
+                not isinstance(conv, BlockedConv2d | BlockedWinograd | BlockedDepthwise)
+                or len(source.inputs) > 3
+            ):
+                continue
+            if len(self.readers[mine]) > 1 or (conv.lo, conv.hi) != (-math.inf, math.inf):
+                continue
+            residual = self._blocks(other)
+            del self.nodes[source.output], self.blocked[mine]
+            joined = replace(conv, lo=op.lo, hi=op.hi)
+            self._emit_blocked(
+                replace(source, output=node.output), joined, *source.inputs, residual
+            )
+            return
+        self._emit_blocked(node, op, *(self._blocks(name) for name in node.inputs))
+
+    def _data(self, name: str) -> np.ndarray:
+        data = self.graph[name].data
+        assert data is not None
+        return data
+
+    def _packed_bias(self, node: Node, channels: int) -> str:
+        given = len(node.inputs) > 2
+        bias = self._data(node.inputs[2]) if given else np.zeros(channels, np.float32)
+        return self._constant(f"{node.name}.bias", _in_blocks(bias, self.block, 0))
+
+
+def _phases(weight: np.ndarray, op: ConvTranspose2d | ConvolutionTranspose) -> np.ndarray:
+    """Weights [OC, C, KH, KW] of each remainder by the stride, the last tap first:
+    [SH, SW, OC, C, TH, TW]."""
+    (sh, sw), (bh, bw) = op.strides, op.before
+    th, tw = (-(-k // s) for k, s in zip(weight.shape[2:], op.strides, strict=True))
+    missing = ((0, 0), (0, 0), (0, th * sh - weight.shape[2]), (0, tw * sw - weight.shape[3]))
+    grown = np.pad(weight, missing)
+    return np.stack([
+        np.stack([
+            grown[:, :, (rh + bh) % sh :: sh, (rw + bw) % sw :: sw][:, :, ::-1, ::-1]
+            for rw in range(sw)
+        ])
+        for rh in range(sh)
+    ])  # fmt: skip
+
+
+def _in_blocks(array: np.ndarray, block: int, axis: int) -> np.ndarray:
+    """An axis as two, [blocks, block], filled up with zeros."""
+    size = array.shape[axis]
+    blocks = -(-size // block)
+    missing = [(0, 0)] * array.ndim
+    missing[axis] = (0, blocks * block - size)
+    full = np.pad(array, missing)
+    return full.reshape(*array.shape[:axis], blocks, block, *array.shape[axis + 1 :])

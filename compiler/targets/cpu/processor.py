@@ -1,0 +1,154 @@
+"""LLVM IR to machine code: for this processor, in memory; for any, as an object file."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import llvmlite.binding as llvm
+from llvmlite import ir
+
+from ....isa.errors import VdlaError
+from ....runtime.processor import host_features, llvm_triple
+
+
+@dataclass(frozen=True)
+class Processor:
+    """What code is generated for, in LLVM's words.
+
+    Attributes
+    ----------
+    triple : such as ``aarch64-unknown-linux-gnu``
+    cpu : whose timing decides between equal ways
+    features : what its instruction set must have, each with ``+`` or ``-`` in front
+    abi : the calling convention where the triple does not say it
+    threads : among which parallel loops are shared
+    """
+
+    triple: str
+    cpu: str
+    features: tuple[str, ...] = ()
+    abi: str = ""
+    threads: int = 1
+
+    @property
+    def vector_lanes(self) -> int:
+        """float32 values in one of its vector registers."""
+        return 16 if self.has("avx512f") else 8 if self.has("avx2") else 4
+
+    def has(self, feature: str) -> bool:
+        """Whether its instruction set has a feature."""
+        return f"+{feature}" in self.features
+
+    @property
+    def fuses_multiply_add(self) -> bool:
+        """Whether a product and a sum of float64, rounded once, are an instruction."""
+        return self.has("fma") or self.triple.partition("-")[0] == "aarch64"
+
+    def target_machine(self) -> llvm.TargetMachine:
+        """A new one: each engine owns its own."""
+        _initialize()
+        return llvm.Target.from_triple(self.triple).create_target_machine(
+            cpu=self.cpu, features=",".join(self.features), opt=3, reloc="pic", abiname=self.abi
+        )
+
+
+#: By GNU's names: the least of each architecture that runs Debian. LLVM's names have a vendor.
+CROSS_PROCESSORS = {
+    "aarch64-linux-gnu": Processor("aarch64-unknown-linux-gnu", "generic", ("+neon",)),
+    "arm-linux-gnueabihf": Processor(
+        "armv7-unknown-linux-gnueabihf", "generic", ("+vfp3d16", "+thumb2")
+    ),
+    "riscv64-linux-gnu": Processor(
+        "riscv64-unknown-linux-gnu", "generic-rv64", ("+m", "+a", "+f", "+d", "+c"), "lp64d"
+    ),
+    "x86_64-linux-gnu": Processor("x86_64-unknown-linux-gnu", "x86-64"),
+}
+
+
+@cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+
+
+@cache
+def host() -> Processor:
+    """The processor that this runs on, with all that it can do."""
+    features = tuple(sorted(host_features().items()))
+    signed = tuple(f"{'+' if present else '-'}{name}" for name, present in features)
+    return Processor(llvm_triple(), llvm.get_host_cpu_name(), signed)
+
+
+def cross_processor(triple: str) -> Processor:
+    """The processor of a triple by GNU's name.
+
+    Raises
+    ------
+    VdlaError
+        For a triple that is not in :data:`CROSS_PROCESSORS`.
+    """
+    if triple not in CROSS_PROCESSORS:
+        raise VdlaError(f"triple: expected one of {', '.join(CROSS_PROCESSORS)}, got {triple!r}")
+    return CROSS_PROCESSORS[triple]
+
+
+def optimise(module: ir.Module, processor: Processor) -> llvm.ModuleRef:
+    """The module behind the O3 pipeline for a processor."""
+    machine = processor.target_machine()
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    parsed = llvm.parse_assembly(str(module))
+    parsed.verify()
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = options.slp_vectorization = options.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(parsed, builder)
+    return parsed
+
+
+def emit_object(module: llvm.ModuleRef, processor: Processor) -> bytes:
+    """An object file (ELF), position-independent."""
+    return processor.target_machine().emit_object(module)
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedCode:
+    """``engine`` keeps the code alive that ``entry`` calls; ``entry`` takes pointers."""
+
+    engine: llvm.ExecutionEngine
+    entry: Callable[..., None]
+
+
+@dataclass(frozen=True, eq=False)
+class MachineCode(LoadedCode):
+    """An optimised module, loaded."""
+
+    llvm_ir: str
+
+    @property
+    def assembly(self) -> str:
+        """The machine code as text."""
+        return host().target_machine().emit_assembly(llvm.parse_assembly(self.llvm_ir))
+
+
+def load(module: llvm.ModuleRef, entry: str, arguments: int) -> MachineCode:
+    """Code for this processor in memory; ``entry`` takes so many pointers. The module is its."""
+    llvm_ir = str(module)
+    engine = llvm.create_mcjit_compiler(module, host().target_machine())
+    return MachineCode(engine, _entry(engine, entry, arguments), llvm_ir)
+
+
+def load_object(object_file: bytes, entry: str, arguments: int) -> LoadedCode:
+    """As :func:`load`, of an object file of :func:`emit_object`."""
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host().target_machine())
+    engine.add_object_file(llvm.ObjectFileRef.from_data(object_file))
+    return LoadedCode(engine, _entry(engine, entry, arguments))
+
+
+def _entry(engine: llvm.ExecutionEngine, name: str, arguments: int) -> Callable[..., None]:
+    engine.finalize_object()
+    prototype = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * arguments)
+    return prototype(engine.get_function_address(name))

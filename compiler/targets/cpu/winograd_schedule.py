@@ -1,0 +1,133 @@
+"""Schedule of Winograd's convolution (``winograd.py``), a group of rows of tiles at a time.
+
+::
+
+    for n, groups of rows of tiles:
+        tiles    = transformed image of the group        tile by tile, in registers
+        products = tiles . weight                        register tiles, for one point after another
+        y        = clip(transformed products + bias + residual)
+"""
+
+from __future__ import annotations
+
+import math
+
+from ...graph.ops.blocked import BlockedWinograd
+from ...te.schedule import Schedule, Stage
+from ...te.tensor import IterVar, Tensor
+from .blocked_schedule import ACCUMULATORS, LATENCY_CYCLES, MAX_BLOCKS, REGISTERS
+
+#: Bytes of ``tiles`` and ``products`` of a group, which stay in the second-level cache, and tiles
+#: that it should have at least: all weights pass by for each group.
+GROUP_BYTES, GROUP_TILES = 1 << 20, 12
+#: Rows of weights that are asked for ahead of their use: hundreds of cycles, beyond a page's end,
+#: where the processor stops by itself.
+WEIGHTS_AHEAD = 32
+
+
+def schedule_winograd(op: BlockedWinograd, schedule: Schedule, output: Tensor) -> None:
+    """Schedule the expression of ``winograd_sums`` with its border and its epilogue."""
+    stages = {stage.name: stage for stage in schedule.stages}
+    tiles, products = stages["tiles"], stages["products"]
+    group = _rows_of_group(tiles.tensor, products.tensor)
+    around = _schedule_results(op.size, group, stages)
+    if around is not None:
+        for stage in (tiles, products):
+            stage.compute_at(stages["out"], around)
+    _schedule_tiles(tiles, stages["image_rows"])
+    _schedule_products(schedule, products.tensor, group)
+    if "bordered" in stages:
+        border = stages["bordered"]
+        border.compute_at(tiles, tiles.tensor.axes[4])  # of a row of tiles: it stays near
+        border.vectorize(border.tensor.axes[-1])
+
+
+def _rows_of_group(tiles: Tensor, products: Tensor) -> int:
+    """Rows of tiles that are computed together: equal groups, which threads can share, the largest
+    that stay near, or else the smallest that have enough tiles, or else all."""
+    images, rows, columns = tiles.shape[2], *tiles.shape[4:6]
+    row_bytes = 4 * (math.prod(tiles.shape) + math.prod(products.shape)) // (images * rows)
+    enough = [r for r in range(1, rows + 1) if rows % r == 0 and r * columns >= GROUP_TILES]
+    near = [r for r in enough if r * row_bytes <= GROUP_BYTES]
+    return max(near) if near else min(enough, default=rows)
+
+
+def _schedule_results(size: int, group: int, stages: dict[str, Stage]) -> IterVar | None:
+    """A tile of results at a time; returns the loop over groups, if there are several."""
+    out, half = stages["out"], stages["result_rows"]
+    stages["acc"].compute_inline()
+    n, ob, oh, ow, o = out.tensor.axes
+    h, r = out.split(oh, size)
+    h_outer, h_inner = out.split(h, group)
+    w, c = out.split(ow, size)
+    out.reorder(n, h_outer, ob, h_inner, w, r, c, o)
+    groups = h_outer if n.extent * h_outer.extent > 1 else None
+    out.parallel(max(n, h_outer, key=lambda axis: axis.extent) if groups else ob)
+    _as_vectors(out, (r, c), o)
+    half.compute_at(out, w)
+    r, j, n, ob, h, w, o = half.tensor.axes
+    half.reorder(j, r)
+    _as_vectors(half, (r,), o)
+    return groups
+
+
+def _schedule_tiles(tiles: Stage, half: Stage) -> None:
+    i, j, n, c, h, w, lanes = tiles.tensor.axes
+    tiles.reorder(n, c, h, w, i, j)
+    tiles.parallel(c)
+    _as_vectors(tiles, (j,), lanes)
+    half.compute_at(tiles, w)
+    i, n, c, h, x, lanes = half.tensor.axes
+    half.reorder(x, i)
+    _as_vectors(half, (i,), lanes)
+
+
+def _schedule_products(schedule: Schedule, products: Tensor, group: int) -> None:
+    sums = schedule.cache_write(products, "global")
+    out, acc = schedule[products], schedule[sums]
+    i, j, n, ob, h, w, o = products.axes
+    blocks, rows, columns = matrix_tile(ob.extent, group, w.extent, o.extent)
+    ob_outer, ob_inner = out.split(ob, blocks)
+    h_outer, h_inner = out.split(h, rows)
+    w_outer, w_inner = out.split(w, columns)
+    out.reorder(i, j, n, ob_outer, h_outer, w_outer, h_inner, w_inner, ob_inner)
+    out.parallel(out.fuse(i, j))
+    _as_vectors(out, (h_inner, w_inner, ob_inner), o)
+    acc.compute_at(out, w_outer)
+    *_, ob, h, w, o = sums.axes
+    ic, ici = acc.reduce_axes
+    acc.reorder(ic, ici, h, w, ob, o)
+    _as_vectors(acc, (h, w, ob), o)
+    weight = acc.reads()[-1].source
+    acc.prefetch(weight, ici, WEIGHTS_AHEAD)
+    for axis in (ic, ici):
+        acc.pragma(axis, "keep_loop")
+
+
+def _as_vectors(stage: Stage, unrolled: tuple[IterVar, ...], lanes: IterVar) -> None:
+    for axis in unrolled:
+        stage.unroll(axis)
+    stage.vectorize(lanes)
+    stage.pragma(lanes, "contract")
+
+
+def matrix_tile(blocks: int, rows: int, columns: int, lanes: int) -> tuple[int, int, int]:
+    """Blocks of channels, rows and columns of tiles that are computed together: those with the
+    fewest cycles, as ``register_tile`` counts them."""
+
+    def cycles(m: int, r: int, c: int) -> float:
+        steps = [
+            min(r, rows - first) * min(c, columns - left)
+            for first in range(0, rows, r)
+            for left in range(0, columns, c)
+        ]
+        return sum(max(m * s, LATENCY_CYCLES) + 1 for s in steps) / m
+
+    tiles = [
+        (m, r, c)
+        for m in range(1, min(blocks, MAX_BLOCKS) + 1) if blocks % m == 0
+        for r in range(1, min(rows, ACCUMULATORS[lanes]) + 1)
+        for c in range(1, min(columns, ACCUMULATORS[lanes] // (m * r)) + 1)
+        if m * r * c + m <= REGISTERS[lanes]
+    ]  # fmt: skip
+    return min(tiles, key=lambda tile: (cycles(*tile), tile))

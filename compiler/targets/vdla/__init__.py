@@ -1,0 +1,1 @@
+"""The accelerator: operators on its units, schedules, tiles, instructions, order and tokens."""

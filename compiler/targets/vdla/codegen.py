@@ -1,0 +1,536 @@
+"""Loop programs to accelerator instructions.
+
+The stream is static: loops around several statements are walked with concrete values, and every
+perfect nest around one statement becomes instructions. What a nest is follows from the memory
+scopes that it touches: DRAM to scratchpad is a LOAD, out to DRAM a STORE, arithmetic into tmp or
+out a VECTOR, the tensor intrinsic a GEMM. ``stream.py`` fits nests to instructions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import product
+from math import prod
+
+import numpy as np
+
+from ....isa.errors import VdlaError
+from ....isa.params import HwParams
+from ...te.affine import affine
+from ...te.expr import Binary, Cast, Const, Expr, Read, Select, Var, substitute
+from ...tir.ir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    Prefetch,
+    PrimFunc,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
+    walk_stmt,
+)
+from ...tir.printer import expr_text
+from .patterns import (
+    Arithmetic,
+    fusable_buffers,
+    match_accumulation,
+    match_arithmetic,
+    match_requantize,
+)
+from .stream import Loop, Padding, Stream, VectorWork
+
+LOADED_SCOPES = ("inp", "wgt", "par")
+#: No value of padding: the entry holds something else.
+NO_PADDING = 1 << 40
+#: An instruction is not split into ones of fewer cycles.
+MIN_INSN_CYCLES = 64
+
+
+def generate(
+    func: PrimFunc, stream: Stream, addresses: dict[Buffer, int], at_top: bool = False
+) -> None:
+    """Append the instructions of a loop program; ``addresses`` places its parameters in DRAM
+    (bytes). Its buffers are at the beginning of the scratchpads, or at their end (``at_top``).
+
+    Raises VdlaError for a nest that no instruction computes, with the nest's statement.
+    """
+    fusable = fusable_buffers(func.body)
+    bases = plan_storage(func, stream.params)
+    if at_top:
+        used = scratchpad_use(func, stream.params)
+        for buffer in bases:
+            bases[buffer] += stream.params.depth(buffer.scope) - used.get(buffer.scope, 0)
+    _Walker(func.name, stream, bases, addresses, fusable).walk(func.body, {})
+
+
+def scratchpad_use(func: PrimFunc, params: HwParams) -> dict[str, int]:
+    """Entries that a loop program uses of each scratchpad."""
+    fusable = fusable_buffers(func.body)
+    used: dict[str, int] = {}
+    for buffer, base in plan_storage(func, params).items():
+        if buffer not in fusable:
+            used[buffer.scope] = max(used.get(buffer.scope, 0), base + entries(buffer, params))
+    return used
+
+
+def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
+    """First entry of every scratchpad buffer: buffers of one scope that live at the same time
+    follow one another; those of a fused reduction take no place.
+
+    Raises VdlaError when a scratchpad is too small, with what lives in it.
+    """
+    fusable = fusable_buffers(func.body)
+    bases: dict[Buffer, int] = {}
+
+    def visit(stmt: Stmt, live: tuple[Buffer, ...]) -> None:
+        match stmt:
+            case Allocate(buffer=buffer, body=body) if buffer in fusable:
+                bases[buffer] = 0
+                visit(body, live)
+            case Allocate(buffer=buffer, body=body):
+                scope = [b for b in live if b.scope == buffer.scope]
+                bases[buffer] = sum(entries(b, params) for b in scope)
+                end = bases[buffer] + entries(buffer, params)
+                if end > params.depth(buffer.scope):
+                    raise VdlaError(
+                        f"{func.name}: scratchpad {buffer.scope} holds "
+                        f"{params.depth(buffer.scope)} entries, "
+                        f"{', '.join(f'{b.name}{list(b.shape)}' for b in (*scope, buffer))} need "
+                        f"{end}"
+                    )
+                visit(body, (*live, buffer))
+            case For() | If():
+                visit(stmt.body, live)
+            case Seq(stmts):
+                for s in stmts:
+                    visit(s, live)
+
+    visit(func.body, ())
+    return bases
+
+
+def entry_elements(scope: str, params: HwParams) -> int:
+    """Elements of one entry of a scratchpad."""
+    return {"wgt": params.block_in * params.block_out, "par": params.block}.get(scope, params.lanes)
+
+
+def entries(buffer: Buffer, params: HwParams) -> int:
+    """Scratchpad entries that a buffer takes; its innermost dimensions must be whole entries."""
+    size = int(np.prod(buffer.shape))
+    per_entry = entry_elements(buffer.scope, params)
+    if size % per_entry:
+        raise VdlaError(
+            f"buffer {buffer.name}{list(buffer.shape)} in {buffer.scope}: expected whole entries "
+            f"of {per_entry} elements"
+        )
+    return size // per_entry
+
+
+@dataclass(frozen=True)
+class _Axis:
+    """A loop of a nest after its guards: runs over 0 <= var < stop of ``extent``."""
+
+    var: Var
+    extent: int
+    stop: int
+
+
+@dataclass
+class _Nest:
+    axes: list[_Axis]
+    core: Store | TensorCall
+
+
+@dataclass
+class _Offset:
+    """An affine element offset: constant and one coefficient per nest variable."""
+
+    constant: int
+    coefficients: dict[Expr, int]
+
+    def of(self, axis: _Axis) -> int:
+        return self.coefficients.get(axis.var, 0)
+
+
+@dataclass
+class _Walker:
+    name: str
+    stream: Stream
+    bases: dict[Buffer, int]
+    addresses: dict[Buffer, int]
+    #: Buffers that only pass a reduction on to its requantisation; they take no memory.
+    fusable: frozenset[Buffer]
+    #: Buffers set to a constant whose first accumulation has not come yet, with the constant.
+    pending: dict[tuple[Buffer, int], int] = field(default_factory=dict)
+    #: Reductions into fusable buffers whose requantisation has not come yet.
+    reductions: dict[tuple[Buffer, int], VectorWork] = field(default_factory=dict)
+    #: Per scratchpad, what its entries are padded with.
+    filled: dict[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def params(self) -> HwParams:
+        return self.stream.params
+
+    def walk(self, stmt: Stmt, env: dict[Var, Expr]) -> None:
+        """Emit a statement with the outer loops' values in ``env``."""
+        match stmt:
+            case Seq(stmts):
+                for s in stmts:
+                    self.walk(s, env)
+            case Allocate():
+                self.walk(stmt.body, env)
+            case For() if any(isinstance(s, Seq | Allocate) for s in walk_stmt(stmt.body)):
+                for i in range(stmt.extent):
+                    self.walk(stmt.body, env | {stmt.var: Const(i)})
+            case If() if isinstance(cond := substitute(stmt.cond, env), Const):
+                if cond.value:
+                    self.walk(stmt.body, env)
+            case _:
+                nest = self.nest(stmt, env)
+                if nest is not None:
+                    self.emit(nest, env)
+
+    # ---- recognising nests ----
+
+    def nest(self, stmt: Stmt, env: dict[Var, Expr]) -> _Nest | None:
+        """Loops and guards around one statement; None when a guard excludes all of it."""
+        axes: list[_Axis] = []
+        while not isinstance(stmt, Store | TensorCall):
+            match stmt:
+                case For():
+                    axes.append(_Axis(stmt.var, stmt.extent, stmt.extent))
+                case If():
+                    if not self.guard(substitute(stmt.cond, env), axes):
+                        return None
+                case Prefetch(buffer):
+                    raise VdlaError(
+                        f"{self.name}: prefetch of {buffer.name}: the accelerator has no such "
+                        "instruction; double_buffer a copy in its memory"
+                    )
+                case _:
+                    raise VdlaError(f"{self.name}: no perfect nest at {stmt!r}")
+            stmt = stmt.body  # type: ignore[union-attr]
+        return _Nest(axes, stmt)
+
+    def guard(self, cond: Expr, axes: list[_Axis]) -> bool:
+        """Shorten the loop that a guard bounds; False when nothing remains."""
+        if isinstance(cond, Const):
+            return bool(cond.value)
+        low, high, axis = self.bounds(cond, axes)
+        if low > 0:
+            raise VdlaError(
+                f"{self.name}: guard {expr_text(cond)} excludes the beginning of a loop"
+            )
+        position = axes.index(axis)
+        axes[position] = _Axis(axis.var, axis.extent, min(axis.stop, high))
+        return high > 0
+
+    def bounds(self, cond: Expr, axes: list[_Axis]) -> tuple[int, int, _Axis]:
+        """``low <= var < high`` for a comparison that is affine in one loop variable."""
+        if isinstance(cond, Binary) and cond.op in ("<", "<="):
+            form = affine(Binary("-", cond.b, cond.a, "int32"))
+            slack = form.constant - (1 if cond.op == "<" else 0)
+            if len(form.terms) == 1:
+                ((term, k),) = form.terms
+                axis = next((a for a in axes if a.var is term), None)
+                if axis is not None:
+                    # slack + k*var >= 0
+                    if k > 0:
+                        return max(0, -(slack // k)), axis.extent, axis
+                    return 0, max(0, slack // -k + 1), axis
+        raise VdlaError(f"{self.name}: guard {expr_text(cond)} must bound one loop")
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...], env: dict[Var, Expr]) -> _Offset:
+        """Element offset of an access in its buffer."""
+        total: Expr = Const(0)
+        for index, stride in zip(indices, buffer.strides, strict=True):
+            total = total + substitute(index, env) * stride
+        form = affine(total)
+        for term, _ in form.terms:
+            if not isinstance(term, Var):
+                raise VdlaError(
+                    f"{self.name}: index {expr_text(term)} of {buffer.name} is not affine in the "
+                    f"nest's loops"
+                )
+        return _Offset(form.constant, form.coefficients)
+
+    def split_lanes(
+        self, axes: list[_Axis], offset: _Offset, scope: str
+    ) -> tuple[list[_Axis], list[_Axis]]:
+        """Loops over entries and loops within an entry, of an access to a scratchpad."""
+        per_entry = entry_elements(scope, self.params)
+        lanes = [a for a in axes if 0 < offset.of(a) < per_entry]
+        outer = [a for a in axes if a not in lanes]
+        covered = 1
+        for axis in sorted(lanes, key=offset.of):
+            if offset.of(axis) != covered or axis.stop != axis.extent:
+                covered = -1
+                break
+            covered *= axis.extent
+        if (
+            covered != per_entry
+            or offset.constant % per_entry
+            or any(offset.of(a) % per_entry for a in outer)
+        ):
+            raise VdlaError(
+                f"{self.name}: an access to {scope} must sweep whole entries of {per_entry} "
+                f"elements"
+            )
+        return outer, lanes
+
+    def entry(self, buffer: Buffer, offset: _Offset) -> int:
+        """Scratchpad entry of a constant offset."""
+        return self.bases[buffer] + offset.constant // entry_elements(buffer.scope, self.params)
+
+    def stride(self, buffer: Buffer, offset: _Offset, axis: _Axis) -> int:
+        """Entries that an access advances with a loop."""
+        return offset.of(axis) // entry_elements(buffer.scope, self.params)
+
+    # ---- emission ----
+
+    def emit(self, nest: _Nest, env: dict[Var, Expr]) -> None:
+        core = nest.core
+        match core:
+            case TensorCall():
+                self.emit_gemm(nest, core, env)
+            case Store(Buffer(scope=scope)) if scope in LOADED_SCOPES:
+                self.emit_load(nest, core, env)
+            case Store(Buffer(scope="global"), _, Read(Buffer(scope="out"))):
+                self.emit_store(nest, core, env)
+            case Store(Buffer(scope="tmp" | "out")):
+                self.emit_vector(nest, core, env)
+            case _:
+                raise VdlaError(
+                    f"{self.name}: no instruction computes {core.buffer.name} "
+                    f"({core.buffer.scope}) = {expr_text(core.value)}"
+                )
+
+    def emit_load(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
+        value, fill = core.value, 0
+        inside = {axis.var: (0, axis.stop) for axis in nest.axes}
+        if isinstance(value, Select):
+            assert isinstance(value.b, Const)
+            fill = value.b.value
+            for term in _conjunction(substitute(value.cond, env)):
+                if isinstance(term, Const):
+                    if not term.value:
+                        raise VdlaError(f"{self.name}: a load of padding only is not supported")
+                    continue
+                low, high, axis = self.bounds(term, nest.axes)
+                old = inside[axis.var]
+                inside[axis.var] = (max(old[0], low), min(old[1], high))
+            value = value.a
+        widen = isinstance(value, Cast) and (core.buffer.scope, value.dtype) == ("par", "int32")
+        if widen:
+            value = value.a  # type: ignore[union-attr]
+        if not (isinstance(value, Read) and value.source.scope == "global"):
+            raise VdlaError(f"{self.name}: a load copies from DRAM, got {expr_text(value)}")
+        target = self.offset(core.buffer, core.indices, env)
+        source = self.offset(value.source, value.indices, env)
+        outer, lanes = self.split_lanes(nest.axes, target, core.buffer.scope)
+        if any(source.of(a) != target.of(a) for a in lanes):
+            raise VdlaError(f"{self.name}: load of {core.buffer.name} must copy whole entries")
+        item_bytes = np.dtype(value.source.dtype).itemsize
+        outer.sort(key=target.of, reverse=True)
+        loops, padding, start = [], [], source.constant
+        expected = entry_elements(core.buffer.scope, self.params)
+        for axis in reversed(outer):
+            if target.of(axis) != expected:
+                raise VdlaError(
+                    f"{self.name}: load of {core.buffer.name} must fill it without gaps"
+                )
+            expected *= axis.extent
+        for position, axis in enumerate(outer):
+            low, high = inside[axis.var]
+            if high <= low:
+                raise VdlaError(f"{self.name}: a load of padding only is not supported")
+            # What a guard cuts off at the end of the outermost loop is not loaded; further inside
+            # it is filled like padding, to keep the pitch.
+            cut_only = position == 0 and low == 0 and high == axis.stop
+            after = 0 if cut_only else axis.extent - high
+            loops.append(Loop(high - low, (source.of(axis) * item_bytes,)))
+            padding.append(Padding(low, after))
+            start += low * source.of(axis)
+        address = self.addresses[value.source] + start * item_bytes
+        base, scope = self.entry(core.buffer, target), core.buffer.scope
+        # Weights block by block of output channels: so the tensor core uses them.
+        entries = prod(loop.extent for loop in loops[1:])
+        beats = entries * self.params.entry_bytes(scope) // self.params.bus_bytes
+        if scope == "wgt" and len(loops) > 1 and beats >= MIN_INSN_CYCLES:
+            for i in range(loops[0].extent):
+                moved = base + i * entries, address + i * loops[0].strides[0]
+                self.stream.load(scope, *moved, loops[1:], padding[1:], fill)
+            return
+        base, padding = self.keep_padding(scope, base, loops, padding, fill)
+        self.stream.load(scope, base, address, loops, padding, fill, widen)
+
+    def keep_padding(
+        self, scope: str, base: int, loops: list[Loop], padding: list[Padding], fill: int
+    ) -> tuple[int, list[Padding]]:
+        """Where a load begins and what it pads, when padding before and after its rows that an
+        earlier load left there is not written again.
+        """
+        if scope not in self.filled:
+            self.filled[scope] = np.full(self.params.depth(scope), NO_PADDING, np.int64)
+        extents = [x.extent + p.before + p.after for x, p in zip(loops, padding, strict=True)]
+        if all(pad == Padding() for pad in padding):
+            self.filled[scope][base : base + prod(extents)] = NO_PADDING
+            return base, padding
+        # Only of one plane of rows: of several, what lies between them would be left out, too.
+        rows = next((i for i, extent in enumerate(extents) if extent > 1), len(extents) - 1)
+        row = prod(extents[rows + 1 :])
+        entries = self.filled[scope][base : base + prod(extents)]
+        before, after = row * padding[rows].before, row * padding[rows].after
+        first, last = entries[:before], entries[entries.size - after :]
+        entries[before : entries.size - after] = NO_PADDING
+        kept = Padding(
+            0 if (first == fill).all() else padding[rows].before,
+            0 if (last == fill).all() else padding[rows].after,
+        )
+        first[:], last[:] = fill, fill
+        skipped = row * (padding[rows].before - kept.before)
+        return base + skipped, [*padding[:rows], kept, *padding[rows + 1 :]]
+
+    def emit_store(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
+        assert isinstance(core.value, Read)
+        source_buffer = core.value.source
+        source = self.offset(source_buffer, core.value.indices, env)
+        target = self.offset(core.buffer, core.indices, env)
+        outer, lanes = self.split_lanes(nest.axes, source, "out")
+        if any(source.of(a) != target.of(a) for a in lanes):
+            raise VdlaError(f"{self.name}: store of {core.buffer.name} must copy whole entries")
+        outer.sort(key=source.of, reverse=True)
+        # The innermost loops that follow one another without gaps make one instruction; those
+        # outside are unrolled.
+        whole, expected = len(outer), entry_elements("out", self.params)
+        for axis in reversed(outer):
+            if source.of(axis) != expected:
+                break
+            expected *= axis.stop
+            whole -= 1
+        base = self.entry(source_buffer, source)
+        address = self.addresses[core.buffer] + target.constant
+        loops = [Loop(axis.stop, (target.of(axis),)) for axis in outer[whole:]]
+        for step in product(*(range(axis.stop) for axis in outer[:whole])):
+            moved = list(zip(step, outer[:whole], strict=True))
+            self.stream.store(
+                base + sum(i * self.stride(source_buffer, source, a) for i, a in moved),
+                address + sum(i * target.of(a) for i, a in moved),
+                loops,
+            )
+
+    def emit_gemm(self, nest: _Nest, core: TensorCall, env: dict[Var, Expr]) -> None:
+        def located(region: Region) -> tuple[Buffer, _Offset]:
+            return region.buffer, self.offset(region.buffer, region.start, env)
+
+        acc, offset = located(core.output)
+        key = (acc, self.entry(acc, offset))
+        if core.variant == "init":
+            self.pending[key] = 0
+            return
+        init = self.pending.pop(key, None) is not None
+        operands = [(acc, offset), *(located(region) for region in core.inputs)]
+        if [buffer.scope for buffer, _ in operands] != ["acc", "inp", "wgt"]:
+            raise VdlaError(
+                f"{self.name}: {core.intrinsic.name} works on acc, inp, wgt, got "
+                f"{[b.scope for b, _ in operands]}"
+            )
+        loops = [Loop(a.stop, tuple(self.stride(b, o, a) for b, o in operands)) for a in nest.axes]
+        bases = tuple(self.entry(b, o) for b, o in operands)
+        # One instruction for each block of output channels: it starts when its own weights are
+        # there, and its results are on their way while the next block is computed.
+        channels = [loop for loop in loops if loop.strides[0] and not loop.strides[1]]
+        rest = [loop for loop in loops if loop not in channels]
+        if prod(loop.extent for loop in rest) < MIN_INSN_CYCLES:
+            channels, rest = [], loops
+        for step in product(*(range(loop.extent) for loop in channels)):
+            moved = (
+                base + sum(i * loop.strides[k] for i, loop in zip(step, channels, strict=True))
+                for k, base in enumerate(bases)
+            )
+            self.stream.gemm(tuple(moved), rest, init)  # type: ignore[arg-type]
+
+    def emit_vector(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
+        target = self.offset(core.buffer, core.indices, env)
+        key = (core.buffer, self.entry(core.buffer, target))
+        value = core.value
+        if isinstance(value, Const):
+            self.pending[key] = value.value
+            return
+        if (accumulation := match_accumulation(value, core.buffer)) is not None:
+            work = self.vector_work(nest, core, accumulation, env, self.initial(key, accumulation))
+            if core.buffer in self.fusable:
+                self.reductions[key] = work
+            else:
+                self.stream.vector(work)
+            return
+        requant = match_requantize(value)
+        arithmetic = match_arithmetic(requant.value if requant else value)
+        if arithmetic is None:
+            raise VdlaError(f"{self.name}: the vector unit does not compute {expr_text(value)}")
+        work = self.vector_work(nest, core, arithmetic, env, 0)
+        if requant is None:
+            self.stream.vector(work)
+            return
+        source = arithmetic.a.source
+        if source in self.fusable:
+            work = work.after(self.reductions.pop((source, work.bases[1])))
+        par = requant.parameters.source
+        parameters = self.offset(par, requant.parameters.indices, env)
+        kept, _ = self.split_lanes(nest.axes, target, core.buffer.scope)
+        steps = [self.stride(par, parameters, axis) for axis in kept]
+        for moved, step in work.steps(steps):
+            base = self.entry(par, parameters) + step
+            self.stream.param(base, requant.zero_point, requant.lo, requant.hi)
+            self.stream.vector(moved, post=requant.post)
+
+    def initial(self, key: tuple[Buffer, int], accumulation: Arithmetic) -> int:
+        """The constant that an accumulation starts from."""
+        if key not in self.pending:
+            raise VdlaError(f"{self.name}: {key[0].name} accumulates before it is initialised")
+        initial = self.pending.pop(key)
+        if initial and isinstance(accumulation.b, Read):
+            raise VdlaError(
+                f"{self.name}: {key[0].name}: a sum of products starts from 0, got {initial}"
+            )
+        return initial
+
+    def vector_work(
+        self, nest: _Nest, core: Store, arithmetic: Arithmetic, env: dict[Var, Expr], initial: int
+    ) -> VectorWork:
+        """The nest in entries of its operands; an accumulation without a second operand has the
+        initial value there.
+        """
+        a, b = arithmetic.a, arithmetic.b
+        reads = [(core.buffer, self.offset(core.buffer, core.indices, env))]
+        for operand in (a, b):
+            if isinstance(operand, Read):
+                reads.append((operand.source, self.offset(operand.source, operand.indices, env)))
+        outer, _ = self.split_lanes(nest.axes, reads[0][1], core.buffer.scope)
+        loops = [
+            (Loop(x.stop, _three([self.stride(buffer, o, x) for buffer, o in reads])), x)
+            for x in outer
+        ]
+        memories = [buffer.scope for buffer, _ in reads]
+        bases = [self.entry(buffer, o) for buffer, o in reads]
+        return VectorWork(
+            op=arithmetic.op,
+            imm=b.value if isinstance(b, Const) else initial,
+            memories=(memories[0], memories[1], memories[2] if len(reads) > 2 else "imm"),
+            bases=(bases[0], bases[1], bases[2] if len(reads) > 2 else 0),
+            loops=tuple(loop for loop, x in loops if reads[0][1].of(x)),
+            reduction=tuple(loop for loop, x in loops if not reads[0][1].of(x)),
+        )
+
+
+def _three(strides: list[int]) -> tuple[int, ...]:
+    return tuple((*strides, 0)[:3])
+
+
+def _conjunction(cond: Expr) -> list[Expr]:
+    if isinstance(cond, Binary) and cond.op == "&":
+        return [*_conjunction(cond.a), *_conjunction(cond.b)]
+    return [cond]

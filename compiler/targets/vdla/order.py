@@ -1,0 +1,170 @@
+"""The order in which instructions are fetched.
+
+Fetch dispatches in program order, and one full queue holds up all units. So instructions are put in
+the order in which their units are expected to take them, and nothing moves before what it depends
+on. Loads then run ahead of arithmetic, across tiles and layers, as far as the scratchpads allow.
+
+Operators of the tensor core and those of the vector unit alone are two lanes: each keeps its own
+order, and a unit takes from either what can start first. So a depthwise convolution or a residual
+addition works on the first results of the convolution before it while that is still computing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....isa.insn import Gemm, Insn, Load, Param, Store, Vector
+from ....isa.memory import MemoryParams
+from ....isa.opcodes import Unit
+from ....isa.params import HwParams
+from ....isa.timing import GEMM_DEPTH, PARAM_ITERATIONS, VECTOR_DEPTH
+
+#: Cycles of a load beside its entries, for the estimate only.
+LOAD_CYCLES = 3
+#: The unit that does most of the work, of each lane.
+ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
+
+
+def loads_by_need(deadlines: Sequence[int]) -> list[int]:
+    """Indices of the instructions, each load directly before the first one that must come after it
+    (:func:`~vdla.isa.depend.deadlines`): loads are then in the order of their need.
+    """
+    return sorted(range(len(deadlines)), key=lambda i: (deadlines[i], deadlines[i] == i))
+
+
+def dispatch_order(
+    insns: Sequence[Insn],
+    lanes: Sequence[int],
+    needs: Sequence[np.ndarray],
+    params: HwParams,
+    memory: MemoryParams,
+) -> list[int]:
+    """Indices of the instructions in the order of their estimated starts.
+
+    Parameters
+    ----------
+    insns : instructions in program order
+    lanes : of each instruction; of two that a unit could start at once, it takes the lower lane's
+    needs : of each instruction, per lane and unit, the latest one that it depends on, or -1
+        (:func:`~vdla.isa.depend.dependencies`)
+    """
+    queues = {(lane, unit): _Queue(lane, unit) for lane in sorted(set(lanes)) for unit in Unit}
+    for group in _groups(insns, lanes):
+        queues[lanes[group[0]], insns[group[0]].unit].groups.append(group)
+    work = _work_before(insns, lanes, params, memory)
+    free = [0] * len(Unit)
+    ends = [-1] * len(insns)
+
+    def reserve(queue: _Queue) -> int:
+        """Cycles for which the lane's arithmetic is busy before it needs the next load."""
+        arithmetic = queues[queue.lane, ARITHMETIC[queue.lane]].groups
+        if queue.unit != Unit.LOAD or not arithmetic:
+            return 0
+        return work[queue.groups[0][0]] - work[arithmetic[0][0]]
+
+    order: list[int] = []
+    while len(order) < len(insns):
+        ready = [(begin, q) for q in queues.values() if (begin := q.start(needs, ends, free)) >= 0]
+        begin, queue = min(
+            ready, key=lambda item: (item[0], item[1].unit, reserve(item[1]), item[1].lane)
+        )
+        for index in queue.pop():
+            busy, latency = _estimate(insns[index], params, memory)
+            # Every instruction takes its unit for a cycle at least.
+            free[queue.unit] = begin + max(1, busy)
+            ends[index] = begin + busy + latency
+            begin = free[queue.unit]
+            order.append(index)
+    return order
+
+
+def _work_before(
+    insns: Sequence[Insn], lanes: Sequence[int], params: HwParams, memory: MemoryParams
+) -> list[int]:
+    """Of each instruction, the cycles of the lane's arithmetic before it in program order."""
+    total = [0] * (max(lanes, default=0) + 1)
+    before = []
+    for insn, lane in zip(insns, lanes, strict=True):
+        before.append(total[lane])
+        if insn.unit == ARITHMETIC[lane]:
+            total[lane] += _estimate(insn, params, memory)[0]
+    return before
+
+
+class _Queue:
+    """Instructions of one lane and unit that have not been started, in their order; those of one
+    group start together.
+    """
+
+    def __init__(self, lane: int, unit: Unit):
+        self.lane, self.unit = lane, unit
+        self.groups: deque[list[int]] = deque()
+        self._waits: list[int] | None = None
+        self._ready = 0
+
+    def start(self, needs: Sequence[np.ndarray], ends: Sequence[int], free: Sequence[int]) -> int:
+        """First cycle in which the unit can start the next group; -1 when that is not known yet."""
+        if not self.groups:
+            return -1
+        if self._waits is None:
+            group = self.groups[0]
+            wanted = np.unique(np.concatenate([needs[index].reshape(-1) for index in group]))
+            self._waits = [i for i in wanted.tolist() if i >= 0 and i not in group]
+            self._ready = 0
+        while self._waits:
+            end = ends[self._waits[-1]]
+            if end < 0:
+                return -1
+            self._ready = max(self._ready, end)
+            self._waits.pop()
+        return max(self._ready, free[self.unit])
+
+    def pop(self) -> list[int]:
+        """Take the next group."""
+        self._waits = None
+        return self.groups.popleft()
+
+
+def _groups(insns: Sequence[Insn], lanes: Sequence[int]) -> list[list[int]]:
+    """Indices of instructions that nothing of another lane may part: a PARAM with all that use
+    its registers; any other instruction alone.
+    """
+    if len(set(lanes)) == 1:
+        return [[index] for index in range(len(insns))]
+    groups: list[list[int]] = []
+    spans: dict[int, list[int]] = {}  # of each lane, its last PARAM and what came after it
+    for index, (insn, lane) in enumerate(zip(insns, lanes, strict=True)):
+        groups.append([index])
+        match insn:
+            case Param():
+                spans[lane] = [index]
+            case Vector(post=post) if lane in spans:
+                spans[lane].append(index)
+                if post != "none":
+                    first, *rest = spans[lane]
+                    groups[first] = [first, *rest]
+                    for member in rest:
+                        groups[member] = []
+    return [group for group in groups if group]
+
+
+def _estimate(insn: Insn, params: HwParams, memory: MemoryParams) -> tuple[int, int]:
+    """Cycles for which an instruction occupies its unit, and from then to its end."""
+    match insn:
+        case Load():
+            beats = max(1, insn.dram_entry_bytes(params) // params.bus_bytes)
+            moved = insn.x_size * insn.y_size * insn.z_size
+            return insn.entries + moved * (beats - 1) + LOAD_CYCLES, memory.read_latency_cycles
+        case Store():
+            beats = max(1, params.entry_bytes("out") // params.bus_bytes)
+            return insn.entries * beats, memory.write_latency_cycles
+        case Gemm():
+            return insn.iterations, GEMM_DEPTH
+        case Vector():
+            return params.vector_passes * insn.iterations, VECTOR_DEPTH
+        case Param():
+            return params.vector_passes * PARAM_ITERATIONS, VECTOR_DEPTH
+    raise TypeError(f"instruction expected, got {insn!r}")

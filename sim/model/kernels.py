@@ -1,0 +1,382 @@
+"""What instructions do, as machine code: one LLVM function for each opcode, and one that executes a
+list of instructions.
+
+``isa/reference.py`` says what they mean; this is fast. A kernel takes an instruction as a row of
+int64, the values of its bit fields in the order of its layout, and returns whether every access
+lies inside its memory; if not, it has changed nothing.
+"""
+
+from __future__ import annotations
+
+from llvmlite import ir
+
+from ...isa.encoding import layout, uop_layout
+from ...isa.opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode
+from ...isa.params import MEMORIES, HwParams
+from ...isa.vector_ops import POST_OPS, VECTOR_OPS
+from .llvm_code import POINTER, Code
+from .llvm_kit import I1, I8, I16, I32, I64, ROUNDINGS, LlvmKit, Value, constant, splat, vector
+
+#: What the table of pointers holds: the scratchpads, DRAM, the registers that PARAM sets (int32:
+#: bias, multiplier and shift per channel, then zero point, lo, hi), and the weights in the order in
+#: which the tensor core's kernel reads them (int16 [entry, pair of inputs, output, 2]).
+POINTERS = (*MEMORIES, "dram", "registers", "pairs")
+
+
+def build_module(params: HwParams) -> ir.Module:
+    """All kernels, and ``run(table, order, count, pointers, dram_bytes)``: it executes the rows of
+    a table that ``order`` lists, and returns how many before one left its memory.
+    """
+    module = ir.Module("values")
+    kernels: dict[int, Kernel] = {
+        kernel.opcode: kernel(module, params) for kernel in (Load, Gemm, Vector, Param, Store)
+    }
+    code = Code(module, "run", I64, POINTER, POINTER, I64, POINTER, I64)
+    table, order, count, pointers, dram_bytes = code.function.args
+    with code.loop(count) as number:
+        index = code.read(order, number, I64)
+        columns = max(len(layout(opcode, params)) for opcode in Opcode)
+        row = code.at(table, code.b.mul(index, I64(columns)), I64)
+        cases = {
+            int(opcode): lambda kernel=kernel: code.b.call(
+                kernel.function, [row, pointers, dram_bytes]
+            )
+            for opcode, kernel in kernels.items()
+        }
+        fits = code.choose(code.read(row, I64(0), I64), cases)
+        with code.b.if_then(code.b.not_(fits), likely=False):
+            code.b.ret(number)
+    code.b.ret(count)
+    return module
+
+
+class Kernel(Code):
+    """The function of one opcode; ``f`` has the values of the instruction's fields."""
+
+    opcode: Opcode
+
+    def __init__(self, module: ir.Module, params: HwParams):
+        super().__init__(module, self.opcode.name.lower(), I1, POINTER, POINTER, I64)
+        self.function.linkage = "internal"
+        self.params, self.block = params, params.block
+        row, self.pointers, self.dram_bytes = self.function.args
+        self.f = {
+            field.name: self.read(row, I64(position), I64)
+            for position, field in enumerate(layout(self.opcode, params))
+        }
+        self.body()
+        self.b.ret(I1(1))
+
+    def body(self) -> None:
+        """What the instruction does."""
+        raise NotImplementedError
+
+    def memory(self, name: str) -> Value:
+        """Where something of ``POINTERS`` lies."""
+        return self.read(self.pointers, I64(POINTERS.index(name)), POINTER)
+
+    def fail_if(self, condition: Value) -> None:
+        """Leave the function where an access is out of range."""
+        with self.b.if_then(condition, likely=False):
+            self.b.ret(I1(0))
+
+    def fail_beyond_dram(self, row_bytes: Value) -> None:
+        """Leave the function where a row of a transfer ends beyond DRAM."""
+        b, f = self.b, self.f
+        end = self.affine(
+            b.add(f["dram_addr"], row_bytes),
+            (b.sub(f["z_size"], I64(1)), f["z_stride"]),
+            (b.sub(f["y_size"], I64(1)), f["y_stride"]),
+        )
+        moves = b.icmp_signed(">", f["y_size"], I64(0))
+        self.fail_if(b.and_(moves, b.icmp_signed(">", end, self.dram_bytes)))
+
+    def dram_row(self, z: Value, y: Value) -> Value:
+        """The address of a row of a transfer."""
+        f = self.f
+        return self.at(
+            self.memory("dram"),
+            self.affine(f["dram_addr"], (z, f["z_stride"]), (y, f["y_stride"])),
+            I8,
+        )
+
+    def copy(self, target: Value, source: Value, count_bytes: Value) -> None:
+        """Copy bytes that do not overlap."""
+        kinds = [POINTER, POINTER, I64]
+        copy = self.b.module.declare_intrinsic("llvm.memcpy", kinds)
+        self.b.call(copy, [target, source, count_bytes, I1(0)])
+
+
+class Load(Kernel):
+    """Rows from DRAM and padding, one after the other."""
+
+    opcode = Opcode.LOAD
+
+    def body(self) -> None:
+        b, f, params = self.b, self.f, self.params
+        wide = b.icmp_signed("!=", f["widen"], I64(0))
+
+        def per_memory(values: dict[str, Value]) -> Value:
+            cases = {code: lambda n=name: values[n] for code, name in enumerate(LOADABLE)}
+            return self.choose(f["memory"], cases)
+
+        entry_bytes = per_memory({name: I64(params.entry_bytes(name)) for name in LOADABLE})
+        dram_entry_bytes = b.select(wide, I64(self.block), entry_bytes)
+        row_bytes = b.mul(f["x_size"], dram_entry_bytes)
+        self.fail_beyond_dram(row_bytes)
+        base = per_memory({name: self.memory(name) for name in LOADABLE})
+        cursor = self.variable(f["base"])
+
+        def target(entries: Value) -> Value:
+            """The place of the next entries."""
+            position = b.load(cursor, typ=I64)
+            b.store(b.add(position, entries), cursor)
+            return self.at(base, b.mul(position, entry_bytes), I8)
+
+        def pad(entries: Value) -> None:
+            with b.if_then(b.icmp_signed(">", entries, I64(0))):
+                place = target(entries)
+                with b.if_else(wide) as (widened, plain):
+                    with widened, self.loop(b.mul(entries, I64(self.block))) as i:
+                        self.write(place, i, b.trunc(f["pad_value"], I32))
+                    with plain:
+                        fill = b.module.declare_intrinsic("llvm.memset", [POINTER, I64])
+                        size = b.mul(entries, entry_bytes)
+                        b.call(fill, [place, b.trunc(f["pad_value"], I8), size, I1(0)])
+
+        row_entries = b.add(b.add(f["pad_left"], f["x_size"]), f["pad_right"])
+        with self.loop(f["z_size"]) as z:
+            pad(b.mul(f["pad_top"], row_entries))
+            with self.loop(f["y_size"]) as y:
+                pad(f["pad_left"])
+                place, source = target(f["x_size"]), self.dram_row(z, y)
+                with b.if_else(wide) as (widened, plain):
+                    with widened, self.loop(row_bytes) as i:
+                        self.write(place, i, b.sext(self.read(source, i, I8), I32))
+                    with plain:
+                        self.copy(place, source, row_bytes)
+                pad(f["pad_right"])
+            pad(b.mul(f["pad_bottom"], row_entries))
+        is_wgt = b.icmp_signed("==", f["memory"], I64(LOADABLE.index("wgt")))
+        loaded = b.sub(b.load(cursor, typ=I64), f["base"])
+        with b.if_then(is_wgt), self.loop(loaded) as entry:
+            self._pair(b.add(f["base"], entry))
+
+    def _pair(self, entry: Value) -> None:
+        """Two neighbouring inputs' weights of every output become neighbours, as int16."""
+        block = self.block
+        tile = self.read(self.memory("wgt"), entry, vector(I8, block * block))
+        order = [
+            output * block + 2 * pair + k
+            for pair in range(block // 2)
+            for output in range(block)
+            for k in range(2)
+        ]
+        mask = ir.Constant(vector(I32, len(order)), order)
+        paired = self.b.shuffle_vector(tile, ir.Constant(tile.type, ir.Undefined), mask)
+        self.write(self.memory("pairs"), entry, self.b.sext(paired, vector(I16, len(order))))
+
+
+class Gemm(Kernel):
+    """Micro-ops in two loops; each is the product of activations and a tile of weights."""
+
+    opcode = Opcode.GEMM
+
+    def body(self) -> None:
+        b, f = self.b, self.f
+        outer_last, inner_last = b.sub(f["outer"], I64(1)), b.sub(f["inner"], I64(1))
+        with self.loop(f["uop_count"]) as number:
+            uop = self._uop(number)
+            for memory in ("acc", "inp", "wgt"):
+                last = self._entry(uop, memory, outer_last, inner_last)
+                depth = I64(self.params.depth(memory))
+                self.fail_if(b.icmp_signed(">=", last, depth))
+        init = b.icmp_signed("!=", f["init"], I64(0))
+        loops = self.loop(f["outer"]), self.loop(f["inner"]), self.loop(f["uop_count"])
+        with loops[0] as o, loops[1] as i, loops[2] as number:
+            uop = self._uop(number)
+            fresh = b.and_(init, b.icmp_signed("!=", uop["first"], I64(0)))
+            acc, inp, wgt = (self._entry(uop, memory, o, i) for memory in ("acc", "inp", "wgt"))
+            self._multiply(acc, inp, wgt, fresh)
+
+    def _uop(self, number: Value) -> dict[str, Value]:
+        """Fields of a micro-op of the instruction."""
+        b = self.b
+        word_type = ir.IntType(8 * self.params.entry_bytes("uop"))
+        index = b.add(self.f["uop_begin"], number)
+        word = self.read(self.memory("uop"), index, word_type)
+        word, values = b.zext(word, I64) if word_type.width < 64 else word, {}
+        for field in uop_layout(self.params):
+            values[field.name] = b.and_(word, I64((1 << field.bits) - 1))
+            word = b.lshr(word, I64(field.bits))
+        return values
+
+    def _entry(self, uop: dict[str, Value], memory: str, outer: Value, inner: Value) -> Value:
+        f = self.f
+        return self.affine(
+            uop[memory], (outer, f[f"{memory}_outer"]), (inner, f[f"{memory}_inner"])
+        )
+
+    def _multiply(self, acc: Value, inp: Value, wgt: Value, fresh: Value) -> None:
+        """acc[acc] (+)= inp[inp] @ wgt[wgt].T: for two inputs at a time, the sums of two products
+        of all outputs, which processors have an instruction for."""
+        b, block = self.b, self.block
+        sums, pairs = vector(I32, block), vector(I16, 2 * block)
+        tile = self.at(self.memory("pairs"), wgt, vector(I16, block * block))
+        for row in range(self.params.batch):
+            place = b.add(b.mul(acc, I64(self.params.batch)), I64(row))
+            total = b.select(fresh, constant(sums, 0), self.read(self.memory("acc"), place, sums))
+            row_index = b.add(b.mul(inp, I64(self.params.batch)), I64(row))
+            values = self.read(self.memory("inp"), row_index, vector(I8, block))
+            twos = b.bitcast(b.sext(values, vector(I16, block)), vector(I32, block // 2))
+            for pair in range(block // 2):
+                two = splat(b, b.extract_element(twos, I32(pair)), block)
+                products = b.mul(
+                    b.sext(b.bitcast(two, pairs), vector(I32, 2 * block)),
+                    b.sext(self.read(tile, I64(pair), pairs), vector(I32, 2 * block)),
+                )
+                total = b.add(total, b.add(*(self._every_second(products, k) for k in range(2))))
+            self.write(self.memory("acc"), place, total)
+
+    def _every_second(self, values: Value, first: int) -> Value:
+        picked = ir.Constant(vector(I32, self.block), list(range(first, 2 * self.block, 2)))
+        return self.b.shuffle_vector(values, ir.Constant(values.type, ir.Undefined), picked)
+
+
+class Vector(Kernel):
+    """Four loops; the operator's row of the table is built for vectors of a block."""
+
+    opcode = Opcode.VECTOR
+
+    def body(self) -> None:
+        b, f = self.b, self.f
+        self.kit, self.lanes = LlvmKit(b), vector(I32, self.block)
+        results = [self.variable(constant(self.lanes, 0)) for _ in range(self.params.batch)]
+        n0, n1, n2, n3 = (self.loop(f[f"n{number}"]) for number in range(4))
+        with n0 as i0, n1 as i1, n2 as i2, n3 as i3:
+            loops = (i0, i1, i2, i3)
+            first, last = self._ends_of_reduction(loops)
+            src0, src1, dst = (self._entry(name, loops) for name in ("src0", "src1", "dst"))
+            for row, result in enumerate(results):
+                x, y = self._source0(src0, row), self._source1(src1, row)
+                b.store(self._fold(first, b.load(result, typ=self.lanes), x, y), result)
+            with b.if_then(last):
+                for row, result in enumerate(results):
+                    self._finish(dst, row, b.load(result, typ=self.lanes))
+
+    def _ends_of_reduction(self, loops: tuple[Value, ...]) -> tuple[Value, Value]:
+        """Whether this is the first iteration of a result, and whether it is the last."""
+        b, f = self.b, self.f
+        first = last = I1(1)
+        for number, index in enumerate(loops):
+            outer = b.icmp_signed("<", I64(number), b.sub(I64(4), f["reduce"]))
+            at_end = b.icmp_signed("==", index, b.sub(f[f"n{number}"], I64(1)))
+            first = b.and_(first, b.or_(outer, b.icmp_signed("==", index, I64(0))))
+            last = b.and_(last, b.or_(outer, at_end))
+        return first, last
+
+    def _entry(self, name: str, loops: tuple[Value, ...]) -> Value:
+        strides = (self.f[f"{name}_s{number}"] for number in range(4))
+        return self.affine(self.f[f"{name}_base"], *zip(loops, strides, strict=True))
+
+    def _place(self, entry: Value, row: int) -> Value:
+        return self.b.add(self.b.mul(entry, I64(self.params.batch)), I64(row))
+
+    def _read(self, memory: str, index: Value) -> Value:
+        """A vector of a memory as int32."""
+        if memory != "inp":
+            return self.read(self.memory(memory), index, self.lanes)
+        return self.b.sext(self.read(self.memory("inp"), index, vector(I8, self.block)), self.lanes)
+
+    def _source0(self, entry: Value, row: int) -> Value:
+        cases = {
+            code: lambda memory=memory: self._read(memory, self._place(entry, row))
+            for code, memory in enumerate(SRC0_MEMORIES)
+        }
+        return self.choose(self.f["src0"], cases)
+
+    def _source1(self, entry: Value, row: int) -> Value:
+        def operand(memory: str) -> Value:
+            match memory:
+                case "imm":
+                    return splat(self.b, self.b.trunc(self.f["imm"], I32), self.block)
+                case "par":
+                    return self._read("par", entry)
+                case _:
+                    return self._read(memory, self._place(entry, row))
+
+        cases = {code: lambda m=memory: operand(m) for code, memory in enumerate(SRC1_MEMORIES)}
+        return self.choose(self.f["src1"], cases)
+
+    def _fold(self, first: Value, result: Value, x: Value, y: Value) -> Value:
+        """The operator, merged into the result where it is not the first of a reduction."""
+
+        def merged(op) -> Value:
+            value = op.first(self.kit, x, y)
+            if op.term is None:
+                return value
+            later = op.combine(self.kit, result, op.term(self.kit, x, y))
+            return self.b.select(first, value, later)
+
+        return self.choose(self.f["op"], {op.code: lambda op=op: merged(op) for op in VECTOR_OPS})
+
+    def _finish(self, entry: Value, row: int, result: Value) -> None:
+        """Post-operation, saturation, and the write."""
+        b, place = self.b, self._place(entry, row)
+        to_out = b.icmp_signed("==", self.f["dst"], I64(DST_MEMORIES.index("out")))
+
+        def after(post) -> Value:
+            if post.rounding is None:
+                low, high = (constant(self.lanes, value) for value in (-128, 127))
+                return b.select(to_out, self.kit.clip(result, low, high), result)
+            return self._requantize(post.name, result)
+
+        value = self.choose(
+            self.f["post"], {post.code: lambda post=post: after(post) for post in POST_OPS}
+        )
+        with b.if_else(to_out) as (out, tmp):
+            with out:
+                self.write(self.memory("out"), place, b.trunc(value, vector(I8, self.block)))
+            with tmp:
+                self.write(self.memory("tmp"), place, value)
+
+    def _requantize(self, post: str, result: Value) -> Value:
+        b, registers = self.b, self.memory("registers")
+        bias, multiplier, shift = (self.read(registers, I64(i), self.lanes) for i in range(3))
+        zero_point, low, high = (
+            splat(b, b.sext(self.read(registers, I64(3 * self.block + i), I32), I64), self.block)
+            for i in range(3)
+        )
+        rounded = ROUNDINGS[post](b, b.add(result, bias), multiplier, shift)
+        return b.trunc(self.kit.clip(b.add(rounded, zero_point), low, high), self.lanes)
+
+
+class Param(Kernel):
+    """par to the registers of requantisation."""
+
+    opcode = Opcode.PARAM
+
+    def body(self) -> None:
+        b, f, registers = self.b, self.f, self.memory("registers")
+        for number in range(3):
+            index = b.add(f["par_base"], I64(number))
+            lanes = self.read(self.memory("par"), index, vector(I32, self.block))
+            self.write(registers, I64(number), lanes)
+        for number, name in enumerate(("zero_point", "lo", "hi")):
+            self.write(registers, I64(3 * self.block + number), b.trunc(f[name], I32))
+
+
+class Store(Kernel):
+    """Rows to DRAM."""
+
+    opcode = Opcode.STORE
+
+    def body(self) -> None:
+        b, f = self.b, self.f
+        entry_bytes = I64(self.params.entry_bytes("out"))
+        row_bytes = b.mul(f["x_size"], entry_bytes)
+        self.fail_beyond_dram(row_bytes)
+        source = self.at(self.memory("out"), b.mul(f["base"], entry_bytes), I8)
+        with self.loop(f["z_size"]) as z, self.loop(f["y_size"]) as y:
+            row = self.affine(y, (z, f["y_size"]))
+            self.copy(self.dram_row(z, y), self.at(source, b.mul(row, row_bytes), I8), row_bytes)

@@ -1,0 +1,52 @@
+"""The ``out`` scratchpad to DRAM: address, data beats, response, burst by burst."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...isa.opcodes import Opcode, Unit
+from ...isa.timing import STORE_DATA, STORE_END
+from .dma import Rows, WriteChannel, for_each
+from .unit import UnitProcess
+
+if TYPE_CHECKING:
+    from .core import Core
+
+
+class Store(UnitProcess):
+    """Runs STORE instructions."""
+
+    unit = Unit.STORE
+
+    def __init__(self, core: Core):
+        super().__init__(core)
+        entry_bytes = core.params.entry_bytes("out")
+
+        def bursts(*row: int) -> list[int]:
+            rows = Rows(*row).bursts(entry_bytes, core.params)
+            return [beats for _, bursts in rows for beats in bursts]
+
+        #: Beats of every burst of each instruction.
+        self.bursts = for_each(bursts, Rows.of(core.program.columns(Opcode.STORE)))
+        self.busy = np.array([sum(beats) for beats in self.bursts], np.int64)
+        self.beat_cycles = max(1, core.params.bus_bytes // entry_bytes)
+        self.channel = WriteChannel(core.memory)
+        in_flight = core.params.stores_in_flight
+        #: Ends of the latest instructions, which free their slots.
+        self.responded = deque([-1] * in_flight, maxlen=in_flight)
+
+    def step(self, number: int, cycle: int) -> None:
+        """Take an instruction when the data of the one before are out."""
+        start = max(self.ready, cycle, self.responded[0] + 1)
+        self.queue.left.put(start)
+        present, answered = start + 1, 0
+        for beats in self.bursts[number]:
+            valid = self.channel.accept(present) + STORE_DATA + self.beat_cycles - 1
+            last, answered = self.channel.transfer(valid, beats, self.beat_cycles)
+            present = last + 1
+        self.ready = present
+        self.responded.append(answered + STORE_END)
+        self.end(number, answered + STORE_END)

@@ -1,0 +1,99 @@
+"""What all units with an instruction queue share: taking the next instruction when its tokens are
+there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from operator import add
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...isa.opcodes import Unit
+from .queue import Environment, Needs, Queue
+from .regs import account
+
+if TYPE_CHECKING:
+    from .core import Core
+
+
+class Sequence:
+    """A process that makes one step after another, each when all that it needs has happened."""
+
+    def __init__(self, env: Environment):
+        self.env = env
+
+    def needs(self) -> Iterator[Needs]:
+        """What every step needs."""
+        raise NotImplementedError
+
+    def step(self, number: int, cycle: int) -> None:
+        """Make a step in ``cycle`` or later: all that it needs lies before."""
+        raise NotImplementedError
+
+    def run(self) -> Generator[Any, Any, None]:
+        """The process."""
+        step = self.step
+        for number, needs in enumerate(self.needs()):
+            cycle = 0
+            for history, event in needs:
+                if event >= len(history):
+                    yield history.reaches(event)
+                if (seen := history[event] + 1) > cycle:
+                    cycle = seen
+            step(number, cycle)
+
+
+class UnitProcess(Sequence):
+    """Base of the units' processes. A step takes an instruction from the queue, which is its start,
+    and ends it in a cycle that is known then; units differ in ``step``.
+
+    Attributes
+    ----------
+    busy : int64 [instructions]
+        Cycles in which each instruction keeps the unit busy, that of its start not counted.
+    ready : the next instruction can start from this cycle on
+    ends : the cycle of every end so far
+    """
+
+    unit: Unit
+    #: Cycles from the last one in which an instruction keeps the unit from others to its end.
+    drain = 0
+    busy: np.ndarray
+
+    def __init__(self, core: Core):
+        super().__init__(core.env)
+        self.core, self.params = core, core.params
+        self.queue = Queue(core.env, core.params.queue_depth)
+        self.pops, self.pushes = core.masks(self.unit)
+        self.counters = core.tokens.given_by(self.unit)
+        self.ready = 0
+        self.ends: list[int] = []
+
+    def needs(self) -> Iterator[Needs]:
+        return map(add, self.queue.items(), self.core.tokens.needs(self.unit, self.pops))
+
+    def end(self, number: int, cycle: int) -> None:
+        """An instruction ends in ``cycle`` and pushes its tokens."""
+        self.ends.append(cycle)
+        for counter in self.counters[self.pushes[number]]:
+            counter.put(cycle)
+
+    def missing(self) -> int:
+        """Mask of units whose token the head lacks, once nothing moves any more."""
+        started = len(self.queue.left)
+        if started == len(self.queue.entered):
+            return 0
+        return self.core.tokens.missing(self.unit, self.pops[:started], self.pops[started])
+
+    def causes(self) -> np.ndarray:
+        """Why every cycle passed, int64 [instructions started, causes]: see :func:`account`."""
+        started = len(self.queue.left)
+        return account(
+            np.array(self.queue.left, np.int64),
+            np.array(self.ends, np.int64) - self.drain + 1,
+            self.busy[:started],
+            np.array(self.queue.entered[:started], np.int64) + 1,
+            self.core.tokens.available(self.unit, self.pops[:started]),
+        )

@@ -1,0 +1,155 @@
+"""The vector unit: the passes of one iteration after those of another, one a cycle, except that
+reads of tmp wait for writes in the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ...isa.footprint import affine_entries
+from ...isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
+from ...isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
+from .dma import for_each
+from .unit import UnitProcess
+
+if TYPE_CHECKING:
+    from .core import Core
+
+#: Writes of tmp that may still be in the pipeline: cycle of their last pass, counted from another,
+#: and entry.
+Writes = tuple[tuple[int, int], ...]
+
+
+class Vector(UnitProcess):
+    """Runs VECTOR and PARAM instructions."""
+
+    unit = Unit.VECTOR
+    drain = VECTOR_DEPTH
+
+    def __init__(self, core: Core):
+        super().__init__(core)
+        is_vector = core.program.table[core.indices[Unit.VECTOR], 0] == Opcode.VECTOR
+        passes = core.params.vector_passes
+        columns = _tmp_columns(core.program.columns(Opcode.VECTOR))
+        vectors = iter(for_each(partial(_pattern, passes), columns))
+        param = Pattern(passes, PARAM_ITERATIONS, 1, [], None)
+        self.patterns = [next(vectors) if vector else param for vector in is_vector.tolist()]
+        self.busy = np.array([passes * each.iterations for each in self.patterns], np.int64)
+        self.writes: Writes = ()
+
+    def step(self, number: int, cycle: int) -> None:
+        """Take an instruction in the cycle of the last pass of the one before, or later."""
+        start = max(self.ready, cycle)
+        self.queue.left.put(start)
+        cycles, self.writes = self.patterns[number].issue(_behind(self.writes, start - self.ready))
+        self.ready = start + cycles
+        self.end(number, self.ready + VECTOR_DEPTH)
+
+
+def _behind(writes: Writes, cycles: int) -> Writes:
+    """Writes counted from a later cycle, without those that nobody in later cycles waits for."""
+    if not cycles or not writes:
+        return writes
+    return tuple((c - cycles, entry) for c, entry in writes if c - cycles + VECTOR_DEPTH > 0)
+
+
+class Pattern:
+    """How an instruction uses tmp, which is all that its cycles depend on.
+
+    Attributes
+    ----------
+    passes, iterations : cycles that each iteration takes, and how many of them it issues
+    group : how many of them make a result
+    reads : entry of tmp in every iteration, per operand that lies there: int64 [iterations]
+    written : the same of the destination, None if that is another memory
+    """
+
+    def __init__(
+        self,
+        passes: int,
+        iterations: int,
+        group: int,
+        reads: list[np.ndarray],
+        written: np.ndarray | None,
+    ):
+        self.passes, self.iterations, self.group = passes, iterations, group
+        self.reads, self.written = reads, written
+        self._known: dict[Writes, tuple[int, Writes]] = {}
+
+    def issue(self, writes: Writes) -> tuple[int, Writes]:
+        """Cycles from the start of an instruction to its last pass, and the writes that may still
+        be in the pipeline then; ``writes`` are counted from the start, those returned from the last
+        pass.
+        """
+        if writes not in self._known:
+            self._known[writes] = self._issue(writes)
+        return self._known[writes]
+
+    def _issue(self, writes: Writes) -> tuple[int, Writes]:
+        cycles = self.passes * np.arange(1, 1 + self.iterations)
+        if self.reads and self._conflicts(writes):
+            cycles = np.fromiter(self._step_by_step(writes), np.int64, self.iterations)
+        last = int(cycles[-1])
+        if self.written is not None:
+            tail = range(self.group - 1, self.iterations, self.group)[-VECTOR_DEPTH:]
+            writes += tuple((int(cycles[i]), int(self.written[i])) for i in tail)
+        return last, _behind(writes, last)
+
+    def _conflicts(self, writes: Writes) -> bool:
+        """Whether any read would wait if iterations issued back to back."""
+        for cycle, entry in writes:
+            # Iterations before this one come too early.
+            waiting = -(-(cycle + VECTOR_DEPTH) // self.passes)
+            if any((read[:waiting] == entry).any() for read in self.reads):
+                return True
+        if self.written is None:
+            return False
+        writes_result = np.arange(self.iterations) % self.group == self.group - 1
+        for distance in range(1, -(-VECTOR_DEPTH // self.passes) + 1):
+            for read in self.reads:
+                equal = read[distance:] == self.written[:-distance]
+                if (equal & writes_result[:-distance]).any():
+                    return True
+        return False
+
+    def _step_by_step(self, writes: Writes) -> Iterator[int]:
+        """Cycle of the last pass of every iteration, one after another."""
+        latest = {entry: cycle for cycle, entry in writes}
+        cycle = 0
+        for i in range(self.iterations):
+            cycle += 1
+            for read in self.reads:
+                written = latest.get(int(read[i]), -VECTOR_DEPTH - 1)
+                cycle = max(cycle, written + VECTOR_DEPTH + 1)
+            cycle += self.passes - 1
+            yield cycle
+            if self.written is not None and i % self.group == self.group - 1:
+                latest[int(self.written[i])] = cycle
+
+
+def _tmp_columns(fields: dict[str, np.ndarray]) -> np.ndarray:
+    """What :func:`_pattern` needs of VECTOR instructions: extents, loops to reduce, and for src0,
+    src1 and dst whether it is tmp, base and strides (0 if not).
+    """
+    columns = [fields[name] for name in ("n0", "n1", "n2", "n3", "reduce")]
+    operands = (("src0", SRC0_MEMORIES), ("src1", SRC1_MEMORIES), ("dst", DST_MEMORIES))
+    for operand, memories in operands:
+        in_tmp = fields[operand] == memories.index("tmp")
+        affine = (fields[f"{operand}_{part}"] for part in ("base", "s0", "s1", "s2", "s3"))
+        columns += [in_tmp, *(values * in_tmp for values in affine)]
+    return np.stack(columns, 1)
+
+
+def _pattern(passes: int, *row: int) -> Pattern:
+    extents, reduce = row[:4], row[4]
+    entries = [
+        affine_entries(base, tuple(strides), extents).reshape(-1) if in_tmp else None
+        for in_tmp, base, *strides in (row[5:11], row[11:17], row[17:23])
+    ]
+    reads = [entry for entry in entries[:2] if entry is not None]
+    group = prod(extents[4 - reduce :]) if reduce else 1
+    return Pattern(passes, prod(extents), group, reads, entries[2])

@@ -1,0 +1,1 @@
+"""The RTL under Verilator."""

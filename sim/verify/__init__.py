@@ -1,0 +1,1 @@
+"""Random programs through the reference, the model and the RTL."""

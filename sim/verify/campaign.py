@@ -1,0 +1,291 @@
+"""Co-verification: random programs through the reference, the SimPy model and the RTL; every byte,
+every cycle."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...isa.asm import format_insn
+from ...isa.memory import MemoryParams
+from ...isa.params import MEMORIES, HwParams
+from ...isa.program import Program
+from ...isa.reference import run as run_reference
+from ...runtime.result import SimResult
+from ..model.core import simulate
+from ..rtl.driver import HangError, RtlSimulator, Waves
+from .random_programs import random_program
+
+#: Runs a program on the RTL, or on something that claims to behave like it.
+Simulator = Callable[[Program, np.ndarray, MemoryParams], SimResult]
+#: A random program that takes longer than this has hung.
+MAX_CYCLES = 2_000_000
+#: Cycles of a waveform on either side of the difference that it shows.
+WAVE_CYCLES = 100
+
+
+def verify(
+    params: HwParams,
+    memory: MemoryParams,
+    programs: int,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+    rtl: Simulator | None = None,
+    sim: Simulator = simulate,
+) -> dict[str, Any]:
+    """Compare the three on ``programs`` random programs, seeds ``seed``, ``seed + 1``, ...
+
+    Returns the fields of ``vdla verify --json``: programs, instructions, cycles, byte_mismatches,
+    cycle_mismatches, max_cycle_error, first_divergence (None, or the program's seed, what differs,
+    its values on both sides, and where: see :func:`locate`).
+    """
+    memory.check_bus(params)
+    both = Simulators(rtl or _rtl(params), sim, memory)
+    totals = {"programs": 0, "instructions": 0, "cycles": 0, "byte_mismatches": 0,
+              "cycle_mismatches": 0, "max_cycle_error": 0}  # fmt: skip
+    first: dict[str, Any] | None = None
+    for number in range(programs):
+        program = random_program(params, seed + number)
+        runs = both.run(program, program.dram_image())
+        found = _counts(runs)
+        totals["programs"] += 1
+        totals["instructions"] += len(program.insns)
+        totals["cycles"] += found.pop("cycles")
+        totals["max_cycle_error"] = max(totals["max_cycle_error"], found.pop("max_cycle_error"))
+        for key, count in found.items():
+            totals[key] += count
+        divergence = _divergence(runs) if first is None else None
+        if divergence is not None:
+            first = {"program": seed + number, **locate(runs, divergence, both)}
+        if progress is not None:
+            progress(number + 1, programs)
+    return totals | {"first_divergence": first}
+
+
+def _rtl(params: HwParams) -> Simulator:
+    simulator = RtlSimulator(params)
+    return lambda program, dram, memory: simulator.run(program, dram, memory, MAX_CYCLES)
+
+
+def compare(
+    program: Program,
+    dram: np.ndarray,
+    memory: MemoryParams,
+    rtl: Simulator,
+    sim: Simulator = simulate,
+) -> dict[str, Any]:
+    """One program through all three: counts of differences, and the first of them."""
+    runs = Simulators(rtl, sim, memory).run(program, dram)
+    return _counts(runs) | {"first_divergence": _divergence(runs)}
+
+
+# ---- running ----
+
+
+@dataclass(frozen=True)
+class Runs:
+    """One program through all three, and the memories (by simulator, then name) that they left;
+    those of the RTL are missing where it hung.
+    """
+
+    program: Program
+    sim: SimResult
+    rtl: SimResult | HangError
+    contents: dict[str, dict[str, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Simulators:
+    """The two that are compared, with the memory behind them."""
+
+    rtl: Simulator
+    sim: Simulator
+    memory: MemoryParams
+
+    def run(self, program: Program, dram: np.ndarray) -> Runs:
+        """A program through the reference and both of them; ``dram`` is left as it is."""
+        memories = {name: dram.copy() for name in ("reference", "sim", "rtl")}
+        state = run_reference(program, memories["reference"])
+        sim = self.sim(program, memories["sim"], self.memory)
+        contents = {
+            "reference": state.scratchpads() | {"dram": memories["reference"]},
+            "sim": sim.scratchpads | {"dram": memories["sim"]},
+        }
+        try:
+            rtl = self.rtl(program, memories["rtl"], self.memory)
+        except HangError as hang:
+            return Runs(program, sim, hang, contents)
+        contents["rtl"] = rtl.scratchpads | {"dram": memories["rtl"]}
+        return Runs(program, sim, rtl, contents)
+
+
+# ---- comparing ----
+
+
+def _counts(runs: Runs) -> dict[str, Any]:
+    """How many bytes and cycles differ."""
+    pairs = list(zip(_moments(runs.sim), _moments(runs.rtl), strict=True))
+    wrong = [abs(a - b) for a, b in pairs if a != b]
+    return {
+        "cycles": runs.rtl.cycles,
+        "byte_mismatches": sum(
+            int((expected != got).sum()) for _, _, expected, got in _memories(runs)
+        ),
+        "cycle_mismatches": len(wrong) + bool(_counters(runs)),
+        "max_cycle_error": max(wrong, default=0),
+    }
+
+
+def _memories(runs: Runs) -> Iterator[tuple[str, str, np.ndarray, np.ndarray]]:
+    """Memory, simulator, what the reference left in it and what the simulator did."""
+    for name in (*MEMORIES, "dram"):
+        expected = runs.contents["reference"][name]
+        for other in (key for key in runs.contents if key != "reference"):
+            got = runs.contents[other][name]
+            if name == "uop":
+                params = runs.program.params
+                yield name, other, _stored_uops(expected, params), _stored_uops(got, params)
+            else:
+                yield name, other, expected, got
+
+
+def _stored_uops(entries: np.ndarray, params: HwParams) -> np.ndarray:
+    """Micro-ops without the bits above their layout, which the hardware does not store."""
+    words = np.zeros((entries.shape[0], 8), np.uint8)
+    words[:, : entries.shape[1]] = entries
+    return words.view("<u8") & np.uint64((1 << params.uop_bits) - 1)
+
+
+def _moments(result: SimResult | HangError) -> list[int]:
+    return [*result.starts, *result.ends, result.cycles]
+
+
+# ---- the first difference ----
+
+
+def _divergence(runs: Runs) -> dict[str, Any] | None:
+    """What differs first: how the core stopped, a cycle, a counter, a byte; None if nothing."""
+    return _stops(runs) or _cycles(runs) or _counters(runs) or _bytes(runs)
+
+
+def locate(runs: Runs, divergence: dict[str, Any], both: Simulators) -> dict[str, Any]:
+    """A divergence with the first instruction that differs, and when both sides ran it.
+
+    A cycle is an instruction's already. For a byte or a counter, which only the end of a program
+    shows, the program is cut behind each of its instructions in turn (tokens come from earlier
+    ones, so that each part runs): the last one of the first part that differs is the culprit, and
+    memories hold its values, before others overwrite or spread them.
+
+    Returns
+    -------
+    dict
+        The divergence with ``instruction`` (index), ``unit``, ``text`` (assembly), ``starts`` and
+        ``ends`` (of both sides, in cycles; -1 where that did not happen) and ``cycle``, the start.
+    """
+    program = runs.program
+    for count in range(1, len(program.insns) + 1) if "instruction" not in divergence else ():
+        part = replace(program, insns=program.insns[:count])
+        found = _divergence(both.run(part, program.dram_image()))
+        if found is not None:
+            divergence = {"instruction": count - 1, **found}
+            break
+    index = divergence["instruction"]
+    insn = program.insns[index]
+    moments = {
+        name: {"sim": getattr(runs.sim, name)[index], "rtl": getattr(runs.rtl, name)[index]}
+        for name in ("starts", "ends")
+    }
+    begun = [cycle for cycle in moments["starts"].values() if cycle >= 0]
+    return {
+        **divergence,
+        "unit": insn.unit.name.lower(),
+        "text": format_insn(insn),
+        **moments,
+        "cycle": min(begun, default=min(runs.sim.cycles, runs.rtl.cycles)),
+    }
+
+
+def _stops(runs: Runs) -> dict[str, Any] | None:
+    if isinstance(runs.rtl, HangError) or runs.sim.status == runs.rtl.status:
+        return None
+    where = {} if runs.rtl.error_index is None else {"instruction": runs.rtl.error_index}
+    return {"what": "status", "sim": runs.sim.status.name, "rtl": runs.rtl.status.name} | where
+
+
+def _cycles(runs: Runs) -> dict[str, Any] | None:
+    """The start or end whose difference happens first in time."""
+    found = []
+    for what in ("starts", "ends"):
+        pairs = zip(getattr(runs.sim, what), getattr(runs.rtl, what), strict=True)
+        for index, (a, b) in enumerate(pairs):
+            if a != b:
+                found.append((min(x for x in (a, b) if x >= 0), what[:-1], index, a, b))
+    if not found:
+        return None
+    _, what, index, a, b = min(found)
+    return {"what": f"{what} cycle", "instruction": index, "sim": a, "rtl": b}
+
+
+def _counters(runs: Runs) -> dict[str, Any] | None:
+    """The first counter that differs, or else the cycles of the whole program."""
+    if isinstance(runs.rtl, HangError):
+        return {"what": "end of the program", "sim": runs.sim.cycles, "rtl": -1}
+    for unit, causes in runs.sim.counters.items():
+        for cause, cycles in causes.items():
+            if cycles != runs.rtl.counters[unit][cause]:
+                return {
+                    "what": f"counter {cause} of {unit}",
+                    "sim": cycles,
+                    "rtl": runs.rtl.counters[unit][cause],
+                }
+    if runs.sim.cycles != runs.rtl.cycles:
+        return {"what": "cycles", "sim": runs.sim.cycles, "rtl": runs.rtl.cycles}
+    return None
+
+
+def _bytes(runs: Runs) -> dict[str, Any] | None:
+    for name, other, expected, got in _memories(runs):
+        if (expected != got).any():
+            position = tuple(int(i) for i in np.argwhere(expected != got)[0])
+            return {
+                "what": f"{name} contents",
+                "address": list(position),
+                "reference": int(expected[position]),
+                other: int(got[position]),
+            }
+    return None
+
+
+def save_divergence(
+    directory: str | Path,
+    params: HwParams,
+    memory: MemoryParams,
+    first: dict[str, Any],
+    rtl: RtlSimulator | None = None,
+) -> dict[str, Any]:
+    """Keep what shows a divergence that :func:`verify` found: ``divergence.vdla``, the program, and
+    ``divergence.vcd``, the signals of the RTL from WAVE_CYCLES before its instruction starts to as
+    many after the last moment at which the two sides differ in it.
+
+    Returns the fields of ``first_divergence`` that say so: ``saved`` (file names by kind) and
+    ``waves_cycles`` (first and last).
+    """
+    root = Path(directory)
+    root.mkdir(parents=True, exist_ok=True)
+    program = random_program(params, first["program"])
+    saved = {"program": root / "divergence.vdla", "waves": root / "divergence.vcd"}
+    program.save(saved["program"])
+    begin = max(0, first["cycle"] - WAVE_CYCLES)
+    end = max(first["cycle"], *first["ends"].values()) + WAVE_CYCLES
+    # A core that hangs has been in the window long before.
+    with suppress(HangError):
+        (rtl or RtlSimulator(params)).run(
+            program, program.dram_image(), memory, MAX_CYCLES, Waves(saved["waves"], begin, end)
+        )
+    files = {kind: str(path) for kind, path in saved.items()}
+    return {"saved": files, "waves_cycles": [begin, end]}

@@ -1,0 +1,259 @@
+"""Models that ONNX Runtime's quantiser made, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import vdla
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+from vdla.compiler.onnx_backend import prepare
+
+pytestmark = pytest.mark.filterwarnings("default")  # the quantiser's own
+RNG = np.random.default_rng(3)
+
+
+class Net:
+    """A float model in the making; ``op`` returns the name of the result."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def op(self, kind: str, *inputs: Any, **attributes: Any) -> str:
+        names = [i if isinstance(i, str) else self.constant(i) for i in inputs]
+        result = f"t{len(self.nodes)}"
+        self.nodes.append(helper.make_node(kind, names, [result], f"n{result}", **attributes))
+        return result
+
+    def constant(self, value: Any) -> str:
+        self.constants.append(numpy_helper.from_array(np.asarray(value), f"c{len(self.constants)}"))
+        return self.constants[-1].name
+
+    def model(self, shape: tuple[int, ...], output: str) -> onnx.ModelProto:
+        x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+        y = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
+        graph = helper.make_graph(self.nodes, "net", [x], [y], self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def floats(*shape: int) -> np.ndarray:
+    return (RNG.standard_normal(shape) * 0.3).astype(np.float32)
+
+
+def mobile() -> onnx.ModelProto:
+    """MobileNetV2's: inverted residuals, ReLU6, the mean over the image, a dense layer."""
+    net, bounds = Net(), (np.float32(0), np.float32(6))
+    x = net.op("Conv", "x", floats(16, 3, 3, 3), floats(16), strides=[2, 2], pads=[1, 1, 1, 1])
+    x = net.op("Clip", x, *bounds)
+    y = net.op("Clip", net.op("Conv", x, floats(32, 16, 1, 1), floats(32)), *bounds)
+    y = net.op("Conv", y, floats(32, 1, 3, 3), floats(32), group=32, pads=[1, 1, 1, 1])
+    y = net.op("Conv", net.op("Clip", y, *bounds), floats(16, 32, 1, 1))
+    y = net.op("Flatten", net.op("GlobalAveragePool", net.op("Add", x, y)))
+    return net.model((1, 3, 12, 12), net.op("Gemm", y, floats(10, 16), floats(10), transB=1))
+
+
+def grouped() -> onnx.ModelProto:
+    """Groups, dilation, explicit padding, activations with an operator of their own."""
+    net = Net()
+    x = net.op("Conv", "x", floats(16, 4, 3, 3), group=2, dilations=[2, 2], pads=[2, 2, 2, 2])
+    x = net.op("Pad", net.op("Relu", x), np.array([0, 0, 1, 0, 0, 0, 0, 1]), np.float32(0))
+    x = net.op("Conv", x, floats(16, 2, 3, 3), floats(16), group=8, strides=[2, 1])
+    x = net.op(
+        "AveragePool", net.op("LeakyRelu", x, alpha=0.1), kernel_shape=[2, 2], strides=[2, 2]
+    )
+    x = net.op("ConvTranspose", net.op("Sigmoid", x), floats(16, 8, 2, 2), strides=[2, 2])
+    x = net.op("Mul", net.op("Concat", x, x, axis=1), floats(1, 16, 1, 1))
+    return net.model((1, 8, 12, 12), net.op("Softmax", x, axis=1))
+
+
+def channels_last() -> onnx.ModelProto:
+    """As tf2onnx writes it: transpositions at both ends, padding by itself, an unfused bias."""
+    net = Net()
+    x = net.op(
+        "Pad", net.op("Transpose", "x", perm=[0, 3, 1, 2]), np.array([0, 0, 0, 0, 0, 0, 1, 1])
+    )
+    x = net.op("Relu", net.op("Conv", x, floats(8, 3, 3, 3), strides=[2, 2]))
+    x = net.op("Conv", x, floats(8, 1, 3, 3), group=8, auto_pad="SAME_UPPER")
+    x = net.op("Transpose", net.op("Add", x, floats(1, 8, 1, 1)), perm=[0, 2, 3, 1])
+    x = net.op("MatMul", net.op("ReduceMean", x, axes=[1, 2], keepdims=0), floats(8, 5))
+    return net.model((1, 16, 16, 3), net.op("Add", x, floats(5)))
+
+
+def attention() -> onnx.ModelProto:
+    net = Net()
+    q, k, v = (net.op("MatMul", "x", floats(16, 16)) for _ in range(3))
+    weights = net.op("MatMul", net.op("Add", q, floats(16)), net.op("Transpose", k, perm=[0, 2, 1]))
+    weights = net.op("Softmax", net.op("Div", weights, np.float32(4)), axis=-1)
+    return net.model((1, 6, 16), net.op("Add", net.op("MatMul", weights, v), "x"))
+
+
+def line() -> onnx.ModelProto:
+    """Convolutions over a line, as for sound: whole, depthwise, dilated."""
+    net = Net()
+    x = net.op("Relu", net.op("Conv", "x", floats(16, 8, 5), floats(16), strides=[2], pads=[2, 2]))
+    x = net.op("Relu", net.op("Conv", x, floats(16, 1, 3), floats(16), group=16, pads=[1, 0]))
+    x = net.op("Conv", net.op("Conv", x, floats(16, 16, 1)), floats(8, 16, 3), dilations=[2])
+    return net.model((1, 8, 40), net.op("Relu", x))
+
+
+NETS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "mobile": mobile, "grouped": grouped, "channels last": channels_last, "attention": attention,
+    "line": line,
+}  # fmt: skip
+
+
+class Samples(CalibrationDataReader):
+    def __init__(self, shape: tuple[int, ...]):
+        self.rows: Iterator[Any] = iter([{"x": 4 * floats(*shape)} for _ in range(3)])
+
+    def get_next(self) -> Any:
+        return next(self.rows, None)
+
+
+def expected(path: Path, x: np.ndarray) -> np.ndarray:
+    """ONNX Runtime's result, operator by operator as the model is written."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return session.run(None, {"x": x})[0]
+
+
+def shape_of(model: onnx.ModelProto) -> tuple[int, ...]:
+    return tuple(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+@pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
+@pytest.mark.parametrize("name", NETS)
+def test_static(name: str, form: QuantFormat, dtype: str, tmp_path: Path) -> None:
+    """Equal on host and accelerator, and to ONNX Runtime but for ties of rounding."""
+    kind = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}[dtype]
+    source, path = tmp_path / "float.onnx", tmp_path / "int8.onnx"
+    model = NETS[name]()
+    onnx.save(model, source)
+    quantize_static(
+        source, path, Samples(shape_of(model)), quant_format=form, per_channel=dtype == "int8",
+        activation_type=kind, weight_type=kind,
+    )  # fmt: skip
+    x = floats(*shape_of(model)) * 4
+    accelerated = vdla.compile(path, "sim")
+    [got], [host] = accelerated.run(x), vdla.compile(path, "cpu").run(x)
+    np.testing.assert_array_equal(got, host)
+    wanted = expected(path, x)
+    step = np.diff(np.unique(np.r_[wanted.ravel(), 0])).min()
+    assert np.abs(got - wanted).max() <= 1.01 * step and (got == wanted).mean() > 0.97
+    layers = accelerated.compiled.layers
+    total = sum(layer.macs for layer in layers)
+    share = sum(layer.macs for layer in layers if layer.target == "accel") / total
+    assert share >= {"attention": 0.7, "grouped": 0.9}.get(name, 1.0)
+
+
+@pytest.mark.parametrize("weights", [QuantType.QInt8, QuantType.QUInt8])
+@pytest.mark.parametrize("name", NETS)
+def test_dynamic(name: str, weights: QuantType, tmp_path: Path) -> None:
+    source, path = tmp_path / "float.onnx", tmp_path / "int8.onnx"
+    model = NETS[name]()
+    onnx.save(model, source)
+    quantize_dynamic(source, path, weight_type=weights)
+    x = floats(*shape_of(model)) * 4
+    [got] = prepare(onnx.load(path)).run({"x": x})
+    np.testing.assert_allclose(got, expected(path, x), 1e-5, 1e-6)
+
+
+def test_why_products_of_dynamic_quantisation_stay(tmp_path: Path) -> None:
+    source, path = tmp_path / "float.onnx", tmp_path / "int8.onnx"
+    onnx.save(mobile(), source)
+    quantize_dynamic(source, path)
+    layers = vdla.compile(path, "sim").compiled.layers
+    reasons = {layer.reason for layer in layers if layer.macs}
+    assert reasons == {"an int32 result; what leaves the accelerator is int8"}
+
+
+# ---- operators of ONNX Runtime's domain by themselves ----
+
+
+def _contrib(kind: str, arrays: list[Any], **attributes: Any) -> None:
+    """One node, its first operand the input, against ONNX Runtime; None is an absent operand."""
+    names = ["" if a is None else f"x{i}" if i else "x" for i, a in enumerate(arrays)]
+    node = helper.make_node(kind, names, ["y"], "node", domain="com.microsoft", **attributes)
+    x = np.asarray(arrays[0])
+    kind_of_x = helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph(
+        [node], "one", [helper.make_tensor_value_info("x", kind_of_x, x.shape)],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(np.asarray(a), n) for n, a in zip(names, arrays, strict=True)
+         if a is not None and n != "x"],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 13), helper.make_opsetid("com.microsoft", 1)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    [wanted] = session.run(None, {"x": x})
+    [got] = vdla.compile(model, "cpu").run(x)
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    assert np.abs(got.astype(np.float64) - wanted).max() <= (1 if got.dtype.kind in "iu" else 1e-5)
+    assert got.dtype.kind == "f" or (got == wanted).mean() > 0.9
+
+
+def _stored(dtype: type, *shape: int) -> list[Any]:
+    """Random integers, their scale and zero point."""
+    zero = dtype(3) if np.issubdtype(dtype, np.signedinteger) else dtype(130)
+    values = RNG.integers(0, 100, shape).astype(dtype)
+    return [values, np.float32(0.05), zero]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8])
+def test_operators(dtype: type) -> None:
+    x, y = _stored(dtype, 1, 4, 5, 6), [np.float32(0.07), dtype(20)]
+    _contrib("QLinearAdd", [*x, *_stored(dtype, 4, 1, 1), *y])
+    _contrib("QLinearMul", [*x, *_stored(dtype, 1, 4, 5, 6), *y])
+    _contrib("QLinearLeakyRelu", [*x, *y], alpha=0.2)
+    _contrib("QLinearSigmoid", [*x, np.float32(1 / 256), dtype(0)])
+    _contrib("QLinearGlobalAveragePool", [*x, *y], channels_last=0)
+    _contrib("QLinearAveragePool", [*x, *y], kernel_shape=[2, 3], pads=[1, 1, 0, 0])
+    _contrib("QLinearSoftmax", [*x, np.float32(1 / 256), dtype(0)], axis=1, opset=13)
+    _contrib("QLinearSoftmax", [*x, np.float32(1 / 256), dtype(0)], axis=2, opset=12)
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_gemm(transposed: int) -> None:
+    shape = (6, 8) if transposed else (8, 6)
+    weight = RNG.integers(-100, 100, shape).astype(np.int8)
+    scales, zeros = np.linspace(0.01, 0.02, 6, dtype=np.float32), np.zeros(6, np.int8)
+    bias = RNG.integers(-500, 500, 6).astype(np.int32)
+    x = _stored(np.uint8, 3, 8)
+    y = [np.float32(0.5), np.uint8(20)]
+    _contrib("QGemm", [*x, weight, scales, zeros, bias, *y], transB=transposed)
+    _contrib("QGemm", [*x, weight, np.float32(0.02), np.int8(3), None, *y], transB=transposed)
+    _contrib("QGemm", [*x, weight, scales, zeros, bias], transB=transposed)
+
+
+def test_another_layout_is_refused() -> None:
+    x = _stored(np.int8, 1, 4, 5, 6)
+    with pytest.raises(
+        vdla.VdlaError, match=r"\(QLinearGlobalAveragePool\): supported is channels"
+    ):
+        _contrib("QLinearGlobalAveragePool", [*x, np.float32(1), np.int8(0)], channels_last=1)
+
+
+def test_an_unknown_operator_names_its_domain() -> None:
+    node = helper.make_node("QLinearAddd", ["x"], ["y"], "node", domain="com.microsoft")
+    x = helper.make_tensor_value_info("x", TensorProto.INT8, [1])
+    graph = helper.make_graph([node], "one", [x], [helper.make_empty_tensor_value_info("y")])
+    with pytest.raises(vdla.VdlaError, match=r"'com.microsoft.QLinearAddd' .* names: QLinearAdd,"):
+        vdla.compile(helper.make_model(graph), "cpu")

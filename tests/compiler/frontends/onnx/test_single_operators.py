@@ -1,0 +1,278 @@
+"""Every ONNX operator by itself, over random shapes, dtypes, strides, dilations, groups, paddings
+and other attributes, against ONNX Runtime.
+
+One case of each, or as many as ``VDLA_FUZZ`` says (``make operators`` runs 300). Every case has a
+number, and is the same each time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import helper, numpy_helper
+from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.onnx.ops import MICROSOFT, READERS
+from vdla.compiler.graph.ops.blocked import (
+    BlockedConv2d,
+    BlockedConvTranspose2d,
+    BlockedDepthwise,
+    BlockedDotConv2d,
+    BlockedPool,
+    BlockedQConv2d,
+    BlockedWinograd,
+    FromBlocks,
+    PackedDense,
+    ToBlocks,
+)
+from vdla.compiler.graph.ops.fixed_point import FixedOp, Recentre
+from vdla.compiler.graph.ops.general import (
+    ArgReduce,
+    Concat,
+    Convolution,
+    ConvolutionTranspose,
+    Gather,
+    GatherElements,
+    Interpolate,
+    Map,
+    MatMul,
+    Pad,
+    Pool,
+    PoolArg,
+    Reduce,
+    Slice,
+    Transpose,
+)
+from vdla.compiler.graph.ops.integer import (
+    Add,
+    AvgPool,
+    Clip,
+    Conv2d,
+    ConvTranspose2d,
+    Dense,
+    Dequantize,
+    Identity,
+    MaxPool,
+    Op,
+    QAdd,
+    QAvgPool,
+    QConv2d,
+    QConvTranspose2d,
+    QDense,
+    QMaxPool,
+    Quantize,
+    Relu,
+    Reshape,
+)
+from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
+from vdla.compiler.targets.cpu.graph_code import build_cpu
+from vdla.compiler.targets.cpu.micro_kernel_code import native_intrinsics
+from vdla.compiler.targets.cpu.micro_kernels import DOT
+from vdla.compiler.targets.cpu.passes.block_channels import block_channels
+from vdla.compiler.targets.cpu.processor import host
+
+from .cases import elements, quantised, recurrent, reductions, shapes, windows
+from .cases.draw import Draw, Maker, Operand, Refused, Sample, results, run_session
+
+CASES = int(os.environ.get("VDLA_FUZZ", "1"))
+#: Values in a vector of this processor, and whether it adds products by fours.
+BLOCK = host().vector_lanes, DOT in native_intrinsics(host())
+#: How often a case is drawn anew because ONNX Runtime refuses the model.
+TRIES = 30
+#: From so many cases on, few may be refused, or have no kernel in ONNX Runtime.
+MANY = 25
+#: What this version of ONNX Runtime does not know: ``test_means_of_integers``.
+UNKNOWN = "com.microsoft.QLinearReduceMean"
+OPERATORS: dict[str, Maker] = (
+    elements.MAKERS | quantised.MAKERS | recurrent.MAKERS | reductions.MAKERS | shapes.MAKERS
+    | windows.MAKERS
+    | {f"com.microsoft.{kind}": maker for kind, maker in quantised.OWN_MAKERS.items()}
+)  # fmt: skip
+
+
+#: The operators of ``topi`` of which there are fewer cases than of ONNX operators, by the operator
+#: that becomes them, or is blocked around them.
+TOPI: dict[type[Op], str] = {
+    AvgPool: "AveragePool", BlockedConv2d: "Conv", BlockedConvTranspose2d: "ConvTranspose",
+    BlockedDepthwise: "Conv", BlockedDotConv2d: "QLinearConv", Clip: "Clip", Conv2d: "Conv",
+    ConvTranspose2d: "ConvTranspose", Convolution: "ConvInteger",
+    ConvolutionTranspose: "ConvTranspose", Dense: "Gemm", FromBlocks: "Conv",
+    Interpolate: "Resize", MaxPool: "MaxPool", PackedDense: "Gemm", Pool: "MaxPool",
+    PoolArg: "MaxPool", QAdd: "com.microsoft.QLinearAdd", QConv2d: "QLinearConv",
+    QDense: "QLinearMatMul", QMaxPool: "MaxPool", ToBlocks: "Conv",
+}  # fmt: skip
+#: In every case of an ONNX operator.
+COMMON = {
+    Add, ArgReduce, Concat, Dequantize, Gather, GatherElements, Identity, Map, MatMul, Pad,
+    Quantize, Recentre, Reduce, Relu, Reshape, Slice, Transpose,
+}  # fmt: skip
+#: Of several ONNX operators, or on other processors: ``test_random_operators.py``,
+#: ``codegen/test_cpu_blocks.py``, ``codegen/test_winograd.py`` and ``test_conv_transpose.py``.
+OF_SEVERAL = {BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPool, QConvTranspose2d}
+
+
+def test_every_operator_of_topi_is_named() -> None:
+    """But those of TensorFlow Lite and of the accelerator, which have tests of their own."""
+    assert operators(Op) == {*TOPI, *COMMON, *OF_SEVERAL} | operators(FixedOp)
+
+
+def operators(base: type) -> set[type]:
+    """Operators that are of a base, themselves no base."""
+    below = base.__subclasses__()
+    return set().union(*map(operators, below)) if below else {base}
+
+
+def test_every_operator_is_drawn() -> None:
+    readers = {*READERS, *(f"com.microsoft.{kind}" for kind in MICROSOFT)}
+    assert {*OPERATORS} == readers - {UNKNOWN}
+
+
+@pytest.mark.parametrize("number", range(CASES))
+def test_means_of_integers(number: int) -> None:
+    """QLinearReduceMean is the mean of real values, as ONNX's own operators say it."""
+    sample = quantised.integer_mean(Draw(f"{UNKNOWN} {number}"))
+    plain = sample.model()
+    del plain.graph.node[:], plain.opset_import[:]
+    plain.opset_import.append(helper.make_opsetid("", 13))
+    plain.graph.node.extend([
+        helper.make_node("DequantizeLinear", ["x0", "x1", "x2"], ["real"]),
+        helper.make_node("ReduceMean", ["real"], ["mean"], **sample.attributes),
+        helper.make_node("QuantizeLinear", ["mean", "x3", "x4"], ["y0"]),
+    ])  # fmt: skip
+    compare(sample, results(plain, sample.feeds())[0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_maximum_of_nothing(dtype: type) -> None:
+    """Dilated windows of which some are all padding, as case 246 of MaxPool has them."""
+    x = np.random.default_rng(0).normal(0, 1, (1, 2, 5, 1, 4)).astype(dtype)
+    node = helper.make_node(
+        "MaxPool", ["x"], ["y"], kernel_shape=[2, 2, 4], strides=[3, 3, 1], dilations=[2, 2, 3],
+        pads=[0, 1, 3, 0, 1, 3], ceil_mode=1,
+    )  # fmt: skip
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    graph = helper.make_graph(
+        [node], "pool", [helper.make_tensor_value_info("x", kind, x.shape)],
+        [helper.make_tensor_value_info("y", kind, None)],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    [wanted] = onnxruntime.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    assert wanted.min() == np.finfo(dtype).min
+    [got] = build_cpu(run_passes(import_onnx(model), GRAPH_PASSES)).run(x)
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("size", [(5,), (3, 4, 2)], ids=["row", "volume"])
+def test_channels_of_quantised_rows_and_volumes(size: tuple[int, ...]) -> None:
+    """uint8 weights of an int8 image, a scale for each channel: ONNX Runtime has no kernel, and
+    ONNX's evaluator places the scales as those of images of two dimensions."""
+    rng, ones = np.random.default_rng(3), [1] * len(size)
+    operands = [
+        rng.integers(-128, 128, (1, 3, *size)).astype(np.int8), np.float32(0.1), np.int8(-5),
+        rng.integers(0, 256, (4, 3, *(2 * n for n in ones))).astype(np.uint8),
+        rng.uniform(0.01, 0.1, 4).astype(np.float32), np.full(4, 128, np.uint8),
+        np.float32(3), np.int8(7), rng.integers(-5000, 5000, 4).astype(np.int32),
+    ]  # fmt: skip
+    held = [Operand(np.asarray(a), is_constant=i > 0) for i, a in enumerate(operands)]
+    sample = Sample("QLinearConv", held, {"pads": [*ones, *ones]}, steps=quantised.ONE)
+    plain = sample.model()
+    del plain.graph.node[:]
+    plain.graph.initializer.append(
+        numpy_helper.from_array((operands[8] * operands[1] * operands[4]).astype("f4"), "bias")
+    )
+    plain.graph.node.extend([
+        helper.make_node("DequantizeLinear", ["x0", "x1", "x2"], ["image"]),
+        helper.make_node("DequantizeLinear", ["x3", "x4", "x5"], ["weight"], axis=0),
+        helper.make_node("Conv", ["image", "weight", "bias"], ["sums"], **sample.attributes),
+        helper.make_node("QuantizeLinear", ["sums", "x6", "x7"], ["y0"]),
+    ])  # fmt: skip
+    compare(sample, run_session(plain, sample.feeds()))
+
+
+def drawn(name: str, number: int, seen: Counter[str]) -> tuple[Sample, list[np.ndarray]]:
+    """A case that ONNX Runtime takes, and its results; ``seen`` counts who computed them, and what
+    was refused."""
+    for attempt in range(TRIES):
+        sample = OPERATORS[name](Draw(f"{name} {number} {attempt}"))
+        try:
+            wanted, by = results(sample.model(), sample.feeds())
+        except Refused:
+            seen["refused"] += 1
+            continue
+        seen[by] += 1
+        return sample, wanted
+    raise AssertionError(f"ONNX Runtime refuses {TRIES} models in a row")
+
+
+def compare(sample: Sample, wanted: list[np.ndarray]) -> None:
+    """Machine code gives these results."""
+    try:
+        graph = run_passes(import_onnx(sample.model()), GRAPH_PASSES)
+        feeds = sample.feeds()
+        got = build_cpu(graph).run(*(feeds[name] for name in graph.inputs))
+        for a, b in zip(got, wanted, strict=True):
+            agree(a, b, sample.steps)
+    except Exception as error:
+        error.add_note(describe(sample))
+        raise
+
+
+def agree(got: np.ndarray, wanted: np.ndarray, steps: int) -> None:
+    """The same type, equal integers up to so many steps, floats to rounding errors."""
+    assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
+    if got.dtype.kind == "f":
+        finite = wanted[np.isfinite(wanted)]
+        atol = 2e-5 * float(np.abs(finite).max(initial=1))
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=atol)
+    elif steps:
+        assert np.abs(got.astype(np.int64) - wanted.astype(np.int64)).max(initial=0) <= steps
+    else:
+        np.testing.assert_array_equal(got, wanted)
+
+
+def describe(sample: Sample) -> str:
+    """The case in a line."""
+    operands = [
+        f"{o.array.dtype}{list(o.array.shape)}{' constant' * o.is_constant}" if o else "absent"
+        for o in sample.operands
+    ]
+    return f"{sample.kind}({', '.join(operands)}) {sample.attributes}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OPERATORS)
+def test_operator(name: str) -> None:
+    seen: Counter[str] = Counter()
+    for number in range(CASES):
+        try:
+            compare(*drawn(name, number, seen))
+        except Exception as error:
+            error.add_note(f"case {number}")
+            raise
+    assert CASES < MANY or seen["refused"] <= CASES / 2, seen
+    assert CASES < MANY or seen["ONNX Runtime"] >= CASES / 4, seen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("op", TOPI, ids=lambda op: op.__name__)
+def test_operator_of_topi(op: type[Op]) -> None:
+    """As many cases in which this operator is."""
+    name, found, number = TOPI[op], 0, CASES
+    while found < CASES:
+        number += 1
+        assert number < 100 * (CASES + 1), f"{op.__name__} is in {found} of {number} cases"
+        sample = OPERATORS[name](Draw(f"{name} {number} 0"))
+        graph = run_passes(import_onnx(sample.model()), GRAPH_PASSES)
+        if not any(isinstance(node.op, op) for node in block_channels(graph, *BLOCK).nodes):
+            continue
+        try:
+            compare(sample, results(sample.model(), sample.feeds())[0])
+        except Refused:
+            continue
+        except Exception as error:
+            error.add_note(f"case {number}")
+            raise
+        found += 1

@@ -1,0 +1,310 @@
+"""Each pass on a small model: its text before and after, and the same results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.frontends.tflite.importer import import_tflite
+from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.graph.ir import Graph, Node, Tensor, dump
+from vdla.compiler.graph.ops.fixed_point import Pad, Transpose
+from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
+from vdla.compiler.graph.passes.merge_transposes import merge_transposes as merge
+from vdla.compiler.graph.verify import verify
+
+from ...frontends.tflite.tflite_cases import CASES
+
+#: The outputs of an ONNX model that is built, or a TensorFlow Lite file.
+Make = Callable[[Any], list[str] | bytes]
+
+
+def fold_constants(b: Any) -> list[str]:
+    """A weight that is quantised in the model, and a reshaped one."""
+    x = b.input("x", ["N", 2])
+    flat = b.constant("flat", np.linspace(-1, 1, 6, dtype=np.float32))
+    w = b.node("Reshape", [flat, b.constant("shape", np.array([2, 3], np.int64))], "w")
+    return [b.node("MatMul", [x, b.qdq(w, 0.01, 0)], "y")]
+
+
+def drop_identities(b: Any) -> list[str]:
+    """An Identity, a Reshape to the same shape, a Quantize after its own Dequantize; one after
+    another's stays.
+    """
+    b.input("x", [1, 4])
+    same = b.node("Identity", [b.qdq("x", 0.1, 3)], "same")
+    again = b.qdq(b.qdq(same, 0.1, 3), 0.2, 3)
+    shaped = b.node("Reshape", [again, b.constant("shape", np.array([0, 4], np.int64))], "shaped")
+    return [b.node("Relu", [shaped], "y")]
+
+
+def common_subexpressions(b: Any) -> list[str]:
+    """A tensor quantised twice with equal constants, and a Relu of each; an output stays."""
+    b.input("x", [1, 4])
+    first, second = (b.node("Neg", ["x"], f"negated{i}") for i in range(2))
+    one, other = (b.node("Relu", [b.qdq(x, 0.1, 3)], f"{x}_relu") for x in (first, second))
+    total = b.node("Add", [one, other], "total")
+    leaky = [b.node("LeakyRelu", [total], f"leaky{i}", alpha=0.1 + i // 2) for i in range(3)]
+    return [b.node("Sum", leaky, "y"), b.node("Neg", ["x"], "kept")]
+
+
+def make_signed(b: Any) -> list[str]:
+    """uint8 activations and a uint8 weight whose zero point is 128."""
+    b.input("x", [1, 2])
+    w = b.constant("w", np.array([[0, 255], [128, 7]], np.uint8))
+    w = b.scaled("DequantizeLinear", w, "w_dq", 0.02, np.array(128, np.uint8))
+    return [b.qdq(b.node("MatMul", [b.qdq("x", 0.1, 130, "uint8"), w], "h"), 0.2, 7, "uint8")]
+
+
+def sink_conversions(b: Any) -> list[str]:
+    """Transposed and concatenated activations of one scale; a transposed weight."""
+    b.input("x", [1, 2])
+    x = b.qdq("x", 0.1, 3)
+    both = b.node("Concat", [x, b.node("Identity", [x], "same")], "both", axis=0)
+    both = b.qdq(b.node("Transpose", [both], "turned", perm=[1, 0]), 0.1, 3)
+    w = b.stored("w", np.array([[3, 4], [-5, 6]], np.int8), np.array([0.01, 0.02], np.float32))
+    w = b.node("Transpose", [w], "w_turned", perm=[1, 0])
+    return [b.qdq(b.node("MatMul", [both, w], "h"), 0.2, 7)]
+
+
+def fold_activations(b: Any) -> list[str]:
+    """Relu and Clip after an Add; a Relu whose input has a second reader stays."""
+    b.input("x", [1, 4])
+    total = b.node("Add", ["x", "x"], "total")
+    bounds = [b.constant("six", np.float32(6))]
+    clipped = b.node("Clip", [b.node("Relu", [total], "positive"), "", *bounds], "clipped")
+    shared = b.node("Add", [clipped, "x"], "shared")
+    return [b.node("Add", [b.node("Relu", [shared], "kept"), shared], "y")]
+
+
+def fuse_qdq(b: Any) -> list[str]:
+    """Convolution with ReLU, addition, pooling, and a padded average that has no integer form."""
+    b.input("x", [1, 1, 4, 4])
+    x = b.qdq("x", 0.1, 3)
+    weight = np.arange(-9, 9, dtype=np.int8).reshape(2, 1, 3, 3)
+    scale = np.array([0.01, 0.02], np.float32)
+    bias = b.stored("b", np.array([5, -5], np.int32), np.float32(0.1) * scale)
+    h = b.node("Conv", [x, b.stored("w", weight, scale), bias], "conv", pads=[1, 1, 1, 1])
+    h = b.qdq(b.node("Relu", [h], "relu"), 0.05, -10)
+    h = b.qdq(b.node("Add", [h, h], "sum"), 0.1, -128)
+    h = b.qdq(b.node("MaxPool", [h], "max", kernel_shape=[2, 2]), 0.1, -128)
+    h = b.qdq(b.node("AveragePool", [h], "ragged", kernel_shape=[2, 2], pads=[1, 1, 0, 0]), 0.1, 0)
+    return [b.qdq(b.node("GlobalAveragePool", [h], "mean"), 0.01, 1)]
+
+
+def fuse_tables(b: Any) -> list[str]:
+    """x * sigmoid(x) with a bound; another scale; a product with another tensor, which stays."""
+    b.input("x", [1, 4])
+    x = b.qdq("x", 0.1, 3)
+    silu = b.node("Mul", [x, b.node("Sigmoid", [x], "gate")], "silu")
+    bounded = b.node("Clip", [silu, "", b.constant("four", np.float32(4))], "bounded")
+    silu = b.qdq(b.qdq(bounded, 0.05, -100), 0.04, -90)
+    return [b.qdq(b.node("Mul", [silu, x], "product"), 0.2, 0)]
+
+
+def fold_pads(b: Any) -> bytes:
+    """MobileNetV2's block with an explicit padding before the depthwise convolution."""
+    return CASES["inverted_residual"]()[0]
+
+
+def exact_add(b: Any) -> bytes:
+    """Two images."""
+    return CASES["add_trained"]()[0]
+
+
+def merge_transposes(b: Any) -> bytes:
+    """An image that comes as NCHW, is transposed for the file, and back for us."""
+    return CASES["inverted_residual_nchw"]()[0]
+
+
+def through_elementwise(b: Any) -> list[str]:
+    """An image that is quantised and clipped as NHWC and goes back to NCHW; and a transposition
+    that a second reader keeps."""
+    b.input("x", [1, 2, 3, 4])
+    h = b.qdq(b.node("Transpose", ["x"], "nhwc", perm=[0, 2, 3, 1]), 0.1, 3)
+    h = b.node("Transpose", [b.node("Relu", [h], "relu")], "nchw", perm=[0, 3, 1, 2])
+    kept = b.node("Neg", [b.node("Transpose", [h], "rows", perm=[0, 1, 3, 2])], "negated")
+    back = b.node("Transpose", [kept], "back", perm=[1, 0, 3, 2])
+    return [b.node("Sigmoid", [back], "y"), b.node("Relu", [kept], "z")]
+
+
+def raise_quantize(b: Any) -> list[str]:
+    """A dense layer of three dimensions, positive, whose rows are transposed before they are
+    quantised; and one whose float result is read, too."""
+    b.input("x", [2, 3, 4])
+    x = b.qdq("x", 0.1, 3)
+    h = b.node("Relu", [b.node("MatMul", [x, _square(b, "v", 1)], "dense")], "positive")
+    h = b.node("Transpose", [h], "turned")
+    y = b.node("MatMul", [x, _square(b, "w", 2)], "read")
+    return [b.qdq(h, 0.2, 1), b.qdq(y, 0.2, 1), b.node("Relu", [y], "z")]
+
+
+def _square(b: Any, name: str, value: int) -> str:
+    return b.stored(name, value * np.eye(4, dtype=np.int8), np.float32(0.5))
+
+
+def dead_code(b: Any) -> list[str]:
+    """A node and a constant without readers."""
+    b.input("x", [1, 4])
+    b.node("Add", ["x", b.constant("unused", np.ones(4, np.float32))], "dead")
+    return [b.node("Relu", ["x"], "y")]
+
+
+def group(b: Any) -> list[str]:
+    """A residual block: the addition joins the second convolution; the first is read twice."""
+    b.input("x", [1, 2, 2, 2])
+    eye = np.eye(2, dtype=np.int8).reshape(2, 2, 1, 1)
+    h = b.qdq("x", 0.1, 0)
+    first = b.qdq(b.node("Conv", [h, b.stored("w1", eye, np.float32(0.5))], "first"), 0.1, 0)
+    second = b.qdq(b.node("Conv", [first, b.stored("w2", eye, np.float32(0.5))], "second"), 0.1, 0)
+    return [b.qdq(b.node("Add", [first, second], "sum"), 0.2, 0)]
+
+
+def partition(b: Any) -> list[str]:
+    """Integer operators, a grouped convolution, reshapes that move data or not, float ones."""
+    b.input("x", [1, 2, 2, 2])
+    weight = b.stored("w", np.ones((2, 1, 1, 1), np.int8), np.float32(0.5))
+    h = b.qdq(b.node("Conv", [b.qdq("x", 0.1, 0), weight], "depthwise", group=2), 0.1, 0)
+    moved = b.qdq(b.node("Flatten", [h], "moved"), 0.1, 0)
+    h = b.qdq(b.node("GlobalAveragePool", [h], "mean"), 0.1, 0)
+    h = b.qdq(b.node("Flatten", [h], "kept"), 0.1, 0)
+    dense = b.node("MatMul", [h, b.stored("v", np.ones((2, 8), np.int8), np.float32(0.5))], "dense")
+    return [b.node("Add", [b.qdq(dense, 0.1, 0), moved], "y")]
+
+
+MAKERS: tuple[Make, ...] = (
+    fold_constants,
+    common_subexpressions,
+    make_signed,
+    sink_conversions,
+    raise_quantize,
+    drop_identities,
+    fold_activations,
+    fuse_qdq,
+    fuse_tables,
+    fold_pads,
+    exact_add,
+    merge_transposes,
+    dead_code,
+    group,
+    partition,
+)
+
+
+#: Further models, of passes that have one already.
+MORE: dict[Make, str] = {through_elementwise: "merge_transposes"}
+MODELS = (*MAKERS, *MORE)
+
+
+def test_every_pass_has_a_model() -> None:
+    assert [make.__name__ for make in MAKERS] == [p.__name__ for p in GRAPH_PASSES]
+
+
+def place(make: Make) -> int:
+    """Where the pass is that a model is for."""
+    names = [p.__name__ for p in GRAPH_PASSES]
+    return names.index(MORE.get(make, make.__name__))
+
+
+def prepared(make: Make, builder: Any) -> Graph:
+    """The model after the passes that come before the one under test."""
+    index = place(make)
+    made = make(builder)
+    if isinstance(made, bytes):
+        graph = import_tflite(made)
+    else:
+        graph = import_onnx(builder.model(made, name=make.__name__))
+    return run_passes(graph, GRAPH_PASSES[:index])
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_golden(make: Make, builder: Any, golden: Callable[[str, str], None]) -> None:
+    before = prepared(make, builder)
+    after = run_passes(before, (GRAPH_PASSES[place(make)],))
+    assert dump(after) != dump(before)
+    golden(f"{make.__name__}.txt", f"# before\n{dump(before)}\n# after\n{dump(after)}")
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_pass_keeps_the_results(make: Make, builder: Any) -> None:
+    before = prepared(make, builder)
+    after = run_passes(before, (GRAPH_PASSES[place(make)],))
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        x = [random_value(rng, before[name].shape, before[name].dtype) for name in before.inputs]
+        for a, b in zip(interpret(before, *x), interpret(after, *x), strict=True):
+            assert a.dtype == b.dtype
+            difference = np.abs(a.astype(np.float64) - b)
+            assert difference.max() <= 0.2 + 1e-6  # the coarsest output step of these models
+
+
+def random_value(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    real = rng.uniform(-8, 8, shape)
+    return real.astype(np.float32) if dtype == "float32" else (real * 16).astype(dtype)
+
+
+@pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
+def test_passes_are_idempotent_and_pure(make: Make, builder: Any) -> None:
+    before = prepared(make, builder)
+    text = dump(before)
+    apply = GRAPH_PASSES[place(make)]
+    once = apply(before)
+    assert dump(apply(once)) == dump(once)
+    assert dump(before) == text
+
+
+def test_padding_with_another_value_stays(builder: Any) -> None:
+    before = prepared(fold_pads, builder)
+    (pad,) = (node for node in before.nodes if isinstance(node.op, Pad))
+    assert isinstance(pad.op, Pad)
+    other = replace(pad, op=replace(pad.op, value=pad.op.value + 1))
+    changed = before.with_nodes([other if node is pad else node for node in before.nodes])
+    apply = GRAPH_PASSES[MAKERS.index(fold_pads)]
+    assert dump(apply(before)) != dump(before)
+    assert dump(apply(changed)) == dump(changed)
+
+
+def test_transpositions_that_follow_one_another_compose() -> None:
+    """Two that do not commute."""
+    x = np.arange(24, dtype=np.int8).reshape(2, 3, 4)
+    perms = ((1, 2, 0), (0, 2, 1))
+    tensors, nodes, name = {"x": Tensor("x", x.shape, "int8")}, [], "x"
+    for index, perm in enumerate(perms):
+        shape = tuple(tensors[name].shape[axis] for axis in perm)
+        made = Tensor(f"t{index}", shape, "int8")
+        nodes.append(Node(f"n{index}", Transpose(perm), (name,), made.name))
+        tensors[made.name], name = made, made.name
+    graph = Graph("transposed", ("x",), (name,), tuple(nodes), tensors)
+    merged = merge(graph)
+    assert merged.nodes[-1].inputs == ("x",)
+    (expected,), (got,) = interpret(graph, x), interpret(merged, x)
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_transpositions_are_merged_behind_merged_ones(builder: Any) -> None:
+    """What the second pair reads has another shape since the first one has gone."""
+    name = builder.input("x", [2, 3, 4])
+    for order in [1, 0, 2], [2, 1, 0]:
+        name = builder.node("Transpose", [name], f"{name}t", perm=order)
+        name = builder.node("Abs", [name], f"{name}a")
+        name = builder.node("Transpose", [name], f"{name}t", perm=order)
+    graph = import_onnx(builder.model([name]))
+    merged = merge(graph)
+    verify(merged)
+    x = np.random.default_rng(0).normal(0, 1, (2, 3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(interpret(merged, x)[0], interpret(graph, x)[0])
+
+
+def test_observer_sees_every_pass(models: Path) -> None:
+    seen: list[str] = []
+    run_passes(import_onnx(models / "digits_int8.onnx"), observe=lambda name, _: seen.append(name))
+    assert seen == [p.__name__ for p in GRAPH_PASSES]
+
+
+def test_digits_golden(models: Path, golden: Callable[[str, str], None]) -> None:
+    golden("digits.txt", dump(run_passes(import_onnx(models / "digits_int8.onnx"))))

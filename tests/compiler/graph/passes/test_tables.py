@@ -1,0 +1,104 @@
+"""Functions of one int8: tables of float operators, and lines with bends that equal them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import vdla
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper, numpy_helper
+from vdla import HwParams
+from vdla.compiler.graph.arithmetic.bends import bends
+from vdla.isa.params import PRESETS
+
+EVERY = np.arange(-128, 128)
+
+
+def table(f: Callable[[np.ndarray], np.ndarray], scale: float, step: float) -> np.ndarray:
+    """Of a function whose values start at -128 where they are lowest."""
+    steps = np.rint(f(EVERY * scale) / step)
+    return np.clip(steps - steps.min() - 128, -128, 127).astype(np.int8)
+
+
+@pytest.mark.parametrize(
+    ("f", "scale", "most"),
+    [
+        (lambda x: np.full(256, 3.0), 1, 1),
+        (lambda x: -x, 0.031, 1),
+        (np.abs, 0.031, 6),
+        (lambda x: np.maximum(x, 0), 0.043, 2),
+        (lambda x: 1 / (1 + np.exp(-x)), 0.06, 24),
+        (np.tanh, 0.04, 24),
+        (lambda x: x * np.clip(x + 3, 0, 6) / 6, 0.05, 18),
+    ],
+    ids=["constant", "negative", "absolute", "relu", "sigmoid", "tanh", "hard swish"],
+)
+def test_few_bends(f: Callable[[np.ndarray], np.ndarray], scale: float, most: int) -> None:
+    values = f(EVERY * scale)
+    wanted = table(f, scale, max(float(np.ptp(values)), 1e-3) / 255)
+    found = bends(wanted)
+    assert found is not None and len(found.knots) <= most
+    np.testing.assert_array_equal(found.apply(EVERY), wanted)
+
+
+@given(st.lists(st.integers(-128, 127), min_size=256, max_size=256))
+@settings(max_examples=20, deadline=None)
+def test_every_table_has_bends(values: list[int]) -> None:
+    wanted = np.array(values, np.int8)
+    found = bends(wanted)
+    assert found is not None
+    np.testing.assert_array_equal(found.apply(EVERY), wanted)
+
+
+def tanh(shape: tuple[int, ...]) -> onnx.ModelProto:
+    """int8 to int8."""
+    make, info = helper.make_node, helper.make_tensor_value_info
+    constants = {"a": np.float32(0.04), "b": np.float32(2 / 255), "z": np.int8(0)}
+    nodes = [
+        make("DequantizeLinear", ["x", "a", "z"], ["real"], "in"),
+        make("Tanh", ["real"], ["tanh"], "f"),
+        make("QuantizeLinear", ["tanh", "b", "z"], ["y"], "out"),
+    ]
+    stored = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+    x, y = (info(name, TensorProto.INT8, shape) for name in "xy")
+    graph = helper.make_graph(nodes, "tanh", [x], [y], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+SMALL = replace(PRESETS["4x4"], tmp_depth=48, par_depth=64, out_depth=64)
+TINY = replace(SMALL, par_depth=16)
+
+
+@pytest.mark.parametrize("hw", ["16x16", SMALL], ids=["16x16", "small"])
+@pytest.mark.parametrize("shape", [(1, 20), (1, 33, 7, 11), (1, 64, 16, 16)], ids=str)
+@pytest.mark.parametrize("vthreads", [1, 2])
+def test_on_the_accelerator(hw: HwParams | str, shape: tuple[int, ...], vthreads: int) -> None:
+    """Tiles of all sizes, and what remains at their ends."""
+    x = np.random.default_rng(1).integers(-128, 128, shape, np.int8)
+    module = vdla.compile(tanh(shape), hw=hw, vthreads=vthreads)
+    session = onnxruntime.InferenceSession(tanh(shape).SerializeToString())
+    np.testing.assert_array_equal(module.run(x)[0], session.run(None, {"x": x})[0])
+    (row,) = module.report["layers"]
+    assert (row["name"], row["op"], row["target"]) == ("f", "QTable", "accel")
+
+
+def test_two_cycles_a_piece() -> None:
+    """For each vector; what else it takes is a tenth."""
+    module = vdla.compile(tanh((1, 64, 16, 16)))
+    module.run(np.zeros((1, 64, 16, 16), np.int8))
+    pieces = len(bends(table(np.tanh, 0.04, 2 / 255)).knots)  # pyright: ignore[reportOptionalMemberAccess]
+    assert module.report["cycles"] < 1.15 * 2 * pieces * 64 / 16 * 16 * 16
+
+
+def test_a_small_configuration_leaves_it_to_the_host() -> None:
+    module = vdla.compile(tanh((1, 20)), hw=TINY)
+    x = np.arange(-10, 10, dtype=np.int8).reshape(1, 20)
+    np.testing.assert_array_equal(module.run(x)[0], vdla.compile(tanh((1, 20)), "cpu").run(x)[0])
+    (row,) = module.report["layers"]
+    assert row["target"] == "cpu" and "pieces, the configuration has room for 6" in row["reason"]

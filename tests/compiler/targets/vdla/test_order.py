@@ -1,0 +1,122 @@
+"""Instructions in another order compute the same: loads by need, all by estimated start."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from vdla.compiler.targets.vdla.order import dispatch_order, loads_by_need
+from vdla.isa.check import check
+from vdla.isa.depend import deadlines, dependencies, order_by_tokens, reorder
+from vdla.isa.insn import Insn, Load, Param, Vector
+from vdla.isa.memory import MEMORY_PRESETS
+from vdla.isa.opcodes import Unit
+from vdla.isa.params import HwParams
+from vdla.isa.program import Program
+from vdla.isa.reference import run
+from vdla.sim.model.core import simulate
+from vdla.sim.verify.random_programs import random_program
+
+VTA = MEMORY_PRESETS["vta"]
+PARAMS = HwParams(
+    block_in=4, block_out=4, inp_depth=64, wgt_depth=16, acc_depth=32, uop_depth=32, par_depth=16,
+    tmp_depth=16, out_depth=32,
+)  # fmt: skip
+
+
+def ordered(program: Program, lanes: list[int] | None = None) -> tuple[Program, list[int]]:
+    """The program as the compiler would order it, and the places before."""
+    params, image = program.params, program.image
+    lanes = lanes or [0] * len(program.insns)
+    late = loads_by_need(deadlines(program.insns, params, image))
+    insns, lanes = [program.insns[i] for i in late], [lanes[i] for i in late]
+    needs = dependencies(insns, params, image, lanes)
+    order = dispatch_order(insns, lanes, needs, params, VTA)
+    tokens = order_by_tokens(*reorder(insns, needs, order))
+    return replace(program, insns=tuple(tokens)), [late[i] for i in order]
+
+
+def two_lanes(program: Program) -> tuple[Program, list[int]]:
+    """The program with a PARAM directly before every instruction that uses its registers, and
+    lanes that take turns with eight instructions or so."""
+    insns: list[Insn] = []
+    lanes: list[int] = []
+    param = None
+    for insn in program.insns:
+        if isinstance(insn, Param):
+            param = insn
+            continue
+        lane = len(insns) // 8 % 2
+        if isinstance(insn, Vector) and insn.post != "none":
+            assert param is not None
+            insns.append(param)
+            lanes.append(lane)
+        insns.append(insn)
+        lanes.append(lane)
+    return replace(program, insns=tuple(insns)), lanes
+
+
+def assert_same(program: Program, moved: Program, order: list[int]) -> None:
+    """Both compute the same, and the moved one checks, and runs with its tokens."""
+    assert sorted(order) == list(range(len(program.insns)))
+    # Random programs read what nothing has written; that is all there may be.
+    assert {finding.kind for finding in check(moved)} <= {"uninitialised"}
+    before, after, timed = (program.dram_image() for _ in range(3))
+    run(program, before)
+    run(moved, after)
+    result = simulate(moved, timed, VTA)
+    assert np.array_equal(before, after) and np.array_equal(before, timed)
+    assert min(result.ends) >= 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_program_computes_the_same_in_the_new_order(seed: int) -> None:
+    program = random_program(PARAMS, seed)
+    assert_same(program, *ordered(program))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_program_computes_the_same_in_two_lanes(seed: int) -> None:
+    program, lanes = two_lanes(random_program(PARAMS, seed))
+    moved, order = ordered(program, lanes)
+    assert_same(program, moved, order)
+    assert set(lanes) == {0, 1}
+    for pair in ((lane, unit) for lane in (0, 1) for unit in Unit if unit is not Unit.LOAD):
+        mine = [i for i in order if (lanes[i], program.insns[i].unit) == pair]
+        assert mine == sorted(mine)
+
+
+def test_random_programs_are_really_reordered() -> None:
+    orders = [ordered(random_program(PARAMS, seed))[1] for seed in range(12)]
+    assert any(order != sorted(order) for order in orders)
+    overtaken = 0
+    for seed in range(12):
+        program, lanes = two_lanes(random_program(PARAMS, seed))
+        order = [i for i in ordered(program, lanes)[1] if program.insns[i].unit is Unit.VECTOR]
+        overtaken += order != sorted(order)
+    assert overtaken, "no lane overtakes the other on the vector unit"
+
+
+def test_the_second_step_keeps_every_unit_in_order() -> None:
+    program = random_program(PARAMS, 3)
+    needs = dependencies(program.insns, PARAMS, program.image)
+    order = dispatch_order(program.insns, [0] * len(program.insns), needs, PARAMS, VTA)
+    for unit in Unit:
+        mine = [i for i in order if program.insns[i].unit is unit]
+        assert mine == sorted(mine)
+    place = {index: position for position, index in enumerate(order)}
+    for index, need in enumerate(needs):
+        assert all(place[i] < place[index] for i in need.reshape(-1) if i >= 0)
+
+
+def load(base: int, memory: str = "inp") -> Insn:
+    return Load(memory=memory, base=base, dram_addr=64 * base, x_size=1)
+
+
+def test_a_load_moves_to_its_first_reader_and_not_past_its_buffers_next_use() -> None:
+    """Loads 0 and 1 fill two entries, 2 overwrites the first: nothing reads either."""
+    assert deadlines([load(0), load(1), load(0)], PARAMS) == [2, 3, 3]
+    assert loads_by_need([2, 3, 3]) == [0, 1, 2]
+    # An instruction that is no load keeps its place behind the loads that it needs.
+    assert loads_by_need([2, 1, 2, 3, 4]) == [1, 0, 2, 3, 4]

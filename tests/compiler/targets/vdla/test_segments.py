@@ -1,0 +1,147 @@
+"""Several programs with work of the host between them: where they are cut, what the report says."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import vdla
+from vdla.compiler.graph.arithmetic.requant import Requant
+from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.graph.ir import Graph, Node, Tensor
+from vdla.compiler.graph.ops.integer import Op, QConv2d, QMaxPool, Quant, Quantize, Reshape
+from vdla.compiler.targets.vdla.segments import retarget, split
+from vdla.isa.errors import VdlaError
+from vdla.isa.memory import MemoryParams
+from vdla.isa.params import HwParams
+from vdla.module import Module
+from vdla.runtime.bundle import Settings
+
+POOL = QMaxPool((1, 1), (1, 1), (0, 0, 0, 0))
+
+
+def conv(groups: int = 1) -> QConv2d:
+    one = Requant(np.array([2**30], np.int32), np.array([30], np.int32), 0)
+    return QConv2d((1, 1), (0, 0, 0, 0), (1, 1), groups, 0, one)
+
+
+def chain(*rows: tuple[str, Op], batch: int = 1) -> Graph:
+    """Operators on an image of two channels, one after the other, with their places."""
+    shape = (batch, 2, 3, 3)
+    tensors = [Tensor("t0", shape, "int8"), Tensor.constant("bias", np.zeros(2, np.int32))]
+    weights = {1: np.eye(2, dtype=np.int8), 2: np.ones((2, 1), np.int8)}
+    tensors += [
+        Tensor.constant(f"w{groups}", weight[:, :, None, None])
+        for groups, weight in weights.items()
+    ]
+    nodes = []
+    for i, (place, op) in enumerate(rows):
+        more = (f"w{op.groups}", "bias") if isinstance(op, QConv2d) else ()
+        reason = "here" if place == "cpu" else "there"
+        nodes.append(Node(f"n{i}", op, (f"t{i}", *more), f"t{i + 1}", place, reason))
+        tensors.append(Tensor(f"t{i + 1}", shape, "int8"))
+    last = (f"t{len(rows)}",)
+    return Graph("chain", ("t0",), last, tuple(nodes), {t.name: t for t in tensors})
+
+
+def places(graph: Graph) -> list[tuple[str, list[str]]]:
+    return [(place, [node.name for node in nodes]) for place, nodes in split(graph)]
+
+
+def test_rows_alternate_where_they_must() -> None:
+    graph = chain(
+        ("cpu", POOL), ("accel", conv()), ("accel", POOL), ("cpu", conv(2)), ("accel", conv())
+    )
+    assert places(graph) == [
+        ("cpu", ["n0"]), ("accel", ["n1", "n2"]), ("cpu", ["n3"]), ("accel", ["n4"])
+    ]  # fmt: skip
+
+
+def test_no_program_for_a_little_work_behind_the_host() -> None:
+    graph = chain(("accel", conv()), ("cpu", conv(2)), ("accel", POOL), ("cpu", POOL))
+    assert places(graph) == [("accel", ["n0"]), ("cpu", ["n1", "n2", "n3"])]
+    assert places(chain(("accel", POOL))) == [("accel", ["n0"])]
+
+
+def test_independent_branches_share_a_row() -> None:
+    graph = chain(("accel", conv()), ("cpu", POOL))
+    side = Node("side", conv(), ("t0", "w1", "bias"), "s", "accel", "there")
+    tensors = {**graph.tensors, "s": Tensor("s", (1, 2, 3, 3), "int8")}
+    graph = Graph("branches", ("t0",), ("t2", "s"), (*graph.nodes, side), tensors)
+    assert places(graph) == [("accel", ["n0", "side"]), ("cpu", ["n1"])]
+
+
+@pytest.mark.parametrize(
+    "graph, reason",
+    [
+        (chain(("accel", POOL), batch=3), "3 images at a time, the configuration has batch 1"),
+        (
+            Graph(
+                "flat", ("x",), ("y",), (Node("n0", Reshape((6,)), ("x",), "y", "accel"),),
+                {"x": Tensor("x", (1, 6), "int8"), "y": Tensor("y", (6,), "int8")},
+            ),
+            "1 dimensions, the accelerator's layout has 2 or 4",
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_goes_to_the_host(graph: Graph, reason: str) -> None:
+    (node,) = retarget(graph, HwParams()).nodes
+    assert (node.target, node.reason) == ("cpu", reason)
+
+
+@pytest.fixture
+def several(monkeypatch: pytest.MonkeyPatch) -> tuple[Module, Graph]:
+    """A module of two programs, whose grouped convolution runs on the host between them."""
+    from vdla.compiler import build
+
+    graph = chain(("", conv()), ("", conv(2)), ("", conv()), ("", POOL))
+    targets = {"n1": ("cpu", "chosen by this test")}
+
+    def place(graph: Graph, **_: object) -> Graph:
+        nodes = [
+            Node(n.name, n.op, n.inputs, n.output, *targets.get(n.name, ("accel", "chosen")))
+            for n in graph.nodes
+        ]
+        return graph.with_nodes(nodes)
+
+    monkeypatch.setattr(build, "run_passes", place)
+    memory = MemoryParams.load("vta")
+    compiled = build.build(graph, "sim", HwParams(), memory)
+    return Module(compiled, Settings("sim", HwParams(), memory, 2, "")), graph
+
+
+def test_several_programs_run_as_one_network(several: tuple[Module, Graph]) -> None:
+    module, graph = several
+    x = np.random.default_rng(0).integers(-128, 128, (3, 2, 3, 3)).astype(np.int8)
+    (y,) = module.run(x)
+    expected = [interpret(graph, x[i : i + 1])[0] for i in range(3)]
+    np.testing.assert_array_equal(y, np.concatenate(expected))
+    assert len(module.compiled.programs) == 2
+    rows = module.report["layers"]
+    assert [row["target"] for row in rows] == ["accel", "cpu", "accel", "accel"]
+    assert sum(row["cycles"] or 0 for row in rows) == module.report["cycles"]
+    assert module.report["coverage"] == {"macs_on_accelerator": 72, "macs_total": 90}
+    for unit in ("load", "gemm", "vector", "store"):
+        assert sum(module.report["stalls"][unit].values()) == module.report["cycles"]
+
+
+def test_several_programs_are_not_one_file(several: tuple[Module, Graph]) -> None:
+    with pytest.raises(VdlaError, match="got 2: node 'n1' runs on the host between them"):
+        _ = several[0].program
+
+
+def test_a_model_without_work_for_the_accelerator() -> None:
+    quant = Quant(np.array([0.5], np.float32), np.array([0], np.int32))
+    tensors = {"x": Tensor("x", (1, 4), "float32"), "y": Tensor("y", (1, 4), "int8")}
+    node = Node("n0", Quantize(quant), ("x",), "y")
+    graph = Graph("host", ("x",), ("y",), (node,), tensors)
+    from vdla.compiler.build import build
+
+    memory = MemoryParams.load("vta")
+    module = Module(
+        build(graph, "sim", HwParams(), memory), Settings("sim", HwParams(), memory, 2, "")
+    )
+    (y,) = module.run(np.array([[-1, 0, 0.6, 9]], np.float32))
+    np.testing.assert_array_equal(y, [[-2, 0, 1, 18]])
+    assert module.report["cycles"] is None
+    with pytest.raises(vdla.VdlaError, match="has none"):
+        _ = module.program

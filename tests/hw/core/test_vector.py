@@ -1,0 +1,291 @@
+"""Vector unit: values against the reference, cycles against the timing contract, refusals."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from vdla.hw.core.vector import A, B, FirstKit
+from vdla.hw.core.vector import Vector as VectorUnit
+from vdla.isa.errors import VdlaError
+from vdla.isa.insn import Insn, Param, Vector, validate
+from vdla.isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Units
+from vdla.isa.params import HwParams
+from vdla.isa.reference import State
+from vdla.isa.status import Status
+from vdla.isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
+from vdla.isa.vector_ops import POST_OPS, VECTOR_OPS
+
+from .bench import (
+    BATCHED,
+    FIRST_INDEX,
+    SMALL,
+    Bench,
+    Run,
+    check_tokens,
+    check_values,
+    expected_start,
+    poke,
+    random_state,
+)
+
+MASKS = [Units(mask) for mask in range(16) if not Units(mask) & Units.VECTOR]
+MULTIPLIERS = [1 << 30, (1 << 31) - 1, 1518500250, -(1 << 31), 3, 0, -1]
+SHIFTS = [0, 1, 30, 31, 32, 33, 38, 47, 62, 63, -1, -7, -31, 64, 5]
+
+
+def random_vector(params: HwParams, rng: np.random.Generator) -> Vector:
+    """A legal vector instruction; indices are kept in range by trying."""
+
+    def strides(limit: int) -> tuple[int, int, int, int]:
+        return tuple(int(n) for n in rng.choice([0, 0, 1, 2, 4], 4) % limit)
+
+    while True:
+        op = VECTOR_OPS[int(rng.integers(len(VECTOR_OPS)))]
+        reduce = int(rng.integers(0, 5)) if op.term else 0
+        dst = strides(4)
+        insn = Vector(
+            pop=MASKS[int(rng.integers(8))],
+            push=MASKS[int(rng.integers(8))],
+            op=op.name,
+            post=POST_OPS[int(rng.integers(len(POST_OPS)))].name,
+            reduce=reduce,
+            src0=SRC0_MEMORIES[int(rng.integers(3))],
+            src1=SRC1_MEMORIES[int(rng.integers(3))],
+            dst=DST_MEMORIES[int(rng.integers(2))],
+            imm=int(rng.choice([0, 1, -1, 5, 31, 32, 33, -(1 << 31), (1 << 31) - 1, 77777])),
+            extents=tuple(int(n) for n in rng.integers(1, 4, 4)),
+            src0_base=int(rng.integers(0, 6)),
+            src0_strides=strides(5),
+            src1_base=int(rng.integers(0, 6)),
+            src1_strides=strides(5),
+            dst_base=int(rng.integers(0, 4)),
+            dst_strides=(*dst[: 4 - reduce], *[0] * reduce),
+        )
+        try:
+            validate(insn, params)
+        except VdlaError:
+            continue
+        return insn
+
+
+def random_param(params: HwParams, rng: np.random.Generator) -> Param:
+    """A PARAM with any zero point and clamp."""
+    lo, hi = sorted(int(n) for n in rng.integers(-128, 128, 2))
+    return Param(
+        pop=MASKS[int(rng.integers(8))],
+        push=MASKS[int(rng.integers(8))],
+        par_base=int(rng.integers(0, params.par_depth - 2)),
+        zero_point=int(rng.integers(-128, 128)),
+        lo=lo,
+        hi=hi,
+    )
+
+
+def random_case(params: HwParams, seed: int, count: int) -> tuple[list[Insn], State]:
+    """Vector and PARAM instructions over memories with requantisation parameters among them."""
+    rng = np.random.default_rng(seed)
+    state = random_state(params, rng)
+    for row in range(0, params.par_depth - 1, 2):
+        state.par[row] = rng.choice(MULTIPLIERS, params.block)
+        state.par[row + 1] = rng.choice(SHIFTS, params.block)
+    state.acc[: params.acc_depth // 2] >>= 8
+    make = [random_vector, random_vector, random_param]
+    insns = [make[int(rng.integers(3))](params, rng) for _ in range(count - 1)]
+    # Each of its iterations reads what the one before writes.
+    chain = Vector(op="add", src0="tmp", src1="imm", imm=3, dst="tmp", extents=(1, 1, 1, 3))
+    insns.insert(int(rng.integers(count)), chain)
+    return insns, state
+
+
+def issues(
+    params: HwParams, insn: Insn, start: int, written: dict[int, int]
+) -> tuple[list[int], int]:
+    """Cycles in which passes issue, and how many cycles they waited for tmp.
+
+    ``written``: per tmp entry the cycle of the last pass that writes it; updated.
+    """
+    passes = params.vector_passes
+    if isinstance(insn, Param):
+        return [start + 1 + k for k in range(passes * PARAM_ITERATIONS)], 0
+    t, stalls, cycles = start, 0, []
+    for counter in np.ndindex(insn.extents):
+
+        def entry(name: str, counter: tuple[int, ...] = counter) -> int:
+            steps = zip(counter, getattr(insn, f"{name}_strides"), strict=True)
+            return getattr(insn, f"{name}_base") + sum(n * s for n, s in steps)
+
+        earliest = t + 1
+        for name in ("src0", "src1"):
+            if getattr(insn, name) == "tmp" and entry(name) in written:
+                earliest = max(earliest, written[entry(name)] + VECTOR_DEPTH + 1)
+        stalls += earliest - t - 1
+        cycles += range(earliest, earliest + passes)
+        t = cycles[-1]
+        folded = range(4 - insn.reduce, 4)
+        if insn.dst == "tmp" and all(counter[k] == insn.extents[k] - 1 for k in folded):
+            written[entry("dst")] = t
+    return cycles, stalls
+
+
+def check_cycles(run: Run, insns: list[Insn], params: HwParams = SMALL) -> int:
+    """Starts, issues and ends as docs/timing.md says; returns the cycles spent on the interlock."""
+    starts, ends = run.strobes("start"), run.strobes("end")
+    ready, busy, stalls, written = 0, set(), 0, {}
+    for insn, start, end in zip(insns, starts, ends, strict=True):
+        assert start == expected_start(run, insn, ready)
+        issued, waited = issues(params, insn, start, written)
+        stalls += waited
+        busy |= {start, *issued}
+        ready = issued[-1]
+        assert end == ready + VECTOR_DEPTH
+    assert set(run.strobes("busy")) == busy
+    assert len(run.strobes("stalled")) == stalls
+    assert not set(run.strobes("stalled")) & {t for t in busy if t not in starts}
+    return stalls
+
+
+PASSES = {
+    "batch1": SMALL,
+    "batch2": BATCHED,
+    "two passes": replace(SMALL, vector_passes=2),
+    "four passes": replace(SMALL, vector_passes=4),
+    "a batch each": replace(BATCHED, vector_passes=2),
+    "half a batch each": replace(BATCHED, vector_passes=4),
+}
+
+
+@pytest.mark.parametrize("params", PASSES.values(), ids=PASSES)
+@pytest.mark.parametrize("seed", range(6))
+def test_random_instructions(params: HwParams, seed: int) -> None:
+    insns, state = random_case(params, seed, 25)
+    run = Bench(VectorUnit(params)).run(insns, state, seed, stalls=seed % 2 == 0)
+    stalls = check_cycles(run, insns, params)
+    check_tokens(run, insns)
+    check_values(run, insns, state)
+    assert stalls >= 2 * VECTOR_DEPTH
+
+
+@pytest.mark.parametrize("post", [post.name for post in POST_OPS])
+def test_parameters_change_between_neighbours(post: str) -> None:
+    """PARAM before, between and after vectors, back to back: no bubble, no value too early."""
+    rng = np.random.default_rng(3)
+    state = random_state(SMALL, rng)
+    state.par[0::3], state.par[1::3], state.par[2::3] = 100, 1 << 30, 38
+    state.par[3:6] = [[-5], [(1 << 31) - 1], [35]]
+    state.par[6:9] = [[7], [1 << 29], [-3]]
+    state.acc[:] = rng.integers(-(1 << 20), 1 << 20, state.acc.shape)
+    vector = Vector(op="add", src0="acc", src1="imm", dst="out", post=post, extents=(1, 1, 1, 2),
+                    src0_strides=(0, 0, 0, 1), dst_strides=(0, 0, 0, 1))  # fmt: skip
+    insns: list[Insn] = []
+    for k in range(9):
+        insns.append(Param(par_base=3 * (k % 3), zero_point=k, lo=-100 + k, hi=100 - k))
+        insns.append(replace(vector, src0_base=k, dst_base=2 * k))
+    run = Bench(VectorUnit(SMALL)).run(insns, state, stalls=False)
+    check_cycles(run, insns)
+    check_values(run, insns, state)
+
+
+EDGES = [0, 1, -1, 2, -2, 3, -3, 5, 127, -128, (1 << 30), (1 << 31) - 1, -(1 << 31), 12345, -777]
+
+
+@pytest.mark.parametrize("post", ["even", "tflite"])
+@pytest.mark.parametrize("shift", SHIFTS)
+def test_rounding_at_the_edges(post: str, shift: int) -> None:
+    """Ties, signs, saturation: every edge value with every multiplier, int32 results kept."""
+    factors = (1 << 30, -(1 << 31), 1518500250)
+    params = replace(SMALL, tmp_depth=45, out_depth=45)
+    state = random_state(params, np.random.default_rng(0))
+    state.acc[:15, 0, :] = np.array(EDGES)[:, None]
+    insns: list[Insn] = []
+    for k, multiplier in enumerate(factors):
+        state.par[3 * k : 3 * k + 3] = [[0], [multiplier], [shift]]
+        insns.append(Param(par_base=3 * k))
+        insns += [
+            Vector(op="add", src0="acc", src1="imm", dst=dst, post=post, extents=(1, 1, 1, 15),
+                   src0_strides=(0, 0, 0, 1), dst_base=15 * k, dst_strides=(0, 0, 0, 1))
+            for dst in DST_MEMORIES
+        ]  # fmt: skip
+    run = Bench(VectorUnit(params)).run(insns, state, stalls=False)
+    check_values(run, insns, state)
+
+
+@pytest.mark.parametrize("dst", DST_MEMORIES)
+def test_without_post_operation(dst: str) -> None:
+    """tmp keeps all 32 bits; out saturates."""
+    params = replace(SMALL, tmp_depth=16)
+    state = random_state(params, np.random.default_rng(0))
+    state.acc[:15, 0, :] = np.array(EDGES)[:, None]
+    insn = Vector(op="add", src0="acc", src1="imm", dst=dst, extents=(1, 1, 1, 15),
+                  src0_strides=(0, 0, 0, 1), dst_strides=(0, 0, 0, 1))  # fmt: skip
+    run = Bench(VectorUnit(params)).run([insn], state, stalls=False)
+    check_values(run, [insn], state)
+    values = state.memory(dst)[:15, 0, 0]
+    low, high = (-128, 127) if dst == "out" else (-(1 << 31), (1 << 31) - 1)
+    assert values.min() == low and values.max() == high
+
+
+def test_interlock_waits_for_exactly_the_pipeline() -> None:
+    """One vector that reads what the one before writes issues VECTOR_DEPTH + 1 cycles later."""
+    state = random_state(SMALL, np.random.default_rng(0))
+    write = Vector(op="add", src0="acc", src1="imm", dst="tmp", dst_base=4)
+    read = Vector(op="add", src0="acc", src1="tmp", src1_base=4, dst="out")
+    run = Bench(VectorUnit(SMALL)).run([write, read], state, stalls=False)
+    assert run.strobes("start") == [0, 1]
+    assert run.strobes("end") == [1 + VECTOR_DEPTH, 1 + VECTOR_DEPTH + 1 + VECTOR_DEPTH]
+    assert len(run.strobes("stalled")) == VECTOR_DEPTH
+    check_values(run, [write, read], state)
+
+
+LEGAL = Vector(op="add", src0="acc", src1="imm", dst="tmp")
+LEGAL_PARAM = Param(par_base=0)
+REFUSALS = {
+    "empty loop": (LEGAL, {"n2": 0}, Status.ILLEGAL),
+    "unknown operator": (LEGAL, {"op": 15}, Status.ILLEGAL),
+    "unknown post-operation": (LEGAL, {"post": 3}, Status.ILLEGAL),
+    "unknown src0": (LEGAL, {"src0": 3}, Status.ILLEGAL),
+    "unknown src1": (LEGAL, {"src1": 3}, Status.ILLEGAL),
+    "five folded loops": (LEGAL, {"reduce": 5}, Status.ILLEGAL),
+    "sub does not reduce": (LEGAL, {"op": 3, "reduce": 1}, Status.ILLEGAL),
+    "waits for itself": (LEGAL, {"pop": 4}, Status.ILLEGAL),
+    "gives to itself": (LEGAL, {"push": 4}, Status.ILLEGAL),
+    "bits above the layout": (LEGAL, {"above": 1}, Status.ILLEGAL),
+    "src0 out of range": (LEGAL, {"src0_base": 20}, Status.ADDRESS),
+    "src0 stride out of range": (LEGAL, {"n3": 3, "src0_s3": 10}, Status.ADDRESS),
+    "src1 out of range": (LEGAL, {"src1": 2, "src1_base": 10}, Status.ADDRESS),
+    "dst out of range": (LEGAL, {"n1": 2, "dst_s1": 10}, Status.ADDRESS),
+    "param gives to itself": (LEGAL_PARAM, {"push": 4}, Status.ILLEGAL),
+    "param with bits above the layout": (LEGAL_PARAM, {"above": 1 << 9}, Status.ILLEGAL),
+    "param out of range": (LEGAL_PARAM, {"par_base": 10}, Status.ADDRESS),
+}
+
+
+@pytest.mark.parametrize("case", REFUSALS)
+def test_refuses(case: str) -> None:
+    """The status and the index of the instruction at fault are reported."""
+    legal, changes, status = REFUSALS[case]
+    state = random_state(SMALL, np.random.default_rng(0))
+    words = [legal, poke(legal, SMALL, **changes), legal]
+    run = Bench(VectorUnit(SMALL)).run(words, state, stalls=False)
+    last = run.cycles[-1]
+    assert (last.error, last.error_index) == (status, FIRST_INDEX + 1)
+    assert run.strobes("error") == [len(run.cycles) - 1]
+
+
+def test_indices_at_the_edge_are_legal() -> None:
+    state = random_state(SMALL, np.random.default_rng(0))
+    insns = [
+        Vector(op="max", src0="tmp", src0_base=9, src1="tmp", src1_base=9, dst="out", dst_base=23),
+        Vector(op="max", src0="inp", src0_base=23, src1="par", src1_base=11, dst="tmp", dst_base=9),
+        Param(par_base=9),
+    ]
+    run = Bench(VectorUnit(SMALL)).run(insns, state, stalls=False)
+    check_values(run, insns, state)
+
+
+def test_an_operator_of_two_steps_is_not_made_of_legs() -> None:
+    """There is one comparison, one shift and one product, all of the two operands."""
+    kit = FirstKit()
+    with pytest.raises(ValueError, match="operator of one step"):
+        kit.max(kit.mul(A, B), B)
