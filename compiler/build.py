@@ -31,8 +31,6 @@ from .frontends.onnx.importer import import_onnx
 from .frontends.pytorch.importer import import_torch, is_torch
 from .frontends.tflite.importer import import_tflite, is_tflite
 from .graph.ir import Graph, Node, Tensor, dump
-from .graph.ops.general import Convolution, ConvolutionTranspose, MatMul
-from .graph.ops.integer import Conv2d, ConvTranspose2d, Dense, QConv2d, QConvTranspose2d, QDense
 from .graph.passes import run_passes
 from .graph.verify import verify as verify_graph
 from .targets.cpu.graph_code import build_cpu, build_part, compile_graph, tensor_types
@@ -312,17 +310,7 @@ def _placed_layer(layer: LayerInfo, order: Sequence[int]) -> LayerInfo:
 
 def macs(graph: Graph, node: Node) -> int:
     """The model's own multiply-accumulates, float ones too."""
-    result = graph.result(node).shape
-    match node.op:
-        case QConv2d() | Conv2d() | Convolution():
-            weight = graph[node.inputs[1]].shape
-            return math.prod(result) * math.prod(weight[1:])
-        case QConvTranspose2d() | ConvTranspose2d() | ConvolutionTranspose():
-            image, weight = (graph[name].shape for name in node.inputs[:2])
-            return math.prod(image) * math.prod(weight[1:])
-        case QDense() | Dense() | MatMul():
-            return math.prod(result) * graph[node.inputs[0]].shape[-1]
-    return 0
+    return node.op.macs(*(tensor.shape for tensor in graph.operands(node)))
 
 
 def _compulsory_bytes(graph: Graph, node: Node) -> int:

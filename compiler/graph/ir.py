@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from .arithmetic.requant import Requant
-from .ops.integer import Op, QConv2d, Quant
+from ...isa.errors import VdlaError
+from .ops.base import Misfit, Op, Type
+from .ops.quantisation import Quant
+from .text import array_text
 
 #: dtype names of tensors and the NumPy types that hold them.
 DTYPES: dict[str, type[np.generic]] = {
@@ -56,8 +57,8 @@ class Tensor:
 class Node:
     """One operator application. ``inputs`` and ``output`` name tensors.
 
-    ``target`` ("accel" or "cpu") and ``reason`` are set by partitioning. Nodes with one ``group``
-    may be computed together, the values between them never leaving the chip.
+    ``target`` names the target that computes it, and ``reason`` says why there; both are empty
+    until the graph is divided among targets.
     """
 
     name: str
@@ -66,7 +67,6 @@ class Node:
     output: str
     target: str = ""
     reason: str = ""
-    group: str = ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,12 +109,19 @@ class Graph:
         )
 
 
-def is_depthwise(graph: Graph, node: Node) -> bool:
-    """Whether a node is a convolution of every channel by itself."""
-    match node.op:
-        case QConv2d(groups=groups) if groups > 1:
-            return graph[node.inputs[1]].shape[:2] == (groups, 1)
-    return False
+def infer(op: Op, operands: Sequence[Tensor], where: str) -> Type:
+    """The shape and dtype of an operator's result.
+
+    Raises
+    ------
+    VdlaError
+        Naming the node ``where``, when the operands do not fit the operator.
+    """
+    try:
+        return op.infer(*((t.shape, t.dtype) for t in operands))
+    except Misfit as misfit:
+        got = ", ".join(f"{t.name}: {t.type_text}" for t in operands)
+        raise VdlaError(f"node {where!r}: {op.name} expects {misfit}, got {got}") from None
 
 
 def dump(graph: Graph) -> str:
@@ -123,49 +130,17 @@ def dump(graph: Graph) -> str:
     lines += [f"  input  {name}: {graph[name].type_text}" for name in graph.inputs]
     for tensor in graph.tensors.values():
         if tensor.data is not None:
-            quant = f" {_attribute(tensor.quant)}" if tensor.quant else ""
-            lines.append(f"  const  {tensor.name}: {tensor.type_text} {_array(tensor.data)}{quant}")
+            quant = f" {tensor.quant}" if tensor.quant else ""
+            data = array_text(tensor.data)
+            lines.append(f"  const  {tensor.name}: {tensor.type_text} {data}{quant}")
     lines += [f"  {_node_text(graph, node)}" for node in graph.nodes]
     lines += [f"  output {name}" for name in graph.outputs]
     return "\n".join(lines) + "\n"
 
 
 def _node_text(graph: Graph, node: Node) -> str:
-    op = type(node.op).__name__
-    attributes = ", ".join(_attributes(node.op))
-    text = f"{node.output}: {graph[node.output].type_text} = {op}({', '.join(node.inputs)})"
-    text += f" {{{attributes}}}" if attributes else ""
+    text = f"{node.output}: {graph[node.output].type_text} = {node.op.name}"
+    text += f"({', '.join(node.inputs)})"
+    text += f" {node.op.text}" if node.op.text else ""
     text += f" @{node.target}" if node.target else ""
-    text += f" group={node.group}" if node.group else ""
     return text + (f"  # {node.reason}" if node.reason else "")
-
-
-def _attributes(op: object) -> Iterator[str]:
-    for item in fields(op):  # pyright: ignore[reportArgumentType]
-        yield f"{item.name}={_attribute(getattr(op, item.name))}"
-
-
-def _attribute(value: object) -> str:
-    match value:
-        case Requant():
-            return (
-                f"({_array(value.multiplier)} >> {_array(value.shift)}"
-                f" + {value.zero_point}, {value.lo}..{value.hi})"
-            )
-        case Quant():
-            axis = "" if value.axis is None else f" axis {value.axis}"
-            return f"{value.dtype}({_array(value.scale)}, {_array(value.zero_point)}{axis})"
-        case tuple():
-            return "x".join(map(str, value))
-        case float():
-            return f"{value:g}"
-        case _:
-            return str(value)
-
-
-def _array(data: np.ndarray) -> str:
-    """Few values in full, many as a digest."""
-    if data.size <= 4:
-        return ",".join(f"{v:.9g}" if data.dtype.kind == "f" else str(v) for v in data.reshape(-1))
-    little = np.ascontiguousarray(data).astype(data.dtype.newbyteorder("<"))
-    return "#" + hashlib.sha256(little.tobytes()).hexdigest()[:8]

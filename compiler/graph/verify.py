@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from ...isa.errors import VdlaError
-from .ir import Graph
-from .shapes import infer
+from .ir import Graph, infer
 
 
 def verify(graph: Graph) -> None:

@@ -22,8 +22,8 @@ from onnx import numpy_helper
 
 from ....isa.errors import VdlaError
 from ...graph.ir import DTYPES, Graph, Node, Tensor
-from ...graph.ops.general import Misfit
-from ...graph.ops.integer import Identity
+from ...graph.ops.base import Misfit
+from ...graph.ops.movement import Identity
 from ...graph.verify import verify
 from .functions import function_body
 from .ops import MICROSOFT, READERS

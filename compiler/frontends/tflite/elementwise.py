@@ -12,8 +12,9 @@ import numpy as np
 
 from ...graph.arithmetic.fixed_point import rescale
 from ...graph.arithmetic.requant import INT8_MAX, INT8_MIN, OFFSET, tflite_params
-from ...graph.ops.fixed_point import Concat, Pad, QTable, QuantizeAway, Transpose
-from ...graph.ops.integer import Dequantize, Identity, Quant, Reshape
+from ...graph.ops.integer import QTable
+from ...graph.ops.movement import Concat, Identity, Pad, Reshape, Transpose
+from ...graph.ops.quantisation import Dequantize, Quant, QuantizeAway
 from .graph import TO_NCHW, Call, FlatTensor
 
 #: Every int8 value, in the order of tables.
@@ -151,7 +152,9 @@ def _pad(call: Call) -> None:
     layout = "nchw" if rank == 4 else "plain"
     order = TO_NCHW if rank == 4 else range(rank)
     before, after = (tuple(spread[2 * axis + side] for axis in order) for side in (0, 1))
-    call.emit(Pad(before, after, value), (call.value(0, layout),), layout)
+    border = call.importer.constant(f"{call.name}.value", np.array(value, np.int8))
+    pad = Pad("constant", (*before, *after))
+    call.emit(pad, (call.value(0, layout), border), layout)
 
 
 def _concatenation(call: Call) -> None:

@@ -6,8 +6,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...graph.ops.general import Map, Reduce
-from ...graph.ops.integer import Add, AvgPool, Conv2d, Dense, MaxPool, Op
+from ...graph.ops.base import Op
+from ...graph.ops.convolution import Conv2d
+from ...graph.ops.elementwise import Add, Map
+from ...graph.ops.linear import Dense
+from ...graph.ops.pooling import AvgPool, MaxPool
+from ...graph.ops.reduction import Reduce
 from ...te.expr import Call as Function
 from ...te.expr import Expr, Var, maximum, minimum
 from .elementwise import elementwise_layout

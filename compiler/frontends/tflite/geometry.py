@@ -7,7 +7,8 @@ import math
 import numpy as np
 import tflite
 
-from ...graph.ops.integer import Op, Pads, Pair, Reshape
+from ...graph.ops.base import Op, Pads, Pair
+from ...graph.ops.movement import Reshape
 from .graph import Call
 
 _Activation = tflite.ActivationFunctionType

@@ -21,10 +21,10 @@ import numpy as np
 
 from ....isa.errors import VdlaError
 from ...graph.arithmetic.requant import OFFSET
-from ...graph.ir import Graph, Node, Tensor
-from ...graph.ops.fixed_point import Recentre, Transpose
-from ...graph.ops.integer import Op, Quant, Reshape
-from ...graph.shapes import infer
+from ...graph.ir import Graph, Node, Tensor, infer
+from ...graph.ops.base import Op
+from ...graph.ops.movement import Reshape, Transpose
+from ...graph.ops.quantisation import Quant, Recentre
 from .file import FlatModel, FlatOperator, FlatTensor
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
@@ -114,7 +114,7 @@ class Importer:
     def constant(self, name: str, data: np.ndarray) -> str:
         """A constant of the graph; one that exists already must be the same."""
         if name not in self.tensors:
-            self.tensors[name] = Tensor.constant(name, np.ascontiguousarray(data))
+            self.tensors[name] = Tensor.constant(name, np.array(data, order="C"))
         return name
 
     def value(self, tensor: FlatTensor, layout: str) -> str:

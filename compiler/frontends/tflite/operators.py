@@ -20,8 +20,12 @@ from ...graph.arithmetic.requant import (
     tflite_params,
     tflite_requant,
 )
-from ...graph.ops.fixed_point import QAddFixed, QAvgPoolValid, QMul, QSoftmax
-from ...graph.ops.integer import Op, QAvgPool, QConv2d, QDense, QMaxPool, Reshape
+from ...graph.ops.base import Op
+from ...graph.ops.convolution import QConv2d
+from ...graph.ops.integer import QAddFixed, QMul, QSoftmax
+from ...graph.ops.linear import QDense
+from ...graph.ops.movement import Reshape
+from ...graph.ops.pooling import QAvgPool, QAvgPoolValid, QMaxPool
 from . import elementwise as tflite_elementwise
 from .elementwise import elementwise_layout, same_quant, steps_of
 from .geometry import activation, dense_operands, emit_matrix, image_shape, window, window_geometry

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .requant import INT8_MAX, INT8_MIN, shift_half_even
+from ....isa.vector_ops import shift_right_half_even
+from .requant import INT8_MAX, INT8_MIN
 
 #: Fraction of the sum: 256 steps of it leave three bits of int32.
 FRACTION_BITS = 20
@@ -41,7 +42,8 @@ class Bends:
         """The function of int8 ``x``."""
         terms = np.maximum(x.astype(np.int64)[..., None], self.knots) * self.slopes.astype(np.int64)
         total = (terms.sum(axis=-1) + self.bias).astype(np.int32).astype(np.int64)
-        return np.clip(shift_half_even(total, FRACTION_BITS), self.lo, self.hi).astype(np.int8)
+        rounded = shift_right_half_even(total, np.asarray(FRACTION_BITS))
+        return np.clip(rounded, self.lo, self.hi).astype(np.int8)
 
 
 def bends(table: np.ndarray) -> Bends | None:

@@ -11,6 +11,8 @@ import numpy as np
 from ....isa.vector_ops import requantize_tflite
 
 INT32_MIN, INT32_MAX = -(1 << 31), (1 << 31) - 1
+#: Bits by which an addition shifts its operands left before it rescales them.
+ADD_SHIFT = 20
 
 #: exp(-1/4), exp(-1/2), exp(-1) ... exp(-16) in Q0, by which exp_on_negative_values multiplies.
 _EXP_FACTORS = (1672461947, 1302514674, 790015084, 290630308, 39332535, 720401, 242)
@@ -23,6 +25,11 @@ def rescale(x: np.ndarray, multiplier: np.ndarray | int, shift: np.ndarray | int
     """:func:`~vdla.isa.vector_ops.requantize_tflite` of int32 values in any integer type."""
     factors = (np.asarray(values, np.int32) for values in (multiplier, shift))
     return requantize_tflite(x.astype(np.int32), *factors)
+
+
+def lifted(x: np.ndarray, zero: int, multiplier: int, shift: int) -> np.ndarray:
+    """An int8 operand of an addition, less its zero point, shifted left and rescaled."""
+    return rescale((x.astype(np.int32) - zero) << ADD_SHIFT, multiplier, shift)
 
 
 def high_mul(a: np.ndarray, b: np.ndarray | int) -> np.ndarray:

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..ops.fixed_point import ADD_SHIFT, QAddFixed
-from .fixed_point import rescale
+from .fixed_point import ADD_SHIFT, rescale
 from .requant import INT8_MAX, INT8_MIN
 
 FRACTION_BITS = 23  # 128 * 2**23 + 2**23 is below 2**31
@@ -31,14 +30,10 @@ class Lift:
     shift: int
 
 
-def lifts(op: QAddFixed) -> tuple[Lift, Lift] | None:
-    """What equals the rescaled first and second operand for every value, if there is such."""
-    first = _lift(op.zero_a, op.mult_a, op.shift_a)
-    second = _lift(op.zero_b, op.mult_b, op.shift_b)
-    return (first, second) if first and second else None
-
-
-def _lift(zero: int, multiplier: int, shift: int) -> Lift | None:
+def lift(zero: int, multiplier: int, shift: int) -> Lift | None:
+    """What equals ``fixed_point.lifted(x, zero, multiplier, shift)`` for every int8 x, if there is
+    such.
+    """
     if not 0 <= shift <= 30:
         return None
     x = np.arange(INT8_MIN, INT8_MAX + 1, dtype=np.int64)

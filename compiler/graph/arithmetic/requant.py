@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....isa.errors import VdlaError
-from ....isa.vector_ops import requantize_tflite
+from ....isa.vector_ops import POST_BY_NAME
+from ..text import array_text
 
 INT8_MIN, INT8_MAX = -128, 127
 #: What uint8 have more than the int8 that mean the same.
@@ -54,27 +55,18 @@ class Requant:
     hi: int = INT8_MAX
     rounding: str = "even"
 
+    def __str__(self) -> str:
+        scale = f"{array_text(self.multiplier)} >> {array_text(self.shift)}"
+        return f"({scale} + {self.zero_point}, {self.lo}..{self.hi})"
+
     def apply(self, acc: np.ndarray, axis: int = 1) -> np.ndarray:
         """Requantise int32 ``acc``, whose channels lie along ``axis``, to int8 of its shape."""
         shape = [1] * acc.ndim
         shape[axis] = -1
-        multiplier, count = self.multiplier.reshape(shape), self.shift.reshape(shape)
-        if self.rounding == "tflite":
-            rounded = requantize_tflite(acc, multiplier, count)
-        else:
-            product = acc.astype(np.int64) * multiplier.astype(np.int64)
-            rounded = shift_half_even(product, count)
+        rescale = POST_BY_NAME[self.rounding].rounding
+        assert rescale is not None
+        rounded = rescale(acc, self.multiplier.reshape(shape), self.shift.reshape(shape))
         return np.clip(rounded + self.zero_point, self.lo, self.hi).astype(np.int8)
-
-
-def shift_half_even(value: np.ndarray, shift: np.ndarray | int) -> np.ndarray:
-    """``value / 2**shift`` rounded half to even; int64 arrays, 0 <= shift <= 62."""
-    shift = np.asarray(shift, np.int64)
-    floor = value >> shift
-    rest = value - (floor << shift)
-    half = (np.int64(1) << shift) >> 1
-    up = (rest > half) | ((rest == half) & (floor & 1 == 1))
-    return floor + (up & (shift > 0))
 
 
 def requant_params(real_scale: float) -> tuple[int, int]:

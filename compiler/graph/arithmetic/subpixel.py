@@ -7,7 +7,7 @@ from itertools import product
 
 import numpy as np
 
-from ..ops.integer import QConvTranspose2d
+Pair = tuple[int, int]
 
 
 @dataclass(frozen=True)
@@ -62,11 +62,12 @@ def subpixel(kernel: int, stride: int, before: int, size: int) -> Subpixel | Non
     return min(found, key=lambda choice: choice.taps)
 
 
-def subpixels(op: QConvTranspose2d, kernel: tuple[int, int]) -> tuple[Subpixel, Subpixel] | None:
+def subpixels(
+    kernel: Pair, strides: Pair, before: Pair, size: Pair
+) -> tuple[Subpixel, Subpixel] | None:
     """The decompositions of rows and columns, or None if one of them has none."""
     rows, cols = (
-        subpixel(k, s, b, n)
-        for k, s, b, n in zip(kernel, op.strides, op.before, op.size, strict=True)
+        subpixel(k, s, b, n) for k, s, b, n in zip(kernel, strides, before, size, strict=True)
     )
     return (rows, cols) if rows and cols else None
 

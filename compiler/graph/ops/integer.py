@@ -1,223 +1,49 @@
-"""The operators of the graph: float ones as imported, integer ones after fusion.
-
-Tensors are NCHW or [N, K]. Activation bounds ``lo``/``hi`` of float operators are real numbers,
-those of integer operators are int8 values. Rounding is half to even throughout; ``pads`` are (top,
-left, bottom, right); weights and biases are constant inputs of the node.
-"""
+"""Operators on int8 tensors that work element by element or along rows."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant
-
-Pair = tuple[int, int]
-Pads = tuple[int, int, int, int]
-
-
-class Op:
-    """Base of all operators; the class name is the operator's name in dumps."""
-
-
-@dataclass(frozen=True, eq=False)
-class Quant:
-    """``real = (stored - zero_point) * scale``: float32 and int32, [1] or [C] along ``axis``."""
-
-    scale: np.ndarray
-    zero_point: np.ndarray
-    dtype: str = "int8"
-    axis: int | None = None
-
-    def same(self, other: Quant) -> bool:
-        """Whether the two give every stored value the same meaning."""
-        return (
-            self.dtype == other.dtype
-            and self.axis == other.axis
-            and np.array_equal(self.scale, other.scale)
-            and np.array_equal(self.zero_point, other.zero_point)
-        )
-
-    def broadcast(self, array: np.ndarray, rank: int) -> np.ndarray:
-        """``array`` (scale or zero point) shaped to broadcast against a tensor of this rank."""
-        if self.axis is None:
-            return array.reshape(())
-        shape = [1] * rank
-        shape[self.axis] = -1
-        return array.reshape(shape)
-
-
-# ---- as imported, and on both sides of the integer part ----
-
-
-@dataclass(frozen=True, eq=False)
-class Quantize(Op):
-    """``clamp(round_half_even(x / scale) + zero_point)``: x float32, the quotient in float32."""
-
-    quant: Quant
-
-
-@dataclass(frozen=True, eq=False)
-class Dequantize(Op):
-    """``quant.dtype`` to float32: ``float32(x - zero_point) * scale``."""
-
-    quant: Quant
-
-
-@dataclass(frozen=True)
-class Reshape(Op):
-    """The same elements in the same order with another shape; any dtype."""
-
-    shape: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Identity(Op):
-    """The input itself; any dtype."""
-
-
-@dataclass(frozen=True)
-class Relu(Op):
-    """``max(x, 0)``, float32."""
-
-
-@dataclass(frozen=True)
-class Clip(Op):
-    """``min(max(x, lo), hi)``, float32."""
-
-    lo: float = -math.inf
-    hi: float = math.inf
-
-
-@dataclass(frozen=True)
-class Conv2d(Op):
-    """Float convolution of x [N,C,H,W], w [OC,C/groups,KH,KW], bias [OC] or none; clipped."""
-
-    strides: Pair
-    pads: Pads
-    dilations: Pair
-    groups: int
-    lo: float = -math.inf
-    hi: float = math.inf
-
-
-@dataclass(frozen=True)
-class ConvTranspose2d(Op):
-    """Float transposed convolution of x [N,C,H,W], w [C,OC,KH,KW], bias [OC] or none; clipped.
-
-    Element (h, w) spreads over rows ``h*sh + kh - before[0]`` and columns ``w*sw + kw - before[1]``
-    of a result of ``size``; what falls outside is dropped.
-    """
-
-    strides: Pair
-    before: Pair
-    size: Pair
-    lo: float = -math.inf
-    hi: float = math.inf
-
-
-@dataclass(frozen=True)
-class Dense(Op):
-    """Float ``x @ w + bias``: x [N,K], w [K,OC] or, ``transposed``, [OC,K]; clipped to lo..hi."""
-
-    transposed: bool
-    lo: float = -math.inf
-    hi: float = math.inf
-
-
-@dataclass(frozen=True)
-class Add(Op):
-    """Float ``a + b`` with NumPy broadcasting, clipped to lo..hi."""
-
-    lo: float = -math.inf
-    hi: float = math.inf
-
-
-@dataclass(frozen=True)
-class MaxPool(Op):
-    """Float maximum over windows; padding never wins. Clipped to lo..hi."""
-
-    kernel: Pair
-    strides: Pair
-    pads: Pads
-    lo: float = -math.inf
-    hi: float = math.inf
-
-
-@dataclass(frozen=True)
-class AvgPool(Op):
-    """Float mean over windows; the padding counts if ``count_include_pad``. Clipped to lo..hi."""
-
-    kernel: Pair
-    strides: Pair
-    pads: Pads
-    count_include_pad: bool = False
-    lo: float = -math.inf
-    hi: float = math.inf
-
-
-#: Float operators that end in a clip.
-Bounded = Conv2d | ConvTranspose2d | Dense | Add | MaxPool | AvgPool
-
-
-# ---- integer operators: the contract with the tensor expressions and the accelerator ----
-
-
-@dataclass(frozen=True, eq=False)
-class QConv2d(Op):
-    """x int8 [N,C,H,W], weight int8 [OC,C/groups,KH,KW], bias int32 [OC] to int8 [N,OC,OH,OW].
-
-    ::
-
-        acc = bias[oc] + sum over c, kh, kw of
-              (x[n, c, oh*sh + kh*dh - top, ow*sw + kw*dw - left] - x_zero_point) * weight
-        y = requant(acc)
-
-    in wrapping int32, where x outside the image is ``x_zero_point`` (it contributes nothing).
-    The bias does NOT contain ``-x_zero_point * sum(weight)``.
-    """
-
-    strides: Pair
-    pads: Pads
-    dilations: Pair
-    groups: int
-    x_zero_point: int
-    requant: Requant
-
-
-@dataclass(frozen=True, eq=False)
-class QConvTranspose2d(Op):
-    """x int8 [N,C,H,W], weight int8 [C,OC,KH,KW], bias int32 [OC] to int8 [N,OC,*size].
-
-    ::
-
-        acc = bias[oc] + sum over c, h, w, kh, kw with h*sh + kh - before[0] == oh
-              and w*sw + kw - before[1] == ow of
-              (x[n, c, h, w] - x_zero_point) * weight[c, oc, kh, kw]
-        y = requant(acc)
-
-    in wrapping int32.
-    """
-
-    strides: Pair
-    before: Pair
-    size: Pair
-    x_zero_point: int
-    requant: Requant
-
-
-@dataclass(frozen=True, eq=False)
-class QDense(Op):
-    """x int8 [N,K], weight int8 [OC,K], bias int32 [OC] to int8 [N,OC].
-
-    ``acc = bias[oc] + sum over k of (x[n, k] - x_zero_point) * weight[oc, k]`` in wrapping int32;
-    ``y = requant(acc)``.
-    """
-
-    x_zero_point: int
-    requant: Requant
+from ....isa.vector_ops import shift_right_half_even
+from ... import topi
+from ...te.expr import Call, Const, Expr, select
+from ...te.tensor import Tensor, clip, compute, max_of, placeholder, reduce_axis, sum_of
+from ..arithmetic.bends import Bends, bends
+from ..arithmetic.fixed_point import (
+    ADD_SHIFT,
+    INT32_MAX,
+    INT32_MIN,
+    NEG_32_OVER_17,
+    PLUS_48_OVER_17,
+    divide_by_pot,
+    exp_on_negative_values,
+    high_mul,
+    lifted,
+    reciprocal_of_one_plus,
+    rescale,
+)
+from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant, tflite_params
+from .base import Expression, Fusion, Op, Shape, Type, broadcast, expect, expect_dtypes
+from .quantisation import flat
+
+#: Integer bits of softmax's sum of exponentials, and the largest row that fits it.
+SOFTMAX_SUM_BITS = 12
+SOFTMAX_LIMIT = (1 << SOFTMAX_SUM_BITS) - 1
+
+
+def _pairwise(
+    inputs: Sequence[Tensor], shapes: Sequence[Shape], rule: Callable[[Expr, Expr], Expr]
+) -> Expression:
+    """``rule`` of two operands with broadcasting; one loop where both have the result's shape."""
+    if shapes[0] == shapes[1]:
+        inputs = [flat(x) for x in inputs]
+        shapes = [x.shape for x in inputs]
+    return Expression(topi.elementwise(rule, inputs, shapes), tuple(inputs))
 
 
 @dataclass(frozen=True)
@@ -237,38 +63,256 @@ class QAdd(Op):
     lo: int = INT8_MIN
     hi: int = INT8_MAX
 
+    fusion = Fusion.ELEMENTWISE
 
-@dataclass(frozen=True)
-class QMaxPool(Op):
-    """Input x int8 [N,C,H,W], output int8 [N,C,OH,OW] of the same scale and zero point.
+    def infer(self, *types: Type) -> Type:
+        a, b = expect_dtypes(types, "int8", "int8")
+        expect(a == b, "operands of one shape")
+        return a, "int8"
 
-    ``y = clamp(max over the window of x, lo, hi)`` where x outside the image is -128.
-    """
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        a, b = (arg.astype(np.int64) for arg in args)
+        total = a * self.mult_a + b * self.mult_b + self.const
+        rounded = shift_right_half_even(total, np.asarray(self.shift)) + self.zero_point
+        return np.clip(rounded, self.lo, self.hi).astype(np.int8)
 
-    kernel: Pair
-    strides: Pair
-    pads: Pads
-    lo: int = INT8_MIN
-    hi: int = INT8_MAX
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        def rule(a: Expr, b: Expr) -> Expr:
+            total = a.astype("int32") * self.mult_a + b.astype("int32") * self.mult_b + self.const
+            scaled = Call("rescale", (total, Const(1), Const(self.shift)), "int32")
+            return topi.quantisation.clipped(scaled, self.zero_point, self.lo, self.hi)
+
+        return _pairwise(inputs, shapes, rule)
 
 
 @dataclass(frozen=True, eq=False)
-class QAvgPool(Op):
-    """x int8 [N,C,H,W] to int8 [N,C,OH,OW]; a global average has a window of the image's size.
+class QAddFixed(Op):
+    """Inputs a, b int8 with NumPy broadcasting; output int8.
 
-    ``acc = sum over the window of (x - x_zero_point)`` in int32, where x outside the image is
-    ``x_zero_point``; ``y = requant(acc)``, the requantisation (shape [1]) includes 1 / (KH*KW).
-    With padding, ``count_include_pad`` is always true: the other kind divides by a number that
-    depends on the place, and stays a float operator.
+    ::
+
+        left  = rescale((a - zero_a) << ADD_SHIFT, mult_a, shift_a)
+        right = rescale((b - zero_b) << ADD_SHIFT, mult_b, shift_b)
+        y = requant(left + right)                       (left - right if ``subtract``)
+
+    with rescaling and requantisation (shape [1]) by rounding "tflite"; all of it fits int32.
     """
 
-    kernel: Pair
-    strides: Pair
-    pads: Pads
-    count_include_pad: bool
-    x_zero_point: int
+    zero_a: int
+    zero_b: int
+    mult_a: int
+    shift_a: int
+    mult_b: int
+    shift_b: int
+    subtract: bool
     requant: Requant
 
+    fusion = Fusion.ELEMENTWISE
 
-#: Integer operators with weights.
-Product = QConv2d | QConvTranspose2d | QDense
+    def infer(self, *types: Type) -> Type:
+        return broadcast(*expect_dtypes(types, "int8", "int8")), "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        left = lifted(args[0], self.zero_a, self.mult_a, self.shift_a)
+        right = lifted(args[1], self.zero_b, self.mult_b, self.shift_b)
+        total = left - right if self.subtract else left + right
+        return _requantized(self.requant, total)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        def lift(x: Expr, zero: int, multiplier: int, shift: int) -> Expr:
+            return _rescaled((x.astype("int32") - zero) * (1 << ADD_SHIFT), multiplier, shift)
+
+        def rule(a: Expr, b: Expr) -> Expr:
+            left = lift(a, self.zero_a, self.mult_a, self.shift_a)
+            right = lift(b, self.zero_b, self.mult_b, self.shift_b)
+            return _finished(left - right if self.subtract else left + right, self.requant)
+
+        return _pairwise(inputs, shapes, rule)
+
+
+def _requantized(requant: Requant, total: np.ndarray) -> np.ndarray:
+    """Requantise with one parameter set a tensor of any rank, int64 that fits int32."""
+    return requant.apply(total.astype(np.int32).reshape(-1, 1)).reshape(total.shape)
+
+
+def _rescaled(value: Expr, multiplier: Expr | int, shift: Expr | int) -> Expr:
+    """int32 to int32 by TensorFlow Lite's double rounding."""
+    return topi.rescale(value, multiplier, shift, "tflite").astype("int32")
+
+
+def _finished(total: Expr, requant: Requant) -> Expr:
+    scaled = _rescaled(total, int(requant.multiplier[0]), int(requant.shift[0]))
+    ending = requant.zero_point, requant.lo, requant.hi
+    return topi.quantisation.clipped(scaled.astype("int64"), *ending)
+
+
+@dataclass(frozen=True, eq=False)
+class QMul(Op):
+    """``y = requant((a - zero_a) * (b - zero_b))``: int8 with NumPy broadcasting, rounding
+    "tflite"."""
+
+    zero_a: int
+    zero_b: int
+    requant: Requant
+
+    fusion = Fusion.ELEMENTWISE
+
+    def infer(self, *types: Type) -> Type:
+        return broadcast(*expect_dtypes(types, "int8", "int8")), "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        a, b = (x.astype(np.int64) for x in args)
+        return _requantized(self.requant, (a - self.zero_a) * (b - self.zero_b))
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        def rule(a: Expr, b: Expr) -> Expr:
+            left, right = a.astype("int32") - self.zero_a, b.astype("int32") - self.zero_b
+            return _finished(left * right, self.requant)
+
+        return _pairwise(inputs, shapes, rule)
+
+
+@dataclass(frozen=True, eq=False)
+class QTable(Op):
+    """``y = table[x + 128]``: any function of one int8, as int8 [256]."""
+
+    table: np.ndarray
+
+    fusion = Fusion.ELEMENTWISE
+
+    @cached_property
+    def bends(self) -> Bends | None:
+        """The same as a sum that the vector unit computes."""
+        return bends(self.table)
+
+    def infer(self, *types: Type) -> Type:
+        [shape] = expect_dtypes(types, "int8")
+        return shape, "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        return self.table[args[0].astype(np.int64) - INT8_MIN]
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        x, table = flat(inputs[0]), placeholder((256,), "int8", "table")
+        out = compute(x.shape, lambda i: table[(x[i].astype("int32") - INT8_MIN) % 256], "out")
+        return Expression(out, (x, table), (self.table,))
+
+
+@dataclass(frozen=True)
+class QSoftmax(Op):
+    """Softmax of int8 along the last axis; the result has scale 1/256 and zero point -128.
+
+    ::
+
+        e = exponentials[max(x) - x]                        Q0
+        sum = sum of round(e / 2**12)                       Q12
+        inverse = 1 / (sum as 1.xxx)                        Q0, sum = 1.xxx * 2**(31 - headroom)
+        y = clamp(round(e * inverse / 2**31 / 2**(35 - headroom)) - 128)
+
+    ``real_scale`` is beta times the input's scale.
+    """
+
+    real_scale: float
+
+    @cached_property
+    def exponentials(self) -> np.ndarray:
+        """exp(-difference * real_scale) in Q0, int32 [256]; 0 where it is too small to count."""
+        multiplier, shift = tflite_params(min(self.real_scale * (1 << 26), float((1 << 31) - 1)))
+        difference = -np.arange(256, dtype=np.int32)
+        radius = (31 << 26) >> -shift if shift < 0 else 31 << 26
+        exponentials = exp_on_negative_values(rescale(difference, multiplier, shift))
+        return np.where(-difference <= radius, exponentials, 0).astype(np.int32)
+
+    def infer(self, *types: Type) -> Type:
+        [shape] = expect_dtypes(types, "int8")
+        fits = len(shape) > 0 and shape[-1] <= SOFTMAX_LIMIT
+        expect(fits, f"rows of at most {SOFTMAX_LIMIT} elements")
+        return shape, "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        x = args[0].astype(np.int64)
+        exponentials = self.exponentials.astype(np.int64)[x.max(axis=-1, keepdims=True) - x]
+        total = divide_by_pot(exponentials, SOFTMAX_SUM_BITS).sum(axis=-1, keepdims=True)
+        headroom = 31 - np.floor(np.log2(total)).astype(np.int64)
+        inverse = reciprocal_of_one_plus((total << headroom) - (1 << 31))
+        scaled = divide_by_pot(high_mul(exponentials, inverse), 35 - headroom)
+        return np.clip(scaled + INT8_MIN, INT8_MIN, INT8_MAX).astype(np.int8)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        """Stages ``most``, ``exponential``, ``total``, ``headroom``, ``inverse0`` to ``inverse3``
+        and ``out`` over rows; the arithmetic of :meth:`evaluate` and
+        ``fixed_point.reciprocal_of_one_plus``.
+        """
+        *outer, width = inputs[0].shape
+        x = placeholder((math.prod(outer), width), "int8", inputs[0].name)
+        table = placeholder((256,), "int32", "exponentials")
+        exponential, total = _exponentials(x, table)
+        headroom = compute(total.shape, lambda r: _headroom(total[r]), "headroom")
+        inverse = _inverse(total, headroom)
+
+        def rule(r: Expr, c: Expr) -> Expr:
+            high = _rescaled(exponential[r, c], inverse[r], 0).astype("int64")
+            count = Const(35, "int64") - headroom[r].astype("int64")
+            rounded = (high + (Const(1, "int64") << (count - 1))) >> count
+            return clip(rounded + INT8_MIN, INT8_MIN, INT8_MAX).astype("int8")
+
+        return Expression(compute(x.shape, rule, "out"), (x, table), (self.exponentials,))
+
+
+def _exponentials(x: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
+    """Those of every element of rows, and their rounded sum."""
+    rows, width = (x.shape[0],), x.shape[1]
+    k = reduce_axis(width, "k")
+    most = compute(rows, lambda r: max_of(x[r, k], k), "most")
+
+    def below(r: Expr, c: Expr) -> Expr:
+        return table[(most[r].astype("int32") - x[r, c].astype("int32")) % 256]
+
+    exponential = compute(x.shape, below, "exponential")
+    half = 1 << (SOFTMAX_SUM_BITS - 1)
+    j = reduce_axis(width, "k")
+    total = compute(
+        rows,
+        lambda r: sum_of((exponential[r, j] // 2 + half // 2) >> (SOFTMAX_SUM_BITS - 1), j),
+        "total",
+    )
+    return exponential, total
+
+
+def _headroom(value: Expr) -> Expr:
+    """Leading zeros of a positive int32."""
+    zeros: Expr = Const(31)
+    for bit in range(1, 31):
+        zeros = zeros - select(Const(1 << bit) <= value, Const(1), Const(0))
+    return zeros
+
+
+def _inverse(total: Tensor, headroom: Tensor) -> Tensor:
+    """``reciprocal_of_one_plus`` of the sums without their highest bit."""
+
+    def denominator(r: Expr) -> Expr:
+        fraction = (total[r].astype("int64") << headroom[r].astype("int64")) - (1 << 31)
+        return ((fraction + (INT32_MAX + 1)) >> 1).astype("int32")
+
+    halves = compute(total.shape, denominator, "denominator")
+    inverse = compute(
+        total.shape, lambda r: _rescaled(halves[r], NEG_32_OVER_17, 0) + PLUS_48_OVER_17, "inverse0"
+    )
+    for step in range(1, 4):
+        inverse = _newton(halves, inverse, f"inverse{step}")
+    last = inverse
+    return compute(total.shape, lambda r: _doubled(last[r], 1), "inverse")
+
+
+def _newton(halves: Tensor, x: Tensor, name: str) -> Tensor:
+    def rule(r: Expr) -> Expr:
+        rest = Const(1 << 29) - _rescaled(halves[r], x[r], 0)
+        return x[r] + _doubled(_rescaled(x[r], rest, 0), 2)
+
+    return compute(x.shape, rule, name)
+
+
+def _doubled(x: Expr, times: int) -> Expr:
+    """``x * 2**times``, saturated to int32."""
+    wide = x.astype("int64") * (1 << times)
+    return clip(wide, INT32_MIN, INT32_MAX).astype("int32")

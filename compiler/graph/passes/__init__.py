@@ -15,7 +15,6 @@ from .fold_constants import fold_constants
 from .fold_pads import fold_pads
 from .fuse_qdq import fuse_qdq
 from .fuse_tables import fuse_tables
-from .group import group
 from .make_signed import make_signed
 from .merge_transposes import merge_transposes
 from .partition import partition
@@ -38,7 +37,6 @@ GRAPH_PASSES: tuple[GraphPass, ...] = (
     exact_add,
     merge_transposes,
     dead_code,
-    group,
     partition,
 )
 

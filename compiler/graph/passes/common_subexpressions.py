@@ -9,7 +9,7 @@ import numpy as np
 
 from ...te.expr import Var, substitute
 from ..ir import Graph, Node, Tensor
-from ..ops.general import Map
+from ..ops.elementwise import Map
 
 
 def common_subexpressions(graph: Graph) -> Graph:

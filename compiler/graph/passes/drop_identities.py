@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import Graph, Node
-from ..ops.fixed_point import Recentre
-from ..ops.integer import Dequantize, Identity, Quantize, Reshape
+from ..ops.movement import Identity, Reshape
+from ..ops.quantisation import Dequantize, Quantize, Recentre
 
 
 def drop_identities(graph: Graph) -> Graph:

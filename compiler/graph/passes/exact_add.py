@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..arithmetic.fixed_point import ADD_SHIFT
 from ..arithmetic.requant import INT8_MAX, INT8_MIN
 from ..ir import Graph
-from ..ops.fixed_point import QAddFixed
-from ..ops.integer import QAdd
+from ..ops.integer import QAdd, QAddFixed
 
 INT32_LIMIT = 2**31
 #: How far a multiplier may be from the nearest one.
@@ -63,7 +63,7 @@ def equal_add(op: QAddFixed) -> QAdd | None:
 
 def _ratios(op: QAddFixed) -> tuple[float, float]:
     """Real factors of the operands: QAddFixed lifts them by 20 bits and rescales twice."""
-    scale = _real(int(op.requant.multiplier[0]), int(op.requant.shift[0])) * 2.0**20
+    scale = _real(int(op.requant.multiplier[0]), int(op.requant.shift[0])) * 2.0**ADD_SHIFT
     second = -1 if op.subtract else 1
     return (
         scale * _real(op.mult_a, op.shift_a),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import Graph, Node
-from ..ops.integer import Bounded, Clip, Relu
+from ..ops.base import Bounded
+from ..ops.elementwise import Clip, Relu
 
 
 def fold_activations(graph: Graph) -> Graph:
@@ -28,7 +29,5 @@ def fold_activations(graph: Graph) -> Graph:
             low = min(max(source.op.lo, lo), hi)
             high = min(max(source.op.hi, lo), hi)
             del made[source.output]
-            made[node.output] = replace(
-                source, op=replace(source.op, lo=low, hi=high), output=node.output
-            )
+            made[node.output] = replace(source, op=source.op.between(low, high), output=node.output)
     return graph.with_nodes(list(made.values()))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from ..interpret import evaluate_nodes
 from ..ir import Graph, Node, Tensor
-from ..ops.integer import Dequantize, Quantize
+from ..ops.quantisation import Dequantize, Quantize
 
 #: Elements of a result that is not folded: a small file would become a large one in memory.
 MAX_FOLDED_ELEMENTS = 2**24
@@ -32,7 +31,9 @@ def fold_constants(graph: Graph) -> Graph:
             ready.add(node.output)
     read = {name for node in nodes for name in node.inputs} | {*graph.outputs}
     wanted = [node.output for node in constant if node.output in read]
-    values = evaluate_nodes(graph, constant, wanted, known)
+    values = dict(known)
+    for node in constant:
+        values[node.output] = node.op.evaluate(*(values[name] for name in node.inputs))
     quants = {n.output: n.op.quant for n in constant if isinstance(n.op, Quantize)}
     made = [Tensor.constant(name, values[name], quants.get(name)) for name in wanted]
     gone = {node.output for node in constant} - {*wanted}

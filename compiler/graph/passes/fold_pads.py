@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import Graph, Node
-from ..ops.fixed_point import Pad
-from ..ops.integer import QConv2d
+from ..ops.convolution import QConv2d
+from ..ops.movement import Pad
 
 
 def fold_pads(graph: Graph) -> Graph:
@@ -15,15 +15,16 @@ def fold_pads(graph: Graph) -> Graph:
     Only height and width may be padded, and with the value that the convolution takes for zero.
     """
     producers = graph.producers()
-    return graph.with_nodes([_folded(producers.get(n.inputs[0]), n) for n in graph.nodes])
+    return graph.with_nodes([_folded(graph, producers.get(n.inputs[0]), n) for n in graph.nodes])
 
 
-def _folded(source: Node | None, node: Node) -> Node:
+def _folded(graph: Graph, source: Node | None, node: Node) -> Node:
     match (source and source.op), node.op:
-        case Pad((0, 0, top, left), (0, 0, bottom, right), value), QConv2d() as conv if (
-            value == conv.x_zero_point
-        ):
+        case Pad("constant", (0, 0, top, left, 0, 0, bottom, right)), QConv2d() as conv:
             assert source is not None
+            value = graph[source.inputs[1]].data
+            if value is None or value != conv.x_zero_point or min(top, left, bottom, right) < 0:
+                return node
             more = (top, left, bottom, right)
             pads = tuple(a + b for a, b in zip(conv.pads, more, strict=True))
             inputs = (source.inputs[0], *node.inputs[1:])

@@ -9,25 +9,13 @@ import numpy as np
 from ....isa.errors import VdlaError
 from ..arithmetic.requant import INT8_MAX, INT8_MIN, add_params, centre, requant
 from ..ir import Graph, Node, Tensor
-from ..ops.integer import (
-    Add,
-    AvgPool,
-    Bounded,
-    Conv2d,
-    ConvTranspose2d,
-    Dense,
-    Dequantize,
-    MaxPool,
-    Op,
-    QAdd,
-    QAvgPool,
-    QConv2d,
-    QConvTranspose2d,
-    QDense,
-    QMaxPool,
-    Quant,
-    Quantize,
-)
+from ..ops.base import Bounded, Op
+from ..ops.convolution import Conv2d, ConvTranspose2d, QConv2d, QConvTranspose2d
+from ..ops.elementwise import Add
+from ..ops.integer import QAdd
+from ..ops.linear import Dense, QDense
+from ..ops.pooling import AvgPool, MaxPool, QAvgPool, QMaxPool
+from ..ops.quantisation import Dequantize, Quant, Quantize
 
 INT32_LIMIT = 2**31
 FUSIBLE = (Conv2d, ConvTranspose2d, Dense, Add, MaxPool, AvgPool)

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ..arithmetic.requant import INT8_MAX, INT8_MIN
-from ..interpret import evaluate_op
 from ..ir import Graph, Node
-from ..ops.fixed_point import QTable
-from ..ops.general import Map
-from ..ops.integer import Add, Clip, Dequantize, Quant, Quantize, Relu
+from ..ops.elementwise import Add, Clip, Map, Relu
+from ..ops.integer import QTable
+from ..ops.quantisation import Dequantize, Quant, Quantize
 
 #: Operators that compute each element from those in the same place.
 ELEMENTWISE = (Map, Relu, Clip, Add)
@@ -76,7 +75,7 @@ class _Cone:
         values = {self.source: EVERY_INT8}
         for node in (*self.nodes, quantize):
             operands = [values[i] if i in values else self.number(i) for i in node.inputs]
-            values[node.output] = evaluate_op(node.op, *operands)
+            values[node.output] = node.op.evaluate(*operands)
         return values[quantize.output]
 
     def number(self, name: str) -> np.ndarray:

@@ -8,8 +8,8 @@ import numpy as np
 
 from ..arithmetic.requant import OFFSET
 from ..ir import Graph, Node, Tensor
-from ..ops.fixed_point import Recentre
-from ..ops.integer import Dequantize, Identity, Quant, Quantize, Reshape
+from ..ops.movement import Identity, Reshape
+from ..ops.quantisation import Dequantize, Quant, Quantize, Recentre
 
 
 def make_signed(graph: Graph) -> Graph:

@@ -5,13 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import Graph, Node, Tensor
-from ..ops import fixed_point as fixed_ops
-from ..ops import general as primitives
-from ..ops.fixed_point import QTable, QuantizeAway, Recentre
-from ..ops.general import Map
-from ..ops.integer import Clip, Dequantize, Identity, Op, Quantize, Relu
-
-Order = tuple[int, ...]
+from ..ops.base import Fusion
+from ..ops.movement import Identity, Transpose
 
 
 def merge_transposes(graph: Graph) -> Graph:
@@ -30,8 +25,8 @@ def merge_transposes(graph: Graph) -> Graph:
         node = replace(node, inputs=tuple(renamed.get(name, name) for name in node.inputs))
         chain, first = _elementwise_chain(made, node, alone)
         if first is not None:
-            order, before = _order(node.op), _order(first.op)
-            assert order is not None and before is not None
+            assert isinstance(node.op, Transpose) and isinstance(first.op, Transpose)
+            order, before = node.op.order, first.op.order
             merged = tuple(before[axis] for axis in order)
             source = first.inputs[0]
             shape = moved.get(source, graph[source]).shape
@@ -41,7 +36,7 @@ def merge_transposes(graph: Graph) -> Graph:
                 source = link.output
             alone.discard(source)
             identity = merged == tuple(range(len(merged)))
-            op = Identity() if identity else _reordered(node.op, merged)
+            op = Identity() if identity else Transpose(merged)
             node = replace(node, op=op, inputs=(source,))
             if identity and node.output not in graph.outputs:
                 renamed[node.output] = source
@@ -56,32 +51,16 @@ def _elementwise_chain(
     none unless only this transposition depends on all of them.
     """
     chain: list[Node] = []
-    if _order(node.op) is None:
+    if not isinstance(node.op, Transpose):
         return chain, None
     source = made.get(node.inputs[0])
-    while source is not None and _order(source.op) is None:
-        if not _is_elementwise(source.op) or len(source.inputs) != 1 or source.output not in alone:
+    while source is not None and not isinstance(source.op, Transpose):
+        if (
+            source.op.fusion is not Fusion.ELEMENTWISE
+            or len(source.inputs) != 1
+            or source.output not in alone
+        ):
             return chain, None
         chain.append(source)
         source = made.get(source.inputs[0])
     return chain, source
-
-
-def _is_elementwise(op: Op) -> bool:
-    """Whether an operator of one operand is the same for every element, wherever it is."""
-    if isinstance(op, Quantize | Dequantize):
-        return op.quant.axis is None
-    return isinstance(op, Map | Relu | Clip | QTable | QuantizeAway | Recentre)
-
-
-def _order(op: Op) -> Order | None:
-    """The order of axes of either operator that transposes."""
-    match op:
-        case fixed_ops.Transpose(order) | primitives.Transpose(order):
-            return order
-    return None
-
-
-def _reordered(op: Op, order: Order) -> Op:
-    kind = fixed_ops.Transpose if isinstance(op, fixed_ops.Transpose) else primitives.Transpose
-    return kind(order)

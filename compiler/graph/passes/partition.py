@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..arithmetic.lift import lifts
+from ..arithmetic.lift import lift
 from ..arithmetic.subpixel import subpixels
-from ..ir import Graph, Node, is_depthwise
-from ..ops import general as primitives
-from ..ops.fixed_point import Concat, FixedOp, QAddFixed, QSoftmax, QTable, QuantizeAway, Recentre
-from ..ops.integer import (
-    QAdd,
-    QAvgPool,
-    QConv2d,
-    QConvTranspose2d,
-    QDense,
-    QMaxPool,
-    Quantize,
-    Reshape,
-)
+from ..ir import Graph, Node
+from ..ops.convolution import Convolution, QConv2d, QConvTranspose2d
+from ..ops.integer import QAdd, QAddFixed, QMul, QSoftmax, QTable
+from ..ops.linear import MatMul, QDense
+from ..ops.movement import Concat, Pad, Reshape, Transpose
+from ..ops.pooling import QAvgPool, QAvgPoolValid, QMaxPool
+from ..ops.quantisation import Quantize, QuantizeAway, Recentre
 
 #: Pieces of a table's line that are worth it: the vector unit takes two cycles a vector for each.
 MOST_BENDS = 60
@@ -41,7 +35,7 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
     match node.op:
         case QConv2d(groups=1):
             return "accel", "convolution on the tensor core"
-        case QConv2d() if is_depthwise(graph, node):
+        case QConv2d() as op if op.is_depthwise(graph[node.inputs[1]].shape):
             return "accel", "depthwise convolution on the vector unit"
         case QConv2d(groups=groups):
             channels = graph[node.inputs[0]].shape[1]
@@ -50,7 +44,7 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             return "accel", f"on the tensor core, with zeros between its {groups} groups"
         case QConvTranspose2d() as op:
             kernel = graph[node.inputs[1]].shape[2:]
-            if subpixels(op, (kernel[0], kernel[1])):
+            if subpixels((kernel[0], kernel[1]), op.strides, op.before, op.size):
                 return "accel", "transposed convolution on the tensor core, phase by phase"
             return "cpu", f"a result of {op.size} that strides {op.strides} do not divide"
         case QDense():
@@ -63,11 +57,11 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             if source.dtype == "int8" and flat:
                 return "accel", "no data moves"
             return "cpu", "the elements change places in the blocked layout"
-        case Concat(axis=1) | primitives.Concat(axis=1) if graph.result(node).dtype == "int8":
+        case Concat(axis=1) if graph.result(node).dtype == "int8":
             return "accel", "no data moves"
         case QAddFixed():
             a, b = graph.operands(node)
-            if a.shape == b.shape and lifts(node.op):
+            if a.shape == b.shape and _lifts(node.op):
                 return "accel", "on the vector unit, the factors in two parts"
             return "cpu", "broadcasting" if a.shape != b.shape else "scales too far apart"
         case QTable():
@@ -81,12 +75,21 @@ def _place(graph: Graph, node: Node) -> tuple[str, str]:
             return "cpu", "uint8 at the edge of the model"
         case Quantize() | QuantizeAway():
             return "cpu", "float input"
-        case FixedOp():
-            return "cpu", f"{type(node.op).__name__} has no schedule for the accelerator"
-        case primitives.Convolution() | primitives.MatMul() if graph.result(node).dtype == "int32":
+        case QMul() | QAvgPoolValid() | Transpose() | Pad() | Concat() if _is_int8(graph, node):
+            return "cpu", f"{node.op.name} has no schedule for the accelerator"
+        case Convolution() | MatMul() if graph.result(node).dtype == "int32":
             return "cpu", "an int32 result; what leaves the accelerator is int8"
         case _:
             dtype = graph.result(node).dtype
             if dtype.startswith("float"):
                 return "cpu", f"{dtype}; the accelerator computes with int8"
             return "cpu", "no operator of the accelerator"
+
+
+def _is_int8(graph: Graph, node: Node) -> bool:
+    return graph.result(node).dtype == "int8"
+
+
+def _lifts(op: QAddFixed) -> bool:
+    first = lift(op.zero_a, op.mult_a, op.shift_a)
+    return bool(first and lift(op.zero_b, op.mult_b, op.shift_b))

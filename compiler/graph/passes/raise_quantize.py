@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..ir import Graph, Node, Tensor
-from ..ops import fixed_point as fixed_ops
-from ..ops import general as primitives
-from ..ops.integer import Clip, Identity, Quantize, Relu, Reshape
+from ..ops.elementwise import Clip, Relu
+from ..ops.movement import Identity, Reshape, Transpose
+from ..ops.quantisation import Quantize
 from .fuse_qdq import FUSIBLE
 
-MOVES = (Reshape, Identity, fixed_ops.Transpose, primitives.Transpose)
+MOVES = (Reshape, Identity, Transpose)
 ACTIVATIONS = (Relu, Clip)
 
 

@@ -6,20 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..interpret import evaluate_op
-from ..ir import Graph, Node, Tensor
-from ..ops import fixed_point as fixed_ops
-from ..ops import general as primitives
-from ..ops.fixed_point import Recentre
-from ..ops.integer import Dequantize, Identity, Op, Quant, Quantize, Reshape
-from ..shapes import infer
-
-#: Operators whose result is elements of the first operand, whatever these are.
-MOVES = (
-    *(Reshape, Identity, fixed_ops.Transpose),
-    *(primitives.Transpose, primitives.Slice, primitives.Gather),
-)
-CONCATS = (fixed_ops.Concat, primitives.Concat)
+from ..ir import Graph, Node, Tensor, infer
+from ..ops.base import Op
+from ..ops.movement import Concat, Reshape, Transpose
+from ..ops.quantisation import Dequantize, Quant, Quantize, Recentre
 
 
 def sink_conversions(graph: Graph) -> Graph:
@@ -37,9 +27,9 @@ def sink_conversions(graph: Graph) -> Graph:
     for node in graph.nodes:
         if node.output in undone:
             continue
-        count = len(node.inputs) if isinstance(node.op, CONCATS) else 1
+        count = len(node.inputs) if isinstance(node.op, Concat) else 1
         before = [producers.get(name) for name in node.inputs[:count]]
-        conversion = _common(before) if isinstance(node.op, MOVES + CONCATS) else None
+        conversion = _common(before) if (node.op.moves or isinstance(node.op, Concat)) else None
         if conversion is not None:
             conversion = _moved(conversion, node.op, graph[node.inputs[0]])
         if conversion is None:
@@ -87,8 +77,8 @@ def _moved(conversion: Op, op: Op, x: Tensor) -> Op | None:
         return conversion
     quant: Quant = conversion.quant
     match op:
-        case fixed_ops.Transpose(perm) | primitives.Transpose(perm):
-            return Dequantize(replace(quant, axis=perm.index(axis)))
+        case Transpose(order):
+            return Dequantize(replace(quant, axis=order.index(axis)))
         case Reshape(shape) if shape[: axis + 1] == x.shape[: axis + 1]:
             return conversion
     return None
@@ -101,7 +91,7 @@ def _stored(graph: Graph, made: dict[str, Tensor], node: Node, inputs: tuple[str
         name += "'"
     operands = [made.get(i) or graph[i] for i in inputs]
     if all(operand.data is not None for operand in operands):
-        data = evaluate_op(node.op, *(t.data for t in operands if t.data is not None))
+        data = node.op.evaluate(*(t.data for t in operands if t.data is not None))
         return Tensor.constant(name, np.ascontiguousarray(data))
     shape, dtype = infer(node.op, tuple(operands), node.name)
     return Tensor(name, shape, dtype)

@@ -18,18 +18,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from ...graph.ops.base import Op
 from ...graph.ops.blocked import (
     BlockedConv2d,
     BlockedConvTranspose2d,
     BlockedDepthwise,
     BlockedDotConv2d,
-    BlockedOp,
     BlockedPool,
     BlockedQConv2d,
-    FromBlocks,
     PackedDense,
-    ToBlocks,
 )
+from ...graph.ops.layout import FromBlocks, ToBlocks
 from ...te.schedule import Schedule, Stage
 from ...te.tensor import IterVar, Tensor
 from .micro_kernels import DOT, DOT_EACH
@@ -57,7 +56,21 @@ FEW_LANES = 4
 CACHE_BYTES = 384 << 10
 
 
-def schedule_blocked(op: BlockedOp, schedule: Schedule, output: Tensor) -> None:
+#: Operators that are scheduled here.
+BLOCKED = (
+    BlockedConv2d,
+    BlockedConvTranspose2d,
+    BlockedDepthwise,
+    BlockedDotConv2d,
+    BlockedPool,
+    BlockedQConv2d,
+    FromBlocks,
+    PackedDense,
+    ToBlocks,
+)
+
+
+def schedule_blocked(op: Op, schedule: Schedule, output: Tensor) -> None:
     """Schedule the expression of :func:`blocked_expression`."""
     match op:
         case BlockedConv2d() | BlockedQConv2d(depthwise=False) | BlockedDotConv2d(depthwise=False):

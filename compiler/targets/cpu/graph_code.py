@@ -26,9 +26,9 @@ from ....runtime.native import (
     check_array,
 )
 from ...arena import Lifetime, plan_arena
-from ...graph.ir import Graph, Node, Tensor
-from ...graph.ops.integer import Identity, Op, Reshape
-from ...graph.shapes import infer
+from ...graph.ir import Graph, Node, Tensor, infer
+from ...graph.ops.base import Op
+from ...graph.ops.movement import Identity, Reshape
 from ...graph.verify import verify as verify_graph
 from ...tir.interpret import interpret
 from ...tir.ir import PrimFunc

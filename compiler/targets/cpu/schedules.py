@@ -10,32 +10,27 @@ import math
 
 import numpy as np
 
+from ....isa.errors import VdlaError
 from ...graph.ir import Graph, Node
-from ...graph.ops.blocked import BlockedOp, BlockedWinograd
-from ...graph.ops.fixed_point import FixedOp, QAvgPoolValid
-from ...graph.ops.general import Convolution, ConvolutionTranspose, MatMul, Pool
-from ...graph.ops.integer import (
-    AvgPool,
+from ...graph.ops.base import Expression
+from ...graph.ops.blocked import BlockedWinograd
+from ...graph.ops.convolution import (
     Conv2d,
+    Convolution,
+    ConvolutionTranspose,
     ConvTranspose2d,
-    Dense,
-    Dequantize,
-    MaxPool,
-    QAdd,
-    QAvgPool,
     QConv2d,
     QConvTranspose2d,
-    QDense,
-    QMaxPool,
-    Quantize,
 )
+from ...graph.ops.integer import QAdd
+from ...graph.ops.linear import Dense, MatMul, QDense
+from ...graph.ops.pooling import AvgPool, MaxPool, Pool, QAvgPool, QAvgPoolValid, QMaxPool
+from ...graph.ops.quantisation import Dequantize, Quantize
 from ...te.schedule import Schedule, create_schedule
-from ...te.tensor import Tensor
+from ...te.tensor import Tensor, placeholder
 from ...tir.ir import PrimFunc
 from ...tir.lower import lower
-from ...topi.fixed import fixed_expression
-from ...topi.ops import expression
-from .blocked_schedule import schedule_blocked
+from .blocked_schedule import BLOCKED, schedule_blocked
 from .winograd_schedule import schedule_winograd
 
 #: Output channels of a convolution that share what they load of the image.
@@ -48,12 +43,31 @@ SHARED_ELEMENTS = 1 << 15
 _ROWS = (MatMul, Convolution, Pool)
 
 
+def expression(graph: Graph, node: Node) -> Expression:
+    """The tensor expression of a node.
+
+    Raises
+    ------
+    VdlaError
+        When its operator or a dtype has none, naming the node.
+    """
+    tensors = graph.operands(node)
+    # A scalar has one element here; nothing reads the one of an empty tensor.
+    inputs = [
+        placeholder(tuple(max(size, 1) for size in t.shape) or (1,), t.dtype, t.name)
+        for t in tensors
+    ]
+    try:
+        return node.op.expression(inputs, [t.shape for t in tensors])
+    except VdlaError as error:
+        raise VdlaError(f"node {node.name!r}: {error}") from error
+
+
 def lower_for_cpu(graph: Graph, node: Node) -> tuple[PrimFunc, tuple[np.ndarray, ...]]:
     """The scheduled loop program of a node and the values of its attribute parameters, which
-    follow the node's inputs and precede the output; errors as ``topi.ops.expression``.
+    follow the node's inputs and precede the output; errors as :func:`expression`.
     """
-    fixed = isinstance(node.op, FixedOp)
-    found = (fixed_expression if fixed else expression)(graph, node)
+    found = expression(graph, node)
     schedule = schedule_for_cpu(node, found.output)
     return lower(schedule, [*found.args, found.output], node.name), found.attributes
 
@@ -70,8 +84,8 @@ def schedule_for_cpu(node: Node, output: Tensor) -> Schedule:
             _schedule_pool(schedule, output)
         case BlockedWinograd():
             schedule_winograd(node.op, schedule, output)
-        case BlockedOp():
-            schedule_blocked(node.op, schedule, output)
+        case op if isinstance(op, BLOCKED):
+            schedule_blocked(op, schedule, output)
         case Dense(transposed=transposed):
             _schedule_float_dense(schedule, output, transposed)
         case ConvolutionTranspose() | ConvTranspose2d() | QConvTranspose2d():

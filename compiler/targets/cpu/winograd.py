@@ -1,112 +1,67 @@
-"""Winograd's convolution on blocks of channels (``graph/arithmetic/winograd.py``): expressions.
+"""Winograd's convolution on this processor: where it pays, and its weights.
 
-::
-
-    tiles[i, j]    = B' image B                     for each block of channels of the input
-    products[i, j] = tiles[i, j] . weight[i, j]     a product of matrices for each (i, j)
-    sums           = A' products A
+``topi/winograd.py`` has the algorithm, ``winograd_schedule.py`` its schedule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 
 import numpy as np
 
-from ...graph.arithmetic.winograd import matrices
-from ...te.expr import Const, Expr, select
-from ...te.tensor import Tensor, compute, reduce_axis, sum_of
+from ...topi.winograd import KERNEL, POINTS, matrices, points_of
 
-FLOAT32 = "float32"
+Shape = tuple[int, ...]
 
-
-def winograd_sums(size: int, image: Tensor, weight: Tensor, height: int, width: int) -> Tensor:
-    """The convolution [N, OC/B, height, width, B] of an image that holds all tiles of it."""
-    tiles = _tiles(size, image, -(-height // size), -(-width // size))
-    products = _products(tiles, weight)
-    transform = matrices(size).result
-    count, _, n, blocks, rows, columns, lanes = products.shape
-
-    def down(r: Expr, j: Expr, n: Expr, ob: Expr, h: Expr, w: Expr, o: Expr) -> Expr:
-        column = [products[i, j, n, ob, h, w, o] for i in range(count)]
-        return _element([_by_pairs(row, column) for row in transform], r)
-
-    half = compute((size, count, n, blocks, rows, columns, lanes), down, "result_rows")
-
-    def across(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
-        row = [half[oh % size, j, n, ob, oh // size, ow // size, o] for j in range(count)]
-        return _element([_by_pairs(each, row) for each in transform], ow % size)
-
-    return compute((n, blocks, height, width, lanes), across, "acc")
+#: Fewer channels, and layers of fewer cycles, stay as they are: nothing is gained there that would
+#: be worth a larger error.
+MIN_CHANNELS, MIN_CYCLES = 32, 1 << 16
+#: Of the direct convolution's cycles.
+PAYS_BELOW = 0.85
+#: What it takes to transform a vector, into a tile's points or back, measured.
+CYCLES_PER_POINT = 8
+#: Kernels that are transformed at once: their products in float64 stay in the cache.
+SLAB = 1024
+#: How fast weights come from memory, measured on one core.
+WEIGHT_BYTES_PER_CYCLE = 7
 
 
-def _tiles(size: int, image: Tensor, rows: int, columns: int) -> Tensor:
-    """The tiles of an image at all points: [points, points, N, C/B, rows, columns, B]."""
-    transform = matrices(size).image
-    count, (n, blocks, _, width, lanes) = len(transform), image.shape
-
-    def down(i: Expr, n: Expr, c: Expr, h: Expr, x: Expr, k: Expr) -> Expr:
-        column = [image[n, c, h * size + y, x, k] for y in range(count)]
-        return _element([_by_parity(row, column) for row in transform], i)
-
-    half = compute((count, n, blocks, rows, width, lanes), down, "image_rows")
-
-    def across(i: Expr, j: Expr, n: Expr, c: Expr, h: Expr, w: Expr, k: Expr) -> Expr:
-        row = [half[i, n, c, h, w * size + x, k] for x in range(count)]
-        return _element([_by_parity(each, row) for each in transform], j)
-
-    return compute((count, count, n, blocks, rows, columns, lanes), across, "tiles")
+def transformed_weight(weight: np.ndarray, size: int) -> np.ndarray:
+    """Kernels [..., 3, 3] at the points [n, n, ...], rounded once to their dtype."""
+    kernel = matrices(size).kernel
+    taps, both = weight.reshape(-1, KERNEL**2), np.kron(kernel, kernel)
+    result = np.empty((len(both), len(taps)), weight.dtype)
+    for first in range(0, len(taps), SLAB):
+        part = slice(first, first + SLAB)
+        result[:, part] = both @ taps[part].T.astype(np.float64)
+    return result.reshape(*[points_of(size)] * 2, *weight.shape[:-2])
 
 
-def _products(tiles: Tensor, weight: Tensor) -> Tensor:
-    """[points, points, N, OC/B, rows, columns, B]."""
-    ic, ici = reduce_axis(weight.shape[3], "ic"), reduce_axis(weight.shape[4], "ici")
-
-    def rule(i: Expr, j: Expr, n: Expr, ob: Expr, h: Expr, w: Expr, o: Expr) -> Expr:
-        return sum_of(tiles[i, j, n, ic, h, w, ici] * weight[i, j, ob, ic, ici, o], (ic, ici))
-
-    shape = (*tiles.shape[:3], weight.shape[2], *tiles.shape[4:6], weight.shape[5])
-    return compute(shape, rule, "products")
-
-
-def _element(elements: Sequence[Expr], index: Expr) -> Expr:
-    """One of the elements; unrolled loops leave no choice."""
-    *others, chosen = elements
-    for position in reversed(range(len(others))):
-        chosen = select(index.equal(position), others[position], chosen)
-    return chosen
+def tile_size(image: Shape, result: Shape, block: int) -> int | None:
+    """The tiles that a convolution of 3 x 3, [N, C, H, W] to [N, OC, OH, OW], is computed by on
+    blocks of channels; None where it does not pay."""
+    channels, features = image[1], result[1]
+    if min(channels, features) < MIN_CHANNELS:
+        return None
+    direct = _direct_cycles(channels, features, result[2:], block)
+    if direct < MIN_CYCLES:
+        return None
+    costs = {size: _cycles(size, channels, features, result[2:], block) for size in POINTS}
+    best = min(costs, key=lambda size: costs[size])
+    return best if costs[best] < PAYS_BELOW * direct else None
 
 
-def _by_parity(row: np.ndarray, vector: Sequence[Expr]) -> Expr:
-    """``row . vector`` by even and odd places, whose sums rows of p and -p share: there, only the
-    sign of the odd ones differs."""
-    parts = [(row[start::2], vector[start::2]) for start in (0, 1) if row[start::2].any()]
-    if len(parts) == 1:
-        return _dot(*parts[0])
-    (even, evens), (odd, odds) = parts
-    factor = odd[np.flatnonzero(odd)[-1]]
-    return _dot(even, evens) + _dot(odd / factor, odds) * Const(float(factor), FLOAT32)
+def _direct_cycles(channels: int, features: int, result: Shape, block: int) -> float:
+    """For an image, at one product of vectors a cycle."""
+    taps = KERNEL**2 * channels * -(-features // block)
+    return max(taps * math.prod(result), taps * 4 * block / WEIGHT_BYTES_PER_CYCLE)
 
 
-def _by_pairs(row: np.ndarray, vector: Sequence[Expr]) -> Expr:
-    """``row . vector``: sums and differences of places of p and -p, which all rows share."""
-    coefficients, terms = [row[0], row[-1]], [vector[0], vector[-1]]
-    for place in range(1, len(row) - 1, 2):
-        plus, minus = vector[place], vector[place + 1]
-        same = row[place] == row[place + 1]
-        coefficients.append(row[place])
-        terms.append(plus + minus if same else plus - minus)
-    return _dot(np.array(coefficients), terms)
-
-
-def _dot(coefficients: np.ndarray, vector: Sequence[Expr]) -> Expr:
-    """The sum of products, beginning with one by 1 if there is one: others are added at once."""
-    terms = [(c, v) for c, v in zip(coefficients, vector, strict=True) if c]
-    if not terms:
-        return Const(0.0, FLOAT32)
-    terms.sort(key=lambda term: term[0] != 1)
-    (first, v), *rest = terms
-    total = v * Const(float(first), FLOAT32)
-    for c, v in rest:
-        total = total + v * Const(float(c), FLOAT32)
-    return total
+def _cycles(size: int, channels: int, features: int, result: Shape, block: int) -> float:
+    """As :func:`_direct_cycles`: products while the weights arrive, and transformations."""
+    tiles = math.prod(-(-extent // size) for extent in result)
+    points, blocks = points_of(size) ** 2, -(-features // block)
+    weights = points * channels * blocks
+    products = max(weights * tiles, weights * 4 * block / WEIGHT_BYTES_PER_CYCLE)
+    vectors = points * tiles * (-(-channels // block) + blocks)
+    return products + vectors * CYCLES_PER_POINT

@@ -16,17 +16,16 @@ from ....isa.errors import VdlaError
 from ....isa.memory import MemoryParams
 from ....isa.params import HwParams
 from ...graph.ir import Graph, Node
-from ...graph.ops.integer import Reshape
-from ...graph.passes.sink_conversions import CONCATS
+from ...graph.ops.layout import BlockReshape
+from ...graph.ops.movement import Concat, Reshape
 from ...tir.ir import PrimFunc
 from .codegen import scratchpad_use
 from .lowering import conv_shape, lower_node, on_tensor_core
-from .passes.reshape_blocks import BlockReshape
 from .planner import plan_conv
 
 TENSOR_LANE, VECTOR_LANE = 0, 1
 #: Operators that are done when their operands and results have their places.
-NO_WORK = (Reshape, BlockReshape, *CONCATS)
+NO_WORK = (Reshape, BlockReshape, Concat)
 #: Scratchpads that both lanes use, and the most that an operator of the vector lane takes of each.
 SHARED = ("inp", "out", "par")
 VECTOR_SHARE = Fraction(3, 8)

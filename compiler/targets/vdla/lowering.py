@@ -11,27 +11,24 @@ from ....isa.memory import MemoryParams
 from ....isa.params import HwParams
 from ....runtime.layout import blocks, pack_depthwise_weight, pack_parameters, pack_weight
 from ...graph.arithmetic.bends import FRACTION_BITS, Bends
-from ...graph.arithmetic.lift import lifts
+from ...graph.arithmetic.lift import Lift, lift
 from ...graph.arithmetic.requant import INT8_MAX, INT8_MIN, Requant
 from ...graph.arithmetic.subpixel import Subpixel, phase_weights, subpixels
-from ...graph.ir import Graph, Node, is_depthwise
-from ...graph.ops.fixed_point import QAddFixed, QTable
-from ...graph.ops.integer import (
-    Product,
-    QAdd,
-    QAvgPool,
-    QConv2d,
-    QConvTranspose2d,
-    QDense,
-    QMaxPool,
-)
+from ...graph.ir import Graph, Node
+from ...graph.ops.convolution import QConv2d, QConvTranspose2d
+from ...graph.ops.integer import QAdd, QAddFixed, QTable
+from ...graph.ops.linear import QDense
+from ...graph.ops.pooling import QAvgPool, QMaxPool
 from ...tir.ir import PrimFunc
-from ...topi.ops import RESCALE
+from ...topi.quantisation import RESCALE
 from .add import add_fixed
 from .expressions import Clamp, Kind, Window, add, conv2d, window2d
 from .planner import ConvShape, plan_conv, plan_window
 from .table import bent
 from .transpose import conv2d_transpose, transposed_shape
+
+#: Integer operators with weights.
+Product = QConv2d | QConvTranspose2d | QDense
 
 #: A requantisation that changes nothing: multiplier / 2**shift = 1.
 IDENTITY_MULTIPLIER, IDENTITY_SHIFT = 1 << 30, 30
@@ -46,6 +43,18 @@ def _image(shape: tuple[int, ...], params: HwParams) -> tuple[int, int, int]:
 
 def _clamp(requant: Requant) -> Clamp:
     return Clamp(requant.zero_point, requant.lo, requant.hi, RESCALE[requant.rounding])
+
+
+def is_depthwise(graph: Graph, node: Node) -> bool:
+    """Whether a node is a convolution of every channel by itself."""
+    return isinstance(node.op, QConv2d) and node.op.is_depthwise(graph[node.inputs[1]].shape)
+
+
+def lifts(op: QAddFixed) -> tuple[Lift, Lift] | None:
+    """What equals the rescaled first and second operand for every value, if there is such."""
+    first = lift(op.zero_a, op.mult_a, op.shift_a)
+    second = lift(op.zero_b, op.mult_b, op.shift_b)
+    return (first, second) if first and second else None
 
 
 def on_tensor_core(graph: Graph, node: Node) -> bool:
@@ -124,7 +133,7 @@ def lower_node(
             node.name, data, shape.oc_blocks, window, op.x_zero_point, _clamp(op.requant), params,
             tiling, vthreads, shape.parts,
         )  # fmt: skip
-    kind, pad_value, clamp = _reduction(op)
+    kind, pad_value, clamp = _reduction(op)  # type: ignore[arg-type]
     tiling = plan_window(shape, kind == "weighted sum", params, memory, vthreads, bool(rows_first))
     return window2d(
         node.name, kind, data, window, pad_value, clamp, params, tiling, vthreads, shape.parts
@@ -206,7 +215,8 @@ def _phases(graph: Graph, node: Node) -> tuple[Subpixel, Subpixel]:
     """The decomposition of a transposed convolution, which ``partition`` has seen to exist."""
     assert isinstance(node.op, QConvTranspose2d)
     kernel = graph[node.inputs[1]].shape[2:]
-    found = subpixels(node.op, (kernel[0], kernel[1]))
+    op = node.op
+    found = subpixels((kernel[0], kernel[1]), op.strides, op.before, op.size)
     assert found is not None
     return found
 

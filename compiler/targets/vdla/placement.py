@@ -9,10 +9,9 @@ from ....runtime.layout import activation_bytes
 from ....runtime.native import MemoryPlan
 from ...arena import Lifetime, plan_arena
 from ...graph.ir import Graph, Node
-from ...graph.ops.integer import Reshape
-from ...graph.passes.sink_conversions import CONCATS
+from ...graph.ops.layout import BlockReshape
+from ...graph.ops.movement import Concat, Reshape
 from .lanes import NO_WORK, lane
-from .passes.reshape_blocks import BlockReshape
 
 
 def results(graph: Graph, nodes: Sequence[Node]) -> set[str]:
@@ -57,7 +56,7 @@ def _homes(graph: Graph, nodes: Sequence[Node], params: HwParams) -> dict[str, t
     homes: dict[str, tuple[str, int]] = {}
     # The last first: operands may be results of others.
     for node in reversed(nodes):
-        if isinstance(node.op, CONCATS):
+        if isinstance(node.op, Concat):
             home, start = homes.get(node.output, (node.output, 0))
             for name in node.inputs:
                 homes[name] = home, start

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from ....isa.params import HwParams
 from ...graph.ir import Graph, Node
-from ...graph.ops.fixed_point import QTable
-from ...graph.ops.integer import Product, Reshape
-from ...graph.passes.sink_conversions import CONCATS
+from ...graph.ops.integer import QTable
+from ...graph.ops.movement import Concat, Reshape
+from .lowering import Product
 from .table import most_pieces
 
 #: A place and the nodes that run there before the place changes.
@@ -22,7 +22,7 @@ def retarget(graph: Graph, params: HwParams) -> Graph:
     places: dict[str, str] = {}  # what lies where another tensor does, as it is another name for it
     parts: set[str] = set()  # what lies in a tensor that is concatenated
     for node in graph.nodes:
-        concat = isinstance(node.op, CONCATS) and node.target == "accel"
+        concat = isinstance(node.op, Concat) and node.target == "accel"
         lie = [places.get(name, name) for name in node.inputs]
         reason = _misfit(graph, node, params) if node.target == "accel" else ""
         if concat:

@@ -80,7 +80,7 @@ def test_random_graphs(case: Case) -> None:
     seen = set()
     for passes in (GRAPH_PASSES, (), subset):
         graph = run_passes(import_onnx(case.model), passes)
-        placeless = [replace(node, target="", reason="", group="") for node in graph.nodes]
+        placeless = [replace(node, target="", reason="") for node in graph.nodes]
         text = dump(graph.with_nodes(placeless))
         if text in seen:
             continue  # the same machine code

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from vdla.compiler.graph.ir import Graph, Node, Tensor, dump
-from vdla.compiler.graph.ops.integer import Dense, QMaxPool, Relu
+from vdla.compiler.graph.ops.elementwise import Relu
+from vdla.compiler.graph.ops.linear import Dense
+from vdla.compiler.graph.ops.pooling import QMaxPool
 from vdla.compiler.graph.verify import verify
 from vdla.isa.errors import VdlaError
 

@@ -9,8 +9,11 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 from vdla.compiler.frontends.tflite.importer import import_tflite
 from vdla.compiler.graph.ir import Graph, Node
-from vdla.compiler.graph.ops.fixed_point import Transpose
-from vdla.compiler.graph.ops.integer import Add, AvgPool, Conv2d, Dense, Reshape
+from vdla.compiler.graph.ops.convolution import Conv2d
+from vdla.compiler.graph.ops.elementwise import Add
+from vdla.compiler.graph.ops.linear import Dense
+from vdla.compiler.graph.ops.movement import Reshape, Transpose
+from vdla.compiler.graph.ops.pooling import AvgPool
 
 
 def float_onnx(path: Path) -> onnx.ModelProto:
@@ -62,7 +65,7 @@ def _nodes(graph: Graph, node: Node) -> list[onnx.NodeProto]:
         case Reshape():
             made = helper.make_node("Reshape", [*inputs, f"{node.output}.shape"], [result])
         case Transpose():
-            made = helper.make_node("Transpose", inputs, [result], perm=op.perm)
+            made = helper.make_node("Transpose", inputs, [result], perm=op.order)
         case _:
             raise AssertionError(f"this test's converter does not know {op!r}")
     made.name = node.name

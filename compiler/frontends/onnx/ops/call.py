@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 
 from .....isa.errors import VdlaError
-from ....graph.interpret import evaluate_op
-from ....graph.ir import Node, Tensor
-from ....graph.ops.fixed_point import Recentre
-from ....graph.ops.general import Gather, Map, Reduce, Slice, Transpose
-from ....graph.ops.integer import Op, Quantize, Reshape
-from ....graph.shapes import infer
+from ....graph.ir import Node, Tensor, infer
+from ....graph.ops.base import Op
+from ....graph.ops.elementwise import Map
+from ....graph.ops.movement import Gather, Reshape, Slice, Transpose
+from ....graph.ops.quantisation import Quantize, Recentre
+from ....graph.ops.reduction import Reduce
 from ....te.expr import Expr, Var, wrap
 
 MAX_ELEMENTS = 2**31 - 1
@@ -112,7 +112,7 @@ class Call:
         if tensor.name not in self.known:
             self.check_made(tensor.shape)
             values = [self._value(self.tensors[name], why) for name in node.inputs]
-            self.known[tensor.name] = evaluate_op(node.op, *values)
+            self.known[tensor.name] = node.op.evaluate(*values)
         return self.known[tensor.name]
 
     def integers_of(self, index: int, name: str) -> list[int] | None:

@@ -12,7 +12,8 @@ import onnx
 
 from .....isa.errors import VdlaError
 from ....graph.ir import DTYPES
-from ....graph.ops.integer import Add, Clip, Identity, Relu
+from ....graph.ops.elementwise import Add, Clip, Relu
+from ....graph.ops.movement import Identity
 from ....te.expr import FLOAT_DTYPES, UNSIGNED_DTYPES, Const, Expr, maximum, minimum, select
 from ....te.expr import Call as FunctionCall
 from .call import Call, Outputs, Reader

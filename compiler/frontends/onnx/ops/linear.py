@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from ....graph.ir import Tensor
-from ....graph.ops.general import MatMul, broadcast
-from ....graph.ops.integer import Dense
+from ....graph.ops.base import broadcast
+from ....graph.ops.linear import Dense, MatMul
 from .call import Call, Outputs, Reader
 from .elementwise import number
 

@@ -13,7 +13,9 @@ import numpy as np
 from .....isa.errors import VdlaError
 from ....graph.arithmetic.requant import OFFSET, Requant, centre, requant
 from ....graph.ir import Tensor
-from ....graph.ops.integer import Dequantize, QConv2d, QDense, Quant, Quantize
+from ....graph.ops.convolution import QConv2d
+from ....graph.ops.linear import QDense
+from ....graph.ops.quantisation import Dequantize, Quant, Quantize
 from ....te.expr import FLOAT_DTYPES, INT_DTYPES, Expr, integer_range, maximum, minimum, select
 from ....te.expr import Call as FunctionCall
 from .call import Call, Outputs, Reader, as_before, signed

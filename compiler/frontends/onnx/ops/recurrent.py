@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....graph.ir import Tensor
-from ....graph.ops.general import Concat, Map, MatMul
-from ....graph.ops.integer import Reshape
+from ....graph.ops.elementwise import Map
+from ....graph.ops.linear import MatMul
+from ....graph.ops.movement import Concat, Reshape
 from ....te.expr import Expr, Var, maximum, minimum, select
 from .call import Call, Outputs, Reader
 from .elementwise import (

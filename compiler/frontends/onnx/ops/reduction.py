@@ -8,8 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ....graph.ir import Tensor
-from ....graph.ops.general import ArgReduce, Pool
-from ....graph.ops.integer import Identity
+from ....graph.ops.movement import Identity
+from ....graph.ops.pooling import Pool
+from ....graph.ops.reduction import ArgReduce
 from ....te.expr import Expr, select
 from .call import Call, Outputs, Reader
 from .elementwise import absolute, divide, function, number

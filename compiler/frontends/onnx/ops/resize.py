@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ....graph.ir import Tensor
-from ....graph.ops.general import Interpolate
-from ....graph.ops.integer import Identity
+from ....graph.ops.movement import Identity, Interpolate
 from ....te.expr import FLOAT_DTYPES, select
 from .call import Call, Outputs, Reader
 from .elementwise import number

@@ -9,8 +9,16 @@ import onnx
 from onnx import numpy_helper
 
 from ....graph.ir import Tensor
-from ....graph.ops.general import Concat, Gather, GatherElements, Pad, Slice, Transpose
-from ....graph.ops.integer import Identity, Reshape
+from ....graph.ops.movement import (
+    Concat,
+    Gather,
+    GatherElements,
+    Identity,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+)
 from ....te.expr import Const, Expr, select
 from .call import Call, Outputs, Reader
 from .elementwise import dtype_of

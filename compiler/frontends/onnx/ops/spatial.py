@@ -7,8 +7,9 @@ import math
 import numpy as np
 
 from ....graph.ir import Tensor
-from ....graph.ops.general import Convolution, ConvolutionTranspose, Pool, PoolArg
-from ....graph.ops.integer import AvgPool, Conv2d, ConvTranspose2d, MaxPool, Pads, Pair, QMaxPool
+from ....graph.ops.base import Pads, Pair
+from ....graph.ops.convolution import Conv2d, Convolution, ConvolutionTranspose, ConvTranspose2d
+from ....graph.ops.pooling import AvgPool, MaxPool, Pool, PoolArg, QMaxPool
 from ....te.expr import maximum
 from .call import Call, Outputs, Reader, as_before, signed
 from .elementwise import absolute, function, number

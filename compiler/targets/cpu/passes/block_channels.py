@@ -20,8 +20,8 @@ import numpy as np
 
 from ....graph.arithmetic.floor_requant import floor_requant
 from ....graph.arithmetic.requant import OFFSET, UINT8_MAX, Requant
-from ....graph.arithmetic.winograd import KERNEL, tile_size, transformed_weight
-from ....graph.ir import Graph, Node, Tensor
+from ....graph.ir import Graph, Node, Tensor, infer
+from ....graph.ops.base import Op
 from ....graph.ops.blocked import (
     BlockedConv2d,
     BlockedConvTranspose2d,
@@ -30,26 +30,16 @@ from ....graph.ops.blocked import (
     BlockedPool,
     BlockedQConv2d,
     BlockedWinograd,
-    FromBlocks,
     PackedDense,
-    ToBlocks,
 )
-from ....graph.ops.general import ConvolutionTranspose, Map
-from ....graph.ops.integer import (
-    Add,
-    AvgPool,
-    Clip,
-    Conv2d,
-    ConvTranspose2d,
-    Dense,
-    MaxPool,
-    Op,
-    QAdd,
-    QConv2d,
-    QMaxPool,
-    Relu,
-)
-from ....graph.shapes import infer
+from ....graph.ops.convolution import Conv2d, ConvolutionTranspose, ConvTranspose2d, QConv2d
+from ....graph.ops.elementwise import Add, Clip, Map, Relu
+from ....graph.ops.integer import QAdd
+from ....graph.ops.layout import FromBlocks, ToBlocks, in_blocks
+from ....graph.ops.linear import Dense
+from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
+from ....topi.winograd import KERNEL
+from ..winograd import tile_size, transformed_weight
 
 #: Shapes of one element, which broadcasts in every layout.
 SCALARS = {(), (1,)}
@@ -205,7 +195,7 @@ class _Rewriting:
 
     def _winograd(self, node: Node, op: Conv2d, size: int) -> None:
         weight = self._data(node.inputs[1])
-        packed = _in_blocks(_in_blocks(weight, self.block, 0), self.block, 2)
+        packed = in_blocks(in_blocks(weight, self.block, 0), self.block, 2)
         packed = transformed_weight(packed.transpose(0, 2, 3, 1, 4, 5), size)
         inputs = (
             self._blocks(node.inputs[0]),
@@ -230,7 +220,7 @@ class _Rewriting:
             packed = packed.astype(np.int32)
             new = BlockedQConv2d(op.strides, op.pads, op.dilations, op.groups > 1, *rest)
         names = [
-            self._constant(f"{node.name}.{name}", _in_blocks(column, self.block, 0))
+            self._constant(f"{node.name}.{name}", in_blocks(column, self.block, 0))
             for name, column in columns.items()
         ]
         weight = self._constant(f"{node.name}.weight", packed)
@@ -255,11 +245,11 @@ class _Rewriting:
         """A convolution's image in the layout that it is read in, and the weight that fits it."""
         x, weight = node.inputs[0], self._data(node.inputs[1])
         if groups > 1:
-            packed = _in_blocks(weight[:, 0], self.block, 0).transpose(0, 2, 3, 1)
+            packed = in_blocks(weight[:, 0], self.block, 0).transpose(0, 2, 3, 1)
             return self._blocks(x), packed
-        packed = _in_blocks(weight, self.block, 0)  # [OC/B, B, C, KH, KW]
+        packed = in_blocks(weight, self.block, 0)  # [OC/B, B, C, KH, KW]
         if x in self.blocked or weight.shape[1] >= self.block:
-            packed = _in_blocks(packed, self.block, 2).transpose(0, 2, 4, 5, 3, 1)
+            packed = in_blocks(packed, self.block, 2).transpose(0, 2, 4, 5, 3, 1)
             return self._blocks(x), packed
         # One channel after another: there is nothing to fill up.
         return self._plain(x), packed.transpose(0, 2, 3, 4, 1)
@@ -275,13 +265,13 @@ class _Rewriting:
         a block of its own size."""
         x, weight = node.inputs[0], self._data(node.inputs[1])
         if groups > 1:
-            packed = _in_blocks(_in_blocks(weight[:, 0], self.block, 0), 4, 3)
+            packed = in_blocks(in_blocks(weight[:, 0], self.block, 0), 4, 3)
             return self._blocks(x), packed.transpose(0, 2, 3, 1, 4), -weight.shape[3] % 4
         channels = weight.shape[1]
         wide = x in self.blocked or channels >= self.block
         size = self.block if wide else -(-channels // 4) * 4
-        packed = _in_blocks(_in_blocks(weight, self.block, 0), size, 2)
-        packed = _in_blocks(packed, 4, 3).transpose(0, 2, 5, 6, 3, 1, 4)
+        packed = in_blocks(in_blocks(weight, self.block, 0), size, 2)
+        packed = in_blocks(packed, 4, 3).transpose(0, 2, 5, 6, 3, 1, 4)
         return self._blocks(x) if wide else self._narrow_block(x, size), packed, 0
 
     def _narrow_block(self, x: str, size: int) -> str:
@@ -300,7 +290,7 @@ class _Rewriting:
 
     def _conv_transpose(self, node: Node, op: ConvTranspose2d | ConvolutionTranspose) -> None:
         weight = self._data(node.inputs[1]).swapaxes(0, 1)  # [OC, C, KH, KW]
-        packed = _in_blocks(_in_blocks(_phases(weight, op), self.block, 2), self.block, 4)
+        packed = in_blocks(in_blocks(_phases(weight, op), self.block, 2), self.block, 4)
         packed = packed.transpose(0, 1, 2, 4, 6, 7, 5, 3)
         inputs = (
             self._blocks(node.inputs[0]),
@@ -315,7 +305,7 @@ class _Rewriting:
     def _dense(self, node: Node, op: Dense) -> None:
         weight = self._data(node.inputs[1])
         weight = weight if op.transposed else weight.T
-        packed = _in_blocks(weight, self.block, 0).transpose(0, 2, 1)
+        packed = in_blocks(weight, self.block, 0).transpose(0, 2, 1)
         inputs = (
             self._plain(node.inputs[0]),
             self._constant(f"{node.name}.weight", packed),
@@ -368,7 +358,7 @@ class _Rewriting:
     def _packed_bias(self, node: Node, channels: int) -> str:
         given = len(node.inputs) > 2
         bias = self._data(node.inputs[2]) if given else np.zeros(channels, np.float32)
-        return self._constant(f"{node.name}.bias", _in_blocks(bias, self.block, 0))
+        return self._constant(f"{node.name}.bias", in_blocks(bias, self.block, 0))
 
 
 def _phases(weight: np.ndarray, op: ConvTranspose2d | ConvolutionTranspose) -> np.ndarray:
@@ -385,13 +375,3 @@ def _phases(weight: np.ndarray, op: ConvTranspose2d | ConvolutionTranspose) -> n
         ])
         for rh in range(sh)
     ])  # fmt: skip
-
-
-def _in_blocks(array: np.ndarray, block: int, axis: int) -> np.ndarray:
-    """An axis as two, [blocks, block], filled up with zeros."""
-    size = array.shape[axis]
-    blocks = -(-size // block)
-    missing = [(0, 0)] * array.ndim
-    missing[axis] = (0, blocks * block - size)
-    full = np.pad(array, missing)
-    return full.reshape(*array.shape[:axis], blocks, block, *array.shape[axis + 1 :])

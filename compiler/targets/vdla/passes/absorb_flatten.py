@@ -13,7 +13,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ....graph.ir import Graph, Node, Tensor
-from ....graph.ops.integer import QConv2d, QDense, Reshape
+from ....graph.ops.convolution import QConv2d
+from ....graph.ops.linear import QDense
+from ....graph.ops.movement import Reshape
 
 
 def absorb_flatten(graph: Graph, most_places: int) -> Graph:

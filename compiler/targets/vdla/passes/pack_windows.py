@@ -12,45 +12,11 @@ accelerator multiplies them as a 1x1 convolution::
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
-import numpy as np
+from dataclasses import replace
 
 from ....graph.ir import Graph, Node, Tensor
-from ....graph.ops.fixed_point import FixedOp, Type
-from ....graph.ops.integer import Pads, Pair, QConv2d
-
-
-@dataclass(frozen=True)
-class PackWindows(FixedOp):
-    """x int8 [N,C,H,W] to int8 [N,C*KH*KW,OH,OW]: each output pixel's window, channel by channel,
-    outside of the image ``fill``.
-    """
-
-    kernel: Pair
-    strides: Pair
-    pads: Pads
-    fill: int
-
-    def result(self, *operands: Type) -> Type | None:
-        if len(operands) != 1 or len(operands[0][0]) != 4 or operands[0][1] != "int8":
-            return None
-        (n, channels, height, width), _ = operands[0]
-        top, left, bottom, right = self.pads
-        rows = (height + top + bottom - self.kernel[0]) // self.strides[0] + 1
-        cols = (width + left + right - self.kernel[1]) // self.strides[1] + 1
-        return (n, channels * self.kernel[0] * self.kernel[1], rows, cols), "int8"
-
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        (x,) = args
-        top, left, bottom, right = self.pads
-        border = ((0, 0), (0, 0), (top, bottom), (left, right))
-        padded = np.pad(x, border, constant_values=self.fill)
-        seen = np.lib.stride_tricks.sliding_window_view(padded, self.kernel, (2, 3))
-        seen = seen[:, :, :: self.strides[0], :: self.strides[1]]
-        n, channels, rows, cols, kh, kw = seen.shape
-        moved = seen.transpose(0, 1, 4, 5, 2, 3)
-        return np.ascontiguousarray(moved).reshape(n, channels * kh * kw, rows, cols)
+from ....graph.ops.convolution import QConv2d
+from ....graph.ops.layout import PackWindows
 
 
 def pack_windows(graph: Graph, block: int) -> Graph:
@@ -87,9 +53,8 @@ def _packed(graph: Graph, node: Node) -> tuple[Node, Node, list[Tensor]]:
     x, weight = graph[node.inputs[0]], graph[node.inputs[1]]
     assert weight.data is not None
     pack = PackWindows(weight.shape[2:], op.strides, op.pads, op.x_zero_point)  # type: ignore[arg-type]
-    made = pack.result((x.shape, x.dtype))
-    assert made is not None
-    windows = Tensor(f"{node.output}.windows", made[0], made[1], quant=x.quant)
+    shape, dtype = pack.infer((x.shape, x.dtype))
+    windows = Tensor(f"{node.output}.windows", shape, dtype, quant=x.quant)
     flat = weight.data.reshape(weight.shape[0], -1, 1, 1)
     wide = replace(weight, name=f"{weight.name}.windows", shape=flat.shape, data=flat)
     reason = "windows of few channels are packed into blocks on their way to the accelerator"

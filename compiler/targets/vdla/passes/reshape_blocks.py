@@ -10,46 +10,17 @@ dense layer next to a reshape can as well read or write the vector in the image'
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from math import prod
+from dataclasses import replace
 
 import numpy as np
 
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node, Tensor
-from ....graph.ops.fixed_point import FixedOp, Type
-from ....graph.ops.integer import QDense, Reshape
+from ....graph.ops.layout import BlockReshape
+from ....graph.ops.linear import QDense
+from ....graph.ops.movement import Reshape
 
 Shape = tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class BlockReshape(FixedOp):
-    """int8 [N,C,H,W] to [N,C*H*W] or back (``shape`` is the result's), the vector's elements in the
-    order [C/block][H][W][block]; ``block`` divides C.
-    """
-
-    shape: Shape
-    block: int
-
-    def result(self, *operands: Type) -> Type | None:
-        match operands:
-            case [(given, "int8")] if {len(given), len(self.shape)} == {2, 4}:
-                channels = next(s for s in (given, self.shape) if len(s) == 4)[1]
-                if channels % self.block == 0 and prod(given) == prod(self.shape):
-                    return self.shape, "int8"
-        return None
-
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        (x,) = args
-        block = self.block
-        if x.ndim == 4:
-            n, c, h, w = x.shape
-            apart = x.reshape(n, c // block, block, h, w).transpose(0, 1, 3, 4, 2)
-        else:
-            n, c, h, w = self.shape
-            apart = x.reshape(n, c // block, h, w, block).transpose(0, 1, 4, 2, 3)
-        return np.ascontiguousarray(apart).reshape(self.shape)
 
 
 def reshape_blocks(graph: Graph, block: int) -> Graph:

@@ -15,9 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from ....graph.ir import Graph, Node, Tensor
-from ....graph.ops import general as primitives
-from ....graph.ops.fixed_point import QAddFixed, QTable
-from ....graph.ops.integer import QAdd, QConv2d, QDense, Reshape
+from ....graph.ops.convolution import QConv2d
+from ....graph.ops.integer import QAdd, QAddFixed, QTable
+from ....graph.ops.linear import QDense
+from ....graph.ops.movement import Reshape, Transpose
 from ....graph.passes.dead_code import dead_code
 
 ELEMENTWISE = (QAdd, QAddFixed, QTable)
@@ -63,7 +64,7 @@ class _Images:
             column = self.add(replace(x, name=f"{x.name}.column", shape=(*x.shape, 1, 1)))
             name = self.image(x)
             self.host(f"{node.name}.column", Reshape((*x.shape, 1, 1)), x.name, column)
-            self.host(f"{node.name}.places", primitives.Transpose(TURN), column, name)
+            self.host(f"{node.name}.places", Transpose(TURN), column, name)
         kernel = weight.data.reshape(*weight.shape, 1, 1)
         wide = self.add(Tensor.constant(f"{node.output}.kernel", kernel))
         product = QConv2d((1, 1), (0, 0, 0, 0), (1, 1), 1, op.x_zero_point, op.requant)
@@ -84,10 +85,10 @@ class _Images:
         matrix = self.graph.result(node)
         column = replace(matrix, name=f"{matrix.name}.turned", shape=(*matrix.shape, 1, 1))
         name = self.names[matrix.name]
-        self.host(f"{node.name}.turned", primitives.Transpose(TURN), name, self.add(column))
+        self.host(f"{node.name}.turned", Transpose(TURN), name, self.add(column))
         self.host(f"{node.name}.rows", Reshape(matrix.shape), column.name, matrix.name)
 
-    def host(self, name: str, op: Reshape | primitives.Transpose, source: str, result: str) -> None:
+    def host(self, name: str, op: Reshape | Transpose, source: str, result: str) -> None:
         self.nodes.append(Node(name, op, (source,), result, "cpu", WHY))
 
     def add(self, tensor: Tensor) -> str:

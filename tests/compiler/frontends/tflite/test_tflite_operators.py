@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import vdla
 from vdla.compiler.frontends.tflite.importer import import_tflite
-from vdla.compiler.graph.arithmetic.lift import FRACTION_BITS, lifts
+from vdla.compiler.graph.arithmetic.fixed_point import lifted
+from vdla.compiler.graph.arithmetic.lift import FRACTION_BITS, lift
 from vdla.compiler.graph.arithmetic.requant import mean_requant, tflite_params, tflite_requant
-from vdla.compiler.graph.interpret import evaluate_op, interpret
-from vdla.compiler.graph.ops.fixed_point import QAddFixed, lifted
-from vdla.compiler.graph.ops.integer import QAdd
+from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.graph.ops.integer import QAdd, QAddFixed
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.passes.exact_add import equal_add
 from vdla.compiler.targets.cpu.graph_code import build_cpu
@@ -106,7 +106,7 @@ def test_additions_become_the_accelerators() -> None:
         op = equal_add(fixed)
         if op is not None:
             assert isinstance(op, QAdd)
-            np.testing.assert_array_equal(evaluate_op(op, *pairs), fixed.evaluate(*pairs))
+            np.testing.assert_array_equal(op.evaluate(*pairs), fixed.evaluate(*pairs))
             found += 1
     assert found >= 57
 
@@ -144,14 +144,13 @@ def test_operands_are_lifted_exactly() -> None:
     rng = np.random.default_rng(3)
     for _ in range(60):
         op = addition(rng)
-        found = lifts(op)
-        assert found is not None
         x = np.arange(-128, 128, dtype=np.int32)
-        sides = ((op.zero_a, op.mult_a, op.shift_a), (op.zero_b, op.mult_b, op.shift_b))
-        for lift, (zero, multiplier, shift) in zip(found, sides, strict=True):
-            h = x * lift.high + ((x * lift.low + lift.rest) >> FRACTION_BITS) + lift.offset
-            y = (h + (h >> 31) + (1 << lift.shift >> 1)) >> lift.shift if lift.shift else h
-            np.testing.assert_array_equal(y, lifted(x, zero, multiplier, shift))
+        for side in ((op.zero_a, op.mult_a, op.shift_a), (op.zero_b, op.mult_b, op.shift_b)):
+            found = lift(*side)
+            assert found is not None
+            h = x * found.high + ((x * found.low + found.rest) >> FRACTION_BITS) + found.offset
+            y = (h + (h >> 31) + (1 << found.shift >> 1)) >> found.shift if found.shift else h
+            np.testing.assert_array_equal(y, lifted(x, *side))
 
 
 @pytest.mark.slow

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 from vdla.compiler.graph.arithmetic.requant import Requant, mean_requant
 from vdla.compiler.graph.interpret import interpret
-from vdla.compiler.graph.ir import Graph, Node, Tensor
-from vdla.compiler.graph.ops.fixed_point import QAddFixed, QAvgPoolValid
-from vdla.compiler.graph.ops.integer import Op, Pads, QAvgPool, QConv2d
-from vdla.compiler.graph.shapes import infer
+from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
+from vdla.compiler.graph.ops.base import Op, Pads
+from vdla.compiler.graph.ops.convolution import QConv2d
+from vdla.compiler.graph.ops.integer import QAddFixed
+from vdla.compiler.graph.ops.pooling import QAvgPool, QAvgPoolValid
 from vdla.compiler.targets.cpu.graph_code import build_cpu
 
 VECTORS = Path(__file__).parents[5] / "shared" / "vectors" / "cmsis_nn"

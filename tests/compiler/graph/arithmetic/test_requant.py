@@ -14,9 +14,9 @@ from vdla.compiler.graph.arithmetic.requant import (
     add_params,
     requant,
     requant_params,
-    shift_half_even,
 )
 from vdla.isa.errors import VdlaError
+from vdla.isa.vector_ops import shift_right_half_even
 
 SCALES = st.floats(min_value=2.0**-31, max_value=2.0**29, allow_nan=False)
 INT32 = st.integers(-(2**31), 2**31 - 1)
@@ -25,7 +25,7 @@ INT8 = st.integers(-128, 127)
 
 @given(st.integers(-(2**62), 2**62), st.integers(0, 62))
 def test_shift_rounds_half_to_even(value: int, shift: int) -> None:
-    got = int(shift_half_even(np.array([value], np.int64), shift)[0])
+    got = int(shift_right_half_even(np.array([value], np.int64), np.asarray(shift))[0])
     assert got == round(Fraction(value, 2**shift))
 
 

@@ -12,15 +12,11 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import evaluate, interpret
-from vdla.compiler.graph.ops.integer import (
-    QAdd,
-    QAvgPool,
-    QConv2d,
-    QConvTranspose2d,
-    QDense,
-    QMaxPool,
-    Reshape,
-)
+from vdla.compiler.graph.ops.convolution import QConv2d, QConvTranspose2d
+from vdla.compiler.graph.ops.integer import QAdd
+from vdla.compiler.graph.ops.linear import QDense
+from vdla.compiler.graph.ops.movement import Reshape
+from vdla.compiler.graph.ops.pooling import QAvgPool, QMaxPool
 from vdla.compiler.graph.passes import run_passes
 
 Case = tuple[type, Callable[[Any, np.random.Generator, str], str]]

@@ -16,20 +16,19 @@ from onnx import TensorProto, helper, numpy_helper
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret
-from vdla.compiler.graph.ir import Graph, Node, Tensor, dump
+from vdla.compiler.graph.ir import Graph, Node, Tensor, dump, infer
+from vdla.compiler.graph.ops.base import Op
 from vdla.compiler.graph.ops.blocked import (
     BlockedConv2d,
     BlockedDepthwise,
-    BlockedOp,
     BlockedPool,
-    FromBlocks,
     PackedDense,
-    ToBlocks,
 )
-from vdla.compiler.graph.ops.integer import AvgPool, MaxPool, Op, QAdd, QConv2d, QMaxPool
+from vdla.compiler.graph.ops.convolution import QConv2d
+from vdla.compiler.graph.ops.integer import QAdd
+from vdla.compiler.graph.ops.layout import FromBlocks, ToBlocks
+from vdla.compiler.graph.ops.pooling import AvgPool, MaxPool, QMaxPool
 from vdla.compiler.graph.passes import run_passes
-from vdla.compiler.graph.shapes import infer
-from vdla.compiler.targets.cpu.blocked import blocked_expression
 from vdla.compiler.targets.cpu.blocked_schedule import schedule_blocked
 from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_func
 from vdla.compiler.targets.cpu.passes.block_channels import block_channels
@@ -193,7 +192,7 @@ def test_what_is_read_twice_is_not_joined() -> None:
     assert found.count("Add") == 1
 
 
-OPERATORS: list[tuple[BlockedOp, list[Shape]]] = [
+OPERATORS: list[tuple[list[Shape]]] = [
     (ToBlocks(16), [(2, 20, 3, 5)]),
     (FromBlocks(20), [(2, 2, 3, 5, 16)]),
     (
@@ -215,9 +214,9 @@ OPERATORS: list[tuple[BlockedOp, list[Shape]]] = [
 
 
 @pytest.mark.parametrize(("op", "shapes"), OPERATORS, ids=lambda v: type(v).__name__)
-def test_schedules_compute_what_plain_loops_do(op: BlockedOp, shapes: list[Shape]) -> None:
+def test_schedules_compute_what_plain_loops_do(op: Op, shapes: list[Shape]) -> None:
     inputs = [placeholder(shape, "float32", f"x{i}") for i, shape in enumerate(shapes)]
-    output = blocked_expression(op, inputs)
+    output = op.expression(inputs, [x.shape for x in inputs]).output
     plain, scheduled = create_schedule(output), create_schedule(output)
     schedule_blocked(op, scheduled, output)
     arrays = [integers(shape, i) for i, shape in enumerate(shapes)]
@@ -235,7 +234,7 @@ def test_a_convolution_is_a_tile_of_vector_registers() -> None:
     op = BlockedConv2d((1, 1), (1, 1, 1, 1), (1, 1), lo=0.0)
     shapes = [(1, 2, 9, 14, 16), (4, 2, 3, 3, 16, 16), (4, 16)]
     inputs = [placeholder(shape, "float32", f"x{i}") for i, shape in enumerate(shapes)]
-    output = blocked_expression(op, inputs)
+    output = op.expression(inputs, [x.shape for x in inputs]).output
     schedule = create_schedule(output)
     schedule_blocked(op, schedule, output)
     kernel = compile_func(lower(schedule, [*inputs, output]))

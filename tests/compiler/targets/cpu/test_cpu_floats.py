@@ -6,8 +6,11 @@ import math
 
 import numpy as np
 import pytest
-from vdla.compiler.graph.interpret import evaluate_op
-from vdla.compiler.graph.ops.integer import Add, AvgPool, Clip, Conv2d, Dense, MaxPool, Op, Relu
+from vdla.compiler.graph.ops.base import Op
+from vdla.compiler.graph.ops.convolution import Conv2d
+from vdla.compiler.graph.ops.elementwise import Add, Clip, Relu
+from vdla.compiler.graph.ops.linear import Dense
+from vdla.compiler.graph.ops.pooling import AvgPool, MaxPool
 from vdla.compiler.targets.cpu.graph_code import run_op
 
 RNG = np.random.default_rng(3)
@@ -18,7 +21,7 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def check(op: Op, *arrays: np.ndarray) -> None:
-    got, expected = run_op(op, arrays), evaluate_op(op, *arrays)
+    got, expected = run_op(op, arrays), op.evaluate(*arrays)
     assert got.dtype == expected.dtype
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 

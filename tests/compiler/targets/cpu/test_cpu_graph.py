@@ -13,7 +13,8 @@ from vdla.compiler.arena import Lifetime, plan_arena
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
-from vdla.compiler.graph.ops.integer import QMaxPool, Reshape
+from vdla.compiler.graph.ops.movement import Reshape
+from vdla.compiler.graph.ops.pooling import QMaxPool
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu
 from vdla.isa.errors import VdlaError

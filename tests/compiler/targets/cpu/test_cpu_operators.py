@@ -9,26 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vdla.compiler.graph.arithmetic.requant import Requant, add_params
-from vdla.compiler.graph.interpret import evaluate_op
 from vdla.compiler.graph.ir import Graph, Node, Tensor
-from vdla.compiler.graph.ops.integer import (
-    Dequantize,
-    Identity,
-    Op,
-    QAdd,
-    QAvgPool,
-    QConv2d,
-    QDense,
-    QMaxPool,
-    Quant,
-    Quantize,
-    Reshape,
-)
+from vdla.compiler.graph.ops.base import Op
+from vdla.compiler.graph.ops.convolution import QConv2d
+from vdla.compiler.graph.ops.integer import QAdd
+from vdla.compiler.graph.ops.linear import QDense
+from vdla.compiler.graph.ops.movement import Reshape
+from vdla.compiler.graph.ops.pooling import QAvgPool, QMaxPool
+from vdla.compiler.graph.ops.quantisation import Dequantize, Quant, Quantize
 from vdla.compiler.targets.cpu.graph_code import compile_func
-from vdla.compiler.targets.cpu.schedules import schedule_for_cpu
+from vdla.compiler.targets.cpu.schedules import expression, schedule_for_cpu
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.tir.lower import lower
-from vdla.compiler.topi.ops import expression
 from vdla.isa.errors import VdlaError
 
 
@@ -36,7 +28,7 @@ def node_of(op: Op, arrays: list[np.ndarray], constant: int) -> tuple[Graph, Nod
     """A graph of one node whose last ``constant`` inputs are constants."""
     names = [f"in{i}" for i in range(len(arrays))]
     split = len(arrays) - constant
-    result = evaluate_op(op, *arrays)
+    result = op.evaluate(*arrays)
     tensors = [
         Tensor(n, a.shape, str(a.dtype), a if i >= split else None)
         for i, (n, a) in enumerate(zip(names, arrays, strict=True))
@@ -53,7 +45,7 @@ def check(op: Op, arrays: list[np.ndarray], constant: int = 0, plain: bool = Fal
     found = expression(graph, node)
     schedule = create_schedule(found.output) if plain else schedule_for_cpu(node, found.output)
     func = lower(schedule, [*found.args, found.output], "node")
-    expected = evaluate_op(op, *arrays)
+    expected = op.evaluate(*arrays)
     got = np.full(found.output.shape, 85, expected.dtype)
     operands = [a.reshape(t.shape) for a, t in zip(arrays, found.args, strict=False)]
     compile_func(func)(*operands, *found.attributes, got)
@@ -232,8 +224,9 @@ def test_reshape(shape: tuple[int, ...]) -> None:
 
 
 def test_operators_without_a_loop_program_name_the_node() -> None:
-    graph, node = node_of(Identity(), [np.zeros((1, 4), np.float32)], 0)
-    with pytest.raises(VdlaError, match=r"node 'node': operator Identity has no loop program"):
+    wide = Quantize(Quant(np.float32([0.5]), np.int32([0]), "int16"))
+    graph, node = node_of(wide, [np.zeros((1, 4), np.float32)], 0)
+    with pytest.raises(VdlaError, match=r"node 'node': Quantize expected to int8 or uint8, got"):
         expression(graph, node)
 
 

@@ -16,7 +16,6 @@ from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret as interpret_graph
 from vdla.compiler.graph.ops.blocked import BlockedDotConv2d
 from vdla.compiler.graph.passes import run_passes as run_graph_passes
-from vdla.compiler.targets.cpu.blocked import blocked_expression
 from vdla.compiler.targets.cpu.blocked_schedule import schedule_blocked
 from vdla.compiler.targets.cpu.graph_code import build_cpu, run_passes
 from vdla.compiler.targets.cpu.llvm import emit_function
@@ -61,7 +60,7 @@ def convolution(scheduled: bool, scales: tuple[str, ...] = ("int32", "int32")) -
     shapes = [*SHAPES, *[SHAPES[2]] * len(scales)]
     pairs = zip(shapes, [*DTYPES, *scales], strict=True)
     inputs = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(pairs)]
-    output = blocked_expression(op, inputs)
+    output = op.expression(inputs, [x.shape for x in inputs]).output
     schedule = create_schedule(output)
     if scheduled:
         schedule_blocked(op, schedule, output)

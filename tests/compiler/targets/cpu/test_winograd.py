@@ -18,19 +18,20 @@ from onnx.reference import ReferenceEvaluator
 from vdla.bench.workloads import NETWORKS
 from vdla.compiler.build import load_graph
 from vdla.compiler.frontends.onnx.importer import import_onnx
-from vdla.compiler.graph.arithmetic.winograd import POINTS, matrices, tile_size, transformed_weight
 from vdla.compiler.graph.interpret import interpret
-from vdla.compiler.graph.ir import Graph, Node, Tensor
-from vdla.compiler.graph.ops.blocked import BlockedConv2d, BlockedWinograd, FromBlocks, ToBlocks
+from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
+from vdla.compiler.graph.ops.blocked import BlockedConv2d, BlockedWinograd
+from vdla.compiler.graph.ops.layout import FromBlocks, ToBlocks
 from vdla.compiler.graph.passes import run_passes
-from vdla.compiler.graph.shapes import infer
-from vdla.compiler.targets.cpu import winograd as winograd_expression
 from vdla.compiler.targets.cpu import winograd_schedule
 from vdla.compiler.targets.cpu.graph_code import build_cpu
 from vdla.compiler.targets.cpu.llvm_parallel import has_threads
 from vdla.compiler.targets.cpu.passes import block_channels as block_channels_pass
 from vdla.compiler.targets.cpu.passes.block_channels import block_channels
 from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.targets.cpu.winograd import tile_size, transformed_weight
+from vdla.compiler.topi import winograd as winograd_expression
+from vdla.compiler.topi.winograd import POINTS, matrices
 
 Shape = tuple[int, ...]
 #: Largest errors that are let pass, several times those that are seen.

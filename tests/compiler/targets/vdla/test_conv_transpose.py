@@ -11,7 +11,7 @@ from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.arithmetic.subpixel import subpixel
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
-from vdla.compiler.graph.ops.integer import QConvTranspose2d
+from vdla.compiler.graph.ops.convolution import QConvTranspose2d
 from vdla.compiler.graph.passes.partition import partition
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams

@@ -9,7 +9,8 @@ import pytest
 from vdla.bench.workloads import NETWORKS
 from vdla.compiler.build import build, load_graph
 from vdla.compiler.graph.ir import Graph, Node, Tensor
-from vdla.compiler.graph.ops.integer import QMaxPool, Reshape
+from vdla.compiler.graph.ops.movement import Reshape
+from vdla.compiler.graph.ops.pooling import QMaxPool
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import compile_graph
 from vdla.compiler.targets.cpu.processor import host

@@ -8,7 +8,11 @@ import vdla
 from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
-from vdla.compiler.graph.ops.integer import Op, QConv2d, QMaxPool, Quant, Quantize, Reshape
+from vdla.compiler.graph.ops.base import Op
+from vdla.compiler.graph.ops.convolution import QConv2d
+from vdla.compiler.graph.ops.movement import Reshape
+from vdla.compiler.graph.ops.pooling import QMaxPool
+from vdla.compiler.graph.ops.quantisation import Quant, Quantize
 from vdla.compiler.targets.vdla.segments import retarget, split
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MemoryParams

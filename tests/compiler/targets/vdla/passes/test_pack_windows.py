@@ -9,9 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph
+from vdla.compiler.graph.ops.layout import PackWindows
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.verify import verify
-from vdla.compiler.targets.vdla.passes.pack_windows import PackWindows, pack_windows
+from vdla.compiler.targets.vdla.passes.pack_windows import pack_windows
 
 BLOCK = 16
 

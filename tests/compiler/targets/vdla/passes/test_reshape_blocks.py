@@ -9,10 +9,11 @@ from vdla.compiler.build import build
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph
+from vdla.compiler.graph.ops.layout import BlockReshape
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.verify import verify
 from vdla.compiler.targets.cpu.graph_code import build_cpu
-from vdla.compiler.targets.vdla.passes.reshape_blocks import BlockReshape, reshape_blocks
+from vdla.compiler.targets.vdla.passes.reshape_blocks import reshape_blocks
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate

@@ -1,0 +1,133 @@
+"""Products of matrices: of any dtype, float with bias and bounds, and of int8."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ... import topi
+from ...te.tensor import Tensor, compute
+from ..arithmetic.requant import Requant
+from ..arithmetic.windows import tensordot
+from .base import (
+    Bounded,
+    Expression,
+    Fusion,
+    Op,
+    Shape,
+    Type,
+    broadcast,
+    clip,
+    expect,
+    expect_dtypes,
+    int32,
+    one_dtype,
+)
+from .epilogue import bounded, requantized
+
+
+@dataclass(frozen=True)
+class MatMul(Op):
+    """Matrix product over the last two dimensions, the others broadcast; integers wrap."""
+
+    fusion = Fusion.OUT_FUSABLE
+
+    def infer(self, *types: Type) -> Type:
+        expect(len(types) == 2, "two operands")
+        (a, _), (b, _) = types
+        dtype = one_dtype(types)
+        expect(dtype != "bool", "numbers")
+        matrices = len(a) >= 2 and len(b) >= 2
+        expect(matrices and a[-1:] == b[-2:-1], "matrices that can be multiplied")
+        return (*broadcast(a[:-2], b[:-2]), *a[-2:-1], *b[-1:]), dtype
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        a, b = args
+        if a.dtype.kind == "f":
+            return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(a.dtype)
+        if a.ndim == b.ndim == 2:
+            return tensordot(a, b, ([1], [0]))
+        return np.matmul(a.astype(np.int64), b.astype(np.int64)).astype(a.dtype)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        return Expression(topi.matmul(inputs[0], inputs[1], shapes), tuple(inputs))
+
+    def macs(self, *shapes: Shape) -> int:
+        a, b = shapes
+        return math.prod(np.broadcast_shapes(a[:-2], b[:-2])) * a[-2] * a[-1] * b[-1]
+
+
+@dataclass(frozen=True)
+class Dense(Bounded):
+    """Float ``x @ w + bias``: x [N,K], w [K,OC] or, ``transposed``, [OC,K]; clipped to lo..hi."""
+
+    transposed: bool
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    fusion = Fusion.OUT_FUSABLE
+
+    def infer(self, *types: Type) -> Type:
+        x, weight, *bias = expect_dtypes(types, *["float32"] * max(2, len(types)))
+        return _dense_shape(x, weight[::-1] if self.transposed else weight, bias), "float32"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        x, weight, *bias = args
+        y = tensordot(x, weight, ([1], [1 if self.transposed else 0]))
+        return clip(y + bias[0] if bias else y, self.lo, self.hi)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        x, weight, *bias = inputs
+        acc = topi.dense(x, weight, self.transposed)
+        return Expression(bounded(acc, self.lo, self.hi, bias), tuple(inputs))
+
+    def macs(self, *shapes: Shape) -> int:
+        x, weight, *_ = shapes
+        return x[0] * weight[0] * weight[1]
+
+
+def _dense_shape(x: Shape, weight: Shape, bias: Sequence[Shape]) -> Shape:
+    fits = len(x) == 2 and len(weight) == 2 and x[1] == weight[0]
+    expect(fits, "a matrix and a weight matrix of its width")
+    expect(list(bias) in ([], [(weight[1],)]), f"a bias [{weight[1]}]")
+    return x[0], weight[1]
+
+
+@dataclass(frozen=True, eq=False)
+class QDense(Op):
+    """x int8 [N,K], weight int8 [OC,K], bias int32 [OC] to int8 [N,OC].
+
+    ``acc = bias[oc] + sum over k of (x[n, k] - x_zero_point) * weight[oc, k]`` in wrapping int32;
+    ``y = requant(acc)``. A weight less its zero point may be int16.
+    """
+
+    x_zero_point: int
+    requant: Requant
+
+    fusion = Fusion.OUT_FUSABLE
+
+    def infer(self, *types: Type) -> Type:
+        wide = len(types) == 3 and types[1][1] == "int16"
+        x, weight, bias = expect_dtypes(types, "int8", "int16" if wide else "int8", "int32")
+        return _dense_shape(x, weight[::-1], [bias]), "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        x, weight, bias = args
+        shifted = x.astype(np.int64) - self.x_zero_point
+        acc = tensordot(shifted, weight.astype(np.int64), ([1], [1]))
+        return self.requant.apply(int32(acc + bias))
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        x, weight, _ = inputs
+        shifted = compute(
+            x.shape, lambda n, k: x[n, k].astype("int16") - self.x_zero_point, "shifted"
+        )
+        acc = topi.dense(shifted, weight, transposed=True, dtype="int32")
+        return requantized(acc, self.requant, inputs, inputs[2])
+
+    def macs(self, *shapes: Shape) -> int:
+        x, weight, _ = shapes
+        return x[0] * weight[0] * weight[1]

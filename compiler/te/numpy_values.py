@@ -1,0 +1,114 @@
+"""Expressions of the language evaluated by NumPy, for whole arrays at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from ...isa.errors import VdlaError
+from .expr import (
+    FLOAT_DTYPES,
+    INT_DTYPES,
+    Binary,
+    Call,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Var,
+    bits_of,
+)
+
+#: Functions of floats by the names of intrinsics.
+_FUNCTIONS: dict[str, Callable[..., Any]] = {
+    name: getattr(np, name)
+    for name in ("floor", "ceil", "trunc", "sqrt", "exp", "log", "log1p", "tanh", "sin", "cos",
+                 "tan", "sinh", "cosh")
+} | {
+    f"a{name}": getattr(np, f"arc{name}") for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")
+} | {"round": np.rint, "pow": np.power, "remainder": np.fmod,
+     "erf": np.vectorize(math.erf, otypes=[np.float64])}  # fmt: skip
+
+_COMPARISONS: dict[str, Callable[..., Any]] = {"<": np.less, "<=": np.less_equal, "==": np.equal}
+_ARITHMETIC: dict[str, Callable[..., Any]] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "//": np.floor_divide,
+    "%": np.mod, "&": np.bitwise_and, "|": np.bitwise_or,
+    # As the language has it: the second operand only where it is smaller, or larger.
+    "min": lambda a, b: np.where(b < a, b, a), "max": lambda a, b: np.where(a < b, b, a),
+}  # fmt: skip
+
+
+def values_of(expr: Expr, known: Mapping[Var, np.ndarray]) -> np.ndarray:
+    """The values of an expression of variables whose values are known arrays, broadcast.
+
+    Raises
+    ------
+    VdlaError
+        For an expression that reads tensors or reduces.
+    """
+    with np.errstate(all="ignore"):
+        return _value(expr, known)
+
+
+def _value(expr: Expr, known: Mapping[Var, np.ndarray]) -> np.ndarray:
+    match expr:
+        case Var():
+            return known[expr]
+        case Const(value, dtype):
+            return np.asarray(value).astype(dtype)
+        case Binary(op, a, b, dtype):
+            return _binary(op, _value(a, known), _value(b, known), dtype)
+        case Select(cond, a, b):
+            return np.where(_value(cond, known), _value(a, known), _value(b, known))
+        case Cast(dtype, a):
+            return converted(_value(a, known), dtype)
+        case Call("popcount", (a,), dtype):
+            return np.bitwise_count(_value(a, known)).astype(dtype)
+        case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:
+            return _truncating(name, _value(a, known), _value(b, known)).astype(dtype)
+        case Call(name, args, dtype) if name in _FUNCTIONS:
+            return _FUNCTIONS[name](*(_value(a, known) for a in args)).astype(dtype)
+    raise VdlaError(f"expected an expression of elements, got {expr!r}")
+
+
+def _binary(op: str, a: np.ndarray, b: np.ndarray, dtype: str) -> np.ndarray:
+    if op in _COMPARISONS:
+        return _COMPARISONS[op](a, b)
+    if op in (">>", "<<"):
+        return _shifted(op, a, b, bits_of(dtype)).astype(dtype)
+    return _ARITHMETIC[op](a, b).astype(dtype)
+
+
+def _shifted(op: str, a: np.ndarray, b: np.ndarray, bits: int) -> np.ndarray:
+    """Shifts by any number: what is shifted out is gone."""
+    unsigned = b.astype(np.uint64)
+    inside = unsigned < bits
+    count = np.where(inside, unsigned, 0).astype(a.dtype)
+    if op == "<<":
+        return np.where(inside, np.left_shift(a, count), 0)
+    beyond = np.where(a < 0, -1, 0) if a.dtype.kind == "i" else 0
+    return np.where(inside, np.right_shift(a, count), beyond)
+
+
+def _truncating(name: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The quotient towards zero, or its remainder; 0 where the divisor is 0."""
+    safe = np.where(b == 0, np.ones_like(b), b)
+    rest = np.fmod(a, safe)
+    found = (a - rest) // safe if name == "divide" else rest
+    return np.where(b == 0, np.zeros_like(a), found)
+
+
+def converted(x: np.ndarray, dtype: str) -> np.ndarray:
+    """As :class:`~.expr.Cast`: integers wrap; floats become integers by rounding half to even,
+    saturating to int64 (0 for not-a-number) and wrapping.
+    """
+    if str(x.dtype) in FLOAT_DTYPES and dtype in INT_DTYPES:
+        whole = np.rint(np.where(np.isnan(x), 0, x).astype(np.float64))
+        limit = 2.0**63
+        fits = (whole >= -limit) & (whole < limit)
+        beyond = np.where(whole < 0, np.iinfo(np.int64).min, np.iinfo(np.int64).max)
+        x = np.where(fits, np.where(fits, whole, 0).astype(np.int64), beyond)
+    return x.astype(dtype)
