@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from ...isa.errors import VdlaError
-from ..te.affine import affine, interval, prove, simplify_index
+from ..te.affine import Affine, affine, from_affine, interval, is_of_loops, prove, simplify_index
 from ..te.expr import (
     DTYPES,
     INT_DTYPES,
@@ -105,7 +105,36 @@ class _Place:
         lows = [found[0] for e in _weakened(expr, known) if (found := interval(e, ranges))]
         negated = binary("-", 0, expr)
         highs = [-found[0] for e in _weakened(negated, known) if (found := interval(e, ranges))]
+        for low, high in self._bounds_undivided(expr):
+            lows.append(low)
+            highs.append(high)
         return (max(lows), min(highs)) if lows and highs else None
+
+    def _bounds_undivided(self, expr: Expr) -> Iterator[tuple[int, int]]:
+        """Bounds by guards on a dividend, for each quotient of the expression.
+
+        With the guard ``4 * i + j < 6``, ``2 * i + j // 2`` is at most 2, because it equals
+        ``(4 * i + j) // 2``. :func:`affine` takes ``2 * i`` out of this quotient; here it goes back
+        in, so that the guard applies to the whole dividend.
+        """
+        form = affine(expr)
+        for quotient, factor in form.terms:
+            match quotient:
+                case Binary("//", inner, Const(divisor)) if divisor > 0 and is_of_loops(quotient):
+                    beside = tuple(
+                        (term, coefficient // factor * divisor)
+                        for term, coefficient in form.terms
+                        if term != quotient and coefficient % factor == 0 and is_of_loops(term)
+                    )
+                    if not beside:
+                        continue
+                    inside = {quotient, *(term for term, _ in beside)}
+                    rest = tuple(pair for pair in form.terms if pair[0] not in inside)
+                    dividend = self.bounds(inner + from_affine(Affine(0, beside)))
+                    added = self.bounds(from_affine(Affine(form.constant, rest)))
+                    if dividend and added:
+                        ends = sorted(factor * (end // divisor) for end in dividend)
+                        yield ends[0] + added[0], ends[1] + added[1]
 
 
 def _weakened(expr: Expr, known: list[Expr], depth: int = 2) -> Iterator[Expr]:

@@ -139,6 +139,11 @@ def compute_at_of_quotients_that_begin_anywhere(w: Workload, s: Schedule) -> Non
     s[w.stages["b"]].compute_at(s[w.output], outer)
 
 
+@primitive(stretch)
+def split_of_a_dividend_leaves_tail(w: Workload, s: Schedule) -> None:
+    s[w.output].split(w.output.axes[0], 8)
+
+
 @primitive(mirror)
 def compute_at_backwards(w: Workload, s: Schedule) -> None:
     """A part of the result needs the part at the other end."""

@@ -55,6 +55,13 @@ SOUND: dict[str, Stmt] = {
     "two guards": loop(loop(If(U + V < 4, If(U < 3, copy(U * 2 + V))), 4, V), 8),
     "scaled guard": loop(If(U * 2 + 1 < 8, loop(copy(U * 2 + V), 2, V)), 8),
     "guard of a quotient": loop(If(U < 24, copy(U // 3, U // 3)), 30),
+    "guard of a dividend": loop(loop(If(U * 4 + V < 16, copy(U * 2 + V // 2)), 4, V), 8),
+    "guard of a negated dividend": loop(
+        loop(If(U * 4 + V < 16, copy(7 - U * 2 - V // 2)), 4, V), 8
+    ),
+    "guard of two dividends": loop(
+        loop(If(U * 6 + V < 18, copy(U * 2 + V // 3 + (U * 3 + V // 2) // 5)), 6, V), 8
+    ),
     "lower guard": loop(If(U >= 3, copy(U - 3)), 8),
     "select": loop(Store(Y, (U,), Select(ZERO < U, Read(A, (U - 1,)), Const(7)))),
     "dead code": If(Const(False, "bool"), copy(Const(99))),
@@ -67,6 +74,14 @@ FAULTS: dict[str, tuple[Stmt, str]] = {
     "before": (loop(copy(U - 1)), "index 0 of a, i - 1, cannot be shown"),
     "store beyond": (loop(copy(), 9), "index 0 of y, i, cannot be shown"),
     "weak guard": (loop(If(U < 7, copy(U + 2)), 9), r"index 0 of a, i \+ 2"),
+    "weak guard of a dividend": (
+        loop(loop(If(U * 4 + V < 17, copy(U * 2 + V // 2)), 4, V), 8),
+        r"index 0 of a, i \* 2 \+ j // 2, cannot be shown",
+    ),
+    "dividend before": (
+        loop(loop(If(U * 4 + V < 16, copy(6 - U * 2 - V // 2)), 4, V), 8),
+        "index 0 of a",
+    ),
     "guard of something else": (
         loop(loop(If(V < 3, copy(U + 2)), 8, V)),
         r"f in loops i > j: index 0 of a, i \+ 2",
