@@ -338,7 +338,7 @@ def add(
     vthreads: int,
 ) -> PrimFunc:
     """``requantize(a*ma + b*mb)`` over ``entries`` vectors; parameters: a, b, par ([1, 3, block]:
-    constant, 1, shift), out.
+    constant, 1, shift), out. An operand whose multiplier is 0 is not loaded.
     """
     shape = (1, 1, entries, params.batch, params.block)
     a, b = placeholder(shape, "int8", "a"), placeholder(shape, "int8", "b")
@@ -349,10 +349,19 @@ def add(
             shape, lambda c, y, x, n, i: source[c, y, x, n, i].astype("int32") * factor, label
         )
 
-    left, right = scaled(a, multipliers[0], "left"), scaled(b, multipliers[1], "right")
-    total = compute(
-        shape, lambda c, y, x, n, i: left[c, y, x, n, i] + right[c, y, x, n, i], "total"
-    )
+    operands = [(a, multipliers[0], "left"), (b, multipliers[1], "right")]
+    if not any(multipliers):
+        operands = [(a, 1, "left")]
+    terms = {x: scaled(x, factor, label) for x, factor, label in operands if factor}
+
+    def rule(*i: Expr) -> Expr:
+        left, *right = (term[i] for term in terms.values())
+        if right:
+            return left + right[0]
+        # The vector unit cannot write a constant; a value less itself is 0.
+        return left if any(multipliers) else left - left
+
+    total = compute(shape, rule, "total")
     out = _requantized(total, par, clamp, per_channel=False)
     size = min(entries, params.tmp_depth // (2 * vthreads), params.out_depth // vthreads)
     size = min(size, params.inp_depth // (2 * vthreads))
@@ -360,19 +369,11 @@ def add(
     s = create_schedule(out)
     local = s.cache_write(out, "out")
     s[total].compute_inline()
-    a_tile = s.cache_read(a, "inp", [left])
-    b_tile = s.cache_read(b, "inp", [right])
+    tiles = [s.cache_read(source, "inp", [term]) for source, term in terms.items()]
     par_tile = s.cache_read(par, "par", [local])
     tile = _tile(s[out], (1, 1, size), vthreads)
-    scopes = {
-        left: "tmp",
-        right: "tmp",
-        a_tile: "inp",
-        b_tile: "inp",
-        local: "out",
-        par_tile: "par",
-    }
-    _attach(s, scopes, s[out], tile)
+    scopes = dict.fromkeys(terms.values(), "tmp") | dict.fromkeys(tiles, "inp")
+    _attach(s, scopes | {local: "out", par_tile: "par"}, s[out], tile)
     return lower(s, [a, b, par, out], name)
 
 

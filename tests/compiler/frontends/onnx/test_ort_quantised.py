@@ -20,6 +20,7 @@ from onnxruntime.quantization import (
     quantize_static,
 )
 from vdla.compiler.onnx_backend import prepare
+from vdla.runtime.executable import LayerInfo
 
 pytestmark = pytest.mark.filterwarnings("default")  # the quantiser's own
 RNG = np.random.default_rng(3)
@@ -109,6 +110,28 @@ def line() -> onnx.ModelProto:
     return net.model((1, 8, 40), net.op("Relu", x))
 
 
+def conv_next(layer_scale: float, doubled: bool) -> onnx.ModelProto:
+    """A block of ConvNeXt as PyTorch exports it, and what halves the image behind it; with
+    ``doubled``, the block's sum is added to itself.
+    """
+    net, channels = Net(), 16
+    y = net.op("Conv", "x", floats(channels, 1, 7, 7), floats(channels), group=16, pads=[3] * 4)
+    y = net.op("Transpose", y, perm=[0, 2, 3, 1])
+    centred = net.op("Sub", y, net.op("ReduceMean", y, axes=[-1]))
+    variance = net.op("ReduceMean", net.op("Pow", centred, np.float32(2)), axes=[-1])
+    y = net.op("Div", centred, net.op("Sqrt", net.op("Add", variance, np.float32(1e-6))))
+    y = net.op("Add", net.op("Mul", y, 1 + floats(channels)), floats(channels))
+    y = net.op("Add", net.op("MatMul", y, floats(channels, 4 * channels)), floats(4 * channels))
+    erf = net.op("Erf", net.op("Div", y, np.float32(2**0.5)))
+    y = net.op("Mul", net.op("Mul", y, net.op("Add", erf, np.float32(1))), np.float32(0.5))
+    y = net.op("Add", net.op("MatMul", y, floats(4 * channels, channels)), floats(channels))
+    y = net.op("Mul", np.full(channels, layer_scale, np.float32), y)
+    y = net.op("Add", net.op("Transpose", y, perm=[0, 3, 1, 2]), "x")
+    y = net.op("Add", y, y) if doubled else y
+    y = net.op("Conv", y, floats(2 * channels, channels, 2, 2), strides=[2, 2])
+    return net.model((1, channels, 8, 8), y)
+
+
 NETS: dict[str, Callable[[], onnx.ModelProto]] = {
     "mobile": mobile, "grouped": grouped, "channels last": channels_last, "attention": attention,
     "line": line,
@@ -141,9 +164,18 @@ def shape_of(model: onnx.ModelProto) -> tuple[int, ...]:
 @pytest.mark.parametrize("name", NETS)
 def test_static(name: str, form: QuantFormat, dtype: str, tmp_path: Path) -> None:
     """Equal on host and accelerator, and to ONNX Runtime but for ties of rounding."""
+    layers = quantised(NETS[name](), form, dtype, tmp_path)
+    total = sum(layer.macs for layer in layers)
+    share = sum(layer.macs for layer in layers if layer.target == "accel") / total
+    assert share >= {"attention": 0.7, "grouped": 0.9}.get(name, 1.0)
+
+
+def quantised(
+    model: onnx.ModelProto, form: QuantFormat, dtype: str, folder: Path
+) -> tuple[LayerInfo, ...]:
+    """Quantise a model, compare its results, and return where its layers ran."""
     kind = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8}[dtype]
-    source, path = tmp_path / "float.onnx", tmp_path / "int8.onnx"
-    model = NETS[name]()
+    source, path = folder / "float.onnx", folder / "int8.onnx"
     onnx.save(model, source)
     quantize_static(
         source, path, Samples(shape_of(model)), quant_format=form, per_channel=dtype == "int8",
@@ -156,10 +188,16 @@ def test_static(name: str, form: QuantFormat, dtype: str, tmp_path: Path) -> Non
     wanted = expected(path, x)
     step = np.diff(np.unique(np.r_[wanted.ravel(), 0])).min()
     assert np.abs(got - wanted).max() <= 1.01 * step and (got == wanted).mean() > 0.97
-    layers = accelerated.compiled.layers
-    total = sum(layer.macs for layer in layers)
-    share = sum(layer.macs for layer in layers if layer.target == "accel") / total
-    assert share >= {"attention": 0.7, "grouped": 0.9}.get(name, 1.0)
+    return accelerated.compiled.layers
+
+
+@pytest.mark.parametrize("doubled", [False, True])
+@pytest.mark.parametrize("layer_scale", [1.0, 1e-6, 1e-9])
+def test_conv_next(layer_scale: float, doubled: bool, tmp_path: Path) -> None:
+    """Scaled by a small number, as before training, the block adds less than any step of int8."""
+    layers = quantised(conv_next(layer_scale, doubled), QuantFormat.QDQ, "int8", tmp_path)
+    sums = [layer.target for layer in layers if layer.op == "QAdd"]
+    assert sums == ["accel"] * (1 + doubled)
 
 
 @pytest.mark.parametrize("weights", [QuantType.QInt8, QuantType.QUInt8])
