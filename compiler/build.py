@@ -46,6 +46,7 @@ from .targets.vdla.passes.rows_as_places import rows_as_places
 from .targets.vdla.placement import place_activations, results
 from .targets.vdla.segments import retarget, split
 from .targets.vdla.stream import Stream
+from .te.errors import own_schedules
 from .tir.ir import PrimFunc
 from .tir.passes.double_buffer import double_buffer
 from .tir.passes.vthread import interleave_vthreads
@@ -77,6 +78,7 @@ class CompiledModel(Executable):
         return CompiledModel(inputs, outputs, hw, tuple(layers), tuple(steps), graph)
 
 
+@own_schedules()
 def build(
     model: object,
     target: str,
@@ -99,6 +101,7 @@ def build(
     return _build_accelerator(graph, hw, memory, vthreads, dumps)
 
 
+@own_schedules()
 def cross_compile(model: object, hw: HwParams, processor: Processor) -> CompiledModel:
     """A model as an object file for another processor, which nothing here can run; errors as
     :func:`build`.

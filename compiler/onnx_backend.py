@@ -19,6 +19,7 @@ from .frontends.onnx.importer import import_onnx, input_names
 from .frontends.onnx.ops.call import ValueNeeded
 from .graph.passes import run_passes
 from .targets.cpu.graph_code import CpuModule, build_cpu
+from .te.errors import own_schedules
 
 
 class VdlaRep(BackendRep):
@@ -79,7 +80,8 @@ class VdlaRep(BackendRep):
             except ValueNeeded as needed:
                 self.specialised.append(needed.name)
                 continue
-            self.modules[key] = build_cpu(run_passes(graph))
+            with own_schedules():
+                self.modules[key] = build_cpu(run_passes(graph))
 
 
 class VdlaBackend(Backend):

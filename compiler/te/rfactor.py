@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...isa.errors import VdlaError
 from .affine import simplify_index
+from .errors import ScheduleError
 from .expr import Expr, Read, Reduce, Var, all_of, select, substitute
 from .relations import index_values, loop_extents, tail_guards
 from .stage import Stage
@@ -18,13 +18,15 @@ def factored(stage: Stage, axis: IterVar, factor_axis: int) -> tuple[Tensor, Red
     body = stage.body
     if axis not in stage.leaves or axis.kind != "reduce" or not isinstance(body, Reduce):
         loops = [a for a in stage.leaves if a.kind == "reduce"]
-        raise VdlaError(f"{what}: expected one of its reduction loops {loops!r}")
+        raise ScheduleError(f"{what}: expected one of its reduction loops {loops!r}")
     data = stage.tensor.axes
     if not 0 <= factor_axis <= len(data):
-        raise VdlaError(f"{what}: expected factor_axis of 0 .. {len(data)}, got {factor_axis!r}")
+        raise ScheduleError(
+            f"{what}: expected factor_axis of 0 .. {len(data)}, got {factor_axis!r}"
+        )
     notes = (stage.kinds, stage.pragmas, stage.intrinsics, stage.prefetches, stage.alignments)
     if any(notes) or any(a not in stage.leaves for a in data):
-        raise VdlaError(f"{what}: apply it before primitives of other loops of the stage")
+        raise ScheduleError(f"{what}: apply it before primitives of other loops of the stage")
     extents = loop_extents(stage.relations, {a: a.extent for a in (*data, *body.axes)})
     values = index_values(stage.relations, stage.leaves, extents)
     rest = [a for a in stage.leaves if a.kind == "reduce" and a is not axis]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...isa.errors import VdlaError
+from .errors import ScheduleError
 from .expr import Expr, Read, Var, rewrite, substitute
 from .rfactor import factored
 from .stage import Stage
@@ -28,7 +28,7 @@ class Schedule:
         for stage in self.stages:
             if stage.tensor is tensor:
                 return stage
-        raise VdlaError(
+        raise ScheduleError(
             f"schedule: tensor {tensor.name} has no stage here "
             f"(stages: {[s.name for s in self.stages]}); after "
             "cache_read or cache_write use the tensors that stages hold now"
@@ -42,9 +42,15 @@ class Schedule:
             c[i] = f(x[i])      ->      x.scope[i] = x[i];  c[i] = f(x.scope[i])
         """
         if not readers or any(reader is tensor for reader in readers):
-            raise VdlaError(
+            raise ScheduleError(
                 f"cache_read of {tensor.name}: expected tensors that read it, got {readers!r}"
             )
+        for reader in readers:
+            if not any(read.source is tensor for read in self[reader].reads()):
+                raise ScheduleError(
+                    f"cache_read of {tensor.name}: expected tensors that read it, got "
+                    f"{reader.name}, which does not"
+                )
         indices = tuple(IterVar(Var(f"ax{i}"), n) for i, n in enumerate(tensor.shape))
         copy = Tensor(
             f"{tensor.name}.{scope}", tensor.shape, tensor.dtype, indices,
@@ -67,13 +73,13 @@ class Schedule:
         """
         stage = self[tensor]
         if stage.body is None:
-            raise VdlaError(f"cache_write: {tensor.name} is a placeholder; nothing computes it")
+            raise ScheduleError(f"cache_write: {tensor.name} is a placeholder; nothing computes it")
         if not stage.untouched:
-            raise VdlaError(
+            raise ScheduleError(
                 f"cache_write of {tensor.name}: apply it before other primitives of the stage"
             )
         if tensor.state is not None:
-            raise VdlaError(
+            raise ScheduleError(
                 f"cache_write of {tensor.name}: a scan reads its rows where it writes them"
             )
         axes = tuple(IterVar(Var(a.name), a.extent) for a in tensor.axes)
@@ -124,8 +130,7 @@ class Schedule:
             return None
 
         for stage in stages:
-            if stage.body is None:
-                raise VdlaError(f"cache_read: reader {stage.name} is a placeholder")
+            assert stage.body is not None  # it reads a tensor
             stage.body = rewrite(stage.body, leaf)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...isa.errors import VdlaError
+from .errors import ScheduleError
 from .expr import Expr, Extern, Read, Reduce, Var, walk
 from .relations import Fuse, Relation, Split, leading_to
 from .tensor import IterVar, Tensor
@@ -79,7 +79,7 @@ class Stage:
 
     def _position(self, axis: IterVar, what: str) -> int:
         if axis not in self.leaves:
-            raise VdlaError(
+            raise ScheduleError(
                 f"{what}: {axis!r} is no loop of stage {self.name} (its loops: {self.leaves!r}); "
                 "it may have been split or fused"
             )
@@ -109,10 +109,12 @@ class Stage:
     def _check_split(self, axis: IterVar, factor: int | None, nparts: int | None = None) -> None:
         self._position(axis, "split")
         if (factor is None) == (nparts is None):
-            raise VdlaError(f"split of {axis!r} in {self.name}: give factor or nparts, one of both")
+            raise ScheduleError(
+                f"split of {axis!r} in {self.name}: give factor or nparts, one of both"
+            )
         size = factor if factor is not None else nparts
         if type(size) is not int or size < 1:
-            raise VdlaError(
+            raise ScheduleError(
                 f"split of {axis!r} in {self.name}: expected at least 1, got {factor=} {nparts=}"
             )
 
@@ -125,11 +127,11 @@ class Stage:
         """
         position = self._position(outer, "fuse")
         if self._position(inner, "fuse") != position + 1:
-            raise VdlaError(
+            raise ScheduleError(
                 f"fuse in {self.name}: {inner!r} must be directly inside {outer!r}; reorder first"
             )
         if outer.kind != inner.kind:
-            raise VdlaError(
+            raise ScheduleError(
                 f"fuse in {self.name}: {outer!r} and {inner!r} are a data and a reduction loop"
             )
         fused = IterVar(
@@ -148,7 +150,7 @@ class Stage:
         """
         places = sorted(self._position(axis, "reorder") for axis in axes)
         if len(set(axes)) != len(axes):
-            raise VdlaError(f"reorder in {self.name}: a loop is named twice in {axes!r}")
+            raise ScheduleError(f"reorder in {self.name}: a loop is named twice in {axes!r}")
         for place, axis in zip(places, axes, strict=True):
             self.leaves[place] = axis
 
@@ -164,7 +166,7 @@ class Stage:
         self._check_split(x, x_factor)
         self._check_split(y, y_factor)
         if x is y:
-            raise VdlaError(f"tile in {self.name}: expected two loops, got {x!r} twice")
+            raise ScheduleError(f"tile in {self.name}: expected two loops, got {x!r} twice")
         xo, xi = self.split(x, x_factor)
         yo, yi = self.split(y, y_factor)
         self.reorder(xo, yo, xi, yi)
@@ -183,7 +185,7 @@ class Stage:
     def _set_data_kind(self, axis: IterVar, kind: str, what: str) -> None:
         self._position(axis, what)
         if axis.kind == "reduce":
-            raise VdlaError(
+            raise ScheduleError(
                 f"{what} in {self.name}: {axis!r} is a reduction, its iterations are not "
                 "independent; rfactor it first"
             )
@@ -220,13 +222,13 @@ class Stage:
                                                            threadIdx.x for i.i in 4: ...
         """
         if thread not in THREAD_AXES:
-            raise VdlaError(
+            raise ScheduleError(
                 f"bind of {axis!r} in {self.name}: expected one of {', '.join(THREAD_AXES)}, "
                 f"got {thread!r}"
             )
         taken = next((a for a, k in self.kinds.items() if k == thread and a in self.leaves), axis)
         if taken is not axis:
-            raise VdlaError(
+            raise ScheduleError(
                 f"bind of {axis!r} in {self.name}: {thread} is bound to {taken!r} already"
             )
         self._set_data_kind(axis, thread, "bind")
@@ -260,7 +262,7 @@ class Stage:
         """
         self._position(axis, f"prefetch of {tensor.name}")
         if type(offset) is not int or offset < 1:
-            raise VdlaError(
+            raise ScheduleError(
                 f"prefetch of {tensor.name} at {axis!r} in {self.name}: expected an offset of at "
                 f"least 1 iteration, got {offset!r}"
             )
@@ -278,16 +280,16 @@ class Stage:
         """
         consumer._position(axis, f"compute_at of {self.name}")
         if self.tensor.body is None:
-            raise VdlaError(f"compute_at: {self.name} is a placeholder; nothing computes it")
+            raise ScheduleError(f"compute_at: {self.name} is a placeholder; nothing computes it")
         if consumer is self:
-            raise VdlaError(f"compute_at: {self.name} cannot be computed inside itself")
+            raise ScheduleError(f"compute_at: {self.name} cannot be computed inside itself")
         self._check_movable("compute_at")
         self.attach, self.inlined = (consumer, axis), False
 
     def _check_movable(self, what: str) -> None:
         if isinstance(self.body, Extern) or self.tensor.state is not None:
             kind = "loop program of its own" if self.tensor.state is None else "scan"
-            raise VdlaError(f"{what}: {self.name} is a {kind}; it is computed whole, at root")
+            raise ScheduleError(f"{what}: {self.name} is a {kind}; it is computed whole, at root")
 
     def reverse_compute_at(self, producer: Stage, axis: IterVar) -> tuple[IterVar, ...]:
         """Compute this stage, element by element from a producer's, inside the producer's loop
@@ -345,7 +347,7 @@ class Stage:
         elif swallowed is not None:
             reason = f"it is inside the loop {swallowed!r} that an intrinsic replaces"
         if reason is not None:
-            raise VdlaError(f"{what}: {reason}")
+            raise ScheduleError(f"{what}: {reason}")
 
     def double_buffer(self) -> None:
         """Let iterations of the loop that the tensor is computed at alternate between two buffers,
@@ -356,7 +358,7 @@ class Stage:
             for i: b = ...; use(b)      ->      for i: b[i % 2] = ...; use(b[i % 2])
         """
         if self.attach is None:
-            raise VdlaError(f"double_buffer of {self.name}: compute it at a loop first")
+            raise ScheduleError(f"double_buffer of {self.name}: compute it at a loop first")
         self.double_buffered = True
 
     def compute_root(self) -> None:
@@ -374,7 +376,7 @@ class Stage:
         ``c[i]=g(f(i))``.
         """
         if self.body is None or self.reduce_axes:
-            raise VdlaError(f"compute_inline: {self.name} is a placeholder or a reduction")
+            raise ScheduleError(f"compute_inline: {self.name} is a placeholder or a reduction")
         self._check_movable("compute_inline")
         self.attach, self.inlined = None, True
 
@@ -388,12 +390,14 @@ class Stage:
         """
         what = f"storage_align of {self.name}"
         if axis not in self.tensor.axes[:-1]:
-            raise VdlaError(
+            raise ScheduleError(
                 f"{what}: expected one of its axes {self.tensor.axes[:-1]!r}, got {axis!r}; "
                 "elements of the last one lie side by side"
             )
         if type(factor) is not int or type(offset) is not int or not 0 <= offset < factor:
-            raise VdlaError(f"{what}: expected 0 <= offset < factor, got {factor=!r} {offset=!r}")
+            raise ScheduleError(
+                f"{what}: expected 0 <= offset < factor, got {factor=!r} {offset=!r}"
+            )
         self.alignments[axis] = (factor, offset)
 
     def set_scope(self, scope: str) -> None:
@@ -401,7 +405,7 @@ class Stage:
         inp``.
         """
         if scope not in SCOPES:
-            raise VdlaError(
+            raise ScheduleError(
                 f"set_scope of {self.name}: expected one of {', '.join(SCOPES)}, got {scope!r}"
             )
         self.scope = scope

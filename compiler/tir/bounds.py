@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ...isa.errors import VdlaError
 from ..te.affine import affine, simplify_index
+from ..te.errors import ScheduleError
 from ..te.expr import Binary, Const, Expr, Read, Var, binary, substitute, walk, wrap
 from ..te.relations import Fuse, Split, index_values, loop_extents
 from ..te.schedule import Schedule
@@ -43,7 +43,9 @@ def infer_domains(schedule: Schedule) -> dict[Stage, Domain]:
         else:
             consumers = [s for s in active if any(r.source is stage.tensor for r in s.reads())]
             if not consumers:
-                raise VdlaError(f"compute_at: nothing reads {stage.name}; outputs stay at the root")
+                raise ScheduleError(
+                    f"compute_at: nothing reads {stage.name}; outputs stay at the root"
+                )
             domain = _needed(stage, consumers, domains)
         _propagate(stage, domain)
         domains[stage] = domain
@@ -65,7 +67,7 @@ def _relaxed_leaves(stage: Stage, consumer: Stage) -> dict[Stage, set[IterVar]]:
     assert stage.attach is not None
     target, axis = stage.attach
     if axis not in target.leaves:
-        raise VdlaError(
+        raise ScheduleError(
             f"compute_at: {stage.name} is attached in {target.name} at {axis!r}, which has been "
             f"split or fused since; attach it after that, at one of {target.leaves!r}"
         )
@@ -78,7 +80,7 @@ def _relaxed_leaves(stage: Stage, consumer: Stage) -> dict[Stage, set[IterVar]]:
             return relaxed
         relaxed[current] = set(current.leaves[:inside])
         if current is target or current.attach is None:
-            raise VdlaError(
+            raise ScheduleError(
                 f"compute_at: {stage.name} is attached in {target.name} at {axis!r}, but its "
                 f"consumer {consumer.name} is computed elsewhere; attach the consumer there too"
             )

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...isa.errors import VdlaError
 from ..te.affine import is_of_loops, prove, simplify_index
+from ..te.errors import ScheduleError
 from ..te.expr import (
     Binary,
     Const,
@@ -47,7 +47,7 @@ def lower(schedule: Schedule, args: list[Tensor], name: str = "main") -> PrimFun
     for stage in schedule.stages:
         if stage.body is None:
             if stage.tensor not in lowering.buffers and stage.tensor not in lowering.scans:
-                raise VdlaError(f"lower {name}: placeholder {stage.name} is missing in args")
+                raise ScheduleError(f"lower {name}: placeholder {stage.name} is missing in args")
         elif not stage.inlined and stage.tensor not in lowering.buffers:
             shape = tuple(lowering.domains[stage].extents)
             lowering.buffers[stage.tensor] = Buffer(
@@ -66,14 +66,14 @@ def lower(schedule: Schedule, args: list[Tensor], name: str = "main") -> PrimFun
 def _check_places(schedule: Schedule, args: list[Tensor], name: str) -> None:
     for tensor in schedule.outputs:
         if tensor not in args:
-            raise VdlaError(f"lower {name}: output {tensor.name} is missing in args")
+            raise ScheduleError(f"lower {name}: output {tensor.name} is missing in args")
     for stage in schedule.stages:
         if stage.tensor in args and (stage.attach or stage.inlined):
-            raise VdlaError(
+            raise ScheduleError(
                 f"lower {name}: {stage.name} is a parameter, it must be computed at root"
             )
         if stage.tensor in args and stage.alignments:
-            raise VdlaError(
+            raise ScheduleError(
                 f"storage_align of {stage.name}: it is a parameter of {name}, whose layout is the "
                 "caller's; align a cache_write of it"
             )
@@ -83,7 +83,7 @@ def _check_places(schedule: Schedule, args: list[Tensor], name: str) -> None:
         outside = around.leaves[: around.leaves.index(axis) + 1]
         swallowed = [a for a in outside if a in around.intrinsics]
         if swallowed:
-            raise VdlaError(
+            raise ScheduleError(
                 f"compute_at: {stage.name} is attached in {around.name} at {axis!r}, inside the "
                 f"loop {swallowed[0]!r} that an intrinsic replaces"
             )
@@ -92,7 +92,7 @@ def _check_places(schedule: Schedule, args: list[Tensor], name: str) -> None:
 def _alignments(stage: Stage) -> tuple[tuple[int, int, int], ...]:
     """Padded dimensions of the stage's buffer, from its end."""
     if stage.alignments and stage.scope != "global":
-        raise VdlaError(
+        raise ScheduleError(
             f"storage_align of {stage.name}: memory {stage.scope} of the accelerator has no "
             "padded rows; set_scope global or leave it"
         )
@@ -109,7 +109,7 @@ def _inline(schedule: Schedule) -> None:
         outside = [s.name for s in schedule.stages if isinstance(s.body, Extern)
                    and any(r.source is stage.tensor for r in s.reads())]  # fmt: skip
         if outside:
-            raise VdlaError(
+            raise ScheduleError(
                 f"compute_inline: {stage.name} is read by the loop program of {outside[0]}, which "
                 "needs it in memory"
             )
@@ -143,11 +143,13 @@ class _Lowering:
     def extern(self, stage: Stage, body: Extern) -> Stmt:
         """The loop program that the rule of an extern makes."""
         if stage.attach is not None:
-            raise VdlaError(f"extern {stage.name} cannot be computed in parts, inside a scan")
+            raise ScheduleError(f"extern {stage.name} cannot be computed in parts, inside a scan")
         inputs = [self.buffers[read.source] for read in stage.reads()]
         made = body.rule(inputs, self.buffers[stage.tensor])
         if not isinstance(made, Stmt):
-            raise VdlaError(f"extern {stage.name}: expected a statement of its rule, got {made!r}")
+            raise ScheduleError(
+                f"extern {stage.name}: expected a statement of its rule, got {made!r}"
+            )
         return made
 
     def attached(self, stage: Stage, axis: IterVar) -> list[Stage]:
@@ -270,7 +272,7 @@ class _StageLowering:
             region = read_inside(self.stage, self.domain, axis, tensor)
             buffer = self.context.buffers.get(tensor)
             if buffer is None or any(count == 0 for _, count in region):
-                raise VdlaError(
+                raise ScheduleError(
                     f"prefetch of {tensor.name} at {axis!r}: {self.stage.name} does not read it"
                 )
             steps = [1] * (len(region) - 1) + [
@@ -303,7 +305,7 @@ class _StageLowering:
             around, at = stage.attach
             leaves = around.leaves
             if around is self.stage and leaves.index(at) >= leaves.index(axis):
-                raise VdlaError(
+                raise ScheduleError(
                     f"prefetch of {tensor.name} at {axis!r} in {around.name}: {tensor.name} is "
                     "computed inside that loop"
                 )
@@ -314,7 +316,7 @@ class _StageLowering:
         mine = {axis.var for axis in inner}
         for guard in self.guards:
             if any(node in mine for node in walk(guard)):
-                raise VdlaError(
+                raise ScheduleError(
                     f"tensorize of {self.stage.name}: {intrinsic.name} at {inner[0]!r} would need "
                     f"the guard {expr_text(guard)}; choose factors that divide the extents, or pad"
                 )
@@ -371,7 +373,7 @@ class _StageLowering:
         for axis in inner:
             for producer in self.context.attached(self.stage, axis):
                 if self.context.buffers[producer.tensor] in read:
-                    raise VdlaError(
+                    raise ScheduleError(
                         f"compute_at: {producer.name} is attached in {self.stage.name} at "
                         f"{axis!r}, but its first value reads it; attach it outside the reduction"
                     )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ...isa.errors import VdlaError
 from ..te.affine import prove
+from ..te.errors import ScheduleError
 from ..te.expr import Expr
 from ..te.schedule import Schedule, reading_state
 from ..te.stage import Stage
@@ -19,7 +19,7 @@ def check_scans(schedule: Schedule, args: list[Tensor]) -> dict[Tensor, Stage]:
         if state is None:
             continue
         if state in scans or state in args:
-            raise VdlaError(
+            raise ScheduleError(
                 f"scan {scan.name}: its state {state.name} stands for {scan.name} alone; it is no "
                 "parameter, and no other scan's state"
             )
@@ -30,13 +30,13 @@ def check_scans(schedule: Schedule, args: list[Tensor]) -> dict[Tensor, Stage]:
             or scan.kinds.get(time, "serial") not in ("serial", "unrolled")
             or time in scan.intrinsics
         ):
-            raise VdlaError(
+            raise ScheduleError(
                 f"scan {scan.name}: rows are computed in order; the loop {time!r} must stay "
                 f"outermost, whole and serial, got loops {scan.leaves!r}"
             )
         for part in reading_state(scan, schedule.stages):
             if not part.inlined and not _is_inside(part, scan):
-                raise VdlaError(
+                raise ScheduleError(
                     f"scan {scan.name}: {part.name} reads its state; compute it at {time!r} of "
                     f"{scan.name}, or inside"
                 )
@@ -53,7 +53,7 @@ def check_row(scan: Stage, row: Expr, ranges: dict[Expr, tuple[int, int]]) -> No
     """The state is read at rows that are there."""
     time = scan.tensor.axes[0]
     if not prove(row < time.var, ranges):
-        raise VdlaError(
+        raise ScheduleError(
             f"scan {scan.name}: its state is read at row {expr_text(row)}, expected one before "
             f"{time.name}"
         )

@@ -7,8 +7,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ...isa.errors import VdlaError
 from ..te.affine import affine
+from ..te.errors import ScheduleError
 from ..te.expr import Const, Expr, Read, Reduce, Var, children, substitute, walk
 from ..te.tensor import IterVar, Tensor
 from .ir import Region, Store, TensorCall
@@ -52,7 +52,7 @@ def match_intrinsic(
     found = [[extents[a] for a in data], [extents[a] for a in reduce]]
     wanted = [[a.extent for a in wanted_data], [a.extent for a in wanted_reduce]]
     if found[0] != wanted[0] or (variant != "init" and found[1] != wanted[1]):
-        raise VdlaError(
+        raise ScheduleError(
             f"tensorize of {stage} at {loops[0]!r}: intrinsic {intrinsic.name} expects data loops "
             f"{wanted[0]} and reduction loops {wanted[1]}, the nest has {found[0]} and {found[1]}"
         )
@@ -90,8 +90,8 @@ class _Matcher:
         self.intrinsic, self.names, self.moving, self.stage = intrinsic, names, moving, stage
         self.bound: dict[Tensor, Region] = {}
 
-    def mismatch(self, wanted: Expr, got: Expr) -> VdlaError:
-        return VdlaError(
+    def mismatch(self, wanted: Expr, got: Expr) -> ScheduleError:
+        return ScheduleError(
             f"tensorize of {self.stage}: intrinsic {self.intrinsic.name} computes "
             f"{expr_text(wanted)}, the nest computes {expr_text(got)}"
         )
@@ -103,7 +103,7 @@ class _Matcher:
                 raise self.mismatch(wanted, got)
             indices = tuple(i for i in wanted.indices if isinstance(i, Var))
             if len(indices) != len(wanted.indices):
-                raise VdlaError(
+                raise ScheduleError(
                     f"intrinsic {self.intrinsic.name}: operand indices must be plain axes, "
                     f"got {expr_text(wanted)}"
                 )
@@ -124,7 +124,7 @@ class _Matcher:
         """The box that ``read`` sweeps when its trailing indices are ``axes`` with unit stride."""
         lead = len(read.indices) - len(axes)
         if lead < 0:
-            raise VdlaError(
+            raise ScheduleError(
                 f"tensorize of {self.stage}: {read.source.name} has {len(read.indices)} "
                 f"dimensions, {self.intrinsic.name} needs {len(axes)}"
             )
@@ -135,13 +135,13 @@ class _Matcher:
                 wanted = self.names[axes[dim - lead]]
                 form = affine(index).coefficients
                 if isinstance(wanted, Var) and form.get(wanted) != 1:
-                    raise VdlaError(
+                    raise ScheduleError(
                         f"tensorize of {self.stage}: index {dim} of {read.source.name} must "
                         f"advance by 1 with {wanted!r}, got {expr_text(index)}"
                     )
                 rest = substitute(index, {wanted: Const(0)} if isinstance(wanted, Var) else {})
             if any(node in self.moving for node in walk(rest) if isinstance(node, Var)):
-                raise VdlaError(
+                raise ScheduleError(
                     f"tensorize of {self.stage}: index {dim} of {read.source.name}, "
                     f"{expr_text(index)}, moves with a tensorized "
                     f"loop where {self.intrinsic.name} keeps it fixed"

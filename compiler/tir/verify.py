@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from ...isa.errors import VdlaError
 from ..te.affine import Affine, affine, from_affine, interval, is_of_loops, prove, simplify_index
+from ..te.errors import ScheduleError
 from ..te.expr import (
     DTYPES,
     INT_DTYPES,
@@ -55,7 +55,7 @@ def verify(func: PrimFunc) -> None:
 
     Raises
     ------
-    VdlaError
+    ScheduleError
         Naming the function, the loops around the fault, the buffer and what is wrong.
     """
     verifier = _Verifier(func)
@@ -75,9 +75,9 @@ class _Place:
     threads: tuple[str, ...] = ()
     buffers: frozenset[Buffer] = frozenset()
 
-    def error(self, what: str) -> VdlaError:
+    def error(self, what: str) -> ScheduleError:
         where = f" in loops {' > '.join(self.loops)}" if self.loops else ""
-        return VdlaError(f"{self.name}{where}: {what}")
+        return ScheduleError(f"{self.name}{where}: {what}")
 
     def knowing(self, cond: Expr) -> _Place:
         """The place inside a guard; a conjunction is several facts."""

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Read
 from vdla.compiler.te.schedule import Schedule
 from vdla.compiler.te.stage import SCOPES, THREAD_AXES, Stage
 from vdla.compiler.te.tensor import IterVar, compute, placeholder
 from vdla.compiler.tir.tensorize import TensorIntrin
-from vdla.isa.errors import VdlaError
 
 from ..workloads import Workload
 
@@ -283,7 +283,7 @@ def random_schedule(random: Random, workload: Workload) -> RandomSchedule:
             before = state(r.schedule)
             try:
                 primitive(r)
-            except VdlaError as error:
+            except ScheduleError as error:
                 assert "\n" not in str(error)
                 assert state(r.schedule) == before, error
             else:

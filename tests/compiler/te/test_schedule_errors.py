@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 from vdla.compiler.targets.vdla.codegen import generate
 from vdla.compiler.targets.vdla.stream import Stream
-from vdla.compiler.te.schedule import Schedule
-from vdla.compiler.te.tensor import IterVar, placeholder
+from vdla.compiler.te.errors import ScheduleError, own_schedules
+from vdla.compiler.te.expr import Const
+from vdla.compiler.te.schedule import Schedule, create_schedule
+from vdla.compiler.te.tensor import IterVar, compute, placeholder
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.verify import verify
 from vdla.isa.errors import VdlaError
@@ -237,6 +239,16 @@ REFUSED: dict[str, tuple[str, Callable[[], Workload], Callable[[Workload, Schedu
         blur,
         lambda w, s: s.cache_read(w.inputs[0], "inp", []),
     ),
+    "cache for what does not read": (
+        "cache_read of a: expected tensors that read it, got d, which does not",
+        blur,
+        lambda w, s: s.cache_read(w.inputs[0], "inp", [w.stages["b"], w.output]),
+    ),
+    "cache for a placeholder": (
+        "cache_read of b: expected tensors that read it, got a, which does not",
+        blur,
+        lambda w, s: s.cache_read(w.stages["b"], "inp", [w.inputs[0]]),
+    ),
     "cache of a placeholder": (
         "cache_write: a is a placeholder",
         blur,
@@ -268,7 +280,7 @@ def test_refused(case: str) -> None:
     message, make, use = REFUSED[case]
     workload = make()
     schedule = workload.schedule()
-    with pytest.raises(VdlaError, match=message) as error:
+    with pytest.raises(ScheduleError, match=message) as error:
         use(workload, schedule)
         verify(lower(schedule, workload.args))
     assert "\n" not in str(error.value)
@@ -276,9 +288,9 @@ def test_refused(case: str) -> None:
 
 def test_missing_parameters() -> None:
     workload = blur()
-    with pytest.raises(VdlaError, match="placeholder a is missing in args"):
+    with pytest.raises(ScheduleError, match="placeholder a is missing in args"):
         lower(workload.schedule(), [workload.output])
-    with pytest.raises(VdlaError, match="output d is missing in args"):
+    with pytest.raises(ScheduleError, match="output d is missing in args"):
         lower(workload.schedule(), list(workload.inputs))
 
 
@@ -289,8 +301,29 @@ def test_attached_without_reader() -> None:
     schedule.cache_read(copy, "wgt", [workload.stages["b"]])
     schedule[workload.stages["b"]].compute_inline()
     schedule[copy].compute_at(schedule[workload.output], workload.output.axes[0])
-    with pytest.raises(VdlaError, match=r"its consumer a\.inp\.wgt is computed elsewhere"):
+    with pytest.raises(ScheduleError, match=r"its consumer a\.inp\.wgt is computed elsewhere"):
         lower(schedule, workload.args)
+
+
+def test_attached_without_any_reader() -> None:
+    """What is inlined makes the only reader's value 0, whatever it reads."""
+    a = placeholder((10,), "int32", "a")
+    b = compute((10,), lambda i: a[i] + 1, "b")
+    zero = compute((10,), lambda i: Const(0) * i, "zero")
+    y = compute((10,), lambda i: b[i] * zero[i], "y")
+    schedule = create_schedule(y)
+    schedule[zero].compute_inline()
+    schedule[b].compute_at(schedule[y], y.axes[0])
+    with pytest.raises(ScheduleError, match="compute_at: nothing reads b; outputs stay at the"):
+        lower(schedule, [a, y])
+
+
+def test_own_schedules_are_no_mistake_of_the_user() -> None:
+    wrong = "^the compiler made a wrong schedule: main: gone$"
+    with pytest.raises(AssertionError, match=wrong), own_schedules():
+        raise ScheduleError("main: gone")
+    with pytest.raises(VdlaError, match=r"^no such model$"), own_schedules():
+        raise VdlaError("no such model")
 
 
 def test_tensor_shapes_and_dtypes() -> None:

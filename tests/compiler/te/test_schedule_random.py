@@ -16,6 +16,7 @@ from random import Random
 import numpy as np
 import pytest
 from vdla.compiler.targets.cpu.graph_code import compile_func
+from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Expr, Var, substitute
 from vdla.compiler.te.stage import KINDS
 from vdla.compiler.tir.ir import For, PrimFunc, Stmt, map_stmt, walk_stmt
@@ -26,7 +27,6 @@ from vdla.compiler.tir.passes.unroll import unroll_loops
 from vdla.compiler.tir.passes.vthread import interleave_vthreads
 from vdla.compiler.tir.printer import print_func
 from vdla.compiler.tir.verify import verify
-from vdla.isa.errors import VdlaError
 
 from ..workloads import WORKLOADS, Workload, run
 from .random_expressions import random_workload
@@ -45,7 +45,7 @@ def lowered(r: RandomSchedule, seen: Counter[str]) -> PrimFunc | None:
     try:
         func = lower(r.schedule, r.workload.args)
         verify(func)
-    except VdlaError as error:
+    except ScheduleError as error:
         seen["refused"] += 1
         assert "\n" not in str(error)
         assert func is None or str(error).endswith(OF_LOOPS), error

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Expr, cast
 from vdla.compiler.te.schedule import Schedule, create_schedule
 from vdla.compiler.te.tensor import Tensor, compute, max_of, placeholder, reduce_axis, sum_of
@@ -15,7 +16,6 @@ from vdla.compiler.tir.passes.expand import expand_intrinsics
 from vdla.compiler.tir.printer import print_func
 from vdla.compiler.tir.tensorize import TensorIntrin
 from vdla.compiler.tir.verify import verify
-from vdla.isa.errors import VdlaError
 
 from ..workloads import run
 
@@ -140,7 +140,7 @@ def test_one_operand_used_twice_is_one_region(same: bool) -> None:
 
 
 def refused(func: Callable[[], object], message: str) -> None:
-    with pytest.raises(VdlaError, match=message) as error:
+    with pytest.raises(ScheduleError, match=message) as error:
         func()
     assert "\n" not in str(error.value)
 
@@ -164,7 +164,7 @@ def test_wrong_extents() -> None:
     ids=["sum", "square", "plus one", "product in int8", "other casts", "one operand"],
 )
 def test_other_expressions_do_not_match(term: Callable[[Expr, Expr], Expr]) -> None:
-    with pytest.raises(VdlaError, match=r"^tensorize of y") as error:
+    with pytest.raises(ScheduleError, match=r"^tensorize of y") as error:
         Blocked(term).tensorized(gemm())
     assert "gemm" in str(error.value)
 

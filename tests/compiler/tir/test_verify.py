@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Binary, Call, Cast, Const, Expr, Read, Select, Var, cast
 from vdla.compiler.te.tensor import compute, placeholder
 from vdla.compiler.tir.ir import (
@@ -19,7 +20,6 @@ from vdla.compiler.tir.ir import (
 )
 from vdla.compiler.tir.tensorize import TensorIntrin
 from vdla.compiler.tir.verify import verify
-from vdla.isa.errors import VdlaError
 
 A = Buffer("a", (8,), "int32")
 Y = Buffer("y", (8,), "int32")
@@ -166,6 +166,6 @@ def test_sound(case: str) -> None:
 @pytest.mark.parametrize("case", FAULTS)
 def test_fault(case: str) -> None:
     body, message = FAULTS[case]
-    with pytest.raises(VdlaError, match=message) as error:
+    with pytest.raises(ScheduleError, match=message) as error:
         verify(func(body))
     assert str(error.value).startswith("f") and "\n" not in str(error.value)
