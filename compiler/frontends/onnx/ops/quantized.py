@@ -10,8 +10,7 @@ import math
 
 import numpy as np
 
-from .....isa.errors import VdlaError
-from ....graph.arithmetic.requant import OFFSET, Requant, centre, requant
+from ....graph.arithmetic.requant import MULTIPLIER_BITS, OFFSET, Requant, centre, requant
 from ....graph.ir import Tensor
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.linear import QDense
@@ -241,7 +240,8 @@ def _dense(call: Call) -> Tensor | None:
 
 def _parameters(call: Call, channel_axis: int) -> tuple[int, np.ndarray, Requant] | None:
     """The first operand's zero point as of int8, the weight less its own, and the rescaling of
-    their product; None unless all are constants, one or, for weights, one per channel."""
+    their product; None unless all are constants, one or, for weights, one per channel, and the
+    rescaling is by factors that :func:`requant` takes."""
     x, weight, zero_y = call.operand(0), call.operand(3), call.operand(7)
     known = [call.operand(i) for i in (1, 2, 3, 4, 5, 6, 7)]
     if any(t.data is None for t in known):
@@ -258,10 +258,9 @@ def _parameters(call: Call, channel_axis: int) -> tuple[int, np.ndarray, Requant
     shape[channel_axis] = -1
     # One float32 factor, as ONNX Runtime has it; what it is multiplied by then is exact.
     factor = scale_x.reshape(-1) * scale_w.reshape(-1) / scale_y.reshape(-1)
-    try:
-        rescale = requant(factor.astype(np.float64), _signed_zero(zero))
-    except VdlaError:
+    if not ((factor > 0) & (factor < 2.0 ** (MULTIPLIER_BITS - 1))).all():
         return None
+    rescale = requant(factor.astype(np.float64), _signed_zero(zero))
     return _signed_zero(zero_x), centre(data, zero_w.reshape(shape)), rescale
 
 
