@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .errors import VdlaError
 from .findings import Finding
 from .hazards import memory_findings
-from .insn import validate
+from .insn import fault
 from .opcodes import Unit
 from .order import Order, execute_order, possible_overflow
 from .program import Program
@@ -42,10 +41,8 @@ def check(program: Program, dram: np.ndarray | None = None, limit: int = 100) ->
 def _legality(program: Program, limit: int) -> list[Finding]:
     findings: list[Finding] = []
     for index, insn in enumerate(program.insns):
-        try:
-            validate(insn, program.params)
-        except VdlaError as error:
-            findings.append(Finding.at("illegal", index, insn, str(error)))
+        if (reason := fault(insn, program.params)) is not None:
+            findings.append(Finding.at("illegal", index, insn, reason))
             if len(findings) == limit:
                 break
     return findings

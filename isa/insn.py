@@ -7,6 +7,7 @@ are strings here and numbers in the encoding.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
@@ -195,31 +196,42 @@ _SPREAD = {
 
 def field_values(insn: Insn) -> dict[str, int]:
     """Encoded value of every bit field. Raises VdlaError for unknown names."""
+    for unknown in _unknown(insn):
+        raise VdlaError(unknown)
+    return _values(insn)
+
+
+def _values(insn: Insn) -> dict[str, int]:
     values: dict[str, int] = {"opcode": int(insn.opcode)}
     for field in fields(insn):
         value = getattr(insn, field.name)
         if field.name in _SPREAD:
-            if len(value) != 4:
-                raise VdlaError(
-                    f"{insn.opcode.name} {field.name}: expected 4 values, got {value!r}"
-                )
             values.update({_SPREAD[field.name].format(i): v for i, v in enumerate(value)})
         elif (codes := _NAMES.get((insn.opcode, field.name))) is not None:
-            if value not in codes:
-                raise VdlaError(
-                    f"{insn.opcode.name} {field.name}: expected one of {', '.join(codes)}, "
-                    f"got {value!r}"
-                )
             values[field.name] = codes[value]
         else:
             values[field.name] = int(value)
     return values
 
 
-def _check_ranges(what: str, spec: tuple[Field, ...], values: dict[str, int]) -> None:
+def _unknown(insn: Insn) -> Iterator[str]:
+    """What cannot be encoded: names without a code, and tuples of another length."""
+    for field in fields(insn):
+        value = getattr(insn, field.name)
+        if field.name in _SPREAD:
+            if len(value) != 4:
+                yield f"{insn.opcode.name} {field.name}: expected 4 values, got {value!r}"
+        elif (codes := _NAMES.get((insn.opcode, field.name))) is not None and value not in codes:
+            yield (
+                f"{insn.opcode.name} {field.name}: expected one of {', '.join(codes)}, "
+                f"got {value!r}"
+            )
+
+
+def _out_of_range(what: str, spec: tuple[Field, ...], values: dict[str, int]) -> Iterator[str]:
     for field in spec:
         if not field.minimum <= values[field.name] <= field.maximum:
-            raise VdlaError(
+            yield (
                 f"{what} {field.name}: expected {field.minimum}..{field.maximum} "
                 f"({field.bits} bits), got {values[field.name]}"
             )
@@ -228,9 +240,7 @@ def _check_ranges(what: str, spec: tuple[Field, ...], values: dict[str, int]) ->
 def encode(insn: Insn, params: HwParams) -> bytes:
     """Validated instruction to ``params.insn_bytes`` little-endian bytes."""
     validate(insn, params)
-    return pack(layout(insn.opcode, params), field_values(insn)).to_bytes(
-        params.insn_bytes, "little"
-    )
+    return pack(layout(insn.opcode, params), _values(insn)).to_bytes(params.insn_bytes, "little")
 
 
 def decode(data: bytes, params: HwParams) -> Insn:
@@ -271,7 +281,8 @@ def decode(data: bytes, params: HwParams) -> Insn:
 def encode_uop(uop: Uop, params: HwParams) -> bytes:
     """Micro-op to ``params.entry_bytes('uop')`` little-endian bytes."""
     values = {field.name: getattr(uop, field.name) for field in fields(uop)}
-    _check_ranges("uop", uop_layout(params), values)
+    for fault in _out_of_range("uop", uop_layout(params), values):
+        raise VdlaError(fault)
     return pack(uop_layout(params), values).to_bytes(params.entry_bytes("uop"), "little")
 
 
@@ -287,77 +298,88 @@ def decode_uop(data: bytes, params: HwParams) -> Uop:
 
 
 def validate(insn: Insn, params: HwParams) -> None:
-    """Raise VdlaError unless every field is in range and every scratchpad index stays inside its
-    memory.
+    """Raise VdlaError, with the :func:`fault`, unless an instruction is legal."""
+    found = fault(insn, params)
+    if found is not None:
+        raise VdlaError(found)
+
+
+def fault(insn: Insn, params: HwParams) -> str | None:
+    """Why a core refuses an instruction, in one line: a field is out of range, or a scratchpad
+    index leaves its memory. None if the instruction is legal.
 
     Micro-op indices are data and are checked when the instruction runs (and by ``check.py`` where
     the data is known).
     """
+    return next(_faults(insn, params), None)
+
+
+def _faults(insn: Insn, params: HwParams) -> Iterator[str]:
+    """All that is wrong, in an order in which what follows relies on what came before."""
     what = insn.opcode.name
-    _check_ranges(what, layout(insn.opcode, params), field_values(insn))
+    yield from _unknown(insn)
+    yield from _out_of_range(what, layout(insn.opcode, params), _values(insn))
     own = Units(1 << insn.unit)
     if (insn.pop | insn.push) & own:
-        raise VdlaError(
+        yield (
             f"{what} pop/push: a unit has no token queue to itself, "
             f"got pop={insn.pop!r} push={insn.push!r}"
         )
     match insn:
         case Load():
-            _validate_load(insn, params)
+            yield from _load_faults(insn, params)
         case Gemm():
-            _positive(what, insn, ("uop_count", "outer", "inner"))
-            _inside(what, "uop", insn.uop_begin + insn.uop_count, params)
+            yield from _not_positive(what, insn, ("uop_count", "outer", "inner"))
+            yield from _outside(what, "uop", insn.uop_begin + insn.uop_count, params)
         case Vector():
-            _validate_vector(insn, params)
+            yield from _vector_faults(insn, params)
         case Param():
-            _inside(what, "par", insn.par_base + 3, params)
+            yield from _outside(what, "par", insn.par_base + 3, params)
             if insn.lo > insn.hi:
-                raise VdlaError(f"{what} lo: expected at most hi ({insn.hi}), got {insn.lo}")
+                yield f"{what} lo: expected at most hi ({insn.hi}), got {insn.lo}"
         case Store():
-            _positive(what, insn, ("x_size", "y_size", "z_size"))
-            _inside(what, "out", insn.base + insn.entries, params)
-            _aligned(what, insn, min(params.entry_bytes("out"), params.bus_bytes))
+            yield from _not_positive(what, insn, ("x_size", "y_size", "z_size"))
+            yield from _outside(what, "out", insn.base + insn.entries, params)
+            yield from _not_aligned(what, insn, min(params.entry_bytes("out"), params.bus_bytes))
 
 
-def _positive(what: str, insn: Insn, names: tuple[str, ...]) -> None:
+def _not_positive(what: str, insn: Insn, names: tuple[str, ...]) -> Iterator[str]:
     for name in names:
         if getattr(insn, name) < 1:
-            raise VdlaError(f"{what} {name}: expected at least 1, got {getattr(insn, name)}")
+            yield f"{what} {name}: expected at least 1, got {getattr(insn, name)}"
 
 
-def _inside(what: str, memory: str, end: int, params: HwParams) -> None:
+def _outside(what: str, memory: str, end: int, params: HwParams) -> Iterator[str]:
     if end > params.depth(memory):
-        raise VdlaError(
+        yield (
             f"{what}: address out of range, last {memory} entry is {end - 1}, "
             f"depth {params.depth(memory)}"
         )
 
 
-def _aligned(what: str, insn: Load | Store, unit: int) -> None:
+def _not_aligned(what: str, insn: Load | Store, unit: int) -> Iterator[str]:
     for name in ("dram_addr", "y_stride", "z_stride"):
         if getattr(insn, name) % unit:
-            raise VdlaError(
-                f"{what} {name}: expected a multiple of {unit} bytes, got {getattr(insn, name)}"
-            )
+            yield f"{what} {name}: expected a multiple of {unit} bytes, got {getattr(insn, name)}"
 
 
-def _validate_load(insn: Load, params: HwParams) -> None:
-    _positive("LOAD", insn, ("x_size", "z_size", "rows"))
+def _load_faults(insn: Load, params: HwParams) -> Iterator[str]:
+    yield from _not_positive("LOAD", insn, ("x_size", "z_size", "rows"))
     if insn.widen and insn.memory != "par":
-        raise VdlaError(f"LOAD widen: expected memory par, got {insn.memory!r}")
-    _inside("LOAD", insn.memory, insn.base + insn.entries, params)
-    _aligned("LOAD", insn, min(insn.dram_entry_bytes(params), params.bus_bytes))
+        yield f"LOAD widen: expected memory par, got {insn.memory!r}"
+    yield from _outside("LOAD", insn.memory, insn.base + insn.entries, params)
+    yield from _not_aligned("LOAD", insn, min(insn.dram_entry_bytes(params), params.bus_bytes))
 
 
-def _validate_vector(insn: Vector, params: HwParams) -> None:
+def _vector_faults(insn: Vector, params: HwParams) -> Iterator[str]:
     if min(insn.extents) < 1:
-        raise VdlaError(f"VECTOR extents: expected at least 1 each, got {insn.extents}")
+        yield f"VECTOR extents: expected at least 1 each, got {insn.extents}"
     if insn.reduce > 4:
-        raise VdlaError(f"VECTOR reduce: expected 0..4 loops, got {insn.reduce}")
+        yield f"VECTOR reduce: expected 0..4 loops, got {insn.reduce}"
     if insn.reduce and BY_NAME[insn.op].term is None:
-        raise VdlaError(f"VECTOR reduce: operator {insn.op!r} does not reduce")
+        yield f"VECTOR reduce: operator {insn.op!r} does not reduce"
     if any(insn.dst_strides[4 - insn.reduce :]):
-        raise VdlaError(
+        yield (
             f"VECTOR dst_strides: expected 0 in the {insn.reduce} reduced loops, "
             f"got {insn.dst_strides}"
         )
@@ -369,4 +391,4 @@ def _validate_vector(insn: Vector, params: HwParams) -> None:
         last = getattr(insn, f"{name}_base") + sum(
             (n - 1) * s for n, s in zip(insn.extents, strides, strict=True)
         )
-        _inside("VECTOR", memory, last + 1, params)
+        yield from _outside("VECTOR", memory, last + 1, params)
