@@ -44,6 +44,7 @@ from .targets.vdla.passes.pack_windows import pack_windows
 from .targets.vdla.passes.reshape_blocks import reshape_blocks
 from .targets.vdla.passes.rows_as_places import rows_as_places
 from .targets.vdla.placement import place_activations, results
+from .targets.vdla.scopes import memory_scopes
 from .targets.vdla.segments import retarget, split
 from .targets.vdla.stream import Stream
 from .te.errors import own_schedules
@@ -51,6 +52,7 @@ from .tir.ir import PrimFunc
 from .tir.passes.double_buffer import double_buffer
 from .tir.passes.vthread import interleave_vthreads
 from .tir.printer import print_func
+from .tir.scopes import check_scopes
 from .tir.verify import verify
 
 #: What happens to the loop program of every operator, in order.
@@ -198,7 +200,7 @@ def _build_program(
         )
     placed = {name: base + offset for name, offset in offsets.items()}
     funcs = lower_lanes(
-        graph, nodes, hw, memory, vthreads, lambda node, func: _run_loop_passes(node, func, dumps)
+        graph, nodes, hw, memory, vthreads, partial(_run_loop_passes, hw=hw, dumps=dumps)
     )
     layers = []
     lanes: list[int] = []
@@ -217,9 +219,10 @@ def _build_program(
     return program, layers
 
 
-def _run_loop_passes(node: Node, func: PrimFunc, dumps: _Dumps) -> PrimFunc:
+def _run_loop_passes(node: Node, func: PrimFunc, hw: HwParams, dumps: _Dumps) -> PrimFunc:
     """The loop program of an operator after TIR_PASSES."""
     verify(func)
+    check_scopes(func, memory_scopes(hw))
     dumps.write(node.name, "lower", partial(print_func, func))
     for apply in TIR_PASSES:
         func = apply(func)

@@ -56,10 +56,10 @@ class Schedule:
             f"{tensor.name}.{scope}", tensor.shape, tensor.dtype, indices,
             Read(tensor, tuple(axis.var for axis in indices)),
         )  # fmt: skip
-        self._replace_reads({tensor: copy}, [self[reader] for reader in readers])
-        first = min(self.stages.index(self[r]) for r in readers)
         stage = Stage(copy)
         stage.set_scope(scope)
+        self._replace_reads({tensor: copy}, [self[reader] for reader in readers])
+        first = min(self.stages.index(self[r]) for r in readers)
         self.stages.insert(first, stage)
         return copy
 

@@ -12,10 +12,14 @@ from .expr import Expr, Extern, Read, Reduce, Var, walk
 from .relations import Fuse, Relation, Split, leading_to
 from .tensor import IterVar, Tensor
 
-SCOPES = ("global", "inp", "wgt", "par", "acc", "tmp", "out")
-#: Axes of a grid of threads, which loops may be bound to.
-THREAD_AXES = tuple(f"{level}.{axis}" for level in ("blockIdx", "threadIdx") for axis in "xyz")
-KINDS = ("serial", "unrolled", "vectorized", "parallel", "vthread", *THREAD_AXES)
+#: How a loop runs. One that is bound to a thread axis has the axis' name in place of a kind.
+LOOP_KINDS = ("serial", "unrolled", "vectorized", "parallel", "vthread")
+
+
+def is_thread_axis(name: str) -> bool:
+    """Whether a name can be that of a thread axis: identifiers with points between them."""
+    parts = name.split(".")
+    return len(parts) > 1 and all(part.isidentifier() for part in parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,18 +217,18 @@ class Stage:
         self._set_data_kind(axis, "vthread", "vthread")
 
     def bind(self, axis: IterVar, thread: str) -> None:
-        """Let iterations of a data loop be the threads of an axis of ``THREAD_AXES``; each axis is
-        bound to one loop of a nest. The host executes them one after the other.
+        """Let iterations of a data loop be the threads of an axis that the target has; each axis
+        is bound to one loop of a nest.
 
         ::
 
             for i.o in 3: for i.i in 4: ...      ->      blockIdx.x for i.o in 3:
                                                            threadIdx.x for i.i in 4: ...
         """
-        if thread not in THREAD_AXES:
+        if not is_thread_axis(thread):
             raise ScheduleError(
-                f"bind of {axis!r} in {self.name}: expected one of {', '.join(THREAD_AXES)}, "
-                f"got {thread!r}"
+                f"bind of {axis!r} in {self.name}: expected the name of a thread axis, such as "
+                f"blockIdx.x, got {thread!r}"
             )
         taken = next((a for a, k in self.kinds.items() if k == thread and a in self.leaves), axis)
         if taken is not axis:
@@ -401,11 +405,12 @@ class Stage:
         self.alignments[axis] = (factor, offset)
 
     def set_scope(self, scope: str) -> None:
-        """Keep the tensor in a memory of the target: ``allocate b in global`` -> ``allocate b in
-        inp``.
+        """Keep the tensor in a memory that the target has: ``allocate b in global`` -> ``allocate b
+        in inp``.
         """
-        if scope not in SCOPES:
+        if not scope.isidentifier():
             raise ScheduleError(
-                f"set_scope of {self.name}: expected one of {', '.join(SCOPES)}, got {scope!r}"
+                f"set_scope of {self.name}: expected the name of a memory, such as global, got "
+                f"{scope!r}"
             )
         self.scope = scope

@@ -11,7 +11,7 @@ from ..te.expr import Expr, Read, Var, rewrite
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Memory of a shape (in elements), row-major, in a scope of ``te.stage.SCOPES``.
+    """Memory of a shape (in elements), row-major, in a memory of the target (``tir/scopes.py``).
 
     ``alignments`` are (dimension from the end, factor, offset): the dimension's stride is padded to
     ``offset`` elements more than a multiple of ``factor``.
@@ -44,8 +44,8 @@ class Stmt:
 
 @dataclass(frozen=True, eq=False)
 class For(Stmt):
-    """``for var in 0..extent``; kinds as in ``te.stage.KINDS``; ``pragmas`` are notes for back
-    ends.
+    """``for var in 0..extent``; its kind is one of ``te.stage.LOOP_KINDS`` or the name of a thread
+    axis; ``pragmas`` are notes for back ends.
     """
 
     var: Var

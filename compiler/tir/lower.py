@@ -91,11 +91,6 @@ def _check_places(schedule: Schedule, args: list[Tensor], name: str) -> None:
 
 def _alignments(stage: Stage) -> tuple[tuple[int, int, int], ...]:
     """Padded dimensions of the stage's buffer, from its end."""
-    if stage.alignments and stage.scope != "global":
-        raise ScheduleError(
-            f"storage_align of {stage.name}: memory {stage.scope} of the accelerator has no "
-            "padded rows; set_scope global or leave it"
-        )
     axes = stage.tensor.axes
     return tuple((axes.index(a) - len(axes), *by) for a, by in stage.alignments.items())
 

@@ -1,8 +1,8 @@
 """The verifier of loop programs: what every pass may rely on and must preserve.
 
 Every variable is bound by one loop, buffers exist where they are used, dtypes agree, loop kinds
-and scopes are known, and every access is inside its buffer, by the loops' extents and the guards
-around it.
+are known, and every access is inside its buffer, by the loops' extents and the guards around it.
+Whether a target has the memories and thread axes that a program names, ``tir/scopes.py`` says.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..te.expr import (
     children,
     walk,
 )
-from ..te.stage import KINDS, SCOPES, THREAD_AXES
+from ..te.stage import LOOP_KINDS, is_thread_axis
 from .ir import (
     Allocate,
     Buffer,
@@ -200,8 +200,11 @@ class _Verifier:
             raise place.error(f"variable {name} is bound by two loops; every loop needs its own")
         if type(loop.extent) is not int or loop.extent < 1:
             raise place.error(f"loop {name} expects an extent of at least 1, got {loop.extent!r}")
-        if loop.kind not in KINDS:
-            raise place.error(f"loop {name} is of kind {loop.kind!r}, not of {', '.join(KINDS)}")
+        if loop.kind not in LOOP_KINDS and not is_thread_axis(loop.kind):
+            raise place.error(
+                f"loop {name} is of kind {loop.kind!r}, expected {', '.join(LOOP_KINDS)} or a "
+                "thread axis such as blockIdx.x"
+            )
         inner = next((s for s in walk_stmt(loop.body) if isinstance(s, For | TensorCall)), None)
         if loop.kind == "vectorized" and inner is not None:
             what = inner.var if isinstance(inner, For) else inner.intrinsic
@@ -212,7 +215,7 @@ class _Verifier:
             raise place.error(f"loop {name} is bound to {loop.kind}, as a loop around it is")
         self.bound.add(loop.var)
         ranges = place.ranges | {loop.var: (0, loop.extent - 1)}
-        threads = (*place.threads, loop.kind) if loop.kind in THREAD_AXES else place.threads
+        threads = (*place.threads, loop.kind) if is_thread_axis(loop.kind) else place.threads
         return replace(place, loops=(*place.loops, name), ranges=ranges, threads=threads)
 
     def _call(self, call: TensorCall, place: _Place) -> None:
@@ -243,11 +246,13 @@ class _Verifier:
     # ---- buffers and accesses ----
 
     def check_buffer(self, buffer: Buffer, place: _Place) -> None:
-        """Known dtype and scope, positive extents."""
+        """Known dtype, a memory with a name, positive extents."""
         if buffer.dtype not in DTYPES:
             raise place.error(f"buffer {buffer.name} is of unknown dtype {buffer.dtype!r}")
-        if buffer.scope not in SCOPES:
-            raise place.error(f"buffer {buffer.name} is in unknown scope {buffer.scope!r}")
+        if not buffer.scope.isidentifier():
+            raise place.error(
+                f"buffer {buffer.name} is in {buffer.scope!r}, expected the name of a memory"
+            )
         if not buffer.shape or any(type(n) is not int or n < 1 for n in buffer.shape):
             raise place.error(f"buffer {buffer.name} has no positive extents: {buffer.shape!r}")
 

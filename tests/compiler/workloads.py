@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
-from vdla.compiler.te.expr import Expr, all_of, maximum, select
+from vdla.compiler.te.expr import Expr, Read, all_of, maximum, rewrite, select
 from vdla.compiler.te.schedule import Schedule, create_schedule
 from vdla.compiler.te.tensor import (
     Tensor,
@@ -18,7 +18,7 @@ from vdla.compiler.te.tensor import (
     sum_of,
 )
 from vdla.compiler.tir.interpret import interpret
-from vdla.compiler.tir.ir import PrimFunc
+from vdla.compiler.tir.ir import Allocate, PrimFunc, map_stmt, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.verify import verify
 
@@ -64,6 +64,25 @@ def check(workload: Workload, schedule: Schedule) -> PrimFunc:
     arrays = workload.arrays()
     np.testing.assert_array_equal(run(func, arrays), workload.numpy(*arrays))
     return func
+
+
+def in_main_memory(func: PrimFunc) -> PrimFunc:
+    """The program with all buffers in the host's only memory."""
+    moved = {
+        stmt.buffer: replace(stmt.buffer, scope="global")
+        for stmt in walk_stmt(func.body)
+        if isinstance(stmt, Allocate)
+    }
+
+    def leaf(node: Expr) -> Expr | None:
+        if isinstance(node, Read) and node.source in moved:
+            return Read(moved[node.source], node.indices)
+        return None
+
+    return replace(
+        func,
+        body=map_stmt(func.body, lambda e: rewrite(e, leaf), lambda b: moved.get(b, b)),
+    )
 
 
 def stretch() -> Workload:

@@ -36,6 +36,7 @@ from ...tir.passes.expand import expand_intrinsics
 from ...tir.passes.peel import peel_tails
 from ...tir.passes.unroll import unroll_loops
 from ...tir.printer import print_func
+from ...tir.scopes import check_scopes
 from ...tir.verify import verify
 from . import kept
 from .c_model import emit_model
@@ -47,6 +48,7 @@ from .micro_kernels import DOT
 from .passes.block_channels import block_channels
 from .processor import MachineCode, Processor, emit_object, host, load, load_object, optimise
 from .schedules import lower_for_cpu
+from .scopes import SCOPES, THREAD_AXES
 
 #: What happens to every loop program before code generation, in order, after intrinsics that the
 #: processor lacks have become loops.
@@ -59,6 +61,7 @@ _I64 = ir.IntType(64)
 def run_passes(func: PrimFunc, processor: Processor) -> PrimFunc:
     """Verify, then apply the passes for a processor, verifying after each."""
     verify(func)
+    check_scopes(func, SCOPES, THREAD_AXES)
     native = native_intrinsics(processor)
     for apply in (lambda func: expand_intrinsics(func, native), *CPU_PASSES):
         func = apply(func)

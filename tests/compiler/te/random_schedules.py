@@ -8,14 +8,18 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from vdla.compiler.targets.cpu.scopes import THREAD_AXES
 from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Read
 from vdla.compiler.te.schedule import Schedule
-from vdla.compiler.te.stage import SCOPES, THREAD_AXES, Stage
+from vdla.compiler.te.stage import Stage
 from vdla.compiler.te.tensor import IterVar, compute, placeholder
 from vdla.compiler.tir.tensorize import TensorIntrin
 
 from ..workloads import Workload
+
+#: Names of memories; the last one is none.
+MEMORIES = ("global", "inp", "wgt", "par", "acc", "tmp", "shared", "on chip")
 
 
 @dataclass
@@ -220,7 +224,7 @@ def double_buffer(r: RandomSchedule) -> None:
 
 
 def set_scope(r: RandomSchedule) -> None:
-    r.stage().set_scope(r.choice((*SCOPES, "shared")))
+    r.stage().set_scope(r.choice(MEMORIES))
 
 
 def storage_align(r: RandomSchedule) -> None:

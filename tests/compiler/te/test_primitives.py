@@ -10,7 +10,17 @@ from vdla.compiler.targets.cpu.graph_code import compile_func
 from vdla.compiler.te.schedule import Schedule
 from vdla.compiler.tir.printer import print_func
 
-from ..workloads import Workload, blur, check, conv, diamond, matmul, mirror, stretch
+from ..workloads import (
+    Workload,
+    blur,
+    check,
+    conv,
+    diamond,
+    in_main_memory,
+    matmul,
+    mirror,
+    stretch,
+)
 
 PRIMITIVES: dict[str, tuple[Callable[[], Workload], Callable[[Workload, Schedule], None]]] = {}
 
@@ -280,7 +290,7 @@ def test_primitive(name: str, golden: Callable[[str, str], None]) -> None:
     arrays = workload.arrays()
     expected = workload.numpy(*arrays)
     result = np.full(expected.shape, 85, expected.dtype)
-    compile_func(func)(*arrays, result)
+    compile_func(in_main_memory(func))(*arrays, result)
     np.testing.assert_array_equal(result, expected)
     golden(f"{name}.txt", print_func(func))
 

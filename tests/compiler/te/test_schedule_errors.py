@@ -100,10 +100,20 @@ REFUSED: dict[str, tuple[str, Callable[[], Workload], Callable[[Workload, Schedu
         blur,
         lambda w, s: s[w.output].compute_at(s[w.output], w.output.axes[0]),
     ),
-    "unknown scope": (
-        "set_scope of b: expected one of global, .*, got 'shared'",
+    "no name of a memory": (
+        "set_scope of b: expected the name of a memory, such as global, got 'on chip'",
         blur,
-        lambda w, s: s[w.stages["b"]].set_scope("shared"),
+        lambda w, s: s[w.stages["b"]].set_scope("on chip"),
+    ),
+    "copy into no memory": (
+        r"set_scope of a\..*: expected the name of a memory, such as global, got ''",
+        blur,
+        lambda w, s: s.cache_read(w.inputs[0], "", [w.stages["b"]]),
+    ),
+    "result in no memory": (
+        r"set_scope of d\.shared\.dyn: expected the name of a memory, .*, got 'shared\.dyn'",
+        blur,
+        lambda w, s: s.cache_write(w.output, "shared.dyn"),
     ),
     "tensor of another schedule": (
         "tensor y has no stage here",
@@ -131,8 +141,8 @@ REFUSED: dict[str, tuple[str, Callable[[], Workload], Callable[[Workload, Schedu
             s[w.stages["b"]].compute_at(s[w.output], w.output.axes[0]),
         ),
     ),
-    "unknown thread axis": (
-        r"bind of i\[10\] in d: expected one of blockIdx.x, .*, got 'warp'",
+    "no thread axis": (
+        r"bind of i\[10\] in d: expected the name of a thread axis, such as .*, got 'warp'",
         blur,
         lambda w, s: s[w.output].bind(w.output.axes[0], "warp"),
     ),
@@ -187,14 +197,6 @@ REFUSED: dict[str, tuple[str, Callable[[], Workload], Callable[[Workload, Schedu
         "storage_align of e: it is a parameter of main",
         diamond,
         lambda w, s: s[w.output].storage_align(w.output.axes[0], 4),
-    ),
-    "aligned scratchpad": (
-        "storage_align of b: memory inp of the accelerator has no padded rows",
-        diamond,
-        lambda w, s: (
-            s[w.stages["b"]].storage_align(w.stages["b"].axes[0], 4),
-            s[w.stages["b"]].set_scope("inp"),
-        ),
     ),
     "rfactor of a data loop": (
         r"rfactor of y at i\[5\]: expected one of its reduction loops \[k\[7\]\]",

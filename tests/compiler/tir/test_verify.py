@@ -67,6 +67,8 @@ SOUND: dict[str, Stmt] = {
     "dead code": If(Const(False, "bool"), copy(Const(99))),
     "scratch": loop(Allocate(Buffer("t", (2,), "int8", "inp"), copy())),
     "call": loop(call(U * 4), 2),
+    "any memory": Allocate(Buffer("t", (8,), "int32", "shared"), copy(ZERO, ZERO)),
+    "any thread axis": loop(copy(), kind="warpIdx.x"),
 }
 
 FAULTS: dict[str, tuple[Stmt, str]] = {
@@ -99,7 +101,7 @@ FAULTS: dict[str, tuple[Stmt, str]] = {
         "f: variable i is used outside its loop",
     ),
     "empty loop": (loop(copy(), 0), "loop i expects an extent of at least 1, got 0"),
-    "kind": (loop(copy(), kind="fast"), "loop i is of kind 'fast', not of serial"),
+    "kind": (loop(copy(), kind="fast"), "loop i is of kind 'fast', expected serial, .*vthread or"),
     "vectorized nest": (
         loop(loop(copy(V), var=V), kind="vectorized"),
         "vectorized loop i holds loop j",
@@ -115,7 +117,10 @@ FAULTS: dict[str, tuple[Stmt, str]] = {
         Allocate(tmp, Allocate(tmp, Store(tmp, (ZERO,), ZERO))),
         "buffer t exists already",
     ),
-    "scope": (Allocate(Buffer("t", (8,), "int32", "l2"), copy(ZERO, ZERO)), "unknown scope 'l2'"),
+    "scope": (
+        Allocate(Buffer("t", (8,), "int32", "l 2"), copy(ZERO, ZERO)),
+        "buffer t is in 'l 2', expected the name of a memory",
+    ),
     "extent": (Allocate(Buffer("t", (8, 0), "int32"), copy(ZERO, ZERO)), "no positive extents"),
     "dtype": (Allocate(Buffer("t", (8,), "int7"), copy(ZERO, ZERO)), "unknown dtype 'int7'"),
     "stored dtype": (
