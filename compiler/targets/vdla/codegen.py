@@ -33,6 +33,7 @@ from ...tir.ir import (
     walk_stmt,
 )
 from ...tir.printer import expr_text
+from ...tir.scopes import place_buffers
 from .patterns import (
     Arithmetic,
     fusable_buffers,
@@ -40,6 +41,7 @@ from .patterns import (
     match_arithmetic,
     match_requantize,
 )
+from .scopes import memory_scopes
 from .stream import Loop, Padding, Stream, VectorWork
 
 LOADED_SCOPES = ("inp", "wgt", "par")
@@ -72,7 +74,8 @@ def scratchpad_use(func: PrimFunc, params: HwParams) -> dict[str, int]:
     used: dict[str, int] = {}
     for buffer, base in plan_storage(func, params).items():
         if buffer not in fusable:
-            used[buffer.scope] = max(used.get(buffer.scope, 0), base + entries(buffer, params))
+            end = base + memory_scopes(params)[buffer.scope].entries_of(buffer)
+            used[buffer.scope] = max(used.get(buffer.scope, 0), end)
     return used
 
 
@@ -82,51 +85,12 @@ def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
 
     Raises VdlaError when a scratchpad is too small, with what lives in it.
     """
-    fusable = fusable_buffers(func.body)
-    bases: dict[Buffer, int] = {}
-
-    def visit(stmt: Stmt, live: tuple[Buffer, ...]) -> None:
-        match stmt:
-            case Allocate(buffer=buffer, body=body) if buffer in fusable:
-                bases[buffer] = 0
-                visit(body, live)
-            case Allocate(buffer=buffer, body=body):
-                scope = [b for b in live if b.scope == buffer.scope]
-                bases[buffer] = sum(entries(b, params) for b in scope)
-                end = bases[buffer] + entries(buffer, params)
-                if end > params.depth(buffer.scope):
-                    raise VdlaError(
-                        f"{func.name}: scratchpad {buffer.scope} holds "
-                        f"{params.depth(buffer.scope)} entries, "
-                        f"{', '.join(f'{b.name}{list(b.shape)}' for b in (*scope, buffer))} need "
-                        f"{end}"
-                    )
-                visit(body, (*live, buffer))
-            case For() | If():
-                visit(stmt.body, live)
-            case Seq(stmts):
-                for s in stmts:
-                    visit(s, live)
-
-    visit(func.body, ())
-    return bases
+    return place_buffers(func, memory_scopes(params), fusable_buffers(func.body))
 
 
 def entry_elements(scope: str, params: HwParams) -> int:
     """Elements of one entry of a scratchpad."""
-    return {"wgt": params.block_in * params.block_out, "par": params.block}.get(scope, params.lanes)
-
-
-def entries(buffer: Buffer, params: HwParams) -> int:
-    """Scratchpad entries that a buffer takes; its innermost dimensions must be whole entries."""
-    size = int(np.prod(buffer.shape))
-    per_entry = entry_elements(buffer.scope, params)
-    if size % per_entry:
-        raise VdlaError(
-            f"buffer {buffer.name}{list(buffer.shape)} in {buffer.scope}: expected whole entries "
-            f"of {per_entry} elements"
-        )
-    return size // per_entry
+    return memory_scopes(params)[scope].entry_elements
 
 
 @dataclass(frozen=True)
