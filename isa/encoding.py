@@ -1,4 +1,4 @@
-"""Bit layouts of instructions and micro-ops as functions of :class:`~.params.HwParams`.
+"""Bit layouts of instructions and micro-ops as functions of the scratchpads' sizes.
 
 This is the one place that knows a field's width. Encoder, decoder, the RTL's structures, assembler
 and docs derive from :func:`layout`; fields lie in the listed order, least significant first.
@@ -8,15 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
 from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode
 from .vector_ops import POST_OPS, VECTOR_OPS
-
-if TYPE_CHECKING:
-    from .params import HwParams
 
 #: Loop extents and row counts are at most 2**bits - 1.
 SIZE_BITS = 12
@@ -25,6 +22,14 @@ PAD_BITS = 5
 DRAM_ADDR_BITS = 32
 Y_STRIDE_BITS = 24
 Z_STRIDE_BITS = 32
+
+
+class Scratchpads(Protocol):
+    """What layouts depend on. :class:`~.params.HwParams` has it."""
+
+    def index_bits(self, memory: str) -> int:
+        """Bits of an index into a scratchpad."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -60,11 +65,11 @@ HEADER: tuple[Field, ...] = (
 )
 
 
-def _index_bits(params: HwParams, memories: tuple[str, ...]) -> int:
+def _index_bits(params: Scratchpads, memories: tuple[str, ...]) -> int:
     return max(params.index_bits(memory) for memory in memories if memory != "imm")
 
 
-def _load(params: HwParams) -> tuple[Field, ...]:
+def _load(params: Scratchpads) -> tuple[Field, ...]:
     return (
         Field("memory", 2, "destination: " + ", ".join(f"{i} {m}" for i, m in enumerate(LOADABLE))),
         Field("widen", 1, "DRAM holds int8, sign-extended to int32 entries (par only)"),
@@ -83,7 +88,7 @@ def _load(params: HwParams) -> tuple[Field, ...]:
     )
 
 
-def _gemm(params: HwParams) -> tuple[Field, ...]:
+def _gemm(params: Scratchpads) -> tuple[Field, ...]:
     strides = tuple(
         Field(
             f"{memory}_{loop}",
@@ -109,7 +114,7 @@ def _gemm(params: HwParams) -> tuple[Field, ...]:
     )
 
 
-def _vector(params: HwParams) -> tuple[Field, ...]:
+def _vector(params: Scratchpads) -> tuple[Field, ...]:
     operands = (("src0", SRC0_MEMORIES), ("src1", SRC1_MEMORIES), ("dst", DST_MEMORIES))
     return (
         Field("op", 4, "row of the operator table"),
@@ -149,7 +154,7 @@ def _vector(params: HwParams) -> tuple[Field, ...]:
     )
 
 
-def _param(params: HwParams) -> tuple[Field, ...]:
+def _param(params: Scratchpads) -> tuple[Field, ...]:
     return (
         Field(
             "par_base",
@@ -162,7 +167,7 @@ def _param(params: HwParams) -> tuple[Field, ...]:
     )
 
 
-def _store(params: HwParams) -> tuple[Field, ...]:
+def _store(params: Scratchpads) -> tuple[Field, ...]:
     return (
         Field("base", params.index_bits("out"), "first entry read"),
         Field("dram_addr", DRAM_ADDR_BITS, "byte address of the first row"),
@@ -184,13 +189,13 @@ _BODIES = {
 
 
 @cache
-def layout(opcode: Opcode, params: HwParams) -> tuple[Field, ...]:
+def layout(opcode: Opcode, params: Scratchpads) -> tuple[Field, ...]:
     """All fields of an instruction, header first, least significant first."""
     return HEADER + _BODIES[opcode](params)
 
 
 @cache
-def uop_layout(params: HwParams) -> tuple[Field, ...]:
+def uop_layout(params: Scratchpads) -> tuple[Field, ...]:
     """Fields of a GEMM micro-op."""
     return (
         Field("acc", params.index_bits("acc"), "accumulator entry"),
@@ -205,12 +210,12 @@ def layout_bits(fields: tuple[Field, ...]) -> int:
     return sum(field.bits for field in fields)
 
 
-def widest_layout_bits(params: HwParams) -> int:
+def widest_layout_bits(params: Scratchpads) -> int:
     """Width of the widest instruction of a configuration."""
     return max(layout_bits(layout(opcode, params)) for opcode in Opcode)
 
 
-def fingerprint(params: HwParams) -> list:
+def fingerprint(params: Scratchpads) -> list:
     """Names, widths and codes of the whole instruction set, JSON-ready: what a program and a core
     must agree on.
     """
@@ -272,11 +277,11 @@ def unpack_all(fields: tuple[Field, ...], words: np.ndarray) -> np.ndarray:
     return values
 
 
-def decode_fields(encoded: bytes, params: HwParams) -> np.ndarray:
-    """Encoded instructions as a table: the values of an instruction's fields in the order of its
-    layout, 0 behind them; int64 [instructions, most fields of a layout].
+def decode_fields(encoded: bytes, insn_bytes: int, params: Scratchpads) -> np.ndarray:
+    """Encoded instructions of ``insn_bytes`` bytes each as a table: the values of an instruction's
+    fields in the order of its layout, 0 behind them; int64 [instructions, most fields of a layout].
     """
-    words = np.frombuffer(encoded, np.uint64).reshape(-1, params.insn_bytes // 8)
+    words = np.frombuffer(encoded, np.uint64).reshape(-1, insn_bytes // 8)
     opcodes = words[:, 0] & np.uint64((1 << HEADER[0].bits) - 1)
     layouts = {opcode: layout(opcode, params) for opcode in Opcode}
     table = np.zeros((len(words), max(map(len, layouts.values()))), np.int64)

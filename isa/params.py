@@ -1,5 +1,5 @@
 """HwParams: the raw knobs of one accelerator configuration, validated; every derived size is a
-property.
+property, which is computed once.
 
 Names follow the machine: ``inp`` activations, ``wgt`` weight tiles, ``acc`` accumulators, ``uop``
 micro-ops, ``par`` per-channel parameters, ``tmp`` temporaries of the vector unit, ``out`` results
@@ -13,8 +13,10 @@ import hashlib
 import json
 import tomllib
 from dataclasses import asdict, dataclass, fields
+from functools import cached_property
 from pathlib import Path
 
+from .encoding import fingerprint, layout_bits, uop_layout, widest_layout_bits
 from .errors import VdlaError
 
 #: Scratchpads in the order of their codes in a LOAD instruction; the last three are not loadable.
@@ -147,35 +149,35 @@ class HwParams:
     # ---- derived sizes
     # -------------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def block(self) -> int:
         """Channels of one entry (block_in = block_out)."""
         return self.block_out
 
-    @property
+    @cached_property
     def lanes(self) -> int:
         """Elements of one vector: batch x block."""
         return self.batch * self.block
 
-    @property
+    @cached_property
     def vector_lanes(self) -> int:
         """Elements of a vector that the vector unit computes at once."""
         return self.lanes // self.vector_passes
 
-    @property
+    @cached_property
     def bus_bytes(self) -> int:
         """Bytes of one AXI4 beat."""
         return self.bus_bits // 8
 
-    @property
+    @cached_property
     def peak_macs_per_cycle(self) -> int:
         """Multiply-accumulates of the tensor core in one cycle."""
         return self.batch * self.block_in * self.block_out
 
-    @property
+    @cached_property
     def uop_bits(self) -> int:
-        """Bits of one micro-op: acc, inp and wgt index and the ``first`` flag."""
-        return self.index_bits("acc") + self.index_bits("inp") + self.index_bits("wgt") + 1
+        """Bits of one micro-op."""
+        return layout_bits(uop_layout(self))
 
     def depth(self, memory: str) -> int:
         """Entries of a scratchpad."""
@@ -200,21 +202,19 @@ class HwParams:
                 return self.batch * self.block_out * 4
         raise VdlaError(f"memory: expected one of {', '.join(MEMORIES)}, got {memory!r}")
 
-    @property
+    @cached_property
     def scratchpad_bytes(self) -> int:
         """On-chip memory in all."""
         return sum(self.depth(m) * self.entry_bytes(m) for m in MEMORIES)
 
-    @property
+    @cached_property
     def insn_bytes(self) -> int:
         """Bytes of one instruction: the widest layout, rounded up to a power of two and to a whole
         beat.
         """
-        from .encoding import widest_layout_bits
-
         return max(_pow2_ceil(-(-widest_layout_bits(self) // 8)), self.bus_bytes)
 
-    @property
+    @cached_property
     def fetch_chunk(self) -> int:
         """Instructions that one fetch burst brings."""
         return self.fetch_depth // 2
@@ -222,13 +222,11 @@ class HwParams:
     # ---- identity, files
     # -----------------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def hash(self) -> str:
         """Eight hexadecimal digits that identify the configuration and the instruction set as it
         follows from it: knobs, every field of every layout, every vector operator. Programs carry
         it and cores compare it."""
-        from .encoding import fingerprint
-
         text = json.dumps([self.to_dict(), fingerprint(self)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 

@@ -145,7 +145,7 @@ class Program:
         """The values of every instruction's bit fields, in the order of its layout, 0 behind them:
         int64 [instructions, most fields of a layout].
         """
-        return decode_fields(self.encoded(), self.params)
+        return decode_fields(self.encoded(), self.params.insn_bytes, self.params)
 
     def columns(self, opcode: Opcode) -> dict[str, np.ndarray]:
         """Values of each field in all instructions with an opcode, int64 [their number]."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pickle
 from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
-from vdla.isa import encoding, vector_ops
+from vdla.isa import encoding, params, vector_ops
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.params import MEMORIES, PRESETS, HwParams
@@ -61,6 +62,21 @@ def test_derived_sizes_of_the_default() -> None:
     assert params.fetch_chunk == 4
     with pytest.raises(VdlaError, match="memory: expected one of inp, wgt"):
         params.entry_bytes("l2")
+
+
+def test_derived_sizes_are_computed_once_and_no_part_of_a_configuration(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    used, fresh = HwParams(queue_depth=7), HwParams(queue_depth=7)
+    sizes = used.insn_bytes, used.lanes, used.scratchpad_bytes, used.hash
+    monkeypatch.setattr(params, "widest_layout_bits", None)
+    monkeypatch.setattr(params, "fingerprint", None)
+    assert sizes == (used.insn_bytes, used.lanes, used.scratchpad_bytes, used.hash)
+    assert (used, hash(used), repr(used)) == (fresh, hash(fresh), repr(fresh))
+    monkeypatch.undo()
+    wider = replace(used, block_in=32, block_out=32, wgt_depth=512)
+    assert wider.lanes == 32 and wider.hash != used.hash
+    assert pickle.loads(pickle.dumps(used)) == used
 
 
 def test_every_knob_changes_the_hash() -> None:
