@@ -414,9 +414,11 @@ def _show_divergence(console: Console, first: dict[str, Any]) -> None:
     place = f" at {first['address']}" if "address" in first else ""
     console.print(
         f"first divergence: program {first['program']}, instruction {first['instruction']} "
-        f"of {first['unit']}, cycle {first['cycle']:,}\n  {first['text']}\n"
-        f"  differs in: {first['what']}{place}"
+        f"of {first['unit']}, cycle {first['cycle']:,}\n  {first['text']}"
     )
+    if first["for"]:
+        console.print(f"  for {first['for']}", markup=False)
+    console.print(f"  differs in: {first['what']}{place}")
     table = _table("", "side", "start cycle", "end cycle", first["what"])
     for side in ("reference", "sim", "rtl"):
         moments = [first[name].get(side) for name in ("starts", "ends")]

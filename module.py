@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import io
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
 
     from .runtime.result import SimResult
     from .sim.rtl.driver import RtlSimulator
-
-#: ``sim``: the SimPy model; ``rtl``: the Verilog under Verilator; ``cpu``: machine code, no core.
-TARGETS = ("sim", "rtl", "cpu", "fpga")
 
 Progress = Callable[[int, int], None]
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram"
@@ -73,6 +70,8 @@ def compile(
     dump_ir: str | Path | None = None,
     port: str | None = None,
     threads: int = 1,
+    knobs: str | Path | Mapping[str, Any] | None = None,
+    records: str | Path | None = None,
 ) -> Module:
     """Compile a trained network.
 
@@ -95,25 +94,36 @@ def compile(
         The serial device of the board, for ``fpga``.
     threads : int
         Threads of the processor that share the work, for ``cpu``; the bits are those of one.
+    knobs : mapping, or path to a JSON file, optional
+        Choices by layer, such as ``{"conv1": {"rows": 7}}``, or the report of an earlier run. The
+        compiler makes those that are missing.
+    records : path, optional
+        A file of measured choices (``compiler/choose/records.py``), which come before the
+        compiler's own.
 
     Raises
     ------
     VdlaError
         For a damaged or unsupported model and for every argument out of range.
     """
-    if target not in TARGETS:
-        raise VdlaError(f"target: expected one of {', '.join(TARGETS)}, got {target!r}")
     _check_port(target, port)
     for name, count in (("vthreads", vthreads), ("threads", threads)):
         if type(count) is not int or count < 1:
             raise VdlaError(f"{name}: expected an integer of at least 1, got {count!r}")
-    if threads > 1 and target != "cpu":
-        raise VdlaError(f"threads: expected 1 with target {target!r}, got {threads}; use cpu")
     from .compiler.build import build
+    from .compiler.choose.files import load_knobs
+    from .compiler.choose.records import Records
+    from .compiler.targets.base import Options
+    from .compiler.targets.registry import find_target
 
     params, memory = load_platform(hw, memory)
+    found = find_target(target, Options(params, memory, vthreads, threads))
     compiled = build(
-        model, target, params, memory, vthreads=vthreads, dump_ir=dump_ir, threads=threads
+        model,
+        found,
+        knobs=None if knobs is None else load_knobs(knobs),
+        records=None if records is None else Records.load(records),
+        dump_ir=dump_ir,
     )
     settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)
     return Module(compiled, settings, port)
@@ -142,12 +152,14 @@ def cross_compile(
     VdlaError
         For a damaged or unsupported model, another triple, and a path that is taken.
     """
-    from .compiler.build import cross_compile
+    from .compiler.build import build
+    from .compiler.targets.base import Options
     from .compiler.targets.cpu.processor import cross_processor
+    from .compiler.targets.cpu.target import Cpu
 
     processor = cross_processor(triple)
     params, memory = load_platform(hw, "vta")
-    compiled = cross_compile(model, params, processor)
+    compiled = build(model, Cpu(Options(params, memory), processor))
     features = tuple(name[1:] for name in processor.features if name[0] == "+")
     code_for = CodeFor(triple, features)
     settings = Settings("cpu", params, memory, 1, _model_sha256(model), code_for)
@@ -420,7 +432,8 @@ class Module:
             result = simulate(program, dram, self.memory)
         if result.status != Status.DONE:
             status = Status(result.status)
-            where = "" if result.error_index is None else f" at instruction {result.error_index}"
+            index = result.error_index
+            where = "" if index is None else f" at {program.where(index)}"
             raise VdlaError(f"{self.target}: core stopped with {status.name}{where}: {status.doc}")
         return result
 

@@ -21,6 +21,7 @@ import numpy as np
 from ._version import __version__
 from .isa.insn import Gemm, Insn, Load, Store
 from .isa.memory import MemoryParams
+from .isa.notes import pack_notes
 from .isa.opcodes import Unit
 from .isa.params import HwParams
 from .isa.program import Program
@@ -64,6 +65,21 @@ class Layer(Protocol):
         ...
 
     @property
+    def knobs(self) -> Mapping[str, int | str | bool]:
+        """What was chosen for it."""
+        ...
+
+    @property
+    def chosen_by(self) -> str:
+        """Who chose: user, record, planner or default; empty where there was no choice."""
+        ...
+
+    @property
+    def predicted_cycles(self) -> int | None:
+        """What a cost model predicts for the choice, if there is one."""
+        ...
+
+    @property
     def runs(self) -> Sequence[tuple[int, int]] | None:
         """Its instructions: first and last, both inclusive, of every unbroken run; None on the
         host."""
@@ -99,15 +115,18 @@ def join_programs(programs: Sequence[Program]) -> Program:
     """The instructions of programs in a row, to report on; nothing that could run."""
     if len(programs) == 1:
         return programs[0]
-    insns = []
-    layers = []
+    insns: list[Insn] = []
+    layers: list[dict[str, Any]] = []
+    notes = [note for program in programs for note in program.notes]
     for program in programs:
         for layer in program.meta["layers"]:
             runs = [(first + len(insns), last + len(insns)) for first, last in layer["runs"]]
             layers.append(layer | {"runs": runs})
         insns += program.insns
     size = sum(program.dram_bytes for program in programs)
-    meta = {"dram_bytes": size, "layers": layers}
+    meta: dict[str, Any] = {"dram_bytes": size, "layers": layers}
+    if notes:
+        meta["names"] = pack_notes(notes) | {"constants": []}
     return replace(programs[0], insns=tuple(insns), image={}, meta=meta)
 
 
@@ -264,6 +283,9 @@ def _host_layer(layer: Layer) -> dict[str, Any]:
         "op": layer.op,
         "target": layer.target,
         "reason": layer.reason,
+        "knobs": dict(layer.knobs),
+        "chosen_by": layer.chosen_by,
+        "predicted_cycles": layer.predicted_cycles,
         "cycles": None,
         "macs": layer.macs,
         "utilisation": None,

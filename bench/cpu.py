@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..compiler.build import load_graph, macs
+from ..compiler.frontends.load import load_graph
 from ..compiler.graph.ir import Graph
 from ..compiler.graph.ops.blocked import (
     BlockedConv2d,
@@ -31,7 +31,8 @@ from ..compiler.graph.ops.blocked import (
     BlockedWinograd,
 )
 from ..compiler.graph.passes import run_passes
-from ..compiler.targets.cpu.graph_code import build_cpu, build_part
+from ..compiler.targets.base import Part
+from ..compiler.targets.cpu.graph_code import build_cpu
 from ..isa.errors import VdlaError
 from ..runtime.native import aligned_memory
 from .measure import random_inputs
@@ -123,7 +124,7 @@ def _row(
     for peer in peers:
         _check_equal(name, ours.run(), peer, TOLERANCE[dtype])
     times = alternate(rivals, rounds, time.thread_time if threads == 1 else time.perf_counter)
-    work = sum(macs(graph, node) for node in graph.nodes)
+    work = sum(graph.macs(node) for node in graph.nodes)
     ms = {rival: 1000 * statistics.median(each) for rival, each in times.items()}
     if kernel is not None:
         ms["kernel"] /= KERNEL_CALLS
@@ -155,7 +156,7 @@ def _convolution(graph: Graph, threads: int) -> Callable[[], None] | None:
     if len(nodes) != 1:
         return None
     [node] = nodes
-    part = build_part(graph, [node], [node.output], threads)
+    part = build_cpu(Part(graph, [node], [node.output]).as_graph(), threads)
     image, result = graph[node.inputs[0]], graph[node.output]
     x = np.random.default_rng(0).normal(0, 1, image.shape).astype(image.dtype)
     function, y = part.function, np.empty(result.shape, result.dtype)

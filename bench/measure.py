@@ -12,11 +12,14 @@ import onnx
 
 from ..compiler.build import CompiledModel, build
 from ..compiler.graph.interpret import interpret
+from ..compiler.targets.base import Options
+from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import Program
 from ..isa.status import Status
+from ..report import join_programs
 from ..runtime.native import TensorType
 from ..runtime.result import SimResult, join
 from ..sim.model.core import simulate
@@ -85,13 +88,14 @@ def measure(
     interpreter (floats: to a millionth), and when two simulators differ in a byte of DRAM or in a
     cycle of an instruction.
     """
-    compiled = build(model, "sim", hw, memory, vthreads)
+    compiled = build(model, find_target("sim", Options(hw, memory, vthreads)))
     inputs = random_inputs(compiled.inputs, seed)
     runs = {name: _Run(name, hw, memory) for name in simulators}
     outputs = {name: compiled.run(inputs, run.execute) for name, run in runs.items()}
     name = model.graph.name
     results = {name: join(run.results) for name, run in runs.items()}
-    check_runs(name, results, {name: run.images for name, run in runs.items()})
+    images = {name: run.images for name, run in runs.items()}
+    check_runs(name, compiled.programs, results, images)
     found, expected = outputs[simulators[0]], interpret(compiled.graph, *inputs)
     if not all(map(_agree, found, expected)):
         raise VdlaError(f"{name}: the accelerator's outputs differ from the graph interpreter's")
@@ -142,18 +146,22 @@ def rtl_of(hw: HwParams):
 
 
 def check_runs(
-    name: str, results: dict[str, SimResult], images: dict[str, list[np.ndarray]]
+    name: str,
+    programs: Sequence[Program],
+    results: dict[str, SimResult],
+    images: dict[str, list[np.ndarray]],
 ) -> None:
-    """Raise VdlaError where two simulators differ; ``images`` are what DRAM holds after each
-    program."""
+    """Raise VdlaError where two simulators differ; ``programs`` are what ran, and ``images`` are
+    what DRAM holds after each program."""
     if len(results) < 2:
         return
     (a, one), (b, other) = results.items()
     differing = sum(int((x != y).sum()) for x, y in zip(images[a], images[b], strict=True))
-    pairs = zip((*one.starts, *one.ends), (*other.starts, *other.ends), strict=True)
-    late = sum(x != y for x, y in pairs)
+    moments = [list(zip(run.starts, run.ends, strict=True)) for run in (one, other)]
+    late = [i for i, (x, y) in enumerate(zip(*moments, strict=True)) if x != y]
     if differing or late or one.cycles != other.cycles or one.counters != other.counters:
         raise VdlaError(
-            f"{name}: {a} and {b} differ in {differing} bytes, {late} starts or ends of "
-            f"instructions and {one.cycles - other.cycles} cycles"
+            f"{name}: {a} and {b} differ in {differing} bytes, in the starts or ends of"
+            f" {len(late)} instructions and by {one.cycles - other.cycles} cycles"
+            + (f"; first at {join_programs(programs).where(late[0])}" if late else "")
         )

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..compiler.build import CompiledModel, build
+from ..compiler.targets.base import Options
+from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
@@ -47,10 +49,11 @@ def _row(
 ) -> dict[str, Any]:
     model = NETWORKS[name](hw.batch, True)
     found = measure(model, hw, memory, simulators)
-    integer = build(model, "cpu", hw, memory)
+    cpu = find_target("cpu", Options(hw, memory))
+    integer = build(model, cpu)
     if not all(map(np.array_equal, integer.run_cpu(found.inputs), found.outputs)):
         raise VdlaError(f"{name}: the accelerator's outputs differ from the host's")
-    real = build(NETWORKS[name](hw.batch, False), "cpu", hw, memory)
+    real = build(NETWORKS[name](hw.batch, False), cpu)
     return {
         "model": name,
         "target": simulators[0],

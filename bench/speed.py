@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 
 from ..compiler.build import build
+from ..compiler.targets.base import Options
+from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
@@ -54,9 +56,8 @@ def speed_rows(
 def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str, Any]:
     if name not in NETWORKS and not Path(name).is_file():
         raise VdlaError(f"models: expected files or names from {', '.join(NETWORKS)}, got {name!r}")
-    compiled = build(
-        NETWORKS[name](hw.batch, True) if name in NETWORKS else name, "sim", hw, memory
-    )
+    model = NETWORKS[name](hw.batch, True) if name in NETWORKS else name
+    compiled = build(model, find_target("sim", Options(hw, memory)))
     if compiled.program is None:
         raise VdlaError(f"{name}: expected a model that is one program of the accelerator")
     start = compiled.dram(random_inputs(compiled.inputs))
@@ -77,6 +78,7 @@ def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str
             seconds[f"{simulator}_wall"].append(results[simulator].wall_s)
         check_runs(
             name,
+            compiled.programs,
             {key: results[key] for key in ("sim", "rtl")},
             {key: [image] for key, image in images.items()},
         )

@@ -66,15 +66,22 @@ def disassemble(program: Program) -> str:
     if program.meta:
         lines.append(f".meta {json.dumps(program.meta, sort_keys=True)}")
     uops = _uop_addresses(program)
+    constants = program.meta.get("names", {}).get("constants", ())
+    names = {constant["address"]: constant["name"] for constant in constants}
     for addr, data in program.image.items():
-        lines.append(f".data {addr:#x}")
+        lines.append(f".data {addr:#x}{_comment(names.get(addr))}")
         lines += _format_segment(addr, data, uops, params)
     spans = {run[0]: layer for layer in program.meta.get("layers", ()) for run in layer["runs"]}
     for index, insn in enumerate(program.insns):
         if (layer := spans.get(index)) is not None:
             lines.append(f"; {index}: {layer['name']} ({layer['op']})")
-        lines.append(format_insn(insn))
+        note = program.notes[index] if program.notes else None
+        lines.append(format_insn(insn) + _comment(note))
     return "\n".join(lines) + "\n"
+
+
+def _comment(what: object | None) -> str:
+    return "" if what is None else f"  ; {' '.join(str(what).split())}"
 
 
 def assemble(text: str, params: HwParams | None = None) -> Program:

@@ -6,6 +6,8 @@ memory by ``hazards.py``. Instructions are taken in program order, which is what
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from .findings import Finding
@@ -31,11 +33,19 @@ def check(program: Program, dram: np.ndarray | None = None, limit: int = 100) ->
     """
     findings = _legality(program, limit)
     if findings:
-        return findings
+        return [_named(finding, program) for finding in findings]
     order = execute_order(program.insns, program.params)
     findings += _tokens(program, order)
     findings += memory_findings(program, order, dram, limit)
-    return findings[:limit]
+    return [_named(finding, program) for finding in findings[:limit]]
+
+
+def _named(finding: Finding, program: Program) -> Finding:
+    """The finding, saying what its instruction is for, if the program knows."""
+    where = program.where(finding.instruction)
+    if not program.notes or where in finding.detail:
+        return finding
+    return replace(finding, detail=f"{where}: {finding.detail}")
 
 
 def _legality(program: Program, limit: int) -> list[Finding]:
@@ -55,10 +65,9 @@ def _tokens(program: Program, order: Order) -> list[Finding]:
     insns = program.insns
     findings = []
     for unit, waiting in order.waiting.items():
-        names = ", ".join(_whereabouts(source, order) for source in waiting.missing)
-        detail = (
-            f"{unit.name.lower()} waits for ever at instruction {waiting.instruction} for {names}"
-        )
+        names = ", ".join(_whereabouts(source, program, order) for source in waiting.missing)
+        mine = f"{unit.name.lower()} waits for ever at {program.where(waiting.instruction)}"
+        detail = f"{mine} for {names}"
         findings.append(
             Finding.at("deadlock", waiting.instruction, insns[waiting.instruction], detail)
         )
@@ -77,10 +86,10 @@ def _tokens(program: Program, order: Order) -> list[Finding]:
     return findings
 
 
-def _whereabouts(source: Unit, order: Order) -> str:
+def _whereabouts(source: Unit, program: Program, order: Order) -> str:
     name = source.name.lower()
     if (waiting := order.waiting.get(source)) is not None:
-        return f"a token of {name}, which itself waits at instruction {waiting.instruction}"
+        return f"a token of {name}, which itself waits at {program.where(waiting.instruction)}"
     if any(order.clocks[index] is None for index in order.by_unit[source]):
         return f"a token of {name}, whose next instruction is never dispatched"
     return f"a token of {name}, which has ended all its instructions"

@@ -51,26 +51,26 @@ def dependencies(
     insns: Sequence[Insn],
     params: HwParams,
     image: Mapping[int, bytes] | None = None,
-    lanes: Sequence[int] | None = None,
+    tracks: Sequence[int] | None = None,
 ) -> list[np.ndarray]:
-    """Of each instruction, in program order: per lane and unit, the latest earlier instruction
-    there that it depends on, or -1 (int64 [lanes, units]). Instructions of one lane and unit keep
+    """Of each instruction, in program order: per track and unit, the latest earlier instruction
+    there that it depends on, or -1 (int64 [tracks, units]). Instructions of one track and unit keep
     their order, so that nothing is said of its own.
 
     Parameters
     ----------
     image : constant DRAM contents by address, from which micro-ops are read
-    lanes : lane of each instruction, from 0; by default there is one
+    tracks : track of each instruction, from 0; by default there is one
     """
-    lanes = [0] * len(insns) if lanes is None else lanes
-    count = max(lanes, default=0) + 1
+    tracks = [0] * len(insns) if tracks is None else tracks
+    count = max(tracks, default=0) + 1
     history = {name: _History(params.depth(name)) for name in MEMORIES}
     history["dram"] = _History(0)
     uops = MicroOps(params, image or {})
     needs = []
-    for index, (insn, lane) in enumerate(zip(insns, lanes, strict=True)):
+    for index, (insn, track) in enumerate(zip(insns, tracks, strict=True)):
         found = accesses(insn, params, uops)
-        row = lane * len(Unit) + insn.unit
+        row = track * len(Unit) + insn.unit
         needs.append(_needs(found, row, count * len(Unit), history).reshape(count, len(Unit)))
         for access in found:
             history[access.memory].record(access, row, index)
@@ -158,9 +158,9 @@ def reorder(
     insns: Sequence[Insn], needs: Sequence[np.ndarray], order: Sequence[int]
 ) -> tuple[list[Insn], list[np.ndarray]]:
     """Instructions in another order, which must keep every dependency and the order within every
-    lane and unit; and what they depend on there, per unit (int64 [units]).
+    track and unit; and what they depend on there, per unit (int64 [units]).
 
-    ``needs`` : per lane and unit (:func:`dependencies`)
+    ``needs`` : per track and unit (:func:`dependencies`)
     """
     place = np.empty(len(insns) + 1, np.int64)
     place[list(order)] = np.arange(len(insns))

@@ -214,8 +214,8 @@ class _Walk:
         mine = self.insn.unit.name.lower()
         self._find(
             kind,
-            f"{space.place(shared)}: {other.name.lower()} instruction {culprit} {did} it, {mine} "
-            f"instruction {self.index} {does} it, and no token orders them",
+            f"{space.place(shared)}: {other.name.lower()} {self.program.where(culprit)} {did} it, "
+            f"{mine} {self.program.where(self.index)} {does} it, and no token orders them",
         )
 
     def _initialised(self, space: _Space, where: _Where) -> None:

@@ -29,6 +29,7 @@ import numpy as np
 from .encoding import decode_fields, layout
 from .errors import VdlaError
 from .insn import Insn, decode, encode
+from .notes import Note, unpack_notes
 from .opcodes import Opcode
 from .params import HwParams
 
@@ -59,8 +60,9 @@ class Program:
         JSON-ready. Known keys, all optional: ``dram_bytes`` (int, size of DRAM),
         ``inputs`` and ``outputs`` (lists of ``{name, address, bytes, shape, layout, ...}``: where
         the host puts and finds tensors), ``layers`` (list of ``{name, op, runs, macs, bytes}``:
-        ``runs`` are its instructions, first and last index, both inclusive, of every unbroken run).
-        Other keys are kept as they are.
+        ``runs`` are its instructions, first and last index, both inclusive, of every unbroken run),
+        ``names`` (what instructions and constants are for, ``notes.py``). Other keys are kept as
+        they are.
     program_addr : int
         Byte address of the first encoded instruction, a multiple of 4096.
 
@@ -88,6 +90,7 @@ class Program:
                 f"got {self.program_addr}"
             )
         _check_meta(self.meta)
+        _check_names(self.meta.get("names"), len(self.insns))
         self._check_spans()
 
     def _check_spans(self) -> None:
@@ -129,6 +132,16 @@ class Program:
         for region in (*self.meta.get("inputs", ()), *self.meta.get("outputs", ())):
             ends.append(region["address"] + region["bytes"])
         return -(-max([self.program_end, 1, *ends]) // PROGRAM_ALIGN_BYTES) * PROGRAM_ALIGN_BYTES
+
+    @cached_property
+    def notes(self) -> list[Note]:
+        """What every instruction is for; empty where the program does not say."""
+        return unpack_notes(self.meta["names"]) if "names" in self.meta else []
+
+    def where(self, index: int) -> str:
+        """An instruction, for messages: its index, and what it is for."""
+        what = f" ({self.notes[index]})" if self.notes else ""
+        return f"instruction {index}{what}"
 
     @cached_property
     def _encoded(self) -> bytes:
@@ -258,6 +271,27 @@ def _check_meta(meta: dict[str, Any]) -> None:
                         f"program meta {key}[{index}].{name}: expected {kind.__name__}, "
                         f"got {entry.get(name)!r}"
                     )
+
+
+def _check_names(names: Any, insns: int) -> None:
+    """Raise VdlaError unless the names, if there are any, are such. A program that was cut short
+    has more notes than instructions.
+    """
+    if names is None:
+        return
+    try:
+        notes = [tuple(note) for note in names["notes"]]
+        constants = [(c["name"], c["address"], c["bytes"]) for c in names["constants"]]
+        whole = len(names["insns"]) >= insns and all(0 <= i < len(notes) for i in names["insns"])
+        words = all(len(n) == 3 and all(isinstance(word, str) for word in n) for n in notes)
+        sized = all(isinstance(n, str) and type(a) is type(b) is int for n, a, b in constants)
+    except (KeyError, TypeError) as error:
+        raise VdlaError(f"program meta names: malformed ({error!r})") from None
+    if not (whole and words and sized):
+        raise VdlaError(
+            f"program meta names: expected a note for each of {insns} instructions, and named"
+            " constants"
+        )
 
 
 def _read_parts(data: bytes, path: str | Path) -> tuple[bytes, bytes]:

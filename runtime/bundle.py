@@ -25,7 +25,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import Program
-from .executable import Executable, LayerInfo
+from .executable import Executable, LayerInfo, Step
 from .native import ENTRY_NAME, MemoryPlan, NativeCode, NativeFunction, TensorType, aligned_memory
 from .processor import check_features, llvm_triple, needed_features
 
@@ -100,11 +100,15 @@ def save(path: str | Path, executable: Executable, settings: Settings) -> None:
     _write_folder(Path(path), files)
 
 
-def _describe(step: Program | NativeCode, stem: str, files: dict[str, bytes]) -> dict[str, Any]:
+def _describe(step: Step, stem: str, files: dict[str, bytes]) -> dict[str, Any]:
     """One step of the manifest; its files join ``files``."""
     if isinstance(step, Program):
         files[f"{stem}.vdla"] = step.to_bytes()
         return {"program": f"{stem}.vdla"}
+    if not isinstance(step, NativeCode):
+        raise VdlaError(
+            f"save: expected steps that are programs or native code, got {type(step).__name__}"
+        )
     files[f"{stem}.{step.suffix}"] = step.file()
     files[f"{stem}.bin"] = step.parameters.tobytes()
     return {
@@ -176,7 +180,6 @@ def _load(path: Path, manifest: Mapping[str, Any]) -> tuple[Executable, Settings
     executable = Executable(
         _types(manifest["inputs"]),
         _types(manifest["outputs"]),
-        params,
         tuple(LayerInfo(**layer) for layer in layers),
         tuple(
             _load_step(path, step, _plan(plan), files)

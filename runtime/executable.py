@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..isa.errors import VdlaError
-from ..isa.params import HwParams
 from ..isa.program import Program
 from .layout import pack_activation, unpack_activation
-from .native import NativeCode, NativeFunction, TensorType
+from .native import MemoryPlan, NativeCode, NativeFunction, TensorType
 
 #: Runs a program on a DRAM image (uint8), in place.
 Execute = Callable[[Program, np.ndarray], object]
+
+
+class HostStep(Protocol):
+    """What computes tensors without an accelerator's program."""
+
+    @property
+    def inputs(self) -> tuple[TensorType, ...]:
+        """What it reads, in the order of :meth:`run`."""
+        ...
+
+    @property
+    def outputs(self) -> tuple[TensorType, ...]:
+        """What it makes."""
+        ...
+
+    @property
+    def plan(self) -> MemoryPlan:
+        """How what lies between shares memory."""
+        ...
+
+    def run(self, *arrays: np.ndarray) -> list[np.ndarray]:
+        """The outputs for the inputs."""
+        ...
+
+
+Step = Program | NativeCode | HostStep
 
 
 @dataclass(frozen=True)
@@ -24,7 +49,8 @@ class LayerInfo:
 
     ``macs`` and ``compulsory_bytes`` count the model's own channels; ``runs`` are its instructions:
     first and last, inclusive, of every unbroken run, counted through all programs of the model;
-    None on the host.
+    None on the host. ``knobs`` are what was chosen for it, by ``chosen_by`` (user, record, planner
+    or default; empty where there was no choice), with the cycles that were predicted, if any.
     """
 
     name: str
@@ -34,21 +60,23 @@ class LayerInfo:
     macs: int
     compulsory_bytes: int
     runs: tuple[tuple[int, int], ...] | None
+    knobs: Mapping[str, int | str | bool] = field(default_factory=dict)
+    chosen_by: str = ""
+    predicted_cycles: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Executable:
     """A model with everything that is needed to run it.
 
-    ``steps`` are programs and, but for another machine's, native functions. They run
-    one after the other; tensors go from one to the next by name, as NumPy arrays.
+    ``steps`` are programs and, but for native code of another machine, what runs on the host. They
+    run one after the other; tensors go from one to the next by name, as NumPy arrays.
     """
 
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
-    params: HwParams
     layers: tuple[LayerInfo, ...]
-    steps: tuple[Program | NativeCode, ...]
+    steps: tuple[Step, ...]
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -65,8 +93,8 @@ class Executable:
             When there are several.
         """
         if len(self.programs) > 1:
-            places = [layer.target for layer in self.layers]
-            host = self.layers[places.index("cpu", places.index("accel"))]
+            on_host = [layer.runs is None for layer in self.layers]
+            host = self.layers[on_host.index(True, on_host.index(False))]
             raise VdlaError(
                 f"expected a model of one program, got {len(self.programs)}: node {host.name!r}"
                 " runs on the host between them"
@@ -128,17 +156,18 @@ class Executable:
     def _image(self, program: Program, values: dict[str, np.ndarray]) -> np.ndarray:
         dram = program.dram_image()
         for region in program.meta["inputs"]:
-            data = pack_activation(values[region["name"]], self.params)
+            data = pack_activation(values[region["name"]], program.params)
             dram[region["address"] : region["address"] + data.size] = data
         return dram
 
     def _read(self, program: Program, dram: np.ndarray, values: dict[str, np.ndarray]) -> None:
         for region in program.meta["outputs"]:
             data = dram[region["address"] : region["address"] + region["bytes"]]
-            values[region["name"]] = unpack_activation(data, tuple(region["shape"]), self.params)
+            values[region["name"]] = unpack_activation(data, tuple(region["shape"]), program.params)
 
 
-def _call(function: NativeCode, values: dict[str, np.ndarray]) -> None:
-    assert isinstance(function, NativeFunction), "code for another machine"
+def _call(function: NativeCode | HostStep, values: dict[str, np.ndarray]) -> None:
+    if isinstance(function, NativeCode) and not isinstance(function, NativeFunction):
+        raise VdlaError(f"{function.name}: code for another machine cannot run here")
     found = function.run(*(values[tensor.name] for tensor in function.inputs))
     values.update((t.name, array) for t, array in zip(function.outputs, found, strict=True))

@@ -39,8 +39,8 @@ def trace(program: Program, result: SimResult) -> dict[str, Any]:
     dict
         ``otherData`` (what a microsecond is, cycles, configuration) and ``traceEvents``: metadata,
         a complete event (``ph`` X) per instruction in program order with ``index``, ``node``,
-        ``op``, ``asm``, ``start`` and ``end`` in its arguments, then the two ends (``ph`` s and f)
-        of each token.
+        ``op``, ``stage``, ``tensor``, ``asm``, ``start`` and ``end`` in its arguments, then the two
+        ends (``ph`` s and f) of each token.
     """
     lanes = _lanes(program, result)
     return {
@@ -128,6 +128,7 @@ def _slices(program: Program, result: SimResult, lanes: list[int]) -> Iterator[d
         if start < 0:
             continue
         layer = nodes.get(index, {})
+        note = program.notes[index] if program.notes else None
         yield {
             "ph": "X",
             "name": insn.opcode.name.lower(),
@@ -138,6 +139,8 @@ def _slices(program: Program, result: SimResult, lanes: list[int]) -> Iterator[d
             "args": {
                 "node": layer.get("name"),
                 "op": layer.get("op"),
+                "stage": note and note.stage,
+                "tensor": (note and note.tensor) or None,
                 "index": index,
                 "asm": format_insn(insn),
                 "start": start,

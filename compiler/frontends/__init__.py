@@ -1,1 +1,1 @@
-"""Readers of model files: each makes a graph."""
+"""Readers of model files: from ONNX, TensorFlow Lite and PyTorch to a graph."""

@@ -90,6 +90,10 @@ class Graph:
         """The output tensor of a node."""
         return self.tensors[node.output]
 
+    def macs(self, node: Node) -> int:
+        """Multiply-accumulates of a node, as the model counts them; float ones too."""
+        return node.op.macs(*(tensor.shape for tensor in self.operands(node)))
+
     def producers(self) -> dict[str, Node]:
         """The node that computes each tensor which is neither input nor constant."""
         return {node.output: node for node in self.nodes}

@@ -120,6 +120,6 @@ def simulate(
         counters=counters,
         scratchpads=state.scratchpads(),
         causes=causes,
-        report="" if finished else waiting_report(program.insns, starts.tolist(), missing),
+        report="" if finished else waiting_report(program, starts.tolist(), missing),
         wall_s=time.perf_counter() - begun,
     )

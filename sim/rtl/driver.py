@@ -163,7 +163,7 @@ class RtlSimulator:
         masks = [waiting >> (4 * unit) & 15 for unit in Unit]
         report = ""
         if status == Status.DEADLOCK:
-            report = waiting_report(program.insns, starts, dict(zip(Unit, masks, strict=True)))
+            report = waiting_report(program, starts, dict(zip(Unit, masks, strict=True)))
         return SimResult(
             status=status,
             error_index=_error_index(status, read("error_index"), program, ends),

@@ -184,8 +184,9 @@ def locate(runs: Runs, divergence: dict[str, Any], both: Simulators) -> dict[str
     Returns
     -------
     dict
-        The divergence with ``instruction`` (index), ``unit``, ``text`` (assembly), ``starts`` and
-        ``ends`` (of both sides, in cycles; -1 where that did not happen) and ``cycle``, the start.
+        The divergence with ``instruction`` (index), ``unit``, ``text`` (assembly), ``for`` (layer,
+        stage and tensor, if the program names them), ``starts`` and ``ends`` (of both sides, in
+        cycles; -1 where that did not happen) and ``cycle``, the start.
     """
     program = runs.program
     for count in range(1, len(program.insns) + 1) if "instruction" not in divergence else ():
@@ -205,6 +206,7 @@ def locate(runs: Runs, divergence: dict[str, Any], both: Simulators) -> dict[str
         **divergence,
         "unit": insn.unit.name.lower(),
         "text": format_insn(insn),
+        "for": str(program.notes[index]) if program.notes else None,
         **moments,
         "cycle": min(begun, default=min(runs.sim.cycles, runs.rtl.cycles)),
     }

@@ -15,10 +15,11 @@ from vdla.bench.networks import network_rows
 from vdla.bench.table2 import choose_layers, table2_rows
 from vdla.bench.workloads import NETWORKS, TABLE_2, ConvLayer
 from vdla.cli import run_app
-from vdla.compiler.build import build
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
+
+from ..compiler.building import build_for
 
 #: Least fraction of the roofline, by memory and layer: the layers that are furthest from it.
 ROOFLINE = {
@@ -100,7 +101,7 @@ def _macs(model: onnx.ModelProto) -> list[int]:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_float_networks_equal_onnx_runtime(name: str) -> None:
     model = NETWORKS[name](1, False)
-    compiled = build(model, "cpu", HwParams(), MEMORY_PRESETS["vta"])
+    compiled = build_for("cpu", model, HwParams(), MEMORY_PRESETS["vta"])
     inputs = random_inputs(compiled.inputs)
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -118,7 +119,7 @@ def test_quantised_networks_mean_the_float_ones() -> None:
         outputs = []
         for quantized in (True, False):
             model = NETWORKS[name](1, quantized)
-            compiled = build(model, "cpu", HwParams(), MEMORY_PRESETS["vta"])
+            compiled = build_for("cpu", model, HwParams(), MEMORY_PRESETS["vta"])
             outputs.append(compiled.run_cpu(random_inputs(compiled.inputs)))
         for integer, real in zip(*outputs, strict=True):
             assert np.corrcoef(integer.ravel(), real.ravel())[0, 1] > 0.97, name

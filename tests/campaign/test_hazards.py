@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from vdla.compiler.build import build
 from vdla.isa.check import check
 from vdla.isa.findings import Finding
 from vdla.isa.memory import MEMORY_PRESETS
@@ -20,6 +19,7 @@ from vdla.isa.program import Program
 from vdla.isa.reference import AddressError
 from vdla.sim.verify.random_programs import random_program
 
+from ..compiler.building import build_for
 from ..compiler.test_build import conv_model
 from .configurations import PLATFORMS, SMALLEST
 from .insertions import INSERTIONS, Insertion, insert, single_deletions
@@ -121,7 +121,7 @@ def _compiled() -> Iterator[Program]:
         (path, small, SLOW),
         (conv_model(16, 8), small, SLOW),
     ):
-        program = build(model, "sim", params, memory, vthreads=2).program
+        program = build_for("sim", model, params, memory, vthreads=2).program
         assert program is not None
         yield program
 

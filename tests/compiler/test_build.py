@@ -8,7 +8,6 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from vdla.compiler.build import build
 from vdla.compiler.graph.interpret import interpret
 from vdla.isa.check import check
 from vdla.isa.memory import MemoryParams
@@ -18,6 +17,8 @@ from vdla.isa.program import Program
 from vdla.isa.reference import run
 from vdla.isa.status import Status
 from vdla.sim.model.core import simulate
+
+from .building import build_for
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 VTA = MemoryParams.load("vta")
@@ -34,7 +35,7 @@ def images(count: int) -> np.ndarray:
 @pytest.mark.parametrize("params", [*PRESETS.values(), ODD], ids=[*PRESETS, "odd depths"])
 @pytest.mark.parametrize("vthreads", [1, 2])
 def test_digits_on_every_configuration(params: HwParams, vthreads: int):
-    model = build(MODELS / "digits_int8.onnx", "sim", params, VTA, vthreads)
+    model = build_for("sim", MODELS / "digits_int8.onnx", params, VTA, vthreads)
     assert model.program is not None and check(model.program) == []
     assert all(layer.target == "accel" for layer in model.layers if layer.macs)
     for image in images(2):
@@ -81,7 +82,7 @@ def test_two_virtual_threads_give_the_same_bits_in_fewer_cycles():
     x = np.random.default_rng(0).normal(0, 3, (1, 32, 28, 28)).astype(np.float32)
     outputs, cycles = [], []
     for vthreads in (1, 2):
-        model = build(conv_model(32, 28), "sim", HwParams(), slow, vthreads)
+        model = build_for("sim", conv_model(32, 28), HwParams(), slow, vthreads)
         assert model.program is not None and check(model.program) == []
         dram = model.dram([x])
         cycles.append(simulate(model.program, dram, slow).cycles)
@@ -104,7 +105,7 @@ def without_token(program: Program, index: int, giver: Unit) -> Program:
 
 
 def test_a_missing_token_is_found_before_and_reported_during_the_run():
-    model = build(MODELS / "digits_int8.onnx", "sim", HwParams(), VTA)
+    model = build_for("sim", MODELS / "digits_int8.onnx", HwParams(), VTA)
     assert model.program is not None
     popping = [i for i, insn in enumerate(model.program.insns) if insn.pop & Units.GEMM]
     broken = without_token(model.program, popping[-1], Unit.GEMM)
@@ -118,7 +119,7 @@ def test_a_missing_token_is_found_before_and_reported_during_the_run():
 
 
 def test_stalls_of_every_unit_sum_to_the_cycles():
-    model = build(MODELS / "digits_int8.onnx", "sim", HwParams(), VTA)
+    model = build_for("sim", MODELS / "digits_int8.onnx", HwParams(), VTA)
     assert model.program is not None
     result = simulate(model.program, model.program.dram_image(), VTA)
     assert {sum(causes.values()) for causes in result.counters.values()} == {result.cycles}

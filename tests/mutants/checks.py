@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import Phase, settings
-from vdla.compiler.build import build
 from vdla.hw.core.core import Core
 from vdla.hw.fpga.verilog import core_verilog
 from vdla.isa.check import check
@@ -37,6 +36,7 @@ from vdla.sim.verify.random_programs import random_program
 
 from ..campaign.configurations import ODD
 from ..campaign.programs import tmp_chains, token_stream
+from ..compiler.building import build_for
 
 ROOT = Path(__file__).parents[2]
 #: Builds in seconds, and is large enough for every rule: bursts cross pages, transfers overlap,
@@ -239,7 +239,7 @@ def wrong_digits() -> str | None:
     """The digits network, compiled, on the reference: the logits of ONNX Runtime."""
     images, expected = _digits()
     try:
-        model = build(ROOT / "examples" / "models" / "digits_int8.onnx", "sim", TIGHT, MEMORY)
+        model = build_for("sim", ROOT / "examples" / "models" / "digits_int8.onnx", TIGHT, MEMORY)
         (logits,) = model.run([images], lambda program, dram: run_reference(program, dram))
     except VdlaError as error:
         return str(error)

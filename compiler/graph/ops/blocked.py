@@ -341,9 +341,7 @@ class BlockedConvTranspose2d(Op):
             weight.shape[:2], weight.shape[2], weight.shape[4:6], x.shape[4],
         )  # fmt: skip
         rows = tuple(-(-n // s) for n, s in zip(self.size, strides, strict=True))
-        parts = zip(strides, self.before, rows, x.shape[2:4], strict=True)
-        after = [max(q + (s - 1 + b) // s - size, 0) for s, b, q, size in parts]
-        image = padded_image(x, [*(t - 1 for t in taps), *after], Const(0.0, FLOAT32))
+        image = padded_image(x, transposed_pads(self, x.shape, weight.shape), Const(0.0, FLOAT32))
         ic, ici = reduce_axis(x.shape[1], "ic"), reduce_axis(lanes, "ici")
         jh, jw = reduce_axis(taps[0], "jh"), reduce_axis(taps[1], "jw")
 
@@ -354,6 +352,16 @@ class BlockedConvTranspose2d(Op):
             return sum_of(element * weight[rh, rw, ob, ic, jh, jw, ici, o], (ic, jh, jw, ici))
 
         return compute((*strides, x.shape[0], blocks, *rows, lanes), phase, "acc")
+
+
+def transposed_pads(op: BlockedConvTranspose2d, x: Shape, weight: Shape) -> Pads:
+    """The border with which an image holds all that the phases read of it."""
+    (sh, sw), (top, left) = weight[:2], (taps - 1 for taps in weight[4:6])
+    bottom, right = (
+        max(-(-n // s) + (s - 1 + b) // s - size, 0)
+        for n, s, b, size in zip(op.size, (sh, sw), op.before, x[2:4], strict=True)
+    )
+    return top, left, bottom, right
 
 
 # ---- int8 ----------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from .fuse_qdq import fuse_qdq
 from .fuse_tables import fuse_tables
 from .make_signed import make_signed
 from .merge_transposes import merge_transposes
-from .partition import partition
 from .raise_quantize import raise_quantize
 from .sink_conversions import sink_conversions
+from .unique_names import unique_names
 
 GraphPass = Callable[[Graph], Graph]
 
@@ -37,7 +37,7 @@ GRAPH_PASSES: tuple[GraphPass, ...] = (
     exact_add,
     merge_transposes,
     dead_code,
-    partition,
+    unique_names,
 )
 
 

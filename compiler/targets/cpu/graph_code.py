@@ -11,6 +11,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 from llvmlite import ir
@@ -19,6 +20,7 @@ from ....isa.errors import VdlaError
 from ....runtime.native import (
     ENTRY_NAME,
     MemoryPlan,
+    NativeCode,
     NativeFunction,
     TensorType,
     align,
@@ -26,11 +28,10 @@ from ....runtime.native import (
     check_array,
 )
 from ...arena import Lifetime, plan_arena
-from ...graph.ir import Graph, Node, Tensor, infer
-from ...graph.ops.base import Op
+from ...choose.chooser import Chooser, Given
+from ...graph.ir import Graph, Node, Tensor
 from ...graph.ops.movement import Identity, Reshape
 from ...graph.verify import verify as verify_graph
-from ...tir.interpret import interpret
 from ...tir.ir import PrimFunc
 from ...tir.passes.expand import expand_intrinsics
 from ...tir.passes.peel import peel_tails
@@ -43,11 +44,11 @@ from .c_model import emit_model
 from .link import link
 from .llvm import Value, emit_function, symbol
 from .llvm_parallel import LIBRARY, has_threads
+from .lowering import algorithm_of, choose_knobs, lower_node, new_chooser
 from .micro_kernel_code import native_intrinsics
 from .micro_kernels import DOT
 from .passes.block_channels import block_channels
 from .processor import MachineCode, Processor, emit_object, host, load, load_object, optimise
-from .schedules import lower_for_cpu
 from .scopes import SCOPES, THREAD_AXES
 
 #: What happens to every loop program before code generation, in order, after intrinsics that the
@@ -172,36 +173,59 @@ def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
     return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
 
 
-def compile_graph(graph: Graph, processor: Processor) -> CpuCode:
-    """Compile a whole graph for some processor, or find its code in the cache.
+def compile_graph(graph: Graph, processor: Processor, chooser: Chooser | None = None) -> CpuCode:
+    """Compile a whole graph for some processor, or find its code in the cache; without a chooser,
+    as the templates choose.
 
     Raises
     ------
     VdlaError
         When an operator or a dtype has no expression for the CPU, naming the node.
     """
-    dots = DOT in native_intrinsics(processor)
-    graph = block_channels(graph, processor.vector_lanes, dots)
-    verify_graph(graph)
-    builder = _GraphBuilder(graph, processor)
+    chooser = new_chooser(processor) if chooser is None else chooser
+    graph = on_blocks(graph, processor, chooser)
+    builder = _GraphBuilder(graph, processor, chooser)
     for position, node in enumerate(graph.nodes):
         builder.add(position, node)
     return builder.finish()
 
 
-def build_cpu(graph: Graph, threads: int = 1) -> CpuModule:
-    """Compile a whole graph for the host, ready to run on so many threads.
+def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
+    """The graph as it is computed on a processor: on blocks of as many channels as one of its
+    vector registers holds, by the algorithms that are chosen.
+    """
+    dots = DOT in native_intrinsics(processor)
+    algorithm = partial(algorithm_of, processor=processor, chooser=chooser)
+    graph = block_channels(graph, processor.vector_lanes, dots, algorithm)
+    verify_graph(graph)
+    return graph
+
+
+def build_cpu(graph: Graph, threads: int = 1, knobs: Given | None = None) -> CpuModule:
+    """Compile a whole graph for the host, ready to run on so many threads, with these ``knobs`` by
+    layer; errors as :func:`load_graph_code`.
+    """
+    processor = replace(host(), threads=threads)
+    chooser = new_chooser(processor, knobs or {})
+    module = load_graph_code(graph, processor, chooser)
+    chooser.check_given()
+    return module
+
+
+def load_graph_code(graph: Graph, processor: Processor, chooser: Chooser) -> CpuModule:
+    """Compile a whole graph for the host, ready to run.
 
     Raises
     ------
     VdlaError
         As :func:`compile_graph`, and without the library that more than one thread needs.
     """
+    threads = processor.threads
     if threads > 1 and not has_threads():
         raise VdlaError(
             f"threads: expected 1 without GCC's OpenMP library, got {threads}; install {LIBRARY}"
         )
-    code = compile_graph(graph, replace(host(), threads=threads))
+    code = compile_graph(graph, processor, chooser)
     loaded = load_object(code.object_file, ENTRY_NAME, 4)
     function = NativeFunction(
         graph.name, code.inputs, code.outputs, code.parameters, code.plan,
@@ -210,37 +234,12 @@ def build_cpu(graph: Graph, threads: int = 1) -> CpuModule:
     return CpuModule(code, function)
 
 
-def build_part(
-    graph: Graph, nodes: Sequence[Node], wanted: Sequence[str], threads: int = 1
-) -> CpuModule:
-    """Some nodes of a graph, in running order: from what they read of others, and constants, to
-    the tensors that are ``wanted``; errors as :func:`build_cpu`."""
-    made = {node.output for node in nodes}
-    read = dict.fromkeys(n for node in nodes for n in node.inputs if n not in made)
-    inputs = tuple(name for name in read if not graph[name].is_constant)
-    tensors = {name: graph[name] for name in (*read, *made, *wanted)}
-    return build_cpu(Graph(graph.name, inputs, tuple(wanted), tuple(nodes), tensors), threads)
-
-
-#: With so few elements, interpreting an operator is faster than compiling it.
-FEW_ELEMENTS = 64
-
-
-def run_op(op: Op, args: Sequence[np.ndarray]) -> np.ndarray:
-    """One operator on arrays, for once; errors as :func:`build_cpu`."""
-    operands = tuple(Tensor(f"x{i}", a.shape, str(a.dtype)) for i, a in enumerate(args))
-    shape, dtype = infer(op, operands, type(op).__name__)
-    names = tuple(t.name for t in operands)
-    node = Node(type(op).__name__, op, names, "y")
-    tensors = {t.name: t for t in (*operands, Tensor("y", shape, dtype))}
-    graph = Graph("one", names, ("y",), (node,), tensors)
-    sizes = [math.prod(t.shape) for t in tensors.values()]
-    if max(sizes) > FEW_ELEMENTS or min(sizes) < 1 or isinstance(op, Reshape | Identity):
-        return build_cpu(graph).run(*args)[0]
-    func, attributes = lower_for_cpu(graph, node)
-    flat = [*args, *attributes, result := np.empty(shape, dtype)]
-    interpret(func, *(a.reshape(b.shape) for a, b in zip(flat, func.params, strict=True)))
-    return result
+def object_file(code: CpuCode) -> NativeCode:
+    """Code for another processor, which nothing here can run."""
+    return NativeCode(
+        code.graph.name, code.inputs, code.outputs, code.parameters, code.plan,
+        lambda: code.object_file, "o",
+    )  # fmt: skip
 
 
 #: Graphs that are compiled faster are not kept in the cache, in seconds.
@@ -261,8 +260,8 @@ class _Kernel:
 class _GraphBuilder:
     """Collects kernels and constants, then plans memory and writes the function that calls them."""
 
-    def __init__(self, graph: Graph, processor: Processor):
-        self.graph, self.processor = graph, processor
+    def __init__(self, graph: Graph, processor: Processor, chooser: Chooser):
+        self.graph, self.processor, self.chooser = graph, processor, chooser
         self.module = ir.Module(symbol(graph.name))
         self.kernels: dict[tuple, _Kernel] = {}
         #: Kernel, names of its operands, place of its workspace in ``lifetimes``.
@@ -303,14 +302,16 @@ class _GraphBuilder:
         self.calls.append((kernel, [*operands, node.output], position))
 
     def _kernel(self, position: int, node: Node) -> _Kernel:
-        """The loop program of a node; equal operators on operands of equal types share it."""
+        """The loop program of a node; equal operators on operands of equal types share it, if the
+        same was chosen for them."""
         types = tuple((t.shape, t.dtype) for t in self.graph.operands(node))
-        key = (node.op, types)
+        knobs = choose_knobs(self.graph, node, self.processor, self.chooser)
+        key = (node.op, types, tuple(sorted(knobs.items())))
         if key not in self.kernels:
-            func, attributes = lower_for_cpu(self.graph, node)
+            found = lower_node(self.graph, node, self.processor, knobs)
             name = f"kernel{position}.{node.name}"
-            text = f"{name}\n{node.op!r}\n{types!r}\n{print_func(func)}"
-            self.kernels[key] = _Kernel(name, func, attributes, text)
+            text = f"{name}\n{node.op!r}\n{types!r}\n{print_func(found.func)}"
+            self.kernels[key] = _Kernel(name, found.func, found.attributes, text)
         return self.kernels[key]
 
     def _use(self, name: str, position: int) -> None:

@@ -38,6 +38,11 @@ class Processor:
         """float32 values in one of its vector registers."""
         return 16 if self.has("avx512f") else 8 if self.has("avx2") else 4
 
+    @property
+    def key(self) -> str:
+        """What records of choices depend on."""
+        return f"{self.cpu} {self.vector_lanes} lanes, {self.threads} threads"
+
     def has(self, feature: str) -> bool:
         """Whether its instruction set has a feature."""
         return f"+{feature}" in self.features

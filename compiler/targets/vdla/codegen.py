@@ -8,6 +8,7 @@ out a VECTOR, the tensor intrinsic a GEMM. ``stream.py`` fits nests to instructi
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
@@ -15,9 +16,10 @@ from math import prod
 import numpy as np
 
 from ....isa.errors import VdlaError
+from ....isa.notes import Note
 from ....isa.params import HwParams
 from ...te.affine import affine
-from ...te.expr import Binary, Cast, Const, Expr, Read, Select, Var, substitute
+from ...te.expr import Binary, Cast, Const, Expr, Read, Select, Var, substitute, walk
 from ...tir.ir import (
     Allocate,
     Buffer,
@@ -51,11 +53,19 @@ NO_PADDING = 1 << 40
 MIN_INSN_CYCLES = 64
 
 
+@dataclass(frozen=True)
+class Place:
+    """Where a parameter of a loop program lies in DRAM (bytes), and what the model calls it."""
+
+    address: int
+    name: str
+
+
 def generate(
-    func: PrimFunc, stream: Stream, addresses: dict[Buffer, int], at_top: bool = False
+    func: PrimFunc, stream: Stream, places: Mapping[Buffer, Place], at_top: bool = False
 ) -> None:
-    """Append the instructions of a loop program; ``addresses`` places its parameters in DRAM
-    (bytes). Its buffers are at the beginning of the scratchpads, or at their end (``at_top``).
+    """Append the instructions of a loop program, whose parameters have their ``places``. Its
+    buffers are at the beginning of the scratchpads, or at their end (``at_top``).
 
     Raises VdlaError for a nest that no instruction computes, with the nest's statement.
     """
@@ -65,7 +75,7 @@ def generate(
         used = scratchpad_use(func, stream.params)
         for buffer in bases:
             bases[buffer] += stream.params.depth(buffer.scope) - used.get(buffer.scope, 0)
-    _Walker(func.name, stream, bases, addresses, fusable).walk(func.body, {})
+    _Walker(func.name, stream, bases, places, fusable).walk(func.body, {})
 
 
 def scratchpad_use(func: PrimFunc, params: HwParams) -> dict[str, int]:
@@ -124,7 +134,7 @@ class _Walker:
     name: str
     stream: Stream
     bases: dict[Buffer, int]
-    addresses: dict[Buffer, int]
+    places: Mapping[Buffer, Place]
     #: Buffers that only pass a reduction on to its requantisation; they take no memory.
     fusable: frozenset[Buffer]
     #: Buffers set to a constant whose first accumulation has not come yet, with the constant.
@@ -221,15 +231,15 @@ class _Walker:
                 )
         return _Offset(form.constant, form.coefficients)
 
-    def split_lanes(
+    def split_entry(
         self, axes: list[_Axis], offset: _Offset, scope: str
     ) -> tuple[list[_Axis], list[_Axis]]:
         """Loops over entries and loops within an entry, of an access to a scratchpad."""
         per_entry = entry_elements(scope, self.params)
-        lanes = [a for a in axes if 0 < offset.of(a) < per_entry]
-        outer = [a for a in axes if a not in lanes]
+        within = [a for a in axes if 0 < offset.of(a) < per_entry]
+        outer = [a for a in axes if a not in within]
         covered = 1
-        for axis in sorted(lanes, key=offset.of):
+        for axis in sorted(within, key=offset.of):
             if offset.of(axis) != covered or axis.stop != axis.extent:
                 covered = -1
                 break
@@ -243,7 +253,7 @@ class _Walker:
                 f"{self.name}: an access to {scope} must sweep whole entries of {per_entry} "
                 f"elements"
             )
-        return outer, lanes
+        return outer, within
 
     def entry(self, buffer: Buffer, offset: _Offset) -> int:
         """Scratchpad entry of a constant offset."""
@@ -257,6 +267,7 @@ class _Walker:
 
     def emit(self, nest: _Nest, env: dict[Var, Expr]) -> None:
         core = nest.core
+        self.stream.note = self.note(core)
         match core:
             case TensorCall():
                 self.emit_gemm(nest, core, env)
@@ -271,6 +282,14 @@ class _Walker:
                     f"{self.name}: no instruction computes {core.buffer.name} "
                     f"({core.buffer.scope}) = {expr_text(core.value)}"
                 )
+
+    def note(self, core: Store | TensorCall) -> Note:
+        """What the instructions of a nest are for: the stage that they compute, and the tensor of
+        the model that they move."""
+        written = core.output.buffer if isinstance(core, TensorCall) else core.buffer
+        moved = [written, *(b for b in _read_buffers(core) if b.scope == "global")]
+        tensors = [self.places[buffer].name for buffer in moved if buffer in self.places]
+        return Note(self.name, written.name, tensors[0] if tensors else "")
 
     def emit_load(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
         value, fill = core.value, 0
@@ -294,8 +313,8 @@ class _Walker:
             raise VdlaError(f"{self.name}: a load copies from DRAM, got {expr_text(value)}")
         target = self.offset(core.buffer, core.indices, env)
         source = self.offset(value.source, value.indices, env)
-        outer, lanes = self.split_lanes(nest.axes, target, core.buffer.scope)
-        if any(source.of(a) != target.of(a) for a in lanes):
+        outer, within = self.split_entry(nest.axes, target, core.buffer.scope)
+        if any(source.of(a) != target.of(a) for a in within):
             raise VdlaError(f"{self.name}: load of {core.buffer.name} must copy whole entries")
         item_bytes = np.dtype(value.source.dtype).itemsize
         outer.sort(key=target.of, reverse=True)
@@ -318,7 +337,7 @@ class _Walker:
             loops.append(Loop(high - low, (source.of(axis) * item_bytes,)))
             padding.append(Padding(low, after))
             start += low * source.of(axis)
-        address = self.addresses[value.source] + start * item_bytes
+        address = self.places[value.source].address + start * item_bytes
         base, scope = self.entry(core.buffer, target), core.buffer.scope
         # Weights block by block of output channels: so the tensor core uses them.
         entries = prod(loop.extent for loop in loops[1:])
@@ -363,8 +382,8 @@ class _Walker:
         source_buffer = core.value.source
         source = self.offset(source_buffer, core.value.indices, env)
         target = self.offset(core.buffer, core.indices, env)
-        outer, lanes = self.split_lanes(nest.axes, source, "out")
-        if any(source.of(a) != target.of(a) for a in lanes):
+        outer, within = self.split_entry(nest.axes, source, "out")
+        if any(source.of(a) != target.of(a) for a in within):
             raise VdlaError(f"{self.name}: store of {core.buffer.name} must copy whole entries")
         outer.sort(key=source.of, reverse=True)
         # The innermost loops that follow one another without gaps make one instruction; those
@@ -376,7 +395,7 @@ class _Walker:
             expected *= axis.stop
             whole -= 1
         base = self.entry(source_buffer, source)
-        address = self.addresses[core.buffer] + target.constant
+        address = self.places[core.buffer].address + target.constant
         loops = [Loop(axis.stop, (target.of(axis),)) for axis in outer[whole:]]
         for step in product(*(range(axis.stop) for axis in outer[:whole])):
             moved = list(zip(step, outer[:whole], strict=True))
@@ -444,7 +463,7 @@ class _Walker:
             work = work.after(self.reductions.pop((source, work.bases[1])))
         par = requant.parameters.source
         parameters = self.offset(par, requant.parameters.indices, env)
-        kept, _ = self.split_lanes(nest.axes, target, core.buffer.scope)
+        kept, _ = self.split_entry(nest.axes, target, core.buffer.scope)
         steps = [self.stride(par, parameters, axis) for axis in kept]
         for moved, step in work.steps(steps):
             base = self.entry(par, parameters) + step
@@ -473,7 +492,7 @@ class _Walker:
         for operand in (a, b):
             if isinstance(operand, Read):
                 reads.append((operand.source, self.offset(operand.source, operand.indices, env)))
-        outer, _ = self.split_lanes(nest.axes, reads[0][1], core.buffer.scope)
+        outer, _ = self.split_entry(nest.axes, reads[0][1], core.buffer.scope)
         loops = [
             (Loop(x.stop, _three([self.stride(buffer, o, x) for buffer, o in reads])), x)
             for x in outer
@@ -488,6 +507,12 @@ class _Walker:
             loops=tuple(loop for loop, x in loops if reads[0][1].of(x)),
             reduction=tuple(loop for loop, x in loops if not reads[0][1].of(x)),
         )
+
+
+def _read_buffers(core: Store | TensorCall) -> list[Buffer]:
+    if isinstance(core, TensorCall):
+        return [region.buffer for region in core.inputs]
+    return [node.source for node in walk(core.value) if isinstance(node, Read)]
 
 
 def _three(strides: list[int]) -> tuple[int, ...]:

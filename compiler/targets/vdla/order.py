@@ -4,7 +4,7 @@ Fetch dispatches in program order, and one full queue holds up all units. So ins
 the order in which their units are expected to take them, and nothing moves before what it depends
 on. Loads then run ahead of arithmetic, across tiles and layers, as far as the scratchpads allow.
 
-Operators of the tensor core and those of the vector unit alone are two lanes: each keeps its own
+Operators of the tensor core and those of the vector unit alone are two tracks: each keeps its own
 order, and a unit takes from either what can start first. So a depthwise convolution or a residual
 addition works on the first results of the convolution before it while that is still computing.
 """
@@ -24,7 +24,7 @@ from ....isa.timing import GEMM_DEPTH, PARAM_ITERATIONS, VECTOR_DEPTH
 
 #: Cycles of a load beside its entries, for the estimate only.
 LOAD_CYCLES = 3
-#: The unit that does most of the work, of each lane.
+#: The unit that does most of the work, of each track.
 ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
 
 
@@ -37,7 +37,7 @@ def loads_by_need(deadlines: Sequence[int]) -> list[int]:
 
 def dispatch_order(
     insns: Sequence[Insn],
-    lanes: Sequence[int],
+    tracks: Sequence[int],
     needs: Sequence[np.ndarray],
     params: HwParams,
     memory: MemoryParams,
@@ -47,20 +47,20 @@ def dispatch_order(
     Parameters
     ----------
     insns : instructions in program order
-    lanes : of each instruction; of two that a unit could start at once, it takes the lower lane's
-    needs : of each instruction, per lane and unit, the latest one that it depends on, or -1
+    tracks : of each instruction; of two that a unit could start at once, it takes the lower track's
+    needs : of each instruction, per track and unit, the latest one that it depends on, or -1
         (:func:`~vdla.isa.depend.dependencies`)
     """
-    queues = {(lane, unit): _Queue(lane, unit) for lane in sorted(set(lanes)) for unit in Unit}
-    for group in _groups(insns, lanes):
-        queues[lanes[group[0]], insns[group[0]].unit].groups.append(group)
-    work = _work_before(insns, lanes, params, memory)
+    queues = {(track, unit): _Queue(track, unit) for track in sorted(set(tracks)) for unit in Unit}
+    for group in _groups(insns, tracks):
+        queues[tracks[group[0]], insns[group[0]].unit].groups.append(group)
+    work = _work_before(insns, tracks, params, memory)
     free = [0] * len(Unit)
     ends = [-1] * len(insns)
 
     def reserve(queue: _Queue) -> int:
-        """Cycles for which the lane's arithmetic is busy before it needs the next load."""
-        arithmetic = queues[queue.lane, ARITHMETIC[queue.lane]].groups
+        """Cycles for which the track's arithmetic is busy before it needs the next load."""
+        arithmetic = queues[queue.track, ARITHMETIC[queue.track]].groups
         if queue.unit != Unit.LOAD or not arithmetic:
             return 0
         return work[queue.groups[0][0]] - work[arithmetic[0][0]]
@@ -69,7 +69,7 @@ def dispatch_order(
     while len(order) < len(insns):
         ready = [(begin, q) for q in queues.values() if (begin := q.start(needs, ends, free)) >= 0]
         begin, queue = min(
-            ready, key=lambda item: (item[0], item[1].unit, reserve(item[1]), item[1].lane)
+            ready, key=lambda item: (item[0], item[1].unit, reserve(item[1]), item[1].track)
         )
         for index in queue.pop():
             busy, latency = _estimate(insns[index], params, memory)
@@ -82,25 +82,25 @@ def dispatch_order(
 
 
 def _work_before(
-    insns: Sequence[Insn], lanes: Sequence[int], params: HwParams, memory: MemoryParams
+    insns: Sequence[Insn], tracks: Sequence[int], params: HwParams, memory: MemoryParams
 ) -> list[int]:
-    """Of each instruction, the cycles of the lane's arithmetic before it in program order."""
-    total = [0] * (max(lanes, default=0) + 1)
+    """Of each instruction, the cycles of the track's arithmetic before it in program order."""
+    total = [0] * (max(tracks, default=0) + 1)
     before = []
-    for insn, lane in zip(insns, lanes, strict=True):
-        before.append(total[lane])
-        if insn.unit == ARITHMETIC[lane]:
-            total[lane] += _estimate(insn, params, memory)[0]
+    for insn, track in zip(insns, tracks, strict=True):
+        before.append(total[track])
+        if insn.unit == ARITHMETIC[track]:
+            total[track] += _estimate(insn, params, memory)[0]
     return before
 
 
 class _Queue:
-    """Instructions of one lane and unit that have not been started, in their order; those of one
+    """Instructions of one track and unit that have not been started, in their order; those of one
     group start together.
     """
 
-    def __init__(self, lane: int, unit: Unit):
-        self.lane, self.unit = lane, unit
+    def __init__(self, track: int, unit: Unit):
+        self.track, self.unit = track, unit
         self.groups: deque[list[int]] = deque()
         self._waits: list[int] | None = None
         self._ready = 0
@@ -128,23 +128,23 @@ class _Queue:
         return self.groups.popleft()
 
 
-def _groups(insns: Sequence[Insn], lanes: Sequence[int]) -> list[list[int]]:
-    """Indices of instructions that nothing of another lane may part: a PARAM with all that use
+def _groups(insns: Sequence[Insn], tracks: Sequence[int]) -> list[list[int]]:
+    """Indices of instructions that nothing of another track may part: a PARAM with all that use
     its registers; any other instruction alone.
     """
-    if len(set(lanes)) == 1:
+    if len(set(tracks)) == 1:
         return [[index] for index in range(len(insns))]
     groups: list[list[int]] = []
-    spans: dict[int, list[int]] = {}  # of each lane, its last PARAM and what came after it
-    for index, (insn, lane) in enumerate(zip(insns, lanes, strict=True)):
+    spans: dict[int, list[int]] = {}  # of each track, its last PARAM and what came after it
+    for index, (insn, track) in enumerate(zip(insns, tracks, strict=True)):
         groups.append([index])
         match insn:
             case Param():
-                spans[lane] = [index]
-            case Vector(post=post) if lane in spans:
-                spans[lane].append(index)
+                spans[track] = [index]
+            case Vector(post=post) if track in spans:
+                spans[track].append(index)
                 if post != "none":
-                    first, *rest = spans[lane]
+                    first, *rest = spans[track]
                     groups[first] = [first, *rest]
                     for member in rest:
                         groups[member] = []

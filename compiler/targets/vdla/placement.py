@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ....isa.params import HwParams
 from ....runtime.layout import activation_bytes
@@ -11,28 +11,24 @@ from ...arena import Lifetime, plan_arena
 from ...graph.ir import Graph, Node
 from ...graph.ops.layout import BlockReshape
 from ...graph.ops.movement import Concat, Reshape
-from .lanes import NO_WORK, lane
-
-
-def results(graph: Graph, nodes: Sequence[Node]) -> set[str]:
-    """What some nodes make for others, and the graph's outputs among it."""
-    made = {node.output for node in nodes}
-    read = {name for node in graph.nodes if node.output not in made for name in node.inputs}
-    return made & (read | {*graph.outputs})
+from ..base import Part
+from .templates.base import Track
 
 
 def place_activations(
-    graph: Graph, nodes: Sequence[Node], params: HwParams
+    part: Part, tracks: Mapping[str, Track], params: HwParams
 ) -> tuple[dict[str, int], MemoryPlan]:
     """Byte offset of every tensor that a program reads or writes, and how they share memory.
+    ``tracks`` are those of the nodes that have instructions, by output.
 
     Inputs are there from the start, results stay to the end; a reshape shares its source's place,
     and what is concatenated lies in the result.
     Instructions of different units that touch the same place are ordered by tokens, as all are;
     so that this costs no time, a tensor also stays while the operator behind its reader runs
-    beside it (``lanes.py``).
+    beside it (``sharing.py``).
     """
-    made, kept = {node.output for node in nodes}, results(graph, nodes)
+    graph, nodes = part.graph, part.nodes
+    made, kept = {node.output for node in nodes}, {*part.wanted}
     homes = _homes(graph, nodes, params)
     lives: dict[str, Lifetime] = {}
     for step, node in enumerate(nodes):
@@ -42,7 +38,7 @@ def place_activations(
             home, start = homes.setdefault(name, (name, 0))
             size_bytes = start + activation_bytes(graph[name].shape, params)
             first = step if name in made else 0
-            last = len(nodes) if name in kept else _last_beside(graph, nodes, step)
+            last = len(nodes) if name in kept else _last_beside(nodes, tracks, step)
             old = lives.get(home, Lifetime(size_bytes, first, last))
             lives[home] = Lifetime(
                 max(old.size_bytes, size_bytes), min(old.first, first), max(old.last, last)
@@ -69,9 +65,11 @@ def _homes(graph: Graph, nodes: Sequence[Node], params: HwParams) -> dict[str, t
     return homes
 
 
-def _last_beside(graph: Graph, nodes: Sequence[Node], step: int) -> int:
-    """The step behind this one if it is another lane's, and so may run at the same time."""
+def _last_beside(nodes: Sequence[Node], tracks: Mapping[str, Track], step: int) -> int:
+    """The step behind this one if it is on another track, and so may run at the same time."""
+    mine = tracks.get(nodes[step].output)
     for later in range(step + 1, len(nodes)):
-        if not isinstance(nodes[later].op, NO_WORK):
-            return later if lane(graph, nodes[later]) != lane(graph, nodes[step]) else step
+        track = tracks.get(nodes[later].output)
+        if track is not None:
+            return later if mine is not None and track != mine else step
     return step

@@ -17,11 +17,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
-from typing import Literal
+from typing import Literal, get_args
 
-from ....isa.errors import VdlaError
 from ....isa.memory import MemoryParams
 from ....isa.params import HwParams
+from ...choose.space import KnobValue
+from .machine import Budget, Context, Machine
 
 #: Cycles that a load or vector instruction and a burst of a store cost beyond their work, and from
 #: the last use of a buffer to the first request for its next contents; for the cost model only.
@@ -32,6 +33,11 @@ INSN_CYCLES, BURST_CYCLES, TURN_CYCLES = 8, 5, 16
 OTHERS, TAKEOVER_CYCLES = 1 / 16, 16
 
 Order = Literal["weights", "pixels", "stream"]
+ORDERS: tuple[Order, ...] = get_args(Order)
+#: Knobs that are not the planner's to choose, by name.
+Fixed = tuple[tuple[str, KnobValue], ...]
+#: Virtual threads that an operator may have.
+VTHREADS = tuple(range(1, 17))
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,7 @@ class Tiling:
     cols: int
     ic_blocks: int
     order: Order
+    vthreads: int
 
     def rows_first(self, shape: ConvShape) -> bool:
         """Whether all channels of some pixels are computed before those of others."""
@@ -100,109 +107,141 @@ def even_sizes(extent: int) -> list[int]:
 
 
 @lru_cache(maxsize=1024)
-def plan_conv(
-    shape: ConvShape,
-    params: HwParams,
-    memory: MemoryParams,
-    vthreads: int,
-    rows_first: bool | None = None,
-    beside: bool = False,
-) -> Tiling:
-    """The fastest tiling whose buffers, ``vthreads`` copies of each, fit the scratchpads; of those
-    that deliver rows first, or do not, where that is given and possible. ``beside`` says whether
-    the vector unit has operators of its own at the same time.
+def plan_products(
+    shape: ConvShape, context: Context, machine: Machine, fixed: Fixed = ()
+) -> tuple[Tiling, int] | str:
+    """The fastest tiling of products on the tensor core whose buffers, one copy for each virtual
+    thread, fit the budget, and its cycles; of those that deliver rows first, or do not, where the
+    context asks for that and some do. Some of its fields are ``fixed``.
 
-    Raises VdlaError when not even single rows and blocks fit, naming the scratchpad that is too
-    small.
+    Where nothing fits, it is which scratchpad is too small.
     """
+    vthreads = _vthreads(machine, fixed)
     bounded: list[tuple[float, Tiling, _Work]] = []
-    for tile in _tilings(shape):
-        if not _misfit(tile, shape, params, vthreads):
-            work = _work(tile, shape, params, memory)
+    for tile in _with(_tilings(shape, ORDERS, vthreads), fixed):
+        if not products_misfit(tile, shape, context.budget):
+            work = _work(tile, shape, machine.params, machine.memory)
             bounded.append((work.bound_cycles, tile, work))
     if not bounded:
-        reason = _misfit(Tiling(1, 1, 1, 1, "stream"), shape, params, vthreads)
-        raise VdlaError(
+        least = Tiling(1, 1, 1, 1, "stream", vthreads)
+        reason = products_misfit(least, shape, context.budget) or f"with {dict(fixed)}"
+        return (
             f"convolution {shape.kh}x{shape.kw}: no tile fits with {vthreads} virtual threads, "
             f"{reason}"
         )
-    wanted = [c for c in bounded if rows_first is None or c[1].rows_first(shape) == rows_first]
-    return _fastest(wanted or bounded, memory, vthreads, TAKEOVER_CYCLES if beside else 0)
+    wanted = [c for c in bounded if context.rows_first in (None, c[1].rows_first(shape))]
+    takeover = TAKEOVER_CYCLES if context.beside else 0
+    return _fastest(wanted or bounded, machine.memory, takeover)
 
 
 @lru_cache(maxsize=1024)
-def plan_window(
+def plan_windows(
     shape: ConvShape,
     weighted: bool,
-    params: HwParams,
-    memory: MemoryParams,
-    vthreads: int,
-    rows_first: bool = False,
-) -> Tiling:
-    """The fastest tiling of a pooling or (``weighted``) depthwise convolution on the vector unit,
-    where every channel block has its own weights and requantisation parameters, or all share them.
-    With ``rows_first``, pixels are outside of channels.
-
-    Raises VdlaError when not even one window fits inp.
+    context: Context,
+    machine: Machine,
+    fixed: Fixed = (),
+) -> tuple[Tiling, int] | str:
+    """As :func:`plan_products`, of a pooling or (``weighted``) depthwise convolution on the vector
+    unit, where every channel block has its own weights and requantisation parameters, or all share
+    them. With ``rows_first``, pixels are outside of channels.
     """
+    vthreads = _vthreads(machine, fixed)
+    orders: tuple[Order, ...] = ("weights", "stream") if weighted else ("stream",)
+    if context.rows_first:
+        orders = ("pixels",)
+    if "order" in dict(fixed):
+        orders = window_orders(weighted)
     bounded: list[tuple[float, Tiling, _Work]] = []
-    for blocks, rows, cols in product(
-        even_sizes(shape.oc_blocks), even_sizes(shape.oh), even_sizes(shape.ow)
-    ):
-        inp = blocks * shape.input_rows(rows) * shape.input_cols(cols)
-        par = (shape.taps + 3) * blocks * vthreads if weighted else 3
-        results = blocks * rows * cols
-        fits = inp * vthreads <= params.inp_depth and results * vthreads <= params.out_depth
-        if fits and par <= params.par_depth:
-            orders: tuple[Order, ...] = ("weights", "stream") if weighted else ("stream",)
-            for order in ("pixels",) if rows_first else orders:
-                tile = Tiling(blocks, rows, cols, blocks, order)
-                work = _window_work(tile, shape, weighted, params, memory)
-                bounded.append((work.bound_cycles, tile, work))
+    for tile in _with(_tilings(shape, orders, vthreads, window=True), fixed):
+        if not window_misfit(tile, shape, weighted, context.budget):
+            work = _window_work(tile, shape, weighted, machine.params, machine.memory)
+            bounded.append((work.bound_cycles, tile, work))
     if not bounded:
-        raise VdlaError(
+        return (
             f"a window of {shape.kh}x{shape.kw} for {vthreads} virtual threads does not fit: inp "
-            f"holds {params.inp_depth} entries, par {params.par_depth}"
+            f"holds {context.budget.inp} entries, par {context.budget.par}"
         )
-    return _fastest(bounded, memory, vthreads)
+    return _fastest(bounded, machine.memory)
+
+
+def window_orders(weighted: bool) -> tuple[Order, ...]:
+    """The orders that a window on the vector unit may have: without weights nothing stays."""
+    return ORDERS if weighted else ("pixels", "stream")
+
+
+def _vthreads(machine: Machine, fixed: Fixed) -> int:
+    """The virtual threads that all candidates have."""
+    return int(dict(fixed).get("vthreads", machine.vthreads))
+
+
+def _with(tilings: Iterator[Tiling], fixed: Fixed) -> Iterator[Tiling]:
+    """The tilings with these knobs."""
+    return (tile for tile in tilings if all(getattr(tile, name) == v for name, v in fixed))
 
 
 def _fastest(
-    bounded: list[tuple[float, Tiling, _Work]],
-    memory: MemoryParams,
-    vthreads: int,
-    takeover_cycles: int = 0,
-) -> Tiling:
-    """The tiling of the least cost: cycles of its replay, and those that it costs other operators.
-    They are tried in the order of the least that they can cost.
+    bounded: list[tuple[float, Tiling, _Work]], memory: MemoryParams, takeover_cycles: int = 0
+) -> tuple[Tiling, int]:
+    """The tiling of the least cost, cycles of its replay and those that it costs other operators;
+    and the former. They are tried in the order of the least that they can cost.
     """
 
     def others(work: _Work) -> float:
         return OTHERS * work.load_cycles + takeover_cycles * work.changes * work.tiles
 
     candidates = [(bound + others(work), tile, work) for bound, tile, work in bounded]
-    best: tuple[float, Tiling] | None = None
+    best: tuple[float, Tiling, float] | None = None
     for least, tile, work in sorted(candidates, key=lambda candidate: candidate[0]):
         if best is not None and least >= best[0]:
             break
-        cost = _replay(work, memory, vthreads) + others(work)
+        cycles = _replay(work, memory, tile.vthreads)
+        cost = cycles + others(work)
         if best is None or cost < best[0]:
-            best = cost, tile
+            best = cost, tile, cycles
     assert best is not None
-    return best[1]
+    return best[1], round(best[2])
 
 
-def _tilings(shape: ConvShape) -> Iterator[Tiling]:
-    sizes = product(
-        even_sizes(shape.oc_blocks),
-        even_sizes(shape.oh),
-        even_sizes(shape.ow),
-        even_sizes(shape.ic_blocks),
-    )
-    for oc, rows, cols, ic in sizes:
-        yield Tiling(oc, rows, cols, ic, "weights")
-        yield Tiling(oc, rows, cols, ic, "pixels")
-        yield Tiling(oc, rows, cols, ic, "stream")
+def products_cycles(tile: Tiling, shape: ConvShape, machine: Machine) -> int:
+    """What the cost model predicts for a tiling of products."""
+    work = _work(tile, shape, machine.params, machine.memory)
+    return round(_replay(work, machine.memory, tile.vthreads))
+
+
+def window_cycles(tile: Tiling, shape: ConvShape, weighted: bool, machine: Machine) -> int:
+    """What the cost model predicts for a tiling of windows."""
+    work = _window_work(tile, shape, weighted, machine.params, machine.memory)
+    return round(_replay(work, machine.memory, tile.vthreads))
+
+
+def row_cycles(
+    entries: int, size: int, passes: int, operands: int, vthreads: int, machine: Machine
+) -> int:
+    """What the cost model predicts for ``entries`` vectors that are computed ``size`` at a time, by
+    ``passes`` instructions of the vector unit for each part, of so many operands.
+    """
+    params, memory = machine.params, machine.memory
+    row = ConvShape(1, 1, 1, entries, 1, 1)
+    tile = Tiling(1, 1, size, 1, "stream", vthreads)
+    inp = operands * _read_cycles(1, size * params.entry_bytes("inp"), params, memory)
+    vector = passes * (size + INSN_CYCLES)
+    store = _store_cycles(tile, row, params, memory)
+    fetch = (operands + passes + 2) * _fetch_cycles(params, memory)
+    tiles = -(-entries // size)
+    work = _Work(1, tiles, 1, 1, 0.0, inp, 0.0, vector, 0.0, store, fetch)
+    return round(_replay(work, memory, vthreads))
+
+
+def _tilings(
+    shape: ConvShape, orders: tuple[Order, ...], vthreads: int, window: bool = False
+) -> Iterator[Tiling]:
+    """The candidates; of a ``window``, input channels are those of the result."""
+    chunks = [0] if window else even_sizes(shape.ic_blocks)
+    sizes = (even_sizes(n) for n in (shape.oc_blocks, shape.oh, shape.ow))
+    for oc, rows, cols, ic in product(*sizes, chunks):
+        for order in orders:
+            yield Tiling(oc, rows, cols, ic or oc, order, vthreads)
 
 
 def _entries(tile: Tiling, shape: ConvShape) -> tuple[int, int]:
@@ -219,8 +258,9 @@ def _counts(tile: Tiling, shape: ConvShape) -> tuple[int, int, int]:
     )  # fmt: skip
 
 
-def _misfit(tile: Tiling, shape: ConvShape, params: HwParams, vthreads: int) -> str:
-    """Which scratchpad the tile exceeds, or an empty string."""
+def products_misfit(tile: Tiling, shape: ConvShape, budget: Budget) -> str:
+    """Which scratchpad a tiling of products exceeds, or an empty string."""
+    vthreads = tile.vthreads
     results = tile.oc_blocks * tile.rows * tile.cols * shape.phases
     inp, wgt = (entries * vthreads for entries in _entries(tile, shape))
     par = 3 * tile.oc_blocks * shape.phases * vthreads
@@ -230,20 +270,35 @@ def _misfit(tile: Tiling, shape: ConvShape, params: HwParams, vthreads: int) -> 
         wgt, par = wgt // vthreads * chunks * copies, par // vthreads * copies
     elif tile.order == "pixels":
         inp = inp // vthreads * chunks * (vthreads if pixel_tiles > 1 else 1)
+    uop = tile.ic_blocks * shape.taps * tile.oc_blocks * shape.phases
     needs = {
-        "acc": results * vthreads,
+        "acc": (results * vthreads, budget.acc),
         # Results leave block by block of channels, through two buffers.
-        "out": tile.rows * tile.cols * shape.phases * min(tile.oc_blocks, 2) * vthreads,
-        "inp": inp,
-        "wgt": wgt,
-        "par": par,
+        "out": (tile.rows * tile.cols * shape.phases * min(tile.oc_blocks, 2) * vthreads,
+                budget.out),
+        "inp": (inp, budget.inp),
+        "wgt": (wgt, budget.wgt),
+        "par": (par, budget.par),
+        "uop": (uop, budget.uop // 2),
+    }  # fmt: skip
+    for name, (entries, most) in needs.items():
+        if entries > most:
+            return f"{name} needs {entries} entries of {most}"
+    return ""
+
+
+def window_misfit(tile: Tiling, shape: ConvShape, weighted: bool, budget: Budget) -> str:
+    """Which scratchpad a tiling of windows exceeds, or an empty string."""
+    blocks, vthreads = tile.oc_blocks, tile.vthreads
+    inputs = shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
+    needs = {
+        "inp": blocks * inputs * vthreads,
+        "out": blocks * tile.rows * tile.cols * vthreads,
+        "par": (shape.taps + 3) * blocks * vthreads if weighted else 3,
     }
     for name, entries in needs.items():
-        if entries > params.depth(name):
-            return f"{name} needs {entries} entries of {params.depth(name)}"
-    uops = tile.ic_blocks * shape.taps * tile.oc_blocks * shape.phases
-    if uops > params.uop_depth // 2:
-        return f"uop needs {uops} entries of {params.uop_depth // 2}"
+        if entries > budget.of(name):
+            return f"{name} needs {entries} entries of {budget.of(name)}"
     return ""
 
 

@@ -17,9 +17,11 @@ import numpy as np
 from ....isa.encoding import PAD_BITS, SIZE_BITS, VECTOR_EXTENT_BITS
 from ....isa.errors import VdlaError
 from ....isa.insn import Gemm, Insn, Load, Param, Store, Uop, Vector, encode_uop
+from ....isa.notes import Note
 from ....isa.params import HwParams
 
 DRAM_ALIGN_BYTES = 64
+NO_NOTE = Note("", "")
 
 
 @dataclass(frozen=True)
@@ -54,11 +56,12 @@ def fuse_loops(loops: list[Loop]) -> list[Loop]:
 @dataclass
 class DramPlan:
     """Addresses of everything in DRAM: named buffers, and constant data with equal contents stored
-    once.
+    once; ``names`` are those of the constants, by address.
     """
 
     end: int = 0
     image: dict[int, bytes] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
     _constants: dict[bytes, int] = field(default_factory=dict)
 
     def allocate(self, size_bytes: int, align_bytes: int = DRAM_ALIGN_BYTES) -> int:
@@ -67,12 +70,13 @@ class DramPlan:
         self.end = address + size_bytes
         return address
 
-    def constant(self, data: bytes) -> int:
-        """Address of constant bytes, placed on first use."""
+    def constant(self, data: bytes, name: str) -> int:
+        """Address of constant bytes, placed and named on first use."""
         if data not in self._constants:
             address = self.allocate(len(data))
             self._constants[data] = address
             self.image[address] = data
+            self.names[address] = name
         return self._constants[data]
 
 
@@ -138,13 +142,22 @@ class VectorWork:
 
 @dataclass
 class Stream:
-    """Instructions in program order (without tokens), micro-op memory and DRAM plan."""
+    """Instructions in program order (without tokens), each with a note, micro-op memory and DRAM
+    plan. ``note`` is that of the instructions to come.
+    """
 
     params: HwParams
     dram: DramPlan = field(default_factory=DramPlan)
     insns: list[Insn] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    note: Note = NO_NOTE
     _uop_slots: dict[tuple[Uop, ...], int] = field(default_factory=dict)
     _uop_end: int = 0
+
+    def append(self, insn: Insn) -> None:
+        """One more instruction."""
+        self.insns.append(insn)
+        self.notes.append(self.note)
 
     # ---- copies ----
 
@@ -198,7 +211,7 @@ class Stream:
             raise VdlaError(
                 f"load of {memory}: padding {pad_y}, {pad_x}, at most {limit} on each side"
             )
-        self.insns.append(
+        self.append(
             Load(
                 memory=memory, base=base, dram_addr=dram_addr,
                 x_size=x.extent, y_size=y.extent, z_size=z.extent, y_stride=y.strides[0],
@@ -218,7 +231,7 @@ class Stream:
                 self.store(base + i * inner, dram_addr + i * loops[0].strides[0], loops[1:])
             return
         (z, y, x) = [Loop(1, (0,))] * (3 - len(loops)) + loops
-        self.insns.append(
+        self.append(
             Store(
                 base=base, dram_addr=dram_addr, x_size=x.extent, y_size=y.extent, z_size=z.extent,
                 y_stride=y.strides[0], z_stride=z.strides[0],
@@ -248,7 +261,7 @@ class Stream:
         capacity = self.params.uop_depth
         for begin in range(0, len(uops), capacity):
             part = tuple(uops[begin : begin + capacity])
-            self.insns.append(
+            self.append(
                 Gemm(
                     uop_begin=self._place_uops(part), uop_count=len(part), outer=outer.extent,
                     inner=inner.extent, init=int(init), acc_outer=outer.strides[0],
@@ -266,9 +279,12 @@ class Stream:
             if self._uop_end + len(uops) > self.params.uop_depth:
                 self._uop_slots.clear()
                 self._uop_end = 0
-            address = self.dram.constant(b"".join(encode_uop(uop, self.params) for uop in uops))
+            data = b"".join(encode_uop(uop, self.params) for uop in uops)
+            address = self.dram.constant(data, f"{self.note.layer}.micro-ops")
             entry_bytes = self.params.entry_bytes("uop")
+            note, self.note = self.note, Note(self.note.layer, "micro-ops")
             self.load("uop", self._uop_end, address, [Loop(len(uops), (entry_bytes,))], [Padding()])
+            self.note = note
             self._uop_slots[uops] = self._uop_end
             self._uop_end += len(uops)
         return self._uop_slots[uops]
@@ -277,7 +293,7 @@ class Stream:
 
     def param(self, par_base: int, zero_point: int, lo: int, hi: int) -> None:
         """Set the requantisation registers."""
-        self.insns.append(Param(par_base=par_base, zero_point=zero_point, lo=lo, hi=hi))
+        self.append(Param(par_base=par_base, zero_point=zero_point, lo=lo, hi=hi))
 
     def vector(self, work: VectorWork, post: str = "none") -> None:
         """Run a nest on the vector unit. Spatial loops beyond what four loops hold are unrolled."""
@@ -301,7 +317,7 @@ class Stream:
         )
         dst, src0, src1 = work.memories
         dst_base, src0_base, src1_base = work.bases
-        self.insns.append(
+        self.append(
             Vector(
                 op=work.op, post=post, reduce=len(reduction), imm=work.imm,
                 extents=tuple(loop.extent for loop in nest), dst=dst, dst_base=dst_base,

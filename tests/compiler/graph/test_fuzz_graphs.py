@@ -14,7 +14,6 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from vdla.compiler.build import build
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.ir import Graph, dump
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
@@ -23,6 +22,7 @@ from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 from vdla.isa.reference import run as run_reference
 
+from ..building import build_for
 from .random_graphs import RandomGraph, Skip, Value
 from .random_operators import MAKERS
 
@@ -94,7 +94,7 @@ def test_random_graphs(case: Case) -> None:
 
 def same_on_the_accelerator(graph: Graph, case: Case, expected: list[np.ndarray]) -> None:
     """Its programs, by the reference of the instruction set, give the host's values."""
-    compiled = build(case.model, "sim", HwParams(), MEMORY_PRESETS["vta"])
+    compiled = build_for("sim", case.model, HwParams(), MEMORY_PRESETS["vta"])
     inputs = [case.inputs[int(name[1:])] for name in graph.inputs]
     got = compiled.run(inputs, run_reference)
     for tensor, a, b in zip(compiled.outputs, got, expected, strict=True):

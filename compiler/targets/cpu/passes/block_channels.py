@@ -14,6 +14,7 @@ it.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -38,17 +39,26 @@ from ....graph.ops.integer import QAdd
 from ....graph.ops.layout import FromBlocks, ToBlocks, in_blocks
 from ....graph.ops.linear import Dense
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
-from ....topi.winograd import KERNEL
-from ..winograd import tile_size, transformed_weight
+from ..templates.algorithms import ALGORITHMS, DIRECT, transformed_weight
 
 #: Shapes of one element, which broadcasts in every layout.
 SCALARS = {(), (1,)}
 
 
-def block_channels(graph: Graph, block: int = 16, dots: bool = False) -> Graph:
-    """The graph with convolutions, and what can follow them, on blocks of channels; integer ones by
-    products of four elements where the processor has these ``dots``."""
-    rewriting = _Rewriting(graph, block, dots)
+#: The algorithm of a convolution: a name of ``templates/algorithms.py``.
+AlgorithmOf = Callable[[Graph, Node], str]
+
+
+def block_channels(
+    graph: Graph,
+    block: int = 16,
+    dots: bool = False,
+    algorithm: AlgorithmOf = lambda graph, node: DIRECT,
+) -> Graph:
+    """The graph with convolutions, and what can follow them, on blocks of channels: float ones by
+    the ``algorithm`` that is chosen for each, integer ones by products of four elements where the
+    processor has these ``dots``."""
+    rewriting = _Rewriting(graph, block, dots, algorithm)
     for node in graph.nodes:
         rewriting.add(node)
     return rewriting.finish()
@@ -62,6 +72,7 @@ class _Rewriting:
     graph: Graph
     block: int
     dots: bool
+    algorithm: AlgorithmOf
     nodes: dict[str, Node] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     blocked: dict[str, str] = field(default_factory=dict)
@@ -173,7 +184,7 @@ class _Rewriting:
         return True
 
     def _conv(self, node: Node, op: Conv2d) -> None:
-        size = self._tile_size(node, op)
+        size = ALGORITHMS.get(self.algorithm(self.graph, node))
         if size is not None:
             self._winograd(node, op, size)
             return
@@ -184,14 +195,6 @@ class _Rewriting:
         self._emit_blocked(
             node, new, image, weight, self._packed_bias(node, self._data(node.inputs[1]).shape[0])
         )
-
-    def _tile_size(self, node: Node, op: Conv2d) -> int | None:
-        """Of Winograd's convolution, where it can be and pays."""
-        kernel, plain = self._data(node.inputs[1]).shape[2:], (op.strides, op.dilations, op.groups)
-        if kernel != (KERNEL, KERNEL) or plain != ((1, 1), (1, 1), 1):
-            return None
-        image, result = self.graph[node.inputs[0]], self.graph.result(node)
-        return tile_size(image.shape, result.shape, self.block)
 
     def _winograd(self, node: Node, op: Conv2d, size: int) -> None:
         weight = self._data(node.inputs[1])

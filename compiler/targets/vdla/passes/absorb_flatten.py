@@ -16,6 +16,7 @@ from ....graph.ir import Graph, Node, Tensor
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.linear import QDense
 from ....graph.ops.movement import Reshape
+from ..machine import ACCELERATOR, HOST
 
 
 def absorb_flatten(graph: Graph, most_places: int) -> Graph:
@@ -42,8 +43,8 @@ def _flattens(
     if not (isinstance(node.op, QDense) and isinstance(flatten.op, Reshape)):
         return False
     source, image = producers.get(flatten.inputs[0]), graph[flatten.inputs[0]].shape
-    behind = source is not None and source.target == node.target == "accel"
-    moved = flatten.target == "cpu" and len(image) == 4 and image[0] == flatten.op.shape[0]
+    behind = source is not None and source.target == node.target == ACCELERATOR
+    moved = flatten.target == HOST and len(image) == 4 and image[0] == flatten.op.shape[0]
     return behind and moved and image[2] * image[3] <= most_places
 
 
@@ -59,9 +60,8 @@ def _absorbed(graph: Graph, flatten: Node, node: Node) -> tuple[list[Node], list
     pixel = replace(y, name=f"{node.output}.pixel", shape=(*y.shape, 1, 1))
     product = QConv2d((1, 1), (0, 0, 0, 0), (1, 1), 1, op.x_zero_point, op.requant)
     conv = replace(node, op=product, inputs=(image, wide.name, bias), output=pixel.name)
-    back = Node(
-        f"{node.name}.flat", Reshape(y.shape), (pixel.name,), node.output, "accel", "no data moves"
-    )
+    name, reason = f"{node.name}.flat", "no data moves"
+    back = Node(name, Reshape(y.shape), (pixel.name,), node.output, ACCELERATOR, reason)
     return [conv, back], [wide, pixel]
 
 

@@ -12,38 +12,30 @@ accelerator multiplies them as a 1x1 convolution::
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ....graph.ir import Graph, Node, Tensor
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.layout import PackWindows
+from ..machine import ACCELERATOR, HOST
 
 
-def pack_windows(graph: Graph, block: int) -> Graph:
-    """Rewrite convolutions on the accelerator that read few channels from the host, where that
-    saves multiplications; ``block`` is the accelerator's number of channels in a block.
-    """
+def pack_windows(graph: Graph, packs: Callable[[Graph, Node], bool]) -> Graph:
+    """Rewrite convolutions on the accelerator that read from the host, where ``packs`` says so."""
     producers = graph.producers()
     nodes: list[Node] = []
     tensors: list[Tensor] = []
     for node in graph.nodes:
         source = producers.get(node.inputs[0])
-        if _pays(graph, node, block) and (source is None or source.target == "cpu"):
+        conv = isinstance(node.op, QConv2d) and node.target == ACCELERATOR
+        if conv and (source is None or source.target == HOST) and packs(graph, node):
             packing, conv, made = _packed(graph, node)
             nodes += [packing, conv]
             tensors += made
         else:
             nodes.append(node)
     return graph.with_nodes(nodes, *tensors)
-
-
-def _pays(graph: Graph, node: Node, block: int) -> bool:
-    op = node.op
-    if not isinstance(op, QConv2d) or node.target != "accel" or op.groups != 1:
-        return False
-    _, channels, kh, kw = graph[node.inputs[1]].shape
-    packed = -(-channels * kh * kw // block)
-    return op.dilations == (1, 1) and packed < -(-channels // block) * kh * kw
 
 
 def _packed(graph: Graph, node: Node) -> tuple[Node, Node, list[Tensor]]:
@@ -58,7 +50,7 @@ def _packed(graph: Graph, node: Node) -> tuple[Node, Node, list[Tensor]]:
     flat = weight.data.reshape(weight.shape[0], -1, 1, 1)
     wide = replace(weight, name=f"{weight.name}.windows", shape=flat.shape, data=flat)
     reason = "windows of few channels are packed into blocks on their way to the accelerator"
-    packing = Node(f"{node.name}.windows", pack, (x.name,), windows.name, "cpu", reason)
+    packing = Node(f"{node.name}.windows", pack, (x.name,), windows.name, HOST, reason)
     conv = replace(
         node,
         op=replace(op, strides=(1, 1), pads=(0, 0, 0, 0)),

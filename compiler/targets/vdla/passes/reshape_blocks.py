@@ -19,6 +19,7 @@ from ....graph.ir import Graph, Node, Tensor
 from ....graph.ops.layout import BlockReshape
 from ....graph.ops.linear import QDense
 from ....graph.ops.movement import Reshape
+from ..machine import ACCELERATOR, HOST
 
 Shape = tuple[int, ...]
 
@@ -30,7 +31,7 @@ def reshape_blocks(graph: Graph, block: int) -> Graph:
     made: list[Tensor] = []
     for node in graph.nodes:
         source = graph[node.inputs[0]]
-        if not isinstance(node.op, Reshape) or node.target != "cpu" or source.dtype != "int8":
+        if not isinstance(node.op, Reshape) or node.target != HOST or source.dtype != "int8":
             continue
         image, is_flattening = _image(source.shape, node.op.shape)
         if image is None or image[1] % block:
@@ -47,7 +48,7 @@ def reshape_blocks(graph: Graph, block: int) -> Graph:
             nodes[layer.output] = turned
             made += tensors
         op, reason = BlockReshape(node.op.shape, block), "no data moves: weights in another order"
-        nodes[node.output] = replace(node, op=op, target="accel", reason=reason)
+        nodes[node.output] = replace(node, op=op, target=ACCELERATOR, reason=reason)
     return graph.with_nodes(list(nodes.values()), *made)
 
 
@@ -60,7 +61,7 @@ def _image(given: Shape, wanted: Shape) -> tuple[Shape | None, bool]:
 
 
 def _is_product(node: Node | None) -> bool:
-    return node is not None and isinstance(node.op, QDense) and node.target == "accel"
+    return node is not None and isinstance(node.op, QDense) and node.target == ACCELERATOR
 
 
 def _order(image: Shape, block: int) -> np.ndarray:

@@ -20,6 +20,7 @@ from ....graph.ops.integer import QAdd, QAddFixed, QTable
 from ....graph.ops.linear import QDense
 from ....graph.ops.movement import Reshape, Transpose
 from ....graph.passes.dead_code import dead_code
+from ..machine import ACCELERATOR, HOST
 
 ELEMENTWISE = (QAdd, QAddFixed, QTable)
 TURN = (2, 1, 0, 3)
@@ -45,7 +46,7 @@ class _Images:
 
     def node(self, node: Node, batch: int) -> None:
         result = self.graph.result(node)
-        many = node.target == "accel" and len(result.shape) == 2 and result.shape[0] > batch
+        many = node.target == ACCELERATOR and len(result.shape) == 2 and result.shape[0] > batch
         if many and isinstance(node.op, QDense):
             self.dense(node, node.op)
         elif many and isinstance(node.op, ELEMENTWISE) and set(node.inputs) <= set(self.names):
@@ -89,7 +90,7 @@ class _Images:
         self.host(f"{node.name}.rows", Reshape(matrix.shape), column.name, matrix.name)
 
     def host(self, name: str, op: Reshape | Transpose, source: str, result: str) -> None:
-        self.nodes.append(Node(name, op, (source,), result, "cpu", WHY))
+        self.nodes.append(Node(name, op, (source,), result, HOST, WHY))
 
     def add(self, tensor: Tensor) -> str:
         self.tensors[tensor.name] = tensor

@@ -63,18 +63,14 @@ from vdla.compiler.graph.ops.pooling import (
 from vdla.compiler.graph.ops.quantisation import Dequantize, Quantize, QuantizeAway, Recentre
 from vdla.compiler.graph.ops.reduction import ArgReduce, Reduce
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
-from vdla.compiler.targets.cpu.graph_code import build_cpu
-from vdla.compiler.targets.cpu.micro_kernel_code import native_intrinsics
-from vdla.compiler.targets.cpu.micro_kernels import DOT
-from vdla.compiler.targets.cpu.passes.block_channels import block_channels
+from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks
+from vdla.compiler.targets.cpu.lowering import new_chooser
 from vdla.compiler.targets.cpu.processor import host
 
 from .cases import elements, quantised, recurrent, reductions, shapes, windows
 from .cases.draw import Draw, Maker, Operand, Refused, Sample, results, run_session
 
 CASES = int(os.environ.get("VDLA_FUZZ", "1"))
-#: Values in a vector of this processor, and whether it adds products by fours.
-BLOCK = host().vector_lanes, DOT in native_intrinsics(host())
 #: How often a case is drawn anew because ONNX Runtime refuses the model.
 TRIES = 30
 #: From so many cases on, few may be refused, or have no kernel in ONNX Runtime.
@@ -212,7 +208,7 @@ def compare(sample: Sample, wanted: list[np.ndarray]) -> None:
         for got in (
             build_cpu(graph).run(*inputs),
             interpret(graph, *inputs),
-            interpret(block_channels(graph, *BLOCK), *inputs),
+            interpret(on_blocks(graph, host(), new_chooser(host())), *inputs),
         ):
             for a, b in zip(got, wanted, strict=True):
                 agree(a, b, sample.steps)
@@ -267,7 +263,8 @@ def test_operator_of_topi(op: type[Op]) -> None:
         assert number < 100 * (CASES + 1), f"{op.__name__} is in {found} of {number} cases"
         sample = OPERATORS[name](Draw(f"{name} {number} 0"))
         graph = run_passes(import_onnx(sample.model()), GRAPH_PASSES)
-        if not any(isinstance(node.op, op) for node in block_channels(graph, *BLOCK).nodes):
+        blocked = on_blocks(graph, host(), new_chooser(host()))
+        if not any(isinstance(node.op, op) for node in blocked.nodes):
             continue
         try:
             compare(sample, results(sample.model(), sample.feeds())[0])

@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import vdla
-from vdla.compiler.build import build
 from vdla.compiler.frontends.tflite.importer import import_tflite
 from vdla.compiler.graph.interpret import evaluate
 from vdla.compiler.graph.ir import Graph
@@ -17,6 +16,8 @@ from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu
 from vdla.module import Module, load_platform
 from vdla.runtime.bundle import Settings
+
+from ...building import build_for
 
 MODELS = Path(__file__).parents[5] / "shared" / "models"
 INT8 = sorted(path.parent for path in MODELS.glob("*_int8/model.tflite"))
@@ -98,7 +99,7 @@ def test_every_tensor_on_the_cpu(data: Path) -> None:
 def test_every_tensor_in_the_simulator(data: Path) -> None:
     graph = import_tflite(model_of(data))
     params, memory = load_platform("16x16", "vta")
-    compiled = build(everything(graph), "sim", params, memory)
+    compiled = build_for("sim", everything(graph), params, memory)
     module = Module(compiled, Settings("sim", params, memory, 2, ""))
     names = [tensor.name for tensor in module.compiled.outputs]
     samples = list(references(data))

@@ -155,16 +155,13 @@ def dead_code(b: Any) -> list[str]:
     return [b.node("Relu", ["x"], "y")]
 
 
-def partition(b: Any) -> list[str]:
-    """Integer operators, a grouped convolution, reshapes that move data or not, float ones."""
-    b.input("x", [1, 2, 2, 2])
-    weight = b.stored("w", np.ones((2, 1, 1, 1), np.int8), np.float32(0.5))
-    h = b.qdq(b.node("Conv", [b.qdq("x", 0.1, 0), weight], "depthwise", group=2), 0.1, 0)
-    moved = b.qdq(b.node("Flatten", [h], "moved"), 0.1, 0)
-    h = b.qdq(b.node("GlobalAveragePool", [h], "mean"), 0.1, 0)
-    h = b.qdq(b.node("Flatten", [h], "kept"), 0.1, 0)
-    dense = b.node("MatMul", [h, b.stored("v", np.ones((2, 8), np.int8), np.float32(0.5))], "dense")
-    return [b.node("Add", [b.qdq(dense, 0.1, 0), moved], "y")]
+def unique_names(b: Any) -> list[str]:
+    """Three nodes of one name, and one that has the name which the second would get."""
+    h = b.input("x", [1, 2])
+    for kind, name in (("Exp", "node"), ("Neg", "node"), ("Abs", "node.1"), ("Exp", "node")):
+        h = b.node(kind, [h], f"t{len(b.nodes)}")
+        b.nodes[-1].name = name
+    return [h]
 
 
 MAKERS: tuple[Make, ...] = (
@@ -181,7 +178,7 @@ MAKERS: tuple[Make, ...] = (
     exact_add,
     merge_transposes,
     dead_code,
-    partition,
+    unique_names,
 )
 
 

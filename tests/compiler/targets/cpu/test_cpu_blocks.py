@@ -29,13 +29,11 @@ from vdla.compiler.graph.ops.integer import QAdd
 from vdla.compiler.graph.ops.layout import FromBlocks, ToBlocks
 from vdla.compiler.graph.ops.pooling import AvgPool, MaxPool, QMaxPool
 from vdla.compiler.graph.passes import run_passes
-from vdla.compiler.targets.cpu.blocked_schedule import schedule_blocked
 from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_func
 from vdla.compiler.targets.cpu.passes.block_channels import block_channels
 from vdla.compiler.targets.cpu.processor import host
-from vdla.compiler.te.schedule import create_schedule
-from vdla.compiler.te.tensor import placeholder
-from vdla.compiler.tir.lower import lower
+
+from .one_operator import plain, scheduled
 
 Shape = tuple[int, ...]
 
@@ -215,15 +213,12 @@ OPERATORS: list[tuple[list[Shape]]] = [
 
 @pytest.mark.parametrize(("op", "shapes"), OPERATORS, ids=lambda v: type(v).__name__)
 def test_schedules_compute_what_plain_loops_do(op: Op, shapes: list[Shape]) -> None:
-    inputs = [placeholder(shape, "float32", f"x{i}") for i, shape in enumerate(shapes)]
-    output = op.expression(inputs, [x.shape for x in inputs]).output
-    plain, scheduled = create_schedule(output), create_schedule(output)
-    schedule_blocked(op, scheduled, output)
+    types = [(shape, "float32") for shape in shapes]
     arrays = [integers(shape, i) for i, shape in enumerate(shapes)]
     results = []
-    for schedule in (plain, scheduled):
-        results.append(np.full(output.shape, np.nan, np.float32))
-        compile_func(lower(schedule, [*inputs, output]))(*arrays, results[-1])
+    for func in (plain(op, types), scheduled(op, types)):
+        results.append(np.full(func.params[-1].shape, np.nan, np.float32))
+        compile_func(func)(*arrays, results[-1])
     np.testing.assert_array_equal(*results)
     assert np.ptp(results[0]) > 0
 
@@ -233,11 +228,7 @@ def test_a_convolution_is_a_tile_of_vector_registers() -> None:
     and no sum is in memory."""
     op = BlockedConv2d((1, 1), (1, 1, 1, 1), (1, 1), lo=0.0)
     shapes = [(1, 2, 9, 14, 16), (4, 2, 3, 3, 16, 16), (4, 16)]
-    inputs = [placeholder(shape, "float32", f"x{i}") for i, shape in enumerate(shapes)]
-    output = op.expression(inputs, [x.shape for x in inputs]).output
-    schedule = create_schedule(output)
-    schedule_blocked(op, schedule, output)
-    kernel = compile_func(lower(schedule, [*inputs, output]))
+    kernel = compile_func(scheduled(op, [(shape, "float32") for shape in shapes]))
     calls = [ln for ln in kernel.code.llvm_ir.splitlines() if "@llvm.fmuladd.v16f32(" in ln]
     assert len([ln for ln in calls if "declare" not in ln]) == 14
     assert "alloca" not in kernel.code.llvm_ir

@@ -11,7 +11,8 @@ from vdla.compiler.graph.ops.convolution import Conv2d
 from vdla.compiler.graph.ops.elementwise import Add, Clip, Relu
 from vdla.compiler.graph.ops.linear import Dense
 from vdla.compiler.graph.ops.pooling import AvgPool, MaxPool
-from vdla.compiler.targets.cpu.graph_code import run_op
+
+from .one_operator import run_op
 
 RNG = np.random.default_rng(3)
 

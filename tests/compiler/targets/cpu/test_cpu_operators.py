@@ -17,8 +17,10 @@ from vdla.compiler.graph.ops.linear import QDense
 from vdla.compiler.graph.ops.movement import Reshape
 from vdla.compiler.graph.ops.pooling import QAvgPool, QMaxPool
 from vdla.compiler.graph.ops.quantisation import Dequantize, Quant, Quantize
+from vdla.compiler.targets.base import expression_of
 from vdla.compiler.targets.cpu.graph_code import compile_func
-from vdla.compiler.targets.cpu.schedules import expression, schedule_for_cpu
+from vdla.compiler.targets.cpu.lowering import choose_knobs, lower_node, new_chooser
+from vdla.compiler.targets.cpu.processor import host
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.tir.lower import lower
 from vdla.isa.errors import VdlaError
@@ -42,9 +44,11 @@ def node_of(op: Op, arrays: list[np.ndarray], constant: int) -> tuple[Graph, Nod
 def check(op: Op, arrays: list[np.ndarray], constant: int = 0, plain: bool = False) -> np.ndarray:
     """Run an operator, scheduled for the CPU or as it comes, and compare."""
     graph, node = node_of(op, arrays, constant)
-    found = expression(graph, node)
-    schedule = create_schedule(found.output) if plain else schedule_for_cpu(node, found.output)
-    func = lower(schedule, [*found.args, found.output], "node")
+    found = expression_of(graph, node)
+    func = lower(create_schedule(found.output), [*found.args, found.output], "node")
+    if not plain:
+        knobs = choose_knobs(graph, node, host(), new_chooser(host()))
+        func = lower_node(graph, node, host(), knobs).func
     expected = op.evaluate(*arrays)
     got = np.full(found.output.shape, 85, expected.dtype)
     operands = [a.reshape(t.shape) for a, t in zip(arrays, found.args, strict=False)]
@@ -227,7 +231,7 @@ def test_operators_without_a_loop_program_name_the_node() -> None:
     wide = Quantize(Quant(np.float32([0.5]), np.int32([0]), "int16"))
     graph, node = node_of(wide, [np.zeros((1, 4), np.float32)], 0)
     with pytest.raises(VdlaError, match=r"node 'node': Quantize expected to int8 or uint8, got"):
-        expression(graph, node)
+        expression_of(graph, node)
 
 
 def test_unsigned_tensors() -> None:

@@ -11,12 +11,11 @@ import pytest
 from llvmlite import ir
 from vdla.bench.uint8 import in_uint8
 from vdla.bench.workloads import TABLE_2
-from vdla.compiler.build import load_graph
+from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret as interpret_graph
 from vdla.compiler.graph.ops.blocked import BlockedDotConv2d
 from vdla.compiler.graph.passes import run_passes as run_graph_passes
-from vdla.compiler.targets.cpu.blocked_schedule import schedule_blocked
 from vdla.compiler.targets.cpu.graph_code import build_cpu, run_passes
 from vdla.compiler.targets.cpu.llvm import emit_function
 from vdla.compiler.targets.cpu.micro_kernel_code import MICRO_KERNELS
@@ -29,6 +28,8 @@ from vdla.compiler.tir.ir import PrimFunc, TensorCall, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.isa.vector_ops import requantize_even
 from vdla.runtime.native import aligned_memory
+
+from . import one_operator
 
 #: Image, weight, bias; columns for rescaling are like it.
 SHAPES = [(1, 2, 4, 20, 16), (3, 2, 3, 3, 4, 16, 4), (3, 16)]
@@ -58,13 +59,8 @@ def convolution(scheduled: bool, scales: tuple[str, ...] = ("int32", "int32")) -
     requant = Requant(one, 40 * one, -3, -120, 119)
     op = BlockedDotConv2d((1, 1), (1, 1, 1, 1), (1, 1), False, -7, requant)
     shapes = [*SHAPES, *[SHAPES[2]] * len(scales)]
-    pairs = zip(shapes, [*DTYPES, *scales], strict=True)
-    inputs = [placeholder(shape, dtype, f"x{i}") for i, (shape, dtype) in enumerate(pairs)]
-    output = op.expression(inputs, [x.shape for x in inputs]).output
-    schedule = create_schedule(output)
-    if scheduled:
-        schedule_blocked(op, schedule, output)
-    return lower(schedule, [*inputs, output])
+    types = list(zip(shapes, [*DTYPES, *scales], strict=True))
+    return one_operator.scheduled(op, types) if scheduled else one_operator.plain(op, types)
 
 
 def test_products_of_four_compute_what_plain_loops_do() -> None:

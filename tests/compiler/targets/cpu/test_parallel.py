@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from llvmlite import ir
 from vdla.bench.workloads import TABLE_2
-from vdla.compiler.build import load_graph
+from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.graph.passes import run_passes as run_graph_passes
 from vdla.compiler.targets.cpu import graph_code as cpu
 from vdla.compiler.targets.cpu.graph_code import build_cpu, run_passes

@@ -23,8 +23,8 @@ from vdla.compiler.targets.cpu import bitserial
 from vdla.compiler.targets.cpu import graph_code as cpu
 from vdla.compiler.targets.cpu.graph_code import CpuModule, build_cpu, compile_func
 from vdla.compiler.targets.cpu.llvm_parallel import has_threads
+from vdla.compiler.targets.cpu.lowering import Lowered, lower_node
 from vdla.compiler.targets.cpu.processor import Processor
-from vdla.compiler.targets.cpu.schedules import lower_for_cpu
 from vdla.compiler.te.tensor import placeholder
 from vdla.compiler.tir.ir import For, PrimFunc, Stmt, TensorCall, map_stmt, walk_stmt
 from vdla.compiler.tir.lower import lower
@@ -301,7 +301,7 @@ def test_schedules_give_the_bits_of_their_scalar_programs(
         modules = [build_cpu(graph, threads) for threads in ((1, 3) if has_threads() else (1,))]
         seen |= set().union(*(features(func) for func in modules[0].code.kernels))
         with monkeypatch.context() as patch:
-            patch.setattr(cpu, "lower_for_cpu", scalar_for_cpu)
+            patch.setattr(cpu, "lower_node", scalar_lowered)
             plain = build_cpu(graph)
         assert not any(features(func) for func in plain.code.kernels)
         expected = run(plain, x)
@@ -313,9 +313,9 @@ def test_schedules_give_the_bits_of_their_scalar_programs(
     assert len(values) > 3, "results that vary"
 
 
-def scalar_for_cpu(*args: Any) -> tuple[PrimFunc, tuple[np.ndarray, ...]]:
-    func, attributes = lower_for_cpu(*args)
-    return scalar(func), attributes
+def scalar_lowered(*args: Any) -> Lowered:
+    found = lower_node(*args)
+    return replace(found, func=scalar(found.func))
 
 
 def test_bit_serial_products_give_the_bits_of_their_scalar_program() -> None:

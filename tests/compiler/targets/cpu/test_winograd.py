@@ -16,24 +16,32 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from vdla.bench.workloads import NETWORKS
-from vdla.compiler.build import load_graph
+from vdla.compiler.choose.template import Plan
+from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
 from vdla.compiler.graph.ops.blocked import BlockedConv2d, BlockedWinograd
+from vdla.compiler.graph.ops.convolution import Conv2d
 from vdla.compiler.graph.ops.layout import FromBlocks, ToBlocks
 from vdla.compiler.graph.passes import run_passes
-from vdla.compiler.targets.cpu import winograd_schedule
-from vdla.compiler.targets.cpu.graph_code import build_cpu
+from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks
 from vdla.compiler.targets.cpu.llvm_parallel import has_threads
-from vdla.compiler.targets.cpu.passes import block_channels as block_channels_pass
-from vdla.compiler.targets.cpu.passes.block_channels import block_channels
+from vdla.compiler.targets.cpu.lowering import new_chooser
 from vdla.compiler.targets.cpu.processor import host
-from vdla.compiler.targets.cpu.winograd import tile_size, transformed_weight
+from vdla.compiler.targets.cpu.templates.algorithms import (
+    ALGORITHMS,
+    DIRECT,
+    ConvolutionAlgorithm,
+    transformed_weight,
+)
+from vdla.compiler.targets.cpu.templates.base import workload_of
 from vdla.compiler.topi import winograd as winograd_expression
 from vdla.compiler.topi.winograd import POINTS, matrices
 
 Shape = tuple[int, ...]
+#: A processor whose registers have 16 values.
+WIDE = replace(host(), features=("+avx512f",))
 #: Largest errors that are let pass, several times those that are seen.
 TOLERANCE = {2: 2e-6, 4: 8e-6}
 
@@ -126,22 +134,20 @@ def test_results_are_those_of_float64(data: st.DataObject) -> None:
     size, features = draw(st.sampled_from(sorted(POINTS))), lanes * draw(st.integers(1, 4))
     residual, lo = draw(st.booleans()), draw(st.sampled_from((0.0, -np.inf)))
     case = Case(size, x, features, pads, residual, lo)
-    with pytest.MonkeyPatch.context() as patch:
-        if draw(st.booleans(), "groups"):
-            patch.setattr(winograd_schedule, "GROUP_BYTES", draw(st.integers(1, 1 << 17)))
-            patch.setattr(winograd_schedule, "GROUP_TILES", draw(st.integers(1, 28)))
-        [found] = build_cpu(case.graph).run(*case.inputs)
+    rows = -(-case.exact.shape[2] // size)
+    groups = [group for group in range(1, rows + 1) if rows % group == 0]
+    knobs = {"conv": {"group": draw(st.sampled_from(groups))}} if draw(st.booleans()) else {}
+    [found] = build_cpu(case.graph, knobs=knobs).run(*case.inputs)
     assert case.error(found) < TOLERANCE[size]
 
 
 @pytest.mark.skipif(not has_threads(), reason="needs GCC's OpenMP library")
-@pytest.mark.parametrize("group_bytes", [1, 1 << 30])
-def test_threads_change_no_bit(group_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("group", [1, 7])
+def test_threads_change_no_bit(group: int) -> None:
     """With several groups, which they share, and with one, inside which they share the work."""
-    monkeypatch.setattr(winograd_schedule, "GROUP_BYTES", group_bytes)
-    monkeypatch.setattr(winograd_schedule, "GROUP_TILES", 1)
     case = Case(4, (1, 48, 27, 22), 32, (1, 1, 1, 1), True, 0.0)
-    one, two, five = (build_cpu(case.graph, n).run(*case.inputs)[0] for n in (1, 2, 5))
+    knobs = {"conv": {"group": group}}
+    one, two, five = (build_cpu(case.graph, n, knobs).run(*case.inputs)[0] for n in (1, 2, 5))
     assert case.error(one) < TOLERANCE[4]
     np.testing.assert_array_equal(one, two)
     np.testing.assert_array_equal(one, five)
@@ -195,7 +201,7 @@ def model(
 
 
 def operators(found: onnx.ModelProto) -> list[Any]:
-    graph = block_channels(run_passes(import_onnx(found, batch=1)), 16)
+    graph = on_blocks(run_passes(import_onnx(found, batch=1)), WIDE, new_chooser(WIDE))
     return [n.op for n in graph.nodes if not isinstance(n.op, ToBlocks | FromBlocks)]
 
 
@@ -217,6 +223,16 @@ def test_models_equal_onnx_runtime(sizes: tuple[int, int, int, int], residual: b
     assert np.abs(result - wanted).max() < TOLERANCE[4] * np.abs(wanted).max()
 
 
+def tile_size(channels: int, extent: int) -> int | None:
+    """What is chosen with registers of 16 values; None for direct products."""
+    graph = run_passes(import_onnx(model(channels, channels, extent, extent, False), batch=1))
+    [node] = (node for node in graph.nodes if isinstance(node.op, Conv2d))
+    decision = ConvolutionAlgorithm(WIDE)
+    plan = decision.plan(workload_of(graph, node), {})
+    assert isinstance(plan, Plan)
+    return ALGORITHMS.get(str(plan.knobs["algorithm"]))
+
+
 @pytest.mark.parametrize(
     ("channels", "extent", "size"),
     [(64, 56, 4), (128, 28, 4), (256, 14, 4), (512, 7, 2), (512, 28, 4), (512, 3, None),
@@ -225,8 +241,7 @@ def test_models_equal_onnx_runtime(sizes: tuple[int, int, int, int], residual: b
 def test_where_it_pays(channels: int, extent: int, size: int | None) -> None:
     """The paper's layers, ResNet-18's, which measurements agree with; weights of many channels and
     few places take longer to read than direct products take."""
-    shape = (1, channels, extent, extent)
-    assert tile_size(shape, shape, 16) == size
+    assert tile_size(channels, extent) == size
 
 
 OTHERS: list[dict[str, Any]] = [
@@ -264,8 +279,7 @@ def direct_error(case: Case) -> float:
 @pytest.mark.parametrize(("channels", "extent"), [(64, 56), (128, 28), (256, 14), (512, 7)])
 def test_errors_in_the_papers_layers(channels: int, extent: int) -> None:
     """With -s they are told."""
-    shape = (1, channels, extent, extent)
-    size = tile_size(shape, shape, 16)
+    size, shape = tile_size(channels, extent), (1, channels, extent, extent)
     assert size is not None
     case = Case(size, shape, channels, (1, 1, 1, 1))
     ours = case.error(build_cpu(case.graph).run(*case.inputs)[0])
@@ -289,7 +303,7 @@ def in_float64(found: onnx.ModelProto) -> onnx.ModelProto:
 
 
 @pytest.mark.slow
-def test_error_in_resnet18(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_in_resnet18() -> None:
     """With -s it is told."""
     found = NETWORKS["resnet18"](1, False)
     graph = run_passes(load_graph(found, batch=1))
@@ -297,9 +311,13 @@ def test_error_in_resnet18(monkeypatch: pytest.MonkeyPatch) -> None:
     double = {graph.inputs[0]: x.astype(np.float64)}
     [exact] = ReferenceEvaluator(in_float64(found)).run(None, double)
     errors = []
-    for choice in (tile_size, lambda *_: None):
-        monkeypatch.setattr(block_channels_pass, "tile_size", choice)
-        [result] = build_cpu(graph).run(x)
+    decision = ConvolutionAlgorithm(host())
+    tiled = [
+        node.name for node in graph.nodes
+        if isinstance(node.op, Conv2d) and decision.is_open(workload_of(graph, node))
+    ]  # fmt: skip
+    for knobs in ({}, {name: {"algorithm": DIRECT} for name in tiled}):
+        [result] = build_cpu(graph, knobs=knobs).run(x)
         errors.append(np.abs(result - exact).max() / np.abs(exact).max())
     print(f"ResNet-18: {errors[0]:.1e}, direct: {errors[1]:.1e}")
     assert errors[0] < 2e-6

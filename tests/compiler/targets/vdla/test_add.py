@@ -6,12 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vdla.compiler.build import build
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ops.integer import QAdd
 from vdla.isa.memory import MemoryParams
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
+
+from ...building import build_for
 
 MEMORY = MemoryParams()
 #: Of an operand that adds nothing to a sum with a scale of about 0.1.
@@ -44,7 +45,7 @@ def test_a_tensor_added_to_itself(scale: float, builder: Any) -> None:
 
 def check(model: Any, inputs: list[np.ndarray]) -> None:
     """The accelerator adds, and to what the graph means."""
-    compiled = build(model, "sim", HwParams(), MEMORY)
+    compiled = build_for("sim", model, HwParams(), MEMORY)
     assert any(isinstance(node.op, QAdd) for node in compiled.graph.nodes)
     assert [layer.target for layer in compiled.layers if layer.op == "QAdd"] == ["accel"]
     found = compiled.run(inputs, lambda program, dram: simulate(program, dram, MEMORY))

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vdla.compiler.build import CompiledModel, build
+from vdla.compiler.build import CompiledModel
 from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.arithmetic.subpixel import subpixel
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConvTranspose2d
-from vdla.compiler.graph.passes.partition import partition
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
+
+from ...building import build_for
 
 VTA = MEMORY_PRESETS["vta"]
 
@@ -37,7 +38,7 @@ def transposed(
         Tensor("y", (image[0], channels, *size), "int8"),
     ]
     node = Node("node", op, ("x", "w", "b"), "y")
-    return partition(Graph("one", ("x",), ("y",), (node,), {t.name: t for t in tensors}))
+    return Graph("one", ("x",), ("y",), (node,), {t.name: t for t in tensors})
 
 
 def int8(shape: tuple[int, ...]) -> np.ndarray:
@@ -94,8 +95,8 @@ def test_accelerator_and_host_equal_the_interpreter(name: str) -> None:
     x = int8(image)
     (expected,) = interpret(graph, x)
     assert len(np.unique(expected)) > 20
-    assert np.array_equal(build(graph, "cpu", HwParams(), VTA).run_cpu([x])[0], expected)
-    compiled = build(graph, "sim", HwParams(), VTA)
+    assert np.array_equal(build_for("cpu", graph, HwParams(), VTA).run_cpu([x])[0], expected)
+    compiled = build_for("sim", graph, HwParams(), VTA)
     (got,) = run(compiled, x)
     assert np.array_equal(got, expected)
 
@@ -107,7 +108,7 @@ def run(compiled: CompiledModel, x: np.ndarray) -> list[np.ndarray]:
 def test_no_products_with_zeros_between_elements() -> None:
     """128 x 128 channels, 16 x 16 elements, 16 taps: the tensor core is busy without them."""
     image, rest = (1, 128, 16, 16), (128, (4, 4), ((2, 2), (1, 1), (32, 32)))
-    compiled = build(transposed(image, *rest), "sim", HwParams(), VTA)
+    compiled = build_for("sim", transposed(image, *rest), HwParams(), VTA)
     cycles = []
     compiled.run(
         [int8(image)],
@@ -123,5 +124,5 @@ def test_result_that_the_stride_does_not_divide_stays_on_the_host() -> None:
         "cpu", "a result of (14, 6) that strides (3, 1) do not divide"
     )  # fmt: skip
     x = int8((1, 3, 5, 4))
-    found = build(graph, "cpu", HwParams(), VTA).run_cpu([x])[0]
+    found = build_for("cpu", graph, HwParams(), VTA).run_cpu([x])[0]
     assert np.array_equal(found, interpret(graph, x)[0])

@@ -4,9 +4,9 @@ the same way.
 
 import numpy as np
 import pytest
-from vdla.compiler.targets.vdla.planner import ConvShape, plan_conv
+from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
+from vdla.compiler.targets.vdla.planner import ConvShape, plan_products
 from vdla.compiler.targets.vdla.stream import Loop, Padding, Stream, VectorWork, fuse_loops
-from vdla.isa.errors import VdlaError
 from vdla.isa.insn import Gemm, Load, Vector, decode_uop, validate
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
@@ -128,8 +128,18 @@ def test_layouts_round_trip_and_pad_with_zeros():
 def test_tiles_fit_and_refusals_name_the_scratchpad():
     shape = ConvShape(4, 4, 56, 56, 3, 3)
     for vthreads in (1, 2):
-        tile = plan_conv(shape, PARAMS, VTA, vthreads)
+        found = plan_products(shape, whole(PARAMS), Machine(PARAMS, VTA, vthreads))
+        assert not isinstance(found, str)
+        tile, cycles = found
+        assert cycles > 0
         inp = tile.ic_blocks * shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
         assert inp * vthreads <= PARAMS.inp_depth and tile.oc_blocks * tile.rows * tile.cols > 1
-    with pytest.raises(VdlaError, match=r"no tile fits.*wgt needs 49 entries of 8"):
-        plan_conv(ConvShape(1, 1, 8, 8, 7, 7), HwParams(wgt_depth=8), VTA, 1)
+    small = HwParams(wgt_depth=8)
+    refused = plan_products(ConvShape(1, 1, 8, 8, 7, 7), whole(small), Machine(small, VTA, 1))
+    assert isinstance(refused, str)
+    assert refused.startswith("convolution 7x7: no tile fits")
+    assert refused.endswith("wgt needs 49 entries of 8")
+
+
+def whole(params: HwParams) -> Context:
+    return Context(Budget.whole(params))

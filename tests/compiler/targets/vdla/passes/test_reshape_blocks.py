@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from vdla.bench.net import Net
-from vdla.compiler.build import build
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph
@@ -17,6 +16,8 @@ from vdla.compiler.targets.vdla.passes.reshape_blocks import reshape_blocks
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
+
+from ....building import build_for
 
 
 def network(channels: int, shared: bool = False) -> Net:
@@ -56,7 +57,7 @@ def test_same_values(channels: int, shared: bool, count: int) -> None:
 
 def test_one_program() -> None:
     vta = MEMORY_PRESETS["vta"]
-    compiled = build(network(32).model(), "sim", HwParams(), vta)
+    compiled = build_for("sim", network(32).model(), HwParams(), vta)
     assert len(compiled.programs) == 1
     x = np.random.default_rng(1).normal(0, 2, (1, 24)).astype(np.float32)
     got = compiled.run([x], lambda program, dram: simulate(program, dram, vta))

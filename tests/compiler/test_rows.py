@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
+import onnx
 import pytest
 import vdla
+from vdla.compiler.choose.space import Refusal
+from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret
-from vdla.compiler.graph.ir import Graph, Node, Tensor
+from vdla.compiler.graph.ir import Graph, Node, Tensor, dump
 from vdla.compiler.graph.ops.base import Op
 from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.graph.ops.movement import Reshape
 from vdla.compiler.graph.ops.pooling import QMaxPool
 from vdla.compiler.graph.ops.quantisation import Quant, Quantize
-from vdla.compiler.targets.vdla.segments import retarget, split
+from vdla.compiler.graph.passes import run_passes
+from vdla.compiler.rows import leave_host_for_enough, parts_of, place
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.vdla.passes.fit_layout import fit_layout
+from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MemoryParams
 from vdla.isa.params import HwParams
 from vdla.module import Module
 from vdla.runtime.bundle import Settings
 
+from .building import build_for
+
+ACCELERATOR = Accelerator(Options(HwParams(), MemoryParams.load("vta")))
 POOL = QMaxPool((1, 1), (1, 1), (0, 0, 0, 0))
 
 
@@ -38,17 +51,38 @@ def chain(*rows: tuple[str, Op], batch: int = 1) -> Graph:
         for groups, weight in weights.items()
     ]
     nodes = []
-    for i, (place, op) in enumerate(rows):
+    for i, (where, op) in enumerate(rows):
         more = (f"w{op.groups}", "bias") if isinstance(op, QConv2d) else ()
-        reason = "here" if place == "cpu" else "there"
-        nodes.append(Node(f"n{i}", op, (f"t{i}", *more), f"t{i + 1}", place, reason))
+        reason = "here" if where == "cpu" else "there"
+        nodes.append(Node(f"n{i}", op, (f"t{i}", *more), f"t{i + 1}", where, reason))
         tensors.append(Tensor(f"t{i + 1}", shape, "int8"))
     last = (f"t{len(rows)}",)
     return Graph("chain", ("t0",), last, tuple(nodes), {t.name: t for t in tensors})
 
 
 def places(graph: Graph) -> list[tuple[str, list[str]]]:
-    return [(place, [node.name for node in nodes]) for place, nodes in split(graph)]
+    parts = parts_of(leave_host_for_enough(graph, ACCELERATOR), ACCELERATOR)
+    return [(target.name, [node.name for node in part.nodes]) for target, part in parts]
+
+
+def mixed(b: Any) -> onnx.ModelProto:
+    """Integer operators, a grouped convolution, reshapes that move data or not, float ones."""
+    b.input("x", [1, 2, 2, 2])
+    weight = b.stored("w", np.ones((2, 1, 1, 1), np.int8), np.float32(0.5))
+    h = b.qdq(b.node("Conv", [b.qdq("x", 0.1, 0), weight], "depthwise", group=2), 0.1, 0)
+    moved = b.qdq(b.node("Flatten", [h], "moved"), 0.1, 0)
+    h = b.qdq(b.node("GlobalAveragePool", [h], "mean"), 0.1, 0)
+    h = b.qdq(b.node("Flatten", [h], "kept"), 0.1, 0)
+    dense = b.node("MatMul", [h, b.stored("v", np.ones((2, 8), np.int8), np.float32(0.5))], "dense")
+    return b.model([b.node("Add", [b.qdq(dense, 0.1, 0), moved], "y")], name="place")
+
+
+def test_every_node_has_a_place_and_a_reason(
+    builder: Any, golden: Callable[[str, str], None]
+) -> None:
+    before = run_passes(import_onnx(mixed(builder)))
+    after = place(before, ACCELERATOR)
+    golden("place.txt", f"# before\n{dump(before)}\n# after\n{dump(after)}")
 
 
 def test_rows_alternate_where_they_must() -> None:
@@ -88,28 +122,21 @@ def test_independent_branches_share_a_row() -> None:
     ],
 )  # fmt: skip
 def test_what_does_not_fit_goes_to_the_host(graph: Graph, reason: str) -> None:
-    (node,) = retarget(graph, HwParams()).nodes
+    (node,) = fit_layout(graph, HwParams()).nodes
     assert (node.target, node.reason) == ("cpu", reason)
 
 
 @pytest.fixture
 def several(monkeypatch: pytest.MonkeyPatch) -> tuple[Module, Graph]:
     """A module of two programs, whose grouped convolution runs on the host between them."""
-    from vdla.compiler import build
-
     graph = chain(("", conv()), ("", conv(2)), ("", conv()), ("", POOL))
-    targets = {"n1": ("cpu", "chosen by this test")}
 
-    def place(graph: Graph, **_: object) -> Graph:
-        nodes = [
-            Node(n.name, n.op, n.inputs, n.output, *targets.get(n.name, ("accel", "chosen")))
-            for n in graph.nodes
-        ]
-        return graph.with_nodes(nodes)
+    def takes(_: Accelerator, graph: Graph, node: Node) -> str | Refusal:
+        return Refusal("chosen by this test") if node.name == "n1" else "chosen"
 
-    monkeypatch.setattr(build, "run_passes", place)
+    monkeypatch.setattr(Accelerator, "takes", takes)
     memory = MemoryParams.load("vta")
-    compiled = build.build(graph, "sim", HwParams(), memory)
+    compiled = build_for("sim", graph, HwParams(), memory)
     return Module(compiled, Settings("sim", HwParams(), memory, 2, "")), graph
 
 
@@ -138,12 +165,9 @@ def test_a_model_without_work_for_the_accelerator() -> None:
     tensors = {"x": Tensor("x", (1, 4), "float32"), "y": Tensor("y", (1, 4), "int8")}
     node = Node("n0", Quantize(quant), ("x",), "y")
     graph = Graph("host", ("x",), ("y",), (node,), tensors)
-    from vdla.compiler.build import build
-
     memory = MemoryParams.load("vta")
-    module = Module(
-        build(graph, "sim", HwParams(), memory), Settings("sim", HwParams(), memory, 2, "")
-    )
+    compiled = build_for("sim", graph, HwParams(), memory)
+    module = Module(compiled, Settings("sim", HwParams(), memory, 2, ""))
     (y,) = module.run(np.array([[-1, 0, 0.6, 9]], np.float32))
     np.testing.assert_array_equal(y, [[-2, 0, 1, 18]])
     assert module.report["cycles"] is None

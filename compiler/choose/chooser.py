@@ -1,0 +1,115 @@
+"""The one point of choice: a person's knobs, else a record, else the decision's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from ...isa.errors import VdlaError
+from .records import Records
+from .space import Knobs, Refusal, Workload
+from .template import Decision
+
+W = TypeVar("W", bound=Workload)
+#: Who chooses, the strongest first.
+CHOOSERS = ("user", "record", "planner", "default")
+#: Knobs by layer.
+Given = Mapping[str, Knobs]
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Knobs, who chose them (one of ``CHOOSERS``), and the cycles that a cost model predicts."""
+
+    knobs: Knobs
+    chosen_by: str
+    predicted_cycles: int | None = None
+
+
+def choose(
+    decision: Decision[W], workload: W, given: Knobs, record: Knobs | None
+) -> Choice | Refusal:
+    """The knobs for a workload, or why there are no legal ones: the ``given`` ones, completed by
+    the decision's plan where some are missing; else those of a record; else the plan's.
+    """
+    space = decision.space(workload)
+    if reason := space.refuse_values(given):
+        return Refusal(reason)
+    if given.keys() >= space.knobs.keys() and space.knobs:
+        reason = space.misfit(given)
+        found = Choice(given, "user", decision.predict(workload, given))
+        return Refusal(reason) if reason else found
+    if not given and record is not None and not space.refuse(record):
+        return Choice(record, "record", decision.predict(workload, record))
+    planned = decision.plan(workload, given)
+    if isinstance(planned, Refusal):
+        return planned
+    by = "planner" if decision.has_cost_model else "default"
+    return Choice(planned.knobs, "user" if given else by, planned.cycles)
+
+
+@dataclass
+class Chooser:
+    """Makes the choices of one compilation and remembers them by layer.
+
+    ``target`` and ``machine`` say whose records apply. A layer may be chosen for more than once: an
+    algorithm by one template, and its tiles by another. Their knobs have different names, and stand
+    side by side in reports.
+    """
+
+    target: str
+    machine: str
+    given: Given = field(default_factory=dict)
+    records: Records = field(default_factory=Records)
+    made: dict[str, list[Choice]] = field(default_factory=dict)
+
+    def on(self, target: str, machine: str) -> Chooser:
+        """The same compilation's chooser for another target: it adds to the same choices."""
+        return replace(self, target=target, machine=machine)
+
+    def attempt(self, decision: Decision[W], workload: W, layer: str) -> Choice | Refusal:
+        """The choice for a layer, or why there is none."""
+        known = decision.space(workload).knobs
+        given = {name: v for name, v in self.given.get(layer, {}).items() if name in known}
+        record = self.records.find(self.target, self.machine, decision.name, workload.key)
+        found = choose(decision, workload, given, record)
+        if isinstance(found, Choice):
+            self.made.setdefault(layer, []).append(found)
+        return found
+
+    def choose(self, decision: Decision[W], workload: W, layer: str) -> Choice:
+        """The choice for a layer.
+
+        Raises
+        ------
+        VdlaError
+            When there is none, naming the layer, the knob and what is legal.
+        """
+        found = self.attempt(decision, workload, layer)
+        if isinstance(found, Refusal):
+            raise VdlaError(f"layer {layer!r}: {found.reason}")
+        return found
+
+    def of(self, layer: str) -> Choice | None:
+        """All that was chosen for a layer, as one; None if nothing was."""
+        made = self.made.get(layer)
+        if not made:
+            return None
+        knobs = {name: value for choice in made for name, value in choice.knobs.items()}
+        by = min((choice.chosen_by for choice in made), key=CHOOSERS.index)
+        predicted = [c.predicted_cycles for c in made if c.predicted_cycles is not None]
+        return Choice(knobs, by, predicted[-1] if predicted else None)
+
+    def check_given(self) -> None:
+        """Raise VdlaError for a layer or a knob that was given and that nothing has asked for."""
+        for layer, knobs in self.given.items():
+            chosen = self.of(layer)
+            if chosen is None:
+                known = ", ".join(self.made) or "none"
+                raise VdlaError(f"knobs: expected layers with choices ({known}), got {layer!r}")
+            for name in knobs:
+                if name not in chosen.knobs:
+                    raise VdlaError(
+                        f"layer {layer!r}: expected knobs {', '.join(chosen.knobs)}, got {name!r}"
+                    )

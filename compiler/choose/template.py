@@ -1,0 +1,71 @@
+"""Decisions, and the templates by which a target computes operators.
+
+A decision describes a node as a *workload*, which is all that the speed of the code depends on;
+offers a *space* of *knobs*; and chooses among them, by a cost model if it has one. A template is
+the decision of how an operator is computed: its target turns a workload and knobs into a loop
+program, and decides nothing more.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Generic, TypeVar
+
+from ..graph.ir import Graph, Node
+from ..graph.ops.base import Op
+from .space import Knobs, Refusal, Space, Workload
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Knobs that a decision prefers, and what its cost model predicts, if it has one."""
+
+    knobs: Knobs
+    cycles: int | None = None
+
+
+W = TypeVar("W", bound=Workload)
+
+
+class Decision(ABC, Generic[W]):
+    """Something that is chosen for workloads of a kind."""
+
+    #: For records and reports.
+    name: ClassVar[str]
+
+    @abstractmethod
+    def space(self, workload: W) -> Space:
+        """The choices for a workload."""
+
+    def plan(self, workload: W, fixed: Knobs) -> Plan | Refusal:
+        """Its own choice among knobs of which some are ``fixed``; refused where none is legal.
+        Without a cost model it is the first legal one.
+        """
+        for knobs in self.space(workload).points():
+            if all(knobs[name] == value for name, value in fixed.items()):
+                return Plan(knobs)
+        return Refusal(f"no legal knobs with {dict(fixed)}" if fixed else "no legal knobs")
+
+    def predict(self, workload: W, knobs: Knobs) -> int | None:
+        """Cycles that the cost model predicts for legal knobs; None without one."""
+        return None
+
+    @property
+    def has_cost_model(self) -> bool:
+        """Whether ``plan`` compares costs, or takes a default."""
+        return type(self).predict is not Decision.predict
+
+
+class Template(Decision[W]):
+    """How a target computes a family of operators."""
+
+    ops: ClassVar[tuple[type[Op], ...]]
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        """Whether a node of one of ``ops`` is this template's, and not another's."""
+        return True
+
+    @abstractmethod
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        """How the target computes a node, in words, or why it does not."""

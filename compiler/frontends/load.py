@@ -1,0 +1,26 @@
+"""The graph of a model, whatever it is stored as."""
+
+from __future__ import annotations
+
+from ..graph.ir import Graph
+from .onnx.importer import import_onnx
+from .pytorch.importer import import_torch, is_torch
+from .tflite.importer import import_tflite, is_tflite
+
+
+def load_graph(model: object, batch: int) -> Graph:
+    """The graph of a model: TensorFlow Lite's and PyTorch's by suffix or identifier, else ONNX.
+    ``batch`` is the number of images at once, where the model leaves that open.
+
+    Raises
+    ------
+    VdlaError
+        For a model that cannot be read.
+    """
+    if isinstance(model, Graph):
+        return model
+    if is_tflite(model):
+        return import_tflite(model, batch=batch)  # type: ignore[arg-type]
+    if is_torch(model):
+        return import_torch(model, batch=batch)
+    return import_onnx(model, batch=batch)  # type: ignore[arg-type]

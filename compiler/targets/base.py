@@ -1,0 +1,173 @@
+"""What a target is: the operators that it takes, its passes, its code."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from ...isa.errors import VdlaError
+from ...isa.memory import MemoryParams
+from ...isa.params import HwParams
+from ...runtime.executable import LayerInfo, Step
+from ..choose.chooser import Choice, Chooser
+from ..choose.space import Refusal
+from ..choose.template import Template
+from ..dumps import Dumps
+from ..graph.ir import Graph, Node
+from ..graph.ops.base import Expression
+from ..te.tensor import placeholder
+
+GraphPass = Callable[[Graph], Graph]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user says beside the model and the target's name.
+
+    Attributes
+    ----------
+    hw, memory : the accelerator's configuration, and the memory behind it
+    vthreads : virtual threads that a planner uses
+    threads : threads of the processor among which parallel loops are shared
+    """
+
+    hw: HwParams
+    memory: MemoryParams
+    vthreads: int = 2
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some nodes of a graph for one target, in running order; ``wanted`` are the tensors that
+    others read of them."""
+
+    graph: Graph
+    nodes: Sequence[Node]
+    wanted: Sequence[str]
+
+    def as_graph(self) -> Graph:
+        """A graph of its own: from what the nodes read of others to what is wanted of them; the
+        whole graph if they are all there are.
+        """
+        graph = self.graph
+        if len(self.nodes) == len(graph.nodes):
+            return graph
+        made = {node.output for node in self.nodes}
+        read = dict.fromkeys(n for node in self.nodes for n in node.inputs if n not in made)
+        inputs = tuple(name for name in read if not graph[name].is_constant)
+        tensors = {name: graph[name] for name in (*read, *made, *self.wanted)}
+        return Graph(graph.name, inputs, tuple(self.wanted), tuple(self.nodes), tensors)
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """A part as code: what runs, None if there is nothing to run; and its layers."""
+
+    step: Step | None
+    layers: Sequence[LayerInfo]
+
+
+class Target(ABC):
+    """Something that code is generated for.
+
+    Attributes
+    ----------
+    name : in ``Node.target``, in reports and in records
+    title : for messages, such as "the accelerator"
+    batch : images that are computed at once, where a model leaves that open
+    host : the target that takes what this one refuses; None if there is no other
+    templates : its templates; of two that handle a node, the first one does
+    machine_key : what records of its choices depend on besides the workload: the machine
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    batch: int
+    host: Target | None
+    templates: Sequence[Template]
+    machine_key: str
+
+    def template_of(self, graph: Graph, node: Node) -> Template | None:
+        """The template that handles a node, if there is one."""
+        for template in self.templates:
+            if isinstance(node.op, template.ops) and template.handles(graph, node):
+                return template
+        return None
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        """How it computes a node, in words, or why it does not."""
+        template = self.template_of(graph, node)
+        return self.refuse(graph, node) if template is None else template.takes(graph, node)
+
+    def refuse(self, graph: Graph, node: Node) -> Refusal:
+        """Why no template handles a node."""
+        return Refusal(f"{self.title} has no operator {node.op.name}")
+
+    def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
+        """What happens to a graph whose nodes know their target, by name, in order."""
+        return ()
+
+    def worth(self, graph: Graph, nodes: Sequence[Node]) -> bool:
+        """Whether it pays to leave the host for these nodes, once it has been left before."""
+        return True
+
+    @abstractmethod
+    def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
+        """Code of a part of a graph.
+
+        Raises
+        ------
+        VdlaError
+            Naming the layer for a choice that is not legal, and the graph for one that does not fit
+            the machine.
+        """
+
+
+def expression_of(graph: Graph, node: Node) -> Expression:
+    """The tensor expression of a node.
+
+    Raises
+    ------
+    VdlaError
+        When its operator or a dtype has none, naming the node.
+    """
+    tensors = graph.operands(node)
+    # A scalar has one element here; nothing reads the one of an empty tensor.
+    inputs = [
+        placeholder(tuple(max(size, 1) for size in t.shape) or (1,), t.dtype, t.name)
+        for t in tensors
+    ]
+    try:
+        return node.op.expression(inputs, [t.shape for t in tensors])
+    except VdlaError as error:
+        raise VdlaError(f"node {node.name!r}: {error}") from error
+
+
+def layer_info(
+    graph: Graph,
+    node: Node,
+    runs: tuple[tuple[int, int], ...] | None,
+    choice: Choice | None,
+) -> LayerInfo:
+    """What reports say of a node: ``runs`` are its instructions, None where it has no place in a
+    program.
+    """
+    tensors = [*graph.operands(node), graph.result(node)]
+    size_bytes = sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in tensors)
+    layer = LayerInfo(
+        node.name, node.op.name, node.target, node.reason, graph.macs(node), size_bytes, runs
+    )
+    if choice is None or not choice.knobs:
+        return layer
+    return replace(
+        layer,
+        knobs=dict(choice.knobs),
+        chosen_by=choice.chosen_by,
+        predicted_cycles=choice.predicted_cycles,
+    )

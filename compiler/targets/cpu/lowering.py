@@ -1,0 +1,111 @@
+"""From a node to its loop program: the template that computes it, what was chosen, the schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from ...choose.chooser import Chooser, Given
+from ...choose.space import Knobs
+from ...graph.ir import Graph, Node
+from ...te.schedule import create_schedule
+from ...tir.ir import PrimFunc
+from ...tir.lower import lower
+from ..base import expression_of
+from .processor import Processor
+from .templates.algorithms import DIRECT, ConvolutionAlgorithm
+from .templates.base import CpuTemplate, workload_of
+from .templates.plain import (
+    General,
+    IntegerDense,
+    PlainConvolution,
+    PlainDense,
+    PlainPool,
+    PlainTransposed,
+    Rows,
+)
+from .templates.tiles import BlockLayout, DenseTiles, DirectTiles, WindowTiles
+from .templates.winograd import WinogradTiles
+
+#: Of two that handle a node, the first one computes it; the last one handles all.
+TEMPLATES: tuple[type[CpuTemplate], ...] = (
+    DirectTiles,
+    WindowTiles,
+    WinogradTiles,
+    DenseTiles,
+    BlockLayout,
+    PlainConvolution,
+    IntegerDense,
+    PlainDense,
+    PlainPool,
+    PlainTransposed,
+    Rows,
+    General,
+)
+
+
+@cache
+def templates_of(processor: Processor) -> tuple[CpuTemplate, ...]:
+    """The templates of a processor."""
+    return tuple(kind(processor) for kind in TEMPLATES)
+
+
+def template_of(graph: Graph, node: Node, processor: Processor) -> CpuTemplate:
+    """The template that computes a node."""
+    return next(
+        template
+        for template in templates_of(processor)
+        if isinstance(node.op, template.ops) and template.handles(graph, node)
+    )
+
+
+def new_chooser(processor: Processor, knobs: Given | None = None) -> Chooser:
+    """Where there are no records; with ``knobs`` by layer, if any."""
+    return Chooser("cpu", processor.key, knobs or {})
+
+
+def algorithm_of(graph: Graph, node: Node, processor: Processor, chooser: Chooser) -> str:
+    """The algorithm of a convolution on blocks of channels."""
+    decision, workload = ConvolutionAlgorithm(processor), workload_of(graph, node)
+    if not decision.is_open(workload):
+        return DIRECT
+    return str(chooser.choose(decision, workload, node.name).knobs["algorithm"])
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """A scheduled loop program. Its parameters are the node's operands, then its attributes that
+    are arrays, whose values are ``attributes``, then the result.
+    """
+
+    func: PrimFunc
+    attributes: tuple[np.ndarray, ...]
+
+
+def choose_knobs(graph: Graph, node: Node, processor: Processor, chooser: Chooser) -> Knobs:
+    """What the chooser has for a node.
+
+    Raises
+    ------
+    VdlaError
+        For knobs that are not legal, naming the layer.
+    """
+    template = template_of(graph, node, processor)
+    return chooser.choose(template, workload_of(graph, node), node.name).knobs
+
+
+def lower_node(graph: Graph, node: Node, processor: Processor, knobs: Knobs) -> Lowered:
+    """The loop program of a node with these knobs.
+
+    Raises
+    ------
+    VdlaError
+        When the operator or a dtype has no expression, naming the node.
+    """
+    template = template_of(graph, node, processor)
+    found = expression_of(graph, node)
+    schedule = create_schedule(found.output)
+    template.apply(workload_of(graph, node), knobs, schedule)
+    return Lowered(lower(schedule, [*found.args, found.output], node.name), found.attributes)

@@ -1,0 +1,39 @@
+"""The processor as a target: it takes every operator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....runtime.native import NativeCode
+from ...choose.chooser import Chooser
+from ...dumps import Dumps
+from ..base import Compiled, Options, Part, Target, layer_info
+from .graph_code import compile_graph, load_graph_code, object_file
+from .lowering import templates_of
+from .processor import Processor, host
+
+
+class Cpu(Target):
+    """Machine code for a processor."""
+
+    name = "cpu"
+    title = "the CPU"
+    host = None
+
+    def __init__(self, options: Options, processor: Processor | None = None):
+        """For this processor; for another one, the code is an object file to be linked there."""
+        self.processor = processor or replace(host(), threads=options.threads)
+        self.batch = options.hw.batch
+        self.loads = processor is None
+        self.templates = templates_of(self.processor)
+        self.machine_key = self.processor.key
+
+    def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
+        graph = part.as_graph()
+        function: NativeCode | None = None
+        if graph.outputs and self.loads:
+            function = load_graph_code(graph, self.processor, chooser).function
+        elif graph.outputs:
+            function = object_file(compile_graph(graph, self.processor, chooser))
+        layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]
+        return Compiled(function, layers)

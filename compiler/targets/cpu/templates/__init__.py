@@ -1,0 +1,1 @@
+"""How the processor computes operators: a file for each family of schedules."""

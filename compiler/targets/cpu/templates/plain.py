@@ -1,0 +1,190 @@
+"""Schedules of operators in the model's own layout: which loops vectorise, which stages share one.
+
+Reductions are computed a row at a time, right before the row is finished, in a buffer on the stack;
+borders are added once, at the root.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ....choose.space import Knobs, Space, preferring
+from ....graph.ir import Graph, Node
+from ....graph.ops.base import Fusion, Op
+from ....graph.ops.convolution import (
+    Conv2d,
+    Convolution,
+    ConvolutionTranspose,
+    ConvTranspose2d,
+    QConv2d,
+    QConvTranspose2d,
+)
+from ....graph.ops.integer import QAdd
+from ....graph.ops.linear import Dense, MatMul, QDense
+from ....graph.ops.pooling import AvgPool, MaxPool, Pool, QAvgPool, QAvgPoolValid, QMaxPool
+from ....graph.ops.quantisation import Dequantize, Quantize
+from ....te.schedule import Schedule
+from ....te.tensor import Tensor
+from .base import CpuTemplate, CpuWorkload
+
+#: Output channels of a convolution that share what they load of the image.
+CHANNEL_TILE = 4
+#: Elements that are quantised, or added, at once.
+ROW_LANES = (16, 4, 8, 32)
+#: Elements of such an operator from which it pays to share them among threads.
+SHARED_ELEMENTS = 1 << 15
+
+
+def reduced_tensor(schedule: Schedule) -> Tensor:
+    """The tensor of a schedule that reduces."""
+    return next(s.tensor for s in schedule.stages if s.tensor.reduce_axes)
+
+
+class PlainConvolution(CpuTemplate):
+    """A convolution row by row; ``channel_tile`` channels share what they load of the image."""
+
+    name = "convolution"
+    ops = (QConv2d, Conv2d)
+
+    def space(self, workload: CpuWorkload) -> Space:
+        channels, groups = workload.result[0][1], workload.op.groups  # type: ignore[attr-defined]
+        # With groups, a tile stays inside one group.
+        legal = [
+            size for size in range(1, 2 * CHANNEL_TILE + 1)
+            if (size <= channels if groups == 1 else channels // groups % size == 0)
+        ]  # fmt: skip
+        default = max(size for size in legal if size <= CHANNEL_TILE)
+        return Space({"channel_tile": preferring(default, legal)})
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        acc, output = reduced_tensor(schedule), schedule.outputs[0]
+        n, oc, oh, ow = output.axes
+        out = schedule[output]
+        oc_outer, oc_inner = out.split(oc, int(knobs["channel_tile"]))
+        out.reorder(n, oc_outer, oh, oc_inner, ow)
+        out.vectorize(ow)
+        rows = schedule[acc]
+        rows.compute_at(out, oh)
+        n, oc, oh, ow = acc.axes
+        rows.reorder(n, oh, *acc.reduce_axes, oc, ow)
+        rows.unroll(oc)
+        rows.vectorize(ow)
+        _vectorize_shifted(schedule)
+
+
+def _vectorize_shifted(schedule: Schedule) -> None:
+    for stage in schedule.stages:
+        if stage.name == "shifted":
+            stage.vectorize(stage.tensor.axes[-1])
+
+
+class IntegerDense(CpuTemplate):
+    """A dense layer of int8, element by element of the result."""
+
+    name = "integer dense"
+    ops = (QDense,)
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        acc, output = reduced_tensor(schedule), schedule.outputs[0]
+        schedule[acc].compute_at(schedule[output], output.axes[1])
+        _vectorize_shifted(schedule)
+
+
+class PlainDense(CpuTemplate):
+    """A dense layer of float32: a row of results at a time, or element by element where the weights
+    of one lie together."""
+
+    name = "dense"
+    ops = (Dense,)
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        acc, output = reduced_tensor(schedule), schedule.outputs[0]
+        n, oc = output.axes
+        rows = schedule[acc]
+        transposed = workload.op.transposed  # type: ignore[attr-defined]
+        rows.compute_at(schedule[output], oc if transposed else n)
+        if not transposed:
+            schedule[output].vectorize(oc)
+            rows.reorder(*acc.reduce_axes, acc.axes[1])
+            rows.vectorize(acc.axes[1])
+
+
+class PlainPool(CpuTemplate):
+    """Pooling a row of results at a time."""
+
+    name = "pool"
+    ops = (QMaxPool, QAvgPool, QAvgPoolValid, MaxPool, AvgPool)
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        most, output = reduced_tensor(schedule), schedule.outputs[0]
+        schedule[output].vectorize(output.axes[3])
+        rows = schedule[most]
+        rows.compute_at(schedule[output], output.axes[2])
+        n, c, oh, ow = most.axes
+        rows.reorder(n, c, oh, *most.reduce_axes, ow)
+        rows.vectorize(ow)
+
+
+class PlainTransposed(CpuTemplate):
+    """Transposed convolution: the channels of one tap's products for all places, then the next tap;
+    a weight is loaded once a phase."""
+
+    name = "transposed"
+    ops = (ConvolutionTranspose, ConvTranspose2d, QConvTranspose2d)
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        phases = reduced_tensor(schedule)
+        spatial = (len(phases.axes) - 2) // 2
+        *places, channels = phases.axes[spatial + 1 :]
+        schedule[phases].reorder(*phases.reduce_axes, *places, channels)
+
+
+class Rows(CpuTemplate):
+    """Conversions and additions, ``lanes`` elements at once; ``parallel``: shared among threads."""
+
+    name = "rows"
+    ops = (Quantize, Dequantize, QAdd)
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        shape = graph.result(node).shape
+        width = math.prod(shape) if isinstance(node.op, QAdd) else (*(1,), *shape)[-1]
+        return width % ROW_LANES[0] == 0
+
+    def space(self, workload: CpuWorkload) -> Space:
+        shape, _ = workload.result
+        width = math.prod(shape) if isinstance(workload.op, QAdd) else shape[-1]
+        shares = math.prod(shape) >= SHARED_ELEMENTS
+        lanes = [size for size in ROW_LANES if width % size == 0]
+        return Space({"lanes": lanes, "parallel": preferring(shares, (False, True))})
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        output = schedule.outputs[0]
+        outer, lanes = schedule[output].split(output.axes[-1], int(knobs["lanes"]))
+        schedule[output].vectorize(lanes)
+        if knobs["parallel"]:
+            axes = (*output.axes[:-1], outer)
+            schedule[output].parallel(next((axis for axis in axes if axis.extent > 1), outer))
+
+
+class General(CpuTemplate):
+    """Every stage by itself; which loops become vectors is left to LLVM. ``results_inside``: the
+    innermost loop of a reduction is over results, not over what they add up, as is best where
+    consecutive results read consecutive elements.
+    """
+
+    name = "general"
+    ops = (Op,)
+
+    def space(self, workload: CpuWorkload) -> Space:
+        if workload.op.fusion not in (Fusion.REDUCTION, Fusion.OUT_FUSABLE):
+            return Space({})
+        inside = isinstance(workload.op, MatMul | Convolution | Pool)
+        return Space({"results_inside": preferring(inside, (False, True))})
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        if not knobs.get("results_inside"):
+            return
+        for stage in schedule.stages:
+            reduced = stage.tensor.reduce_axes
+            if reduced:
+                stage.reorder(*reduced, stage.tensor.axes[-1])

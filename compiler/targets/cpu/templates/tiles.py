@@ -1,0 +1,426 @@
+"""Operators on blocks of channels (``graph/ops/blocked.py``): tiles in vector registers.
+
+A convolution keeps a tile of results, some places of a row by some blocks of channels, in vector
+registers over the whole reduction::
+
+    for n, blocks of output, oh, tiles of ow:
+        acc[ow in tile, block, 16] = 0                      registers
+        for blocks of input, kh, kw, 16 channels of one:
+            acc[...] += x[one element, to all lanes] * w[a vector]     unrolled
+        y[...] = clip(acc + bias + residual)
+
+so that an element loaded serves a vector of products for every block, and a vector of weights for
+every place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....choose.space import Knobs, KnobValue, Refusal, Space
+from ....choose.template import Plan
+from ....graph.ir import Graph, Node
+from ....graph.ops.blocked import (
+    BlockedConv2d,
+    BlockedConvTranspose2d,
+    BlockedDepthwise,
+    BlockedDotConv2d,
+    BlockedPool,
+    BlockedQConv2d,
+    PackedDense,
+    transposed_pads,
+)
+from ....graph.ops.layout import FromBlocks, ToBlocks
+from ....te.schedule import Schedule, Stage
+from ....te.tensor import IterVar, Tensor
+from ..micro_kernels import DOT, DOT_EACH
+from .base import CpuTemplate, CpuWorkload
+
+#: Vector registers by values in one (AVX-512 has 32, AVX2 and SSE 16), and those of them that may
+#: hold results; the others hold weights, and an element of the image where no instruction reads it
+#: from memory to all lanes. Of many registers few hold results, so that the processor finishes a
+#: tile while it computes the products of the next, of which it sees what its window holds.
+REGISTERS = {16: 32, 8: 16, 4: 16}
+ACCUMULATORS = {16: 14, 8: 12, 4: 12}
+#: Those that hold sums of products of four, to finish which takes more instructions.
+DOT_ACCUMULATORS = 8
+#: Registers that a step needs besides: a product of integers, and the element that it is made of.
+SCRATCH = {"float32": 0, "int32": 2}
+#: Cycles until the sum of a product can be added to.
+LATENCY_CYCLES = 4
+#: Blocks of channels that share an element of the image. Four would save loads, but the weights of
+#: four blocks of a large layer do not fit the second-level cache, and pass by again for each row.
+MAX_BLOCKS = 2
+#: Vectors of results of a dense layer for one row.
+DENSE_TILE = 8
+#: Lanes of so few channels that rows of all of them are read at once.
+FEW_LANES = 4
+#: What stays in the second-level cache while something else passes by.
+CACHE_BYTES = 384 << 10
+
+
+@dataclass(frozen=True)
+class _Tiled:
+    """What a tile of a convolution is cut from: blocks of channels, places of a row, values in a
+    block; how many registers may hold sums, and how many a step takes besides. ``steps`` are those
+    of the reduction, for each row of each block; ``rows`` are all of them.
+    """
+
+    blocks: int
+    width: int
+    lanes: int
+    most: int
+    scratch: int
+    steps: int
+    rows: int
+
+    def misfit(self, blocks: int, width: int) -> str:
+        """Why so many blocks and places do not fit the registers, or an empty string."""
+        if blocks * width > self.most:
+            return f"{blocks} x {width} sums need {blocks * width} registers of {self.most}"
+        used = blocks * width + blocks + self.scratch
+        if used > REGISTERS[self.lanes]:
+            return f"{blocks} x {width} sums need {used} registers of {REGISTERS[self.lanes]}"
+        return ""
+
+    def cycles(self, blocks: int, width: int) -> int:
+        """What the cost model predicts, at one product of vectors a cycle."""
+        return round(row_cycles(self.width, blocks, width) * self.blocks * self.rows * self.steps)
+
+
+class DirectTiles(CpuTemplate):
+    """A convolution: a tile of ``blocks`` of channels by ``width`` places of a row stays in vector
+    registers over the whole reduction. The ``outer`` loop is over groups of blocks, for each of
+    which the image passes by, or over rows, for each of which all weights do.
+    """
+
+    name = "direct"
+    ops = (BlockedConv2d, BlockedQConv2d, BlockedDotConv2d, BlockedConvTranspose2d)
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        return not getattr(node.op, "depthwise", False)
+
+    def space(self, workload: CpuWorkload) -> Space:
+        tiled = _tiled(workload)
+        knobs: dict[str, Sequence[KnobValue]] = {
+            "blocks": [m for m in range(1, 5) if tiled.blocks % m == 0],
+            "width": range(1, tiled.width + 1),
+            "outer": ("blocks", "rows"),
+        }
+        return Space(knobs, lambda k: tiled.misfit(int(k["blocks"]), int(k["width"])))
+
+    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+        tiled = _tiled(workload)
+        most = int(fixed.get("blocks", min(tiled.blocks, MAX_BLOCKS)))
+        tiles = [
+            (m, w)
+            for m in range(1, most + 1) if tiled.blocks % m == 0 and m == fixed.get("blocks", m)
+            for w in range(1, tiled.width + 1) if w == fixed.get("width", w)
+            if not tiled.misfit(m, w)
+        ]  # fmt: skip
+        if not tiles:
+            return Refusal(f"no tile fits the registers with {dict(fixed)}")
+        blocks, width = _best_tile(tiled, tiles)
+        outer = fixed.get("outer") or _outer(workload, tiled.blocks // blocks)
+        knobs = {"blocks": blocks, "width": width, "outer": outer}
+        return Plan(knobs, self.predict(workload, knobs))
+
+    def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
+        return _tiled(workload).cycles(int(knobs["blocks"]), int(knobs["width"]))
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        output = schedule.outputs[0]
+        if isinstance(workload.op, BlockedConvTranspose2d):
+            phases = _stage(schedule, "phases")
+            assert phases is not None
+            _schedule_conv(schedule, phases.tensor, knobs)
+            schedule[output].vectorize(output.axes[-1])
+        else:
+            _schedule_conv(schedule, output, knobs)
+
+
+class WindowTiles(CpuTemplate):
+    """Windows over each channel by itself: ``width`` places of a row in registers, the window
+    unrolled."""
+
+    name = "channel windows"
+    ops = (BlockedDepthwise, BlockedQConv2d, BlockedDotConv2d, BlockedPool)
+
+    def space(self, workload: CpuWorkload) -> Space:
+        tiled = _tiled_window(workload)
+        knobs = {"width": range(1, tiled.width + 1)}
+        return Space(knobs, lambda k: tiled.misfit(1, int(k["width"])))
+
+    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+        tiled = _tiled_window(workload)
+        widths = range(1, min(tiled.width, tiled.most) + 1)
+        tiles = [(1, w) for w in widths if w == fixed.get("width", w) and not tiled.misfit(1, w)]
+        if not tiles:
+            return Refusal(f"no tile fits the registers with {dict(fixed)}")
+        _, width = _best_tile(tiled, tiles)
+        return Plan({"width": width}, tiled.cycles(1, width))
+
+    def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
+        return _tiled_window(workload).cycles(1, int(knobs["width"]))
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        _schedule_windows(schedule, schedule.outputs[0], int(knobs["width"]))
+
+
+class DenseTiles(CpuTemplate):
+    """A dense layer: ``rows`` by ``blocks`` vectors of results in registers."""
+
+    name = "packed dense"
+    ops = (PackedDense,)
+
+    def space(self, workload: CpuWorkload) -> Space:
+        tiled = _tiled_dense(workload)
+        knobs = {
+            "rows": [m for m in range(1, 5) if tiled.blocks % m == 0],
+            "blocks": range(1, min(DENSE_TILE, tiled.width) + 1),
+        }
+        return Space(knobs, lambda k: tiled.misfit(int(k["rows"]), int(k["blocks"])))
+
+    def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
+        tiled = _tiled_dense(workload)
+        tiles = [
+            (m, w)
+            for m in range(1, min(tiled.blocks, MAX_BLOCKS) + 1) if tiled.blocks % m == 0
+            for w in range(1, tiled.width + 1) if not tiled.misfit(m, w)
+        ]  # fmt: skip
+        rows, blocks = _best_tile(tiled, tiles)
+        knobs = {"rows": rows, "blocks": min(blocks, DENSE_TILE)} | dict(fixed)
+        if reason := self.space(workload).refuse(knobs):
+            return Refusal(reason)
+        return Plan(knobs, self.predict(workload, knobs))
+
+    def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
+        return _tiled_dense(workload).cycles(int(knobs["rows"]), int(knobs["blocks"]))
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        _schedule_dense(schedule, int(knobs["rows"]), int(knobs["blocks"]))
+
+
+class BlockLayout(CpuTemplate):
+    """Elements into blocks of channels, and back."""
+
+    name = "block layout"
+    ops = (ToBlocks, FromBlocks)
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        output = schedule.outputs[0]
+        match workload.op:
+            case ToBlocks(block) if block <= FEW_LANES:  # rows side by side: LLVM interleaves them
+                schedule[output].unroll(output.axes[-1])
+            case ToBlocks():  # a row of a channel after another's: one stream of reads
+                *_, width, lane = output.axes
+                schedule[output].reorder(lane, width)
+                _keep_outer_loops(schedule[output])
+            case FromBlocks():  # rows of one block's channels: the block stays in the nearest cache
+                stage = schedule[output]
+                _, channel, height, width = output.axes
+                _, lane = stage.split(channel, schedule.stages[0].tensor.shape[-1])
+                stage.reorder(height, lane, width)
+                _keep_outer_loops(stage)
+
+
+# ---- what tiles are cut from ---------------------------------------------------------------------
+
+
+def _tiled(workload: CpuWorkload) -> _Tiled:
+    """Of a convolution whose channels are summed."""
+    weight, _ = workload.operands[1]
+    (images, blocks, height, width, lanes), _ = workload.result
+    op = workload.op
+    dots = isinstance(op, BlockedDotConv2d)
+    scratch = SCRATCH["int32" if isinstance(op, BlockedQConv2d) else "float32"]
+    if dots:
+        scratch = SCRATCH["int32"]
+    steps = math.prod(weight) // (weight[0] * lanes)
+    rows = images * height
+    if isinstance(op, BlockedConvTranspose2d):
+        phases = weight[:2]
+        steps = math.prod(weight[3:7])
+        height, width = (-(-n // s) for n, s in zip(op.size, phases, strict=True))
+        rows = images * height * math.prod(phases)
+    most = DOT_ACCUMULATORS if dots else ACCUMULATORS[lanes]
+    return _Tiled(blocks, width, lanes, most, scratch, steps // (4 if dots else 1), rows)
+
+
+def _tiled_window(workload: CpuWorkload) -> _Tiled:
+    """Of windows over each channel by itself."""
+    (images, blocks, height, width, lanes), _ = workload.result
+    op = workload.op
+    most = DOT_ACCUMULATORS if isinstance(op, BlockedDotConv2d) else ACCUMULATORS[lanes]
+    if isinstance(op, BlockedPool):
+        steps = math.prod(op.pool.kernel)
+    else:
+        (weight, _) = workload.operands[1]
+        steps = math.prod(weight) // (weight[0] * lanes)
+    return _Tiled(1, width, lanes, most, 0, steps, images * height * blocks)
+
+
+def _tiled_dense(workload: CpuWorkload) -> _Tiled:
+    """Of a dense layer: blocks are rows of the matrix, places are vectors of results."""
+    (x, _), (weight, _), *_ = workload.operands
+    vectors, depth, lanes = weight
+    return _Tiled(x[0], vectors, lanes, ACCUMULATORS[lanes], 0, depth, 1)
+
+
+def _outer(workload: CpuWorkload, groups: int) -> str:
+    """The outer loop: over ``groups`` of blocks, for each of which the image passes by, or over
+    rows, for each of which all weights do; whichever is less to read. What fits the cache may pass
+    by for nothing.
+    """
+    image_bytes, weight_bytes = (4 * n for n in _sizes(workload))
+    rows = _tiled_rows(workload)
+    image_traffic = image_bytes * groups if image_bytes > CACHE_BYTES else 0
+    weight_traffic = weight_bytes * rows if weight_bytes > CACHE_BYTES else 0
+    return "blocks" if image_traffic <= weight_traffic else "rows"
+
+
+def _tiled_rows(workload: CpuWorkload) -> int:
+    """Rows of results, of one phase where there are several."""
+    height, op = workload.result[0][2], workload.op
+    if isinstance(op, BlockedConvTranspose2d):
+        (weight, _) = workload.operands[1]
+        return -(-op.size[0] // weight[0])
+    return height
+
+
+def _sizes(workload: CpuWorkload) -> tuple[int, int]:
+    """Elements of an image with its border, and of the weights."""
+    (x, _), (weight, _), *_ = workload.operands
+    op = workload.op
+    if isinstance(op, BlockedConvTranspose2d):
+        pads = transposed_pads(op, x, weight)
+    else:
+        assert isinstance(op, BlockedConv2d | BlockedQConv2d | BlockedDotConv2d)
+        pads = op.pads
+    top, left, bottom, right = pads
+    image = (x[1], top + x[2] + bottom, left + x[3] + right, *x[4:])
+    return math.prod(image), math.prod(weight)
+
+
+# ---- schedules -----------------------------------------------------------------------------------
+
+
+def _stage(schedule: Schedule, name: str) -> Stage | None:
+    return next((stage for stage in schedule.stages if stage.name == name), None)
+
+
+def _schedule_conv(schedule: Schedule, output: Tensor, knobs: Knobs) -> None:
+    out, acc = schedule[output], _stage(schedule, "acc")
+    assert acc is not None
+    *lead, ob, oh, ow, o = output.axes
+    ob_outer, ob_inner = out.split(ob, int(knobs["blocks"]))
+    ow_outer, ow_inner = out.split(ow, int(knobs["width"]))
+    around = (ob_outer, oh) if knobs["outer"] == "blocks" else (oh, ob_outer)
+    out.reorder(*lead, *around, ow_outer, ob_inner, ow_inner, o)
+    out.parallel(around[0])
+    _keep_loops(out, (*lead, *around, ow_outer))
+    _in_registers(out, (ob_inner, ow_inner), o)
+    acc.compute_at(out, ow_outer)
+    *_, ob, oh, ow, o = acc.tensor.axes
+    for tap in _sums_in_registers(acc, (ow, ob), o):  # an element serves all blocks at once
+        acc.pragma(tap, "keep_loop")  # what the tile leaves of the registers is for one step
+    border = _schedule_border(schedule)
+    if border is not None:
+        _keep_outer_loops(border)
+
+
+def _adds_dots(acc: Stage) -> bool:
+    """Whether sums are of products of four."""
+    return [read.dtype for read in acc.reads()[-2:]] == ["uint8", "int8"]
+
+
+def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> list[IterVar]:
+    """A tile of sums, vectors of products or of products of four; returns the loops around it."""
+    *taps, last = acc.tensor.reduce_axes
+    if _adds_dots(acc):
+        acc.reorder(*taps, *tile, lanes, last)
+        for axis in tile:
+            acc.unroll(axis)
+        acc.tensorize(lanes, DOT_EACH if len(taps) == 2 else DOT)
+        return taps
+    acc.reorder(*taps, last, *tile, lanes)
+    _in_registers(acc, tile, lanes)
+    acc.pragma(lanes, "contract")
+    return [*taps, last]
+
+
+def _schedule_windows(schedule: Schedule, output: Tensor, width: int) -> None:
+    """Each channel by itself: a tile of places of a row in registers, the window unrolled."""
+    out, acc = schedule[output], _stage(schedule, "acc")
+    assert acc is not None
+    n, cb, oh, ow, c = output.axes
+    ow_outer, ow_inner = out.split(ow, width)
+    _in_registers(out, (ow_inner,), c)
+    _keep_loops(out, (n, cb, oh, ow_outer))
+    out.parallel(cb)
+    acc.compute_at(out, ow_outer)
+    *_, ow, c = acc.tensor.axes
+    _sums_in_registers(acc, (ow,), c)
+    border = _schedule_border(schedule)
+    if border is not None:
+        border.compute_at(out, cb)  # the border of one block of channels stays in the cache
+
+
+def _schedule_dense(schedule: Schedule, rows: int, blocks: int) -> None:
+    done, acc = _stage(schedule, "blocks"), _stage(schedule, "acc")
+    assert done is not None and acc is not None
+    n, ob, o = done.tensor.axes
+    ob_outer, ob_inner = done.split(ob, blocks)
+    n_outer, n_inner = done.split(n, rows)
+    done.reorder(ob_outer, n_outer, ob_inner, n_inner, o)
+    done.parallel(ob_outer)
+    _in_registers(done, (ob_inner, n_inner), o)
+    acc.compute_at(done, n_outer)
+    n, ob, o = acc.tensor.axes
+    _sums_in_registers(acc, (ob, n), o)
+
+
+def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> None:
+    for axis in unrolled:
+        stage.unroll(axis)
+    stage.vectorize(lanes)
+
+
+def _keep_outer_loops(stage: Stage) -> None:
+    """What waits for memory is no faster for more code, which only takes longer to compile."""
+    _keep_loops(stage, stage.leaves[:-1])
+
+
+def _keep_loops(stage: Stage, axes: Sequence[IterVar]) -> None:
+    """Whole tiles are long enough: LLVM shall not copy them, too."""
+    for axis in axes:
+        stage.pragma(axis, "keep_loop")
+
+
+def _schedule_border(schedule: Schedule) -> Stage | None:
+    border = _stage(schedule, "bordered")
+    if border is not None:
+        border.parallel(
+            next((a for a in border.tensor.axes if a.extent > 1), border.tensor.axes[0])
+        )
+        border.vectorize(border.tensor.axes[-1])
+    return border
+
+
+def _best_tile(tiled: _Tiled, tiles: Sequence[tuple[int, int]]) -> tuple[int, int]:
+    """Blocks of channels and places of a row that are computed together: those of the fewest
+    cycles; then the fewest blocks, or the most where an element takes a register that they share.
+    """
+    share = -1 if tiled.scratch else 1
+    return min(tiles, key=lambda t: (row_cycles(tiled.width, *t), share * t[0], t))
+
+
+def row_cycles(width: int, blocks: int, places: int) -> float:
+    """Cycles of a step of the reduction for a row of one block, in tiles of ``blocks`` by
+    ``places``: one product of vectors a cycle, where a product takes ``LATENCY_CYCLES`` and a step
+    one more.
+    """
+    steps = [min(places, width - first) for first in range(0, width, places)]
+    return sum(max(blocks * s, LATENCY_CYCLES) + 1 for s in steps) / blocks

@@ -1,0 +1,41 @@
+"""The targets, by the names that users give them. A target of one's own is one line more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ...isa.errors import VdlaError
+from .base import Options, Target
+from .cpu.target import Cpu
+from .vdla.target import Accelerator
+
+#: The accelerator's programs run on the SimPy model, on the RTL, or on a board.
+_TARGETS: dict[str, Callable[[Options], Target]] = {
+    "sim": Accelerator,
+    "rtl": Accelerator,
+    "fpga": Accelerator,
+    "cpu": Cpu,
+}
+
+
+def target_names() -> list[str]:
+    """All that can be compiled for."""
+    return list(_TARGETS)
+
+
+def register_target(name: str, make: Callable[[Options], Target]) -> None:
+    """Give a target a name, by which :func:`vdla.compile` finds it."""
+    _TARGETS[name] = make
+
+
+def find_target(name: str, options: Options) -> Target:
+    """A target with these options.
+
+    Raises
+    ------
+    VdlaError
+        For a name that is none, or an option that the target does not have.
+    """
+    if name not in _TARGETS:
+        raise VdlaError(f"target: expected one of {', '.join(_TARGETS)}, got {name!r}")
+    return _TARGETS[name](options)

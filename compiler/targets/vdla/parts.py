@@ -1,0 +1,147 @@
+"""Parts of expressions and schedules that operators on the accelerator share.
+
+Activations are [blocks, H, W, batch, block] (``runtime/layout.py``), weights [oc blocks, ic blocks,
+KH, KW, block_out, block_in], requantisation parameters [oc blocks, 3, block].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....isa.params import HwParams
+from ...graph.arithmetic.requant import INT8_MAX, INT8_MIN, Requant
+from ...te.expr import Const, Expr
+from ...te.schedule import Schedule, Stage
+from ...te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
+from ...tir.tensorize import TensorIntrin
+from ...topi.quantisation import clipped, rescale
+from ...topi.windows import Border, bordered, positions
+
+Pair = tuple[int, int]
+Pads = tuple[int, int, int, int]
+
+#: Parameters of requantisation for a channel: bias, multiplier, shift.
+REQUANT_ENTRIES = 3
+
+
+@dataclass(frozen=True)
+class Window:
+    """Window geometry: kernel, strides, pads (top, left, bottom, right) and dilations."""
+
+    kernel: Pair
+    strides: Pair = (1, 1)
+    pads: Pads = (0, 0, 0, 0)
+    dilations: Pair = (1, 1)
+
+    def output(self, height: int, width: int) -> Pair:
+        """Output height and width."""
+        top, left, bottom, right = self.pads
+        (kh, kw), (sh, sw), (dh, dw) = self.kernel, self.strides, self.dilations
+        return positions(height, kh, sh, top + bottom, dh), positions(
+            width, kw, sw, left + right, dw
+        )
+
+
+@dataclass(frozen=True)
+class Ending:
+    """What ends a requantisation: its rounding ("even" or "tflite"), zero point and bounds."""
+
+    zero_point: int = 0
+    lo: int = INT8_MIN
+    hi: int = INT8_MAX
+    rounding: str = "even"
+
+    @staticmethod
+    def of(requant: Requant) -> Ending:
+        """That of an operator."""
+        return Ending(requant.zero_point, requant.lo, requant.hi, requant.rounding)
+
+
+def gemm_intrin(params: HwParams) -> TensorIntrin:
+    """The tensor core's step: y[b, o] += sum_i x[b, i] * w[o, i], int8 operands, int32 result."""
+    x = placeholder((params.batch, params.block_in), "int8", "x")
+    w = placeholder((params.block_out, params.block_in), "int8", "w")
+    k = reduce_axis(params.block_in, "k")
+    product = compute(
+        (params.batch, params.block_out),
+        lambda b, o: sum_of(x[b, k].astype("int32") * w[o, k].astype("int32"), k),
+        "y",
+    )
+    return TensorIntrin("gemm", product)
+
+
+def padded(data: Tensor, pads: Pads, value: int, row_step: int = 1) -> Tensor:
+    """Every ``row_step``-th row of the activation with a border of ``value``; with no border at
+    all, a plain copy."""
+    _, height, width, _, _ = data.shape
+    top, left, bottom, right = pads
+    borders = {
+        1: Border(top, top + height + bottom, row_step),
+        2: Border(left, left + width + right),
+    }
+    return bordered(data, borders, Const(value, "int8"), name="padded")
+
+
+def requantized(acc: Tensor, par: Tensor, ending: Ending, per_channel: bool = True) -> Tensor:
+    """``clip(rescale(acc + bias, multiplier, shift) + zero_point)`` as int8. Parameters are
+    [channel blocks, 3, block], one set per channel block or one for all, or, of phases that lie
+    side by side, [channel blocks, row phases, column phases, 3, block] for an ``acc`` of [channel
+    blocks, rows, row phases, columns, column phases, batch, block].
+    """
+
+    def rule(*index: Expr) -> Expr:
+        channel, *places, _, i = index
+        phases = places[1::2] if len(places) == 4 else ()
+        row = channel if per_channel else Const(0)
+        bias, multiplier, shift = (par[(row, *phases, k, i)] for k in range(REQUANT_ENTRIES))
+        scaled = rescale(acc[index] + bias, multiplier, shift, ending.rounding)
+        return clipped(scaled, ending.zero_point, ending.lo, ending.hi)
+
+    return compute(acc.shape, rule, "out")
+
+
+def part_axes(count: int) -> tuple[IterVar, ...]:
+    """The axis over the int8 numbers whose sum a weight is, if there are several."""
+    return (reduce_axis(count, "part"),) if count > 1 else ()
+
+
+# ---- schedules -----------------------------------------------------------------------------------
+
+
+def split_tiles(
+    stage: Stage, sizes: Sequence[int], dims: Sequence[int] = (0, 1, 2)
+) -> tuple[list[IterVar], list[IterVar]]:
+    """Tile some dimensions of a stage; the loops over tiles, which are outside of all others, and
+    those within a tile, of all dimensions."""
+    inner = list(stage.tensor.axes)
+    outer = []
+    for dim, size in zip(dims, sizes, strict=True):
+        tiles, inner[dim] = stage.split(inner[dim], size)
+        outer.append(tiles)
+    stage.reorder(*outer, *inner)
+    return outer, inner
+
+
+def vthread_tiles(stage: Stage, loops: Sequence[IterVar], vthreads: int) -> IterVar:
+    """Run the tiles of adjacent loops on alternating virtual threads; the thread's loop."""
+    tile = loops[0]
+    for axis in loops[1:]:
+        tile = stage.fuse(tile, axis)
+    _, thread = stage.split(tile, min(vthreads, tile.extent))
+    stage.vthread(thread)
+    return thread
+
+
+def tile_row(stage: Stage, size: int, vthreads: int) -> IterVar:
+    """Tile a row of vectors, run tiles in order on alternating virtual threads, and return the loop
+    that a tile's producers are computed at."""
+    outer, _ = split_tiles(stage, (1, 1, size))
+    return vthread_tiles(stage, outer, vthreads)
+
+
+def attach(s: Schedule, scopes: dict[Tensor, str], consumer: Stage, tile: IterVar) -> None:
+    """Compute tensors inside a tile, each in its scratchpad."""
+    for tensor, scope in scopes.items():
+        s[tensor].set_scope(scope)
+        s[tensor].compute_at(consumer, tile)

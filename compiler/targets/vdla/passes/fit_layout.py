@@ -1,0 +1,54 @@
+"""Give the host what does not fit this accelerator's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .....isa.params import HwParams
+from ....graph.ir import Graph, Node
+from ....graph.ops.movement import Concat, Reshape
+from ..machine import ACCELERATOR, HOST
+
+
+def fit_layout(graph: Graph, params: HwParams) -> Graph:
+    """Move nodes whose tensors the accelerator cannot hold to the host, with the reason."""
+    nodes = []
+    places: dict[str, str] = {}  # what lies where another tensor does, as it is another name for it
+    parts: set[str] = set()  # what lies in a tensor that is concatenated
+    for node in graph.nodes:
+        concat = isinstance(node.op, Concat) and node.target == ACCELERATOR
+        lie = [places.get(name, name) for name in node.inputs]
+        reason = _misfit(graph, node, params) if node.target == ACCELERATOR else ""
+        if concat:
+            reason = reason or _apart(graph, node, params, lie, parts)
+        if concat and not reason:
+            parts |= {*lie}
+        if isinstance(node.op, Reshape) and node.target == ACCELERATOR and not reason:
+            places[node.output] = lie[0]
+        nodes.append(replace(node, target=HOST, reason=reason) if reason else node)
+    return graph.with_nodes(nodes)
+
+
+def _apart(graph: Graph, node: Node, params: HwParams, lie: Sequence[str], parts: set[str]) -> str:
+    """Why operands, which ``lie`` there, cannot lie one behind another in the result."""
+    odd = [t.shape[1] for t in graph.operands(node)[:-1] if t.shape[1] % params.block]
+    if odd:
+        return f"{odd[0]} channels are no whole blocks of {params.block}"
+    again = [n for n, at in zip(node.inputs, lie, strict=True) if at in parts or lie.count(at) > 1]
+    return f"operand {again[0]!r} is a part of another tensor already" if again else ""
+
+
+def _misfit(graph: Graph, node: Node, params: HwParams) -> str:
+    # Weights and biases of products are packed apart; everything else lies as an activation.
+    first, *others = graph.operands(node)
+    if graph.macs(node):
+        others = [tensor for tensor in others if not tensor.is_constant]
+    for tensor in (first, *others, graph.result(node)):
+        if len(tensor.shape) not in (2, 4):
+            return f"{len(tensor.shape)} dimensions, the accelerator's layout has 2 or 4"
+        if tensor.shape[0] > params.batch:
+            return f"{tensor.shape[0]} images at a time, the configuration has batch {params.batch}"
+        if tensor.is_constant:
+            return "a constant operand"
+    return ""

@@ -1,0 +1,212 @@
+"""A part of a graph as one program: choices, loop programs, instructions, order, tokens, check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from ....isa.asm import disassemble
+from ....isa.check import check
+from ....isa.depend import deadlines, dependencies, order_by_tokens, reorder
+from ....isa.errors import VdlaError
+from ....isa.insn import Insn
+from ....isa.notes import Note, pack_notes
+from ....isa.params import HwParams
+from ....isa.program import MAX_DRAM_BYTES, PROGRAM_ALIGN_BYTES, Program
+from ....runtime.executable import LayerInfo
+from ....runtime.layout import activation_bytes
+from ...choose.chooser import Chooser
+from ...dumps import Dumps
+from ...graph.ir import Graph, Node
+from ...tir.ir import PrimFunc
+from ...tir.passes.double_buffer import double_buffer
+from ...tir.passes.vthread import interleave_vthreads
+from ...tir.printer import print_func
+from ...tir.scopes import check_scopes
+from ...tir.verify import verify
+from ..base import Compiled, Part, layer_info
+from .codegen import Place, generate
+from .machine import Machine
+from .order import dispatch_order, loads_by_need
+from .placement import place_activations
+from .scopes import memory_scopes
+from .sharing import Operator, share_scratchpads
+from .stream import Stream
+from .templates.base import AcceleratorTemplate, Track
+
+#: What happens to the loop program of every operator, in order.
+LOOP_PASSES = (double_buffer, interleave_vthreads)
+
+
+def build_program(
+    part: Part,
+    templates: dict[str, AcceleratorTemplate],
+    machine: Machine,
+    chooser: Chooser,
+    dumps: Dumps,
+) -> Compiled:
+    """The checked program of a part; ``templates`` are those of its nodes that have instructions,
+    by output.
+    """
+    graph, nodes, params = part.graph, part.nodes, machine.params
+    working = [node for node in nodes if node.output in templates]
+    made = share_scratchpads(
+        graph, working, lambda node: templates[node.output], params, chooser,
+        partial(run_loop_passes, params=params, dumps=dumps),
+    )  # fmt: skip
+    writer = _Writer(part, machine, Stream(params), made, chooser)
+    writer.place()
+    for node in nodes:
+        writer.generate(node)
+    program = writer.finish()
+    dumps.write("program", "insns", partial(disassemble, program))
+    findings = check(program)
+    if findings:
+        raise VdlaError(f"compiled program does not pass the checker: {findings[0]}")
+    return Compiled(program, writer.layers)
+
+
+def run_loop_passes(node: Node, func: PrimFunc, params: HwParams, dumps: Dumps) -> PrimFunc:
+    """The loop program of a node after LOOP_PASSES."""
+    verify(func)
+    check_scopes(func, memory_scopes(params))
+    dumps.write(node.name, "lower", partial(print_func, func))
+    for apply in LOOP_PASSES:
+        func = apply(func)
+        verify(func)
+        dumps.write(node.name, apply.__name__, partial(print_func, func))
+    return func
+
+
+@dataclass
+class _Writer:
+    """The instructions of a part while they are written."""
+
+    part: Part
+    machine: Machine
+    stream: Stream
+    made: dict[str, Operator]
+    chooser: Chooser
+
+    def __post_init__(self) -> None:
+        self.placed: dict[str, int] = {}
+        self.tracks: list[int] = []
+        self.layers: list[LayerInfo] = []
+        self.memory_plan: dict = {}
+
+    def place(self) -> None:
+        """Give every activation its place in DRAM."""
+        graph, params = self.part.graph, self.machine.params
+        tracks = {output: operator.template.track for output, operator in self.made.items()}
+        offsets, plan = place_activations(self.part, tracks, params)
+        base = self.stream.dram.allocate(plan.planned_bytes)
+        if self.stream.dram.end >= MAX_DRAM_BYTES:
+            raise VdlaError(
+                f"graph {graph.name}: expected activations of less than {MAX_DRAM_BYTES} bytes,"
+                f" which addresses of 32 bits reach, got {self.stream.dram.end}; compile for"
+                " target cpu"
+            )
+        self.placed = {name: base + offset for name, offset in offsets.items()}
+        self.memory_plan = asdict(plan)
+
+    def generate(self, node: Node) -> None:
+        """Append the instructions of a node, if it has any, and its layer."""
+        first = len(self.stream.insns)
+        operator = self.made.get(node.output)
+        if operator is not None:
+            self._generate(operator)
+            count = len(self.stream.insns) - first
+            self.tracks += [operator.template.track] * count
+        runs = ((first, len(self.stream.insns) - 1),) if len(self.stream.insns) > first else ()
+        choice = self.chooser.of(node.name)
+        self.layers.append(layer_info(self.part.graph, node, runs, choice))
+
+    def _generate(self, operator: Operator) -> None:
+        graph, node = self.part.graph, operator.node
+        activations = [name for name in node.inputs if not graph[name].is_constant]
+        places = [Place(self.placed[name], name) for name in activations]
+        for kind, data in operator.template.constants(graph, node).items():
+            name = f"{node.name}.{kind}"
+            places.append(Place(self.stream.dram.constant(data.tobytes(), name), name))
+        places.append(Place(self.placed[node.output], node.output))
+        at_top = operator.template.track is Track.VECTOR
+        by_buffer = dict(zip(operator.func.params, places, strict=True))
+        generate(operator.func, self.stream, by_buffer, at_top)
+
+    def finish(self) -> Program:
+        """The order of instructions, tokens, meta data and the place of the instructions
+        themselves; layers learn the places of theirs.
+        """
+        stream, params = self.stream, self.machine.params
+        image = dict(stream.dram.image)
+        insns, order = self._ordered(image)
+        self.layers = [_placed_layer(layer, order) for layer in self.layers]
+        notes = [stream.notes[i] for i in order]
+        size = len(insns) * params.insn_bytes
+        address = stream.dram.allocate(size, PROGRAM_ALIGN_BYTES)
+        meta = self._meta() | {"names": _names(notes, stream, address, size)}
+        return Program(params, tuple(insns), image, meta, address)
+
+    def _ordered(self, image: dict[int, bytes]) -> tuple[list[Insn], list[int]]:
+        """The instructions with tokens in the order in which they are fetched, and the places where
+        they were in the stream.
+        """
+        params, memory = self.machine.params, self.machine.memory
+        late = loads_by_need(deadlines(self.stream.insns, params, image))
+        insns = [self.stream.insns[i] for i in late]
+        tracks = [self.tracks[i] for i in late]
+        needs = dependencies(insns, params, image, tracks)
+        order = dispatch_order(insns, tracks, needs, params, memory)
+        return order_by_tokens(*reorder(insns, needs, order)), [late[i] for i in order]
+
+    def _meta(self) -> dict:
+        graph, nodes, dram = self.part.graph, self.part.nodes, self.stream.dram
+        produced = {node.output for node in nodes}
+        needed = {name for node in nodes for name in node.inputs}
+        layers = [
+            {"name": layer.name, "op": layer.op, "runs": layer.runs, "macs": layer.macs,
+             "bytes": layer.compulsory_bytes}
+            for layer in self.layers if layer.runs
+        ]  # fmt: skip
+        return {
+            "dram_bytes": max(1, -(-dram.end // PROGRAM_ALIGN_BYTES)) * PROGRAM_ALIGN_BYTES,
+            "inputs": [
+                self._region(graph, n) for n in self.placed if n in needed and n not in produced
+            ],
+            "outputs": [self._region(graph, n) for n in self.placed if n in self.part.wanted],
+            "layers": layers,
+            "memory_plan": self.memory_plan,
+        }
+
+    def _region(self, graph: Graph, name: str) -> dict:
+        tensor = graph[name]
+        return {
+            "name": name, "address": self.placed[name],
+            "bytes": activation_bytes(tensor.shape, self.machine.params),
+            "shape": list(tensor.shape), "layout": "NCHWc",
+        }  # fmt: skip
+
+
+def _names(notes: Sequence[Note], stream: Stream, address: int, size_bytes: int) -> dict:
+    """What every instruction is for, and the names of constants in DRAM."""
+    constants = [
+        {"address": at, "bytes": len(data), "name": stream.dram.names[at]}
+        for at, data in sorted(stream.dram.image.items())
+    ]
+    constants.append({"address": address, "bytes": size_bytes, "name": "instructions"})
+    return pack_notes(notes) | {"constants": constants}
+
+
+def _placed_layer(layer: LayerInfo, order: Sequence[int]) -> LayerInfo:
+    """The layer with its instructions in another order, as runs."""
+    if not layer.runs:
+        return layer
+    ((first, last),) = layer.runs
+    mine = np.flatnonzero([first <= index <= last for index in order])
+    breaks = np.flatnonzero(np.diff(mine) > 1)
+    begins, ends = mine[np.r_[0, breaks + 1]], mine[np.r_[breaks, mine.size - 1]]
+    runs = tuple((int(a), int(b)) for a, b in zip(begins, ends, strict=True))
+    return replace(layer, runs=runs)

@@ -1,0 +1,99 @@
+"""The accelerator as a target."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import partial
+
+from ....isa.errors import VdlaError
+from ...choose.chooser import Chooser
+from ...choose.space import Refusal
+from ...dumps import Dumps
+from ...graph.ir import Graph, Node
+from ...graph.ops.convolution import Convolution
+from ...graph.ops.integer import QSoftmax
+from ...graph.ops.linear import MatMul
+from ...graph.ops.quantisation import Quantize, QuantizeAway, Recentre
+from ..base import Compiled, GraphPass, Options, Part, Target
+from ..cpu.target import Cpu
+from .machine import ACCELERATOR, Machine
+from .passes.absorb_flatten import absorb_flatten
+from .passes.fit_layout import fit_layout
+from .passes.pack_windows import pack_windows
+from .passes.reshape_blocks import reshape_blocks
+from .passes.rows_as_places import rows_as_places
+from .program import build_program
+from .templates.additions import LiftedAddition, ScaledAddition
+from .templates.base import AcceleratorTemplate
+from .templates.in_place import Joined, Renamed
+from .templates.packing import PACKED, Packing
+from .templates.products import Products
+from .templates.tables import Tables
+from .templates.transposed import Transposed
+from .templates.windows import Windows
+
+
+class Accelerator(Target):
+    """VDLA: int8 tensors in blocks of channels; what it does not take runs on the host."""
+
+    name = ACCELERATOR
+    title = "the accelerator"
+
+    def __init__(self, options: Options):
+        if options.threads > 1:
+            raise VdlaError(
+                f"threads: expected 1 with the accelerator, got {options.threads}; use target cpu"
+            )
+        self.machine = Machine(options.hw, options.memory, options.vthreads)
+        self.batch = options.hw.batch
+        self.host = Cpu(options)
+        kinds = (Products, Transposed, Windows, ScaledAddition, LiftedAddition, Tables)
+        self.templates = (*(kind(self.machine) for kind in kinds), Renamed(), Joined())
+        memory = json.dumps(options.memory.to_dict(), sort_keys=True)
+        self.machine_key = f"{options.hw.hash} {memory}"
+
+    def refuse(self, graph: Graph, node: Node) -> Refusal:
+        dtype = graph.result(node).dtype
+        match node.op:
+            case QSoftmax():
+                return Refusal("exponentials and a division")
+            case Recentre():
+                return Refusal("uint8 at the edge of the model")
+            case Quantize() | QuantizeAway():
+                return Refusal("float input")
+            case Convolution() | MatMul() if dtype == "int32":
+                return Refusal("an int32 result; what leaves the accelerator is int8")
+        if dtype.startswith("float"):
+            return Refusal(f"{dtype}; the accelerator computes with int8")
+        if dtype == "int8":
+            return Refusal(f"{node.op.name} has no schedule for the accelerator")
+        return Refusal("no operator of the accelerator")
+
+    def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
+        params = self.machine.params
+        most_places = min(params.wgt_depth, params.inp_depth) // 8
+        return (
+            ("absorb_flatten", partial(absorb_flatten, most_places=most_places)),
+            ("rows_as_places", partial(rows_as_places, batch=params.batch)),
+            ("fit_layout", partial(fit_layout, params=params)),
+            ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
+            ("reshape_blocks", partial(reshape_blocks, block=params.block)),
+        )
+
+    def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
+        """Whether the host packs a convolution's windows, if that can be chosen."""
+        packing = Packing(self.machine)
+        workload = packing.workload(graph, node)
+        if workload is None:
+            return False
+        return chooser.choose(packing, workload, node.name).knobs["windows"] == PACKED
+
+    def worth(self, graph: Graph, nodes: Sequence[Node]) -> bool:
+        """For less than a convolution or a dense layer it is not worth to change places."""
+        return any(graph.macs(node) for node in nodes)
+
+    def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
+        found = {node.output: self.template_of(part.graph, node) for node in part.nodes}
+        templates = {o: t for o, t in found.items() if isinstance(t, AcceleratorTemplate)}
+        return build_program(part, templates, self.machine, chooser, dumps)

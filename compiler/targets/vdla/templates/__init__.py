@@ -1,0 +1,1 @@
+"""How the accelerator computes operators: a file for each family."""

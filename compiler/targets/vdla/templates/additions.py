@@ -1,0 +1,276 @@
+"""Additions of two tensors on the vector unit: with factors of 32 bits, and TensorFlow Lite's.
+
+An operand of TensorFlow Lite's addition is rescaled with 40 bits; the vector unit has 32. So its
+factor is split into an integer and a fraction (``graph/arithmetic/lift.py``), which are multiplied
+apart: exact to the last bit, whatever the scales.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.arithmetic.lift import FRACTION_BITS, Lift, lift
+from ....graph.ir import Graph, Node
+from ....graph.ops.integer import QAdd, QAddFixed
+from ....te.expr import Expr
+from ....te.schedule import create_schedule
+from ....te.tensor import Tensor, compute, placeholder
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..machine import Context, Machine
+from ..parts import REQUANT_ENTRIES, Ending, attach, requantized, tile_row
+from ..planner import VTHREADS, row_cycles
+from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+
+
+@dataclass(frozen=True)
+class AdditionWorkload(Workload):
+    """An addition of so many vectors; ``steps`` instructions of the vector unit come before the
+    requantisation, each with a temporary of its own."""
+
+    entries: int
+    steps: int
+    context: Context
+
+
+@dataclass(frozen=True)
+class ScaledWorkload(AdditionWorkload):
+    """``requantize(a * factors[0] + b * factors[1])``; an operand whose factor is 0 is not read."""
+
+    factors: tuple[int, int] = field(compare=False)
+    ending: Ending = field(compare=False)
+
+
+@dataclass(frozen=True)
+class LiftedWorkload(AdditionWorkload):
+    """``requantize(lift(a) + lift(b))``, or the difference."""
+
+    lifts: tuple[Lift, Lift] = field(compare=False)
+    subtract: bool = field(compare=False)
+    ending: Ending = field(compare=False)
+
+
+def row_space(workload: AdditionWorkload) -> Space:
+    """``size`` vectors at a time, on alternating virtual threads."""
+    budget = workload.context.budget
+    knobs = {"size": range(1, min(workload.entries, budget.out, budget.inp) + 1)}
+    return Space(knobs | {"vthreads": VTHREADS}, lambda knobs: _misfit(workload, knobs))
+
+
+def _misfit(workload: AdditionWorkload, knobs: Knobs) -> str:
+    """Which scratchpad so many vectors of every virtual thread exceed, or an empty string."""
+    budget, entries = workload.context.budget, int(knobs["size"]) * int(knobs["vthreads"])
+    needs = {"tmp": entries * workload.steps, "out": entries, "inp": 2 * entries}
+    for name, count in needs.items():
+        if count > budget.of(name):
+            return f"{name} needs {count} entries of {budget.of(name)}"
+    return ""
+
+
+def row_plan(workload: AdditionWorkload, machine: Machine, fixed: Knobs) -> Plan | Refusal:
+    """As many vectors at a time as fit, on as many virtual threads as the planner uses if they fit
+    at all.
+    """
+    budget = workload.context.budget
+    room = min(budget.tmp // workload.steps, budget.out)
+    vthreads = int(fixed.get("vthreads", min(machine.vthreads, room)))
+    if not vthreads:
+        return Refusal(f"the addition needs {workload.steps} entries of tmp, got {budget.tmp}")
+    sizes = (budget.tmp // (workload.steps * vthreads), budget.out // vthreads)
+    size = min(workload.entries, *sizes, budget.inp // (2 * vthreads))
+    knobs = {"size": int(fixed.get("size", size)), "vthreads": vthreads}
+    if reason := _misfit(workload, knobs) or ("no room" if not knobs["size"] else ""):
+        return Refusal(f"{reason} with {vthreads} virtual threads")
+    return Plan(knobs, predict_row(workload, knobs, machine))
+
+
+def predict_row(workload: AdditionWorkload, knobs: Knobs, machine: Machine) -> int:
+    """What the cost model predicts: each step passes the vectors once, and the requantisation."""
+    size, vthreads = int(knobs["size"]), int(knobs["vthreads"])
+    return row_cycles(workload.entries, size, workload.steps + 1, 2, vthreads, machine)
+
+
+class ScaledAddition(AcceleratorTemplate[ScaledWorkload]):
+    """An addition whose factors fit int32."""
+
+    name = "addition"
+    ops = (QAdd,)
+    track = Track.VECTOR
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return "on the vector unit"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> ScaledWorkload:
+        op = node.op
+        assert isinstance(op, QAdd)
+        entries = prod(image_of(graph[node.inputs[0]].shape, self.machine))
+        factors, ending = (op.mult_a, op.mult_b), Ending(op.zero_point, op.lo, op.hi)
+        return ScaledWorkload(entries, 2, context, factors, ending)
+
+    def space(self, workload: ScaledWorkload) -> Space:
+        return row_space(workload)
+
+    def plan(self, workload: ScaledWorkload, fixed: Knobs) -> Plan | Refusal:
+        return row_plan(workload, self.machine, fixed)
+
+    def predict(self, workload: ScaledWorkload, knobs: Knobs) -> int:
+        return predict_row(workload, knobs, self.machine)
+
+    def schedule(self, workload: ScaledWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: a, b, par ([1, 3, block]: constant, 1, shift), out."""
+        shape = _row(workload.entries, self.machine)
+        a, b = placeholder(shape, "int8", "a"), placeholder(shape, "int8", "b")
+        factors = workload.factors
+        operands = [(a, factors[0], "left"), (b, factors[1], "right")]
+        if not any(factors):
+            operands = [(a, 1, "left")]
+        terms = {x: _scaled(x, factor, label) for x, factor, label in operands if factor}
+
+        def rule(*i: Expr) -> Expr:
+            left, *right = (term[i] for term in terms.values())
+            if right:
+                return left + right[0]
+            # The vector unit cannot write a constant; a value less itself is 0.
+            return left if any(factors) else left - left
+
+        total = compute(shape, rule, "total")
+        readers = {x: [term] for x, term in terms.items()}
+        return _lowered(name, (a, b), readers, list(terms.values()), total, workload.ending, knobs)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op = node.op
+        assert isinstance(op, QAdd)
+        return {"requantisation": uniform_parameters(op.const, 1, op.shift, self.machine)}
+
+
+class LiftedAddition(AcceleratorTemplate[LiftedWorkload]):
+    """TensorFlow Lite's addition, step by step."""
+
+    name = "lifted addition"
+    ops = (QAddFixed,)
+    track = Track.VECTOR
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        a, b = graph.operands(node)
+        if a.shape != b.shape:
+            return Refusal("broadcasting")
+        assert isinstance(node.op, QAddFixed)
+        if _lifts(node.op) is None:
+            return Refusal("scales too far apart")
+        return "on the vector unit, the factors in two parts"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> LiftedWorkload:
+        op = node.op
+        assert isinstance(op, QAddFixed)
+        found, entries = _lifts(op), prod(image_of(graph[node.inputs[0]].shape, self.machine))
+        assert found is not None
+        steps = sum(map(_step_count, found))
+        ending = Ending.of(op.requant)
+        return LiftedWorkload(entries, steps, context, found, op.subtract, ending)
+
+    def space(self, workload: LiftedWorkload) -> Space:
+        return row_space(workload)
+
+    def plan(self, workload: LiftedWorkload, fixed: Knobs) -> Plan | Refusal:
+        return row_plan(workload, self.machine, fixed)
+
+    def predict(self, workload: LiftedWorkload, knobs: Knobs) -> int:
+        return predict_row(workload, knobs, self.machine)
+
+    def schedule(self, workload: LiftedWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: a, b, par ([1, 3, block]: 0, multiplier, shift), out."""
+        shape = _row(workload.entries, self.machine)
+        a, b = placeholder(shape, "int8", "a"), placeholder(shape, "int8", "b")
+        left, right = (_steps(x, found) for x, found in zip((a, b), workload.lifts, strict=True))
+        first, second = left[-1], right[-1]
+
+        def rule(*i: Expr) -> Expr:
+            return first[i] - second[i] if workload.subtract else first[i] + second[i]
+
+        total = compute(shape, rule, "total")
+        readers = {x: [t for t in own if x in t.inputs] for x, own in ((a, left), (b, right))}
+        return _lowered(name, (a, b), readers, [*left, *right], total, workload.ending, knobs)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op = node.op
+        assert isinstance(op, QAddFixed)
+        multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
+        return {"requantisation": uniform_parameters(0, multiplier, shift, self.machine)}
+
+
+def _row(entries: int, machine: Machine) -> tuple[int, ...]:
+    return (1, 1, entries, machine.params.batch, machine.params.block)
+
+
+def _scaled(x: Tensor, factor: int, label: str) -> Tensor:
+    return compute(x.shape, lambda c, y, w, n, i: x[c, y, w, n, i].astype("int32") * factor, label)
+
+
+def _lowered(
+    name: str,
+    operands: tuple[Tensor, Tensor],
+    readers: Mapping[Tensor, list[Tensor]],
+    steps: list[Tensor],
+    total: Tensor,
+    ending: Ending,
+    knobs: Knobs,
+) -> PrimFunc:
+    """Operands in ``inp``, ``steps`` in ``tmp``, their ``total`` requantised, tile by tile."""
+    block = total.shape[-1]
+    par = placeholder((1, REQUANT_ENTRIES, block), "int32", "param")
+    out = requantized(total, par, ending, per_channel=False)
+    s = create_schedule(out)
+    local = s.cache_write(out, "out")
+    s[total].compute_inline()
+    tiles = [s.cache_read(x, "inp", reading) for x, reading in readers.items()]
+    par_tile = s.cache_read(par, "par", [local])
+    tile = tile_row(s[out], int(knobs["size"]), int(knobs["vthreads"]))
+    scopes = dict.fromkeys(steps, "tmp") | dict.fromkeys(tiles, "inp")
+    attach(s, scopes | {local: "out", par_tile: "par"}, s[out], tile)
+    return lower(s, [*operands, par, out], name)
+
+
+# ---- TensorFlow Lite's operands ------------------------------------------------------------------
+
+
+def _lifts(op: QAddFixed) -> tuple[Lift, Lift] | None:
+    """What equals the rescaled first and second operand for every value, if there is such."""
+    first = lift(op.zero_a, op.mult_a, op.shift_a)
+    second = lift(op.zero_b, op.mult_b, op.shift_b)
+    return (first, second) if first and second else None
+
+
+def _step_count(found: Lift) -> int:
+    """How many instructions :func:`_steps` makes."""
+    return 1 + 4 * bool(found.low) + bool(found.offset) + 4 * bool(found.shift)
+
+
+def _steps(x: Tensor, found: Lift) -> list[Tensor]:
+    """The instructions of an operand, one tensor each; the last one is the result."""
+    steps: list[Tensor] = []
+
+    def step(rule: Callable[[tuple[Expr, ...]], Expr]) -> Tensor:
+        steps.append(compute(x.shape, lambda *i: rule(i), f"{x.name}{len(steps)}"))
+        return steps[-1]
+
+    high = step(lambda i: x[i].astype("int32") * found.high)
+    if found.low:
+        low = step(lambda i: x[i].astype("int32") * found.low)
+        biased = step(lambda i: low[i] + found.rest)
+        shifted = step(lambda i: biased[i] >> FRACTION_BITS)
+        whole = step(lambda i: high[i] + shifted[i])
+    else:
+        whole = high
+    product = step(lambda i: whole[i] + found.offset) if found.offset else whole
+    if found.shift:
+        sign = step(lambda i: product[i] >> 31)  # ties away from zero: one less where negative
+        lowered = step(lambda i: product[i] + sign[i])
+        nudged = step(lambda i: lowered[i] + (1 << (found.shift - 1)))
+        step(lambda i: nudged[i] >> found.shift)
+    return steps

@@ -1,0 +1,117 @@
+"""What every template of the accelerator brings."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import ClassVar, TypeVar
+
+import numpy as np
+
+from .....runtime.layout import blocks, pack_parameters
+from ....choose.space import Knobs, Space, Workload
+from ....choose.template import Template
+from ....graph.arithmetic.requant import Requant
+from ....graph.ir import Graph, Node
+from ....graph.ops.base import Shape
+from ....tir.ir import PrimFunc
+from ..machine import Context, Machine
+from ..planner import VTHREADS, ConvShape, Tiling, even_sizes
+
+W = TypeVar("W", bound=Workload)
+
+
+class Track(IntEnum):
+    """The unit that does most of an operator's work. A program's operators are two tracks, each in
+    order, whose instructions are merged: the units of both work at the same time.
+    """
+
+    TENSOR = 0
+    VECTOR = 1
+
+
+class AcceleratorTemplate(Template[W]):
+    """A template whose operators become instructions."""
+
+    track: ClassVar[Track]
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+
+    @abstractmethod
+    def workload(self, graph: Graph, node: Node, context: Context) -> W:
+        """What a node computes, within what its neighbours leave."""
+
+    @abstractmethod
+    def schedule(self, workload: W, knobs: Knobs, name: str) -> PrimFunc:
+        """The loop program. Its parameters are the node's activations, the arrays of
+        :meth:`constants` in order, and the result.
+        """
+
+    @abstractmethod
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        """Constant operands as they lie in DRAM, by what they are."""
+
+    def rows_first(self, workload: W) -> bool:
+        """Whether a plan's own knobs deliver all channels of some pixels before others."""
+        return False
+
+
+class InPlace(Template[Workload]):
+    """A template whose operators need no instruction: their operands lie where the result does."""
+
+    def space(self, workload: Workload) -> Space:
+        return Space({})
+
+
+def image_of(shape: Shape, machine: Machine) -> tuple[int, int, int]:
+    """(channel blocks, H, W) of an activation; vectors are images of one pixel."""
+    _, channels, *spatial = shape
+    height, width = spatial or (1, 1)
+    return blocks(channels, machine.params), height, width
+
+
+def tiling_space(shape: ConvShape, orders: tuple[str, ...], chunks: bool) -> dict:
+    """The knobs of a tiling, with their legal values; ``chunks`` says whether input channels are
+    loaded a few at a time.
+    """
+    knobs: dict = {
+        "oc_blocks": even_sizes(shape.oc_blocks),
+        "rows": even_sizes(shape.oh),
+        "cols": even_sizes(shape.ow),
+    }
+    if chunks:
+        knobs["ic_blocks"] = even_sizes(shape.ic_blocks)
+    return knobs | {"order": orders, "vthreads": VTHREADS}
+
+
+def tiling_of(knobs: Knobs) -> Tiling:
+    """A tiling from its knobs."""
+    values = dict(knobs)
+    values.setdefault("ic_blocks", values["oc_blocks"])
+    return Tiling(**values)  # type: ignore[arg-type]
+
+
+def knobs_of(tiling: Tiling, chunks: bool) -> Knobs:
+    """The knobs of a tiling."""
+    knobs = {
+        "oc_blocks": tiling.oc_blocks, "rows": tiling.rows, "cols": tiling.cols,
+        "ic_blocks": tiling.ic_blocks, "order": tiling.order, "vthreads": tiling.vthreads,
+    }  # fmt: skip
+    return knobs if chunks else {name: v for name, v in knobs.items() if name != "ic_blocks"}
+
+
+def requant_parameters(bias: np.ndarray, requant: Requant, machine: Machine) -> np.ndarray:
+    """Parameters of every channel, [channel blocks, 3, block] int32."""
+    multiplier, shift = (
+        np.broadcast_to(values, bias.shape) for values in (requant.multiplier, requant.shift)
+    )
+    return pack_parameters(bias, multiplier, shift, machine.params)
+
+
+def uniform_parameters(bias: int, multiplier: int, shift: int, machine: Machine) -> np.ndarray:
+    """One parameter set for all channels, [1, 3, block] int32."""
+    block = machine.params.block
+    rows = [np.full(block, value, np.int32) for value in (bias, multiplier, shift)]
+    return pack_parameters(rows[0], rows[1], rows[2], machine.params)

@@ -1,0 +1,41 @@
+"""Operators that move no data: operands lie where the result does."""
+
+from __future__ import annotations
+
+from ....choose.space import Refusal
+from ....graph.ir import Graph, Node
+from ....graph.ops.layout import BlockReshape
+from ....graph.ops.movement import Concat, Reshape
+from .base import InPlace
+
+NO_MOVE = "no data moves"
+
+
+class Renamed(InPlace):
+    """A reshape whose elements stay in their order in the blocked layout."""
+
+    name = "renamed"
+    ops = (Reshape, BlockReshape)
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        if isinstance(node.op, BlockReshape):
+            return NO_MOVE
+        source, shape = graph[node.inputs[0]], graph.result(node).shape
+        flat = source.shape[:2] == shape and all(size == 1 for size in source.shape[2:])
+        if source.dtype == "int8" and flat:
+            return NO_MOVE
+        return Refusal("the elements change places in the blocked layout")
+
+
+class Joined(InPlace):
+    """A concatenation of channels: its operands are parts of the result from the start."""
+
+    name = "joined"
+    ops = (Concat,)
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        is_int8 = graph.result(node).dtype == "int8"
+        return isinstance(node.op, Concat) and node.op.axis == 1 and is_int8
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return NO_MOVE

@@ -1,0 +1,297 @@
+"""Convolutions and dense layers on the tensor core."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from .....runtime.layout import pack_weight
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.arithmetic.requant import INT8_MAX, INT8_MIN
+from ....graph.ir import Graph, Node
+from ....graph.ops.convolution import QConv2d
+from ....graph.ops.linear import QDense
+from ....te.expr import Expr
+from ....te.schedule import Schedule, create_schedule
+from ....te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..machine import Context, Machine
+from ..parts import (
+    REQUANT_ENTRIES,
+    Ending,
+    Window,
+    gemm_intrin,
+    padded,
+    part_axes,
+    requantized,
+    split_tiles,
+    vthread_tiles,
+)
+from ..planner import ORDERS, ConvShape, Tiling, plan_products, products_cycles, products_misfit
+from .base import (
+    AcceleratorTemplate,
+    Track,
+    image_of,
+    knobs_of,
+    requant_parameters,
+    tiling_of,
+    tiling_space,
+)
+
+#: A convolution in groups is computed as one whose weights are zero from group to group; that many
+#: groups, or channels where groups share blocks, are worth it.
+MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
+
+
+@dataclass(frozen=True)
+class ProductsWorkload(Workload):
+    """A convolution in blocks of channels; a dense layer is one of a single pixel.
+
+    ``parts`` int8 numbers make up each weight. Beyond the image is ``pad_value``, the zero point.
+    """
+
+    ic_blocks: int
+    height: int
+    width: int
+    oc_blocks: int
+    window: Window
+    parts: int
+    context: Context
+    pad_value: int = field(compare=False)
+    ending: Ending = field(compare=False)
+
+    @property
+    def shape(self) -> ConvShape:
+        """What the planner looks at."""
+        window = self.window
+        return ConvShape(
+            self.ic_blocks, self.oc_blocks, *window.output(self.height, self.width),
+            *window.kernel, *window.strides, *window.dilations, parts=self.parts,
+        )  # fmt: skip
+
+
+class Products(AcceleratorTemplate[ProductsWorkload]):
+    """Convolution and dense layer: ``acc += inp . wgt``, block by block of channels."""
+
+    name = "products"
+    ops = (QConv2d, QDense)
+    track = Track.TENSOR
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        weight = graph[node.inputs[1]].shape
+        return not (isinstance(node.op, QConv2d) and node.op.is_depthwise(weight))
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        match node.op:
+            case QConv2d(groups=1):
+                return "convolution on the tensor core"
+            case QConv2d(groups=groups):
+                channels = graph[node.inputs[0]].shape[1]
+                if groups > MOST_GROUPS and channels > MOST_GROUPED_CHANNELS:
+                    return Refusal(f"convolution in {groups} groups of several channels")
+                return f"on the tensor core, with zeros between its {groups} groups"
+        return "matrix product on the tensor core"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> ProductsWorkload:
+        op, weight = node.op, graph[node.inputs[1]]
+        assert isinstance(op, QConv2d | QDense) and weight.data is not None
+        window = Window((1, 1))
+        if isinstance(op, QConv2d):
+            kernel = weight.shape[2], weight.shape[3]
+            window = Window(kernel, op.strides, op.pads, op.dilations)
+        oc_blocks, _, _ = image_of(graph.result(node).shape, self.machine)
+        return ProductsWorkload(
+            *image_of(graph[node.inputs[0]].shape, self.machine), oc_blocks, window,
+            len(int8_parts(weight.data)), context, op.x_zero_point, Ending.of(op.requant),
+        )  # fmt: skip
+
+    def space(self, workload: ProductsWorkload) -> Space:
+        return product_space(workload.shape, workload.context)
+
+    def plan(self, workload: ProductsWorkload, fixed: Knobs) -> Plan | Refusal:
+        return product_plan(workload.shape, workload.context, self.machine, fixed)
+
+    def predict(self, workload: ProductsWorkload, knobs: Knobs) -> int:
+        return products_cycles(tiling_of(knobs), workload.shape, self.machine)
+
+    def rows_first(self, workload: ProductsWorkload) -> bool:
+        return plans_rows_first(workload.shape, workload.context, self.machine)
+
+    def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
+        params = self.machine.params
+        batch, block = params.batch, params.block
+        size = (workload.ic_blocks, workload.height, workload.width, batch, block)
+        data = placeholder(size, "int8", "data")
+        part, kernel = part_axes(workload.parts), workload.window.kernel
+        taps = (*(axis.extent for axis in part), *kernel)
+        blocks = (workload.oc_blocks, workload.ic_blocks)
+        weight = placeholder((*blocks, *taps, block, block), "int8", "weight")
+        par = placeholder((workload.oc_blocks, REQUANT_ENTRIES, block), "int32", "param")
+        acc, image = _sums(workload, data, weight, part)
+        out = requantized(acc, par, workload.ending)
+        tensors = (out, acc, image, weight, par)
+        s = schedule_products(*tensors, (0, 1, 2), tiling_of(knobs), self.machine)
+        return lower(s, [data, weight, par, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
+        assert isinstance(op, QConv2d | QDense) and weight is not None and bias is not None
+        kernel = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
+        groups = op.groups if isinstance(op, QConv2d) else 1
+        packed = [
+            pack_weight(_across_groups(part, groups), self.machine.params)
+            for part in int8_parts(kernel)
+        ]
+        together = packed[0] if len(packed) == 1 else np.stack(packed, 2)
+        folded = folded_bias(kernel, bias, op.x_zero_point)
+        return {
+            "weight": together,
+            "requantisation": requant_parameters(folded, op.requant, self.machine),
+        }
+
+
+def _sums(
+    workload: ProductsWorkload, data: Tensor, weight: Tensor, part: tuple[IterVar, ...]
+) -> tuple[Tensor, Tensor]:
+    """The sums of products, and the image with its border that they read."""
+    window = workload.window
+    (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
+    # A kernel of one row reads no row between those of its stride.
+    row_step = sh if kh == 1 else 1
+    image = padded(data, window.pads, workload.pad_value, row_step)
+    *_, batch, block = data.shape
+    cb, ky, kx, ci = (
+        reduce_axis(extent, axis)
+        for extent, axis in ((workload.ic_blocks, "cb"), (kh, "ky"), (kw, "kx"), (block, "ci"))
+    )
+
+    def products(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
+        row, col = y * (sh // row_step) + ky * dh, x * sw + kx * dw
+        element = image[cb, row, col, b, ci].astype("int32")
+        factor = weight[(c, cb, *part, ky, kx, i, ci)].astype("int32")
+        return sum_of(element * factor, (cb, *part, ky, kx, ci))
+
+    size = window.output(workload.height, workload.width)
+    return compute((workload.oc_blocks, *size, batch, block), products, "acc"), image
+
+
+# ---- what transposed convolutions do, too --------------------------------------------------------
+
+
+def product_space(shape: ConvShape, context: Context) -> Space:
+    """Tilings whose buffers fit the budget."""
+    knobs = tiling_space(shape, ORDERS, chunks=True)
+    return Space(knobs, lambda knobs: products_misfit(tiling_of(knobs), shape, context.budget))
+
+
+def product_plan(
+    shape: ConvShape, context: Context, machine: Machine, fixed: Knobs
+) -> Plan | Refusal:
+    """The fastest tiling by the cost model."""
+    found = plan_products(shape, context, machine, tuple(sorted(fixed.items())))
+    return Refusal(found) if isinstance(found, str) else Plan(knobs_of(found[0], True), found[1])
+
+
+def plans_rows_first(shape: ConvShape, context: Context, machine: Machine) -> bool:
+    """Whether the fastest tiling delivers all channels of some pixels before others."""
+    found = plan_products(shape, context, machine)
+    return not isinstance(found, str) and found[0].rows_first(shape)
+
+
+def schedule_products(
+    out: Tensor,
+    acc: Tensor,
+    image: Tensor,
+    weight: Tensor,
+    par: Tensor,
+    tiled: tuple[int, int, int],
+    tiling: Tiling,
+    machine: Machine,
+) -> Schedule:
+    """The schedule of a convolution whose products of blocks are summed in ``acc`` and requantised
+    to ``out``; ``tiled`` are the dimensions of ``out`` that are channels, rows and columns. The
+    sums of ``acc`` run over blocks of channels, two taps and the channels of a block.
+    """
+    s = create_schedule(out)
+    local = s.cache_write(out, "out")
+    weight_tile = s.cache_read(weight, "wgt", [acc])
+    par_tile = s.cache_read(par, "par", [local])
+    s[acc].set_scope("acc")
+    s[image].set_scope("inp")
+    sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
+    (channels, rows, cols), (channel, *_) = split_tiles(s[out], sizes, tiled)
+    *places, b, i = acc.axes
+    cb, *taps, ci = acc.reduce_axes
+    cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
+    s[acc].reorder(cb_outer, *places, cb_inner, *taps, b, i, ci)
+    s[acc].tensorize(b, gemm_intrin(machine.params))
+    # What stays on chip, and the loop that it stays in.
+    staying: dict[Tensor, IterVar] = {}
+    match tiling.order:
+        case "weights":
+            tile = vthread_tiles(s[out], [rows, cols], tiling.vthreads)
+            staying = {weight_tile: channels, par_tile: channels}
+        case "pixels":
+            s[out].reorder(rows, cols, channels)
+            pixels = s[out].fuse(rows, cols)
+            tile = vthread_tiles(s[out], [channels], tiling.vthreads)
+            staying = {image: pixels}
+        case _:
+            tile = vthread_tiles(s[out], [channels, rows, cols], tiling.vthreads)
+    for tensor in (acc, par_tile):
+        s[tensor].compute_at(s[out], staying.get(tensor, tile))
+    # Results leave block by block of channels, all of one thread's before the next one's.
+    s[out].unroll(channel)
+    s[local].compute_at(s[out], channel)
+    if tiling.oc_blocks > 1:
+        s[local].double_buffer()
+    for tensor in (image, weight_tile):
+        if tensor in staying:
+            s[tensor].compute_at(s[out], staying[tensor])
+        else:
+            s[tensor].compute_at(s[acc], cb_outer)
+    if tiling.vthreads > 1:
+        for tensor in staying:
+            s[tensor].double_buffer()
+    return s
+
+
+# ---- weights -------------------------------------------------------------------------------------
+
+
+def int8_parts(weight: np.ndarray) -> list[np.ndarray]:
+    """The fewest int8 weights whose sum a weight is: int8, or int16 where it is less its zero
+    point.
+    """
+    if weight.dtype == np.int8:
+        return [weight]
+    rest = weight.astype(np.int16)
+    parts: list[np.ndarray] = []
+    while not parts or rest.any():
+        parts.append(np.clip(rest, INT8_MIN, INT8_MAX).astype(np.int8))
+        rest = rest - parts[-1]
+    return parts
+
+
+def folded_bias(weight: np.ndarray, bias: np.ndarray, zero_point: int) -> np.ndarray:
+    """The bias of products of x instead of ``x - zero_point``:
+    ``sum((x - z) * w) = sum(x * w) - z * sum(w)``. Padding is the zero point, and so contributes
+    nothing.
+    """
+    offset = zero_point * weight.astype(np.int64).sum((1, 2, 3))
+    return (bias.astype(np.int64) - offset).astype(np.int32)
+
+
+def _across_groups(weight: np.ndarray, groups: int) -> np.ndarray:
+    """A weight [OC,C/groups,KH,KW] as [OC,C,KH,KW]: zero for the channels of other groups."""
+    outputs, channels = weight.shape[0] // groups, weight.shape[1]
+    wide = np.zeros((weight.shape[0], groups * channels, *weight.shape[2:]), weight.dtype)
+    for g in range(groups):
+        rows = slice(g * outputs, (g + 1) * outputs)
+        wide[rows, g * channels : (g + 1) * channels] = weight[rows]
+    return wide

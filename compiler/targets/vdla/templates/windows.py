@@ -1,0 +1,237 @@
+"""Pooling and depthwise convolution: windows over every channel by itself, on the vector unit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from .....runtime.layout import pack_depthwise_weight
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.arithmetic.requant import INT8_MIN
+from ....graph.ir import Graph, Node
+from ....graph.ops.convolution import QConv2d
+from ....graph.ops.pooling import QAvgPool, QMaxPool
+from ....te.expr import Expr
+from ....te.schedule import Schedule, create_schedule
+from ....te.tensor import IterVar, Tensor, compute, max_of, placeholder, reduce_axis, sum_of
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..machine import Context
+from ..parts import (
+    REQUANT_ENTRIES,
+    Ending,
+    Window,
+    attach,
+    padded,
+    part_axes,
+    requantized,
+    split_tiles,
+    vthread_tiles,
+)
+from ..planner import (
+    ConvShape,
+    Tiling,
+    plan_windows,
+    window_cycles,
+    window_misfit,
+    window_orders,
+)
+from .base import (
+    AcceleratorTemplate,
+    Track,
+    image_of,
+    knobs_of,
+    requant_parameters,
+    tiling_of,
+    tiling_space,
+    uniform_parameters,
+)
+from .products import folded_bias, int8_parts
+
+Kind = Literal["max", "sum", "weighted sum"]
+
+#: A requantisation that changes nothing: multiplier / 2**shift = 1.
+IDENTITY_MULTIPLIER, IDENTITY_SHIFT = 1 << 30, 30
+
+
+@dataclass(frozen=True)
+class WindowWorkload(Workload):
+    """Channels reduced over a window: pooling, or ("weighted sum") depthwise convolution, of whose
+    weights each is the sum of ``parts`` int8 numbers. Beyond the image is ``pad_value``.
+    """
+
+    kind: Kind
+    blocks: int
+    height: int
+    width: int
+    window: Window
+    parts: int
+    context: Context
+    pad_value: int = field(compare=False)
+    ending: Ending = field(compare=False)
+
+    @property
+    def shape(self) -> ConvShape:
+        """What the planner looks at."""
+        window = self.window
+        return ConvShape(
+            self.blocks, self.blocks, *window.output(self.height, self.width), *window.kernel,
+            *window.strides, *window.dilations, skips_rows=False, parts=self.parts,
+        )  # fmt: skip
+
+    @property
+    def weighted(self) -> bool:
+        """Whether elements are multiplied by weights."""
+        return self.kind == "weighted sum"
+
+
+class Windows(AcceleratorTemplate[WindowWorkload]):
+    """Windows on the vector unit: a maximum, a sum, or a sum of products."""
+
+    name = "windows"
+    ops = (QConv2d, QMaxPool, QAvgPool)
+    track = Track.VECTOR
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        if not isinstance(node.op, QConv2d):
+            return True
+        return node.op.is_depthwise(graph[node.inputs[1]].shape)
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        is_conv = isinstance(node.op, QConv2d)
+        return "depthwise convolution on the vector unit" if is_conv else "on the vector unit"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> WindowWorkload:
+        image = image_of(graph[node.inputs[0]].shape, self.machine)
+        match node.op:
+            case QMaxPool() as op:
+                window, ending = Window(op.kernel, op.strides, op.pads), Ending(0, op.lo, op.hi)
+                return WindowWorkload("max", *image, window, 1, context, INT8_MIN, ending)
+            case QAvgPool() as op:
+                window, ending = Window(op.kernel, op.strides, op.pads), Ending.of(op.requant)
+                return WindowWorkload("sum", *image, window, 1, context, op.x_zero_point, ending)
+        op, weight = node.op, graph[node.inputs[1]]
+        assert isinstance(op, QConv2d) and weight.data is not None
+        kernel = weight.shape[2], weight.shape[3]
+        return WindowWorkload(
+            "weighted sum", *image, Window(kernel, op.strides, op.pads, op.dilations),
+            len(int8_parts(weight.data)), context, op.x_zero_point, Ending.of(op.requant),
+        )  # fmt: skip
+
+    def space(self, workload: WindowWorkload) -> Space:
+        shape, weighted, budget = workload.shape, workload.weighted, workload.context.budget
+        knobs = tiling_space(shape, window_orders(weighted), chunks=False)
+        return Space(knobs, lambda knobs: window_misfit(tiling_of(knobs), shape, weighted, budget))
+
+    def plan(self, workload: WindowWorkload, fixed: Knobs) -> Plan | Refusal:
+        given = tuple(sorted(fixed.items()))
+        context, weighted = workload.context, workload.weighted
+        found = plan_windows(workload.shape, weighted, context, self.machine, given)
+        if isinstance(found, str):
+            return Refusal(found)
+        return Plan(knobs_of(found[0], chunks=False), found[1])
+
+    def predict(self, workload: WindowWorkload, knobs: Knobs) -> int:
+        return window_cycles(tiling_of(knobs), workload.shape, workload.weighted, self.machine)
+
+    def schedule(self, workload: WindowWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters of the program: data, for a weighted sum the weights ([blocks, KH, KW, block]
+        int8, with ``parts`` behind the blocks where a weight is the sum of several), par ([blocks,
+        3, block] for a weighted sum, else [1, 3, block] for all channels), out.
+        """
+        params, blocks, weighted = self.machine.params, workload.blocks, workload.weighted
+        size = (blocks, workload.height, workload.width, params.batch, params.block)
+        data = placeholder(size, "int8", "data")
+        part = part_axes(workload.parts)
+        taps = (*(axis.extent for axis in part), *workload.window.kernel)
+        weight = placeholder((blocks, *taps, params.block), "int8", "weight")
+        wide = compute(weight.shape, lambda *i: weight[i].astype("int32"), "wide")
+        sets = (blocks if weighted else 1, REQUANT_ENTRIES, params.block)
+        par = placeholder(sets, "int32", "param")
+        reduced, image = _reduced(workload, data, wide, part)
+        out = requantized(reduced, par, workload.ending, per_channel=weighted)
+        tensors = (out, reduced, image, par, wide if weighted else None)
+        s = _schedule(*tensors, part, tiling_of(knobs))
+        return lower(s, [data, *([weight] if weighted else []), par, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        match node.op:
+            case QMaxPool():
+                identity = (0, IDENTITY_MULTIPLIER, IDENTITY_SHIFT)
+                return {"requantisation": uniform_parameters(*identity, self.machine)}
+            case QAvgPool() as op:
+                count = op.kernel[0] * op.kernel[1]
+                bias = np.full(self.machine.params.block, -op.x_zero_point * count, np.int32)
+                return {"requantisation": requant_parameters(bias, op.requant, self.machine)}
+        op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
+        assert isinstance(op, QConv2d) and weight is not None and bias is not None
+        params = self.machine.params
+        packed = [pack_depthwise_weight(part, params) for part in int8_parts(weight)]
+        folded = folded_bias(weight, bias, op.x_zero_point)
+        return {
+            "weight": packed[0] if len(packed) == 1 else np.stack(packed, 1),
+            "requantisation": requant_parameters(folded, op.requant, self.machine),
+        }
+
+
+def _reduced(
+    workload: WindowWorkload, data: Tensor, wide: Tensor, part: tuple[IterVar, ...]
+) -> tuple[Tensor, Tensor]:
+    """Every channel reduced over its windows, and the image with its border that they read."""
+    window = workload.window
+    (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
+    image = padded(data, window.pads, workload.pad_value)
+    ky, kx = reduce_axis(kh, "ky"), reduce_axis(kw, "kx")
+
+    def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
+        element = image[c, y * sh + ky * dh, x * sw + kx * dw, b, i].astype("int32")
+        if workload.kind == "max":
+            return max_of(element, (ky, kx))
+        term = element * wide[(c, *part, ky, kx, i)] if workload.weighted else element
+        return sum_of(term, (*part, ky, kx))
+
+    size = window.output(workload.height, workload.width)
+    return compute((workload.blocks, *size, *data.shape[3:]), rule, "reduced"), image
+
+
+def _schedule(
+    out: Tensor,
+    reduced: Tensor,
+    image: Tensor,
+    par: Tensor,
+    wide: Tensor | None,
+    part: tuple[IterVar, ...],
+    tiling: Tiling,
+) -> Schedule:
+    """Tiles of channels, rows and columns; weights, if there are any, with their channels."""
+    s = create_schedule(out)
+    local = s.cache_write(out, "out")
+    constants = [s.cache_read(par, "par", [local])]
+    if wide is not None:
+        s[wide].set_scope("par")
+        constants.append(wide)
+    sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
+    (channels, rows, cols), _ = split_tiles(s[out], sizes)
+    match tiling.order:
+        case "weights":
+            passing = [rows, cols]
+        case "pixels":
+            passing = [rows, cols, channels]
+            s[out].reorder(*passing)
+        case _:
+            passing = [channels, rows, cols]
+    tile = vthread_tiles(s[out], passing, tiling.vthreads)
+    attach(s, {reduced: "tmp", image: "inp", local: "out"}, s[out], tile)
+    c, y, x, b, i = reduced.axes
+    taps = reduced.reduce_axes[len(part) :]
+    s[reduced].reorder(*part, *taps, c, y, x, b, i)
+    # What all channels share is loaded once.
+    for tensor in constants if wide is not None else ():
+        s[tensor].compute_at(s[out], channels if tiling.order == "weights" else tile)
+        if tiling.order == "weights" and tiling.vthreads > 1:
+            s[tensor].double_buffer()
+    return s

@@ -1,0 +1,21 @@
+"""Compiling for a target by its name, in one call."""
+
+from __future__ import annotations
+
+from vdla.compiler.build import CompiledModel, build
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.registry import find_target
+from vdla.isa.memory import MemoryParams
+from vdla.isa.params import HwParams
+
+
+def build_for(
+    target: str,
+    model: object,
+    hw: HwParams,
+    memory: MemoryParams,
+    vthreads: int = 2,
+    threads: int = 1,
+) -> CompiledModel:
+    """A model for ``sim``, ``cpu`` or another target."""
+    return build(model, find_target(target, Options(hw, memory, vthreads, threads)))

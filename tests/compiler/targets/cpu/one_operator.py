@@ -1,0 +1,45 @@
+"""One operator by itself: as a graph, as a loop program, on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
+from vdla.compiler.graph.ops.base import Op, Type
+from vdla.compiler.targets.base import expression_of
+from vdla.compiler.targets.cpu.graph_code import build_cpu
+from vdla.compiler.targets.cpu.lowering import choose_knobs, lower_node, new_chooser
+from vdla.compiler.targets.cpu.processor import host
+from vdla.compiler.te.schedule import create_schedule
+from vdla.compiler.tir.ir import PrimFunc
+from vdla.compiler.tir.lower import lower
+
+
+def graph_of(op: Op, types: Sequence[Type]) -> Graph:
+    """A graph of one operator ``node`` on operands of these types."""
+    operands = tuple(Tensor(f"x{i}", *of) for i, of in enumerate(types))
+    names = tuple(tensor.name for tensor in operands)
+    tensors = {t.name: t for t in (*operands, Tensor("y", *infer(op, operands, "node")))}
+    return Graph("one", names, ("y",), (Node("node", op, names, "y"),), tensors)
+
+
+def scheduled(op: Op, types: Sequence[Type]) -> PrimFunc:
+    """Its loop program, with what its template chooses."""
+    graph = graph_of(op, types)
+    [node] = graph.nodes
+    knobs = choose_knobs(graph, node, host(), new_chooser(host()))
+    return lower_node(graph, node, host(), knobs).func
+
+
+def plain(op: Op, types: Sequence[Type]) -> PrimFunc:
+    """Its loop program without any schedule."""
+    graph = graph_of(op, types)
+    found = expression_of(graph, graph.nodes[0])
+    return lower(create_schedule(found.output), [*found.args, found.output], "node")
+
+
+def run_op(op: Op, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Its result, as machine code."""
+    graph = graph_of(op, [(a.shape, str(a.dtype)) for a in arrays])
+    return build_cpu(graph).run(*arrays)[0]
