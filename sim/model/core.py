@@ -6,22 +6,19 @@ import time
 
 import numpy as np
 
-from ...isa.encoding import HEADER
 from ...isa.memory import MemoryParams
-from ...isa.opcodes import Opcode, Unit
+from ...isa.opcodes import Unit
 from ...isa.program import Program
 from ...isa.regmap import CAUSES, named_causes
 from ...isa.status import Status
 from ...isa.timing import DONE
 from ...runtime.result import SimResult
-from .deadlock import waiting_report
-from .dma import ReadArbiter
+from ..deadlock import waiting_report
 from .fetch import Dispatch, Fetch
 from .gemm import Gemm
 from .load import Load
-from .queue import Environment
+from .shared import Shared
 from .store import Store
-from .token import TokenBank
 from .unit import UnitProcess
 from .values import run as run_values
 from .vector import Vector
@@ -31,32 +28,24 @@ class Core:
     """A program's way through time. Cycles never depend on values."""
 
     def __init__(self, program: Program, memory: MemoryParams):
-        self.program, self.params, self.memory = program, program.params, memory
-        self.env = Environment()
-        self.tokens = TokenBank(self.env)
-        self.arbiter = ReadArbiter(self.env, memory)
-        opcodes = program.table[:, 0]
-        #: The unit of each instruction.
-        self.unit_of = np.array([-1, *(opcode.unit for opcode in Opcode)])[opcodes].tolist()
-        #: The instructions of each unit: int64 [their number].
-        self.indices = {unit: np.flatnonzero(np.equal(self.unit_of, unit)) for unit in Unit}
+        self.shared = shared = Shared(program, memory)
         self.units: dict[Unit, UnitProcess] = {
-            unit.unit: unit for unit in (Load(self), Gemm(self), Vector(self), Store(self))
+            unit.unit: unit for unit in (Load(shared), Gemm(shared), Vector(shared), Store(shared))
         }
-        self.fetch = Fetch(self)
-        for process in (self.fetch, Dispatch(self), *self.units.values()):
-            self.env.process(process.run())
+        fetch = Fetch(shared)
+        queues = [self.units[unit].queue for unit in shared.unit_of]
+        dispatch = Dispatch(shared.env, fetch.buffer, queues)
+        for process in (fetch, dispatch, *self.units.values()):
+            shared.env.process(process.run())
 
-    def masks(self, unit: Unit) -> tuple[list[int], list[int]]:
-        """Of each instruction of a unit, the units that it takes a token from and gives one to."""
-        names = [field.name for field in HEADER]
-        table = self.program.table[self.indices[unit]]
-        pops, pushes = (table[:, names.index(name)].tolist() for name in ("pop", "push"))
-        return pops, pushes
+    @property
+    def indices(self) -> dict[Unit, np.ndarray]:
+        """The instructions of each unit, int64 [their number]."""
+        return self.shared.indices
 
     def run(self) -> None:
         """Let the processes run until none can go on."""
-        self.env.settle(self.arbiter.decide)
+        self.shared.env.settle(self.shared.arbiter.decide)
 
     def starts(self) -> np.ndarray:
         """int64 [instructions]: cycle of every start, -1 where there was none."""
@@ -67,7 +56,7 @@ class Core:
         return self._in_order({unit: process.ends for unit, process in self.units.items()})
 
     def _in_order(self, cycles: dict[Unit, list[int]]) -> np.ndarray:
-        merged = np.full(len(self.program.insns), -1, np.int64)
+        merged = np.full(len(self.shared.program.insns), -1, np.int64)
         for unit, known in cycles.items():
             merged[self.indices[unit][: len(known)]] = known
         return merged

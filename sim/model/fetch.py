@@ -7,14 +7,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 from operator import add
-from typing import TYPE_CHECKING
 
 from .dma import ReadPort
-from .queue import History, Needs, Queue
+from .queue import Environment, History, Needs, Queue
+from .shared import Shared
 from .unit import Sequence
-
-if TYPE_CHECKING:
-    from .core import Core
 
 
 class Fetch(Sequence):
@@ -22,16 +19,16 @@ class Fetch(Sequence):
     for all of it.
     """
 
-    def __init__(self, core: Core):
-        super().__init__(core.env)
-        params = core.params
-        self.buffer = Queue(core.env, params.fetch_depth)
-        self.port = core.arbiter.fetch = ReadPort(self._arrived)
+    def __init__(self, shared: Shared):
+        super().__init__(shared.env)
+        params = shared.params
+        self.buffer = Queue(shared.env, params.fetch_depth)
+        self.port = shared.arbiter.fetch = ReadPort(self._arrived)
         #: The grant of each chunk.
-        self.granted = History(core.env)
-        self.insn_cycles = params.insn_bytes // params.bus_bytes * core.memory.cycles_per_beat
-        self.spacing = core.memory.cycles_per_beat
-        count, chunk = len(core.program.insns), params.fetch_chunk
+        self.granted = History(shared.env)
+        self.insn_cycles = params.insn_bytes // params.bus_bytes * shared.memory.cycles_per_beat
+        self.spacing = shared.memory.cycles_per_beat
+        count, chunk = len(shared.program.insns), params.fetch_chunk
         #: Instructions of each chunk.
         self.chunks = [min(chunk, count - first) for first in range(0, count, chunk)]
 
@@ -58,10 +55,10 @@ class Dispatch(Sequence):
     room.
     """
 
-    def __init__(self, core: Core):
-        super().__init__(core.env)
-        self.buffer = core.fetch.buffer
-        self.queues = [core.units[unit].queue for unit in core.unit_of]
+    def __init__(self, env: Environment, buffer: Queue, queues: list[Queue]):
+        """``queues`` has the queue of each instruction."""
+        super().__init__(env)
+        self.buffer, self.queues = buffer, queues
         self.cycle = -1
 
     def needs(self) -> Iterator[Needs]:

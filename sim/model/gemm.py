@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...isa.opcodes import Opcode, Unit
 from ...isa.timing import GEMM_DEPTH
+from .shared import Shared
 from .unit import UnitProcess
-
-if TYPE_CHECKING:
-    from .core import Core
 
 
 class Gemm(UnitProcess):
@@ -18,9 +14,9 @@ class Gemm(UnitProcess):
     unit = Unit.GEMM
     drain = GEMM_DEPTH
 
-    def __init__(self, core: Core):
-        super().__init__(core)
-        fields = core.program.columns(Opcode.GEMM)
+    def __init__(self, shared: Shared):
+        super().__init__(shared)
+        fields = shared.program.columns(Opcode.GEMM)
         self.busy = fields["outer"] * fields["inner"] * fields["uop_count"]
         self.iterations = self.busy.tolist()
 

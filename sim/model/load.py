@@ -5,7 +5,7 @@ places what arrives.
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,10 +13,8 @@ from ...isa.opcodes import LOADABLE, Opcode, Unit
 from ...isa.params import HwParams
 from ...isa.timing import LOAD_END
 from .dma import Pieces, ReadPort, Rows, for_each
+from .shared import Shared
 from .unit import UnitProcess
-
-if TYPE_CHECKING:
-    from .core import Core
 
 
 class Load(UnitProcess):
@@ -26,17 +24,17 @@ class Load(UnitProcess):
 
     unit = Unit.LOAD
 
-    def __init__(self, core: Core):
-        super().__init__(core)
-        self.plans = plans(core)
+    def __init__(self, shared: Shared):
+        super().__init__(shared)
+        self.plans = plans(shared)
         self.busy = np.array([plan.busy for plan in self.plans], np.int64)
-        self.port = core.arbiter.load = ReadPort(self._arrived)
+        self.port = shared.arbiter.load = ReadPort(self._arrived)
         #: For each instruction that waits for the last grant of the one before, the cycle from
         #: which it could start. The first is under way.
         self.begun: deque[int] = deque()
         #: The placing half is idle from this cycle on.
         self.idle = 0
-        in_flight = core.params.loads_in_flight
+        in_flight = shared.params.loads_in_flight
         #: When the latest descriptors were taken, which frees their slots.
         self.taken = deque([-1] * in_flight, maxlen=in_flight)
 
@@ -85,15 +83,15 @@ class Plan(NamedTuple):
     beat_cycles: int
 
 
-def plans(core: Core) -> list[Plan]:
+def plans(shared: Shared) -> list[Plan]:
     """What every LOAD of a program costs."""
-    params, fields = core.params, core.program.columns(Opcode.LOAD)
+    params, fields = shared.params, shared.program.columns(Opcode.LOAD)
     entry_bytes = np.array([params.entry_bytes(name) for name in LOADABLE])[fields["memory"]]
     entry_bytes = np.where(fields["widen"], params.block_out, entry_bytes)
     pads = [fields[f"pad_{side}"] for side in ("top", "bottom", "left", "right")]
 
     def make(*row: int) -> Plan:
-        return plan(Rows(*row[:6]), row[6:10], row[10], params, core.memory.cycles_per_beat)
+        return plan(Rows(*row[:6]), row[6:10], row[10], params, shared.memory.cycles_per_beat)
 
     rows = np.concatenate([Rows.of(fields), np.stack([*pads, entry_bytes], 1)], axis=1)
     return for_each(make, rows)

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ...isa.opcodes import Opcode, Unit
 from ...isa.timing import STORE_DATA, STORE_END
 from .dma import Rows, WriteChannel, for_each
+from .shared import Shared
 from .unit import UnitProcess
-
-if TYPE_CHECKING:
-    from .core import Core
 
 
 class Store(UnitProcess):
@@ -21,20 +18,20 @@ class Store(UnitProcess):
 
     unit = Unit.STORE
 
-    def __init__(self, core: Core):
-        super().__init__(core)
-        entry_bytes = core.params.entry_bytes("out")
+    def __init__(self, shared: Shared):
+        super().__init__(shared)
+        entry_bytes = shared.params.entry_bytes("out")
 
         def bursts(*row: int) -> list[int]:
-            rows = Rows(*row).bursts(entry_bytes, core.params)
+            rows = Rows(*row).bursts(entry_bytes, shared.params)
             return [beats for _, bursts in rows for beats in bursts]
 
         #: Beats of every burst of each instruction.
-        self.bursts = for_each(bursts, Rows.of(core.program.columns(Opcode.STORE)))
+        self.bursts = for_each(bursts, Rows.of(shared.program.columns(Opcode.STORE)))
         self.busy = np.array([sum(beats) for beats in self.bursts], np.int64)
-        self.beat_cycles = max(1, core.params.bus_bytes // entry_bytes)
-        self.channel = WriteChannel(core.memory)
-        in_flight = core.params.stores_in_flight
+        self.beat_cycles = max(1, shared.params.bus_bytes // entry_bytes)
+        self.channel = WriteChannel(shared.memory)
+        in_flight = shared.params.stores_in_flight
         #: Ends of the latest instructions, which free their slots.
         self.responded = deque([-1] * in_flight, maxlen=in_flight)
 

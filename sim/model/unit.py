@@ -6,16 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from operator import add
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ...isa.opcodes import Unit
 from .queue import Environment, Needs, Queue
 from .regs import account
-
-if TYPE_CHECKING:
-    from .core import Core
+from .shared import Shared
 
 
 class Sequence:
@@ -62,17 +60,17 @@ class UnitProcess(Sequence):
     drain = 0
     busy: np.ndarray
 
-    def __init__(self, core: Core):
-        super().__init__(core.env)
-        self.core, self.params = core, core.params
-        self.queue = Queue(core.env, core.params.queue_depth)
-        self.pops, self.pushes = core.masks(self.unit)
-        self.counters = core.tokens.given_by(self.unit)
+    def __init__(self, shared: Shared):
+        super().__init__(shared.env)
+        self.tokens = shared.tokens
+        self.queue = Queue(shared.env, shared.params.queue_depth)
+        self.pops, self.pushes = shared.masks(self.unit)
+        self.counters = shared.tokens.given_by(self.unit)
         self.ready = 0
         self.ends: list[int] = []
 
     def needs(self) -> Iterator[Needs]:
-        return map(add, self.queue.items(), self.core.tokens.needs(self.unit, self.pops))
+        return map(add, self.queue.items(), self.tokens.needs(self.unit, self.pops))
 
     def end(self, number: int, cycle: int) -> None:
         """An instruction ends in ``cycle`` and pushes its tokens."""
@@ -85,7 +83,7 @@ class UnitProcess(Sequence):
         started = len(self.queue.left)
         if started == len(self.queue.entered):
             return 0
-        return self.core.tokens.missing(self.unit, self.pops[:started], self.pops[started])
+        return self.tokens.missing(self.unit, self.pops[:started], self.pops[started])
 
     def causes(self) -> np.ndarray:
         """Why every cycle passed, int64 [instructions started, causes]: see :func:`account`."""
@@ -95,5 +93,5 @@ class UnitProcess(Sequence):
             np.array(self.ends, np.int64) - self.drain + 1,
             self.busy[:started],
             np.array(self.queue.entered[:started], np.int64) + 1,
-            self.core.tokens.available(self.unit, self.pops[:started]),
+            self.tokens.available(self.unit, self.pops[:started]),
         )

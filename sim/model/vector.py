@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import partial
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +13,8 @@ from ...isa.footprint import affine_entries
 from ...isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
 from ...isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
 from .dma import for_each
+from .shared import Shared
 from .unit import UnitProcess
-
-if TYPE_CHECKING:
-    from .core import Core
 
 #: Writes of tmp that may still be in the pipeline: cycle of their last pass, counted from another,
 #: and entry.
@@ -30,11 +27,11 @@ class Vector(UnitProcess):
     unit = Unit.VECTOR
     drain = VECTOR_DEPTH
 
-    def __init__(self, core: Core):
-        super().__init__(core)
-        is_vector = core.program.table[core.indices[Unit.VECTOR], 0] == Opcode.VECTOR
-        passes = core.params.vector_passes
-        columns = _tmp_columns(core.program.columns(Opcode.VECTOR))
+    def __init__(self, shared: Shared):
+        super().__init__(shared)
+        is_vector = shared.program.table[shared.indices[Unit.VECTOR], 0] == Opcode.VECTOR
+        passes = shared.params.vector_passes
+        columns = _tmp_columns(shared.program.columns(Opcode.VECTOR))
         vectors = iter(for_each(partial(_pattern, passes), columns))
         param = Pattern(passes, PARAM_ITERATIONS, 1, [], None)
         self.patterns = [next(vectors) if vector else param for vector in is_vector.tolist()]

@@ -25,7 +25,7 @@ from ...isa.program import Program
 from ...isa.regmap import CONTROL_START, OFFSETS, read_causes
 from ...isa.status import Status
 from ...runtime.result import NO_CAUSES, SimResult
-from ..model.deadlock import waiting_report
+from ..deadlock import waiting_report
 from . import toolchain
 
 HARNESS = Path(__file__).with_name("harness.cpp")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...isa.opcodes import Unit
-from ...isa.program import Program
+from ..isa.opcodes import Unit
+from ..isa.program import Program
 
 
 def waiting_report(program: Program, starts: Sequence[int], missing: Mapping[Unit, int]) -> str:
