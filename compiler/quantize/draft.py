@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.inliner
 import onnx.version_converter
 from onnx import helper, numpy_helper
 
 from ...isa.errors import VdlaError
-from ..frontends.onnx.importer import import_onnx, load_model
+from ..frontends.onnx.importer import import_onnx
+from ..frontends.onnx.model import load_model, opset_of
 
 #: The first operator set whose DequantizeLinear knows scales along an axis.
 OPSET = 13
@@ -44,8 +44,6 @@ class Draft:
             quantised models need, or when it is quantised already.
         """
         model, where = load_model(source)
-        if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
         if any(node.op_type == "DequantizeLinear" for node in model.graph.node):
             raise VdlaError(f"{where}: expected a float model, got one with DequantizeLinear nodes")
         graph = import_onnx(model)
@@ -58,7 +56,7 @@ class Draft:
 
     @property
     def opset(self) -> int:
-        return next(o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx"))
+        return opset_of(self.model)
 
     @property
     def inputs(self) -> list[str]:
@@ -124,7 +122,7 @@ def _needed(nodes: list[onnx.NodeProto], outputs: list[str]) -> list[onnx.NodePr
 
 
 def _recent(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    version = next(o.version for o in model.opset_import if o.domain in ("", "ai.onnx"))
+    version = opset_of(model)
     if version >= OPSET:
         return model
     try:

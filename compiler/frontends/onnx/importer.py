@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx.inliner
 import onnx.shape_inference
 from google.protobuf.message import DecodeError
 from onnx import numpy_helper
@@ -26,6 +25,7 @@ from ...graph.ops.base import Misfit
 from ...graph.ops.movement import Identity
 from ...graph.verify import verify
 from .functions import function_body
+from .model import STANDARD, first_line, load_model, opset_of
 from .ops import MICROSOFT, READERS
 from .ops.call import Call
 
@@ -33,7 +33,6 @@ from .ops.call import Call
 NEAREST = 4
 #: Readers of operators in other domains than ONNX's.
 DOMAINS = {"com.microsoft": MICROSOFT}
-OPSETS = range(7, onnx.defs.onnx_opset_version() + 1)
 #: What names the shapes and values of a model's inputs that are known at compile time.
 Shapes = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, np.ndarray]
@@ -71,37 +70,11 @@ def import_onnx(
         raise VdlaError(f"expected a batch of at least 1, got {batch!r}")
     model, where = load_model(source)
     try:
-        if model.functions:
-            model = onnx.inliner.inline_local_functions(model)
         graph = Importer(where, batch, shapes or {}, values or {}).run(model)
     except (UnicodeDecodeError, DecodeError, OverflowError) as error:
-        raise VdlaError(f"{where}: damaged ONNX model: {_first_line(error)}") from None
+        raise VdlaError(f"{where}: damaged ONNX model: {first_line(error)}") from None
     verify(graph)
     return graph
-
-
-def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
-    if isinstance(source, onnx.ModelProto):
-        return source, "ONNX model"
-    where = "ONNX model" if isinstance(source, bytes) else str(source)
-    try:
-        if isinstance(source, bytes):
-            model = onnx.load_model_from_string(source)
-        else:
-            model = onnx.load_model(str(source))
-    except OSError as error:
-        raise VdlaError(f"{where}: cannot read: {error.strerror or _first_line(error)}") from None
-    except (DecodeError, ValueError, onnx.checker.ValidationError) as error:
-        raise VdlaError(
-            f"{where}: expected an ONNX model, got a damaged file: {_first_line(error)}"
-        ) from None
-    if not model.graph.node:
-        raise VdlaError(f"{where}: expected an ONNX model with nodes, got none (is it truncated?)")
-    return model, where
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @dataclass
@@ -118,7 +91,7 @@ class Importer:
     known: dict[str, np.ndarray] = field(default_factory=dict)
 
     def run(self, model: onnx.ModelProto) -> Graph:
-        opset = self.opset(model)
+        opset = opset_of(model)
         for initializer in model.graph.initializer:
             self.define(Tensor.constant(initializer.name, self.array(initializer)))
         for sparse in model.graph.sparse_initializer:
@@ -141,15 +114,6 @@ class Importer:
         name = model.graph.name or "main"
         return Graph(name, tuple(inputs), outputs, tuple(self.nodes), self.tensors)
 
-    def opset(self, model: onnx.ModelProto) -> int:
-        versions = [o.version for o in model.opset_import if o.domain in ("", "ai.onnx")]
-        if len(versions) != 1 or versions[0] not in OPSETS:
-            raise VdlaError(
-                f"{self.where}: expected opset {OPSETS[0]} to {OPSETS[-1]},"
-                f" got {versions or 'none'}; convert the model with onnx.version_converter"
-            )
-        return versions[0]
-
     def define(self, tensor: Tensor) -> None:
         if tensor.name in self.tensors:
             raise VdlaError(f"{self.where}: tensor {tensor.name!r} is defined twice")
@@ -167,7 +131,7 @@ class Importer:
                 raise ValueError(f"shape {[*proto.dims]}")
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise VdlaError(
-                f"{self.where}: constant {proto.name!r} is damaged: {_first_line(error)}"
+                f"{self.where}: constant {proto.name!r} is damaged: {first_line(error)}"
             ) from None
         if str(data.dtype) not in DTYPES:
             raise VdlaError(
@@ -205,7 +169,7 @@ class Importer:
     def node(self, proto: onnx.NodeProto, index: int, opset: int) -> None:
         name = proto.name or f"{proto.op_type}_{index}"
         label = f"node {name!r} ({proto.op_type})"
-        standard = proto.domain in ("", "ai.onnx")
+        standard = proto.domain in STANDARD
         reader = (READERS if standard else DOMAINS.get(proto.domain, {})).get(proto.op_type)
         for operand in proto.input:
             if operand and operand not in self.tensors:
@@ -221,7 +185,7 @@ class Importer:
         try:
             attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
         except ValueError as error:
-            raise VdlaError(f"{label}: damaged attributes: {_first_line(error)}") from None
+            raise VdlaError(f"{label}: damaged attributes: {first_line(error)}") from None
         if reader is None:
             self.define(Tensor.constant(proto.output[0], self.constant(attributes, label)))
             return
@@ -243,13 +207,13 @@ class Importer:
         named.CopyFrom(proto)
         named.name = name
         body = None
-        if proto.domain in ("", "ai.onnx"):
+        if proto.domain in STANDARD:
             try:
                 body = function_body(named, opset, operands)
             except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
                 raise VdlaError(
                     f"node {name!r} ({proto.op_type}): expected what ONNX's definition of it"
-                    f" allows: {_first_line(error)}"
+                    f" allows: {first_line(error)}"
                 ) from None
         if body is None:
             operator = f"{proto.domain}.{proto.op_type}" if proto.domain else proto.op_type

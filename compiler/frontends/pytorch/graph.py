@@ -19,7 +19,8 @@ from torch.export.graph_signature import InputKind, OutputKind  # pyright: ignor
 from ....isa.errors import VdlaError
 from ...graph.ir import DTYPES, Graph, Tensor
 from ...graph.verify import verify
-from ..onnx.importer import OPSETS, Importer
+from ..onnx.importer import Importer
+from ..onnx.model import OPSETS
 from .ops import KEPT, READERS
 from .ops.call import Call, Value
 

@@ -1,0 +1,103 @@
+"""ONNX models in the form that the importer reads: one operator set, nodes in order, no functions
+of their own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import onnx
+import onnx.inliner
+from google.protobuf.message import DecodeError
+
+from ....isa.errors import VdlaError
+from .order import in_order
+
+#: The names of ONNX's own operators' domain.
+STANDARD = ("", "ai.onnx")
+OPSETS = range(7, onnx.defs.onnx_opset_version() + 1)
+
+
+def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
+    """A model in the importer's form, and what messages call it. A given one is not changed.
+
+    Raises
+    ------
+    VdlaError
+        When the file is unreadable or damaged, its operator set is not supported, its nodes cannot
+        be put in order, or its functions call themselves.
+    """
+    where = str(source) if isinstance(source, str | Path) else "ONNX model"
+    try:
+        return _normal(_read(source, where), where), where
+    except (UnicodeDecodeError, DecodeError) as error:
+        raise VdlaError(f"{where}: damaged ONNX model: {first_line(error)}") from None
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """The operator set of a model that :func:`load_model` returned."""
+    return next(o.version for o in model.opset_import if o.domain == "")
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an exception's text, or its type."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _read(source: str | Path | bytes | onnx.ModelProto, where: str) -> onnx.ModelProto:
+    if isinstance(source, onnx.ModelProto):
+        return source
+    try:
+        if isinstance(source, bytes):
+            model = onnx.load_model_from_string(source)
+        else:
+            model = onnx.load_model(str(source))
+    except OSError as error:
+        raise VdlaError(f"{where}: cannot read: {error.strerror or first_line(error)}") from None
+    except (DecodeError, ValueError, onnx.checker.ValidationError) as error:
+        raise VdlaError(
+            f"{where}: expected an ONNX model, got a damaged file: {first_line(error)}"
+        ) from None
+    if not model.graph.node:
+        raise VdlaError(f"{where}: expected an ONNX model with nodes, got none (is it truncated?)")
+    return model
+
+
+def _normal(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
+    """The model itself where it has the form, else one that has."""
+    version = _opset(model, where)
+    own = [(o.domain, o.version) for o in model.opset_import if o.domain in STANDARD]
+    if own != [("", version)]:
+        original, model = model, onnx.ModelProto()
+        model.CopyFrom(original)
+        others = [o for o in original.opset_import if o.domain not in STANDARD]
+        del model.opset_import[:]
+        model.opset_import.extend([onnx.helper.make_opsetid("", version), *others])
+    model = in_order(model, where)
+    if not model.functions:
+        return model
+    try:
+        return onnx.inliner.inline_local_functions(model)
+    except onnx.checker.ValidationError as error:
+        raise VdlaError(f"{where}: expected functions to inline: {first_line(error)}") from None
+
+
+def _opset(model: onnx.ModelProto, where: str) -> int:
+    """The version of ONNX's own operators.
+
+    Of several imports the last one counts, as in ONNX Runtime. Where only other domains are
+    imported, the version is that of the model's functions, or else the newest.
+    """
+    if not model.opset_import:
+        raise VdlaError(
+            f"{where}: expected an import of opset {OPSETS[0]} to {OPSETS[-1]}, got no opset_import"
+        )
+    imports = [o for function in model.functions for o in function.opset_import]
+    found = [o.version for o in (*imports, *model.opset_import) if o.domain in STANDARD]
+    version = found[-1] if found else OPSETS[-1]
+    if version not in OPSETS:
+        raise VdlaError(
+            f"{where}: expected opset {OPSETS[0]} to {OPSETS[-1]}, got {version}; convert the model"
+            " with onnx.version_converter"
+        )
+    return version
