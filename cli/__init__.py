@@ -1,0 +1,13 @@
+"""The ``vdla`` command, one file for each group of commands.
+
+Each command calls the library, then shows the result as a table for people or, with ``--json``, as
+JSON for scripts. A command's function stands beside the tables that it prints. What it needs of the
+library is imported inside the function, so that help and small commands start at once.
+
+Exit codes: 0 when what was asked for holds, 1 when it does not (a difference, a finding), 2 for bad
+usage or bad input, with one line on standard error.
+"""
+
+from .app import main, run_app
+
+__all__ = ["main", "run_app"]

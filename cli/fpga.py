@@ -1,0 +1,151 @@
+"""``vdla fpga``: bitstreams for boards."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..isa.params import HwParams
+from .options import JsonFile
+from .output import count, emit, new_table, percent
+
+app = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
+BoardName = Annotated[
+    str, typer.Option("--board", help="Such as ulx3s-85f; a wrong name shows all.")
+]
+BoardHw = Annotated[
+    str | None, typer.Option("--hw", metavar="F", help="Preset or TOML; by default the board's.")
+]
+BuildDir = Annotated[
+    Path | None, typer.Option("--output", "-o", help="Folder; build/BOARD unless given.")
+]
+
+
+@app.command("estimate")
+def fpga_estimate(
+    board: BoardName, hw: BoardHw = None, output: BuildDir = None, json_file: JsonFile = None
+) -> int:
+    """What a design takes of the device: synthesis only."""
+    return _fpga("estimate", board, hw, output, json_file)
+
+
+@app.command("build")
+def fpga_build(
+    board: BoardName,
+    hw: BoardHw = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Placements to try.")] = 1,
+    freq: Annotated[
+        float | None, typer.Option(min=4, max=400, help="Clock in MHz; by default the board's.")
+    ] = None,
+    output: BuildDir = None,
+    json_file: JsonFile = None,
+) -> int:
+    """A bitstream; fails when timing or capacity is missed."""
+    return _fpga("build", board, hw, output, json_file, seeds=seeds, freq_mhz=freq)
+
+
+@app.command("table")
+def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = None) -> int:
+    """What every block size takes of a device, and its clock once placed."""
+    from ..report import header
+
+    with _fpga_tools("table") as (synthesis, progress):
+        from ..hw.boards import find_board
+
+        result = synthesis.table(find_board(board), output or Path("build") / board, progress)
+    report = header("fpga table") | result.body
+    emit(report, json_file, lambda out: _show_sizes(out, report))
+    return 0
+
+
+@app.command("export")
+def fpga_export(
+    hw: BoardHw = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder.")] = Path("build/xilinx"),
+    json_file: JsonFile = None,
+) -> int:
+    """A directory for Xilinx' tools: Verilog with AXI ports, constraints, IP packaging."""
+    from ..report import header
+
+    with _fpga_tools("export"):
+        from ..hw.boards.pynq_z1 import BOARD, PART
+        from ..hw.fpga.export import export
+
+        params = BOARD.hw if hw is None else HwParams.load(hw)
+        files = [str(path) for path in export(params, output)]
+    report = header("fpga export", params) | {
+        "part": PART, "files": files, "vendor_tools": "never run",
+    }  # fmt: skip
+    emit(report, json_file, lambda out: _show_export(out, report))
+    return 0
+
+
+def _show_export(console: Console, report: dict[str, Any]) -> None:
+    for path in report["files"]:
+        console.print(path)
+    console.print(f"for {report['part']}; not run through the vendor's tools")
+
+
+def _fpga(
+    what: str, board: str, hw: str | None, output: Path | None, json_file: str | None, **options
+) -> int:
+    from ..report import header
+
+    with _fpga_tools(what) as (synthesis, progress):
+        from ..hw.boards import find_board
+
+        chosen = find_board(board)
+        params = chosen.hw if hw is None else HwParams.load(hw)
+        step, folder = getattr(synthesis, what), output or Path("build") / board
+        result = step(chosen, params, folder, progress=progress, **options)
+    report = header(f"fpga {what}", params) | result.body
+    emit(report, json_file, lambda out: _show_fpga(out, report))
+    for line in result.missed:
+        print(f"vdla: {line}", file=sys.stderr)
+    return 1 if result.missed else 0
+
+
+@contextmanager
+def _fpga_tools(what: str) -> Iterator[tuple[Any, Callable[[str], None]]]:
+    """The flow, and where it tells its progress."""
+    from ..sim.rtl.toolchain import setup_yosys
+
+    setup_yosys()
+    from ..hw.fpga import synthesis
+
+    with Console(stderr=True).status(what) as status:
+        yield synthesis, lambda text: status.update(text)
+
+
+def _show_sizes(console: Console, report: dict[str, Any]) -> None:
+    names = ("lut", "ff", "dsp", "bram")
+    table = new_table(f"{report['board']}, {report['device']}", "block", *names, "fmax MHz")
+    for row in report["rows"]:
+        rate = "" if row["fmax_mhz"] is None else f"{row['fmax_mhz']:.1f}"
+        numbers = [count(row[name]) for name in names]
+        table.add_row(row["hw"], *numbers, "does not fit" if row["missed"] else rate)
+    console.print(table)
+
+
+def _show_fpga(console: Console, report: dict[str, Any]) -> None:
+    names = ("lut", "ff", "dsp", "bram")
+    table = new_table(f"{report['board']}, configuration {report['config_hash']}", "", *names)
+    table.add_row("used", *(count(report[name]) for name in names))
+    table.add_row("of the device", *(percent(report["device_fraction"][name]) for name in names))
+    console.print(table)
+    if report.get("fmax_mhz"):
+        rates = ", ".join(f"{rate:.1f}" for rate in report["fmax_mhz"])
+        console.print(f"fmax {rates} MHz (a seed each), target {report['target_mhz']:g} MHz")
+        path = new_table("critical path", "ns", "signal", "source", left=3)
+        for step in report["critical_path"]:
+            path.add_row(f"{step['ns']:.2f}", step["signal"], step["source"] or "")
+        console.print(path)
+    if report.get("bitstream"):
+        console.print(f"{report['bitstream']}: sha256 {report['bitstream_sha256']}")
+    console.print(", ".join(f"{name} {version}" for name, version in report["tools"].items()))

@@ -1,0 +1,24 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..isa.memory import MEMORY_PRESETS
+from ..isa.params import PRESETS
+
+JsonFile = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="Write JSON ('-': standard output).")
+]
+Hw = Annotated[
+    str, typer.Option("--hw", metavar="F", help=f"Preset ({', '.join(PRESETS)}) or TOML file.")
+]
+Memory = Annotated[
+    str,
+    typer.Option("--memory", metavar="M", help=f"Preset ({', '.join(MEMORY_PRESETS)}) or TOML."),
+]
+Threads = Annotated[int, typer.Option(help="Threads of the processor, for cpu.")]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]

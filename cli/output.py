@@ -1,0 +1,62 @@
+"""What all commands print: JSON, tables, numbers and progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+
+def emit(report: dict[str, Any], json_file: str | None, show: Callable[[Console], None]) -> None:
+    """Write the report as JSON if a file is named; otherwise let ``show`` print it."""
+    if json_file is None:
+        wide = None if sys.stdout.isatty() else 160  # pipes and files have no width to fit
+        show(Console(width=wide, highlight=False, markup=False))
+    elif json_file == "-":
+        print(json.dumps(report, indent=2))
+    else:
+        Path(json_file).write_text(json.dumps(report, indent=2) + "\n")
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error; it is drawn only if that is a terminal.
+
+    The function that the caller gets is told how much is done, of how much in all.
+    """
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns,
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+        disable=not console.is_terminal,
+    ) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def new_table(title: str, *columns: str, left: int = 1) -> Table:
+    """A table whose first ``left`` columns hold text; the others hold numbers."""
+    table = Table(title=title, title_justify="left")
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index < left else "right")
+    return table
+
+
+def percent(value: float | None) -> str:
+    """A fraction in percent; nothing for None."""
+    return "" if value is None else f"{100 * value:.1f} %"
+
+
+def count(value: int | None) -> str:
+    """A number with commas between thousands; nothing for None."""
+    return "" if value is None else f"{value:,}"

@@ -1,0 +1,93 @@
+"""``vdla check``, ``vdla asm`` and ``vdla disasm``: programs for the accelerator as files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..isa.errors import VdlaError
+from ..isa.params import HwParams
+from .options import JsonFile, Output
+from .output import emit, new_table
+
+
+def check(
+    program: Annotated[Path, typer.Argument(help="A program file.")],
+    hw: Annotated[
+        str | None, typer.Option("--hw", metavar="F", help="The core that is to run it.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> int:
+    """Look for illegal instructions, unbalanced tokens, deadlocks and hazards without running."""
+    from ..isa.check import check as find
+    from ..isa.program import Program
+    from ..report import header
+
+    loaded = Program.load(program)
+    if hw is not None:
+        loaded.check_params(HwParams.load(hw))
+    rows = [finding.to_dict() for finding in find(loaded)]
+    report = header("check", loaded.params) | {"ok": not rows, "findings": rows}
+    report["instructions"] = len(loaded.insns)
+    emit(report, json_file, lambda console: _show_check(console, report))
+    return 0 if report["ok"] else 1
+
+
+def _show_check(console: Console, report: dict[str, Any]) -> None:
+    if report["ok"]:
+        console.print(f"{report['instructions']:,} instructions, nothing found")
+        return
+    table = new_table(
+        f"{len(report['findings'])} findings", "kind", "instruction", "unit", "detail"
+    )
+    table.columns[2].justify = table.columns[3].justify = "left"
+    for row in report["findings"]:
+        table.add_row(row["kind"], str(row["instruction"]), row["unit"], row["detail"])
+    console.print(table)
+
+
+def asm(
+    source: Annotated[Path, typer.Argument(help="Assembly text.")],
+    output: Output = None,
+    hw: Annotated[
+        str | None, typer.Option("--hw", metavar="F", help="Configuration, or as .config says.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> int:
+    """Assemble text to a program file (SOURCE with the suffix .vdla unless --output is given)."""
+    from ..isa.asm import assemble
+    from ..report import header
+
+    try:
+        program = assemble(source.read_text(), None if hw is None else HwParams.load(hw))
+    except VdlaError as error:
+        raise VdlaError(f"{source}: {error}") from None
+    path = output or source.with_suffix(".vdla")
+    program.save(path)
+    body = {"program": str(path), "instructions": len(program.insns)}
+    report = header("asm", program.params) | body
+    emit(report, json_file, lambda console: console.print(f"{path}: {len(program.insns):,} insns"))
+    return 0
+
+
+def disasm(
+    program: Annotated[Path, typer.Argument(help="A program file.")],
+    output: Output = None,
+    json_file: JsonFile = None,
+) -> int:
+    """A program file as assembly text, on standard output unless --output is given."""
+    from ..isa.asm import disassemble
+    from ..isa.program import Program
+    from ..report import header
+
+    loaded = Program.load(program)
+    text = disassemble(loaded)
+    if output is not None:
+        output.write_text(text)
+    body = {"instructions": len(loaded.insns), "text": text}
+    if output is None or json_file is not None:
+        emit(header("disasm", loaded.params) | body, json_file, lambda _: print(text, end=""))
+    return 0

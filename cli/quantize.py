@@ -1,0 +1,75 @@
+"""``vdla quantize``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from .arrays import read_arrays
+from .options import JsonFile, Output
+from .output import emit, new_table, percent, progress_bar
+
+
+def quantize(
+    model: Annotated[Path, typer.Argument(help="A float model: ONNX.")],
+    samples: Annotated[Path, typer.Option(help="Typical inputs by name (.npz).")],
+    output: Output = None,
+    method: Annotated[
+        str, typer.Option(help="Ranges of activations: minmax, percentile or entropy.")
+    ] = "minmax",
+    percentile: Annotated[
+        float, typer.Option(help="Percent of the values that method percentile keeps.")
+    ] = 99.99,
+    bias_correction: Annotated[
+        bool, typer.Option("--bias-correction", help="Undo the mean error of rounded weights.")
+    ] = False,
+    json_file: JsonFile = None,
+) -> int:
+    """Quantise a float model to int8 (QDQ ONNX; MODEL_int8.onnx without --output) and compare."""
+    import onnx
+
+    from ..compiler.frontends.onnx.importer import input_names, load_model
+    from ..compiler.quantize import quantize as quantize_model
+    from ..report import header
+
+    names = input_names(load_model(model)[0])
+    arrays = dict(zip(names, read_arrays(samples, names), strict=True))
+    with progress_bar(f"quantise {model.name}") as progress:
+        made = quantize_model(model, arrays, method, percentile, bias_correction, progress)
+    path = output or model.with_name(f"{model.stem}_int8.onnx")
+    onnx.save_model(made.model, str(path))
+    report = header("quantize") | {"model": model.name, "output": str(path)} | made.report
+    emit(report, json_file, lambda console: _show_quantize(console, report))
+    return 0
+
+
+def _show_quantize(console: Console, report: dict[str, Any]) -> None:
+    names = ("node", "op", "type", "scale", "zero point", "SQNR dB", "why")
+    table = new_table(f"{report['model']}, {report['method']}", *names, left=3)
+    table.columns[-1].justify = "left"
+    for row in report["layers"]:
+        scale = "" if row["scale"] is None else f"{row['scale']:.4g}"
+        zero = "" if row["zero_point"] is None else str(row["zero_point"])
+        table.add_row(
+            row["name"], row["op"], row["type"], scale, zero, _decibel(row), row["reason"]
+        )
+    console.print(table)
+    for name, output in report["outputs"].items():
+        agreement = percent(output["top1_agreement"])
+        text = f", top-1 as float {agreement}" if agreement else ""
+        console.print(
+            f"output {name}: SQNR {_decibel(output)} dB, largest error"
+            f" {output['max_error']:.4g}{text}"
+        )
+    float_nodes = sum(row["type"] != "int8" for row in report["layers"])
+    console.print(
+        f"{report['output']}: {len(report['layers']) - float_nodes} nodes in int8, {float_nodes} in"
+        f" float, {len(report['merged'])} merged; on {report['samples']} batches of samples"
+    )
+
+
+def _decibel(row: dict[str, Any]) -> str:
+    return "" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f}"

@@ -1,0 +1,178 @@
+"""``vdla run`` and ``vdla compile``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from ..isa.errors import VdlaError
+from .arrays import model_inputs
+from .options import Hw, JsonFile, Memory, Threads
+from .output import count, emit, new_table, percent, progress_bar
+
+
+def run(
+    model: Annotated[Path, typer.Argument(help="A model: ONNX or TensorFlow Lite.")],
+    target: Annotated[str, typer.Option(help="sim, rtl, cpu or fpga.")] = "sim",
+    port: Annotated[str | None, typer.Option(help="Serial device of the board, for fpga.")] = None,
+    input_file: Annotated[
+        Path | None, typer.Option("--input", help="Inputs by name (.npz); random without.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option(help="Outputs by name (.npz).")] = None,
+    hw: Hw = "16x16",
+    memory: Memory = "vta",
+    vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    threads: Threads = 1,
+    seed: Annotated[int, typer.Option(help="Seed of random inputs.")] = 0,
+    dump_ir: Annotated[
+        Path | None, typer.Option(help="Directory for the IR before and after every pass.")
+    ] = None,
+    program: Annotated[
+        Path | None, typer.Option(help="Keep the accelerator's program in this file.")
+    ] = None,
+    explain: Annotated[
+        bool,
+        typer.Option("--explain", help="Say why each node runs where, and how memory is shared."),
+    ] = False,
+    trace: Annotated[
+        Path | None, typer.Option(help="Chrome/Perfetto trace of the first batch (JSON).")
+    ] = None,
+    json_file: JsonFile = None,
+) -> int:
+    """Compile a model, run it, and report cycles and utilisation per layer."""
+    import numpy as np
+
+    from ..module import compile
+    from ..report import header
+    from ..sim.trace import write_trace
+
+    module = compile(model, target, hw, memory, vthreads, dump_ir, port, threads)
+    if program is not None:
+        module.program.save(program)
+    if trace is not None:
+        module.check_traceable()
+    arrays = model_inputs(module, input_file, seed)
+    with progress_bar(f"{model.name} on {target}") as progress:
+        outputs = module.run(*arrays, progress=progress)
+    if output is not None:
+        names = [tensor.name for tensor in module.compiled.outputs]
+        np.savez(output, **dict(zip(names, outputs, strict=True)))  # type: ignore[arg-type]
+    if trace is not None:
+        write_trace(trace, module.trace)
+    report = header("run", module.params, module.memory, seed) | {"model": model.name}
+    report |= module.report
+    emit(report, json_file, lambda console: _show_run(console, report, explain))
+    return 0
+
+
+def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
+    names = ("layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end")
+    table = new_table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
+    table.add_column("roofline", justify="right")
+    total = {"name": "total", "op": "", "target": ""}
+    rows = [*report["layers"], {**report, **total}]
+    for row in rows:
+        if row is rows[-1]:
+            table.add_section()
+        use = row["utilisation"] or {}
+        table.add_row(
+            row["name"],
+            row["op"],
+            row["target"],
+            count(row["cycles"]),
+            count(row["macs"]),
+            *(percent(use.get(kind)) for kind in ("spatial", "temporal", "end_to_end")),
+            percent(row["roofline_fraction"]),
+        )
+    console.print(table)
+    _show_reasons(console, report, explain)
+    _show_stalls(console, report.get("stalls", {}))
+    for name, output in report["outputs"].items():
+        shape = "x".join(map(str, output["shape"]))
+        console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
+    console.print(f"{report['batches']} batches in {report['wall_s']:.2f} s")
+
+
+def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> None:
+    """Why each node runs where it runs; without being asked, how many are on the host."""
+    host = [row for row in report["layers"] if row["target"] == "cpu"]
+    if explain:
+        table = new_table("where each node runs, and why", "node", "op", "runs on", "why", left=4)
+        for row in report["layers"]:
+            table.add_row(row["name"], row["op"], row["target"], row["reason"])
+        console.print(table)
+        _show_memory_plan(console, report["memory_plan"])
+    elif host and report["target"] != "cpu":
+        share = report["coverage"]["macs_on_accelerator"] / max(1, report["coverage"]["macs_total"])
+        console.print(
+            f"{len(host)} of {len(report['layers'])} nodes run on the CPU, with "
+            f"{percent(1 - share)} of the MACs; --explain says why"
+        )
+
+
+def _show_stalls(console: Console, stalls: dict[str, dict[str, int]]) -> None:
+    if not stalls:
+        return
+    causes = list(dict.fromkeys(cause for unit in stalls.values() for cause in unit))
+    table = new_table("where the cycles of each unit went", "unit", *causes)
+    for unit, counts in stalls.items():
+        table.add_row(unit, *(count(counts.get(cause)) for cause in causes))
+    console.print(table)
+
+
+def compile_model(
+    model: Annotated[Path, typer.Argument(help="A model: ONNX or TensorFlow Lite.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
+    triple: Annotated[
+        str | None,
+        typer.Option(help="Another machine's triple, such as aarch64-linux-gnu, for cpu."),
+    ] = None,
+    hw: Hw = "16x16",
+    memory: Memory = "vta",
+    vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    threads: Threads = 1,
+    json_file: JsonFile = None,
+) -> int:
+    """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
+    from ..module import compile, cross_compile
+    from ..report import header
+    from ..runtime.bundle import read_manifest
+
+    if triple is not None and target != "cpu":
+        raise VdlaError(f"triple: expected target 'cpu' with a triple, got {target!r}")
+    if triple is not None and threads != 1:
+        raise VdlaError(f"threads: expected 1 with a triple, got {threads}")
+    if triple is not None:
+        cross_compile(model, output, triple, hw)
+    else:
+        compile(model, target, hw, memory, vthreads, threads=threads).save(output)
+    manifest = read_manifest(output)
+    body: dict[str, Any] = {"model": model.name, "output": str(output)}
+    body |= {key: manifest[key] for key in ("target", "triple", "features", "memory_plan")}
+    body["files"] = {name: size for name, (size, _) in manifest["files"].items()}
+    report = header("compile") | body
+    emit(report, json_file, lambda console: _show_compiled(console, report))
+    return 0
+
+
+def _show_compiled(console: Console, report: dict[str, Any]) -> None:
+    console.print(f"{report['output']}: {report['target']}, code for {report['triple']}")
+    table = new_table("", "file", "bytes")
+    for name, size in report["files"].items():
+        table.add_row(name, count(size))
+    console.print(table)
+    _show_memory_plan(console, report["memory_plan"])
+
+
+def _show_memory_plan(console: Console, plans: list[dict[str, Any]]) -> None:
+    """How tensors share memory: the plan against all side by side, and against the least."""
+    names = ("tensors", "side by side", "planned", "least possible")
+    table = new_table("memory between operators, in bytes", "where", *names)
+    for plan in plans:
+        values = (plan[k] for k in ("values", "sum_bytes", "planned_bytes", "bound_bytes"))
+        table.add_row(plan["where"], *map(count, values))
+    console.print(table)

@@ -1,0 +1,72 @@
+"""``vdla verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from .options import Hw, JsonFile, Memory
+from .output import count, emit, new_table, progress_bar
+
+
+def verify(
+    programs: Annotated[int, typer.Option(min=1, help="Random programs.")] = 100,
+    seed: Annotated[int, typer.Option(help="Seed of the programs.")] = 0,
+    hw: Hw = "16x16",
+    memory: Memory = "vta",
+    waves: Annotated[
+        Path, typer.Option(metavar="DIR", help="Where a difference leaves program and waveform.")
+    ] = Path("."),
+    json_file: JsonFile = None,
+) -> int:
+    """Random programs through reference, SimPy and RTL: bytes and cycles must be equal."""
+    from ..module import load_platform
+    from ..report import header
+    from ..sim.verify import campaign as verification
+
+    params, memory_params = load_platform(hw, memory)
+    with progress_bar("verify") as progress:
+        body = verification.verify(params, memory_params, programs, seed, progress=progress)
+    first = body["first_divergence"]
+    if first is not None:
+        first |= verification.save_divergence(waves, params, memory_params, first)
+    report = header("verify", params, memory_params, seed) | body
+    emit(report, json_file, lambda console: _show_verify(console, report))
+    equal = not report["byte_mismatches"] and not report["cycle_mismatches"]
+    return 0 if equal and first is None else 1
+
+
+def _show_verify(console: Console, report: dict[str, Any]) -> None:
+    table = new_table(f"verify, configuration {report['config_hash']}", "", "count")
+    for name in ("programs", "instructions", "cycles", "byte_mismatches", "cycle_mismatches"):
+        table.add_row(name.replace("_", " "), count(report[name]))
+    table.add_row("largest cycle error", count(report["max_cycle_error"]))
+    console.print(table)
+    if report["first_divergence"] is not None:
+        _show_divergence(console, report["first_divergence"])
+
+
+def _show_divergence(console: Console, first: dict[str, Any]) -> None:
+    """Where two sides differ first: the instruction, then every side's cycles and value."""
+    place = f" at {first['address']}" if "address" in first else ""
+    console.print(
+        f"first divergence: program {first['program']}, instruction {first['instruction']} "
+        f"of {first['unit']}, cycle {first['cycle']:,}\n  {first['text']}"
+    )
+    if first["for"]:
+        console.print(f"  for {first['for']}", markup=False)
+    console.print(f"  differs in: {first['what']}{place}")
+    table = new_table("", "side", "start cycle", "end cycle", first["what"])
+    for side in ("reference", "sim", "rtl"):
+        moments = [first[name].get(side) for name in ("starts", "ends")]
+        if side in first or moments[0] is not None:
+            table.add_row(side, *map(count, moments), str(first.get(side, "")))
+    if first["what"] in ("start cycle", "end cycle"):
+        table.columns.pop()
+    console.print(table)
+    begin, end = first["waves_cycles"]
+    console.print(f"waveform of cycles {begin:,}..{end:,} (1 us each): {first['saved']['waves']}")
+    console.print(f"program: {first['saved']['program']}")
