@@ -3,8 +3,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+TORCH_VENV := .venv-torch
+TORCH_STAMP := $(TORCH_VENV)/.installed
 
-.PHONY: venv demo test lint docs mutants campaign verify fuzz schedules operators gates board clean
+.PHONY: venv demo check test test-torch lint docs mutants campaign verify fuzz schedules operators gates board clean
 
 venv: $(STAMP)
 
@@ -19,9 +21,25 @@ $(STAMP): pyproject.toml
 demo: $(STAMP)
 	$(BIN)/python examples/02_run_digits.py
 
-# The whole check, as continuous integration runs it.
+# The inner loop, two minutes on two cores: all but the tests that are marked `slow` because they take seconds. These are the
+# RTL simulations, the proofs, synthesis, the examples, and the many random cases of some operators.
+check: lint docs
+	$(BIN)/python -m pytest -n 2 -m "not slow and not sweep"
+
+# Everything that continuous integration runs: all tests but the sweeps below, and but those of PyTorch, which are skipped
+# because PyTorch is not installed in .venv (`make test-torch` runs them).
 test: lint docs
 	$(BIN)/python -m pytest -n 2
+
+# The tests that need PyTorch, in a virtual environment of their own. PyPI's PyTorch for Linux comes with gigabytes of CUDA;
+# PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu lets pip take the build for CPUs.
+test-torch: $(TORCH_STAMP)
+	$(TORCH_VENV)/bin/python -m pytest tests/compiler/frontends/pytorch
+
+$(TORCH_STAMP): pyproject.toml
+	@test -x $(TORCH_VENV)/bin/python || $(PYTHON) -m venv $(TORCH_VENV)
+	PYTHONWARNINGS=ignore $(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,dev]'
+	@touch $@
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -67,5 +85,5 @@ board: $(STAMP)
 	$(BIN)/python -m pytest -m "sweep or not sweep" tests/board
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .vdla sim_build
+	rm -rf $(VENV) $(TORCH_VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .vdla sim_build
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

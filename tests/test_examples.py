@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -14,12 +16,14 @@ def run(name: str, *arguments: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_training_ends_in_the_three_files(tmp_path: Path):
     run("01_digits.py", "--out", str(tmp_path), "--epochs", "1")
     made = {path.name for path in tmp_path.iterdir()}
     assert made == {"digits_float.onnx", "digits_int8.onnx", "digits_test.npz"}
 
 
+@pytest.mark.slow
 def test_digits_are_equal_on_all_targets():
     text = run("02_run_digits.py")
     assert "accuracy 98.33 %" in text
@@ -27,6 +31,7 @@ def test_digits_are_equal_on_all_targets():
     assert "sim = rtl: 0 cycles, 0 bytes different (8 images" in text
 
 
+@pytest.mark.slow
 def test_an_operator_is_one_table_row():
     text = run("03_add_vector_opcode.py")
     for word in ("assembler: vector op=absdiff", "docs:", "RTL:"):

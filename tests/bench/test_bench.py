@@ -29,6 +29,7 @@ ROOFLINE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("memory", ROOFLINE)
 def test_convolutions_reach_their_roofline(memory: str) -> None:
     preset = MEMORY_PRESETS[memory]
@@ -53,6 +54,7 @@ def test_first_convolution_fills_the_tensor_core() -> None:
     assert row["end_to_end"] >= 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["C8", "C11"])
 def test_two_virtual_threads_beat_one(name: str) -> None:
     one, two = table2_rows(
@@ -71,6 +73,7 @@ MEGAMACS = {
 }
 
 
+@pytest.mark.slow
 def test_layers_and_networks_are_the_papers() -> None:
     macs = {layer.name: sum(_macs(layer.model())) for layer in TABLE_2}
     assert (macs["C1"], macs["C2"], macs["C12"]) == (460_992 * 256, 451_584 * 256, 451_584 * 256)
@@ -98,6 +101,7 @@ def _macs(model: onnx.ModelProto) -> list[int]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NETWORKS)
 def test_float_networks_equal_onnx_runtime(name: str) -> None:
     model = NETWORKS[name](1, False)
@@ -174,6 +178,7 @@ def test_table_and_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert "expected names from resnet18" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_roofline_picture(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     png = tmp_path / "roofline.png"
     assert run_app(["bench", "roofline", "--png", str(png), "--layers", "C11"]) == 0

@@ -44,6 +44,7 @@ def test_an_integer_layer_against_onnx_runtime() -> None:
     assert 0.1 < row["peak_fraction"] < 1.2
 
 
+@pytest.mark.slow
 def test_networks_of_every_kind_of_input_and_operator() -> None:
     """Numbers of words, images, transposed convolutions; the work is the graph's."""
     pytest.importorskip("onnxruntime")

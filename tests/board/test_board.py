@@ -29,6 +29,7 @@ SIZE_BYTES = 1 << 18
 PATTERN = np.random.default_rng(7).integers(0, 256, 4096, np.uint8).tobytes()
 
 
+@pytest.mark.slow
 def test_memory_and_registers() -> None:
     with simulated_board(PARAMS, SIZE_BYTES) as plug, Link(plug.port) as link:
         link.write_memory(0, PATTERN)
@@ -99,6 +100,7 @@ def test_many_programs_over_a_bad_line() -> None:
     assert run_one_after_the_other(50, errors) >= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "where", range(4), ids=["corrupt to", "drop to", "corrupt from", "drop from"]
 )
@@ -114,6 +116,7 @@ def test_a_damaged_frame_is_repeated(where: int) -> None:
         assert link.repeated >= 1
 
 
+@pytest.mark.slow
 def test_an_unplugged_board() -> None:
     with simulated_board(PARAMS, SIZE_BYTES) as plug, Link(plug.port, silence_s=0.05) as link:
         link.read_register("status")
@@ -122,6 +125,7 @@ def test_an_unplugged_board() -> None:
             link.read_register("status")
 
 
+@pytest.mark.slow
 def test_another_configuration() -> None:
     program = random_program(HwParams.load("8x8"), 0)
     with (

@@ -22,6 +22,7 @@ from .networks import DIGITS, differences, run
 QUICK = [platform for platform in ROOMY if platform.params.block == 4][:1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("vthreads", [1, 2])
 @pytest.mark.parametrize("platform", ROOMY, ids=lambda platform: platform.name)
 def test_the_simulator_gives_the_hosts_bits(platform: Platform, vthreads: int) -> None:

@@ -48,6 +48,7 @@ def cases() -> dict[str, list[Any]]:
     return by_operator
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("operator", sorted({*READERS, *FUNCTIONS} - WITHOUT_CASES))
 def test_onnx_node_tests(operator: str) -> None:
     passed = 0

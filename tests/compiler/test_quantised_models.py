@@ -115,6 +115,7 @@ def dense_net() -> onnx.ModelProto:
     return net.model(net.op("GlobalAveragePool", x), 3, 9, 9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [mobile_net_v2, from_channels_last, inception, dense_net])
 def test_all_on_the_accelerator(make: Callable[[], onnx.ModelProto]) -> None:
     model = make()
@@ -134,6 +135,7 @@ def test_all_on_the_accelerator(make: Callable[[], onnx.ModelProto]) -> None:
     assert {row["op"] for row in module.report["layers"] if row["target"] == "cpu"} <= EDGES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("channels", "again", "why"),
     [

@@ -140,6 +140,7 @@ def _stable(m: Module, o) -> None:
         m.d.comb += [Assert(o.valid), Assert(o.payload.as_value() == offered)]
 
 
+@pytest.mark.slow
 def test_passes_every_request_once_and_fetch_first(tmp_path: Path) -> None:
     assert solve(contract(ReadArbiter(PARAMS)), "prove", DEPTH, tmp_path) == "PASS"
 
@@ -148,10 +149,12 @@ def test_reaches_both_clients_at_once(tmp_path: Path) -> None:
     assert solve(contract(ReadArbiter(PARAMS)), "cover", DEPTH, tmp_path) == "PASS"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [LoadWins, ForgetsWhatWaits, RepeatsRequest, ConfusesClients])
 def test_finds_the_seeded_bug(broken: type[_Around], tmp_path: Path) -> None:
     assert solve(contract(broken()), "prove", DEPTH, tmp_path) == "FAIL"
 
 
+@pytest.mark.slow
 def test_the_frame_of_the_broken_ones_is_sound(tmp_path: Path) -> None:
     assert solve(contract(_Around()), "prove", DEPTH, tmp_path) == "PASS"

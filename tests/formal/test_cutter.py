@@ -149,6 +149,7 @@ def contract(cutter: BurstCutter, lemmas: bool = False) -> Proof:
     return Proof(m, tuple(Value.cast(value) for value in free))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [PARAMS, LONG], ids=["as built", "long bursts"])
 def test_asks_for_exactly_the_transfer(params: HwParams, tmp_path: Path) -> None:
     proof = contract(BurstCutter(params), lemmas=True)
@@ -159,6 +160,7 @@ def test_reaches_pages_planes_and_long_bursts(tmp_path: Path) -> None:
     assert solve(contract(BurstCutter(PARAMS)), "cover", 10, tmp_path) == "PASS"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "broken", [ForgetsOffset, SkipsPlaneStride, StopsARowEarly, OverlongBursts]
 )
@@ -166,6 +168,7 @@ def test_finds_the_seeded_bug(broken: type[_Around], tmp_path: Path) -> None:
     assert solve(contract(broken(PARAMS)), "prove", DEPTH, tmp_path) == "FAIL"
 
 
+@pytest.mark.slow
 def test_finds_bursts_across_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(vdla.hw.core.dma, "PAGE_BYTES", 2 * AXI_PAGE)
     assert solve(contract(BurstCutter(PARAMS)), "prove", DEPTH, tmp_path) == "FAIL"

@@ -147,6 +147,7 @@ def _memories(fragment: Fragment) -> Iterator[MemoryInstance]:
         yield from _memories(child)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 3, HwParams().queue_depth])
 def test_keeps_order_contents_and_level(depth: int, tmp_path: Path) -> None:
     assert solve(contract(Queue(WIDTH, depth), lemmas=True), "prove", DEPTH, tmp_path) == "PASS"
@@ -156,6 +157,7 @@ def test_reaches_a_full_queue_in_use(tmp_path: Path) -> None:
     assert solve(contract(Queue(WIDTH, 3)), "cover", DEPTH, tmp_path) == "PASS"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [WaitsForReady, LosesWhenFull, ShowsThePast, ConfusesTwoValues])
 def test_finds_the_seeded_bug(broken: type[Queue], tmp_path: Path) -> None:
     assert solve(contract(broken(WIDTH, 3)), "prove", DEPTH, tmp_path) == "FAIL"

@@ -87,15 +87,18 @@ def contract(bank: TokenBank, lemmas: bool = False) -> Proof:
     return Proof(m, tuple(Value.cast(port) for port in free))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [NARROW, HwParams()], ids=["narrow", "as built"])
 def test_counts_and_overflows_exactly(params, tmp_path: Path) -> None:
     assert solve(contract(TokenBank(params), lemmas=True), "prove", DEPTH, tmp_path) == "PASS"
 
 
+@pytest.mark.slow
 def test_reaches_overflow(tmp_path: Path) -> None:
     assert solve(contract(TokenBank(NARROW)), "cover", DEPTH, tmp_path) == "PASS"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("broken", [LosesCancelledToken, OverflowsLate])
 def test_finds_the_seeded_bug(broken: type[TokenBank], tmp_path: Path) -> None:
     assert solve(contract(broken(NARROW)), "prove", DEPTH, tmp_path) == "FAIL"

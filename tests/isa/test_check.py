@@ -442,6 +442,7 @@ def _random_program(draw: st.DrawFn) -> tuple[tuple[Insn, ...], tuple[Uop, ...]]
     return tuple(insns), uops
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(drawn=_random_program())
 def test_random_programs_against_the_slow_checker(
@@ -466,6 +467,7 @@ def _pairs(insns: tuple[Insn, ...]) -> list[tuple[int, int]]:
     return pairs
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(drawn=_random_program())
 def test_inserted_tokens_suffice_and_none_can_be_spared(
@@ -526,6 +528,7 @@ def long_program(tiles: int) -> Program:
     return Program(params, tuple(insns), image, {"dram_bytes": 0x400000}, 0x100000)
 
 
+@pytest.mark.slow
 def test_long_programs_take_seconds() -> None:
     """20,000 instructions; the limit leaves room for a busy machine."""
     program = long_program(4000)

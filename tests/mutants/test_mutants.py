@@ -30,6 +30,7 @@ def test_every_room_has_mutants() -> None:
     assert set(rooms) == {"rtl", "sim", "reference", "compiler", "checker"}
 
 
+@pytest.mark.slow
 def test_cheap_mutants_are_caught() -> None:
     command = [sys.executable, "-m", "tests.mutants", *CHEAP]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)

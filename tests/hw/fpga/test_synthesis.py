@@ -169,6 +169,7 @@ def test_all_packed_multipliers_have_a_place(tmp_path: Path) -> None:
     assert len(placed) == used["dsp"] and all("MULT18" in bel for bel in placed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", [ECP5_85F, XC7Z020], ids=lambda device: device.name)
 def test_copies_of_a_register_stay(device: Device, tmp_path: Path) -> None:
     board = replace(TINY, device=device, design=lambda _params, _freq_mhz: Copied())
@@ -218,6 +219,7 @@ def test_missed_capacity(what: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "LFE5U-85F has 208" in line
 
 
+@pytest.mark.slow
 def test_missed_capacity_after_synthesis(tmp_path: Path) -> None:
     small = replace(ECP5_85F, capacity=ECP5_85F.capacity | {"dsp": 2})
     result = build(replace(TINY, device=small), TINY.hw, tmp_path)
@@ -226,6 +228,7 @@ def test_missed_capacity_after_synthesis(tmp_path: Path) -> None:
     assert result.body["bitstream"] is None
 
 
+@pytest.mark.slow
 def test_a_device_of_another_maker(tmp_path: Path) -> None:
     board = replace(TINY, name="tiny-xc7", device=XC7Z020)
     result = estimate(board, TINY.hw, tmp_path)

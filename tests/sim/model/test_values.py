@@ -91,6 +91,7 @@ def vector_programs(draw: st.DrawFn) -> tuple[Program, np.ndarray]:
     return program, dram
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(vector_programs())
 def test_any_vector_instruction(example: tuple[Program, np.ndarray]):

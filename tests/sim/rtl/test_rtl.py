@@ -71,6 +71,7 @@ def _run_word(rtl: RtlSimulator, word: int, image: dict[int, bytes] | None = Non
 # ---- runs that end well
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "memory",
     [
@@ -91,6 +92,7 @@ def test_odd_memories_change_no_byte_and_no_cycle_differs(rtl: RtlSimulator, mem
         assert not found["byte_mismatches"] and not found["cycle_mismatches"]
 
 
+@pytest.mark.slow
 def test_every_cycle_has_a_cause(rtl: RtlSimulator):
     program = random_program(PARAMS, 950)
     result = rtl.run(program, program.dram_image(), VTA, MAX_CYCLES)

@@ -39,6 +39,7 @@ ODD = replace(
 VTA = MEMORY_PRESETS["vta"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("params", "memory"),
     [
@@ -57,6 +58,7 @@ def test_no_difference(params: HwParams, memory: MemoryParams):
     assert report["cycles"] > report["instructions"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("directed", [tmp_chains, token_stream])
 def test_no_difference_in_directed_programs(directed: Callable[[HwParams], Program]):
     program, memory = directed(ODD), replace(VTA, bus_bits=ODD.bus_bits)
@@ -108,6 +110,7 @@ def test_the_memory_must_fit_the_bus():
         verify(SMALL, MEMORY_PRESETS["wide"], 1, rtl=_reference_like)
 
 
+@pytest.mark.slow
 def test_long_programs_without_tokens_agree():
     """Each unit on its own runs through its queue without waiting for anyone."""
     gemm = Gemm(uop_begin=0, uop_count=3, outer=5, inner=4)

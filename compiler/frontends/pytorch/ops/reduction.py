@@ -79,6 +79,26 @@ def _extreme(kind: str) -> Reader:
     return read
 
 
+def _vector_norm(call: Call) -> Value:
+    """(sum of |x|^ord)^(1/ord); the limits of that for the orders infinity, -infinity and 0."""
+    order = float(call["ord"])
+    x = call.tensor(call["self"], call.dtype)
+    axes, keep = _axes(call, len(x.shape)), bool(call["keepdim"])
+    if order == 0:
+        nonzero = call.tensor(call.tensor(x, "bool"), call.dtype)
+        return reduced(call, "ReduceSum", nonzero, axes, keep)
+    magnitude = call.onnx("Abs", x)
+    if math.isinf(order):
+        return reduced(call, "ReduceMax" if order > 0 else "ReduceMin", magnitude, axes, keep)
+    if order == 1:
+        return reduced(call, "ReduceSum", magnitude, axes, keep)
+    if order == 2:
+        return call.onnx("Sqrt", reduced(call, "ReduceSum", call.onnx("Mul", x, x), axes, keep))
+    powers = call.onnx("Pow", magnitude, call.constant(order, x.dtype))
+    total = reduced(call, "ReduceSum", powers, axes, keep)
+    return call.onnx("Pow", total, call.constant(1 / order, x.dtype))
+
+
 def _variance(call: Call) -> Tensor:
     x = call["self"]
     axes = _axes(call, len(x.shape))
@@ -179,6 +199,7 @@ READERS: dict[str, Reader] = {
     "aten.argmin": _arg("ArgMin"),
     "aten.batch_norm": _batch_norm,
     "aten.layer_norm": _layer_norm,
+    "aten.linalg_vector_norm": _vector_norm,
     "aten.log_softmax": _soft("LogSoftmax"),
     "aten.max": _extreme("Max"),
     "aten.mean": _mean,

@@ -241,6 +241,7 @@ def test_every_truncation_is_refused(models: Path) -> None:
         refused(data[:size])
 
 
+@pytest.mark.slow
 def test_random_damage_gives_a_graph_or_one_line(models: Path) -> None:
     data = (models / "digits_int8.onnx").read_bytes()
     rng = random.Random(5)
@@ -279,6 +280,7 @@ def damaged(model: onnx.ModelProto, rng: random.Random) -> onnx.ModelProto:
     return copy
 
 
+@pytest.mark.slow
 def test_damaged_nodes_give_a_graph_or_one_line() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the NumPy code that computes the expected values

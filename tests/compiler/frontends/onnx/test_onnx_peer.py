@@ -80,6 +80,7 @@ def test_old_slice_pad_squeeze_split(opset: int) -> None:
     check("Dropout", opset, [x])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [-3, -1, 1, 2])
 def test_slices_that_begin_or_end_beyond(step: int) -> None:
     x = floats(4, 3)
@@ -131,6 +132,7 @@ def test_automatic_pads(mode: str) -> None:
     check("AveragePool", 11, [x], auto_pad=mode, kernel_shape=[4, 3], strides=[3, 2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_ranks(rank: int) -> None:
     size, ones = (8, 7, 6)[:rank], (1,) * rank
@@ -180,6 +182,7 @@ def test_recurrent_with_lengths_and_first_states(kind: str, direction: str) -> N
     check(kind, 14, operands, outputs, (1, 2, 3), hidden_size=5, direction=direction)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", CELLS)
 def test_recurrent_options(kind: str) -> None:
     size = CELLS[kind][1]

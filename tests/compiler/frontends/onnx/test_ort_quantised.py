@@ -159,6 +159,7 @@ def shape_of(model: onnx.ModelProto) -> tuple[int, ...]:
     return tuple(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["int8", "uint8"])
 @pytest.mark.parametrize("form", [QuantFormat.QDQ, QuantFormat.QOperator])
 @pytest.mark.parametrize("name", NETS)
@@ -200,6 +201,7 @@ def test_conv_next(layer_scale: float, doubled: bool, tmp_path: Path) -> None:
     assert sums == ["accel"] * (1 + doubled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", [QuantType.QInt8, QuantType.QUInt8])
 @pytest.mark.parametrize("name", NETS)
 def test_dynamic(name: str, weights: QuantType, tmp_path: Path) -> None:
@@ -255,6 +257,7 @@ def _stored(dtype: type, *shape: int) -> list[Any]:
     return [values, np.float32(0.05), zero]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8])
 def test_operators(dtype: type) -> None:
     x, y = _stored(dtype, 1, 4, 5, 6), [np.float32(0.07), dtype(20)]

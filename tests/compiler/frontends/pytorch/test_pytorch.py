@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -72,6 +73,11 @@ ELEMENTWISE: dict[str, Callable[[Any, Any], Any]] = {
     "places": lambda x, y: (x.argmax(1), y.argmin(), x.argmax(2, keepdim=True)),
     "any": lambda x, y: ((x > 1).any(), (y > 0).all(1), (x > 2).any(2, keepdim=True)),
     "norm": lambda x, y: torch.linalg.vector_norm(x, dim=1) + F.normalize(y, dim=1).sum(1),
+    "norms of every order": lambda x, y: [
+        torch.linalg.vector_norm(x, order, dim=(0, 2), keepdim=order > 1)
+        for order in (0, 1, 2.5, -1, math.inf, -math.inf)
+    ],
+    "norm of everything": lambda x, y: torch.linalg.vector_norm(x, 1) + y[0, 0, 0].norm(),
     "view": lambda x, y: (x.reshape(6, 5).view(3, -1) + 1, y.flatten(1) + 1, y.flatten() + 1),
     "squeeze": lambda x, y: x.unsqueeze(1).unsqueeze(0).squeeze() + y[:1].squeeze(0),
     "permute": lambda x, y: x.permute(2, 0, 1) + y.transpose(0, 2).transpose(1, 2),

@@ -19,6 +19,7 @@ from torch.nn import functional as F  # noqa: E402
 from vdla.cli import run_app  # noqa: E402
 from vdla.compiler.frontends.pytorch.importer import import_torch  # noqa: E402
 
+from .exact import Exact, step_of_result  # noqa: E402
 from .pytorch_models import check, export, floats, run  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("default")  # torch's own, such as deprecations in it
@@ -303,9 +304,9 @@ def test_damaged_files(damage: str, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 def quantised(model: nn.Module, *operands: Any) -> Any:
     """A model after PyTorch's own quantisation flow (PT2E), calibrated on its operands."""
-    reason = "needs torchao, PyTorch's quantisation flow"
-    flow = pytest.importorskip("torchao.quantization.pt2e.quantize_pt2e", reason=reason)
-    xnnpack = pytest.importorskip("torchao.testing.pt2e._xnnpack_quantizer", reason=reason)
+    from torchao.quantization.pt2e import quantize_pt2e as flow
+    from torchao.testing.pt2e import _xnnpack_quantizer as xnnpack
+
     config = xnnpack.get_symmetric_quantization_config(is_per_channel=True)
     quantizer = xnnpack.XNNPACKQuantizer().set_global(config)
     prepared = flow.prepare_pt2e(torch.export.export(model, operands).module(), quantizer)
@@ -315,8 +316,11 @@ def quantised(model: nn.Module, *operands: Any) -> Any:
 
 @pytest.mark.parametrize("model", [Residual, Inverted])
 def test_quantised_networks_run_on_the_accelerator(model: type[nn.Module]) -> None:
+    """Every element is the integer that the program means, with nothing lost to float32."""
+    torch.manual_seed(0)
     x = floats(1, *((3, 16, 16) if model is Residual else (8, 9, 9)))
     program = quantised(_trained(model()), x)
+    step, exact = step_of_result(program), Exact(program.module())
     accelerated = vdla.compile(program, "sim")
     on_host = {layer.op for layer in accelerated.compiled.layers if layer.target == "cpu"}
     assert on_host <= {"Quantize", "Dequantize", "PackWindows"}
@@ -325,9 +329,9 @@ def test_quantised_networks_run_on_the_accelerator(model: type[nn.Module]) -> No
         [got] = accelerated.run(image.numpy())
         [host] = vdla.compile(program, "cpu").run(image.numpy())
         np.testing.assert_array_equal(got, host)
-        wanted = program.module()(image).detach().numpy()
-        step = np.diff(np.unique(wanted)).min()  # one unit of the result
-        assert np.abs(got - wanted).max() <= 1.01 * step and (got == wanted).mean() > 0.95
+        wanted = exact.run(image).detach().numpy()
+        np.testing.assert_array_equal(np.rint(got / step), np.rint(wanted / step))
+        assert len(np.unique(got)) > 5
 
 
 class Pairs(nn.Module):

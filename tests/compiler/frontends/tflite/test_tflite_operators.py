@@ -55,6 +55,7 @@ def test_interpreter_is_exact(name: str) -> None:
         assert_same(name, y, GOLDEN[name])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_cpu_equals_the_interpreter(name: str) -> None:
     data, inputs = CASES[name]()
@@ -64,6 +65,7 @@ def test_cpu_equals_the_interpreter(name: str) -> None:
     assert_same(name, y, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_simulator_equals_the_interpreter(name: str) -> None:
     data, inputs = CASES[name]()

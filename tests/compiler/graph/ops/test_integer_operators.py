@@ -85,6 +85,7 @@ def parameters(
 ORDER = ["x", "x_scale", "x_zero", "w", "w_scale", "w_zero", "y_scale", "y_zero"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kinds", KINDS, ids="-".join)
 @pytest.mark.parametrize(
     ("channels", "attributes"),

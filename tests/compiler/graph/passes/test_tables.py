@@ -47,6 +47,7 @@ def test_few_bends(f: Callable[[np.ndarray], np.ndarray], scale: float, most: in
     np.testing.assert_array_equal(found.apply(EVERY), wanted)
 
 
+@pytest.mark.slow
 @given(st.lists(st.integers(-128, 127), min_size=256, max_size=256))
 @settings(max_examples=20, deadline=None)
 def test_every_table_has_bends(values: list[int]) -> None:
@@ -75,6 +76,7 @@ SMALL = replace(PRESETS["4x4"], tmp_depth=48, par_depth=64, out_depth=64)
 TINY = replace(SMALL, par_depth=16)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hw", ["16x16", SMALL], ids=["16x16", "small"])
 @pytest.mark.parametrize("shape", [(1, 20), (1, 33, 7, 11), (1, 64, 16, 16)], ids=str)
 @pytest.mark.parametrize("vthreads", [1, 2])

@@ -52,6 +52,7 @@ def test_products_equal_numpy(seed: int) -> None:
     np.testing.assert_array_equal(result, x.astype(np.int32) @ (2 * w - 1 if bipolar else w).T)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_convolutions_equal_onnx_runtime(seed: int) -> None:
     r, rng = Random(seed), np.random.default_rng(seed)

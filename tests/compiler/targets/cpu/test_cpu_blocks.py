@@ -89,6 +89,7 @@ def kinds(graph: Graph) -> list[str]:
     return [type(node.op).__name__ for node in graph.nodes]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, derandomize=True)
 @given(st.data())
 def test_convolutions_equal_onnx_runtime(data: st.DataObject) -> None:
@@ -115,6 +116,7 @@ def test_convolutions_equal_onnx_runtime(data: st.DataObject) -> None:
     assert ("BlockedDepthwise" if depthwise and not one_channel else "BlockedConv2d") in found
 
 
+@pytest.mark.slow
 @settings(max_examples=20, derandomize=True)
 @given(st.data())
 def test_pooling_on_blocks_equals_onnx_runtime(data: st.DataObject) -> None:
@@ -162,6 +164,7 @@ def test_a_network_changes_layout_only_where_it_must(golden) -> None:
     golden("block_channels.txt", dump(block_channels(graph, 16)))
 
 
+@pytest.mark.slow
 def test_a_network_on_blocks_computes_the_same() -> None:
     model = residual_block()
     compare(model)
@@ -234,6 +237,7 @@ def test_a_convolution_is_a_tile_of_vector_registers() -> None:
     assert "alloca" not in kernel.code.llvm_ir
 
 
+@pytest.mark.slow
 @settings(max_examples=25, derandomize=True)
 @given(st.data())
 def test_transposed_convolutions_equal_onnx_runtime(data: st.DataObject) -> None:
@@ -254,6 +258,7 @@ def test_transposed_convolutions_equal_onnx_runtime(data: st.DataObject) -> None
     assert "BlockedConvTranspose2d" in kinds(compare(model.finish(model.node("Relu", y))))
 
 
+@pytest.mark.slow
 @settings(max_examples=20, derandomize=True)
 @given(st.data())
 def test_integer_convolutions_equal_the_interpreter(data: st.DataObject) -> None:

@@ -116,6 +116,7 @@ def conv_arrays(conv: Conv, rng: np.random.Generator) -> tuple[QConv2d, list[np.
     return op, [data, weight, rng.integers(-9999, 9999, channels).astype(np.int32)]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(CONVS, st.integers(0, 2**32 - 1))
 def test_convolutions(conv: Conv, seed: int) -> None:
@@ -182,6 +183,7 @@ def test_max_pool(geometry: tuple, seed: int) -> None:
     check(QMaxPool(kernel, strides, pads, -100, 90), [data])
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(POOLS, st.integers(0, 2**32 - 1))
 def test_avg_pool(geometry: tuple, seed: int) -> None:

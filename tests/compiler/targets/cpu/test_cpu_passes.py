@@ -178,6 +178,7 @@ def mangle(schedule: Schedule, tensor: Tensor, draw: st.DataObject) -> None:
         stage.vectorize(stage.leaves[-1])
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(st.data())
 def test_random_schedules_of_a_convolution(draw: st.DataObject) -> None:

@@ -121,6 +121,7 @@ def test_the_transformations_are_a_convolution(size: int) -> None:
         np.testing.assert_array_equal(exact, exact.astype(np.float32))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, derandomize=True)
 @given(st.data())
 def test_results_are_those_of_float64(data: st.DataObject) -> None:
@@ -141,6 +142,7 @@ def test_results_are_those_of_float64(data: st.DataObject) -> None:
     assert case.error(found) < TOLERANCE[size]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not has_threads(), reason="needs GCC's OpenMP library")
 @pytest.mark.parametrize("group", [1, 7])
 def test_threads_change_no_bit(group: int) -> None:
@@ -153,6 +155,7 @@ def test_threads_change_no_bit(group: int) -> None:
     np.testing.assert_array_equal(one, five)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", [4, 8, 16])
 @pytest.mark.parametrize("size", POINTS)
 def test_blocks_of_any_register(size: int, lanes: int) -> None:
@@ -205,6 +208,7 @@ def operators(found: onnx.ModelProto) -> list[Any]:
     return [n.op for n in graph.nodes if not isinstance(n.op, ToBlocks | FromBlocks)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", [False, True])
 @pytest.mark.parametrize("sizes", [(64, 80, 30, 27), (40, 33, 19, 45)])
 def test_models_equal_onnx_runtime(sizes: tuple[int, int, int, int], residual: bool) -> None:
@@ -276,6 +280,7 @@ def direct_error(case: Case) -> float:
     return case.error(build_cpu(graph).run(*case.inputs)[0])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("channels", "extent"), [(64, 56), (128, 28), (256, 14), (512, 7)])
 def test_errors_in_the_papers_layers(channels: int, extent: int) -> None:
     """With -s they are told."""

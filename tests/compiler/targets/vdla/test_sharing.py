@@ -34,6 +34,7 @@ def separable(shape: tuple[int, int, int] = (32, 14, 14)) -> Net:
     return net
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("params", [HwParams(), SMALL], ids=["16x16", "small"])
 @pytest.mark.parametrize("vthreads", [1, 2])
 def test_neighbours_overlap_and_compute_the_same(params: HwParams, vthreads: int) -> None:
@@ -54,6 +55,7 @@ def test_neighbours_overlap_and_compute_the_same(params: HwParams, vthreads: int
     assert min(times(depthwise, Unit.VECTOR)) < max(times(pointwise, Unit.GEMM))
 
 
+@pytest.mark.slow
 def test_it_is_faster_than_one_operator_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     model = separable((64, 28, 28)).model()
 

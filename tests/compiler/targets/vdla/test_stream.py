@@ -125,6 +125,7 @@ def test_layouts_round_trip_and_pad_with_zeros():
     assert parameters.shape == (2, 3, 16) and list(parameters[1, :, 0]) == [16, 116, 216]
 
 
+@pytest.mark.slow
 def test_tiles_fit_and_refusals_name_the_scratchpad():
     shape = ConvShape(4, 4, 56, 56, 3, 3)
     for vthreads in (1, 2):
