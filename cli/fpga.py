@@ -43,11 +43,16 @@ def fpga_build(
     freq: Annotated[
         float | None, typer.Option(min=4, max=400, help="Clock in MHz; by default the board's.")
     ] = None,
+    route_anyway: Annotated[
+        bool,
+        typer.Option("--route-anyway", help="Route also what misses the clock by over a quarter."),
+    ] = False,
     output: BuildDir = None,
     json_file: JsonFile = None,
 ) -> int:
     """A bitstream; fails when timing or capacity is missed."""
-    return _fpga("build", board, hw, output, json_file, seeds=seeds, freq_mhz=freq)
+    options = {"seeds": seeds, "freq_mhz": freq, "route_anyway": route_anyway}
+    return _fpga("build", board, hw, output, json_file, **options)
 
 
 @app.command("table")
@@ -140,8 +145,12 @@ def _show_fpga(console: Console, report: dict[str, Any]) -> None:
     table.add_row("of the device", *(percent(report["device_fraction"][name]) for name in names))
     console.print(table)
     if report.get("fmax_mhz"):
-        rates = ", ".join(f"{rate:.1f}" for rate in report["fmax_mhz"])
-        console.print(f"fmax {rates} MHz (a seed each), target {report['target_mhz']:g} MHz")
+        placed, routed = (_rates(report[name]) for name in ("placed_mhz", "fmax_mhz"))
+        console.print(
+            f"estimated {placed} MHz, routed {routed} MHz (a seed each), "
+            f"target {report['target_mhz']:g} MHz"
+        )
+    if report.get("critical_path"):
         path = new_table("critical path", "ns", "signal", "source", left=3)
         for step in report["critical_path"]:
             path.add_row(f"{step['ns']:.2f}", step["signal"], step["source"] or "")
@@ -149,3 +158,7 @@ def _show_fpga(console: Console, report: dict[str, Any]) -> None:
     if report.get("bitstream"):
         console.print(f"{report['bitstream']}: sha256 {report['bitstream_sha256']}")
     console.print(", ".join(f"{name} {version}" for name, version in report["tools"].items()))
+
+
+def _rates(mhz: list[float | None]) -> str:
+    return ", ".join("-" if rate is None else f"{rate:.1f}" for rate in mhz)

