@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.installed
 
-.PHONY: venv demo check test test-torch lint docs mutants campaign verify fuzz schedules operators gates board clean
+.PHONY: venv demo check test test-torch lint docs mutants campaign verify fuzz schedules operators gates board figures sweeps clean
 
 venv: $(STAMP)
 
@@ -83,6 +83,15 @@ gates: $(STAMP)
 # The driver of --target fpga against the simulated board, also 50 programs over a bad line.
 board: $(STAMP)
 	$(BIN)/python -m pytest -m "sweep or not sweep" tests/board
+
+# All cycles that README.md tells, by the SimPy model.
+figures: $(STAMP)
+	$(BIN)/python -m pytest -n 2 -m "sweep or not sweep" tests/test_readme.py
+
+# All checks that take long, one after the other, with a table at the end; SWEEPS="fuzz gates" names some. What has passed on
+# this commit is not run again, so that an interrupted run goes on where it was (tests/sweeps).
+sweeps: $(STAMP)
+	$(BIN)/python -m tests.sweeps $(SWEEPS)
 
 clean:
 	rm -rf $(VENV) $(TORCH_VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis .vdla sim_build

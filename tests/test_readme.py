@@ -1,0 +1,176 @@
+"""The cycles that README.md tells are those of the simulator.
+
+``make test`` compares what takes seconds, ``make figures`` everything. The RTL takes the same
+cycles, which ``make verify`` and others show.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+
+import onnx
+import pytest
+import vdla
+from vdla.bench.table2 import choose_layers, table2_rows
+from vdla.bench.workloads import NETWORKS, TABLE_2
+from vdla.cli.output import percent
+from vdla.compiler.build import build
+from vdla.isa.memory import MEMORY_PRESETS
+from vdla.isa.params import HwParams
+from vdla.sim.model.core import simulate
+from vdla.sim.verify.random_programs import random_program
+
+from .campaign.configurations import PLATFORMS
+from .campaign.networks import DIGITS, IMAGES
+
+README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+VTA = MEMORY_PRESETS["vta"]
+DIGITS_ROW = "digits, cycles for one image (16x16, `vta`)"
+PROGRAMS_ROW = re.compile(r"10,000 random programs .* \(([\d,]+) cycles\)")
+#: Networks by the beginning of their row, then by name.
+NETWORK_ROWS = {
+    "resnet18": "ResNet-18, all of it, one program",
+    "mobilenet_v1": "MobileNet-V1, all of it, one program",
+    "dcgan": "DCGAN's generator, int8, one program",
+    "dqn": "DQN, int8, one program",
+    "lstm_lm": "LSTM language model, int8",
+}
+LONG = {"resnet18", "mobilenet_v1"}
+
+
+def tables() -> list[list[list[str]]]:
+    """Every table of the README: its rows, the heading first; of each row the cells."""
+    found: list[list[list[str]]] = [[]]
+    for line in README.splitlines():
+        if line.startswith("|"):
+            found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
+        elif found[-1]:
+            found.append([])
+    return [[rows[0], *rows[2:]] for rows in found if rows]
+
+
+def measured() -> dict[str, str]:
+    """The figures of the table "Measured" by what they are of."""
+    (table,) = (rows for rows in tables() if rows[0] == ["what", "figure", "command"])
+    return {what: figure for what, figure, _ in table[1:]}
+
+
+def figure_of(name: str) -> tuple[str, str]:
+    """The row of a network: what it is, and the figure."""
+    (row,) = (row for row in measured().items() if row[0].startswith(NETWORK_ROWS[name]))
+    return row
+
+
+def number(text: str) -> int:
+    return int(text.replace(",", ""))
+
+
+def test_every_figure_in_cycles_is_compared() -> None:
+    """A new row must get a test here. Differences between the simulators are no figures of ours."""
+    rows = {
+        what: figure
+        for what, figure in measured().items()
+        if re.search(r"\d,\d{3}.*cycle|cycles for", f"{what} {figure}")
+    }
+    compared = {DIGITS_ROW, *(figure_of(name)[0] for name in NETWORKS)}
+    assert {what for what in rows if not PROGRAMS_ROW.match(what)} == compared
+
+
+def test_digits() -> None:
+    module = vdla.compile(DIGITS, "sim", "16x16", "vta")
+    module.run(IMAGES[:1])
+    assert module.report["cycles"] == number(measured()[DIGITS_ROW])
+
+
+# ---- layers ----
+
+
+def layer_cells(name: str, memory: str) -> tuple[str, str, str]:
+    """Of a layer: *perfect*, and with a memory its cycles and its percentage."""
+    (table,) = (rows for rows in tables() if rows[0][:2] == ["layer", "perfect"])
+    (cells,) = (row for row in table if row[0] == name)
+    column = table[0].index(f"`{memory}`")
+    return cells[1], cells[column], cells[column + 1]
+
+
+def test_all_layers_are_in_the_table() -> None:
+    (table,) = (rows for rows in tables() if rows[0][:2] == ["layer", "perfect"])
+    assert [row[0] for row in table[1:]] == [layer.name for layer in TABLE_2]
+    assert [f"`{name}`" for name in MEMORY_PRESETS] == table[0][2::2]
+
+
+@pytest.mark.parametrize(
+    "memory",
+    [
+        pytest.param("vta", marks=pytest.mark.slow),
+        pytest.param("wide", marks=pytest.mark.sweep),
+        pytest.param("slow", marks=pytest.mark.sweep),
+    ],
+)
+@pytest.mark.parametrize("name", [layer.name for layer in TABLE_2])
+def test_layer(name: str, memory: str) -> None:
+    preset = MEMORY_PRESETS[memory]
+    params = HwParams(bus_bits=preset.bus_bits)
+    (row,) = table2_rows(choose_layers([name]), params, preset)
+    perfect = row["vector_cycles"] or round(row["mac_cycles"])
+    reached = row["roofline_fraction"]
+    if row["vector_cycles"]:
+        reached = row["vector_cycles"] / row["cycles"]
+    assert layer_cells(name, memory) == (f"{perfect:,}", f"{row['cycles']:,}", percent(reached))
+
+
+# ---- networks ----
+
+
+def weight_bytes(model: onnx.ModelProto) -> int:
+    """Bytes of the int8 weights of convolutions and dense layers; tables of words are none."""
+    dequantized = {n.input[0] for n in model.graph.node if n.op_type == "DequantizeLinear"}
+    weights = (t for t in model.graph.initializer if t.name in dequantized and len(t.dims) > 1)
+    return sum(math.prod(tensor.dims) for tensor in weights)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.sweep if name in LONG else pytest.mark.slow)
+        for name in NETWORKS
+    ],
+)
+def test_network(name: str) -> None:
+    params, model = HwParams(), NETWORKS[name](1, True)
+    compiled = build(model, "sim", params, VTA)
+    cycles = sum(
+        simulate(program, program.dram_image(), VTA, values=False).cycles
+        for program in compiled.programs
+    )
+    what, figure = figure_of(name)
+    assert figure.startswith(f"{cycles:,} cycles")
+    macs = sum(layer.macs for layer in compiled.layers if layer.runs is not None)
+    if " % of the MAC peak" in figure:
+        reached = macs / (cycles * params.peak_macs_per_cycle)
+        assert figure.endswith(f", {percent(reached)} of the MAC peak")
+    if share := re.search(r"take (\d+ %) of the time", what):
+        bus_cycles = weight_bytes(model) / params.bus_bytes
+        assert share[1] == f"{100 * bus_cycles / cycles:.0f} %"
+    assert macs == sum(layer.macs for layer in compiled.layers)
+    assert measured()["MACs of the five networks that run on the accelerator"] == "100 %"
+
+
+# ---- random programs ----
+
+
+@pytest.mark.sweep
+def test_random_programs() -> None:
+    """As many on each configuration as ``make verify`` has, in SimPy only."""
+    (told,) = (match for what in measured() if (match := PROGRAMS_ROW.match(what)))
+    platforms = [p for p in PLATFORMS if p.params.block_out <= 16]
+    assert "the ten configurations up to 16x16" in told[0] and len(platforms) == 10
+    cycles = 0
+    for platform in platforms:
+        for seed in range(1000):
+            program = random_program(platform.params, seed)
+            dram = program.dram_image()
+            cycles += simulate(program, dram, platform.memory, values=False).cycles
+    assert cycles == number(told[1])
