@@ -21,7 +21,6 @@ from vdla.isa.errors import VdlaError
 
 
 def test_a_layer_against_onnx_runtime(tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime")
     path = tmp_path / "report.json"
     command = ["bench", "cpu", "--models", "none", "--ops", "C8", "--rounds", "3"]
     assert run_app([*command, "--json", str(path)]) == 0
@@ -38,7 +37,6 @@ def test_a_layer_against_onnx_runtime(tmp_path: Path) -> None:
 
 
 def test_an_integer_layer_against_onnx_runtime() -> None:
-    pytest.importorskip("onnxruntime")
     [row] = cpu_rows([], ["C12-int8"], rounds=3)
     assert (row["name"], row["dtype"], row["macs"]) == ("C12-int8", "int8", 7 * 7 * 512 * 512 * 9)
     assert 0.1 < row["peak_fraction"] < 1.2
@@ -47,7 +45,6 @@ def test_an_integer_layer_against_onnx_runtime() -> None:
 @pytest.mark.slow
 def test_networks_of_every_kind_of_input_and_operator() -> None:
     """Numbers of words, images, transposed convolutions; the work is the graph's."""
-    pytest.importorskip("onnxruntime")
     language, generator = cpu_rows(["lstm_lm", "dcgan"], [], rounds=1)
     assert language["macs"] > 10_000_000
     assert generator["macs"] > 200_000_000
@@ -86,7 +83,6 @@ def test_every_peer_computes_the_layer(peer: str) -> None:
 
 
 def test_results_that_differ_are_no_comparison(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("onnxruntime")
     monkeypatch.setattr(cpu, "TOLERANCE", {"float32": -1.0})
     with pytest.raises(VdlaError, match="C8: results differ from onnxruntime's by"):
         cpu_rows([], ["C8"], rounds=1)

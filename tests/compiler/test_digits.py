@@ -62,7 +62,6 @@ def test_integer_graph_agrees_with_onnx_runtime(models: Path, images: Images) ->
     difference = np.abs(ours.astype(int) - theirs.astype(int))
     share = (difference == 0).mean()
     accuracy = [float((logits.argmax(axis=1) == y).mean()) for logits in (ours, theirs)]
-    print(f"identical {share:.4%}, largest difference {difference.max()}, accuracy {accuracy}")
     assert difference.max() <= 1
     assert share >= 0.995
     assert accuracy[0] >= 0.96 and abs(accuracy[0] - accuracy[1]) <= 0.003

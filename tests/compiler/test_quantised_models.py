@@ -115,6 +115,14 @@ def dense_net() -> onnx.ModelProto:
     return net.model(net.op("GlobalAveragePool", x), 3, 9, 9)
 
 
+def last_scale(model: onnx.ModelProto) -> float:
+    """The scale of a quantised model's output: one step of it."""
+    (last,) = (n for n in model.graph.node if model.graph.output[0].name in n.output)
+    assert last.op_type == "DequantizeLinear"
+    (scale,) = (t for t in model.graph.initializer if t.name == last.input[1])
+    return float(numpy_helper.to_array(scale))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [mobile_net_v2, from_channels_last, inception, dense_net])
 def test_all_on_the_accelerator(make: Callable[[], onnx.ModelProto]) -> None:
@@ -130,8 +138,8 @@ def test_all_on_the_accelerator(make: Callable[[], onnx.ModelProto]) -> None:
     np.testing.assert_array_equal(y, z)
     session = onnxruntime.InferenceSession(made.model.SerializeToString())
     (theirs,) = session.run(None, {"x": x[:2]})
-    differ = np.abs(y - np.asarray(theirs)) > 1e-6
-    assert differ.mean() <= 0.05  # by a step: ONNX Runtime computes some ties in float32
+    steps = np.rint(np.abs(y - np.asarray(theirs)) / last_scale(made.model))
+    assert steps.max() <= 1 and steps.mean() <= 0.05  # ONNX Runtime computes some ties in float32
     assert {row["op"] for row in module.report["layers"] if row["target"] == "cpu"} <= EDGES
 
 

@@ -211,7 +211,7 @@ def test_reads_do_not_wait_for_reads_and_disjoint_bytes_are_free():
 
 def test_old_tokens_are_replaced():
     insns = [_load(0, push=Units.STORE | Units.GEMM), _store(64, pop=Units.VECTOR)]
-    assert all(i.pop == i.push == Units.NONE for i in insert_tokens(insns, SMALL))
+    assert [(i.pop, i.push) for i in insert_tokens(insns, SMALL)] == [(Units.NONE, Units.NONE)] * 2
 
 
 def test_micro_ops_must_be_constant_data():

@@ -25,6 +25,10 @@ def test_the_text_of_every_mutant_is_there() -> None:
     assert len({(mutant.place, mutant.name) for mutant in MUTANTS}) == len(MUTANTS) >= 32
 
 
+def test_the_readme_says_how_many() -> None:
+    assert f"| {len(MUTANTS)} | `make mutants` |" in (ROOT / "README.md").read_text()
+
+
 def test_every_room_has_mutants() -> None:
     rooms = Counter(mutant.place.partition(" ")[0] for mutant in MUTANTS)
     assert set(rooms) == {"rtl", "sim", "reference", "compiler", "checker"}

@@ -31,6 +31,7 @@ from .random_operators import (
     integers,
     logic,
     one_hot,
+    quantized_operator,
     undone,
     where,
     window,
@@ -142,15 +143,17 @@ def made(family: Maker, number: int) -> Case:
     raise AssertionError(f"{family.__name__} fits none of {TRIES} random values")
 
 
-def check(family: Maker, number: int) -> None:
-    """One case."""
+def check(family: Maker, number: int) -> bool:
+    """One case; whether some of it ran on the accelerator."""
     case = made(family, number)
     graph = run_passes(import_onnx(case.model), GRAPH_PASSES)
     got = build_cpu(graph).run(*(case.inputs[int(name[1:])] for name in graph.inputs))
     for value, array in zip(case.expected, got, strict=True):
         agree(value, array, ["all"])
-    if any(node.target == "accel" for node in graph.nodes):
+    on_accelerator = any(node.target == "accel" for node in graph.nodes)
+    if on_accelerator:
         same_on_the_accelerator(graph, case, got)
+    return on_accelerator
 
 
 @pytest.mark.slow
@@ -162,3 +165,9 @@ def test_operator(name: str) -> None:
         except Exception as error:
             error.add_note(f"case {number}")
             raise
+
+
+@pytest.mark.slow
+def test_quantised_operators_on_the_accelerator() -> None:
+    """The family that the accelerator takes; of others, few cases have such operators."""
+    assert sum(check(quantized_operator, number) for number in range(12)) >= 4

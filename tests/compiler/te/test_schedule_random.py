@@ -2,8 +2,8 @@
 verified after lowering and after every pass, interpreted and run as machine code, compared with
 NumPy. An illegal one is refused in one line.
 
-300 cases, or as many as ``VDLA_FUZZ`` says (``make fuzz``). Every case has a number, and is the
-same each time.
+300 cases, or as many as ``VDLA_FUZZ`` says (``make schedules``). Every case has a number, and is
+the same each time.
 """
 
 from __future__ import annotations

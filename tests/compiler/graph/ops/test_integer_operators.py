@@ -180,16 +180,18 @@ def test_uint8_at_the_edges_of_qdq() -> None:
 
 @pytest.mark.parametrize("zero", [1, -3])
 def test_qdq_weights_with_zero_points(zero: int, builder: Any) -> None:
+    """Scales are powers of two, so that the peer's float32 is exact."""
     rng = np.random.default_rng(8)
     builder.input("x", [1, 20])
     w = builder.constant("w", rng.integers(-120, 120, (20, 12), np.int8))
-    w = builder.scaled("DequantizeLinear", w, "w_dq", 0.01, np.array(zero, np.int8))
+    w = builder.scaled("DequantizeLinear", w, "w_dq", 1 / 128, np.array(zero, np.int8))
     made = builder.model(
-        [builder.qdq(builder.node("MatMul", [builder.qdq("x", 0.1, 3), w], "h"), 0.2, 7)]
+        [builder.qdq(builder.node("MatMul", [builder.qdq("x", 1 / 8, 3), w], "h"), 1 / 4, 7)]
     )
     x = rng.normal(0, 3, (1, 20)).astype(np.float32)
     y = everywhere(made, x)
-    np.testing.assert_allclose(y, peer(made, x), atol=0.2001)
+    assert len(np.unique(y)) > 5
+    np.testing.assert_array_equal(y, peer(made, x))
 
 
 @pytest.mark.parametrize("zero", [0, 3, 255], ids=lambda zero: f"zero {zero}")

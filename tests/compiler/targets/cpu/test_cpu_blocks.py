@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -72,7 +73,6 @@ class Model:
 
 def compare(model: onnx.ModelProto) -> Graph:
     """Machine code and ONNX Runtime give the same; returns the graph on blocks of channels."""
-    onnxruntime = pytest.importorskip("onnxruntime")
     graph = run_passes(import_onnx(model, batch=1))
     blocked = block_channels(graph, host().vector_lanes)
     inputs = {name: integers(graph[name].shape, 99) for name in graph.inputs}

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -213,7 +214,6 @@ def operators(found: onnx.ModelProto) -> list[Any]:
 @pytest.mark.parametrize("sizes", [(64, 80, 30, 27), (40, 33, 19, 45)])
 def test_models_equal_onnx_runtime(sizes: tuple[int, int, int, int], residual: bool) -> None:
     """Channels beyond the last full block, too; bias of zeros, residual and Relu in one."""
-    onnxruntime = pytest.importorskip("onnxruntime")
     found = model(*sizes, residual)
     [op] = operators(found)
     assert isinstance(op, BlockedWinograd) and op.size == 4 and op.lo == 0.0
