@@ -15,7 +15,9 @@ from .output import count, emit, new_table, percent, progress_bar
 
 
 def run(
-    model: Annotated[Path, typer.Argument(help="A model: ONNX or TensorFlow Lite.")],
+    model: Annotated[
+        Path, typer.Argument(help="A model: ONNX, TensorFlow Lite or PyTorch (.pt2).")
+    ],
     target: Annotated[str, typer.Option(help="sim, rtl, cpu or fpga.")] = "sim",
     port: Annotated[str | None, typer.Option(help="Serial device of the board, for fpga.")] = None,
     input_file: Annotated[
@@ -124,7 +126,9 @@ def _show_stalls(console: Console, stalls: dict[str, dict[str, int]]) -> None:
 
 
 def compile_model(
-    model: Annotated[Path, typer.Argument(help="A model: ONNX or TensorFlow Lite.")],
+    model: Annotated[
+        Path, typer.Argument(help="A model: ONNX, TensorFlow Lite or PyTorch (.pt2).")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
     target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
     triple: Annotated[

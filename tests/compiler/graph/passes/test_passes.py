@@ -133,7 +133,7 @@ def through_elementwise(b: Any) -> list[str]:
     h = b.node("Transpose", [b.node("Relu", [h], "relu")], "nchw", perm=[0, 3, 1, 2])
     kept = b.node("Neg", [b.node("Transpose", [h], "rows", perm=[0, 1, 3, 2])], "negated")
     back = b.node("Transpose", [kept], "back", perm=[1, 0, 3, 2])
-    return [b.node("Sigmoid", [back], "y"), b.node("Relu", [kept], "z")]
+    return [b.node("Sigmoid", [back], "y"), b.node("Abs", [kept], "z")]
 
 
 def raise_quantize(b: Any) -> list[str]:

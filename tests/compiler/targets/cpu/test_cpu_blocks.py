@@ -55,6 +55,11 @@ class Model:
         self.constants.append(numpy_helper.from_array(integers(shape, len(self.constants)), name))
         return name
 
+    def number(self, value: float) -> str:
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.float32([value]), name))
+        return name
+
     def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
         name = f"{kind.lower()}{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, inputs, [name], name=name, **attributes))
@@ -180,8 +185,10 @@ def test_a_network_on_blocks_computes_the_same() -> None:
 def test_functions_of_elements_need_full_blocks(channels: int, maps: bool) -> None:
     model = Model(x=(1, 16, 5, 5))
     y = model.node("Conv", "x", model.weight(channels, 16, 1, 1))
-    y = model.node("Mul", model.node("Abs", y), model.weight(1))
-    found = kinds(compare(model.finish(model.node("Conv", y, model.weight(16, channels, 1, 1)))))
+    y = model.node("Mul", model.node("Abs", y), model.number(3))
+    made = model.finish(model.node("Conv", y, model.weight(16, channels, 1, 1)))
+    assert len(np.unique(interpret(import_onnx(made), integers((1, 16, 5, 5)))[0])) > 5
+    found = kinds(compare(made))
     assert (found.count("FromBlocks") == 1) == maps
 
 
