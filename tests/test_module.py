@@ -24,7 +24,8 @@ MODELS = Path(__file__).resolve().parent.parent / "examples" / "models"
 DIGITS = MODELS / "digits_int8.onnx"
 
 LAYER_FIELDS = {
-    "name", "op", "target", "reason", "cycles", "macs", "utilisation", "roofline_fraction", "stalls"
+    "name", "op", "target", "reason", "cycles", "macs", "utilisation", "roofline_fraction",
+    "stalls", "knobs", "chosen_by", "predicted_cycles",
 }  # fmt: skip
 
 
@@ -194,7 +195,7 @@ def test_threads_give_the_same_bits(
     [
         ({"target": "cpu", "threads": 0}, "threads: expected an integer of at least 1, got 0"),
         ({"target": "cpu", "threads": True}, "threads: expected an integer .*, got True"),
-        ({"target": "rtl", "threads": 2}, "threads: expected 1 with target 'rtl', got 2"),
+        ({"target": "rtl", "threads": 2}, "threads: expected 1 with the accelerator, got 2"),
     ],
 )
 def test_impossible_threads(arguments: dict[str, Any], words: str) -> None:

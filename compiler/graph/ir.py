@@ -144,7 +144,7 @@ def dump(graph: Graph) -> str:
 
 def _node_text(graph: Graph, node: Node) -> str:
     text = f"{node.output}: {graph[node.output].type_text} = {node.op.name}"
-    text += f"({', '.join(node.inputs)})"
+    text += f" {node.name!r}({', '.join(node.inputs)})"
     text += f" {node.op.text}" if node.op.text else ""
     text += f" @{node.target}" if node.target else ""
     return text + (f"  # {node.reason}" if node.reason else "")

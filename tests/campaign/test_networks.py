@@ -56,10 +56,10 @@ def test_differences_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("vthreads", "reason"), [(1, "wgt needs 9 entries of 8"), (2, "inp needs 18 entries of 16")]
+    ("vthreads", "reason"), [(1, "wgt needs 9 entries of 8"), (2, "par needs 6 entries of 4")]
 )
 def test_what_does_not_fit_is_refused(vthreads: int, reason: str) -> None:
-    with pytest.raises(VdlaError, match=f"convolution 3x3: no tile fits .*{reason}"):
+    with pytest.raises(VdlaError, match=f"layer '.*': convolution .x.: no tile fits .*{reason}"):
         vdla.compile(DIGITS, "sim", SMALLEST, "vta", vthreads)
 
 

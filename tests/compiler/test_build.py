@@ -114,7 +114,7 @@ def test_a_missing_token_is_found_before_and_reported_during_the_run():
     result = simulate(broken, broken.dram_image(), VTA)
     assert result.status == Status.DEADLOCK
     waiting = broken.insns[result.error_index or 0]
-    assert f"at instruction {result.error_index} ({waiting.opcode.name}) waits for" in result.report
+    assert f"at {waiting.opcode.name} instruction {result.error_index} (" in result.report
     assert min(result.ends) == -1
 
 

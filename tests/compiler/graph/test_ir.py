@@ -34,8 +34,8 @@ def test_dump(graph: Graph) -> None:
         "graph tiny",
         "  input  x: float32[1,3]",
         "  const  w: float32[3,2] #e2c0a715",
-        "  h: float32[1,2] = Dense(x, w) {transposed=False, lo=-inf, hi=inf}",
-        "  y: float32[1,2] = Relu(h)",
+        "  h: float32[1,2] = Dense 'dense'(x, w) {transposed=False, lo=-inf, hi=inf}",
+        "  y: float32[1,2] = Relu 'relu'(h)",
         "  output y",
     ]
 

@@ -151,8 +151,8 @@ def test_a_deadlock_names_units_and_instructions():
     assert result.status == Status.DEADLOCK and result.error_index == 0
     assert result.starts[:2] == [-1, -1] and result.ends[2] > 0
     assert result.report == (
-        "deadlock: load at instruction 0 (LOAD) waits for gemm; "
-        "gemm at instruction 1 (GEMM) waits for load"
+        "deadlock: load at LOAD instruction 0 waits for gemm; "
+        "gemm at GEMM instruction 1 waits for load"
     )
 
 

@@ -66,7 +66,10 @@ def row_space(workload: AdditionWorkload) -> Space:
 def _misfit(workload: AdditionWorkload, knobs: Knobs) -> str:
     """Which scratchpad so many vectors of every virtual thread exceed, or an empty string."""
     budget, entries = workload.context.budget, int(knobs["size"]) * int(knobs["vthreads"])
-    needs = {"tmp": entries * workload.steps, "out": entries, "inp": 2 * entries}
+    needs = {
+        "tmp": entries * workload.steps, "out": entries, "inp": 2 * entries,
+        "par": REQUANT_ENTRIES * int(knobs["vthreads"]),
+    }  # fmt: skip
     for name, count in needs.items():
         if count > budget.of(name):
             return f"{name} needs {count} entries of {budget.of(name)}"
@@ -78,10 +81,13 @@ def row_plan(workload: AdditionWorkload, machine: Machine, fixed: Knobs) -> Plan
     at all.
     """
     budget = workload.context.budget
-    room = min(budget.tmp // workload.steps, budget.out)
+    room = min(budget.tmp // workload.steps, budget.out, budget.par // REQUANT_ENTRIES)
     vthreads = int(fixed.get("vthreads", min(machine.vthreads, room)))
     if not vthreads:
-        return Refusal(f"the addition needs {workload.steps} entries of tmp, got {budget.tmp}")
+        return Refusal(
+            f"the addition needs {workload.steps} entries of tmp and {REQUANT_ENTRIES} of par, "
+            f"got {budget.tmp} and {budget.par}"
+        )
     sizes = (budget.tmp // (workload.steps * vthreads), budget.out // vthreads)
     size = min(workload.entries, *sizes, budget.inp // (2 * vthreads))
     knobs = {"size": int(fixed.get("size", size)), "vthreads": vthreads}

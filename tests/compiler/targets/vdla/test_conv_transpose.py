@@ -16,7 +16,7 @@ from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
 
-from ...building import build_for
+from ...building import build_for, placed
 
 VTA = MEMORY_PRESETS["vta"]
 
@@ -91,7 +91,7 @@ CASES = {
 def test_accelerator_and_host_equal_the_interpreter(name: str) -> None:
     image, *rest = CASES[name]
     graph = transposed(image, *rest)
-    assert graph.nodes[0].target == "accel"
+    assert placed(graph).nodes[0].target == "accel"
     x = int8(image)
     (expected,) = interpret(graph, x)
     assert len(np.unique(expected)) > 20
@@ -119,7 +119,7 @@ def test_no_products_with_zeros_between_elements() -> None:
 
 def test_result_that_the_stride_does_not_divide_stays_on_the_host() -> None:
     graph = transposed((1, 3, 5, 4), 2, (2, 3), ((3, 1), (1, 0), (14, 6)))
-    (node,) = graph.nodes
+    (node,) = placed(graph).nodes
     assert (node.target, node.reason) == (
         "cpu", "a result of (14, 6) that strides (3, 1) do not divide"
     )  # fmt: skip

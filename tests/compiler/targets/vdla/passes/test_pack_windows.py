@@ -13,8 +13,10 @@ from vdla.compiler.graph.ops.layout import PackWindows
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.verify import verify
 from vdla.compiler.targets.vdla.passes.pack_windows import pack_windows
+from vdla.isa.memory import MemoryParams
+from vdla.isa.params import HwParams
 
-BLOCK = 16
+from ....building import build_for, placed
 
 
 def graph(channels: int, kernel: int, stride: int, pads: list[int]) -> Graph:
@@ -49,8 +51,8 @@ def graph(channels: int, kernel: int, stride: int, pads: list[int]) -> Graph:
 @pytest.mark.parametrize("kernel, stride", [(3, 1), (3, 2), (5, 2)])
 @pytest.mark.parametrize("pads", [[0, 0, 0, 0], [1, 2, 0, 1]])
 def test_same_values(channels: int, kernel: int, stride: int, pads: list[int]) -> None:
-    plain = graph(channels, kernel, stride, pads)
-    packed = pack_windows(plain, BLOCK)
+    plain = placed(graph(channels, kernel, stride, pads))
+    packed = pack_windows(plain, lambda graph, node: True)
     verify(packed)
     assert any(isinstance(node.op, PackWindows) for node in packed.nodes)
     x = np.random.default_rng(6).normal(0, 3, (1, channels, 9, 11)).astype(np.float32)
@@ -62,4 +64,5 @@ def test_same_values(channels: int, kernel: int, stride: int, pads: list[int]) -
 @pytest.mark.parametrize("channels, kernel", [(16, 3), (3, 1)])
 def test_only_where_it_saves_multiplications(channels: int, kernel: int) -> None:
     plain = graph(channels, kernel, 1, [0, 0, 0, 0])
-    assert pack_windows(plain, BLOCK).nodes == plain.nodes
+    compiled = build_for("sim", plain, HwParams(), MemoryParams.load("vta"))
+    assert not any(isinstance(node.op, PackWindows) for node in compiled.graph.nodes)

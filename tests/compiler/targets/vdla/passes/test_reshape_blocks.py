@@ -17,7 +17,7 @@ from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
 
-from ....building import build_for
+from ....building import build_for, placed
 
 
 def network(channels: int, shared: bool = False) -> Net:
@@ -43,7 +43,7 @@ def reshapes(graph: Graph) -> int:
 @pytest.mark.parametrize(("channels", "shared", "count"), [(32, False, 2), (8, False, 1),
                                                           (32, True, 1)])  # fmt: skip
 def test_same_values(channels: int, shared: bool, count: int) -> None:
-    plain = graph(channels, shared)
+    plain = placed(graph(channels, shared))
     rewritten = reshape_blocks(plain, 16)
     verify(rewritten)
     assert reshapes(rewritten) == count
