@@ -111,26 +111,23 @@ def compile(
         if type(count) is not int or count < 1:
             raise VdlaError(f"{name}: expected an integer of at least 1, got {count!r}")
     from .compiler.build import build
-    from .compiler.choose.files import load_knobs
-    from .compiler.choose.records import Records
     from .compiler.targets.base import Options
     from .compiler.targets.registry import find_target
 
     params, memory = load_platform(hw, memory)
     found = find_target(target, Options(params, memory, vthreads, threads))
-    compiled = build(
-        model,
-        found,
-        knobs=None if knobs is None else load_knobs(knobs),
-        records=None if records is None else Records.load(records),
-        dump_ir=dump_ir,
-    )
+    compiled = build(model, found, **_choices(knobs, records), dump_ir=dump_ir)
     settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)
     return Module(compiled, settings, port)
 
 
 def cross_compile(
-    model: Model, path: str | Path, triple: str, hw: HwParams | str | Path = "16x16"
+    model: Model,
+    path: str | Path,
+    triple: str,
+    hw: HwParams | str | Path = "16x16",
+    knobs: str | Path | Mapping[str, Any] | None = None,
+    records: str | Path | None = None,
 ) -> None:
     """Write a model for the CPU of another machine: a folder as :meth:`Module.save` writes, with
     an object file that the other machine's linker takes, and ``vdla.h`` for C.
@@ -146,6 +143,8 @@ def cross_compile(
         ``x86_64-linux-gnu``: the least processor of that architecture that Debian runs on.
     hw : HwParams, or the name of a preset or TOML file
         Its batch is the model's, where the model leaves that open.
+    knobs, records
+        As for :func:`compile`.
 
     Raises
     ------
@@ -159,11 +158,25 @@ def cross_compile(
 
     processor = cross_processor(triple)
     params, memory = load_platform(hw, "vta")
-    compiled = build(model, Cpu(Options(params, memory), processor))
+    target = Cpu(Options(params, memory), processor)
+    compiled = build(model, target, **_choices(knobs, records))
     features = tuple(name[1:] for name in processor.features if name[0] == "+")
     code_for = CodeFor(triple, features)
     settings = Settings("cpu", params, memory, 1, _model_sha256(model), code_for)
     bundle.save(path, compiled, settings)
+
+
+def _choices(
+    knobs: str | Path | Mapping[str, Any] | None, records: str | Path | None
+) -> dict[str, Any]:
+    """Arguments of the compiler: knobs and records, read from files where they are paths."""
+    from .compiler.choose.files import load_knobs
+    from .compiler.choose.records import Records
+
+    return {
+        "knobs": None if knobs is None else load_knobs(knobs),
+        "records": None if records is None else Records.load(records),
+    }
 
 
 def load(path: str | Path, port: str | None = None) -> Module:

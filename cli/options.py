@@ -20,5 +20,14 @@ Memory = Annotated[
     str,
     typer.Option("--memory", metavar="M", help=f"Preset ({', '.join(MEMORY_PRESETS)}) or TOML."),
 ]
+Knobs = Annotated[
+    Path | None,
+    typer.Option(
+        "--knobs", metavar="FILE", help="Choices by layer: JSON, or the report of an earlier run."
+    ),
+]
+Records = Annotated[
+    Path | None, typer.Option("--records", metavar="FILE", help="Measured choices (JSON lines).")
+]
 Threads = Annotated[int, typer.Option(help="Threads of the processor, for cpu.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]

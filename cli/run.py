@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from .arrays import model_inputs
-from .options import Hw, JsonFile, Memory, Threads
+from .options import Hw, JsonFile, Knobs, Memory, Records, Threads
 from .output import count, emit, new_table, percent, progress_bar
 
 
@@ -28,6 +28,8 @@ def run(
     memory: Memory = "vta",
     vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
     threads: Threads = 1,
+    knobs: Knobs = None,
+    records: Records = None,
     seed: Annotated[int, typer.Option(help="Seed of random inputs.")] = 0,
     dump_ir: Annotated[
         Path | None, typer.Option(help="Directory for the IR before and after every pass.")
@@ -37,7 +39,10 @@ def run(
     ] = None,
     explain: Annotated[
         bool,
-        typer.Option("--explain", help="Say why each node runs where, and how memory is shared."),
+        typer.Option(
+            "--explain",
+            help="Say why each node runs where, what was chosen for it, and how memory is shared.",
+        ),
     ] = False,
     trace: Annotated[
         Path | None, typer.Option(help="Chrome/Perfetto trace of the first batch (JSON).")
@@ -51,7 +56,7 @@ def run(
     from ..report import header
     from ..sim.trace import write_trace
 
-    module = compile(model, target, hw, memory, vthreads, dump_ir, port, threads)
+    module = compile(model, target, hw, memory, vthreads, dump_ir, port, threads, knobs, records)
     if program is not None:
         module.program.save(program)
     if trace is not None:
@@ -106,6 +111,7 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
         for row in report["layers"]:
             table.add_row(row["name"], row["op"], row["target"], row["reason"])
         console.print(table)
+        _show_choices(console, report["layers"])
         _show_memory_plan(console, report["memory_plan"])
     elif host and report["target"] != "cpu":
         share = report["coverage"]["macs_on_accelerator"] / max(1, report["coverage"]["macs_total"])
@@ -113,6 +119,19 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
             f"{len(host)} of {len(report['layers'])} nodes run on the CPU, with "
             f"{percent(1 - share)} of the MACs; --explain says why"
         )
+
+
+def _show_choices(console: Console, layers: list[dict[str, Any]]) -> None:
+    """What was chosen for each layer, by whom, and what it was thought to cost."""
+    names = ("layer", "knobs", "chosen by", "predicted cycles", "cycles")
+    table = new_table("what was chosen", *names, left=3)
+    for row in layers:
+        if row["knobs"]:
+            knobs = " ".join(f"{name}={value}" for name, value in row["knobs"].items())
+            cycles = (count(row["predicted_cycles"]), count(row["cycles"]))
+            table.add_row(row["name"], knobs, row["chosen_by"], *cycles)
+    if table.row_count:
+        console.print(table)
 
 
 def _show_stalls(console: Console, stalls: dict[str, dict[str, int]]) -> None:
@@ -139,6 +158,8 @@ def compile_model(
     memory: Memory = "vta",
     vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
     threads: Threads = 1,
+    knobs: Knobs = None,
+    records: Records = None,
     json_file: JsonFile = None,
 ) -> int:
     """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
@@ -151,9 +172,12 @@ def compile_model(
     if triple is not None and threads != 1:
         raise VdlaError(f"threads: expected 1 with a triple, got {threads}")
     if triple is not None:
-        cross_compile(model, output, triple, hw)
+        cross_compile(model, output, triple, hw, knobs, records)
     else:
-        compile(model, target, hw, memory, vthreads, threads=threads).save(output)
+        module = compile(
+            model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records
+        )
+        module.save(output)
     manifest = read_manifest(output)
     body: dict[str, Any] = {"model": model.name, "output": str(output)}
     body |= {key: manifest[key] for key in ("target", "triple", "features", "memory_plan")}

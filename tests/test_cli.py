@@ -14,6 +14,7 @@ from vdla.cli import run_app
 from vdla.isa.params import PRESETS
 from vdla.sim.verify import campaign
 
+DIGITS = Path(__file__).parents[1] / "examples" / "models" / "digits_int8.onnx"
 HEADER = {"vdla", "command", "config", "config_hash", "memory", "seed"}
 
 ASSEMBLY = """\
@@ -177,6 +178,34 @@ DIVERGENCE = {
     "cycle": 30, "sim": 41, "rtl": 42, "starts": {"sim": 30, "rtl": 30},
     "ends": {"sim": 41, "rtl": 42},
 }  # fmt: skip
+
+
+def test_choices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A report is a file of choices; ``--explain`` says what was chosen, and by whom."""
+    report, again = tmp_path / "report.json", tmp_path / "again.json"
+    programs = [tmp_path / "a.vdla", tmp_path / "b.vdla"]
+    knobs = tmp_path / "knobs.json"
+    knobs.write_text('{"left": {"rows": 1}}')
+    first = ["run", str(DIGITS), "--knobs", str(knobs), "--program", str(programs[0])]
+    assert run_app([*first, "--json", str(report)]) == 0
+    assert json.loads(report.read_text())["layers"][3]["name"] == "left"
+    second = ["run", str(DIGITS), "--knobs", str(report), "--program", str(programs[1])]
+    assert run_app([*second, "--json", str(again)]) == 0
+    assert programs[0].read_bytes() == programs[1].read_bytes()
+    capsys.readouterr()
+    assert run_app([*second[:4], "--explain"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    table = lines[next(i for i, line in enumerate(lines) if "what was chosen" in line) :]
+    (row,) = [line for line in table if "left" in line]
+    assert "rows=1" in row and "user" in row
+    knobs.write_text('{"left": {"rows": 5}}')
+    assert run_app(first) == 2
+    assert capsys.readouterr().err == (
+        "vdla: layer 'left': knob rows: expected one of 1, 2, 4, got 5\n"
+    )
+    for option in ("--knobs", "--records"):
+        assert run_app(["run", str(DIGITS), option, str(tmp_path / "absent")]) == 2
+        assert "absent: No such file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

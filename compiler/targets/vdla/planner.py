@@ -14,7 +14,7 @@ replayed tile by tile: units work in order, wait for their operands and for a fr
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
 from typing import Literal, get_args
@@ -123,12 +123,9 @@ def plan_products(
             work = _work(tile, shape, machine.params, machine.memory)
             bounded.append((work.bound_cycles, tile, work))
     if not bounded:
-        least = Tiling(1, 1, 1, 1, "stream", vthreads)
-        reason = products_misfit(least, shape, context.budget) or f"with {dict(fixed)}"
-        return (
-            f"convolution {shape.kh}x{shape.kw}: no tile fits with {vthreads} virtual threads, "
-            f"{reason}"
-        )
+        least = _least("stream", vthreads, fixed)
+        reason = products_misfit(least, shape, context.budget)
+        return f"convolution {shape.kh}x{shape.kw}: {_no_tile(least, reason)}"
     wanted = [c for c in bounded if context.rows_first in (None, c[1].rows_first(shape))]
     takeover = TAKEOVER_CYCLES if context.beside else 0
     return _fastest(wanted or bounded, machine.memory, takeover)
@@ -158,10 +155,9 @@ def plan_windows(
             work = _window_work(tile, shape, weighted, machine.params, machine.memory)
             bounded.append((work.bound_cycles, tile, work))
     if not bounded:
-        return (
-            f"a window of {shape.kh}x{shape.kw} for {vthreads} virtual threads does not fit: inp "
-            f"holds {context.budget.inp} entries, par {context.budget.par}"
-        )
+        least = _least(orders[-1], vthreads, fixed)
+        reason = window_misfit(least, shape, weighted, context.budget)
+        return f"a window of {shape.kh}x{shape.kw}: {_no_tile(least, reason)}"
     return _fastest(bounded, machine.memory)
 
 
@@ -173,6 +169,15 @@ def window_orders(weighted: bool) -> tuple[Order, ...]:
 def _vthreads(machine: Machine, fixed: Fixed) -> int:
     """The virtual threads that all candidates have."""
     return int(dict(fixed).get("vthreads", machine.vthreads))
+
+
+def _least(order: Order, vthreads: int, fixed: Fixed) -> Tiling:
+    """The smallest tiling with these knobs."""
+    return replace(Tiling(1, 1, 1, 1, order, vthreads), **dict(fixed))  # type: ignore[arg-type]
+
+
+def _no_tile(least: Tiling, reason: str) -> str:
+    return f"no tile fits with {least.vthreads} virtual threads, {reason}"
 
 
 def _with(tilings: Iterator[Tiling], fixed: Fixed) -> Iterator[Tiling]:

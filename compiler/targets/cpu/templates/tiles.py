@@ -121,7 +121,7 @@ class DirectTiles(CpuTemplate):
             if not tiled.misfit(m, w)
         ]  # fmt: skip
         if not tiles:
-            return Refusal(f"no tile fits the registers with {dict(fixed)}")
+            return Refusal(tiled.misfit(int(fixed.get("blocks", 1)), int(fixed.get("width", 1))))
         blocks, width = _best_tile(tiled, tiles)
         outer = fixed.get("outer") or _outer(workload, tiled.blocks // blocks)
         knobs = {"blocks": blocks, "width": width, "outer": outer}
@@ -158,7 +158,7 @@ class WindowTiles(CpuTemplate):
         widths = range(1, min(tiled.width, tiled.most) + 1)
         tiles = [(1, w) for w in widths if w == fixed.get("width", w) and not tiled.misfit(1, w)]
         if not tiles:
-            return Refusal(f"no tile fits the registers with {dict(fixed)}")
+            return Refusal(tiled.misfit(1, int(fixed.get("width", 1))))
         _, width = _best_tile(tiled, tiles)
         return Plan({"width": width}, tiled.cycles(1, width))
 
