@@ -188,7 +188,8 @@ def test_choices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     knobs.write_text('{"left": {"rows": 1}}')
     first = ["run", str(DIGITS), "--knobs", str(knobs), "--program", str(programs[0])]
     assert run_app([*first, "--json", str(report)]) == 0
-    assert json.loads(report.read_text())["layers"][3]["name"] == "left"
+    layers = {row["name"]: row for row in json.loads(report.read_text())["layers"]}
+    assert (layers["left"]["knobs"]["rows"], layers["left"]["chosen_by"]) == (1, "user")
     second = ["run", str(DIGITS), "--knobs", str(report), "--program", str(programs[1])]
     assert run_app([*second, "--json", str(again)]) == 0
     assert programs[0].read_bytes() == programs[1].read_bytes()
