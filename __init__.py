@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
@@ -16,29 +17,41 @@ from .isa.memory import MemoryParams
 from .isa.params import HwParams
 
 if TYPE_CHECKING:
+    from .compiler import te, topi
     from .compiler.quantize import quantize
+    from .kernel import Kernel, build_schedule, lower, print_func
     from .module import Module, compile, load
 
 __all__ = [
     "HwParams",
+    "Kernel",
     "MemoryParams",
     "Module",
     "VdlaError",
     "__version__",
+    "build_schedule",
     "compile",
     "load",
+    "lower",
+    "print_func",
     "quantize",
+    "te",
+    "topi",
 ]
+
+#: The modules of what is imported on first use.
+_LATER = {
+    **dict.fromkeys(("Module", "compile", "load"), ".module"),
+    **dict.fromkeys(("Kernel", "build_schedule", "lower", "print_func"), ".kernel"),
+    "quantize": ".compiler.quantize",
+    "te": ".compiler.te",
+    "topi": ".compiler.topi",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import the compiler on first use, so that ``import vdla`` stays instant."""
-    if name in ("Module", "compile", "load"):
-        from . import module
-
-        return getattr(module, name)
-    if name == "quantize":
-        from .compiler.quantize import quantize
-
-        return quantize
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = importlib.import_module(_LATER[name], __name__)
+    return found if name in ("te", "topi") else getattr(found, name)

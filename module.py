@@ -10,7 +10,6 @@ import io
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -20,8 +19,8 @@ from .isa.errors import VdlaError
 from .isa.memory import MemoryParams
 from .isa.params import PRESETS, HwParams
 from .isa.program import Program
-from .isa.status import Status
 from .report import accelerator_report, host_report, join_programs, output_report
+from .runner import Runner
 from .runtime import bundle
 from .runtime.bundle import CodeFor, Settings
 from .runtime.executable import Executable
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram  # pyright: ignore[reportMissingImports]
 
     from .runtime.result import SimResult
-    from .sim.rtl.driver import RtlSimulator
 
 Progress = Callable[[int, int], None]
 Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram"
@@ -106,10 +104,7 @@ def compile(
     VdlaError
         For a damaged or unsupported model and for every argument out of range.
     """
-    _check_port(target, port)
-    for name, count in (("vthreads", vthreads), ("threads", threads)):
-        if type(count) is not int or count < 1:
-            raise VdlaError(f"{name}: expected an integer of at least 1, got {count!r}")
+    check_options(target, port, vthreads=vthreads, threads=threads)
     from .compiler.build import build
     from .compiler.targets.base import Options
     from .compiler.targets.registry import find_target
@@ -194,6 +189,14 @@ def load(path: str | Path, port: str | None = None) -> Module:
     return Module(executable, settings, port)
 
 
+def check_options(target: str, port: str | None, **counts: int) -> None:
+    """Raise VdlaError for a port without a board, a board without a port, and counts below 1."""
+    _check_port(target, port)
+    for name, count in counts.items():
+        if type(count) is not int or count < 1:
+            raise VdlaError(f"{name}: expected an integer of at least 1, got {count!r}")
+
+
 def _check_port(target: str, port: str | None) -> None:
     if (target == "fpga") != (port is not None):
         raise VdlaError(
@@ -214,6 +217,7 @@ class Module:
         self.compiled = compiled
         self.settings = settings
         self.port = port
+        self._runner = Runner(settings.target, settings.params, settings.memory, port)
         self._report: dict[str, Any] | None = None
         self._timing: SimResult | None = None
         self._set: dict[str, np.ndarray] = {}
@@ -411,7 +415,9 @@ class Module:
         from .runtime.result import join
 
         timings: list[SimResult] = []
-        outputs = self.compiled.run(batch, lambda p, dram: timings.append(self._simulate(p, dram)))
+        outputs = self.compiled.run(
+            batch, lambda p, dram: timings.append(self._runner.run(p, dram))
+        )
         if not timings:  # no operator of this model runs on the accelerator
             return outputs, None
         timing = join(timings)
@@ -422,33 +428,6 @@ class Module:
                 "timing must not depend on data"
             )
         return outputs, timing
-
-    @cached_property
-    def _rtl(self) -> RtlSimulator:
-        """The RTL of the configuration: elaborated once, it runs every batch."""
-        from .sim.rtl.driver import RtlSimulator
-
-        return RtlSimulator(self.params)
-
-    def _simulate(self, program: Program, dram: np.ndarray) -> SimResult:
-        """Run a program in time; ``dram`` is changed in place."""
-        if self.target == "rtl":
-            result = self._rtl.run(program, dram, self.memory)
-        elif self.target == "fpga":
-            from .runtime.board import run_on_board
-
-            assert self.port is not None
-            result = run_on_board(self.port, program, dram, self.memory)
-        else:
-            from .sim.model.core import simulate
-
-            result = simulate(program, dram, self.memory)
-        if result.status != Status.DONE:
-            status = Status(result.status)
-            index = result.error_index
-            where = "" if index is None else f" at {program.where(index)}"
-            raise VdlaError(f"{self.target}: core stopped with {status.name}{where}: {status.doc}")
-        return result
 
     def _make_report(self, timing: SimResult | None, batches: int, wall_s: float) -> dict[str, Any]:
         layers = self.compiled.layers

@@ -44,3 +44,26 @@ def test_c_and_python_agree():
     for model in ("digits_int8.onnx", "digits_float.onnx"):
         assert f"{model}: 0 of 3600 outputs of C and Python differ" in text
     assert text.count("360 inferences") == 2
+
+
+@pytest.mark.slow
+def test_a_schedule_by_hand():
+    text = run("05_own_schedule.py")
+    before, after = text.split("before:")[1].split("after:")
+    assert "vthread" not in before and "vthread" in after and "gemm.update" in after
+    assert "cpu: equal to NumPy: True" in text and "all equal" in text
+    cycles = [int(line.split("sim ")[1].split()[0].replace(",", "")) for line in lines(text)]
+    assert len(cycles) == 3 and cycles == sorted(cycles, reverse=True)
+    assert cycles[0] > 3 * cycles[-1]
+
+
+def lines(text: str) -> list[str]:
+    """The lines of schedules on the accelerator."""
+    return [line for line in text.splitlines() if ": sim " in line]
+
+
+def test_an_operator_of_ones_own():
+    text = run("06_own_operator.py")
+    assert text.count("equal to NumPy: True") == 4
+    assert text.count("on accel, the larger one") == 2 and text.count("on cpu") == 2
+    assert "'size': 64, 'vthreads': 2} by user" in text

@@ -16,7 +16,6 @@ import vdla
 from vdla.bench.table2 import choose_layers, table2_rows
 from vdla.bench.workloads import NETWORKS, TABLE_2
 from vdla.cli.output import percent
-from vdla.compiler.build import build
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
@@ -24,6 +23,7 @@ from vdla.sim.verify.random_programs import random_program
 
 from .campaign.configurations import PLATFORMS
 from .campaign.networks import DIGITS, IMAGES
+from .compiler.building import build_for
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
 VTA = MEMORY_PRESETS["vta"]
@@ -140,7 +140,7 @@ def weight_bytes(model: onnx.ModelProto) -> int:
 )
 def test_network(name: str) -> None:
     params, model = HwParams(), NETWORKS[name](1, True)
-    compiled = build(model, "sim", params, VTA)
+    compiled = build_for("sim", model, params, VTA)
     cycles = sum(
         simulate(program, program.dram_image(), VTA, values=False).cycles
         for program in compiled.programs

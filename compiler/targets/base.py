@@ -13,6 +13,7 @@ import numpy as np
 from ...isa.errors import VdlaError
 from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
+from ...isa.program import Program
 from ...runtime.executable import LayerInfo, Step
 from ..choose.chooser import Choice, Chooser
 from ..choose.space import Refusal
@@ -21,6 +22,7 @@ from ..dumps import Dumps
 from ..graph.ir import Graph, Node
 from ..graph.ops.base import Expression
 from ..te.tensor import placeholder
+from ..tir.ir import PrimFunc
 
 GraphPass = Callable[[Graph], Graph]
 
@@ -127,6 +129,16 @@ class Target(ABC):
             Naming the layer for a choice that is not legal, and the graph for one that does not fit
             the machine.
         """
+
+    def compile_func(self, func: PrimFunc, dumps: Dumps) -> Program | Callable[..., None]:
+        """Code of one loop program: a program, or a function of one array for each parameter.
+
+        Raises
+        ------
+        VdlaError
+            For a loop program that the target cannot run, and where it compiles models only.
+        """
+        raise VdlaError(f"{self.title} compiles models; {func.name} is a loop program")
 
 
 def expression_of(graph: Graph, node: Node) -> Expression:

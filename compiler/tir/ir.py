@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..te.expr import Expr, Read, Var, rewrite
+from ..te.expr import Expr, Read, Var, bits_of, rewrite
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +34,11 @@ class Buffer:
             stride = strides[0] * extent
             strides.insert(0, stride + (offset - stride) % factor)
         return tuple(strides)
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of its elements, side by side."""
+        return math.prod(self.shape) * bits_of(self.dtype) // 8
 
     def __repr__(self) -> str:
         return self.name
@@ -143,6 +149,18 @@ def walk_stmt(stmt: Stmt):
     yield stmt
     for child in substatements(stmt):
         yield from walk_stmt(child)
+
+
+def written_params(func: PrimFunc) -> tuple[Buffer, ...]:
+    """The parameters that a loop program writes: its results."""
+    written: set[Buffer] = set()
+    for stmt in walk_stmt(func.body):
+        match stmt:
+            case Store(buffer):
+                written.add(buffer)
+            case TensorCall():
+                written.add(stmt.output.buffer)
+    return tuple(buffer for buffer in func.params if buffer in written)
 
 
 def seq(stmts: list[Stmt]) -> Stmt:

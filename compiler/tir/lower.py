@@ -23,6 +23,7 @@ from ..te.expr import (
     substitute,
     walk,
 )
+from ..te.intrinsic import TensorIntrin
 from ..te.relations import tail_guards
 from ..te.schedule import Schedule, reading_state
 from ..te.stage import Stage
@@ -31,7 +32,7 @@ from .bounds import Domain, infer_domains, read_inside
 from .ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Stmt, Store, seq
 from .printer import expr_text
 from .scans import check_row, check_scans
-from .tensorize import TensorIntrin, match_intrinsic
+from .tensorize import match_intrinsic
 
 #: Bytes that one request brings near.
 LINE_BYTES = 64

@@ -1,33 +1,16 @@
-"""Tensor intrinsics: declared by their behaviour in the expression language, matched against loop
-nests, never by name.
-"""
+"""Loop nests as calls of tensor intrinsics: matched by what they compute, never by name."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from ..te.affine import affine
 from ..te.errors import ScheduleError
 from ..te.expr import Const, Expr, Read, Reduce, Var, children, substitute, walk
+from ..te.intrinsic import TensorIntrin
 from ..te.tensor import IterVar, Tensor
 from .ir import Region, Store, TensorCall
 from .printer import expr_text
-
-
-@dataclass(frozen=True, eq=False)
-class TensorIntrin:
-    """A tensor instruction: ``behaviour`` is a computed tensor over placeholders, which are its
-    operands in order.
-    """
-
-    name: str
-    behaviour: Tensor
-
-    @property
-    def operands(self) -> tuple[Tensor, ...]:
-        """Input operands."""
-        return self.behaviour.inputs
 
 
 def match_intrinsic(

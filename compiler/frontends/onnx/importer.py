@@ -27,15 +27,22 @@ from ...graph.verify import verify
 from .functions import function_body
 from .model import STANDARD, first_line, load_model, opset_of
 from .ops import MICROSOFT, READERS
-from .ops.call import Call
+from .ops.call import Call, Reader
 
 #: Operators that a refusal of an unknown one names.
 NEAREST = 4
 #: Readers of operators in other domains than ONNX's.
-DOMAINS = {"com.microsoft": MICROSOFT}
+DOMAINS: dict[str, dict[str, Reader]] = {"com.microsoft": dict(MICROSOFT)}
 #: What names the shapes and values of a model's inputs that are known at compile time.
 Shapes = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, np.ndarray]
+
+
+def register_reader(domain: str, kind: str, read: Reader) -> None:
+    """Read nodes of an operator of one's own: ``read`` gets a :class:`Call` and returns what it
+    has applied.
+    """
+    DOMAINS.setdefault(domain, {})[kind] = read
 
 
 def import_onnx(

@@ -14,9 +14,9 @@ import numpy as np
 
 from ....isa.errors import VdlaError
 from ...te.expr import Expr, all_of, popcount, select
+from ...te.intrinsic import TensorIntrin
 from ...te.schedule import Schedule, create_schedule
 from ...te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
-from ...tir.tensorize import TensorIntrin
 
 WORD_BITS = 32
 #: Outputs that are computed together.

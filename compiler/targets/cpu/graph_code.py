@@ -103,12 +103,16 @@ class CpuKernel:
         self.code.entry(*(array.ctypes.data for array in (*arrays, workspace)))
 
 
-def compile_func(func: PrimFunc) -> CpuKernel:
-    """Machine code of one loop program; errors as ``tir.verify`` and ``codegen.llvm`` say."""
-    func = run_passes(func, host())
+def compile_func(func: PrimFunc, processor: Processor | None = None) -> CpuKernel:
+    """Machine code of one loop program for the host, or for its ``processor`` with some threads;
+    errors as ``tir.verify`` and ``targets/cpu/llvm.py`` say.
+    """
+    processor = processor or host()
+    check_threads(processor)
+    func = run_passes(func, processor)
     module = ir.Module(symbol(func.name))
-    function, workspace_bytes = emit_function(func, module, "kernel", host())
-    code = load(optimise(module, host()), function.name, len(function.args))
+    function, workspace_bytes = emit_function(func, module, "kernel", processor)
+    code = load(optimise(module, processor), function.name, len(function.args))
     return CpuKernel(func, code, workspace_bytes)
 
 
@@ -212,6 +216,15 @@ def build_cpu(graph: Graph, threads: int = 1, knobs: Given | None = None) -> Cpu
     return module
 
 
+def check_threads(processor: Processor) -> None:
+    """Load the library that more than one thread needs; raise VdlaError where it is missing."""
+    if processor.threads > 1 and not has_threads():
+        raise VdlaError(
+            f"threads: expected 1 without GCC's OpenMP library, got {processor.threads}; install"
+            f" {LIBRARY}"
+        )
+
+
 def load_graph_code(graph: Graph, processor: Processor, chooser: Chooser) -> CpuModule:
     """Compile a whole graph for the host, ready to run.
 
@@ -220,16 +233,12 @@ def load_graph_code(graph: Graph, processor: Processor, chooser: Chooser) -> Cpu
     VdlaError
         As :func:`compile_graph`, and without the library that more than one thread needs.
     """
-    threads = processor.threads
-    if threads > 1 and not has_threads():
-        raise VdlaError(
-            f"threads: expected 1 without GCC's OpenMP library, got {threads}; install {LIBRARY}"
-        )
+    check_threads(processor)
     code = compile_graph(graph, processor, chooser)
     loaded = load_object(code.object_file, ENTRY_NAME, 4)
     function = NativeFunction(
         graph.name, code.inputs, code.outputs, code.parameters, code.plan,
-        lambda: link(code.object_file, threads > 1), "so", loaded.entry, loaded,
+        lambda: link(code.object_file, processor.threads > 1), "so", loaded.entry, loaded,
     )  # fmt: skip
     return CpuModule(code, function)
 

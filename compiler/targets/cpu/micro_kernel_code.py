@@ -8,7 +8,7 @@ from typing import Any
 
 from llvmlite import ir
 
-from ...tir.tensorize import TensorIntrin
+from ...te.intrinsic import TensorIntrin
 from .llvm_vector import splat
 from .micro_kernels import DOT, DOT_EACH, DOT_LANES, DOT_WIDTH
 from .processor import Processor

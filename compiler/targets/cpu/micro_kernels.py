@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 from ...te.expr import Expr
+from ...te.intrinsic import TensorIntrin
 from ...te.tensor import compute, placeholder, reduce_axis, sum_of
-from ...tir.tensorize import TensorIntrin
 
 #: int32 in a vector register of AVX-512, and products that are added to each at once.
 DOT_LANES, DOT_WIDTH = 16, 4

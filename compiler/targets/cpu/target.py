@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from ....runtime.native import NativeCode
 from ...choose.chooser import Chooser
 from ...dumps import Dumps
+from ...tir.ir import PrimFunc
+from ...tir.printer import print_func
 from ..base import Compiled, Options, Part, Target, layer_info
-from .graph_code import compile_graph, load_graph_code, object_file
+from .graph_code import CpuKernel, compile_func, compile_graph, load_graph_code, object_file
 from .lowering import templates_of
 from .processor import Processor, host
 
@@ -37,3 +40,7 @@ class Cpu(Target):
             function = object_file(compile_graph(graph, self.processor, chooser))
         layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]
         return Compiled(function, layers)
+
+    def compile_func(self, func: PrimFunc, dumps: Dumps) -> CpuKernel:
+        dumps.write(func.name, "lower", partial(print_func, func))
+        return compile_func(func, self.processor)

@@ -42,6 +42,7 @@ from .patterns import (
     match_accumulation,
     match_arithmetic,
     match_requantize,
+    saturated,
 )
 from .scopes import memory_scopes
 from .stream import Loop, Padding, Stream, VectorWork
@@ -451,7 +452,7 @@ class _Walker:
                 self.stream.vector(work)
             return
         requant = match_requantize(value)
-        arithmetic = match_arithmetic(requant.value if requant else value)
+        arithmetic = match_arithmetic(requant.value if requant else saturated(value))
         if arithmetic is None:
             raise VdlaError(f"{self.name}: the vector unit does not compute {expr_text(value)}")
         work = self.vector_work(nest, core, arithmetic, env, 0)

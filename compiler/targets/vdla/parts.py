@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from ....isa.params import HwParams
 from ...graph.arithmetic.requant import INT8_MAX, INT8_MIN, Requant
 from ...te.expr import Const, Expr
+from ...te.intrinsic import TensorIntrin
 from ...te.schedule import Schedule, Stage
 from ...te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
-from ...tir.tensorize import TensorIntrin
 from ...topi.quantisation import clipped, rescale
 from ...topi.windows import Border, bordered, positions
 

@@ -93,6 +93,14 @@ def match_arithmetic(value: Expr) -> Arithmetic | None:
     return None
 
 
+def saturated(value: Expr) -> Expr:
+    """What becomes int8 by saturation, as every result for ``out`` does; else the value itself."""
+    match value:
+        case Cast("int8", Binary("min", Binary("max", inner, Const(-128)), Const(127))):
+            return inner
+    return value
+
+
 def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
     """``buffer[..] op a``, or ``buffer[..] + a * b``: a step of a reduction into the buffer."""
     match value:

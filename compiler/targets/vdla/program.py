@@ -21,7 +21,7 @@ from ....runtime.layout import activation_bytes
 from ...choose.chooser import Chooser
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
-from ...tir.ir import PrimFunc
+from ...tir.ir import PrimFunc, written_params
 from ...tir.passes.double_buffer import double_buffer
 from ...tir.passes.vthread import interleave_vthreads
 from ...tir.printer import print_func
@@ -61,24 +61,87 @@ def build_program(
     writer.place()
     for node in nodes:
         writer.generate(node)
-    program = writer.finish()
+    return Compiled(_checked(writer.finish(), dumps), writer.layers)
+
+
+def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
+    """The checked program of one loop program. Its parameters lie in DRAM as in NumPy's arrays.
+
+    Raises
+    ------
+    VdlaError
+        For a nest that no instruction computes, a buffer that does not fit, and a program that the
+        checker refuses.
+    """
+    stream, params = Stream(machine.params), machine.params
+    func = run_loop_passes(func, params, dumps)
+    places = {p: Place(stream.dram.allocate(p.size_bytes), p.name) for p in func.params}
+    generate(func, stream, places)
+    insns, order, image = _ordered(stream, [0] * len(stream.insns), machine)
+    regions = {
+        p: {"name": p.name, "address": place.address, "bytes": p.size_bytes,
+            "shape": list(p.shape), "dtype": p.dtype, "layout": "C"}
+        for p, place in places.items()
+    }  # fmt: skip
+    results = written_params(func)
+    meta = {
+        "inputs": [region for p, region in regions.items() if p not in results],
+        "outputs": [region for p, region in regions.items() if p in results],
+    }
+    return _checked(_program(stream, insns, order, image, params, meta), dumps)
+
+
+def run_loop_passes(func: PrimFunc, params: HwParams, dumps: Dumps) -> PrimFunc:
+    """A loop program after LOOP_PASSES."""
+    verify(func)
+    check_scopes(func, memory_scopes(params))
+    dumps.write(func.name, "lower", partial(print_func, func))
+    for apply in LOOP_PASSES:
+        func = apply(func)
+        verify(func)
+        dumps.write(func.name, apply.__name__, partial(print_func, func))
+    return func
+
+
+def _ordered(
+    stream: Stream, tracks: Sequence[int], machine: Machine
+) -> tuple[list[Insn], list[int], dict[int, bytes]]:
+    """The instructions with tokens in the order in which they are fetched, the places where they
+    were in the stream, and the constants in DRAM.
+    """
+    params, memory, image = machine.params, machine.memory, dict(stream.dram.image)
+    late = loads_by_need(deadlines(stream.insns, params, image))
+    insns, tracks = [stream.insns[i] for i in late], [tracks[i] for i in late]
+    needs = dependencies(insns, params, image, tracks)
+    order = dispatch_order(insns, tracks, needs, params, memory)
+    return order_by_tokens(*reorder(insns, needs, order)), [late[i] for i in order], image
+
+
+def _program(
+    stream: Stream,
+    insns: Sequence[Insn],
+    order: Sequence[int],
+    image: dict[int, bytes],
+    params: HwParams,
+    meta: dict,
+) -> Program:
+    """Ordered instructions behind all else in DRAM, with their notes."""
+    notes = [stream.notes[i] for i in order]
+    size_bytes = len(insns) * params.insn_bytes
+    address = stream.dram.allocate(size_bytes, PROGRAM_ALIGN_BYTES)
+    dram_bytes = max(1, -(-stream.dram.end // PROGRAM_ALIGN_BYTES)) * PROGRAM_ALIGN_BYTES
+    names = _names(notes, stream, address, size_bytes)
+    return Program(
+        params, tuple(insns), image, {"dram_bytes": dram_bytes, **meta, "names": names}, address
+    )
+
+
+def _checked(program: Program, dumps: Dumps) -> Program:
     dumps.write("program", "insns", partial(disassemble, program))
     findings = check(program)
     if findings:
         raise VdlaError(f"compiled program does not pass the checker: {findings[0]}")
-    return Compiled(program, writer.layers)
-
-
-def run_loop_passes(node: Node, func: PrimFunc, params: HwParams, dumps: Dumps) -> PrimFunc:
-    """The loop program of a node after LOOP_PASSES."""
-    verify(func)
-    check_scopes(func, memory_scopes(params))
-    dumps.write(node.name, "lower", partial(print_func, func))
-    for apply in LOOP_PASSES:
-        func = apply(func)
-        verify(func)
-        dumps.write(node.name, apply.__name__, partial(print_func, func))
-    return func
+    return program
 
 
 @dataclass
@@ -140,30 +203,12 @@ class _Writer:
         """The order of instructions, tokens, meta data and the place of the instructions
         themselves; layers learn the places of theirs.
         """
-        stream, params = self.stream, self.machine.params
-        image = dict(stream.dram.image)
-        insns, order = self._ordered(image)
+        insns, order, image = _ordered(self.stream, self.tracks, self.machine)
         self.layers = [_placed_layer(layer, order) for layer in self.layers]
-        notes = [stream.notes[i] for i in order]
-        size = len(insns) * params.insn_bytes
-        address = stream.dram.allocate(size, PROGRAM_ALIGN_BYTES)
-        meta = self._meta() | {"names": _names(notes, stream, address, size)}
-        return Program(params, tuple(insns), image, meta, address)
-
-    def _ordered(self, image: dict[int, bytes]) -> tuple[list[Insn], list[int]]:
-        """The instructions with tokens in the order in which they are fetched, and the places where
-        they were in the stream.
-        """
-        params, memory = self.machine.params, self.machine.memory
-        late = loads_by_need(deadlines(self.stream.insns, params, image))
-        insns = [self.stream.insns[i] for i in late]
-        tracks = [self.tracks[i] for i in late]
-        needs = dependencies(insns, params, image, tracks)
-        order = dispatch_order(insns, tracks, needs, params, memory)
-        return order_by_tokens(*reorder(insns, needs, order)), [late[i] for i in order]
+        return _program(self.stream, insns, order, image, self.machine.params, self._meta())
 
     def _meta(self) -> dict:
-        graph, nodes, dram = self.part.graph, self.part.nodes, self.stream.dram
+        graph, nodes = self.part.graph, self.part.nodes
         produced = {node.output for node in nodes}
         needed = {name for node in nodes for name in node.inputs}
         layers = [
@@ -172,7 +217,6 @@ class _Writer:
             for layer in self.layers if layer.runs
         ]  # fmt: skip
         return {
-            "dram_bytes": max(1, -(-dram.end // PROGRAM_ALIGN_BYTES)) * PROGRAM_ALIGN_BYTES,
             "inputs": [
                 self._region(graph, n) for n in self.placed if n in needed and n not in produced
             ],

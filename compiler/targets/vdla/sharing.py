@@ -39,8 +39,8 @@ class Operator:
     func: PrimFunc
 
 
-#: The loop program of a node as it goes to the code generator.
-Finish = Callable[[Node, PrimFunc], PrimFunc]
+#: A loop program as it goes to the code generator.
+Finish = Callable[[PrimFunc], PrimFunc]
 
 
 def share_scratchpads(
@@ -76,7 +76,7 @@ def share_scratchpads(
         if not isinstance(found, Choice):
             workload = template.workload(graph, node, context)
             found = chooser.choose(template, workload, node.name)
-        func = finish(node, template.schedule(workload, found.knobs, node.name))
+        func = finish(template.schedule(workload, found.knobs, node.name))
         made[node.output] = Operator(node, template, workload, found, func)
         return made[node.output]
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from ....isa.errors import VdlaError
+from ....isa.program import Program
 from ...choose.chooser import Chooser
 from ...choose.space import Refusal
 from ...dumps import Dumps
@@ -15,6 +16,7 @@ from ...graph.ops.convolution import Convolution
 from ...graph.ops.integer import QSoftmax
 from ...graph.ops.linear import MatMul
 from ...graph.ops.quantisation import Quantize, QuantizeAway, Recentre
+from ...tir.ir import PrimFunc
 from ..base import Compiled, GraphPass, Options, Part, Target
 from ..cpu.target import Cpu
 from .machine import ACCELERATOR, Machine
@@ -23,7 +25,7 @@ from .passes.fit_layout import fit_layout
 from .passes.pack_windows import pack_windows
 from .passes.reshape_blocks import reshape_blocks
 from .passes.rows_as_places import rows_as_places
-from .program import build_program
+from .program import build_func, build_program
 from .templates.additions import LiftedAddition, ScaledAddition
 from .templates.base import AcceleratorTemplate
 from .templates.in_place import Joined, Renamed
@@ -97,3 +99,6 @@ class Accelerator(Target):
         found = {node.output: self.template_of(part.graph, node) for node in part.nodes}
         templates = {o: t for o, t in found.items() if isinstance(t, AcceleratorTemplate)}
         return build_program(part, templates, self.machine, chooser, dumps)
+
+    def compile_func(self, func: PrimFunc, dumps: Dumps) -> Program:
+        return build_func(func, self.machine, dumps)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...te.expr import Const, Expr, Read, Reduce, Var, rewrite, substitute
+from ...te.intrinsic import TensorIntrin
 from ...te.tensor import Tensor
 from ..ir import For, PrimFunc, Region, Stmt, Store, TensorCall, map_stmt
-from ..tensorize import TensorIntrin
 
 
 def expand_intrinsics(func: PrimFunc, native: frozenset[TensorIntrin] = frozenset()) -> PrimFunc:

@@ -16,6 +16,8 @@ from typing import Any
 
 import vdla
 from vdla.compiler.build import build
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.registry import find_target
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import HwParams
@@ -53,7 +55,7 @@ def main(folder: Path) -> None:
 def compiled(path: Path) -> dict[str, str]:
     try:
         for target in ("cpu", "sim"):
-            build(path, target, HwParams(), MEMORY_PRESETS["vta"])
+            build(path, find_target(target, Options(HwParams(), MEMORY_PRESETS["vta"])))
     except VdlaError as error:
         return {"outcome": "refused", "message": str(error)}
     except Exception:

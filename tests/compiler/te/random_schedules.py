@@ -11,10 +11,10 @@ from typing import Any
 from vdla.compiler.targets.cpu.scopes import THREAD_AXES
 from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Read
+from vdla.compiler.te.intrinsic import TensorIntrin
 from vdla.compiler.te.schedule import Schedule
 from vdla.compiler.te.stage import Stage
 from vdla.compiler.te.tensor import IterVar, compute, placeholder
-from vdla.compiler.tir.tensorize import TensorIntrin
 
 from ..workloads import Workload
 

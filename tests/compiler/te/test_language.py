@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 from vdla.compiler.targets.cpu.graph_code import compile_func
 from vdla.compiler.te.expr import Const, Expr, Read, Var, cast, maximum, minimum, select
+from vdla.compiler.te.intrinsic import TensorIntrin
 from vdla.compiler.te.schedule import Schedule, create_schedule
 from vdla.compiler.te.tensor import (
     Tensor,
@@ -27,7 +28,6 @@ from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import Buffer, For, Stmt, Store
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.printer import print_func
-from vdla.compiler.tir.tensorize import TensorIntrin
 from vdla.compiler.tir.verify import verify
 from vdla.isa.errors import VdlaError
 

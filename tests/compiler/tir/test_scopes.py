@@ -9,6 +9,7 @@ from vdla.compiler.targets.cpu import scopes as host
 from vdla.compiler.targets.vdla.scopes import memory_scopes
 from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Const, Expr, Read, Var, cast, select
+from vdla.compiler.te.intrinsic import TensorIntrin
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import compute, placeholder
 from vdla.compiler.tir.ir import (
@@ -25,7 +26,6 @@ from vdla.compiler.tir.ir import (
 )
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.scopes import MemoryScope, check_scopes, place_buffers
-from vdla.compiler.tir.tensorize import TensorIntrin
 from vdla.compiler.tir.verify import verify
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import MEMORIES, HwParams

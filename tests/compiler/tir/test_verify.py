@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Binary, Call, Cast, Const, Expr, Read, Select, Var, cast
+from vdla.compiler.te.intrinsic import TensorIntrin
 from vdla.compiler.te.tensor import compute, placeholder
 from vdla.compiler.tir.ir import (
     Allocate,
@@ -18,7 +19,6 @@ from vdla.compiler.tir.ir import (
     Store,
     TensorCall,
 )
-from vdla.compiler.tir.tensorize import TensorIntrin
 from vdla.compiler.tir.verify import verify
 
 A = Buffer("a", (8,), "int32")

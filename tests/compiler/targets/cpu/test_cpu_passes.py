@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from vdla.compiler.targets.cpu.graph_code import CPU_PASSES, compile_func, run_passes
 from vdla.compiler.targets.cpu.processor import host
 from vdla.compiler.te.expr import Call, Read, Var, all_of, select
+from vdla.compiler.te.intrinsic import TensorIntrin
 from vdla.compiler.te.schedule import Schedule, create_schedule
 from vdla.compiler.te.tensor import Tensor, clip, compute, placeholder, reduce_axis, sum_of
 from vdla.compiler.tir.interpret import interpret
@@ -23,7 +24,6 @@ from vdla.compiler.tir.passes.expand import expand_intrinsics
 from vdla.compiler.tir.passes.peel import peel_tails
 from vdla.compiler.tir.passes.unroll import MAX_COPIES, unroll_loops
 from vdla.compiler.tir.printer import print_func
-from vdla.compiler.tir.tensorize import TensorIntrin
 from vdla.isa.errors import VdlaError
 
 
