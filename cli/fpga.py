@@ -79,8 +79,8 @@ def fpga_export(
     from ..report import header
 
     with _fpga_tools("export"):
+        from ..hw.boards.export import export
         from ..hw.boards.pynq_z1 import BOARD, PART
-        from ..hw.fpga.export import export
 
         params = BOARD.hw if hw is None else HwParams.load(hw)
         files = [str(path) for path in export(params, output)]

@@ -1,1 +1,3 @@
-"""The hardware: the core (core), boards that it runs on (boards), bitstreams (fpga)."""
+"""The hardware in three rooms, each of which imports only those below it: boards, what is for FPGAs
+(fpga), the core (core).
+"""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
 import shutil
 import sys
 import tempfile
@@ -16,9 +15,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import cocotb
-from amaranth.back import verilog
 from amaranth.lib import wiring
 from cocotb_tools.runner import get_runner
+from vdla.hw.core.verilog import to_verilog
 from vdla.sim.rtl import toolchain
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,15 +26,13 @@ MAKEFLAGS = (
     "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 CFG_LDLIBS_THREADS=-pthread "
     "PYTHON3=python3 PERL=perl OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1"
 )
-_ZERO_INIT = re.compile(r"^\s*\S+\[\d+\] = \d+'h0+;\n", re.MULTILINE)
 _VERILATOR_OPTIONS = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "--x-initial", "0"]
 
 
 def component_verilog(component: wiring.Component, top: str) -> str:
-    """Verilog of one component, without the zero initialisers of its memories."""
+    """Verilog of one component."""
     toolchain.setup_yosys()
-    text = verilog.convert(component, name=top, strip_internal_attrs=True, emit_src=False)
-    return _ZERO_INIT.sub("", text)
+    return to_verilog(component, top)
 
 
 def run_bench(top: str, text: str, module: str, work: Path, **parameters: str | int) -> int:

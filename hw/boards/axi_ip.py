@@ -12,7 +12,7 @@ from ...isa.params import HwParams
 from ..core.core import Core
 from ..core.dma import RESP_OKAY, RESP_SLVERR, axi_signature
 from ..core.regs import ADDR_BITS, port_signature
-from ..fpga.devices import XC7Z020
+from ..core.technology import Technology
 
 #: What the core leaves open of an AXI4 master's address channels: normal, secure data accesses to
 #: memory that may be buffered, not cached.
@@ -76,8 +76,8 @@ class AxiCore(Component):
     reset by ``aresetn`` = 0.
     """
 
-    def __init__(self, params: HwParams) -> None:
-        self.params = params
+    def __init__(self, params: HwParams, technology: Technology) -> None:
+        self.params, self.technology = params, technology
         extra = {f"m_axi_a{c}{n}": Out(w, init=init) for c in "rw"
                  for n, w, init in (("cache", 4, CACHE), ("prot", 3, PROT))}  # fmt: skip
         flat = {
@@ -92,7 +92,7 @@ class AxiCore(Component):
         m = Module()
         m.domains.sync = ClockDomain()
         m.d.comb += [ClockSignal().eq(self.aclk), ResetSignal().eq(~self.aresetn)]
-        m.submodules.core = core = Core.for_fpga(self.params, XC7Z020.capacity["dsp"])
+        m.submodules.core = core = Core(self.params, self.technology)
         m.submodules.slave = slave = AxiLite()
         connect(m, slave.regs, core.regs)
         for prefix, port in (("m_axi", core.axi), ("s_axi", slave.axi)):

@@ -5,8 +5,8 @@ counts what it takes; ``vdla fpga export`` has the rest for Xilinx' tools.
 from __future__ import annotations
 
 from ...isa.params import PRESETS, HwParams
+from ..fpga.board import Board
 from ..fpga.devices import XC7Z020
-from . import Board
 from .axi_ip import AxiCore
 
 PART = "xc7z020clg400-1"
@@ -19,7 +19,7 @@ create_clock -name aclk -period {1000 / FREQ_MHZ:.3f} [get_ports aclk]
 
 def design(params: HwParams, _freq_mhz: float) -> AxiCore:
     """The top level; the system around it makes the clock."""
-    return AxiCore(params)
+    return AxiCore(params, XC7Z020.technology(params))
 
 
 BOARD = Board(

@@ -8,9 +8,9 @@ from amaranth.lib.wiring import In, Out, connect
 
 from ...isa.params import HwParams
 from ...isa.regmap import CONTROL_RESET, OFFSETS
-from ..core.adder import Adder, add
 from ..core.core import Core
 from ..core.dma import axi_signature
+from ..core.technology import Technology
 from .host_link import HostLink
 
 #: Status LEDs: heartbeat, core runs, host link active, an unfinished write is being drained.
@@ -80,10 +80,8 @@ class System(wiring.Component):
         With ``axi``; its other ports are left to the board.
     divisor : int
         Clock cycles of a bit of the host link.
-    multipliers : int
-        18 x 18 bit multipliers of the device.
-    adder : Adder
-        How the device adds, beside its multipliers.
+    technology : Technology
+        What the core is built from.
 
     Attributes
     ----------
@@ -98,18 +96,17 @@ class System(wiring.Component):
         params: HwParams,
         memory: wiring.Component,
         divisor: int,
-        multipliers: int,
-        adder: Adder = add,
+        technology: Technology,
     ):
         self.params, self.memory = params, memory
-        self.divisor, self.multipliers, self.adder = divisor, multipliers, adder
+        self.divisor, self.technology = divisor, technology
         super().__init__(
             {"reset": In(1), "rx": In(1, init=1), "tx": Out(1, init=1), "leds": Out(LEDS)}
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.core = core = Core.for_fpga(self.params, self.multipliers, self.adder)
+        m.submodules.core = core = Core(self.params, self.technology)
         link, share = HostLink(self.params, self.divisor), MemoryShare(self.params)
         reset = ResetInserter(self.reset)
         m.submodules.link, m.submodules.share = reset(link), reset(share)

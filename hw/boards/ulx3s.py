@@ -8,7 +8,6 @@ from amaranth.lib.wiring import Component, In, Out
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
 from ...isa.params import HwParams
-from ..fpga import ecp5
 from ..fpga.devices import ECP5_85F
 from ..fpga.pll import find_pll
 from .system import LEDS, System
@@ -49,7 +48,7 @@ def divisor(freq_mhz: float) -> int:
 
 def system(params: HwParams, memory: Component, freq_mhz: float) -> System:
     """The core, the host link and a memory, for this device."""
-    return System(params, memory, divisor(freq_mhz), ECP5_85F.capacity["dsp"], ecp5.add)
+    return System(params, memory, divisor(freq_mhz), ECP5_85F.technology(params))
 
 
 class Ulx3s(Component):

@@ -10,18 +10,17 @@ from ...isa.opcodes import READERS, Unit
 from ...isa.params import MEMORIES, HwParams
 from ...isa.regmap import CAUSES
 from ...isa.status import Status
-from .adder import Adder, add
 from .counters import CauseCounters
 from .dma import FETCH_ID, LOAD_ID, RESP_OKAY, ReadArbiter, axi_signature
 from .fetch import Fetch
-from .gemm import Gemm, Multiplier
+from .gemm import Gemm
 from .layouts import INDEX_BITS, queued_insn
 from .load import Load
-from .multiplier import fpga_multiplier
 from .queue import Queue
 from .regs import Regs, port_signature
 from .scratchpad import Scratchpad
 from .store import Store
+from .technology import SIMULATION, Technology
 from .token import TokenBank
 from .vector import Vector
 
@@ -39,12 +38,10 @@ class Core(wiring.Component):
     regs : register access
     started, ended : per unit, an instruction starts or ends in this cycle (for traces)
     running : the core runs
-
-    ``multiplier``: array of the tensor core (``gemm.py``); ``gated``: see ``unit.when``.
     """
 
-    def __init__(self, params: HwParams, multiplier: Multiplier | None = None, gated: bool = True):
-        self.params, self.multiplier, self.gated = params, multiplier, gated
+    def __init__(self, params: HwParams, technology: Technology = SIMULATION):
+        self.params, self.technology = params, technology
         super().__init__(
             {
                 "axi": Out(axi_signature(params)),
@@ -55,13 +52,6 @@ class Core(wiring.Component):
             }
         )
 
-    @classmethod
-    def for_fpga(cls, params: HwParams, multipliers: int, adder: Adder = add) -> Core:
-        """The core for a device with so many 18 x 18 bit multipliers, which adds beside them as
-        ``adder`` does; the same in every cycle.
-        """
-        return cls(params, fpga_multiplier(params, multipliers, adder), gated=False)
-
     def elaborate(self, platform) -> Module:
         m = Module()
         params = self.params
@@ -70,8 +60,8 @@ class Core(wiring.Component):
         reset = ResetInserter(regs.reset)
         parts = {
             "fetch": Fetch(params), "load": Load(params),
-            "gemm": Gemm(params, self.multiplier, self.gated),
-            "vector": Vector(params, self.gated), "store": Store(params),
+            "gemm": Gemm(params, self.technology),
+            "vector": Vector(params, self.technology), "store": Store(params),
             "tokens": TokenBank(params), "arbiter": ReadArbiter(params),
         }  # fmt: skip
         for name, part in parts.items():

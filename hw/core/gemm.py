@@ -15,9 +15,7 @@ accumulation runs at one iteration a cycle at any distance.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
@@ -27,23 +25,19 @@ from ...isa.status import Status
 from ...isa.timing import GEMM_DEPTH as DEPTH
 from .layouts import INDEX_BITS, uop_struct
 from .scratchpad import read_signature, rows, write_signature
-from .unit import delayed, raise_error, take, unit_signature, when
+from .technology import SIMULATION, Technology
+from .unit import delayed, raise_error, take, unit_signature
 
-#: A multiplier array: two stages, from the operands to a list of sums. The operands are the
-#: activations, as each output has them, and the weights.
-Multiplier = Callable[[Module, HwParams, list[Signal], Signal], list[Signal]]
 #: Outputs that have a register of activations in common, in an FPGA.
 OUTPUTS_OF_COPY = 4
 _OPERANDS = ("acc", "inp", "wgt")
 
 
 class Gemm(wiring.Component):
-    """The tensor core; ports as in ``unit.unit_signature`` and one for every memory. ``multiplier``
-    replaces :func:`multiply`; ``gated``: see ``unit.when``.
-    """
+    """The tensor core; ports as in ``unit.unit_signature`` and one for every memory."""
 
-    def __init__(self, params: HwParams, multiplier: Multiplier | None = None, gated: bool = True):
-        self.params, self.multiplier, self.gated = params, multiplier, gated
+    def __init__(self, params: HwParams, technology: Technology = SIMULATION):
+        self.params, self.technology = params, technology
 
         def read(name: str) -> wiring.Signature:
             return read_signature(*rows(name, params))
@@ -146,12 +140,12 @@ class Gemm(wiring.Component):
         m.d.comb += [self.inp.addr.eq(address["inp"]), self.wgt.addr.eq(address["wgt"])]
         # t+3 read, t+4 registered.
         w = Signal(len(self.wgt.data), reset_less=True)
-        with when(m, stages[3]["valid"], self.gated):
+        with self.technology.when(m, stages[3]["valid"]):
             m.d.sync += w.eq(self.wgt.data)
-            count = 1 if self.gated else -(-params.block_out // OUTPUTS_OF_COPY)
+            count = -(-params.block_out // OUTPUTS_OF_COPY) if self.technology.copies else 1
             x = [delayed(m, self.inp.data, f"x_{n}", copy=True) for n in range(count)]
         seen = [x[o * count // params.block_out] for o in range(params.block_out)]
-        sums = (self.multiplier or multiply)(m, params, seen, w)
+        sums = self.technology.multiplier(m, params, seen, w)
         self._accumulate(m, stages, sums, address["acc"], overwrite)
 
     def _accumulate(self, m: Module, stages, sums, acc_2, overwrite_2) -> None:
@@ -177,14 +171,14 @@ class Gemm(wiring.Component):
         late = [forwards(k, 6) for k in (8, 9)]
         held = Signal(len(self.acc.data), reset_less=True)
         sum_7 = [Signal(32, name=f"sum_7_{i}", reset_less=True) for i in range(lanes)]
-        with when(m, stages[6]["valid"], self.gated):
+        with self.technology.when(m, stages[6]["valid"]):
             result = Mux(late[0], results[8], results[9])
             m.d.sync += held.eq(Mux(late[0] | late[1], result, self.acc.data))
             m.d.sync += [here.eq(total) for here, total in zip(sum_7, sums, strict=True)]
         base_7 = Signal(len(held))
         base = Mux(forwards(8, 7), results[8], held)
         m.d.comb += base_7.eq(Mux(overwrite[7], 0, base))
-        with when(m, stages[7]["valid"], self.gated):
+        with self.technology.when(m, stages[7]["valid"]):
             for i in range(lanes):
                 lane = slice(32 * i, 32 * i + 32)
                 m.d.sync += results[8][lane].eq(base_7[lane] + sum_7[i])
@@ -193,30 +187,3 @@ class Gemm(wiring.Component):
             self.acc_write.addr.eq(acc[8]),
             self.acc_write.data.eq(results[8]),
         ]
-
-
-def multiply(m: Module, params: HwParams, x: list[Signal], w: Signal) -> list[Signal]:
-    """The multiplier array: products registered for the next cycle, their sums for the one after; a
-    list of batch x block_out sums, modulo 2**32.
-
-    Everything is 32 bits wide, which a simulator computes without masks and sign extensions. A back
-    end with narrow sums, for an FPGA, is in ``hw/core/multiplier.py``."""
-    sums = []
-    size = params.block_in
-    for b in range(params.batch):
-        for o in range(params.block_out):
-            partial = Const(0, 32)
-            for i in range(size):
-                name = f"{b}_{o}_{i}"
-                left, right = (Signal(signed(32), name=f"{n}_{name}") for n in ("left", "right"))
-                product = Signal(32, name=f"product_{name}", reset_less=True)
-                m.d.comb += left.eq(x[o][8 * (b * size + i) :][:8].as_signed())
-                m.d.comb += right.eq(w[8 * (o * size + i) :][:8].as_signed())
-                m.d.sync += product.eq(left * right)
-                following = Signal(32, name=f"partial_{name}")
-                m.d.comb += following.eq(partial + product)
-                partial = following
-            total = Signal(32, name=f"sum_{b}_{o}", reset_less=True)
-            m.d.sync += total.eq(partial)
-            sums.append(total)
-    return sums

@@ -4,8 +4,6 @@ the core.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
@@ -15,9 +13,8 @@ from ...isa.opcodes import Opcode, Unit
 from ...isa.params import HwParams
 from ...isa.status import Status
 from .layouts import INDEX_BITS, insn_layout, queued_insn
+from .technology import COPY
 
-#: The attribute of registers that say the same and are not to become one.
-COPY = "copy"
 #: Beginnings of names of registers that say whether there is a value.
 _FLAGS = ("valid", "live", "last")
 
@@ -78,13 +75,6 @@ def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):
     wrong = start & ((own != 0) | Cat(beyond).any())
     raise_error(m, core, wrong, Status.ILLEGAL, core.insn.payload.index)
     return start, head, core.insn.payload.index
-
-
-def when(m: Module, live, gated: bool):
-    """What follows is for a cycle with something to compute: registers of a datapath may keep still
-    in others. Simulators are faster so; in an FPGA the enables are nets to all of them.
-    """
-    return m.If(live) if gated else nullcontext()
 
 
 def delayed(m: Module, value, name: str, copy: bool = False) -> Signal:

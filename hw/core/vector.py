@@ -38,7 +38,8 @@ from ...isa.vector_ops import BY_NAME, POST_BY_NAME, VECTOR_OPS
 from .layouts import INDEX_BITS, insn_layout
 from .rounding import shift_right
 from .scratchpad import read_signature, rows, write_signature
-from .unit import delayed, raise_error, take, unit_signature, when
+from .technology import SIMULATION, Technology
+from .unit import delayed, raise_error, take, unit_signature
 
 TFLITE = POST_BY_NAME["tflite"].code
 #: What lanes see of a stage, by the stage.
@@ -171,13 +172,10 @@ class CombineKit:
 
 
 class Vector(wiring.Component):
-    """The vector unit; ports as in ``unit.unit_signature`` and one for every memory.
+    """The vector unit; ports as in ``unit.unit_signature`` and one for every memory."""
 
-    ``gated``: see ``unit.when``.
-    """
-
-    def __init__(self, params: HwParams, gated: bool = True):
-        self.params, self.gated = params, gated
+    def __init__(self, params: HwParams, technology: Technology = SIMULATION):
+        self.params, self.technology = params, technology
 
         def read(name: str) -> wiring.Signature:
             return read_signature(*rows(name, params))
@@ -376,7 +374,7 @@ class Vector(wiring.Component):
         final = stages[DEPTH]
         m.d.comb += [unit.end.eq(final["last"]), unit.push.eq(Mux(final["last"], final["push"], 0))]
         captured = self._parameters()
-        together = params.vector_lanes if self.gated else LANES_OF_COPY
+        together = LANES_OF_COPY if self.technology.copies else params.vector_lanes
         for lane in range(params.vector_lanes):
             if lane % together == 0:
                 steering = self._steering(m, issued, stages, captured)
@@ -444,7 +442,7 @@ class Vector(wiring.Component):
 
     def _steering(self, m: Module, issued: dict, stages: list[dict], captured) -> Steering:
         """For some lanes, in an FPGA in registers of their own."""
-        copy = not self.gated
+        copy = self.technology.copies
         near = [dict(stage) for stage in stages]
         for k, names in STEERING.items() if copy else ():
             near[k] |= {n: delayed(m, stages[k - 1][n], f"{n}_{k}", copy) for n in names}
@@ -494,7 +492,7 @@ class Vector(wiring.Component):
             if leg is not None:
                 chosen.setdefault(leg, []).append(this)
         return [
-            (leg, delayed(m, Cat(these).any(), f"{part}_choice_{n}", copy=not self.gated))
+            (leg, delayed(m, Cat(these).any(), f"{part}_choice_{n}", copy=self.technology.copies))
             for n, (leg, these) in enumerate(chosen.items())
         ]
 
@@ -515,7 +513,7 @@ class Vector(wiring.Component):
             ([immediate], words(self.par, 32, block), [tmp[1]]),
         )
         a, b = _data(32, f"a_{lane}"), _data(32, f"b_{lane}")
-        with when(m, stages[1]["valid"], self.gated):
+        with self.technology.when(m, stages[1]["valid"]):
             for operand, chosen, values in zip((a, b), steering.sources, choices, strict=True):
                 legs = zip(chain(*chosen), chain(*values), strict=True)
                 m.d.sync += operand.eq(_or(Mux(this, value, 0) for this, value in legs))
@@ -524,7 +522,7 @@ class Vector(wiring.Component):
         rest = Cat(y[:16], (y[16:] + upper)[:16])
         # One adder: the carry of the lowest bits is what goes up.
         joined = _named(m, Cat(Const(1, 1), x) + Cat(up, rest), f"joined_{lane}", 34)
-        with when(m, stages[3]["valid"], self.gated):
+        with self.technology.when(m, stages[3]["valid"]):
             m.d.sync += value.eq(joined[1:33])
         # Passes come one after the other: so many results ago is the one before of the same.
         results = [result]
@@ -558,7 +556,7 @@ class Vector(wiring.Component):
             name: _data(bits, f"{name}_{lane}")
             for name, bits in zip(Parts._fields, (32, 32, 16, 1), strict=True)
         }
-        with when(m, stage["valid"], self.gated):
+        with self.technology.when(m, stage["valid"]):
             for name, register in late.items():
                 m.d.sync += register.eq(_choose(selects[name], has, less))
         return late.values()
@@ -585,7 +583,9 @@ class Vector(wiring.Component):
             "top": Mux(requantized, captured["hi"][0], 127)[:8],
             "saturates": requantized | stage["out"],
         }
-        low, top, saturates = (delayed(m, v, n, copy=not self.gated) for n, v in limits.items())
+        low, top, saturates = (
+            delayed(m, v, n, copy=self.technology.copies) for n, v in limits.items()
+        )
         return low.as_signed(), top.as_signed(), saturates
 
     def _capture(
@@ -636,7 +636,7 @@ class Vector(wiring.Component):
         def register(k: int, value, name: str, bits: int) -> Signal:
             """What stage k computes, as stage k + 1 sees it."""
             late = _data(bits, f"{name}_{lane}")
-            with when(m, stages[k]["live"], self.gated):
+            with self.technology.when(m, stages[k]["live"]):
                 m.d.sync += late.eq(value)
             return late
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..core.unit import COPY
+from ...isa.params import HwParams
+from ..core.technology import COPY, Technology
+from . import ecp5
+from .adder import Adder, add
 from .floorplan import Sites
+from .multiplier import fpga_multiplier
 
 #: What is counted of a device.
 RESOURCES = {
@@ -22,15 +26,17 @@ class Family:
     synthesis : yosys' command from what is read to cells
     prepared : its step that comes after libraries are read and the hierarchy is known
     cells : what a cell takes, of :data:`RESOURCES`; cells that are beside these take nothing
+    adder : how two summands are added beside the multipliers
     """
 
     synthesis: str
     prepared: str
     cells: dict[str, dict[str, int]]
+    adder: Adder = add
 
     def script(self, top: str) -> str:
         """yosys' commands from what is read to cells. Of equal registers it makes one; those that
-        ``hw/core/unit.py`` calls copies stay.
+        ``core.technology`` calls copies stay.
         """
         keep = f"proc; setattr -set keep 1 a:{COPY} %ci:+$dff[Q]"
         command = f"{self.synthesis} -top {top} -run"
@@ -69,6 +75,11 @@ class Device:
     capacity: dict[str, int]
     nextpnr: Nextpnr | None = None
 
+    def technology(self, params: HwParams) -> Technology:
+        """What a core is built from on this device."""
+        multiplier = fpga_multiplier(params, self.capacity["dsp"], self.family.adder)
+        return Technology(multiplier, enables=False, copies=True)
+
 
 #: Lookup tables have four inputs; carry and RAM cells sit in them.
 ECP5 = Family(
@@ -82,6 +93,7 @@ ECP5 = Family(
         "MULT18X18D": {"dsp": 1},
         "DP16KD": {"bram": 1},
     },
+    ecp5.add,
 )
 #: Lookup tables have six inputs; carries and wide multiplexers are beside them.
 XC7 = Family(

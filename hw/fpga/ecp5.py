@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Instance, Module, Signal, Value, signed
 
-from ..core.adder import Term
+from .adder import Term
 
 #: The table of ``(A & B) ^ (C & D)``, entry ``A + 2 * B + 4 * C + 8 * D``. Its inverse adds the
 #: complement of the first bit.

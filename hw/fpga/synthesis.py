@@ -17,14 +17,14 @@ from typing import Any
 
 from ...isa.errors import VdlaError
 from ...isa.params import MEMORIES, PRESETS, HwParams
-from ..boards import Board
 from ..core.core import READ_PORTS
 from ..core.scratchpad import rows
+from ..core.verilog import to_verilog
 from .bitstream import pack
+from .board import Board
 from .devices import RESOURCES, Family, Nextpnr
 from .floorplan import place_lanes
 from .tool import run_tool
-from .verilog import to_verilog
 
 TOP = "top"
 #: Names of resources in the report of nextpnr.

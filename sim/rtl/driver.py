@@ -89,7 +89,7 @@ class RtlSimulator:
         if self._verilog is None:
             toolchain.setup_yosys()
             toolchain.require("amaranth", "amaranth")
-            from ...hw.fpga.verilog import core_verilog
+            from ...hw.core.verilog import core_verilog
 
             self._verilog = core_verilog(self.params)
         library = ctypes.CDLL(str(build_library(self._verilog, flags)))

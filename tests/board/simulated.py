@@ -18,8 +18,10 @@ from pathlib import Path
 
 from vdla.hw.boards.block_ram import BlockRam
 from vdla.hw.boards.system import System
+from vdla.hw.core.technology import Technology
+from vdla.hw.core.verilog import to_verilog
 from vdla.hw.fpga.devices import ECP5_85F
-from vdla.hw.fpga.verilog import to_verilog
+from vdla.hw.fpga.multiplier import fpga_multiplier
 from vdla.isa.params import HwParams
 from vdla.sim.rtl import toolchain
 
@@ -42,7 +44,10 @@ class Errors(ctypes.Structure):
 @cache
 def _library(params: HwParams, size_bytes: int) -> ctypes.CDLL:
     toolchain.setup_yosys()
-    text = to_verilog(System(params, BlockRam(params, size_bytes), DIVISOR, MULTIPLIERS), "board")
+    # As on the board, but without its cells, which Verilator does not know.
+    technology = Technology(fpga_multiplier(params, MULTIPLIERS), enables=False, copies=True)
+    system = System(params, BlockRam(params, size_bytes), DIVISOR, technology)
+    text = to_verilog(system, "board")
     parts = [text, HARNESS.read_text(), repr(toolchain.versions())]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
     target = toolchain.cache_dir() / f"board_{key}.so"

@@ -11,7 +11,8 @@ from vdla.hw.core.fetch import Fetch
 from vdla.hw.core.load import Load
 from vdla.hw.core.regs import Regs
 from vdla.hw.core.store import Store
-from vdla.hw.fpga.verilog import TOP, core_verilog, to_verilog
+from vdla.hw.core.verilog import TOP, core_verilog, to_verilog
+from vdla.hw.fpga.devices import XC7Z020
 from vdla.sim.rtl import toolchain
 
 from ..cocotb_runner import component_verilog, run_bench
@@ -65,7 +66,7 @@ def test_core(tmp_path: Path) -> None:
 
 def test_axi_wrapper(tmp_path: Path) -> None:
     toolchain.setup_yosys()
-    text = to_verilog(AxiCore(NARROW), "vdla_axi")
+    text = to_verilog(AxiCore(NARROW, XC7Z020.technology(NARROW)), "vdla_axi")
     for seed in (1, 2):
         work = tmp_path / str(seed)
         work.mkdir()

@@ -9,9 +9,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from vdla.hw.core.core import Core
+from vdla.hw.core.verilog import TOP, core_verilog
 from vdla.hw.fpga.devices import ECP5, ECP5_85F
-from vdla.hw.fpga.verilog import TOP, core_verilog
 from vdla.isa.params import HwParams
 from vdla.sim.rtl import toolchain
 from vdla.sim.rtl.driver import RtlSimulator
@@ -41,7 +40,7 @@ def netlist(params: HwParams) -> str:
     work = toolchain.cache_dir() / "netlists"
     work.mkdir(parents=True, exist_ok=True)
     toolchain.setup_yosys()
-    text = core_verilog(params, Core.for_fpga(params, ECP5_85F.capacity["dsp"]))
+    text = core_verilog(params, ECP5_85F.technology(params))
     return synthesise(text, TOP, work)
 
 

@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import Phase, settings
-from vdla.hw.core.core import Core
-from vdla.hw.fpga.verilog import core_verilog
+from vdla.hw.core.verilog import core_verilog
 from vdla.isa.check import check
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import Gemm, Load, Param, Store, Uop, encode_uop
@@ -58,7 +57,7 @@ HANG_CYCLES = 100_000
 def build_rtl(params: HwParams = PARAMS) -> RtlSimulator:
     """The RTL as it is elaborated now, mutant included; what cannot be built is no mutant."""
     toolchain.setup_yosys()
-    simulator = RtlSimulator(params, core_verilog(params, Core(params)))
+    simulator = RtlSimulator(params, core_verilog(params))
     simulator.build()
     return simulator
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from vdla.hw.core import gemm as gemm_module
 from vdla.hw.core.core import Core
 from vdla.hw.core.counters import CauseCounters
 from vdla.hw.core.dma import BurstCutter, ReadArbiter
@@ -11,6 +10,7 @@ from vdla.hw.core.gemm import Gemm
 from vdla.hw.core.load import Load
 from vdla.hw.core.queue import Queue
 from vdla.hw.core.store import Store
+from vdla.hw.core.technology import multiply
 from vdla.hw.core.token import TokenBank
 from vdla.hw.core.vector import Vector
 
@@ -24,7 +24,7 @@ RTL = (
     Mutant("off-by-one latency", "rtl gemm", Gemm._pipeline,
            "m.d.comb += [\n            unit.end", "m.d.sync += [\n            unit.end",
            rtl_differs),
-    Mutant("transposed weights", "rtl gemm", gemm_module.multiply,
+    Mutant("transposed weights", "rtl gemm", multiply,
            "w[8 * (o * size + i) :]", "w[8 * (i * size + o) :]", rtl_differs),
     Mutant("no forwarding over three cycles", "rtl gemm", Gemm._accumulate,
            "Mux(late[0] | late[1], ", "Mux(late[0], ", rtl_differs),

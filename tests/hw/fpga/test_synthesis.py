@@ -11,13 +11,14 @@ from amaranth.hdl import Cat, ClockDomain, ClockSignal, Module, Signal
 from amaranth.lib.wiring import Component, In, Out
 from vdla.cli import run_app
 from vdla.hw import boards
-from vdla.hw.boards import Board, find_board
+from vdla.hw.boards import find_board
 from vdla.hw.boards.ulx3s import PINS, constraints
-from vdla.hw.core.multiplier import VECTOR_LANE, multiply_packed
 from vdla.hw.core.unit import delayed
 from vdla.hw.fpga import ecp5, synthesis, tool
 from vdla.hw.fpga.bitstream import compare, fabric
+from vdla.hw.fpga.board import Board
 from vdla.hw.fpga.devices import ECP5, ECP5_85F, XC7Z020, Device
+from vdla.hw.fpga.multiplier import VECTOR_LANE, multiply_packed
 from vdla.hw.fpga.pll import find_pll
 from vdla.hw.fpga.synthesis import build, estimate, parse_cells, parse_report, synthesise
 from vdla.isa.errors import VdlaError

@@ -7,9 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...isa.params import HwParams
-from ..boards.axi_ip import AxiCore
-from ..boards.pynq_z1 import BOARD, PART
-from .verilog import to_verilog
+from ..core.verilog import to_verilog
+from .pynq_z1 import BOARD, PART
 
 NAME = "vdla_axi"
 _TCL = """\
@@ -37,7 +36,7 @@ def export(params: HwParams, directory: Path) -> list[Path]:
     """Write the directory; returns its files."""
     directory.mkdir(parents=True, exist_ok=True)
     texts = {
-        f"{NAME}.v": to_verilog(AxiCore(params), NAME),
+        f"{NAME}.v": to_verilog(BOARD.design(params, BOARD.freq_mhz), NAME),
         f"{NAME}.xdc": BOARD.constraints,
         "package_ip.tcl": _TCL.format(part=PART, name=NAME),
         "README.md": _README.format(part=PART, name=NAME, hash=params.hash, bus=params.bus_bits),

@@ -9,7 +9,8 @@ from amaranth.hdl import Value
 from amaranth.lib.wiring import Component
 
 from ...isa.params import HwParams
-from ..core.core import Core
+from .core import Core
+from .technology import SIMULATION, Technology
 
 TOP = "vdla_core"
 _ZERO_INIT = re.compile(r"^\s*\S+\[\d+\] = \d+'h0+;\n", re.MULTILINE)
@@ -17,9 +18,9 @@ _PORT = re.compile(r"\b(axi|regs)__")
 _EMPTY_INITIAL = re.compile(r"^\s*initial begin\s*end\n", re.MULTILINE)
 
 
-def core_verilog(params: HwParams, core: Core | None = None) -> str:
+def core_verilog(params: HwParams, technology: Technology = SIMULATION) -> str:
     """The whole core as Verilog text; ports are flat: ``axi_araddr``, ``regs_addr``, ..."""
-    return _PORT.sub(r"\1_", to_verilog(core or Core(params), TOP))
+    return _PORT.sub(r"\1_", to_verilog(Core(params, technology), TOP))
 
 
 def to_verilog(design: Component, name: str, sources: bool = False) -> str:

@@ -1,5 +1,5 @@
 """Multiplier arrays for FPGAs: as many bits as there are, balanced trees of adders. They compute
-what ``gemm.multiply`` computes, in as many cycles.
+what ``core.technology.multiply`` computes, in as many cycles.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from amaranth.hdl import Cat, Const, Module, Signal, signed
 from amaranth.utils import ceil_log2
 
 from ...isa.params import HwParams
+from ..core.technology import Multiplier
 from .adder import Adder, Term, add, add_all, add_pairs
-from .gemm import Multiplier
 
 #: Where the second operand of a packed multiplication begins: 18 bits hold both.
 SPACING = 9

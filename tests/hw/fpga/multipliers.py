@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Const, Module, Signal
 from amaranth.lib.wiring import Component, Out
-from vdla.hw.core.gemm import Multiplier, multiply
+from vdla.hw.core.technology import Multiplier, multiply
 from vdla.isa.params import HwParams
 
 PARAMS = HwParams(block_in=4, block_out=4)
@@ -15,8 +15,8 @@ CYCLES_LOG2 = 24 - ARRAYS_LOG2 - 1
 
 
 class Compared(Component):
-    """``differs``: a back end has given another sum than ``gemm.multiply``; ``done``: all operands
-    have been seen.
+    """``differs``: a back end has given another sum than the array for simulation; ``done``: all
+    operands have been seen.
     """
 
     def __init__(self, back_ends: tuple[Multiplier, ...]):

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from amaranth.hdl import Cat, Module
 from amaranth.lib.wiring import Component, In, Out
-from vdla.hw.core import adder
-from vdla.hw.core.adder import Term
-from vdla.hw.fpga import ecp5
+from vdla.hw.fpga import adder, ecp5
+from vdla.hw.fpga.adder import Term
 from vdla.hw.fpga.tool import run_tool
 from vdla.isa.errors import VdlaError
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from amaranth.hdl import Module, Signal
-from vdla.hw.core.multiplier import fpga_multiplier, multiply_narrow, multiply_packed
 from vdla.hw.fpga import ecp5
+from vdla.hw.fpga.multiplier import fpga_multiplier, multiply_narrow, multiply_packed
 from vdla.isa.params import HwParams
 
 from ...cocotb_runner import component_verilog, run_bench
@@ -56,4 +56,4 @@ def test_all_operands(back_ends: tuple, differs: int, tmp_path: Path) -> None:
     if "CCU2C" in text:
         text += CELLS
     settings = {"cycles": 1 << CYCLES_LOG2, "differs": differs}
-    assert run_bench("compared", text, "hw.core.cocotb_multiplier", tmp_path, **settings) == 1
+    assert run_bench("compared", text, "hw.fpga.cocotb_multiplier", tmp_path, **settings) == 1

@@ -1,4 +1,4 @@
-"""Clocks :class:`tests.hw.multipliers.Compared` through all operands."""
+"""Clocks :class:`tests.hw.fpga.multipliers.Compared` through all operands."""
 
 from __future__ import annotations
 
