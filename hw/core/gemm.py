@@ -1,36 +1,67 @@
-"""The tensor core: micro-ops inside two affine loops, batch x block_in x block_out MACs a cycle,
-one iteration a cycle.
+"""The tensor core: micro-ops inside two affine loops, batch x block_in x block_out MACs a cycle, one
+iteration a cycle. :class:`Stage` is its pipeline.
 
-Pipeline of an iteration issued in cycle t (GEMM_DEPTH of the timing contract)::
-
-    t     micro-op address         t+5  products; accumulator address
-    t+1   micro-op: indices        t+6  sums; accumulator read
-    t+2   operand addresses        t+7  accumulator (registered or forwarded) + sum
-    t+3   operands read            t+8  result written, tokens pushed
-    t+4   operands registered
-
-The accumulator is read late and the three results that the read cannot see yet are forwarded, so
-accumulation runs at one iteration a cycle at any distance.
+The accumulator is read late, and the three results that the read cannot see yet are forwarded. So
+accumulation runs at one iteration a cycle, whatever the distance between uses of an accumulator.
 """
 
 from __future__ import annotations
 
-from amaranth.hdl import Cat, Module, Mux, Signal
+from dataclasses import dataclass
+
+from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
 from ...isa.opcodes import Opcode, Unit
 from ...isa.params import HwParams
 from ...isa.status import Status
-from ...isa.timing import GEMM_DEPTH as DEPTH
-from .layouts import INDEX_BITS, uop_struct
+from ...isa.timing import GEMM_DEPTH
+from .layouts import INDEX_BITS, INT32_BITS, uop_struct
+from .pipeline import Pipelined, PipelineStage, delayed
 from .scratchpad import read_signature, rows, write_signature
 from .technology import SIMULATION, Technology
-from .unit import delayed, raise_error, take, unit_signature
+from .unit import raise_error, take, unit_signature
 
-#: Outputs that have a register of activations in common, in an FPGA.
+#: Neighbouring outputs that read the same copy of the activations.
 OUTPUTS_OF_COPY = 4
 _OPERANDS = ("acc", "inp", "wgt")
+
+
+class Stage(PipelineStage):
+    """What happens to an iteration in each cycle since its issue."""
+
+    ISSUE = "the address of the micro-op goes out"
+    INDEX = "the micro-op is there; its indices plus the offsets of the loops are the entries"
+    ADDRESS = "the addresses of activations and weights go out"
+    READ = "activations and weights are there, and are registered"
+    MULTIPLY = "products"
+    SUM = "sums of the products; the address of the accumulator goes out"
+    COLLECT = "the accumulator is there, unless a result that is on its way is newer"
+    ACCUMULATE = "the sum is added to the accumulator, or to the result just before"
+    WRITE = "the result is written, and tokens are pushed after the last iteration"
+
+
+assert Stage.WRITE == GEMM_DEPTH, "the timing contract says how long an iteration takes"
+
+
+@dataclass(frozen=True)
+class Issued:
+    """The iteration that is issued in this cycle.
+
+    Attributes
+    ----------
+    valid : there is one;  last : it is the last of its instruction
+    offset : per operand, what the loops add to the index of the micro-op
+    init, push : fields of the instruction;  index : the place of the instruction in its program
+    """
+
+    valid: Value
+    last: Value
+    offset: dict[str, Signal]
+    init: Value
+    push: Value
+    index: Value
 
 
 class Gemm(wiring.Component):
@@ -55,23 +86,23 @@ class Gemm(wiring.Component):
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        issue = self._issue(m)
-        self._pipeline(m, *issue)
+        issued = self._issue(m)
+        self._pipeline(m, issued)
         return m
 
     # ---- loops -------------------------------------------------------------------------------
 
-    def _issue(self, m: Module):
-        """The loops: (iteration valid, its offsets, micro-op address, init, last, push mask,
-        index).
-        """
+    def _issue(self, m: Module) -> Issued:
+        """Take instructions, and run their loops."""
         params, unit = self.params, self.unit
         running = Signal()
         last = Signal()
         start, head, index = take(m, unit, params, Opcode.GEMM, ~running | last, Unit.GEMM)
         insn = Signal.like(head, reset_less=True)
         now = Signal(INDEX_BITS, reset_less=True)
-        uop, inner, outer = Signal(range(params.uop_depth + 1)), Signal(12), Signal(12)
+        uop = Signal(range(params.uop_depth + 1))
+        inner = Signal.like(insn.inner)
+        outer = Signal.like(insn.outer)
         # Offsets of the current iteration, and of the first inner iteration of the current outer
         # one.
         offset = {n: Signal(params.index_bits(n) + 1, name=f"offset_{n}") for n in _OPERANDS}
@@ -107,83 +138,98 @@ class Gemm(wiring.Component):
             m.d.sync += last_outer.eq(head.outer == 1)
             m.d.sync += last.eq((head.uop_count == 1) & (head.inner == 1) & (head.outer == 1))
             m.d.sync += [signal.eq(0) for n in _OPERANDS for signal in (offset[n], row[n])]
-        beyond = head.uop_begin + head.uop_count > params.uop_depth
-        raise_error(m, unit, start & beyond, Status.ADDRESS, index)
+        self._check(m, start, head, index)
+        return Issued(running, running & last, offset, insn.init, insn.push, now)
+
+    def _check(self, m: Module, start, head, index) -> None:
+        """Refuse micro-ops beyond their memory, and empty loops."""
+        beyond = head.uop_begin + head.uop_count > self.params.uop_depth
+        raise_error(m, self.unit, start & beyond, Status.ADDRESS, index)
         empty = (head.uop_count == 0) | (head.inner == 0) | (head.outer == 0)
-        raise_error(m, unit, start & empty, Status.ILLEGAL, index)
-        return running, offset, insn.init, last, insn.push, now
+        raise_error(m, self.unit, start & empty, Status.ILLEGAL, index)
 
     # ---- datapath ----------------------------------------------------------------------------
 
-    def _pipeline(self, m: Module, valid, offset, init, last, push, index) -> None:
-        params, unit = self.params, self.unit
-        flags = {"valid": valid, "last": valid & last, "push": push}
-        stages = [flags]
-        for k in range(1, DEPTH + 1):
-            stages.append({n: delayed(m, v, f"{n}_{k}") for n, v in stages[-1].items()})
-        m.d.comb += [
-            unit.end.eq(stages[DEPTH]["last"]),
-            unit.push.eq(Mux(stages[DEPTH]["last"], stages[DEPTH]["push"], 0)),
-        ]
-        # t+1: indices are micro-op plus offset, registered as addresses of t+2.
+    def _pipeline(self, m: Module, issued: Issued) -> None:
+        unit, whole = self.unit, (Stage.ISSUE, Stage.WRITE)
+        valid = Pipelined(m, issued.valid, "valid", *whole, flag=True)
+        last = Pipelined(m, issued.last, "last", *whole, flag=True)
+        push = Pipelined(m, issued.push, "push", *whole)
+        ends = last.at(Stage.WRITE)
+        m.d.comb += [unit.end.eq(ends), unit.push.eq(Mux(ends, push.at(Stage.WRITE), 0))]
+        entries, overwrite = self._entries(m, issued, valid)
+        sums = self._sums(m, valid)
+        self._accumulate(m, valid, entries["acc"], overwrite, sums)
+
+    def _entries(
+        self, m: Module, issued: Issued, valid: Pipelined
+    ) -> tuple[dict[str, Signal], Value]:
+        """Per operand its entry, and whether the accumulator is overwritten, in stage ADDRESS."""
+        params = self.params
         uop = Signal(uop_struct(params))
         m.d.comb += uop.as_value().eq(self.uop.data)
-        offset_1 = {n: delayed(m, offset[n], f"offset_{n}_1") for n in _OPERANDS}
-        overwrite = delayed(m, delayed(m, init, "init_1") & uop.first, "overwrite_2")
-        entry = {n: Signal(params.index_bits(n) + 2, name=f"entry_{n}") for n in _OPERANDS}
-        m.d.comb += [entry[n].eq(uop[n] + offset_1[n]) for n in _OPERANDS]
-        entry_2 = {n: delayed(m, entry[n], f"{n}_2") for n in _OPERANDS}
-        beyond = Cat(entry_2[n] >= params.depth(n) for n in _OPERANDS).any()
-        index_2 = delayed(m, delayed(m, index, "index_1"), "index_2")
-        raise_error(m, unit, stages[2]["valid"] & beyond, Status.ADDRESS, index_2)
-        address = {n: entry_2[n][: params.index_bits(n)] for n in _OPERANDS}
-        m.d.comb += [self.inp.addr.eq(address["inp"]), self.wgt.addr.eq(address["wgt"])]
-        # t+3 read, t+4 registered.
+        offset = {n: delayed(m, issued.offset[n], f"offset_{n}_index") for n in _OPERANDS}
+        init = delayed(m, issued.init, "init_index")
+        overwrite = delayed(m, init & uop.first, "overwrite")
+        # Two bits more than an index has hold the sum of an index and an offset.
+        sums = {n: Signal(params.index_bits(n) + 2, name=f"entry_{n}") for n in _OPERANDS}
+        m.d.comb += [sums[n].eq(uop[n] + offset[n]) for n in _OPERANDS]
+        entry = {n: delayed(m, sums[n], f"{n}_address") for n in _OPERANDS}
+        beyond = Cat(entry[n] >= params.depth(n) for n in _OPERANDS).any()
+        index = Pipelined(m, issued.index, "index", Stage.ISSUE, Stage.ADDRESS).at(Stage.ADDRESS)
+        raise_error(m, self.unit, valid.at(Stage.ADDRESS) & beyond, Status.ADDRESS, index)
+        m.d.comb += [self.inp.addr.eq(entry["inp"]), self.wgt.addr.eq(entry["wgt"])]
+        return entry, overwrite
+
+    def _sums(self, m: Module, valid: Pipelined) -> list[Signal]:
+        """The sums of products, in stage COLLECT."""
+        params, technology = self.params, self.technology
         w = Signal(len(self.wgt.data), reset_less=True)
-        with self.technology.when(m, stages[3]["valid"]):
+        with technology.when(m, valid.at(Stage.READ)):
             m.d.sync += w.eq(self.wgt.data)
-            count = -(-params.block_out // OUTPUTS_OF_COPY) if self.technology.copies else 1
+            count = -(-params.block_out // OUTPUTS_OF_COPY) if technology.copies else 1
             x = [delayed(m, self.inp.data, f"x_{n}", copy=True) for n in range(count)]
         seen = [x[o * count // params.block_out] for o in range(params.block_out)]
-        sums = self.technology.multiplier(m, params, seen, w)
-        self._accumulate(m, stages, sums, address["acc"], overwrite)
+        return technology.multiplier(m, params, seen, w)
 
-    def _accumulate(self, m: Module, stages, sums, acc_2, overwrite_2) -> None:
-        """Sums are registered for t+6; the accumulator meets them in t+7."""
-        params = self.params
-        lanes = params.batch * params.block_out
-        acc, overwrite = {2: acc_2}, {2: overwrite_2}
-        for k in range(3, DEPTH + 1):
-            acc[k] = delayed(m, acc[k - 1], f"acc_{k}")
-            overwrite[k] = delayed(m, overwrite[k - 1], f"overwrite_{k}") if k < 8 else None
-        m.d.comb += self.acc.addr.eq(acc[5])
-        # Results of the three iterations before, which the memory did not return yet: two are there
-        # in t+6, the last one in t+7.
-        results = {k: Signal(len(self.acc.data), name=f"result_{k}", reset_less=True)
-                   for k in (8, 9)}  # fmt: skip
-        m.d.sync += results[9].eq(results[8])
+    def _accumulate(
+        self, m: Module, valid: Pipelined, entry: Signal, overwrite: Value, sums: list[Signal]
+    ) -> None:
+        """Read the accumulator, add the sums, and write the result."""
+        address = entry[: self.params.index_bits("acc")]
+        acc = Pipelined(m, address, "acc", Stage.ADDRESS, Stage.WRITE)
+        overwrites = Pipelined(m, overwrite, "overwrite", Stage.ADDRESS, Stage.ACCUMULATE)
+        bits = len(self.acc.data)
+        # The result that is written in this cycle, and the one written in the cycle before.
+        result = Signal(bits, reset_less=True)
+        older = Signal(bits, name="result_older", reset_less=True)
+        m.d.sync += older.eq(result)
 
-        def forwards(k: int, now: int) -> Signal:
-            """Stage k has what is accumulated on in t+now; compared a cycle early."""
-            same = stages[k - 1]["valid"] & (acc[k - 1] == acc[now - 1])
-            return delayed(m, same, f"forwards_{k}_{now}")
+        def same(stage: Stage, ahead: int) -> Signal:
+            """The iteration so many cycles ahead of the one in a stage has the same accumulator:
+            compared a cycle early, when that one was in the stage before.
+            """
+            other, its = Stage(stage - 1 + ahead), Stage(stage - 1)
+            equal = valid.at(other) & (acc.at(other) == acc.at(its))
+            return delayed(m, equal, f"same_{stage.name.lower()}_{ahead}")
 
-        late = [forwards(k, 6) for k in (8, 9)]
-        held = Signal(len(self.acc.data), reset_less=True)
-        sum_7 = [Signal(32, name=f"sum_7_{i}", reset_less=True) for i in range(lanes)]
-        with self.technology.when(m, stages[6]["valid"]):
-            result = Mux(late[0], results[8], results[9])
-            m.d.sync += held.eq(Mux(late[0] | late[1], result, self.acc.data))
-            m.d.sync += [here.eq(total) for here, total in zip(sum_7, sums, strict=True)]
-        base_7 = Signal(len(held))
-        base = Mux(forwards(8, 7), results[8], held)
-        m.d.comb += base_7.eq(Mux(overwrite[7], 0, base))
-        with self.technology.when(m, stages[7]["valid"]):
-            for i in range(lanes):
-                lane = slice(32 * i, 32 * i + 32)
-                m.d.sync += results[8][lane].eq(base_7[lane] + sum_7[i])
+        two_ahead, three_ahead = (same(Stage.COLLECT, ahead) for ahead in (2, 3))
+        held = Signal(bits, reset_less=True)
+        total = [Signal(INT32_BITS, name=f"total_{i}", reset_less=True) for i in range(len(sums))]
+        with self.technology.when(m, valid.at(Stage.COLLECT)):
+            newer = Mux(two_ahead, result, older)
+            m.d.sync += held.eq(Mux(two_ahead | three_ahead, newer, self.acc.data))
+            m.d.sync += [late.eq(early) for late, early in zip(total, sums, strict=True)]
+        base = Signal(bits)
+        newest = Mux(same(Stage.ACCUMULATE, 1), result, held)
+        m.d.comb += base.eq(Mux(overwrites.at(Stage.ACCUMULATE), 0, newest))
+        with self.technology.when(m, valid.at(Stage.ACCUMULATE)):
+            for i, its in enumerate(total):
+                lane = slice(INT32_BITS * i, INT32_BITS * (i + 1))
+                m.d.sync += result[lane].eq(base[lane] + its)
         m.d.comb += [
-            self.acc_write.en.eq(stages[8]["valid"]),
-            self.acc_write.addr.eq(acc[8]),
-            self.acc_write.data.eq(results[8]),
+            self.acc.addr.eq(acc.at(Stage.SUM)),
+            self.acc_write.en.eq(valid.at(Stage.WRITE)),
+            self.acc_write.addr.eq(acc.at(Stage.WRITE)),
+            self.acc_write.data.eq(result),
         ]

@@ -13,10 +13,6 @@ from ...isa.opcodes import Opcode, Unit
 from ...isa.params import HwParams
 from ...isa.status import Status
 from .layouts import INDEX_BITS, insn_layout, queued_insn
-from .technology import COPY
-
-#: Beginnings of names of registers that say whether there is a value.
-_FLAGS = ("valid", "live", "last")
 
 
 def unit_signature(params: HwParams) -> wiring.Signature:
@@ -75,18 +71,6 @@ def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):
     wrong = start & ((own != 0) | Cat(beyond).any())
     raise_error(m, core, wrong, Status.ILLEGAL, core.insn.payload.index)
     return start, head, core.insn.payload.index
-
-
-def delayed(m: Module, value, name: str, copy: bool = False) -> Signal:
-    """The value one cycle later. Only what says that there is a value needs a reset.
-
-    ``copy``: it is one of several registers that say the same, each to some of the readers, because
-    a net across an FPGA is slow. ``hw/fpga/devices.py`` has synthesis keep them apart.
-    """
-    attrs = {COPY: 1} if copy else {}
-    later = Signal(len(value), name=name, reset_less=not name.startswith(_FLAGS), attrs=attrs)
-    m.d.sync += later.eq(value)
-    return later
 
 
 def raise_error(m: Module, core, when, status: Status, index) -> None:

@@ -39,9 +39,16 @@ from .layouts import INDEX_BITS, insn_layout
 from .rounding import shift_right
 from .scratchpad import read_signature, rows, write_signature
 from .technology import SIMULATION, Technology
-from .unit import delayed, raise_error, take, unit_signature
+from .pipeline import delayed as _delayed
+from .unit import raise_error, take, unit_signature
 
 TFLITE = POST_BY_NAME["tflite"].code
+
+
+def delayed(m, value, name, copy=False):
+    return _delayed(m, value, name, flag=name.startswith(("valid", "live", "last")), copy=copy)
+
+
 #: What lanes see of a stage, by the stage.
 STEERING = {
     2: ("by_power",), 4: ("valid",), 5: ("requantized", "part"), 6: ("tflite", "part"),
