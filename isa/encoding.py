@@ -12,9 +12,11 @@ from typing import Protocol
 
 import numpy as np
 
-from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode
+from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
 from .vector_ops import POST_OPS, VECTOR_OPS
 
+#: The code in the lowest bits of every instruction.
+OPCODE_BITS = 3
 #: Loop extents and row counts are at most 2**bits - 1.
 SIZE_BITS = 12
 VECTOR_EXTENT_BITS = 10
@@ -22,6 +24,13 @@ PAD_BITS = 5
 DRAM_ADDR_BITS = 32
 Y_STRIDE_BITS = 24
 Z_STRIDE_BITS = 32
+#: Loops of a VECTOR instruction.
+VECTOR_LOOPS = 4
+#: Entries of par that PARAM reads: bias, multiplier and shift.
+PARAM_ENTRIES = 3
+
+#: Selects the opcode of an instruction's word.
+OPCODE_MASK = (1 << OPCODE_BITS) - 1
 
 
 class Scratchpads(Protocol):
@@ -55,13 +64,13 @@ class Field:
 
 
 HEADER: tuple[Field, ...] = (
-    Field("opcode", 3, "which instruction"),
+    Field("opcode", OPCODE_BITS, "which instruction"),
     Field(
         "pop",
-        4,
+        len(Unit),
         "units to take a token from before starting: bit 0 load, 1 gemm, 2 vector, 3 store",
     ),
-    Field("push", 4, "units to give a token to when ended, same bits"),
+    Field("push", len(Unit), "units to give a token to when ended, same bits"),
 )
 
 
@@ -136,7 +145,7 @@ def _vector(params: Scratchpads) -> tuple[Field, ...]:
         Field("imm", 32, "immediate, the second operand when src1 = imm", signed=True),
         *(
             Field(f"n{i}", VECTOR_EXTENT_BITS, f"extent of loop {i} (0 is the outermost)")
-            for i in range(4)
+            for i in range(VECTOR_LOOPS)
         ),
         *(
             field
@@ -147,7 +156,7 @@ def _vector(params: Scratchpads) -> tuple[Field, ...]:
                     Field(
                         f"{name}_s{i}", _index_bits(params, memories), f"{name} stride of loop {i}"
                     )
-                    for i in range(4)
+                    for i in range(VECTOR_LOOPS)
                 ),
             )
         ),
@@ -282,7 +291,7 @@ def decode_fields(encoded: bytes, insn_bytes: int, params: Scratchpads) -> np.nd
     fields in the order of its layout, 0 behind them; int64 [instructions, most fields of a layout].
     """
     words = np.frombuffer(encoded, np.uint64).reshape(-1, insn_bytes // 8)
-    opcodes = words[:, 0] & np.uint64((1 << HEADER[0].bits) - 1)
+    opcodes = words[:, 0] & np.uint64(OPCODE_MASK)
     layouts = {opcode: layout(opcode, params) for opcode in Opcode}
     table = np.zeros((len(words), max(map(len, layouts.values()))), np.int64)
     for opcode, fields in layouts.items():

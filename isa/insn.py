@@ -11,7 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from .encoding import Field, layout, layout_bits, pack, unpack, uop_layout
+from .encoding import (  # fmt: skip
+    OPCODE_MASK,
+    PARAM_ENTRIES,
+    VECTOR_LOOPS,
+    Field,
+    layout,
+    layout_bits,
+    pack,
+    unpack,
+    uop_layout,
+)
 from .errors import VdlaError
 from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit, Units
 from .params import HwParams
@@ -250,7 +260,7 @@ def decode(data: bytes, params: HwParams) -> Insn:
     if len(data) != params.insn_bytes:
         raise VdlaError(f"instruction: expected {params.insn_bytes} bytes, got {len(data)}")
     word = int.from_bytes(data, "little")
-    code = word & 7
+    code = word & OPCODE_MASK
     if code not in set(Opcode):
         known = ", ".join(f"{o.value} {o.name}" for o in Opcode)
         raise VdlaError(f"instruction: undecodable, opcode {code} is none of {known}")
@@ -263,7 +273,9 @@ def decode(data: bytes, params: HwParams) -> Insn:
     values: dict[str, Any] = {}
     for field in fields(cls):
         if field.name in _SPREAD:
-            values[field.name] = tuple(raw[_SPREAD[field.name].format(i)] for i in range(4))
+            values[field.name] = tuple(
+                raw[_SPREAD[field.name].format(i)] for i in range(VECTOR_LOOPS)
+            )
         elif (codes := _NAMES.get((opcode, field.name))) is not None:
             names = {number: name for name, number in codes.items()}
             if raw[field.name] not in names:
@@ -334,7 +346,7 @@ def _faults(insn: Insn, params: HwParams) -> Iterator[str]:
         case Vector():
             yield from _vector_faults(insn, params)
         case Param():
-            yield from _outside(what, "par", insn.par_base + 3, params)
+            yield from _outside(what, "par", insn.par_base + PARAM_ENTRIES, params)
             if insn.lo > insn.hi:
                 yield f"{what} lo: expected at most hi ({insn.hi}), got {insn.lo}"
         case Store():
@@ -374,11 +386,11 @@ def _load_faults(insn: Load, params: HwParams) -> Iterator[str]:
 def _vector_faults(insn: Vector, params: HwParams) -> Iterator[str]:
     if min(insn.extents) < 1:
         yield f"VECTOR extents: expected at least 1 each, got {insn.extents}"
-    if insn.reduce > 4:
-        yield f"VECTOR reduce: expected 0..4 loops, got {insn.reduce}"
+    if insn.reduce > VECTOR_LOOPS:
+        yield f"VECTOR reduce: expected 0..{VECTOR_LOOPS} loops, got {insn.reduce}"
     if insn.reduce and BY_NAME[insn.op].term is None:
         yield f"VECTOR reduce: operator {insn.op!r} does not reduce"
-    if any(insn.dst_strides[4 - insn.reduce :]):
+    if any(insn.dst_strides[VECTOR_LOOPS - insn.reduce :]):
         yield (
             f"VECTOR dst_strides: expected 0 in the {insn.reduce} reduced loops, "
             f"got {insn.dst_strides}"

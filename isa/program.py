@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from .encoding import decode_fields, layout
+from .encoding import DRAM_ADDR_BITS, decode_fields, layout
 from .errors import VdlaError
 from .insn import Insn, decode, encode
 from .notes import Note, unpack_notes
@@ -37,8 +37,8 @@ MAGIC = b"VDLAPROG"
 FORMAT_VERSION = 1
 #: Programs start on a page, so that no fetch burst crosses a 4 KiB boundary.
 PROGRAM_ALIGN_BYTES = 4096
-#: DRAM addresses are 32 bits wide.
-MAX_DRAM_BYTES = 1 << 32
+#: What an address of DRAM reaches.
+MAX_DRAM_BYTES = 1 << DRAM_ADDR_BITS
 
 _HEADER = struct.Struct("<8sIIQ32s")
 

@@ -1,4 +1,4 @@
-"""The register map: byte offsets of 32-bit registers, written once; hardware, drivers and docs
+"""The register map: byte offsets of registers, written once; hardware, drivers and docs
 derive from it.
 """
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from .opcodes import Unit
 
+#: Bits of a register.
+REGISTER_BITS = 32
 #: Why a cycle of a unit passed, in the order of its counters (``docs/timing.md``).
 CAUSES = ("busy", "stalled", *(f"token_{unit.name.lower()}" for unit in Unit), "empty")
 #: What ``stalled`` is called in reports, per unit.
@@ -57,7 +59,7 @@ _COUNTERS = tuple(
 )
 
 REGISTERS: tuple[Register, ...] = tuple(
-    Register(name, 4 * position, access, doc)
+    Register(name, REGISTER_BITS // 8 * position, access, doc)
     for position, (name, access, doc) in enumerate((*_CONTROL, *_ENDED, *_COUNTERS))
 )
 OFFSETS = {register.name: register.offset for register in REGISTERS}

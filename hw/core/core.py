@@ -8,7 +8,7 @@ from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ...isa.opcodes import READERS, Unit
 from ...isa.params import MEMORIES, HwParams
-from ...isa.regmap import CAUSES
+from ...isa.regmap import CAUSES, REGISTER_BITS
 from ...isa.status import Status
 from .counters import CauseCounters
 from .dma import FETCH_ID, LOAD_ID, RESP_OKAY, ReadArbiter, axi_signature
@@ -26,8 +26,9 @@ from .vector import Vector
 
 #: Read ports of the scratchpads: as many as the units that read them need.
 READ_PORTS = {name: len(readers) for name, readers in READERS.items()} | {"tmp": 2}
-#: Cycles from the last instruction's end to the report that the core is done (DONE of the timing
-#: contract).
+#: Instructions between start and end of a unit are at most a few more than its pipeline is deep, or
+#: than the transfers that it may have in flight.
+_IN_FLIGHT_BITS = 8
 _UNITS = len(Unit)
 
 
@@ -143,14 +144,14 @@ class Core(wiring.Component):
         fetch = parts["fetch"]
         status, error_index = Signal(Status), Signal(INDEX_BITS)
         running = status == Status.RUNNING
-        cycles = Signal(32)
+        cycles = Signal(REGISTER_BITS)
         error, index_of_error, sound = self._errors(m, parts, units)
         for unit in Unit:
             m.d.comb += [
                 self.started[unit].eq(units[unit].start & sound),
                 self.ended[unit].eq(units[unit].end & sound),
             ]
-        in_flight = [Signal(8, name=f"in_flight_{u.name}") for u in Unit]
+        in_flight = [Signal(_IN_FLIGHT_BITS, name=f"in_flight_{u.name}") for u in Unit]
         ended = [Signal(INDEX_BITS, name=f"ended_{u.name}") for u in Unit]
         for unit in Unit:
             m.d.sync += in_flight[unit].eq(in_flight[unit] + units[unit].start - units[unit].end)

@@ -9,7 +9,7 @@ from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
 from amaranth.lib.wiring import In, Out
 
-from ...isa.regmap import CAUSES
+from ...isa.regmap import CAUSES, REGISTER_BITS
 
 
 class CauseCounters(wiring.Component):
@@ -22,11 +22,14 @@ class CauseCounters(wiring.Component):
 
     def __init__(self) -> None:
         cause = In(range(len(CAUSES)))
-        super().__init__({"counting": In(1), "cause": cause, "shown": cause, "value": Out(32)})
+        value = Out(REGISTER_BITS)
+        super().__init__({"counting": In(1), "cause": cause, "shown": cause, "value": value})
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        m.submodules.storage = memory = Memory(shape=unsigned(32), depth=len(CAUSES), init=[])
+        m.submodules.storage = memory = Memory(
+            shape=unsigned(REGISTER_BITS), depth=len(CAUSES), init=[]
+        )
         write = memory.write_port()
         # What the memory holds counts for causes that there were since the reset.
         seen = Signal(len(CAUSES))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from amaranth.hdl import Module, Mux, Signal
+from amaranth.hdl import Module, Mux, Shape, Signal
 from amaranth.lib import data, stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...isa.encoding import DRAM_ADDR_BITS, SIZE_BITS, Y_STRIDE_BITS, Z_STRIDE_BITS
+from ...isa.encoding import DRAM_ADDR_BITS
+from ...isa.opcodes import LOADABLE, Opcode
 from ...isa.params import HwParams
+from .layouts import insn_layout
 
 #: AXI4 identifiers of the read clients.
 FETCH_ID, LOAD_ID = 0, 1
 PAGE_BYTES = 4096
+#: AXI4: a burst has as many beats as this field says, and one more.
+AXI_LEN_BITS = 8
 #: AXI4 encodings: incrementing bursts; answers: well, an access that is refused.
 BURST_INCR, RESP_OKAY, RESP_SLVERR = 1, 0, 2
 
@@ -26,7 +30,7 @@ def axi_signature(params: HwParams) -> wiring.Signature:
     address = {
         **handshake_out,
         "addr": Out(DRAM_ADDR_BITS),
-        "len": Out(8),
+        "len": Out(AXI_LEN_BITS),
         "size": Out(3, init=size),
         "burst": Out(2, init=BURST_INCR),
         "id": Out(1),
@@ -51,7 +55,16 @@ def axi_signature(params: HwParams) -> wiring.Signature:
 
 def burst_layout(params: HwParams) -> data.StructLayout:
     """A burst: bus-aligned byte address and beats."""
-    return data.StructLayout({"addr": DRAM_ADDR_BITS, "beats": 9})
+    return data.StructLayout({"addr": DRAM_ADDR_BITS, "beats": AXI_LEN_BITS + 1})
+
+
+def row_bytes_bits(params: HwParams) -> int:
+    """Bits of the number of bytes in a row: of as many entries as ``x_size`` says, in the memory
+    with the largest ones.
+    """
+    x_size = Shape.cast(insn_layout(Opcode.LOAD, params).members["x_size"])
+    largest = max(params.entry_bytes(name) for name in (*LOADABLE, "out"))
+    return x_size.width + largest.bit_length() - 1
 
 
 class BurstCutter(wiring.Component):
@@ -62,21 +75,20 @@ class BurstCutter(wiring.Component):
     start : take the transfer that the other inputs describe (in a cycle without a burst)
     addr, row_bytes, y_size, z_size, y_stride, z_stride : of the transfer; y_size 0 moves nothing
     o : bursts
-    row_start : the burst offered is the first of its row;  row_offset : bytes before the row in its
-    first bus word last : the burst offered is the last of the transfer
+    row_start : the burst offered is the first of its row
+    row_offset : bytes before the row in its first bus word
+    last : the burst offered is the last of the transfer
     """
 
     def __init__(self, params: HwParams):
         self.params = params
+        fields = insn_layout(Opcode.LOAD, params).members  # those of STORE are as wide
         super().__init__(
             {
                 "start": In(1),
-                "addr": In(DRAM_ADDR_BITS),
-                "row_bytes": In(24),
-                "y_size": In(SIZE_BITS),
-                "z_size": In(SIZE_BITS),
-                "y_stride": In(Y_STRIDE_BITS),
-                "z_stride": In(Z_STRIDE_BITS),
+                "addr": In(fields["dram_addr"]),
+                "row_bytes": In(row_bytes_bits(params)),
+                **{n: In(fields[n]) for n in ("y_size", "z_size", "y_stride", "z_stride")},
                 "o": Out(stream.Signature(burst_layout(params))),
                 "row_start": Out(1),
                 "row_offset": Out(params.bus_bytes.bit_length() - 1),
@@ -101,7 +113,7 @@ class BurstCutter(wiring.Component):
         word = Signal(DRAM_ADDR_BITS - shift)
         # Counts are one less than what they count: beats of the row from this burst on, rows of the
         # plane and planes from this one on, rows of a plane.
-        more = Signal(24)
+        more = Signal(len(self.row_bytes) - shift + 1)
         y_more = Signal.like(self.y_size)
         z_more = Signal.like(self.z_size)
         y_all = Signal.like(self.y_size)

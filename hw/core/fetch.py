@@ -8,7 +8,7 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
-from ...isa.encoding import DRAM_ADDR_BITS
+from ...isa.encoding import DRAM_ADDR_BITS, OPCODE_BITS
 from ...isa.opcodes import Opcode, Unit
 from ...isa.params import HwParams
 from ...isa.status import Status
@@ -100,9 +100,10 @@ class Fetch(wiring.Component):
             m.d.sync += self.receiving.eq(self.receiving + complete)
 
         head = buffer.o.payload
+        opcode = head[:OPCODE_BITS]
         ready = Signal()
         for unit in Unit:
-            mine = Cat(head[:3] == code for code in Opcode if code.unit == unit).any()
+            mine = Cat(opcode == code for code in Opcode if code.unit == unit).any()
             m.d.comb += [
                 self.o[unit].payload.word.eq(head),
                 self.o[unit].payload.index.eq(dispatched),
@@ -110,7 +111,7 @@ class Fetch(wiring.Component):
             ]
             with m.If(mine):
                 m.d.comb += ready.eq(self.o[unit].ready)
-        legal = Cat(head[:3] == code for code in Opcode).any()
+        legal = Cat(opcode == code for code in Opcode).any()
         m.d.comb += [
             sent.eq(self.enable & buffer.o.valid & ready),
             buffer.o.ready.eq(sent),

@@ -1,5 +1,5 @@
-"""The tensor core: micro-ops inside two affine loops, batch x block_in x block_out MACs a cycle, one
-iteration a cycle. :class:`Stage` is its pipeline.
+"""The tensor core: micro-ops inside two affine loops, one iteration of batch x block_in x block_out
+MACs a cycle. :class:`Stage` is its pipeline.
 
 The accumulator is read late, and the three results that the read cannot see yet are forwarded. So
 accumulation runs at one iteration a cycle, whatever the distance between uses of an accumulator.

@@ -7,8 +7,17 @@ from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
 from ...isa.params import HwParams
-from ...isa.regmap import CAUSES, CONTROL_RESET, CONTROL_START, COUNTERS, OFFSETS, REGISTERS
+from ...isa.regmap import (  # fmt: skip
+    CAUSES,
+    CONTROL_RESET,
+    CONTROL_START,
+    COUNTERS,
+    OFFSETS,
+    REGISTER_BITS,
+    REGISTERS,
+)
 
+#: Bits of a register's byte address: there is room beyond the last register.
 ADDR_BITS = 10
 
 
@@ -17,7 +26,12 @@ def port_signature() -> wiring.Signature:
     same cycle.
     """
     return wiring.Signature(
-        {"addr": Out(ADDR_BITS), "write": Out(1), "wdata": Out(32), "rdata": In(32)}
+        {
+            "addr": Out(ADDR_BITS),
+            "write": Out(1),
+            "wdata": Out(REGISTER_BITS),
+            "rdata": In(REGISTER_BITS),
+        }
     )
 
 
@@ -41,10 +55,10 @@ class Regs(wiring.Component):
                 "port": In(port_signature()),
                 "start": Out(1),
                 "reset": Out(1),
-                **{r.name: Out(32) for r in self._kept},
-                **{f"value_{r.name}": In(32) for r in self._shown},
+                **{r.name: Out(REGISTER_BITS) for r in self._kept},
+                **{f"value_{r.name}": In(REGISTER_BITS) for r in self._shown},
                 "cause": Out(range(len(CAUSES))),
-                "values_of": In(32).array(len(COUNTERS)),
+                "values_of": In(REGISTER_BITS).array(len(COUNTERS)),
             }
         )
 
@@ -63,7 +77,7 @@ class Regs(wiring.Component):
                 with m.Case(register.offset):
                     m.d.comb += self.port.rdata.eq(getattr(self, f"value_{register.name}"))
             for register in self._kept:
-                kept = Signal(32, name=f"kept_{register.name}")
+                kept = Signal(REGISTER_BITS, name=f"kept_{register.name}")
                 m.d.comb += getattr(self, register.name).eq(kept)
                 with m.Case(register.offset):
                     m.d.comb += self.port.rdata.eq(kept)

@@ -116,7 +116,7 @@ class Store(wiring.Component):
         lanes = max(1, params.bus_bytes // params.entry_bytes("out"))
         entry = Signal(len(insn.base) + 1)
         word, lane = Signal(range(words + 1)), Signal(range(lanes + 1))
-        beats, left = Signal(9), Signal.like(insn.x_size)
+        beats, left = Signal.like(cutter.o.payload.beats), Signal.like(insn.x_size)
         stepping, first_beat = Signal(), Signal()
         offset = Signal(bus_log2)
         m.submodules.buffer = buffer = Queue(self._beat, BUFFER_BEATS)

@@ -36,10 +36,10 @@ from ...isa.timing import PARAM_ITERATIONS
 from ...isa.timing import VECTOR_DEPTH as DEPTH
 from ...isa.vector_ops import BY_NAME, POST_BY_NAME, VECTOR_OPS
 from .layouts import INDEX_BITS, insn_layout
+from .pipeline import delayed as _delayed
 from .rounding import shift_right
 from .scratchpad import read_signature, rows, write_signature
 from .technology import SIMULATION, Technology
-from .pipeline import delayed as _delayed
 from .unit import raise_error, take, unit_signature
 
 TFLITE = POST_BY_NAME["tflite"].code

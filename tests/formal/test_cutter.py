@@ -83,12 +83,14 @@ def contract(cutter: BurstCutter, lemmas: bool = False) -> Proof:
     m.submodules.cutter = fragment = Fragment.get(cutter, None)
     o, addr, beats = cutter.o, cutter.o.payload.addr, cutter.o.payload.beats
     of = {name: Signal.like(getattr(cutter, name), name=f"the_{name}") for name in INPUTS}
-    moving, asked = Signal(), Signal(26)
-    y, z = Signal(13), Signal(13)
+    moving = Signal()
+    # Bytes of the row, and of those before it in its first bus word.
+    asked = Signal(len(of["row_bytes"]) + 2)
+    y, z = (Signal(len(of[name]) + 1, name=name) for name in ("y_size", "z_size"))
     row, plane = Signal(DRAM_ADDR_BITS), Signal(DRAM_ADDR_BITS)
     offset = row % bus
-    needed = Signal(26)
-    asks = Signal(26)  # with this burst
+    needed = Signal.like(asked)
+    asks = Signal.like(asked)  # with this burst
     m.d.comb += [
         needed.eq(offset + of["row_bytes"]),
         asks.eq(asked + beats * bus),
@@ -127,8 +129,8 @@ def contract(cutter: BurstCutter, lemmas: bool = False) -> Proof:
         m.d.sync += [moving.eq(cutter.y_size != 0), asked.eq(0), y.eq(0), z.eq(0)]
         m.d.sync += [row.eq(cutter.addr), plane.eq(cutter.addr)]
     if lemmas:
-        more = Signal(24)
-        m.d.comb += more.eq(((needed - asked + bus - 1)[:26] // bus) - 1)
+        more = Signal.like(asked)
+        m.d.comb += more.eq(((needed - asked + bus - 1)[: len(asked)] // bus) - 1)
         words = AXI_PAGE // bus
         model = {
             "row_bytes": of["row_bytes"], "y_stride": of["y_stride"], "z_stride": of["z_stride"],
