@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from amaranth.hdl import Cat, Module, Mux, Signal
 from amaranth.lib import stream, wiring
-from amaranth.lib.wiring import In, Out
+from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ...isa.encoding import layout, layout_bits
 from ...isa.opcodes import Opcode, Unit
@@ -15,14 +15,13 @@ from ...isa.status import Status
 from .layouts import INDEX_BITS, insn_layout, queued_insn
 
 
-def unit_signature(params: HwParams) -> wiring.Signature:
-    """Ports of a unit towards the core.
+def taker_signature(params: HwParams) -> wiring.Signature:
+    """Ports of what takes the instructions of a unit.
 
-    ``insn``: the head of its queue. ``available``: units whose token can be taken, ``pop``: tokens
-    taken now, ``push``: tokens given now. ``start``, ``end``: strobes for the trace. ``waiting``:
-    units whose token the head of the queue lacks (while the unit could take it). ``busy``,
-    ``stalled``: for the accounting of cycles. ``error``, ``error_index``: the status (0: none) of
-    the cycle before and the instruction it belongs to.
+    ``insn``: the head of the unit's queue. ``available``: units whose token can be taken, ``pop``:
+    tokens taken now. ``start``: an instruction is taken. ``waiting``: units whose token the head of
+    the queue lacks (while the unit could take it). ``error``, ``error_index``: the status (0: none)
+    of the cycle before and the instruction it belongs to.
     """
     units = len(Unit)
     return wiring.Signature(
@@ -30,16 +29,42 @@ def unit_signature(params: HwParams) -> wiring.Signature:
             "insn": In(stream.Signature(queued_insn(params))),
             "available": In(units),
             "pop": Out(units),
-            "push": Out(units),
             "start": Out(1),
-            "end": Out(1),
             "waiting": Out(units),
-            "busy": Out(1),
-            "stalled": Out(1),
             "error": Out(Status),
             "error_index": Out(INDEX_BITS),
         }
     )
+
+
+def unit_signature(params: HwParams) -> wiring.Signature:
+    """Ports of a unit towards the core: those of :func:`taker_signature`, and more.
+
+    ``push``: tokens given now. ``end``: an instruction ends. ``busy``, ``stalled``: for the
+    accounting of cycles.
+    """
+    return wiring.Signature(
+        {
+            **taker_signature(params).members,
+            "push": Out(len(Unit)),
+            "end": Out(1),
+            "busy": Out(1),
+            "stalled": Out(1),
+        }
+    )
+
+
+def join_taker(m: Module, unit, taker) -> None:
+    """Give a part of a unit, ``taker``, the unit's ports of :func:`taker_signature`."""
+    connect(m, flipped(unit.insn), taker.insn)
+    m.d.comb += [
+        taker.available.eq(unit.available),
+        unit.pop.eq(taker.pop),
+        unit.start.eq(taker.start),
+        unit.waiting.eq(taker.waiting),
+        unit.error.eq(taker.error),
+        unit.error_index.eq(taker.error_index),
+    ]
 
 
 def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):

@@ -13,9 +13,12 @@ from .core import Core
 from .technology import SIMULATION, Technology
 
 TOP = "vdla_core"
-_ZERO_INIT = re.compile(r"^\s*\S+\[\d+\] = \d+'h0+;\n", re.MULTILINE)
 _PORT = re.compile(r"\b(axi|regs)__")
-_EMPTY_INITIAL = re.compile(r"^\s*initial begin\s*end\n", re.MULTILINE)
+#: The words of a memory: a block of its own. Assignments of zero elsewhere must stay.
+_INITIAL = re.compile(
+    r"^ *initial begin\n((?: *\S+\[\d+\] = \d+'h[0-9a-f]+;\n)*) *end\n", re.MULTILINE
+)
+_ZERO = re.compile(r"^.* = \d+'h0+;\n", re.MULTILINE)
 
 
 def core_verilog(params: HwParams, technology: Technology = SIMULATION) -> str:
@@ -40,4 +43,10 @@ def to_verilog(design: Component, name: str, sources: bool = False) -> str:
         strip_internal_attrs=not sources,
         emit_src=sources,
     )
-    return _EMPTY_INITIAL.sub("", _ZERO_INIT.sub("", text))
+    return _INITIAL.sub(_without_zeros, text)
+
+
+def _without_zeros(block: re.Match[str]) -> str:
+    """The initialisers of a memory that are not zero, if there are any."""
+    words = _ZERO.sub("", block[1])
+    return block[0].replace(block[1], words) if words else ""

@@ -7,7 +7,9 @@ from vdla.hw.core.counters import CauseCounters
 from vdla.hw.core.dma import BurstCutter, ReadArbiter
 from vdla.hw.core.fetch import Fetch
 from vdla.hw.core.gemm import Gemm
-from vdla.hw.core.load import Load
+from vdla.hw.core.load.placer import Placer
+from vdla.hw.core.load.walker import Walker
+from vdla.hw.core.load.writer import Writer
 from vdla.hw.core.queue import Queue
 from vdla.hw.core.store import Store
 from vdla.hw.core.technology import multiply
@@ -55,18 +57,18 @@ RTL = (
     Mutant("tmp of the other pass", "rtl vector", Vector._issue,
            "self.tmp1.addr.eq(Cat(part, ", "self.tmp1.addr.eq(Cat(~part, ", passes_differ),
     # ---- load, store and the bus
-    Mutant("wrong padding value", "rtl load", Load._write,
-           "fill.eq(insn.pad_value)", "fill.eq(~insn.pad_value)", rtl_differs),
-    Mutant("wrong padding value behind the first beat", "rtl load", Load._place,
-           "insn.pad_value.replicate", "(~insn.pad_value).replicate", rtl_differs),
-    Mutant("first beat of an entry is its last", "rtl load", Load._write,
-           "written if count == 1 else begun", "written", rtl_differs),
-    Mutant("rows begin aligned", "rtl load", Load._place,
-           "row.eq(row + insn.y_stride[:bus_log2])", "row.eq(row)", rtl_differs),
-    Mutant("a plane too few", "rtl load", Load._place,
-           "z + 2 == insn.z_size", "z + 3 == insn.z_size", rtl_differs),
-    Mutant("an entry ends beside padding", "rtl load", Load._place,
-           "several & at_first)", "several)", rtl_differs),
+    Mutant("wrong padding value", "rtl load", Writer._write,
+           "pad_value.eq(target.pad_value)", "pad_value.eq(~target.pad_value)", rtl_differs),
+    Mutant("wrong padding value behind the first beat", "rtl load", Writer._write,
+           "target.pad_value.replicate", "(~target.pad_value).replicate", rtl_differs),
+    Mutant("first beat of an entry is its last", "rtl load", Writer._write,
+           "written if count == 1 else first", "written", rtl_differs),
+    Mutant("rows begin aligned", "rtl load", Walker._rows,
+           "offset.eq(self.offset + box.y_stride)", "offset.eq(self.offset)", rtl_differs),
+    Mutant("a plane too few", "rtl load", Walker._rows,
+           "z + 2 == box.z_size", "z + 3 == box.z_size", rtl_differs),
+    Mutant("an entry ends beside padding", "rtl load", Placer._place,
+           "wide & collector.at_first", "wide", rtl_differs),
     Mutant("lost last beat of a burst", "rtl store", Store._send,
            "strb.eq(strobes_now)", "strb.eq(Mux(lasts, 0, strobes_now))", rtl_differs),
     Mutant("done before the last response", "rtl store", Store.elaborate,
