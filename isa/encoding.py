@@ -6,6 +6,7 @@ and docs derive from :func:`layout`; fields lie in the listed order, least signi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
@@ -28,6 +29,11 @@ Z_STRIDE_BITS = 32
 VECTOR_LOOPS = 4
 #: Entries of par that PARAM reads: bias, multiplier and shift.
 PARAM_ENTRIES = 3
+#: Codes of operators; there is room for more.
+VECTOR_OP_BITS = 4
+#: Elements of inp, wgt and out, and elements of acc, tmp and par.
+INT8_BITS, INT32_BITS = 8, 32
+INT8_MIN, INT8_MAX = -(1 << INT8_BITS - 1), (1 << INT8_BITS - 1) - 1
 
 #: Selects the opcode of an instruction's word.
 OPCODE_MASK = (1 << OPCODE_BITS) - 1
@@ -68,7 +74,8 @@ HEADER: tuple[Field, ...] = (
     Field(
         "pop",
         len(Unit),
-        "units to take a token from before starting: bit 0 load, 1 gemm, 2 vector, 3 store",
+        "units to take a token from before starting: bit "
+        + ", ".join(f"{unit} {unit.name.lower()}" for unit in Unit),
     ),
     Field("push", len(Unit), "units to give a token to when ended, same bits"),
 )
@@ -78,11 +85,22 @@ def _index_bits(params: Scratchpads, memories: tuple[str, ...]) -> int:
     return max(params.index_bits(memory) for memory in memories if memory != "imm")
 
 
+def _code(name: str, doc: str, names: Sequence[object]) -> Field:
+    """A field that selects one of some things."""
+    return Field(name, (len(names) - 1).bit_length(), doc)
+
+
+def _memory(name: str, doc: str, memories: tuple[str, ...]) -> Field:
+    """A field that selects a memory."""
+    codes = ", ".join(f"{code} {memory}" for code, memory in enumerate(memories))
+    return _code(name, f"{doc}: {codes}", memories)
+
+
 def _load(params: Scratchpads) -> tuple[Field, ...]:
     return (
-        Field("memory", 2, "destination: " + ", ".join(f"{i} {m}" for i, m in enumerate(LOADABLE))),
+        _memory("memory", "destination", LOADABLE),
         Field("widen", 1, "DRAM holds int8, sign-extended to int32 entries (par only)"),
-        Field("pad_value", 8, "every byte of a padding entry", signed=True),
+        Field("pad_value", INT8_BITS, "every byte of a padding entry", signed=True),
         Field("base", _index_bits(params, LOADABLE), "first entry written"),
         Field("dram_addr", DRAM_ADDR_BITS, "byte address of the first row"),
         Field("x_size", SIZE_BITS, "entries of a row, without padding"),
@@ -126,23 +144,17 @@ def _gemm(params: Scratchpads) -> tuple[Field, ...]:
 def _vector(params: Scratchpads) -> tuple[Field, ...]:
     operands = (("src0", SRC0_MEMORIES), ("src1", SRC1_MEMORIES), ("dst", DST_MEMORIES))
     return (
-        Field("op", 4, "row of the operator table"),
-        Field("post", 2, "row of the post-operation table"),
-        Field("reduce", 3, "how many of the innermost loops fold into one result: 0 to 4"),
-        Field(
-            "src0",
-            2,
-            "first operand: " + ", ".join(f"{i} {m}" for i, m in enumerate(SRC0_MEMORIES)),
+        Field("op", VECTOR_OP_BITS, "row of the operator table"),
+        _code("post", "row of the post-operation table", POST_OPS),
+        _code(
+            "reduce",
+            f"how many of the innermost loops fold into one result: 0 to {VECTOR_LOOPS}",
+            range(VECTOR_LOOPS + 1),
         ),
-        Field(
-            "src1",
-            2,
-            "second operand: " + ", ".join(f"{i} {m}" for i, m in enumerate(SRC1_MEMORIES)),
-        ),
-        Field(
-            "dst", 1, "destination: " + ", ".join(f"{i} {m}" for i, m in enumerate(DST_MEMORIES))
-        ),
-        Field("imm", 32, "immediate, the second operand when src1 = imm", signed=True),
+        _memory("src0", "first operand", SRC0_MEMORIES),
+        _memory("src1", "second operand", SRC1_MEMORIES),
+        _memory("dst", "destination", DST_MEMORIES),
+        Field("imm", INT32_BITS, "immediate, the second operand when src1 = imm", signed=True),
         *(
             Field(f"n{i}", VECTOR_EXTENT_BITS, f"extent of loop {i} (0 is the outermost)")
             for i in range(VECTOR_LOOPS)
@@ -170,9 +182,9 @@ def _param(params: Scratchpads) -> tuple[Field, ...]:
             params.index_bits("par"),
             "par entries base, +1, +2 become bias, multiplier and shift",
         ),
-        Field("zero_point", 8, "output zero point", signed=True),
-        Field("lo", 8, "lower clamp", signed=True),
-        Field("hi", 8, "upper clamp", signed=True),
+        Field("zero_point", INT8_BITS, "output zero point", signed=True),
+        Field("lo", INT8_BITS, "lower clamp", signed=True),
+        Field("hi", INT8_BITS, "upper clamp", signed=True),
     )
 
 

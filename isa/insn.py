@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from math import prod
 from typing import Any, ClassVar
 
 from .encoding import (  # fmt: skip
+    INT8_MAX,
+    INT8_MIN,
     OPCODE_MASK,
     PARAM_ENTRIES,
     VECTOR_LOOPS,
@@ -126,19 +129,18 @@ class Vector(Insn):
     post: str = "none"
     reduce: int = 0
     imm: int = 0
-    extents: tuple[int, ...] = (1, 1, 1, 1)
+    extents: tuple[int, ...] = (1,) * VECTOR_LOOPS
     src0_base: int = 0
-    src0_strides: tuple[int, ...] = (0, 0, 0, 0)
+    src0_strides: tuple[int, ...] = (0,) * VECTOR_LOOPS
     src1_base: int = 0
-    src1_strides: tuple[int, ...] = (0, 0, 0, 0)
+    src1_strides: tuple[int, ...] = (0,) * VECTOR_LOOPS
     dst_base: int = 0
-    dst_strides: tuple[int, ...] = (0, 0, 0, 0)
+    dst_strides: tuple[int, ...] = (0,) * VECTOR_LOOPS
 
     @property
     def iterations(self) -> int:
         """Vectors read per operand."""
-        n0, n1, n2, n3 = self.extents
-        return n0 * n1 * n2 * n3
+        return prod(self.extents)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,8 +152,8 @@ class Param(Insn):
     opcode = Opcode.PARAM
     par_base: int
     zero_point: int = 0
-    lo: int = -128
-    hi: int = 127
+    lo: int = INT8_MIN
+    hi: int = INT8_MAX
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,8 +231,11 @@ def _unknown(insn: Insn) -> Iterator[str]:
     for field in fields(insn):
         value = getattr(insn, field.name)
         if field.name in _SPREAD:
-            if len(value) != 4:
-                yield f"{insn.opcode.name} {field.name}: expected 4 values, got {value!r}"
+            if len(value) != VECTOR_LOOPS:
+                yield (
+                    f"{insn.opcode.name} {field.name}: expected {VECTOR_LOOPS} values, "
+                    f"got {value!r}"
+                )
         elif (codes := _NAMES.get((insn.opcode, field.name))) is not None and value not in codes:
             yield (
                 f"{insn.opcode.name} {field.name}: expected one of {', '.join(codes)}, "

@@ -13,11 +13,12 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import Out
 
+from ...isa.encoding import INT32_BITS
 from ...isa.opcodes import Opcode, Unit
 from ...isa.params import HwParams
 from ...isa.status import Status
 from ...isa.timing import GEMM_DEPTH
-from .layouts import INDEX_BITS, INT32_BITS, uop_struct
+from .layouts import INDEX_BITS, uop_struct
 from .pipeline import Pipelined, PipelineStage, delayed
 from .scratchpad import read_signature, rows, write_signature
 from .technology import SIMULATION, Technology

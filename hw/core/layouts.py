@@ -11,8 +11,6 @@ from ...isa.params import HwParams
 
 #: Bits of an instruction's index in its program.
 INDEX_BITS = 24
-#: Bits of an element of inp, wgt and out, and of an element of acc, tmp and par.
-INT8_BITS, INT32_BITS = 8, 32
 
 
 def _struct(fields: tuple[Field, ...]) -> data.StructLayout:

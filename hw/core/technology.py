@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from amaranth.hdl import Const, Module, Signal, Value, signed
 
+from ...isa.encoding import INT8_BITS, INT32_BITS
 from ...isa.params import HwParams
 
 #: A multiplier array of two pipeline stages. It takes the activations, once for each output, and
@@ -23,7 +24,7 @@ def multiply(m: Module, params: HwParams, x: list[Signal], w: Signal) -> list[Si
     """The multiplier array for simulation: products registered for the next cycle, their sums for
     the one after.
 
-    Everything is 32 bits wide, which a simulator computes without masks and sign extensions.
+    Everything is as wide as a sum, which a simulator computes without masks and sign extensions.
 
     Returns
     -------
@@ -34,18 +35,20 @@ def multiply(m: Module, params: HwParams, x: list[Signal], w: Signal) -> list[Si
     size = params.block_in
     for b in range(params.batch):
         for o in range(params.block_out):
-            partial = Const(0, 32)
+            partial = Const(0, INT32_BITS)
             for i in range(size):
                 name = f"{b}_{o}_{i}"
-                left, right = (Signal(signed(32), name=f"{n}_{name}") for n in ("left", "right"))
-                product = Signal(32, name=f"product_{name}", reset_less=True)
-                m.d.comb += left.eq(x[o][8 * (b * size + i) :][:8].as_signed())
-                m.d.comb += right.eq(w[8 * (o * size + i) :][:8].as_signed())
+                left, right = (
+                    Signal(signed(INT32_BITS), name=f"{n}_{name}") for n in ("left", "right")
+                )
+                product = Signal(INT32_BITS, name=f"product_{name}", reset_less=True)
+                m.d.comb += left.eq(x[o].word_select(b * size + i, INT8_BITS).as_signed())
+                m.d.comb += right.eq(w.word_select(o * size + i, INT8_BITS).as_signed())
                 m.d.sync += product.eq(left * right)
-                following = Signal(32, name=f"partial_{name}")
+                following = Signal(INT32_BITS, name=f"partial_{name}")
                 m.d.comb += following.eq(partial + product)
                 partial = following
-            total = Signal(32, name=f"sum_{b}_{o}", reset_less=True)
+            total = Signal(INT32_BITS, name=f"sum_{b}_{o}", reset_less=True)
             m.d.sync += total.eq(partial)
             sums.append(total)
     return sums

@@ -10,14 +10,17 @@ from functools import partial, reduce
 from amaranth.hdl import Cat, Const, Module, Signal, signed
 from amaranth.utils import ceil_log2
 
+from ...isa.encoding import INT8_BITS
 from ...isa.params import HwParams
 from ..core.technology import Multiplier
 from .adder import Adder, Term, add, add_all, add_pairs
 
-#: Where the second operand of a packed multiplication begins: 18 bits hold both.
+#: Bits of the operands of a multiplier.
+MULTIPLIER_BITS = 18
+#: Where the second operand of a packed multiplication begins, so that both fit.
 SPACING = 9
 #: Bits by which the lower of two packed products reaches into the upper one.
-OVERLAP = 16 - SPACING
+OVERLAP = 2 * INT8_BITS - SPACING
 #: Additions one after the other that a cycle has time for before the terms are registered.
 ADDITIONS = 4
 
@@ -94,13 +97,14 @@ def _packed(m: Module, adder: Adder, operands: list[tuple], name: str) -> tuple[
     """
     lower, upper, carried = [], [], []
     for i, (a, w0, w1) in enumerate(operands):
-        both = Signal(signed(18), name=f"both_{name}_{i}")
+        both = Signal(signed(MULTIPLIER_BITS), name=f"both_{name}_{i}")
         # Synthesis keeps one name of a register, and the floorplan looks for this.
-        product = Signal(signed(26), name=f"product_{name}_{i}", reset_less=True, attrs={"keep": 1})
+        shape = signed(INT8_BITS + MULTIPLIER_BITS)
+        product = Signal(shape, name=f"product_{name}_{i}", reset_less=True, attrs={"keep": 1})
         again = Signal(OVERLAP, name=f"again_{name}_{i}", reset_less=True)
         m.d.comb += both.eq(adder(m, Term(w0), Term(w1, SPACING)).value)
         m.d.sync += [product.eq(a * both), again.eq(_low_product(m, adder, a, w1))]
-        above = Term(product[SPACING:16].as_signed())
+        above = Term(product[SPACING : 2 * INT8_BITS].as_signed())
         rest = adder(m, above, Term(again.as_signed(), negative=True))
         carried.append(Term(rest.value[:OVERLAP].as_signed()))
         lower.append(Term(Cat(product[:SPACING], Const(0, 1)).as_signed()))
@@ -129,8 +133,8 @@ def _without(m: Module, adder: Adder, factors: list[tuple], name: str) -> list[T
     if not factors:
         return []
     terms = [
-        add_all(m, adder, [Term(a, k, gate=w[k], negative=k == 7) for a, w in factors])
-        for k in range(8)
+        add_all(m, adder, [Term(a, k, gate=w[k], negative=k == INT8_BITS - 1) for a, w in factors])
+        for k in range(INT8_BITS)
     ]
     for _ in range(ceil_log2(len(factors)), ADDITIONS):
         terms = add_pairs(m, adder, terms)
@@ -139,11 +143,11 @@ def _without(m: Module, adder: Adder, factors: list[tuple], name: str) -> list[T
 
 
 def _activation(params: HwParams, x: Signal, b: int, i: int):
-    return x[8 * (b * params.block_in + i) :][:8].as_signed()
+    return x.word_select(b * params.block_in + i, INT8_BITS).as_signed()
 
 
 def _weight(params: HwParams, w: Signal, o: int, i: int):
-    return w[8 * (o * params.block_in + i) :][:8].as_signed()
+    return w.word_select(o * params.block_in + i, INT8_BITS).as_signed()
 
 
 def _register(m: Module, term: Term, name: str) -> Term:
@@ -155,6 +159,6 @@ def _register(m: Module, term: Term, name: str) -> Term:
 
 
 def _sum(m: Module, params: HwParams, total: Term, name: str) -> Signal:
-    late = Signal(signed(16 + params.block_in.bit_length()), name=name, reset_less=True)
+    late = Signal(signed(2 * INT8_BITS + params.block_in.bit_length()), name=name, reset_less=True)
     m.d.sync += late.eq(total.value)
     return late

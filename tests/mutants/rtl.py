@@ -27,7 +27,7 @@ RTL = (
            "m.d.comb += [unit.end", "m.d.sync += [unit.end",
            rtl_differs),
     Mutant("transposed weights", "rtl gemm", multiply,
-           "w[8 * (o * size + i) :]", "w[8 * (i * size + o) :]", rtl_differs),
+           "w.word_select(o * size + i,", "w.word_select(i * size + o,", rtl_differs),
     Mutant("no forwarding over three cycles", "rtl gemm", Gemm._accumulate,
            "Mux(two_ahead | three_ahead, ", "Mux(two_ahead, ", rtl_differs),
     Mutant("older result forwarded", "rtl gemm", Gemm._accumulate,

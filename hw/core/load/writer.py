@@ -6,10 +6,11 @@ from amaranth.hdl import Cat, Module, Mux, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
+from ....isa.encoding import INT8_BITS, INT32_BITS
 from ....isa.opcodes import LOADABLE, Unit
 from ....isa.params import HwParams
 from ....isa.status import Status
-from ..layouts import INDEX_BITS, INT8_BITS, INT32_BITS
+from ..layouts import INDEX_BITS
 from ..scratchpad import rows, write_signature, written_parts
 from ..unit import raise_error
 from .placer import placed_signature
