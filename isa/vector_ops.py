@@ -3,7 +3,7 @@ arithmetic kit.
 
 A *kit* is anything with the methods of :class:`NumpyKit` (two's complement, 32 bits, wrapping).
 NumPy interprets the table in the reference; ``sim/model/llvm_kit.py`` brings a kit that builds LLVM
-IR, ``hw/core/vector.py`` one that builds Amaranth expressions. The decoder, the assembler, the
+IR, ``hw/core/vector/kits.py`` one that says what a lane computes. The decoder, the assembler, the
 random program generator and ``docs/isa.md`` iterate :data:`VECTOR_OPS`; so adding a row is all it
 takes.
 

@@ -15,9 +15,13 @@ from typing import Any, NamedTuple
 
 from ...isa.params import HwParams
 
-#: What a product is registered in, by name. In the vector unit: which, and the lane; in
-#: the tensor core: the lane, and the input.
-_PRODUCT = re.compile(r"\.vector\.([a-z]+\d*)_(\d+)$|\.gemm\.product_\d+_(\d+)_(\d+)$")
+#: What a product is registered in, by name. In the vector unit: the lane, and which. Wires from one
+#: part of the lane to the next have its name, too, some of them with a number behind it, and any of
+#: these may be what is left. In the tensor core: the lane, and the input.
+_PRODUCT = re.compile(
+    r"\.vector\.lane_(\d+)\.(?:[a-z]+\.)?([a-z]+\d*)(?:\$\d+)?$"
+    r"|\.gemm\.product_\d+_(\d+)_(\d+)$"
+)
 #: Block RAMs that hold some bits of every entry: memory and port, and which of its bits.
 _SLICE = re.compile(r"\.((?:acc|tmp|par|wgt)\.storage\.\d+)\.(\d+)$")
 #: Tables between a multiplier and the registers behind it.
@@ -130,7 +134,7 @@ def _multipliers_of_lanes(netlist: dict[str, Any]) -> Iterator[tuple[int, Produc
         )
         votes = Counter(match.groups() for match in found if match)
         if votes:
-            (of_vector, vector_lane, core_lane, of_core), _ = votes.most_common(1)[0]
+            (vector_lane, of_vector, core_lane, of_core), _ = votes.most_common(1)[0]
             product = Product(False, of_vector) if of_core is None else Product(True, int(of_core))
             yield int(core_lane or vector_lane), product, cell_name
 

@@ -15,6 +15,13 @@ from vdla.hw.core.store import Store
 from vdla.hw.core.technology import multiply
 from vdla.hw.core.token import TokenBank
 from vdla.hw.core.vector import Vector
+from vdla.hw.core.vector.controls import Controls
+from vdla.hw.core.vector.interlock import Interlock
+from vdla.hw.core.vector.issue import Issue
+from vdla.hw.core.vector.kits import rounds_up
+from vdla.hw.core.vector.lane import Reduction
+from vdla.hw.core.vector.parameters import Parameters
+from vdla.hw.core.vector.requantize import Requantizer
 
 from .checks import passes_differ, rtl_differs, second_run, wrong_stops
 from .plant import Mutant
@@ -36,25 +43,25 @@ RTL = (
     Mutant("one entry beyond is legal", "rtl gemm", Gemm._entries,
            "entry[n] >= params.depth(n)", "entry[n] > params.depth(n)", wrong_stops),
     # ---- vector unit
-    Mutant("truncating, not saturating", "rtl vector", Vector._limits,
-           '"saturates": requantized | stage["out"]', '"saturates": requantized', rtl_differs),
-    Mutant("wrong rounding", "rtl vector", Vector._operator,
+    Mutant("truncating, not saturating", "rtl vector", Controls._limits,
+           "before.requantized | before.out", "before.requantized", rtl_differs),
+    Mutant("wrong rounding", "rtl vector", rounds_up,
            "dropped[1] & (dropped[0] | floor[0])", "dropped[1]", rtl_differs),
-    Mutant("ties of negatives go up", "rtl vector", Vector._requantize,
-           "Mux(tflite(12), ~negative, value[0])", "Mux(tflite(12), 1, value[0])", rtl_differs),
-    Mutant("interlock misses the last stage", "rtl vector", Vector._interlock,
-           "stages[:DEPTH]", "stages[: DEPTH - 1]", rtl_differs),
-    Mutant("zero point of the next", "rtl vector", Vector._capture,
-           "takes(13, TAG_CLAMP)", "takes(14, TAG_CLAMP)", rtl_differs),
-    Mutant("half of a product's middle", "rtl vector", Vector._reduce,
-           "(y[16:] + upper)", "y[16:]", rtl_differs),
-    Mutant("parameters of the other pass", "rtl vector", Vector._capture,
-           ' & (before["part"] == part)', "", passes_differ),
-    Mutant("result of the other pass", "rtl vector", Vector._reduce,
+    Mutant("ties of negatives go up", "rtl vector", Requantizer._shift,
+           "saturate.tflite, ~negative, value[0])", "saturate.tflite, 1, value[0])", rtl_differs),
+    Mutant("interlock misses the last stage", "rtl vector", Interlock._conflicts,
+           "for write in self.writes", "for write in self.writes[:-1]", rtl_differs),
+    Mutant("zero point of the next", "rtl vector", Parameters._takes,
+           "capture.stage - 1", "capture.stage - (capture.tag != Tag.CLAMP)", rtl_differs),
+    Mutant("half of a product's middle", "rtl vector", Reduction.elaborate,
+           "(self.y[HALF:] + self.upper)", "self.y[HALF:]", rtl_differs),
+    Mutant("parameters of the other pass", "rtl vector", Parameters._takes,
+           " & (before.part == part)", "", passes_differ),
+    Mutant("result of the other pass", "rtl vector", Reduction.elaborate,
            "before = results[-1]", "before = results[0]", passes_differ),
-    Mutant("next one before the last pass", "rtl vector", Vector._issue,
-           "last & ends & ~hazard", "last & ~hazard", passes_differ),
-    Mutant("tmp of the other pass", "rtl vector", Vector._issue,
+    Mutant("next one before the last pass", "rtl vector", Issue.elaborate,
+           "last & ends & ~interlock.hazard", "last & ~interlock.hazard", passes_differ),
+    Mutant("tmp of the other pass", "rtl vector", Vector._read,
            "self.tmp1.addr.eq(Cat(part, ", "self.tmp1.addr.eq(Cat(~part, ", passes_differ),
     # ---- load, store and the bus
     Mutant("wrong padding value", "rtl load", Writer._write,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from vdla.hw.core.vector import A, B, FirstKit
 from vdla.hw.core.vector import Vector as VectorUnit
+from vdla.hw.core.vector.kits import A, B, FirstKit
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import Insn, Param, Vector, validate
 from vdla.isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Units

@@ -62,7 +62,9 @@ def _core(lanes: int, of_vector: int, of_gemm: int, passes: int = 1) -> Netlist:
     for n in range(max(of_vector, of_gemm)):  # all lanes in turn, as in a real netlist
         for lane in range(lanes):
             if n < of_vector and lane < params.vector_lanes:
-                netlist.multiplier(f"v{lane}.{n}", f"core.vector.part{n:02}_{lane}", n % 3)
+                names = (f"requantizer.part{n:02}", f"operator.x{n:02}$41", f"y{n:02}$43")
+                register = f"core.vector.lane_{lane}.{names[n % 3]}"
+                netlist.multiplier(f"v{lane}.{n}", register, n % 3)
             if n < of_gemm:
                 netlist.multiplier(f"g{lane}.{n}", f"core.gemm.product_0_{lane}_{n}")
     for port in range(2):

@@ -1,0 +1,230 @@
+"""A lane of the vector unit: what computes an element."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.lib import wiring
+from amaranth.lib.wiring import In, Out, connect, flipped
+
+from ....isa.encoding import INT8_BITS, INT32_BITS
+from ....isa.opcodes import SRC0_MEMORIES, SRC1_MEMORIES
+from ....isa.params import HwParams
+from ..rounding import shift_right
+from ..technology import SIMULATION, Technology
+from .controls import lane_signature, source_legs
+from .kits import (  # fmt: skip
+    PART_BITS,
+    SHIFT_BITS,
+    SHIFT_STEPS,
+    Source,
+    ValueKit,
+    choose,
+    merge_choices,
+    operator_choices,
+    rounds_up,
+)
+from .logic import any_of, named, register
+from .parameters import channel_signature, shared_signature, taps_signature
+from .requantize import Requantizer
+
+HALF = INT32_BITS // 2
+
+
+def words_signature(params: HwParams) -> wiring.Signature:
+    """What the memories have for a lane: of those that are read whole, an element of each pass."""
+    passes, int32 = params.vector_passes, signed(INT32_BITS)
+    return wiring.Signature(
+        {
+            "acc": Out(int32).array(passes),
+            "inp": Out(signed(INT8_BITS)).array(passes),
+            "par": Out(int32).array(passes),
+            "tmp0": Out(int32),
+            "tmp1": Out(int32),
+        }
+    )
+
+
+class Operands(wiring.Component):
+    """Stage READ: chooses the operands.
+
+    Attributes
+    ----------
+    told : controls of the stage;  words : what the memories have
+    a, b : the operands, a cycle later
+    """
+
+    def __init__(self, params: HwParams, technology: Technology = SIMULATION):
+        self.params, self.technology = params, technology
+        super().__init__(
+            {
+                "told": In(lane_signature(params).members["read"].signature),
+                "words": In(words_signature(params)),
+                "a": Out(signed(INT32_BITS)),
+                "b": Out(signed(INT32_BITS)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        words = {"imm": [self.told.imm], "acc": self.words.acc, "inp": self.words.inp,
+                 "par": self.words.par}  # fmt: skip
+        sides = (
+            ("a", self.a, SRC0_MEMORIES, self.told.src0, words | {"tmp": [self.words.tmp0]}),
+            ("b", self.b, SRC1_MEMORIES, self.told.src1, words | {"tmp": [self.words.tmp1]}),
+        )
+        for name, port, memories, chosen, its in sides:
+            operand = register(name, INT32_BITS)
+            m.d.comb += port.eq(operand)
+            legs = enumerate(source_legs(memories, self.params))
+            with self.technology.when(m, self.told.valid):
+                m.d.sync += operand.eq(
+                    any_of(Mux(chosen[n], its[memory][part], 0) for n, (memory, part) in legs)
+                )
+        return m
+
+
+class Operator(wiring.Component):
+    """Stage OPERATE: the parts that the result of an operator is the sum of.
+
+    Attributes
+    ----------
+    told : controls of the stage;  a, b : the operands
+    x, y, upper, up : the parts, a cycle later, as of ``kits.Parts``
+    """
+
+    def __init__(self, params: HwParams, technology: Technology = SIMULATION):
+        self.technology = technology
+        super().__init__(
+            {
+                "told": In(lane_signature(params).members["operate"].signature),
+                "a": In(signed(INT32_BITS)),
+                "b": In(signed(INT32_BITS)),
+                **{name: Out(bits) for name, bits in PART_BITS.items()},
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        a, b, choices = self.a, self.b, operator_choices()
+        power = Cat(b[:SHIFT_BITS] == bit for bit in range(INT32_BITS))
+        factor = named(m, Mux(self.told.by_power, power, b), "factor", INT32_BITS)
+        floor, dropped = shift_right(m, a, Const(0, 2), b[:SHIFT_BITS], SHIFT_STEPS)
+        has = {
+            Source.A: a,
+            Source.B: b,
+            Source.INVERSE: ~b,
+            Source.FLOOR: named(m, floor, "floor", INT32_BITS),
+            Source.ROUNDS: rounds_up(floor, dropped),
+            Source.ONE: Const(1, 1),
+            Source.LOW: named(m, a[:HALF] * factor[:HALF], "low", INT32_BITS),
+            Source.MIDDLE: named(
+                m, (a[:HALF] * factor[HALF:])[:HALF] << HALF, "middle", INT32_BITS
+            ),
+            Source.HIGH: named(m, (a[HALF:] * factor[:HALF])[:HALF], "high", HALF),
+        }
+        kit = ValueKit(m)
+        has |= {leg.source: leg.source(kit, a, b) for leg in choices["x"] if callable(leg.source)}
+        less = Signal()
+        m.d.comb += less.eq(a < b)
+        for name, legs in choices.items():
+            part = register(name, PART_BITS[name])
+            m.d.comb += getattr(self, name).eq(part)
+            with self.technology.when(m, self.told.valid):
+                m.d.sync += part.eq(choose(legs, getattr(self.told, name), has, less))
+        return m
+
+
+class Reduction(wiring.Component):
+    """Stages ADD and REDUCE: adds the parts, and merges the sum with what was reduced so far.
+
+    Attributes
+    ----------
+    add, reduce : controls of the stages;  x, y, upper, up : the parts
+    result : what was reduced so far, with the pass that was in REDUCE a cycle ago
+    """
+
+    def __init__(self, params: HwParams, technology: Technology = SIMULATION):
+        self.params, self.technology = params, technology
+        told = lane_signature(params).members
+        super().__init__(
+            {
+                "add": In(told["add"].signature),
+                "reduce": In(told["reduce"].signature),
+                **{name: In(bits) for name, bits in PART_BITS.items()},
+                "result": Out(signed(INT32_BITS)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        value = register("value", INT32_BITS)
+        rest = Cat(self.y[:HALF], (self.y[HALF:] + self.upper)[:HALF])
+        # One adder: the carry of the lowest bits is what goes up.
+        joined = named(m, Cat(Const(1, 1), self.x) + Cat(self.up, rest), "joined", INT32_BITS + 2)
+        with self.technology.when(m, self.add.valid):
+            m.d.sync += value.eq(joined[1 : INT32_BITS + 1])
+        # Passes come one after the other: so many results ago is the one before of the same.
+        passes = range(self.params.vector_passes)
+        results = [register(f"result_{n}", INT32_BITS) for n in passes]
+        before = results[-1]
+        total = named(m, before + value, "total", INT32_BITS)
+        has = {Source.RESULT: before, Source.TERM: value, Source.SUM: total}
+        merged = choose(merge_choices(), self.reduce.merge, has, before < value)
+        with m.If(self.reduce.valid):
+            m.d.sync += results[0].eq(merged)
+            m.d.sync += [late.eq(early) for early, late in pairwise(results)]
+        m.d.comb += self.result.eq(results[0])
+        return m
+
+
+class Lane(wiring.Component):
+    """All stages of one element in each pass.
+
+    Attributes
+    ----------
+    told : controls;  words : what the memories have
+    channels, shared : parameters of the channel of each pass, and of all
+    taps : what the lane holds where parameters are captured
+    written : the result, in stage WRITE
+    """
+
+    def __init__(self, params: HwParams, technology: Technology = SIMULATION):
+        self.params, self.technology = params, technology
+        super().__init__(
+            {
+                "told": In(lane_signature(params)),
+                "words": In(words_signature(params)),
+                "channels": In(channel_signature()).array(params.vector_passes),
+                "shared": In(shared_signature()),
+                "taps": Out(taps_signature()),
+                "written": Out(signed(INT32_BITS)),
+            }
+        )
+
+    def elaborate(self, platform) -> Module:
+        m = Module()
+        params, technology, told = self.params, self.technology, flipped(self.told)
+        m.submodules.operands = operands = Operands(params, technology)
+        m.submodules.operator = operator = Operator(params, technology)
+        m.submodules.reduction = reduction = Reduction(params, technology)
+        m.submodules.requantizer = requantizer = Requantizer(params, technology)
+        connect(m, told.read, operands.told)
+        connect(m, flipped(self.words), operands.words)
+        connect(m, told.operate, operator.told)
+        m.d.comb += [operator.a.eq(operands.a), operator.b.eq(operands.b)]
+        connect(m, told.add, reduction.add)
+        connect(m, told.reduce, reduction.reduce)
+        m.d.comb += [getattr(reduction, n).eq(getattr(operator, n)) for n in PART_BITS]
+        for name in requantizer.told.signature.members:
+            connect(m, getattr(told, name), getattr(requantizer.told, name))
+        for ours, its in zip(self.channels, requantizer.channels, strict=True):
+            connect(m, flipped(ours), its)
+        connect(m, flipped(self.shared), requantizer.shared)
+        connect(m, requantizer.taps, flipped(self.taps))
+        m.d.comb += [
+            requantizer.result.eq(reduction.result),
+            self.written.eq(requantizer.written),
+        ]
+        return m
