@@ -10,7 +10,7 @@ import pytest
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Vector
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
-from vdla.isa.opcodes import Units
+from vdla.isa.opcodes import Unit, Units
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import run as run_reference
@@ -168,6 +168,11 @@ def test_the_memory_must_have_the_width_of_the_bus():
 def test_modules_are_called_as_in_the_hardware(module: str):
     hardware = importlib.import_module(f"vdla.hw.core.{module}")
     model = importlib.import_module(f"vdla.sim.model.{module}")
-    main_class = {"dma": "ReadArbiter", "token": "TokenBank"}.get(module, module.capitalize())
-    if module != "regs":  # registers count what the model accounts for: hw Regs, sim Account
+    if module == "regs":  # registers count what the model accounts for
+        registers, nothing = hardware.Regs(PARAMS), np.zeros(0, np.int64)
+        counts = model.account(*[nothing] * 4, np.zeros((0, len(Unit)), np.int64))
+        assert len(registers.values_of) == len(Unit)
+        assert len(registers.cause) == (counts.shape[1] - 1).bit_length()
+    else:
+        main_class = {"dma": "ReadArbiter", "token": "TokenBank"}.get(module, module.capitalize())
         assert hasattr(hardware, main_class) and hasattr(model, main_class)
