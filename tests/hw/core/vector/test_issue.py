@@ -95,6 +95,15 @@ class Bench:
             ctx.set(port.valid, valid)
             ctx.set(port.entry, its)
 
+    def reads(self, ctx) -> set[tuple[int, int]]:
+        """The accesses of tmp that the iteration would have to wait for."""
+        its, found = self.issue.iteration, set()
+        if ctx.get(its.src0) >> SRC0_MEMORIES.index("tmp") & 1:
+            found.add((1, ctx.get(self.issue.src0)))
+        if ctx.get(its.src1) >> SRC1_MEMORIES.index("tmp") & 1:
+            found.add((1, ctx.get(self.issue.src1)))
+        return found
+
     async def record(self, ctx) -> None:
         """Collects passes, and moves what they write on to the interlock."""
         its = self.issue.iteration
@@ -102,11 +111,13 @@ class Bench:
         expected = sum(len(passes(insn, self.params)) for insn in self.insns)
         coming = [(0, 0)] * VECTOR_DEPTH
         while len(self.found) < expected:
-            valid = ctx.get(its.valid)
+            valid, stalled = ctx.get(its.valid), ctx.get(self.issue.stalled)
+            conflict = bool(self.reads(ctx) & set(coming))
+            assert not stalled or conflict
+            assert not (valid and conflict) or ctx.get(its.part) > 0
             coming = [(valid & ctx.get(its.tmp), ctx.get(its.dst)), *coming][:VECTOR_DEPTH]
             self.write(ctx, coming)
             assert not ctx.get(self.issue.unit.error)
-            stalled = ctx.get(self.issue.stalled)
             assert ctx.get(self.issue.busy) == (valid or ctx.get(self.issue.unit.start))
             assert not (stalled and valid)
             self.stalled += stalled
