@@ -26,8 +26,8 @@ from .passes.pack_windows import pack_windows
 from .passes.reshape_blocks import reshape_blocks
 from .passes.rows_as_places import rows_as_places
 from .program import build_func, build_program
-from .templates.additions import LiftedAddition, ScaledAddition
 from .templates.base import AcceleratorTemplate
+from .templates.elementwise import ELEMENTWISE
 from .templates.in_place import Joined, Renamed
 from .templates.packing import PACKED, Packing
 from .templates.products import Products
@@ -50,7 +50,7 @@ class Accelerator(Target):
         self.machine = Machine(options.hw, options.memory, options.vthreads)
         self.batch = options.hw.batch
         self.host = Cpu(options)
-        kinds = (Products, Transposed, Windows, ScaledAddition, LiftedAddition, Tables)
+        kinds = (Products, Transposed, Windows, *ELEMENTWISE, Tables)
         self.templates = (*(kind(self.machine) for kind in kinds), Renamed(), Joined())
         memory = json.dumps(options.memory.to_dict(), sort_keys=True)
         self.machine_key = f"{options.hw.hash} {memory}"

@@ -1,4 +1,5 @@
-"""Additions of two tensors on the vector unit: with factors of 32 bits, and TensorFlow Lite's.
+"""Operators on the elements of two tensors, on the vector unit: additions with factors of 32 bits,
+and TensorFlow Lite's.
 
 An operand of TensorFlow Lite's addition is rescaled with 40 bits; the vector unit has 32. So its
 factor is split into an integer and a fraction (``graph/arithmetic/lift.py``), which are multiplied
@@ -208,6 +209,10 @@ class LiftedAddition(AcceleratorTemplate[LiftedWorkload]):
         assert isinstance(op, QAddFixed)
         multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
         return {"requantisation": uniform_parameters(0, multiplier, shift, self.machine)}
+
+
+#: All of this file.
+ELEMENTWISE = (ScaledAddition, LiftedAddition)
 
 
 def _row(entries: int, machine: Machine) -> tuple[int, ...]:
