@@ -9,8 +9,8 @@ import pytest
 from vdla.bench.net import Net
 from vdla.bench.workloads import TABLE_2
 from vdla.compiler.graph.interpret import interpret
-from vdla.compiler.targets.vdla.templates.elementwise import ScaledAddition
 from vdla.compiler.targets.vdla.templates.base import Track
+from vdla.compiler.targets.vdla.templates.elementwise import ScaledAddition
 from vdla.compiler.targets.vdla.templates.windows import Windows
 from vdla.isa.insn import Load
 from vdla.isa.memory import MEMORY_PRESETS
