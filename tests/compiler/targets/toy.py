@@ -111,11 +111,12 @@ class Toy(Target):
     def __init__(self, options: Options):
         self.batch = options.hw.batch
         self.host = Cpu(options)
-        self.templates = (Products(),)
+        self.products = Products()
+        self.templates = (self.products,)
         self.machine_key = f"{SUMS} sums"
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
-        graph, [template] = part.graph, self.templates
+        graph, template = part.graph, self.products
         calls, layers = [], []
         for node in part.nodes:
             choice = chooser.choose(template, template.workload(graph, node), node.name)
