@@ -23,13 +23,12 @@ import onnx
 
 from ..compiler.frontends.load import load_graph
 from ..compiler.graph.ir import Graph
-from ..compiler.graph.ops.blocked import (
+from ..compiler.graph.ops.blocked.convolution import (
     BlockedConv2d,
     BlockedDepthwise,
-    BlockedDotConv2d,
-    BlockedQConv2d,
     BlockedWinograd,
 )
+from ..compiler.graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ..compiler.graph.passes import run_passes
 from ..compiler.targets.base import Part
 from ..compiler.targets.cpu.graph_code import build_cpu

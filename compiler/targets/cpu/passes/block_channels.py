@@ -23,16 +23,11 @@ from ....graph.arithmetic.floor_requant import floor_requant
 from ....graph.arithmetic.requant import OFFSET, UINT8_MAX, Requant
 from ....graph.ir import Graph, Node, Tensor, infer
 from ....graph.ops.base import Op
-from ....graph.ops.blocked import (
-    BlockedConv2d,
-    BlockedConvTranspose2d,
-    BlockedDepthwise,
-    BlockedDotConv2d,
-    BlockedPool,
-    BlockedQConv2d,
-    BlockedWinograd,
-    PackedDense,
-)
+from ....graph.ops.blocked.convolution import BlockedConv2d, BlockedDepthwise, BlockedWinograd
+from ....graph.ops.blocked.dense import PackedDense
+from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
+from ....graph.ops.blocked.pooling import BlockedPool
+from ....graph.ops.blocked.transposed import BlockedConvTranspose2d
 from ....graph.ops.convolution import Conv2d, ConvolutionTranspose, ConvTranspose2d, QConv2d
 from ....graph.ops.elementwise import Add, Clip, Map, Relu
 from ....graph.ops.integer import QAdd

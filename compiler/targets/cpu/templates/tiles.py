@@ -1,4 +1,4 @@
-"""Operators on blocks of channels (``graph/ops/blocked.py``): tiles in vector registers.
+"""Operators on blocks of channels (``graph/ops/blocked/``): tiles in vector registers.
 
 A convolution keeps a tile of results, some places of a row by some blocks of channels, in vector
 registers over the whole reduction::
@@ -22,16 +22,11 @@ from dataclasses import dataclass
 from ....choose.space import Knobs, KnobValue, Refusal, Space
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
-from ....graph.ops.blocked import (
-    BlockedConv2d,
-    BlockedConvTranspose2d,
-    BlockedDepthwise,
-    BlockedDotConv2d,
-    BlockedPool,
-    BlockedQConv2d,
-    PackedDense,
-    transposed_pads,
-)
+from ....graph.ops.blocked.convolution import BlockedConv2d, BlockedDepthwise
+from ....graph.ops.blocked.dense import PackedDense
+from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
+from ....graph.ops.blocked.pooling import BlockedPool
+from ....graph.ops.blocked.transposed import BlockedConvTranspose2d, transposed_pads
 from ....graph.ops.layout import FromBlocks, ToBlocks
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from ....choose.space import Knobs, KnobValue, Refusal, Space, preferring
 from ....choose.template import Plan
-from ....graph.ops.blocked import BlockedWinograd
+from ....graph.ops.blocked.convolution import BlockedWinograd
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
 from ....topi.winograd import points_of

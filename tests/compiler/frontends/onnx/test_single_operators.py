@@ -18,16 +18,15 @@ from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.frontends.onnx.ops import MICROSOFT, READERS
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ops.base import Op
-from vdla.compiler.graph.ops.blocked import (
+from vdla.compiler.graph.ops.blocked.convolution import (
     BlockedConv2d,
-    BlockedConvTranspose2d,
     BlockedDepthwise,
-    BlockedDotConv2d,
-    BlockedPool,
-    BlockedQConv2d,
     BlockedWinograd,
-    PackedDense,
 )
+from vdla.compiler.graph.ops.blocked.dense import PackedDense
+from vdla.compiler.graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
+from vdla.compiler.graph.ops.blocked.pooling import BlockedPool
+from vdla.compiler.graph.ops.blocked.transposed import BlockedConvTranspose2d
 from vdla.compiler.graph.ops.convolution import (
     Conv2d,
     Convolution,

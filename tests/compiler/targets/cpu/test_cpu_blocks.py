@@ -19,12 +19,9 @@ from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor, dump, infer
 from vdla.compiler.graph.ops.base import Op
-from vdla.compiler.graph.ops.blocked import (
-    BlockedConv2d,
-    BlockedDepthwise,
-    BlockedPool,
-    PackedDense,
-)
+from vdla.compiler.graph.ops.blocked.convolution import BlockedConv2d, BlockedDepthwise
+from vdla.compiler.graph.ops.blocked.dense import PackedDense
+from vdla.compiler.graph.ops.blocked.pooling import BlockedPool
 from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.graph.ops.integer import QAdd
 from vdla.compiler.graph.ops.layout import FromBlocks, ToBlocks

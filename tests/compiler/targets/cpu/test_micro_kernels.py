@@ -14,7 +14,7 @@ from vdla.bench.workloads import TABLE_2
 from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret as interpret_graph
-from vdla.compiler.graph.ops.blocked import BlockedDotConv2d
+from vdla.compiler.graph.ops.blocked.integer import BlockedDotConv2d
 from vdla.compiler.graph.passes import run_passes as run_graph_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu, run_passes
 from vdla.compiler.targets.cpu.llvm import emit_function

@@ -22,7 +22,7 @@ from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
-from vdla.compiler.graph.ops.blocked import BlockedConv2d, BlockedWinograd
+from vdla.compiler.graph.ops.blocked.convolution import BlockedConv2d, BlockedWinograd
 from vdla.compiler.graph.ops.convolution import Conv2d
 from vdla.compiler.graph.ops.layout import FromBlocks, ToBlocks
 from vdla.compiler.graph.passes import run_passes

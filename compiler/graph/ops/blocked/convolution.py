@@ -1,0 +1,197 @@
+"""Convolutions of float32 on blocks of channels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from .... import topi
+from ....te.expr import Const, Expr
+from ....te.tensor import Tensor, compute
+from ....topi.windows import padded_image
+from ....topi.winograd import KERNEL, matrices, points_of, winograd_sums
+from ...arithmetic.windows import convolve, windows
+from ..base import Expression, Pads, Pair, Shape, Type, clip, expect
+from ..layout import unblocked
+from .windows import (
+    Windowed,
+    conv_sums,
+    depthwise_sums,
+    depthwise_value,
+    image_blocks,
+    plain_image,
+    plain_weight,
+)
+
+FLOAT32 = "float32"
+
+
+class _FloatConvolution(Windowed):
+    """Base: ``clip(conv(x, w) + bias + residual)``, the residual optional."""
+
+    lo: float
+    hi: float
+
+    def _finished_type(self, types: Sequence[Type], kernel: Shape) -> Type:
+        x, _, bias, *residual = [shape for shape, _ in types]
+        expect({dtype for _, dtype in types} == {FLOAT32}, "operands of float32")
+        shape = (x[0], bias[0], *self._sizes(x, kernel), bias[1])
+        expect(all(other == shape for other in residual), f"a residual {list(shape)}")
+        return shape, FLOAT32
+
+    def _finished_value(self, sums: np.ndarray, rest: Sequence[np.ndarray]) -> np.ndarray:
+        bias, *residual = rest
+        total = sums + bias[None, :, None, None, :]
+        for other in residual:
+            total = total + other
+        return clip(total, self.lo, self.hi)
+
+    def _finished(self, acc: Tensor, inputs: Sequence[Tensor]) -> Expression:
+        bias, *residual = inputs[2:]
+
+        def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
+            total = acc[n, cb, oh, ow, c] + bias[cb, c]
+            for other in residual:
+                total = total + other[n, cb, oh, ow, c]
+            return topi.clip_between(total, self.lo, self.hi)
+
+        return Expression(compute(acc.shape, rule, "out"), tuple(inputs))
+
+
+def _three_shapes(types: Sequence[Type]) -> list[Shape]:
+    """Of image, weight and bias."""
+    expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
+    return [shape for shape, _ in types[:3]]
+
+
+@dataclass(frozen=True)
+class BlockedConv2d(_FloatConvolution):
+    """Convolution, bias, residual addition and clip: ``clip(conv(x, w) + bias + residual)``.
+
+    ====================  =============================================
+    x                     weight
+    ====================  =============================================
+    [N, C/B, H, W, B]     [OC/B, C/B, KH, KW, B of input, B of output]
+    [N, C, H, W]          [OC/B, C, KH, KW, B]
+    ====================  =============================================
+
+    The bias is [OC/B, B]; the residual, if there is one, has the result's shape
+    [N, OC/B, OH, OW, B]. Sums may be rounded fewer times than there are operations.
+    """
+
+    strides: Pair
+    pads: Pads
+    dilations: Pair
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, *types: Type) -> Type:
+        x, weight, bias = _three_shapes(types)
+        blocked = len(x) == 5 and len(weight) == 6 and x[4] == weight[4]
+        expect(blocked or (len(x) == 4 and len(weight) == 5), "an image and a weight that fit it")
+        expect(weight[1] == x[1] and bias == (weight[0], weight[-1]), "equal channels")
+        return self._finished_type(types, weight[2:4])
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        x, weight, *rest = args
+        attributes = self.strides, self.pads, self.dilations
+        sums = convolve(plain_image(x), plain_weight(weight), *attributes)
+        return self._finished_value(image_blocks(sums, weight.shape[-1]), rest)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        x, weight, *_ = inputs
+        image = padded_image(x, self.pads, Const(0.0, FLOAT32))
+        return self._finished(conv_sums(self, image, weight), inputs)
+
+
+@dataclass(frozen=True)
+class BlockedWinograd(_FloatConvolution):
+    """:class:`BlockedConv2d` of 3 x 3 kernels, a tile of ``size`` x ``size`` results at a time
+    (``topi/winograd.py``).
+
+    x [N, C/B, H, W, B]; weight [n, n, OC/B, C/B, B of input, B of output] at ``n = size + 2``
+    points each way; bias and residual as there.
+    """
+
+    size: int
+    pads: Pads
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    @property
+    def strides(self) -> Pair:  # type: ignore[override]
+        return (1, 1)
+
+    @property
+    def dilations(self) -> Pair:  # type: ignore[override]
+        return (1, 1)
+
+    def infer(self, *types: Type) -> Type:
+        x, weight, bias = _three_shapes(types)
+        points = (points_of(self.size),) * 2
+        fits = len(x) == 5 and len(weight) == 6 and (x[1], x[4]) == weight[3:5]
+        expect(fits and weight[:2] == points, "a blocked image and a weight that fits it")
+        expect(bias == (weight[2], weight[5]), "equal channels")
+        return self._finished_type(types, (KERNEL, KERNEL))
+
+    def _border(self, x: Shape) -> tuple[Shape, Shape]:
+        """The result's rows and columns, and the pads with which the image holds whole tiles: wider
+        where the last tiles reach beyond it."""
+        height, width = self._sizes(x, (KERNEL, KERNEL))
+        top, left, bottom, right = self.pads
+        pads = (top, left, bottom + -height % self.size, right + -width % self.size)
+        return (height, width), pads
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        x, weight, *rest = args
+        (height, width), pads = self._border(x.shape)
+        size, transform = self.size, matrices(self.size)
+        count = points_of(size)
+        seen = windows(plain_image(x), (count, count), (size, size), pads).astype(np.float64)
+        tiles = np.einsum("iy,nchwyx,jx->ijnchw", transform.image, seen, transform.image)
+        kernels = weight.astype(np.float64).transpose(0, 1, 2, 5, 3, 4)
+        kernels = kernels.reshape(count, count, weight.shape[2] * weight.shape[5], -1)
+        products = np.einsum("ijnchw,ijoc->ijnohw", tiles, kernels)
+        results = np.einsum("ri,ijnohw,sj->nohrws", transform.result, products, transform.result)
+        n, channels, rows, _, columns, _ = results.shape
+        sums = results.reshape(n, channels, rows * size, columns * size)[..., :height, :width]
+        return self._finished_value(image_blocks(sums.astype(np.float32), weight.shape[5]), rest)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        x, weight, *_ = inputs
+        (height, width), pads = self._border(x.shape)
+        image = padded_image(x, pads, Const(0.0, FLOAT32))
+        return self._finished(winograd_sums(self.size, image, weight, height, width), inputs)
+
+
+@dataclass(frozen=True)
+class BlockedDepthwise(_FloatConvolution):
+    """Convolution of each channel by itself, bias, residual and clip, as :class:`BlockedConv2d`.
+
+    x [N, C/B, H, W, B], weight [C/B, KH, KW, B], bias [C/B, B].
+    """
+
+    strides: Pair
+    pads: Pads
+    dilations: Pair
+    lo: float = -math.inf
+    hi: float = math.inf
+
+    def infer(self, *types: Type) -> Type:
+        x, weight, bias = _three_shapes(types)
+        expect(len(x) == 5 and len(weight) == 4, "a blocked image and a weight of rank 4")
+        expect((x[1], x[4]) == bias == (weight[0], weight[3]), "equal channels")
+        return self._finished_type(types, weight[1:3])
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        x, weight, *rest = args
+        sums = depthwise_value(self, unblocked(x), weight)
+        return self._finished_value(image_blocks(sums, weight.shape[-1]), rest)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        x, weight, *_ = inputs
+        image = padded_image(x, self.pads, Const(0.0, FLOAT32))
+        return self._finished(depthwise_sums(self, image, weight), inputs)

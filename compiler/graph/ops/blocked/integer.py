@@ -1,0 +1,224 @@
+"""Convolutions of int8 on blocks of channels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ....te.expr import Call, Const, Expr
+from ....te.tensor import Tensor, clip, compute, reduce_axis, sum_of
+from ....topi.windows import padded_image
+from ...arithmetic.requant import MULTIPLIER_BITS, OFFSET, Requant
+from ...arithmetic.windows import convolve
+from ..base import Expression, Pads, Pair, Shape, Type, expect
+from ..layout import lift, lifted, unblocked
+from .windows import (
+    Windowed,
+    conv_sums,
+    counts_inside,
+    depthwise_sums,
+    depthwise_value,
+    image_blocks,
+    plain_image,
+    plain_weight,
+)
+
+FLOAT32 = "float32"
+
+
+def _expect_columns(columns: Sequence[Type], shape: Shape) -> None:
+    """A bias, and by what its sums are rescaled."""
+    expect({column for column, _ in columns} == {shape}, f"columns {list(shape)}")
+    dtypes = [dtype for _, dtype in columns]
+    known = (["int32"] * 3, ["int32", *[FLOAT32] * 2], ["int32", *[FLOAT32] * 3])
+    expect(
+        dtypes in known, f"a bias of int32 and two columns of int32, or two or three of {FLOAT32}"
+    )
+
+
+def _rescaled_value(requant: Requant, acc: np.ndarray, columns: Sequence[np.ndarray]) -> np.ndarray:
+    """``acc`` [N, OC/B, H, W, B], int64 that has the bias, requantised by its columns."""
+    bias, *scaling = [column[None, :, None, None, :] for column in columns]
+    total = (acc + bias).astype(np.int32)
+    if scaling[0].dtype == np.int32:
+        channels = replace(requant, multiplier=columns[1].reshape(-1), shift=columns[2].reshape(-1))
+        plain = channels.apply(unblocked(total))
+        return image_blocks(plain, total.shape[-1])
+    # Of exact numbers: neither rounding down changes the floor (``arithmetic/floor_requant.py``).
+    factor, offset, *rest = (column.astype(np.float64) for column in scaling)
+    wide = total.astype(np.float64)
+    for more in rest:
+        offset = _rounded_down(wide * more + offset)
+    return np.clip(np.floor(wide * factor + offset), requant.lo, requant.hi).astype(np.int8)
+
+
+def _rounded_down(x: np.ndarray) -> np.ndarray:
+    """float64 to the next float32 below or equal, as float64."""
+    nearest = x.astype(np.float32)
+    lower = np.nextafter(nearest, np.float32(-np.inf))
+    return np.where(nearest.astype(np.float64) > x, lower, nearest).astype(np.float64)
+
+
+def _requantized(
+    acc: Tensor,
+    requant: Requant,
+    columns: Sequence[Tensor],
+    ending: Callable[[Expr], Expr] = lambda element: element,
+) -> Tensor:
+    """``acc`` starts from the bias, the first of the columns."""
+    scaling = columns[1:]
+    fits = bool((requant.shift > MULTIPLIER_BITS).all())  # what is scaled by less than a half
+    name, dtype = ("rescale", "int32") if fits else ("requantize", "int64")
+
+    def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
+        total, found = acc[n, cb, oh, ow, c], [column[cb, c] for column in scaling]
+        match found:  # of a FloorRequant, which has the zero point in the bias; or of a Requant
+            case [Expr(dtype="float32") as factor, offset, *rest]:
+                for more in rest:
+                    offset = Call("scaled_down", (total, more, offset), FLOAT32)
+                stored: Expr = Call("scaled_floor", (total, factor, offset), "int32")
+            case _:
+                stored = Call(name, (total, *found), dtype) + requant.zero_point
+        return ending(clip(stored, requant.lo, requant.hi).astype("int8"))
+
+    return compute(acc.shape, rule, "out")
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedQConv2d(Windowed):
+    """:class:`~..convolution.QConv2d` on blocks, for each channel by itself where ``depthwise``.
+
+    x int8 as for :class:`~.convolution.BlockedConv2d`, the weight's shape as there or for
+    :class:`~.convolution.BlockedDepthwise`, but int32: products are of int32, and elements are
+    widened once. Bias, multiplier and shift are int32 [OC/B, B], or the bias is, and factor, offset
+    and perhaps rest of a :class:`~...arithmetic.floor_requant.FloorRequant` are float32; the result
+    is int8.
+    """
+
+    strides: Pair
+    pads: Pads
+    dilations: Pair
+    depthwise: bool
+    x_zero_point: int
+    requant: Requant
+
+    def infer(self, *types: Type) -> Type:
+        (x, _), (weight, _), *columns = types
+        expect([dtype for _, dtype in types[:2]] == ["int8", "int32"], "int8, then int32")
+        wide = (x[1], x[4]) if self.depthwise else (x[1], *x[4:])
+        kernel = weight[1:3] if self.depthwise else weight[2:4]
+        given = (weight[0], weight[3]) if self.depthwise else (weight[1], *weight[4:-1])
+        expect(wide == given, "an image and a weight that fit it")
+        shape = (weight[0], weight[-1])
+        _expect_columns(columns, shape)
+        return (x[0], shape[0], *self._sizes(x, kernel), shape[1]), "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        x, weight, *columns = args
+        shifted = plain_image(x).astype(np.int64) - self.x_zero_point
+        if self.depthwise:
+            sums = depthwise_value(self, shifted, weight)
+        else:
+            kernels = plain_weight(weight).astype(np.int64)
+            sums = convolve(shifted, kernels, self.strides, self.pads, self.dilations)
+        return _rescaled_value(self.requant, image_blocks(sums, weight.shape[-1]), columns)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        """Elements are widened, less their zero point, within a border of zeros."""
+        x, weight, *columns = inputs
+        image = padded_image(
+            x, self.pads, Const(0, "int32"),
+            inside=lambda element: element.astype("int32") - self.x_zero_point,
+        )  # fmt: skip
+        acc = (depthwise_sums if self.depthwise else conv_sums)(self, image, weight, columns[0])
+        return Expression(_requantized(acc, self.requant, columns), tuple(inputs))
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedDotConv2d(Windowed):
+    """:class:`~..convolution.QConv2d` by an instruction that adds products of four uint8 and int8
+    at once: of four channels, or of four places of a row for each channel by itself where
+    ``depthwise``.
+
+    x int8 [N, C/X, H, W, X], X a multiple of 4; weight int8 [OC/B, C/X, KH, KW, X/4, B, 4], or for
+    depthwise [C/B, KH, KW/4, B, 4]; columns [OC/B, B] as there; the result is int8. Elements are
+    made uint8 by adding 128, a border is of zero points: the bias is ``(zero point + 128) * sum of
+    weights`` less than the operator's. x may be uint8 already, and is the result of an operator
+    that ``lifts`` it.
+    """
+
+    strides: Pair
+    pads: Pads
+    dilations: Pair
+    depthwise: bool
+    x_zero_point: int
+    requant: Requant
+    lifts: bool = False
+
+    def infer(self, *types: Type) -> Type:
+        (x, x_dtype), (weight, _), *columns = types
+        fits = x_dtype in ("int8", "uint8") and types[1][1] == "int8"
+        expect(fits, "int8 or uint8, then int8")
+        if self.depthwise:
+            given, kernel = (weight[0], weight[3]), (weight[1], weight[2] * weight[4])
+        else:
+            given, kernel = (weight[1], weight[4] * weight[6]), weight[2:4]
+        expect((x[1], x[4]) == given, "an image and a weight that fit it")
+        shape = (weight[0], weight[-2])
+        _expect_columns(columns, shape)
+        size = self._sizes(x, kernel)
+        return (x[0], shape[0], *size, shape[1]), "uint8" if self.lifts else "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        x, weight, *columns = args
+        image = unblocked(x if x.dtype == np.uint8 else lift(x)).astype(np.int64)
+        border = self.x_zero_point + OFFSET
+        *_, lanes, four = weight.shape
+        if self.depthwise:
+            kernels = weight.transpose(0, 1, 2, 4, 3)
+            kernels = kernels.reshape(weight.shape[0], weight.shape[1], -1, lanes)
+            sums = depthwise_value(self, image, kernels, border)
+        else:
+            ob, ib, kh, kw, fours = weight.shape[:5]
+            kernels = weight.transpose(0, 5, 1, 4, 6, 2, 3).astype(np.int64)
+            kernels = kernels.reshape(ob * lanes, ib * fours * four, kh, kw)
+            top, left, bottom, right = self.pads
+            spread = ((0, 0), (0, 0), (top, bottom), (left, right))
+            padded = np.pad(image, spread, constant_values=border)
+            sums = convolve(padded, kernels, self.strides, (0, 0, 0, 0), self.dilations)
+        found = _rescaled_value(self.requant, image_blocks(sums, lanes), columns)
+        return lift(found) if self.lifts else found
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        x, weight, *columns = inputs
+        border = Const(self.x_zero_point + OFFSET, "uint8")
+        inside = None if x.dtype == "uint8" else lifted
+        image = padded_image(x, self.pads, border, inside=inside)
+        acc = self._sums(image, weight, columns[0])
+        ending = lifted if self.lifts else lambda element: element
+        return Expression(_requantized(acc, self.requant, columns, ending), tuple(inputs))
+
+    def _sums(self, image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        *_, lanes, four = weight.shape
+        names = ("kh", "fours") if self.depthwise else ("ic", "kh", "kw", "fours")
+        taps = tuple(map(reduce_axis, weight.shape[1:-2], names))
+        k = reduce_axis(four, "k")
+
+        def rule(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
+            (sh, sw), (dh, dw) = self.strides, self.dilations
+            if self.depthwise:
+                kh, fours = taps
+                element = image[n, ob, oh * sh + kh * dh, ow * sw + (fours * four + k) * dw, o]
+            else:
+                ic, kh, kw, fours = taps
+                element = image[n, ic, oh * sh + kh * dh, ow * sw + kw * dw, fours * four + k]
+            factor = weight[(ob, *taps, o, k)]
+            product = element.astype("int32") * factor.astype("int32")
+            return sum_of(product, (*taps, k), init=bias[ob, o])
+
+        shape = weight.shape
+        kernel = (shape[1], shape[2] * four) if self.depthwise else shape[2:4]
+        counts = counts_inside(image, kernel, self)
+        return compute((image.shape[0], shape[0], *counts, lanes), rule, "acc")

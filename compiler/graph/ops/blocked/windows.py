@@ -1,0 +1,97 @@
+"""Windows over images in blocks: sizes, sums of products, and the same in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .... import topi
+from ....te.expr import Expr
+from ....te.tensor import Tensor, compute, reduce_axis, sum_of
+from ....topi.windows import window_place
+from ...arithmetic.windows import windows
+from ..base import Fusion, Op, Pads, Pair, Shape
+from ..convolution import window_shape
+from ..layout import in_blocks, unblocked
+
+
+def image_blocks(x: np.ndarray, block: int) -> np.ndarray:
+    """[N, C, H, W] as [N, C/B, H, W, B]."""
+    return np.ascontiguousarray(in_blocks(x, block, 1).transpose(0, 1, 3, 4, 2))
+
+
+def plain_image(x: np.ndarray) -> np.ndarray:
+    """An image in blocks or not, as [N, C, H, W]."""
+    return unblocked(x) if x.ndim == 5 else x
+
+
+def plain_weight(weight: np.ndarray) -> np.ndarray:
+    """[OC/B, C/B, KH, KW, B of input, B of output], or [OC/B, C, KH, KW, B], as [OC, C, KH, KW]."""
+    if weight.ndim == 5:
+        weight = weight[:, :, :, :, None]
+    blocks, channels, kh, kw, inner, outer = weight.shape
+    moved = weight.transpose(0, 5, 1, 4, 2, 3)
+    return moved.reshape(blocks * outer, channels * inner, kh, kw)
+
+
+def counts_inside(image: Tensor, kernel: Sequence[int], op: Windowed) -> Shape:
+    """Rows and columns of windows over an image within its border."""
+    inside = (0, 0, 0, 0)
+    return topi.window_counts(image.shape[2:4], tuple(kernel), op.strides, inside, op.dilations)
+
+
+class Windowed(Op):
+    """Base: a window over an image in blocks."""
+
+    strides: Pair
+    pads: Pads
+    dilations: Pair
+
+    fusion = Fusion.OUT_FUSABLE
+
+    def _sizes(self, x: Shape, kernel: Shape) -> Shape:
+        return window_shape(x[2:4], kernel, self.strides, self.pads, self.dilations)
+
+
+def conv_sums(op: Windowed, image: Tensor, weight: Tensor, first: Tensor | None = None) -> Tensor:
+    """Sums of products, and of what comes ``first`` for each channel."""
+    counts = counts_inside(image, weight.shape[2:4], op)
+    channels = reduce_axis(weight.shape[1], "ic")
+    kh, kw = reduce_axis(weight.shape[2], "kh"), reduce_axis(weight.shape[3], "kw")
+    lanes = (reduce_axis(weight.shape[4], "ici"),) if len(image.shape) == 5 else ()
+    taps = (channels, kh, kw, *lanes)
+
+    def rule(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
+        place = window_place((oh, ow), (kh, kw), op.strides, op.dilations)
+        product = image[(n, channels, *place, *lanes)] * weight[(ob, *taps, o)]
+        return sum_of(product, taps, None if first is None else first[ob, o])
+
+    return compute((image.shape[0], weight.shape[0], *counts, weight.shape[-1]), rule, "acc")
+
+
+def depthwise_value(
+    op: Windowed, image: np.ndarray, weight: np.ndarray, fill: float = 0
+) -> np.ndarray:
+    """Each channel of [N, C, H, W] by its kernel of [C/B, KH, KW, B]."""
+    blocks, kh, kw, block = weight.shape
+    kernels = weight.transpose(0, 3, 1, 2).reshape(blocks * block, kh, kw)
+    seen = windows(image, (kh, kw), op.strides, op.pads, op.dilations, fill)
+    wide = np.float64 if image.dtype.kind == "f" else np.int64
+    sums = np.einsum("nchwyx,cyx->nchw", seen.astype(wide), kernels.astype(wide))
+    return sums.astype(image.dtype)
+
+
+def depthwise_sums(
+    op: Windowed, image: Tensor, weight: Tensor, first: Tensor | None = None
+) -> Tensor:
+    """As :func:`conv_sums`, each channel by itself."""
+    counts = counts_inside(image, weight.shape[1:3], op)
+    kh, kw = reduce_axis(weight.shape[1], "kh"), reduce_axis(weight.shape[2], "kw")
+
+    def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
+        row, column = window_place((oh, ow), (kh, kw), op.strides, op.dilations)
+        product = image[n, cb, row, column, c] * weight[cb, kh, kw, c]
+        return sum_of(product, (kh, kw), None if first is None else first[cb, c])
+
+    return compute((*image.shape[:2], *counts, image.shape[4]), rule, "acc")
