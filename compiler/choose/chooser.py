@@ -110,6 +110,5 @@ class Chooser:
                 raise VdlaError(f"knobs: expected layers with choices ({known}), got {layer!r}")
             for name in knobs:
                 if name not in chosen.knobs:
-                    raise VdlaError(
-                        f"layer {layer!r}: expected knobs {', '.join(chosen.knobs)}, got {name!r}"
-                    )
+                    known = ", ".join(chosen.knobs) or "none"
+                    raise VdlaError(f"layer {layer!r}: expected knobs {known}, got {name!r}")

@@ -20,7 +20,7 @@ from ..choose.space import Refusal
 from ..choose.template import Template
 from ..dumps import Dumps
 from ..graph.ir import Graph, Node
-from ..graph.ops.base import Expression
+from ..graph.ops.base import Expression, Shape
 from ..te.tensor import placeholder
 from ..tir.ir import PrimFunc
 
@@ -141,8 +141,9 @@ class Target(ABC):
         raise VdlaError(f"{self.title} compiles models; {func.name} is a loop program")
 
 
-def expression_of(graph: Graph, node: Node) -> Expression:
-    """The tensor expression of a node.
+def expression_of(graph: Graph, node: Node, shapes: Sequence[Shape] | None = None) -> Expression:
+    """The tensor expression of a node; on operands of other ``shapes``, if they are given, as an
+    element-wise operator may have.
 
     Raises
     ------
@@ -150,13 +151,14 @@ def expression_of(graph: Graph, node: Node) -> Expression:
         When its operator or a dtype has none, naming the node.
     """
     tensors = graph.operands(node)
+    shapes = [t.shape for t in tensors] if shapes is None else shapes
     # A scalar has one element here; nothing reads the one of an empty tensor.
     inputs = [
-        placeholder(tuple(max(size, 1) for size in t.shape) or (1,), t.dtype, t.name)
-        for t in tensors
+        placeholder(tuple(max(size, 1) for size in shape) or (1,), t.dtype, t.name)
+        for t, shape in zip(tensors, shapes, strict=True)
     ]
     try:
-        return node.op.expression(inputs, [t.shape for t in tensors])
+        return node.op.expression(inputs, shapes)
     except VdlaError as error:
         raise VdlaError(f"node {node.name!r}: {error}") from error
 

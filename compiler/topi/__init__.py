@@ -10,7 +10,15 @@ Every function takes tensors of ``vdla.te`` and returns one. Operators of the gr
 from __future__ import annotations
 
 from .convolution import convolution, convolution_transpose
-from .elements import broadcast_shapes, cast, clip_between, element, elementwise, over
+from .elements import (
+    broadcast_shapes,
+    cast,
+    clip_between,
+    element,
+    elementwise,
+    merged_axes,
+    over,
+)
 from .linear import dense, matmul
 from .movement import (
     concat,
@@ -44,6 +52,7 @@ __all__ = [
     "gather_elements",
     "interpolate",
     "matmul",
+    "merged_axes",
     "over",
     "pad",
     "pool",

@@ -53,6 +53,29 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
     return tuple(result)
 
 
+def merged_axes(*shapes: Shape) -> list[Shape]:
+    """The shapes of tensors that are broadcast together, with as few axes as give every element
+    the same partners: neighbouring axes become one where each tensor has both or is broadcast
+    along both.
+
+    ``(8, 4, 5, 6), (4, 1, 1)`` become ``(8, 4, 30), (1, 4, 1)``.
+    """
+    result = broadcast_shapes(*shapes)
+    padded = [(1,) * (len(result) - len(shape)) + shape for shape in shapes]
+    groups: list[list[int]] = []
+    before: list[bool] = []
+    for axis, size in enumerate(result):
+        present = [shape[axis] == size for shape in padded]
+        if size == 1:
+            continue
+        if groups and present == before:
+            groups[-1].append(axis)
+        else:
+            groups.append([axis])
+        before = present
+    return [tuple(math.prod(shape[a] for a in group) for group in groups) for shape in padded]
+
+
 def elementwise(
     rule: Callable[..., Expr],
     inputs: Sequence[Tensor],

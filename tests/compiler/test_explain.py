@@ -67,7 +67,7 @@ def test_the_table(model: str, capsys: pytest.CaptureFixture[str]) -> None:
     reasons = _reasons([model], capsys)
     assert run_app(["run", model, "--explain"]) == 0
     shown = capsys.readouterr().out
-    table = shown[shown.index("where each node runs") :]
+    table = shown[shown.index("where each node runs") : shown.index("what was chosen")]
     for name, (target, reason) in reasons.items():
         (line,) = (row for row in table.splitlines() if row.startswith(f"│ {name} "))
         assert f" {target} " in line and reason in line

@@ -33,11 +33,10 @@ class Misfit(Exception):
 class Fusion(Enum):
     """How an operator may be computed together with its neighbours (TVM paper, section 3)."""
 
-    ELEMENTWISE = "each element of the result needs the elements in its place only"
-    INJECTIVE = "each element of the result is one of an operand's, from whatever place"
-    REDUCTION = "elements of one operand are combined, each of them once"
-    OUT_FUSABLE = "a product or window operator, onto whose result element-wise ones fuse"
-    OPAQUE = "nothing is fused with it"
+    ELEMENTWISE = "each element of the result needs the elements in its place only, wherever it is"
+    ALIAS = "the operand's elements in their order: another name for its memory"
+    REDUCTION = "an element of the result combines many elements of the operands"
+    OPAQUE = "anything else"
 
 
 @dataclass(frozen=True)

@@ -87,7 +87,7 @@ class Convolution(Op):
     dilations: Shape
     groups: int
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         expect(len(types) == 2, "an image and a weight")
@@ -121,7 +121,7 @@ class ConvolutionTranspose(Op):
     groups: int
     size: Shape
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         expect(len(types) == 2, "an image and a weight")
@@ -155,7 +155,7 @@ class Conv2d(Bounded):
     lo: float = -math.inf
     hi: float = math.inf
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         x, weight, *bias = expect_dtypes(types, *["float32"] * min(max(len(types), 2), 3))
@@ -194,7 +194,7 @@ class ConvTranspose2d(Bounded):
     lo: float = -math.inf
     hi: float = math.inf
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         x, weight, *bias = expect_dtypes(types, *["float32"] * min(max(len(types), 2), 3))
@@ -241,7 +241,7 @@ class QConv2d(Op):
     x_zero_point: int
     requant: Requant
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         wide = len(types) == 3 and types[1][1] == "int16"
@@ -306,7 +306,7 @@ class QConvTranspose2d(Op):
     x_zero_point: int
     requant: Requant
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         x, weight, bias = expect_dtypes(types, "int8", "int8", "int32")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -29,21 +29,10 @@ from ..arithmetic.fixed_point import (
 )
 from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant, tflite_params
 from .base import Expression, Fusion, Op, Shape, Type, broadcast, expect, expect_dtypes
-from .quantisation import flat
 
 #: Integer bits of softmax's sum of exponentials, and the largest row that fits it.
 SOFTMAX_SUM_BITS = 12
 SOFTMAX_LIMIT = (1 << SOFTMAX_SUM_BITS) - 1
-
-
-def _pairwise(
-    inputs: Sequence[Tensor], shapes: Sequence[Shape], rule: Callable[[Expr, Expr], Expr]
-) -> Expression:
-    """``rule`` of two operands with broadcasting; one loop where both have the result's shape."""
-    if shapes[0] == shapes[1]:
-        inputs = [flat(x) for x in inputs]
-        shapes = [x.shape for x in inputs]
-    return Expression(topi.elementwise(rule, inputs, shapes), tuple(inputs))
 
 
 @dataclass(frozen=True)
@@ -82,7 +71,7 @@ class QAdd(Op):
             scaled = Call("rescale", (total, Const(1), Const(self.shift)), "int32")
             return topi.quantisation.clipped(scaled, self.zero_point, self.lo, self.hi)
 
-        return _pairwise(inputs, shapes, rule)
+        return Expression(topi.elementwise(rule, inputs, shapes), tuple(inputs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,7 +116,7 @@ class QAddFixed(Op):
             right = lift(b, self.zero_b, self.mult_b, self.shift_b)
             return _finished(left - right if self.subtract else left + right, self.requant)
 
-        return _pairwise(inputs, shapes, rule)
+        return Expression(topi.elementwise(rule, inputs, shapes), tuple(inputs))
 
 
 def _requantized(requant: Requant, total: np.ndarray) -> np.ndarray:
@@ -169,7 +158,7 @@ class QMul(Op):
             left, right = a.astype("int32") - self.zero_a, b.astype("int32") - self.zero_b
             return _finished(left * right, self.requant)
 
-        return _pairwise(inputs, shapes, rule)
+        return Expression(topi.elementwise(rule, inputs, shapes), tuple(inputs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,9 +182,10 @@ class QTable(Op):
         return self.table[args[0].astype(np.int64) - INT8_MIN]
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        x, table = flat(inputs[0]), placeholder((256,), "int8", "table")
-        out = compute(x.shape, lambda i: table[(x[i].astype("int32") - INT8_MIN) % 256], "out")
-        return Expression(out, (x, table), (self.table,))
+        table = placeholder((256,), "int8", "table")
+        rule = lambda x: table[(x.astype("int32") - INT8_MIN) % 256]  # noqa: E731
+        out = topi.elementwise(rule, inputs, shapes)
+        return Expression(out, (*inputs, table), (self.table,))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from ...te.expr import Const, Expr, select
 from ...te.tensor import Tensor, compute
 from ..arithmetic.requant import OFFSET
 from ..arithmetic.windows import windows
-from .base import Expression, Fusion, Op, Pads, Pair, Shape, Type, expect, expect_dtypes, operands
+from .base import Expression, Op, Pads, Pair, Shape, Type, expect, expect_dtypes, operands
 from .convolution import window_shape
 
 
@@ -44,8 +44,6 @@ class ToBlocks(Op):
 
     block: int
     lifts: bool = False
-
-    fusion = Fusion.INJECTIVE
 
     def infer(self, *types: Type) -> Type:
         [(shape, dtype)] = operands(types, 1)
@@ -80,8 +78,6 @@ class FromBlocks(Op):
     """The first ``channels`` channels of a tensor in blocks, as [N, C, H, W]."""
 
     channels: int
-
-    fusion = Fusion.INJECTIVE
 
     def infer(self, *types: Type) -> Type:
         [(shape, dtype)] = operands(types, 1)
@@ -120,7 +116,6 @@ class BlockReshape(Op):
     shape: Shape
     block: int
 
-    fusion = Fusion.INJECTIVE
     moves = True
 
     def infer(self, *types: Type) -> Type:

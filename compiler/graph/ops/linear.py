@@ -33,7 +33,7 @@ from .epilogue import bounded, requantized
 class MatMul(Op):
     """Matrix product over the last two dimensions, the others broadcast; integers wrap."""
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         expect(len(types) == 2, "two operands")
@@ -68,7 +68,7 @@ class Dense(Bounded):
     lo: float = -math.inf
     hi: float = math.inf
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         x, weight, *bias = expect_dtypes(types, *["float32"] * max(2, len(types)))
@@ -107,7 +107,7 @@ class QDense(Op):
     x_zero_point: int
     requant: Requant
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         wide = len(types) == 3 and types[1][1] == "int16"

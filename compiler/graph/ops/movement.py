@@ -18,7 +18,7 @@ from .base import Expression, Fusion, Op, Shape, Type, expect, one_dtype, operan
 class Identity(Op):
     """The input itself."""
 
-    fusion = Fusion.ELEMENTWISE
+    fusion = Fusion.ALIAS
     moves = True
 
     def infer(self, *types: Type) -> Type:
@@ -38,7 +38,7 @@ class Reshape(Op):
 
     shape: Shape
 
-    fusion = Fusion.INJECTIVE
+    fusion = Fusion.ALIAS
     moves = True
 
     def infer(self, *types: Type) -> Type:
@@ -60,7 +60,6 @@ class Transpose(Op):
 
     order: tuple[int, ...]
 
-    fusion = Fusion.INJECTIVE
     moves = True
 
     def infer(self, *types: Type) -> Type:
@@ -86,7 +85,6 @@ class Slice(Op):
     steps: tuple[int, ...]
     shape: Shape
 
-    fusion = Fusion.INJECTIVE
     moves = True
 
     def infer(self, *types: Type) -> Type:
@@ -117,8 +115,6 @@ class Concat(Op):
 
     axis: int
 
-    fusion = Fusion.INJECTIVE
-
     def infer(self, *types: Type) -> Type:
         expect(len(types) > 0, "operands")
         dtype = one_dtype(types)
@@ -143,8 +139,6 @@ class Pad(Op):
 
     mode: str
     pads: tuple[int, ...]
-
-    fusion = Fusion.INJECTIVE
 
     def infer(self, *types: Type) -> Type:
         shape, dtype = types[0]
@@ -211,7 +205,6 @@ class Gather(Op):
 
     axis: int
 
-    fusion = Fusion.INJECTIVE
     moves = True
 
     def infer(self, *types: Type) -> Type:
@@ -241,8 +234,6 @@ class GatherElements(Op):
     is the number there, and elsewhere the place's; numbers as in :class:`Gather`."""
 
     axis: int
-
-    fusion = Fusion.INJECTIVE
 
     def infer(self, *types: Type) -> Type:
         (shape, dtype), (indices, index_dtype) = operands(types, 2)

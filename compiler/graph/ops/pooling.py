@@ -54,7 +54,7 @@ class Pool(Op):
     pads: Shape
     dilations: Shape
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         [(x, dtype)] = operands(types, 1)
@@ -129,7 +129,7 @@ class MaxPool(Bounded):
     lo: float = -math.inf
     hi: float = math.inf
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         [x] = expect_dtypes(types, "float32")
@@ -155,7 +155,7 @@ class AvgPool(Bounded):
     lo: float = -math.inf
     hi: float = math.inf
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         [x] = expect_dtypes(types, "float32")
@@ -194,7 +194,7 @@ class QMaxPool(Op):
     lo: int = INT8_MIN
     hi: int = INT8_MAX
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         [x] = expect_dtypes(types, "int8")
@@ -227,7 +227,7 @@ class QAvgPool(Op):
     x_zero_point: int
     requant: Requant
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         [x] = expect_dtypes(types, "int8")
@@ -265,7 +265,7 @@ class QAvgPoolValid(Op):
     lo: int = INT8_MIN
     hi: int = INT8_MAX
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         [x] = expect_dtypes(types, "int8")

@@ -10,7 +10,7 @@ import numpy as np
 from ....isa.errors import VdlaError
 from ... import topi
 from ...te.expr import Call, Const, Expr, all_of, select
-from ...te.tensor import Tensor, clip, compute, placeholder
+from ...te.tensor import Tensor, clip, placeholder
 from ..arithmetic.requant import INT8_MAX, INT8_MIN
 from ..text import array_text
 from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes, operands
@@ -155,10 +155,8 @@ class QuantizeAway(Op):
         return np.clip(stored, INT8_MIN, INT8_MAX).astype(np.int8)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        x = flat(inputs[0])
-
-        def rule(i: Expr) -> Expr:
-            exact = x[i] / Const(float(np.float32(self.scale)), "float32")
+        def rule(x: Expr) -> Expr:
+            exact = x / Const(float(np.float32(self.scale)), "float32")
             even = Call("round", (exact,), "float32")
             # Half to even is half away, but where it went towards zero: half a step is left there.
             up = select(all_of(exact > 0.0, (exact - even).equal(0.5)), 1.0, 0.0)
@@ -166,7 +164,7 @@ class QuantizeAway(Op):
             stored = even + up - down + float(self.zero_point)
             return clip(stored, float(INT8_MIN), float(INT8_MAX)).astype("int8")
 
-        return Expression(compute(x.shape, rule, "out"), (x,))
+        return Expression(topi.elementwise(rule, inputs, shapes), tuple(inputs))
 
 
 @dataclass(frozen=True)
@@ -186,15 +184,7 @@ class Recentre(Op):
         return flipped.view(np.int8 if args[0].dtype == np.uint8 else np.uint8)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        x = flat(inputs[0])
-        other = "int8" if x.dtype == "uint8" else "uint8"
+        other = "int8" if inputs[0].dtype == "uint8" else "uint8"
         shift = Const(INT8_MIN if other == "int8" else -INT8_MIN, other)
-        return Expression(compute(x.shape, lambda i: x[i].astype(other) + shift, "out"), (x,))
-
-
-def flat(x: Tensor) -> Tensor:
-    """An operand read as one row: element-wise loops are then one long one."""
-    count = 1
-    for size in x.shape:
-        count *= size
-    return placeholder((count,), x.dtype, x.name)
+        rule = lambda x: x.astype(other) + shift  # noqa: E731
+        return Expression(topi.elementwise(rule, inputs, shapes), tuple(inputs))

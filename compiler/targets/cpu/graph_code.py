@@ -30,7 +30,7 @@ from ....runtime.native import (
 from ...arena import Lifetime, plan_arena
 from ...choose.chooser import Chooser, Given
 from ...graph.ir import Graph, Node, Tensor
-from ...graph.ops.movement import Identity, Reshape
+from ...graph.ops.base import Fusion
 from ...graph.verify import verify as verify_graph
 from ...tir.ir import PrimFunc
 from ...tir.passes.expand import expand_intrinsics
@@ -44,10 +44,11 @@ from .c_model import emit_model
 from .link import link
 from .llvm import Value, emit_function, symbol
 from .llvm_parallel import LIBRARY, has_threads
-from .lowering import algorithm_of, choose_knobs, lower_node, new_chooser
+from .lowering import algorithm_of, choose_knobs, joins_reader, lower_node, new_chooser
 from .micro_kernel_code import native_intrinsics
 from .micro_kernels import DOT
 from .passes.block_channels import block_channels
+from .passes.fuse_elementwise import fuse_elementwise
 from .processor import MachineCode, Processor, emit_object, host, load, load_object, optimise
 from .scopes import SCOPES, THREAD_AXES
 
@@ -196,11 +197,13 @@ def compile_graph(graph: Graph, processor: Processor, chooser: Chooser | None = 
 
 def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
     """The graph as it is computed on a processor: on blocks of as many channels as one of its
-    vector registers holds, by the algorithms that are chosen.
+    vector registers holds, by the algorithms that are chosen, element-wise operators together.
     """
     dots = DOT in native_intrinsics(processor)
     algorithm = partial(algorithm_of, processor=processor, chooser=chooser)
     graph = block_channels(graph, processor.vector_lanes, dots, algorithm)
+    verify_graph(graph)
+    graph = fuse_elementwise(graph, partial(joins_reader, chooser=chooser))
     verify_graph(graph)
     return graph
 
@@ -278,7 +281,7 @@ class _GraphBuilder:
         self.constants: dict[str, np.ndarray] = {}
         self.sources: dict[str, str] = {}
         for node in graph.nodes:
-            if isinstance(node.op, Reshape | Identity):
+            if node.op.fusion is Fusion.ALIAS:
                 self.sources[node.output] = self._source(node.inputs[0])
         #: What kernels write where the caller wants it, with the index of that output.
         self.results: dict[str, int] = {}

@@ -43,10 +43,11 @@ def _fits_store(store: Store, var: Var, several: bool, written: set) -> bool:
             continue
         if several or node.indices != store.indices:
             return False  # what one iteration stores, another may read
-    return _fits(store.value, var)
+    return fits_vectors(store.value, var)
 
 
-def _fits(expr: Expr, var: Var) -> bool:
+def fits_vectors(expr: Expr, var: Var) -> bool:
+    """Whether vectors can compute an expression for all values of a variable at once."""
     if expr.dtype not in _DTYPES:
         return False
     if is_invariant(expr, var):
@@ -55,17 +56,17 @@ def _fits(expr: Expr, var: Var) -> bool:
         case Read(_, indices):
             return _step(indices, var) == 1
         case Binary(op, a, b):
-            return op in _OPERATORS and _fits(a, var) and _fits(b, var)
+            return op in _OPERATORS and fits_vectors(a, var) and fits_vectors(b, var)
         case Cast(_, a):
-            return _fits(a, var)
+            return fits_vectors(a, var)
         case Call(name, args) if name in LLVM_FUNCTIONS:
-            return all(_fits(arg, var) for arg in args)
+            return all(fits_vectors(arg, var) for arg in args)
         case Call(name, args) if name in ("requantize", "rescale", "scaled_down", "scaled_floor"):
-            return all(_fits(arg, var) for arg in args)
+            return all(fits_vectors(arg, var) for arg in args)
         case Call("popcount", args):
-            return all(_fits(arg, var) for arg in args)
+            return all(fits_vectors(arg, var) for arg in args)
         case Select(cond, a, b):
-            return is_invariant(cond, var) and _fits(a, var) and _fits(b, var)
+            return is_invariant(cond, var) and fits_vectors(a, var) and fits_vectors(b, var)
     return False
 
 

@@ -16,7 +16,8 @@ from ...tir.lower import lower
 from ..base import expression_of
 from .processor import Processor
 from .templates.algorithms import DIRECT, ConvolutionAlgorithm
-from .templates.base import CpuTemplate, workload_of
+from .templates.base import CpuTemplate, loop_shapes, workload_of
+from .templates.fusing import Joining, Together
 from .templates.plain import (
     General,
     IntegerDense,
@@ -42,6 +43,7 @@ TEMPLATES: tuple[type[CpuTemplate], ...] = (
     PlainPool,
     PlainTransposed,
     Rows,
+    Together,
     General,
 )
 
@@ -72,6 +74,11 @@ def algorithm_of(graph: Graph, node: Node, processor: Processor, chooser: Choose
     if not decision.is_open(workload):
         return DIRECT
     return str(chooser.choose(decision, workload, node.name).knobs["algorithm"])
+
+
+def joins_reader(graph: Graph, node: Node, chooser: Chooser) -> bool:
+    """Whether an element-wise operator is computed with what reads its result."""
+    return bool(chooser.choose(Joining(), workload_of(graph, node), node.name).knobs["fused"])
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +112,8 @@ def lower_node(graph: Graph, node: Node, processor: Processor, knobs: Knobs) -> 
         When the operator or a dtype has no expression, naming the node.
     """
     template = template_of(graph, node, processor)
-    found = expression_of(graph, node)
+    shapes = loop_shapes(node.op, [tensor.shape for tensor in graph.operands(node)])
+    found = expression_of(graph, node, shapes)
     schedule = create_schedule(found.output)
     template.apply(workload_of(graph, node), knobs, schedule)
     return Lowered(lower(schedule, [*found.args, found.output], node.name), found.attributes)

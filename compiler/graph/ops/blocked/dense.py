@@ -22,7 +22,7 @@ class PackedDense(Op):
     lo: float = -math.inf
     hi: float = math.inf
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         x, weight, bias = expect_dtypes(types, "float32", "float32", "float32")

@@ -26,7 +26,7 @@ class BlockedPool(Op):
 
     pool: MaxPool | AvgPool | QMaxPool
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         [(x, dtype)] = operands(types, 1)

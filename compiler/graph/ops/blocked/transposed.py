@@ -36,7 +36,7 @@ class BlockedConvTranspose2d(Op):
     lo: float = -math.inf
     hi: float = math.inf
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
         x, weight, bias = expect_dtypes(types, FLOAT32, FLOAT32, FLOAT32)

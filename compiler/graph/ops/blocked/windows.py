@@ -48,7 +48,7 @@ class Windowed(Op):
     pads: Pads
     dilations: Pair
 
-    fusion = Fusion.OUT_FUSABLE
+    fusion = Fusion.REDUCTION
 
     def _sizes(self, x: Shape, kernel: Shape) -> Shape:
         return window_shape(x[2:4], kernel, self.strides, self.pads, self.dilations)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Template
 from ....graph.ir import Graph, Node
-from ....graph.ops.base import Op, Type
+from ....graph.ops.base import Fusion, Op, Shape, Type
 from ....te.schedule import Schedule
+from ....topi import broadcast_shapes, merged_axes
 from ..processor import Processor
 
 
@@ -34,6 +35,20 @@ def workload_of(graph: Graph, node: Node) -> CpuWorkload:
     )  # fmt: skip
 
 
+def loop_shapes(op: Op, shapes: Sequence[Shape]) -> list[Shape]:
+    """The shapes of operands as loops go over them: those of an element-wise operator have as few
+    axes as broadcasting allows.
+    """
+    return merged_axes(*shapes) if op.fusion is Fusion.ELEMENTWISE else list(shapes)
+
+
+def row_extent(op: Op, operands: Sequence[Shape], result: Shape) -> int:
+    """The extent of the innermost loop over a result."""
+    if op.fusion is Fusion.ELEMENTWISE:
+        result = broadcast_shapes(*loop_shapes(op, operands))
+    return result[-1] if result else 1
+
+
 class CpuTemplate(Template[CpuWorkload]):
     """A template whose operators become machine code."""
 
@@ -52,9 +67,21 @@ class CpuTemplate(Template[CpuWorkload]):
 
 
 def _deciding(op: Op) -> Iterator[tuple[str, str]]:
-    """Attributes that are integers or words, which decide how an operator is computed."""
+    """Attributes that are integers or words, which decide how an operator is computed; those of
+    operators that it is made of, too.
+    """
     for name, text in op.attributes():
         value = getattr(op, name)
         parts = value if isinstance(value, tuple) else (value,)
-        if all(isinstance(part, int | str) for part in parts):
+        if all(map(_is_plain, parts)):
             yield name, text
+        for number, part in enumerate(parts):
+            if isinstance(part, Op):
+                inside = f"{name}.{number}"
+                yield inside, part.name
+                yield from ((f"{inside}.{name}", text) for name, text in _deciding(part))
+
+
+def _is_plain(value: object) -> bool:
+    """Whether a value is an integer, a word, or a tuple of such."""
+    return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, int | str)

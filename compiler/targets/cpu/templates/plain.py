@@ -24,8 +24,9 @@ from ....graph.ops.linear import Dense, MatMul, QDense
 from ....graph.ops.pooling import AvgPool, MaxPool, Pool, QAvgPool, QAvgPoolValid, QMaxPool
 from ....graph.ops.quantisation import Dequantize, Quantize
 from ....te.schedule import Schedule
-from ....te.tensor import Tensor
-from .base import CpuTemplate, CpuWorkload
+from ....te.stage import Stage
+from ....te.tensor import IterVar, Tensor
+from .base import CpuTemplate, CpuWorkload, row_extent
 
 #: Output channels of a convolution that share what they load of the image.
 CHANNEL_TILE = 4
@@ -146,13 +147,12 @@ class Rows(CpuTemplate):
     ops = (Quantize, Dequantize, QAdd)
 
     def handles(self, graph: Graph, node: Node) -> bool:
-        shape = graph.result(node).shape
-        width = math.prod(shape) if isinstance(node.op, QAdd) else (*(1,), *shape)[-1]
-        return width % ROW_LANES[0] == 0
+        shapes = [tensor.shape for tensor in graph.operands(node)]
+        return row_extent(node.op, shapes, graph.result(node).shape) % ROW_LANES[0] == 0
 
     def space(self, workload: CpuWorkload) -> Space:
         shape, _ = workload.result
-        width = math.prod(shape) if isinstance(workload.op, QAdd) else shape[-1]
+        width = row_extent(workload.op, [shape for shape, _ in workload.operands], shape)
         shares = math.prod(shape) >= SHARED_ELEMENTS
         lanes = [size for size in ROW_LANES if width % size == 0]
         return Space({"lanes": lanes, "parallel": preferring(shares, (False, True))})
@@ -162,8 +162,14 @@ class Rows(CpuTemplate):
         outer, lanes = schedule[output].split(output.axes[-1], int(knobs["lanes"]))
         schedule[output].vectorize(lanes)
         if knobs["parallel"]:
-            axes = (*output.axes[:-1], outer)
-            schedule[output].parallel(next((axis for axis in axes if axis.extent > 1), outer))
+            share_rows(schedule[output], outer)
+
+
+def share_rows(stage: Stage, outer: IterVar) -> None:
+    """Share among threads the first axis of a stage that has more than one index, or ``outer``,
+    which the last axis was split into."""
+    axes = (*stage.tensor.axes[:-1], outer)
+    stage.parallel(next((axis for axis in axes if axis.extent > 1), outer))
 
 
 class General(CpuTemplate):
@@ -176,7 +182,7 @@ class General(CpuTemplate):
     ops = (Op,)
 
     def space(self, workload: CpuWorkload) -> Space:
-        if workload.op.fusion not in (Fusion.REDUCTION, Fusion.OUT_FUSABLE):
+        if workload.op.fusion is not Fusion.REDUCTION:
             return Space({})
         inside = isinstance(workload.op, MatMul | Convolution | Pool)
         return Space({"results_inside": preferring(inside, (False, True))})

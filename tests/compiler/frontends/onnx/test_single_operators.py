@@ -36,6 +36,7 @@ from vdla.compiler.graph.ops.convolution import (
     QConvTranspose2d,
 )
 from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
+from vdla.compiler.graph.ops.fused import Fused
 from vdla.compiler.graph.ops.integer import QAdd, QAddFixed, QMul, QSoftmax, QTable
 from vdla.compiler.graph.ops.layout import BlockReshape, FromBlocks, PackWindows, ToBlocks
 from vdla.compiler.graph.ops.linear import Dense, MatMul, QDense
@@ -105,9 +106,11 @@ OF_SEVERAL = {BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPool, QConvTrans
 
 
 def test_every_operator_of_topi_is_named() -> None:
-    """But those of TensorFlow Lite and of the accelerator, which have tests of their own."""
+    """But those of TensorFlow Lite and of the accelerator, and what is made of several, which have
+    tests of their own."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
-    assert operators(Op) == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | {BlockReshape, PackWindows}
+    others = {BlockReshape, PackWindows, Fused}
+    assert operators(Op) == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
 
 def operators(base: type) -> set[type]:

@@ -50,8 +50,8 @@ def check(op: Op, arrays: list[np.ndarray], constant: int = 0, plain: bool = Fal
         knobs = choose_knobs(graph, node, host(), new_chooser(host()))
         func = lower_node(graph, node, host(), knobs).func
     expected = op.evaluate(*arrays)
-    got = np.full(found.output.shape, 85, expected.dtype)
-    operands = [a.reshape(t.shape) for a, t in zip(arrays, found.args, strict=False)]
+    got = np.full(func.params[-1].shape, 85, expected.dtype)
+    operands = [a.reshape(b.shape) for a, b in zip(arrays, func.params, strict=False)]
     compile_func(func)(*operands, *found.attributes, got)
     np.testing.assert_array_equal(got.reshape(expected.shape), expected)
     return expected

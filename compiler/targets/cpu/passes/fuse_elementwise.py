@@ -1,0 +1,71 @@
+"""Chains of element-wise operators become one operator, which passes over memory once.
+
+::
+
+    a = Dequantize(x)
+    b = Relu(a)              ->      y = Dequantize+Relu+Quantize(x)
+    y = Quantize(b)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ....graph.ir import Graph, Node
+from ....graph.ops.base import Fusion
+from ....graph.ops.fused import Fused
+
+#: Whether a node that can be computed with what reads it should be.
+Joins = Callable[[Graph, Node], bool]
+
+
+def fuse_elementwise(graph: Graph, joins: Joins = lambda graph, node: True) -> Graph:
+    """The graph with one :class:`~....graph.ops.fused.Fused` for operators that work element by
+    element on tensors of one shape, where nothing but the others reads their results.
+
+    It takes the place and the name of the last one, whose result is the only one that is stored.
+    """
+    ends = _ends(graph, joins)
+    groups: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        groups.setdefault(ends[node.output], []).append(node)
+    nodes = [_one(groups[node.output]) for node in graph.nodes if node.output in groups]
+    inside = {name for name, end in ends.items() if name != end}
+    tensors = {name: tensor for name, tensor in graph.tensors.items() if name not in inside}
+    return replace(graph, nodes=tuple(nodes), tensors=tensors)
+
+
+def _ends(graph: Graph, joins: Joins) -> dict[str, str]:
+    """For every node by its result, the result of the last node that is computed with it."""
+    readers, ends = graph.consumers(), dict[str, str]()
+    for node in reversed(graph.nodes):
+        name = node.output
+        ends[name] = name
+        following = {ends[reader.output] for reader in readers[name]}
+        if len(following) != 1 or name in graph.outputs:
+            continue
+        [end] = following
+        shape = graph[name].shape
+        alike = graph[end].shape == shape and 0 not in shape
+        together = (node, *readers[name])
+        if (
+            alike
+            and all(member.op.fusion is Fusion.ELEMENTWISE for member in together)
+            and joins(graph, node)
+        ):
+            ends[name] = end
+    return ends
+
+
+def _one(members: Sequence[Node]) -> Node:
+    """Nodes as one, in the place of the last."""
+    *first, last = members
+    if not first:
+        return last
+    made = {node.output for node in members}
+    read = dict.fromkeys(name for node in members for name in node.inputs if name not in made)
+    numbers = {name: number for number, name in enumerate((*read, *(n.output for n in members)))}
+    reads = tuple(tuple(numbers[name] for name in node.inputs) for node in members)
+    op = Fused(len(read), tuple(node.op for node in members), reads)
+    return replace(last, op=op, inputs=tuple(read))

@@ -1,0 +1,91 @@
+"""Element-wise operators that are computed together: whether, and how."""
+
+from __future__ import annotations
+
+import math
+
+from ....choose.space import Knobs, Space, preferring
+from ....choose.template import Decision
+from ....graph.ops.fused import Fused
+from ....te.expr import FLOAT_FUNCTIONS, Call, walk
+from ....te.schedule import Schedule, create_schedule
+from ....te.stage import Stage
+from ....te.tensor import IterVar, placeholder
+from ..llvm_vector import LLVM_FUNCTIONS, fits_vectors
+from .base import CpuTemplate, CpuWorkload, row_extent
+from .plain import SHARED_ELEMENTS, share_rows
+
+#: Elements that are computed at once. One at a time is for rows without a whole vector: LLVM then
+#: makes vectors of its own, and a tail.
+LANES = (32, 16, 8, 4, 1)
+#: Vectors of one operator before the next operator's, and how many there should be around calls of
+#: the C library: what these store one by one cannot be loaded as a vector right afterwards.
+VECTORS = (1, 2, 4)
+VECTORS_WITH_CALLS = 2
+CALLED = {"pow", *FLOAT_FUNCTIONS} - {*LLVM_FUNCTIONS}
+
+
+class Joining(Decision[CpuWorkload]):
+    """``fused``: the result of an element-wise operator is not stored, and what reads it is
+    computed from it at once."""
+
+    name = "fusion"
+
+    def space(self, workload: CpuWorkload) -> Space:
+        return Space({"fused": (True, False)})
+
+
+class Together(CpuTemplate):
+    """A strip of the first operator, of ``vectors`` times ``lanes`` elements, then of the next one.
+    What lies between two of them stays in registers; ``parallel``: threads share the strips.
+    """
+
+    name = "fused"
+    ops = (Fused,)
+
+    def space(self, workload: CpuWorkload) -> Space:
+        shape, _ = workload.result
+        width = row_extent(workload.op, [shape for shape, _ in workload.operands], shape)
+        shares = math.prod(shape) >= SHARED_ELEMENTS
+        calls = VECTORS_WITH_CALLS if _calls(workload) else VECTORS[0]
+        knobs = {
+            "lanes": [size for size in LANES if width % size == 0],
+            "vectors": preferring(calls, VECTORS),
+            "parallel": preferring(shares, (False, True)),
+        }
+
+        def misfit(knobs: Knobs) -> str:
+            strip = int(knobs["lanes"]) * int(knobs["vectors"])
+            return f"expected strips that divide {width}, got {strip}" if width % strip else ""
+
+        return Space(knobs, misfit)
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        lanes, output = int(knobs["lanes"]), schedule[schedule.outputs[0]]
+        strip = lanes * int(knobs["vectors"])
+        outer, inner = output.split(output.tensor.axes[-1], strip)
+        for stage in schedule.stages:
+            if stage.body is not None and stage is not output:
+                stage.compute_at(output, outer)
+                _as_vectors(stage, stage.split(stage.tensor.axes[-1], lanes)[1])
+        _as_vectors(output, output.split(inner, lanes)[1])
+        if knobs["parallel"]:
+            share_rows(output, outer)
+
+
+def _as_vectors(stage: Stage, lanes: IterVar) -> None:
+    """Vectorise a loop over elements that lie side by side, where vectors can compute them."""
+    place = stage.tensor.axes[-1].var
+    assert stage.body is not None
+    if lanes.extent > 1 and stage.tensor.dtype != "bool" and fits_vectors(stage.body, place):
+        stage.vectorize(lanes)
+
+
+def _calls(workload: CpuWorkload) -> bool:
+    """Whether an element takes calls of the C library."""
+    inputs = [placeholder((1,), dtype, "x") for _, dtype in workload.operands]
+    found = workload.op.expression(inputs, [()] * len(inputs))
+    bodies = [s.body for s in create_schedule(found.output).stages if s.body is not None]
+    return any(
+        isinstance(node, Call) and node.name in CALLED for body in bodies for node in walk(body)
+    )
