@@ -11,6 +11,8 @@ from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.targets.cpu.llvm import _Emitter
+from vdla.compiler.targets.cpu.passes.bit_serial import _packed
+from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.vdla import order
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.stream import Stream
@@ -19,6 +21,7 @@ from vdla.compiler.tir import bounds
 from vdla.compiler.tir.lower import _StageLowering
 from vdla.compiler.tir.passes.vthread import _Interleaver
 from vdla.compiler.topi import winograd
+from vdla.compiler.topi.elements import merged_axes
 from vdla.isa import depend
 from vdla.runtime import layout
 
@@ -85,6 +88,18 @@ COMPILER = (
     Mutant("lifetimes end before the last read", "compiler", arena.Lifetime.overlaps,
            "self.first <= other.last", "self.first < other.last",
            tests("compiler/targets/cpu/test_cpu_graph.py")),
+    Mutant("outputs inside a chain are not stored", "compiler", _ends,
+           "len(following) != 1 or name in graph.outputs", "len(following) != 1",
+           tests("compiler/targets/cpu/test_fuse_elementwise.py"
+                 "::test_a_value_that_is_an_output_is_stored")),
+    Mutant("operators of other shapes join", "compiler", _ends,
+           "graph[end].shape == shape and", "",
+           tests("compiler/targets/cpu/test_fuse_elementwise.py::test_smaller_values_are_stored")),
+    Mutant("axes merged where one operand is broadcast", "compiler", merged_axes,
+           "present == before", "True", tests("compiler/targets/cpu/test_fuse_elementwise.py")),
+    Mutant("elements of more bits lose them", "compiler", _packed,
+           "max(bits, weight_bits) > MAX_BITS", "weight_bits > MAX_BITS",
+           tests("compiler/targets/cpu/test_bit_serial.py::test_what_has_more_bits_stays")),
     Mutant("ties go down", "compiler", _Emitter._requantize,
            "builder.sub(half, one), odd", "builder.sub(half, one), builder.sub(one, one)",
            tests("compiler/targets/cpu/test_cpu_expressions.py::test_requantize_ties")),

@@ -44,9 +44,17 @@ from .c_model import emit_model
 from .link import link
 from .llvm import Value, emit_function, symbol
 from .llvm_parallel import LIBRARY, has_threads
-from .lowering import algorithm_of, choose_knobs, joins_reader, lower_node, new_chooser
+from .lowering import (
+    algorithm_of,
+    choose_knobs,
+    is_bit_serial,
+    joins_reader,
+    lower_node,
+    new_chooser,
+)
 from .micro_kernel_code import native_intrinsics
 from .micro_kernels import DOT
+from .passes.bit_serial import bit_serial
 from .passes.block_channels import block_channels
 from .passes.fuse_elementwise import fuse_elementwise
 from .processor import MachineCode, Processor, emit_object, host, load, load_object, optimise
@@ -199,6 +207,8 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
     """The graph as it is computed on a processor: on blocks of as many channels as one of its
     vector registers holds, by the algorithms that are chosen, element-wise operators together.
     """
+    graph = bit_serial(graph, partial(is_bit_serial, processor=processor, chooser=chooser))
+    verify_graph(graph)
     dots = DOT in native_intrinsics(processor)
     algorithm = partial(algorithm_of, processor=processor, chooser=chooser)
     graph = block_channels(graph, processor.vector_lanes, dots, algorithm)

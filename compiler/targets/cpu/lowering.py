@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 
 import numpy as np
@@ -17,6 +17,7 @@ from ..base import expression_of
 from .processor import Processor
 from .templates.algorithms import DIRECT, ConvolutionAlgorithm
 from .templates.base import CpuTemplate, loop_shapes, workload_of
+from .templates.bit_serial import BIT_SERIAL, BitSerial, BitsWorkload, IntegerAlgorithm
 from .templates.fusing import Joining, Together
 from .templates.plain import (
     General,
@@ -37,6 +38,7 @@ TEMPLATES: tuple[type[CpuTemplate], ...] = (
     WinogradTiles,
     DenseTiles,
     BlockLayout,
+    BitSerial,
     PlainConvolution,
     IntegerDense,
     PlainDense,
@@ -74,6 +76,17 @@ def algorithm_of(graph: Graph, node: Node, processor: Processor, chooser: Choose
     if not decision.is_open(workload):
         return DIRECT
     return str(chooser.choose(decision, workload, node.name).knobs["algorithm"])
+
+
+def is_bit_serial(
+    graph: Graph, node: Node, bits: int, weight_bits: int, processor: Processor, chooser: Chooser
+) -> bool:
+    """Whether a product of integers of so few bits is computed bit by bit."""
+    known = workload_of(graph, node)
+    given = {field.name: getattr(known, field.name) for field in fields(known)}
+    workload = BitsWorkload(**given, bits=bits, weight_bits=weight_bits)
+    found = chooser.choose(IntegerAlgorithm(processor), workload, node.name)
+    return found.knobs["algorithm"] == BIT_SERIAL
 
 
 def joins_reader(graph: Graph, node: Node, chooser: Chooser) -> bool:

@@ -18,6 +18,7 @@ from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.frontends.onnx.ops import MICROSOFT, READERS
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ops.base import Op
+from vdla.compiler.graph.ops.bit_serial import BitSerialConv2d, BitSerialDense
 from vdla.compiler.graph.ops.blocked.convolution import (
     BlockedConv2d,
     BlockedDepthwise,
@@ -109,7 +110,7 @@ def test_every_operator_of_topi_is_named() -> None:
     """But those of TensorFlow Lite and of the accelerator, and what is made of several, which have
     tests of their own."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
-    others = {BlockReshape, PackWindows, Fused}
+    others = {BlockReshape, PackWindows, Fused, BitSerialConv2d, BitSerialDense}
     assert operators(Op) == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
 

@@ -19,16 +19,18 @@ from onnx import helper, numpy_helper
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
-from vdla.compiler.targets.cpu import bitserial
 from vdla.compiler.targets.cpu import graph_code as cpu
 from vdla.compiler.targets.cpu.graph_code import CpuModule, build_cpu, compile_func
 from vdla.compiler.targets.cpu.llvm_parallel import has_threads
 from vdla.compiler.targets.cpu.lowering import Lowered, lower_node
 from vdla.compiler.targets.cpu.processor import Processor
+from vdla.compiler.targets.cpu.templates.bit_serial import schedule_planes
+from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import placeholder
 from vdla.compiler.tir.ir import For, PrimFunc, Stmt, TensorCall, map_stmt, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.expand import expand_intrinsics
+from vdla.compiler.topi.bit_serial import bit_serial_dense, pack_weights
 
 from ...frontends.onnx.cases.draw import Draw
 
@@ -325,10 +327,12 @@ def test_bit_serial_products_give_the_bits_of_their_scalar_program() -> None:
         bits, weight_bits = d.integer(1, 2), d.integer(1, 2)
         x = d.rng.integers(0, 1 << bits, (rows, size)).astype(np.uint8)
         weights = d.rng.integers(0, 1 << weight_bits, (outputs, size))
-        packed = bitserial.pack_weights(weights, weight_bits)
+        packed = pack_weights(weights, weight_bits)
         args = [placeholder(x.shape, "uint8", "x"), placeholder(packed.shape, "uint32", "w")]
-        y = bitserial.dense(args[0], args[1], outputs, bits)
-        func = lower(bitserial.scheduled(y), [*args, y])
+        y = bit_serial_dense(args[0], args[1], outputs, bits)
+        schedule = create_schedule(y)
+        schedule_planes(schedule)
+        func = lower(schedule, [*args, y])
         assert features(func) == {"vectorized", "tensorized"}
         results = [np.full(y.shape, 85, np.int32) for _ in range(2)]
         for program, result in zip((func, scalar(func)), results, strict=True):
