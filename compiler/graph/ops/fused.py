@@ -13,7 +13,7 @@ from .base import Expression, Fusion, Op, Shape, Type, operands
 
 @dataclass(frozen=True)
 class Fused(Op):
-    """Operators whose results have one shape; the last one's result is the result.
+    """Element-wise operators whose results have one shape; the last one's result is the result.
 
     Attributes
     ----------
@@ -27,11 +27,7 @@ class Fused(Op):
     ops: tuple[Op, ...]
     reads: tuple[tuple[int, ...], ...]
 
-    @property
-    def fusion(self) -> Fusion:  # type: ignore[override]
-        """Element by element if all of them are."""
-        classes = {op.fusion for op in self.ops}
-        return Fusion.ELEMENTWISE if classes == {Fusion.ELEMENTWISE} else Fusion.OPAQUE
+    fusion = Fusion.ELEMENTWISE
 
     @property
     def name(self) -> str:

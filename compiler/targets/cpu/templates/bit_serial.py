@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ....choose.space import Knobs, Refusal, Space
+from ....choose.space import Knobs, Refusal, Space, preferring
 from ....choose.template import Decision, Plan
 from ....graph.ops.bit_serial import BitSerialConv2d, BitSerialDense
 from ....te.expr import popcount
 from ....te.intrinsic import TensorIntrin
 from ....te.schedule import Schedule
+from ....te.stage import Stage
 from ....te.tensor import compute, placeholder, reduce_axis, sum_of
 from ....topi.bit_serial import LANES, WORD_BITS
 from ..micro_kernel_code import native_intrinsics
 from ..micro_kernels import DOT
 from ..processor import Processor
 from .base import CpuTemplate, CpuWorkload
+from .plain import share_rows
 
 
 def _popcount_dot() -> TensorIntrin:
@@ -33,6 +35,8 @@ POPCOUNT_DOT = _popcount_dot()
 #: instructions that count ones or by steps that add them up, and of int8 in fours or one by one.
 COUNTED, COUNTED_IN_STEPS = 3, 16
 DIRECT_BY_FOURS, DIRECT_ALONE = WORD_BITS // 4, WORD_BITS
+#: Products from which it pays to share them among threads.
+SHARED_MACS = 1 << 20
 #: The other algorithm of a product of integers.
 DIRECT, BIT_SERIAL = "direct", "bit-serial"
 
@@ -79,21 +83,27 @@ class IntegerAlgorithm(Decision[BitsWorkload]):
 
 class BitSerial(CpuTemplate):
     """A block of outputs at a time; of each pair of planes, which are unrolled, the counts stay in
-    a vector register.
+    a vector register. ``parallel``: threads share the places or the blocks.
     """
 
     name = "bit-serial"
     ops = (BitSerialConv2d, BitSerialDense)
 
+    def space(self, workload: CpuWorkload) -> Space:
+        shares = workload.op.macs(*(shape for shape, _ in workload.operands)) >= SHARED_MACS
+        return Space({"parallel": preferring(shares, (False, True))})
+
     def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
-        schedule_planes(schedule)
+        sums = schedule_planes(schedule)
+        if knobs["parallel"]:
+            share_rows(sums, sums.tensor.axes[-2])
         for stage in schedule.stages:
             if stage.name in ("codes", "y", "acc") and stage.body is not None:
                 stage.compute_inline()
 
 
-def schedule_planes(schedule: Schedule) -> None:
-    """Schedule the products of ``topi.bit_serial``, whose last stage reads the ``sums``."""
+def schedule_planes(schedule: Schedule) -> Stage:
+    """Schedule the products of ``topi.bit_serial``; returns the stage of their ``sums``."""
     by_name = {stage.name: stage for stage in schedule.stages}
     sums, ones, planes = by_name["sums"], by_name["ones"], by_name["planes"]
     *outer, place = planes.tensor.axes
@@ -114,3 +124,4 @@ def schedule_planes(schedule: Schedule) -> None:
     k, one = ones.split(word, 1)
     ones.reorder(*outer, i, j, *taps, k, one, o)
     ones.tensorize(one, POPCOUNT_DOT)
+    return sums

@@ -19,6 +19,7 @@ from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.graph.ops.linear import QDense
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_func, compile_graph
+from vdla.compiler.targets.cpu.llvm_parallel import has_threads
 from vdla.compiler.targets.cpu.lowering import new_chooser
 from vdla.compiler.targets.cpu.passes.bit_serial import bit_serial
 from vdla.compiler.targets.cpu.processor import CROSS_PROCESSORS
@@ -247,6 +248,10 @@ def test_models_run_bit_by_bit(seed: int, builder: Any) -> None:
         found = sum(node.op.name.startswith("BitSerial") for node in module.graph.nodes)
         assert found == (count if algorithm == "bit-serial" else 0)
         results[algorithm] = module.run(image)[0]
+        if has_threads():
+            given = {name: {"algorithm": algorithm, "parallel": True} for name in products}
+            shared = build_cpu(graph, 3, given if algorithm == "bit-serial" else None)
+            np.testing.assert_array_equal(shared.run(image)[0], results[algorithm])
         np.testing.assert_array_equal(results[algorithm], interpret_graph(graph, image)[0])
         np.testing.assert_array_equal(results[algorithm], interpret_graph(module.graph, image)[0])
     options = onnxruntime.SessionOptions()
