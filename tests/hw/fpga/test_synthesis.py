@@ -13,7 +13,7 @@ from vdla.cli import run_app
 from vdla.hw import boards
 from vdla.hw.boards import find_board
 from vdla.hw.boards.ulx3s import PINS, constraints
-from vdla.hw.core.unit import delayed
+from vdla.hw.core.pipeline import delayed
 from vdla.hw.fpga import ecp5, synthesis, tool
 from vdla.hw.fpga.bitstream import compare, fabric
 from vdla.hw.fpga.board import Board
