@@ -17,7 +17,8 @@ from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import run as run_reference
-from vdla.module import Module, load_platform
+from vdla.module import load_platform
+from vdla.runner import Runner
 from vdla.runtime.result import NO_CAUSES
 
 MODELS = Path(__file__).resolve().parent.parent / "examples" / "models"
@@ -44,14 +45,14 @@ def simulations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Replaces the simulator; collects the cycles that each call gave."""
     calls: list[int] = []
 
-    def simulate(_self: Module, program: Program, dram: np.ndarray) -> FakeTiming:
+    def simulate(_self: Runner, program: Program, dram: np.ndarray) -> FakeTiming:
         run_reference(program, dram)
         count = len(program.insns)
         calls.append(100 * count + 2)
         ends = [100 * (index + 1) for index in range(count)]
         return FakeTiming(calls[-1], ends, {"gemm": {"busy": 2, "empty": calls[-1] - 2}})
 
-    monkeypatch.setattr(Module, "_simulate", simulate)
+    monkeypatch.setattr(Runner, "run", simulate)
     return calls
 
 
@@ -114,14 +115,14 @@ def test_rtl_runs_every_batch_and_refuses_other_cycles(
     module = vdla.compile(DIGITS, target="rtl")
     module.run(images[0][:3])
     assert len(simulations) == 3
-    original, slower = Module._simulate, iter(range(10))
+    original, slower = Runner.run, iter(range(10))
 
-    def drifting(self: Module, program: Program, dram: np.ndarray) -> FakeTiming:
+    def drifting(self: Runner, program: Program, dram: np.ndarray) -> FakeTiming:
         timing = original(self, program, dram)
         timing.cycles += next(slower)
         return timing  # type: ignore[return-value]
 
-    monkeypatch.setattr(Module, "_simulate", drifting)
+    monkeypatch.setattr(Runner, "run", drifting)
     with pytest.raises(vdla.VdlaError, match="timing must not depend on data"):
         module.run(images[0][:2])
 

@@ -15,7 +15,16 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 ROOMS = ("isa", "runtime", "hw", "sim", "compiler", "bench", "cli")
 #: The modules of the package's root; each of them is meant to be there.
-ROOT_MODULES = {"__init__", "__main__", "_version", "compare", "module", "report"}
+ROOT_MODULES = {
+    "__init__",
+    "__main__",
+    "_version",
+    "compare",
+    "kernel",
+    "module",
+    "report",
+    "runner",
+}
 
 
 def project() -> dict:
