@@ -6,7 +6,8 @@
     y = QConv2d(q, w, bias)              ->   y = BitSerialConv2d(q, packed, bias)
 
 An element has so few bits where what computes it says so: bounds of a clip, of a requantisation, of
-a table. A weight has where its constant values do.
+a table. A weight has where its constant values do. (A float that is no number has no code: the
+algorithms may make different numbers of it.)
 """
 
 from __future__ import annotations
@@ -85,6 +86,7 @@ def _range(graph: Graph, name: str, producers: dict[str, Node]) -> tuple[int, in
         return _range(graph, node.inputs[0], producers)
     if isinstance(op, QMaxPool):
         least, most = _range(graph, node.inputs[0], producers)
+        least = INT8_MIN if any(op.pads) else least  # of a window outside of the image
         return min(max(least, op.lo), op.hi), max(min(most, op.hi), op.lo)
     if isinstance(op, QTable):
         return int(op.table.min()), int(op.table.max())

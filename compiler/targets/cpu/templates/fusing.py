@@ -22,6 +22,8 @@ LANES = (32, 16, 8, 4, 1)
 #: the C library: what these store one by one cannot be loaded as a vector right afterwards.
 VECTORS = (1, 2, 4)
 VECTORS_WITH_CALLS = 2
+#: Elements of a strip that LLVM makes vectors of, which it cannot around calls: at most so many.
+LONGEST_STRIP = 1024
 CALLED = {"pow", *FLOAT_FUNCTIONS} - {*LLVM_FUNCTIONS}
 
 
@@ -47,10 +49,15 @@ class Together(CpuTemplate):
         shape, _ = workload.result
         width = row_extent(workload.op, [shape for shape, _ in workload.operands], shape)
         shares = math.prod(shape) >= SHARED_ELEMENTS
-        calls = VECTORS_WITH_CALLS if _calls(workload) else VECTORS[0]
+        lanes = [size for size in LANES if width % size == 0]
+        strip = next(size for size in range(min(width, LONGEST_STRIP), 0, -1) if width % size == 0)
+        around_calls = VECTORS_WITH_CALLS if lanes[0] > 1 else strip
         knobs = {
-            "lanes": [size for size in LANES if width % size == 0],
-            "vectors": preferring(calls, VECTORS),
+            "lanes": lanes,
+            "vectors": preferring(
+                around_calls if _calls(workload) else VECTORS[0],
+                dict.fromkeys((*VECTORS, strip)),
+            ),
             "parallel": preferring(shares, (False, True)),
         }
 

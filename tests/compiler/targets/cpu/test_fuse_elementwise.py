@@ -261,6 +261,22 @@ def test_choices_by_layer(builder: Any) -> None:
         vdla.compile(model, "cpu", knobs={first: {"lanes": 4}})
 
 
+@pytest.mark.parametrize(
+    ("shape", "kind", "expected"),
+    [
+        ([64], "Neg", (32, 1)), ([64], "Exp", (32, 2)), ([96], "Exp", (32, 1)),
+        ([6], "Neg", (1, 1)), ([5, 7], "Neg", (1, 1)), ([5, 7], "Exp", (1, 35)),
+        ([2, 1025], "Exp", (1, 410)), ([1031], "Exp", (1, 1)),
+    ],
+)  # fmt: skip
+def test_defaults(shape: list[int], kind: str, expected: tuple[int, int], builder: Any) -> None:
+    """Vectors where rows are whole ones; else strips, of which some are LLVM's vectors."""
+    x = builder.input("x", shape)
+    y = builder.node("Relu", [builder.node(kind, [x], "a")], "y")
+    layers = vdla.compile(builder.model([y]), "cpu").compiled.layers
+    assert (layers[-1].knobs["lanes"], layers[-1].knobs["vectors"]) == expected
+
+
 def test_what_does_not_divide_is_refused(builder: Any) -> None:
     x = builder.input("x", [12])
     model = builder.model([builder.node("Exp", [builder.node("Abs", [x], "a")], "y")])
