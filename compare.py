@@ -10,7 +10,7 @@ from typing import Any
 
 from .isa.errors import VdlaError
 
-#: Fields that say what was measured rather than what came out.
+#: Fields that describe what was measured; they are not results.
 SETTINGS = ("target", "config_hash", "memory", "vthreads", "seed", "batches")
 _HEADER = {"vdla", "command", "config", "model", "model_sha256", *SETTINGS}
 #: The lists of a report, and the fields that name their entries and measure them.
@@ -20,12 +20,12 @@ _MEASURES = ("cycles", "ours_ms")
 
 
 def load_report(path: str | Path) -> dict[str, Any]:
-    """A report of ``vdla run`` or ``vdla bench``.
+    """Read a report of ``vdla run`` or ``vdla bench``.
 
     Raises
     ------
     VdlaError
-        Unless the file is one.
+        Unless the file is such a report.
     """
     try:
         report = json.loads(Path(path).read_text())
@@ -55,7 +55,7 @@ def compare(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     Raises
     ------
     VdlaError
-        For reports of different commands or models, and such that have no layer in common.
+        For reports of different commands or models, and for reports without a common layer.
     """
     _check_same(a, b, "command", "command")
     if a["command"] == "run":
@@ -98,7 +98,7 @@ def _is_list_of_objects(value: object) -> bool:
 
 
 def _items(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Layers, or rows of a benchmark, by name; the second of a name becomes ``NAME (2)``."""
+    """Layers, or rows of a benchmark, by name; the second entry of a name becomes ``NAME (2)``."""
     entries = next(report[key] for key in _LISTS if _is_list_of_objects(report.get(key)))
     seen: Counter[str] = Counter()
     items = {}
@@ -110,7 +110,7 @@ def _items(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _metrics(report: dict[str, Any], items: dict[str, dict[str, Any]]) -> dict[str, float]:
-    """The numbers of the whole report; of a benchmark, those of its rows too."""
+    """The numbers of the whole report, and for a benchmark also those of its rows."""
     whole = {k: v for k, v in report.items() if k not in (*_HEADER, *_LISTS, "outputs")}
     return dict(_numbers(whole)) | (dict(_numbers(items)) if "rows" in report else {})
 

@@ -47,7 +47,7 @@ def build_schedule(
     name: str = "main",
     dump_ir: str | Path | None = None,
 ) -> Kernel:
-    """Compile a schedule as it stands: nothing is chosen that it does not say.
+    """Compile a schedule as it stands: the compiler adds no choices of its own.
 
     Parameters
     ----------
@@ -56,11 +56,11 @@ def build_schedule(
         ``cache_write``: inp, wgt, par, acc, tmp, out), and its innermost dimensions are [batch,
         block] entries.
     args : tensors
-        The parameters: what it reads, then what it computes.
+        The parameters: the tensors that the schedule reads, then those that it computes.
     target, hw, memory, threads, port
         As for :func:`vdla.compile`.
     name : str
-        Of the loop program, for messages.
+        Name of the loop program, for messages.
     dump_ir : path, optional
         A directory for the loops before and after every pass, and for the instructions.
 
@@ -123,7 +123,7 @@ class Kernel:
         return self._cycles
 
     def run(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        """The results for one array per input, of its shape and dtype.
+        """Run on one array per input, of the input's shape and dtype; returns one array per output.
 
         Raises
         ------

@@ -38,9 +38,10 @@ Model: TypeAlias = "str | Path | bytes | onnx.ModelProto | ExportedProgram"
 def load_platform(
     hw: HwParams | str | Path, memory: MemoryParams | str | Path
 ) -> tuple[HwParams, MemoryParams]:
-    """The configuration and the memory, whose bus widths agree.
+    """Load the configuration and the memory, and make sure that their bus widths agree.
 
-    A preset configuration follows the memory's bus; one of the user's own must say it itself.
+    A preset takes the bus width of the memory. A configuration of the user's own must state the
+    same width as the memory.
 
     Raises
     ------
@@ -76,8 +77,8 @@ def compile(
     Parameters
     ----------
     model : path, bytes, onnx.ModelProto or torch.export.ExportedProgram
-        An int8 model: QDQ ONNX, a TensorFlow Lite file or its bytes, or what ``torch.export.save``
-        wrote.
+        ONNX, float or quantised (QDQ); a TensorFlow Lite file or its bytes; or a program of
+        ``torch.export``, also as a file that ``torch.export.save`` wrote.
     target : str
         ``sim``, ``rtl``, ``cpu`` or ``fpga``.
     hw : HwParams, or the name of a preset or TOML file
@@ -91,7 +92,8 @@ def compile(
     port : str, optional
         The serial device of the board, for ``fpga``.
     threads : int
-        Threads of the processor that share the work, for ``cpu``; the bits are those of one.
+        Threads of the processor that share the work, for ``cpu``. Results are the same to the bit
+        for any number of threads.
     knobs : mapping, or path to a JSON file, optional
         Choices by layer, such as ``{"conv1": {"rows": 7}}``, or the report of an earlier run. The
         compiler makes those that are missing.
@@ -135,16 +137,18 @@ def cross_compile(
         The folder.
     triple : str
         ``aarch64-linux-gnu``, ``arm-linux-gnueabihf``, ``riscv64-linux-gnu`` or
-        ``x86_64-linux-gnu``: the least processor of that architecture that Debian runs on.
+        ``x86_64-linux-gnu``: the code runs on every processor of that architecture that Debian
+        supports.
     hw : HwParams, or the name of a preset or TOML file
-        Its batch is the model's, where the model leaves that open.
+        Its batch becomes the model's batch where the model leaves that open.
     knobs, records
         As for :func:`compile`.
 
     Raises
     ------
     VdlaError
-        For a damaged or unsupported model, another triple, and a path that is taken.
+        For a damaged or unsupported model, any other triple, and a path where something else than a
+        module exists.
     """
     from .compiler.build import build
     from .compiler.targets.base import Options
@@ -175,7 +179,7 @@ def _choices(
 
 
 def load(path: str | Path, port: str | None = None) -> Module:
-    """A module that :meth:`Module.save` wrote, ready to run; the compiler is not needed.
+    """Load a module that :meth:`Module.save` wrote, ready to run. This does not need the compiler.
 
     ``port``: the board's serial device, for a module of target ``fpga``.
 
@@ -276,7 +280,7 @@ class Module:
         Raises
         ------
         VdlaError
-            Where nothing was measured: before the first run, on the host.
+            Where there is no measurement: before the first run, and on the host.
         """
         from .sim.trace import trace
 
@@ -293,7 +297,7 @@ class Module:
             raise VdlaError("trace: no operator of this model runs on the accelerator")
 
     def set_input(self, name: str, value: np.ndarray) -> None:
-        """The value of one input for the next ``run()`` without arguments."""
+        """Set the value of one input for the next ``run()`` without arguments."""
         names = [tensor.name for tensor in self.compiled.inputs]
         if name not in names:
             raise VdlaError(f"set_input: expected one of {', '.join(names)}, got {name!r}")
@@ -329,9 +333,9 @@ class Module:
 
         Notes
         -----
-        Cycles do not depend on data. So ``sim`` simulates the first batch in time, and only the
-        values of the others; ``rtl`` runs every batch through the hardware and insists that all
-        take equally long.
+        Cycles do not depend on data. So ``sim`` simulates both timing and values for the first
+        batch, and only values for the others. ``rtl`` runs every batch through the hardware and
+        raises an error unless all take the same number of cycles.
         """
         started = time.perf_counter()
         batches = self._batches(self._given(arrays))
@@ -358,7 +362,8 @@ class Module:
         Raises
         ------
         VdlaError
-            When ``path`` is something else than a saved module, or nothing links native code.
+            When something else than a saved module exists at ``path``, or when native code cannot
+            be linked.
         """
         bundle.save(path, self.compiled, self.settings)
 

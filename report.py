@@ -2,7 +2,8 @@
 
 Vocabulary, for a peak of batch x block_in x block_out MACs a cycle:
 
-- *macs* are the model's own (true channels, no padding), *issued* what the tensor core executed;
+- *macs* are the model's own (true channels, no padding), *issued* those that the tensor core
+  executed;
 - *spatial* = macs / issued, *temporal* = cycles in which the tensor core issues / cycles,
   *end_to_end* = macs / (peak x cycles);
 - the roofline bound of a layer is max(macs / peak, compulsory bytes / bus bytes a cycle), and its
@@ -66,7 +67,7 @@ class Layer(Protocol):
 
     @property
     def knobs(self) -> Mapping[str, int | str | bool]:
-        """What was chosen for it."""
+        """The knobs that were chosen for it."""
         ...
 
     @property
@@ -91,18 +92,18 @@ class Timing(Protocol):
 
     @property
     def cycles(self) -> int:
-        """Of the whole program."""
+        """Cycles of the whole program."""
         ...
 
     @property
     def ends(self) -> Sequence[int]:
-        """The cycle in which each instruction ended; empty where nothing tells."""
+        """The cycle in which each instruction ended; empty if it was not recorded."""
         ...
 
     @property
     def causes(self) -> np.ndarray:
-        """int64 [instructions, causes]: its unit's cycles by cause; no rows where the simulator
-        does not know."""
+        """int64 [instructions, causes]: for each instruction, the cycles of its unit by cause; no
+        rows if the simulator does not record them."""
         ...
 
     @property
@@ -112,7 +113,7 @@ class Timing(Protocol):
 
 
 def join_programs(programs: Sequence[Program]) -> Program:
-    """The instructions of programs in a row, to report on; nothing that could run."""
+    """Join the instructions of several programs for a report; the result cannot run."""
     if len(programs) == 1:
         return programs[0]
     insns: list[Insn] = []
@@ -185,8 +186,9 @@ def accelerator_report(
 ) -> dict[str, Any]:
     """The report of one inference on the accelerator.
 
-    A layer's cycles run from the end of the last instruction before it to the end of its own last
-    one; the last layer has the core's final cycles too, so that layers sum to the program.
+    A layer's cycles are counted from the end of the previous layer's last instruction to the end of
+    its own last one. The last layer also gets the core's final cycles, so that the layers add up to
+    the whole program.
     """
     rows: list[dict[str, Any]] = []
     last = max((i for i, layer in enumerate(layers) if layer.runs), default=-1)
@@ -195,7 +197,7 @@ def accelerator_report(
         if layer.runs is None:
             rows.append(_host_layer(layer))
             continue
-        if not timing.ends:  # a board counts cycles, but does not say when
+        if not timing.ends:  # a board counts cycles, but records no ends
             rows.append(_host_layer(layer))
             continue
         insns = [i for first, stop in layer.runs for i in range(first, stop + 1)]
@@ -225,10 +227,10 @@ def accelerator_report(
 def layer_stalls(
     program: Program, timing: Timing, insns: Iterable[int]
 ) -> dict[str, dict[str, int]]:
-    """Cycles of every unit by cause that some instructions account for.
+    """Cycles of every unit, by cause, that the given instructions account for.
 
-    Over all layers, and the ``empty`` cycles of a unit behind its last instruction, they sum to the
-    counters of the whole run.
+    The sum over all layers, plus the ``empty`` cycles of each unit after its last instruction,
+    equals the counters of the whole run.
     """
     if not len(timing.causes):
         return {}

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 class Runner:
     """An accelerator of a configuration with a memory behind it.
 
-    ``place`` is ``rtl``, ``fpga`` with the serial ``port`` of its board, or anything else, such as
-    ``sim`` or a target of one's own, for the model.
+    ``place`` says where programs run: ``rtl`` is the RTL, and ``fpga`` is the board at the serial
+    ``port``. Any other name, such as ``sim`` or a target of the user's own, is the SimPy model.
     """
 
     place: str
@@ -40,7 +40,7 @@ class Runner:
         return RtlSimulator(self.params)
 
     def run(self, program: Program, dram: np.ndarray) -> SimResult:
-        """Run a program in time; ``dram`` (uint8) is changed in place.
+        """Run a program and measure its cycles; ``dram`` (uint8) is changed in place.
 
         Raises
         ------

@@ -45,7 +45,7 @@ def parse_insn(text: str) -> Insn:
     Raises
     ------
     VdlaError
-        For an unknown mnemonic or field, a field missing or given twice, or a value that is none.
+        For an unknown mnemonic or field, a field missing or given twice, or a malformed value.
     """
     words = text.partition(";")[0].split()
     mnemonic = words[0] if words else ""
@@ -144,7 +144,7 @@ class _Draft:
 
     @property
     def _params(self) -> HwParams:
-        """The configuration, the default one from the moment it is needed and none was given."""
+        """The configuration; from its first use on the default one, if none was given before."""
         if self.params is None:
             self.params = HwParams()
         return self.params
@@ -243,7 +243,7 @@ def _integer(where: str, text: str) -> int:
 
 
 def _code(text: str) -> str:
-    """Without comment and surrounding blanks."""
+    """The text without comment and surrounding blanks."""
     return text.partition(";")[0].strip()
 
 
@@ -284,7 +284,8 @@ def _uop_addresses(program: Program) -> list[int]:
 
 
 def _format_segment(addr: int, data: bytes, uops: list[int], params: HwParams) -> list[str]:
-    """Micro-ops where the program loads some and their bytes are exactly one, else hexadecimal."""
+    """A segment as lines: ``.uop`` where the program loads a micro-op and the bytes encode one
+    exactly, else ``.hex``."""
     size, lines, done = params.entry_bytes("uop"), [], 0
     for uop_addr in uops[bisect_left(uops, addr) : bisect_right(uops, addr + len(data) - size)]:
         start = uop_addr - addr

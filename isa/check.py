@@ -1,7 +1,8 @@
-"""The static checker: what a program may do wrong, found without running it.
+"""The static checker finds what a program may do wrong, without running it.
 
-Legality of each instruction, tokens (deadlock, leftovers, overflow) by ``order.py``, accesses to
-memory by ``hazards.py``. Instructions are taken in program order, which is what the program means.
+It checks the legality of each instruction; tokens (deadlocks, leftovers, overflows) with
+``order.py``; and accesses to memory with ``hazards.py``. The meaning of a program is that its
+instructions run one by one in program order.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ def check(program: Program, dram: np.ndarray | None = None, limit: int = 100) ->
     program : Program
         What to check.
     dram : numpy.ndarray, optional
-        uint8, the contents of DRAM at the start where they are more than ``program.dram_image()``
-        (micro-ops are read from it).
+        uint8, the contents of DRAM at the start, by default ``program.dram_image()``. Micro-ops are
+        read from it.
     limit : int
         Stop after this many findings.
     """
@@ -41,7 +42,7 @@ def check(program: Program, dram: np.ndarray | None = None, limit: int = 100) ->
 
 
 def _named(finding: Finding, program: Program) -> Finding:
-    """The finding, saying what its instruction is for, if the program knows."""
+    """The finding together with what its instruction is for, if the program has notes."""
     where = program.where(finding.instruction)
     if not program.notes or where in finding.detail:
         return finding

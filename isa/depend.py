@@ -1,10 +1,11 @@
-"""Decoupled access-execute: the dependency tokens that make a linear stream of instructions run
-decoupled and stay right.
+"""Decoupled access-execute: dependency tokens let the units run decoupled, while the linear stream
+of instructions keeps its meaning.
 
 Units run ahead of each other as far as tokens let them. :func:`dependencies` finds every pair of
 accesses of different units to the same entry or byte, one of them a write, and
-:func:`order_by_tokens` orders them as in the program. Instructions of one unit need nothing: they
-run in order. Vector clocks leave out what is ordered already through other tokens.
+:func:`order_by_tokens` orders them as in the program. Instructions of one unit need no tokens: they
+run in order. Vector clocks find the pairs that other tokens order already; these get no token of
+their own.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from .params import MEMORIES, HwParams
 
 
 class _History:
-    """Of each entry of one memory and per row of instructions that use it, the last write and the
-    last read (instruction index, -1 for never).
+    """The last write and the last read of each entry of one memory (instruction index, -1 for
+    never), for each *row* of instructions, that is for each track and unit.
     """
 
     def __init__(self, size: int):
@@ -31,7 +32,7 @@ class _History:
         self.read: dict[int, np.ndarray] = {}
 
     def record(self, access: Access, row: int, index: int) -> None:
-        """The instruction of that index, in that row, makes the access."""
+        """Note an access by instruction ``index``, which is in ``row``."""
         users = self.written if access.write else self.read
         if row not in users:
             users[row] = np.full(self.size, -1, np.int64)
@@ -53,9 +54,11 @@ def dependencies(
     image: Mapping[int, bytes] | None = None,
     tracks: Sequence[int] | None = None,
 ) -> list[np.ndarray]:
-    """Of each instruction, in program order: per track and unit, the latest earlier instruction
-    there that it depends on, or -1 (int64 [tracks, units]). Instructions of one track and unit keep
-    their order, so that nothing is said of its own.
+    """Find the dependencies of each instruction, in program order.
+
+    For each instruction the result has, per track and unit, the latest earlier instruction of that
+    track and unit that it depends on, or -1 (int64 [tracks, units]). Instructions of one track and
+    unit keep their order anyway, so the entry of the instruction's own track and unit is always -1.
 
     Parameters
     ----------
@@ -80,9 +83,11 @@ def dependencies(
 def deadlines(
     insns: Sequence[Insn], params: HwParams, image: Mapping[int, bytes] | None = None
 ) -> list[int]:
-    """Of each LOAD, in program order: the first later instruction that must come after it, because
-    it reads or overwrites what was loaded, or overwrites its source; the number of instructions
-    where there is none. Of any other instruction: its own index.
+    """Find how late each instruction may come, in program order.
+
+    For a LOAD this is the first later instruction that must come after it, because that one reads
+    or overwrites what was loaded, or overwrites its source; or the number of instructions if there
+    is none. For any other instruction it is its own index.
     """
     memories = {name: np.full(params.depth(name), -1, np.int64) for name in MEMORIES}
     memories["dram"] = np.zeros(0, np.int64)
@@ -125,10 +130,11 @@ def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[
 
     Notes
     -----
-    The n-th pop of a unit from another takes the token of the n-th push, so a token that
-    instruction *i* of unit V pushes for *j* of U says that all of V up to *i* has ended. A
-    dependency of *j* on *i* needs a new token only if nothing that *j* waits for implies it; and
-    since *i* is then later than anything of V that U has waited for, pushes stay in order.
+    The n-th pop of a unit from another takes the token of the n-th push. So a token that
+    instruction *i* of unit V pushes for *j* of U says that all instructions of V up to *i* have
+    ended. A dependency of *j* on *i* needs a new token only if the tokens that U has waited for so
+    far do not imply it. Then *i* is later than every instruction of V that U has waited for, so
+    pushes stay in order.
     """
     pops = [Units.NONE] * len(insns)
     pushes = [Units.NONE] * len(insns)
@@ -157,14 +163,15 @@ def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[
 def reorder(
     insns: Sequence[Insn], needs: Sequence[np.ndarray], order: Sequence[int]
 ) -> tuple[list[Insn], list[np.ndarray]]:
-    """Instructions in another order, which must keep every dependency and the order within every
-    track and unit; and what they depend on there, per unit (int64 [units]).
+    """Put instructions in another order, which must keep every dependency and the order within
+    every track and unit. Returns the instructions, and for each the latest instruction that it
+    depends on in the new order, per unit (int64 [units]).
 
     ``needs`` : per track and unit (:func:`dependencies`)
     """
     place = np.empty(len(insns) + 1, np.int64)
     place[list(order)] = np.arange(len(insns))
-    place[-1] = -1  # what depends on nothing, still does
+    place[-1] = -1  # -1, no dependency, stays -1
     return [insns[i] for i in order], [place[needs[i]].max(axis=0) for i in order]
 
 

@@ -31,7 +31,7 @@ VECTOR_LOOPS = 4
 PARAM_ENTRIES = 3
 #: Codes of operators; there is room for more.
 VECTOR_OP_BITS = 4
-#: Elements of inp, wgt and out, and elements of acc, tmp and par.
+#: Bits of an element of inp, wgt and out, and of an element of acc, tmp and par.
 INT8_BITS, INT32_BITS = 8, 32
 INT8_MIN, INT8_MAX = -(1 << INT8_BITS - 1), (1 << INT8_BITS - 1) - 1
 
@@ -40,7 +40,7 @@ OPCODE_MASK = (1 << OPCODE_BITS) - 1
 
 
 class Scratchpads(Protocol):
-    """What layouts depend on. :class:`~.params.HwParams` has it."""
+    """The sizes that layouts depend on. :class:`~.params.HwParams` has them."""
 
     def index_bits(self, memory: str) -> int:
         """Bits of an index into a scratchpad."""
@@ -86,7 +86,7 @@ def _index_bits(params: Scratchpads, memories: tuple[str, ...]) -> int:
 
 
 def _code(name: str, doc: str, names: Sequence[object]) -> Field:
-    """A field that selects one of some things."""
+    """A field that selects one of ``names``."""
     return Field(name, (len(names) - 1).bit_length(), doc)
 
 
@@ -291,7 +291,7 @@ def unpack_all(fields: tuple[Field, ...], words: np.ndarray) -> np.ndarray:
         raw = padded[:, word] >> np.uint64(shift)
         if shift + field.bits > 64:
             raw |= padded[:, word + 1] << np.uint64(64 - shift)
-        # To the top and back again: what lies above goes, a sign is extended.
+        # Shift to the top and back again: this drops the bits above the field and extends its sign.
         top = (raw << np.uint64(64 - field.bits)).view(np.int64 if field.signed else np.uint64)
         values[:, column] = top >> (64 - field.bits)
         lsb += field.bits
@@ -299,8 +299,9 @@ def unpack_all(fields: tuple[Field, ...], words: np.ndarray) -> np.ndarray:
 
 
 def decode_fields(encoded: bytes, insn_bytes: int, params: Scratchpads) -> np.ndarray:
-    """Encoded instructions of ``insn_bytes`` bytes each as a table: the values of an instruction's
-    fields in the order of its layout, 0 behind them; int64 [instructions, most fields of a layout].
+    """Decode instructions of ``insn_bytes`` bytes each into a table: a row has the values of an
+    instruction's fields in the order of its layout, then zeros; int64 [instructions, most fields of
+    a layout].
     """
     words = np.frombuffer(encoded, np.uint64).reshape(-1, insn_bytes // 8)
     opcodes = words[:, 0] & np.uint64(OPCODE_MASK)

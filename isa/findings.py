@@ -17,14 +17,14 @@ KINDS = {
     "overflow": "a token counter may exceed its width",
     "raw": "a read may come before the write it needs",
     "war": "a write may come before the read of what it overwrites",
-    "uninitialised": "a read of what nothing has written: zero at reset, else of an earlier run",
+    "uninitialised": "a read of an entry that nothing has written: zero, or left by an earlier run",
     "unknown": "micro-ops come from memory that the program writes; their accesses are not checked",
 }
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing wrong: kind (see :data:`KINDS`), instruction index, unit, and a line that names all
+    """One problem: kind (see :data:`KINDS`), instruction index, unit, and a line that names all
     parties.
     """
 

@@ -36,7 +36,7 @@ class MicroOps:
         self.words = np.zeros(params.uop_depth, np.uint64)
 
     def load(self, insn: Load) -> None:
-        """Follow a LOAD into uop."""
+        """Carry out a LOAD into uop."""
         size = self.params.entry_bytes("uop")
         data = b"".join(
             self._read(insn.dram_addr + z * insn.z_stride + y * insn.y_stride, insn.x_size * size)

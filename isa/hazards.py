@@ -1,4 +1,4 @@
-"""The memory half of the static checker: every access against the last ones to the same entries.
+"""The static checker's memory half compares every access with the last ones to the same entries.
 
 Two accesses of different units to the same scratchpad entry or the same four bytes of DRAM, at
 least one of them a write, are safe when tokens force the first (in program order) to end before the
@@ -27,9 +27,9 @@ _GRANULE_BYTES = 4
 def memory_findings(
     program: Program, order: Order, dram: np.ndarray | None = None, limit: int = 100
 ) -> list[Finding]:
-    """Hazards, reads of what nothing has written, and addresses out of range, at most ``limit``
-    and those of one instruction more. Instructions must be legal; those that never start are left
-    out. ``dram`` as for :func:`~.check.check`.
+    """Find hazards, reads of entries that nothing has written, and addresses out of range. The
+    search stops after the instruction that brings the findings to ``limit``. Instructions must be
+    legal; those that never start are left out. ``dram`` as for :func:`~.check.check`.
     """
     return _Walk(program, order, dram, limit).run()
 
@@ -47,7 +47,7 @@ class _Box:
 
     @classmethod
     def of(cls, base: int, extents: tuple[int, ...], strides: tuple[int, ...]) -> _Box:
-        """Without the loops that stand still."""
+        """The box without the loops that do not move (extent 1 or stride 0)."""
         moving = [(n, s) for n, s in zip(extents, strides, strict=True) if n > 1 and s]
         return cls(base, tuple(n for n, _ in moving), tuple(s for _, s in moving))
 
@@ -105,7 +105,7 @@ class _Space:
         self.read = {r: np.zeros(size, np.int32) for r in readers if r != writer}
 
     def place(self, entries: np.ndarray) -> str:
-        """Entries as findings name them: the range, and how many of it where not all."""
+        """Entries as findings name them: their range, and their number if they do not fill it."""
         found = np.unique(entries)
         first, last = int(found[0]), int(found[-1])
         scale = _GRANULE_BYTES if self.name == "dram" else 1
@@ -203,7 +203,7 @@ class _Walk:
     def _ordered(
         self, kind: str, space: _Space, other: Unit, last: np.ndarray, where: _Where
     ) -> None:
-        """Whether all that ``other`` did there has certainly ended."""
+        """Report a hazard unless the last accesses by ``other`` have certainly ended."""
         positions = _get(last, where)
         if positions.max(initial=0) <= self.clock[other]:
             return
@@ -232,7 +232,7 @@ class _Walk:
     # ---- instructions ----
 
     def _dram_box(self, insn: Load | Store, entry_bytes: int) -> _Box | None:
-        """The granules of an instruction, or None with a finding where they leave DRAM."""
+        """The granules of an instruction; None, and a finding, if they leave DRAM."""
         unit = _GRANULE_BYTES
         box = _Box.of(
             insn.dram_addr // unit,
@@ -298,7 +298,7 @@ class _Walk:
         return outer + inner + self.uops.values[memory][span]
 
     def _accumulates(self, insn: Gemm, entries: np.ndarray, first: np.ndarray) -> None:
-        """Accumulating needs an earlier write, of another instruction or an earlier micro-op."""
+        """Accumulating needs an earlier write, by another instruction or by an earlier micro-op."""
         fresh = self.spaces["acc"].written[entries] == 0
         if not fresh.any():
             return

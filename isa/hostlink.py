@@ -1,10 +1,10 @@
 """Frames between a host and a board, written once for the driver and the hardware.
 
 A request is ``SYNC_REQUEST``, a header (``<BBIH``: command, sequence number, address, words), for a
-write its words, and the CRC-32 of all after the first byte; a word has 8 bytes, numbers are little
-endian. The answer is ``SYNC_ANSWER``, a header (``<BBH``: answer code, the request's sequence
-number, words), for a read its words, and its CRC-32. A register is a word whose upper half is
-ignored or zero; consecutive words are consecutive registers.
+write its words, and the CRC-32 of everything after the first byte. A word has 8 bytes, and numbers
+are little-endian. The answer is ``SYNC_ANSWER``, a header (``<BBH``: answer code, the request's
+sequence number, words), for a read its words, and its CRC-32. A register is a word whose upper half
+is ignored or zero; consecutive words are consecutive registers.
 
 Flow control is one request at a time: the host sends the next when the answer has come. A damaged
 request is refused and changes nothing; one that ends early is forgotten after ``SILENCE_BYTES``
@@ -23,7 +23,7 @@ WORD_BYTES = 8
 CRC_BYTES = 4
 #: Words of a frame, at most.
 MAX_WORDS = 128
-#: Byte times without a byte that end an unfinished request.
+#: An unfinished request is forgotten after this many byte times without a byte.
 SILENCE_BYTES = 16
 
 
@@ -37,7 +37,7 @@ class Command(IntEnum):
 
 
 class Answer(IntEnum):
-    """What the board says to a request."""
+    """How the board answers a request."""
 
     OK = 0
     BAD_CRC = 1

@@ -51,8 +51,8 @@ class Insn:
 class Load(Insn):
     """DRAM to scratchpad: ``z_size`` planes of ``pad_top + y_size + pad_bottom`` rows of ``pad_left
     + x_size + pad_right`` entries, written contiguously from ``base``; padding entries hold
-    ``pad_value`` in every byte (int8, if widened). Addresses and strides are bytes, multiples of
-    min(entry bytes in DRAM, bus bytes)."""
+    ``pad_value`` in every byte (in every int32 element, if widened). Addresses and strides are
+    bytes, multiples of min(entry bytes in DRAM, bus bytes)."""
 
     opcode = Opcode.LOAD
     memory: str
@@ -332,7 +332,7 @@ def fault(insn: Insn, params: HwParams) -> str | None:
 
 
 def _faults(insn: Insn, params: HwParams) -> Iterator[str]:
-    """All that is wrong, in an order in which what follows relies on what came before."""
+    """All faults, in an order in which later checks rely on earlier ones."""
     what = insn.opcode.name
     yield from _unknown(insn)
     yield from _out_of_range(what, layout(insn.opcode, params), _values(insn))

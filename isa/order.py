@@ -32,7 +32,7 @@ class Leftover:
 
 @dataclass(frozen=True)
 class Waiting:
-    """A unit whose next instruction never starts, and the units it misses tokens of."""
+    """A unit whose next instruction never starts, and the units whose tokens it lacks."""
 
     instruction: int
     missing: tuple[Unit, ...]
@@ -94,7 +94,7 @@ class _Machine:
         self.tokens: list[list[deque[tuple[int, Clock]]]] = [[deque() for _ in Unit] for _ in Unit]
 
     def run(self) -> Order:
-        """Dispatch and start until nothing can."""
+        """Dispatch and start instructions until none can move."""
         moved = True
         while moved:
             moved = self._dispatch()
@@ -156,8 +156,9 @@ class _Machine:
 def possible_overflow(insns: tuple[Insn, ...], params: HwParams, order: Order) -> dict[int, Unit]:
     """Instructions whose push may find the counter of a unit full, whatever the latencies.
 
-    At a push, the consumer has started all that the pusher's clock says ended, and all that stands
-    in the program before the pusher except what its queue can hold.
+    At a push, the consumer has started at least the instructions that have ended by the pusher's
+    clock, and at least those that stand before the pusher in the program, less as many as the
+    consumer's queue can hold.
     """
     limit = 2**params.token_bits - 1
     found: dict[int, Unit] = {}

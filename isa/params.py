@@ -22,8 +22,8 @@ from .errors import VdlaError
 #: Scratchpads in the order of their codes in a LOAD instruction; the last three are not loadable.
 MEMORIES = ("inp", "wgt", "uop", "par", "acc", "tmp", "out")
 
-#: On-chip memory that any configuration may use in all (the size of VTA's default configuration,
-#: with room for 32x32).
+#: The most on-chip memory that a configuration may use in all: the size of VTA's default
+#: configuration, with room for 32x32.
 MAX_SCRATCHPAD_BYTES = 2 << 20
 
 
@@ -64,8 +64,8 @@ class HwParams:
     token_bits : int
         Width of a dependency token counter.
     vector_passes : int
-        Cycles that an iteration of the vector unit takes: 1, 2 or 4. It computes so many parts of a
-        vector one after the other, with as many times fewer lanes.
+        Cycles that an iteration of the vector unit takes: 1, 2 or 4. The unit computes a vector in
+        this many parts, one after the other, and has fewer lanes by this factor.
     """
 
     batch: int = 1
@@ -224,7 +224,7 @@ class HwParams:
 
     @cached_property
     def hash(self) -> str:
-        """Eight hexadecimal digits that identify the configuration and the instruction set as it
+        """Eight hexadecimal digits that identify the configuration and the instruction set that
         follows from it: knobs, every field of every layout, every vector operator. Programs carry
         it and cores compare it."""
         text = json.dumps([self.to_dict(), fingerprint(self)], sort_keys=True)

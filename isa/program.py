@@ -1,5 +1,5 @@
-"""Programs: instructions, the constant part of DRAM, and what a runtime must know to feed and read
-it; and the file format they are kept in.
+"""Programs: instructions, the constant part of DRAM, and what a runtime must know to feed inputs
+and read outputs; and the file format of programs.
 
 A file is a fixed header (magic, format version, sizes, SHA-256 of all that follows), a JSON part
 (configuration and its hash, addresses, meta) and the raw bytes of instructions and DRAM segments::
@@ -37,7 +37,7 @@ MAGIC = b"VDLAPROG"
 FORMAT_VERSION = 1
 #: Programs start on a page, so that no fetch burst crosses a 4 KiB boundary.
 PROGRAM_ALIGN_BYTES = 4096
-#: What an address of DRAM reaches.
+#: The bytes that a DRAM address can reach.
 MAX_DRAM_BYTES = 1 << DRAM_ADDR_BITS
 
 _HEADER = struct.Struct("<8sIIQ32s")
@@ -155,7 +155,7 @@ class Program:
 
     @cached_property
     def table(self) -> np.ndarray:
-        """The values of every instruction's bit fields, in the order of its layout, 0 behind them:
+        """The values of every instruction's bit fields, in the order of its layout, then zeros:
         int64 [instructions, most fields of a layout].
         """
         return decode_fields(self.encoded(), self.params.insn_bytes, self.params)
@@ -274,8 +274,8 @@ def _check_meta(meta: dict[str, Any]) -> None:
 
 
 def _check_names(names: Any, insns: int) -> None:
-    """Raise VdlaError unless the names, if there are any, are such. A program that was cut short
-    has more notes than instructions.
+    """Raise VdlaError unless the names, if there are any, are well formed. A program that was cut
+    short has more notes than instructions.
     """
     if names is None:
         return

@@ -90,7 +90,7 @@ def execute(insn: Insn, state: State) -> None:
 
 
 def _dram_index(insn: Load | Store, row_bytes: int, state: State) -> np.ndarray:
-    """Byte indices [z, y, row_bytes] of what moves."""
+    """Indices [z, y, row_bytes] of the bytes that move."""
     rows = dram_rows(insn)
     if rows.size and rows.max() + row_bytes > state.dram.size:
         raise AddressError(

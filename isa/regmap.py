@@ -18,7 +18,7 @@ STALL_NAMES = {"load": "dma", "store": "dma", "vector": "hazard", "gemm": "stall
 
 
 def named_causes(unit: Unit, cycles: Iterable[int]) -> dict[str, int]:
-    """Cycles of a unit in the order of ``CAUSES``, by the names that reports give the causes."""
+    """Name the cycles of a unit, given in the order of ``CAUSES``, as reports name the causes."""
     stalled = STALL_NAMES[unit.name.lower()]
     names = (stalled if cause == "stalled" else cause for cause in CAUSES)
     return dict(zip(names, map(int, cycles), strict=True))

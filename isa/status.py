@@ -6,7 +6,8 @@ from enum import IntEnum
 
 
 class Status(IntEnum):
-    """Where a core stands; what lies above DONE has stopped it. ``doc`` says what a code means."""
+    """The state of a core. Every code above DONE is an error that stopped it. ``doc`` explains the
+    code."""
 
     doc: str
 

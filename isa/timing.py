@@ -6,11 +6,11 @@ An event "in cycle t" is a signal that is high during cycle t; what it changes i
 t + 1.
 """
 
-#: Iteration issued in cycle t: its accumulator is written in cycle t + GEMM_DEPTH (tokens are
-#: pushed in that cycle for the last).
+#: Iteration issued in cycle t: its accumulator is written in cycle t + GEMM_DEPTH (after the last
+#: iteration, tokens are pushed in that cycle).
 GEMM_DEPTH = 8
 #: Last pass of an iteration issued in cycle t: tmp or out is written in cycle t + VECTOR_DEPTH
-#: (tokens are pushed in that cycle for the last).
+#: (after the last iteration, tokens are pushed in that cycle).
 VECTOR_DEPTH = 16
 #: Last beat or padding entry consumed in cycle t: the scratchpad is written and tokens are pushed
 #: in cycle t + LOAD_END.

@@ -1,1 +1,1 @@
-"""What runs a compiled model: layouts, native code, programs, saved modules; no compiler."""
+"""Runs compiled models without the compiler: layouts, native code, programs, saved modules."""

@@ -1,7 +1,7 @@
-"""A board on a serial line as a simulator: the same program in, the same result out, from hardware.
+"""Runs programs on a board at a serial line, through the same interface as the simulators.
 
-Frames are those of ``isa/hostlink.py``. A frame that was damaged or lost on the way is repeated; a
-board that stays silent, or a line that was unplugged, is one clear error.
+Frames are those of ``isa/hostlink.py``. A frame that was damaged or lost on the way is repeated. A
+board that stays silent, or a line that was unplugged, gives one clear error.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from ..isa.status import Status
 from .result import NO_CAUSES, SimResult
 
 BAUD = 1_000_000
-#: Seconds without a byte after which an answer is given up.
+#: Seconds without a byte after which the host stops waiting for an answer.
 SILENCE_S = 0.5
 TRIES = 5
-#: Seconds after which a program that has not ended is given up.
+#: Seconds after which a program that has not ended counts as hung.
 PATIENCE_S = 600.0
 
 
 class _LostFrame(Exception):
-    """An answer did not come, or not whole; the request is to be repeated."""
+    """An answer did not arrive, or not completely; the request is to be repeated."""
 
 
 class Link:
@@ -82,7 +82,7 @@ class Link:
             raise VdlaError(f"{self.port}: expected a serial port, {error.args[-1]}") from None
 
     def close(self) -> None:
-        """Leave the port."""
+        """Close the port."""
         os.close(self._file)
 
     def __enter__(self) -> Link:
@@ -127,7 +127,7 @@ class Link:
     def _request(
         self, command: Command, address: int, words: int = 0, payload: bytes = b""
     ) -> bytes:
-        """Words of the answer; repeats the request until a whole answer has come."""
+        """Send a request until a whole answer has come; return the words of the answer."""
         words = words or len(payload) // WORD_BYTES
         why = ""
         for attempt in range(TRIES):
@@ -160,7 +160,7 @@ class Link:
 
     def _send(self, data: bytes) -> None:
         try:
-            termios.tcflush(self._file, termios.TCIFLUSH)  # late answers to what was given up
+            termios.tcflush(self._file, termios.TCIFLUSH)  # drop late answers to earlier requests
             while data:
                 if not select.select([], [self._file], [], self.silence_s)[1]:
                     raise _LostFrame("the line takes no bytes")
@@ -231,7 +231,7 @@ class Board:
         link.write_register("program_hash", int(want, 16))
         link.write_register("program_addr", program.program_addr)
         link.write_register("insn_count", len(program.insns))
-        held, self._known = self._known, np.zeros(0, np.uint8)  # until results are here
+        held, self._known = self._known, np.zeros(0, np.uint8)  # unknown until the results are here
         link.write_register("control", CONTROL_START)
         self._wait()
         registers = link.read_registers()
@@ -262,7 +262,7 @@ class Board:
 
 
 def _stored(program: Program) -> tuple[int, int]:
-    """The bytes that a program may write: from the first to behind the last, whole words."""
+    """The bytes that a program may write, in whole words: the first, and one after the last."""
     stores = [i for i in program.insns if isinstance(i, Store) and i.entries]
     if not stores:
         return 0, 0
@@ -277,7 +277,7 @@ def _stored(program: Program) -> tuple[int, int]:
 
 
 def _result(registers: dict[str, int], wall_s: float) -> SimResult:
-    """What the registers tell; a board has no trace."""
+    """The result as the board's registers give it; a board records no trace."""
     status = Status(registers["status"])
     return SimResult(
         status=status,
@@ -294,6 +294,6 @@ def _result(registers: dict[str, int], wall_s: float) -> SimResult:
 
 
 def run_on_board(port: str, program: Program, dram: np.ndarray, memory: MemoryParams) -> SimResult:
-    """Open the port, run one program, leave the port."""
+    """Open the port, run one program, close the port."""
     with Link(port) as link:
         return Board(link).run(program, dram, memory)

@@ -1,9 +1,9 @@
-"""A saved module: a folder with all that runs it, without the compiler.
+"""A saved module: a folder with everything that is needed to run it without the compiler.
 
 ``manifest.json`` says what the module is for and describes its steps; every other file is named
-there with its size and SHA-256. A step on the host is a shared object and its parameters, one on
-the accelerator a program file. ``model.so``, ``model.bin`` and ``vdla.h`` of a module for the CPU
-are its interface for C. Loading runs native code: load what you trust.
+there with its size and SHA-256. A step on the host is a shared object and its parameters; a step on
+the accelerator is a program file. ``model.so``, ``model.bin`` and ``vdla.h`` of a module for the
+CPU are its interface for C. Loading runs native code: load only what you trust.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class CodeFor:
 
     @staticmethod
     def host() -> CodeFor:
-        """This one."""
+        """The processor of this machine."""
         return CodeFor(llvm_triple(), tuple(needed_features()))
 
 
@@ -68,7 +68,7 @@ def save(path: str | Path, executable: Executable, settings: Settings) -> None:
     Raises
     ------
     VdlaError
-        When ``path`` is something else than a module, or the code cannot be linked.
+        When something else than a module exists at ``path``, or the code cannot be linked.
     """
     files: dict[str, bytes] = {}
     described = []
@@ -101,7 +101,7 @@ def save(path: str | Path, executable: Executable, settings: Settings) -> None:
 
 
 def _describe(step: Step, stem: str, files: dict[str, bytes]) -> dict[str, Any]:
-    """One step of the manifest; its files join ``files``."""
+    """Describe one step for the manifest, and add its files to ``files``."""
     if isinstance(step, Program):
         files[f"{stem}.vdla"] = step.to_bytes()
         return {"program": f"{stem}.vdla"}
@@ -121,7 +121,7 @@ def _describe(step: Step, stem: str, files: dict[str, bytes]) -> dict[str, Any]:
 
 
 def _write_folder(path: Path, files: Mapping[str, bytes]) -> None:
-    """All files or none: they are written beside ``path``, which is then replaced."""
+    """Write all files or none: they are written beside ``path``, which is then replaced."""
     if path.exists() and not (path / MANIFEST).is_file():
         raise VdlaError(f"{path}: expected a module to replace, or nothing, found something else")
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as scratch:
@@ -139,7 +139,7 @@ def _sha256(data: bytes) -> str:
 
 
 def _manifest_hash(manifest: Mapping[str, Any]) -> str:
-    """Of everything in a manifest but the hash itself."""
+    """The hash of everything in a manifest but the hash itself."""
     rest = {key: value for key, value in manifest.items() if key != "sha256"}
     return _sha256(json.dumps(rest, sort_keys=True).encode())
 
@@ -194,7 +194,7 @@ def _load(path: Path, manifest: Mapping[str, Any]) -> tuple[Executable, Settings
         manifest["vthreads"],
         manifest["model_sha256"],
         code_for,
-        manifest.get("threads", 1),  # what was saved before there were more
+        manifest.get("threads", 1),  # modules that were saved before this field existed
     )
     return executable, settings
 
@@ -270,7 +270,8 @@ def _load_step(
 
 
 def _open_library(path: Path, code: bytes) -> ctypes.CDLL:
-    """From a copy under a new name: the loader takes a name that it knows for the same library."""
+    """Load a library from a copy under a new name, because the loader takes any file of a known
+    name for the library that it has loaded before."""
     with tempfile.NamedTemporaryFile(suffix=".so") as copy:
         copy.write(code)
         copy.flush()

@@ -12,7 +12,7 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 def cache_dir() -> Path:
-    """Where built things are kept: $VDLA_CACHE, or vdla in the user's cache."""
+    """The folder of built files: $VDLA_CACHE, or vdla in the user's cache folder."""
     root = os.environ.get("VDLA_CACHE")
     if root:
         return Path(root)
@@ -20,7 +20,7 @@ def cache_dir() -> Path:
 
 
 def keep(path: Path, data: bytes) -> None:
-    """Write a file of the cache, whole or not at all; safe when several processes do."""
+    """Write a file of the cache, whole or not at all; safe when several processes do so at once."""
     with suppress(OSError):  # a cache that cannot be written costs time, nothing else
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent)

@@ -1,4 +1,4 @@
-"""A compiled model as what runs: programs for the accelerator, native functions of the host."""
+"""A compiled model, ready to run: programs for the accelerator, native functions for the host."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ Execute = Callable[[Program, np.ndarray], object]
 
 
 class HostStep(Protocol):
-    """What computes tensors without an accelerator's program."""
+    """A step that computes tensors on the host."""
 
     @property
     def inputs(self) -> tuple[TensorType, ...]:
-        """What it reads, in the order of :meth:`run`."""
+        """The tensors that it reads, in the order of :meth:`run`."""
         ...
 
     @property
     def outputs(self) -> tuple[TensorType, ...]:
-        """What it makes."""
+        """The tensors that it computes."""
         ...
 
     @property
     def plan(self) -> MemoryPlan:
-        """How what lies between shares memory."""
+        """How the tensors between inputs and outputs share memory."""
         ...
 
     def run(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        """The outputs for the inputs."""
+        """Compute the outputs from the inputs."""
         ...
 
 
@@ -47,10 +47,12 @@ Step = Program | NativeCode | HostStep
 class LayerInfo:
     """One operator of the model: where it runs and why, its work, its instructions.
 
-    ``macs`` and ``compulsory_bytes`` count the model's own channels; ``runs`` are its instructions:
-    first and last, inclusive, of every unbroken run, counted through all programs of the model;
-    None on the host. ``knobs`` are what was chosen for it, by ``chosen_by`` (user, record, planner
-    or default; empty where there was no choice), with the cycles that were predicted, if any.
+    ``macs`` and ``compulsory_bytes`` count the model's own channels, without padding. ``runs``
+    lists its instructions as pairs of first and last index, both inclusive, one pair for every
+    unbroken run; indices count through all programs of the model. It is None on the host. ``knobs``
+    are the choices for the layer, and ``chosen_by`` says who made them (user, record, planner or
+    default; empty where there was no choice). ``predicted_cycles`` is what the cost model predicts
+    for them, if there is one.
     """
 
     name: str
@@ -69,8 +71,9 @@ class LayerInfo:
 class Executable:
     """A model with everything that is needed to run it.
 
-    ``steps`` are programs and, but for native code of another machine, what runs on the host. They
-    run one after the other; tensors go from one to the next by name, as NumPy arrays.
+    ``steps`` are programs for the accelerator and steps on the host, which run one after the other.
+    Tensors go from one step to the next by name, as NumPy arrays. Native code for another machine
+    can be saved, but not run.
     """
 
     inputs: tuple[TensorType, ...]
@@ -115,7 +118,7 @@ class Executable:
         return plans
 
     def run(self, arrays: Sequence[np.ndarray], execute: Execute) -> list[np.ndarray]:
-        """The outputs for inputs that fit; ``execute`` runs every program."""
+        """Run all steps on inputs that fit; return the outputs. ``execute`` runs each program."""
         values = self._start(arrays)
         for step in self.steps:
             if isinstance(step, Program):
@@ -127,7 +130,7 @@ class Executable:
         return [values[tensor.name] for tensor in self.outputs]
 
     def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs of a model that has no programs."""
+        """Run a model that has no programs, and return the outputs."""
         assert not self.programs
         return self.run(arrays, lambda program, dram: None)
 
@@ -142,7 +145,8 @@ class Executable:
         return self._image(self.program, values)
 
     def results(self, dram: np.ndarray, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The outputs: the one program's from DRAM after its run, then the host's behind it."""
+        """The outputs, given what DRAM holds after the only program's run; the host's steps run
+        here."""
 
         def done(_program: Program, image: np.ndarray) -> None:
             image[...] = dram

@@ -1,5 +1,5 @@
 """How tensors lie in the accelerator's DRAM: activations in blocks of channels, weights in tiles,
-parameters in threes.
+parameters in rows of bias, multiplier and shift.
 
 Activations NCHW become [C/block][H][W][batch][block] for one group of ``batch`` images; a vector
 (N, K) counts as (N, K, 1, 1). Channels beyond C are zero, images beyond N too.
@@ -13,7 +13,7 @@ from ..isa.params import HwParams
 
 
 def blocks(channels: int, params: HwParams) -> int:
-    """Channel blocks that hold so many channels."""
+    """The number of blocks that hold this many channels."""
     return -(-channels // params.block)
 
 

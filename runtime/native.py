@@ -1,4 +1,4 @@
-"""Machine code of the host: one call for a whole graph, in memory that was planned before."""
+"""Machine code of the host: one call for a whole graph, in memory planned at compile time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..isa.errors import VdlaError
 #: Parameters, arenas and every value in them start at a multiple of this.
 ALIGN_BYTES = 64
 
-#: Of the layout of ``vdla_model`` in ``vdla.h``, which says the same number.
+#: The version of the layout of ``vdla_model``; ``vdla.h`` has the same number.
 MODEL_API_VERSION = 1
 
 #: ``vdla_run(inputs, outputs, parameters, arena)``: two arrays of pointers, then two addresses.
@@ -69,8 +69,8 @@ class MemoryPlan:
     ----------
     values : how many there are
     sum_bytes : all of them side by side
-    planned_bytes : with values that are never needed at the same time in the same place
-    bound_bytes : those needed at the same time, at most; no plan takes less
+    planned_bytes : as planned, where values that are never needed at the same time share memory
+    bound_bytes : the largest set of values that are needed at the same time; no plan takes less
     """
 
     values: int
@@ -88,9 +88,9 @@ class NativeCode:
     name : of the graph, for messages
     inputs, outputs : in the order of the call
     parameters : constants, uint8, aligned
-    plan : of the arena, in which everything between inputs and outputs lies
+    plan : of the arena, which holds all tensors between inputs and outputs
     file : gives the bytes of its shared object, or of its object file
-    suffix : ``so`` or ``o``, which of the two
+    suffix : ``so`` for a shared object, ``o`` for an object file
     """
 
     name: str
@@ -148,9 +148,9 @@ class NativeFunction(NativeCode):
         return outputs
 
     def _arena(self) -> np.ndarray:
-        """The one of an earlier call; a call beside another one takes its own."""
+        """The arena of an earlier call, or a new one if other calls use all of them."""
         try:
-            return self._free_arenas.pop()  # whether there is one, asked before, may change
+            return self._free_arenas.pop()  # a check beforehand could be outdated by another thread
         except IndexError:
             return aligned_memory(self.plan.planned_bytes)
 

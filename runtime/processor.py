@@ -1,4 +1,4 @@
-"""What the processor that this runs on can do, and whether that is enough for saved code."""
+"""The features of the processor that this runs on, and whether they are enough for saved code."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ def llvm_triple() -> str:
 
 
 def needed_features() -> list[str]:
-    """What code for this processor may use: its features but for :data:`SYSTEM_FEATURES`."""
+    """The features that code for this processor may use: all that it has but
+    :data:`SYSTEM_FEATURES`."""
     return sorted(n for n, has in host_features().items() if has and n not in SYSTEM_FEATURES)
 
 
 def check_features(where: object, triple: str, features: Iterable[str]) -> None:
-    """Raise VdlaError unless this processor runs code for an architecture with such features."""
+    """Raise VdlaError unless this processor runs code for that triple that needs those features."""
     architecture, host = triple.partition("-")[0], llvm_triple().partition("-")[0]
     if architecture != host:
         raise VdlaError(

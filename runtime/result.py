@@ -1,4 +1,4 @@
-"""What a simulation tells, whichever simulator made it."""
+"""The result of a simulation, in the same form from every simulator."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from ..isa.regmap import CAUSES
 from ..isa.status import Status
 
-#: The causes of a run whose simulator does not know them.
+#: The causes of a run whose simulator does not record them.
 NO_CAUSES = np.zeros((0, len(CAUSES)), np.int64)
 
 
@@ -22,13 +22,13 @@ class SimResult:
     ----------
     status : how the core stopped
     error_index : the instruction that stopped it, or None
-    cycles : from the start to the report that it stopped
+    cycles : from the start until the core reports that it has stopped
     starts, ends : per instruction in program order, the cycles of its start and its end; -1 where
         that did not happen
     counters : unit, cause, cycles (see docs/timing.md); the causes of a unit sum to ``cycles``
-    causes : int64 [instructions, causes], cycles of an instruction's unit by cause (``CAUSES``)
-        since the one before it, so that a layer's stalls are their sums; no rows where the
-        simulator does not know
+    causes : int64 [instructions, causes]: for each instruction, the cycles of its unit by cause
+        (``CAUSES``) since the unit's instruction before it, so that a layer's stalls are the sums
+        over its instructions; no rows if the simulator does not record them
     scratchpads : name to uint8 [depth, bytes of an entry]
     report : for a deadlock, who waits for whom at which instruction; else empty
     wall_s : seconds that the simulation took
@@ -47,7 +47,7 @@ class SimResult:
 
 
 def join(results: Sequence[SimResult]) -> SimResult:
-    """Programs that ran one after the other as one; of one program, its own result."""
+    """Join the results of programs that ran one after the other. A single result stays as it is."""
     if len(results) == 1:
         return results[0]
     starts: list[int] = []
