@@ -1,11 +1,11 @@
 """Machine code of the host against other libraries: networks and layers in float32 and int8.
 
-All run in turns in one process. With one thread their times are those of that thread, so that
-other work on the machine disturbs them little and all alike; several need an idle machine. What a
-core can do at most is measured in the same turns (``peak.py``), and what is reached of it is the
-median of the turns' fractions: the core's clock is not the same in all. Operations are counted as
-direct convolutions have them, so that Winograd's can be beyond the peak. Integer models are in the
-form that ONNX Runtime runs fastest (``uint8.py``), for all.
+All libraries run in turns in one process. With one thread, times are processor time of that thread,
+so that other work on the machine disturbs them little, and all alike; several threads need an idle
+machine. The peak of a core is measured in the same turns (``peak.py``). The fraction of it that is
+reached is the median over the turns, because the core's clock is not the same in all. Operations
+are counted as for direct convolutions, so that Winograd's algorithm can exceed the peak. All
+libraries get integer models in the form that ONNX Runtime runs fastest (``uint8.py``).
 """
 
 from __future__ import annotations
@@ -41,14 +41,16 @@ from .table2 import choose_layers
 from .uint8 import in_uint8
 from .workloads import NETWORKS
 
-#: Turns of which the medians count, after some that only warm caches up.
+#: Turns whose medians count, and turns before these that only warm up caches.
 ROUNDS, WARM_ROUNDS = 15, 2
-#: Largest difference from the other's results, relative to the largest of them. ONNX Runtime scales
-#: sums of int8 in float32, so that some values are a step beside ours, and others that follow.
+#: Largest difference from another library's results, relative to the largest of these. ONNX Runtime
+#: scales sums of int8 in float32, so that some values, and others computed from them, differ from
+#: ours by a quantisation step.
 TOLERANCE = {"float32": 1e-4, "int8": 0.04}
-#: What stands behind the name of a model or layer that is meant in int8.
+#: Suffix of the name of a model or layer that is to run in int8.
 INT8 = "-int8"
-#: Calls of a single convolution in a turn: Python and the clock take as long as small ones do.
+#: Calls of a single convolution in a turn. One call would not do: calling from Python and reading
+#: the clock take as long as a small convolution.
 KERNEL_CALLS = 30
 #: Networks that are compared where none are named.
 MODELS = (*NETWORKS, "resnet18-int8", "mobilenet_v1-int8")
@@ -72,8 +74,8 @@ def cpu_rows(
     progress: Callable[[int, int], None] | None = None,
     threads: int = 1,
 ) -> list[dict[str, Any]]:
-    """One row for each network and for each layer of table 2; names that end in ``-int8`` are of
-    the quantised ones.
+    """One row for each network and for each layer of table 2; names that end in ``-int8`` mean the
+    quantised ones.
 
     Raises VdlaError for an unknown name, without ONNX Runtime, and when results differ.
     """
@@ -97,7 +99,7 @@ def cpu_rows(
 
 
 def peaks(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:
-    """What the processor was measured to do at most, in billions of operations a second."""
+    """The measured peak of the processor, in billions of operations a second."""
     names = {"fp32_gflops": "float32", "int8_gops": "int8"}
     return {
         name: max((row["peak_gflops"] for row in rows if row["dtype"] == dtype), default=None)
@@ -149,8 +151,9 @@ def _row(
 
 
 def _convolution(graph: Graph, threads: int) -> Callable[[], None] | None:
-    """``KERNEL_CALLS`` of the one convolution of a graph by itself, in its own layout, as a network
-    calls it: border, bias and clip included. None for graphs of several."""
+    """A function that makes ``KERNEL_CALLS`` calls of a graph's only convolution, by itself and in
+    its own layout, as a network calls it: border, bias and clip included. None for a graph that has
+    not exactly one."""
     nodes = [n for n in graph.nodes if isinstance(n.op, _CONVOLUTIONS)]
     if len(nodes) != 1:
         return None
@@ -168,13 +171,14 @@ def _convolution(graph: Graph, threads: int) -> Callable[[], None] | None:
     def run(*_held: object) -> None:
         repeat_code(len(arguments), KERNEL_CALLS).entry(entry, *arguments)
 
-    return partial(run, part, x, y, arena)  # which holds what the addresses point to
+    return partial(run, part, x, y, arena)  # keeps alive what the addresses point to
 
 
 def alternate(
     rivals: Sequence[Rival], rounds: int, clock: Callable[[], float] = time.thread_time
 ) -> dict[str, list[float]]:
-    """Seconds that each call took by a clock, by default of this thread, by rival, in turns."""
+    """Run the rivals in turns, and return the seconds of each call, by rival. The clock is by
+    default the processor time of this thread."""
     times: dict[str, list[float]] = {rival.name: [] for rival in rivals}
     for turn in range(WARM_ROUNDS + rounds):
         for rival in rivals:

@@ -1,4 +1,4 @@
-"""One model on the accelerator: compiled, simulated, checked against the graph's own meaning."""
+"""One model on the accelerator: compiled, simulated, checked against the graph's interpreter."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from ..sim.model.core import simulate
 
 #: Standard deviation of the float inputs of benchmark models.
 INPUT_DEVIATION = 2.0
-#: Of the largest value of a float output: the interpreter's functions, such as tanh, are another
-#: library's, and its sums are rounded once.
+#: Largest difference of a float output, relative to its largest value. The interpreter takes
+#: functions such as tanh from another library, and rounds sums only once.
 FLOAT_TOLERANCE = 1e-6
 
 
@@ -64,7 +64,7 @@ class Measurement:
 
 
 def random_inputs(inputs: Sequence[TensorType], seed: int = 0) -> list[np.ndarray]:
-    """Normal floats, and integers that are places of any table of at least 100 rows."""
+    """Normally distributed floats, and integers that are rows of any table of at least 100 rows."""
     rng = np.random.default_rng(seed)
     return [
         rng.normal(0, INPUT_DEVIATION, tensor.shape).astype(np.float32)

@@ -20,11 +20,12 @@ OPSET = 17
 
 
 class Net:
-    """Every method appends nodes and returns the name of its float result.
+    """A model under construction: every operator's method appends nodes and returns the name of its
+    float result.
 
     With ``quantized``, results of operators that the accelerator computes are quantised with
-    :data:`ACTIVATION_SCALE` and zero point 0, and weights are stored as int8; without, the float
-    weights are what those integers mean, so that both models compute nearly the same.
+    :data:`ACTIVATION_SCALE` and zero point 0, and weights are stored as int8; without, weights are
+    the float values that those integers stand for, so that both models compute nearly the same.
     """
 
     def __init__(self, name: str, quantized: bool = True, seed: int = 0):
@@ -51,8 +52,8 @@ class Net:
         return name
 
     def token(self, batch: int, vocabulary: int, width: int) -> str:
-        """The rows [batch, width] of a table of ``vocabulary``, stored as int8, that an int64 input
-        chooses."""
+        """The rows [batch, width] that an int64 input chooses from a table of ``vocabulary`` rows,
+        stored as int8."""
         typed = helper.make_tensor_value_info("token", TensorProto.INT64, (batch,))
         self.inputs.append(typed)
         shape = (vocabulary, width)
@@ -64,7 +65,7 @@ class Net:
         return self._node("DequantizeLinear", [row, *self._grid()], (batch, width))
 
     def output(self, value: str, name: str = "") -> None:
-        """An output, under another name if there is one."""
+        """Make a value an output, under another name if one is given."""
         shape = self.shapes[value]
         if name:
             self.nodes.append(helper.make_node("Identity", [value], [name], name=name))
@@ -172,7 +173,8 @@ class Net:
         return names
 
     def quantize(self, value: str) -> str:
-        """The value on the grid of int8; what is quantised already, or float, stays as it is."""
+        """The value, quantised to int8 and dequantised. It stays as it is in a float model, or if
+        it is quantised already."""
         if not self.quantized or value.startswith("dequantizelinear"):
             return value
         shape, grid = self.shapes[value], self._grid()

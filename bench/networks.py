@@ -29,7 +29,7 @@ def network_rows(
     simulators: tuple[str, ...] = ("sim",),
     progress: Callable[[int, int], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row for each network; all without names.
+    """One row for each named network; for all networks if none is named.
 
     Raises VdlaError for an unknown name, and as :func:`~vdla.bench.measure.measure`.
     """

@@ -1,5 +1,5 @@
-"""What the host's processor can do at most: loops of nothing but products and sums of vectors; and
-native loops around what is measured."""
+"""The peak of the host's processor, from loops of nothing but products and sums of vectors; and
+native loops around functions that are measured."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from ..compiler.targets.cpu.micro_kernel_code import add_products, native_intrin
 from ..compiler.targets.cpu.micro_kernels import DOT, DOT_WIDTH
 from ..compiler.targets.cpu.processor import MachineCode, host, load, optimise
 
-#: Products and sums that are independent of one another, and how often each is repeated: more than
-#: the latency of one hides, and about a millisecond.
+#: Chains of products and sums that do not depend on one another, more than enough to hide the
+#: latency of one; and the steps of each chain, which take about a millisecond in all.
 PEAK_CHAINS, PEAK_STEPS = 24, 120_000
 
-#: Objects of llvmlite, whose annotations are not those of its code.
+#: Objects of llvmlite; its type annotations do not match its code.
 Value = Any
 
 
 def has_dots() -> bool:
-    """Whether products of int8 have an instruction of their own."""
+    """Whether the processor has an instruction for products of int8."""
     return DOT in native_intrinsics(host())
 
 
 def peak_ops(dtype: str) -> int:
-    """Products and sums in one :func:`peak_kernel`."""
+    """Products and sums in one call of :func:`peak_kernel`."""
     products = DOT_WIDTH if dtype == "int8" and has_dots() else 1
     return 2 * PEAK_CHAINS * PEAK_STEPS * host().vector_lanes * products
 
 
 def peak_kernel(dtype: str) -> None:
-    """As many products and sums as the processor can do, in registers: of float32, or of int8 where
-    they have an instruction."""
+    """Products and sums in registers, as fast as the processor can: of float32, or of int8 if it
+    has an instruction for them."""
     numbers = np.zeros((PEAK_CHAINS + 2) * host().vector_lanes, np.float32)
     peak_code(dtype).entry(numbers.ctypes.data)
 
@@ -49,7 +49,8 @@ def peak_code(dtype: str) -> MachineCode:
 
 @cache
 def repeat_code(arguments: int, calls: int) -> MachineCode:
-    """A function of the address of another, and of so many pointers, that calls that with them."""
+    """A native function that takes the address of another function and this many pointers, and
+    makes this many calls of that function with them."""
     i64, pointer = ir.IntType(64), ir.PointerType()
     callee = ir.FunctionType(ir.VoidType(), [pointer] * arguments)
     module = ir.Module("repeat")

@@ -11,17 +11,17 @@ import onnx
 
 from ..isa.errors import VdlaError
 
-#: A model by its inputs, by name; returns its outputs.
+#: Runs a model on its inputs, which are given by name; returns its outputs.
 Runner = Callable[[Mapping[str, np.ndarray]], Sequence[np.ndarray]]
 
 
 def onnx_runtime(model: onnx.ModelProto, threads: int) -> Runner:
-    """With all of its optimisations, which are its defaults."""
+    """ONNX Runtime with all of its optimisations, which are its defaults."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    # Between its turns its threads would keep the cores busy, waiting for work.
+    # Otherwise its threads would keep the cores busy between its turns, waiting for work.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     session: Any = onnxruntime.InferenceSession(
         model.SerializeToString(), options, providers=["CPUExecutionProvider"]
@@ -30,7 +30,7 @@ def onnx_runtime(model: onnx.ModelProto, threads: int) -> Runner:
 
 
 def openvino(model: onnx.ModelProto, threads: int) -> Runner:
-    """For the shortest time of one call, in the precision of the model."""
+    """OpenVINO, set up for the shortest time of one call, in the precision of the model."""
     import openvino  # pyright: ignore[reportMissingImports]
 
     core: Any = openvino.Core()
@@ -48,8 +48,8 @@ def openvino(model: onnx.ModelProto, threads: int) -> Runner:
     return run
 
 
-#: The package that a peer needs, and how it loads a model. The first is the one that all ratios are
-#: to, and must be there; others are compared with where they are installed.
+#: For each library the package that it needs, and how it loads a model. All ratios are to the
+#: first, which must be installed; the others are compared with where they are installed.
 PEERS: dict[str, Callable[[onnx.ModelProto, int], Runner]] = {
     "onnxruntime": onnx_runtime, "openvino": openvino,
 }  # fmt: skip
@@ -57,7 +57,7 @@ REFERENCE = "onnxruntime"
 
 
 def installed_peers() -> list[str]:
-    """Names of :data:`PEERS`; raises VdlaError without the first."""
+    """Names of those :data:`PEERS` that are installed; raises VdlaError without the first."""
     names = [name for name in PEERS if find_spec(name) is not None]
     if REFERENCE not in names:
         raise VdlaError(

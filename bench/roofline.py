@@ -17,7 +17,7 @@ def draw_roofline(
     rows: Sequence[dict[str, Any]], hw: HwParams, memory: MemoryParams, path: str | Path
 ) -> None:
     """Draw rows of :func:`~vdla.bench.table2.table2_rows` into a picture file: MACs a cycle over
-    MACs a compulsory byte, a line from one virtual thread to two.
+    MACs a compulsory byte, with one marker for one virtual thread and another for two.
     """
     matplotlib.use("Agg")
     from matplotlib import pyplot

@@ -33,9 +33,10 @@ def speed_rows(
 ) -> list[dict[str, Any]]:
     """One row for each model: name of a network, or a model file with float inputs.
 
-    Simulators take turns, so that whatever else the machine does meets all of them. Seconds are the
-    processor's (each runs on one thread), medians over the rounds; ``sim_wall_s`` has passed on the
-    clock. ``first_s`` is the first run of a process, which also makes or loads the kernels.
+    Simulators take turns, so that other load on the machine affects all of them. Seconds are
+    processor time (each simulator runs on one thread), as medians over the rounds; ``sim_wall_s``
+    and ``rtl_wall_s`` are wall-clock time. ``first_s`` is the first run of the model in this
+    process, which also makes or loads the kernels.
 
     Raises
     ------
@@ -68,7 +69,7 @@ def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str
     }
     seconds: dict[str, list[float]] = defaultdict(list)
     results: dict[str, SimResult] = {}
-    for _ in range(rounds + 1):  # the first is for caches
+    for _ in range(rounds + 1):  # the first one warms up caches
         images: dict[str, np.ndarray] = {}
         for simulator, run in simulators.items():
             images[simulator] = start.copy()

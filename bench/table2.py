@@ -14,7 +14,7 @@ from .workloads import TABLE_2, ConvLayer
 
 
 def choose_layers(names: Sequence[str]) -> list[ConvLayer]:
-    """Layers by name, all without names.
+    """Layers by name; all layers if none is named.
 
     Raises VdlaError for an unknown name.
     """

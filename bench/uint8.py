@@ -6,15 +6,16 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-#: Operators whose results have no negative values where their operands have none.
+#: Operators whose results have no negative values if their operands have none.
 _KEEPS_SIGN = ("MaxPool", "GlobalAveragePool", "Flatten", "Reshape", "DequantizeLinear")
 _ZEROS = {"zero": 128, "zero_relu": 0}
 
 
 def in_uint8(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A model of :class:`~.net.Net` with uint8 activations. Their zero point is 0 behind a ReLU,
-    which needs no operator then: ONNX Runtime computes in integers only what has none between
-    a convolution and its quantisation, and leaves the rest in float32."""
+    """A model of :class:`~.net.Net` with uint8 activations. After a ReLU their zero point is 0, so
+    that quantisation itself clips negative values and the ReLU is left out. ONNX Runtime computes a
+    convolution in integers only if no operator stands between it and its quantisation, and
+    otherwise in float32."""
     made = onnx.ModelProto()
     made.CopyFrom(model)
     renamed: dict[str, str] = {}

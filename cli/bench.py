@@ -35,7 +35,7 @@ def table2(
     target: BenchTarget = "sim",
     memory: Memory = "vta",
     hw: Hw = "16x16",
-    layers: Annotated[str, typer.Option(help="Names such as C2,D3; all without.")] = "",
+    layers: Annotated[str, typer.Option(help="Names such as C2,D3; by default all.")] = "",
     vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
     compare: Compare = False,
     json_file: JsonFile = None,
@@ -59,7 +59,7 @@ def networks(
     target: BenchTarget = "sim",
     memory: Memory = "vta",
     hw: Hw = "16x16",
-    models: Annotated[str, typer.Option(help="Names such as resnet18; all without.")] = "",
+    models: Annotated[str, typer.Option(help="Names such as resnet18; by default all.")] = "",
     compare: Compare = False,
     json_file: JsonFile = None,
 ) -> int:
@@ -83,7 +83,7 @@ def roofline(
     target: BenchTarget = "sim",
     memory: Memory = "vta",
     hw: Hw = "16x16",
-    layers: Annotated[str, typer.Option(help="Names such as C2,C3; all C layers without.")] = "",
+    layers: Annotated[str, typer.Option(help="Names such as C2,C3; by default all C layers.")] = "",
     json_file: JsonFile = None,
 ) -> int:
     """The paper's figure 10: layers with one and two virtual threads under the roofline."""
@@ -106,12 +106,12 @@ def roofline(
 
 @app.command("cpu")
 def bench_cpu(
-    models: Annotated[str, typer.Option(help="Such as resnet18,resnet18-int8; 'none'.")] = "all",
+    models: Annotated[str, typer.Option(help="'all', 'none', or resnet18,resnet18-int8.")] = "all",
     ops: Annotated[
         str, typer.Option(help="'table2', 'table2-int8', or layers such as C2,C3-int8.")
     ] = "",
-    rounds: Annotated[int, typer.Option(min=1, help="Turns of which the medians count.")] = 15,
-    threads: Annotated[int, typer.Option(min=1, help="More need an idle machine.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Turns; their medians count.")] = 15,
+    threads: Annotated[int, typer.Option(min=1, help="More than 1 need an idle machine.")] = 1,
     json_file: JsonFile = None,
 ) -> int:
     """The host's machine code against ONNX Runtime, and OpenVINO if it is installed, in turns."""

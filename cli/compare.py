@@ -11,13 +11,13 @@ from rich.console import Console
 from .options import JsonFile
 from .output import emit, new_table
 
-#: Layers that moved most, in the table; JSON has all.
+#: The table shows this many of the layers that changed most; JSON has all.
 MOVED_ROWS = 10
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A.json", help="What --json wrote before.")],
-    b: Annotated[Path, typer.Argument(metavar="B.json", help="And after.")],
+    a: Annotated[Path, typer.Argument(metavar="A.json", help="The report before, from --json.")],
+    b: Annotated[Path, typer.Argument(metavar="B.json", help="The report after.")],
     json_file: JsonFile = None,
 ) -> int:
     """Two reports of `vdla run` or `vdla bench` side by side: what changed, and where most."""

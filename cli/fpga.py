@@ -17,7 +17,7 @@ from .output import count, emit, new_table, percent
 
 app = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
 BoardName = Annotated[
-    str, typer.Option("--board", help="Such as ulx3s-85f; a wrong name shows all.")
+    str, typer.Option("--board", help="Such as ulx3s-85f; a wrong name lists all boards.")
 ]
 BoardHw = Annotated[
     str | None, typer.Option("--hw", metavar="F", help="Preset or TOML; by default the board's.")
@@ -31,7 +31,7 @@ BuildDir = Annotated[
 def fpga_estimate(
     board: BoardName, hw: BoardHw = None, output: BuildDir = None, json_file: JsonFile = None
 ) -> int:
-    """What a design takes of the device: synthesis only."""
+    """Estimate what a design takes of the device, by synthesis only."""
     return _fpga("estimate", board, hw, output, json_file)
 
 
@@ -45,19 +45,19 @@ def fpga_build(
     ] = None,
     route_anyway: Annotated[
         bool,
-        typer.Option("--route-anyway", help="Route also what misses the clock by over a quarter."),
+        typer.Option("--route-anyway", help="Route even if the clock is missed by over a quarter."),
     ] = False,
     output: BuildDir = None,
     json_file: JsonFile = None,
 ) -> int:
-    """A bitstream; fails when timing or capacity is missed."""
+    """Build a bitstream; fails when timing or capacity is missed."""
     options = {"seeds": seeds, "freq_mhz": freq, "route_anyway": route_anyway}
     return _fpga("build", board, hw, output, json_file, **options)
 
 
 @app.command("table")
 def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = None) -> int:
-    """What every block size takes of a device, and its clock once placed."""
+    """Show what every block size takes of a device, and its clock after placement."""
     from ..report import header
 
     with _fpga_tools("table") as (synthesis, progress):
@@ -75,7 +75,7 @@ def fpga_export(
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder.")] = Path("build/xilinx"),
     json_file: JsonFile = None,
 ) -> int:
-    """A directory for Xilinx' tools: Verilog with AXI ports, constraints, IP packaging."""
+    """Write a directory for Xilinx' tools: Verilog with AXI ports, constraints, IP packaging."""
     from ..report import header
 
     with _fpga_tools("export"):
@@ -118,7 +118,7 @@ def _fpga(
 
 @contextmanager
 def _fpga_tools(what: str) -> Iterator[tuple[Any, Callable[[str], None]]]:
-    """The flow, and where it tells its progress."""
+    """The module of the FPGA flow, and a function that shows its progress."""
     from ..sim.rtl.toolchain import setup_yosys
 
     setup_yosys()

@@ -21,7 +21,7 @@ def run(
     target: Annotated[str, typer.Option(help="sim, rtl, cpu or fpga.")] = "sim",
     port: Annotated[str | None, typer.Option(help="Serial device of the board, for fpga.")] = None,
     input_file: Annotated[
-        Path | None, typer.Option("--input", help="Inputs by name (.npz); random without.")
+        Path | None, typer.Option("--input", help="Inputs by name (.npz); by default random.")
     ] = None,
     output: Annotated[Path | None, typer.Option(help="Outputs by name (.npz).")] = None,
     hw: Hw = "16x16",
@@ -35,7 +35,7 @@ def run(
         Path | None, typer.Option(help="Directory for the IR before and after every pass.")
     ] = None,
     program: Annotated[
-        Path | None, typer.Option(help="Keep the accelerator's program in this file.")
+        Path | None, typer.Option(help="Write the accelerator's program to this file.")
     ] = None,
     explain: Annotated[
         bool,
@@ -122,7 +122,7 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
 
 
 def _show_choices(console: Console, layers: list[dict[str, Any]]) -> None:
-    """What was chosen for each layer, by whom, and what it was thought to cost."""
+    """What was chosen for each layer, by whom, and what it was predicted to cost."""
     names = ("layer", "knobs", "chosen by", "predicted cycles", "cycles")
     table = new_table("what was chosen", *names, left=3)
     for row in layers:

@@ -18,7 +18,7 @@ def verify(
     hw: Hw = "16x16",
     memory: Memory = "vta",
     waves: Annotated[
-        Path, typer.Option(metavar="DIR", help="Where a difference leaves program and waveform.")
+        Path, typer.Option(metavar="DIR", help="Folder for program and waveform of a difference.")
     ] = Path("."),
     json_file: JsonFile = None,
 ) -> int:

@@ -32,7 +32,8 @@ from sklearn.datasets import load_digits
 
 TEST_IMAGES = 360
 OPSET = 17
-#: Input channels, output channels and stride of the convolutions; channels with tails on purpose.
+#: Input channels, output channels and stride of the convolutions; most channel counts are no
+#: multiple of a block, on purpose.
 LAYERS = ((1, 8, 1), (8, 24, 2), (24, 24, 1), (24, 24, 1), (24, 32, 1))
 
 
@@ -63,7 +64,7 @@ def shifted(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
 
 @dataclass
 class Conv:
-    """A 3x3 convolution, padded by one, with bias; the gradient is kept with Adam's moments."""
+    """A 3x3 convolution, padded by one, with bias; it keeps its gradient and Adam's moments."""
 
     weight: np.ndarray
     bias: np.ndarray

@@ -45,7 +45,7 @@ def copy_with_row(folder: Path) -> None:
 
 
 def show(with_rtl: bool) -> None:
-    """What the copy makes of the new operator."""
+    """Show the new operator in every part of the copy."""
     import numpy as np
     from vdla.isa.asm import assemble, disassemble
     from vdla.isa.docs import isa_page
@@ -83,7 +83,7 @@ def _equal(result, state) -> bool:
 
 
 def main() -> int:
-    """Make the copy and run on it; or be the run on the copy."""
+    """Make the copy and run this script on it; with ``--on-copy``, be that run."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--no-rtl", action="store_true", help="leave out the RTL (no Verilator)")
     parser.add_argument("--on-copy", action="store_true", help=argparse.SUPPRESS)

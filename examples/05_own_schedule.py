@@ -49,8 +49,9 @@ def product() -> tuple[list[te.Tensor], te.Tensor]:
 
 
 def on_accelerator(rows: int, vthreads: int, x_stays: bool) -> tuple[te.Schedule, list[te.Tensor]]:
-    """``rows`` of a block of channels at a time, on so many virtual threads. All that a tile reads
-    is loaded for it; or its rows of x stay for all blocks of channels (``x_stays``).
+    """Compute tiles of ``rows`` rows of one block of channels, on ``vthreads`` virtual threads.
+    Every tile loads all that it reads; with ``x_stays``, its rows of x stay on chip for all blocks
+    of channels.
     """
     args, acc = product()
     x, w, param, out = args
@@ -75,14 +76,14 @@ def on_accelerator(rows: int, vthreads: int, x_stays: bool) -> tuple[te.Schedule
 
     *places, image, lane = acc.axes
     c, i = acc.reduce_axes
-    whole, c = s[acc].split(c, INNER)  # a loop around the rows: all of them are one instruction
+    whole, c = s[acc].split(c, INNER)  # one step around the rows, which so become one instruction
     s[acc].reorder(whole, *places, c, image, lane, i)
     s[acc].tensorize(image, gemm_intrin(PARAMS))
     return s, args
 
 
 def on_cpu() -> tuple[te.Schedule, list[te.Tensor]]:
-    """The channels of a block in a vector register."""
+    """Schedule the product for the CPU: a vector register holds the channels of a block."""
     args, acc = product()
     out = args[-1]
     s = te.create_schedule(out)

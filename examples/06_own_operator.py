@@ -3,8 +3,9 @@
     python examples/06_own_operator.py
 
 ``Larger``, the larger of two int8 tensors element by element, becomes part of VDLA without a change
-to VDLA. The operator alone runs on the CPU. With a template, whose knobs are open as those of any
-other, it runs on the accelerator. All must give NumPy's bits, otherwise the exit code is 1.
+to VDLA. The operator alone runs on the CPU. With a template, whose knobs can be set like those of
+any other, it also runs on the accelerator. All must give NumPy's bits, otherwise the exit code is
+1.
 """
 
 from __future__ import annotations
@@ -63,14 +64,14 @@ def read_larger(call: Call) -> Tensor:
 
 @dataclass(frozen=True)
 class LargerWorkload(Workload):
-    """So many vectors, within what the neighbours leave of the scratchpads."""
+    """The number of vectors, and what neighbouring operators leave of the scratchpads."""
 
     entries: int
     context: Context
 
 
 class LargerTemplate(AcceleratorTemplate[LargerWorkload]):
-    """``size`` vectors at a time, on so many virtual threads."""
+    """Computes ``size`` vectors at a time, on ``vthreads`` virtual threads."""
 
     name = "larger"
     ops = (Larger,)

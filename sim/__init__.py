@@ -1,1 +1,1 @@
-"""Simulators of the core: a SimPy model and the RTL, and what compares them."""
+"""Simulators of the core: a SimPy model and the RTL, and their comparison."""

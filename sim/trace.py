@@ -2,9 +2,9 @@
 
 One track (a process) per unit and one slice per instruction, from its start to its end, both
 included; a token is a flow arrow from the instruction that pushes it to the one that pops it. One
-cycle is one microsecond. The units are pipelined, so the end of an instruction may lie behind the
-start of the next: a track has as many lanes (threads) as instructions overlap, because the format
-lets slices of one lane nest, never cross.
+cycle is one microsecond. The units are pipelined, so an instruction may end after the next one has
+started. A track has as many lanes (threads) as instructions overlap, because the format lets slices
+of one lane nest, but never cross.
 
 Instruction fetch has no track: no result of a simulation says when an instruction was fetched.
 """

@@ -1,6 +1,7 @@
 """A model in a C program: compile, build with gcc, run, and compare with Python.
 
-``run_model.c`` knows no model: it reads of ``vdla.h`` what the model's inputs and outputs are.
+``run_model.c`` knows no model: it gets the inputs and outputs from the description that comes with
+every model.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from .vector import Vector
 
 
 class Core:
-    """A program's way through time. Cycles never depend on values."""
+    """Simulates the timing of a program. Cycles never depend on values."""
 
     def __init__(self, program: Program, memory: MemoryParams):
         self.shared = shared = Shared(program, memory)
@@ -65,7 +65,7 @@ class Core:
 def simulate(
     program: Program, dram: np.ndarray, memory: MemoryParams, values: bool = True
 ) -> SimResult:
-    """Run a program in time.
+    """Simulate a program: its cycles, and its values too if ``values`` is set.
 
     Parameters
     ----------
@@ -74,15 +74,15 @@ def simulate(
     memory : the memory behind the core; its bus must have the configuration's width
     values : whether to compute values too (cycles never depend on them)
 
-    Raises VdlaError for a memory of another width and AddressError where an instruction leaves a
-    memory.
+    Raises VdlaError for a memory of another width and AddressError where an instruction accesses
+    beyond a memory.
     """
     memory.check_bus(program.params)
     begun = time.perf_counter()
     core = Core(program, memory)
     core.run()
     starts, ends = core.starts(), core.ends()
-    # In the order of their starts: everything that an instruction depends on has ended then.
+    # In the order of their starts: all that an instruction depends on has ended when it starts.
     order = np.argsort(starts, kind="stable")
     order = order[starts[order] >= 0] if values else order[:0]
     state = run_values(program, dram, order)

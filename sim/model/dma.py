@@ -1,8 +1,9 @@
 """The memory side: bursts of strided transfers, the arbiter of the read port, and both channels of
 the memory.
 
-Data return in request order and receivers pace themselves by rules that are known when a burst is
-granted, so the whole schedule of a burst is a formula: the model's cost is per burst, not per beat.
+Data returns in request order, and the rules by which a receiver takes beats are known when a burst
+is granted. So a formula gives the whole schedule of a burst: the model's cost is per burst, not per
+beat.
 """
 
 from __future__ import annotations
@@ -22,14 +23,14 @@ PAGE_BYTES = 4096
 #: Later than every cycle.
 NEVER = 1 << 62
 
-#: Per burst, cycles that the receiver needs before its first beat (padding) and before its second
-#: (padding that the first may come with), and cycles from its first beat to its last.
+#: For each burst: cycles of padding before its first beat, cycles of padding during which its first
+#: beat may already come, and cycles from its first beat to its last.
 Pieces = tuple[tuple[int, int, int], ...]
 
 
 class Rows(NamedTuple):
-    """The rows of a transfer as far as bursts depend on them: strides and the address of the first
-    modulo a page."""
+    """The rows of a transfer, as far as bursts depend on them: sizes, and the first address and the
+    strides modulo a page."""
 
     address: int
     y_stride: int
@@ -45,7 +46,8 @@ class Rows(NamedTuple):
         return np.stack([*places, *(fields[name] for name in ("x_size", "y_size", "z_size"))], 1)
 
     def bursts(self, entry_bytes: int, params: HwParams) -> Iterator[tuple[int, tuple[int, ...]]]:
-        """(row of its plane, beats of every burst) of every row, planes in order."""
+        """For every row, plane by plane: its number in the plane, and the beats of each of its
+        bursts."""
         bus_bytes, longest = params.bus_bytes, params.max_burst_beats
         for z in range(self.z_size):
             for y in range(self.y_size):
@@ -69,7 +71,8 @@ def cut_bursts(
 
 
 def for_each(make: Callable[..., Any], arguments: np.ndarray) -> list[Any]:
-    """``make`` of every row of a table, int64; once of equal rows, of which programs have many."""
+    """Call ``make`` on every row of a table (int64); once for equal rows, because programs have
+    many."""
     keys = np.ascontiguousarray(arguments).view(f"V{8 * arguments.shape[1]}").reshape(-1).tolist()
     first = {key: number for number, key in enumerate(keys)}
     made = {key: make(*arguments[number].tolist()) for key, number in first.items()}
@@ -85,9 +88,9 @@ class ReadPort:
     pieces : the bursts left
     ready : the receiver takes the next beat from this cycle on
     beat_cycles : how long a beat occupies the receiver
-    overlaps : beats that came with padding since the client looked last
-    done : called with the cycle of the last grant and ``ready`` behind the last beat; without
-        bursts, with the cycle before ``present`` and ``ready`` as it was
+    overlaps : beats that came together with padding since the client last set this to 0
+    done : called with the cycle of the last grant and the value of ``ready`` after the last beat;
+        without bursts, with the cycle before ``present`` and ``ready`` as it was
     """
 
     __slots__ = ("beat_cycles", "done", "overlaps", "pieces", "present", "ready")
@@ -105,23 +108,23 @@ class ReadPort:
 
 
 class ReadArbiter:
-    """Grants the read port to fetch before load, and plays the memory's read channel.
+    """Grants the read port, to fetch before load, and models the memory's read channel.
 
-    It decides when every process waits. What a client without a burst presents next is then a
-    consequence of the grant, and lies behind it.
+    It decides only when every process waits. A client without a burst can then present its next one
+    only as a consequence of a grant, and so after it.
     """
 
     def __init__(self, env: Environment, memory: MemoryParams):
         self.env, self.memory = env, memory
         self.fetch: ReadPort
         self.load: ReadPort
-        #: The next grant is possible from this cycle on, and the next beat.
+        #: First cycle in which the next grant is possible, and the same for the next beat.
         self.free = self.next_beat = 0
-        #: Last beats of the latest bursts; the memory accepts one when the first has finished.
+        #: Last beats of the latest bursts; the memory accepts a burst when the oldest has finished.
         self.last_beats = deque([-1] * memory.outstanding, maxlen=memory.outstanding)
 
     def decide(self) -> bool:
-        """Grant bursts until a client that is done wakes others; whether one did."""
+        """Grant bursts until a client that is done wakes a process; return whether one did."""
         fetch, load = self.fetch, self.load
         while load.present < NEVER or fetch.present < NEVER:
             if load.present == NEVER or not self._grant(load, fetch.present):
@@ -131,7 +134,7 @@ class ReadArbiter:
         return False
 
     def _grant(self, port: ReadPort, before: int) -> bool:
-        """Grant the bursts of a client whose turn comes before a cycle; whether these were all."""
+        """Grant the bursts whose turn comes before a cycle; return whether these were all."""
         latency, spacing = self.memory.read_latency_cycles, self.memory.cycles_per_beat
         last_beats, next_beat = self.last_beats, self.next_beat
         ready, beat_cycles = port.ready, port.beat_cycles
@@ -140,7 +143,8 @@ class ReadArbiter:
             if grant >= before:
                 break
             granted = grant
-            # Accepted, and the first cycle of the next grant. (max() would double the time of all.)
+            # Now the cycle in which the memory accepts the burst, and the first cycle of the next
+            # grant. (max() would double the time of the whole loop.)
             grant = 1 + (grant if grant > last_beats[0] else last_beats[0])
             ready += padding
             first = grant + latency if grant + latency > ready else ready
@@ -174,7 +178,7 @@ class WriteChannel:
     def __init__(self, memory: MemoryParams):
         self.memory = memory
         self.next_beat = 0
-        #: Answers of the latest bursts; the memory accepts one when the first has finished.
+        #: Answers of the latest bursts; the memory accepts a burst when the oldest has finished.
         self.answers = deque([-1] * memory.outstanding, maxlen=memory.outstanding)
 
     def accept(self, cycle: int) -> int:

@@ -15,8 +15,8 @@ from .unit import Sequence
 
 
 class Fetch(Sequence):
-    """Requests bursts as the buffer has room: one for each chunk of instructions, which needs room
-    for all of it.
+    """Requests one burst for each chunk of instructions, when the buffer has room for the whole
+    chunk.
     """
 
     def __init__(self, shared: Shared):
@@ -24,7 +24,7 @@ class Fetch(Sequence):
         params = shared.params
         self.buffer = Queue(shared.env, params.fetch_depth)
         self.port = shared.arbiter.fetch = ReadPort(self._arrived)
-        #: The grant of each chunk.
+        #: The cycle of each chunk's grant.
         self.granted = History(shared.env)
         self.insn_cycles = params.insn_bytes // params.bus_bytes * shared.memory.cycles_per_beat
         self.spacing = shared.memory.cycles_per_beat

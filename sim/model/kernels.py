@@ -1,9 +1,9 @@
 """What instructions do, as machine code: one LLVM function for each opcode, and one that executes a
 list of instructions.
 
-``isa/reference.py`` says what they mean; this is fast. A kernel takes an instruction as a row of
-int64, the values of its bit fields in the order of its layout, and returns whether every access
-lies inside its memory; if not, it has changed nothing.
+``isa/reference.py`` defines what they mean; this does the same, fast. A kernel takes an instruction
+as a row of int64, the values of its bit fields in the order of its layout, and returns whether
+every access lies inside its memory; if not, it has changed nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ POINTERS = (*MEMORIES, "dram", "registers", "pairs")
 
 def build_module(params: HwParams) -> ir.Module:
     """All kernels, and ``run(table, order, count, pointers, dram_bytes)``: it executes the rows of
-    a table that ``order`` lists, and returns how many before one left its memory.
+    a table that ``order`` lists, and returns how many it has executed before one accessed beyond
+    its memory.
     """
     module = ir.Module("values")
     kernels: dict[int, Kernel] = {
@@ -72,7 +73,7 @@ class Kernel(Code):
         raise NotImplementedError
 
     def memory(self, name: str) -> Value:
-        """Where something of ``POINTERS`` lies."""
+        """The address of one of ``POINTERS``."""
         return self.read(self.pointers, I64(POINTERS.index(name)), POINTER)
 
     def fail_if(self, condition: Value) -> None:
@@ -163,7 +164,8 @@ class Load(Kernel):
             self._pair(b.add(f["base"], entry))
 
     def _pair(self, entry: Value) -> None:
-        """Two neighbouring inputs' weights of every output become neighbours, as int16."""
+        """Store a tile of weights as int16 pairs: for every output, those of two neighbouring
+        inputs."""
         block = self.block
         tile = self.read(self.memory("wgt"), entry, vector(I8, block * block))
         order = [
@@ -218,8 +220,8 @@ class Gemm(Kernel):
         )
 
     def _multiply(self, acc: Value, inp: Value, wgt: Value, fresh: Value) -> None:
-        """acc[acc] (+)= inp[inp] @ wgt[wgt].T: for two inputs at a time, the sums of two products
-        of all outputs, which processors have an instruction for."""
+        """acc[acc] (+)= inp[inp] @ wgt[wgt].T, two inputs at a time for all outputs: processors
+        have an instruction for sums of two products."""
         b, block = self.b, self.block
         sums, pairs = vector(I32, block), vector(I16, 2 * block)
         tile = self.at(self.memory("pairs"), wgt, vector(I16, block * block))
@@ -309,7 +311,7 @@ class Vector(Kernel):
         return self.choose(self.f["src1"], cases)
 
     def _fold(self, first: Value, result: Value, x: Value, y: Value) -> Value:
-        """The operator, merged into the result where it is not the first of a reduction."""
+        """The operator; after the first iteration of a reduction it is merged into the result."""
 
         def merged(op) -> Value:
             value = op.first(self.kit, x, y)

@@ -24,11 +24,11 @@ class Code:
         return self.b.gep(base, [index], source_etype=kind)
 
     def read(self, base: Value, index: Value, kind: ir.Type) -> Value:
-        """An element of an array that lies anywhere."""
+        """Read an element of an array of any alignment."""
         return self.b.load(self.at(base, index, kind), typ=kind, align=1)
 
     def write(self, base: Value, index: Value, value: Value) -> None:
-        """Change an element of an array that lies anywhere."""
+        """Write an element of an array of any alignment."""
         self.b.store(value, self.at(base, index, value.type), align=1)
 
     def variable(self, value: Value) -> Value:
@@ -46,7 +46,7 @@ class Code:
 
     @contextmanager
     def loop(self, count: Value) -> Iterator[Value]:
-        """Repeat a body ``count`` times, maybe never; gives its index."""
+        """Repeat a body ``count`` times, possibly zero; yields the index."""
         slot = self.variable(I64(0))
         head, body, after = (self.function.append_basic_block() for _ in range(3))
         self.b.branch(head)

@@ -11,7 +11,7 @@ from typing import Any
 
 from llvmlite import ir
 
-#: Objects of llvmlite, whose annotations are not those of its code.
+#: Objects of llvmlite; its type annotations do not match its code.
 Value = Any
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
@@ -126,7 +126,7 @@ def requantize_tflite(b: ir.IRBuilder, acc: Value, multiplier: Value, shift: Val
     return b.add(b.ashr(high, right), b.zext(above, wide))
 
 
-#: What rounds in each post-operation that requantises, by name.
+#: The rounding of each post-operation that requantises, by name.
 ROUNDINGS: dict[str, Callable[[ir.IRBuilder, Value, Value, Value], Value]] = {
     "even": requantize_even,
     "tflite": requantize_tflite,

@@ -18,8 +18,8 @@ from .unit import UnitProcess
 
 
 class Load(UnitProcess):
-    """Runs LOAD instructions. A step is the requesting half's; the placing half's cycles follow
-    from the grants.
+    """Runs LOAD instructions. A step models the requesting half; the cycles of the placing half
+    follow from the grants.
     """
 
     unit = Unit.LOAD
@@ -72,8 +72,9 @@ class Plan(NamedTuple):
     Attributes
     ----------
     pieces : its bursts
-    behind : cycles of padding behind the last one
-    busy : cycles in which the placing half has a beat or a padding entry, if never both
+    behind : cycles of padding after the last burst
+    busy : cycles in which the placing half has a beat or a padding entry, if a beat never comes
+        together with padding
     beat_cycles : cycles that a beat occupies the placing half
     """
 
@@ -104,7 +105,7 @@ def plan(
     top, bottom, left, right = pads
     row_entries = left + rows.x_size + right
     beat_cycles = max(1, params.bus_bytes // entry_bytes)
-    # The first beat of an entry of several comes while the padding left of it is written.
+    # If an entry takes several beats, the first may come while the padding left of it is written.
     beside = left if entry_bytes > params.bus_bytes else 0
     if not rows.y_size:
         padding = rows.z_size * (top + bottom) * row_entries

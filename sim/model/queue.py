@@ -1,9 +1,9 @@
-"""What happened when: the histories that processes wait for, queues made of two of them, and the
-environment that they happen in.
+"""The cycles of events: histories, which processes wait for; queues, each made of two histories;
+and the environment in which processes run.
 
 Every interface of the machine is registered, so an event in cycle t is seen from t + 1 on, and what
 a process does next depends only on the cycles of earlier events. A history keeps these cycles.
-Nobody waits for time to pass, only for histories to become long enough.
+A process never waits for time to pass, only for histories to become long enough.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ import simpy
 
 
 class Environment(simpy.Environment):
-    """SimPy without its clock: what is triggered happens in order. When nothing is left every
-    process waits, and ``idle`` may trigger more."""
+    """SimPy without its clock: events happen in the order in which they are triggered. When none is
+    left, every process waits, and ``idle`` may trigger more."""
 
     def __init__(self):
         super().__init__()
         self.triggered: deque[simpy.Event] = deque()
 
     def schedule(self, event: simpy.Event, priority: int = 1, delay: float = 0) -> None:
-        """An event happens behind those triggered before; there is no later time."""
+        """An event happens after those that were triggered before it; there is no later time."""
         self.triggered.append(event)
 
     def settle(self, idle: Callable[[], bool]) -> None:
@@ -65,7 +65,8 @@ class History(list[int]):
             self._wake()
 
     def reaches(self, number: int) -> simpy.Event:
-        """Triggered when event ``number``, counted from 0, is known; it must not be yet."""
+        """An event that is triggered when entry ``number`` of the history is known, which it is not
+        yet."""
         self._wanted, self._reached = number + 1, self._env.event()
         return self._reached
 
@@ -74,7 +75,7 @@ class History(list[int]):
         self._reached.succeed()
 
 
-#: Events that must lie before a step: the history of each, and its number there.
+#: Events that must happen before a step: the history of each, and its number there.
 Needs = tuple[tuple[History, int], ...]
 
 

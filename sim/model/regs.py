@@ -1,4 +1,4 @@
-"""Accounting: why every cycle of a unit passed, as the core's counters tell it
+"""Accounting: why every cycle of a unit passed, as the core's counters record it
 (``docs/timing.md``).
 """
 
@@ -13,7 +13,8 @@ from ...isa.regmap import CAUSES
 def account(
     starts: np.ndarray, until: np.ndarray, busy: np.ndarray, visible: np.ndarray, tokens: np.ndarray
 ) -> np.ndarray:
-    """Cycles by cause that the instructions of a unit account for, each those since the one before.
+    """Cycles, by cause, that the instructions of a unit account for. Each instruction accounts for
+    the cycles since the one before it.
 
     Parameters
     ----------

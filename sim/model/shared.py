@@ -32,7 +32,8 @@ class Shared:
         self.indices = {unit: np.flatnonzero(units == unit) for unit in Unit}
 
     def masks(self, unit: Unit) -> tuple[list[int], list[int]]:
-        """Of each instruction of a unit, the units that it takes a token from and gives one to."""
+        """For each instruction of a unit, the masks of the units that it takes a token from, and of
+        those that it gives one to."""
         names = [field.name for field in HEADER]
         table = self.program.table[self.indices[unit]]
         pops, pushes = (table[:, names.index(name)].tolist() for name in ("pop", "push"))

@@ -36,7 +36,7 @@ class Store(UnitProcess):
         self.responded = deque([-1] * in_flight, maxlen=in_flight)
 
     def step(self, number: int, cycle: int) -> None:
-        """Take an instruction when the data of the one before are out."""
+        """Take an instruction when all data of the one before has been sent."""
         start = max(self.ready, cycle, self.responded[0] + 1)
         self.queue.left.put(start)
         present, answered = start + 1, 0

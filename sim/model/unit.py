@@ -44,8 +44,8 @@ class Sequence:
 
 
 class UnitProcess(Sequence):
-    """Base of the units' processes. A step takes an instruction from the queue, which is its start,
-    and ends it in a cycle that is known then; units differ in ``step``.
+    """Base of the units' processes. A step takes an instruction from the queue, which is its start;
+    the cycle of its end is known then. Units differ in ``step``.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class UnitProcess(Sequence):
     """
 
     unit: Unit
-    #: Cycles from the last one in which an instruction keeps the unit from others to its end.
+    #: Cycles from the last one in which an instruction blocks the unit for others to its end.
     drain = 0
     busy: np.ndarray
 
@@ -79,7 +79,7 @@ class UnitProcess(Sequence):
             counter.put(cycle)
 
     def missing(self) -> int:
-        """Mask of units whose token the head lacks, once nothing moves any more."""
+        """Mask of units whose token the head of the queue lacks, once no process can go on."""
         started = len(self.queue.left)
         if started == len(self.queue.entered):
             return 0

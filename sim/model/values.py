@@ -30,7 +30,7 @@ def run(program: Program, dram: np.ndarray, order: np.ndarray | None = None) -> 
     order : int64 [n], optional
         Which instructions, and in what order; by default all in program order.
 
-    Raises AddressError, with the index of the instruction, where one leaves a memory.
+    Raises AddressError, with the index of the instruction, where one accesses beyond a memory.
     """
     params, state = program.params, State(program.params, dram)
     table = program.table

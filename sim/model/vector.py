@@ -1,5 +1,5 @@
-"""The vector unit: the passes of one iteration after those of another, one a cycle, except that
-reads of tmp wait for writes in the pipeline."""
+"""The vector unit issues one pass a cycle, iteration after iteration, except that reads of tmp wait
+for writes in the pipeline."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from .dma import for_each
 from .shared import Shared
 from .unit import UnitProcess
 
-#: Writes of tmp that may still be in the pipeline: cycle of their last pass, counted from another,
-#: and entry.
+#: Writes of tmp that may still be in the pipeline: for each, the cycle of its last pass, relative
+#: to some reference cycle, and the entry.
 Writes = tuple[tuple[int, int], ...]
 
 
@@ -48,7 +48,7 @@ class Vector(UnitProcess):
 
 
 def _behind(writes: Writes, cycles: int) -> Writes:
-    """Writes counted from a later cycle, without those that nobody in later cycles waits for."""
+    """The writes relative to a later cycle, without those that no read from then on waits for."""
     if not cycles or not writes:
         return writes
     return tuple((c - cycles, entry) for c, entry in writes if c - cycles + VECTOR_DEPTH > 0)
@@ -60,7 +60,7 @@ class Pattern:
     Attributes
     ----------
     passes, iterations : cycles that each iteration takes, and how many of them it issues
-    group : how many of them make a result
+    group : how many of the iterations are reduced to one result
     reads : entry of tmp in every iteration, per operand that lies there: int64 [iterations]
     written : the same of the destination, None if that is another memory
     """
@@ -79,7 +79,7 @@ class Pattern:
 
     def issue(self, writes: Writes) -> tuple[int, Writes]:
         """Cycles from the start of an instruction to its last pass, and the writes that may still
-        be in the pipeline then; ``writes`` are counted from the start, those returned from the last
+        be in the pipeline then; ``writes`` are relative to the start, those returned to the last
         pass.
         """
         if writes not in self._known:
@@ -99,7 +99,7 @@ class Pattern:
     def _conflicts(self, writes: Writes) -> bool:
         """Whether any read would wait if iterations issued back to back."""
         for cycle, entry in writes:
-            # Iterations before this one come too early.
+            # Only iterations before this one can read too early.
             waiting = -(-(cycle + VECTOR_DEPTH) // self.passes)
             if any((read[:waiting] == entry).any() for read in self.reads):
                 return True

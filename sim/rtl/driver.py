@@ -33,7 +33,7 @@ HARNESS = Path(__file__).with_name("harness.cpp")
 MAX_CYCLES = 2_000_000_000
 #: A netlist keeps its scratchpads in cells, which have no name that the harness knows.
 NETLIST_FLAGS = ("-DVDLA_NETLIST", "-O1")
-#: A few thousand cycles do not pay for optimisation.
+#: Waveforms are of a few thousand cycles, which are too few to pay for optimising the simulator.
 WAVE_FLAGS = ("-DVM_TRACE=1", "-DVM_TRACE_VCD=1", "-O0")
 _STORAGE = re.compile(r"(reg \[\d+:0\] storage \[\d+:0\]);")
 _RESET_PORT = re.compile(
@@ -207,10 +207,11 @@ class RtlSimulator:
 
 
 def _error_index(status: Status, register: int, program: Program, ends: list[int]) -> int | None:
-    """The instruction that stopped the core; None where it is none of the program's."""
+    """The instruction that stopped the core; None if no instruction of the program did."""
     match status:
         case Status.TOKEN_OVERFLOW:
-            # The counters belong to no instruction; it is one that gave tokens in the last cycle.
+            # Counters belong to no instruction; the culprit is one that pushed tokens in the last
+            # cycle.
             last = max(ends)
             return next(i for i, insn in enumerate(program.insns) if insn.push and ends[i] == last)
         case Status.BAD_CONFIG:

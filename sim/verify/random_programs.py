@@ -1,5 +1,5 @@
-"""Random programs: legal, free of races, deterministic from a seed, and mean to every field of
-every instruction.
+"""Random programs: legal, free of races, determined by a seed, and varied in every field of every
+instruction.
 
 Instructions are drawn in program order and ordered across units by the same tokens that compiled
 programs get (``isa/depend.py``); a few further tokens that change nothing but time are added on
@@ -206,7 +206,7 @@ class _Generator:
     # ---- arithmetic ----
 
     def gemm(self) -> Gemm:
-        """Micro-ops that are there, inside two random loops that stay inside the memories."""
+        """Micro-ops that are loaded, inside two random loops that stay inside the memories."""
         params = self.params
         begin, uops = self.uops[int(self.rng.integers(len(self.uops)))]
         skip = self.below(len(uops) - 1)
@@ -240,7 +240,8 @@ class _Generator:
         return Param(par_base=base, zero_point=zero_point, lo=lo, hi=hi)
 
     def immediate(self, op: str) -> int:
-        """Any number of bits; shifts are often by a few, where results are ties."""
+        """A number of any size; for shifts often a few bits, because many of their results are
+        ties."""
         if op in SHIFTS and self.chance(0.7):
             return 1 + self.below(3)
         return int(self.rng.integers(-(1 << 31), 1 << 31)) >> self.below(31)
