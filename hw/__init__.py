@@ -1,3 +1,3 @@
-"""The hardware in three rooms, each of which imports only those below it: boards, what is for FPGAs
-(fpga), the core (core).
+"""The hardware in three packages, each of which imports only those below it: ``boards``, the FPGA
+flow (``fpga``), and the core (``core``).
 """

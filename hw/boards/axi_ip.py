@@ -33,8 +33,8 @@ def axi_lite_signature() -> wiring.Signature:
 
 
 class AxiLite(Component):
-    """Accesses of an AXI4-Lite master as those of the register file, one at a time; a write of less
-    than a whole register is refused.
+    """Turns the accesses of an AXI4-Lite master into accesses to the registers, one at a time; a
+    write of less than a whole register is refused.
 
     Attributes
     ----------

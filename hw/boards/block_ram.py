@@ -59,7 +59,7 @@ class BlockRam(wiring.Component):
         address = Signal(len(axi.araddr))
         asked, asked_inside = Signal(), Signal()
         m.submodules.beats = beats = Queue(unsigned(self.params.bus_bits + 1), _QUEUE_DEPTH)
-        # What the RAM was asked for in the last cycle has its place in the queue.
+        # The word that the RAM was asked for in the last cycle has its place in the queue.
         ask = (to_ask != 0) & (beats.level + asked < _QUEUE_DEPTH)
         m.d.comb += [
             port.addr.eq(address // bus_bytes), port.en.eq(ask),

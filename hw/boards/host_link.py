@@ -34,7 +34,7 @@ _ANSWER = data.StructLayout({"sync": 8, "code": 8, "sequence": 8, "words": 16})
 
 
 class _Crc(NamedTuple):
-    """What is told to the checksum: begin, a byte, that it counts."""
+    """The inputs of the checksum: start, a byte, and whether the byte counts."""
 
     start: Signal
     data: Signal
@@ -75,7 +75,7 @@ class HostLink(wiring.Component):
             shape=unsigned(8 * WORD_BYTES), depth=MAX_WORDS, init=[], attrs={"no_rw_check": 1}
         )
         m.submodules.checksum = checksum = catalog.CRC32_ETHERNET(data_width=8).create()
-        # A cycle late: bytes come seldom, and what they are to the state machine is known late.
+        # A cycle late: bytes are rare, and what the state machine does with one is known late.
         crc = _Crc(Signal(), Signal(8), Signal())
         m.d.sync += [
             checksum.start.eq(crc.start), checksum.data.eq(crc.data), checksum.valid.eq(crc.valid),
@@ -112,7 +112,7 @@ class HostLink(wiring.Component):
         shifted = Cat(word[8:], receiver.byte)
 
         def receive(count: int) -> tuple:
-            """In a state: (a byte has come and it is the last of ``count``)."""
+            """For use in a state: whether a byte has come that is the last of ``count``."""
             done = receiver.valid & (position == count - 1)
             with m.If(receiver.valid):
                 m.d.sync += [word.eq(shifted), position.eq(Mux(done, 0, position + 1))]
@@ -200,7 +200,7 @@ class HostLink(wiring.Component):
                 axi.arvalid.eq(request.command == Command.READ_MEMORY),
                 axi.awvalid.eq(request.command == Command.WRITE_MEMORY),
             ]
-        shown = Signal(len(regs.rdata))  # since the state before, the address is this one
+        shown = Signal(len(regs.rdata))  # the address has been this one since the state before
         m.d.sync += shown.eq(regs.rdata)
         with m.State("READ_REGISTERS"):
             m.d.comb += [write.data.eq(shown), write.en.eq(1)]
@@ -208,8 +208,8 @@ class HostLink(wiring.Component):
         with m.State("WRITE_REGISTERS"):
             m.d.comb += regs.write.eq(1)
             next_word(4)
-        # Requests go away when the memory takes them, and its answers are looked at a cycle late:
-        # what the memory says is known late.
+        # Requests end when the memory takes them. Its answers are registered first, because they
+        # are known late in a cycle.
         m.d.sync += [
             axi.arvalid.eq(axi.arvalid & ~axi.arready), axi.awvalid.eq(axi.awvalid & ~axi.awready),
             axi.wvalid.eq(axi.wvalid & ~axi.wready),

@@ -1,9 +1,9 @@
 """A controller for a 16-bit SDR SDRAM behind an AXI4 port.
 
 One burst at a time: its row is opened, every 64-bit word takes four accesses of 16 bits in as many
-cycles, the row is closed. Every register between the state machine and the pins is the only one:
-commands leave a cycle after they are decided, and with the chip clocked half a cycle later its data
-is in a register three cycles after the decision (CAS latency 2).
+cycles, the row is closed. There is one register between the state machine and each pin: commands
+leave a cycle after they are decided. The chip is clocked half a cycle later, so its data is in a
+register three cycles after the decision (CAS latency 2).
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Sdram(wiring.Component):
         rested = Signal()  # wait is 0
         refreshes = Signal(range(INIT_REFRESHES + 1))
         since, due = Signal(range(self.cycles(1000 * chip.refresh_us) + 1)), Signal()
-        # A burst of 4 KiB delays a refresh; the interval is short by what it may take.
+        # A burst of 4 KiB delays a refresh; the interval is shorter by the time that it may take.
         longest = (4096 // (DATA_BITS // 8)) + 200
         interval = max(self.cycles(1000 * chip.refresh_us) - longest, 64)
         m.d.sync += since.eq(since + 1)
@@ -156,7 +156,7 @@ class Sdram(wiring.Component):
                 with m.Elif(axi.arvalid):
                     m.d.sync += axi.arready.eq(1)
                     m.next = "TAKE_READ"
-            # In states of their own: what the master does with it makes a long path.
+            # In states of their own, because what the master does with `ready` makes a long path.
             with m.State("TAKE_WRITE"):
                 m.next = "IDLE"
                 with m.If(axi.awvalid):
@@ -205,7 +205,8 @@ class Sdram(wiring.Component):
 
     def _beats(self, m: Module, ask, to_hand):
         """Data of reads: gathered to words, queued for the master. Returns the queue, whether reads
-        are on the way to it (two words at most), and whether the master has all that left it.
+        are on the way to it (two words at most), and whether the master has taken all that left the
+        queue.
         """
         axi, parts = self.axi, self.params.bus_bits // DATA_BITS
         m.submodules.beats = beats = Queue(unsigned(self.params.bus_bits), _QUEUE_DEPTH)
@@ -215,8 +216,8 @@ class Sdram(wiring.Component):
         gathered = Cat(word[DATA_BITS:], pins)
         m.d.sync += [asked.eq(Cat(ask, asked)), pins.eq(self.data_i)]
         arrives = asked[-1]
-        # Half of the long way from the pins to the core has a cycle of its own; what the master
-        # says goes no further than to here.
+        # This queue gives half of the long way from the pins to the core a cycle of its own; the
+        # master's `ready` goes no further than to here.
         beat = data.StructLayout({"data": self.params.bus_bits, "last": 1})
         m.submodules.crossing = crossing = Queue(beat, 2)
         with m.If(arrives):

@@ -21,9 +21,10 @@ _HEARTBEAT_BITS = 25
 class MemoryShare(wiring.Component):
     """Gives the memory to the core while it runs, and to the host otherwise.
 
-    A core that was stopped by an error leaves bursts behind: their data is accepted for it, and
-    their missing beats are written without a byte enabled, so that the memory comes to rest. The
-    memory takes one burst at a time and channel, so an access of the host waits for that.
+    A core that was stopped by an error leaves unfinished bursts behind. Their read data is accepted
+    in its place, and their missing write beats are sent with no byte enabled, so that the memory
+    becomes idle. The memory takes one burst at a time on each channel, so an access of the host
+    waits until then.
 
     Attributes
     ----------
@@ -85,8 +86,8 @@ class System(wiring.Component):
 
     Attributes
     ----------
-    reset : resets everything. Not that of the clock domain: that of the core, which the host can
-        ask for, comes from a register, and so must this, for it goes everywhere.
+    reset : resets everything. It is not the reset of the clock domain: like the core's reset, which
+        the host can ask for, it must come from a register, because it goes everywhere.
     rx, tx : the host link
     leds : see :data:`LEDS`
     """

@@ -75,7 +75,7 @@ class Ulx3s(Component):
                 self.clk25, clock, locked
             )
             m.d.comb += ClockSignal().eq(clock)
-        # At once, released with the clock.
+        # The reset takes effect at once, and is released with the clock.
         m.submodules.reset = AsyncFFSynchronizer(~locked | ~self.button, reset)
         m.submodules.system = system = self.system
         m.d.comb += [

@@ -33,7 +33,8 @@ class Ulx3sWithSdram(Ulx3s):
         memory = self.system.memory
         inputs = Signal(DATA_BITS)
         m.d.comb += [
-            # The chip's clock is half a cycle late, in the middle of what it samples.
+            # The chip's clock is half a cycle late, so that it samples signals in the middle of a
+            # cycle.
             self.sdram_clk.eq(~ClockSignal()),
             self.sdram_cke.eq(1), self.sdram_cs_n.eq(0),
             Cat(self.sdram_we_n, self.sdram_cas_n, self.sdram_ras_n).eq(memory.command),

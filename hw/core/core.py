@@ -26,8 +26,8 @@ from .vector import Vector
 
 #: Read ports of the scratchpads: as many as the units that read them need.
 READ_PORTS = {name: len(readers) for name, readers in READERS.items()} | {"tmp": 2}
-#: Instructions between start and end of a unit are at most a few more than its pipeline is deep, or
-#: than the transfers that it may have in flight.
+#: Bits of the number of a unit's instructions that have started and not ended. These are at most a
+#: few more than its pipeline has stages, or than the transfers that it may have in flight.
 _IN_FLIGHT_BITS = 8
 _UNITS = len(Unit)
 
@@ -160,7 +160,7 @@ class Core(wiring.Component):
         still = Cat(count == 0 for count in in_flight).all()
         lacking = [unit.waiting != 0 for unit in units]
         idle = fetch.done & still & Cat(empty).all()
-        # A deadlock does not pass, so what it is seen by is looked at a cycle late.
+        # A deadlock does not pass, so the signals that show it are registered first.
         held, lacked, bare = Signal(), Signal(_UNITS), Signal(_UNITS)
         m.d.sync += [
             held.eq(still & (fetch.done | fetch.blocked)),
@@ -178,8 +178,8 @@ class Core(wiring.Component):
                 m.d.sync += error_index.eq(_first_waiting(queues, lacked))
             with m.If(error != Status.IDLE):
                 m.d.sync += [status.eq(error), error_index.eq(index_of_error)]
-            # At once: the last instruction may give the token that is one too many. The counters
-            # belong to no instruction.
+            # Without delay: the last instruction may push the token that is one too many. The index
+            # is 0, because the counters belong to no instruction.
             with m.If(parts["tokens"].overflow):
                 m.d.sync += [status.eq(Status.TOKEN_OVERFLOW), error_index.eq(0)]
         m.d.comb += [
@@ -209,9 +209,9 @@ class Core(wiring.Component):
             m.d.sync += [s.eq(0) for s in (*in_flight, *ended)]
 
     def _errors(self, m: Module, parts: dict, units: list) -> tuple[Signal, Signal, Value]:
-        """The error of two cycles before, its instruction, and that there is none since: errors
-        show at the end of long paths, so they stop the core two cycles late. Traces leave those
-        cycles out.
+        """The error of two cycles ago, its instruction, and whether there was no error since.
+        Errors appear at the end of long paths, so they stop the core two cycles late; traces leave
+        those cycles out.
         """
         axi, fetch = self.axi, parts["fetch"]
         seen = [(u.error != Status.IDLE, u.error, u.error_index) for u in (fetch, *units)]
@@ -241,8 +241,8 @@ class Core(wiring.Component):
             ports, name = units[unit], unit.name.lower()
             moves_data = unit in (Unit.LOAD, Unit.STORE)
             stalled = in_flight[unit] != 0 if moves_data else ports.stalled
-            # Counted a cycle late: what a unit does is known at the end of long paths. What comes
-            # first is the cause.
+            # Counted a cycle late, because what a unit does is known at the end of long paths. The
+            # first of these that happened is the cause.
             happened = [
                 ("busy", ports.busy), ("stalled", stalled), ("busy", ports.start),
                 *((f"token_{other.name.lower()}", ports.waiting[other]) for other in Unit),
@@ -263,7 +263,8 @@ class Core(wiring.Component):
 def _first_waiting(queues: list[Queue], lacking: list):
     """Index of the earliest instruction that waits for a token.
 
-    All pairs are compared at once: who waits is known late in a cycle, the indices early.
+    All pairs are compared at once, because the waiting units are known late in a cycle, and the
+    indices early.
     """
     indices = [queue.o.payload.index for queue in queues]
     first = 0

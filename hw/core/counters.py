@@ -1,5 +1,5 @@
-"""Why the cycles of a unit passed: of its counters exactly one advances in a cycle, so they are the
-entries of one memory.
+"""Counters of why the cycles of a unit passed. Exactly one of them advances in a cycle, so they are
+the entries of one memory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CauseCounters(wiring.Component):
             shape=unsigned(REGISTER_BITS), depth=len(CAUSES), init=[]
         )
         write = memory.write_port()
-        # What the memory holds counts for causes that there were since the reset.
+        # An entry of the memory counts only if its cause has occurred since the reset.
         seen = Signal(len(CAUSES))
 
         def count(cause: Signal):

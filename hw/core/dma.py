@@ -14,9 +14,9 @@ from .layouts import insn_layout
 #: AXI4 identifiers of the read clients.
 FETCH_ID, LOAD_ID = 0, 1
 PAGE_BYTES = 4096
-#: AXI4: a burst has as many beats as this field says, and one more.
+#: AXI4: bits of the field that holds the beats of a burst less one.
 AXI_LEN_BITS = 8
-#: AXI4 encodings: incrementing bursts; answers: well, an access that is refused.
+#: AXI4 encodings: incrementing bursts; responses: success, and a refused access.
 BURST_INCR, RESP_OKAY, RESP_SLVERR = 1, 0, 2
 
 
@@ -59,8 +59,8 @@ def burst_layout(params: HwParams) -> data.StructLayout:
 
 
 def row_bytes_bits(params: HwParams) -> int:
-    """Bits of the number of bytes in a row: of as many entries as ``x_size`` says, in the memory
-    with the largest ones.
+    """Bits of the number of bytes in a row: for the largest ``x_size``, and the memory with the
+    largest entries.
     """
     x_size = Shape.cast(insn_layout(Opcode.LOAD, params).members["x_size"])
     largest = max(params.entry_bytes(name) for name in (*LOADABLE, "out"))
@@ -102,7 +102,7 @@ class BurstCutter(wiring.Component):
         shift = params.bus_bytes.bit_length() - 1
         page_bits = (PAGE_BYTES // params.bus_bytes).bit_length() - 1
         longest_bits = params.max_burst_beats.bit_length() - 1
-        # One a line: Amaranth names a signal after the variable it is assigned to.
+        # One a line, because Amaranth names a signal after the variable it is assigned to.
         active = Signal()
         row_start = Signal()
         row_bytes = Signal.like(self.row_bytes)
@@ -111,17 +111,17 @@ class BurstCutter(wiring.Component):
         row = Signal(DRAM_ADDR_BITS)
         plane = Signal(DRAM_ADDR_BITS)
         word = Signal(DRAM_ADDR_BITS - shift)
-        # Counts are one less than what they count: beats of the row from this burst on, rows of the
-        # plane and planes from this one on, rows of a plane.
+        # Each count is one less than what it counts: beats of the row from this burst on, rows of
+        # the plane and planes from this one on, rows of a plane.
         more = Signal(len(self.row_bytes) - shift + 1)
         y_more = Signal.like(self.y_size)
         z_more = Signal.like(self.z_size)
         y_all = Signal.like(self.y_size)
-        # This row is the last of its plane, this plane the last: in registers.
+        # In registers: this row is the last of its plane; this plane is the last.
         plane_ends = Signal()
         last_plane = Signal()
-        # Beats of this burst: what is left of the row, the longest burst, the way to the page
-        # boundary.
+        # The beats of this burst are limited by the rest of the row, the longest burst, and the
+        # distance to the page boundary.
         inside = word[:page_bits]
         to_page = Signal(page_bits)
         bound = Signal(longest_bits)
@@ -147,7 +147,7 @@ class BurstCutter(wiring.Component):
         ]
 
         def go_to(at, beats) -> list:
-            """The next burst begins at a word, with so many beats behind the first."""
+            """The next burst begins at a word; the row has ``beats`` more beats after its first."""
             end = beats[:longest_bits] + at[:page_bits]
             return [
                 word.eq(at), more.eq(beats),

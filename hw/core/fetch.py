@@ -61,7 +61,7 @@ class Fetch(wiring.Component):
         fits = Signal()  # there is room for the chunk, in a register
 
         def first_of(rest) -> Value:
-            """Of so many instructions those that are requested first."""
+            """How many of the remaining instructions are requested first."""
             return Mux(rest < params.fetch_chunk, rest, params.fetch_chunk)
 
         m.d.comb += [
@@ -77,7 +77,7 @@ class Fetch(wiring.Component):
         sent = Signal()
 
         def room_for(more) -> Value:
-            """What will be reserved leaves room for so many behind the chunk."""
+            """Whether this many instructions fit besides the chunk and those reserved."""
             wanted = reserved + chunk + more
             return Mux(sent, wanted <= params.fetch_depth + 1, wanted <= params.fetch_depth)
 

@@ -108,7 +108,8 @@ class Gemm(wiring.Component):
         # one.
         offset = {n: Signal(params.index_bits(n) + 1, name=f"offset_{n}") for n in _OPERANDS}
         row = {n: Signal(params.index_bits(n) + 1, name=f"row_{n}") for n in _OPERANDS}
-        # Counters at their ends, and all of them (the last iteration): known ahead, in registers.
+        # Which counters are at their ends, and whether all are (the last iteration): known ahead,
+        # in registers.
         last_uop, last_inner, last_outer = Signal(), Signal(), Signal()
         uop_ends, inner_ends, outer_ends = Signal(), Signal(), Signal()
         m.d.comb += [
@@ -207,8 +208,8 @@ class Gemm(wiring.Component):
         m.d.sync += older.eq(result)
 
         def same(stage: Stage, ahead: int) -> Signal:
-            """The iteration so many cycles ahead of the one in a stage has the same accumulator:
-            compared a cycle early, when that one was in the stage before.
+            """Whether the iteration ``ahead`` cycles before the one in a stage uses the same
+            accumulator. They are compared a cycle early, one stage before.
             """
             other, its = Stage(stage - 1 + ahead), Stage(stage - 1)
             equal = valid.at(other) & (acc.at(other) == acc.at(its))

@@ -17,7 +17,7 @@ class PipelineStage(IntEnum):
     doc: str
 
     def __new__(cls, doc: str) -> PipelineStage:
-        """A stage behind those before it."""
+        """Number the stages in their order."""
         member = int.__new__(cls, len(cls.__members__))
         member._value_ = len(cls.__members__)
         member.doc = doc
@@ -46,7 +46,7 @@ class Pipelined:
     ----------
     value, name : the value in its ``first`` stage, and the name of its registers
     first, last : stages in which it is there
-    flag : as of :func:`delayed`
+    flag : as for :func:`delayed`
     """
 
     def __init__(

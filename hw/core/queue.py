@@ -1,6 +1,6 @@
 """A queue of registered level: what enters in cycle t can leave from t+1; a slot freed in t can be
-filled from t+1. Both of its ends are registers, so that decoders and arbiters have the cycle for
-themselves.
+filled from t+1. Both of its ends are registers, so that decoders and arbiters beside it have the
+whole cycle.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Queue(wiring.Component):
         m.submodules.storage = memory = Memory(shape=unsigned(width), depth=self.depth, init=[])
         write, read = memory.write_port(), memory.read_port(domain="comb")
         produce = Signal(range(self.depth))
-        # Where the element behind the head is.
+        # The address of the element after the head.
         following = Signal(range(self.depth), init=1 % self.depth)
         level = Signal(range(self.depth + 1))
         valid = Signal()

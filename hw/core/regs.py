@@ -42,7 +42,7 @@ class Regs(wiring.Component):
     start, reset : strobes, in the cycle after the write
     program_hash, program_addr, insn_count : as written
     values : what the readable registers show, by name (``value_<name>``)
-    cause, values_of : the counters of units: which cause is read, and what each unit shows of it
+    cause, values_of : the cause that the address selects, and each unit's counter of it
     """
 
     def __init__(self, params: HwParams):

@@ -1,4 +1,4 @@
-"""Right shifts that remember what they drop, for what rounds them."""
+"""Right shifts that keep enough of the bits they drop to round the result."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ from amaranth.hdl import Cat, Module, Mux, Signal
 
 
 def shift_right(m: Module, value, dropped, amount, steps: tuple[int, ...], keep: int = 0):
-    """Part of a right shift of a signed value that remembers what it drops: the value, of whose
-    bits the ``keep`` lowest count (0: all), and what is dropped now.
+    """Do a part of a right shift of a signed value. Returns the value, of which only the ``keep``
+    lowest bits count (0: all), and the new ``dropped``.
 
-    ``dropped`` is the last bit dropped (1) and whether any below it was set (0); ``steps`` are the
-    powers of two of ``amount`` that this part shifts by, largest first.
+    ``dropped`` has in bit 1 the last bit that was dropped, and in bit 0 whether any dropped bit
+    below it was set. ``steps`` are the powers of two of ``amount`` that this part shifts by,
+    largest first.
     """
     sign = value[-1]
     wide, below = Cat(dropped[1], value), dropped[0]
     left = sum(steps)
     for step in steps:
         left -= step
-        # What the steps behind this one can bring into the bits that count.
+        # The bits that later steps can still bring into those that count.
         bits = min(len(wide), 1 + keep + left) if keep else len(wide)
         chosen = amount[step.bit_length() - 1]
         shifted = Signal(bits, name=f"by_{step}")

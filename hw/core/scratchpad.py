@@ -20,7 +20,7 @@ def read_signature(depth: int, width: int) -> wiring.Signature:
 
 def write_signature(depth: int, width: int, parts: int = 1) -> wiring.Signature:
     """A write port, seen from the unit that writes: visible to reads whose address is given from
-    the next cycle on. Of an entry of several parts, those are written that ``en`` has a bit for.
+    the next cycle on. If an entry has several parts, each bit of ``en`` enables one of them.
     """
     return wiring.Signature({"en": Out(parts), "addr": Out(range(depth)), "data": Out(width)})
 
@@ -63,9 +63,9 @@ class Scratchpad(wiring.Component):
 
 
 def rows(name: str, params: HwParams) -> tuple[int, int]:
-    """How many rows a scratchpad has, and their bits. A row is an entry, but in tmp, which only the
-    vector unit has to do with, what it computes in one pass: n passes have elements p, p + n, p +
-    2n, ... of an entry in row n * entry + p.
+    """The number of rows of a scratchpad, and the bits of a row. A row is an entry, except in tmp,
+    which only the vector unit accesses: there a row is the part of an entry that the unit computes
+    in one pass. With n passes, row n * entry + p has elements p, p + n, p + 2n, ... of the entry.
     """
     passes = params.vector_passes if name == "tmp" else 1
     bits = params.uop_bits if name == "uop" else params.entry_bytes(name) * 8
@@ -73,6 +73,7 @@ def rows(name: str, params: HwParams) -> tuple[int, int]:
 
 
 def written_parts(name: str, params: HwParams) -> int:
-    """Parts of an entry that are written one by one: the beats of what the load unit fills."""
+    """Parts of an entry that are written one by one: beats in what the load unit fills, else
+    one."""
     _, bits = rows(name, params)
     return -(-bits // params.bus_bits) if name in LOADABLE else 1

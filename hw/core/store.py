@@ -62,7 +62,8 @@ class Store(wiring.Component):
             cutter.y_stride.eq(head.y_stride),
             cutter.z_stride.eq(head.z_stride),
         ]
-        # Responses in order: whether the burst is its instruction's last, its tokens and index.
+        # What a response needs, in order: whether the burst is its instruction's last, the
+        # instruction's tokens and its index.
         note = data.StructLayout({"last": 1, "push": len(Unit), "index": INDEX_BITS})
         m.submodules.responses = responses = Queue(note, RESPONSES)
         m.d.comb += [
@@ -120,7 +121,7 @@ class Store(wiring.Component):
         stepping, first_beat = Signal(), Signal()
         offset = Signal(bus_log2)
         m.submodules.buffer = buffer = Queue(self._beat, BUFFER_BEATS)
-        # A beat is begun only with room for it and for the one that may be under way.
+        # A beat is begun only if there is room for it and for one that may be under way.
         allowed = (buffer.level < BUFFER_BEATS - 2) | (lane != 0)
         step = Signal()
         m.d.comb += step.eq(stepping & allowed)

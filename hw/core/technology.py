@@ -24,7 +24,7 @@ def multiply(m: Module, params: HwParams, x: list[Signal], w: Signal) -> list[Si
     """The multiplier array for simulation: products registered for the next cycle, their sums for
     the one after.
 
-    Everything is as wide as a sum, which a simulator computes without masks and sign extensions.
+    Everything is as wide as a sum, so that a simulator needs no masks and sign extensions.
 
     Returns
     -------
@@ -61,8 +61,8 @@ class Technology:
     Attributes
     ----------
     multiplier : the multiplier array of the tensor core
-    enables : registers of the datapath keep their values in cycles without data. A simulator is
-        faster so; in an FPGA every enable is a wire to thousands of registers.
+    enables : registers of the datapath keep their values in cycles without data. This makes a
+        simulator faster; in an FPGA every enable is a wire to thousands of registers.
     copies : a register with many readers exists several times, once for each group of neighbours,
         because a wire across an FPGA is slow
     """

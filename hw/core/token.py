@@ -44,7 +44,7 @@ class TokenBank(wiring.Component):
                     continue
                 pair = f"from_{giver.name}_to_{taker.name}"
                 count = Signal(self.params.token_bits, name=pair)
-                # Whether there are any, in a register: what starts in a cycle depends on it.
+                # Whether there are any, in a register: the starts of instructions depend on it.
                 some = Signal(name=f"some_{pair}")
                 push, pop = self.push[giver][taker], self.pop[taker][giver]
                 full = count == (1 << self.params.token_bits) - 1

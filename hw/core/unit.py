@@ -16,7 +16,7 @@ from .layouts import INDEX_BITS, insn_layout, queued_insn
 
 
 def taker_signature(params: HwParams) -> wiring.Signature:
-    """Ports of what takes the instructions of a unit.
+    """Ports of the part of a unit that takes its instructions.
 
     ``insn``: the head of the unit's queue. ``available``: units whose token can be taken, ``pop``:
     tokens taken now. ``start``: an instruction is taken. ``waiting``: units whose token the head of
@@ -79,7 +79,7 @@ def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):
     missing = Signal(len(Unit), name="missing")
     m.d.comb += [
         head.as_value().eq(core.insn.payload.word),
-        # A token of its own never comes; the instruction starts and is refused.
+        # A token from the unit itself never comes; such an instruction starts and is refused.
         missing.eq(head.pop & ~core.available & ~(1 << unit)),
         start.eq(core.insn.valid & ready & (missing == 0)),
         core.insn.ready.eq(start),
@@ -99,8 +99,8 @@ def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):
 
 
 def raise_error(m: Module, core, when, status: Status, index) -> None:
-    """Report an error of this cycle in the next: it shows at the end of long paths. Of several in a
-    cycle the one that is said last counts.
+    """Report an error of this cycle in the next, because errors appear at the end of long paths. If
+    a cycle has several errors, the one of the last call of this function counts.
     """
     raised, its = Signal(name="raised"), Signal(INDEX_BITS, name="its", reset_less=True)
     m.d.sync += [raised.eq(when), its.eq(index)]

@@ -1,4 +1,4 @@
-"""Verilog of designs."""
+"""Designs as Verilog text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from .technology import SIMULATION, Technology
 
 TOP = "vdla_core"
 _PORT = re.compile(r"\b(axi|regs)__")
-#: The words of a memory: a block of its own. Assignments of zero elsewhere must stay.
+#: The initial words of a memory, which have a block of their own. Assignments of zero elsewhere
+#: must stay.
 _INITIAL = re.compile(
     r"^ *initial begin\n((?: *\S+\[\d+\] = \d+'h[0-9a-f]+;\n)*) *end\n", re.MULTILINE
 )

@@ -1,4 +1,4 @@
-"""Summands and their additions, as synthesis makes them of any device."""
+"""Summands and their additions, as synthesis builds them on any device."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Adder = Callable[[Module, Term, Term], Term]
 
 
 def add(_m: Module, a: Term, b: Term) -> Term:
-    """The sum of two terms, from the operators of the language."""
+    """The sum of two terms, with the operators of the language."""
     a, b = sorted((a, b), key=lambda term: term.shift)
     upper = b.gated.shift_left(b.shift - a.shift)
     total = a.gated - upper if a.negative != b.negative else a.gated + upper

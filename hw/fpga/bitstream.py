@@ -8,8 +8,8 @@ from pathlib import Path
 from ...isa.errors import VdlaError
 from .tool import run_tool
 
-#: Tiles of logic and of routes: the part of a configuration that unpacking names as it was named
-#: before. Elsewhere several names mean the same bits.
+#: Tiles of logic and of routes: in this part of a configuration, unpacking gives the names that
+#: were packed. Elsewhere several names mean the same bits.
 _FABRIC = ("PLC2", "CIB", "VCIB")
 
 

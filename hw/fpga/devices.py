@@ -11,7 +11,7 @@ from .adder import Adder, add
 from .floorplan import Sites
 from .multiplier import fpga_multiplier
 
-#: What is counted of a device.
+#: The resources of a device that are counted.
 RESOURCES = {
     "lut": "lookup tables", "ff": "flip-flops", "dsp": "multipliers", "bram": "block RAMs",
 }  # fmt: skip
@@ -23,9 +23,9 @@ class Family:
 
     Attributes
     ----------
-    synthesis : yosys' command from what is read to cells
-    prepared : its step that comes after libraries are read and the hierarchy is known
-    cells : what a cell takes, of :data:`RESOURCES`; cells that are beside these take nothing
+    synthesis : yosys' command that makes cells of a design
+    prepared : the first step of that command after libraries are read and the hierarchy is known
+    cells : the :data:`RESOURCES` that each kind of cell takes; other cells take nothing
     adder : how two summands are added beside the multipliers
     """
 
@@ -35,7 +35,7 @@ class Family:
     adder: Adder = add
 
     def script(self, top: str) -> str:
-        """yosys' commands from what is read to cells. Of equal registers it makes one; those that
+        """yosys' commands that make cells of a design. yosys merges equal registers; those that
         ``core.technology`` calls copies stay.
         """
         keep = f"proc; setattr -set keep 1 a:{COPY} %ci:+$dff[Q]"
@@ -49,7 +49,7 @@ class Nextpnr:
 
     Attributes
     ----------
-    options : which it is
+    options : options of the command line that name the device
     multipliers, memories : where its 18x18 multipliers and 18 kbit block RAMs are
     """
 
@@ -65,7 +65,7 @@ class Device:
     Attributes
     ----------
     name : as its maker says
-    family : what it is made of
+    family : its family
     capacity : of :data:`RESOURCES`; block RAMs of 18 kbit
     nextpnr : None where only its maker's tools place and route
     """

@@ -2,9 +2,9 @@
 
 A bit of a chain has a table of four inputs, which says whether it propagates the carry, and gives
 the sum; the lowest four entries of the same table, of the inputs A and B, are what it generates
-otherwise. So a table of ``(A & B) ^ (C & D)`` adds two bits each of which has a gate: two rows of a
-product and their sum take one lookup table a bit. Synthesis makes none of this of ``a * b`` or
-``a + b``: it has sums of many terms made by compressors of lookup tables.
+otherwise. So a table of ``(A & B) ^ (C & D)`` adds two bits that each have a gate: two rows of a
+product and their sum take one lookup table a bit. Synthesis does not do this for the operators of
+the language: it makes sums of many terms with compressors of lookup tables.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ ADD = 0x7888
 
 
 def add(m: Module, a: Term, b: Term) -> Term:
-    """The sum of two terms, as ``adder.add``; a chain begins where the upper one does."""
+    """The sum of two terms, as ``adder.add``; the chain begins at the lowest bit of the upper
+    term."""
     a, b = sorted((a, b), key=lambda term: term.shift)
     shift = b.shift - a.shift
     # At least its sign is above the shift.
@@ -40,7 +41,7 @@ def _chain(m: Module, first: Term, second: Term, width: int, complement: bool = 
     cells = (width + 1) // 2
     table = Const(ADD ^ 0xFFFF if complement else ADD, 16)
     total, carry = Signal(2 * cells), Const(int(complement))
-    # Signals, for elaboration works through the whole expression for every pin.
+    # Signals, because elaboration would process the whole expression for every pin.
     a, c = Signal(2 * cells), Signal(2 * cells)
     b, d = Signal(), Signal()
     m.d.comb += [a.eq(first.value), b.eq(_gate(first)), c.eq(second.value), d.eq(_gate(second))]

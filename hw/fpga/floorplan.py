@@ -1,8 +1,9 @@
-"""Where the multipliers and block RAMs of a core go: beside one another, lane by lane.
+"""Places the multipliers and block RAMs of a core beside one another, lane by lane.
 
-They stand in a few rows of the device, far from one another. A placer that starts from forces on
-single cells takes the multipliers of a lane all over the device, and all wires with them; given
-their places, it finds better ones for the logic in less time (figures: ADR 12).
+A device has multipliers and block RAMs in a few rows, far from one another. A placer that starts
+from forces on single cells spreads the multipliers of a lane over the whole device, and their wires
+with them. If it is given their places, it finds better places for the logic in less time (figures:
+ADR 12).
 """
 
 from __future__ import annotations
@@ -15,16 +16,17 @@ from typing import Any, NamedTuple
 
 from ...isa.params import HwParams
 
-#: What a product is registered in, by name. In the vector unit: the lane, and which. Wires from one
-#: part of the lane to the next have its name, too, some of them with a number behind it, and any of
-#: these may be what is left. In the tensor core: the lane, and the input.
+#: Names of the registers of a product. In the vector unit they tell the lane, and which product.
+#: Wires from one part of the lane to the next have the same name, some of them with a number behind
+#: it, and synthesis may keep any of these names. In the tensor core they tell the lane, and the
+#: input.
 _PRODUCT = re.compile(
     r"\.vector\.lane_(\d+)\.(?:[a-z]+\.)?([a-z]+\d*)(?:\$\d+)?$"
     r"|\.gemm\.product_\d+_(\d+)_(\d+)$"
 )
 #: Block RAMs that hold some bits of every entry: memory and port, and which of its bits.
 _SLICE = re.compile(r"\.((?:acc|tmp|par|wgt)\.storage\.\d+)\.(\d+)$")
-#: Tables between a multiplier and the registers behind it.
+#: The most lookup tables in a row between a multiplier and the registers behind it.
 _DEPTH = 3
 
 #: A place, as nextpnr names it: column, row, name of the element.
@@ -32,8 +34,8 @@ Site = tuple[int, int, str]
 
 
 class Product(NamedTuple):
-    """Where a multiplier belongs: in the tensor core or not, and which product of a lane it is: of
-    which input, or of what name.
+    """The product that a multiplier computes: whether it is one of the tensor core, and which of
+    its lane's products it is, by input or by name.
     """
 
     of_weight: bool
@@ -97,7 +99,7 @@ def place_lanes(
 
 
 def _multipliers_of_lanes(netlist: dict[str, Any]) -> Iterator[tuple[int, Product, str]]:
-    """The lane whose registers the product of a multiplier ends in, the product, and the name of
+    """For each multiplier the lane whose registers take its product, the product, and the name of
     the multiplier.
     """
     names = defaultdict(list)
@@ -112,7 +114,7 @@ def _multipliers_of_lanes(netlist: dict[str, Any]) -> Iterator[tuple[int, Produc
                     readers[bit].append(cell)
 
     def registers(bit: int, depth: int = _DEPTH):
-        """The bits of registers that a bit ends in."""
+        """The bits of registers that a bit reaches."""
         for cell in readers[bit]:
             if cell["type"] == "TRELLIS_FF" and bit in cell["connections"]["DI"]:
                 yield from cell["connections"]["Q"]
@@ -159,8 +161,8 @@ def _slices_of_lanes(
 
 
 def _beside(sizes: list[int], rows: list[list[Site]]) -> list[list[Site]]:
-    """Sites for groups of so many elements: equally many groups in the middle of each row, or one
-    behind the other where they do not fit so.
+    """Sites for groups of these sizes: the same number of groups in the middle of each row, or, if
+    they do not fit, one group after another through all rows.
     """
     each = -(-len(sizes) // len(rows))
     wide = max(sizes, default=0)
@@ -175,7 +177,7 @@ def _beside(sizes: list[int], rows: list[list[Site]]) -> list[list[Site]]:
 
 
 def _distance(site: Site, others: list[Site]) -> float:
-    """From a site to the middle of others."""
+    """The distance from a site to the middle of others."""
     x, y = (sum(each[axis] for each in others) / len(others) for axis in (0, 1))
     return abs(site[0] - x) + abs(site[1] - y)
 

@@ -1,5 +1,5 @@
-"""Multiplier arrays for FPGAs: as many bits as there are, balanced trees of adders. They compute
-what ``core.technology.multiply`` computes, in as many cycles.
+"""Multiplier arrays for FPGAs, with no more bits than needed, and balanced trees of adders. They
+compute what ``core.technology.multiply`` computes, in as many cycles.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ VECTOR_LANE = 3 + 4
 
 
 def fpga_multiplier(params: HwParams, multipliers: int, adder: Adder = add) -> Multiplier:
-    """The array for a configuration, on a device with so many 18 x 18 bit multipliers: one for a
-    product, one for two, or sums of rows for those that remain without.
+    """The array for a configuration, on a device with this many 18 x 18 bit multipliers. If they
+    suffice, each product gets one. Otherwise two products share one, and products for which none is
+    left are sums of rows.
 
     ``adder`` makes the additions beside packed multipliers.
     """
@@ -63,8 +64,8 @@ def multiply_packed(
     packed: int | None = None,
     adder: Adder = add,
 ) -> list[Signal]:
-    """A multiplier for every two products of one activation: for all of them, or for ``packed``, as
-    many for each pair of outputs. The others are sums of rows.
+    """A multiplier for every two products of one activation: for all products, or ``packed``
+    multipliers, spread evenly over the pairs of outputs. The other products are sums of rows.
     """
     sums = []
     pairs = params.batch * params.block_out // 2
@@ -87,9 +88,9 @@ def multiply_packed(
 
 
 def _packed(m: Module, adder: Adder, operands: list[tuple], name: str) -> tuple[list[Term], ...]:
-    """The sums of ``a * w0`` and of ``a * w1`` a cycle later, for tuples of these, from a
-    multiplier of 18 x 18 bits for every tuple; as terms that remain to be added, the last of which
-    comes late in the cycle.
+    """For tuples (a, w0, w1), the sums of ``a * w0`` and of ``a * w1`` a cycle later, from one
+    multiplier of 18 x 18 bits for each tuple. Each sum comes as terms that remain to be added; the
+    last of these is known late in the cycle.
 
     ``a * (w1 * 2**9 + w0)`` is ``a * w0`` plus 2**9 times ``a * w1``. The lowest bits of this,
     which lookup tables compute once more, tell what the lower product has above its 9 lowest bits,
@@ -127,8 +128,9 @@ def _low_product(m: Module, adder: Adder, a, b):
 def _without(m: Module, adder: Adder, factors: list[tuple], name: str) -> list[Term]:
     """The sum of products a cycle later, without multipliers, as a term if there are any.
 
-    For every bit of the weights the activations that have it in their weight are added, which takes
-    fewer bits than to add shifted ones; then neighbouring bits, as far as a cycle goes.
+    For every bit of the weights, the activations whose weight has this bit set are added, which
+    takes fewer bits than adding shifted activations. Then the sums of neighbouring bits are added,
+    as far as the cycle has time.
     """
     if not factors:
         return []

@@ -56,7 +56,8 @@ class Pll:
 
 
 def find_pll(input_mhz: float, wanted_mhz: float) -> Pll:
-    """The dividers that come closest to a frequency, of those the VCO nearest its middle.
+    """The dividers that come closest to a frequency; of several, those with the VCO nearest to the
+    middle of its range.
 
     Raises VdlaError where none come within 1 %.
     """

@@ -32,18 +32,18 @@ UTILISATION = {
     "lut": "TRELLIS_COMB", "ff": "TRELLIS_FF", "dsp": "MULT18X18D", "bram": "DP16KD",
 }  # fmt: skip
 BRAM_BITS = 18 * 1024
-#: By forces on areas. The default, by forces on cells, makes longer wires; for 16x16 no route ends
-#: then (ADR 14).
+#: This placer uses forces on areas. The default uses forces on cells and makes longer wires;
+#: routing of 16x16 then does not end (ADR 14).
 PLACER = ("--placer", "static")
-#: The other router, the default, needs hours. This one takes long ways to many readers of a net,
-#: unless what they cost in time counts, too.
+#: The default router needs hours. This one routes nets with many readers on long ways, unless the
+#: option makes it count what they cost in time.
 ROUTER = ("--router", "router2", "--tmg-ripup")
 #: A placement is routed if its estimated clock is at least this part of what was asked for. Routing
 #: can take hours, and has made a clock at most a fifth faster than the estimate (ADR 11).
 ROUTED_FROM = 0.75
 #: How nextpnr reports a clock, once after placement and once after routing.
 _CLOCK = re.compile(r"Max frequency for clock\s+'.*': ([\d.]+) MHz \(\w+ at ([\d.]+) MHz\)")
-#: What it says before it routes.
+#: What nextpnr prints before it routes.
 _ROUTING = "Routing globals"
 #: Configurations of the table of block sizes.
 SIZES = ("4x4", "8x8", "16x16", "ecp5-85f", "32x32")
@@ -184,7 +184,7 @@ def table(board: Board, directory: Path, progress: Progress = lambda _: None) ->
 
         result = estimate(board, params, folder, told)
         row = {"hw": name, "config_hash": params.hash, "macs_per_cycle": params.peak_macs_per_cycle}
-        # What is refused before synthesis has block RAMs only.
+        # A design that is refused before synthesis has a count of block RAMs only.
         row |= {resource: result.body[resource] or None for resource in RESOURCES}
         row |= {"fmax_mhz": None, "missed": result.missed}
         if not result.missed and board.device.nextpnr is not None:
@@ -238,7 +238,7 @@ def parse_cells(counts: dict[str, int], family: Family) -> dict[str, int]:
 
 
 class _Estimate:
-    """Reads from nextpnr's output what clock it expects of the placement."""
+    """Reads from nextpnr's output the clock that it estimates for the placement."""
 
     def __init__(self, least_mhz: float):
         self.least_mhz = least_mhz
@@ -346,7 +346,7 @@ def _path(paths: list[dict[str, Any]], clock: str, sources: dict[str, str]) -> l
 
 
 def _source(signal: str, sources: dict[str, str]) -> str | None:
-    """Of the signal, or of the innermost component that it is in."""
+    """The source line of the signal, or of the innermost component that it is in."""
     name = _BIT.sub("", signal)
     while name and name not in sources:
         name = name.rpartition(".")[0]

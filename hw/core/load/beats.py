@@ -11,8 +11,8 @@ from .transfer import beats_layout, bus_offset_bits
 
 
 class Splitter(wiring.Component):
-    """Takes beats that hold several entries apart: an entry a cycle, from the cycle on in which the
-    beat comes.
+    """Splits beats that hold several entries: an entry a cycle, from the cycle on in which the beat
+    comes.
 
     The first beat of a row may begin with bytes before the row, and its last beat may end with
     bytes behind it. These are no entries of the row, but take their cycles all the same.
@@ -79,13 +79,13 @@ class Splitter(wiring.Component):
 
 
 class Collector(wiring.Component):
-    """Counts the beats of an entry, and keeps the first: it is written with the last, for it may
-    come beside padding, which is written meanwhile.
+    """Counts the beats of an entry, and keeps the first: it is written together with the last,
+    because it may come while padding is written.
 
     Attributes
     ----------
     start, beats : a transfer begins
-    beat, arrives : a beat, and that it is taken in this cycle and is all of an entry, or a part
+    beat, arrives : a beat, which is taken in this cycle and is an entry or a part of one
     number : which beat of its entry is the next
     at_first, at_last : it is the first, it is the last
     first : the first beat of the entry, once it was taken

@@ -112,14 +112,15 @@ class Placer(wiring.Component):
             free.eq(busy & ~splitter.holds),
             pad.eq(free & (walker.pad_row | walker.before | walker.beyond)),
             self.beat.ready.eq(free & (~pad | beside)),
-            # A beat beside padding moves nothing on.
+            # A beat that comes beside padding does not count here.
             arrives.eq(self.beat.valid & free & ~pad),
             splitter.arrives.eq(arrives & narrow),
             collector.arrives.eq(self.beat.valid & self.beat.ready & ~narrow),
         ]
         step, row_over = Signal(), Signal()
-        # Whether a beat arrives is known late, so it comes last. A beat that holds several entries
-        # may outlast those of its row; padding to the right of them waits until it is over.
+        # Whether a beat arrives is known late, so it comes last in the logic. A beat that holds
+        # several entries may go on after those of its row; padding to the right of them waits until
+        # the beat is over.
         m.d.comb += [
             step.eq(
                 pad

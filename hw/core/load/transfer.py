@@ -17,12 +17,12 @@ from ..layouts import INDEX_BITS, insn_layout, queued_insn
 
 
 def box_layout(params: HwParams) -> data.StructLayout:
-    """What is walked through: planes of rows of entries, with padding around the data.
+    """The box that a transfer fills: planes of rows of entries, with padding around the data.
 
     A row is padding before its entry ``pad_left``, data before ``data_end``, and padding again
     before ``row_end``. A plane likewise has padding rows before ``pad_top``, data before
     ``data_rows_end``, and padding before ``plane_end``. ``offset`` is the place of the first byte
-    in its bus word. The strides have only those bits that change this place.
+    in its bus word. Of the strides, only the bits that change this place are kept.
     """
     its = {field.name: field for field in layout(Opcode.LOAD, params)}
     place = bus_offset_bits(params)
@@ -50,7 +50,7 @@ def box_layout(params: HwParams) -> data.StructLayout:
 
 
 def beats_layout(params: HwParams) -> data.StructLayout:
-    """How entries and beats go together. A beat holds several entries (``narrow``) of
+    """How entries and beats correspond. A beat holds several entries (``narrow``) of
     ``entry_bytes`` each, or a single one; or an entry takes several beats (``wide``), which are
     ``more_beats`` beyond the first.
     """
@@ -66,14 +66,15 @@ def beats_layout(params: HwParams) -> data.StructLayout:
 
 
 def target_layout(params: HwParams) -> data.StructLayout:
-    """What is filled, and who is told of the end: fields of the instruction, and its index."""
+    """What is filled, and which units get a token at the end: fields of the instruction, and its
+    index."""
     fields = insn_layout(Opcode.LOAD, params).members
     names = ("memory", "widen", "pad_value", "push")
     return data.StructLayout({name: fields[name] for name in names} | {"index": INDEX_BITS})
 
 
 def transfer_layout(params: HwParams) -> data.StructLayout:
-    """All of these."""
+    """A transfer: its box, its beats and its target."""
     return data.StructLayout(
         {
             "box": box_layout(params),

@@ -11,8 +11,8 @@ from .transfer import box_layout, bus_offset_bits, entry_bits
 
 
 class Walker(wiring.Component):
-    """Walks through the planes, rows and entries of a transfer. All that it says of the place where
-    it is comes from registers.
+    """Walks through the planes, rows and entries of a transfer. Its outputs about the current place
+    come from registers.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What the load unit places goes to the scratchpads."""
+"""Writes to the scratchpads what the load unit places."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .placer import placed_signature
 
 
 class Writer(wiring.Component):
-    """Writes what is placed in the cycle after, an entry of several beats beat by beat, and tells
-    when an instruction ends.
+    """Writes what is placed, one cycle later and beat by beat, and reports when an instruction
+    ends.
 
     Attributes
     ----------
@@ -56,7 +56,7 @@ class Writer(wiring.Component):
 
     def _write(self, m: Module) -> None:
         placed, target, bus_bytes = self.placed, self.placed.target, self.params.bus_bytes
-        # Of a cycle ago, for they go to all memories.
+        # Registered for a cycle, because they go to all memories.
         address = Signal.like(placed.entry)
         padding, widened, pad_value = Signal(), Signal(), Signal.like(target.pad_value)
         written = Signal.like(placed.data, reset_less=True)
@@ -84,7 +84,7 @@ class Writer(wiring.Component):
             count = len(port.en)
             strobes, data = beats(count)
             if name == "par":
-                # Of a beat of bytes every byte becomes an element.
+                # Every byte of a beat becomes an element.
                 sources = -(-self.params.block // bus_bytes)
                 of_source, elements = beats(sources)
                 wide = self._widen(elements)

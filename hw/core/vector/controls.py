@@ -1,4 +1,4 @@
-"""What the lanes of the vector unit are told, stage by stage."""
+"""The controls of the vector unit's lanes, stage by stage."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .stages import FLAGS, Stage, Tag, iteration_signature
 
 #: Memories that are read a whole vector at a time, of which a pass takes a part.
 WHOLE = ("acc", "inp", "par")
-#: What lanes see of the pass in a stage, with many readers in each lane.
+#: Fields of the pass in a stage that have many readers in each lane.
 FIELDS = {
     Stage.OPERATE: ("by_power",),
     Stage.REDUCE: ("valid",),
@@ -31,7 +31,7 @@ FIELDS = {
     Stage.SATURATE: ("tflite",),
     Stage.ROUND: ("requantized",),
 }
-#: The same with few readers, and what only enables registers (``Technology.enables``).
+#: Fields that have few readers, and those that only enable registers (``Technology.enables``).
 FIELDS_OF_FEW = {
     Stage.READ: ("imm", "valid"),
     Stage.OPERATE: ("valid",),
@@ -41,7 +41,8 @@ FIELDS_OF_FEW = {
 
 
 def source_legs(memories: tuple[str, ...], params: HwParams) -> list[tuple[str, int]]:
-    """What an operand may come from: a memory, and a part of one that is read whole."""
+    """The sources that an operand may come from: a memory, and for one that is read whole, a part
+    of it."""
     return [
         (memory, part)
         for memory in memories
@@ -50,9 +51,9 @@ def source_legs(memories: tuple[str, ...], params: HwParams) -> list[tuple[str, 
 
 
 def lane_signature(params: HwParams) -> wiring.Signature:
-    """What a lane is told in each stage, by the stage's name: :data:`FIELDS` and
-    :data:`FIELDS_OF_FEW` of the pass that is there, as of ``stages.iteration_signature``, and what
-    chooses between the data of the lane.
+    """The controls of a lane in each stage, by the stage's name: the fields :data:`FIELDS` and
+    :data:`FIELDS_OF_FEW` of the pass in the stage (see ``stages.iteration_signature``), and the
+    signals that choose between the data of the lane.
 
     ``src0``, ``src1``: a bit for each of :func:`source_legs`. ``x``, ``y``, ``upper``, ``up``,
     ``merge``: a bit for each leg of ``kits.operator_choices`` and ``kits.merge_choices``. ``low``,
@@ -79,12 +80,12 @@ def lane_signature(params: HwParams) -> wiring.Signature:
 
 
 class Controls(wiring.Component):
-    """Tells some lanes what they need to know; in an FPGA from registers of their own.
+    """Drives the controls of some lanes; in an FPGA from registers of their own.
 
     Attributes
     ----------
     stages : the pass that is in each stage;  shared : parameters that all channels share
-    lane : what lanes are told
+    lane : the controls of each lane
     """
 
     def __init__(self, params: HwParams, technology: Technology = SIMULATION):
@@ -121,7 +122,7 @@ class Controls(wiring.Component):
         return getattr(self.stages[stage], name)
 
     def _near(self, m: Module, stage: Stage, name: str) -> Value:
-        """The same, in an FPGA from a register for these lanes."""
+        """The same field, in an FPGA from a register for these lanes."""
         if not self.copies:
             return self._field(m, stage, name)
         early = self._field(m, Stage(stage - 1), name)
@@ -161,7 +162,7 @@ class Controls(wiring.Component):
 
 
 def _applies(case: Case, its) -> Value:
-    """Whether a pass is one of a case."""
+    """Whether a pass belongs to a case."""
     parameter = its.tag != Tag.DATA
     conditions = []
     if case.parameter is not None:

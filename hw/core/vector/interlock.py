@@ -19,8 +19,8 @@ SOURCES = ("src0", "src1")
 
 
 def access_signature(params: HwParams) -> wiring.Signature:
-    """An access of tmp, if ``valid``. Of the entry no more bits than tmp needs: one beyond it stops
-    the core.
+    """An access of tmp, if ``valid``. The entry has no more bits than tmp needs, because an entry
+    beyond tmp stops the core.
     """
     return wiring.Signature({"valid": Out(1), "entry": Out(params.index_bits("tmp"))})
 
@@ -64,8 +64,9 @@ class Interlock(wiring.Component):
                 following += self._conflicts(m, self.following[k], f"following{k}")
 
         def coming(of: Callable[[Value], Value]) -> Value:
-            """A property of the conflicts in the next cycle. What an instruction reads that starts,
-            and that it starts, are known last, so they choose between what is known.
+            """A property of the conflicts in the next cycle. Whether an instruction starts, and
+            what it reads, are known last, so they only choose between results that are known
+            before.
             """
 
             def read(cases: list[tuple[Value, Signal]]) -> Value:
@@ -73,7 +74,7 @@ class Interlock(wiring.Component):
 
             # The same entry, and the stages move on.
             waits = of((waiting << 1)[:VECTOR_DEPTH])
-            # Behind a pass that is not the last comes the next of the same iteration.
+            # After a pass that is not the last comes the next pass of the same iteration.
             next_one = Mux(self.ends, read(following), 0)
             return Mux(self.start, read(at_start), Mux(self.hazard, waits, next_one))
 
@@ -84,7 +85,8 @@ class Interlock(wiring.Component):
         return m
 
     def _conflicts(self, m: Module, reads, name: str) -> list[tuple[Value, Signal]]:
-        """For every source whether it is of tmp, and the stages that are to write its entry."""
+        """For every source, whether it reads tmp, and the stages that are still to write its
+        entry."""
         found = []
         for source, read in zip(SOURCES, reads, strict=True):
             stages = Signal(VECTOR_DEPTH, name=f"{name}_{source}")

@@ -60,7 +60,7 @@ class Issue(wiring.Component):
             m.submodules[name] = part
         # The last iteration of its instruction is known ahead, in a register.
         running, last, fire = Signal(), Signal(), Signal()
-        # The part of the lanes that this cycle is for, and whether it is the last of an iteration.
+        # The pass of the iteration that this cycle is for, and whether it is the last one.
         part, ends, moves = Signal(range(params.vector_passes)), Signal(), Signal()
         ready = ~running | (last & ends & ~interlock.hazard)
         start, head, index = take(m, unit, params, Opcode.VECTOR, ready, Unit.VECTOR)
@@ -143,7 +143,7 @@ class Issue(wiring.Component):
                 m.d.comb += [following.valid.eq(of_tmp), following.entry.eq(entry)]
 
     def _illegal(self, head) -> Value:
-        """Codes that name nothing, empty loops, reductions that the operator has not."""
+        """Whether a code names nothing, a loop is empty, or the operator cannot reduce."""
         is_vector = head.opcode == Opcode.VECTOR
         known = Cat(head.op == op.code for op in VECTOR_OPS).any()
         folds = Cat(head.op == op.code for op in VECTOR_OPS if op.term is not None).any()

@@ -1,8 +1,8 @@
 """The operators of ``isa/vector_ops.py`` as hardware.
 
 A lane has one comparison, one right shift and one product for an operator, and one addition in the
-next cycle. So the kit for operators of one step computes nothing: it says which of these things
-add up to the result. An operator of several steps gets logic of its own.
+next cycle. So the kit for operators of one step computes nothing: it says which of these add up to
+the result. An operator of several steps gets logic of its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SHIFT_STEPS = tuple(1 << k for k in reversed(range(SHIFT_BITS)))
 
 
 class Source(Enum):
-    """Something that a lane has, to make results of."""
+    """A value in a lane that results are made of."""
 
     A = "the first operand"
     B = "the second operand"
@@ -158,14 +158,14 @@ class CombineKit:
 
 
 class Case(NamedTuple):
-    """Iterations that a leg is chosen in: those with all that is given here."""
+    """The iterations in which a leg is chosen: those that match every field that is not None."""
 
     parameter: bool | None = None
     op: int | None = None
     first: bool | None = None
 
 
-#: Legs, and the cases that each is chosen in.
+#: Legs, and the cases in which each is chosen.
 Choices = dict[Leg, list[Case]]
 
 
@@ -185,7 +185,7 @@ def operator_choices() -> dict[str, Choices]:
 
 
 def merge_choices() -> Choices:
-    """The legs of what a reduction becomes."""
+    """The legs of a reduction's next result."""
     kit, cases = CombineKit(), [(Case(first=True), Leg(Source.TERM))]
     for op in VECTOR_OPS:
         if op.combine is not None:
@@ -203,7 +203,7 @@ def _choices(cases: Iterable[tuple[Case, Leg | None]]) -> Choices:
 
 
 def _whole(kit: FirstKit, function: Callable) -> Parts:
-    """What the kit makes of an operator; one of several steps comes whole."""
+    """The parts of an operator's result; an operator of several steps is a single part."""
     try:
         parts = function(kit, A, B)
     except ValueError:
@@ -214,7 +214,7 @@ def _whole(kit: FirstKit, function: Callable) -> Parts:
 def choose(
     legs: Iterable[Leg], chosen: Value, has: dict[Source | Callable, Value], less: Value
 ) -> Value:
-    """What a lane has of the leg that is chosen and counts; 0 if there is none.
+    """The value of the leg that is chosen and counts; 0 if there is none.
 
     Parameters
     ----------
@@ -224,7 +224,7 @@ def choose(
     gates = defaultdict(list)
     for number, leg in enumerate(legs):
         gates[leg.source].append(chosen[number] & counts[leg.when])
-    # Not Mux: of a single leg synthesis makes a reset of the registers, with a net to all lanes.
+    # Not Mux: for a single leg synthesis would use the registers' reset, with a net to all lanes.
     each = ((has[source], Cat(its).any()) for source, its in gates.items())
     return any_of(value & gate.replicate(len(value)) for value, gate in each)
 

@@ -1,4 +1,4 @@
-"""A lane of the vector unit: what computes an element."""
+"""A lane of the vector unit, which computes one element in each pass."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ HALF = INT32_BITS // 2
 
 
 def words_signature(params: HwParams) -> wiring.Signature:
-    """What the memories have for a lane: of those that are read whole, an element of each pass."""
+    """The data of the memories for a lane: from those that are read whole, one element for each
+    pass."""
     passes, int32 = params.vector_passes, signed(INT32_BITS)
     return wiring.Signature(
         {
@@ -86,7 +87,7 @@ class Operands(wiring.Component):
 
 
 class Operator(wiring.Component):
-    """Stage OPERATE: the parts that the result of an operator is the sum of.
+    """Stage OPERATE: the parts whose sum is the result of an operator.
 
     Attributes
     ----------
@@ -161,11 +162,11 @@ class Reduction(wiring.Component):
         m = Module()
         value = register("value", INT32_BITS)
         rest = Cat(self.y[:HALF], (self.y[HALF:] + self.upper)[:HALF])
-        # One adder: the carry of the lowest bits is what goes up.
+        # One adder for all: `up` comes in as the carry of the lowest bits.
         joined = named(m, Cat(Const(1, 1), self.x) + Cat(self.up, rest), "joined", INT32_BITS + 2)
         with self.technology.when(m, self.add.valid):
             m.d.sync += value.eq(joined[1 : INT32_BITS + 1])
-        # Passes come one after the other: so many results ago is the one before of the same.
+        # Passes come one after the other: the oldest of these is the last result of the same pass.
         passes = range(self.params.vector_passes)
         results = [register(f"result_{n}", INT32_BITS) for n in passes]
         before = results[-1]
@@ -180,7 +181,7 @@ class Reduction(wiring.Component):
 
 
 class Lane(wiring.Component):
-    """All stages of one element in each pass.
+    """All stages of a lane, for one element in each pass.
 
     Attributes
     ----------

@@ -15,7 +15,7 @@ LOOPS = range(VECTOR_LOOPS)
 
 
 class Loops(wiring.Component):
-    """Counts the iterations. What the rest of the unit wants to know of the next one is known
+    """Counts the iterations. What the rest of the unit needs to know about the next one is known
     ahead, in registers.
 
     Attributes
@@ -26,7 +26,7 @@ class Loops(wiring.Component):
         the innermost that is not at its end
     first, done : the iteration is the first, the last of those that are reduced to one result
     starts_at_end : the instruction that begins has a single iteration
-    next_at_end : behind ``moves``, all loops are at their ends
+    next_at_end : after ``moves``, all loops are at their ends
     """
 
     def __init__(self, params: HwParams):
@@ -63,7 +63,7 @@ class Loops(wiring.Component):
         ]
 
         def enter(ends: list) -> list:
-            """The iteration of which ``ends`` says which loops are at their ends."""
+            """Enter an iteration; ``ends`` says which of its loops are at their ends."""
             return [
                 Cat(at_end).eq(Cat(ends)),
                 *(self.advances[k].eq(~ends[k] & Cat(*ends[k + 1 :], 1).all()) for k in LOOPS),

@@ -26,7 +26,7 @@ class Capture(NamedTuple):
     tag: Tag
 
 
-#: SHIFT is used twice: negative it shifts to the left, before the multiplication.
+#: SHIFT is used twice: a negative one shifts to the left, before the multiplication.
 CAPTURES = (
     Capture("bias", Stage.BIAS, Tag.BIAS),
     Capture("left", Stage.SCALE, Tag.SHIFT),
@@ -37,7 +37,7 @@ CLAMP = Capture("clamp", Stage.ROUND, Tag.CLAMP)
 
 
 def taps_signature() -> wiring.Signature:
-    """What a lane holds in the stages of the captures, by their names."""
+    """The values of a lane in the stages of the captures, by the captures' names."""
     return wiring.Signature(
         {capture.name: Out(signed(INT32_BITS)) for capture in (*CAPTURES, CLAMP)}
     )
@@ -107,7 +107,7 @@ class Parameters(wiring.Component):
         return m
 
     def _takes(self, m: Module, capture: Capture, part: int):
-        """The pass in the capture's stage brings the parameter: known a cycle ahead."""
+        """Whether the pass in the capture's stage brings the parameter; known a cycle ahead."""
         before = self.stages[capture.stage - 1]
         its = before.valid & (before.tag == capture.tag) & (before.part == part)
         return delayed(m, its, f"takes_{capture.name}_{part}", flag=True)

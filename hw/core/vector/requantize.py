@@ -25,13 +25,13 @@ FINE_BITS = len(FINE_STEPS)
 AMOUNT_BITS = len(COARSE_STEPS) + FINE_BITS
 #: A result that needs more bits is clamped, whatever the zero point is.
 NEAR_BITS = 11
-#: Bits behind COARSE of which FINE makes these; of those above it only counts whether all are
-#: signs.
+#: The bits after COARSE from which FINE makes those of NEAR_BITS. Of the bits above, it only
+#: matters whether all equal the sign.
 KEPT_BITS = NEAR_BITS + sum(FINE_STEPS)
 
 
 def requantizer_controls(params: HwParams) -> wiring.Signature:
-    """What a lane is told from stage BIAS on."""
+    """The controls of a lane from stage BIAS on."""
     members = lane_signature(params).members
     names = (stage.name.lower() for stage in STAGES)
     return wiring.Signature({name: members[name] for name in names})
@@ -71,7 +71,7 @@ class Requantizer(wiring.Component):
         return m
 
     def _late(self, m: Module, stage: Stage, value, name: str, bits: int) -> Value:
-        """What a stage computes, as the next one sees it."""
+        """The result of a stage, in a register that the next one sees."""
         late = register(name, bits)
         with self.technology.when(m, getattr(self.told, stage.name.lower()).live):
             m.d.sync += late.eq(value)
@@ -132,7 +132,7 @@ class Requantizer(wiring.Component):
         """Stages COARSE to SATURATE: the shifted value in NEAR_BITS, whether it is rounded up, and
         the value as it was for results that are not requantised.
         """
-        # Of the bits that FINE does not see it counts whether all are signs.
+        # Of the bits that FINE does not see, it only matters whether all equal the sign.
         alike = _all_signs(value, KEPT_BITS - 1, amount[FINE_BITS:])
         near_zero, negative, plain = alike, value[-1], value[:INT32_BITS]
         value, dropped = shift_right(m, value, Const(0, 2), amount, COARSE_STEPS, keep=KEPT_BITS)

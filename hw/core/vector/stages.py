@@ -70,14 +70,14 @@ FLAGS = ("valid", "live", "last")
 def iteration_signature(params: HwParams) -> wiring.Signature:
     """A pass of an iteration, as it goes down the pipeline.
 
-    ``valid``: there is one. ``live``: and it has a result behind the reduction, for its iteration
-    is the last that is reduced, or sets a parameter. ``part``: which of the passes. ``tag``: a
-    :class:`Tag`. ``first``: it is the first that is reduced. ``op``: the operator; ``by_power``: it
-    multiplies by a power of two. ``requantized``: there is a post-operation; ``tflite``: it rounds
-    as TensorFlow Lite. ``src0``, ``src1``: a bit for each memory, of which the operand's is set.
-    ``imm``: the immediate, or the limits and the zero point. ``tmp``, ``out``: the result is
-    written there, to entry ``dst``. ``last``: the last pass of an instruction; ``push``: its
-    tokens.
+    ``valid``: there is one. ``live``: and it has a result after the reduction, because its
+    iteration is the last that is reduced, or sets a parameter. ``part``: which of the passes.
+    ``tag``: a :class:`Tag`. ``first``: it is the first that is reduced. ``op``: the operator;
+    ``by_power``: it multiplies by a power of two. ``requantized``: there is a post-operation;
+    ``tflite``: it rounds as TensorFlow Lite. ``src0``, ``src1``: a bit for each memory, of which
+    the operand's is set. ``imm``: the immediate, or the limits and the zero point. ``tmp``,
+    ``out``: the result is written there, to entry ``dst``. ``last``: the last pass of an
+    instruction; ``push``: its tokens.
     """
     return wiring.Signature(
         {

@@ -66,7 +66,8 @@ class Vector(wiring.Component):
         return m
 
     def _read(self, m: Module, issue: Issue) -> None:
-        """Addresses of the operands. Of tmp, whose rows are for a pass, that of the pass."""
+        """Addresses of the operands. A row of tmp is for one pass, so its address has the pass,
+        too."""
         part = issue.iteration.part
         m.d.comb += [
             self.acc.addr.eq(issue.src0),
@@ -77,7 +78,7 @@ class Vector(wiring.Component):
         ]
 
     def _lanes(self, m: Module, pipeline: Pipeline, parameters: Parameters) -> list[Lane]:
-        """The lanes, with what they are told, and what they read."""
+        """The lanes, with their controls and what they read."""
         params, technology = self.params, self.technology
         together = LANES_OF_COPY if technology.copies else params.vector_lanes
         lanes = []
@@ -100,8 +101,8 @@ class Vector(wiring.Component):
         return lanes
 
     def _elements(self, lane: int) -> range:
-        """The elements of a vector that a lane computes, pass by pass: neighbours, as are the
-        lanes of the tensor core that they come from.
+        """The elements of a vector that a lane computes, pass by pass. They are neighbours, because
+        they come from neighbouring lanes of the tensor core.
         """
         passes = self.params.vector_passes
         return range(passes * lane, passes * (lane + 1))
