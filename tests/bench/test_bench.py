@@ -48,7 +48,8 @@ def test_depthwise_layers_keep_the_vector_unit_busy() -> None:
 
 
 def test_first_convolution_fills_the_tensor_core() -> None:
-    """Three channels, whole windows packed: a smaller picture than table 2's C1."""
+    """Three input channels, packed as whole windows; the picture is smaller than that of table 2's
+    C1."""
     layer = ConvLayer("small C1", 56, 3, 64, 7, 2)
     (row,) = table2_rows([layer], HwParams(), MEMORY_PRESETS["vta"])
     assert row["end_to_end"] >= 0.8
@@ -118,7 +119,7 @@ def test_float_networks_equal_onnx_runtime(name: str) -> None:
 
 
 def test_quantised_networks_mean_the_float_ones() -> None:
-    """Coarsely: the weights are the same, activations have 8 bits."""
+    """Only coarsely: the weights are the same, but activations have 8 bits."""
     for name in ("dqn", "lstm_lm"):
         outputs = []
         for quantized in (True, False):

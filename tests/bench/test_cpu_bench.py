@@ -44,7 +44,8 @@ def test_an_integer_layer_against_onnx_runtime() -> None:
 
 @pytest.mark.slow
 def test_networks_of_every_kind_of_input_and_operator() -> None:
-    """Numbers of words, images, transposed convolutions; the work is the graph's."""
+    """Networks that read word numbers or images, or have transposed convolutions; the work that is
+    reported is the graph's."""
     language, generator = cpu_rows(["lstm_lm", "dcgan"], [], rounds=1)
     assert language["macs"] > 10_000_000
     assert generator["macs"] > 200_000_000
@@ -64,7 +65,8 @@ def test_the_form_for_onnx_runtime_has_no_relu() -> None:
 
 
 def test_a_peer_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Others are left out; without the one that ratios are to there is no comparison."""
+    """A peer that is not installed is left out; without the one that ratios are to, there is no
+    comparison."""
     monkeypatch.setattr(peers, "find_spec", lambda name: name if name == "onnxruntime" else None)
     assert peers.installed_peers() == ["onnxruntime"]
     monkeypatch.setattr(peers, "find_spec", lambda _name: None)

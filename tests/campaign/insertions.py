@@ -21,7 +21,7 @@ Insertion = Callable[[Program, np.random.Generator], Insns | None]
 
 
 def insert(program: Program, insertion: Insertion, rng: np.random.Generator) -> Program | None:
-    """The program with one more bug, whose instructions are legal each by itself, or None."""
+    """The program with one more bug, in which each instruction by itself is legal; or None."""
     insns = insertion(program, rng)
     if insns is None or tuple(insns) == program.insns:
         return None
@@ -34,7 +34,7 @@ def insert(program: Program, insertion: Insertion, rng: np.random.Generator) -> 
 
 
 def move_address(program: Program, rng: np.random.Generator) -> Insns | None:
-    """An operand lies where an instruction of another unit works that no token holds back."""
+    """Move an operand to where an instruction of another unit works; no token orders the two."""
     choices = []
     for one, other in _unordered(program):
         entries = _touched(program, other)
@@ -50,7 +50,7 @@ def move_address(program: Program, rng: np.random.Generator) -> Insns | None:
 
 
 def widen_load(program: Program, rng: np.random.Generator) -> Insns | None:
-    """A LOAD brings more entries than it should, up to where another unit works unordered."""
+    """Let a LOAD bring more entries than it should, up to where another unit works unordered."""
     choices = []
     for one, other in _unordered(program):
         insn = program.insns[one]
@@ -113,7 +113,7 @@ def swap(program: Program, rng: np.random.Generator) -> Insns | None:
 
 
 def drop_pair(program: Program, rng: np.random.Generator) -> Insns | None:
-    """A dependency is forgotten: neither its push nor its pop is there."""
+    """Forget a dependency: drop both its push and its pop."""
     pairs = token_pairs(program.insns)
     if not pairs:
         return None
@@ -128,7 +128,8 @@ INSERTIONS: tuple[Insertion, ...] = (move_address, swap, drop_pair, widen_load)
 
 
 def single_deletions(program: Program) -> list[tuple[int, str, Program]]:
-    """Instruction, side and the program without one token bit there; all of them."""
+    """For every token bit: its instruction, its side (push or pop), and the program without the
+    bit."""
     found = []
     for index, side, unit in product(range(len(program.insns)), ("pop", "push"), Unit):
         insn = program.insns[index]

@@ -1,8 +1,8 @@
-"""What a program may do besides what it means: an oracle that shares nothing with ``isa/check.py``.
+"""What a program may do besides what it means: an oracle that shares no code with ``isa/check.py``.
 
-Tokens leave the units free to run in many orders. A program is right where each of them gives the
-bytes of program order. Here orders are tried out, on the reference interpreter: one that gives
-other bytes proves a hazard, as nothing else could.
+Tokens leave the units free to run in many orders. A program is right if each order gives the bytes
+of program order. Here orders are tried out on the reference interpreter: one that gives other bytes
+proves a hazard, whatever the checker says.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def other_bytes(program: Program) -> Order | None:
     """An order that tokens allow and that leaves other bytes than program order does, or None.
 
     Queues must be as deep as the program is long: then nothing but tokens holds a unit back.
-    Raises AddressError where program order itself leaves a memory.
+    Raises AddressError where program order itself accesses beyond a memory.
     """
     assert program.params.queue_depth >= len(program.insns)
     earlier = ancestors(program.insns)
@@ -75,7 +75,8 @@ def _orders(earlier: list[set[int]]) -> Iterator[Order]:
     """For each instruction, the order in which it runs as early as it may, and as late."""
 
     def sort(chosen: Sequence[int]) -> Order:
-        """By number of ancestors, which no descendant has as few of; else as in the program."""
+        """Sort by the number of ancestors, of which a descendant always has more; else as in the
+        program."""
         return sorted(chosen, key=lambda i: (len(earlier[i]), i))
 
     everything = range(len(earlier))

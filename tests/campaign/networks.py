@@ -1,4 +1,5 @@
-"""The digits network on a configuration: what differs between targets, and what does not add up."""
+"""The digits network on a configuration: what differs between targets, and which figures do not add
+up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that random ones hit too seldom."""
+"""Programs for cases that random programs hit too seldom."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def tmp_chains(params: HwParams) -> Program:
 
 
 def token_stream(params: HwParams) -> Program:
-    """The vector unit takes tokens of the tensor core from a stock, so that now and then one comes
-    in the cycle in which one goes.
+    """The vector unit takes the tensor core's tokens from a stock, so that now and then a token is
+    pushed in the cycle in which another one is popped.
     """
     stock = 3
     gives = [Gemm(uop_begin=0, uop_count=1, inner=1 + k % 11, push=Units.VECTOR) for k in range(60)]

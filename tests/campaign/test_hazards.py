@@ -73,7 +73,7 @@ class Campaign:
 
 
 def _is_hazard(program: Program) -> bool:
-    """Whether the program, for certain, may do something else than it means."""
+    """Whether it is proved that the program may do something else than it means."""
     try:
         return stuck(program.insns) or other_bytes(program) is not None
     except AddressError:
@@ -102,7 +102,8 @@ def test_right_programs_have_one_meaning(seed: int) -> None:
 
 
 def _hazards(program: Program) -> list[Finding]:
-    """Random programs read what nothing has written."""
+    """The findings, without those of entries that nothing has written: random programs read such
+    entries."""
     return [f for f in check(program) if f.kind != "uninitialised"]
 
 
@@ -127,7 +128,8 @@ def _compiled() -> Iterator[Program]:
 
 
 def _undetected(program: Program, step: int = 1) -> tuple[int, list[tuple[int, str]]]:
-    """Token bits deleted one at a time (every ``step``-th), and those that were not missed."""
+    """How many token bits were deleted, one at a time (every ``step``-th), and those whose deletion
+    the checker did not find."""
     deletions = single_deletions(program)[::step]
     missed = [
         (index, side)

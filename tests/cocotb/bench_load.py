@@ -19,7 +19,7 @@ from .units import UnitDriver
 
 
 def mask(parts: int, bits: int) -> int:
-    """What is written of an entry whose parts have so many bits."""
+    """A mask of the bits that are written of an entry whose parts have this many bits."""
     return sum(((1 << bits) - 1) << bits * n for n in range(parts.bit_length()) if parts >> n & 1)
 
 

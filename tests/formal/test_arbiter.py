@@ -16,7 +16,8 @@ DEPTH = 6
 
 
 class _Around(ReadArbiter):
-    """An arbiter around another; what a broken one leaves open is joined here."""
+    """An arbiter around another one. It connects the signals that a broken subclass does not
+    drive."""
 
     #: Client that each client's port of the inner arbiter is joined to.
     clients = ("fetch", "load")

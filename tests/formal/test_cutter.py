@@ -24,7 +24,7 @@ INPUTS = ("addr", "row_bytes", "y_size", "z_size", "y_stride", "z_stride")
 
 
 class _Around(BurstCutter):
-    """A cutter around another; what a broken one leaves open is joined here."""
+    """A cutter around another one, to whose connections a subclass adds a bug."""
 
     def elaborate(self, platform) -> Module:
         m = Module()

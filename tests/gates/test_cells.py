@@ -92,7 +92,7 @@ def module(name: str, cells: tuple[str, ...]) -> str:
 
 
 def equivalence(models: str, name: str, cells: tuple[str, ...], how: str, work: Path) -> str:
-    """What yosys says of the equality of models and its own."""
+    """yosys' verdict on whether our models equal its own."""
     (work / "ours.v").write_text(re.sub(r"module (\w+)", r"module our_\1", models))
     (work / "pairs.v").write_text(module(name, cells))
     script = (

@@ -64,7 +64,7 @@ def build_rtl(params: HwParams = PARAMS) -> RtlSimulator:
 
 @cache
 def true_rtl() -> RtlSimulator:
-    """The RTL without a mutant, for those that are elsewhere."""
+    """The RTL without a mutant, for mutants that are planted elsewhere."""
     return build_rtl()
 
 

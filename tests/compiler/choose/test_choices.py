@@ -27,7 +27,7 @@ def rows(module: vdla.Module) -> dict[str, dict[str, Any]]:
 
 
 def record_of(layer: str, target: str, knobs: dict[str, Any], cost: float) -> dict[str, Any]:
-    """A record for what a layer of the digits network asks for first."""
+    """A record for the first choice that a layer of the digits network asks for."""
     asked = []
 
     class Asked(chooser.Chooser):
@@ -186,7 +186,7 @@ def test_illegal_knobs_on_the_accelerator(knobs: dict, message: str) -> None:
 
 
 def test_knobs_that_do_not_fit_together() -> None:
-    """Each is legal, but not the scratchpad's size for all."""
+    """Each knob by itself is legal, but together they need more than the scratchpad has."""
     small = vdla.HwParams(out_depth=32)
     with pytest.raises(VdlaError, match=r"layer 'stem': .*out needs 64 entries of 32"):
         knobs = {"rows": 8, "cols": 8, "vthreads": 1}

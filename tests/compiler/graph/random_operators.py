@@ -395,7 +395,8 @@ def grid(g: RandomGraph, dtype: type = np.int8) -> tuple[Value, Value, float]:
 
 
 def quantized(g: RandomGraph, x: Value, dtype: type) -> Value:
-    """x on a grid. The result is what all know exactly, as an integer; its real value is close."""
+    """x, quantised and dequantised. Its integers are the same everywhere; as a real value it is
+    *close*."""
     scale, zero, _ = grid(g, dtype)
     stored = g.apply("QuantizeLinear", [x, scale, zero])
     return g.apply("DequantizeLinear", [stored, scale, zero])

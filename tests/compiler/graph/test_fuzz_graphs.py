@@ -70,7 +70,7 @@ def cases(draw: st.DrawFn) -> Case:
 
 @pytest.mark.slow
 def test_random_graphs() -> None:
-    """Not a few of them run on the accelerator."""
+    """Many of them must run on the accelerator."""
     accelerated = []
 
     @settings(

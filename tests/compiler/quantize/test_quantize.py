@@ -306,7 +306,8 @@ def test_entropy_cuts_outliers_only() -> None:
 
 @pytest.mark.parametrize("method", ["percentile", "entropy"])
 def test_a_narrow_range_far_from_zero(method: str) -> None:
-    """Bins of its own width would be a hundred million from there to zero."""
+    """With bins as narrow as this range needs, a hundred million of them would reach down to
+    zero."""
     one, far = np.ones((1, 1, 1, 1), np.float32), np.full((1, 1, 4, 4), 1000, np.float32)
     nodes = [conv("x", "h", one), helper.make_node("Add", ["h", "far"], ["s"]), conv("s", "y", one)]
     model = build(nodes, {"far": far}, [1, 1, 4, 4], "y")

@@ -349,7 +349,7 @@ def running(g: RandomExpression) -> None:
 
 
 def program(g: RandomExpression) -> None:
-    """A loop program of its own, that turns rows round."""
+    """A loop program of its own, that reverses the order of the rows."""
     x = g.pick()
     n = x.shape[0]
 
@@ -373,7 +373,8 @@ OPERATIONS = (
 
 
 def random_workload(random: Random) -> Workload:
-    """Up to eight operations, of which the last one's result is wanted, and its NumPy value."""
+    """Up to eight operations; the result of the last one is the output, and its NumPy value is
+    known."""
     g = RandomExpression(random)
     rng = np.random.default_rng(random.getrandbits(32))
     for _ in range(g.integer(1, 2)):

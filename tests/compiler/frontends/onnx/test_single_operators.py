@@ -107,15 +107,15 @@ OF_SEVERAL = {BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPool, QConvTrans
 
 
 def test_every_operator_of_topi_is_named() -> None:
-    """But those of TensorFlow Lite and of the accelerator, and what is made of several, which have
-    tests of their own."""
+    """Except those of TensorFlow Lite and of the accelerator, and those made of several operators,
+    which have tests of their own."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, Fused, BitSerialConv2d, BitSerialDense}
     assert operators(Op) == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
 
 def operators(base: type) -> set[type]:
-    """Operators that are of a base, themselves no base."""
+    """Operators that derive from a base class and are no base class themselves."""
     below = base.__subclasses__()
     return set().union(*map(operators, below)) if below else {base}
 
@@ -221,7 +221,7 @@ def compare(sample: Sample, wanted: list[np.ndarray]) -> None:
 
 
 def agree(got: np.ndarray, wanted: np.ndarray, steps: int) -> None:
-    """The same type, equal integers up to so many steps, floats to rounding errors."""
+    """The same type; integers equal up to ``steps``, floats up to rounding errors."""
     assert (got.dtype, got.shape) == (wanted.dtype, wanted.shape)
     if got.dtype.kind == "f":
         finite = wanted[np.isfinite(wanted)]
@@ -259,7 +259,7 @@ def test_operator(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("op", TOPI, ids=lambda op: op.__name__)
 def test_operator_of_topi(op: type[Op]) -> None:
-    """As many cases in which this operator is."""
+    """Draw cases until ``CASES`` of them have this operator."""
     name, found, number = TOPI[op], 0, CASES
     while found < CASES:
         number += 1

@@ -37,7 +37,8 @@ def model(
 
 
 def everywhere(made: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
-    """The output: of sim as of cpu, all on the accelerator but what converts at the edges."""
+    """The output, which must be the same from sim and cpu, with all but the conversions at the
+    edges on the accelerator."""
     module = vdla.compile(made)
     (y,) = module.run(x)
     np.testing.assert_array_equal(y, vdla.compile(made, "cpu").run(x)[0])
@@ -48,8 +49,7 @@ def everywhere(made: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 
 
 def same(ours: np.ndarray, theirs: np.ndarray) -> None:
-    """Equal, but for results that float32, in which the peer computes them, cannot tell from ties:
-    there by one."""
+    """Equal; but results that the peer's float32 cannot tell from ties may differ by one."""
     assert (ours.dtype, ours.shape) == (theirs.dtype, theirs.shape)
     assert len(np.unique(theirs)) > 5, "too few values occur for the test to mean anything"
     difference = np.abs(ours.astype(int) - theirs)
@@ -71,7 +71,8 @@ def definition(made: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 def parameters(
     rng: np.random.Generator, kinds: tuple[str, str, str], channels: int, depth: int
 ) -> dict[str, Any]:
-    """Scales and zero points: per channel for the weights, whose values less them fit int8."""
+    """Scales and zero points: per channel for the weights, whose values fit int8 when their zero
+    points are subtracted."""
     x, w, y = kinds
     return {
         "x_scale": np.float32(0.02),
@@ -222,7 +223,8 @@ def test_dense_weights_beyond_int8() -> None:
 
 
 def test_what_does_not_fit_is_right_on_the_host() -> None:
-    """A result of so small steps that no multiplier has its scale: all of it is clamped."""
+    """The result's steps are so small that no multiplier holds its scale: all values are
+    clamped."""
     rng = np.random.default_rng(9)
     x = integers(rng, (1, 4, 5, 5), "uint8")
     constants = parameters(rng, ("uint8", "uint8", "uint8"), 6, 36)

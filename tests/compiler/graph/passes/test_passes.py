@@ -195,7 +195,7 @@ def test_every_pass_has_a_model() -> None:
 
 
 def place(make: Make) -> int:
-    """Where the pass is that a model is for."""
+    """The position of the pass that a model is for."""
     names = [p.__name__ for p in GRAPH_PASSES]
     return names.index(MORE.get(make, make.__name__))
 

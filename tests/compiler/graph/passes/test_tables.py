@@ -21,7 +21,7 @@ EVERY = np.arange(-128, 128)
 
 
 def table(f: Callable[[np.ndarray], np.ndarray], scale: float, step: float) -> np.ndarray:
-    """Of a function whose values start at -128 where they are lowest."""
+    """The table of a function, shifted so that its lowest value is -128."""
     steps = np.rint(f(EVERY * scale) / step)
     return np.clip(steps - steps.min() - 128, -128, 127).astype(np.int8)
 
@@ -91,7 +91,7 @@ def test_on_the_accelerator(hw: HwParams | str, shape: tuple[int, ...], vthreads
 
 
 def test_two_cycles_a_piece() -> None:
-    """For each vector; what else it takes is a tenth."""
+    """Each vector takes two cycles for every piece; everything else adds less than 15 %."""
     module = vdla.compile(tanh((1, 64, 16, 16)))
     module.run(np.zeros((1, 64, 16, 16), np.int8))
     pieces = len(bends(table(np.tanh, 0.04, 2 / 255)).knots)  # pyright: ignore[reportOptionalMemberAccess]

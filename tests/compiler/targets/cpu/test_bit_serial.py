@@ -1,5 +1,5 @@
-"""Bit-serial products are those of NumPy and ONNX Runtime, by the intrinsic that was meant; models
-reach them."""
+"""Bit-serial products equal those of NumPy and ONNX Runtime, use the intended intrinsic, and are
+reached from models."""
 
 from __future__ import annotations
 
@@ -197,7 +197,7 @@ class Layers:
     rng: np.random.Generator
 
     def quantised(self, x: str, bits: int, zero: int) -> str:
-        """Clipped to codes of so many bits, as uint8; on a scale of 1/2."""
+        """Clipped to codes of this many bits, as uint8; on a scale of 1/2."""
         name = f"q{len(self.builder.nodes)}"
         top = self.builder.constant(f"{name}_top", np.float32(((1 << bits) - 1) * 0.5))
         low = self.builder.constant(f"{name}_low", np.float32(0))
@@ -291,7 +291,8 @@ def test_what_has_more_bits_stays(bits: int, builder: Any) -> None:
 
 
 def test_who_chooses(builder: Any) -> None:
-    """A person; else what takes fewer instructions on a processor."""
+    """A person chooses; otherwise the algorithm that takes fewer instructions on the processor is
+    taken."""
     model, image, _ = model_of(builder, 1)
     module = vdla.compile(model, "cpu", knobs={"conv_node": {"algorithm": "direct"}})
     module.run(image)

@@ -122,7 +122,7 @@ def test_vector_loops_compute_what_scalar_ones_do(name: str, lanes: int) -> None
 
 @pytest.mark.parametrize("name", RULES)
 def test_which_loops_are_vectors(name: str) -> None:
-    """Before LLVM has had its say."""
+    """In the code as it is before LLVM optimises it."""
     args, _, schedule = vectors(RULES[name])
     module = ir.Module("test")
     func = run_passes(lower(schedule, args), host())

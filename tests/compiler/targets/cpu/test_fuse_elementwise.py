@@ -121,7 +121,7 @@ def test_random_chains_are_fused(builder: Any) -> None:
 
 @pytest.mark.slow
 def test_random_graphs() -> None:
-    """Whatever surrounds them."""
+    """The same in random graphs, whatever surrounds the chains."""
     fused = []
 
     @settings(
@@ -184,7 +184,7 @@ def test_readers_that_are_computed_together_count_as_one(builder: Any) -> None:
 
 
 def test_smaller_values_are_stored(builder: Any) -> None:
-    """They would be computed once for every element that they are broadcast to."""
+    """If fused, they would be computed once for every element that they are broadcast to."""
     x, row = builder.input("x", [4, 8]), builder.input("row", [8])
     a = builder.node("Exp", [row], "a")
     graph = graph_of(builder, [builder.node("Add", [x, a], "y")])
@@ -192,7 +192,7 @@ def test_smaller_values_are_stored(builder: Any) -> None:
 
 
 def test_scales_by_channel_are_left(builder: Any) -> None:
-    """They say of themselves that places matter."""
+    """Such operators declare that they are not element-wise, because a value's position matters."""
     x = builder.input("x", [1, 3, 5])
     scales, zeros = np.float32([0.5, 0.25, 0.125]), np.int8([0, 1, 2])
     q = builder.scaled("QuantizeLinear", builder.node("Abs", [x], "a"), "q", scales, zeros, axis=1)

@@ -201,7 +201,7 @@ def test_a_sum_is_rounded_down_once(vectors: bool) -> None:
 
 @pytest.mark.parametrize("name", ["C10", "C11", "D8", "D9"])
 def test_layers_equal_the_interpreter(name: str) -> None:
-    """In the form for ONNX Runtime, whose zero points are not 0: borders are of them."""
+    """In the form for ONNX Runtime, whose zero points are not 0: borders hold the zero point."""
     layer = next(layer for layer in TABLE_2 if layer.name == name)
     graph = run_graph_passes(load_graph(in_uint8(layer.model(1)), batch=1))
     (source,) = graph.inputs

@@ -1,9 +1,9 @@
-"""What a schedule vectorizes, shares among threads or gives to an instruction computes the bits of
-one element after another.
+"""Loops that a schedule vectorizes, shares among threads or gives to an instruction compute the
+same bits as one element after another.
 
-The scalar program of a schedule has its loops and its sums in their order, but all of them serial
-and no intrinsics. So floats must be equal, too: no loop over what is added up becomes a vector, and
-where products and sums may be rounded once ("contract"), they are in both.
+The scalar program of a schedule has the same loops, with sums in the same order, but all loops are
+serial and there are no intrinsics. So floats must be equal, too: no reduction loop becomes a
+vector, and where a product and a sum may be rounded once ("contract"), both programs do so.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def scalar(func: PrimFunc) -> PrimFunc:
 
 
 def features(func: PrimFunc) -> set[str]:
-    """What a scalar program has not."""
+    """The features that a scalar program does not have."""
     stmts = list(walk_stmt(func.body))
     kinds = {stmt.kind for stmt in stmts if isinstance(stmt, For)} & {"vectorized", "parallel"}
     return kinds | {"tensorized" for stmt in stmts if isinstance(stmt, TensorCall)}
@@ -132,7 +132,7 @@ def depthwise(d: Draw) -> Model:
 
 
 def grouped(d: Draw) -> Model:
-    """On no blocks."""
+    """A grouped convolution, which is not put on blocks."""
     model = image(d, 12)
     model.conv(d.choice((12, 24)), d.choice((2, 3, 4)), stride=d.integer(1, 2))
     return model

@@ -283,7 +283,7 @@ def direct_error(case: Case) -> float:
 @pytest.mark.slow
 @pytest.mark.parametrize(("channels", "extent"), [(64, 56), (128, 28), (256, 14), (512, 7)])
 def test_errors_in_the_papers_layers(channels: int, extent: int) -> None:
-    """With -s they are told."""
+    """They are printed with -s."""
     size, shape = tile_size(channels, extent), (1, channels, extent, extent)
     assert size is not None
     case = Case(size, shape, channels, (1, 1, 1, 1))
@@ -309,7 +309,7 @@ def in_float64(found: onnx.ModelProto) -> onnx.ModelProto:
 
 @pytest.mark.slow
 def test_error_in_resnet18() -> None:
-    """With -s it is told."""
+    """It is printed with -s."""
     found = NETWORKS["resnet18"](1, False)
     graph = run_passes(load_graph(found, batch=1))
     [x] = [normal(graph[name].shape, 0) for name in graph.inputs]

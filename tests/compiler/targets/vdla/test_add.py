@@ -44,7 +44,7 @@ def test_a_tensor_added_to_itself(scale: float, builder: Any) -> None:
 
 
 def check(model: Any, inputs: list[np.ndarray]) -> None:
-    """The accelerator adds, and to what the graph means."""
+    """The addition runs on the accelerator, and gives the values that the graph means."""
     compiled = build_for("sim", model, HwParams(), MEMORY)
     assert any(isinstance(node.op, QAdd) for node in compiled.graph.nodes)
     assert [layer.target for layer in compiled.layers if layer.op == "QAdd"] == ["accel"]

@@ -38,8 +38,8 @@ def ordered(program: Program, lanes: list[int] | None = None) -> tuple[Program, 
 
 
 def two_lanes(program: Program) -> tuple[Program, list[int]]:
-    """The program with a PARAM directly before every instruction that uses its registers, and
-    lanes that take turns with eight instructions or so."""
+    """The program with a PARAM directly before every instruction that uses its registers, and two
+    tracks that take turns with about eight instructions each."""
     insns: list[Insn] = []
     lanes: list[int] = []
     param = None
@@ -58,7 +58,8 @@ def two_lanes(program: Program) -> tuple[Program, list[int]]:
 
 
 def assert_same(program: Program, moved: Program, order: list[int]) -> None:
-    """Both compute the same, and the moved one checks, and runs with its tokens."""
+    """Both programs compute the same; the reordered one passes the checker and runs with its
+    tokens."""
     assert sorted(order) == list(range(len(program.insns)))
     # Random programs read what nothing has written; that is all there may be.
     assert {finding.kind for finding in check(moved)} <= {"uninitialised"}

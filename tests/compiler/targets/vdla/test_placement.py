@@ -34,7 +34,7 @@ SLACK = 1.05
 
 @pytest.fixture(scope="module", params=("resnet18", "mobilenet_v1"))
 def network(request: pytest.FixtureRequest) -> Graph:
-    """A network behind the graph's passes."""
+    """A network after the graph passes."""
     return run_passes(load_graph(NETWORKS[request.param](1), batch=1))
 
 
@@ -60,8 +60,8 @@ def test_dram_of_the_networks_is_near_the_bound(network: Graph) -> None:
 
 
 def needed(graph: Graph, nodes: Sequence[Node], tracks: Mapping[str, Track], step: int) -> set[str]:
-    """What some step, or one that runs beside it, reads or writes, and what it must keep for later
-    ones, found anew; no name of a reshape's result.
+    """The tensors that a step, or one that runs beside it, reads or writes, and those that must be
+    kept for later steps, found independently. Results of reshapes go by the name of their source.
     """
     views = {n.output: n.inputs[0] for n in nodes if isinstance(n.op, Reshape)}
     made = {node.output: index for index, node in enumerate(nodes)}

@@ -1,4 +1,4 @@
-"""What lanes are told, against the operators' table; the same with registers of their own."""
+"""The controls of lanes against the operators' table, from shared registers and from their own."""
 
 from __future__ import annotations
 

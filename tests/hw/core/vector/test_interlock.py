@@ -63,7 +63,7 @@ class Bench:
         ctx.set(port.entry, access.entry)
 
     def set_next(self, ctx, iteration: Iteration | None) -> None:
-        """Says what comes behind this cycle. Loops that do not go on say anything."""
+        """Set what comes after this cycle. The inputs of loops that do not go on are arbitrary."""
         loop = None if iteration is None else iteration.loop
         ctx.set(self.interlock.start, int(iteration is not None and loop is None))
         ctx.set(self.interlock.advances, 0 if loop is None else 1 << loop)

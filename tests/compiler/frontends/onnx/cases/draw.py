@@ -37,7 +37,7 @@ class Sample:
     Attributes
     ----------
     outputs : how many results it has
-    steps : by how many a rounded result may differ, of integers
+    steps : by how much a rounded integer result may differ
     """
 
     kind: str
@@ -94,13 +94,13 @@ class Draw:
         return self.random.random() < 0.5
 
     def dtype(self, kind: str, operand: int = 0, opset: int = OPSET) -> str:
-        """One that an operator's definition allows; float32, for which ONNX Runtime has a kernel
-        of almost all operators, half of the time."""
+        """A dtype that an operator's definition allows. Half of the time it is float32, for which
+        ONNX Runtime has a kernel of almost every operator."""
         found = dtypes_of(kind, operand, opset)
         return "float32" if "float32" in found and self.flag() else self.choice(found)
 
     def number(self, low: float, high: float) -> float:
-        """As a float32 holds it."""
+        """A number that float32 holds exactly."""
         return float(np.float32(self.random.uniform(low, high)))
 
     def shape(self, low: int = 0, high: int = 4, most: int = 6) -> tuple[int, ...]:
@@ -108,7 +108,7 @@ class Draw:
         return tuple(self.integer(1, most) for _ in range(self.integer(low, high)))
 
     def axis(self, rank: int) -> int:
-        """Of so many, counted from the end half of the time."""
+        """One of this many axes, half of the time counted from the end."""
         return self.integer(-rank, rank - 1)
 
     def array(self, shape: Sequence[int], dtype: str = "float32", scale: float = 4) -> np.ndarray:
@@ -151,7 +151,7 @@ def constant(array: Any, dtype: str | None = "int64") -> Operand:
 
 
 def dtypes_of(kind: str, operand: int = 0, opset: int = OPSET) -> list[str]:
-    """What an operator's definition allows an operand to be, of the dtypes that we know."""
+    """The dtypes that an operator's definition allows for an operand, of those that we know."""
     schema = onnx.defs.get_schema(kind, opset)
     letter = schema.inputs[operand].type_str
     allowed = next(
@@ -176,7 +176,7 @@ REFUSALS = (
 
 
 class Refused(Exception):
-    """ONNX Runtime takes the model for wrong."""
+    """ONNX Runtime says that the model is wrong."""
 
 
 def results(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> tuple[list[np.ndarray], str]:
@@ -186,7 +186,7 @@ def results(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> tuple[list[
     Raises
     ------
     Refused
-        When ONNX Runtime takes the model for wrong.
+        When ONNX Runtime says that the model is wrong.
     """
     try:
         return run_session(model, feeds), "ONNX Runtime"

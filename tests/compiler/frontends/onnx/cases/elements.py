@@ -76,7 +76,7 @@ def _mod(d: Draw) -> Sample:
 
 
 def _pow(d: Draw) -> Sample:
-    """Of bases that have powers, and exponents whose results all dtypes hold."""
+    """Pow of bases that have real powers, and of exponents whose results fit in every dtype."""
     base, exponent = d.dtype("Pow"), d.choice(("float32", "int32", "int64"))
     shape = d.shape()
     x, y = d.part_of(shape), d.part_of(shape)
@@ -117,7 +117,7 @@ def _clip(d: Draw) -> Sample:
 
 def _cast(kind: str) -> Maker:
     def make(d: Draw) -> Sample:
-        """Of values that the target holds."""
+        """A cast of values that the target dtype can hold."""
         source, target = d.dtype("Cast"), d.dtype("Cast")
         array = d.array(d.shape(), source)
         if target != "bool":

@@ -97,7 +97,7 @@ def _qlinear_matmul(d: Draw) -> Sample:
 
 
 def _result(d: Draw, dtype: str, terms: int) -> list[Operand]:
-    """Scale and zero point of a sum of products, most of which they hold."""
+    """Scale and zero point of a sum of products, in whose range most of these sums lie."""
     scale = d.rng.uniform(0.5, 2) * np.sqrt(terms) * 0.1 * 0.1 * 40
     return [constant(scale, "float32"), _fixed(_zero(d, dtype))]
 
@@ -202,7 +202,8 @@ def integer_mean(d: Draw) -> Sample:
 
 
 def _softmax(d: Draw) -> Sample:
-    """Along more than one element: of one, ONNX Runtime makes 256, which is 0 in its uint8."""
+    """Along more than one element: for a single one, ONNX Runtime computes 256, which is 0 in
+    uint8."""
     dtype, shape = d.choice(BYTES), tuple(n + 1 for n in d.shape(1, 4, 5))
     x = [d.value(shape, dtype), *map(_fixed, _grid(d, dtype))]
     low = -128 if dtype == "int8" else 0

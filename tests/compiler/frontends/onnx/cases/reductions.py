@@ -19,7 +19,8 @@ SUMS = ("ReduceL1", "ReduceMean", "ReduceProd", "ReduceSum", "ReduceSumSquare")
 
 def _reduce(kind: str) -> Maker:
     def make(d: Draw) -> Sample:
-        """Over some axes, all, or none. What takes roots or logarithms, of floats."""
+        """A reduction over some axes, all, or none. Those with roots or logarithms are of
+        floats."""
         floats, integers = ("float32", "float64"), ("int32", "int64")
         dtype = d.choice(floats + integers) if kind in SUMS else d.dtype(kind)
         dtype = d.choice(floats) if kind in ROOTS else dtype
@@ -89,8 +90,8 @@ def _batch_norm(d: Draw) -> Sample:
 
 
 def _instance_norm(d: Draw) -> Sample:
-    """ONNX Runtime subtracts the mean after it has divided by the deviation: where that is small,
-    so are few of its digits right."""
+    """ONNX Runtime subtracts the mean after it has divided by the deviation: if that is small, few
+    digits of its results are right."""
     shape = d.shape(3, 5)
     operands = [d.value(shape), *_columns(d, shape[1], 2)]
     return Sample("InstanceNormalization", operands, {"epsilon": d.number(1e-3, 1e-1)})

@@ -104,7 +104,7 @@ ONE_HOT = (
 
 
 def _one_hot(d: Draw) -> Sample:
-    """Of places inside and outside."""
+    """OneHot of indices inside and outside of the range."""
     dtypes, depth, shape = d.choice(ONE_HOT), d.integer(1, 6), d.shape(1, 3)
     places = d.operand(d.rng.integers(-depth - 1, depth + 2, shape), dtypes[0])
     operands = [places, constant(depth, dtypes[1]), d.value((2,), dtypes[2])]
@@ -131,7 +131,7 @@ def _pad(d: Draw) -> Sample:
 
 
 def _amount(d: Draw, mode: str, size: int) -> int:
-    """Elements at one end; fewer than none are cut off, of which something stays."""
+    """Elements that are added at one end. A negative number cuts elements off, but never all."""
     if mode == "constant" and d.integer(0, 3) == 0:
         return -d.integer(0, (size - 1) // 2)
     return d.integer(0, min(3, size - 1) if mode == "reflect" else min(3, size))

@@ -11,8 +11,8 @@ PADDINGS = ("NOTSET", "NOTSET", "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")
 
 
 def window_of(d: Draw, size: Sizes) -> dict[str, Any]:
-    """Kernel, strides, dilations and padding, of which the first window is inside the padded
-    image, and none of the padding as large as a window."""
+    """Kernel, strides, dilations and padding, such that the first window is inside the padded
+    image, and no padding is as large as a window."""
     rank, mode = len(size), d.choice(PADDINGS)
     kernel, dilations, pads = [], [], [0] * (2 * rank)
     for i, n in enumerate(size):
@@ -31,8 +31,9 @@ def window_of(d: Draw, size: Sizes) -> dict[str, Any]:
 
 
 def _without_gaps(where: dict[str, Any]) -> dict[str, Any]:
-    """Windows that leave none, where padding follows from them: it would be negative, of which
-    ONNX Runtime makes results of another size or places, against the definition."""
+    """Windows without gaps between them, if their padding is automatic. With gaps it would be
+    negative, and the results of ONNX Runtime would have another size or other places than the
+    definition says."""
     if where.get("auto_pad", "").startswith("SAME"):
         kernel = where["kernel_shape"]
         dilations = where.get("dilations", [1] * len(kernel))
@@ -42,8 +43,8 @@ def _without_gaps(where: dict[str, Any]) -> dict[str, Any]:
 
 
 def pooled(d: Draw, size: Sizes) -> dict[str, Any]:
-    """A window of a pooling operator. Where ONNX Runtime finds the padding it forgets dilations,
-    against the definition: there are none then."""
+    """A window of a pooling operator. If its padding is automatic, it has no dilations, because
+    ONNX Runtime forgets these then, against the definition."""
     found = window_of(d, size)
     if found.get("auto_pad", "").startswith("SAME"):
         found.pop("dilations", None)
@@ -126,7 +127,8 @@ def _lp_pool(d: Draw) -> Sample:
 
 def _global(kind: str) -> Maker:
     def make(d: Draw) -> Sample:
-        """Of float32: ONNX's evaluator, without ONNX Runtime, takes the maximum of images only."""
+        """A maximum of float32, for which ONNX Runtime has a kernel: ONNX's own evaluator takes the
+        maximum of images only."""
         dtype = "float64" if kind == "GlobalAveragePool" and d.integer(0, 3) == 0 else "float32"
         return Sample(kind, [d.value((d.integer(1, 2), d.integer(1, 17), *size_of(d)), dtype)])
 
@@ -169,13 +171,14 @@ def _resize(d: Draw) -> Sample:
 
 
 def _new_size(d: Draw, size: int, form: str) -> int:
-    """A region of an axis that keeps its size ONNX Runtime forgets in mode "cubic"."""
+    """The new size of an axis. With a region it is not the old one, because ONNX Runtime then
+    forgets the region in mode "cubic"."""
     return d.choice([n for n in range(1, 13) if n != size or form != "tf_crop_and_resize"])
 
 
 def _scales(form: str) -> tuple[float, ...]:
-    """Where the length of the result counts, it has parts of elements in the definition, and whole
-    ones in ONNX Runtime: there are no parts then."""
+    """Scales. Where positions depend on the result's length, the scales are whole numbers, because
+    the definition counts fractions of elements in this length and ONNX Runtime does not."""
     whole = form in ("align_corners", "pytorch_half_pixel", "tf_crop_and_resize")
     return (2, 3) if whole else (0.5, 0.75, 1, 1.5, 2, 3)
 

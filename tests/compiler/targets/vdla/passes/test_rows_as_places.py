@@ -54,7 +54,8 @@ def expected(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("shape", [(37, 24), (2, 16), (1, 5, 17)], ids=str)
 def test_rows_as_places(shape: tuple[int, ...]) -> None:
-    """All products run on the accelerator; of matrices, the elements between them, too."""
+    """All products run on the accelerator; for matrices, the element-wise operators between them
+    do, too."""
     model = perceptron(*shape)
     x = RNG.standard_normal(shape).astype(np.float32) * 3
     module = vdla.compile(model, "sim")
