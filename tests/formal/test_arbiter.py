@@ -16,8 +16,7 @@ DEPTH = 6
 
 
 class _Around(ReadArbiter):
-    """An arbiter around another one. It connects the signals that a broken subclass does not
-    drive."""
+    """An arbiter around another one, with connections in which subclasses plant a bug."""
 
     #: Client that each client's port of the inner arbiter is joined to.
     clients = ("fetch", "load")
