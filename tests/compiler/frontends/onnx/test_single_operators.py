@@ -101,8 +101,9 @@ COMMON = {
     Add, ArgReduce, Concat, Dequantize, Gather, GatherElements, Identity, Map, MatMul, Pad,
     Quantize, Recentre, Reduce, Relu, Reshape, Slice, Transpose,
 }  # fmt: skip
-#: Of several ONNX operators, or on other processors: ``test_random_operators.py``,
-#: ``codegen/test_cpu_blocks.py``, ``codegen/test_winograd.py`` and ``test_conv_transpose.py``.
+#: Operators that are made of several ONNX operators, or only for other processors. They are tested
+#: in ``test_random_operators.py``, ``test_cpu_blocks.py``, ``test_winograd.py`` and
+#: ``test_conv_transpose.py``.
 OF_SEVERAL = {BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPool, QConvTranspose2d}
 
 
