@@ -85,7 +85,7 @@ def build(
 
 
 def _graph_passes(target: Target, chooser: Chooser) -> list[tuple[str, GraphPass]]:
-    """All that happens to a graph for a target, by name, in order."""
+    """All passes of a graph for a target: names and functions, in order."""
     return [
         *((apply.__name__, apply) for apply in GRAPH_PASSES),
         ("place", partial(place, target=target)),
@@ -99,7 +99,7 @@ def _types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
 
 
 def _later(layer: LayerInfo, issued: int) -> LayerInfo:
-    """The layer when so many instructions of other programs come before."""
+    """The layer with its runs moved behind the ``issued`` instructions of earlier programs."""
     if layer.runs is None:
         return layer
     return replace(layer, runs=tuple((a + issued, b + issued) for a, b in layer.runs))

@@ -1,1 +1,1 @@
-"""What code is generated for: each target with its operators, schedules and code generator."""
+"""The targets, each with its operators, schedules and code generator."""

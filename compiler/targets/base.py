@@ -1,4 +1,4 @@
-"""What a target is: the operators that it takes, its passes, its code."""
+"""The interface of a target: the operators that it takes, its passes, its code."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ GraphPass = Callable[[Graph], Graph]
 
 @dataclass(frozen=True)
 class Options:
-    """What a user says beside the model and the target's name.
+    """What a user specifies besides the model and the target's name.
 
     Attributes
     ----------
@@ -46,16 +46,16 @@ class Options:
 
 @dataclass(frozen=True)
 class Part:
-    """Some nodes of a graph for one target, in running order; ``wanted`` are the tensors that
-    others read of them."""
+    """Some nodes of a graph for one target, in running order; ``wanted`` are the results that are
+    read outside the part."""
 
     graph: Graph
     nodes: Sequence[Node]
     wanted: Sequence[str]
 
     def as_graph(self) -> Graph:
-        """A graph of its own: from what the nodes read of others to what is wanted of them; the
-        whole graph if they are all there are.
+        """The part as a graph of its own, whose inputs are the tensors that the nodes read from
+        outside, and whose outputs are the wanted ones; the whole graph if it has no other nodes.
         """
         graph = self.graph
         if len(self.nodes) == len(graph.nodes):
@@ -69,7 +69,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Compiled:
-    """A part as code: what runs, None if there is nothing to run; and its layers."""
+    """A part as code: the step that runs, None if there is nothing to run; and its layers."""
 
     step: Step | None
     layers: Sequence[LayerInfo]
@@ -84,8 +84,8 @@ class Target(ABC):
     title : for messages, such as "the accelerator"
     batch : images that are computed at once, where a model leaves that open
     host : the target that takes what this one refuses; None if there is no other
-    templates : its templates; of two that handle a node, the first one does
-    machine_key : what records of its choices depend on besides the workload: the machine
+    templates : its templates; a node gets the first one that handles it
+    machine_key : the machine as text; records of choices are found by workload and machine
     """
 
     name: ClassVar[str]
@@ -103,7 +103,7 @@ class Target(ABC):
         return None
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        """How it computes a node, in words, or why it does not."""
+        """How the target computes a node, in words, or why it refuses it."""
         template = self.template_of(graph, node)
         return self.refuse(graph, node) if template is None else template.takes(graph, node)
 
@@ -112,7 +112,7 @@ class Target(ABC):
         return Refusal(f"{self.title} has no operator {node.op.name}")
 
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
-        """What happens to a graph whose nodes know their target, by name, in order."""
+        """The passes for a graph whose nodes know their target: names and functions, in order."""
         return ()
 
     def worth(self, graph: Graph, nodes: Sequence[Node]) -> bool:
@@ -142,8 +142,8 @@ class Target(ABC):
 
 
 def expression_of(graph: Graph, node: Node, shapes: Sequence[Shape] | None = None) -> Expression:
-    """The tensor expression of a node; on operands of other ``shapes``, if they are given, as an
-    element-wise operator may have.
+    """The tensor expression of a node. ``shapes``, if given, replace those of its operands, which
+    an element-wise operator allows.
 
     Raises
     ------
@@ -152,7 +152,7 @@ def expression_of(graph: Graph, node: Node, shapes: Sequence[Shape] | None = Non
     """
     tensors = graph.operands(node)
     shapes = [t.shape for t in tensors] if shapes is None else shapes
-    # A scalar has one element here; nothing reads the one of an empty tensor.
+    # Every placeholder has an element: a scalar is [1], and nothing reads that of an empty tensor.
     inputs = [
         placeholder(tuple(max(size, 1) for size in shape) or (1,), t.dtype, t.name)
         for t, shape in zip(tensors, shapes, strict=True)
@@ -169,8 +169,8 @@ def layer_info(
     runs: tuple[tuple[int, int], ...] | None,
     choice: Choice | None,
 ) -> LayerInfo:
-    """What reports say of a node: ``runs`` are its instructions, None where it has no place in a
-    program.
+    """What reports say about a node. ``runs`` are the ranges of its instructions; None where it is
+    not in a program.
     """
     tensors = [*graph.operands(node), graph.result(node)]
     size_bytes = sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in tensors)

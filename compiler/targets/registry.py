@@ -1,4 +1,4 @@
-"""The targets, by the names that users give them. A target of one's own is one line more."""
+"""The targets by name; :func:`register_target` adds one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TARGETS: dict[str, Callable[[Options], Target]] = {
 
 
 def target_names() -> list[str]:
-    """All that can be compiled for."""
+    """The names of all targets."""
     return list(_TARGETS)
 
 
@@ -34,7 +34,7 @@ def find_target(name: str, options: Options) -> Target:
     Raises
     ------
     VdlaError
-        For a name that is none, or an option that the target does not have.
+        For an unknown name, or an option that the target does not have.
     """
     if name not in _TARGETS:
         raise VdlaError(f"target: expected one of {', '.join(_TARGETS)}, got {name!r}")

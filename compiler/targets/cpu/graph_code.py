@@ -60,7 +60,7 @@ from .passes.fuse_elementwise import fuse_elementwise
 from .processor import MachineCode, Processor, emit_object, host, load, load_object, optimise
 from .scopes import SCOPES, THREAD_AXES
 
-#: What happens to every loop program before code generation, in order, after intrinsics that the
+#: The passes of every loop program before code generation, in order, after intrinsics that the
 #: processor lacks have become loops.
 CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (peel_tails, unroll_loops)
 
@@ -113,8 +113,8 @@ class CpuKernel:
 
 
 def compile_func(func: PrimFunc, processor: Processor | None = None) -> CpuKernel:
-    """Machine code of one loop program for the host, or for its ``processor`` with some threads;
-    errors as ``tir.verify`` and ``targets/cpu/llvm.py`` say.
+    """Machine code of one loop program for the host. ``processor`` may be the host's with several
+    threads. Errors are those of ``tir.verify`` and ``targets/cpu/llvm.py``.
     """
     processor = processor or host()
     check_threads(processor)
@@ -137,8 +137,8 @@ class CpuCode:
     kernels : the loop programs, in order of first use; equal operators share one
     object_file : the machine code, and ``vdla_model`` that describes it (ELF)
     parameters : all constants, uint8, aligned
-    offsets : where each tensor lives in the arena, in bytes; a reshape shares its source's, and a
-        result that the function writes to where it is wanted is not there
+    offsets : where each tensor lives in the arena, in bytes; a reshape shares its source's offset,
+        and a result that a kernel writes directly to the caller's memory has none
     plan : the arena: tensors, and the workspace of each kernel while it runs
     """
 
@@ -182,13 +182,13 @@ class CpuModule:
 
 
 def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
-    """What values of these names are, for whoever runs the graph."""
+    """The types of these tensors, for the caller of the graph's code."""
     return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
 
 
 def compile_graph(graph: Graph, processor: Processor, chooser: Chooser | None = None) -> CpuCode:
-    """Compile a whole graph for some processor, or find its code in the cache; without a chooser,
-    as the templates choose.
+    """Compile a whole graph for some processor, or find its code in the cache. Without a chooser,
+    the templates choose.
 
     Raises
     ------
@@ -204,8 +204,8 @@ def compile_graph(graph: Graph, processor: Processor, chooser: Chooser | None = 
 
 
 def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
-    """The graph as it is computed on a processor: on blocks of as many channels as one of its
-    vector registers holds, by the algorithms that are chosen, element-wise operators together.
+    """The graph after the processor's passes: on blocks of as many channels as one of its vector
+    registers holds, with the chosen algorithms, and with element-wise operators fused.
     """
     graph = bit_serial(graph, partial(is_bit_serial, processor=processor, chooser=chooser))
     verify_graph(graph)
@@ -219,7 +219,7 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
 
 
 def build_cpu(graph: Graph, threads: int = 1, knobs: Given | None = None) -> CpuModule:
-    """Compile a whole graph for the host, ready to run on so many threads, with these ``knobs`` by
+    """Compile a whole graph for the host, ready to run on ``threads`` threads, with ``knobs`` by
     layer; errors as :func:`load_graph_code`.
     """
     processor = replace(host(), threads=threads)
@@ -257,20 +257,20 @@ def load_graph_code(graph: Graph, processor: Processor, chooser: Chooser) -> Cpu
 
 
 def object_file(code: CpuCode) -> NativeCode:
-    """Code for another processor, which nothing here can run."""
+    """Code for another processor, which this machine cannot run."""
     return NativeCode(
         code.graph.name, code.inputs, code.outputs, code.parameters, code.plan,
         lambda: code.object_file, "o",
     )  # fmt: skip
 
 
-#: Graphs that are compiled faster are not kept in the cache, in seconds.
+#: A graph that is compiled in fewer seconds is not kept in the cache.
 KEPT_FROM_S = 0.5
 
 
 @dataclass(frozen=True, eq=False)
 class _Kernel:
-    """A loop program as it was scheduled, with the values of its attributes; ``text`` says all that
+    """A loop program as it was scheduled, with the values of its attributes; ``text`` has all that
     its code depends on."""
 
     name: str
@@ -293,21 +293,21 @@ class _GraphBuilder:
         for node in graph.nodes:
             if node.op.fusion is Fusion.ALIAS:
                 self.sources[node.output] = self._source(node.inputs[0])
-        #: What kernels write where the caller wants it, with the index of that output.
+        #: Tensors that kernels write directly to an output of the caller, with that output's index.
         self.results: dict[str, int] = {}
         for index, name in enumerate(graph.outputs):
             source = self._source(name)
             if source not in graph.inputs and not graph[source].is_constant:
                 self.results.setdefault(source, index)
-        #: Of values by name and of workspaces by the position of their node.
+        #: Lifetimes of tensors by name, and of workspaces by the position of their node.
         self.lifetimes: dict[str | int, Lifetime] = {}
 
     def _source(self, name: str) -> str:
-        """What a tensor is another name of, or itself."""
+        """The tensor that a name stands for: its source if it is an alias, else itself."""
         return self.sources.get(name, name)
 
     def add(self, position: int, node: Node) -> None:
-        """One operator: another name for its input, or a kernel and its call."""
+        """Add a node: another name for its input, or a kernel and its call."""
         if node.output in self.sources:
             return
         if 0 in self.graph.result(node).shape:
@@ -324,8 +324,8 @@ class _GraphBuilder:
         self.calls.append((kernel, [*operands, node.output], position))
 
     def _kernel(self, position: int, node: Node) -> _Kernel:
-        """The loop program of a node; equal operators on operands of equal types share it, if the
-        same was chosen for them."""
+        """The loop program of a node. Equal operators on operands of equal types share it, if their
+        knobs are equal, too."""
         types = tuple((t.shape, t.dtype) for t in self.graph.operands(node))
         knobs = choose_knobs(self.graph, node, self.processor, self.chooser)
         key = (node.op, types, tuple(sorted(knobs.items())))
@@ -337,7 +337,9 @@ class _GraphBuilder:
         return self.kernels[key]
 
     def _use(self, name: str, position: int) -> None:
-        """A value is needed in a step; those of the caller have their own memory."""
+        """Extend the lifetime of a tensor to a position; the caller's tensors have memory of their
+        own.
+        """
         data = self.graph[name].data
         if data is not None:
             self.constants[name] = data
@@ -386,7 +388,7 @@ class _GraphBuilder:
         yield repr([(kernel.name, names, position) for kernel, names, position in self.calls])
         yield repr([(name, data.nbytes) for name, data in self.constants.items()])
         yield repr([self._source(name) for name in graph.outputs])
-        yield f"{checksum:x}"  # all that the code has of the parameters' values
+        yield f"{checksum:x}"  # the code has nothing else of the parameters' values
         for kernel in self.kernels.values():
             yield kernel.text
 

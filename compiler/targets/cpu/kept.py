@@ -1,7 +1,7 @@
-"""Compiled graphs in the cache folder: machine code by what it was made of.
+"""Compiled graphs in the cache folder: machine code, found by everything that it depends on.
 
-A graph is its loop programs, before any pass, in order, what they are called with, and the
-processor, LLVM's version and the compiler's own source: equal ones have equal code.
+That is a graph's loop programs before any pass, in order, with the operands of their calls; the
+processor; LLVM's version; and the compiler's own source. Where all this is equal, so is the code.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class KeptCode:
 
 
 def place_of(processor: Processor, parts: Iterable[str]) -> Path:
-    """The file of code that is made of ``parts`` for a processor."""
+    """The file for the code that depends on these ``parts``, for a processor."""
     versions = (llvmlite.__version__, str(llvm.llvm_version_info), _source_digest())
     digest = hashlib.sha256()
     for part in (*versions, repr(processor), *parts):
@@ -53,7 +53,7 @@ def keep(place: Path, code: KeptCode) -> None:
 
 @cache
 def _source_digest() -> str:
-    """Of everything that decides what code becomes."""
+    """A digest of the source files that decide which code is made."""
     root, digest = Path(__file__).parents[3], hashlib.sha256()
     for folder in ("compiler", "runtime"):
         for path in sorted((root / folder).rglob("*.py")):

@@ -17,7 +17,7 @@ def link(object_file: bytes, parallel: bool = False) -> bytes:
     Raises
     ------
     VdlaError
-        Without g++, or when it fails, with its first line.
+        Where g++ is missing, or when it fails; then with the first line of its message.
     """
     with tempfile.TemporaryDirectory() as folder:
         source, target = Path(folder) / "model.o", Path(folder) / "model.so"

@@ -3,12 +3,13 @@
 A function takes a pointer per parameter buffer and a last one to its workspace, scratch memory of
 ``Workspace.size`` bytes for allocations that are too large for the stack. Integers wrap, shifts
 of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single or double
-precision; transcendental functions are the C library's. Inside a loop with the pragma "contract"
-a product and a sum may be rounded once, where the processor is faster so; elsewhere never.
-Vectorized loops become vectors (``llvm_vector.py``) or carry a hint; parallel loops are
-shared among the processor's threads (``llvm_parallel.py``), where it has several; virtual
-threads and loops bound to threads run serially, which is one of the orders that they allow;
-unrolled ones have been copied (``tir/passes/unroll.py``), or are too long to be.
+precision; transcendental functions are the C library's. Only inside a loop with the pragma
+"contract", a product and a sum may be rounded once, where that is faster.
+
+Vectorized loops become vectors (``llvm_vector.py``) or carry a hint. Parallel loops are shared
+among the processor's threads (``llvm_parallel.py``), where it has several. Virtual threads and
+loops bound to threads run serially, which is one of the orders that they allow. Unrolled loops have
+been expanded before (``tir/passes/unroll.py``), or are too long for that and stay loops.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from .processor import Processor
 STACK_BYTES = 16 << 10
 ELEMENT_BYTES = {"bool": 1} | {d: bits_of(d) // 8 for d in (*INT_DTYPES, *FLOAT_DTYPES)}
 
-#: Objects of llvmlite, whose annotations are not those of its code.
+#: Objects of llvmlite, whose type annotations do not agree with its code.
 Value = Any
 
 _POINTER = ir.PointerType()
@@ -80,7 +81,7 @@ class Workspace:
 
 
 def symbol(name: str) -> str:
-    """A name of the user's as LLVM can print and read it."""
+    """A user's name, with only characters that LLVM can print and read."""
     return "".join(c if c.isascii() and (c.isalnum() or c in "._$-") else "_" for c in name)
 
 
@@ -107,9 +108,9 @@ def emit_function(
 
 @dataclass
 class _Emitter:
-    """``variables`` holds loop counters as int64; ``entry`` takes allocations on the stack;
-    ``vector`` is the loop that is computed as vectors of its extent, while it is; ``sums`` are
-    those of indices, by the block that has them."""
+    """``variables`` holds loop counters as int64; ``entry`` builds the block for allocations on the
+    stack; ``vector`` is the loop whose iterations are being emitted as one vector, if any; ``sums``
+    holds the sums of index terms that a block has already computed, by block and terms."""
 
     name: str
     processor: Processor
@@ -150,7 +151,7 @@ class _Emitter:
                 raise VdlaError(f"{self.name}: the CPU has no code for statement {stmt!r}")
 
     def _sequence(self, stmts: tuple[Stmt, ...]) -> None:
-        """One after another, but for rows that are narrowed together."""
+        """Emit statements in order; rows that can be narrowed together are stored together."""
         done, packs = 0, has_packs(self.processor)
         while done < len(stmts):
             rows = narrow_rows(stmts[done : done + ROWS]) if packs else None
@@ -167,7 +168,7 @@ class _Emitter:
         self.builder.store(packed(self.builder, vectors, first), to, align=1)
 
     def _tensor_call(self, call: TensorCall) -> None:
-        """The processor's instruction: of others only loops are left."""
+        """Emit the processor's instruction; intrinsics that it lacks have become loops before."""
         regions = (call.output, *call.inputs)
         addresses = (self._address(r.buffer, r.start) for r in regions)
         micro_kernels.emit(self.builder, call.intrinsic, *addresses)
@@ -209,8 +210,8 @@ class _Emitter:
         builder.position_at_end(after)
 
     def _parallel_loop(self, loop: For) -> None:
-        """A function of its own, for which all that is known here are arguments; loops inside it
-        run one after another."""
+        """Emit the loop as a function of its own, which gets all buffers and loop counters as
+        arguments. Parallel loops inside it run serially."""
         module, buffers, counters = self.function.module, list(self.memory), list(self.variables)
         part = declare_part(module, f"{self.function.name}.part", len(buffers), len(counters))
         entry, start = (part.append_basic_block(name) for name in ("entry", "start"))
@@ -233,7 +234,7 @@ class _Emitter:
         )
 
     def _vector_loop(self, loop: For) -> bool:
-        """Emit a loop as vectors; False where its statements are none."""
+        """Emit a loop as vectors; False where vectors cannot compute its statements."""
         stores = stores_of(loop)
         if stores is None:
             return False
@@ -242,14 +243,14 @@ class _Emitter:
         return True
 
     def _lanes(self, loop: For, emit: Callable[[], Value]) -> Value:
-        """What is emitted for all iterations of a loop at once."""
+        """Emit a value for all iterations of a loop at once."""
         self.vector, self.variables[loop.var] = loop, _I64(0)
         found = emit()
         self.vector = None
         return found
 
     def _scalar(self, expr: Expr) -> Value:
-        """What is one value for all iterations of a vector loop."""
+        """Emit an expression as the one value that it has for all iterations of a vector loop."""
         vector, self.vector = self.vector, None
         found = self.value(expr)
         self.vector = vector
@@ -282,7 +283,7 @@ class _Emitter:
         self.workspace.top = mark
 
     def _address(self, buffer: Buffer, indices: tuple[Expr, ...], inside: bool = True) -> Value:
-        """Address of an element, which is ``inside`` the buffer, or may be beyond."""
+        """Address of an element. If not ``inside``, it may lie beyond the buffer's end."""
         if buffer not in self.memory:
             raise VdlaError(
                 f"{self.name}: buffer {buffer.name} is neither parameter nor allocated here"
@@ -298,8 +299,9 @@ class _Emitter:
         )
 
     def _sum(self, terms: tuple[tuple[Expr, int], ...]) -> Value:
-        """Terms of an index times their coefficients. What unrolled statements share is computed
-        once for as long as they follow one another, if it reads nothing that they may write."""
+        """The sum of an index's terms times their coefficients. Statements in one block, as those
+        of unrolled loops, compute equal sums once, unless the terms read memory, which the
+        statements may write."""
         key = (self.builder.block, terms)
         if key in self.sums:
             return self.sums[key]
@@ -395,7 +397,7 @@ class _Emitter:
     def _choose(
         self, cond: Expr, then: Callable[[], Value], otherwise: Callable[[], Value]
     ) -> Value:
-        """One of two values; only that one is computed."""
+        """One of two values; the other one is not computed."""
         builder = self.builder
         with builder.if_else(self._scalar(cond)) as (if_true, if_false):
             with if_true:
@@ -506,8 +508,8 @@ class _Emitter:
         return builder.zext(value, kind) if unsigned else builder.sext(value, kind)
 
     def _to_integer(self, value: Value, source: str, target: str, small: bool) -> Value:
-        """What is out of range of int64 saturates, as the interpreter does, and 0 stands for what
-        is no number; plain fptosi would be undefined. A ``small`` value fits int32."""
+        """Values beyond int64 saturate and NaN becomes 0, as in the interpreter; plain fptosi would
+        be undefined for them. A ``small`` value fits int32."""
         builder, rounded = self.builder, self._function("round", source, value)
         if small:
             is_number = builder.fcmp_ordered("==", rounded, rounded)
@@ -518,8 +520,8 @@ class _Emitter:
         return self._cast(self._call(name, whole, rounded), "int64", target)
 
     def _divide(self, name: str, a: Value, b: Value, dtype: str) -> Value:
-        """Truncating division or its remainder: 0 where the divisor is 0, which would trap; so
-        would the least number divided by -1."""
+        """Truncating division or its remainder, 0 where the divisor is 0. The processor would trap
+        on that divisor, and on the least number divided by -1, so it never divides by either."""
         builder = self.builder
         by_zero = builder.icmp_unsigned("==", b, b.type(0))
         if dtype[0] == "u":
@@ -578,8 +580,9 @@ class _Emitter:
         return self._call(name, x.type, total, _number(x.type, 0), all_lanes, _I32(_ROUND_DOWN))
 
     def _scaled_down(self, x: Value, factor: Value, offset: Value) -> Value:
-        """``float32(x) * factor + offset`` rounded down. Elsewhere than in an instruction: the
-        product is exact in float64, and of the sum's rounding, too, what it adds is known."""
+        """``float32(x) * factor + offset`` rounded down. Without an instruction for that: in
+        float64, the product is exact, and the sum's rounding error can be computed (``lost``). The
+        nearest float32 of the sum is lowered by one step where it is above the exact sum."""
         builder, single = self.builder, self.builder.sitofp(x, factor.type)
         if self._rounds_down(single):
             name = "llvm.x86.avx512.vfmadd.ps.512"
@@ -595,7 +598,7 @@ class _Emitter:
         nearest = builder.fptrunc(total, factor.type)
         above = builder.fsub(builder.fpext(nearest, real), total)
         is_above = builder.fcmp_ordered(">", above, lost)
-        zero = _number(factor.type, -0.0)  # below which the next float has the next bits
+        zero = _number(factor.type, -0.0)  # unlike +0.0, its bits plus 1 are the next float below
         is_zero = builder.fcmp_ordered("==", nearest, zero)
         raw = builder.bitcast(builder.select(is_zero, zero, nearest), bits)
         negative = builder.icmp_signed("<", raw, _number(bits, 0))
@@ -603,7 +606,7 @@ class _Emitter:
         return builder.bitcast(builder.select(is_above, builder.add(raw, step), raw), factor.type)
 
     def _rounds_down(self, value: Value) -> bool:
-        """Whether the processor has instructions for vectors like a value that round down."""
+        """Whether the processor has instructions that round down, for vectors of a value's type."""
         return self.processor.has("avx512f") and value.type == _FLOATS
 
     def _requantize_tflite(self, acc: Value, multiplier: Value, shift: Value) -> Value:
@@ -645,13 +648,13 @@ class _Emitter:
 
 
 def _like(value: Value, kind: Value) -> Value:
-    """A type, or a vector of it where the value is one."""
+    """A type, or a vector of it where the value is a vector."""
     lanes = value.type.count if isinstance(value.type, ir.VectorType) else 0
     return ir.VectorType(kind, lanes) if lanes else kind
 
 
 def _suffix(kind: Value) -> str:
-    """A type as LLVM's names of intrinsics have it, such as ``v16f32``."""
+    """A type as it is written in the names of LLVM's intrinsics, such as ``v16f32``."""
     lanes = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
     element = kind.element if lanes else kind
     match element:
@@ -668,7 +671,7 @@ def _number(kind: Value, number: float) -> Value:
 
 
 def _loop_hint(loop: For) -> tuple[Value, ...] | None:
-    """What LLVM is told about a loop."""
+    """The hint that LLVM gets about a loop, if any."""
     if loop.kind == "vectorized":
         return "llvm.loop.vectorize.enable", _I1(1)
     if ("keep_loop", True) in loop.pragmas:
@@ -677,7 +680,7 @@ def _loop_hint(loop: For) -> tuple[Value, ...] | None:
 
 
 def _is_small(expr: Expr) -> bool:
-    """Whether bounds hold a float within int32."""
+    """Whether an expression clamps a float to values within int32."""
     match expr:
         case Binary("min", Binary("max", _, Const(low)), Const(high)):
             return -(2**30) <= low and high <= 2**30
@@ -685,5 +688,5 @@ def _is_small(expr: Expr) -> bool:
 
 
 def _is_total(expr: Expr) -> bool:
-    """Whether evaluating an expression can do no harm where its value is not needed."""
+    """Whether an expression can be evaluated safely even where its value is not needed."""
     return not any(isinstance(node, Read) for node in walk(expr))

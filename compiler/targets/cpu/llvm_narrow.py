@@ -1,8 +1,8 @@
 """Rows of int32 that are clamped and stored as bytes side by side: four vectors as one.
 
-A store of each row by itself takes two passages of the units that move elements, one of which is
-wanted for products; two instructions that narrow two vectors each, and one that puts the elements
-in order, narrow four in four.
+The units that move elements take two operations to store one row by itself, and products need one
+of these units, too. Four rows together take four operations: three that narrow two vectors to one,
+and one that puts the elements in order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ...tir.ir import For, Stmt, Store
 from .llvm_vector import offset_of, stores_of
 from .processor import Processor
 
-#: Objects of llvmlite, whose annotations are not those of its code.
+#: Objects of llvmlite, whose type annotations do not agree with its code.
 Value = Any
 
 #: Rows that are stored together, and elements in each.
@@ -29,7 +29,8 @@ _INTS, _WORDS, _BYTES = (ir.VectorType(ir.IntType(bits), 512 // bits) for bits i
 
 @dataclass(frozen=True, eq=False)
 class NarrowRow:
-    """``store`` is of ``int8(clamp(value, low, high))``, or as uint8 of ``lift`` more."""
+    """``store`` stores ``int8(clamp(value, low, high))``; with a ``lift``, that much more as uint8.
+    """
 
     loop: For
     store: Store
@@ -40,14 +41,15 @@ class NarrowRow:
 
 
 def has_packs(processor: Processor) -> bool:
-    """Whether a processor has the instructions."""
+    """Whether a processor has the instructions that narrow vectors."""
     return processor.has("avx512bw")
 
 
 def narrow_rows(stmts: Sequence[Stmt]) -> list[NarrowRow] | None:
-    """Statements as rows whose bytes lie one behind another, or None if that is not what they are.
+    """Statements as rows whose bytes lie one behind another, or None if they are something else.
 
-    No row reads what another stores: vectors read only their own place of what they write.
+    No row reads what another row stores: of a buffer that it writes, a vector reads only the place
+    that it writes.
     """
     rows: list[NarrowRow] = []
     for stmt in stmts:
@@ -88,7 +90,7 @@ def packed(builder: Value, vectors: Sequence[Value], row: NarrowRow) -> Value:
     a, b, c, d = vectors
     words = [_pack(builder, "packssdw", _WORDS, *pair) for pair in ((a, b), (c, d))]
     mixed = builder.bitcast(_pack(builder, "packsswb", _BYTES, *words), _INTS)
-    # Both take turns in each 128 bits: lane i has four elements of each row from 4 * i on.
+    # Packing keeps each 128 bits apart: the i-th ones have elements 4 * i to 4 * i + 3 of each row.
     order = ir.Constant(_INTS, [4 * (k % ROWS) + k // ROWS for k in range(LANES)])
     found = builder.bitcast(builder.shuffle_vector(mixed, mixed, order), _BYTES)
     for limit, beyond, bound in ((-128, "<", row.low), (127, ">", row.high)):

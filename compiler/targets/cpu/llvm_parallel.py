@@ -1,4 +1,4 @@
-"""Parallel loops on the threads of GCC's OpenMP library, which every g++ brings.
+"""Parallel loops on the threads of GCC's OpenMP library, which comes with every g++.
 
 ::
 
@@ -21,7 +21,7 @@ from llvmlite import ir
 
 LIBRARY = "libgomp.so.1"
 
-#: Objects of llvmlite, whose annotations are not those of its code.
+#: Objects of llvmlite, whose type annotations do not agree with its code.
 Value = Any
 
 _POINTER = ir.PointerType()
@@ -30,7 +30,7 @@ _I32, _I64 = ir.IntType(32), ir.IntType(64)
 
 @cache
 def has_threads() -> bool:
-    """Whether the library is there; then it is loaded."""
+    """Load the library; False if it is missing."""
     try:
         llvm.load_library_permanently(LIBRARY)
     except RuntimeError:
@@ -59,8 +59,8 @@ def call_in_parallel(
     extent: int,
     threads: int,
 ) -> None:
-    """Share ``extent`` iterations of ``part`` among threads; the workspace is an address and the
-    bytes that each of them gets."""
+    """Share ``extent`` iterations of ``part`` among threads; ``workspace`` is an address and the
+    number of bytes that each thread gets."""
     base, size_bytes = workspace
     kind = ir.LiteralStructType([*(value.type for value in captured), _POINTER])
     context = entry.alloca(kind)
@@ -78,7 +78,7 @@ def call_in_parallel(
 def _share(
     module: ir.Module, part: ir.Function, kind: Value, size_bytes: int, extent: int
 ) -> ir.Function:
-    """What each thread runs."""
+    """The function that each thread runs: ``part`` for the thread's share of the iterations."""
     signature = ir.FunctionType(ir.VoidType(), [_POINTER])
     share = ir.Function(module, signature, module.get_unique_name(f"{part.name}.share"))
     share.linkage = "internal"

@@ -1,7 +1,7 @@
 """Vectorized loops as vector values: one instruction per operator where a loop's shape allows it.
 
-A loop fits when its extent is a vector's, and each statement in it stores elements that lie side by
-side, made of elements that lie side by side or of one element for all iterations.
+A loop fits when its extent is that of a vector, and each statement in it stores elements that lie
+side by side, computed from elements that lie side by side or are the same for all iterations.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ def is_invariant(expr: Expr, var: Var) -> bool:
 
 
 def _step(indices: tuple[Expr, ...], var: Var) -> int | None:
-    """Elements from one iteration's to the next's, None where they are no constant step along the
-    last dimension."""
+    """By how many elements an access moves from one iteration to the next; None if that is not a
+    constant step along the last dimension."""
     *outer, last = indices
     form = affine(last)
     opaque = [term for term, _ in form.terms if term is not var]
@@ -89,8 +89,8 @@ def _step(indices: tuple[Expr, ...], var: Var) -> int | None:
 def offset_of(
     buffer: Buffer, indices: tuple[Expr, ...], lane: Var | None
 ) -> tuple[int, dict[Expr, int]]:
-    """Where an element lies in its buffer, in elements: a constant, and terms with coefficients;
-    of vectors the first lane's."""
+    """Where an element lies in its buffer, in elements: a constant, and terms with coefficients.
+    For a vector it is the place of the first lane."""
     constant, terms = 0, dict[Expr, int]()
     for index, stride in zip(indices, buffer.strides, strict=True):
         form = affine(index)
@@ -110,7 +110,7 @@ def splat(builder: ir.IRBuilder, scalar, lanes: int):
 
 @cache
 def _splat_operands(kind: ir.Type, lanes: int) -> tuple[ir.Constant, ir.Constant]:
-    """An undefined vector and the places of its first element. An object remembers its text, which
-    is long."""
+    """An undefined vector, and indices that all select the first element. They are cached because
+    each object builds its own text, which is long."""
     undefined = ir.Constant(ir.VectorType(kind, lanes), ir.Undefined)
     return undefined, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)

@@ -1,4 +1,4 @@
-"""From a node to its loop program: the template that computes it, what was chosen, the schedule."""
+"""From a node to its loop program: the template that computes it, its choice, the schedule."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .templates.plain import (
 from .templates.tiles import BlockLayout, DenseTiles, DirectTiles, WindowTiles
 from .templates.winograd import WinogradTiles
 
-#: Of two that handle a node, the first one computes it; the last one handles all.
+#: A node is computed by the first template that handles it; the last one handles all.
 TEMPLATES: tuple[type[CpuTemplate], ...] = (
     DirectTiles,
     WindowTiles,
@@ -66,7 +66,7 @@ def template_of(graph: Graph, node: Node, processor: Processor) -> CpuTemplate:
 
 
 def new_chooser(processor: Processor, knobs: Given | None = None) -> Chooser:
-    """Where there are no records; with ``knobs`` by layer, if any."""
+    """A chooser without records; with ``knobs`` by layer, if any."""
     return Chooser("cpu", processor.key, knobs or {})
 
 
@@ -81,7 +81,7 @@ def algorithm_of(graph: Graph, node: Node, processor: Processor, chooser: Choose
 def is_bit_serial(
     graph: Graph, node: Node, bits: int, weight_bits: int, processor: Processor, chooser: Chooser
 ) -> bool:
-    """Whether a product of integers of so few bits is computed bit by bit."""
+    """Whether a product of integers of one or two bits is computed bit by bit."""
     known = workload_of(graph, node)
     given = {field.name: getattr(known, field.name) for field in fields(known)}
     workload = BitsWorkload(**given, bits=bits, weight_bits=weight_bits)
@@ -90,7 +90,7 @@ def is_bit_serial(
 
 
 def joins_reader(graph: Graph, node: Node, chooser: Chooser) -> bool:
-    """Whether an element-wise operator is computed with what reads its result."""
+    """Whether an element-wise operator is computed together with the one that reads its result."""
     return bool(chooser.choose(Joining(), workload_of(graph, node), node.name).knobs["fused"])
 
 
@@ -105,7 +105,7 @@ class Lowered:
 
 
 def choose_knobs(graph: Graph, node: Node, processor: Processor, chooser: Chooser) -> Knobs:
-    """What the chooser has for a node.
+    """The knobs that are chosen for a node.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""LLVM code of tensor intrinsics that a processor has instructions for."""
+"""LLVM code of the tensor intrinsics for which a processor has instructions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .llvm_vector import splat
 from .micro_kernels import DOT, DOT_EACH, DOT_LANES, DOT_WIDTH
 from .processor import Processor
 
-#: Objects of llvmlite, whose annotations are not those of its code.
+#: Objects of llvmlite, whose type annotations do not agree with its code.
 Value = Any
 
 _I32 = ir.IntType(32)
@@ -23,15 +23,15 @@ _BYTES = ir.VectorType(ir.IntType(8), DOT_LANES * DOT_WIDTH)
 
 @dataclass(frozen=True)
 class MicroKernel:
-    """``feature`` is what the processor must have, in LLVM's words; ``emit`` takes a builder and
-    the addresses of output and inputs."""
+    """``feature`` is LLVM's name of the feature that the processor must have; ``emit`` takes a
+    builder and the addresses of output and inputs."""
 
     feature: str
     emit: Callable[..., None]
 
 
 def add_products(builder: Value, sums: Value, x: Value, w: Value) -> Value:
-    """Vectors of sums, of four uint8 in each lane and of four int8."""
+    """Add the products of four uint8 in ``x`` and four int8 in ``w`` to each lane of ``sums``."""
     name = "llvm.x86.avx512.vpdpbusd.512"
     callee = builder.module.globals.get(name)
     if callee is None:
@@ -45,13 +45,15 @@ def _update(builder: Value, y: Value, x: Value, w: Value) -> None:
 
 
 def _dot(builder: Value, y: Value, x: Value, w: Value) -> None:
-    """An element of four bytes in all lanes."""
+    """All lanes use the same four bytes of ``x``."""
     element = splat(builder, builder.load(x, align=1, typ=_I32), DOT_LANES)
     _update(builder, y, builder.bitcast(element, _BYTES), w)
 
 
 def _dot_each(builder: Value, y: Value, x: Value, w: Value) -> None:
-    """Four places of 16 channels become 16 channels of four places."""
+    """Each lane uses four bytes of its own: ``x`` is transposed from four places of 16 channels to
+    16 channels of four places.
+    """
     places = builder.load(x, align=1, typ=_BYTES)
     order = [k * DOT_LANES + o for o in range(DOT_LANES) for k in range(DOT_WIDTH)]
     indices = ir.Constant(ir.VectorType(_I32, len(order)), order)

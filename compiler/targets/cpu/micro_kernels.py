@@ -1,6 +1,6 @@
 """Tensor intrinsics of processors: what an instruction computes, declared as the accelerator's are.
 
-``micro_kernel_code.py`` has their code; elsewhere they are the loops of their behaviour.
+``micro_kernel_code.py`` has their code. On other processors they become loops that do the same.
 """
 
 from __future__ import annotations

@@ -16,15 +16,15 @@ from ....runtime.processor import host_features, llvm_triple
 
 @dataclass(frozen=True)
 class Processor:
-    """What code is generated for, in LLVM's words.
+    """The processor that code is generated for, in LLVM's terms.
 
     Attributes
     ----------
     triple : such as ``aarch64-unknown-linux-gnu``
-    cpu : whose timing decides between equal ways
-    features : what its instruction set must have, each with ``+`` or ``-`` in front
-    abi : the calling convention where the triple does not say it
-    threads : among which parallel loops are shared
+    cpu : the model whose timing decides between equivalent instructions
+    features : of its instruction set, each with ``+`` or ``-`` in front
+    abi : the calling convention, where the triple does not tell it
+    threads : number of threads that share parallel loops
     """
 
     triple: str
@@ -40,7 +40,7 @@ class Processor:
 
     @property
     def key(self) -> str:
-        """What records of choices depend on."""
+        """The processor as text, by which records of choices are found."""
         return f"{self.cpu} {self.vector_lanes} lanes, {self.threads} threads"
 
     def has(self, feature: str) -> bool:
@@ -49,18 +49,19 @@ class Processor:
 
     @property
     def fuses_multiply_add(self) -> bool:
-        """Whether a product and a sum of float64, rounded once, are an instruction."""
+        """Whether it has an instruction for a product and a sum of float64 that rounds once."""
         return self.has("fma") or self.triple.partition("-")[0] == "aarch64"
 
     def target_machine(self) -> llvm.TargetMachine:
-        """A new one: each engine owns its own."""
+        """A new LLVM target machine: each engine owns its own."""
         _initialize()
         return llvm.Target.from_triple(self.triple).create_target_machine(
             cpu=self.cpu, features=",".join(self.features), opt=3, reloc="pic", abiname=self.abi
         )
 
 
-#: By GNU's names: the least of each architecture that runs Debian. LLVM's names have a vendor.
+#: By GNU's triples: for each architecture, the least capable processor that runs Debian. LLVM's
+#: triples also have a vendor.
 CROSS_PROCESSORS = {
     "aarch64-linux-gnu": Processor("aarch64-unknown-linux-gnu", "generic", ("+neon",)),
     "arm-linux-gnueabihf": Processor(
@@ -81,14 +82,14 @@ def _initialize() -> None:
 
 @cache
 def host() -> Processor:
-    """The processor that this runs on, with all that it can do."""
+    """The processor of this machine, with all its features."""
     features = tuple(sorted(host_features().items()))
     signed = tuple(f"{'+' if present else '-'}{name}" for name, present in features)
     return Processor(llvm_triple(), llvm.get_host_cpu_name(), signed)
 
 
 def cross_processor(triple: str) -> Processor:
-    """The processor of a triple by GNU's name.
+    """The processor of a GNU triple.
 
     Raises
     ------
@@ -101,7 +102,7 @@ def cross_processor(triple: str) -> Processor:
 
 
 def optimise(module: ir.Module, processor: Processor) -> llvm.ModuleRef:
-    """The module behind the O3 pipeline for a processor."""
+    """The module after LLVM's O3 pipeline for a processor."""
     machine = processor.target_machine()
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)
@@ -121,7 +122,7 @@ def emit_object(module: llvm.ModuleRef, processor: Processor) -> bytes:
 
 @dataclass(frozen=True, eq=False)
 class LoadedCode:
-    """``engine`` keeps the code alive that ``entry`` calls; ``entry`` takes pointers."""
+    """``entry`` is the code's function, which takes pointers; ``engine`` keeps the code alive."""
 
     engine: llvm.ExecutionEngine
     entry: Callable[..., None]
@@ -140,14 +141,16 @@ class MachineCode(LoadedCode):
 
 
 def load(module: llvm.ModuleRef, entry: str, arguments: int) -> MachineCode:
-    """Code for this processor in memory; ``entry`` takes so many pointers. The module is its."""
+    """Load a module as code for this processor. ``entry`` takes as many pointers as ``arguments``
+    says. The loaded code owns the module.
+    """
     llvm_ir = str(module)
     engine = llvm.create_mcjit_compiler(module, host().target_machine())
     return MachineCode(engine, _entry(engine, entry, arguments), llvm_ir)
 
 
 def load_object(object_file: bytes, entry: str, arguments: int) -> LoadedCode:
-    """As :func:`load`, of an object file of :func:`emit_object`."""
+    """As :func:`load`, for an object file of :func:`emit_object`."""
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), host().target_machine())
     engine.add_object_file(llvm.ObjectFileRef.from_data(object_file))
     return LoadedCode(engine, _entry(engine, entry, arguments))

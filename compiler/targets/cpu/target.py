@@ -24,7 +24,9 @@ class Cpu(Target):
     host = None
 
     def __init__(self, options: Options, processor: Processor | None = None):
-        """For this processor; for another one, the code is an object file to be linked there."""
+        """Without a ``processor``, code is for this machine's processor and is loaded. With one, it
+        is an object file, to be linked on its machine.
+        """
         self.processor = processor or replace(host(), threads=options.threads)
         self.batch = options.hw.batch
         self.loads = processor is None

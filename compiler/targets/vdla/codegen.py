@@ -1,9 +1,9 @@
 """Loop programs to accelerator instructions.
 
 The stream is static: loops around several statements are walked with concrete values, and every
-perfect nest around one statement becomes instructions. What a nest is follows from the memory
-scopes that it touches: DRAM to scratchpad is a LOAD, out to DRAM a STORE, arithmetic into tmp or
-out a VECTOR, the tensor intrinsic a GEMM. ``stream.py`` fits nests to instructions.
+perfect nest around one statement becomes instructions. The memory scopes that a nest touches
+decide which: DRAM to scratchpad is a LOAD, out to DRAM a STORE, arithmetic into tmp or out a
+VECTOR, the tensor intrinsic a GEMM. ``stream.py`` fits nests to instructions.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from .scopes import memory_scopes
 from .stream import Loop, Padding, Stream, VectorWork
 
 LOADED_SCOPES = ("inp", "wgt", "par")
-#: No value of padding: the entry holds something else.
+#: Marks entries that do not hold padding: a value that no padding has.
 NO_PADDING = 1 << 40
-#: An instruction is not split into ones of fewer cycles.
+#: An instruction is split only into instructions of at least this many cycles.
 MIN_INSN_CYCLES = 64
 
 
@@ -65,8 +65,8 @@ class Place:
 def generate(
     func: PrimFunc, stream: Stream, places: Mapping[Buffer, Place], at_top: bool = False
 ) -> None:
-    """Append the instructions of a loop program, whose parameters have their ``places``. Its
-    buffers are at the beginning of the scratchpads, or at their end (``at_top``).
+    """Append the instructions of a loop program to the stream. Its parameters lie at ``places`` in
+    DRAM, its buffers at the beginning of the scratchpads, or at their end (``at_top``).
 
     Raises VdlaError for a nest that no instruction computes, with the nest's statement.
     """
@@ -80,7 +80,7 @@ def generate(
 
 
 def scratchpad_use(func: PrimFunc, params: HwParams) -> dict[str, int]:
-    """Entries that a loop program uses of each scratchpad."""
+    """Number of entries that a loop program uses, by scratchpad."""
     fusable = fusable_buffers(func.body)
     used: dict[str, int] = {}
     for buffer, base in plan_storage(func, params).items():
@@ -91,10 +91,10 @@ def scratchpad_use(func: PrimFunc, params: HwParams) -> dict[str, int]:
 
 
 def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
-    """First entry of every scratchpad buffer: buffers of one scope that live at the same time
-    follow one another; those of a fused reduction take no place.
+    """First entry of every scratchpad buffer. Buffers of one scope that live at the same time
+    follow one another; buffers of a fused reduction take no entries.
 
-    Raises VdlaError when a scratchpad is too small, with what lives in it.
+    Raises VdlaError when a scratchpad is too small, naming the buffers that live in it.
     """
     return place_buffers(func, memory_scopes(params), fusable_buffers(func.body))
 
@@ -150,7 +150,7 @@ class _Walker:
         return self.stream.params
 
     def walk(self, stmt: Stmt, env: dict[Var, Expr]) -> None:
-        """Emit a statement with the outer loops' values in ``env``."""
+        """Emit a statement; ``env`` has the values of the outer loops' variables."""
         match stmt:
             case Seq(stmts):
                 for s in stmts:
@@ -331,8 +331,8 @@ class _Walker:
             low, high = inside[axis.var]
             if high <= low:
                 raise VdlaError(f"{self.name}: a load of padding only is not supported")
-            # What a guard cuts off at the end of the outermost loop is not loaded; further inside
-            # it is filled like padding, to keep the pitch.
+            # A guard cuts off the end of a loop. In the outermost loop, these entries are not
+            # loaded; in an inner loop they are filled like padding, to keep the pitch.
             cut_only = position == 0 and low == 0 and high == axis.stop
             after = 0 if cut_only else axis.extent - high
             loops.append(Loop(high - low, (source.of(axis) * item_bytes,)))
@@ -340,7 +340,8 @@ class _Walker:
             start += low * source.of(axis)
         address = self.places[value.source].address + start * item_bytes
         base, scope = self.entry(core.buffer, target), core.buffer.scope
-        # Weights block by block of output channels: so the tensor core uses them.
+        # Each block of output channels has a load of its own for its weights: the tensor core uses
+        # them block by block.
         entries = prod(loop.extent for loop in loops[1:])
         beats = entries * self.params.entry_bytes(scope) // self.params.bus_bytes
         if scope == "wgt" and len(loops) > 1 and beats >= MIN_INSN_CYCLES:
@@ -354,8 +355,8 @@ class _Walker:
     def keep_padding(
         self, scope: str, base: int, loops: list[Loop], padding: list[Padding], fill: int
     ) -> tuple[int, list[Padding]]:
-        """Where a load begins and what it pads, when padding before and after its rows that an
-        earlier load left there is not written again.
+        """The base and the padding of a load without the padding before and after its rows that an
+        earlier load has left there: that is not written again.
         """
         if scope not in self.filled:
             self.filled[scope] = np.full(self.params.depth(scope), NO_PADDING, np.int64)
@@ -363,7 +364,8 @@ class _Walker:
         if all(pad == Padding() for pad in padding):
             self.filled[scope][base : base + prod(extents)] = NO_PADDING
             return base, padding
-        # Only of one plane of rows: of several, what lies between them would be left out, too.
+        # Only the padding of the outermost dimension lies at the ends of the box. Other padding
+        # lies between rows, and is written each time.
         rows = next((i for i, extent in enumerate(extents) if extent > 1), len(extents) - 1)
         row = prod(extents[rows + 1 :])
         entries = self.filled[scope][base : base + prod(extents)]
@@ -485,8 +487,8 @@ class _Walker:
     def vector_work(
         self, nest: _Nest, core: Store, arithmetic: Arithmetic, env: dict[Var, Expr], initial: int
     ) -> VectorWork:
-        """The nest in entries of its operands; an accumulation without a second operand has the
-        initial value there.
+        """The nest with bases and strides in entries. An accumulation without a second operand has
+        the initial value as its immediate.
         """
         a, b = arithmetic.a, arithmetic.b
         reads = [(core.buffer, self.offset(core.buffer, core.indices, env))]

@@ -9,7 +9,7 @@ from ....isa.memory import MemoryParams
 from ....isa.params import HwParams
 from ..cpu.target import Cpu
 
-#: In ``Node.target``: what runs on the accelerator, and what it leaves to the processor.
+#: Values of ``Node.target``: the accelerator, and the host, which runs what it refuses.
 ACCELERATOR, HOST = "accel", Cpu.name
 
 
@@ -38,11 +38,11 @@ class Budget:
 
     @staticmethod
     def whole(params: HwParams) -> Budget:
-        """All of them."""
+        """All entries of all scratchpads."""
         return Budget(**{name: params.depth(name) for name in Budget.__dataclass_fields__})
 
     def without(self, entries: Mapping[str, int]) -> Budget:
-        """So many entries less of some scratchpads."""
+        """The budget less these ``entries``, by scratchpad."""
         mine = asdict(self)
         return replace(self, **{name: mine[name] - count for name, count in entries.items()})
 
@@ -53,14 +53,14 @@ class Budget:
 
 @dataclass(frozen=True)
 class Context:
-    """What neighbours decide for an operator, before its own choice.
+    """What is decided for an operator, because of its neighbours, before its own choice is made.
 
     Attributes
     ----------
     budget : what it may use of the scratchpads
-    rows_first : whether all channels of some pixels shall come before those of others, so that what
-        reads them can follow closely; None where nothing asks for either
-    beside : whether the vector unit has operators of its own at the same time
+    rows_first : whether it shall compute all channels of some pixels before it begins other pixels,
+        so that its reader can follow closely; None where either will do
+    beside : whether the program has operators of both tracks, which run at the same time
     """
 
     budget: Budget

@@ -22,15 +22,16 @@ from ....isa.opcodes import Unit
 from ....isa.params import HwParams
 from ....isa.timing import GEMM_DEPTH, PARAM_ITERATIONS, VECTOR_DEPTH
 
-#: Cycles of a load beside its entries, for the estimate only.
+#: Estimated cycles that a load takes in addition to those of its entries.
 LOAD_CYCLES = 3
-#: The unit that does most of the work, of each track.
+#: For each track, the unit that does most of its work.
 ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
 
 
 def loads_by_need(deadlines: Sequence[int]) -> list[int]:
-    """Indices of the instructions, each load directly before the first one that must come after it
-    (:func:`~vdla.isa.depend.deadlines`): loads are then in the order of their need.
+    """Indices of the instructions in program order, but with each load directly before the first
+    instruction that must come after it (:func:`~vdla.isa.depend.deadlines`). Loads are then in the
+    order in which they are needed.
     """
     return sorted(range(len(deadlines)), key=lambda i: (deadlines[i], deadlines[i] == i))
 
@@ -47,9 +48,9 @@ def dispatch_order(
     Parameters
     ----------
     insns : instructions in program order
-    tracks : of each instruction; of two that a unit could start at once, it takes the lower track's
-    needs : of each instruction, per track and unit, the latest one that it depends on, or -1
-        (:func:`~vdla.isa.depend.dependencies`)
+    tracks : the track of each instruction; the lower track goes first where nothing else decides
+    needs : for each instruction, per track and unit, the index of the latest instruction that it
+        depends on, or -1 (:func:`~vdla.isa.depend.dependencies`)
     """
     queues = {(track, unit): _Queue(track, unit) for track in sorted(set(tracks)) for unit in Unit}
     for group in _groups(insns, tracks):
@@ -84,7 +85,7 @@ def dispatch_order(
 def _work_before(
     insns: Sequence[Insn], tracks: Sequence[int], params: HwParams, memory: MemoryParams
 ) -> list[int]:
-    """Of each instruction, the cycles of the track's arithmetic before it in program order."""
+    """For each instruction, the cycles of its track's arithmetic before it in program order."""
     total = [0] * (max(tracks, default=0) + 1)
     before = []
     for insn, track in zip(insns, tracks, strict=True):
@@ -95,8 +96,8 @@ def _work_before(
 
 
 class _Queue:
-    """Instructions of one track and unit that have not been started, in their order; those of one
-    group start together.
+    """Instructions of one track and unit that have not started, in program order. The instructions
+    of a group start together.
     """
 
     def __init__(self, track: int, unit: Unit):
@@ -129,13 +130,13 @@ class _Queue:
 
 
 def _groups(insns: Sequence[Insn], tracks: Sequence[int]) -> list[list[int]]:
-    """Indices of instructions that nothing of another track may part: a PARAM with all that use
-    its registers; any other instruction alone.
+    """Groups of indices, which no instruction of another track may interrupt: a PARAM and all
+    instructions that use its registers are a group; any other instruction is a group by itself.
     """
     if len(set(tracks)) == 1:
         return [[index] for index in range(len(insns))]
     groups: list[list[int]] = []
-    spans: dict[int, list[int]] = {}  # of each track, its last PARAM and what came after it
+    spans: dict[int, list[int]] = {}  # by track: its last PARAM and the VECTORs since then
     for index, (insn, track) in enumerate(zip(insns, tracks, strict=True)):
         groups.append([index])
         match insn:
@@ -152,7 +153,7 @@ def _groups(insns: Sequence[Insn], tracks: Sequence[int]) -> list[list[int]]:
 
 
 def _estimate(insn: Insn, params: HwParams, memory: MemoryParams) -> tuple[int, int]:
-    """Cycles for which an instruction occupies its unit, and from then to its end."""
+    """Estimated cycles for which an instruction occupies its unit, and from then to its end."""
     match insn:
         case Load():
             beats = max(1, insn.dram_entry_bytes(params) // params.bus_bytes)

@@ -1,4 +1,4 @@
-"""Parts of expressions and schedules that operators on the accelerator share.
+"""Pieces of expressions and schedules that the accelerator's templates share.
 
 Activations are [blocks, H, W, batch, block] (``runtime/layout.py``), weights [oc blocks, ic blocks,
 KH, KW, block_out, block_in], requantisation parameters [oc blocks, 3, block].
@@ -45,7 +45,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Ending:
-    """What ends a requantisation: its rounding ("even" or "tflite"), zero point and bounds."""
+    """The end of a requantisation: its rounding ("even" or "tflite"), zero point and bounds."""
 
     zero_point: int = 0
     lo: int = INT8_MIN
@@ -54,7 +54,7 @@ class Ending:
 
     @staticmethod
     def of(requant: Requant) -> Ending:
-        """That of an operator."""
+        """The ending of an operator's requantisation."""
         return Ending(requant.zero_point, requant.lo, requant.hi, requant.rounding)
 
 
@@ -84,10 +84,11 @@ def padded(data: Tensor, pads: Pads, value: int, row_step: int = 1) -> Tensor:
 
 
 def requantized(acc: Tensor, par: Tensor, ending: Ending, per_channel: bool = True) -> Tensor:
-    """``clip(rescale(acc + bias, multiplier, shift) + zero_point)`` as int8. Parameters are
-    [channel blocks, 3, block], one set per channel block or one for all, or, of phases that lie
-    side by side, [channel blocks, row phases, column phases, 3, block] for an ``acc`` of [channel
-    blocks, rows, row phases, columns, column phases, batch, block].
+    """``clip(rescale(acc + bias, multiplier, shift) + zero_point)`` as int8.
+
+    ``par`` is [channel blocks, 3, block]; if not ``per_channel``, all channels use its first set.
+    Where phases lie side by side, ``acc`` is [channel blocks, rows, row phases, columns, column
+    phases, batch, block] and ``par`` [channel blocks, row phases, column phases, 3, block].
     """
 
     def rule(*index: Expr) -> Expr:
@@ -102,7 +103,7 @@ def requantized(acc: Tensor, par: Tensor, ending: Ending, per_channel: bool = Tr
 
 
 def part_axes(count: int) -> tuple[IterVar, ...]:
-    """The axis over the int8 numbers whose sum a weight is, if there are several."""
+    """The axis over the int8 values that add up to one weight, if there are several."""
     return (reduce_axis(count, "part"),) if count > 1 else ()
 
 
@@ -112,8 +113,8 @@ def part_axes(count: int) -> tuple[IterVar, ...]:
 def split_tiles(
     stage: Stage, sizes: Sequence[int], dims: Sequence[int] = (0, 1, 2)
 ) -> tuple[list[IterVar], list[IterVar]]:
-    """Tile some dimensions of a stage; the loops over tiles, which are outside of all others, and
-    those within a tile, of all dimensions."""
+    """Tile some dimensions of a stage. Returns the loops over tiles, which are outside all others,
+    and the loops within a tile, one for each dimension of the stage."""
     inner = list(stage.tensor.axes)
     outer = []
     for dim, size in zip(dims, sizes, strict=True):
@@ -124,7 +125,9 @@ def split_tiles(
 
 
 def vthread_tiles(stage: Stage, loops: Sequence[IterVar], vthreads: int) -> IterVar:
-    """Run the tiles of adjacent loops on alternating virtual threads; the thread's loop."""
+    """Run the tiles of adjacent loops on alternating virtual threads, and return the loop over the
+    threads.
+    """
     tile = loops[0]
     for axis in loops[1:]:
         tile = stage.fuse(tile, axis)

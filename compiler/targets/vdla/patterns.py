@@ -8,9 +8,9 @@ from ...te.affine import affine
 from ...te.expr import Binary, Call, Cast, Const, Expr, Read, walk
 from ...tir.ir import Buffer, Stmt, Store, walk_stmt
 
-#: Post-operations of the vector unit by the intrinsic that they compute.
+#: Post-operations of the vector unit, by the intrinsic that each one computes.
 POST_OPS = {"requantize": "even", "requantize_tflite": "tflite"}
-#: Names of the vector unit's operators by those of expressions.
+#: Names of the vector unit's operators, by the names that expressions have for them.
 VECTOR_OPERATORS = {
     "+": "add",
     "-": "sub",
@@ -94,7 +94,9 @@ def match_arithmetic(value: Expr) -> Arithmetic | None:
 
 
 def saturated(value: Expr) -> Expr:
-    """What becomes int8 by saturation, as every result for ``out`` does; else the value itself."""
+    """The operand of a saturating cast to int8, which every write to ``out`` does by itself; any
+    other value is returned as it is.
+    """
     match value:
         case Cast("int8", Binary("min", Binary("max", inner, Const(-128)), Const(127))):
             return inner
@@ -116,7 +118,7 @@ def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
 
 
 def _operand(expr: Expr) -> Expr:
-    """Operands widen by themselves."""
+    """An operand without a cast: the vector unit widens its operands by itself."""
     return expr.a if isinstance(expr, Cast) and isinstance(expr.a, Read) else expr
 
 

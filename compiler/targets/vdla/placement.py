@@ -18,14 +18,14 @@ from .templates.base import Track
 def place_activations(
     part: Part, tracks: Mapping[str, Track], params: HwParams
 ) -> tuple[dict[str, int], MemoryPlan]:
-    """Byte offset of every tensor that a program reads or writes, and how they share memory.
-    ``tracks`` are those of the nodes that have instructions, by output.
+    """The byte offset of every tensor that a program reads or writes, and how they share memory.
+    ``tracks`` has, by output, the tracks of the nodes that have instructions.
 
-    Inputs are there from the start, results stay to the end; a reshape shares its source's place,
-    and what is concatenated lies in the result.
-    Instructions of different units that touch the same place are ordered by tokens, as all are;
-    so that this costs no time, a tensor also stays while the operator behind its reader runs
-    beside it (``sharing.py``).
+    Inputs are there from the start, results stay to the end. A reshape lies where its source lies,
+    and the operands of a concatenation lie in its result.
+
+    A tensor also stays while the operator after its reader runs beside that reader
+    (``sharing.py``). Tokens would keep reuse of its memory correct, but one of the two would wait.
     """
     graph, nodes = part.graph, part.nodes
     made, kept = {node.output for node in nodes}, {*part.wanted}
@@ -48,9 +48,9 @@ def place_activations(
 
 
 def _homes(graph: Graph, nodes: Sequence[Node], params: HwParams) -> dict[str, tuple[str, int]]:
-    """Of tensors that lie in another one: which, and the byte offset there."""
+    """For each tensor that lies in another one: the name of that one, and the byte offset there."""
     homes: dict[str, tuple[str, int]] = {}
-    # The last first: operands may be results of others.
+    # From the last node to the first: an operand may be the result of another concatenation.
     for node in reversed(nodes):
         if isinstance(node.op, Concat):
             home, start = homes.get(node.output, (node.output, 0))
@@ -66,7 +66,9 @@ def _homes(graph: Graph, nodes: Sequence[Node], params: HwParams) -> dict[str, t
 
 
 def _last_beside(nodes: Sequence[Node], tracks: Mapping[str, Track], step: int) -> int:
-    """The step behind this one if it is on another track, and so may run at the same time."""
+    """The next step that has instructions, if it is on another track and so may run at the same
+    time; else this step.
+    """
     mine = tracks.get(nodes[step].output)
     for later in range(step + 1, len(nodes)):
         track = tracks.get(nodes[later].output)

@@ -1,14 +1,21 @@
-"""Tile sizes for the accelerator: what fits the scratchpads, and of that what a simple cost model
-likes best.
+"""Choose tile sizes for the accelerator: of the tilings that fit the scratchpads, the one that a
+simple cost model finds cheapest.
 
-Three loop orders are considered. *weights*: output channels outside; the weights of a tile of them
-stay on chip while all pixels pass. *pixels*: pixels outside; the input of a tile of them stays
-while all output channels pass. *stream*: nothing stays, input channels pass in chunks, output
-channels are outside. An operator delivers rows first when all channels of some pixels come before
-other pixels; then one that does so, too, can follow it closely.
+Three loop orders are considered:
 
-The busiest unit bounds an operator. Tilings are tried in the order of that bound, and each is
-replayed tile by tile: units work in order, wait for their operands and for a free buffer.
+- *weights*: the loop over output channels is outside. The weights of a tile of channels stay on
+  chip while all pixels pass.
+- *pixels*: the loop over pixels is outside. The input of a tile of pixels stays on chip while all
+  output channels pass.
+- *stream*: the loop over output channels is outside. Nothing stays on chip, and input channels
+  pass in chunks.
+
+An operator delivers rows first when it computes all channels of some pixels before it begins other
+pixels. An operator behind it that works rows first, too, can then follow it closely.
+
+The work of the busiest unit is a lower bound for an operator's cycles. Tilings are tried in the
+order of that bound, and each is replayed tile by tile: a unit works in order and waits for its
+operands and for a free buffer.
 """
 
 from __future__ import annotations
@@ -24,17 +31,19 @@ from ....isa.params import HwParams
 from ...choose.space import KnobValue
 from .machine import Budget, Context, Machine
 
-#: Cycles that a load or vector instruction and a burst of a store cost beyond their work, and from
-#: the last use of a buffer to the first request for its next contents; for the cost model only.
+#: Estimates for the cost model: additional cycles of a load or vector instruction, additional
+#: cycles of a burst of a store, and cycles from the last use of a buffer to the first request for
+#: its next contents.
 INSN_CYCLES, BURST_CYCLES, TURN_CYCLES = 8, 5, 16
 
-#: Cycles that a cycle of the load unit costs the operators beside this one, and those that a tile
-#: does whose products the vector unit takes over between its other work.
+#: What a tiling costs other operators: OTHERS cycles for each cycle in which it keeps the load unit
+#: busy, and, where the vector unit has operators of its own, TAKEOVER_CYCLES for each tile whose
+#: products the vector unit takes over between its other work.
 OTHERS, TAKEOVER_CYCLES = 1 / 16, 16
 
 Order = Literal["weights", "pixels", "stream"]
 ORDERS: tuple[Order, ...] = get_args(Order)
-#: Knobs that are not the planner's to choose, by name.
+#: Knobs with given values, which the planner does not choose: pairs of name and value.
 Fixed = tuple[tuple[str, KnobValue], ...]
 #: Virtual threads that an operator may have.
 VTHREADS = tuple(range(1, 17))
@@ -56,29 +65,30 @@ class ConvShape:
     stride_w: int = 1
     dilation_h: int = 1
     dilation_w: int = 1
-    #: Whether a kernel of one row leaves out the rows between those of its stride.
+    #: Whether a kernel of one row loads only those input rows that it reads: one per stride.
     skips_rows: bool = True
-    #: int8 numbers whose sum a weight is.
+    #: Number of int8 values that add up to one weight.
     parts: int = 1
-    #: Results at every place, each with weights and parameters of its own, which lie side by side;
-    #: and by how much the windows of the last of them are further on than those of the first.
+    #: Phases of a transposed convolution: results at every place, which lie side by side, each with
+    #: its own weights and parameters; and by how many rows and columns the windows of the last
+    #: phase are further on than those of the first.
     phases: int = 1
     shift_h: int = 0
     shift_w: int = 0
 
     def input_rows(self, rows: int) -> int:
-        """Input rows that are loaded for so many output rows."""
+        """Input rows that are loaded for ``rows`` output rows."""
         if self.kh == 1 and self.skips_rows:
             return rows
         return (rows - 1) * self.stride_h + (self.kh - 1) * self.dilation_h + 1 + self.shift_h
 
     def input_cols(self, cols: int) -> int:
-        """Input columns, first to last, that so many output columns read."""
+        """Input columns from the first to the last one that ``cols`` output columns read."""
         return (cols - 1) * self.stride_w + (self.kw - 1) * self.dilation_w + 1 + self.shift_w
 
     @property
     def taps(self) -> int:
-        """Products of an element's channel block with weights: a kernel's positions and parts."""
+        """Weights of one channel in a kernel: its positions times ``parts``."""
         return self.kh * self.kw * self.parts
 
 
@@ -110,11 +120,13 @@ def even_sizes(extent: int) -> list[int]:
 def plan_products(
     shape: ConvShape, context: Context, machine: Machine, fixed: Fixed = ()
 ) -> tuple[Tiling, int] | str:
-    """The fastest tiling of products on the tensor core whose buffers, one copy for each virtual
-    thread, fit the budget, and its cycles; of those that deliver rows first, or do not, where the
-    context asks for that and some do. Some of its fields are ``fixed``.
+    """Find the cheapest tiling of products on the tensor core that has the ``fixed`` knobs.
 
-    Where nothing fits, it is which scratchpad is too small.
+    Its buffers, one copy for each virtual thread, fit the budget. Where the context asks for rows
+    first, or for the opposite, other tilings are considered only if none delivers that.
+
+    Returns the tiling and its predicted cycles. Where no tiling fits, returns a message that says
+    which scratchpad is too small.
     """
     vthreads = _vthreads(machine, fixed)
     bounded: list[tuple[float, Tiling, _Work]] = []
@@ -139,9 +151,12 @@ def plan_windows(
     machine: Machine,
     fixed: Fixed = (),
 ) -> tuple[Tiling, int] | str:
-    """As :func:`plan_products`, of a pooling or (``weighted``) depthwise convolution on the vector
-    unit, where every channel block has its own weights and requantisation parameters, or all share
-    them. With ``rows_first``, pixels are outside of channels.
+    """As :func:`plan_products`, for pooling or (``weighted``) depthwise convolution on the vector
+    unit.
+
+    In a depthwise convolution, every channel block has its own weights and requantisation
+    parameters; in pooling, all blocks share one set of parameters. Where the context asks for rows
+    first, the loop over pixels is outside the loop over channels.
     """
     vthreads = _vthreads(machine, fixed)
     orders: tuple[Order, ...] = ("weights", "stream") if weighted else ("stream",)
@@ -162,17 +177,17 @@ def plan_windows(
 
 
 def window_orders(weighted: bool) -> tuple[Order, ...]:
-    """The orders that a window on the vector unit may have: without weights nothing stays."""
+    """The loop orders for windows on the vector unit; order "weights" only where there are any."""
     return ORDERS if weighted else ("pixels", "stream")
 
 
 def _vthreads(machine: Machine, fixed: Fixed) -> int:
-    """The virtual threads that all candidates have."""
+    """The number of virtual threads of all candidates."""
     return int(dict(fixed).get("vthreads", machine.vthreads))
 
 
 def _least(order: Order, vthreads: int, fixed: Fixed) -> Tiling:
-    """The smallest tiling with these knobs."""
+    """The smallest tiling with the fixed knobs."""
     return replace(Tiling(1, 1, 1, 1, order, vthreads), **dict(fixed))  # type: ignore[arg-type]
 
 
@@ -181,15 +196,16 @@ def _no_tile(least: Tiling, reason: str) -> str:
 
 
 def _with(tilings: Iterator[Tiling], fixed: Fixed) -> Iterator[Tiling]:
-    """The tilings with these knobs."""
+    """Those of the tilings that have the fixed knobs."""
     return (tile for tile in tilings if all(getattr(tile, name) == v for name, v in fixed))
 
 
 def _fastest(
     bounded: list[tuple[float, Tiling, _Work]], memory: MemoryParams, takeover_cycles: int = 0
 ) -> tuple[Tiling, int]:
-    """The tiling of the least cost, cycles of its replay and those that it costs other operators;
-    and the former. They are tried in the order of the least that they can cost.
+    """Find the tiling of the least cost, and the cycles of its replay. The cost is these cycles and
+    those that the tiling costs other operators. Tilings are tried in the order of a lower bound of
+    their cost, until that bound reaches the least cost so far.
     """
 
     def others(work: _Work) -> float:
@@ -209,13 +225,13 @@ def _fastest(
 
 
 def products_cycles(tile: Tiling, shape: ConvShape, machine: Machine) -> int:
-    """What the cost model predicts for a tiling of products."""
+    """The cycles that the cost model predicts for a tiling of products."""
     work = _work(tile, shape, machine.params, machine.memory)
     return round(_replay(work, machine.memory, tile.vthreads))
 
 
 def window_cycles(tile: Tiling, shape: ConvShape, weighted: bool, machine: Machine) -> int:
-    """What the cost model predicts for a tiling of windows."""
+    """The cycles that the cost model predicts for a tiling of windows."""
     work = _window_work(tile, shape, weighted, machine.params, machine.memory)
     return round(_replay(work, machine.memory, tile.vthreads))
 
@@ -223,8 +239,8 @@ def window_cycles(tile: Tiling, shape: ConvShape, weighted: bool, machine: Machi
 def row_cycles(
     entries: int, size: int, passes: int, operands: int, vthreads: int, machine: Machine
 ) -> int:
-    """What the cost model predicts for ``entries`` vectors that are computed ``size`` at a time, by
-    ``passes`` instructions of the vector unit for each part, of so many operands.
+    """The cycles that the cost model predicts for ``entries`` vectors in tiles of ``size``. For
+    each tile, ``operands`` tensors are loaded, and the vector unit passes over it ``passes`` times.
     """
     params, memory = machine.params, machine.memory
     row = ConvShape(1, 1, 1, entries, 1, 1)
@@ -241,7 +257,7 @@ def row_cycles(
 def _tilings(
     shape: ConvShape, orders: tuple[Order, ...], vthreads: int, window: bool = False
 ) -> Iterator[Tiling]:
-    """The candidates; of a ``window``, input channels are those of the result."""
+    """All candidates. A ``window`` has the same channels in its input as in its result."""
     chunks = [0] if window else even_sizes(shape.ic_blocks)
     sizes = (even_sizes(n) for n in (shape.oc_blocks, shape.oh, shape.ow))
     for oc, rows, cols, ic in product(*sizes, chunks):
@@ -309,8 +325,12 @@ def window_misfit(tile: Tiling, shape: ConvShape, weighted: bool, budget: Budget
 
 @dataclass(frozen=True)
 class _Work:
-    """Cycles that the units need for parts of an operator: ``changes`` groups, each with an operand
-    that stays, of ``tiles`` tiles of ``chunks`` steps of ``slices`` blocks of output channels.
+    """The cycles that units need for an operator.
+
+    An operator is ``changes`` groups, each with an operand that stays on chip. A group is ``tiles``
+    tiles, a tile is ``chunks`` steps, a step works on ``slices`` blocks of output channels. Loading
+    the operand that stays takes ``staying`` cycles for each group; ``inp``, ``wgt`` and ``gemm``
+    are cycles for each step; ``vector``, ``store`` and ``fetch`` for each tile.
     """
 
     changes: int
@@ -323,12 +343,12 @@ class _Work:
     gemm: float
     vector: float
     store: float
-    #: Of fetching a tile's instructions.
+    #: Cycles to fetch a tile's instructions.
     fetch: float
 
     @property
     def bound_cycles(self) -> float:
-        """What the busiest unit needs for all of it."""
+        """Cycles that the busiest unit needs for the whole operator."""
         tiles = self.changes * self.tiles
         gemm = tiles * self.chunks * self.gemm
         others = tiles * max(self.vector, self.store, self.fetch)
@@ -336,7 +356,7 @@ class _Work:
 
     @property
     def load_cycles(self) -> float:
-        """What the load unit needs for all of it."""
+        """Cycles that the load unit needs for the whole operator."""
         tiles = self.changes * self.tiles
         return self.changes * self.staying + tiles * self.chunks * (self.inp + self.wgt)
 
@@ -359,7 +379,7 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
     elif tile.order == "pixels":
         counts = (pixel_tiles, oc_tiles, chunks, tile.oc_blocks)
         staying, inp = inp * chunks, 0.0
-    # Of every chunk its loads and products; of every block a PARAM, a VECTOR and a STORE.
+    # Each chunk has loads and products; each block of results has a PARAM, a VECTOR and a STORE.
     weights = tile.oc_blocks if tile.order != "weights" else 0
     insns = chunks * (1 + weights + tile.oc_blocks) + 3 * tile.oc_blocks * shape.phases
     fetch = insns * _fetch_cycles(params, memory)
@@ -369,7 +389,7 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
 def _window_work(
     tile: Tiling, shape: ConvShape, weighted: bool, params: HwParams, memory: MemoryParams
 ) -> _Work:
-    """As :func:`_work`, with the vector unit's iterations in the place of the tensor core's."""
+    """As :func:`_work`; ``gemm`` has the vector unit's iterations instead of the tensor core's."""
     channel_tiles, pixel_tiles, _ = _counts(tile, shape)
     rows = tile.oc_blocks * shape.input_rows(tile.rows)
     cols = shape.input_cols(tile.cols)
@@ -403,8 +423,8 @@ def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
     latency = memory.read_latency_cycles + TURN_CYCLES
     part = 1 / work.slices
     load = gemm = vector = store = fetch = 0.0
-    # When each of the buffers is free again, in the order of their use. Threads share the tiles
-    # of a group.
+    # For each buffer, the cycle in which it is free again, in the order of use. The threads share
+    # the tiles of a group.
     stays = [0.0] * vthreads
     threads = min(vthreads, work.tiles)
     operands, accumulators, results = ([0.0] * threads for _ in range(3))
@@ -435,7 +455,7 @@ def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
                 store = max(store, vector) + work.store
                 results.append(store + memory.write_latency_cycles)
         stays.append(gemm)
-        # Every group begins with the first thread, whose buffers may be those used last.
+        # Every group begins with the first thread, so its buffers must come first again.
         begun = work.tiles % threads
         for buffers in (operands, accumulators, results):
             buffers[:] = buffers[threads - begun :] + buffers[: threads - begun]
@@ -443,7 +463,7 @@ def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
 
 
 def _read_cycles(rows: int, row_bytes: int, params: HwParams, memory: MemoryParams) -> float:
-    """Cycles to load so many rows: the bus moves a beat a cycle, and the memory works on a limited
+    """Cycles to load ``rows`` rows: the bus moves a beat a cycle, and the memory works on a limited
     number of bursts at once.
     """
     beats = max(1.0, row_bytes / params.bus_bytes) * memory.cycles_per_beat
@@ -453,8 +473,8 @@ def _read_cycles(rows: int, row_bytes: int, params: HwParams, memory: MemoryPara
 
 
 def _fetch_cycles(params: HwParams, memory: MemoryParams) -> float:
-    """Cycles to fetch an instruction: the prefetch buffer is full each time that the memory has
-    answered, behind a burst or two of loads.
+    """Cycles to fetch an instruction. Each answer of the memory fills the prefetch buffer, and it
+    waits behind a burst or two of loads.
     """
     beats = params.insn_bytes / params.bus_bytes * memory.cycles_per_beat
     answer = memory.read_latency_cycles + beats * params.fetch_chunk + 2 * params.max_burst_beats

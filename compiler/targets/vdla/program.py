@@ -1,4 +1,6 @@
-"""A part of a graph as one program: choices, loop programs, instructions, order, tokens, check."""
+"""Compile a part of a graph to one program: choices, loop programs, instructions, order, tokens,
+check.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,8 @@ def build_program(
     chooser: Chooser,
     dumps: Dumps,
 ) -> Compiled:
-    """The checked program of a part; ``templates`` are those of its nodes that have instructions,
-    by output.
+    """Build and check the program of a part. ``templates`` has, by output, the templates of the
+    nodes that have instructions.
     """
     graph, nodes, params = part.graph, part.nodes, machine.params
     working = [node for node in nodes if node.output in templates]
@@ -65,7 +67,7 @@ def build_program(
 
 
 def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
-    """The checked program of one loop program. Its parameters lie in DRAM as in NumPy's arrays.
+    """Build and check the program of one loop program. Its parameters lie in DRAM as NumPy arrays.
 
     Raises
     ------
@@ -106,8 +108,8 @@ def run_loop_passes(func: PrimFunc, params: HwParams, dumps: Dumps) -> PrimFunc:
 def _ordered(
     stream: Stream, tracks: Sequence[int], machine: Machine
 ) -> tuple[list[Insn], list[int], dict[int, bytes]]:
-    """The instructions with tokens in the order in which they are fetched, the places where they
-    were in the stream, and the constants in DRAM.
+    """The instructions with tokens in the order in which they are fetched, the index that each one
+    had in the stream, and the constants in DRAM.
     """
     params, memory, image = machine.params, machine.memory, dict(stream.dram.image)
     late = loads_by_need(deadlines(stream.insns, params, image))
@@ -125,7 +127,7 @@ def _program(
     params: HwParams,
     meta: dict,
 ) -> Program:
-    """Ordered instructions behind all else in DRAM, with their notes."""
+    """The program of ordered instructions, which lie behind everything else in DRAM."""
     notes = [stream.notes[i] for i in order]
     size_bytes = len(insns) * params.insn_bytes
     address = stream.dram.allocate(size_bytes, PROGRAM_ALIGN_BYTES)
@@ -146,7 +148,7 @@ def _checked(program: Program, dumps: Dumps) -> Program:
 
 @dataclass
 class _Writer:
-    """The instructions of a part while they are written."""
+    """Writes the instructions of a part."""
 
     part: Part
     machine: Machine
@@ -200,8 +202,8 @@ class _Writer:
         generate(operator.func, self.stream, by_buffer, at_top)
 
     def finish(self) -> Program:
-        """The order of instructions, tokens, meta data and the place of the instructions
-        themselves; layers learn the places of theirs.
+        """Put the instructions in order, with tokens, and make the program of them. Every layer
+        gets the places of its instructions.
         """
         insns, order, image = _ordered(self.stream, self.tracks, self.machine)
         self.layers = [_placed_layer(layer, order) for layer in self.layers]
@@ -245,7 +247,7 @@ def _names(notes: Sequence[Note], stream: Stream, address: int, size_bytes: int)
 
 
 def _placed_layer(layer: LayerInfo, order: Sequence[int]) -> LayerInfo:
-    """The layer with its instructions in another order, as runs."""
+    """The layer with the runs that its instructions are in the final order."""
     if not layer.runs:
         return layer
     ((first, last),) = layer.runs

@@ -11,14 +11,14 @@ from ....isa.opcodes import READERS, WRITER, Unit
 from ....isa.params import HwParams
 from ...tir.scopes import Access, MemoryScope
 
-#: What the units do with memories.
+#: How each unit accesses memories.
 ACCESSES: dict[Unit, Access] = {
     Unit.LOAD: "copy",
     Unit.GEMM: "intrinsic",
     Unit.VECTOR: "arithmetic",
     Unit.STORE: "copy",
 }
-#: Scratchpads that tensors can be in: what for, and the dtype of their elements.
+#: Scratchpads for tensors: what each one holds, and the dtype of its elements.
 SCRATCHPADS = {
     "inp": ("activations", "int8"),
     "wgt": ("weight tiles", "int8"),

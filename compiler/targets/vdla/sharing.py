@@ -1,10 +1,10 @@
-"""Operators of the vector unit beside those of the tensor core: who may use what.
+"""Divide the scratchpads between operators of the tensor core and operators of the vector unit.
 
-The tensor core and the vector unit work on different operators at the same time when these share
-the scratchpads. Operators of the tensor track have the beginning of every scratchpad, those of the
-vector track the end; ``order.py`` merges their instructions. What an operator may use, and whether
-its results shall come rows first, are decided here, before its own choice; they are its
-:class:`~.machine.Context`.
+The tensor core and the vector unit can work on different operators at the same time if both
+operators fit the scratchpads together. Operators of the tensor track use the beginning of every
+scratchpad, operators of the vector track use the end; ``order.py`` merges their instructions.
+Before an operator's own choice is made, this module decides how much it may use and whether its
+results shall come rows first: its :class:`~.machine.Context`.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from .codegen import scratchpad_use
 from .machine import Budget, Context
 from .templates.base import AcceleratorTemplate, Track
 
-#: Scratchpads that both tracks use, and the most that an operator of the vector track takes of
-#: each, where there are operators of both.
+#: Scratchpads that both tracks use, and the largest share of each that an operator of the vector
+#: track takes, in a program with operators of both tracks.
 SHARED = ("inp", "out", "par")
 VECTOR_SHARE = Fraction(3, 8)
 
 
 @dataclass(frozen=True)
 class Operator:
-    """A node of a program that has instructions, and what was chosen for it."""
+    """A node that has instructions, what was chosen for it, and its loop program."""
 
     node: Node
     template: AcceleratorTemplate
@@ -39,7 +39,7 @@ class Operator:
     func: PrimFunc
 
 
-#: A loop program as it goes to the code generator.
+#: Makes a lowered loop program ready for the code generator.
 Finish = Callable[[PrimFunc], PrimFunc]
 
 
@@ -51,10 +51,11 @@ def share_scratchpads(
     chooser: Chooser,
     finish: Finish,
 ) -> dict[str, Operator]:
-    """What is chosen for every node, by its output.
+    """Choose for every node, within its part of the scratchpads; the result is by output.
 
-    An operator of the vector track takes a share; one of the tensor track takes what its neighbours
-    there leave. Where that is too little, an operator takes all, and its neighbours wait.
+    An operator of the vector track gets ``VECTOR_SHARE``. An operator of the tensor track gets what
+    its neighbours on the vector track leave. Where that is too little, an operator gets everything,
+    and its neighbours wait.
 
     Raises
     ------
@@ -104,9 +105,9 @@ def _wanted_orders(
     template_of: Callable[[Node], AcceleratorTemplate],
     whole: Context,
 ) -> dict[str, bool]:
-    """Of operators of the vector track behind the tensor track's, and of the latter: whether
-    results come rows first. That is as the one in front would have it with all scratchpads to
-    itself; then the one behind can follow it closely.
+    """Whether results come rows first, by output, where an operator of the vector track reads the
+    result of one of the tensor track. Both get the order that the tensor track's operator would
+    choose with the whole scratchpads, so that the other one can follow it closely.
     """
     makers = {node.output: node for node in nodes}
     orders: dict[str, bool] = {}

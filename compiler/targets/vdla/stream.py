@@ -55,8 +55,8 @@ def fuse_loops(loops: list[Loop]) -> list[Loop]:
 
 @dataclass
 class DramPlan:
-    """Addresses of everything in DRAM: named buffers, and constant data with equal contents stored
-    once; ``names`` are those of the constants, by address.
+    """Addresses of everything in DRAM. Constants with equal contents are stored once; ``image`` has
+    their bytes and ``names`` their names, by address.
     """
 
     end: int = 0
@@ -90,8 +90,8 @@ class Padding:
 
 @dataclass(frozen=True)
 class VectorWork:
-    """A nest for the vector unit. Operands and strides are those of (dst, src0, src1), in entries;
-    the ``reduction`` loops fold into one result.
+    """A nest for the vector unit. Memories, bases and strides are those of (dst, src0, src1), in
+    entries; the ``reduction`` loops reduce to one result.
     """
 
     op: str
@@ -102,15 +102,15 @@ class VectorWork:
     reduction: tuple[Loop, ...] = ()
 
     def at(self, loop: Loop, index: int) -> VectorWork:
-        """The work from one index of a loop on."""
+        """The work with its bases moved to an index of one of its loops."""
         dst, src0, src1 = (
             base + index * stride for base, stride in zip(self.bases, loop.strides, strict=True)
         )
         return replace(self, bases=(dst, src0, src1))
 
     def steps(self, strides: Sequence[int]) -> Iterator[tuple[VectorWork, int]]:
-        """The work in parts, one for each value of the loops along which something else moves by
-        ``strides`` (one for each loop), with where that is.
+        """Split the work along the loops with which another operand moves. ``strides`` has that
+        operand's stride in each loop. Yields each piece of work with the operand's offset.
         """
         moving = [(x, s) for x, s in zip(self.loops, strides, strict=True) if s]
         rest = tuple(x for x, s in zip(self.loops, strides, strict=True) if not s)
@@ -121,7 +121,7 @@ class VectorWork:
             yield part, place
 
     def after(self, reduction: VectorWork) -> VectorWork:
-        """This work, a copy of a reduction's results, as part of the reduction itself."""
+        """Merge this work, which copies the results of a reduction, into that reduction."""
         sources = {loop.strides[0]: loop for loop in reduction.loops if loop.extent > 1}
         loops = []
         for loop in self.loops:
@@ -142,8 +142,8 @@ class VectorWork:
 
 @dataclass
 class Stream:
-    """Instructions in program order (without tokens), each with a note, micro-op memory and DRAM
-    plan. ``note`` is that of the instructions to come.
+    """Instructions in program order (without tokens), each with a note; micro-op memory and DRAM
+    plan. ``note`` is the note for the next instructions.
     """
 
     params: HwParams
@@ -155,7 +155,7 @@ class Stream:
     _uop_end: int = 0
 
     def append(self, insn: Insn) -> None:
-        """One more instruction."""
+        """Append an instruction with the current note."""
         self.insns.append(insn)
         self.notes.append(self.note)
 
@@ -172,10 +172,14 @@ class Stream:
         widen: bool = False,
     ) -> None:
         """Copy a box of entries from DRAM. ``loops`` are outermost first with strides (DRAM
-        bytes,); the scratchpad is filled contiguously, padding included. ``padding`` belongs to the
-        loops one by one. ``dram_addr`` is that of the first entry that is not padding. Loops beyond
-        three are unrolled; an extent or padding too large for its field is cut. ``widen``: the
-        source is int8, the entries int32."""
+        bytes,); the scratchpad is filled contiguously, padding included. ``padding`` has one item
+        for each loop. ``dram_addr`` is the address of the first entry that is not padding. Loops
+        beyond three are unrolled, as is an outermost loop too long for its field. ``widen``: the
+        source is int8, the entries int32.
+
+        Raises VdlaError for padding outside of the last two dimensions, and for rows or padding too
+        large for their fields.
+        """
         entry_bytes = self.params.block if widen else self.params.entry_bytes(memory)
         loops, padding = _contiguous_rows(loops, padding, entry_bytes)
         while len(loops) > 3 or (
@@ -242,9 +246,9 @@ class Stream:
 
     def gemm(self, bases: tuple[int, int, int], loops: list[Loop], init: bool) -> None:
         """Run a nest on the tensor core. ``bases`` and strides are (acc, inp, wgt) entries. A loop
-        with acc stride 0 is a reduction. The two longest loops of those that may (no reduction if
-        ``init``) become the instruction's, the others micro-ops. ``init``: the first reduction step
-        overwrites the accumulators."""
+        with acc stride 0 is a reduction. The two longest loops become the instruction's loops, the
+        others become micro-ops. ``init``: the first reduction step overwrites the accumulators;
+        then no reduction becomes one of the instruction's loops."""
         loops = fuse_loops(loops)
         candidates = [i for i, loop in enumerate(loops) if loop.strides[0] or not init]
         chosen = sorted(sorted(candidates, key=lambda i: -loops[i].extent)[:2])
@@ -272,9 +276,9 @@ class Stream:
             )  # fmt: skip
 
     def _place_uops(self, uops: tuple[Uop, ...]) -> int:
-        """Index of a micro-op sequence in uop memory, loading it unless it is there already. The
-        memory fills from the bottom; when full it is forgotten as a whole (tokens order the reload
-        behind the last reader)."""
+        """Index of a micro-op sequence in uop memory, which is loaded unless it is there already.
+        The memory fills from the bottom; when it is full, it starts again empty (tokens order each
+        load behind the last reader)."""
         if uops not in self._uop_slots:
             if self._uop_end + len(uops) > self.params.uop_depth:
                 self._uop_slots.clear()
@@ -296,7 +300,9 @@ class Stream:
         self.append(Param(par_base=par_base, zero_point=zero_point, lo=lo, hi=hi))
 
     def vector(self, work: VectorWork, post: str = "none") -> None:
-        """Run a nest on the vector unit. Spatial loops beyond what four loops hold are unrolled."""
+        """Run a nest on the vector unit, whose instructions have four loops; further spatial loops
+        are unrolled.
+        """
         limit = (1 << VECTOR_EXTENT_BITS) - 1
         spatial, reduction = fuse_loops(list(work.loops)), fuse_loops(list(work.reduction))
         if len(reduction) > 4 or any(loop.extent > limit for loop in reduction):

@@ -37,7 +37,7 @@ from .templates.windows import Windows
 
 
 class Accelerator(Target):
-    """VDLA: int8 tensors in blocks of channels; what it does not take runs on the host."""
+    """VDLA: int8 tensors in blocks of channels. Nodes that it refuses run on the host."""
 
     name = ACCELERATOR
     title = "the accelerator"
@@ -84,7 +84,7 @@ class Accelerator(Target):
         )
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
-        """Whether the host packs a convolution's windows, if that can be chosen."""
+        """Whether the host packs a convolution's windows; False where there is no choice."""
         packing = Packing(self.machine)
         workload = packing.workload(graph, node)
         if workload is None:
@@ -92,7 +92,7 @@ class Accelerator(Target):
         return chooser.choose(packing, workload, node.name).knobs["windows"] == PACKED
 
     def worth(self, graph: Graph, nodes: Sequence[Node]) -> bool:
-        """For less than a convolution or a dense layer it is not worth to change places."""
+        """Moving tensors to the accelerator pays only for a convolution or a dense layer."""
         return any(graph.macs(node) for node in nodes)
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:

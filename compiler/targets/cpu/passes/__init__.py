@@ -1,1 +1,1 @@
-"""Rewritings of a graph for the processor."""
+"""Graph passes for the processor."""

@@ -1,13 +1,14 @@
-"""Integer products of elements and weights of one or two bits, where they are computed bit by bit.
+"""Compute integer products of elements and weights of one or two bits bit by bit, where chosen.
 
 ::
 
     q = Quantize(Clip(x, 0, 3 * scale))       q = Quantize(Clip(x, 0, 3 * scale))
     y = QConv2d(q, w, bias)              ->   y = BitSerialConv2d(q, packed, bias)
 
-An element has so few bits where what computes it says so: bounds of a clip, of a requantisation, of
-a table. A weight has where its constant values do. (A float that is no number has no code: the
-algorithms may make different numbers of it.)
+How many bits an element has follows from the operator that computes it: from the bounds of a clip
+or of a requantisation, or from the values of a table. How many bits a weight has follows from its
+constant values.
+(NaN has no code; the two algorithms may turn it into different numbers.)
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ....graph.ops.pooling import QMaxPool
 from ....graph.ops.quantisation import Quant, Quantize
 from ....topi.bit_serial import MAX_BITS, Levels, pack_weights
 
-#: Whether a node of which elements and weight have so many bits is computed bit by bit.
+#: Whether a node is computed bit by bit, by the bits of its elements and of its weight.
 IsBitSerial = Callable[[Graph, Node, int, int], bool]
 
 
@@ -49,7 +50,7 @@ def bit_serial(graph: Graph, chosen: IsBitSerial = lambda *args: True) -> Graph:
 def _packed(
     graph: Graph, node: Node, producers: dict[str, Node], chosen: IsBitSerial
 ) -> tuple[Node, Tensor] | None:
-    """The node on its packed weight, and this; None where that cannot be, or is not chosen."""
+    """The bit-serial node and its packed weight; None where that is not possible or not chosen."""
     op = node.op
     if not isinstance(op, QConv2d | QDense):
         return None
@@ -99,6 +100,7 @@ def _range(graph: Graph, name: str, producers: dict[str, Node]) -> tuple[int, in
 
 
 def _stored(quant: Quant, real: float) -> int:
-    """A bound of real values as int8: quantisation is monotone."""
+    """The int8 of a bound of real values, which bounds the stored values: quantisation is monotone.
+    """
     found = Quantize(quant).evaluate(np.array([real], np.float32))
     return int(found[0])

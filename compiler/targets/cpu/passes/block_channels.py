@@ -1,4 +1,4 @@
-"""Blocks of channels for the CPU: convolutions and what lies between them work on vectors.
+"""Blocks of channels for the CPU: convolutions and operators between them work on vectors.
 
 ::
 
@@ -50,9 +50,9 @@ def block_channels(
     dots: bool = False,
     algorithm: AlgorithmOf = lambda graph, node: DIRECT,
 ) -> Graph:
-    """The graph with convolutions, and what can follow them, on blocks of channels: float ones by
-    the ``algorithm`` that is chosen for each, integer ones by products of four elements where the
-    processor has these ``dots``."""
+    """The graph with convolutions, and operators that can follow them, on blocks of channels. Float
+    convolutions use the ``algorithm`` that is chosen for each. Integer convolutions add products by
+    fours where the processor has an instruction for that (``dots``)."""
     rewriting = _Rewriting(graph, block, dots, algorithm)
     for node in graph.nodes:
         rewriting.add(node)
@@ -61,8 +61,8 @@ def block_channels(
 
 @dataclass
 class _Rewriting:
-    """``nodes`` are the new ones by output; ``blocked`` names the blocked form of a tensor, and
-    ``plain`` holds what exists in the model's own layout."""
+    """``nodes`` has the new nodes by output; ``blocked`` has the name of a tensor's blocked form;
+    ``plain`` has the tensors that exist in the model's own layout."""
 
     graph: Graph
     block: int
@@ -82,7 +82,7 @@ class _Rewriting:
         return {name for name, tensor in self.graph.tensors.items() if tensor.is_constant}
 
     def add(self, node: Node) -> None:
-        """One operator, on blocks where it can and should be."""
+        """Add a node, on blocks where it can be and that pays."""
         match node.op:
             case Conv2d() if self._packs(node):
                 self._conv(node, node.op)
@@ -225,7 +225,9 @@ class _Rewriting:
         self._emit_blocked(node, new, image, weight, *names)
 
     def _columns(self, node: Node, requant: Requant) -> dict[str, np.ndarray]:
-        """The bias, and by what its sums are rescaled: float32 where vectors round down."""
+        """The bias and the factors that rescale the sums, by name: factors in float32 where the
+        processor has vectors that round down and the results stay the same, else integers.
+        """
         weight, bias = (self._data(name).astype(np.int64) for name in node.inputs[1:])
         largest = UINT8_MAX * np.abs(weight).sum((1, 2, 3)) + np.abs(bias)
         found = floor_requant(requant, largest) if self.dots else None
@@ -240,7 +242,7 @@ class _Rewriting:
         }
 
     def _image_and_weight(self, node: Node, groups: int) -> tuple[str, np.ndarray]:
-        """A convolution's image in the layout that it is read in, and the weight that fits it."""
+        """The name of a convolution's image in the layout to read, and the weight that fits it."""
         x, weight = node.inputs[0], self._data(node.inputs[1])
         if groups > 1:
             packed = in_blocks(weight[:, 0], self.block, 0).transpose(0, 2, 3, 1)
@@ -249,7 +251,7 @@ class _Rewriting:
         if x in self.blocked or weight.shape[1] >= self.block:
             packed = in_blocks(packed, self.block, 2).transpose(0, 2, 4, 5, 3, 1)
             return self._blocks(x), packed
-        # One channel after another: there is nothing to fill up.
+        # Channels too few for a block are read one after another, in the model's own layout.
         return self._plain(x), packed.transpose(0, 2, 3, 4, 1)
 
     def _adds_fours(self, node: Node, op: QConv2d) -> bool:
@@ -258,9 +260,9 @@ class _Rewriting:
         return self.dots and fits and (op.groups == 1 or op.dilations[1] == 1)
 
     def _image_and_fours(self, node: Node, groups: int) -> tuple[str, np.ndarray, int]:
-        """As :meth:`_image_and_weight`, with four channels, or taps of a row, together innermost,
-        and how many taps of zeros that adds to a row. An image of fewer channels than a block gets
-        a block of its own size."""
+        """As :meth:`_image_and_weight`, with groups of four channels innermost; in a depthwise
+        convolution, groups of four taps of a row. Also returns how many taps of zeros that adds to
+        a row. An image of fewer channels than a block gets a smaller block."""
         x, weight = node.inputs[0], self._data(node.inputs[1])
         if groups > 1:
             packed = in_blocks(in_blocks(weight[:, 0], self.block, 0), 4, 3)
@@ -319,14 +321,18 @@ class _Rewriting:
         return same and (a in self.blocked or b in self.blocked)
 
     def _maps_blocks(self, node: Node) -> bool:
-        """Elements of full blocks: what is beyond the last channel must stay finite."""
+        """Whether a map can work on blocks. These must be full: elements beyond the last channel
+        have to stay finite, which a map does not promise.
+        """
         shapes = {self.graph[name].shape for name in node.inputs}
         shape = self.graph.result(node).shape
         full = len(shape) == 4 and shape[1] % self.block == 0
         return full and shapes - SCALARS == {shape} and any(n in self.blocked for n in node.inputs)
 
     def _add(self, node: Node, op: Add) -> None:
-        """Into the convolution that makes one of the operands, if only this reads it."""
+        """Make an addition part of the convolution that computes one of its operands, if nothing
+        else reads that operand; else add on blocks.
+        """
         for mine, other in (node.inputs, node.inputs[::-1]):
             source = self.nodes.get(self.blocked.get(mine, ""))
             if source is None or mine == other or mine in self.graph.outputs:
@@ -360,8 +366,8 @@ class _Rewriting:
 
 
 def _phases(weight: np.ndarray, op: ConvTranspose2d | ConvolutionTranspose) -> np.ndarray:
-    """Weights [OC, C, KH, KW] of each remainder by the stride, the last tap first:
-    [SH, SW, OC, C, TH, TW]."""
+    """Weights [OC, C, KH, KW] divided into phases, the remainders of places by the stride, with the
+    last tap first: [SH, SW, OC, C, TH, TW]."""
     (sh, sw), (bh, bw) = op.strides, op.before
     th, tw = (-(-k // s) for k, s in zip(weight.shape[2:], op.strides, strict=True))
     missing = ((0, 0), (0, 0), (0, th * sh - weight.shape[2]), (0, tw * sw - weight.shape[3]))

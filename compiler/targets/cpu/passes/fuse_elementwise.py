@@ -16,15 +16,16 @@ from ....graph.ir import Graph, Node
 from ....graph.ops.base import Fusion
 from ....graph.ops.fused import Fused
 
-#: Whether a node that can be computed with what reads it should be.
+#: Whether a node that can be fused with its reader should be.
 Joins = Callable[[Graph, Node], bool]
 
 
 def fuse_elementwise(graph: Graph, joins: Joins = lambda graph, node: True) -> Graph:
-    """The graph with one :class:`~....graph.ops.fused.Fused` for operators that work element by
-    element on tensors of one shape, where nothing but the others reads their results.
+    """Fuse element-wise operators on tensors of one shape into one
+    :class:`~....graph.ops.fused.Fused`, where no other operator reads the results between them.
 
-    It takes the place and the name of the last one, whose result is the only one that is stored.
+    It takes the place and the name of the last operator, whose result is the only one that is
+    stored.
     """
     ends = _ends(graph, joins)
     groups: dict[str, list[Node]] = {}
@@ -37,7 +38,7 @@ def fuse_elementwise(graph: Graph, joins: Joins = lambda graph, node: True) -> G
 
 
 def _ends(graph: Graph, joins: Joins) -> dict[str, str]:
-    """For every node by its result, the result of the last node that is computed with it."""
+    """For the result of every node, the result of the last node that it is fused with."""
     readers, ends = graph.consumers(), dict[str, str]()
     for node in reversed(graph.nodes):
         name = node.output
@@ -59,7 +60,7 @@ def _ends(graph: Graph, joins: Joins) -> dict[str, str]:
 
 
 def _one(members: Sequence[Node]) -> Node:
-    """Nodes as one, in the place of the last."""
+    """One node for all members, in the place of the last one."""
     *first, last = members
     if not first:
         return last

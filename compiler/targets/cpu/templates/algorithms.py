@@ -14,15 +14,15 @@ from ..processor import Processor
 from .base import CpuWorkload
 
 DIRECT = "direct"
-#: Winograd's algorithm by the rows of results in its tiles.
+#: Winograd's algorithm for several tile sizes: rows of results in a tile, by name.
 ALGORITHMS = {f"winograd{size}": size for size in POINTS}
 
-#: Fewer channels, and layers of fewer cycles, stay as they are: nothing is gained there that would
-#: be worth a larger error.
+#: Convolutions of fewer channels or fewer cycles stay direct: the gain would not be worth the
+#: larger error.
 MIN_CHANNELS, MIN_CYCLES = 32, 1 << 16
-#: Of the direct convolution's cycles.
+#: Winograd's algorithm pays below this fraction of the direct convolution's cycles.
 PAYS_BELOW = 0.85
-#: What it takes to transform a vector, into a tile's points or back, measured.
+#: Cycles to transform a vector to a point of a tile, or back; measured.
 CYCLES_PER_POINT = 8
 #: Kernels that are transformed at once: their products in float64 stay in the cache.
 SLAB = 1024
@@ -42,9 +42,9 @@ def transformed_weight(weight: np.ndarray, size: int) -> np.ndarray:
 
 
 class ConvolutionAlgorithm(Decision[CpuWorkload]):
-    """How a convolution is computed on blocks of channels: its products as they come ("direct"), or
-    by Winograd's algorithm in tiles of 2 x 2 or 4 x 4 results, which takes fewer products and has a
-    larger error. A template chooses the tiles.
+    """How a convolution is computed on blocks of channels: product by product ("direct"), or by
+    Winograd's algorithm in tiles of 2 x 2 or 4 x 4 results, which takes fewer products and has a
+    larger error. The template of the chosen algorithm then chooses register tiles.
     """
 
     name = "convolution algorithm"
@@ -75,7 +75,7 @@ class ConvolutionAlgorithm(Decision[CpuWorkload]):
         )
 
     def _best(self, workload: CpuWorkload) -> str:
-        """Winograd's algorithm where that pays."""
+        """The cheapest of Winograd's algorithms where that pays, else the direct one."""
         channels, features = workload.operands[0][0][1], workload.result[0][1]
         direct = self._direct(workload)
         if min(channels, features) < MIN_CHANNELS or direct < MIN_CYCLES:

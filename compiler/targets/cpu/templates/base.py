@@ -1,4 +1,4 @@
-"""What every template of the processor brings: a schedule for an operator's tensor expression."""
+"""The base of the processor's templates, which schedule an operator's tensor expression."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from ..processor import Processor
 
 @dataclass(frozen=True)
 class CpuWorkload(Workload):
-    """An operator on operands of some types; of its attributes those that are no values."""
+    """An operator, the attributes that decide how it is computed, and the types of its operands and
+    result.
+    """
 
     operator: str
     attributes: tuple[tuple[str, str], ...]
@@ -36,8 +38,8 @@ def workload_of(graph: Graph, node: Node) -> CpuWorkload:
 
 
 def loop_shapes(op: Op, shapes: Sequence[Shape]) -> list[Shape]:
-    """The shapes of operands as loops go over them: those of an element-wise operator have as few
-    axes as broadcasting allows.
+    """The shapes of operands as the loops see them: for an element-wise operator, merged into as
+    few axes as broadcasting allows.
     """
     return merged_axes(*shapes) if op.fusion is Fusion.ELEMENTWISE else list(shapes)
 
@@ -67,8 +69,8 @@ class CpuTemplate(Template[CpuWorkload]):
 
 
 def _deciding(op: Op) -> Iterator[tuple[str, str]]:
-    """Attributes that are integers or words, which decide how an operator is computed; those of
-    operators that it is made of, too.
+    """Names and values of the attributes that decide how an operator is computed: integers and
+    strings. For an attribute that is itself an operator, its name and its own such attributes.
     """
     for name, text in op.attributes():
         value = getattr(op, name)
@@ -83,5 +85,5 @@ def _deciding(op: Op) -> Iterator[tuple[str, str]]:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value is an integer, a word, or a tuple of such."""
+    """Whether a value is an integer, a string, or a tuple of these."""
     return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, int | str)

@@ -31,27 +31,28 @@ def _popcount_dot() -> TensorIntrin:
 POPCOUNT_DOT = _popcount_dot()
 
 
-#: Instructions for the products of a word with those of a vector of outputs: of a pair of planes by
-#: instructions that count ones or by steps that add them up, and of int8 in fours or one by one.
+#: Instructions for the products of a word of elements with a vector of outputs. For each pair of
+#: bit planes: with instructions that count ones, or with steps that add them up. For int8: by fours
+#: or one by one.
 COUNTED, COUNTED_IN_STEPS = 3, 16
 DIRECT_BY_FOURS, DIRECT_ALONE = WORD_BITS // 4, WORD_BITS
-#: Products from which it pays to share them among threads.
+#: Number of products from which it pays to share them among threads.
 SHARED_MACS = 1 << 20
-#: The other algorithm of a product of integers.
+#: Values of the knob ``algorithm``.
 DIRECT, BIT_SERIAL = "direct", "bit-serial"
 
 
 @dataclass(frozen=True)
 class BitsWorkload(CpuWorkload):
-    """A product of integers whose elements, and whose weights' codes, have so few bits."""
+    """A product of integers: elements have ``bits`` bits, codes of weights ``weight_bits``."""
 
     bits: int
     weight_bits: int
 
 
 class IntegerAlgorithm(Decision[BitsWorkload]):
-    """How a product of integers of one or two bits is computed: as one of int8 ("direct"), or bit
-    by bit ("bit-serial"). The bits are the same.
+    """How a product of integers of one or two bits is computed: as a product of int8 ("direct"), or
+    bit by bit ("bit-serial"). The results are the same to the bit.
     """
 
     name = "integer algorithm"
@@ -68,7 +69,7 @@ class IntegerAlgorithm(Decision[BitsWorkload]):
         return min(plans, key=lambda plan: plan.cycles or 0)
 
     def predict(self, workload: BitsWorkload, knobs: Knobs) -> int:
-        """An instruction a cycle; what it takes to find the planes is left out."""
+        """At one instruction a cycle, without the work of extracting the bit planes."""
         (image, _), (weight, _), *_ = workload.operands
         macs = workload.op.macs(image, weight, (weight[0],))
         pairs = workload.bits * workload.weight_bits
@@ -82,8 +83,8 @@ class IntegerAlgorithm(Decision[BitsWorkload]):
 
 
 class BitSerial(CpuTemplate):
-    """A block of outputs at a time; of each pair of planes, which are unrolled, the counts stay in
-    a vector register. ``parallel``: threads share the places or the blocks.
+    """A block of outputs at a time. The loops over pairs of bit planes are unrolled, and the counts
+    of each pair stay in a vector register. ``parallel``: threads share the places or the blocks.
     """
 
     name = "bit-serial"

@@ -18,8 +18,9 @@ from .plain import SHARED_ELEMENTS, share_rows
 #: Elements that are computed at once. One at a time is for rows without a whole vector: LLVM then
 #: makes vectors of its own, and a tail.
 LANES = (32, 16, 8, 4, 1)
-#: Vectors of one operator before the next operator's, and how many there should be around calls of
-#: the C library: what these store one by one cannot be loaded as a vector right afterwards.
+#: Vectors that one operator computes before the next operator begins, and their number by default
+#: around calls of the C library: these store elements one by one, which the processor cannot load
+#: as a vector right afterwards.
 VECTORS = (1, 2, 4)
 VECTORS_WITH_CALLS = 2
 #: Elements of a strip that LLVM makes vectors of, which it cannot around calls: at most so many.
@@ -28,8 +29,8 @@ CALLED = {"pow", *FLOAT_FUNCTIONS} - {*LLVM_FUNCTIONS}
 
 
 class Joining(Decision[CpuWorkload]):
-    """``fused``: the result of an element-wise operator is not stored, and what reads it is
-    computed from it at once."""
+    """``fused``: the result of an element-wise operator is not stored; the operator that reads it
+    uses it at once."""
 
     name = "fusion"
 
@@ -38,8 +39,9 @@ class Joining(Decision[CpuWorkload]):
 
 
 class Together(CpuTemplate):
-    """A strip of the first operator, of ``vectors`` times ``lanes`` elements, then of the next one.
-    What lies between two of them stays in registers; ``parallel``: threads share the strips.
+    """A strip of ``vectors`` times ``lanes`` elements of the first operator, then the same strip of
+    the next one. Values between operators stay in registers. ``parallel``: threads share the
+    strips.
     """
 
     name = "fused"
@@ -89,7 +91,7 @@ def _as_vectors(stage: Stage, lanes: IterVar) -> None:
 
 
 def _calls(workload: CpuWorkload) -> bool:
-    """Whether an element takes calls of the C library."""
+    """Whether computing an element calls the C library."""
     inputs = [placeholder((1,), dtype, "x") for _, dtype in workload.operands]
     found = workload.op.expression(inputs, [()] * len(inputs))
     bodies = [s.body for s in create_schedule(found.output).stages if s.body is not None]

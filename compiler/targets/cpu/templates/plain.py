@@ -1,7 +1,7 @@
-"""Schedules of operators in the model's own layout: which loops vectorise, which stages share one.
+"""Schedules of operators in the model's own layout: vectors, and loops that stages share.
 
 Reductions are computed a row at a time, right before the row is finished, in a buffer on the stack;
-borders are added once, at the root.
+borders are added once, outside all loops.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from ....te.stage import Stage
 from ....te.tensor import IterVar, Tensor
 from .base import CpuTemplate, CpuWorkload, row_extent
 
-#: Output channels of a convolution that share what they load of the image.
+#: Output channels of a convolution that share the elements loaded from the image.
 CHANNEL_TILE = 4
 #: Elements that are quantised, or added, at once.
 ROW_LANES = (16, 4, 8, 32)
-#: Elements of such an operator from which it pays to share them among threads.
+#: Number of elements from which it pays to share them among threads.
 SHARED_ELEMENTS = 1 << 15
 
 
@@ -42,7 +42,9 @@ def reduced_tensor(schedule: Schedule) -> Tensor:
 
 
 class PlainConvolution(CpuTemplate):
-    """A convolution row by row; ``channel_tile`` channels share what they load of the image."""
+    """A convolution row by row; ``channel_tile`` output channels share the elements loaded from the
+    image.
+    """
 
     name = "convolution"
     ops = (QConv2d, Conv2d)
@@ -93,7 +95,7 @@ class IntegerDense(CpuTemplate):
 
 class PlainDense(CpuTemplate):
     """A dense layer of float32: a row of results at a time, or element by element where the weights
-    of one lie together."""
+    of one result lie together."""
 
     name = "dense"
     ops = (Dense,)
@@ -127,8 +129,8 @@ class PlainPool(CpuTemplate):
 
 
 class PlainTransposed(CpuTemplate):
-    """Transposed convolution: the channels of one tap's products for all places, then the next tap;
-    a weight is loaded once a phase."""
+    """Transposed convolution: the products of one tap for all places and channels, then those of
+    the next tap. Each weight is loaded once for each phase."""
 
     name = "transposed"
     ops = (ConvolutionTranspose, ConvTranspose2d, QConvTranspose2d)
@@ -166,15 +168,15 @@ class Rows(CpuTemplate):
 
 
 def share_rows(stage: Stage, outer: IterVar) -> None:
-    """Share among threads the first axis of a stage that has more than one index, or ``outer``,
-    which the last axis was split into."""
+    """Share the first axis of a stage that has more than one index among threads. ``outer`` stands
+    for the last axis: it is the outer loop of its split."""
     axes = (*stage.tensor.axes[:-1], outer)
     stage.parallel(next((axis for axis in axes if axis.extent > 1), outer))
 
 
 class General(CpuTemplate):
-    """Every stage by itself; which loops become vectors is left to LLVM. ``results_inside``: the
-    innermost loop of a reduction is over results, not over what they add up, as is best where
+    """Every stage by itself; LLVM decides which loops become vectors. ``results_inside``: the
+    innermost loop of a reduction is over results, not over the reduced elements. That is best where
     consecutive results read consecutive elements.
     """
 

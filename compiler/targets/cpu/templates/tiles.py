@@ -9,8 +9,8 @@ registers over the whole reduction::
             acc[...] += x[one element, to all lanes] * w[a vector]     unrolled
         y[...] = clip(acc + bias + residual)
 
-so that an element loaded serves a vector of products for every block, and a vector of weights for
-every place.
+So each loaded element serves all blocks of the tile, and each loaded vector of weights serves all
+its places.
 """
 
 from __future__ import annotations
@@ -33,34 +33,36 @@ from ....te.tensor import IterVar, Tensor
 from ..micro_kernels import DOT, DOT_EACH
 from .base import CpuTemplate, CpuWorkload
 
-#: Vector registers by values in one (AVX-512 has 32, AVX2 and SSE 16), and those of them that may
-#: hold results; the others hold weights, and an element of the image where no instruction reads it
-#: from memory to all lanes. Of many registers few hold results, so that the processor finishes a
-#: tile while it computes the products of the next, of which it sees what its window holds.
+#: By values in a vector register: the number of registers (AVX-512 has 32, AVX2 and SSE have 16),
+#: and how many of them may hold results. The others hold weights, and an element of the image where
+#: no instruction reads it from memory to all lanes. With AVX-512, fewer than half hold results: a
+#: tile is then short enough for the processor's instruction window, so that the processor finishes
+#: one tile while it computes the products of the next.
 REGISTERS = {16: 32, 8: 16, 4: 16}
 ACCUMULATORS = {16: 14, 8: 12, 4: 12}
-#: Those that hold sums of products of four, to finish which takes more instructions.
+#: Registers that may hold results where four products are added at once: such sums take more
+#: instructions to finish.
 DOT_ACCUMULATORS = 8
-#: Registers that a step needs besides: a product of integers, and the element that it is made of.
+#: Additional registers of a step: for a product of integers, and for its element of the image.
 SCRATCH = {"float32": 0, "int32": 2}
-#: Cycles until the sum of a product can be added to.
+#: Cycles until a sum to which a product is added can be added to again.
 LATENCY_CYCLES = 4
 #: Blocks of channels that share an element of the image. Four would save loads, but the weights of
-#: four blocks of a large layer do not fit the second-level cache, and pass by again for each row.
+#: four blocks of a large layer do not fit the second-level cache, and each row reads them again.
 MAX_BLOCKS = 2
 #: Vectors of results of a dense layer for one row.
 DENSE_TILE = 8
-#: Lanes of so few channels that rows of all of them are read at once.
+#: In blocks of at most so many channels, a row of each channel is read at the same time.
 FEW_LANES = 4
-#: What stays in the second-level cache while something else passes by.
+#: Size of data that stays in the second-level cache while other data passes through it.
 CACHE_BYTES = 384 << 10
 
 
 @dataclass(frozen=True)
 class _Tiled:
-    """What a tile of a convolution is cut from: blocks of channels, places of a row, values in a
-    block; how many registers may hold sums, and how many a step takes besides. ``steps`` are those
-    of the reduction, for each row of each block; ``rows`` are all of them.
+    """The results that are cut into tiles: ``blocks`` of channels, ``width`` places of a row,
+    ``lanes`` values in a block. ``most`` registers may hold sums, and a step needs ``scratch``
+    more. The reduction has ``steps`` steps for each row of each block; there are ``rows`` rows.
     """
 
     blocks: int
@@ -81,14 +83,14 @@ class _Tiled:
         return ""
 
     def cycles(self, blocks: int, width: int) -> int:
-        """What the cost model predicts, at one product of vectors a cycle."""
+        """The cycles that the cost model predicts, at one product of vectors a cycle."""
         return round(row_cycles(self.width, blocks, width) * self.blocks * self.rows * self.steps)
 
 
 class DirectTiles(CpuTemplate):
     """A convolution: a tile of ``blocks`` of channels by ``width`` places of a row stays in vector
-    registers over the whole reduction. The ``outer`` loop is over groups of blocks, for each of
-    which the image passes by, or over rows, for each of which all weights do.
+    registers over the whole reduction. The ``outer`` loop is over groups of blocks, each of which
+    reads the whole image, or over rows, each of which reads all weights.
     """
 
     name = "direct"
@@ -221,11 +223,11 @@ class BlockLayout(CpuTemplate):
                 _keep_outer_loops(stage)
 
 
-# ---- what tiles are cut from ---------------------------------------------------------------------
+# ---- results that are cut into tiles -------------------------------------------------------------
 
 
 def _tiled(workload: CpuWorkload) -> _Tiled:
-    """Of a convolution whose channels are summed."""
+    """The results of a convolution that sums over channels."""
     weight, _ = workload.operands[1]
     (images, blocks, height, width, lanes), _ = workload.result
     op = workload.op
@@ -245,7 +247,7 @@ def _tiled(workload: CpuWorkload) -> _Tiled:
 
 
 def _tiled_window(workload: CpuWorkload) -> _Tiled:
-    """Of windows over each channel by itself."""
+    """The results of windows over each channel by itself."""
     (images, blocks, height, width, lanes), _ = workload.result
     op = workload.op
     most = DOT_ACCUMULATORS if isinstance(op, BlockedDotConv2d) else ACCUMULATORS[lanes]
@@ -258,16 +260,17 @@ def _tiled_window(workload: CpuWorkload) -> _Tiled:
 
 
 def _tiled_dense(workload: CpuWorkload) -> _Tiled:
-    """Of a dense layer: blocks are rows of the matrix, places are vectors of results."""
+    """The results of a dense layer: blocks are rows of the matrix, places are vectors of results.
+    """
     (x, _), (weight, _), *_ = workload.operands
     vectors, depth, lanes = weight
     return _Tiled(x[0], vectors, lanes, ACCUMULATORS[lanes], 0, depth, 1)
 
 
 def _outer(workload: CpuWorkload, groups: int) -> str:
-    """The outer loop: over ``groups`` of blocks, for each of which the image passes by, or over
-    rows, for each of which all weights do; whichever is less to read. What fits the cache may pass
-    by for nothing.
+    """The outer loop: over ``groups`` of blocks, each of which reads the whole image, or over rows,
+    each of which reads all weights; whichever reads less. Data that fits the cache costs nothing to
+    read again.
     """
     image_bytes, weight_bytes = (4 * n for n in _sizes(workload))
     rows = _tiled_rows(workload)
@@ -320,19 +323,21 @@ def _schedule_conv(schedule: Schedule, output: Tensor, knobs: Knobs) -> None:
     acc.compute_at(out, ow_outer)
     *_, ob, oh, ow, o = acc.tensor.axes
     for tap in _sums_in_registers(acc, (ow, ob), o):  # an element serves all blocks at once
-        acc.pragma(tap, "keep_loop")  # what the tile leaves of the registers is for one step
+        acc.pragma(tap, "keep_loop")  # registers that hold no sums are enough for one step only
     border = _schedule_border(schedule)
     if border is not None:
         _keep_outer_loops(border)
 
 
 def _adds_dots(acc: Stage) -> bool:
-    """Whether sums are of products of four."""
+    """Whether a step adds four products at once."""
     return [read.dtype for read in acc.reads()[-2:]] == ["uint8", "int8"]
 
 
 def _sums_in_registers(acc: Stage, tile: Sequence[IterVar], lanes: IterVar) -> list[IterVar]:
-    """A tile of sums, vectors of products or of products of four; returns the loops around it."""
+    """Keep a tile of sums in registers, to which a step adds vectors of products, one or four at
+    once. Returns the loops around the tile.
+    """
     *taps, last = acc.tensor.reduce_axes
     if _adds_dots(acc):
         acc.reorder(*taps, *tile, lanes, last)
@@ -384,12 +389,14 @@ def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> 
 
 
 def _keep_outer_loops(stage: Stage) -> None:
-    """What waits for memory is no faster for more code, which only takes longer to compile."""
+    """Keep LLVM from unrolling the outer loops of a stage that waits for memory: that would make it
+    no faster, only longer to compile.
+    """
     _keep_loops(stage, stage.leaves[:-1])
 
 
 def _keep_loops(stage: Stage, axes: Sequence[IterVar]) -> None:
-    """Whole tiles are long enough: LLVM shall not copy them, too."""
+    """Keep LLVM from unrolling loops over whole tiles, whose code is long enough."""
     for axis in axes:
         stage.pragma(axis, "keep_loop")
 
@@ -405,8 +412,8 @@ def _schedule_border(schedule: Schedule) -> Stage | None:
 
 
 def _best_tile(tiled: _Tiled, tiles: Sequence[tuple[int, int]]) -> tuple[int, int]:
-    """Blocks of channels and places of a row that are computed together: those of the fewest
-    cycles; then the fewest blocks, or the most where an element takes a register that they share.
+    """The blocks of channels and places of a row in a tile: those of the fewest cycles; of several,
+    the fewest blocks, or the most where the blocks share a register that holds an element.
     """
     share = -1 if tiled.scratch else 1
     return min(tiles, key=lambda t: (row_cycles(tiled.width, *t), share * t[0], t))
@@ -414,8 +421,8 @@ def _best_tile(tiled: _Tiled, tiles: Sequence[tuple[int, int]]) -> tuple[int, in
 
 def row_cycles(width: int, blocks: int, places: int) -> float:
     """Cycles of a step of the reduction for a row of one block, in tiles of ``blocks`` by
-    ``places``: one product of vectors a cycle, where a product takes ``LATENCY_CYCLES`` and a step
-    one more.
+    ``places``. A cycle starts one product of vectors, a tile takes at least ``LATENCY_CYCLES``, and
+    each tile takes one cycle more.
     """
     steps = [min(places, width - first) for first in range(0, width, places)]
     return sum(max(blocks * s, LATENCY_CYCLES) + 1 for s in steps) / blocks

@@ -22,17 +22,17 @@ from ....topi.winograd import points_of
 from .base import CpuTemplate, CpuWorkload
 from .tiles import ACCUMULATORS, LATENCY_CYCLES, MAX_BLOCKS, REGISTERS
 
-#: Bytes of ``tiles`` and ``products`` of a group, which stay in the second-level cache, and tiles
-#: that it should have at least: all weights pass by for each group.
+#: The most bytes of a group's ``tiles`` and ``products``, so that they stay in the second-level
+#: cache; and the fewest tiles that a group should have, as each group reads all weights.
 GROUP_BYTES, GROUP_TILES = 1 << 20, 12
-#: Rows of weights that are asked for ahead of their use: hundreds of cycles, beyond a page's end,
-#: where the processor stops by itself.
+#: How many rows before their use weights are prefetched: hundreds of cycles, and across the ends of
+#: pages, where the processor's own prefetching stops.
 WEIGHTS_AHEAD = 32
 
 
 class WinogradTiles(CpuTemplate):
     """Groups of ``group`` rows of tiles; products in register tiles of ``blocks`` of channels by
-    ``rows`` by ``columns`` of tiles; weights are asked for ``ahead`` rows before their use.
+    ``rows`` by ``columns`` of tiles; weights are prefetched ``ahead`` rows before their use.
     """
 
     name = "winograd"
@@ -84,7 +84,7 @@ class WinogradTiles(CpuTemplate):
         _schedule_products(schedule, products.tensor, knobs)
         if "bordered" in stages:
             border = stages["bordered"]
-            border.compute_at(tiles, tiles.tensor.axes[4])  # of a row of tiles: it stays near
+            border.compute_at(tiles, tiles.tensor.axes[4])  # a row of tiles stays in the cache
             border.vectorize(border.tensor.axes[-1])
 
 
@@ -123,8 +123,8 @@ def _misfit(sizes: _Sizes, knobs: Knobs) -> str:
 
 
 def _rows_of_group(sizes: _Sizes) -> int:
-    """Rows of tiles that are computed together: equal groups, which threads can share, the largest
-    that stay near, or else the smallest that have enough tiles, or else all."""
+    """Rows of tiles in a group. Groups are equal, so that threads can share them: the largest that
+    stay in the cache, else the smallest with enough tiles, else all rows in one group."""
     rows, columns, lanes = sizes.rows, sizes.columns, sizes.lanes
     channels = -(-sizes.channels // lanes) + sizes.blocks
     row_bytes = 4 * points_of(sizes.size) ** 2 * channels * lanes * columns
@@ -134,7 +134,7 @@ def _rows_of_group(sizes: _Sizes) -> int:
 
 
 def _schedule_results(size: int, group: int, stages: dict[str, Stage]) -> IterVar | None:
-    """A tile of results at a time; returns the loop over groups, if there are several."""
+    """Schedule the results, a tile at a time; return the loop over groups, if there are several."""
     out, half = stages["out"], stages["result_rows"]
     stages["acc"].compute_inline()
     n, ob, oh, ow, o = out.tensor.axes

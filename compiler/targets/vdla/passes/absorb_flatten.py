@@ -1,7 +1,7 @@
 """Let a dense layer read the image that is flattened for it.
 
-In blocks of channels, the elements of an image change places when it is flattened, which the host
-would do between two programs. A convolution with a kernel of the image's size is the same product::
+Flattening an image that lies in blocks of channels moves its elements, and the host would have to
+do that between two programs. A convolution with a kernel of the image's size is the same product::
 
     f = Reshape(x [N,C,H,W]) [N,C*H*W];  y = QDense(f, w [OC,C*H*W])
       ->
@@ -20,8 +20,9 @@ from ..machine import ACCELERATOR, HOST
 
 
 def absorb_flatten(graph: Graph, most_places: int) -> Graph:
-    """Rewrite dense layers on the accelerator behind a Reshape of what the accelerator computes;
-    images of more than ``most_places`` pixels, whose kernel would not fit, stay.
+    """Rewrite dense layers on the accelerator that read the Reshape of an image which the
+    accelerator computes. Images of more than ``most_places`` pixels stay: their kernel would not
+    fit.
     """
     producers = graph.producers()
     nodes: list[Node] = []

@@ -1,4 +1,4 @@
-"""Give the host what does not fit this accelerator's layout."""
+"""Move nodes that do not fit the accelerator's layout to the host."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ..machine import ACCELERATOR, HOST
 def fit_layout(graph: Graph, params: HwParams) -> Graph:
     """Move nodes whose tensors the accelerator cannot hold to the host, with the reason."""
     nodes = []
-    places: dict[str, str] = {}  # what lies where another tensor does, as it is another name for it
-    parts: set[str] = set()  # what lies in a tensor that is concatenated
+    places: dict[str, str] = {}  # for the result of a reshape, the tensor in whose place it lies
+    parts: set[str] = set()  # tensors that lie in the result of a concatenation
     for node in graph.nodes:
         concat = isinstance(node.op, Concat) and node.target == ACCELERATOR
         lie = [places.get(name, name) for name in node.inputs]
@@ -31,7 +31,9 @@ def fit_layout(graph: Graph, params: HwParams) -> Graph:
 
 
 def _apart(graph: Graph, node: Node, params: HwParams, lie: Sequence[str], parts: set[str]) -> str:
-    """Why operands, which ``lie`` there, cannot lie one behind another in the result."""
+    """Why the operands of a concatenation cannot lie one behind another in its result, or an empty
+    string. ``lie`` names the tensors in whose places the operands lie.
+    """
     odd = [t.shape[1] for t in graph.operands(node)[:-1] if t.shape[1] % params.block]
     if odd:
         return f"{odd[0]} channels are no whole blocks of {params.block}"
@@ -40,7 +42,7 @@ def _apart(graph: Graph, node: Node, params: HwParams, lie: Sequence[str], parts
 
 
 def _misfit(graph: Graph, node: Node, params: HwParams) -> str:
-    # Weights and biases of products are packed apart; everything else lies as an activation.
+    # Weights and biases of products have layouts of their own; all else has that of activations.
     first, *others = graph.operands(node)
     if graph.macs(node):
         others = [tensor for tensor in others if not tensor.is_constant]

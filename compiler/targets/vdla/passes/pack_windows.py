@@ -2,7 +2,7 @@
 
 A convolution over a few channels, such as those of a picture, would leave most of each block of
 input channels empty at every position of its kernel. Where its input comes from the host, the host
-lays out whole windows instead, all channels and positions of one behind another, and the
+lays out whole windows instead: all channels and positions of a window one behind another. The
 accelerator multiplies them as a 1x1 convolution::
 
     y = QConv2d(x [N,C,H,W], w [OC,C,KH,KW])

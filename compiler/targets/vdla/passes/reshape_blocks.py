@@ -2,7 +2,8 @@
 moves and the host has nothing to do in between.
 
 An image [N,C,H,W] lies in memory as [C/block][H][W][block], a vector [N,K] as [K/block][block]. A
-dense layer next to a reshape can as well read or write the vector in the image's order::
+dense layer next to a reshape can read or write the vector in the image's order if its weights are
+in that order, too::
 
     v = Reshape(x);       y = QDense(v, w, b)      BlockReshape(x), columns of w in its order
     v = QDense(x, w, b);  y = Reshape(v)           rows of w and b in its order, BlockReshape(v)
@@ -25,7 +26,7 @@ Shape = tuple[int, ...]
 
 
 def reshape_blocks(graph: Graph, block: int) -> Graph:
-    """Rewrite reshapes on the host whose vector is only a dense layer's, on the accelerator."""
+    """Rewrite reshapes on the host whose vector only dense layers on the accelerator use."""
     producers, consumers = graph.producers(), graph.consumers()
     nodes = {node.output: node for node in graph.nodes}
     made: list[Tensor] = []
@@ -53,7 +54,9 @@ def reshape_blocks(graph: Graph, block: int) -> Graph:
 
 
 def _image(given: Shape, wanted: Shape) -> tuple[Shape | None, bool]:
-    """The image of a reshape between an image and the vector of each, and whether that is given."""
+    """For a reshape between images and vectors, one vector for each image: the image's shape, and
+    whether the image is the given one.
+    """
     for image, vector in ((given, wanted), (wanted, given)):
         if (len(image), len(vector)) == (4, 2) and image[0] == vector[0]:
             return image, image is given
@@ -65,7 +68,7 @@ def _is_product(node: Node | None) -> bool:
 
 
 def _order(image: Shape, block: int) -> np.ndarray:
-    """For each place of the vector in blocks, the place of its element in the plain vector."""
+    """For each place in the blocked order, the place of its element in the plain vector."""
     _, c, h, w = image
     plain = np.arange(c * h * w).reshape(c // block, block, h, w)
     return plain.transpose(0, 2, 3, 1).reshape(-1)

@@ -1,13 +1,13 @@
-"""Let the accelerator compute a dense layer of more rows than the batch that it works on.
+"""Let the accelerator compute a dense layer of more rows than its batch.
 
-Rows are then places of one image, and the layer is a convolution by one place::
+Rows become places of one image, and the layer becomes a convolution with a kernel of one place::
 
     y = QDense(x [N,K], w [OC,K]) [N,OC]
       ->
     x' = Transpose(Reshape(x)) [1,K,N,1];  y' = QConv2d(x', w [OC,K,1,1]) [1,OC,N,1]
     y = Reshape(Transpose(y'))
 
-Operators on elements between two such layers work on the image, too, so that nothing moves there.
+Element-wise operators between two such layers work on the image, too, so that nothing moves there.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def rows_as_places(graph: Graph, batch: int) -> Graph:
 
 @dataclass
 class _Images:
-    """The graph while it is rewritten; ``names`` is of each matrix the image that it also is."""
+    """The graph while it is rewritten; ``names`` has the image of each matrix that has one."""
 
     graph: Graph
     nodes: list[Node] = field(default_factory=list)
@@ -75,14 +75,14 @@ class _Images:
         self.back(node)
 
     def image(self, matrix: Tensor) -> str:
-        """A tensor [1, C, N, 1] for a matrix [N, C]."""
+        """Add a tensor [1, C, N, 1] for a matrix [N, C], its image."""
         rows, channels = matrix.shape
         name = self.add(replace(matrix, name=f"{matrix.name}.image", shape=(1, channels, rows, 1)))
         self.names[matrix.name] = name
         return name
 
     def back(self, node: Node) -> None:
-        """The matrix of an image, for whoever reads it."""
+        """Turn an image back into its matrix, for other readers."""
         matrix = self.graph.result(node)
         column = replace(matrix, name=f"{matrix.name}.turned", shape=(*matrix.shape, 1, 1))
         name = self.names[matrix.name]

@@ -1,4 +1,4 @@
-"""What every template of the accelerator brings."""
+"""The base of the accelerator's templates, and what they share."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ W = TypeVar("W", bound=Workload)
 
 
 class Track(IntEnum):
-    """The unit that does most of an operator's work. A program's operators are two tracks, each in
-    order, whose instructions are merged: the units of both work at the same time.
+    """One of the two sequences of operators in a program, named after the unit that does most of
+    the work. Each track keeps its order. The instructions of both are merged, so that both units
+    work at the same time.
     """
 
     TENSOR = 0
@@ -41,7 +42,7 @@ class AcceleratorTemplate(Template[W]):
 
     @abstractmethod
     def workload(self, graph: Graph, node: Node, context: Context) -> W:
-        """What a node computes, within what its neighbours leave."""
+        """What a node computes, and the context that its neighbours leave it."""
 
     @abstractmethod
     def schedule(self, workload: W, knobs: Knobs, name: str) -> PrimFunc:
@@ -51,10 +52,10 @@ class AcceleratorTemplate(Template[W]):
 
     @abstractmethod
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        """Constant operands as they lie in DRAM, by what they are."""
+        """Constant operands as they lie in DRAM, by kind, such as "weight"."""
 
     def rows_first(self, workload: W) -> bool:
-        """Whether a plan's own knobs deliver all channels of some pixels before others."""
+        """Whether the template's own plan delivers all channels of some pixels before others."""
         return False
 
 

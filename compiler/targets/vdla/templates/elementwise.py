@@ -1,9 +1,9 @@
-"""Operators on the elements of two tensors, on the vector unit: additions with factors of 32 bits,
-and TensorFlow Lite's.
+"""Element-wise operators on two tensors, on the vector unit: additions with factors of 32 bits, and
+TensorFlow Lite's addition.
 
-An operand of TensorFlow Lite's addition is rescaled with 40 bits; the vector unit has 32. So its
-factor is split into an integer and a fraction (``graph/arithmetic/lift.py``), which are multiplied
-apart: exact to the last bit, whatever the scales.
+TensorFlow Lite rescales the operands of its addition with 40 bits; the vector unit has 32. So an
+operand's factor is split into an integer and a fraction (``graph/arithmetic/lift.py``), which are
+multiplied separately. The result is exact to the last bit, whatever the scales.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
 
 @dataclass(frozen=True)
 class AdditionWorkload(Workload):
-    """An addition of so many vectors; ``steps`` instructions of the vector unit come before the
+    """An addition of ``entries`` vectors. ``steps`` instructions of the vector unit come before the
     requantisation, each with a temporary of its own."""
 
     entries: int
@@ -50,7 +50,7 @@ class ScaledWorkload(AdditionWorkload):
 
 @dataclass(frozen=True)
 class LiftedWorkload(AdditionWorkload):
-    """``requantize(lift(a) + lift(b))``, or the difference."""
+    """``requantize(lift(a) + lift(b))``, or the difference if ``subtract``."""
 
     lifts: tuple[Lift, Lift] = field(compare=False)
     subtract: bool = field(compare=False)
@@ -65,7 +65,7 @@ def row_space(workload: AdditionWorkload) -> Space:
 
 
 def _misfit(workload: AdditionWorkload, knobs: Knobs) -> str:
-    """Which scratchpad so many vectors of every virtual thread exceed, or an empty string."""
+    """Which scratchpad is too small for these knobs, or an empty string."""
     budget, entries = workload.context.budget, int(knobs["size"]) * int(knobs["vthreads"])
     needs = {
         "tmp": entries * workload.steps, "out": entries, "inp": 2 * entries,
@@ -78,8 +78,8 @@ def _misfit(workload: AdditionWorkload, knobs: Knobs) -> str:
 
 
 def row_plan(workload: AdditionWorkload, machine: Machine, fixed: Knobs) -> Plan | Refusal:
-    """As many vectors at a time as fit, on as many virtual threads as the planner uses if they fit
-    at all.
+    """As many vectors at a time as fit. The number of virtual threads is the planner's, or less
+    where there is no room for a vector of each.
     """
     budget = workload.context.budget
     room = min(budget.tmp // workload.steps, budget.out, budget.par // REQUANT_ENTRIES)
@@ -98,7 +98,9 @@ def row_plan(workload: AdditionWorkload, machine: Machine, fixed: Knobs) -> Plan
 
 
 def predict_row(workload: AdditionWorkload, knobs: Knobs, machine: Machine) -> int:
-    """What the cost model predicts: each step passes the vectors once, and the requantisation."""
+    """The cycles that the cost model predicts: the vector unit passes over the vectors once for
+    each step, and once for the requantisation.
+    """
     size, vthreads = int(knobs["size"]), int(knobs["vthreads"])
     return row_cycles(workload.entries, size, workload.steps + 1, 2, vthreads, machine)
 
@@ -211,7 +213,7 @@ class LiftedAddition(AcceleratorTemplate[LiftedWorkload]):
         return {"requantisation": uniform_parameters(0, multiplier, shift, self.machine)}
 
 
-#: All of this file.
+#: The templates of this file.
 ELEMENTWISE = (ScaledAddition, LiftedAddition)
 
 
@@ -232,7 +234,9 @@ def _lowered(
     ending: Ending,
     knobs: Knobs,
 ) -> PrimFunc:
-    """Operands in ``inp``, ``steps`` in ``tmp``, their ``total`` requantised, tile by tile."""
+    """The loop program, tile by tile: operands in ``inp``, ``steps`` in ``tmp``, and their
+    requantised ``total``.
+    """
     block = total.shape[-1]
     par = placeholder((1, REQUANT_ENTRIES, block), "int32", "param")
     out = requantized(total, par, ending, per_channel=False)
@@ -251,7 +255,9 @@ def _lowered(
 
 
 def _lifts(op: QAddFixed) -> tuple[Lift, Lift] | None:
-    """What equals the rescaled first and second operand for every value, if there is such."""
+    """The lifts that equal the rescaled first and second operand for every value; None if there are
+    none.
+    """
     first = lift(op.zero_a, op.mult_a, op.shift_a)
     second = lift(op.zero_b, op.mult_b, op.shift_b)
     return (first, second) if first and second else None

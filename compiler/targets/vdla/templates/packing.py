@@ -10,7 +10,7 @@ from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
 from ..machine import Machine
 
-#: As the model has them, or whole windows in the place of channels.
+#: Values of the knob: the input as the model has it, or whole windows in the place of channels.
 PLAIN, PACKED = "plain", "packed"
 
 
@@ -23,7 +23,7 @@ class PackingWorkload(Workload):
 
 
 class Packing(Decision[PackingWorkload]):
-    """How the input of a convolution lies that comes from the host."""
+    """How the host lays out the input of a convolution."""
 
     name = "packing"
 
@@ -31,7 +31,7 @@ class Packing(Decision[PackingWorkload]):
         self.machine = machine
 
     def workload(self, graph: Graph, node: Node) -> PackingWorkload | None:
-        """What is chosen for; None where there is no choice."""
+        """The workload of a convolution; None where there is no choice."""
         op = node.op
         assert isinstance(op, QConv2d)
         _, channels, kernel_h, kernel_w = graph[node.inputs[1]].shape

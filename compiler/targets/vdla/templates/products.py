@@ -42,16 +42,18 @@ from .base import (
     tiling_space,
 )
 
-#: A convolution in groups is computed as one whose weights are zero from group to group; that many
-#: groups, or channels where groups share blocks, are worth it.
+#: A convolution in groups is computed as a convolution in one group, whose weights between groups
+#: are zero. That pays for at most MOST_GROUPS groups, or, as groups share blocks where channels are
+#: few, for at most MOST_GROUPED_CHANNELS input channels.
 MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 
 
 @dataclass(frozen=True)
 class ProductsWorkload(Workload):
-    """A convolution in blocks of channels; a dense layer is one of a single pixel.
+    """A convolution in blocks of channels; a dense layer is a convolution of a single pixel.
 
-    ``parts`` int8 numbers make up each weight. Beyond the image is ``pad_value``, the zero point.
+    Each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``, the
+    zero point.
     """
 
     ic_blocks: int
@@ -66,7 +68,7 @@ class ProductsWorkload(Workload):
 
     @property
     def shape(self) -> ConvShape:
-        """What the planner looks at."""
+        """The convolution as the planner sees it."""
         window = self.window
         return ConvShape(
             self.ic_blocks, self.oc_blocks, *window.output(self.height, self.width),
@@ -180,7 +182,7 @@ def _sums(
     return compute((workload.oc_blocks, *size, batch, block), products, "acc"), image
 
 
-# ---- what transposed convolutions do, too --------------------------------------------------------
+# ---- shared with transposed convolutions ---------------------------------------------------------
 
 
 def product_space(shape: ConvShape, context: Context) -> Space:
@@ -192,13 +194,13 @@ def product_space(shape: ConvShape, context: Context) -> Space:
 def product_plan(
     shape: ConvShape, context: Context, machine: Machine, fixed: Knobs
 ) -> Plan | Refusal:
-    """The fastest tiling by the cost model."""
+    """The best tiling by the cost model."""
     found = plan_products(shape, context, machine, tuple(sorted(fixed.items())))
     return Refusal(found) if isinstance(found, str) else Plan(knobs_of(found[0], True), found[1])
 
 
 def plans_rows_first(shape: ConvShape, context: Context, machine: Machine) -> bool:
-    """Whether the fastest tiling delivers all channels of some pixels before others."""
+    """Whether the best tiling delivers all channels of some pixels before others."""
     found = plan_products(shape, context, machine)
     return not isinstance(found, str) and found[0].rows_first(shape)
 
@@ -213,9 +215,9 @@ def schedule_products(
     tiling: Tiling,
     machine: Machine,
 ) -> Schedule:
-    """The schedule of a convolution whose products of blocks are summed in ``acc`` and requantised
-    to ``out``; ``tiled`` are the dimensions of ``out`` that are channels, rows and columns. The
-    sums of ``acc`` run over blocks of channels, two taps and the channels of a block.
+    """The schedule of a convolution that sums products of blocks in ``acc`` and requantises them to
+    ``out``. ``tiled`` has the indices of the dimensions of ``out`` that are channels, rows and
+    columns. The sums of ``acc`` run over blocks of channels, two taps and the channels of a block.
     """
     s = create_schedule(out)
     local = s.cache_write(out, "out")
@@ -230,7 +232,7 @@ def schedule_products(
     cb_outer, cb_inner = s[acc].split(cb, tiling.ic_blocks)
     s[acc].reorder(cb_outer, *places, cb_inner, *taps, b, i, ci)
     s[acc].tensorize(b, gemm_intrin(machine.params))
-    # What stays on chip, and the loop that it stays in.
+    # The tensors that stay on chip, and the loop in whose body each one stays.
     staying: dict[Tensor, IterVar] = {}
     match tiling.order:
         case "weights":
@@ -245,7 +247,7 @@ def schedule_products(
             tile = vthread_tiles(s[out], [channels, rows, cols], tiling.vthreads)
     for tensor in (acc, par_tile):
         s[tensor].compute_at(s[out], staying.get(tensor, tile))
-    # Results leave block by block of channels, all of one thread's before the next one's.
+    # Results are stored block by block of channels; a thread stores all its blocks in a row.
     s[out].unroll(channel)
     s[local].compute_at(s[out], channel)
     if tiling.oc_blocks > 1:
@@ -265,8 +267,8 @@ def schedule_products(
 
 
 def int8_parts(weight: np.ndarray) -> list[np.ndarray]:
-    """The fewest int8 weights whose sum a weight is: int8, or int16 where it is less its zero
-    point.
+    """Split weights into the fewest int8 arrays that add up to them. Weights are int8, or int16
+    where their zero point has been subtracted.
     """
     if weight.dtype == np.int8:
         return [weight]
@@ -279,7 +281,7 @@ def int8_parts(weight: np.ndarray) -> list[np.ndarray]:
 
 
 def folded_bias(weight: np.ndarray, bias: np.ndarray, zero_point: int) -> np.ndarray:
-    """The bias of products of x instead of ``x - zero_point``:
+    """The bias for products of ``x`` instead of ``x - zero_point``:
     ``sum((x - z) * w) = sum(x * w) - z * sum(w)``. Padding is the zero point, and so contributes
     nothing.
     """

@@ -30,7 +30,7 @@ from ..parts import (
 from ..planner import VTHREADS, row_cycles
 from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
 
-#: Pieces of a table's line that are worth it: the vector unit takes two cycles a vector for each.
+#: The most pieces of a line that pay: the vector unit takes two cycles for each piece of a vector.
 MOST_BENDS = 60
 
 
@@ -45,7 +45,7 @@ def _too_many(pieces: int, room: str) -> str:
 
 @dataclass(frozen=True)
 class TableWorkload(Workload):
-    """A line of so many pieces, for so many vectors."""
+    """A line of ``pieces`` pieces, applied to ``entries`` vectors."""
 
     entries: int
     pieces: int
@@ -54,9 +54,9 @@ class TableWorkload(Workload):
 
 
 class Tables(AcceleratorTemplate[TableWorkload]):
-    """``requantize(sum over k of slopes[k] * max(x, knots[k]))``: two instructions for ``step``
-    vectors, all the maxima into tmp, and their sum of products into out; ``size`` vectors are
-    loaded and stored at a time.
+    """``requantize(sum over k of slopes[k] * max(x, knots[k]))``. For each ``step`` vectors, one
+    instruction puts all maxima into tmp, and a second one their sum of products into out; ``size``
+    vectors are loaded and stored at a time.
     """
 
     name = "table"
@@ -141,7 +141,7 @@ class Tables(AcceleratorTemplate[TableWorkload]):
         (channels, rows, cols), _ = split_tiles(s[out], (1, 1, int(knobs["size"])))
         tile = vthread_tiles(s[out], [rows, cols], int(knobs["vthreads"]))
         attach(s, {x_tile: "inp", local: "out"}, s[out], tile)
-        # What does not change is loaded once.
+        # Knots, slopes and parameters are the same for all tiles, and are loaded once.
         attach(s, dict.fromkeys(constants, "par"), s[out], channels)
         some, _ = s[local].split(local.axes[2], int(knobs["step"]))
         attach(s, {maxima: "tmp", total: "tmp"}, s[local], some)

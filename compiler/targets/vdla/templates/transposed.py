@@ -1,5 +1,5 @@
-"""Transposed convolutions: the phases of the result side by side, so that no product has a zero
-that lies between elements.
+"""Transposed convolutions: the phases of the result are computed side by side, so that nothing is
+multiplied by the zeros that would be inserted between elements.
 
 The result [blocks, H, W, batch, block] is seen as [blocks, places, row phases, places, column
 phases, batch, block], which lies in memory the same way.
@@ -51,7 +51,7 @@ class TransposedWorkload(Workload):
 
     @property
     def shape(self) -> ConvShape:
-        """What one phase computes."""
+        """The convolution as the planner sees it: one phase, and the number of phases."""
         rows, cols = self.rows, self.cols
         return ConvShape(
             self.ic_blocks, self.oc_blocks, rows.places, cols.places, rows.taps, cols.taps,
@@ -112,8 +112,8 @@ class Transposed(AcceleratorTemplate[TransposedWorkload]):
         return lower(s, [data, weight, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        """Weights [O/block][I/block][phases][taps][block][block], and parameters of every phase,
-        which has its own sum of weights: [O/block][phases][3][block].
+        """Weights [O/block][I/block][phases][taps][block][block], and parameters
+        [O/block][phases][3][block]: every phase has its own, as it has its own sum of weights.
         """
         op, found = node.op, _phases(graph, node)
         weight, bias = (graph[name].data for name in node.inputs[1:])

@@ -1,4 +1,4 @@
-"""Pooling and depthwise convolution: windows over every channel by itself, on the vector unit."""
+"""Pooling and depthwise convolution on the vector unit: windows over each channel by itself."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ IDENTITY_MULTIPLIER, IDENTITY_SHIFT = 1 << 30, 30
 
 @dataclass(frozen=True)
 class WindowWorkload(Workload):
-    """Channels reduced over a window: pooling, or ("weighted sum") depthwise convolution, of whose
-    weights each is the sum of ``parts`` int8 numbers. Beyond the image is ``pad_value``.
+    """Channels reduced over a window: pooling, or ("weighted sum") depthwise convolution, where
+    each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``.
     """
 
     kind: Kind
@@ -76,7 +76,7 @@ class WindowWorkload(Workload):
 
     @property
     def shape(self) -> ConvShape:
-        """What the planner looks at."""
+        """The windows as the planner sees them."""
         window = self.window
         return ConvShape(
             self.blocks, self.blocks, *window.output(self.height, self.width), *window.kernel,
@@ -139,9 +139,9 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         return window_cycles(tiling_of(knobs), workload.shape, workload.weighted, self.machine)
 
     def schedule(self, workload: WindowWorkload, knobs: Knobs, name: str) -> PrimFunc:
-        """Parameters of the program: data, for a weighted sum the weights ([blocks, KH, KW, block]
-        int8, with ``parts`` behind the blocks where a weight is the sum of several), par ([blocks,
-        3, block] for a weighted sum, else [1, 3, block] for all channels), out.
+        """Parameters of the program: data; for a weighted sum the weights, int8 [blocks, KH, KW,
+        block], or [blocks, parts, KH, KW, block] where a weight has several parts; par, [blocks, 3,
+        block] for a weighted sum, else [1, 3, block] for all channels; out.
         """
         params, blocks, weighted = self.machine.params, workload.blocks, workload.weighted
         size = (blocks, workload.height, workload.width, params.batch, params.block)
@@ -229,7 +229,7 @@ def _schedule(
     c, y, x, b, i = reduced.axes
     taps = reduced.reduce_axes[len(part) :]
     s[reduced].reorder(*part, *taps, c, y, x, b, i)
-    # What all channels share is loaded once.
+    # Parameters that all channels share are loaded once, so they are not attached to a tile.
     for tensor in constants if wide is not None else ():
         s[tensor].compute_at(s[out], channels if tiling.order == "weights" else tile)
         if tiling.order == "weights" and tiling.vthreads > 1:
