@@ -29,8 +29,7 @@ _INTS, _WORDS, _BYTES = (ir.VectorType(ir.IntType(bits), 512 // bits) for bits i
 
 @dataclass(frozen=True, eq=False)
 class NarrowRow:
-    """``store`` stores ``int8(clamp(value, low, high))``; with a ``lift``, that much more as uint8.
-    """
+    """``store`` stores ``int8(clamp(value, low, high))``; with a ``lift``, that much more as uint8."""
 
     loop: For
     store: Store

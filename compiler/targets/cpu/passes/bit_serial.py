@@ -7,8 +7,7 @@
 
 How many bits an element has follows from the operator that computes it: from the bounds of a clip
 or of a requantisation, or from the values of a table. How many bits a weight has follows from its
-constant values.
-(NaN has no code; the two algorithms may turn it into different numbers.)
+constant values. NaN has no code: the two algorithms may turn it into different numbers.
 """
 
 from __future__ import annotations
@@ -100,7 +99,6 @@ def _range(graph: Graph, name: str, producers: dict[str, Node]) -> tuple[int, in
 
 
 def _stored(quant: Quant, real: float) -> int:
-    """The int8 of a bound of real values, which bounds the stored values: quantisation is monotone.
-    """
+    """The int8 of a bound of real values, which bounds the stored values: quantisation is monotone."""
     found = Quantize(quant).evaluate(np.array([real], np.float32))
     return int(found[0])

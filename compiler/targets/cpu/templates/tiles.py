@@ -260,8 +260,7 @@ def _tiled_window(workload: CpuWorkload) -> _Tiled:
 
 
 def _tiled_dense(workload: CpuWorkload) -> _Tiled:
-    """The results of a dense layer: blocks are rows of the matrix, places are vectors of results.
-    """
+    """The results of a dense layer: blocks are rows of the matrix, places are vectors of results."""
     (x, _), (weight, _), *_ = workload.operands
     vectors, depth, lanes = weight
     return _Tiled(x[0], vectors, lanes, ACCUMULATORS[lanes], 0, depth, 1)
