@@ -15,7 +15,7 @@ from .queue import Queue
 from .scratchpad import read_signature, rows
 from .unit import raise_error, take, unit_signature
 
-#: Bursts that may wait for their response; at least what any memory model keeps outstanding.
+#: Bursts that may wait for their response; more than the memory presets keep outstanding (16).
 RESPONSES = 32
 #: Beats buffered between the scratchpad and the bus, enough to hide the read's latency.
 BUFFER_BEATS = 4
