@@ -18,6 +18,8 @@ LOAD_END = 1
 #: Write burst accepted in cycle a: its first data beat is valid in cycle a + STORE_DATA at the
 #: earliest.
 STORE_DATA = 3
+#: Write bursts that the store unit keeps unanswered at most, whatever the memory would take.
+STORE_BURSTS = 32
 #: Last write response of an instruction in cycle b: tokens are pushed in cycle b + STORE_END.
 STORE_END = 1
 #: Iterations that a PARAM instruction issues: bias, multiplier, shift, clamp.

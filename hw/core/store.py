@@ -9,14 +9,13 @@ from amaranth.lib.wiring import In, Out
 from ...isa.opcodes import Opcode, Unit
 from ...isa.params import HwParams
 from ...isa.status import Status
+from ...isa.timing import STORE_BURSTS
 from .dma import BurstCutter, burst_layout
 from .layouts import INDEX_BITS, insn_layout
 from .queue import Queue
 from .scratchpad import read_signature, rows
 from .unit import raise_error, take, unit_signature
 
-#: Bursts that may wait for their response; more than the memory presets keep outstanding (16).
-RESPONSES = 32
 #: Beats buffered between the scratchpad and the bus, enough to hide the read's latency.
 BUFFER_BEATS = 4
 
@@ -65,7 +64,7 @@ class Store(wiring.Component):
         # What a response needs, in order: whether the burst is its instruction's last, the
         # instruction's tokens and its index.
         note = data.StructLayout({"last": 1, "push": len(Unit), "index": INDEX_BITS})
-        m.submodules.responses = responses = Queue(note, RESPONSES)
+        m.submodules.responses = responses = Queue(note, STORE_BURSTS)
         m.d.comb += [
             self.address.payload.eq(cutter.o.payload),
             self.address.valid.eq(cutter.o.valid & ~sending & responses.i.ready),

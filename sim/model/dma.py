@@ -17,6 +17,7 @@ import numpy as np
 
 from ...isa.memory import MemoryParams
 from ...isa.params import HwParams
+from ...isa.timing import STORE_BURSTS
 from .queue import Environment
 
 PAGE_BYTES = 4096
@@ -178,8 +179,10 @@ class WriteChannel:
     def __init__(self, memory: MemoryParams):
         self.memory = memory
         self.next_beat = 0
-        #: Answers of the latest bursts; the memory accepts a burst when the oldest has finished.
-        self.answers = deque([-1] * memory.outstanding, maxlen=memory.outstanding)
+        #: Answers of the latest bursts. The next one is accepted when the oldest has finished: the
+        #: memory takes no more, or the store unit does not present it.
+        unanswered = min(memory.outstanding, STORE_BURSTS)
+        self.answers = deque([-1] * unanswered, maxlen=unanswered)
 
     def accept(self, cycle: int) -> int:
         """The cycle in which an address presented from ``cycle`` on is accepted."""

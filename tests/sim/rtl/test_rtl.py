@@ -16,6 +16,7 @@ from vdla.isa.opcodes import LOADABLE, Opcode, Unit, Units
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 from vdla.isa.status import Status
+from vdla.isa.timing import STORE_BURSTS
 from vdla.runtime.result import SimResult
 from vdla.sim.model.core import simulate
 from vdla.sim.rtl import driver as rtl_module
@@ -90,6 +91,23 @@ def test_odd_memories_change_no_byte_and_no_cycle_differs(rtl: RtlSimulator, mem
         )
         assert found["first_divergence"] is None
         assert not found["byte_mismatches"] and not found["cycle_mismatches"]
+
+
+@pytest.mark.slow
+def test_writes_that_wait_for_their_response():
+    """However many a memory takes, the store unit keeps no more of them unanswered."""
+    params = replace(PARAMS, out_depth=64)
+    rtl, rows = RtlSimulator(params), 50
+    insns = tuple(Store(base=0, dram_addr=0, x_size=1, y_size=rows) for _ in range(2))
+    program = Program(params, insns, {}, {"dram_bytes": DRAM_BYTES}, PROGRAM_ADDR)
+    cycles = {}
+    for unanswered in (STORE_BURSTS - 1, STORE_BURSTS, STORE_BURSTS + 1, 256):
+        memory = MemoryParams(PARAMS.bus_bits, 16, 900, unanswered)
+        hardware = rtl.run(program, program.dram_image(), memory)
+        model = simulate(program, program.dram_image(), memory)
+        assert (hardware.cycles, hardware.ends) == (model.cycles, model.ends)
+        cycles[unanswered] = model.cycles
+    assert cycles[STORE_BURSTS - 1] > cycles[STORE_BURSTS] == cycles[256]
 
 
 @pytest.mark.slow
