@@ -116,7 +116,7 @@ class Target(ABC):
         return ()
 
     def worth(self, graph: Graph, nodes: Sequence[Node]) -> bool:
-        """Whether it pays to leave the host for these nodes, once it has been left before."""
+        """Whether a program for these nodes pays, after an earlier program and the host's work."""
         return True
 
     @abstractmethod

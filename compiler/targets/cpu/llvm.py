@@ -580,8 +580,8 @@ class _Emitter:
         return self._call(name, x.type, total, _number(x.type, 0), all_lanes, _I32(_ROUND_DOWN))
 
     def _scaled_down(self, x: Value, factor: Value, offset: Value) -> Value:
-        """``float32(x) * factor + offset`` rounded down. Without an instruction for that: in
-        float64, the product is exact, and the sum's rounding error can be computed (``lost``). The
+        """``float32(x) * factor + offset`` rounded down. Without an instruction for that, float64
+        is used: the product is exact, and the sum's rounding error can be computed (``lost``). The
         nearest float32 of the sum is lowered by one step where it is above the exact sum."""
         builder, single = self.builder, self.builder.sitofp(x, factor.type)
         if self._rounds_down(single):

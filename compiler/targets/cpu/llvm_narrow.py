@@ -29,7 +29,8 @@ _INTS, _WORDS, _BYTES = (ir.VectorType(ir.IntType(bits), 512 // bits) for bits i
 
 @dataclass(frozen=True, eq=False)
 class NarrowRow:
-    """``store`` stores ``int8(clamp(value, low, high))``; with a ``lift``, that much more as uint8."""
+    """``store`` stores ``int8(clamp(value, low, high))``; with a ``lift``, this is added and the
+    sum is uint8."""
 
     loop: For
     store: Store
@@ -89,7 +90,7 @@ def packed(builder: Value, vectors: Sequence[Value], row: NarrowRow) -> Value:
     a, b, c, d = vectors
     words = [_pack(builder, "packssdw", _WORDS, *pair) for pair in ((a, b), (c, d))]
     mixed = builder.bitcast(_pack(builder, "packsswb", _BYTES, *words), _INTS)
-    # Packing keeps each 128 bits apart: the i-th ones have elements 4 * i to 4 * i + 3 of each row.
+    # Packing works within 128 bits: the i-th have elements 4 * i to 4 * i + 3 of each row.
     order = ir.Constant(_INTS, [4 * (k % ROWS) + k // ROWS for k in range(LANES)])
     found = builder.bitcast(builder.shuffle_vector(mixed, mixed, order), _BYTES)
     for limit, beyond, bound in ((-128, "<", row.low), (127, ">", row.high)):

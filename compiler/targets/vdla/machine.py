@@ -15,8 +15,8 @@ ACCELERATOR, HOST = "accel", Cpu.name
 
 @dataclass(frozen=True)
 class Machine:
-    """What code is generated for: a configuration, the memory behind it, and how many virtual
-    threads a planner uses.
+    """The accelerator that code is generated for: a configuration, the memory behind it, and how
+    many virtual threads a planner uses.
     """
 
     params: HwParams

@@ -196,7 +196,7 @@ def _no_tile(least: Tiling, reason: str) -> str:
 
 
 def _with(tilings: Iterator[Tiling], fixed: Fixed) -> Iterator[Tiling]:
-    """Those of the tilings that have the fixed knobs."""
+    """Keep the tilings that have the fixed knobs."""
     return (tile for tile in tilings if all(getattr(tile, name) == v for name, v in fixed))
 
 

@@ -39,7 +39,7 @@ from .sharing import Operator, share_scratchpads
 from .stream import Stream
 from .templates.base import AcceleratorTemplate, Track
 
-#: What happens to the loop program of every operator, in order.
+#: The passes for the loop program of every operator, in order.
 LOOP_PASSES = (double_buffer, interleave_vthreads)
 
 

@@ -30,7 +30,7 @@ VECTOR_SHARE = Fraction(3, 8)
 
 @dataclass(frozen=True)
 class Operator:
-    """A node that has instructions, what was chosen for it, and its loop program."""
+    """A node that has instructions, with its choice and its loop program."""
 
     node: Node
     template: AcceleratorTemplate

@@ -1,4 +1,4 @@
-"""Compute integer products of elements and weights of one or two bits bit by bit, where chosen.
+"""Compute products of integers of one or two bits bit by bit, where that is chosen.
 
 ::
 
@@ -99,6 +99,6 @@ def _range(graph: Graph, name: str, producers: dict[str, Node]) -> tuple[int, in
 
 
 def _stored(quant: Quant, real: float) -> int:
-    """The int8 of a bound of real values, which bounds the stored values: quantisation is monotone."""
+    """A bound of real values as int8. It bounds the stored values: quantisation is monotone."""
     found = Quantize(quant).evaluate(np.array([real], np.float32))
     return int(found[0])

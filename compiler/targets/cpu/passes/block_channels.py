@@ -82,7 +82,7 @@ class _Rewriting:
         return {name for name, tensor in self.graph.tensors.items() if tensor.is_constant}
 
     def add(self, node: Node) -> None:
-        """Add a node, on blocks where it can be and that pays."""
+        """Add a node, on blocks where that is possible and pays."""
         match node.op:
             case Conv2d() if self._packs(node):
                 self._conv(node, node.op)

@@ -29,7 +29,7 @@ class CpuWorkload(Workload):
 
 
 def workload_of(graph: Graph, node: Node) -> CpuWorkload:
-    """What a node computes."""
+    """The workload of a node."""
     result, operands = graph.result(node), graph.operands(node)
     return CpuWorkload(
         node.op.name, tuple(_deciding(node.op)), tuple((t.shape, t.dtype) for t in operands),

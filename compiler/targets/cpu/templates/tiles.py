@@ -45,7 +45,7 @@ ACCUMULATORS = {16: 14, 8: 12, 4: 12}
 DOT_ACCUMULATORS = 8
 #: Additional registers of a step: for a product of integers, and for its element of the image.
 SCRATCH = {"float32": 0, "int32": 2}
-#: Cycles until a sum to which a product is added can be added to again.
+#: Cycles from adding a product to a sum until the next product can be added to it.
 LATENCY_CYCLES = 4
 #: Blocks of channels that share an element of the image. Four would save loads, but the weights of
 #: four blocks of a large layer do not fit the second-level cache, and each row reads them again.
@@ -74,7 +74,7 @@ class _Tiled:
     rows: int
 
     def misfit(self, blocks: int, width: int) -> str:
-        """Why so many blocks and places do not fit the registers, or an empty string."""
+        """Why ``blocks`` by ``width`` sums do not fit the registers, or an empty string."""
         if blocks * width > self.most:
             return f"{blocks} x {width} sums need {blocks * width} registers of {self.most}"
         used = blocks * width + blocks + self.scratch
@@ -260,7 +260,7 @@ def _tiled_window(workload: CpuWorkload) -> _Tiled:
 
 
 def _tiled_dense(workload: CpuWorkload) -> _Tiled:
-    """The results of a dense layer: blocks are rows of the matrix, places are vectors of results."""
+    """The results of a dense layer: blocks are rows of the matrix, places vectors of results."""
     (x, _), (weight, _), *_ = workload.operands
     vectors, depth, lanes = weight
     return _Tiled(x[0], vectors, lanes, ACCUMULATORS[lanes], 0, depth, 1)
