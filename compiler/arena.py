@@ -10,16 +10,16 @@ from typing import TypeVar
 
 from ..runtime.native import MemoryPlan, align
 
-#: Orders that are tried from each beginning before a plan is taken as it is.
+#: The most orders that are tried, from each of the two first ones.
 ROUNDS = 20
 
-#: What names a value.
+#: The name of a value.
 Key = TypeVar("Key")
 
 
 @dataclass(frozen=True)
 class Lifetime:
-    """A value of so many bytes, needed from step ``first`` to step ``last``, inclusive."""
+    """A value of ``size_bytes``, needed from step ``first`` to step ``last``, inclusive."""
 
     size_bytes: int
     first: int
@@ -36,12 +36,13 @@ class Lifetime:
 
 
 def plan_arena(lifetimes: Mapping[Key, Lifetime]) -> tuple[dict[Key, int], MemoryPlan]:
-    """Aligned byte offsets of values, and what they need together.
+    """Aligned byte offsets of values, and the memory that they need together.
 
-    Values are placed one by one, each in the smallest gap that holds it between those of
-    overlapping lifetimes, above all of them where there is none: the largest first, or those of
-    the fullest step first. While that takes more than the fullest step, the value that ends highest
-    is placed before the others, for a few rounds; the best plan counts.
+    Values are placed one by one. Each goes into the smallest gap between values of overlapping
+    lifetimes that holds it; where there is no gap, it goes above all of them. Two orders are tried:
+    the largest values first, and the values of the fullest step first. While a plan needs more
+    memory than the fullest step, the value that ends highest is moved to the front of the order,
+    for a few rounds. The best plan is returned.
     """
     live_bytes = Counter[int]()
     for life in lifetimes.values():

@@ -9,13 +9,13 @@ from pathlib import Path
 
 @dataclass
 class Dumps:
-    """Where they are written; nothing is without a directory."""
+    """Writes files to ``directory``; without one, writes nothing."""
 
     directory: str | Path | None = None
     count: int = 0
 
     def write(self, what: str, step: str, text: Callable[[], str]) -> None:
-        """One more file: ``text`` of what ``step`` has made of something."""
+        """Write a file: ``text`` shows ``what`` (a graph or a loop program) after a ``step``."""
         if self.directory is None:
             return
         root = Path(self.directory)

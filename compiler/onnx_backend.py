@@ -23,13 +23,13 @@ from .te.errors import own_schedules
 
 
 class VdlaRep(BackendRep):
-    """A model that is compiled for every combination of input shapes, and of values that decide
-    shapes, that it is run with."""
+    """A model, compiled once for each combination of input shapes, and of values that decide
+    shapes, with which it is run."""
 
     def __init__(self, model: onnx.ModelProto):
         self.model = model
         self.inputs = input_names(model)
-        #: Inputs whose values decide shapes, as far as seen.
+        #: Inputs whose values decide shapes, as far as earlier runs have shown.
         self.specialised: list[str] = []
         self.modules: dict[tuple, CpuModule] = {}
 

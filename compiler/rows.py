@@ -1,4 +1,4 @@
-"""Which nodes run on which target, and in which rows."""
+"""Which nodes run on which target, and in which parts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .choose.space import Refusal
 from .graph.ir import Graph, Node
 from .targets.base import Part, Target
 
-#: Why a node is on the host that the target takes.
+#: The reason of a node that runs on the host although the target takes it.
 BEHIND_HOST = "too little for a program of its own behind the host; {title} could run it: {how}"
 
 Row = tuple[Node, ...]
@@ -37,7 +37,9 @@ def place(graph: Graph, target: Target) -> Graph:
 
 
 def leave_host_for_enough(graph: Graph, target: Target) -> Graph:
-    """Move nodes to the host for which it would be left again, where that does not pay."""
+    """Move nodes to the host where they would need another program of the target, after an earlier
+    one, that does not pay.
+    """
     if target.host is None:
         return graph
     places = {node.output: node.target for node in graph.nodes}
@@ -59,8 +61,8 @@ def leave_host_for_enough(graph: Graph, target: Target) -> Graph:
 
 
 def parts_of(graph: Graph, target: Target) -> list[tuple[Target, Part]]:
-    """The parts of a graph in running order, the host's first, as few as the order of data allows.
-    Outputs that are constants come from the last one of the host.
+    """The parts of a graph in running order, in turn for host and target, as few as dependencies
+    allow. The last part of the host also has the outputs that are constants.
     """
     places = {node.output: node.target for node in graph.nodes}
     rows = _rows(graph, target, places)
@@ -80,7 +82,9 @@ def parts_of(graph: Graph, target: Target) -> list[tuple[Target, Part]]:
 
 
 def _rows(graph: Graph, target: Target, places: Mapping[str, str]) -> list[tuple[Target, Row]]:
-    """Greedily: all that can run on the host, then on the target, and so on."""
+    """Group nodes greedily: all that can run on the host, then all that can run on the target, and
+    so on.
+    """
     turns = [target.host, target] if target.host else [target]
     for node in graph.nodes:
         if places[node.output] not in {turn.name for turn in turns}:

@@ -1,4 +1,4 @@
-"""The one point of choice: a person's knobs, else a record, else the decision's own."""
+"""Where all choices are made: the user's knobs, else a record, else the decision's own plan."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Choice:
 def choose(
     decision: Decision[W], workload: W, given: Knobs, record: Knobs | None
 ) -> Choice | Refusal:
-    """The knobs for a workload, or why there are no legal ones: the ``given`` ones, completed by
-    the decision's plan where some are missing; else those of a record; else the plan's.
+    """The knobs for a workload, or why there are no legal ones: the ``given`` knobs, completed by
+    the decision's plan where some are missing; else those of a record; else those of the plan.
     """
     space = decision.space(workload)
     if reason := space.refuse_values(given):
@@ -53,8 +53,8 @@ def choose(
 class Chooser:
     """Makes the choices of one compilation and remembers them by layer.
 
-    ``target`` and ``machine`` say whose records apply. A layer may be chosen for more than once: an
-    algorithm by one template, and its tiles by another. Their knobs have different names, and stand
+    ``target`` and ``machine`` say whose records apply. A layer may have several choices: an
+    algorithm by one decision, and its tiles by another. Their knobs have different names, and stand
     side by side in reports.
     """
 
@@ -65,7 +65,7 @@ class Chooser:
     made: dict[str, list[Choice]] = field(default_factory=dict)
 
     def on(self, target: str, machine: str) -> Chooser:
-        """The same compilation's chooser for another target: it adds to the same choices."""
+        """A chooser for another target of the same compilation, which adds to the same choices."""
         return replace(self, target=target, machine=machine)
 
     def attempt(self, decision: Decision[W], workload: W, layer: str) -> Choice | Refusal:
@@ -92,7 +92,7 @@ class Chooser:
         return found
 
     def of(self, layer: str) -> Choice | None:
-        """All that was chosen for a layer, as one; None if nothing was."""
+        """All choices of a layer as one; None if there are none."""
         made = self.made.get(layer)
         if not made:
             return None
@@ -102,7 +102,7 @@ class Chooser:
         return Choice(knobs, by, predicted[-1] if predicted else None)
 
     def check_given(self) -> None:
-        """Raise VdlaError for a layer or a knob that was given and that nothing has asked for."""
+        """Raise VdlaError for a given layer or knob that no choice has used."""
         for layer, knobs in self.given.items():
             chosen = self.of(layer)
             if chosen is None:

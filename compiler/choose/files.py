@@ -1,4 +1,4 @@
-"""Knobs from a file: a report of ``vdla run --json`` is one, and so is a plain mapping."""
+"""Knobs from a file: a report of ``vdla run --json``, or a plain mapping."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .chooser import Given
 
 
 def load_knobs(source: str | Path | Mapping[str, Any]) -> Given:
-    """Knobs by layer: of a report of ``vdla run --json``, of a file that has one, or of a mapping
-    from layers to knobs.
+    """Knobs by layer, from a report of ``vdla run --json`` or from a mapping of layers to knobs;
+    ``source`` is either of these, or the path of its file.
 
     Raises
     ------

@@ -19,12 +19,13 @@ class Records:
     @staticmethod
     def load(path: str | Path) -> Records:
         """Read a file of records, one JSON object a line: ``target``, ``machine``, ``template``,
-        ``workload``, ``knobs`` and ``cost``; of several for one workload the cheapest counts.
+        ``workload``, ``knobs`` and ``cost``. Of several records of one workload, the cheapest
+        counts.
 
         Raises
         ------
         VdlaError
-            For a line that is none, naming it.
+            For a line that is not a record, naming it.
         """
         costs: dict[tuple[str, str, str, str], float] = {}
         best: dict[tuple[str, str, str, str], Knobs] = {}

@@ -1,4 +1,4 @@
-"""Knobs: what can be chosen for a piece of work, and what is legal."""
+"""Knobs: what can be chosen for a workload, and what is legal."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Refusal:
 class Workload:
     """What a template computes for a node.
 
-    Fields that take part in comparisons are all that decides how fast some knobs are; others, such
-    as a zero point, only decide values.
+    The fields that take part in comparisons are all that decides how fast its knobs are. Other
+    fields, such as a zero point, only decide the values that it computes.
     """
 
     @property
@@ -41,7 +41,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Space:
-    """Knobs with their legal values, and why legal values may not go together.
+    """Knobs with their legal values, and a check that values go together.
 
     ``misfit`` says what is wrong with knobs whose values are legal one by one, or an empty string.
     """
@@ -50,8 +50,8 @@ class Space:
     misfit: Callable[[Knobs], str] = lambda knobs: ""
 
     def refuse_values(self, knobs: Knobs) -> str:
-        """Why a value is not legal, naming its knob and what is legal; empty if all are. There may
-        be knobs of other spaces among them.
+        """Why a value is not legal, naming its knob and what is legal; empty if all values are
+        legal. ``knobs`` may have knobs of other spaces, too.
         """
         for name, legal in self.knobs.items():
             value = knobs.get(name, legal[0] if legal else None)
@@ -60,7 +60,7 @@ class Space:
         return ""
 
     def refuse(self, knobs: Knobs) -> str:
-        """Why knobs are not legal; empty if they are. None may be missing."""
+        """Why knobs are not legal; empty if they are. No knob may be missing."""
         missing = [name for name in self.knobs if name not in knobs]
         if missing:
             return f"knob {missing[0]}: expected {_listed(self.knobs[missing[0]])}, got nothing"
@@ -80,7 +80,7 @@ def preferring(value: KnobValue, legal: Iterable[KnobValue]) -> tuple[KnobValue,
 
 
 def _listed(values: Sequence[KnobValue]) -> str:
-    """What is legal, in short: a range of integers by its ends."""
+    """Legal values as a short text: a range of integers by its ends."""
     numbers = [v for v in values if type(v) is int]
     if len(numbers) == len(values) > 2 and numbers == list(range(numbers[0], numbers[-1] + 1)):
         return f"{numbers[0]} to {numbers[-1]}"

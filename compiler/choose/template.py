@@ -29,9 +29,9 @@ W = TypeVar("W", bound=Workload)
 
 
 class Decision(ABC, Generic[W]):
-    """Something that is chosen for workloads of a kind."""
+    """Something to choose for workloads of one kind."""
 
-    #: For records and reports.
+    #: The name in records and reports.
     name: ClassVar[str]
 
     @abstractmethod
@@ -39,8 +39,8 @@ class Decision(ABC, Generic[W]):
         """The choices for a workload."""
 
     def plan(self, workload: W, fixed: Knobs) -> Plan | Refusal:
-        """Its own choice among knobs of which some are ``fixed``; refused where none is legal.
-        Without a cost model it is the first legal one.
+        """The decision's own choice of knobs, some of which are ``fixed``; a refusal where none are
+        legal. Without a cost model it takes the first legal ones.
         """
         for knobs in self.space(workload).points():
             if all(knobs[name] == value for name, value in fixed.items()):
@@ -53,7 +53,7 @@ class Decision(ABC, Generic[W]):
 
     @property
     def has_cost_model(self) -> bool:
-        """Whether ``plan`` compares costs, or takes a default."""
+        """Whether ``plan`` compares costs; else it takes a default."""
         return type(self).predict is not Decision.predict
 
 
@@ -63,9 +63,9 @@ class Template(Decision[W]):
     ops: ClassVar[tuple[type[Op], ...]]
 
     def handles(self, graph: Graph, node: Node) -> bool:
-        """Whether a node of one of ``ops`` is this template's, and not another's."""
+        """Whether this template computes a node whose operator is one of ``ops``."""
         return True
 
     @abstractmethod
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        """How the target computes a node, in words, or why it does not."""
+        """How the target computes a node, in words, or why it refuses it."""

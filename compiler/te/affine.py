@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from .expr import INT_DTYPES, Binary, Cast, Const, Expr, Var, binary, bits_of, cast, walk
 
-#: For each integer dtype, those that hold all of its values.
+#: For each integer dtype, the dtypes that hold all of its values.
 _WIDER = {
     narrow: tuple(
         wide
@@ -76,7 +76,7 @@ def _affine(expr: Expr) -> tuple[int, dict[Expr, int]]:
 
 
 def _divided(op: str, form: Affine, divisor: int) -> tuple[int, dict[Expr, int]]:
-    """What the divisor divides comes out: ``(4 * i + j) // 4`` is ``i + j // 4``."""
+    """Take out the terms that the divisor divides: ``(4 * i + j) // 4`` is ``i + j // 4``."""
     whole = {term: c // divisor for term, c in form.terms if c % divisor == 0}
     rest = tuple((term, c) for term, c in form.terms if term not in whole)
     inside = binary(op, from_affine(Affine(form.constant % divisor, rest)), divisor)
@@ -87,12 +87,12 @@ def _divided(op: str, form: Affine, divisor: int) -> tuple[int, dict[Expr, int]]
 
 
 def is_of_loops(expr: Expr) -> bool:
-    """Whether an int32 expression has only loop variables and constants: nothing wraps in it."""
+    """Whether an int32 expression has only loop variables and constants, so that nothing wraps."""
     return expr.dtype == "int32" and all(isinstance(e, Var | Const | Binary) for e in walk(expr))
 
 
 def _recombine(constant: int, terms: dict[Expr, int]) -> tuple[int, dict[Expr, int]]:
-    """``e // d * d + e % d`` is e again: what a split and a fuse of the same loops leave."""
+    """Turn ``e // d * d + e % d``, which a split and a fuse of the same loops leave, into ``e``."""
     for term, coefficient in list(terms.items()):
         match term:
             case Binary("%", e, Const(d)):
@@ -107,7 +107,7 @@ def _recombine(constant: int, terms: dict[Expr, int]) -> tuple[int, dict[Expr, i
 
 
 def from_affine(form: Affine) -> Expr:
-    """Expression of an affine form, in int32 where that holds all terms, else in int64."""
+    """Expression of an affine form, in int32 if that holds all terms, else in int64."""
     narrow = all("int32" in _WIDER[term.dtype] for term, _ in form.terms)
     dtype = "int32" if narrow else "int64"
     result: Expr = Const(0, dtype)
@@ -156,8 +156,8 @@ def _term_interval(term: Expr, ranges: Mapping[Expr, tuple[int, int]]) -> tuple[
 
 
 def prove(cond: Expr, ranges: Mapping[Expr, tuple[int, int]]) -> bool | None:
-    """Whether a condition holds for all values in range (True), for none (False), or depends or is
-    unknown (None).
+    """Whether a condition holds for all values in range (True) or for none (False); None if it
+    depends on the value, or is unknown.
     """
     match cond:
         case Const(value):

@@ -9,10 +9,10 @@ from ...isa.errors import VdlaError
 
 
 class ScheduleError(VdlaError):
-    """A schedule cannot do what it says, or the loop program that it leads to is not sound.
+    """A schedule is not possible, or the loop program that it leads to is not sound.
 
-    For a person who writes a schedule this is an error like any other. A schedule that the compiler
-    made for a model must never raise it: see :func:`own_schedules`.
+    For the user who wrote the schedule this is an error like any other. A schedule that the
+    compiler made for a model must never raise it: see :func:`own_schedules`.
     """
 
 

@@ -25,7 +25,7 @@ def bits_of(dtype: str) -> int:
 
 #: Functions of scalars that :class:`Call` may name: dtypes of arguments and result. ``requantize``
 #: is acc * multiplier / 2**shift rounded half to even, exact in 64 bits; ``rescale`` is the same
-#: where the result fits int32, which is for its user to know; ``requantize_tflite`` is
+#: where the result fits int32, which its user must know; ``requantize_tflite`` is
 #: ``isa.vector_ops.requantize_tflite``; ``scaled_down`` is float32(x) * factor + offset rounded
 #: down to float32, once, and ``scaled_floor`` the floor of that, which must fit int32; ``round``
 #: rounds half to even; ``divide`` truncates towards zero, and gives 0 where the divisor is 0;
@@ -42,7 +42,7 @@ INTRINSICS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "popcount": tuple(((dtype,), dtype) for dtype in UNSIGNED_DTYPES),
     "pow": tuple(((dtype,) * 2, dtype) for dtype in FLOAT_DTYPES),
 }
-#: Functions of one float, of its dtype.
+#: Functions of one float, whose results have the same dtype.
 FLOAT_FUNCTIONS = (
     "round", "floor", "ceil", "trunc", "sqrt", "exp", "log", "log1p", "tanh", "erf", "sin", "cos",
     "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh",
@@ -53,8 +53,8 @@ _ids = count()
 
 
 class Operators:
-    """Python's operators build expressions; shared by nodes and by loop axes, which stand for their
-    variable.
+    """Python's operators, which build expressions; the base of nodes, and of loop axes, which stand
+    for their variables.
     """
 
     def __add__(self, other: Operand) -> Expr:
@@ -131,7 +131,7 @@ Operand = Operators | int | float
 
 @dataclass(frozen=True, eq=False)
 class Var(Expr):
-    """A variable; identity is the object, the name is for people."""
+    """A variable. The object itself is its identity; the name is for people."""
 
     name: str
     dtype: str = "int32"
@@ -207,8 +207,9 @@ class Read(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Reducer:
-    """A way to combine two values of a dtype, commutative and associative, so that a reduction may
-    be cut and ordered as it suits; combined with ``identity(dtype)`` every value stays what it is.
+    """A function that combines two values of a dtype. It is commutative and associative, so that a
+    reduction may be cut and reordered; combining a value with ``identity(dtype)`` does not change
+    it.
     """
 
     name: str
@@ -219,7 +220,7 @@ class Reducer:
 @dataclass(frozen=True)
 class Reduce(Expr):
     """``body`` combined over reduction axes, by + * min max or a :class:`Reducer`, starting from
-    ``init`` or else the neutral element: only a whole ``compute``.
+    ``init`` or else the neutral element. It must be the whole rule of a ``compute``.
     """
 
     kind: str | Reducer
@@ -239,7 +240,7 @@ class Reduce(Expr):
 
     @property
     def start(self) -> Expr:
-        """What the first value is combined with."""
+        """The value that the reduction starts from."""
         return self.identity if self.init is None else self.init
 
     @property
@@ -257,8 +258,9 @@ class Reduce(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Extern(Expr):
-    """A whole tensor by a loop program of its own: only a whole ``extern``. ``reads`` has an
-    element of each input; ``rule`` makes the statement from the inputs' buffers and the tensor's.
+    """A whole tensor, computed by a loop program of its own; only :func:`~.tensor.extern` makes it.
+    ``reads`` has an element of each input; ``rule`` makes the statement from the inputs' buffers
+    and the tensor's.
     """
 
     reads: tuple[Expr, ...]
@@ -276,7 +278,7 @@ def integer_range(dtype: str) -> tuple[int, int]:
 
 
 def wrap(value: Operand, dtype: str = "int32") -> Expr:
-    """A Python number as a node, a loop axis as its variable; nodes pass."""
+    """A Python number as a node, a loop axis as its variable; a node is returned as it is."""
     value = getattr(value, "var", value)
     if isinstance(value, Expr):
         return value

@@ -22,7 +22,7 @@ from .expr import (
     bits_of,
 )
 
-#: Functions of floats by the names of intrinsics.
+#: NumPy's functions of floats, by the names of intrinsics.
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     name: getattr(np, name)
     for name in ("floor", "ceil", "trunc", "sqrt", "exp", "log", "log1p", "tanh", "sin", "cos",
@@ -36,13 +36,13 @@ _COMPARISONS: dict[str, Callable[..., Any]] = {"<": np.less, "<=": np.less_equal
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.divide, "//": np.floor_divide,
     "%": np.mod, "&": np.bitwise_and, "|": np.bitwise_or,
-    # As the language has it: the second operand only where it is smaller, or larger.
+    # As code generators have it: the second operand only where it is smaller, or larger.
     "min": lambda a, b: np.where(b < a, b, a), "max": lambda a, b: np.where(a < b, b, a),
 }  # fmt: skip
 
 
 def values_of(expr: Expr, known: Mapping[Var, np.ndarray]) -> np.ndarray:
-    """The values of an expression of variables whose values are known arrays, broadcast.
+    """The values of an expression, given arrays with the values of its variables, which broadcast.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def _binary(op: str, a: np.ndarray, b: np.ndarray, dtype: str) -> np.ndarray:
 
 
 def _shifted(op: str, a: np.ndarray, b: np.ndarray, bits: int) -> np.ndarray:
-    """Shifts by any number: what is shifted out is gone."""
+    """Shifts by any number of bits; beyond the width, every bit is shifted out."""
     unsigned = b.astype(np.uint64)
     inside = unsigned < bits
     count = np.where(inside, unsigned, 0).astype(a.dtype)

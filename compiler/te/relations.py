@@ -27,7 +27,7 @@ class Split:
 
     @property
     def sources(self) -> tuple[IterVar, ...]:
-        """The loop that is there no more."""
+        """The loop that is replaced."""
         return (self.parent,)
 
     @property
@@ -46,7 +46,7 @@ class Fuse:
 
     @property
     def sources(self) -> tuple[IterVar, ...]:
-        """The loops that are there no more, outermost first."""
+        """The loops that are replaced, outermost first."""
         return (self.outer, self.inner)
 
     @property
@@ -59,7 +59,7 @@ Relation = Split | Fuse
 
 
 def loop_extents(relations: Iterable[Relation], roots: Mapping[IterVar, int]) -> dict[IterVar, int]:
-    """Extent of every axis that ever was a loop, from those of the first ones."""
+    """Extents of all axes that are or were loops, from the extents of the first loops."""
     extents = dict(roots)
     for relation in relations:
         match relation:
@@ -76,7 +76,7 @@ def loop_extents(relations: Iterable[Relation], roots: Mapping[IterVar, int]) ->
 def index_values(
     relations: Sequence[Relation], leaves: Iterable[IterVar], extents: Mapping[IterVar, int]
 ) -> dict[IterVar, Expr]:
-    """Value of every axis that ever was a loop, in the variables of the loops that are."""
+    """Values of all axes that are or were loops, in the variables of the present loops."""
     values: dict[IterVar, Expr] = {
         leaf: leaf.var if extents[leaf] > 1 else Const(0) for leaf in leaves
     }
@@ -97,7 +97,7 @@ def tail_guards(
     values: Mapping[IterVar, Expr],
     extents: Mapping[IterVar, int],
 ) -> list[Expr]:
-    """Conditions under which the index of a split that does not divide is one of its parent's."""
+    """Conditions that keep indices within the parent's extent, for splits that do not divide it."""
     return [
         values[r.parent] < extents[r.parent]
         for r in relations
@@ -106,7 +106,7 @@ def tail_guards(
 
 
 def leading_to(relations: Sequence[Relation], loops: Iterable[IterVar]) -> list[Relation]:
-    """The relations, in order, without which the given loops would not be."""
+    """The relations, in order, from which the given loops come."""
     needed, found = set(loops), []
     for relation in reversed(relations):
         if needed & set(relation.results):

@@ -135,8 +135,8 @@ class Schedule:
 
 
 def create_schedule(outputs: Tensor | list[Tensor]) -> Schedule:
-    """The default schedule: every tensor computed as a whole, one loop per axis; what reads the
-    state of a scan is computed inside the scan's first loop.
+    """The default schedule: every tensor computed as a whole, one loop per axis. Tensors that read
+    the state of a scan are computed inside the scan's first loop.
 
     Rewriting primitives change stages, never tensors: one description can have many schedules.
     """

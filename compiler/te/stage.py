@@ -12,7 +12,7 @@ from .expr import Expr, Extern, Read, Reduce, Var, walk
 from .relations import Fuse, Relation, Split, leading_to
 from .tensor import IterVar, Tensor
 
-#: How a loop runs. One that is bound to a thread axis has the axis' name in place of a kind.
+#: How a loop runs. A loop that is bound to a thread axis has the axis' name in place of a kind.
 LOOP_KINDS = ("serial", "unrolled", "vectorized", "parallel", "vthread")
 
 
@@ -24,7 +24,9 @@ def is_thread_axis(name: str) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Prefetching:
-    """What is asked into the cache, and how many iterations of ``axis`` before it is read."""
+    """A tensor that is prefetched into the cache, ``offset`` iterations of ``axis`` before it is
+    read.
+    """
 
     tensor: Tensor
     axis: IterVar
@@ -62,7 +64,7 @@ class Stage:
 
     @property
     def reduce_axes(self) -> tuple[IterVar, ...]:
-        """Reduction axes of what the stage computes now."""
+        """Reduction axes of the stage's present expression."""
         return self.body.axes if isinstance(self.body, Reduce) else ()
 
     def reads(self) -> list[Read]:
@@ -94,8 +96,9 @@ class Stage:
     def split(
         self, axis: IterVar, factor: int | None = None, nparts: int | None = None
     ) -> tuple[IterVar, IterVar]:
-        """Split a loop in two, by the extent of the inner one or, with ``nparts``, into that many
-        equal parts, fewer where they would be empty; what does not divide leaves a guarded tail.
+        """Split a loop in two. Either the inner loop has the extent ``factor``, or the outer loop
+        has ``nparts`` iterations, fewer where some would be empty. If the extent does not divide
+        evenly, the tail is guarded.
 
         ::
 
@@ -206,9 +209,9 @@ class Stage:
         self._set_data_kind(axis, "parallel", "parallel")
 
     def vthread(self, axis: IterVar) -> None:
-        """Make a data loop's iterations virtual threads: each gets buffers of its own for what is
-        computed inside, and their statements are interleaved into one stream, so that one thread's
-        copies hide behind another's arithmetic.
+        """Make a data loop's iterations virtual threads. Each gets buffers of its own for the
+        tensors computed inside, and their statements are interleaved into one stream, so that one
+        thread's copies hide behind another's arithmetic.
 
         ::
 
@@ -217,8 +220,8 @@ class Stage:
         self._set_data_kind(axis, "vthread", "vthread")
 
     def bind(self, axis: IterVar, thread: str) -> None:
-        """Let iterations of a data loop be the threads of an axis that the target has; each axis
-        is bound to one loop of a nest.
+        """Bind a data loop to a thread axis of the target: its iterations are the axis' threads. An
+        axis is bound to only one loop of a nest.
 
         ::
 
@@ -238,7 +241,7 @@ class Stage:
         self._set_data_kind(axis, thread, "bind")
 
     def pragma(self, axis: IterVar, key: str, value: Any = True) -> None:
-        """Attach a note for a back end to a loop: ``for i`` -> ``for i @key=value``."""
+        """Attach a hint for code generators to a loop: ``for i`` -> ``for i @key=value``."""
         self._position(axis, "pragma")
         self.pragmas.setdefault(axis, {})[key] = value
 
@@ -257,8 +260,8 @@ class Stage:
         self.intrinsics[axis] = intrinsic
 
     def prefetch(self, tensor: Tensor, axis: IterVar, offset: int = 1) -> None:
-        """Ask for what is read of ``tensor`` inside a loop ``offset`` iterations ahead: one request
-        per cache line. What is asked for beyond the tensor is not read.
+        """Prefetch the elements of ``tensor`` that are read inside a loop, ``offset`` iterations
+        ahead: one request per cache line. Requests beyond the tensor's end read nothing.
 
         ::
 
@@ -275,7 +278,8 @@ class Stage:
     # ---- placement ----
 
     def compute_at(self, consumer: Stage, axis: IterVar) -> None:
-        """Compute what a consumer needs inside its loop ``axis``, into a buffer of just that size.
+        """Compute the tensor inside a consumer's loop ``axis``: only the elements that are needed
+        there, into a buffer of just that size.
 
         ::
 
@@ -354,8 +358,8 @@ class Stage:
             raise ScheduleError(f"{what}: {reason}")
 
     def double_buffer(self) -> None:
-        """Let iterations of the loop that the tensor is computed at alternate between two buffers,
-        so that the next one is filled while this one is read.
+        """Let iterations of the loop at which the tensor is computed alternate between two buffers,
+        so that one is filled while the other is read.
 
         ::
 
@@ -385,8 +389,8 @@ class Stage:
         self.attach, self.inlined = None, True
 
     def storage_align(self, axis: IterVar, factor: int, offset: int = 0) -> None:
-        """Pad the rows of the tensor's buffer, so that from one index of a data axis to the next
-        there are ``offset`` elements more than a multiple of ``factor``.
+        """Pad the tensor's buffer, so that the stride of a data axis is ``offset`` elements more
+        than a multiple of ``factor``.
 
         ::
 
@@ -405,7 +409,7 @@ class Stage:
         self.alignments[axis] = (factor, offset)
 
     def set_scope(self, scope: str) -> None:
-        """Keep the tensor in a memory that the target has: ``allocate b in global`` -> ``allocate b
+        """Keep the tensor in one of the target's memories: ``allocate b in global`` -> ``allocate b
         in inp``.
         """
         if not scope.isidentifier():

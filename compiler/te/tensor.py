@@ -120,11 +120,11 @@ def extern(
     dtype: str = "float32",
     name: str = "extern",
 ) -> Tensor:
-    """A tensor that a loop program of the caller's computes as a whole, at the root.
+    """A tensor that the caller's own loop program computes as a whole, at the root.
 
     Parameters
     ----------
-    inputs : what it reads
+    inputs : the tensors that it reads
     rule : makes the statement (``tir.ir``) from a list of the inputs' buffers and the buffer that
         it writes to, with loop variables of its own; the verifier checks it as all others
 
@@ -142,17 +142,17 @@ def extern(
 
 
 def scan(init: Tensor, update: Tensor, state: Tensor, name: str = "scan") -> Tensor:
-    """A tensor whose rows are computed one after the other, each of earlier ones.
+    """A tensor whose rows are computed one after the other, each from earlier rows.
 
     ::
 
-        for t in T:      (``update``, and what else reads ``state``, is computed inside this loop)
+        for t in T:      (``update``, and all that reads ``state``, is computed inside this loop)
           scan[t, ...] = update[t, ...] if t >= steps else init[t, ...]
 
     Parameters
     ----------
     init : [steps, ...], the first rows
-    update : [T, ...], a row of earlier rows, which it reads as ``state[t - 1, ...]``
+    update : [T, ...], each row computed from earlier rows, which it reads as ``state[t - 1, ...]``
     state : [T, ...], a placeholder that stands for the result
     """
     steps, count = init.shape[0], state.shape[0]
@@ -195,13 +195,13 @@ def _reduce(
 def comm_reducer(
     combine: Callable[[Expr, Expr], Expr], identity: Callable[[str], Const], name: str = "reduce"
 ) -> Callable[[Expr, IterVar | tuple[IterVar, ...]], Reduce]:
-    """A reduction by a function of the caller's, as :func:`sum_of` is one by +.
+    """A reduction by the caller's function, as :func:`sum_of` is a reduction by +.
 
     Parameters
     ----------
-    combine : of two values of one dtype; it must be commutative and associative, for reductions
-        are cut and reordered
-    identity : of a dtype, the value that changes nothing when it is combined
+    combine : combines two values of one dtype; it must be commutative and associative, for
+        reductions are cut and reordered
+    identity : gives, for a dtype, the value that changes nothing when it is combined
 
     Examples
     --------
@@ -224,7 +224,7 @@ def comm_reducer(
 
 
 def sum_of(body: Expr, axis: IterVar | tuple[IterVar, ...], init: Expr | None = None) -> Reduce:
-    """Sum over axes, and of ``init``: of the same dtype, without the axes."""
+    """Sum over axes, starting from ``init``, which has the same dtype and none of the axes."""
     found = _reduce("+", body, axis, init)
     if init is not None:
         moving = [a for a in found.axes if any(node is a.var for node in walk(init))]

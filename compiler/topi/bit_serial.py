@@ -4,9 +4,10 @@ A value of b bits is b planes of bits, so that ::
 
     sum over k of x[k] * w[k] = sum over planes i, j of 2**(i+j) * popcount(x_i & w_j)
 
-The words of a plane hold 32 consecutive k. Weights are packed once, at compile time, 16 outputs
-side by side. Weights of any two to four equidistant values become such *codes*: the sum of the
-elements times the smallest value is added (:class:`Levels`).
+Each word of a plane holds 32 consecutive k. Weights are packed once, at compile time, 16 outputs
+side by side. Weights with two to four equidistant values, whatever these are, are replaced by their
+*codes* 0, 1, 2, ...; the sum of the elements times the smallest value is added to the result
+(:class:`Levels`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ..te.tensor import Tensor, compute, reduce_axis, sum_of
 WORD_BITS = 32
 #: Outputs that are computed together.
 LANES = 16
-#: Of an element or a weight.
+#: The most bits of an element, or of a weight's code.
 MAX_BITS = 2
 
 
@@ -35,7 +36,7 @@ class Levels:
 
     @staticmethod
     def of(weight: np.ndarray) -> tuple[Levels, int]:
-        """The levels on which the values of a weight lie, and the bits that their codes take."""
+        """The levels of a weight's values, and the number of bits of their codes."""
         values = np.unique(weight).astype(np.int64)
         least, most = int(values[0]), int(values[-1])
         if least >= 0 and most < 1 << MAX_BITS:
@@ -57,8 +58,8 @@ def pack_weights(weight: np.ndarray, bits: int) -> np.ndarray:
 
     Returns
     -------
-    [N/16, K/32, bits, 16], or [N/16, KH, KW, C/32, bits, 16], uint32; outputs and bits that are not
-    there are 0
+    [N/16, K/32, bits, 16], or [N/16, KH, KW, C/32, bits, 16], uint32; outputs and bits beyond the
+    weight's are 0
 
     Raises
     ------
@@ -81,7 +82,7 @@ def pack_weights(weight: np.ndarray, bits: int) -> np.ndarray:
 
 
 def unpack_weights(packed: np.ndarray, outputs: int, size: int) -> np.ndarray:
-    """What :func:`pack_weights` packed: [N, K], or [N, KH, KW, C], int64."""
+    """The inverse of :func:`pack_weights`: [N, K], or [N, KH, KW, C], int64."""
     planes = np.moveaxis(packed, -1, 1)[..., None] >> np.arange(WORD_BITS, dtype=np.uint32) & 1
     shifts = np.arange(packed.shape[-2], dtype=np.int64)[:, None]
     codes = (planes.astype(np.int64) << shifts).sum(-2)
@@ -90,7 +91,7 @@ def unpack_weights(packed: np.ndarray, outputs: int, size: int) -> np.ndarray:
 
 
 def bit_planes(x: Tensor, bits: int, axis: int = 1) -> Tensor:
-    """Planes of a tensor of uint8, without higher bits: [..., K, ...] as [..., K/32, bits, ...]
+    """The ``bits`` lowest planes of a tensor of uint8: [..., K, ...] becomes [..., K/32, bits, ...]
     uint32, where K is the size of ``axis``.
     """
     size = x.shape[axis]
@@ -158,7 +159,7 @@ def bit_serial_conv2d(
     width : W
     weight : as :func:`pack_weights` gives it
     outputs : number of output channels O
-    strides, pads : as in ONNX; what is padded is 0
+    strides, pads : as in ONNX; padding is 0
     levels : what the weight means
 
     Returns
@@ -208,8 +209,9 @@ def _bordered(planes: Tensor, size: tuple[int, int], pads: tuple[int, int, int, 
 
 
 def _weighted(ones: Tensor, outputs: int, levels: Levels, total: Tensor | None) -> Tensor:
-    """Counts of ones [..., N/16, bits, weight bits, 16], each by its weight, added up: [..., N].
-    The offset of the levels is a factor of the ``total`` of what was multiplied.
+    """The sums [..., N] of counts of ones [..., N/16, bits, weight bits, 16], each times the power
+    of two of its planes; times the step of the levels, plus their offset times ``total``, the sum
+    of the elements.
     """
     *places, blocks, bits, weight_bits, _ = ones.shape
     i, j = reduce_axis(bits, "i"), reduce_axis(weight_bits, "j")

@@ -20,7 +20,7 @@ def convolution(
     name: str = "acc",
 ) -> Tensor:
     """x [N, C, ...] and weight [OC, C/groups, ...]; the border is 0. Elements are converted to
-    ``dtype``, in which they are multiplied and summed, or else are of one dtype.
+    ``dtype`` and then multiplied and summed; without it, both operands must have one dtype.
     """
     per_group, kernel = weight.shape[1], weight.shape[2:]
     counts = window_counts(x.shape[2:], kernel, strides, pads, dilations)
@@ -51,9 +51,10 @@ def convolution_transpose(
     """x [N, C, ...], weight [C, OC/groups, ...]: place ``o`` of the result, whose spatial shape is
     ``size``, gets what ``o + before = source * stride + tap * dilation`` says.
 
-    With dilation 1, the places of one remainder by the stride are a convolution with every
-    stride-th tap: these are computed side by side, as ``phases`` [stride..., N, place..., OC] from
-    ``packed`` weights [stride..., C, tap..., OC/groups], so that neighbours are channels.
+    With dilation 1, the places with one remainder by the stride are the result of a convolution
+    with every stride-th tap. These convolutions are computed side by side, as ``phases``
+    [stride..., N, place..., OC] from ``packed`` weights [stride..., C, tap..., OC/groups]; channels
+    are innermost.
     """
     rank = len(strides)
     per_group, kernel = weight.shape[1], weight.shape[2:]
@@ -91,7 +92,7 @@ def convolution_transpose(
 
 
 def _dilated(weight: Tensor, dilations: Shape) -> tuple[Shape, Tensor]:
-    """Taps apart, with zeros between them; and the kernel's size then."""
+    """The size of a dilated kernel, and its weights with zeros between the taps."""
     kernel = tuple((k - 1) * d + 1 for k, d in zip(weight.shape[2:], dilations, strict=True))
 
     def rule(index: Index) -> Expr:

@@ -1,4 +1,4 @@
-"""Element by element: any rank, operands broadcast by NumPy's rules.
+"""Operators on elements, of any rank; operands are broadcast by NumPy's rules.
 
 A tensor expression has at least one dimension, so a scalar is a tensor of shape (1,) whose graph
 shape is (). Functions that must tell the two apart take the graph's shapes.
@@ -54,9 +54,8 @@ def broadcast_shapes(*shapes: Shape) -> Shape:
 
 
 def merged_axes(*shapes: Shape) -> list[Shape]:
-    """The shapes of tensors that are broadcast together, with as few axes as give every element
-    the same partners: neighbouring axes become one where each tensor has both or is broadcast
-    along both.
+    """The shapes of tensors that are broadcast together, merged into as few axes as possible:
+    neighbouring axes become one where each tensor either has both or is broadcast along both.
 
     ``(8, 4, 5, 6), (4, 1, 1)`` become ``(8, 4, 30), (1, 4, 1)``.
     """
@@ -82,8 +81,8 @@ def elementwise(
     shapes: Sequence[Shape] | None = None,
     name: str = "out",
 ) -> Tensor:
-    """``rule`` of the elements of all inputs, which are broadcast; ``shapes`` are the inputs' in
-    the graph, where some are scalars.
+    """``rule`` of the elements of all inputs, which are broadcast. ``shapes`` are the inputs' graph
+    shapes; they are needed where some inputs are scalars.
     """
     shapes = [x.shape for x in inputs] if shapes is None else shapes
 

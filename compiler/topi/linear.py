@@ -43,7 +43,7 @@ def dense(
     name: str = "acc",
 ) -> Tensor:
     """``x @ weight``: x [N, K], weight [K, OC] or, ``transposed``, [OC, K]. Elements are converted
-    to ``dtype``, in which they are multiplied and summed, or else are of one dtype.
+    to ``dtype`` and then multiplied and summed; without it, both operands must have one dtype.
     """
     k = reduce_axis(x.shape[1], "k")
     width = weight.shape[0 if transposed else 1]

@@ -1,4 +1,4 @@
-"""Elements change places: the result's elements are those of an operand."""
+"""Operators that move elements to other places."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ def concat(inputs: Sequence[Tensor], axis: int) -> Tensor:
 
 
 def pad(x: Tensor, mode: str, before: Sequence[int], out: Shape, value: Tensor | None) -> Tensor:
-    """``x`` in a border, ``before`` elements at each dimension's beginning: "constant" (of the
-    scalar ``value``), "edge", "reflect" or "wrap".
+    """``x`` with a border, ``before`` elements at each dimension's beginning. The border's ``mode``
+    is "constant" (the scalar ``value``), "edge", "reflect" or "wrap".
     """
     size = x.shape
 
@@ -84,7 +84,7 @@ def pad(x: Tensor, mode: str, before: Sequence[int], out: Shape, value: Tensor |
 
 
 def _repeated(mode: str, index: Expr, size: int) -> Expr:
-    """An index beyond either end as one inside."""
+    """The index inside whose element is repeated at an index beyond either end."""
     match mode:
         case "edge":
             return minimum(maximum(index, 0), size - 1)
@@ -109,8 +109,8 @@ def gather(x: Tensor, indices: Tensor, axis: int, shape: Shape, chosen: Shape) -
 
 
 def gather_elements(x: Tensor, indices: Tensor, axis: int) -> Tensor:
-    """For every place of ``indices``, the element of ``x`` whose index along the axis is the number
-    there, and elsewhere the place's; numbers wrap.
+    """For every place of ``indices``, the element of ``x`` at that place, but with the number that
+    ``indices`` has there as its index along ``axis``; numbers wrap.
     """
 
     def rule(index: Index) -> Expr:

@@ -21,8 +21,8 @@ def pool(
     dtype: str | None = None,
     name: str = "acc",
 ) -> Tensor:
-    """Sum or maximum ("+", "max") over windows; what lies beyond the border does not count.
-    Elements are converted to ``dtype`` first, if one is given.
+    """Sum or maximum ("+", "max") over windows; places outside the image do not count. Elements are
+    converted to ``dtype`` first, if one is given.
     """
     counts = window_counts(x.shape[2:], kernel, strides, pads, dilations)
     spans = reach(counts, kernel, strides, dilations)
@@ -38,7 +38,7 @@ def pool(
 
 
 def covered(place: Expr, kernel: int, stride: int, pad: int, size: int) -> Expr:
-    """How many elements of a window at ``place`` along a dimension lie inside of it."""
+    """How many elements of a window at ``place`` lie inside the image, along one dimension."""
     first = place * stride - pad
     return minimum(first + kernel, size) - maximum(first, 0)
 
@@ -52,8 +52,8 @@ def mean_of(
     size: Shape,
     count_include_pad: bool,
 ) -> Expr:
-    """A window's sum divided by the number of its elements, without those of the border unless
-    they count.
+    """A window's sum divided by the number of its elements; those of the border are only counted
+    with ``count_include_pad``.
     """
     if count_include_pad or not any(pads):
         return total / Const(float(math.prod(kernel)), total.dtype)

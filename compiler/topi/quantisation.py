@@ -55,13 +55,13 @@ def requantize(
 
 
 def clipped(scaled: Expr, zero_point: int, lo: int, hi: int) -> Expr:
-    """``clip(scaled + zero_point, lo, hi)`` as int8. In int64: the result of a large scale does not
-    fit int32 before it is clipped.
+    """``clip(scaled + zero_point, lo, hi)`` as int8. It is computed in int64, because the result of
+    a large scale does not fit int32 before it is clipped.
     """
     return clip(scaled + zero_point, lo, hi).astype("int8")
 
 
-#: Of an element's index, the scale or the zero point that belongs to it.
+#: Gives the scale or the zero point of the element at an index.
 Along = Callable[[tuple[Expr, ...]], Expr]
 
 

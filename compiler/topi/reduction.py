@@ -11,7 +11,7 @@ from .elements import Index, Shape, over
 
 
 def neutral(kind: str, dtype: str) -> Const:
-    """What changes nothing when it is reduced too."""
+    """The neutral element of a reduction."""
     return Reduce(kind, Const(0, dtype), ()).identity
 
 
@@ -69,7 +69,9 @@ def arg_reduce(
 
 
 def _with_axes(index: Index, axes: dict[int, IterVar], rank: int, keepdims: bool) -> tuple:
-    """The operand's index of a reduction: its axes at their places, the rest from ``index``."""
+    """The index of a reduction's operand: reduced ``axes`` at their places, the others from
+    ``index``.
+    """
     if keepdims:
         return tuple(axes.get(dim, index[dim]) for dim in range(rank))
     rest = iter(index)

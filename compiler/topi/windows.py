@@ -1,4 +1,4 @@
-"""Windows that move over images: how many places they have, and the border that they reach into."""
+"""Windows that move over images: their number of places, and the border that they reach into."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .elements import Index, Shape
 
 
 def positions(size: int, kernel: int, stride: int = 1, pad: int = 0, dilation: int = 1) -> int:
-    """Places of a window along a dimension of ``size`` elements and ``pad`` more, both ends
-    together; less than 1 if the window does not fit.
+    """Number of places of a window along a dimension of ``size`` elements and ``pad`` more, at both
+    ends together; less than 1 if the window does not fit.
     """
     return (size + pad - (kernel - 1) * dilation - 1) // stride + 1
 
@@ -20,8 +20,8 @@ def positions(size: int, kernel: int, stride: int = 1, pad: int = 0, dilation: i
 def window_counts(
     size: Shape, kernel: Shape, strides: Shape, pads: Shape, dilations: Shape
 ) -> tuple[int, ...]:
-    """:func:`positions` along every dimension; ``pads`` lists what comes before every dimension,
-    then what comes after it.
+    """:func:`positions` along every dimension; ``pads`` lists the padding before every dimension,
+    then the padding after every dimension.
     """
     rank = len(size)
     return tuple(
@@ -32,8 +32,8 @@ def window_counts(
 
 @dataclass(frozen=True)
 class Border:
-    """A dimension with ``before`` more elements at its beginning, ``size`` in all; of those every
-    ``step``-th.
+    """A dimension with ``before`` more elements at its beginning and ``size`` in all, of which
+    every ``step``-th is kept.
     """
 
     before: int
@@ -80,8 +80,8 @@ def padded_image(
     name: str = "bordered",
     inside: Callable[[Expr], Expr] | None = None,
 ) -> Tensor:
-    """:func:`bordered` of the dimensions from 2 on, by ``pads`` before every one of them, then
-    after every one; ``x`` itself where there is nothing to do.
+    """:func:`bordered` for the dimensions from 2 on, with ``pads`` before every dimension, then
+    after every dimension; ``x`` itself where there is nothing to do.
     """
     if not any(pads) and inside is None:
         return x
@@ -93,14 +93,14 @@ def padded_image(
 
 
 def reach(counts: Shape, kernel: Shape, strides: Shape, dilations: Shape) -> Shape:
-    """Elements along every dimension that ``counts`` windows span, the border's among them."""
+    """Elements along every dimension that ``counts`` windows span, border included."""
     parts = zip(counts, kernel, strides, dilations, strict=True)
     return tuple((n - 1) * s + (k - 1) * d + 1 for n, k, s, d in parts)
 
 
 def spanned_image(x: Tensor, pads: Shape, value: Expr, spans: Shape) -> Tensor:
-    """What windows that span so many elements read of an image, its border included; ``x`` itself
-    where they stay inside.
+    """An image with its border, as far as windows that span ``spans`` elements read it; ``x``
+    itself where there is no border.
     """
     if not any(pads):
         return x

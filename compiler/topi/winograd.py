@@ -27,15 +27,16 @@ from ..te.tensor import Tensor, compute, reduce_axis, sum_of
 FLOAT32 = "float32"
 
 KERNEL = 3
-#: Positive points by results in a row of a tile; the negative ones, 0 and infinity belong to them.
-#: Those of 4 have less than a third of the error that 1 and 2 have, and are exact in every product.
+#: Positive points, by results in a row of a tile; their negatives, 0 and infinity are added. For 4
+#: results, these points have less than a third of the error of 1 and 2, and products of them are
+#: exact.
 POINTS = {2: (1.0,), 4: (0.625, 1.5)}
 
 
 @dataclass(frozen=True, eq=False)
 class Matrices:
-    """Of n = m + 2 points, in float64: ``image`` B' [n, n], ``kernel`` G [n, 3], ``result`` A'
-    [m, n]."""
+    """The matrices for n = m + 2 points, in float64: ``image`` B' [n, n], ``kernel`` G [n, 3],
+    ``result`` A' [m, n]."""
 
     image: np.ndarray
     kernel: np.ndarray
@@ -65,7 +66,7 @@ def points_of(size: int) -> int:
 
 
 def winograd_sums(size: int, image: Tensor, weight: Tensor, height: int, width: int) -> Tensor:
-    """The convolution [N, OC/B, height, width, B] of an image that holds all tiles of it."""
+    """The convolution [N, OC/B, height, width, B] of an image, whose border completes all tiles."""
     tiles = _tiles(size, image, -(-height // size), -(-width // size))
     products = _products(tiles, weight)
     transform = matrices(size).result
@@ -103,7 +104,7 @@ def _tiles(size: int, image: Tensor, rows: int, columns: int) -> Tensor:
 
 
 def _products(tiles: Tensor, weight: Tensor) -> Tensor:
-    """[points, points, N, OC/B, rows, columns, B]."""
+    """The tiles times the weights: [points, points, N, OC/B, rows, columns, B]."""
     ic, ici = reduce_axis(weight.shape[3], "ic"), reduce_axis(weight.shape[4], "ici")
 
     def rule(i: Expr, j: Expr, n: Expr, ob: Expr, h: Expr, w: Expr, o: Expr) -> Expr:
@@ -114,7 +115,7 @@ def _products(tiles: Tensor, weight: Tensor) -> Tensor:
 
 
 def _element(elements: Sequence[Expr], index: Expr) -> Expr:
-    """One of the elements; unrolled loops leave no choice."""
+    """The element at an index; in an unrolled loop the index is constant, and no choice is left."""
     *others, chosen = elements
     for position in reversed(range(len(others))):
         chosen = select(index.equal(position), others[position], chosen)
@@ -122,8 +123,8 @@ def _element(elements: Sequence[Expr], index: Expr) -> Expr:
 
 
 def _by_parity(row: np.ndarray, vector: Sequence[Expr]) -> Expr:
-    """``row . vector`` by even and odd places, whose sums rows of p and -p share: there, only the
-    sign of the odd ones differs."""
+    """``row . vector`` as a sum over even places and a sum over odd places. The rows of p and -p
+    share both: only the sign of the odd one differs."""
     parts = [(row[start::2], vector[start::2]) for start in (0, 1) if row[start::2].any()]
     if len(parts) == 1:
         return _dot(*parts[0])
@@ -133,7 +134,7 @@ def _by_parity(row: np.ndarray, vector: Sequence[Expr]) -> Expr:
 
 
 def _by_pairs(row: np.ndarray, vector: Sequence[Expr]) -> Expr:
-    """``row . vector``: sums and differences of places of p and -p, which all rows share."""
+    """``row . vector`` by sums and differences of the places of p and -p, which all rows share."""
     coefficients, terms = [row[0], row[-1]], [vector[0], vector[-1]]
     for place in range(1, len(row) - 1, 2):
         plus, minus = vector[place], vector[place + 1]
@@ -144,7 +145,9 @@ def _by_pairs(row: np.ndarray, vector: Sequence[Expr]) -> Expr:
 
 
 def _dot(coefficients: np.ndarray, vector: Sequence[Expr]) -> Expr:
-    """The sum of products, beginning with one by 1 if there is one: others are added at once."""
+    """The sum of products. It begins with a factor of 1 if there is one: that needs no product, and
+    each other product is added in one step.
+    """
     terms = [(c, v) for c, v in zip(coefficients, vector, strict=True) if c]
     if not terms:
         return Const(0.0, FLOAT32)
