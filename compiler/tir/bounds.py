@@ -17,14 +17,14 @@ from ..te.tensor import IterVar, Tensor
 
 @dataclass(eq=False)
 class Domain:
-    """Where a stage computes: per data axis a first index (of outer loop variables) and an extent,
-    and what follows.
+    """The region that a stage computes, and what follows from it for the stage's loops.
 
     Attributes
     ----------
-    mins : first index of each data axis; extents : number of indices of each data axis
-    loop_extents : extent of every axis that ever was a loop of the stage
-    values : index within the region, in loop variables, of every such axis
+    mins : first index of each data axis, in variables of outer loops
+    extents : number of indices of each data axis
+    loop_extents : extents of all axes that are or were loops of the stage
+    values : indices of these axes within the region, in loop variables
     """
 
     mins: list[Expr]
@@ -136,8 +136,8 @@ def _index_range(index: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr
 
 
 def _quotient_range(term: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Expr, int] | None:
-    """As :func:`_index_range`, of a quotient; None where the divisor does not divide what the first
-    value moves by, and for other terms."""
+    """As :func:`_index_range`, for a quotient; None for other terms, and where the divisor does not
+    divide the coefficients of the first value."""
     match term:
         case Binary("//", dividend, Const(divisor)) if divisor > 0:
             found = _index_range(dividend, ranges)

@@ -46,7 +46,7 @@ _FUNCTIONS: dict[str, Any] = {
 
 
 def _scaled_down(x: int, factor: float, offset: float) -> float:
-    """``float32(x) * factor + offset`` rounded down to float32, of two float32."""
+    """``float32(x) * factor + offset`` rounded down to float32; factor and offset are float32."""
     exact = Fraction(float(np.float32(x))) * Fraction(factor) + Fraction(offset)
     nearest = np.float32(float(exact))
     above = Fraction(float(nearest)) > exact
@@ -170,7 +170,7 @@ class _Interpreter:
     def region(
         self, region: Region, shape: tuple[int, ...], env: dict[Var, int], writes: bool
     ) -> np.ndarray:
-        """The view of a region; one that is not written must have been written before."""
+        """A view of a region; a region that is read must have been written before."""
         start = [self.value(e, env) for e in region.start]
         lead = len(start) - len(shape)
         box = tuple(start[:lead]) + tuple(

@@ -51,7 +51,7 @@ class Stmt:
 @dataclass(frozen=True, eq=False)
 class For(Stmt):
     """``for var in 0..extent``; its kind is one of ``te.stage.LOOP_KINDS`` or the name of a thread
-    axis; ``pragmas`` are notes for back ends.
+    axis; ``pragmas`` are hints for code generators.
     """
 
     var: Var
@@ -72,7 +72,7 @@ class Store(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Prefetch(Stmt):
-    """Bring the cache line of ``buffer[indices]`` near; outside the buffer it does nothing."""
+    """Load the cache line of ``buffer[indices]`` into the cache; outside the buffer do nothing."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -164,7 +164,7 @@ def written_params(func: PrimFunc) -> tuple[Buffer, ...]:
 
 
 def seq(stmts: list[Stmt]) -> Stmt:
-    """A sequence, flattened; one statement stands for itself."""
+    """A sequence, flattened; a single statement is returned as it is."""
     flat: list[Stmt] = []
     for stmt in stmts:
         flat.extend(stmt.stmts if isinstance(stmt, Seq) else (stmt,))
@@ -210,7 +210,7 @@ def map_stmt(
 ) -> Stmt:
     """Rebuild a statement: ``on_stmt`` may replace a node before its children are visited,
     ``on_expr`` maps every expression, ``on_buffer`` every buffer that is stored to, allocated or
-    passed (reads are ``on_expr``'s)."""
+    passed (``on_expr`` maps reads)."""
     replaced = on_stmt(stmt)
     if replaced is not None:
         return replaced

@@ -34,7 +34,7 @@ from .printer import expr_text
 from .scans import check_row, check_scans
 from .tensorize import match_intrinsic
 
-#: Bytes that one request brings near.
+#: Bytes of a cache line, which one request prefetches.
 LINE_BYTES = 64
 
 
@@ -127,7 +127,7 @@ class _Lowering:
     domains: dict[Stage, Domain]
     buffers: dict[Tensor, Buffer]
     ranges: dict[Expr, tuple[int, int]]
-    #: The scan that a placeholder stands for.
+    #: For each state, a placeholder, the scan that it stands for.
     scans: dict[Tensor, Stage]
 
     def produce(self, stage: Stage) -> Stmt:
@@ -218,8 +218,8 @@ class _StageLowering:
         return self._nest(0, Store(self.buffer, indices, value), set(), None)
 
     def _nest(self, depth: int, core: Store, bound: set[Var], start: Expr | None) -> Stmt:
-        """Loops from ``depth`` inwards. ``start`` is what a reduction begins with, while that has
-        not been placed.
+        """Loops from ``depth`` inwards. ``start`` is the start value of a reduction, until it has
+        been placed.
         """
         stage, extents = self.stage, self.domain.loop_extents
         if depth == len(stage.leaves):
@@ -250,7 +250,7 @@ class _StageLowering:
         return For(axis.var, extents[axis], stage.kinds.get(axis, "serial"), body, pragmas)
 
     def _in_order(self, producer: Stage, produced: Stmt) -> Stmt:
-        """What reads rows of this scan is computed when the first ones are there."""
+        """Guard a producer that reads rows of this scan: it runs only after the first rows."""
         body = self.stage.tensor.body
         if self.stage.tensor.state is None or not isinstance(body, Select):
             return produced
@@ -258,7 +258,7 @@ class _StageLowering:
         return If(body.cond, produced) if producer in parts else produced
 
     def _prefetches(self, axis: IterVar) -> list[Stmt]:
-        """Requests for what a later iteration of a loop reads, a cache line each."""
+        """Requests for the elements that a later iteration of a loop reads, one per cache line."""
         found = []
         for asked in self.stage.prefetches:
             if asked.axis is not axis or self.domain.loop_extents[axis] == 1:
@@ -295,7 +295,7 @@ class _StageLowering:
         return found
 
     def _check_outside(self, tensor: Tensor, axis: IterVar) -> None:
-        """What is computed inside a loop is not there before its iteration."""
+        """Refuse to prefetch what is computed inside the loop: it does not exist earlier."""
         stage = next((s for s in self.context.schedule.stages if s.tensor is tensor), None)
         while stage is not None and stage.attach is not None:
             around, at = stage.attach
@@ -329,7 +329,7 @@ class _StageLowering:
         return body
 
     def _init_nest(self, depth: int, core: Store, start: Expr) -> Stmt:
-        """Set what the loops from ``depth`` inwards accumulate to what it starts from."""
+        """Set the elements that the loops from ``depth`` inwards accumulate to the start value."""
         stage, extents = self.stage, self.domain.loop_extents
         self._check_computed(stage.leaves[depth:], start)
         inner = [a for a in stage.leaves[depth:] if a.kind == "data"]
@@ -364,7 +364,7 @@ class _StageLowering:
         return body
 
     def _check_computed(self, inner: list[IterVar], start: Expr) -> None:
-        """What a reduction starts from is there before the loops that it sums up in."""
+        """Check that the start value of a reduction is not computed inside the reduction."""
         read = [node.source for node in walk(start) if isinstance(node, Read)]
         for axis in inner:
             for producer in self.context.attached(self.stage, axis):

@@ -1,4 +1,4 @@
-"""Scans: what their order of rows forbids."""
+"""Checks that a schedule computes the rows of scans in order."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .printer import expr_text
 
 
 def check_scans(schedule: Schedule, args: list[Tensor]) -> dict[Tensor, Stage]:
-    """The scan of every state; what is not computed in the order of rows is refused."""
+    """The scan of every state. Raises ScheduleError where rows would not be computed in order."""
     scans: dict[Tensor, Stage] = {}
     for scan in schedule.stages:
         state = scan.tensor.state
@@ -50,7 +50,7 @@ def _is_inside(stage: Stage, around: Stage) -> bool:
 
 
 def check_row(scan: Stage, row: Expr, ranges: dict[Expr, tuple[int, int]]) -> None:
-    """The state is read at rows that are there."""
+    """Raise ScheduleError where the state is read at a row that is not computed yet."""
     time = scan.tensor.axes[0]
     if not prove(row < time.var, ranges):
         raise ScheduleError(

@@ -1,5 +1,4 @@
-"""Memories and thread axes of a target: how they are declared, and whether a loop program keeps to
-them.
+"""Memories and thread axes of a target: how they are declared, and whether a loop program complies.
 
 A schedule may name any memory (``set_scope``) and any thread axis (``bind``). Where its loop
 program meets a target, :func:`check_scopes` compares both with what the target has, and
@@ -70,7 +69,7 @@ class MemoryScope:
 def check_scopes(
     func: PrimFunc, scopes: Mapping[str, MemoryScope], thread_axes: Collection[str] = ()
 ) -> None:
-    """Return if a program uses the memories and thread axes that a target has, as it may.
+    """Return if a program uses only the memories and thread axes of a target, and only as allowed.
 
     Parameters
     ----------
@@ -176,7 +175,7 @@ def place_buffers(
     Raises
     ------
     VdlaError
-        When a memory is too small, with what lives in it.
+        When a memory is too small, naming the buffers that live in it.
     """
     first: dict[Buffer, int] = {}
 

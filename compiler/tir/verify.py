@@ -2,7 +2,7 @@
 
 Every variable is bound by one loop, buffers exist where they are used, dtypes agree, loop kinds
 are known, and every access is inside its buffer, by the loops' extents and the guards around it.
-Whether a target has the memories and thread axes that a program names, ``tir/scopes.py`` says.
+``tir/scopes.py`` checks whether a target has the memories and thread axes that a program names.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from .ir import (
 )
 from .printer import expr_text
 
-#: Operators whose operands and result are of one dtype, and the kinds of operands that they take.
+#: Operators that take integers only.
 _INTEGER_OPS = ("//", "%", ">>", "<<")
 
 
@@ -66,7 +66,7 @@ def verify(func: PrimFunc) -> None:
 
 @dataclass(frozen=True)
 class _Place:
-    """What is known where a statement stands: loops, ranges of variables, conditions that hold."""
+    """What is known at a statement: loops around it, ranges of variables, conditions that hold."""
 
     name: str
     loops: tuple[str, ...] = ()
@@ -138,8 +138,8 @@ class _Place:
 
 
 def _weakened(expr: Expr, known: list[Expr], depth: int = 2) -> Iterator[Expr]:
-    """Expressions that are never greater: less a multiple of what is known not to be negative, such
-    that a variable cancels, for up to ``depth`` different guards."""
+    """Expressions that are never greater than ``expr``: less multiples of up to ``depth`` of the
+    ``known`` expressions, which are never negative, such that each cancels a variable."""
     yield expr
     if depth == 0:
         return

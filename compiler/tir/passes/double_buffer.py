@@ -17,8 +17,8 @@ from ..ir import Allocate, For, If, PrimFunc, Seq, Stmt, index_copies, seq
 
 
 def double_buffer(func: PrimFunc) -> PrimFunc:
-    """Give every buffer that is marked ``double`` its two copies; without a loop around it one is
-    enough."""
+    """Give every buffer that is marked ``double`` its two copies; without a loop around it, one
+    copy is enough."""
     return replace(func, body=_visit(func.body, None))
 
 

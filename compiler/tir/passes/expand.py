@@ -1,4 +1,4 @@
-"""Tensor intrinsics back to loops: what a target without the instruction executes.
+"""Turn tensor intrinsics back into loops, for a target without the instruction.
 
 ::
 
@@ -17,7 +17,7 @@ from ..ir import For, PrimFunc, Region, Stmt, Store, TensorCall, map_stmt
 
 
 def expand_intrinsics(func: PrimFunc, native: frozenset[TensorIntrin] = frozenset()) -> PrimFunc:
-    """Replace every tensor call by the loops of its declared behaviour, but those of intrinsics
+    """Replace every tensor call by the loops of its declared behaviour, except calls of intrinsics
     that are ``native`` to the target."""
 
     def on_stmt(stmt: Stmt) -> Stmt | None:
@@ -29,8 +29,8 @@ def expand_intrinsics(func: PrimFunc, native: frozenset[TensorIntrin] = frozense
 
 
 def expand_call(call: TensorCall) -> Stmt:
-    """The loops of one call, with variables of their own. The innermost is vectorized where it runs
-    over results."""
+    """The loops of one call, with variables of their own. The innermost loop is vectorized if it
+    runs over results."""
     behaviour = call.intrinsic.behaviour
     body = behaviour.body
     reduces = isinstance(body, Reduce) and call.variant != "init"

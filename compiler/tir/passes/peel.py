@@ -1,4 +1,4 @@
-"""Tails apart: the last iteration of a loop by itself, where only there a guard can fail.
+"""Peel off the last iteration of a loop where a guard can fail only in that iteration.
 
 ::
 
@@ -8,7 +8,7 @@
                                          ->     unrolled for i in 14:
                                                   if 3*14 + i < 55: a[3*14 + i] = ...
 
-The copies of the unrolled loop then have no guard: those of the last iteration are decided.
+The copies of the unrolled loop then have no guards: in the last iteration, their outcome is known.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def _visit(stmt: Stmt, ranges: Ranges) -> Stmt:
 
 
 def _peel(loop: For, ranges: Ranges) -> Stmt:
-    """The loop, or all but its last iteration without the guards that hold there, and the last."""
+    """The loop as it is; or, where guards hold in all iterations but the last, those iterations
+    without the guards, and then the last iteration.
+    """
     before = {**ranges, loop.var: (0, loop.extent - 2)}
     removable = [g for g, inner in _tail_guards(loop) if prove(g.cond, {**before, **inner})]
     if not removable:

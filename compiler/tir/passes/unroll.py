@@ -40,8 +40,8 @@ def _visit(stmt: Stmt) -> Stmt:
 
 
 def copy_with(stmt: Stmt, values: dict[Var, Expr]) -> Stmt:
-    """The body with a value in place of the variable, and loop variables of its own; guards that
-    the value decides go."""
+    """A copy of a statement with values in place of variables, and with loop variables of its own.
+    Guards whose outcome the values decide are removed."""
 
     def on_stmt(inner: Stmt) -> Stmt | None:
         match inner:

@@ -9,9 +9,9 @@
 
 Every buffer allocated inside gets one copy per thread (a new leading dimension). Loops around
 several statements are shared by the threads, which take turns inside them: each executes all
-statements up to the next shared loop at once. So what a unit's queue holds of one thread never
-waits behind what another thread cannot do yet. Thread-dependent guards move onto the statements
-that they guard.
+statements up to the next shared loop at once. So an instruction of one thread in a unit's queue
+never waits behind an instruction that another thread cannot execute yet. Thread-dependent guards
+move onto the statements that they guard.
 """
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class _Interleaver:
         return seq(parts + ([self.turns(seq(straight), guards)] if straight else []))
 
     def turns(self, stmt: Stmt, guards: list[Expr]) -> Stmt:
-        """One thread after the other, of statements without a shared loop; they share the life of
-        their buffers."""
+        """A statement without a shared loop for one thread after the other. The copies of a buffer
+        live as long as all threads' statements."""
         buffers: list[Buffer] = []
         stmt = self.hoist(stmt, buffers)
         for guard in reversed(guards):
@@ -126,8 +126,8 @@ class _Interleaver:
 
 
 def _is_shared_loop(stmt: Stmt) -> bool:
-    """Whether a loop holds several statements, so that threads take turns inside it; one that is
-    unrolled is a row of statements."""
+    """Whether a loop holds several statements, so that threads take turns inside it. An unrolled
+    loop is not shared: it will become a row of statements."""
     return (
         isinstance(stmt, For)
         and stmt.kind != "unrolled"
