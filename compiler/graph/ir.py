@@ -30,7 +30,7 @@ DTYPES: dict[str, type[np.generic]] = {
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A value: ``data`` is set for constants; ``quant`` says what integers mean, if known."""
+    """A tensor: ``data`` is set for constants; ``quant`` says what integers mean, if known."""
 
     name: str
     shape: tuple[int, ...]

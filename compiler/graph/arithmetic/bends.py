@@ -4,9 +4,9 @@
 
     y = clamp((bias + sum over k of slopes[k] * max(x, knots[k])) / 2**FRACTION_BITS + 0, lo, hi)
 
-where rounding is half to even and sums are of wrapping int32. Every table has this form, if only
-with a bend at every value; the fewest bends that stay within half a step of the table are looked
-for, since each one takes a cycle twice per vector.
+Rounding is half to even, and sums are int32 and wrap. Every table has this form, at worst with a
+bend at every value. The search is for the fewest bends that stay within half a step of the table,
+since each bend takes two cycles per vector.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .requant import INT8_MAX, INT8_MIN
 FRACTION_BITS = 20
 #: Distances from the table, in steps, at which lines may bend.
 OFFSETS = np.arange(-4, 5) / 8
-#: How far lines may be from the table's values: half a step, where a tie may round as the table
-#: has it; if it does not, less.
+#: How far lines may be from the table's values: half a step, as a tie may round to the table's
+#: value; where one does not, a little less.
 TOLERANCES = (0.5 + 1e-9, 0.49)
 EVERYWHERE = 1e4
 
@@ -99,7 +99,7 @@ def _path(table: np.ndarray, tolerance: float) -> np.ndarray | None:
 def _visible(
     place: int, value: float, corners: np.ndarray, below: np.ndarray, above: np.ndarray
 ) -> np.ndarray:
-    """Which corners behind ``place``, flattened, a line from there reaches within the bounds."""
+    """Which corners (flattened) a line from ``place`` can reach and stay within the bounds."""
     distance = np.arange(1, len(below) - place)
     least = np.maximum.accumulate((below[place + 1 :] - value) / distance)
     most = np.minimum.accumulate((above[place + 1 :] - value) / distance)

@@ -1,7 +1,7 @@
 """Fixed-point functions of TensorFlow Lite's reference kernels, on int64 arrays of int32 values.
 
 A value in Q(i) has i integer bits: it means ``raw / 2**(31 - i)``. The algorithms are those of
-gemmlowp's fixed-point header, which the kernels' results depend on to the last bit.
+gemmlowp's fixed-point header, because results must equal the kernels' to the last bit.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Requantisation by products and sums of float32 that round down, where that is proved to be exact.
 
-The CPU rounds ``x * factor + offset`` down once, from float32 to float32, and then to an integer;
-neither changes the floor. So its result is ``floor(x * factor + offset)`` of the exact numbers, for
-``|x| <= 2**24``, and no smaller for a larger x. :func:`floor_requant` finds numbers with which it
-is what :class:`~.requant.Requant` computes, or that there are none.
+The CPU rounds ``x * factor + offset`` down once, to float32, and then down to an integer. The first
+rounding does not change the floor. So the result is ``floor(x * factor + offset)`` of the exact
+numbers for ``|x| <= 2**24``, and no smaller for a larger x. :func:`floor_requant` finds numbers for
+which that equals :class:`~.requant.Requant`, or finds that there are none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from .requant import MULTIPLIER_BITS, Requant
 
-#: Integers up to 2**24 are float32, and this many bits of a multiplier are not.
+#: float32 holds all integers up to 2**EXACT_BITS; REST_BITS bits of a multiplier are beyond that.
 EXACT_BITS = 24
 REST_BITS = MULTIPLIER_BITS - EXACT_BITS
 #: How many neighbours of a factor are tried, on each side.
@@ -29,8 +29,8 @@ class FloorRequant:
 
     Attributes
     ----------
-    bias : int32 array, shape [OC]; it has the zero point of the result in it, and the half that
-        rounding adds, so that the offset is small and may be fine
+    bias : int32 array, shape [OC]; it includes the zero point of the result and the half that
+        rounding adds, so that the offset is small and can be precise
     factor, offset : float32 arrays, shape [OC]
     rest : float32 array, shape [OC], or None
     """
@@ -42,16 +42,18 @@ class FloorRequant:
 
 
 def floor_requant(requant: Requant, largest: np.ndarray) -> FloorRequant | None:
-    """The same as a Requant that rounds "even", for ``|acc| <= largest``: int64 array, shape [OC].
+    """The FloorRequant that equals a Requant with rounding "even" for ``|acc| <= largest`` (int64
+    array, shape [OC]), or None.
 
-    Both are monotone in acc and clamped, so they are equal everywhere if they are where the result
-    changes: for each k from lo on, at the last acc whose result is k at most, ``last[k]``, and at
-    the one behind it. With ``factor = f / 2**e`` and ``offset = c / 2**e`` that asks for
+    Both are monotone in acc and clamped, so they are equal everywhere if they are equal where the
+    result changes: for each k from lo on, at ``last[k]``, the last acc whose result is at most k,
+    and at the next acc. With ``factor = f / 2**e`` and ``offset = c / 2**e`` that requires
 
     ``f * last[k] + c < (k + 1) * 2**e <= f * (last[k] + 1) + c``,
 
-    an interval of c for each f. Scales of long sums are small, which makes it narrow; then the rest
-    of the multiplier is needed, too. Ties that are rounded to even in turns leave no c: None.
+    which is an interval of c for each f. Long sums have small scales, which make the interval
+    narrow; then the rest of the multiplier is needed, too. Where ties round up and down in turn,
+    there is no such c, and the result is None.
     """
     multiplier = np.broadcast_to(requant.multiplier, largest.shape).astype(np.int64)
     shift = np.broadcast_to(requant.shift, largest.shape).astype(np.int64)
@@ -67,8 +69,9 @@ def floor_requant(requant: Requant, largest: np.ndarray) -> FloorRequant | None:
 
 
 def _last(requant: Requant, multiplier: np.ndarray, shift: np.ndarray) -> np.ndarray:
-    """The last acc whose result is k at most, [OC, hi - lo], for k from lo to hi - 1: it is scaled
-    to less than the half behind it, or to that where this is rounded down, to an even number."""
+    """The last acc whose result is at most k, [OC, hi - lo], for k from lo to hi - 1. Scaled, it is
+    less than k + 1/2 (k less the zero point), or equal to it where that rounds down to an even
+    number."""
     whole = np.arange(requant.lo, requant.hi) - requant.zero_point
     half = (2 * whole + 1) << (shift[:, None] - 1)
     last, rest = np.divmod(half, multiplier[:, None])
@@ -76,7 +79,9 @@ def _last(requant: Requant, multiplier: np.ndarray, shift: np.ndarray) -> np.nda
 
 
 def _fits(last: np.ndarray, largest: np.ndarray, scale: np.ndarray) -> bool:
-    """Whether what is compared is exact, and nothing overflows that is only clamped."""
+    """Whether the numbers that are compared are exact, and others, which are clamped, do not
+    overflow.
+    """
     exact = -(2**EXACT_BITS) <= last.min() and last.max() < 2**EXACT_BITS
     limit = 2**31 - 256
     return bool(exact and largest.max() < limit and (largest * scale).max() < limit)
@@ -85,8 +90,8 @@ def _fits(last: np.ndarray, largest: np.ndarray, scale: np.ndarray) -> bool:
 def _interval(
     requant: Requant, factor: np.ndarray, exponent: np.ndarray, last: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The least and the largest offset for factors [..., OC], in units of ``2**-exponent``; the
-    least is above the largest where there is none."""
+    """The least and the largest offset for factors [..., OC], in units of ``2**-exponent``. Where
+    there is no offset, the least is above the largest."""
     bounds = np.arange(requant.lo + 1, requant.hi + 1) << exponent[:, None]
     low = (bounds - factor[..., None] * (last + 1)).max(-1)
     high = (bounds - 1 - factor[..., None] * last).min(-1)
@@ -96,7 +101,9 @@ def _interval(
 def _one_product(
     requant: Requant, multiplier: np.ndarray, exponent: np.ndarray, last: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray] | None:
-    """Factor and offset: of the float32 around the scale, each channel's with most offsets."""
+    """Factor and offset, or None. Of the float32 numbers around the scale, a channel's factor is
+    the one with the most offsets.
+    """
     steps = np.arange(1 - NEIGHBOURS, NEIGHBOURS + 1)[:, None]
     factors = (multiplier >> REST_BITS) + steps
     factors = np.clip(factors, 2 ** (EXACT_BITS - 1), 2**EXACT_BITS)
@@ -109,8 +116,8 @@ def _one_product(
 def _two_products(
     requant: Requant, multiplier: np.ndarray, shift: np.ndarray, last: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Factor, offset and rest: the scale exactly. What rounding ``x * rest + offset`` down takes
-    away makes the least offset that much larger."""
+    """Factor, offset and rest, or None; factor and rest add up to the exact scale. The least offset
+    is larger by as much as rounding ``x * rest + offset`` down may take away."""
     low, high = _interval(requant, multiplier, shift, last)
     rest = multiplier % 2**REST_BITS
     largest = rest * np.abs(last).max(-1) + np.maximum(np.abs(low), np.abs(high))

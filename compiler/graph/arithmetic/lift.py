@@ -1,4 +1,4 @@
-"""The operands of TensorFlow Lite's addition by products and shifts that fit 32 bits."""
+"""The operands of TensorFlow Lite's addition, computed by products and shifts that fit 32 bits."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Lift:
 
 
 def lift(zero: int, multiplier: int, shift: int) -> Lift | None:
-    """What equals ``fixed_point.lifted(x, zero, multiplier, shift)`` for every int8 x, if there is
-    such.
+    """The :class:`Lift` that equals ``fixed_point.lifted(x, zero, multiplier, shift)`` for every
+    int8 x; None if there is none.
     """
     if not 0 <= shift <= 30:
         return None

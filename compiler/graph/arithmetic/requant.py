@@ -16,14 +16,14 @@ from ....isa.vector_ops import POST_BY_NAME
 from ..text import array_text
 
 INT8_MIN, INT8_MAX = -128, 127
-#: What uint8 have more than the int8 that mean the same.
+#: A uint8 value is this much more than the int8 value with the same meaning.
 OFFSET, UINT8_MAX = 128, 255
 MULTIPLIER_BITS = 31
 MAX_SHIFT = 62
 
 
 def centre(data: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
-    """8-bit integers less their zero point: int8, or int16 where one is beyond."""
+    """8-bit integers less their zero point: int8, or int16 where int8 does not hold them all."""
     centred = data.astype(np.int16) - zero_point.astype(np.int16)
     fits = centred.min() >= INT8_MIN and centred.max() <= INT8_MAX
     return centred.astype(np.int8) if fits else centred
@@ -165,8 +165,8 @@ def tflite_requant(
 def mean_requant(count: int, zero_point: int, lo: int = INT8_MIN, hi: int = INT8_MAX) -> Requant:
     """Division of a sum of ``count`` int8 values by ``count``, rounded half away from zero.
 
-    The multiplier is a little more than 1 / count, by less than one part in 2**30: what would be a
-    tie lands beyond it, away from zero, and nothing else moves. So rounding "even" is exact.
+    The multiplier is a little more than 1 / count, by less than one part in 2**30. That moves every
+    tie away from zero, and changes no other result. So rounding "even" is exact.
 
     Raises
     ------

@@ -20,9 +20,9 @@ def windows(
     dilations: Sequence[int] | None = None,
     fill: float = 0,
 ) -> np.ndarray:
-    """The windows [N, C, O1..On, K1..Kn] of x [N, C, D1..Dn], of its dtype, ``fill`` outside of the
-    image; ``pads`` lists what comes before every dimension, then what comes after it; negative ones
-    cut off.
+    """The windows [N, C, O1..On, K1..Kn] of x [N, C, D1..Dn], of its dtype, with ``fill`` outside
+    the image. ``pads`` lists the padding before every dimension, then the padding after every
+    dimension; negative padding cuts elements off.
     """
     rank = len(kernel)
     dilations = [1] * rank if dilations is None else dilations
@@ -39,8 +39,8 @@ def windows(
 
 
 def tensordot(a: np.ndarray, b: np.ndarray, axes: Axes) -> np.ndarray:
-    """``np.tensordot`` of operands of one dtype: of floats summed in float64 and rounded once, of
-    integers exact modulo the width of the dtype.
+    """``np.tensordot`` of operands of one dtype. Floats are summed in float64 and rounded once;
+    integers are exact modulo the width of the dtype.
     """
     if a.dtype.kind == "f":
         return np.tensordot(a.astype(np.float64), b.astype(np.float64), axes).astype(a.dtype)

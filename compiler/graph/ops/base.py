@@ -1,9 +1,9 @@
-"""What every operator of a graph says about itself, and nothing else does.
+"""The interface of a graph's operators: all that is known about an operator stands in its class.
 
 An operator is a frozen dataclass of attributes. It knows the type of its result, its value in NumPy
 (the oracle of every target: no machine code of ours takes part), its tensor expression (from which
-targets make loops), what it may be fused with, and its text. Where and how it is computed is the
-business of targets (``compiler/targets``).
+targets make loops), what it may be fused with, and its text. Targets (``compiler/targets``) decide
+where and how it is computed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Shape = tuple[int, ...]
 #: Shape and dtype.
 Type = tuple[Shape, str]
 Pair = tuple[int, int]
-#: Of a two-dimensional image: top, left, bottom, right.
+#: Padding of a two-dimensional image: top, left, bottom, right.
 Pads = tuple[int, int, int, int]
 
 
@@ -59,7 +59,7 @@ class Op:
     """Base of all operators; the class name is the operator's name in texts and reports."""
 
     fusion: ClassVar[Fusion] = Fusion.OPAQUE
-    #: Whether the result consists of elements of the first operand, whatever these are.
+    #: Whether the result consists of elements of the first operand, whatever their values are.
     moves: ClassVar[bool] = False
 
     def infer(self, *types: Type) -> Type:
@@ -97,7 +97,7 @@ class Op:
 
     @property
     def text(self) -> str:
-        """Its attributes as ``{name=value, ...}``, or nothing if it has none."""
+        """The attributes as ``{name=value, ...}``, or nothing if there are none."""
         shown = ", ".join(f"{name}={text}" for name, text in self.attributes())
         return f"{{{shown}}}" if shown else ""
 
@@ -120,20 +120,20 @@ def expect(condition: bool, expected: str) -> None:
 
 
 def operands(types: Sequence[Type], count: int) -> Sequence[Type]:
-    """The types of operands that must be so many."""
+    """The types of operands, of which there must be ``count``."""
     expect(len(types) == count, f"{count} operand{'s' if count > 1 else ''}")
     return types
 
 
 def expect_dtypes(types: Sequence[Type], *dtypes: str) -> list[Shape]:
-    """The shapes of operands that must be so many, of these dtypes."""
+    """The shapes of operands, which must have these dtypes, one for each operand."""
     found = tuple(dtype for _, dtype in types)
     expect(found == dtypes, f"operands {', '.join(dtypes)}")
     return [shape for shape, _ in types]
 
 
 def one_dtype(types: Sequence[Type]) -> str:
-    """The dtype of all operands."""
+    """The dtype of all operands, which must be the same."""
     expect(len({dtype for _, dtype in types}) == 1, "operands of one dtype")
     return types[0][1]
 

@@ -43,7 +43,7 @@ class _BitSerial(Op):
         expect(fits, f"a packed weight of {bias[0]} outputs and {channels} channels")
 
     def _weight(self, packed: np.ndarray, outputs: int, channels: int) -> np.ndarray:
-        """What the packed weight means, int64."""
+        """The values of a packed weight, int64."""
         return unpack_weights(packed, outputs, channels) * self.levels.step + self.levels.offset
 
     def _code(self, element: Expr) -> Expr:

@@ -34,7 +34,7 @@ from .epilogue import bounded, requantized
 def window_shape(
     size: Shape, kernel: Shape, strides: Shape, pads: Shape, dilations: Shape
 ) -> Shape:
-    """Places of a window along every dimension, which must have some."""
+    """Number of places of a window along every dimension; it must be at least 1."""
     rank = len(size)
     expect(
         len(kernel) == len(strides) == len(dilations) == rank and len(pads) == 2 * rank,
@@ -79,7 +79,7 @@ def _image_macs(x: Shape, weight: Shape, result: Shape) -> int:
 class Convolution(Op):
     """x [N, C, ...], weight [OC, C/groups, ...]; elements beyond the border are 0.
 
-    ``pads`` lists what precedes every dimension, then what follows it.
+    ``pads`` lists the padding before every dimension, then the padding after every dimension.
     """
 
     strides: Shape
@@ -185,7 +185,7 @@ class ConvTranspose2d(Bounded):
     """Float transposed convolution of x [N,C,H,W], w [C,OC,KH,KW], bias [OC] or none; clipped.
 
     Element (h, w) spreads over rows ``h*sh + kh - before[0]`` and columns ``w*sw + kw - before[1]``
-    of a result of ``size``; what falls outside is dropped.
+    of a result of ``size``; products that fall outside are dropped.
     """
 
     strides: Pair
@@ -259,8 +259,8 @@ class QConv2d(Op):
         return self.requant.apply(int32(acc + bias.reshape(1, -1, 1, 1)))
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        """The stages are ``shifted`` (int16, ``x - x_zero_point`` inside a border of zeros: 9 bits,
-        which int16 arithmetic likes), ``acc`` (int32) and ``out``."""
+        """The stages are ``shifted`` (``x - x_zero_point`` inside a border of zeros: 9 bits, kept
+        as int16 for int16 arithmetic), ``acc`` (int32) and ``out``."""
         x, weight, bias = inputs
         image = shifted_image(x, self.pads, self.x_zero_point)
         inside = (0, 0, 0, 0)
@@ -274,7 +274,7 @@ class QConv2d(Op):
         return _image_macs(x, weight, _convolved(x, weight, *attributes))
 
     def is_depthwise(self, weight: Shape) -> bool:
-        """Whether it convolves every channel by itself."""
+        """Whether the operator convolves every channel by itself."""
         return self.groups > 1 and weight[:2] == (self.groups, 1)
 
 

@@ -1,4 +1,4 @@
-"""Float operators, and any arithmetic, element by element."""
+"""Element-wise operators: float ones, and any arithmetic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .base import (
 class Map(Op):
     """``body`` for every element, where ``args`` stand for the operands' elements (broadcast).
 
-    ``label`` names the operator that it was made of.
+    ``label`` names the model's operator that it was made from.
     """
 
     label: str

@@ -1,4 +1,4 @@
-"""What ends an operator: a bias and bounds, or requantisation."""
+"""The end of an operator: a bias and bounds, or requantisation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .base import Expression
 
 
 def bounded(acc: Tensor, lo: float, hi: float, bias: Sequence[Tensor] = ()) -> Tensor:
-    """``clip(acc + bias, lo, hi)``, the bias, if there is one, along axis 1."""
+    """``clip(acc + bias, lo, hi)``; the bias, if there is one, lies along axis 1."""
 
     def rule(*index: Expr) -> Expr:
         total = acc[index] + bias[0][index[1]] if bias else acc[index]

@@ -1,4 +1,4 @@
-"""Operators that are computed together, an element of all of them at a time."""
+"""Operators that are computed together, element by element."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Fused(Op):
     ----------
     operand_count : number of operands
     ops : the operators, each after those whose results it reads
-    reads : what each of them reads: operand i is number i, the result of ``ops[j]`` is number
-        ``operand_count + j``
+    reads : for each operator, the numbers of what it reads: operand i has number i, the result of
+        ``ops[j]`` has number ``operand_count + j``
     """
 
     operand_count: int
@@ -31,7 +31,7 @@ class Fused(Op):
 
     @property
     def name(self) -> str:
-        """Their names, in order."""
+        """The names of the operators, in order."""
         return "+".join(op.name for op in self.ops)
 
     def infer(self, *types: Type) -> Type:

@@ -120,7 +120,7 @@ class QAddFixed(Op):
 
 
 def _requantized(requant: Requant, total: np.ndarray) -> np.ndarray:
-    """Requantise with one parameter set a tensor of any rank, int64 that fits int32."""
+    """Requantise a tensor of any rank with one parameter set; its int64 values fit int32."""
     return requant.apply(total.astype(np.int32).reshape(-1, 1)).reshape(total.shape)
 
 
@@ -171,7 +171,7 @@ class QTable(Op):
 
     @cached_property
     def bends(self) -> Bends | None:
-        """The same as a sum that the vector unit computes."""
+        """The table as a sum that the vector unit computes; None if there is none."""
         return bends(self.table)
 
     def infer(self, *types: Type) -> Type:
@@ -250,7 +250,7 @@ class QSoftmax(Op):
 
 
 def _exponentials(x: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
-    """Those of every element of rows, and their rounded sum."""
+    """The exponentials of the elements of each row, and their rounded sum."""
     rows, width = (x.shape[0],), x.shape[1]
     k = reduce_axis(width, "k")
     most = compute(rows, lambda r: max_of(x[r, k], k), "most")

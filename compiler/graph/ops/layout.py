@@ -1,4 +1,4 @@
-"""Elements in the order in which a target keeps them: blocks of channels, windows side by side."""
+"""Operators that put elements into a target's layout: blocks of channels, windows side by side."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .convolution import window_shape
 
 
 def in_blocks(array: np.ndarray, block: int, axis: int) -> np.ndarray:
-    """An axis as two, [blocks, block], filled up with zeros."""
+    """Split an axis into two, [blocks, block], filled up with zeros."""
     size = array.shape[axis]
     blocks = -(-size // block)
     missing = [(0, 0)] * array.ndim
@@ -28,7 +28,7 @@ def in_blocks(array: np.ndarray, block: int, axis: int) -> np.ndarray:
 
 
 def lift(x: np.ndarray) -> np.ndarray:
-    """int8 as the uint8 that mean the same: 128 more."""
+    """int8 values as the uint8 values that mean the same: 128 more."""
     return (x.astype(np.int16) + OFFSET).astype(np.uint8)
 
 
@@ -39,8 +39,8 @@ def lifted(element: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class ToBlocks(Op):
-    """[N, C, H, W] in blocks of ``block`` channels, [N, C/B, H, W, B], channels beyond C 0; of int8
-    it ``lifts`` elements to uint8 that are 128 more."""
+    """[N, C, H, W] in blocks of ``block`` channels, [N, C/B, H, W, B]; channels beyond C are 0. If
+    it ``lifts``, int8 elements become the uint8 elements that are 128 more."""
 
     block: int
     lifts: bool = False
@@ -109,8 +109,8 @@ def unblocked(x: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class BlockReshape(Op):
-    """int8 [N,C,H,W] to [N,C*H*W] or back (``shape`` is the result's), the vector's elements in the
-    order [C/block][H][W][block]; ``block`` divides C.
+    """int8 [N,C,H,W] to [N,C*H*W] or back (``shape`` is the result's). The vector's elements are in
+    the order [C/block][H][W][block]; ``block`` divides C.
     """
 
     shape: Shape
@@ -156,8 +156,8 @@ class BlockReshape(Op):
 
 @dataclass(frozen=True)
 class PackWindows(Op):
-    """x int8 [N,C,H,W] to int8 [N,C*KH*KW,OH,OW]: each output pixel's window, channel by channel,
-    outside of the image ``fill``.
+    """x int8 [N,C,H,W] to int8 [N,C*KH*KW,OH,OW]: each output pixel's window, channel by channel;
+    places outside the image are ``fill``.
     """
 
     kernel: Pair

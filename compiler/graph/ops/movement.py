@@ -1,4 +1,4 @@
-"""Elements change places: the result's elements are those of the operands, of any dtype."""
+"""Operators that move elements of any dtype to other places."""
 
 from __future__ import annotations
 
@@ -133,9 +133,9 @@ class Concat(Op):
 
 @dataclass(frozen=True)
 class Pad(Op):
-    """The first operand in a border: "constant" (of the second operand), "edge", "reflect" or
-    "wrap". ``pads`` lists what precedes every dimension, then what follows it; negative ones cut
-    off."""
+    """The first operand with a border: "constant" (the second operand), "edge", "reflect" or
+    "wrap". ``pads`` lists the padding before every dimension, then the padding after every
+    dimension; negative padding cuts elements off."""
 
     mode: str
     pads: tuple[int, ...]
@@ -187,7 +187,7 @@ class Pad(Op):
 
 
 def _repeated(mode: str, place: np.ndarray, size: int) -> np.ndarray:
-    """Places beyond either end as ones inside."""
+    """The places inside whose elements are repeated at places beyond either end."""
     match mode:
         case "edge":
             return np.clip(place, 0, size - 1)
@@ -230,8 +230,9 @@ def _wrapped(indices: np.ndarray, size: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class GatherElements(Op):
-    """For every place of the second operand, the element of the first whose index along the axis
-    is the number there, and elsewhere the place's; numbers as in :class:`Gather`."""
+    """For every place of the second operand, the element of the first at that place, but with the
+    number that the second operand has there as its index along ``axis``; numbers are as in
+    :class:`Gather`."""
 
     axis: int
 
@@ -259,7 +260,7 @@ class GatherElements(Op):
 @dataclass(frozen=True)
 class Interpolate(Op):
     """Along an axis, weighted sums of elements: ``y[i] = sum over t of weights[i, t] *
-    x[taps[i, t]]``; taps int64 and weights of x's dtype, both [size, T]."""
+    x[taps[i, t]]``. Taps are int64, weights have x's dtype; both are [size, T]."""
 
     axis: int
 

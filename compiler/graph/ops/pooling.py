@@ -43,9 +43,10 @@ def _pooled(x: Shape, kernel: Pair, strides: Pair, pads: Pads) -> Shape:
 
 @dataclass(frozen=True)
 class Pool(Op):
-    """Sum or maximum ("+", "max") over windows; what lies beyond the border does not count.
+    """Sum or maximum ("+", "max") over windows; places outside the image do not count.
 
-    Any rank and dtype; ``pads`` lists what precedes every dimension, then what follows it.
+    Any rank and dtype; ``pads`` lists the padding before every dimension, then the padding after
+    every dimension.
     """
 
     kind: str
@@ -82,8 +83,8 @@ class Pool(Op):
 class PoolArg(Op):
     """int64 index, in the whole row-major tensor, of the first largest element of each window.
 
-    ``column_major``: the spatial part of the index counts the first dimension fastest; which of
-    equal elements is the first, the row-major order says all the same.
+    ``column_major``: the spatial part of the index counts the first dimension fastest. Even then,
+    row-major order decides which of several equal elements is the first.
     """
 
     pool: Pool
@@ -273,7 +274,9 @@ class QAvgPoolValid(Op):
         return (*x[:2], *window_shape(x[2:], self.kernel, self.strides, self.pads, (1, 1))), "int8"
 
     def counts(self, size: Pair) -> tuple[np.ndarray, np.ndarray]:
-        """How many rows of each window in a column, and columns in a row, are inside."""
+        """How many rows of a window are inside the image, for each row of windows; and how many
+        columns, for each column of windows.
+        """
         counts = window_shape(size, self.kernel, self.strides, self.pads, (1, 1))
         found = []
         for dim in (0, 1):
@@ -283,7 +286,7 @@ class QAvgPoolValid(Op):
         return found[0], found[1]
 
     def divisors(self, size: Pair) -> tuple[np.ndarray, np.ndarray]:
-        """Multiplier and shift int32 [OH,OW] by which rounding half to even divides exactly."""
+        """Multiplier and shift, int32 [OH,OW], of a requantisation that divides by the counts."""
         rows, cols = self.counts(size)
         requants = [[mean_requant(int(r * c), 0) for c in cols] for r in rows]
         multiplier = np.array([[r.multiplier[0] for r in row] for row in requants], np.int32)

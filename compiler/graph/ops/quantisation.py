@@ -1,4 +1,4 @@
-"""Between real numbers and 8-bit integers."""
+"""Conversions between real numbers and 8-bit integers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Quant:
         return array.reshape(shape)
 
     def check(self, shape: Shape) -> None:
-        """Raise :class:`~.base.Misfit` unless the scales are those of a tensor of this shape."""
+        """Raise :class:`~.base.Misfit` unless the scales fit a tensor of this shape."""
         inside = self.axis is None or 0 <= self.axis < len(shape)
         expect(inside, f"a tensor with the quantisation axis {self.axis}")
         count = 1 if self.axis is None else shape[self.axis]
@@ -57,13 +57,13 @@ class Quant:
 
 
 class _Conversion(Op):
-    """Base: every element by its scale and zero point."""
+    """Base: converts every element by its scale and zero point."""
 
     quant: Quant
 
     @property
     def fusion(self) -> Fusion:  # type: ignore[override]
-        """Element by element, wherever it is; with a scale per channel the place matters."""
+        """Element-wise, but not with a scale per channel, where an element's place matters."""
         return Fusion.ELEMENTWISE if self.quant.axis is None else Fusion.OPAQUE
 
     def _placeholders(self) -> tuple[Tensor, Tensor]:
@@ -134,8 +134,8 @@ class Dequantize(_Conversion):
 
 @dataclass(frozen=True)
 class QuantizeAway(Op):
-    """``clamp(round(x / scale) + zero_point)``: x float32, the quotient in float32, ties away from
-    zero; to int8. (:class:`Quantize` rounds ties to even.)
+    """``clamp(round(x / scale) + zero_point)`` as int8: x and the quotient are float32, and ties
+    round away from zero. (:class:`Quantize` rounds ties to even.)
     """
 
     scale: float
@@ -158,7 +158,8 @@ class QuantizeAway(Op):
         def rule(x: Expr) -> Expr:
             exact = x / Const(float(np.float32(self.scale)), "float32")
             even = Call("round", (exact,), "float32")
-            # Half to even is half away, but where it went towards zero: half a step is left there.
+            # Half to even equals half away from zero, except where it rounded towards zero: there,
+            # half a step is left.
             up = select(all_of(exact > 0.0, (exact - even).equal(0.5)), 1.0, 0.0)
             down = select(all_of(exact < 0.0, (even - exact).equal(0.5)), 1.0, 0.0)
             stored = even + up - down + float(self.zero_point)

@@ -71,7 +71,7 @@ class ArgReduce(Op):
         size = x.shape[self.axis]
         places = np.argmax(np.flip(found, self.axis) if self.last else found, axis=self.axis)
         places = size - 1 - places if self.last else places
-        # Where nothing is equal, as not-a-number is to nothing, the expression finds an end.
+        # NaN equals nothing. Where no element equals the best one, the expression finds one end.
         nothing = ~found.any(axis=self.axis)
         places = np.where(nothing, 0 if self.last else size - 1, places).astype(np.int64)
         return np.expand_dims(places, self.axis) if self.keepdims else np.asarray(places)

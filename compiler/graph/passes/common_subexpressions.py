@@ -1,4 +1,4 @@
-"""Compute what several nodes compute only once, and keep equal constants only once."""
+"""Merge nodes that compute the same, and constants that are equal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..ops.elementwise import Map
 
 
 def common_subexpressions(graph: Graph) -> Graph:
-    """A node with the operator and the operands of an earlier one is that one; its readers read the
+    """Remove each node with the operator and the operands of an earlier one; its readers read the
     earlier result. Outputs of the graph keep their names, so a node that computes one stays.
     """
     renamed: dict[str, str] = {}
@@ -43,7 +43,7 @@ def _constant_meaning(tensor: Tensor) -> Hashable:
 
 
 def meaning(value: object) -> Hashable:
-    """Equal for operators, and for their attributes, that compute the same."""
+    """A key that is equal for operators, or attributes, that compute the same."""
     match value:
         case np.ndarray():
             return value.dtype.str, value.shape, value.tobytes()

@@ -11,7 +11,7 @@ from ..ops.quantisation import Dequantize, Quantize, Recentre
 
 def drop_identities(graph: Graph) -> Graph:
     """Drop Identity, Reshape to the same shape, Reshape before Reshape, Quantize after a Dequantize
-    of its meaning, and Recentre after Recentre.
+    of the same quantisation, and Recentre after Recentre.
 
     A node that computes a graph output keeps its name and stays, as an Identity.
     """

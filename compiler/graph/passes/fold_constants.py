@@ -8,13 +8,15 @@ from dataclasses import replace
 from ..ir import Graph, Node, Tensor
 from ..ops.quantisation import Dequantize, Quantize
 
-#: Elements of a result that is not folded: a small file would become a large one in memory.
+#: A result of more elements, which is also larger than its operands, is not folded: a small file
+#: would take much memory.
 MAX_FOLDED_ELEMENTS = 2**24
 
 
 def fold_constants(graph: Graph) -> Graph:
-    """Replace such nodes by constants, except Dequantize: integer operators want its integers; and
-    except nodes with results that are both large and larger than their operands.
+    """Replace nodes whose inputs are all constant by constants. Dequantize stays, because integer
+    operators need its integers, and so do nodes whose results are both large and larger than their
+    operands.
     """
     known = {name: t.data for name, t in graph.tensors.items() if t.data is not None}
     constant: list[Node] = []

@@ -12,7 +12,7 @@ from ..ops.movement import Pad
 def fold_pads(graph: Graph) -> Graph:
     """``QConv2d(Pad(x))`` becomes ``QConv2d(x)`` with larger pads; the Pad falls to ``dead_code``.
 
-    Only height and width may be padded, and with the value that the convolution takes for zero.
+    Only height and width may be padded, and only with the convolution's zero point.
     """
     producers = graph.producers()
     return graph.with_nodes([_folded(graph, producers.get(n.inputs[0]), n) for n in graph.nodes])

@@ -144,7 +144,7 @@ class _Fusion:
 
     def weight(self, name: str, axis: int) -> tuple[Tensor, Quant]:
         """The constant weight behind an operand, less its zero point, per tensor or per channel of
-        ``axis``: int8, or int16 where a zero point takes a value beyond.
+        ``axis``: int8, or int16 where int8 does not hold all values.
         """
         node = self.producers.get(name)
         if node is None or not isinstance(node.op, Dequantize):
@@ -200,7 +200,7 @@ def _scale(quant: Quant) -> float:
 
 
 def _bounds(op: Bounded, out: Quant) -> tuple[int, int]:
-    """int8 bounds of a clipped real result: quantisation is monotone, so the two commute."""
+    """int8 bounds of a clipped real result: quantisation is monotone, so clipping may follow it."""
 
     def stored(real: float) -> int:
         steps = min(max(real / _scale(out), -1e9), 1e9)

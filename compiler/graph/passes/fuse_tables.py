@@ -1,4 +1,4 @@
-"""Turn what float operators make of one int8 tensor, element by element, into a table."""
+"""Replace element-wise float operators on one int8 tensor by a table."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ EVERY_INT8 = np.arange(INT8_MIN, INT8_MAX + 1, dtype=np.int8)
 
 
 def fuse_tables(graph: Graph) -> Graph:
-    """``Quantize(f(Dequantize(x)))`` becomes ``QTable(x)``, where f is element-wise operators
-    on ``x`` and constant numbers: sigmoid, ``x * sigmoid(x)``, another scale.
+    """``Quantize(f(Dequantize(x)))`` becomes ``QTable(x)``, where f consists of element-wise
+    operators on ``x`` and constant numbers: sigmoid, ``x * sigmoid(x)``, another scale.
 
-    The table holds what these operators themselves compute of the 256 values.
+    The table holds the results of these operators themselves for the 256 values.
     """
     producers = graph.producers()
     nodes = []
@@ -43,7 +43,7 @@ def _per_tensor(quant: Quant) -> bool:
 
 @dataclass
 class _Cone:
-    """Element-wise nodes above a tensor, in order, down from one int8 tensor."""
+    """The element-wise nodes that compute a tensor from one int8 tensor, in order."""
 
     graph: Graph
     producers: Mapping[str, Node]
@@ -53,7 +53,7 @@ class _Cone:
     seen: set[str] = field(default_factory=set)
 
     def add(self, name: str) -> bool:
-        """Add what computes a tensor; False where that is not a function of one int8 tensor."""
+        """Add the nodes that compute a tensor; False if it is no function of one int8 tensor."""
         tensor, node = self.graph[name], self.producers.get(name)
         if name in self.seen or (tensor.data is not None and tensor.data.size == 1):
             return True

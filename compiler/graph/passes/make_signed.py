@@ -1,4 +1,4 @@
-"""Store 8-bit values with a sign: the integer operators know int8 only."""
+"""Store 8-bit values as int8, the only 8-bit type of the integer operators."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ..ops.quantisation import Dequantize, Quant, Quantize, Recentre
 
 
 def make_signed(graph: Graph) -> Graph:
-    """Turn uint8 tensors into int8, values and zero points less 128, which means the same.
+    """Turn uint8 tensors into int8, with values and zero points less 128, which means the same.
 
-    Those that are inputs or outputs of the graph stay, as do those that an operator other than
-    Quantize, Dequantize, Reshape and Identity reads or writes: there the stored number matters.
-    Between such a tensor and Quantize or Dequantize, Recentre converts.
+    Inputs and outputs of the graph stay uint8, as do tensors that an operator other than Quantize,
+    Dequantize, Reshape and Identity reads or writes: there the stored number matters. Between such
+    a tensor and Quantize or Dequantize, Recentre converts.
     """
     kept = _kept(graph)
     changed = {
@@ -46,7 +46,7 @@ def make_signed(graph: Graph) -> Graph:
 
 
 def _beside(graph: Graph, name: str) -> Tensor:
-    """The signed form of a tensor that stays."""
+    """The signed form of a tensor that stays uint8."""
     signed = f"{name}.int8"
     while signed in graph.tensors:
         signed += "'"
@@ -54,7 +54,9 @@ def _beside(graph: Graph, name: str) -> Tensor:
 
 
 def _kept(graph: Graph) -> set[str]:
-    """Names of tensors that keep their dtype; what only renames elements keeps it on both sides."""
+    """Names of tensors that keep their dtype. If one side of a Reshape or Identity does, so does
+    the other.
+    """
     kept = {*graph.inputs, *graph.outputs}
     for node in graph.nodes:
         if not isinstance(node.op, Quantize | Dequantize | Reshape | Identity):

@@ -11,7 +11,7 @@ from ..ops.movement import Identity, Transpose
 
 def merge_transposes(graph: Graph) -> Graph:
     """``Transpose(f(Transpose(x)))`` becomes ``Transpose(f(x))``, or ``f(x)`` where the two undo
-    one another, for operators f that work element by element, if any; what nothing reads falls to
+    one another; f are element-wise operators, or none. Nodes that nothing reads any more fall to
     ``dead_code``.
 
     A node that computes a graph output stays, as an Identity where nothing moves.

@@ -1,4 +1,4 @@
-"""Quantise a result where it is computed, and let what moves elements move integers."""
+"""Quantise a result where it is computed, so that operators that move elements move integers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ ACTIVATIONS = (Relu, Clip)
 
 
 def raise_quantize(graph: Graph) -> Graph:
-    """``Quantize(Reshape(Dense(x)))`` becomes ``Reshape(Quantize(Dense(x)))``, so that the two can
-    be one integer operator; so with any moves, and activations between, of one result that nothing
-    else reads.
+    """``Quantize(Reshape(Dense(x)))`` becomes ``Reshape(Quantize(Dense(x)))``, so that Dense and
+    Quantize can become one integer operator. There may be several operators that move elements, and
+    activations among them, as long as nothing else reads their operands.
     """
     producers, readers = graph.producers(), graph.consumers()
     raised: dict[str, list[Node]] = {}
@@ -42,8 +42,8 @@ def raise_quantize(graph: Graph) -> Graph:
 def _moves(
     graph: Graph, producers: dict[str, Node], readers: dict[str, list[Node]], node: Node
 ) -> list[Node]:
-    """What moves, and activations, between a float operator and its quantisation, last first; none
-    if nothing moves or something else reads what lies between."""
+    """The operators that move elements, and activations, between a float operator and its
+    quantisation, last first; none if nothing moves or something else reads a tensor between."""
     chain: list[Node] = []
     if not isinstance(node.op, Quantize) or node.op.quant.axis is not None:
         return chain

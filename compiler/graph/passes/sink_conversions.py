@@ -1,4 +1,4 @@
-"""Let what moves elements move integers: convert afterwards."""
+"""Convert after operators that move elements, so that these move integers."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from ..ops.quantisation import Dequantize, Quant, Quantize, Recentre
 
 
 def sink_conversions(graph: Graph) -> Graph:
-    """``Transpose(Dequantize(x))`` becomes ``Dequantize(Transpose(x))``; so with other operators
-    that move elements, with Recentre, and with operands converted alike that are concatenated.
+    """``Transpose(Dequantize(x))`` becomes ``Dequantize(Transpose(x))``. So it is with other
+    operators that move elements, with Recentre, and with a Concat of operands that are all
+    converted alike.
 
-    A Quantize or Recentre that undoes the conversion is then the moved tensor; moved constants are
-    computed.
+    A Quantize or Recentre that undoes the conversion is dropped: its result is the moved tensor.
+    Moved constants are computed.
     """
     producers = graph.producers()
     undoing = {n.inputs[0]: n for n in graph.nodes if isinstance(n.op, Quantize | Recentre)}
@@ -71,7 +72,9 @@ def _undoes(last: Op, conversion: Op) -> bool:
 
 
 def _moved(conversion: Op, op: Op, x: Tensor) -> Op | None:
-    """The conversion of what is moved; a scale per channel follows its axis, or None."""
+    """The conversion of the moved tensor. Scales per channel follow their axis; None if that is not
+    possible.
+    """
     axis = conversion.quant.axis if isinstance(conversion, Dequantize) else None
     if not isinstance(conversion, Dequantize) or axis is None:
         return conversion

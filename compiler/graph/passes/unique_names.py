@@ -8,8 +8,8 @@ from ..ir import Graph
 
 
 def unique_names(graph: Graph) -> Graph:
-    """Of nodes of one name, such as those that an operator of the model became, the second is
-    called ``NAME.1``, the third ``NAME.2``.
+    """If several nodes have one name, as when an operator of the model became several nodes, the
+    second is called ``NAME.1``, the third ``NAME.2``.
     """
     taken = {node.name for node in graph.nodes}
     seen: set[str] = set()

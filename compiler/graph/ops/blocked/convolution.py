@@ -62,7 +62,7 @@ class _FloatConvolution(Windowed):
 
 
 def _three_shapes(types: Sequence[Type]) -> list[Shape]:
-    """Of image, weight and bias."""
+    """The shapes of image, weight and bias."""
     expect(len(types) in (3, 4), "image, weight, bias and at most one residual")
     return [shape for shape, _ in types[:3]]
 
@@ -138,8 +138,8 @@ class BlockedWinograd(_FloatConvolution):
         return self._finished_type(types, (KERNEL, KERNEL))
 
     def _border(self, x: Shape) -> tuple[Shape, Shape]:
-        """The result's rows and columns, and the pads with which the image holds whole tiles: wider
-        where the last tiles reach beyond it."""
+        """The result's rows and columns, and the pads with which the image holds whole tiles: they
+        are wider than the operator's where the last tiles reach further."""
         height, width = self._sizes(x, (KERNEL, KERNEL))
         top, left, bottom, right = self.pads
         pads = (top, left, bottom + -height % self.size, right + -width % self.size)

@@ -29,7 +29,7 @@ FLOAT32 = "float32"
 
 
 def _expect_columns(columns: Sequence[Type], shape: Shape) -> None:
-    """A bias, and by what its sums are rescaled."""
+    """Check the columns of a convolution: a bias, and the factors that rescale the sums."""
     expect({column for column, _ in columns} == {shape}, f"columns {list(shape)}")
     dtypes = [dtype for _, dtype in columns]
     known = (["int32"] * 3, ["int32", *[FLOAT32] * 2], ["int32", *[FLOAT32] * 3])
@@ -39,14 +39,14 @@ def _expect_columns(columns: Sequence[Type], shape: Shape) -> None:
 
 
 def _rescaled_value(requant: Requant, acc: np.ndarray, columns: Sequence[np.ndarray]) -> np.ndarray:
-    """``acc`` [N, OC/B, H, W, B], int64 that has the bias, requantised by its columns."""
+    """``acc`` [N, OC/B, H, W, B], int64, plus the bias, requantised by the other columns."""
     bias, *scaling = [column[None, :, None, None, :] for column in columns]
     total = (acc + bias).astype(np.int32)
     if scaling[0].dtype == np.int32:
         channels = replace(requant, multiplier=columns[1].reshape(-1), shift=columns[2].reshape(-1))
         plain = channels.apply(unblocked(total))
         return image_blocks(plain, total.shape[-1])
-    # Of exact numbers: neither rounding down changes the floor (``arithmetic/floor_requant.py``).
+    # In exact numbers: rounding down does not change the floor (``arithmetic/floor_requant.py``).
     factor, offset, *rest = (column.astype(np.float64) for column in scaling)
     wide = total.astype(np.float64)
     for more in rest:
@@ -67,9 +67,9 @@ def _requantized(
     columns: Sequence[Tensor],
     ending: Callable[[Expr], Expr] = lambda element: element,
 ) -> Tensor:
-    """``acc`` starts from the bias, the first of the columns."""
+    """Requantise ``acc``, which includes the bias (the first column), by the other columns."""
     scaling = columns[1:]
-    fits = bool((requant.shift > MULTIPLIER_BITS).all())  # what is scaled by less than a half
+    fits = bool((requant.shift > MULTIPLIER_BITS).all())  # scales below a half: int32 holds results
     name, dtype = ("rescale", "int32") if fits else ("requantize", "int64")
 
     def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
@@ -90,11 +90,11 @@ def _requantized(
 class BlockedQConv2d(Windowed):
     """:class:`~..convolution.QConv2d` on blocks, for each channel by itself where ``depthwise``.
 
-    x int8 as for :class:`~.convolution.BlockedConv2d`, the weight's shape as there or for
-    :class:`~.convolution.BlockedDepthwise`, but int32: products are of int32, and elements are
-    widened once. Bias, multiplier and shift are int32 [OC/B, B], or the bias is, and factor, offset
-    and perhaps rest of a :class:`~...arithmetic.floor_requant.FloorRequant` are float32; the result
-    is int8.
+    x is int8, of the shape that :class:`~.convolution.BlockedConv2d` takes. The weight has the
+    shape that it has there or in :class:`~.convolution.BlockedDepthwise`, but is int32: products
+    are of int32, and elements are widened once. The columns, all [OC/B, B], are bias, multiplier
+    and shift (int32); or a bias (int32) with factor, offset and perhaps rest of a
+    :class:`~...arithmetic.floor_requant.FloorRequant` (float32). The result is int8.
     """
 
     strides: Pair
@@ -138,15 +138,15 @@ class BlockedQConv2d(Windowed):
 
 @dataclass(frozen=True, eq=False)
 class BlockedDotConv2d(Windowed):
-    """:class:`~..convolution.QConv2d` by an instruction that adds products of four uint8 and int8
-    at once: of four channels, or of four places of a row for each channel by itself where
-    ``depthwise``.
+    """:class:`~..convolution.QConv2d` by an instruction that adds four products of uint8 and int8
+    at once: of four channels, or, where ``depthwise``, of four places of a row for each channel by
+    itself.
 
-    x int8 [N, C/X, H, W, X], X a multiple of 4; weight int8 [OC/B, C/X, KH, KW, X/4, B, 4], or for
-    depthwise [C/B, KH, KW/4, B, 4]; columns [OC/B, B] as there; the result is int8. Elements are
-    made uint8 by adding 128, a border is of zero points: the bias is ``(zero point + 128) * sum of
-    weights`` less than the operator's. x may be uint8 already, and is the result of an operator
-    that ``lifts`` it.
+    x is int8 [N, C/X, H, W, X], X a multiple of 4; weight int8 [OC/B, C/X, KH, KW, X/4, B, 4], or
+    for depthwise [C/B, KH, KW/4, B, 4]; columns [OC/B, B] as in :class:`BlockedQConv2d`; the result
+    is int8. Elements become uint8 by adding 128, and the border consists of zero points. So the
+    bias is ``(zero point + 128) * sum of weights`` less than the operator's. x is uint8 already
+    where the operator that computes it ``lifts`` its result.
     """
 
     strides: Pair

@@ -22,7 +22,7 @@ from .windows import image_blocks
 
 @dataclass(frozen=True)
 class BlockedPool(Op):
-    """A pooling operator on a blocked tensor: float32, or int8 with a zero point that stays."""
+    """A pooling operator on a blocked tensor: float32, or int8 whose zero point does not change."""
 
     pool: MaxPool | AvgPool | QMaxPool
 
@@ -55,7 +55,7 @@ class BlockedPool(Op):
 
 
 def _block_windows(kind: str, image: Tensor, kernel: Pair, strides: Pair) -> Tensor:
-    """Reductions over windows of an image in blocks that has its border."""
+    """Reductions over windows of an image in blocks, border included."""
     kh, kw = reduce_axis(kernel[0], "kh"), reduce_axis(kernel[1], "kw")
     inside = (0, 0, 0, 0)
     counts = topi.window_counts(image.shape[2:4], kernel, strides, inside, (1, 1))

@@ -22,8 +22,8 @@ FLOAT32 = "float32"
 
 @dataclass(frozen=True)
 class BlockedConvTranspose2d(Op):
-    """Transposed convolution, bias and clip: each remainder of a place by the stride is a
-    convolution with every stride-th tap, with a weight of its own.
+    """Transposed convolution, bias and clip. The places with one remainder by the stride are the
+    result of a convolution with every stride-th tap; each remainder has a weight of its own.
 
     x [N, C/B, H, W, B]; weight [SH, SW, OC/B, C/B, TH, TW, B of input, B of output]; bias
     [OC/B, B]; result [N, OC/B, *size, B]. Place ``o = q * s + r`` is, with ``before`` as b::
@@ -95,7 +95,7 @@ class BlockedConvTranspose2d(Op):
 
 
 def transposed_pads(op: BlockedConvTranspose2d, x: Shape, weight: Shape) -> Pads:
-    """The border with which an image holds all that the phases read of it."""
+    """The border with which an image holds all elements that the phases read."""
     (sh, sw), (top, left) = weight[:2], (taps - 1 for taps in weight[4:6])
     bottom, right = (
         max(-(-n // s) + (s - 1 + b) // s - size, 0)

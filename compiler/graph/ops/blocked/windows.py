@@ -1,4 +1,4 @@
-"""Windows over images in blocks: sizes, sums of products, and the same in NumPy."""
+"""Windows over images in blocks: sizes, sums of products, and both in NumPy."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def plain_weight(weight: np.ndarray) -> np.ndarray:
 
 
 def counts_inside(image: Tensor, kernel: Sequence[int], op: Windowed) -> Shape:
-    """Rows and columns of windows over an image within its border."""
+    """Number of rows and columns of windows over an image, border included."""
     inside = (0, 0, 0, 0)
     return topi.window_counts(image.shape[2:4], tuple(kernel), op.strides, inside, op.dilations)
 
@@ -55,7 +55,7 @@ class Windowed(Op):
 
 
 def conv_sums(op: Windowed, image: Tensor, weight: Tensor, first: Tensor | None = None) -> Tensor:
-    """Sums of products, and of what comes ``first`` for each channel."""
+    """Sums of products, which start from ``first`` for each channel."""
     counts = counts_inside(image, weight.shape[2:4], op)
     channels = reduce_axis(weight.shape[1], "ic")
     kh, kw = reduce_axis(weight.shape[2], "kh"), reduce_axis(weight.shape[3], "kw")
@@ -73,7 +73,7 @@ def conv_sums(op: Windowed, image: Tensor, weight: Tensor, first: Tensor | None 
 def depthwise_value(
     op: Windowed, image: np.ndarray, weight: np.ndarray, fill: float = 0
 ) -> np.ndarray:
-    """Each channel of [N, C, H, W] by its kernel of [C/B, KH, KW, B]."""
+    """Each channel of [N, C, H, W] convolved with its kernel of [C/B, KH, KW, B]."""
     blocks, kh, kw, block = weight.shape
     kernels = weight.transpose(0, 3, 1, 2).reshape(blocks * block, kh, kw)
     seen = windows(image, (kh, kw), op.strides, op.pads, op.dilations, fill)
