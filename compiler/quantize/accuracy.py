@@ -16,7 +16,9 @@ from .weights import Scale
 
 @dataclass
 class Error:
-    """Sums over the samples: of squares of the values, and of their errors; and of answers."""
+    """Sums over the samples: squares of the values (``signal``) and of their errors (``noise``),
+    rows of answers, and rows whose largest value is in the same place (``equal``).
+    """
 
     signal: float = 0.0
     noise: float = 0.0
@@ -65,7 +67,9 @@ def compare(
 def report(
     draft: Draft, plan: Plan, scales: Mapping[str, Scale], errors: Mapping[str, Error]
 ) -> dict[str, Any]:
-    """Rows of nodes, each with the bounds that it took over, and of outputs; for JSON."""
+    """The report, for JSON: a row for each node, which includes the bounds merged into it, and for
+    each output.
+    """
     layers = []
     for i, (node, reason) in enumerate(zip(draft.nodes, plan.reasons, strict=True)):
         if i in plan.merged:

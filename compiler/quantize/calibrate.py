@@ -37,7 +37,7 @@ class Range:
 
 @dataclass(frozen=True)
 class Probe:
-    """Runs a model on samples, one batch at a time, and shows tensors of it."""
+    """Runs a model on samples, one batch at a time, and returns values of its tensors."""
 
     model: onnx.ModelProto
     samples: Samples
@@ -139,9 +139,10 @@ def _extremes(probe: Probe, advance: Callable[[], None]) -> dict[str, Range]:
 
 
 def by_percentile(histogram: np.ndarray, span: Range, percentile: float) -> Range:
-    """The range that leaves out the rest of ``percentile``, half of it at either end.
+    """The range of ``percentile`` percent of the values; of the rest, half is left out at each end.
 
-    An end at which more values lie in one bin than may be left out stays: zeros after a ReLU.
+    An end stays where more values lie in its last bin than may be left out, as zeros do after a
+    ReLU.
     """
     total = np.cumsum(histogram)
     if not total[-1]:
@@ -157,9 +158,9 @@ def by_entropy(histogram: np.ndarray, span: Range) -> Range:
     """The range whose 256 levels describe the values with the least loss of information; ``span``
     has zero in it.
 
-    Of all ranges that grow around zero bin by bin, at both ends in proportion, the one with the
-    least Kullback-Leibler divergence of the histogram, quantised to ``LEVELS`` levels, from the
-    histogram with everything beyond the range at its ends.
+    Ranges grow around zero bin by bin, at both ends in proportion. For each, the histogram is
+    quantised to ``LEVELS`` levels, and compared to the histogram with everything beyond the range
+    at its ends. The range with the least Kullback-Leibler divergence is returned.
     """
     if not histogram.any():
         return span
@@ -175,8 +176,8 @@ def by_entropy(histogram: np.ndarray, span: Range) -> Range:
 
 
 def _divergence(counts: np.ndarray, first: int, size: int) -> float:
-    """Kullback-Leibler divergence of ``size`` bins, quantised, from the same with the rest added
-    at the ends."""
+    """Kullback-Leibler divergence of ``size`` quantised bins from the same bins, not quantised,
+    with all other bins added at the ends."""
     inside = counts[first : first + size]
     clipped = inside.copy()
     clipped[0] += counts[:first].sum()
@@ -190,5 +191,6 @@ def _divergence(counts: np.ndarray, first: int, size: int) -> float:
         return np.inf
     p, q = clipped / clipped.sum(), quantised / quantised.sum()
     seen = p > 0
-    # Where only clipped values lie, nothing of the quantised histogram is: a little there.
+    # Where only clipped values lie, the quantised histogram is 0; a small number keeps the
+    # divergence finite.
     return float((p[seen] * np.log(p[seen] / np.maximum(q[seen], 1e-9))).sum())

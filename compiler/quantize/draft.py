@@ -17,14 +17,14 @@ from ...isa.errors import VdlaError
 from ..frontends.onnx.importer import import_onnx
 from ..frontends.onnx.model import load_model, opset_of
 
-#: The first operator set whose DequantizeLinear knows scales along an axis.
+#: The first operator set whose DequantizeLinear has scales along an axis.
 OPSET = 13
 
 
 @dataclass
 class Draft:
-    """``shapes`` and ``dtypes`` are those of one batch, the model's own or 1; ``fused`` names the
-    nodes that rewriting made part of another one, for the report."""
+    """``shapes`` and ``dtypes`` are those of one batch (the model's own batch, or 1). ``fused``
+    names the nodes that became part of other nodes, for the report."""
 
     model: onnx.ModelProto
     nodes: list[onnx.NodeProto]
@@ -71,7 +71,7 @@ class Draft:
         return {name: node for node in self.nodes for name in node.output if name}
 
     def readers(self) -> Counter[str]:
-        """How often each tensor is read, as an output of the model, too."""
+        """How often each tensor is read; an output of the model counts as a read."""
         read = [name for node in self.nodes for name in node.input if name]
         return Counter([*read, *self.outputs])
 
@@ -161,5 +161,5 @@ def label(node: onnx.NodeProto) -> str:
 
 
 def operands(node: onnx.NodeProto) -> Iterator[str]:
-    """Inputs that are there."""
+    """Inputs that are not left out."""
     return (name for name in node.input if name)

@@ -74,7 +74,7 @@ def quantize(
     percentile : float
         The share of values, in percent, that method ``percentile`` keeps.
     bias_correction : bool
-        Take what rounding the weights adds to the mean of each channel out of the biases.
+        Correct the biases by what rounding the weights adds to the mean of each channel.
     progress : callable, optional
         Called with (batches done, batches in all).
 

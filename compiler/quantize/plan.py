@@ -9,19 +9,19 @@ import onnx
 
 from .draft import Draft, attribute, operands
 
-#: Functions of one value: on integers a table, or bounds.
+#: Functions of one value: on integers they are a table, or bounds.
 FUNCTIONS = {
     *("Relu", "Clip", "LeakyRelu", "Elu", "Selu", "Celu", "ThresholdedRelu", "Abs", "Neg"),
     *("Sigmoid", "Tanh", "HardSigmoid", "HardSwish", "Gelu", "Mish", "Softplus", "Softsign", "Erf"),
 }
-#: What moves or picks values: result and operands share a scale.
+#: Operators that move or pick values: result and operands share a scale.
 MOVES = {
     *("Concat", "DepthToSpace", "Flatten", "MaxPool", "Reshape", "Slice", "SpaceToDepth", "Split"),
     *("Squeeze", "Transpose", "Unsqueeze"),
 }
 POOLS = {"AveragePool", "GlobalAveragePool"}
 PRODUCTS = {"Conv", "Gemm", "MatMul"}
-#: What takes the bounds of a Relu or Clip after it.
+#: Operators that can take over the bounds of a Relu or Clip after them.
 BOUNDED = PRODUCTS | POOLS | {"Add", "MaxPool"}
 
 FLOAT_AROUND = "nothing that it reads is quantised"
@@ -29,13 +29,13 @@ FLOAT_AROUND = "nothing that it reads is quantised"
 
 @dataclass
 class Plan:
-    """What becomes of each node.
+    """What is decided for each node.
 
     Attributes
     ----------
-    reasons : by position of the node; "" for those on integers
-    merged : by position of a Relu or Clip, that of the node whose bounds it sets
-    groups : by tensor that is stored as int8, one that stands for all that share its scale
+    reasons : by position of a node, why it stays float; "" for a node on integers
+    merged : by position of a Relu or Clip, the position of the node that takes over its bounds
+    groups : by tensor that is stored as int8, the tensor that stands for all that share its scale
     """
 
     reasons: list[str] = field(default_factory=list)
@@ -43,7 +43,7 @@ class Plan:
     groups: dict[str, str] = field(default_factory=dict)
 
     def chain(self, place: int) -> list[int]:
-        """The position of a node and of the bounds that it takes over, in order."""
+        """The positions of a node and of the Relu and Clip that are merged into it, in order."""
         chain = [place]
         for later, before in sorted(self.merged.items()):
             if before == chain[-1]:
@@ -68,7 +68,7 @@ def plan(draft: Draft) -> Plan:
 
 
 def data_operands(node: onnx.NodeProto) -> list[str]:
-    """Operands that are values, not parameters."""
+    """Operands that are data, not parameters."""
     count = {"Add": 2, "Concat": len(node.input)}.get(node.op_type, 1)
     return [name for name in node.input[:count] if name]
 
@@ -162,7 +162,7 @@ _RULES: dict[str, Callable[[Draft, onnx.NodeProto], str]] = {
 
 
 def _merge_bounds(draft: Draft, reasons: list[str]) -> dict[int, int]:
-    """Relu and Clip that nothing but they read before, by the node that takes their bounds."""
+    """For each Relu or Clip that alone reads its operand, the node that takes over its bounds."""
     place = {name: i for i, node in enumerate(draft.nodes) for name in node.output}
     readers = draft.readers()
     merged: dict[int, int] = {}
@@ -178,9 +178,9 @@ def _merge_bounds(draft: Draft, reasons: list[str]) -> dict[int, int]:
 
 
 def _leave_float_parts(draft: Draft, made: Plan) -> None:
-    """Keep float what only moves or maps float values: to quantise them would gain nothing.
+    """Keep nodes float that only move or map float values: to quantise them would gain nothing.
 
-    Moves, pools and sums of the model's inputs count if a product reads their results.
+    Moves, pools and sums of the model's inputs are quantised if a product reads their results.
     """
     nodes, reasons = draft.nodes, made.reasons
     place = {name: i for i, node in enumerate(nodes) for name in node.output}

@@ -1,4 +1,4 @@
-"""Rewrite a float model into what integers compute best, with the same meaning.
+"""Rewrite a float model, without changing its meaning, into the form that suits integers best.
 
 Constants are folded, batch normalisation becomes part of the convolution before it (or one of its
 own), a product and the constant added to it become one node, zeros padded around an image become
@@ -18,7 +18,7 @@ from .draft import Draft, attribute, label, operands, set_attribute
 
 #: Nodes without inputs whose result differs from run to run.
 _RANDOM = ("RandomNormal", "RandomUniform", "Multinomial", "Bernoulli")
-#: Constants that are folded: what makes more is left to the compiler.
+#: Nodes with results of more elements are not folded here; that is left to the compiler.
 _MOST_ELEMENTS = 1 << 24
 
 Rewriting = Callable[[Draft], None]
@@ -70,8 +70,8 @@ def drop_identities(draft: Draft) -> None:
 
 
 def fold_batch_norms(draft: Draft) -> None:
-    """``BatchNormalization(Conv(x))`` becomes ``Conv(x)`` with other weights; one that follows
-    anything else becomes a depthwise 1x1 convolution."""
+    """``BatchNormalization(Conv(x))`` becomes ``Conv(x)`` with other weights; a BatchNormalization
+    after another operator becomes a depthwise 1x1 convolution."""
     for node in list(draft.nodes):
         if node.op_type != "BatchNormalization" or len([*node.output]) != 1:
             continue
@@ -103,7 +103,7 @@ def fold_batch_norms(draft: Draft) -> None:
 
 
 def add_biases(draft: Draft) -> None:
-    """``Add(Conv(x), b)`` and ``Add(MatMul(x, w), b)`` of a constant per channel become one node;
+    """``Add(Conv(x), b)`` and ``Add(MatMul(x, w), b)`` with a constant per channel become one node;
     so does ``Mul`` after Conv."""
     for node in list(draft.nodes):
         if node.op_type not in ("Add", "Sub", "Mul"):
@@ -132,7 +132,7 @@ def add_biases(draft: Draft) -> None:
 
 
 def fold_pads(draft: Draft) -> None:
-    """``Conv(Pad(x))`` becomes ``Conv(x)`` with larger pads, where zeros are padded."""
+    """``Conv(Pad(x))`` becomes ``Conv(x)`` with larger pads, where the padding is zeros."""
     producers, readers = draft.producers(), draft.readers()
     for node in list(draft.nodes):
         source = producers.get(node.input[0]) if node.op_type == "Conv" else None
@@ -182,7 +182,7 @@ REWRITINGS: tuple[Rewriting, ...] = (
 )
 
 
-# ---- what they share ----
+# ---- shared by the rewritings ----
 
 
 def _place(draft: Draft, node: onnx.NodeProto) -> int:
@@ -192,8 +192,8 @@ def _place(draft: Draft, node: onnx.NodeProto) -> int:
 def _only_read_here(
     draft: Draft, node: onnx.NodeProto, *kinds: str, position: int = 0
 ) -> onnx.NodeProto | None:
-    """The node that computes an operand for this one alone, with constant parameters; if it is of
-    these kinds."""
+    """The node that computes an operand, if it is of these kinds, has constant parameters, and
+    nothing else reads its result."""
     source = draft.producers().get(node.input[position])
     if source is None or source.op_type not in kinds or draft.readers()[source.output[0]] != 1:
         return None
@@ -201,7 +201,9 @@ def _only_read_here(
 
 
 def _take_output(draft: Draft, source: onnx.NodeProto, node: onnx.NodeProto) -> None:
-    """``source`` computes what ``node`` did, in its place: its operands may come late."""
+    """Let ``source`` compute the output of ``node``, and move it to the place of ``node``, as its
+    operands may be computed late.
+    """
     draft.nodes = [other for other in draft.nodes if other is not source]
     draft.nodes[_place(draft, node)] = source
     source.output[0] = node.output[0]
@@ -223,7 +225,7 @@ def _scale_conv(draft: Draft, conv: onnx.NodeProto, factor: np.ndarray, offset: 
 
 
 def _per_channel(draft: Draft, source: onnx.NodeProto, value: np.ndarray) -> np.ndarray | None:
-    """A constant [C], if broadcasting the value against the result means that."""
+    """The value as a constant [C], if broadcasting gives every channel one number of it."""
     shape = draft.shapes[source.output[0]]
     axis = 1 if source.op_type == "Conv" else len(shape) - 1
     full = (1,) * (len(shape) - value.ndim) + value.shape
@@ -235,7 +237,7 @@ def _per_channel(draft: Draft, source: onnx.NodeProto, value: np.ndarray) -> np.
 
 
 def _image_pads(draft: Draft, pad: onnx.NodeProto) -> list[int] | None:
-    """(top, left, bottom, right) of zeros around an image, if that is what is padded."""
+    """(top, left, bottom, right), if a Pad does nothing but add zeros around an image."""
     if attribute(pad, "mode", b"constant") != b"constant" or len(pad.input) > 3:
         return None
     if len(pad.input) > 2 and pad.input[2]:

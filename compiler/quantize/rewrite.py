@@ -21,7 +21,7 @@ class _Rewriter:
     scales: Mapping[str, Scale]
     weights: Mapping[str, Weight]
     nodes: list[onnx.NodeProto] = field(default_factory=list)
-    #: By quantised tensor, the one that is dequantised from it.
+    #: By quantised tensor, the float tensor that is dequantised from it.
     dequantized: dict[str, str] = field(default_factory=dict)
     #: Tensors that exist only in quantised form.
     replaced: set[str] = field(default_factory=set)
@@ -95,8 +95,9 @@ def rewrite(
 ) -> tuple[Draft, dict[str, str]]:
     """The quantised model; and by quantised tensor the name of its dequantised value in it.
 
-    Every quantised tensor is followed by QuantizeLinear and DequantizeLinear, whose result all
-    readers see; where float operators read what a float operator computes, they still do.
+    Every quantised tensor is followed by QuantizeLinear and DequantizeLinear, whose result is what
+    all readers read. Only float operators still read the tensor itself where a float operator
+    computes it.
     """
     target = Draft(draft.model, [], dict(draft.constants), draft.shapes, draft.dtypes)
     rewriter = _Rewriter(target, plan, scales, weights)

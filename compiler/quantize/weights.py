@@ -14,9 +14,10 @@ from .calibrate import Probe, Range, Samples
 from .draft import Draft, attribute, operands
 from .plan import PRODUCTS, Plan
 
-#: A scale below this is raised to it: products of two must stay normal numbers in float32.
+#: The least scale: products of two scales must stay normal numbers in float32.
 LEAST_SCALE = 2.0**-60
-#: A bias may be this many steps of the sum of products, which leaves it room in int32.
+#: The most steps, in units of the sum of products, that a bias may have: the sum needs room in
+#: int32, too.
 MOST_BIAS_STEPS = 2**30
 
 
@@ -47,7 +48,7 @@ class Weight:
 
     @property
     def real(self) -> np.ndarray:
-        """What the stored weight means, float32."""
+        """The real values of the stored weight, float32."""
         shape = [1] * self.stored.ndim
         shape[self.axis] = -1
         return self.stored.astype(np.float32) * self.scale.reshape(shape)
@@ -82,10 +83,10 @@ def quantize_weights(draft: Draft, made: Plan, scales: Mapping[str, Scale]) -> d
 def corrected(
     draft: Draft, weights: Mapping[str, Weight], samples: Samples, advance: Callable[[], None]
 ) -> dict[str, Weight]:
-    """The weights with other biases: less what rounding the weights adds to each channel's mean.
+    """The weights with corrected biases: less what rounding the weights adds to a channel's mean.
 
-    The mean, over the samples and all places, is that of the product with the weights' rounding
-    errors instead of the weights, in the float model.
+    That is the mean, over the samples and all places, of the product in the float model with the
+    rounding errors of the weights in the place of the weights.
     """
     probed = Draft(draft.model, [], dict(draft.constants), draft.shapes, draft.dtypes)
     names: dict[str, str] = {}
