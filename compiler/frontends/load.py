@@ -1,4 +1,4 @@
-"""The graph of a model, whatever it is stored as."""
+"""The graph of a model, in whichever format it is stored."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from .tflite.importer import import_tflite, is_tflite
 
 
 def load_graph(model: object, batch: int) -> Graph:
-    """The graph of a model: TensorFlow Lite's and PyTorch's by suffix or identifier, else ONNX.
-    ``batch`` is the number of images at once, where the model leaves that open.
+    """The graph of a model. TensorFlow Lite and PyTorch are recognised by suffix or identifier; any
+    other model is ONNX. ``batch`` is the number of images at once, where the model leaves that
+    open.
 
     Raises
     ------

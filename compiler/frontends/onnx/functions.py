@@ -1,4 +1,4 @@
-"""Operators that ONNX itself defines by others: their bodies, in place of a reader."""
+"""Operators that ONNX defines by other operators: these are read in their place."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def function_body(
 ) -> tuple[list[onnx.NodeProto], int] | None:
     """The nodes that compute what ``node`` does, and their operator set; None without a definition.
 
-    They read and write the node's own names; names between them begin with the node's.
+    They read and write the tensors of ``node``; names of tensors between them begin with its name.
     """
     try:
         schema = onnx.defs.get_schema(node.op_type, opset, "")
@@ -70,7 +70,7 @@ def _type(tensor: Tensor) -> bytes:
 
 
 def _resolve(node: onnx.NodeProto, given: dict[str, onnx.AttributeProto]) -> None:
-    """Attributes of the function in place of references to them; absent ones go."""
+    """Replace references to the function's attributes by the attributes; drop absent ones."""
     attributes = list(node.attribute)
     del node.attribute[:]
     for attribute in attributes:

@@ -1,7 +1,7 @@
 """Import of ONNX models (opset 7 to the current one), with shape inference.
 
-An ONNX node becomes one or several nodes of the graph (``onnx_ops/``); shapes are known numbers, so
-whatever decides a shape must be constant.
+An ONNX node becomes one or several nodes of the graph (``ops/``). Shapes are known numbers, so
+every operand that decides a shape must be constant.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from .model import STANDARD, first_line, load_model, opset_of
 from .ops import MICROSOFT, READERS
 from .ops.call import Call, Reader
 
-#: Operators that a refusal of an unknown one names.
+#: How many supported operators a message about an unknown one names.
 NEAREST = 4
 #: Readers of operators in other domains than ONNX's.
 DOMAINS: dict[str, dict[str, Reader]] = {"com.microsoft": dict(MICROSOFT)}
-#: What names the shapes and values of a model's inputs that are known at compile time.
+#: Shapes and values of a model's inputs that are known at compile time, by name.
 Shapes = Mapping[str, tuple[int, ...]]
 Values = Mapping[str, np.ndarray]
 
 
 def register_reader(domain: str, kind: str, read: Reader) -> None:
-    """Read nodes of an operator of one's own: ``read`` gets a :class:`Call` and returns what it
-    has applied.
+    """Add a reader for a custom operator: ``read`` gets a :class:`Call` and returns the results of
+    the nodes that it has emitted.
     """
     DOMAINS.setdefault(domain, {})[kind] = read
 
@@ -209,7 +209,7 @@ class Importer:
     def function(
         self, proto: onnx.NodeProto, name: str, opset: int, operands: tuple[Tensor | None, ...]
     ) -> None:
-        """An operator without a reader: what ONNX defines it by, if it does."""
+        """Read an operator without a reader by ONNX's definition of it, if there is one."""
         named = onnx.NodeProto()
         named.CopyFrom(proto)
         named.name = name
@@ -234,7 +234,7 @@ class Importer:
             self.node(inner, index, body[1])
 
     def adopt(self, call: Call, results: tuple[Tensor | None, ...]) -> None:
-        """Take over what a reader made; results get the names of the outputs."""
+        """Add the nodes and tensors that a reader made; results get the names of the outputs."""
         wanted = [(output, i) for i, output in enumerate(call.outputs) if output]
         renamed: dict[str, str] = {}
         made_here = {node.output for node in call.nodes}
@@ -275,8 +275,8 @@ class Importer:
 
 
 def _check_form(proto: onnx.NodeProto, label: str) -> None:
-    """Refuse attributes and operands that the operator has in no version, where ONNX knows it:
-    whoever wrote them meant something that would not happen."""
+    """Refuse attributes and operands that no version of an ONNX operator has: they would have no
+    effect, which their author did not intend."""
     versions = _schemas().get(proto.op_type)
     if versions is None:
         return

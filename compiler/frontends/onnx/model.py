@@ -19,7 +19,7 @@ OPSETS = range(7, onnx.defs.onnx_opset_version() + 1)
 
 
 def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
-    """A model in the importer's form, and what messages call it. A given one is not changed.
+    """A model in the importer's form, and its name in messages. A given model is not changed.
 
     Raises
     ------
@@ -64,7 +64,7 @@ def _read(source: str | Path | bytes | onnx.ModelProto, where: str) -> onnx.Mode
 
 
 def _normal(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
-    """The model itself where it has the form, else one that has."""
+    """The model itself if it is in the importer's form, else a copy that is."""
     version = _opset(model, where)
     own = [(o.domain, o.version) for o in model.opset_import if o.domain in STANDARD]
     if own != [("", version)]:

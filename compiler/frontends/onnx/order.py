@@ -1,6 +1,6 @@
-"""The order of ONNX nodes: each behind those whose results it reads.
+"""The order of ONNX nodes: each node after the nodes whose results it reads.
 
-ONNX demands it, of graphs, subgraphs and functions; files that were edited or merged often lack it.
+ONNX requires it of graphs, subgraphs and functions; edited or merged files often lack it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import onnx
 
 from ....isa.errors import VdlaError
 
-#: Nodes of a circle that a message names.
+#: The most nodes of a circle that a message names.
 NAMED = 6
 Body = onnx.GraphProto | onnx.FunctionProto
 
@@ -41,7 +41,7 @@ def in_order(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
 
 
 def _bodies(model: onnx.ModelProto) -> Iterator[Body]:
-    """All that has nodes, what is inside of others first."""
+    """All graphs and functions; graphs inside of nodes come before those around them."""
     for body in (model.graph, *model.functions):
         for node in body.node:
             yield from _inside(node)
@@ -90,7 +90,7 @@ def _order(body: Body, where: str) -> list[int] | None:
 
 
 def _given(body: Body) -> set[str]:
-    """Names that are there before any node; an absent operand's is one."""
+    """Names that exist before any node; the empty name of an absent operand is one."""
     if isinstance(body, onnx.FunctionProto):
         return {"", *body.input}
     constants = [*body.initializer, *(sparse.values for sparse in body.sparse_initializer)]

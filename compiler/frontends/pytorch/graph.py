@@ -26,7 +26,7 @@ from .ops.call import Call, Value
 
 importlib.import_module("torch.ao.quantization.fx._decomposed")  # defines its operators
 
-#: Operators that a refusal of an unknown one names.
+#: How many supported operators a message about an unknown one names.
 NEAREST = 4
 PARAMETERS = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 
@@ -42,7 +42,7 @@ def import_program(source: Any, batch: int) -> Graph:
         table.pop(getattr(getattr(torch.ops.aten, packet), overload), None)
     try:
         program = program.run_decompositions(table)
-    except Exception as error:  # whatever tracing meets in a program that something else made
+    except Exception as error:  # a program of unknown origin can make tracing fail in any way
         raise VdlaError(f"{where}: torch cannot decompose the program: {_line(error)}") from None
     try:
         graph = _Program(program, batch).run()
@@ -84,7 +84,7 @@ class _Program:
     Attributes
     ----------
     sizes : the number that each symbol of a shape stands for
-    values : what each node of the program is in the graph: a tensor, or a tuple of them
+    values : the value that each node of the program has in the graph: a tensor, or several
     """
 
     program: Any
@@ -209,7 +209,7 @@ class _Program:
             return
         example = node.meta.get("val")
         if example is None or isinstance(example, torch.SymInt | torch.SymBool | int):
-            return  # arithmetic with sizes, which whoever reads it evaluates, and assertions
+            return  # an assertion, or arithmetic with sizes, which its readers evaluate
         label = _label(node)
         packet = str(node.target).rpartition(".")[0]
         reader = READERS.get(packet)
@@ -238,7 +238,7 @@ class _Program:
         return found
 
     def arguments(self, node: Any) -> dict[str, Any]:
-        """Every argument of the operator by its name, those that were left out too."""
+        """Every argument of the operator by its name, including those that were left out."""
         schema = node.target._schema.arguments
         given = dict(zip((a.name for a in schema), node.args, strict=False)) | node.kwargs
         defaults = {a.name: a.default_value for a in schema if a.has_default_value()}

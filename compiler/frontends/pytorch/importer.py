@@ -1,7 +1,7 @@
 """Import of PyTorch models: programs that ``torch.export`` made, in core ATen operators.
 
-``pytorch_graph.py`` goes through the program; ``aten_ops/`` has a reader per ATen operator, which
-says it in ONNX's operators, whose readers do the rest. torch itself is an optional package.
+``graph.py`` goes through the program. ``ops/`` has a reader per ATen operator, which expresses it
+in ONNX's operators; their readers do the rest. torch itself is an optional package.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from ...graph.ir import Graph
 
 
 def is_torch(source: object) -> bool:
-    """Whether a model is an ``ExportedProgram`` or a file of one: by its suffix, bytes as an
-    archive, which no other format of models is."""
+    """Whether a model is an ``ExportedProgram`` or a file of one. A file is recognised by its
+    suffix, bytes by being an archive, which no other format of models is."""
     if isinstance(source, str | Path):
         return Path(source).suffix == ".pt2"
     if isinstance(source, bytes):

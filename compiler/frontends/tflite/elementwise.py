@@ -22,7 +22,7 @@ STORED = np.arange(INT8_MIN, INT8_MAX + 1)
 
 
 def elementwise_layout(call: Call, positions: tuple[int, ...]) -> str:
-    """``nchw`` if an operand is an image that exists so, else ``plain``."""
+    """``nchw`` if an operand is an image that exists in this layout, else ``plain``."""
     if len(call.result.shape) != 4:
         return "plain"
     return "nchw" if any("nchw" in call.layouts(p) for p in positions) else "plain"
@@ -44,7 +44,7 @@ def same_quant(call: Call, tensor: FlatTensor) -> None:
 
 
 def _emit_table(call: Call, values: np.ndarray) -> None:
-    """``values`` before they are clamped to int8, for each of ``STORED``."""
+    """Emit a table. ``values`` has the result for each of ``STORED``, not yet clamped to int8."""
     table = np.clip(values, INT8_MIN, INT8_MAX).astype(np.int8)
     op = Identity() if np.array_equal(table, STORED) else QTable(table)
     layout = elementwise_layout(call, (0,))
@@ -86,7 +86,7 @@ def _logistic(x: np.ndarray) -> np.ndarray:
     return np.float32(1) / (np.float32(1) + np.exp(-x))
 
 
-# ---- between real numbers and integers -----------------------------------------------------------
+# ---- conversions between real numbers and integers -----------------------------------------------
 
 
 def _quantize(call: Call) -> None:
@@ -107,11 +107,13 @@ def _dequantize(call: Call) -> None:
     call.emit(Dequantize(meaning), (call.value(0, layout),), layout)
 
 
-# ---- elements change places ----------------------------------------------------------------------
+# ---- moving elements -----------------------------------------------------------------------------
 
 
 def _reshape(call: Call) -> None:
-    """To the shape that the file gives the result; rows of an image wait in their own order."""
+    """Reshape to the shape that the file gives the result. Where an image becomes rows, these may
+    stay in NCHW order, as layout ``flat``.
+    """
     call.operand(0)
     importer, shape, layouts = call.importer, call.importer.shape(call.result), call.layouts(0)
     if "plain" not in layouts and "nchw" in layouts and len(shape) == 2:

@@ -137,7 +137,7 @@ class _Reader:
         self.where = where
 
     def get(self, what: str, access: Callable[..., Any], *args: object) -> Any:
-        """What an accessor returns; a damaged table is an error that names it."""
+        """The value that an accessor returns. Raises an error that names a damaged table."""
         try:
             return access(*args)
         except _DAMAGE as error:

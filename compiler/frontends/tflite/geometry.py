@@ -1,4 +1,4 @@
-"""What readers of TensorFlow Lite operators share: activations, windows, matrices of rows."""
+"""Helpers of readers of TensorFlow Lite operators: activations, windows, matrices of rows."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def window(call: Call) -> tuple[Pair, Pair, Pads]:
 
 
 def dense_operands(call: Call, weight: np.ndarray) -> tuple[str, str, np.ndarray]:
-    """The rows that a dense layer reads, and the name and values of its weight in their order."""
+    """The rows that a dense layer reads, and its weight, by name and values, in the rows' order."""
     if call.option("WeightsFormat") != tflite.FullyConnectedOptionsWeightsFormat.DEFAULT:
         raise call.refuse("shuffled weights are not supported")
     if weight.ndim != 2:

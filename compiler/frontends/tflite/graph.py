@@ -1,6 +1,6 @@
 """From the tables of a TensorFlow Lite file to a graph: tensors, layouts, and what readers need.
 
-Files hold images as NHWC, the graph computes on NCHW. A tensor of the file may so exist in up to
+Files hold images as NHWC, the graph computes on NCHW. So a tensor of the file may exist in up to
 three layouts; each is made when an operator first asks for it:
 
 - ``plain``: the file's own, named ``t<index>``, or as in the file for inputs and outputs;
@@ -82,7 +82,7 @@ class Importer:
         return self.batch if symbolic else 1
 
     def shape(self, tensor: FlatTensor) -> tuple[int, ...]:
-        """A computed tensor's shape in the file's layout, for our batch."""
+        """A computed tensor's shape in the file's layout, for the batch that is compiled."""
         return (tensor.shape[0] * self.scale, *tensor.shape[1:]) if tensor.shape else ()
 
     def _input(self, tensor: FlatTensor) -> None:
@@ -218,7 +218,9 @@ class Call:
         return tensor.scale[0], zero
 
     def value(self, position: int, layout: str) -> str:
-        """The graph's tensor for an operand; constants become ones, with a sign."""
+        """The graph's tensor for an operand. A constant becomes a constant of the graph, and uint8
+        becomes int8.
+        """
         importer, tensor = self.importer, self.operand(position)
         if tensor.data is None:
             return importer.value(tensor, layout)
@@ -255,7 +257,7 @@ class Call:
 
 
 def quant_of(tensor: FlatTensor) -> Quant | None:
-    """The meaning of an input's integers, if the file says it."""
+    """The meaning of an input's integers, if the file has it."""
     if tensor.scale.size != 1:
         return None
     return Quant(tensor.scale, tensor.zero_point.astype(np.int32), tensor.dtype)

@@ -1,7 +1,7 @@
 """Import of TensorFlow Lite models: 8-bit operators with the reference kernels' arithmetic.
 
-``tflite_file.py`` reads the file's tables, ``tflite_graph.py`` keeps tensors and layouts,
-``tflite_operators.py`` has a reader per operator.
+``file.py`` reads the file's tables, ``graph.py`` keeps tensors and layouts, and ``operators.py``,
+``elementwise.py`` and ``floats.py`` have a reader per operator.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .file import IDENTIFIER, read_model
 from .floats import by_type
 from .graph import Importer
 
-#: One row per operator; where it has both forms, the reader takes the one of its first operand.
+#: One row per operator; of one with an integer and a float form, the first operand's type decides.
 READERS = {
     kind: by_type(reader, tflite_float.READERS[kind]) if kind in tflite_float.READERS else reader
     for kind, reader in tflite_operators.READERS.items()
@@ -25,7 +25,7 @@ READERS = {
 
 
 def is_tflite(source: object) -> bool:
-    """Whether a model is a TensorFlow Lite file: by its suffix, bytes by their identifier."""
+    """Whether a model is a TensorFlow Lite file, by its suffix; bytes by their identifier."""
     if isinstance(source, str | Path):
         return Path(source).suffix == ".tflite"
     return isinstance(source, bytes) and source[4:8] == IDENTIFIER

@@ -31,7 +31,7 @@ from .elementwise import elementwise_layout, same_quant, steps_of
 from .geometry import activation, dense_operands, emit_matrix, image_shape, window, window_geometry
 from .graph import Call
 
-# ---- what operators share ------------------------------------------------------------------------
+# ---- shared by operators -------------------------------------------------------------------------
 
 
 def _bounds(call: Call) -> tuple[int, int]:
@@ -62,9 +62,9 @@ def _bias(call: Call, position: int, channels: int) -> str:
 
 
 def _weight(call: Call, channel_axis: int) -> tuple[np.ndarray, np.ndarray]:
-    """The weight less its zero point, and its scales, one or one a channel.
+    """The weight less its zero point, and its scales: one, or one per channel.
 
-    int8, or int16 where a zero point takes a value beyond.
+    The weight is int8, or int16 where int8 does not hold all values.
     """
     tensor, data = call.operand(1), call.constant(1, "weight")
     if tensor.dtype not in ("int8", "uint8"):
@@ -86,7 +86,8 @@ def _weight(call: Call, channel_axis: int) -> tuple[np.ndarray, np.ndarray]:
 def _products(call: Call, scales: np.ndarray) -> np.ndarray:
     """Real factors from sums of products to the result, float64 [C] or [1].
 
-    One for all channels is a float32 product in the kernels, unless it is a convolution of int8.
+    Where all channels share one scale, the kernels multiply in float32, except in convolutions of
+    int8.
     """
     (x, _), (y, _) = call.quant(call.operand(0)), call.quant(call.result)
     single = call.operand(0).dtype == "uint8" or call.operator.kind == "FULLY_CONNECTED"
@@ -164,7 +165,7 @@ def _average_pool(call: Call) -> None:
     same_quant(call, call.operand(0))
     kernel, strides, pads = window(call)
     lo, hi = _bounds(call)
-    # Rounded away from 0 as the file stores it, which for uint8 is always up.
+    # The mean is rounded away from the 0 of the stored type, so for uint8 it is always rounded up.
     zero = -OFFSET if call.operand(0).dtype == "uint8" else 0
     if any(pads):
         op: Op = QAvgPoolValid(kernel, strides, pads, zero, lo, hi)

@@ -19,7 +19,7 @@ from ....graph.ops.reduction import Reduce
 from ....te.expr import Expr, Var, wrap
 
 MAX_ELEMENTS = 2**31 - 1
-#: Elements of a constant that is not in the file but made while it is read.
+#: The most elements of a constant that is not in the file but made while it is read.
 MAX_MADE_ELEMENTS = 2**27
 #: What a reader returns: its ONNX outputs in order, None for those that nobody asked for.
 Outputs = Tensor | tuple[Tensor | None, ...]
@@ -187,8 +187,8 @@ class Call:
         return tensor
 
     def check_size(self, shape: Sequence[int], limit: int = MAX_ELEMENTS) -> None:
-        """Refuse a tensor of more elements than an address of 32 bits tells apart, or than
-        ``limit``, or of a negative size."""
+        """Refuse a tensor of a negative size or of more than ``limit`` elements, by default as many
+        as a signed index of 32 bits reaches."""
         if min(shape, default=0) < 0 or math.prod(shape) > limit:
             raise self.refuse(f"expected a tensor of at most {limit} elements, got {list(shape)}")
 
@@ -244,10 +244,10 @@ class Call:
 
 
 def signed(call: Call, x: Tensor) -> Tensor:
-    """The int8 that mean what uint8 do; anything else as it is."""
+    """A uint8 tensor as the int8 tensor that means the same; any other tensor as it is."""
     return call.emit(Recentre(), x) if x.dtype == "uint8" else x
 
 
 def as_before(call: Call, y: Tensor, dtype: str) -> Tensor:
-    """What :func:`signed` has turned, and an operator computed with, back."""
+    """Undo :func:`signed` for a result: back to uint8 where that was the operand's ``dtype``."""
     return call.emit(Recentre(), y) if dtype == "uint8" else y

@@ -85,7 +85,7 @@ def _mod(a: Expr, b: Expr, fmod: int) -> Expr:
 
 
 def _power(a: Expr, b: Expr) -> Expr:
-    """In the base's dtype; of integers through float64, which holds what fits."""
+    """The power in the base's dtype; of integers in float64, which holds all that fit int32."""
     if a.dtype in FLOAT_DTYPES:
         return function("pow", a, b.astype(a.dtype))
     wide = function("pow", a.astype("float64"), b.astype("float64"))

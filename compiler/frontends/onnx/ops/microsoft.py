@@ -1,7 +1,7 @@
 """Operators of the domain ``com.microsoft`` that ONNX Runtime's quantiser writes.
 
-``QLinear<Operator>`` is the operator between DequantizeLinear and QuantizeLinear, and is read as
-these three, which passes fuse again.
+``QLinear<Operator>`` is the operator between DequantizeLinear and QuantizeLinear. It is read as
+these three nodes, which passes fuse again.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ def _apply(call: Call, kind: str, *operands: Tensor | None, **attributes: Any) -
 
 
 def _real(call: Call, first: int, axis: int = 1) -> Tensor:
-    """Operands first, first + 1 and first + 2, a value, its scale and zero point, as floats."""
+    """Operand ``first`` as floats; its scale and zero point are the two operands after it."""
     x, scale, zero = call.operand(first), call.operand(first + 1), call.optional(first + 2)
     return _apply(call, "DequantizeLinear", x, scale, zero, axis=axis)
 
 
 def _stored(call: Call, y: Tensor, first: int) -> Tensor:
-    """Floats by the scale and zero point that are operands first and first + 1."""
+    """Quantise floats by the scale and zero point in operands ``first`` and ``first + 1``."""
     return _apply(call, "QuantizeLinear", y, call.operand(first), call.optional(first + 1))
 
 
@@ -53,7 +53,7 @@ def _binary(kind: str) -> Reader:
 
 
 def _unary(kind: str, names: Mapping[str, Any] | None = None) -> Reader:
-    """Of the attributes those in ``names`` are kept, whose absence means the value there."""
+    """Keeps the attributes in ``names``, which gives the value of each where it is absent."""
 
     def read(call: Call) -> Outputs:
         call.only(channels_last=0)

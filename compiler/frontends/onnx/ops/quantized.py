@@ -1,4 +1,4 @@
-"""Between floats and integers, and operators on quantised integers.
+"""Conversions between floats and integers, and operators on quantised integers.
 
 Where scale and zero point are constants of a form that the quantised flow knows, ``Quantize`` and
 ``Dequantize`` are made, which passes fuse; elsewhere, general arithmetic.
@@ -203,7 +203,7 @@ def _qlinear_conv(call: Call) -> Outputs:
     return _requantized(call, acc, factors, call.operand(7))
 
 
-# ---- the same as the operators that the quantised flow fuses ----
+# ---- by the integer operators of the quantised flow ----
 
 
 def _conv2d(call: Call) -> Tensor | None:
@@ -239,9 +239,9 @@ def _dense(call: Call) -> Tensor | None:
 
 
 def _parameters(call: Call, channel_axis: int) -> tuple[int, np.ndarray, Requant] | None:
-    """The first operand's zero point as of int8, the weight less its own, and the rescaling of
-    their product; None unless all are constants, one or, for weights, one per channel, and the
-    rescaling is by factors that :func:`requant` takes."""
+    """The first operand's zero point as for int8, the weight less its zero point, and the
+    requantisation of their product. None unless all scales and zero points are constants, one value
+    each or, for weights, one per channel, and :func:`requant` takes the factors."""
     x, weight, zero_y = call.operand(0), call.operand(3), call.operand(7)
     known = [call.operand(i) for i in (1, 2, 3, 4, 5, 6, 7)]
     if any(t.data is None for t in known):
@@ -256,7 +256,7 @@ def _parameters(call: Call, channel_axis: int) -> tuple[int, np.ndarray, Requant
         return None
     shape = [1] * data.ndim
     shape[channel_axis] = -1
-    # One float32 factor, as ONNX Runtime has it; what it is multiplied by then is exact.
+    # The factor is computed in float32, as ONNX Runtime does; the product with it is then exact.
     factor = scale_x.reshape(-1) * scale_w.reshape(-1) / scale_y.reshape(-1)
     if not ((factor > 0) & (factor < 2.0 ** (MULTIPLIER_BITS - 1))).all():
         return None

@@ -96,7 +96,7 @@ class _Layer:
         return self.call.part(values, len(values.shape) - 1, index * self.hidden, self.hidden)
 
     def clipped(self, x: Expr) -> Expr:
-        """Before an activation; ``clip`` 0 means none."""
+        """Clip the operand of an activation; ``clip`` 0 means no bounds."""
         limit = self.call.number("clip", 0.0)
         return minimum(maximum(x, number(-limit, x)), number(limit, x)) if limit > 0 else x
 

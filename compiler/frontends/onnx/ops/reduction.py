@@ -17,7 +17,7 @@ from .elementwise import absolute, divide, function, number
 
 
 def _axes(call: Call, x: Tensor) -> tuple[int, ...] | None:
-    """The axes to reduce; all without any; None where the operator then does nothing."""
+    """The axes to reduce. If none are given: all axes, or None where the operator does nothing."""
     rank = len(x.shape)
     axes = call.integers_of(1, "axes")
     if not axes:

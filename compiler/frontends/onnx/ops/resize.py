@@ -101,7 +101,7 @@ def _table(
 
 
 def _axes(call: Call, x: Tensor) -> list[_Axis]:
-    """What is asked of every axis that is named."""
+    """Scale, size and region of interest of every axis that the node names."""
     rank = len(x.shape)
     named = call.attributes.get("axes", range(rank))
     axes = [call.axis(a, rank) for a in named]
@@ -137,7 +137,7 @@ def _axes(call: Call, x: Tensor) -> list[_Axis]:
 def _from_sizes(
     call: Call, x: Tensor, axes: list[int], sizes: list[int]
 ) -> tuple[list[float], list[int]]:
-    """Scales of the sizes, which change where the aspect ratio is kept."""
+    """The scales for these sizes, and the sizes, which change if the aspect ratio is kept."""
     scales = [n / x.shape[a] for n, a in zip(sizes, axes, strict=True)]
     policy = call.text("keep_aspect_ratio_policy", "stretch")
     if policy == "stretch":

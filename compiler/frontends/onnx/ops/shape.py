@@ -145,8 +145,8 @@ def _split(call: Call) -> Outputs:
 
 
 def _places(start: int, end: int, step: int, size: int) -> range:
-    """What a slice takes of an axis. As ONNX has it, and Python has not, a first place before the
-    axis is place 0 also where steps are negative.
+    """The places of an axis that a slice takes. In ONNX, unlike Python, a first place before the
+    axis is place 0 even where steps are negative.
     """
     lowest, highest = (0, size) if step > 0 else (-1, size - 1)
     start, end = (n + size if n < 0 else n for n in (start, end))

@@ -26,7 +26,7 @@ def sizes(call: Call, name: str, rank: int) -> Sizes:
 
 
 def pads_of(call: Call, size: Sizes, kernel: Sizes, strides: Sizes, dilations: Sizes) -> Sizes:
-    """What precedes each spatial dimension, then what follows it."""
+    """The padding before every spatial dimension, then the padding after every one."""
     rank = len(size)
     mode = call.text("auto_pad", "NOTSET")
     if mode == "NOTSET":
@@ -174,7 +174,7 @@ def _window(call: Call) -> tuple[Pool, Sizes]:
             beyond = n + pads[i] + pads[i + rank] - ((kernel[i] - 1) * dilations[i] + 1)
             count = -(-beyond // strides[i]) + 1
             if (count - 1) * strides[i] >= n + pads[i]:
-                count -= 1  # a window that starts in the padding at the end is none
+                count -= 1  # a window that starts in the padding at the end does not count
             grown[i + rank] += (count - 1) * strides[i] - beyond
     reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     if any(max(pads[i], pads[i + rank]) >= r for i, r in enumerate(reach)):
@@ -183,7 +183,7 @@ def _window(call: Call) -> tuple[Pool, Sizes]:
 
 
 def _is_plain(x: Tensor, pool: Pool, pads: Sizes, *dtypes: str) -> bool:
-    """Whether the 2-D operator of the quantised flow says the same."""
+    """Whether the 2-D operator of the quantised flow computes the same."""
     image = len(x.shape) == 4 and x.dtype in dtypes
     return image and pool.pads == pads and pool.dilations == (1, 1)
 
@@ -199,7 +199,7 @@ def _max_pool(call: Call) -> Outputs:
         return as_before(call, y, x.dtype)
     y = call.emit(pool, x)
     if x.dtype.startswith("float") and not _inside(x.shape[2:], y.shape[2:], pool, pads).all():
-        # A window that is all padding gives what ONNX Runtime begins with.
+        # A window that is all padding gives the value from which ONNX Runtime starts.
         lowest = float(np.finfo(x.dtype).min)
         y = call.map(lambda value: maximum(value, number(lowest, value)), y)
     return y if len(call.outputs) == 1 else (y, call.emit(PoolArg(pool, column_major), x))

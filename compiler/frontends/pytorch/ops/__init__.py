@@ -1,4 +1,4 @@
-"""Readers of ATen operators: each says one in ONNX's operators."""
+"""Readers of ATen operators: each expresses one in ONNX's operators."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ READERS: dict[str, Reader] = (
     | spatial.READERS
 )
 
-#: Operators that torch would decompose into others and that have a reader of their own: products
-#: of matrices that would become several, and functions that ONNX has.
+#: Operators that torch is not to decompose, as they have readers of their own: products of
+#: matrices that would become several nodes, and functions that ONNX has.
 KEPT = (
     "aten.linear.default",
     "aten.matmul.default",

@@ -1,4 +1,4 @@
-"""What a reader of an ATen operator is given: its arguments, and ONNX's operators to say it in."""
+"""What a reader of an ATen operator is given: its arguments, and ways to emit ONNX nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .....isa.errors import VdlaError
 from ....graph.ir import Tensor
 from ...onnx.importer import Importer
 
-#: What a node is: a tensor, or several, None for those that nothing here computes.
+#: The value of a node: one tensor, or several, with None for results that are not computed.
 Value = Tensor | tuple[Tensor | None, ...]
 Reader = Callable[["Call"], Value]
 
@@ -27,7 +27,7 @@ class Call:
     name : of the node
     arguments : by name: tensors, numbers, lists, None for absent ones, dtypes as text
     results : shape and dtype of each result, from torch
-    graph, opset : what reads ONNX nodes, and their operator set
+    graph, opset : the importer that reads the ONNX nodes, and their operator set
     """
 
     name: str
@@ -61,7 +61,7 @@ class Call:
                 raise VdlaError(f"supported is {name} = {value!r}, got {self[name]!r}")
 
     def tensor(self, value: Any, dtype: str | None = None) -> Tensor:
-        """A tensor, or a constant of a number, as ``dtype``."""
+        """A tensor, or a number as a constant, as ``dtype``."""
         if not isinstance(value, Tensor):
             return self.constant(value, dtype or self.dtype)
         if dtype is None or value.dtype == dtype:

@@ -12,7 +12,7 @@ from .....isa.errors import VdlaError
 from ....graph.ir import Tensor
 from .call import Call, Reader, Value
 
-#: ONNX operators with the name, the operand and the arithmetic of ATen's.
+#: ATen operators of one operand, and the ONNX operators that compute the same.
 SAME = {
     "abs": "Abs", "acos": "Acos", "acosh": "Acosh", "asin": "Asin", "asinh": "Asinh",
     "atan": "Atan", "atanh": "Atanh", "ceil": "Ceil", "cos": "Cos", "cosh": "Cosh", "erf": "Erf",
@@ -238,7 +238,7 @@ def _softplus(call: Call) -> Value:
     return call.onnx("Div", call.onnx("Softplus", call.onnx("Mul", call["self"], factor)), factor)
 
 
-# ---- what makes or moves values as they are ----
+# ---- constants, and values that stay as they are ----
 
 
 def same(call: Call) -> Value:

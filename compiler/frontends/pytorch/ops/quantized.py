@@ -1,4 +1,4 @@
-"""Between floats and integers, as PyTorch's quantisation flow (PT2E) writes it."""
+"""Conversions between floats and integers, as PyTorch's quantisation flow (PT2E) writes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STORED = ("int8", "uint8", "int16", "uint16")
 
 
 def _parameter(call: Call, name: str, dtype: str) -> Tensor:
-    """A scale or zero point: a number, or a tensor of them, of which a single one is a scalar."""
+    """A scale or zero point, given as a number or a tensor; a single number becomes a scalar."""
     value = call[name]
     if isinstance(value, Tensor) and value.data is None:
         value = call.tensor(value, dtype)
@@ -25,7 +25,7 @@ def _parameter(call: Call, name: str, dtype: str) -> Tensor:
 
 
 def _quantize(call: Call) -> Value:
-    """torch multiplies by the reciprocal of the scale; ONNX divides, which may round otherwise."""
+    """torch multiplies by the scale's reciprocal; ONNX divides, which may round differently."""
     parameters, axis = _parameters(call, call.dtype)
     y = call.onnx("QuantizeLinear", call["input"], *parameters, **axis)
     low, high = call["quant_min"], call["quant_max"]

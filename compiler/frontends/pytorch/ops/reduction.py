@@ -28,7 +28,7 @@ def _reduction(kind: str) -> Reader:
 
 
 def reduced(call: Call, kind: str, x: Tensor, axes: tuple[int, ...], keepdims: bool) -> Tensor:
-    """One ONNX reduction; of a scalar, nothing."""
+    """One ONNX reduction; a scalar is returned as it is."""
     if not x.shape:
         return x
     return call.onnx(kind, x, call.integers(axes), keepdims=int(keepdims))
@@ -157,7 +157,9 @@ def _batch_norm(call: Call) -> Value:
 
 
 def _instance_norm(call: Call) -> Value:
-    """Batch normalisation by the batch's own statistics: over one image, an instance's."""
+    """Batch normalisation by the batch's own statistics, which for one image is instance
+    normalisation.
+    """
     x = call["input"]
     images = x.shape[0]
     scale, bias = _scale_and_bias(call, x.shape[1])

@@ -148,7 +148,7 @@ def _gather(call: Call) -> Value:
 
 
 def _index(call: Call) -> Value:
-    """Indices of one axis, or of adjacent ones, which count as one that is flattened."""
+    """Indices of one axis, or of adjacent axes, which are flattened into one."""
     x, indices = call["self"], call["indices"]
     axes = [axis for axis, index in enumerate(indices) if index is not None]
     if any(indices[axis].dtype == "bool" for axis in axes):

@@ -1,4 +1,4 @@
-"""Convolutions, pooling, and images in other sizes."""
+"""Convolutions, pooling and resizing."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def _adaptive_max_pool(rank: int) -> Reader:
     return read
 
 
-# ---- other sizes ----
+# ---- resizing and padding ----
 
 
 def _resize(mode: str, exact: bool = False) -> Reader:
@@ -154,7 +154,7 @@ def _resize(mode: str, exact: bool = False) -> Reader:
 
 
 def _pad(mode: str) -> Reader:
-    """torch lists the last axis first: what precedes it, then what follows it."""
+    """torch lists the last axis first: the padding before it, then the padding after it."""
 
     def read(call: Call) -> Value:
         x = call["self"]
