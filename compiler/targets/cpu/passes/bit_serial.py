@@ -86,7 +86,7 @@ def _range(graph: Graph, name: str, producers: dict[str, Node]) -> tuple[int, in
         return _range(graph, node.inputs[0], producers)
     if isinstance(op, QMaxPool):
         least, most = _range(graph, node.inputs[0], producers)
-        least = INT8_MIN if any(op.pads) else least  # of a window outside of the image
+        least = INT8_MIN if any(op.pads) else least  # a window may lie outside the image
         return min(max(least, op.lo), op.hi), max(min(most, op.hi), op.lo)
     if isinstance(op, QTable):
         return int(op.table.min()), int(op.table.max())

@@ -23,7 +23,8 @@ LANES = (32, 16, 8, 4, 1)
 #: as a vector right afterwards.
 VECTORS = (1, 2, 4)
 VECTORS_WITH_CALLS = 2
-#: Elements of a strip that LLVM makes vectors of, which it cannot around calls: at most so many.
+#: The most elements of a strip around calls of the C library, for rows without a whole vector: LLVM
+#: makes vectors of a loop over a strip, but not of one with calls.
 LONGEST_STRIP = 1024
 CALLED = {"pow", *FLOAT_FUNCTIONS} - {*LLVM_FUNCTIONS}
 
