@@ -1,12 +1,12 @@
 """A run as a Chrome trace (JSON trace events), for ui.perfetto.dev or chrome://tracing.
 
-One track (a process) per unit and one slice per instruction, from its start to its end, both
+One process per unit and one slice per instruction, from its start to its end, both
 included; a token is a flow arrow from the instruction that pushes it to the one that pops it. One
 cycle is one microsecond. The units are pipelined, so an instruction may end after the next one has
-started. A track has as many lanes (threads) as instructions overlap, because the format lets slices
-of one lane nest, but never cross.
+started. A unit has as many threads as instructions overlap, because the format lets slices of one
+thread nest, but never cross.
 
-Instruction fetch has no track: no result of a simulation says when an instruction was fetched.
+Instruction fetch is not shown: no result of a simulation says when an instruction was fetched.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def trace(program: Program, result: SimResult) -> dict[str, Any]:
         ``op``, ``stage``, ``tensor``, ``asm``, ``start`` and ``end`` in its arguments, then the two
         ends (``ph`` s and f) of each token.
     """
-    lanes = _lanes(program, result)
+    threads = _threads(program, result)
     return {
         "otherData": {
             "time": "1 us is 1 cycle; a slice covers its first and its last cycle",
@@ -51,8 +51,8 @@ def trace(program: Program, result: SimResult) -> dict[str, Any]:
         },
         "traceEvents": [
             *_names(),
-            *_slices(program, result, lanes),
-            *_flows(program, result, lanes),
+            *_slices(program, result, threads),
+            *_flows(program, result, threads),
         ],
     }
 
@@ -88,22 +88,22 @@ def _end(result: SimResult, index: int) -> int:
     return result.ends[index] if result.ends[index] >= 0 else result.cycles - 1
 
 
-def _lanes(program: Program, result: SimResult) -> list[int]:
-    """For every instruction the first lane of its unit that is free when it starts."""
+def _threads(program: Program, result: SimResult) -> list[int]:
+    """For every instruction the first thread of its unit that is free when it starts."""
     busy_until: dict[Unit, list[int]] = {unit: [] for unit in Unit}
-    lanes = []
+    threads = []
     for index, insn in enumerate(program.insns):
         ends, start = busy_until[insn.unit], result.starts[index]
-        lane = next((i for i, end in enumerate(ends) if end < start), len(ends))
+        thread = next((i for i, end in enumerate(ends) if end < start), len(ends))
         if start >= 0:
-            ends[lane : lane + 1] = [_end(result, index)]
-        lanes.append(lane)
-    return lanes
+            ends[thread : thread + 1] = [_end(result, index)]
+        threads.append(thread)
+    return threads
 
 
-def _place(program: Program, lanes: list[int], index: int) -> dict[str, int]:
+def _place(program: Program, threads: list[int], index: int) -> dict[str, int]:
     # Perfetto takes process 0 for the idle task of the machine.
-    return {"pid": program.insns[index].unit + 1, "tid": lanes[index]}
+    return {"pid": program.insns[index].unit + 1, "tid": threads[index]}
 
 
 def _names() -> Iterator[dict[str, Any]]:
@@ -116,7 +116,7 @@ def _names() -> Iterator[dict[str, Any]]:
             yield {"ph": "M", "name": name, "pid": unit + 1, "tid": 0, "args": {key: value}}
 
 
-def _slices(program: Program, result: SimResult, lanes: list[int]) -> Iterator[dict[str, Any]]:
+def _slices(program: Program, result: SimResult, threads: list[int]) -> Iterator[dict[str, Any]]:
     nodes = {
         index: layer
         for layer in program.meta.get("layers", ())
@@ -133,7 +133,7 @@ def _slices(program: Program, result: SimResult, lanes: list[int]) -> Iterator[d
             "ph": "X",
             "name": insn.opcode.name.lower(),
             "cat": "instruction",
-            **_place(program, lanes, index),
+            **_place(program, threads, index),
             "ts": start,
             "dur": end - start + 1,
             "args": {
@@ -149,13 +149,13 @@ def _slices(program: Program, result: SimResult, lanes: list[int]) -> Iterator[d
         }
 
 
-def _flows(program: Program, result: SimResult, lanes: list[int]) -> Iterator[dict[str, Any]]:
+def _flows(program: Program, result: SimResult, threads: list[int]) -> Iterator[dict[str, Any]]:
     for number, (giver, taker) in enumerate(token_pairs(program)):
         if result.ends[giver] < 0 or result.starts[taker] < 0:
             continue
         token = {"name": "token", "cat": "token", "id": number}
-        yield {"ph": "s", **token, **_place(program, lanes, giver), "ts": result.ends[giver]}
+        yield {"ph": "s", **token, **_place(program, threads, giver), "ts": result.ends[giver]}
         yield {
-            "ph": "f", "bp": "e", **token, **_place(program, lanes, taker),
+            "ph": "f", "bp": "e", **token, **_place(program, threads, taker),
             "ts": result.starts[taker],
         }  # fmt: skip

@@ -54,13 +54,13 @@ def _check(events: dict[str, Any], program: Program) -> None:
     slices = _events(events, "X")
     assert [s["args"]["index"] for s in slices] == list(range(len(program.insns)))
     names = {e["pid"]: e["args"]["name"] for e in _events(events, "M") if "name" in e["args"]}
-    lanes = defaultdict(list)
+    threads = defaultdict(list)
     for piece, insn in zip(slices, program.insns, strict=True):
         assert names[piece["pid"]] == insn.unit.name.lower()
         assert parse_insn(piece["args"]["asm"]) == insn
         assert 0 <= piece["ts"] and piece["ts"] + piece["dur"] <= events["otherData"]["cycles"]
-        lanes[piece["pid"], piece["tid"]].append(piece)
-    for pieces in lanes.values():  # the format's rule: slices of one thread never cross
+        threads[piece["pid"], piece["tid"]].append(piece)
+    for pieces in threads.values():  # the format's rule: slices of one thread never cross
         for before, after in pairwise(pieces):
             assert before["ts"] + before["dur"] <= after["ts"]
     _check_tokens(events, program)
@@ -97,7 +97,7 @@ def test_random_programs(seed: int) -> None:
     _check(_run(program), program)
 
 
-def test_overlapping_instructions_take_lanes() -> None:
+def test_overlapping_instructions_take_threads() -> None:
     program = assemble(ASSEMBLY)
     pieces = [s for s in _events(_run(program), "X") if s["name"] == "gemm"]
     first, second = pieces

@@ -25,23 +25,23 @@ PARAMS = HwParams(
 )  # fmt: skip
 
 
-def ordered(program: Program, lanes: list[int] | None = None) -> tuple[Program, list[int]]:
+def ordered(program: Program, tracks: list[int] | None = None) -> tuple[Program, list[int]]:
     """The program as the compiler would order it, and the places before."""
     params, image = program.params, program.image
-    lanes = lanes or [0] * len(program.insns)
+    tracks = tracks or [0] * len(program.insns)
     late = loads_by_need(deadlines(program.insns, params, image))
-    insns, lanes = [program.insns[i] for i in late], [lanes[i] for i in late]
-    needs = dependencies(insns, params, image, lanes)
-    order = dispatch_order(insns, lanes, needs, params, VTA)
+    insns, tracks = [program.insns[i] for i in late], [tracks[i] for i in late]
+    needs = dependencies(insns, params, image, tracks)
+    order = dispatch_order(insns, tracks, needs, params, VTA)
     tokens = order_by_tokens(*reorder(insns, needs, order))
     return replace(program, insns=tuple(tokens)), [late[i] for i in order]
 
 
-def two_lanes(program: Program) -> tuple[Program, list[int]]:
+def two_tracks(program: Program) -> tuple[Program, list[int]]:
     """The program with a PARAM directly before every instruction that uses its registers, and two
     tracks that take turns with about eight instructions each."""
     insns: list[Insn] = []
-    lanes: list[int] = []
+    tracks: list[int] = []
     param = None
     for insn in program.insns:
         if isinstance(insn, Param):
@@ -51,10 +51,10 @@ def two_lanes(program: Program) -> tuple[Program, list[int]]:
         if isinstance(insn, Vector) and insn.post != "none":
             assert param is not None
             insns.append(param)
-            lanes.append(lane)
+            tracks.append(lane)
         insns.append(insn)
-        lanes.append(lane)
-    return replace(program, insns=tuple(insns)), lanes
+        tracks.append(lane)
+    return replace(program, insns=tuple(insns)), tracks
 
 
 def assert_same(program: Program, moved: Program, order: list[int]) -> None:
@@ -78,13 +78,13 @@ def test_any_program_computes_the_same_in_the_new_order(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_any_program_computes_the_same_in_two_lanes(seed: int) -> None:
-    program, lanes = two_lanes(random_program(PARAMS, seed))
-    moved, order = ordered(program, lanes)
+def test_any_program_computes_the_same_in_two_tracks(seed: int) -> None:
+    program, tracks = two_tracks(random_program(PARAMS, seed))
+    moved, order = ordered(program, tracks)
     assert_same(program, moved, order)
-    assert set(lanes) == {0, 1}
+    assert set(tracks) == {0, 1}
     for pair in ((lane, unit) for lane in (0, 1) for unit in Unit if unit is not Unit.LOAD):
-        mine = [i for i in order if (lanes[i], program.insns[i].unit) == pair]
+        mine = [i for i in order if (tracks[i], program.insns[i].unit) == pair]
         assert mine == sorted(mine)
 
 
@@ -93,8 +93,8 @@ def test_random_programs_are_really_reordered() -> None:
     assert any(order != sorted(order) for order in orders)
     overtaken = 0
     for seed in range(12):
-        program, lanes = two_lanes(random_program(PARAMS, seed))
-        order = [i for i in ordered(program, lanes)[1] if program.insns[i].unit is Unit.VECTOR]
+        program, tracks = two_tracks(random_program(PARAMS, seed))
+        order = [i for i in ordered(program, tracks)[1] if program.insns[i].unit is Unit.VECTOR]
         overtaken += order != sorted(order)
     assert overtaken, "no lane overtakes the other on the vector unit"
 
