@@ -94,8 +94,9 @@ def _sweep(name: str, root: Path, again: bool) -> Outcome:
     folder.mkdir(parents=True, exist_ok=True)
     print(f"{name}: runs, output in {output.relative_to(root)}", flush=True)
     begun, start = datetime.now().isoformat(timespec="seconds"), time.monotonic()
-    # Neither options of a make around this one nor a smaller FUZZ: what is remembered ran in full.
-    environment = {k: v for k, v in os.environ.items() if k not in ("MAKEFLAGS", "FUZZ")}
+    # Nothing of a make around this one, nor a smaller FUZZ: what is remembered ran in full.
+    around = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "FUZZ")
+    environment = {key: value for key, value in os.environ.items() if key not in around}
     with output.open("w") as file:
         done = subprocess.run(
             ["make", name], cwd=root, env=environment, stdout=file, stderr=subprocess.STDOUT
