@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,18 @@ class RootIsNoTestPackage:
 def pytest_configure(config: pytest.Config) -> None:
     """As a plugin, because hooks of this file see only what lies below it."""
     config.pluginmanager.register(RootIsNoTestPackage())
+
+
+@pytest.hookimpl(tryfirst=True)  # before ``-m`` looks at the markers
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what follows the first ``n`` cases of a test marked ``fast(n)``."""
+    cases: Counter[str] = Counter()
+    for item in items:
+        if (mark := item.get_closest_marker("fast")) is not None:
+            test, _, _ = item.nodeid.partition("[")
+            cases[test] += 1
+            if cases[test] > mark.args[0]:
+                item.add_marker("slow")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

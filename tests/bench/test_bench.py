@@ -41,6 +41,7 @@ def test_convolutions_reach_their_roofline(memory: str) -> None:
         assert row["roofline_fraction"] >= least, (row["layer"], row["cycles"])
 
 
+@pytest.mark.slow
 def test_depthwise_layers_keep_the_vector_unit_busy() -> None:
     rows = table2_rows(choose_layers(["D4", "D5", "D7", "D9"]), HwParams(), MEMORY_PRESETS["vta"])
     for row in rows:
@@ -118,6 +119,7 @@ def test_float_networks_equal_onnx_runtime(name: str) -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 def test_quantised_networks_mean_the_float_ones() -> None:
     """Only coarsely: the weights are the same, but activations have 8 bits."""
     for name in ("dqn", "lstm_lm"):

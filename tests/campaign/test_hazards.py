@@ -80,6 +80,7 @@ def _is_hazard(program: Program) -> bool:
         return False  # it leaves a memory in any order
 
 
+@pytest.mark.slow
 def test_hazards_are_found() -> None:
     campaign = Campaign(quota=3)
     campaign.run(seed=0)
@@ -146,6 +147,7 @@ def test_every_token_of_a_random_program_is_missed(seed: int) -> None:
     assert count > 10 and not missed
 
 
+@pytest.mark.slow
 def test_tokens_of_compiled_programs_are_missed() -> None:
     for program in _compiled():
         count, missed = _undetected(program, step=37)

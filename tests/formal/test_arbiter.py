@@ -145,6 +145,7 @@ def test_passes_every_request_once_and_fetch_first(tmp_path: Path) -> None:
     assert solve(contract(ReadArbiter(PARAMS)), "prove", DEPTH, tmp_path) == "PASS"
 
 
+@pytest.mark.slow
 def test_reaches_both_clients_at_once(tmp_path: Path) -> None:
     assert solve(contract(ReadArbiter(PARAMS)), "cover", DEPTH, tmp_path) == "PASS"
 

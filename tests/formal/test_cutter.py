@@ -158,6 +158,7 @@ def test_asks_for_exactly_the_transfer(params: HwParams, tmp_path: Path) -> None
     assert solve(proof, "prove", 3, tmp_path) == "PASS"
 
 
+@pytest.mark.slow
 def test_reaches_pages_planes_and_long_bursts(tmp_path: Path) -> None:
     assert solve(contract(BurstCutter(PARAMS)), "cover", 10, tmp_path) == "PASS"
 

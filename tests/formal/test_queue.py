@@ -153,6 +153,7 @@ def test_keeps_order_contents_and_level(depth: int, tmp_path: Path) -> None:
     assert solve(contract(Queue(WIDTH, depth), lemmas=True), "prove", DEPTH, tmp_path) == "PASS"
 
 
+@pytest.mark.slow
 def test_reaches_a_full_queue_in_use(tmp_path: Path) -> None:
     assert solve(contract(Queue(WIDTH, 3)), "cover", DEPTH, tmp_path) == "PASS"
 

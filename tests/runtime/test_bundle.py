@@ -79,6 +79,7 @@ def test_accelerator_in_a_fresh_process_without_the_compiler(tmp_path: Path) -> 
     assert int(cycles) == module.report["cycles"]
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("target", ["cpu", "sim"])
 @pytest.mark.parametrize("model", ["mlperf_resnet8_int8", "mlperf_kws_int8", "mlperf_ad01_int8"])
 def test_saved_models_give_the_reference(model: str, target: str, tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def test_digits_on_the_accelerator(digits: dict[str, Any]) -> None:
     assert made.report["top1_agreement"] == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/models")
 def test_resnet8_within_a_point() -> None:
     """On pictures, ten of ten classes, and on those shifted, mirrored, dimmed and noisy."""

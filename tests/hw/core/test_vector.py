@@ -168,6 +168,7 @@ def test_random_instructions(params: HwParams, seed: int) -> None:
     assert stalls >= 2 * VECTOR_DEPTH
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("post", [post.name for post in POST_OPS])
 def test_parameters_change_between_neighbours(post: str) -> None:
     """PARAM before, between and after vectors, back to back: no bubble, no value too early."""
@@ -229,6 +230,7 @@ def test_without_post_operation(dst: str) -> None:
     assert values.min() == low and values.max() == high
 
 
+@pytest.mark.slow
 def test_interlock_waits_for_exactly_the_pipeline() -> None:
     """One vector that reads what the one before writes issues VECTOR_DEPTH + 1 cycles later."""
     state = random_state(SMALL, np.random.default_rng(0))
@@ -277,6 +279,7 @@ def test_refuses(case: str) -> None:
     assert run.strobes("error") == [len(run.cycles) - 1]
 
 
+@pytest.mark.slow
 def test_indices_at_the_edge_are_legal() -> None:
     state = random_state(SMALL, np.random.default_rng(0))
     insns = [

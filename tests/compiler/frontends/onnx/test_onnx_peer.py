@@ -148,6 +148,7 @@ def test_ranks(rank: int) -> None:
     check("PRelu", 11, [x, floats(4, *ones)])
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("strides", [[1, 1], [2, 3], [3, 2]])
 @pytest.mark.parametrize("dilations", [[1, 1], [2, 1]])
 def test_transposed_convolution(strides: list[int], dilations: list[int]) -> None:
@@ -171,6 +172,7 @@ def recurrent(kind: str, directions: int, steps: int = 4, batch: int = 2) -> lis
     ]  # fmt: skip
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("kind", CELLS)
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 def test_recurrent_with_lengths_and_first_states(kind: str, direction: str) -> None:

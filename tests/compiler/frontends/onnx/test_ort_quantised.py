@@ -201,6 +201,7 @@ def quantised(
     return accelerated.compiled.layers
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("doubled", [False, True])
 @pytest.mark.parametrize("layer_scale", [1.0, 1e-6, 1e-9])
 def test_conv_next(layer_scale: float, doubled: bool, tmp_path: Path) -> None:

@@ -95,6 +95,7 @@ def test_every_tensor_on_the_cpu(data: Path) -> None:
         assert check(whole, graph.outputs, values, expected) >= layers_in(data)
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("data", CASES)
 def test_every_tensor_in_the_simulator(data: Path) -> None:
     graph = import_tflite(model_of(data))
@@ -121,6 +122,7 @@ def test_float_models(name: str, atol: float, target: str) -> None:
     np.testing.assert_allclose(y, data["y0"], rtol=1e-4, atol=atol)
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("folder", INT8, ids=[folder.name for folder in INT8])
 def test_share_of_the_accelerator(folder: Path) -> None:
     module = vdla.compile(folder / "model.tflite", target="sim")

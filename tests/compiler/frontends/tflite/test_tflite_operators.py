@@ -113,6 +113,7 @@ def test_additions_become_the_accelerators() -> None:
     assert found >= 57
 
 
+@pytest.mark.fast(4)
 @pytest.mark.parametrize("fused", [0, RELU])
 @pytest.mark.parametrize("kind", ["ADD", "SUB"])
 @pytest.mark.parametrize(

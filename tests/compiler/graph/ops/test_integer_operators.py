@@ -196,6 +196,7 @@ def test_qdq_weights_with_zero_points(zero: int, builder: Any) -> None:
     np.testing.assert_array_equal(y, peer(made, x))
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("zero", [0, 3, 255], ids=lambda zero: f"zero {zero}")
 @pytest.mark.parametrize("groups", [1, 24])
 def test_weights_beyond_int8(zero: int, groups: int) -> None:

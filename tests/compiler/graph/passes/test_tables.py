@@ -90,6 +90,7 @@ def test_on_the_accelerator(hw: HwParams | str, shape: tuple[int, ...], vthreads
     assert (row["name"], row["op"], row["target"]) == ("f", "QTable", "accel")
 
 
+@pytest.mark.slow
 def test_two_cycles_a_piece() -> None:
     """Each vector takes two cycles for every piece; everything else adds less than 15 %."""
     module = vdla.compile(tanh((1, 64, 16, 16)))

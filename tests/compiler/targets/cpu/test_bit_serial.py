@@ -235,6 +235,7 @@ def model_of(builder: Any, seed: int) -> tuple[onnx.ModelProto, np.ndarray, int]
     return model, image, 2
 
 
+@pytest.mark.fast(3)
 @pytest.mark.parametrize("seed", range(16))
 def test_models_run_bit_by_bit(seed: int, builder: Any) -> None:
     """Exactly as on int8, as the interpreter and as ONNX Runtime."""
@@ -263,6 +264,7 @@ def test_models_run_bit_by_bit(seed: int, builder: Any) -> None:
     np.testing.assert_array_equal(results["direct"], np.asarray(wanted))
 
 
+@pytest.mark.slow
 def test_models_have_results_that_vary() -> None:
     seen = set[float]()
     for seed in range(16):

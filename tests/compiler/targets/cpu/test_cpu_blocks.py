@@ -135,6 +135,7 @@ def test_pooling_on_blocks_equals_onnx_runtime(data: st.DataObject) -> None:
     assert "BlockedPool" in kinds(compare(model.finish(y)))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, derandomize=True)
 @given(st.integers(1, 5), st.integers(1, 90), st.integers(1, 150), st.booleans())
 def test_dense_layers_equal_onnx_runtime(n: int, size: int, features: int, turned: bool) -> None:

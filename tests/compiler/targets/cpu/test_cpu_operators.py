@@ -175,6 +175,7 @@ def test_add_of_all_pairs(ratios: tuple[float, float]) -> None:
 POOLS = st.tuples(small(1, 3), small(1, 3), st.tuples(*[st.integers(0, 1)] * 4), small(4, 9))
 
 
+@pytest.mark.slow
 @settings(max_examples=15)
 @given(POOLS, st.integers(0, 2**32 - 1))
 def test_max_pool(geometry: tuple, seed: int) -> None:

@@ -203,6 +203,7 @@ def test_random_schedules_of_a_convolution(draw: st.DataObject) -> None:
     np.testing.assert_array_equal(got, expected)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(st.data(), st.integers(1, 9), st.integers(1, 9), st.integers(1, 9))
 def test_random_schedules_of_a_matrix_product(

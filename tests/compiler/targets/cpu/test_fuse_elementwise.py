@@ -84,6 +84,7 @@ def chain(builder: Any, r: Random) -> tuple[list[str], dict[str, np.ndarray], se
     return [*dict.fromkeys([*made, values[-1]])], feeds, used
 
 
+@pytest.mark.fast(12)
 @pytest.mark.parametrize("number", range(CHAINS))
 def test_random_chains(number: int, builder: Any) -> None:
     """The bits of operators by themselves, with any number of threads; the interpreter's bits

@@ -320,6 +320,7 @@ def scalar_lowered(*args: Any) -> Lowered:
     return replace(found, func=scalar(found.func))
 
 
+@pytest.mark.slow
 def test_bit_serial_products_give_the_bits_of_their_scalar_program() -> None:
     for number in range(CASES):
         d = Draw(f"bit-serial {number}")

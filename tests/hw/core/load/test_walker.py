@@ -57,6 +57,7 @@ def box(insn: Load, params: HwParams) -> dict[str, int]:
     }  # fmt: skip
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
 def test_entries_in_order(params: HwParams) -> None:
     """With pauses; the end of a row comes with its last entry, or some cycles later."""

@@ -129,6 +129,7 @@ class Bench:
             await ctx.tick()
 
 
+@pytest.mark.fast(1)
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
 def test_passes_in_order(params: HwParams) -> None:
     bench = Bench(params, 5, 50)

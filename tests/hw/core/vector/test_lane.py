@@ -100,10 +100,12 @@ def check_operator(ops: tuple[VectorOp, ...]) -> None:
     simulate(operator, bench)
 
 
+@pytest.mark.slow
 def test_every_operator() -> None:
     check_operator(VECTOR_OPS)
 
 
+@pytest.mark.slow
 def test_operators_of_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new row of the table needs no change here: it gets logic of its own."""
     steps = ("min", "max", "add", "sub", "mul", "shl", "shr", "rshr")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import pytest
 from vdla.hw.core.vector.stages import Pipeline, Stage
 from vdla.isa.params import HwParams
 
@@ -11,6 +12,7 @@ from ..simulation import simulate
 from .passes import CONFIGS, Stages, random_passes
 
 
+@pytest.mark.slow
 def test_passes_move_on_by_a_stage_a_cycle() -> None:
     params: HwParams = CONFIGS["two passes"]
     pipeline, stages = Pipeline(params), Stages(params)
