@@ -34,6 +34,9 @@ COMMANDS = {
 GROUPS = {"bench": bench.app, "fpga": fpga.app}
 #: The extra of pyproject.toml that brings each optional package.
 EXTRAS = {
+    "cocotb": "cosim",
+    "cocotb_tools": "cosim",
+    "cocotbext": "cosim",
     "matplotlib": "dev",
     "amaranth_boards": "fpga",
     "amaranth": "rtl",

@@ -11,6 +11,9 @@ from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# The fixture ``vdla_rtl``.
+pytest_plugins = ["vdla.cosim.pytest_plugin"]
+
 # Machines differ in speed by more than any deadline could say.
 settings.register_profile("vdla", deadline=None, print_blob=True)
 settings.load_profile("vdla")

@@ -6,9 +6,8 @@ import random
 
 import cocotb
 from cocotb.triggers import RisingEdge
+from vdla.cosim import Scoreboard, StreamSink, StreamSource, reset, until
 from vdla.hw.core.dma import FETCH_ID, LOAD_ID
-
-from .streams import Port, reset, until
 
 BURST_BITS = 41
 
@@ -18,8 +17,8 @@ async def merges_in_order_and_fetch_wins(dut) -> None:
     rng = random.Random(4)
     ports = ("fetch__valid", "fetch__payload", "load__valid", "load__payload", "o__ready")
     await reset(dut, *ports)
-    clients = {FETCH_ID: Port(dut, "fetch", rng), LOAD_ID: Port(dut, "load", rng)}
-    granted = Port(dut, "o", rng)
+    clients = {FETCH_ID: StreamSource(dut, "fetch", rng), LOAD_ID: StreamSource(dut, "load", rng)}
+    granted = StreamSink(dut, "o", rng)
     sent = {i: [rng.getrandbits(BURST_BITS) for _ in range(400)] for i in clients}
 
     async def priority() -> None:
@@ -35,5 +34,7 @@ async def merges_in_order_and_fetch_wins(dut) -> None:
     await until(dut, lambda: len(granted.monitor.payloads) == 800, 20_000, "all requests")
     for i in clients:
         mask = (1 << BURST_BITS) - 1
-        mine = [p & mask for p in granted.monitor.payloads if p >> BURST_BITS == i]
-        assert mine == sent[i]
+        board = Scoreboard[int](f"requests of client {i}", hex)
+        board.expect(sent[i])
+        board.check(p & mask for p in granted.monitor.payloads if p >> BURST_BITS == i)
+        board.finish()

@@ -4,20 +4,17 @@ which pause every channel at random.
 
 from __future__ import annotations
 
-import os
-import random
-
 import cocotb
 import numpy as np
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
 from cocotbext.axi import AxiBus, AxiLiteBus, AxiLiteMaster, AxiRam, AxiResp
+from vdla.cosim import check_dram, parameter, pause_channels
 from vdla.isa.reference import run as run_reference
 from vdla.isa.regmap import CONTROL_START, OFFSETS
 from vdla.isa.status import Status
 from vdla.sim.verify.random_programs import random_program
 
-from .bench_core import pauses
 from .configs import NARROW
 
 POLLS = 2000
@@ -25,7 +22,7 @@ POLLS = 2000
 
 @cocotb.test()
 async def runs_a_program(dut) -> None:
-    seed = int(os.environ["BENCH_SEED"])
+    seed = int(parameter("seed"))
     program = random_program(NARROW, seed, 60)
     expected = program.dram_image()
     run_reference(program, expected)
@@ -36,11 +33,7 @@ async def runs_a_program(dut) -> None:
     host = AxiLiteMaster(AxiLiteBus.from_prefix(dut, "s_axi"), dut.aclk, **reset)
     ram.write(0, program.dram_image().tobytes())
     sides = (ram.read_if, ram.write_if, host.read_if, host.write_if)
-    names = ("ar_channel", "r_channel", "aw_channel", "w_channel", "b_channel")
-    channels = [getattr(side, name) for side in sides for name in names if hasattr(side, name)]
-    assert len(channels) == 10
-    for k, channel in enumerate(channels):
-        channel.set_pause_generator(pauses(random.Random(10 * seed + k)))
+    assert pause_channels(sides, "heavy", seed) == 10
     await ClockCycles(dut.aclk, 4)
     dut.aresetn.value = 1
 
@@ -63,6 +56,5 @@ async def runs_a_program(dut) -> None:
         if await read("status") not in (Status.IDLE, Status.RUNNING):
             break
     assert await read("status") == Status.DONE
-    got = np.frombuffer(ram.read(0, program.dram_bytes), np.uint8)
-    assert np.array_equal(got, expected)
+    check_dram(np.frombuffer(ram.read(0, program.dram_bytes), np.uint8), expected)
     assert await read("store_ended") == sum(type(n).__name__ == "Store" for n in program.insns)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import cocotb
 from cocotb.triggers import RisingEdge
+from vdla.cosim import StreamSink, parameter, reset, until
 from vdla.hw.core.dma import PAGE_BYTES
 from vdla.isa.encoding import DRAM_ADDR_BITS
 
 from ..hw.core.bursts import bursts
-from .streams import Port, reset, until
 
 FIELDS = ("addr", "row_bytes", "y_size", "z_size", "y_stride", "z_stride")
 
@@ -30,10 +29,10 @@ def random_transfer(rng: random.Random) -> dict[str, int]:
 
 @cocotb.test()
 async def cuts_at_rows_pages_and_the_longest_burst(dut) -> None:
-    bus, longest = int(os.environ["BENCH_BUS_BYTES"]), int(os.environ["BENCH_LONGEST"])
+    bus, longest = int(parameter("bus_bytes")), int(parameter("longest"))
     rng = random.Random(3)
     await reset(dut, "start", "o__ready", *FIELDS)
-    port = Port(dut, "o", rng)
+    port = StreamSink(dut, "o", rng)
     seen: list[tuple[int, ...]] = []
 
     async def collect() -> None:

@@ -7,12 +7,11 @@ import random
 import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
+from vdla.cosim import ReadMemory, StreamSink, reset, until
 from vdla.isa.opcodes import Opcode, Unit
 from vdla.isa.status import Status
 
 from .configs import NARROW
-from .memory import ReadMemory
-from .streams import Port, reset, until
 
 WORD_BITS = 8 * NARROW.insn_bytes
 ILLEGAL_OPCODES = sorted(set(range(8)) - set(Opcode))
@@ -35,8 +34,8 @@ class Bench:
         queues = [f"o__{unit}" for unit in Unit]
         inputs = ("start", "addr", "count", "enable", "request__ready", "beat_valid", "beat")
         await reset(self.dut, *inputs, *(f"{queue}__ready" for queue in queues))
-        self.queues = [Port(self.dut, queue, self.rng) for queue in queues]
-        self.request = Port(self.dut, "request", self.rng)
+        self.queues = [StreamSink(self.dut, queue, self.rng) for queue in queues]
+        self.request = StreamSink(self.dut, "request", self.rng)
         cocotb.start_soon(self.request.accept())
         for queue in self.queues:  # slow at times, so that the prefetch buffer fills
             cocotb.start_soon(queue.accept((0.02, 0.5, 1.0)))
@@ -44,8 +43,7 @@ class Bench:
 
     async def _answer(self) -> None:
         """Beats, which fetch must always accept."""
-        bus, longest = NARROW.bus_bytes, NARROW.max_burst_beats
-        async for word in ReadMemory(self.request, self.dram, bus, longest).beats():
+        async for word in ReadMemory(self.request, self.dram, NARROW).beats():
             while self.rng.random() < 0.1:
                 await RisingEdge(self.dut.clk)
             self.dut.beat_valid.value, self.dut.beat.value = 1, word

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import cocotb
 from cocotb.triggers import RisingEdge
+from vdla.cosim import (
+    ReadMemory,
+    StreamSink,
+    StreamSource,
+    UnitDriver,
+    parameter,
+    reset,
+    stored_words,
+    until,
+)
 from vdla.isa.opcodes import LOADABLE, Unit
 from vdla.isa.reference import State, execute
 from vdla.sim.verify.random_programs import random_program
 
-from ..hw.core.bench import words
 from .configs import CONFIGS
-from .memory import ReadMemory
-from .streams import Port, reset, until
-from .units import UnitDriver
 
 
 def mask(parts: int, bits: int) -> int:
@@ -25,20 +30,20 @@ def mask(parts: int, bits: int) -> int:
 
 @cocotb.test()
 async def fills_the_scratchpads_like_the_reference(dut) -> None:
-    params = CONFIGS[os.environ["BENCH_CONFIG"]]
-    seed = int(os.environ["BENCH_SEED"])
+    params = CONFIGS[parameter("config")]
+    seed = int(parameter("seed"))
     rng = random.Random(seed)
     program = random_program(params, seed, 90)
     insns = [insn for insn in program.insns if insn.unit is Unit.LOAD]
     dram = program.dram_image()
     state = State(params, dram.copy())
-    written = {name: words(state, name) for name in LOADABLE}
+    written = {name: stored_words(state, name) for name in LOADABLE}
 
     driver = UnitDriver(dut, params, rng, insns)
     await reset(dut, *driver.INPUTS, "request__ready", "beat__valid", "beat__payload")
     driver.start()
-    request, beat = Port(dut, "request", rng), Port(dut, "beat", rng)
-    memory = ReadMemory(request, dram, params.bus_bytes, params.max_burst_beats)
+    request, beat = StreamSink(dut, "request", rng), StreamSource(dut, "beat", rng)
+    memory = ReadMemory(request, dram, params)
 
     async def writes() -> None:
         while True:
@@ -61,6 +66,6 @@ async def fills_the_scratchpads_like_the_reference(dut) -> None:
     for insn in insns:
         execute(insn, state)
     for name, contents in written.items():
-        assert contents == words(state, name), f"{name} differs from the reference"
+        assert contents == stored_words(state, name), f"{name} differs from the reference"
     requested = sum(payload >> 32 for payload in request.monitor.payloads)
     assert requested == len(beat.monitor.payloads), "beats were requested and not taken"

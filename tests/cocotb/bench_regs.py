@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import cocotb
 from cocotb.triggers import ReadOnly, RisingEdge
+from vdla.cosim import parameter, reset
 from vdla.isa.regmap import CONTROL_RESET, CONTROL_START, COUNTERS, OFFSETS, REGISTERS
-
-from .streams import reset
 
 #: Unit and cause that a counter is of.
 COUNTED = {name: (u, c) for u, names in enumerate(COUNTERS) for c, name in enumerate(names)}
@@ -25,7 +23,7 @@ NOWHERE = max(OFFSETS.values()) + 4
 async def behaves_as_the_register_map(dut) -> None:
     rng = random.Random(7)
     shown, kept = dict.fromkeys(SHOWN, 0), dict.fromkeys(KEPT, 0)
-    constant = {"config_hash": int(os.environ["BENCH_HASH"], 16)}
+    constant = {"config_hash": int(parameter("hash"), 16)}
     ports = ("port__addr", "port__write", "port__wdata")
     await reset(dut, *ports, *SHOWN.values())
     names = {offset: name for name, offset in OFFSETS.items()}

@@ -2,39 +2,44 @@
 
 from __future__ import annotations
 
-import os
 import random
 
 import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
+from vdla.cosim import (
+    StreamSink,
+    UnitDriver,
+    check_dram,
+    parameter,
+    reset,
+    stored_words,
+    unpack_burst,
+    until,
+)
 from vdla.isa.opcodes import Unit
 from vdla.isa.reference import State, execute
 from vdla.sim.verify.random_programs import random_program
 
-from ..hw.core.bench import words
 from .configs import CONFIGS
-from .memory import burst
-from .streams import Port, reset, until
-from .units import UnitDriver
 
 
 @cocotb.test()
 async def writes_dram_like_the_reference(dut) -> None:
-    params = CONFIGS[os.environ["BENCH_CONFIG"]]
-    seed = int(os.environ["BENCH_SEED"])
+    params = CONFIGS[parameter("config")]
+    seed = int(parameter("seed"))
     rng = random.Random(seed)
     program = random_program(params, seed, 200)
     insns = [insn for insn in program.insns if insn.unit is Unit.STORE]
     state = State(params, program.dram_image())
     state.out[...] = np.random.default_rng(seed).integers(-128, 128, state.out.shape, np.int8)
-    dram, contents = state.dram.copy(), words(state, "out")
+    dram, contents = state.dram.copy(), stored_words(state, "out")
 
     driver = UnitDriver(dut, params, rng, insns)
     inputs = ("address__ready", "beat__ready", "response", "response_error", "out__data")
     await reset(dut, *driver.INPUTS, *inputs)
     driver.start()
-    address, beat = Port(dut, "address", rng), Port(dut, "beat", rng)
+    address, beat = StreamSink(dut, "address", rng), StreamSink(dut, "beat", rng)
 
     async def reads() -> None:
         """The scratchpad: an address in one cycle, its data in the next."""
@@ -48,9 +53,7 @@ async def writes_dram_like_the_reference(dut) -> None:
         while True:
             while done == len(address.monitor.transfers):
                 await RisingEdge(dut.clk)
-            start, beats = burst(
-                address.monitor.payloads[done], params.bus_bytes, params.max_burst_beats
-            )
+            start, beats = unpack_burst(address.monitor.payloads[done], params)
             while len(beat.monitor.transfers) < taken + beats:
                 await RisingEdge(dut.clk)
             for k, payload in enumerate(beat.monitor.payloads[taken : taken + beats]):
@@ -76,5 +79,4 @@ async def writes_dram_like_the_reference(dut) -> None:
     await until(dut, driver.finished, 60_000, "the end of all stores")
     for insn in insns:
         execute(insn, state)
-    wrong = np.flatnonzero(dram != state.dram)
-    assert not wrong.size, f"{wrong.size} bytes of DRAM differ, the first at {wrong[0]:#x}"
+    check_dram(dram, state.dram)

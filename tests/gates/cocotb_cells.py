@@ -5,12 +5,12 @@ and FPGA-TN-02205 (sysDSP usage), as Python over single bits.
 from __future__ import annotations
 
 import json
-import os
 import random
 
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import FallingEdge, Timer
+from vdla.cosim import parameter
 
 CYCLES = 3000
 
@@ -61,9 +61,9 @@ class Port:
 @cocotb.test()
 async def block_rams(dut) -> None:
     rng = random.Random(2)
-    init = int(os.environ["BENCH_INIT"], 16)
+    init = int(parameter("init"), 16)
     memories = []
-    for widths, modes, late in json.loads(os.environ["BENCH_RAMS"]):
+    for widths, modes, late in json.loads(parameter("rams")):
         bits = [init >> (320 * (n // 288) + n % 288 // 18 * 20 + n % 18) & 1 for n in range(18432)]
         memories.append([Port(*port, late, bits) for port in zip(widths, modes, strict=True)])
     cocotb.start_soon(Clock(dut.clk, 10, "ns").start())

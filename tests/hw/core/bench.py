@@ -9,11 +9,12 @@ import numpy as np
 from amaranth.hdl import Module
 from amaranth.lib.memory import Memory, MemoryData
 from amaranth.sim import Simulator
+from vdla.cosim import insn_word, stored_words
 from vdla.hw.core.gemm import Gemm
 from vdla.hw.core.scratchpad import rows
 from vdla.hw.core.vector import Vector
 from vdla.isa.encoding import layout_bits
-from vdla.isa.insn import Insn, encode, layout
+from vdla.isa.insn import Insn, layout
 from vdla.isa.opcodes import Unit
 from vdla.isa.params import HwParams
 from vdla.isa.reference import State, execute
@@ -72,16 +73,6 @@ def random_state(params: HwParams, rng: np.random.Generator) -> State:
     return state
 
 
-def words(state: State, name: str) -> list[int]:
-    """Contents of a scratchpad as the words that the RTL holds."""
-    depth, bits = rows(name, state.params)
-    entries = state.scratchpads()[name]
-    if depth > len(entries):  # a row for every pass
-        entries = entries.reshape(len(entries), -1, depth // len(entries), 4).swapaxes(1, 2)
-    mask = (1 << bits) - 1
-    return [int.from_bytes(row.tobytes(), "little") & mask for row in entries.reshape(depth, -1)]
-
-
 READS = {
     Gemm: {"uop": ["uop"], "inp": ["inp"], "wgt": ["wgt"], "acc": ["acc"]},
     Vector: {"acc": ["acc"], "inp": ["inp"], "par": ["par"], "tmp": ["tmp0", "tmp1"], "out": []},
@@ -133,7 +124,7 @@ class Bench:
 
         async def bench(ctx):
             for name, cells in self.cells.items():
-                for row, word in enumerate(words(state, name)):
+                for row, word in enumerate(stored_words(state, name)):
                     ctx.set(cells[row], word)
             signals = {
                 "valid": unit.insn.valid, "ready": unit.insn.ready,
@@ -168,19 +159,14 @@ class Bench:
 
     def _payload(self, insn: Insn | int, index: int) -> dict[str, int]:
         return {
-            "word": insn if isinstance(insn, int) else raw(insn, self.params),
+            "word": insn if isinstance(insn, int) else insn_word(insn, self.params),
             "index": FIRST_INDEX + index,
         }
 
 
-def raw(insn: Insn, params: HwParams) -> int:
-    """The encoded instruction as one integer."""
-    return int.from_bytes(encode(insn, params), "little")
-
-
 def poke(insn: Insn, params: HwParams, **changes: int) -> int:
     """The encoded instruction with some fields overwritten, legal or not."""
-    word, offset = raw(insn, params), 0
+    word, offset = insn_word(insn, params), 0
     for spec in layout(insn.opcode, params):
         mask = (1 << spec.bits) - 1
         if spec.name in changes:
@@ -197,7 +183,7 @@ def check_values(run: Run, insns: list[Insn], state: State) -> None:
     for insn in insns:
         execute(insn, state)
     for name, contents in run.memories.items():
-        expected = words(state, name)
+        expected = stored_words(state, name)
         for row, (got, want) in enumerate(zip(contents, expected, strict=True)):
             assert got == want, f"{name}[{row}]: expected {want:#x}, got {got:#x}"
 

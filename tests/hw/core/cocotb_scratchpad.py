@@ -5,18 +5,15 @@ from __future__ import annotations
 import random
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge
+from vdla.cosim import reset
 
 
 @cocotb.test()
 async def reads_see_earlier_writes(dut) -> None:
     rng = random.Random(3)
     depth, bits = 24, len(dut.write__data)
-    dut.rst.value = dut.write__en.value = 0
-    dut.read__0__addr.value = dut.read__1__addr.value = 0
-    cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
-    await RisingEdge(dut.clk)
+    await reset(dut, "write__en", "read__0__addr", "read__1__addr")
     model, shown, collisions = [0] * depth, [None, None], 0
     for _ in range(3000):
         row, data, enable = rng.randrange(depth), rng.getrandbits(bits), rng.random() < 0.7

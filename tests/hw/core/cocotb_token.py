@@ -6,8 +6,8 @@ import random
 from itertools import permutations
 
 import cocotb
-from cocotb.clock import Clock
 from cocotb.triggers import RisingEdge
+from vdla.cosim import reset
 
 UNITS = range(4)
 
@@ -15,11 +15,7 @@ UNITS = range(4)
 @cocotb.test()
 async def counts_like_the_model(dut) -> None:
     rng = random.Random(2)
-    dut.rst.value = 0
-    for unit in UNITS:
-        getattr(dut, f"push__{unit}").value = getattr(dut, f"pop__{unit}").value = 0
-    cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
-    await RisingEdge(dut.clk)
+    await reset(dut, *(f"{port}__{unit}" for port in ("push", "pop") for unit in UNITS))
     count = dict.fromkeys(permutations(UNITS, 2), 0)
     cancelled = 0
     for _ in range(3000):

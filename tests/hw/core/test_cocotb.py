@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
+from vdla.cosim import Design
+from vdla.cosim.pytest_plugin import RunBench
 from vdla.hw.core.gemm import Gemm
 from vdla.hw.core.queue import Queue
 from vdla.hw.core.scratchpad import Scratchpad
@@ -12,7 +12,6 @@ from vdla.hw.core.token import TokenBank
 from vdla.hw.core.vector import Vector
 from vdla.isa.params import HwParams
 
-from ...cocotb_runner import component_verilog, run_bench
 from .bench import SMALL
 
 BLOCKS = {
@@ -25,18 +24,14 @@ UNITS = {"gemm": Gemm, "vector": Vector}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", BLOCKS)
-def test_block(block: str, tmp_path: Path) -> None:
-    text = component_verilog(BLOCKS[block](), f"vdla_{block}")
-    assert run_bench(f"vdla_{block}", text, f"hw.core.cocotb_{block}", tmp_path) == 1
+def test_block(block: str, vdla_rtl: RunBench) -> None:
+    design = Design.component(BLOCKS[block](), f"vdla_{block}")
+    assert vdla_rtl(design, f"cocotb_{block}.py") == 1
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", UNITS)
-def test_unit(unit: str, tmp_path: Path) -> None:
-    text = component_verilog(UNITS[unit](SMALL), f"vdla_{unit}")
+def test_unit(unit: str, vdla_rtl: RunBench) -> None:
+    design = Design.component(UNITS[unit](SMALL), f"vdla_{unit}")
     for seed in (1, 2):
-        work = tmp_path / str(seed)
-        work.mkdir()
-        assert (
-            run_bench(f"vdla_{unit}", text, "hw.core.cocotb_unit", work, unit=unit, seed=seed) == 1
-        )
+        assert vdla_rtl(design, "cocotb_unit.py", unit=unit, seed=seed) == 1

@@ -6,9 +6,8 @@ import random
 
 import pytest
 from amaranth.sim import Simulator
+from vdla.cosim import StreamMonitor
 from vdla.hw.core.queue import Queue
-
-from .monitor import StreamMonitor
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3, 16])

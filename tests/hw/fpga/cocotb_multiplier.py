@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-
 import cocotb
 from cocotb.clock import Clock
 from cocotb.triggers import ClockCycles
+from vdla.cosim import parameter
 
 
 @cocotb.test()
 async def back_ends_agree(dut) -> None:
     cocotb.start_soon(Clock(dut.clk, 10, "ns").start())
-    await ClockCycles(dut.clk, int(os.environ["BENCH_CYCLES"]) + 6)
+    await ClockCycles(dut.clk, int(parameter("cycles")) + 6)
     assert int(dut.done.value)
-    assert int(dut.differs.value) == int(os.environ["BENCH_DIFFERS"])
+    assert int(dut.differs.value) == int(parameter("differs"))

@@ -10,12 +10,11 @@ from pathlib import Path
 import pytest
 from amaranth.hdl import Cat, Module
 from amaranth.lib.wiring import Component, In, Out
+from vdla.cosim import Design
 from vdla.hw.fpga import adder, ecp5
 from vdla.hw.fpga.adder import Term
 from vdla.hw.fpga.tool import run_tool
 from vdla.isa.errors import VdlaError
-
-from ...cocotb_runner import component_verilog
 
 #: Below, at and above the width of the other term, in both directions.
 SHIFTS = (0, 3, 4, 6, -2)
@@ -46,7 +45,7 @@ class Both(Component):
 
 def prove(work: Path) -> None:
     """Raises VdlaError where the sums differ."""
-    (work / "both.v").write_text(component_verilog(Both(), "both"))
+    (work / "both.v").write_text(Design.component(Both(), "both").verilog)
     script = (
         "read_verilog both.v; read_verilog -overwrite +/ecp5/cells_sim.v; hierarchy -top both; "
         "proc; flatten; opt; sat -verify -prove differs 0 both"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import pytest
 from amaranth.hdl import Module, Signal
+from vdla.cosim import Design
+from vdla.cosim.pytest_plugin import RunBench
 from vdla.hw.fpga import ecp5
 from vdla.hw.fpga.multiplier import fpga_multiplier, multiply_narrow, multiply_packed
 from vdla.isa.params import HwParams
 
-from ...cocotb_runner import component_verilog, run_bench
 from ...gates.cells import CELLS
 from .multipliers import CYCLES_LOG2, Compared
 
@@ -51,9 +51,9 @@ def test_as_many_as_there_are(block: int, multipliers: int, packed: int | None) 
     # Models of cells take many minutes; that their chains add is proved in test_adder.py.
     pytest.param(ECP5, 0, id="ecp5", marks=pytest.mark.sweep),
 ])  # fmt: skip
-def test_all_operands(back_ends: tuple, differs: int, tmp_path: Path) -> None:
-    text = component_verilog(Compared(back_ends), "compared")
-    if "CCU2C" in text:
-        text += CELLS
+def test_all_operands(back_ends: tuple, differs: int, vdla_rtl: RunBench) -> None:
+    design = Design.component(Compared(back_ends), "compared")
+    if "CCU2C" in design.verilog:
+        design = Design("compared", design.verilog + CELLS)
     settings = {"cycles": 1 << CYCLES_LOG2, "differs": differs}
-    assert run_bench("compared", text, "hw.fpga.cocotb_multiplier", tmp_path, **settings) == 1
+    assert vdla_rtl(design, "cocotb_multiplier.py", **settings) == 1

@@ -6,12 +6,12 @@ import random
 from typing import NamedTuple
 
 import pytest
+from vdla.cosim import insn_word
 from vdla.hw.core.load.placer import Placer
 from vdla.isa.insn import Load
 from vdla.isa.opcodes import LOADABLE
 from vdla.isa.params import HwParams
 
-from ..bench import raw
 from ..simulation import simulate
 from .loads import CONFIGS, random_load
 
@@ -79,7 +79,7 @@ class Bench:
     async def descriptors(self, ctx) -> None:
         port = self.placer.descriptor
         for index, insn in enumerate(self.insns):
-            ctx.set(port.payload, {"word": raw(insn, self.params), "index": index})
+            ctx.set(port.payload, {"word": insn_word(insn, self.params), "index": index})
             ctx.set(port.valid, 1)
             await ctx.tick().until(port.ready)
             ctx.set(port.valid, 0)

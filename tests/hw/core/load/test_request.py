@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 
 import pytest
+from vdla.cosim import insn_word
 from vdla.hw.core.load.request import Requester
 from vdla.isa.insn import Load
 from vdla.isa.params import HwParams
 from vdla.isa.status import Status
 
-from ..bench import poke, raw
+from ..bench import poke
 from ..bursts import bursts
 from ..simulation import simulate
 from .loads import CONFIGS, random_load
@@ -37,7 +38,7 @@ def test_bursts_and_descriptors(params: HwParams) -> None:
         unit = requester.unit
         ctx.set(unit.available, 15)
         for index, insn in enumerate(insns):
-            ctx.set(unit.insn.payload, {"word": raw(insn, params), "index": index})
+            ctx.set(unit.insn.payload, {"word": insn_word(insn, params), "index": index})
             ctx.set(unit.insn.valid, 1)
             await ctx.tick().until(unit.insn.ready)
             assert not ctx.get(unit.error)
@@ -60,7 +61,7 @@ def test_bursts_and_descriptors(params: HwParams) -> None:
                 port.valid, port.ready, port.payload
             )
             if valid and ready:
-                assert payload.word == raw(insns[len(described)], params)
+                assert payload.word == insn_word(insns[len(described)], params)
                 described.append(payload.index)
 
     simulate(requester, instructions, requests, descriptors)

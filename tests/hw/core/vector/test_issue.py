@@ -8,6 +8,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from vdla.cosim import insn_word
 from vdla.hw.core.vector.issue import Issue
 from vdla.hw.core.vector.stages import Tag
 from vdla.isa.insn import Param, Vector
@@ -16,7 +17,7 @@ from vdla.isa.params import HwParams
 from vdla.isa.timing import VECTOR_DEPTH
 from vdla.isa.vector_ops import BY_NAME, POST_BY_NAME
 
-from ..bench import FIRST_INDEX, raw
+from ..bench import FIRST_INDEX
 from ..simulation import simulate
 from ..test_vector import random_param, random_vector
 from .passes import CONFIGS
@@ -85,7 +86,9 @@ class Bench:
         port = self.issue.unit.insn
         ctx.set(self.issue.unit.available, int(Units.LOAD | Units.GEMM | Units.STORE))
         for index, insn in enumerate(self.insns):
-            ctx.set(port.payload, {"word": raw(insn, self.params), "index": FIRST_INDEX + index})
+            ctx.set(
+                port.payload, {"word": insn_word(insn, self.params), "index": FIRST_INDEX + index}
+            )
             ctx.set(port.valid, 1)
             await ctx.tick().until(port.ready)
         ctx.set(port.valid, 0)

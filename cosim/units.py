@@ -1,41 +1,54 @@
-"""What benches of units with an instruction queue share."""
+"""A unit with an instruction queue by itself: feeding it, and what it tells the core."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
+from typing import Any
 
 import cocotb
 from cocotb.triggers import RisingEdge
-from vdla.hw.core.layouts import INDEX_BITS
-from vdla.isa.insn import Insn
-from vdla.isa.params import HwParams
 
-from ..hw.core.bench import raw
-from .streams import Port
+from ..hw.core.layouts import INDEX_BITS
+from ..isa.insn import Insn
+from ..isa.params import HwParams
+from .streams import StreamSource
+from .words import queued_word
 
 ALL_TOKENS = 15
 
 
 class UnitDriver:
-    """Feeds a unit its instructions, with gaps and with tokens missing at random, and checks what
+    """Feeds a unit its instructions, with gaps and with tokens missing at random, and asserts what
     it tells the core: pop masks at starts, push masks at ends, neither elsewhere, and no error.
+
+    Parameters
+    ----------
+    dut : a unit, with the ports of ``hw/core/unit.py`` under the prefix ``unit__``
+    params : HwParams
+        Its configuration.
+    rng : random.Random
+        Where gaps and missing tokens come from.
+    insns : sequence of Insn
+        Instructions of this unit.
     """
 
+    #: Ports that must be set before the clock starts.
     INPUTS = ("unit__insn__valid", "unit__insn__payload", "unit__available")
 
-    def __init__(self, dut, params: HwParams, rng: random.Random, insns: list[Insn]) -> None:
+    def __init__(
+        self, dut: Any, params: HwParams, rng: random.Random, insns: Sequence[Insn]
+    ) -> None:
         self.dut, self.rng, self.insns = dut, rng, insns
-        index = [rng.randrange(1 << INDEX_BITS) for _ in insns]
         self.payloads = [
-            raw(insn, params) | k << (8 * params.insn_bytes)
-            for insn, k in zip(insns, index, strict=True)
+            queued_word(insn, rng.randrange(1 << INDEX_BITS), params) for insn in insns
         ]
         self.starts = self.ends = 0
 
     def start(self) -> None:
         """Begin; after reset."""
-        port = Port(self.dut, "unit__insn", self.rng)
-        for task in (port.send(self.payloads), self._tokens(), self._watch()):
+        self.source = StreamSource(self.dut, "unit__insn", self.rng)
+        for task in (self.source.send(self.payloads), self._tokens(), self._watch()):
             cocotb.start_soon(task)
 
     def finished(self) -> bool:

