@@ -30,6 +30,8 @@ _VERILATOR_OPTIONS = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "--x-initial
 PARAMETER_PREFIX = "BENCH_"
 #: What a failure shows of the simulator's log.
 _LOG_END = 6000
+#: What cocotb says of a module that has none.
+_NO_TESTS = "No tests were discovered in any module"
 WAVES_FILE = "dump.vcd"
 
 
@@ -164,10 +166,13 @@ def run_bench(
                 extra_env={f"{PARAMETER_PREFIX}{k.upper()}": str(v) for k, v in parameters.items()},
             )
         except SystemExit:  # the simulator's exit status says that a test failed
-            raise BenchFailure(_end_of(log)) from None
+            said = _end_of(log)
+            if _NO_TESTS in said:
+                raise VdlaError(
+                    f"{bench}: expected tests, functions under @cocotb.test(), found none"
+                ) from None
+            raise BenchFailure(said) from None
     cases = ElementTree.parse(results).getroot().findall(".//testcase")
-    if not cases:
-        raise VdlaError(f"{bench}: expected tests, functions under @cocotb.test(), found none")
     bad = ("failure", "error", "skipped")
     if any(case.find(tag) is not None for case in cases for tag in bad):
         raise BenchFailure(_end_of(log))
