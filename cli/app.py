@@ -13,6 +13,7 @@ from ..isa.errors import VdlaError
 from . import bench, fpga
 from .compare import compare
 from .config import config
+from .cosim import cosim
 from .programs import asm, check, disasm
 from .quantize import quantize
 from .run import compile_model, run
@@ -23,6 +24,7 @@ COMMANDS = {
     "run": run,
     "compile": compile_model,
     "verify": verify,
+    "cosim": cosim,
     "quantize": quantize,
     "compare": compare,
     "check": check,

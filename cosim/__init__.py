@@ -1,10 +1,13 @@
 """Co-verification with cocotb: what benches of hardware blocks and of the whole core are made of.
 
-In a bench, inside the simulator: :class:`StreamSource`, :class:`StreamSink`,
-:class:`StreamMonitor`, :class:`Scoreboard`, :class:`UnitDriver`, :class:`ReadMemory`,
-:class:`CoreBench`, :class:`AxiMonitor`, :func:`reset`, :func:`until`, :func:`parameter`. Outside:
-:class:`Design`, :class:`Build` and :func:`run_bench`, or pytest's fixture ``vdla_rtl``
-(``pytest_plugin.py``).
+- Streams: :class:`StreamSource`, :class:`StreamSink`, :class:`StreamMonitor`, :class:`Scoreboard`.
+- Blocks: :class:`UnitDriver`, :class:`ReadMemory`, :func:`reset`, :func:`until`,
+  :func:`parameter`.
+- The core: :class:`CoreBench`, :class:`AxiMonitor`; a whole program, compared as it runs, with
+  :class:`CoSimulation`, :class:`DramModel`, :class:`ProgramCheck` and :class:`Diverged`.
+- Outside of the simulator: :class:`Design`, :class:`Build` and :func:`run_bench`, or pytest's
+  fixture ``vdla_rtl`` (``pytest_plugin.py``); :class:`Session` for programs, which is what
+  ``vdla cosim`` calls.
 """
 
 from __future__ import annotations
@@ -15,10 +18,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .axi import PAUSES, AxiMonitor, check_burst, pause_channels, pauses, unpack_burst
     from .bench import parameter, reset, until
+    from .check import ProgramCheck
     from .core import CoreBench, check_dram
+    from .cosimulation import CoSimulation
+    from .divergence import Diverged, Divergence
+    from .dram import Beat, DramModel
+    from .job import Job, Settings
     from .memory import ReadMemory
     from .runner import BenchFailure, Build, Design, build_simulator, run_bench
     from .scoreboard import Scoreboard
+    from .session import Session
     from .streams import StreamMonitor, StreamSink, StreamSource
     from .units import UnitDriver
     from .words import insn_word, queued_word, stored_words
@@ -26,12 +35,21 @@ if TYPE_CHECKING:
 __all__ = [
     "PAUSES",
     "AxiMonitor",
+    "Beat",
     "BenchFailure",
     "Build",
+    "CoSimulation",
     "CoreBench",
     "Design",
+    "Diverged",
+    "Divergence",
+    "DramModel",
+    "Job",
+    "ProgramCheck",
     "ReadMemory",
     "Scoreboard",
+    "Session",
+    "Settings",
     "StreamMonitor",
     "StreamSink",
     "StreamSource",
@@ -67,6 +85,12 @@ _MODULES = {
         "reset",
         "until",
     ),
+    ".check": ("ProgramCheck",),
+    ".cosimulation": ("CoSimulation",),
+    ".divergence": ("Diverged", "Divergence"),
+    ".dram": ("Beat", "DramModel"),
+    ".job": ("Job", "Settings"),
+    ".session": ("Session",),
     ".core": (
         "CoreBench",
         "check_dram",

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import cocotb
@@ -22,6 +24,8 @@ HELD = {
     "aw": ("addr", "len", "size", "burst", "id"),
     "w": ("data", "strb", "last"),
 }
+#: AXI4's code of bursts whose addresses count up.
+INCR = 1
 #: Odds of a cycle in which a channel pauses; one of them holds for a while. Off: there are none.
 PAUSES = {"off": (), "light": (0.0, 0.0, 0.2, 0.5), "heavy": (0.0, 0.2, 0.6, 0.9)}
 
@@ -43,6 +47,31 @@ def unpack_burst(payload: int, params: HwParams) -> tuple[int, int]:
     return address, beats
 
 
+@dataclass(frozen=True)
+class Transfer:
+    """What the core has transferred on a channel in one cycle.
+
+    Attributes
+    ----------
+    channel : str
+        ``ar``, ``aw`` or ``w``.
+    address : int
+        Byte address: of the burst, or of this beat of data.
+    beats, id : int
+        Of a burst.
+    data, strobes, last : int
+        Of a beat.
+    """
+
+    channel: str
+    address: int
+    beats: int = 0
+    id: int = 0
+    data: int = 0
+    strobes: int = 0
+    last: int = 0
+
+
 class AxiMonitor:
     """Asserts the rules of the three channels that the core drives: payloads stable while they
     wait, legal bursts, as many beats of data as were announced and the last one marked.
@@ -56,7 +85,7 @@ class AxiMonitor:
     Attributes
     ----------
     channels : dict of str to StreamMonitor
-        ``ar``, ``aw`` and ``w``, with all transfers.
+        ``ar``, ``aw`` and ``w``.
     """
 
     def __init__(self, dut: Any, params: HwParams) -> None:
@@ -66,7 +95,8 @@ class AxiMonitor:
             channel: [getattr(dut, f"axi_{channel}{name}") for name in ("valid", "ready", *fields)]
             for channel, fields in HELD.items()
         }
-        self._announced: list[int] = []
+        #: Address and beats of the bursts whose data are still to come, and beats of the first.
+        self._announced: deque[tuple[int, int]] = deque()
         self._beat = 0
 
     def start(self) -> None:
@@ -78,36 +108,48 @@ class AxiMonitor:
             await RisingEdge(self._clk)
             self.sample()
 
-    def sample(self) -> None:
-        """Look at the channels, just before a clock edge."""
+    def sample(self) -> list[Transfer]:
+        """Look at the channels, just before a clock edge; returns what was transferred."""
+        found = []
         for channel, (valid, ready, *fields) in self._ports.items():
+            monitor = self.channels[channel]
             if not valid.value:
-                self.channels[channel].sample(0, 0, 0)
+                monitor.sample(0, 0, 0)
                 continue
             taken, values = int(ready.value), [int(field.value) for field in fields]
             payload = 0
             for field, value in zip(reversed(fields), reversed(values), strict=True):
                 payload = payload << len(field) | value
-            self.channels[channel].sample(1, taken, payload)
+            monitor.sample(1, taken, payload)
             if channel != "w":
                 check_burst(values[0], values[1] + 1, self.params)
             if taken:
-                self._count(channel, values)
+                found.append(self._beat_of(*values) if channel == "w" else
+                             self._burst_of(channel, *values))  # fmt: skip
+        return found
 
-    def _count(self, channel: str, values: list[int]) -> None:
-        """Write data belong to the bursts in order."""
+    def _burst_of(
+        self, channel: str, address: int, length: int, size: int, kind: int, its: int
+    ) -> Transfer:
+        width = self.params.bus_bytes.bit_length() - 1
+        assert size == width, f"axi {channel}: size {size}, expected the bus width's {width}"
+        assert kind == INCR, f"axi {channel}: burst of kind {kind}, expected {INCR} (INCR)"
         if channel == "aw":
-            self._announced.append(values[1] + 1)
-        elif channel == "w":
-            assert self._announced, "axi w: data before their address"
-            self._beat += 1
-            last = self._beat == self._announced[0]
-            assert values[2] == last, (
-                f"axi w: last is {values[2]} in beat {self._beat} of {self._announced[0]}"
-            )
-            if last:
-                self._announced.pop(0)
-                self._beat = 0
+            self._announced.append((address, length + 1))
+        return Transfer(channel, address, length + 1, its)
+
+    def _beat_of(self, data: int, strobes: int, last: int) -> Transfer:
+        """Data belong to the bursts in order."""
+        assert self._announced, "axi w: data before their address"
+        start, beats = self._announced[0]
+        address = start + self._beat * self.params.bus_bytes
+        self._beat += 1
+        ends = self._beat == beats
+        assert last == ends, f"axi w: last is {last} in beat {self._beat} of {beats}"
+        if ends:
+            self._announced.popleft()
+            self._beat = 0
+        return Transfer("w", address, data=data, strobes=strobes, last=last)
 
 
 def pauses(rng: random.Random, level: str) -> Iterator[bool]:

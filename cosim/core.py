@@ -44,10 +44,13 @@ class CoreBench:
         self.dut, self.params = dut, params
         self.axi = AxiMonitor(dut, params)
 
-    async def reset(self) -> None:
-        """Start the clock, reset the core, and watch its AXI port from then on."""
+    async def reset(self, watch: bool = True) -> None:
+        """Start the clock, reset the core, and watch its AXI port from then on; without ``watch``
+        the bench calls ``axi.sample`` itself.
+        """
         await reset(self.dut, *_REGISTER_PORTS)
-        self.axi.start()
+        if watch:
+            self.axi.start()
 
     def attach_ram(self, dram: np.ndarray, pauses: str = "off", seed: int = 0) -> AxiRam:
         """cocotbext-axi's memory behind the core, with these contents (uint8).

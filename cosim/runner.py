@@ -22,9 +22,20 @@ from ..sim.rtl import toolchain
 
 if TYPE_CHECKING:
     from amaranth.lib.wiring import Component
+    from cocotb_tools.runner import Runner
 
     from ..hw.core.technology import Technology
 
+#: For make: the wheel's makefile leaves the first ones unconfigured.
+_MAKEFLAGS = (
+    "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 CFG_LDLIBS_THREADS=-pthread "
+    "PYTHON3=python3 PERL=perl OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1"
+)
+#: What a fast simulator shows: Amaranth calls the words of a memory so.
+_VISIBLE = """`verilator_config
+public_flat_rw -module "{top}" -port "*"
+public_flat_rd -module "*" -var "storage"
+"""
 _VERILATOR_OPTIONS = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "--x-initial", "0"]
 #: How a parameter of a bench is called in the environment of the simulator.
 PARAMETER_PREFIX = "BENCH_"
@@ -81,27 +92,24 @@ class Design:
 
 @dataclass(frozen=True)
 class Build:
-    """How a simulator is built: ``optimise`` for runs of more than some thousand cycles, ``waves``
-    to be able to write waveforms.
+    """How a simulator is built.
+
+    Attributes
+    ----------
+    fast : bool
+        The bench sees the ports of the top module and the words of memories, nothing else. Large
+        designs then build and run several times faster.
+    waves : bool
+        The simulator can write waveforms.
     """
 
-    optimise: bool = False
+    fast: bool = False
     waves: bool = False
 
     @property
-    def makeflags(self) -> str:
-        """For make; the wheel's makefile leaves the first ones unconfigured."""
-        level = "-O2" if self.optimise else "-O1"
-        return (
-            "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 "
-            "CFG_LDLIBS_THREADS=-pthread PYTHON3=python3 PERL=perl "
-            f"OPT_FAST={level} OPT_SLOW=-O0 OPT_GLOBAL=-O1"
-        )
-
-    @property
     def label(self) -> str:
-        """What makes a difference to the objects that are built."""
-        return self.makeflags + " trace" * self.waves
+        """What makes a difference to what is built."""
+        return _MAKEFLAGS + " trace" * self.waves + _VISIBLE * self.fast
 
 
 def run_bench(
@@ -119,7 +127,7 @@ def run_bench(
     design : Design
         What is tested.
     bench : path
-        A Python file with cocotb tests.
+        A Python file with cocotb tests, or the name of a module.
     work : Path
         A folder for results, log and waveform.
     root : Path, optional
@@ -145,14 +153,10 @@ def run_bench(
     from cocotb_tools.runner import get_runner
 
     build = build or Build()
-    path = Path(bench).resolve()
-    folder = (root or path.parent).resolve()
-    if not path.is_file():
-        raise VdlaError(f"bench: expected a Python file with cocotb tests, got {str(bench)!r}")
-    module = ".".join(path.relative_to(folder).with_suffix("").parts)
+    module, folders = _module(bench, root)
     simulator = build_simulator(design, build)
     log, results = work / "log.txt", work / "results.xml"
-    with _environment(build, folder):
+    with _environment(*folders):
         try:
             get_runner("verilator").test(
                 test_module=module,
@@ -179,19 +183,30 @@ def run_bench(
     return len(cases)
 
 
+def _module(bench: str | Path, root: Path | None) -> tuple[str, list[Path]]:
+    """The name of a bench as a module, and the folders that it is imported from."""
+    path = Path(bench).resolve()
+    if isinstance(bench, str) and path.suffix != ".py":
+        return bench, []
+    if not path.is_file():
+        raise VdlaError(f"bench: expected a Python file with cocotb tests, got {str(bench)!r}")
+    folder = (root or path.parent).resolve()
+    return ".".join(path.relative_to(folder).with_suffix("").parts), [folder]
+
+
 def _end_of(log: Path) -> str:
     return log.read_text()[-_LOG_END:] if log.exists() else "the simulator wrote no log"
 
 
 @contextmanager
-def _environment(build: Build, *folders: Path) -> Iterator[None]:
+def _environment(*folders: Path) -> Iterator[None]:
     """Verilator and its makefile as they must be; cocotb hands ``sys.path`` to the simulator."""
     root = toolchain.verilator_root()
     environment, path = dict(os.environ), list(sys.path)
     os.environ.update(
         VERILATOR_ROOT=str(root),
         PATH=f"{root / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        MAKEFLAGS=build.makeflags,
+        MAKEFLAGS=_MAKEFLAGS,
     )
     sys.path[:0] = [str(folder) for folder in folders]
     try:
@@ -209,7 +224,6 @@ def build_simulator(design: Design, build: Build) -> Path:
     """
     toolchain.require("cocotb", "cocotb")
     import cocotb
-    from cocotb_tools.runner import get_runner
 
     for tool in ("make", "g++", "perl"):
         if shutil.which(tool) is None:
@@ -225,6 +239,10 @@ def build_simulator(design: Design, build: Build) -> Path:
     scratch = Path(tempfile.mkdtemp(prefix="build_", dir=cache))
     source = scratch / f"{design.top}.v"
     source.write_text(design.verilog)
+    visible = []
+    if build.fast:
+        visible.append(scratch / "visible.vlt")
+        visible[0].write_text(_VISIBLE.format(top=design.top))
     runtime = cache / f"verilated-{_digest(settings)}"
     # The runtime's objects are the same for every design. Make takes them as built if they are
     # younger than its makefile, which is still to be written.
@@ -232,9 +250,9 @@ def build_simulator(design: Design, build: Build) -> Path:
     for built in runtime.glob("*.o"):
         os.utime(shutil.copy(built, scratch), (soon, soon))
     try:
-        with _environment(build):
-            get_runner("verilator").build(
-                sources=[source],
+        with _environment():
+            _runner(build).build(
+                sources=[*visible, source],
                 hdl_toplevel=design.top,
                 build_dir=scratch,
                 build_args=_VERILATOR_OPTIONS,
@@ -244,11 +262,23 @@ def build_simulator(design: Design, build: Build) -> Path:
             )
         _publish_runtime(scratch, runtime)
         _publish(scratch, final)
-    except SystemExit:
+    except (RuntimeError, SystemExit):  # a command has failed
         raise VdlaError(_first_error(scratch / "build.log")) from None
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     return final
+
+
+def _runner(build: Build) -> Runner:
+    """Cocotb's runner, which makes every signal visible unless the build is to be fast."""
+    from cocotb_tools.runner import Verilator
+
+    class Fast(Verilator):
+        def _build_command(self) -> list[list[str]]:
+            commands = super()._build_command()
+            return [[word for word in c if word != "--public-flat-rw"] for c in commands]
+
+    return Fast() if build.fast else Verilator()
 
 
 def _first_error(log: Path) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ..hw.core.scratchpad import rows
 from ..isa.insn import Insn, encode
 from ..isa.params import HwParams
@@ -20,9 +22,17 @@ def queued_word(insn: Insn, index: int, params: HwParams) -> int:
 
 def stored_words(state: State, name: str) -> list[int]:
     """Contents of a scratchpad of the reference as the words that the RTL holds, row by row."""
-    depth, bits = rows(name, state.params)
-    entries = state.scratchpads()[name]
-    if depth > len(entries):  # a row for every pass
-        entries = entries.reshape(len(entries), -1, depth // len(entries), 4).swapaxes(1, 2)
+    return entry_words(state.scratchpads()[name], name, state.params)
+
+
+def entry_words(entries: np.ndarray, name: str, params: HwParams) -> list[int]:
+    """Entries of a scratchpad (uint8 [n, bytes of an entry]) as words of its rows: of tmp as many
+    for each entry as an iteration of the vector unit has passes, of the others one.
+    """
+    depth, bits = rows(name, params)
+    passes = depth // params.depth(name)
+    if passes > 1:
+        entries = entries.reshape(len(entries), -1, passes, 4).swapaxes(1, 2)
     mask = (1 << bits) - 1
-    return [int.from_bytes(row.tobytes(), "little") & mask for row in entries.reshape(depth, -1)]
+    words = np.ascontiguousarray(entries).reshape(len(entries) * passes, -1)
+    return [int.from_bytes(word.tobytes(), "little") & mask for word in words]

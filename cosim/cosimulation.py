@@ -1,0 +1,228 @@
+"""A program on a core under cocotb, compared as it runs with the reference and, where the memory is
+our model, with the SimPy model's cycles.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cocotb.triggers import RisingEdge
+
+from ..isa.opcodes import Unit
+from ..isa.regmap import read_causes
+from ..isa.status import Status
+from ..runtime.result import SimResult
+from ..sim.model.core import simulate
+from .bench import parameter
+from .check import ProgramCheck
+from .core import CoreBench
+from .divergence import Diverged, diverged
+from .dram import DramModel
+from .job import Job, save_progress, save_result
+
+#: Instructions between two messages about the progress.
+PROGRESS_STEP = 64
+#: How much later than SimPy a core may be before it is given up.
+PATIENCE_CYCLES = 2_000
+
+
+class CoSimulation:
+    """One program on a core with all checks.
+
+    Parameters
+    ----------
+    dut : the core
+    job : Job
+        Program, memory contents and settings.
+    folder : Path, optional
+        Where progress and result are written for the process that waits for them.
+
+    Attributes
+    ----------
+    bench : CoreBench
+        Registers and AXI rules.
+    dram : DramModel or None
+        The memory model, once :meth:`prepare` has been called; its attributes inject faults.
+    check : ProgramCheck
+        What is compared, with the starts and ends so far.
+    cycles : int
+        The cycle that the core is in.
+
+    Examples
+    --------
+    A bench for ``vdla cosim --bench``, which expects that a flipped bit is found::
+
+        @cocotb.test()
+        async def flips_a_bit(dut):
+            cosim = CoSimulation.from_command(dut)
+            await cosim.prepare()
+            cosim.dram.on_read = lambda beat: setattr(beat, "data", beat.data ^ 1)
+            with pytest.raises(Diverged):
+                await cosim.run()
+    """
+
+    def __init__(self, dut: Any, job: Job, folder: Path | None = None) -> None:
+        self.dut, self.job, self._folder = dut, job, folder
+        program, memory = job.program, job.settings.memory
+        self.bench = CoreBench(dut, program.params)
+        self.timing: SimResult | None = None
+        if memory is not None:
+            self.timing = simulate(program, job.dram.copy(), memory, values=False)
+        self.check = ProgramCheck(program, job.dram, self.timing)
+        self.dram: DramModel | None = None
+        self.cycles = 0
+        self._ram: Any = None
+        self._rows: dict[tuple[str, int], Any] = {}
+
+    @classmethod
+    def from_command(cls, dut: Any) -> CoSimulation:
+        """What ``vdla cosim`` was called with."""
+        folder = Path(parameter("job"))
+        return cls(dut, Job.load(folder), folder)
+
+    async def prepare(self) -> None:
+        """Reset the core and put memory behind it."""
+        settings, dram = self.job.settings, self.job.dram
+        await self.bench.reset(watch=False)
+        if settings.memory is None:
+            self._ram = self.bench.attach_ram(dram, settings.pauses, settings.seed)
+        else:
+            params = self.job.program.params
+            self.dram = DramModel(self.dut, dram.copy(), params, settings.memory)
+
+    async def run(self) -> None:
+        """Run the program to its end, or to the cycle ``until``.
+
+        Raises
+        ------
+        Diverged
+            At the first difference. AssertionError for a broken rule of AXI or streams.
+        """
+        began, error = time.perf_counter(), None
+        try:
+            if self.dram is None and self._ram is None:
+                await self.prepare()
+            await self.bench.start(self.job.program)
+            if await self._loop():
+                await self._check_end()
+        except Diverged as found:
+            error = found
+            raise
+        except AssertionError as broken:
+            error = diverged(self.job.program, None, str(broken), "", "", self.cycles)
+            raise error from broken
+        finally:
+            self._save(error, time.perf_counter() - began)
+
+    def contents(self) -> np.ndarray:
+        """DRAM now, uint8."""
+        if self.dram is not None:
+            return self.dram.dram
+        return np.frombuffer(self._ram.read(0, self.job.dram.size), np.uint8)
+
+    # ---- cycle by cycle ----
+
+    async def _loop(self) -> bool:
+        """Follow the core, cycle by cycle; whether it has stopped."""
+        dut, axi, check, dram = self.dut, self.bench.axi, self.check, self.dram
+        running, started, ended = dut.running, dut.started, dut.ended
+        clock, until = RisingEdge(dut.clk), self.job.settings.until
+        while not running.value:
+            await clock
+        retired: list[int] = []
+        limit = self._limit(0)
+        while True:
+            now = self.cycles
+            if not running.value:
+                return True
+            transfers = axi.sample()
+            for transfer in transfers:
+                if transfer.channel == "w":
+                    check.write(transfer, now)
+            for index in retired:
+                check.compare(index, self._row, now)
+            retired.clear()
+            starts, ends = int(started.value), int(ended.value)
+            if starts or ends:
+                limit = self._limit(now)
+                for unit in Unit:
+                    if starts >> unit & 1:
+                        check.start(unit, now)
+                    if ends >> unit & 1:
+                        retired.append(check.end(unit, now))
+                if ends and self._folder and check.ended_count % PROGRESS_STEP == 0:
+                    save_progress(self._folder, check.ended_count)
+            if now >= limit:
+                check.late(now)
+                raise diverged(self.job.program, None, "end of the program", "", "none", now)
+            if dram is not None:
+                dram.step(now, transfers)
+            if now == until:
+                return False
+            await clock
+            self.cycles += 1
+
+    def _limit(self, now: int) -> int:
+        """The cycle in which a core is given up in which nothing starts or ends from now on."""
+        if self.timing is not None:
+            return self.timing.cycles + PATIENCE_CYCLES
+        return now + self.job.settings.quiet_cycles
+
+    def _row(self, memory: str, row: int) -> int:
+        """A row of a scratchpad."""
+        key = (memory, row)
+        if key not in self._rows:
+            self._rows[key] = getattr(self.dut, memory).storage[row]
+        return int(self._rows[key].value)
+
+    async def _check_end(self) -> None:
+        """After the core has stopped: status, what has not happened, memory, counters."""
+        program, check, cycles = self.job.program, self.check, self.cycles
+        status = Status(await self.bench.read("status"))
+        if status != Status.DONE:
+            register = await self.bench.read("error_index")
+            index = register if register < len(program.insns) else None
+            raise diverged(program, index, "status", "DONE", f"{status.name}: {status.doc}", cycles)
+        check.late(cycles)
+        expected, got = check.finish(), self.contents()
+        wrong = np.flatnonzero(expected != got)
+        if wrong.size:
+            at = int(wrong[0])
+            raise diverged(
+                program, None, f"DRAM {at:#x}", hex(expected[at]), hex(got[at]), cycles, at
+            )
+        values = {}
+        for name in ("cycles", *_counter_names()):
+            values[name] = await self.bench.read(name)
+        counters = read_causes(values.__getitem__)
+        for unit, causes in counters.items():
+            if sum(causes.values()) != values["cycles"]:
+                what = f"sum of the counters of {unit}"
+                raise diverged(program, None, what, values["cycles"], sum(causes.values()), cycles)
+        if self.timing is not None and counters != self.timing.counters:
+            raise diverged(program, None, "counters", self.timing.counters, counters, cycles)
+        if self.timing is not None and values["cycles"] != self.timing.cycles:
+            raise diverged(program, None, "cycles", self.timing.cycles, values["cycles"], cycles)
+
+    def _save(self, error: Diverged | None, wall_s: float) -> None:
+        if self._folder is None:
+            return
+        result = {
+            "cycles": self.cycles,
+            "instructions": self.check.ended_count,
+            "cycles_compared": self.timing is not None,
+            "wall_s": wall_s,
+            "first_divergence": None if error is None else error.divergence.to_dict(),
+        }
+        save_progress(self._folder, self.check.ended_count)
+        save_result(self._folder, result, self.contents())
+
+
+def _counter_names() -> list[str]:
+    """Registers that count cycles."""
+    names: list[str] = []
+    read_causes(lambda name: names.append(name) or 0)
+    return names

@@ -1,0 +1,120 @@
+"""Co-simulation from outside of the simulator: build, run, wait, and read what was found."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..isa.program import Program
+from .job import Job, Settings, read_progress, read_results
+from .runner import WAVES_FILE, BenchFailure, Build, Design, run_bench
+
+Progress = Callable[[int, int], None]
+BENCH = f"{__package__}.core_test"
+_POLL_S = 0.25
+
+
+@dataclass(frozen=True)
+class Session:
+    """A core, and how programs are co-simulated on it.
+
+    Attributes
+    ----------
+    design : Design
+        The core, with the ports of ``Design.core``.
+    settings : Settings
+        Memory, pauses, where to stop.
+    bench : path or None
+        A file with cocotb tests to run in place of ours; they find the program by
+        ``CoSimulation.from_command``.
+    waves : Path or None
+        A waveform to write (VCD); one nanosecond in it is a tenth of a cycle.
+    """
+
+    design: Design
+    settings: Settings
+    bench: Path | None = None
+    waves: Path | None = None
+
+    def run(
+        self, program: Program, dram: np.ndarray, progress: Progress | None = None
+    ) -> dict[str, Any]:
+        """Co-simulate a program; ``dram`` (uint8) is changed in place.
+
+        Parameters
+        ----------
+        program : Program
+            Of the core's configuration.
+        dram : uint8 array
+            The memory before the run.
+        progress : callable, optional
+            Called with instructions ended, and all.
+
+        Returns
+        -------
+        dict
+            Of the last run: ``cycles``, ``instructions`` (ended), ``cycles_compared`` (with SimPy),
+            ``wall_s``, ``first_divergence`` (None, or the fields of ``Divergence``). And
+            ``expected_divergences``: those of a bench that has passed.
+
+        Raises
+        ------
+        BenchFailure
+            When the bench fails otherwise than by a divergence.
+        VdlaError
+            For missing tools, and Verilog or benches that cannot be used.
+        """
+        with tempfile.TemporaryDirectory(prefix="vdla_cosim_") as name:
+            work = Path(name)
+            Job(program, dram, self.settings).save(work)
+            build = Build(fast=True, waves=self.waves is not None)
+            failure: BenchFailure | None = None
+            try:
+                with _watched(work, len(program.insns), progress):
+                    run_bench(self.design, self.bench or BENCH, work, None, build, job=name)
+            except BenchFailure as found:
+                failure = found
+            finally:
+                if self.waves is not None and (work / WAVES_FILE).exists():
+                    shutil.move(work / WAVES_FILE, self.waves)
+            runs, after = read_results(work)
+        if after is None:
+            raise failure or BenchFailure("the bench ended without running the program")
+        if failure is not None and runs[-1]["first_divergence"] is None:
+            raise failure
+        expected = [run["first_divergence"] for run in runs if run["first_divergence"]]
+        result = dict(runs[-1], expected_divergences=[])
+        if failure is None and expected:  # the bench has passed, so it expected them
+            result |= {"expected_divergences": expected, "first_divergence": None}
+        dram[...] = after
+        return result
+
+
+@contextmanager
+def _watched(work: Path, total: int, progress: Progress | None) -> Iterator[None]:
+    """Report the progress of the simulator's process meanwhile."""
+    if progress is None:
+        yield
+        return
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(_POLL_S):
+            progress(read_progress(work), total)
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        progress(read_progress(work), total)

@@ -1,0 +1,165 @@
+"""Programs co-simulated on a small core: nothing is found in a right one, and bugs are, where they
+are.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from vdla.cli import run_app
+from vdla.cosim import BenchFailure, Design, Session, Settings
+from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
+from vdla.isa.opcodes import Unit, Units
+from vdla.isa.program import Program
+from vdla.isa.reference import run as run_reference
+from vdla.sim.verify.random_programs import random_program
+
+from .configs import NARROW
+
+MODEL = Settings(MemoryParams())
+RAM = Settings(None, "heavy", seed=3)
+
+
+@pytest.fixture(scope="module")
+def core() -> Design:
+    return Design.core(NARROW)
+
+
+@pytest.fixture(scope="module")
+def program() -> Program:
+    return random_program(NARROW, 1, 60)
+
+
+def found(session: Session, program: Program) -> dict:
+    """The divergence that there must be."""
+    divergence = session.run(program, program.dram_image())["first_divergence"]
+    assert divergence is not None
+    return divergence
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [
+    MODEL, Settings(replace(MEMORY_PRESETS["slow"], cycles_per_beat=3, outstanding=1)), RAM,
+], ids=["vta", "slow", "ram"])  # fmt: skip
+def test_a_right_core(core: Design, program: Program, settings: Settings) -> None:
+    dram, expected = program.dram_image(), program.dram_image()
+    run_reference(program, expected)
+    told: list[tuple[int, int]] = []
+    result = Session(core, settings).run(program, dram, lambda *args: told.append(args))
+    assert result["first_divergence"] is None and np.array_equal(dram, expected)
+    assert result["instructions"] == len(program.insns)
+    assert result["cycles_compared"] == (settings.memory is not None)
+    assert told[-1] == (len(program.insns), len(program.insns))
+
+
+@pytest.mark.slow
+def test_until(core: Design, program: Program) -> None:
+    result = Session(core, replace(MODEL, until=300)).run(program, program.dram_image())
+    assert result["cycles"] == 300 and result["first_divergence"] is None
+    assert 0 < result["instructions"] < len(program.insns)
+
+
+@pytest.mark.slow
+def test_waves(core: Design, program: Program, tmp_path: Path) -> None:
+    path = tmp_path / "w.vcd"
+    Session(core, replace(MODEL, until=50), waves=path).run(program, program.dram_image())
+    text = path.read_text()
+    assert "$enddefinitions" in text and "axi_arvalid" in text and len(text) > 10_000
+
+
+def in_module(core: Design, name: str, pattern: str, becomes: str) -> Design:
+    """A core with the first match of a pattern in one of its modules replaced."""
+    begin = core.verilog.index(f"module \\vdla_core.{name} (")
+    end = core.verilog.index("endmodule", begin)
+    text, count = re.subn(pattern, becomes, core.verilog[begin:end], count=1)
+    assert count == 1
+    return Design(core.top, core.verilog[:begin] + text + core.verilog[end:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("memory, unit", [("acc", "gemm"), ("inp", "load"), ("tmp", "vector")])
+@pytest.mark.parametrize("settings", [MODEL, RAM], ids=["model", "ram"])
+def test_a_stuck_bit(
+    core: Design, program: Program, memory: str, unit: str, settings: Settings
+) -> None:
+    """The lowest bit of what is written to a scratchpad is 1: the first instruction that writes an
+    even word is named, with the entry.
+    """
+    wrong = in_module(core, memory, "<= write__data;", "<= write__data | 1'h1;")
+    divergence = found(Session(wrong, settings), program)
+    assert divergence["unit"] == unit and divergence["what"].startswith(f"{memory}[")
+    insn = program.insns[divergence["instruction"]]
+    assert insn.unit is Unit[unit.upper()]
+    assert int(divergence["expected"], 16) | 1 == int(divergence["got"], 16)
+
+
+@pytest.mark.slow
+def test_a_deadlock(core: Design, program: Program) -> None:
+    """No instruction gives a token: the core says so itself."""
+    without = replace(program, insns=tuple(replace(i, push=Units.NONE) for i in program.insns))
+    divergence = found(Session(core, MODEL), without)
+    assert divergence["what"] == "status" and divergence["got"].startswith("DEADLOCK")
+    assert divergence["instruction"] is not None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("settings", [MODEL, replace(RAM, quiet_cycles=3000)])
+def test_a_core_that_never_answers(core: Design, program: Program, settings: Settings) -> None:
+    """It gives no address of a write: the first store never ends."""
+    text, count = re.subn(r"address__valid\(axi_awvalid\)", "address__valid()", core.verilog)
+    divergence = found(Session(Design(core.top, text), settings), program)
+    stores = [i for i, insn in enumerate(program.insns) if insn.unit is Unit.STORE]
+    assert count == 1 and divergence["what"] == "end" and divergence["got"] == "never"
+    assert divergence["instruction"] == stores[0]
+
+
+BENCH = """
+import cocotb
+from vdla.cosim import CoSimulation
+
+@cocotb.test()
+async def test(dut):
+    {body}
+"""
+
+
+@pytest.mark.slow
+def test_a_bench_that_runs_nothing(core: Design, program: Program, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(BENCH.format(body="pass"))
+    session = Session(core, MODEL, bench=tmp_path / "own.py")
+    with pytest.raises(BenchFailure, match="the bench ended without running the program"):
+        session.run(program, program.dram_image())
+
+
+@pytest.mark.slow
+def test_a_program_file_from_the_command_line(program: Program, tmp_path: Path) -> None:
+    path, report = tmp_path / "p.vdla", tmp_path / "report.json"
+    program.save(path)
+    assert run_app(["cosim", str(path), "--json", str(report)]) == 0
+    read = json.loads(report.read_text())
+    assert read["first_divergence"] is None and read["cycles_compared"]
+    assert read["instructions"] == len(program.insns) and read["programs"] == 1
+
+
+@pytest.mark.parametrize("options, message", [
+    (["--pauses", "some"], "pauses: expected one of off, light, heavy, got 'some'"),
+    (["--pauses", "heavy"], "pauses: expected --axi-ram with 'heavy'; the memory model has none"),
+    (["--hw", "8x8"], "program: built for configuration"),
+    (["--memory", "wide"], "memory: expected a bus of 64 bits"),
+    (["--input", "x.npz"], "input: expected a model; a program's inputs are random bytes"),
+    (["--bench", "none.py"], "bench: expected a Python file with cocotb tests, got 'none.py'"),
+])  # fmt: skip
+def test_mistakes_are_one_line(
+    program: Program, options: list[str], message: str, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    path = tmp_path / "p.vdla"
+    program.save(path)
+    assert run_app(["cosim", str(path), *options]) == 2
+    said = capsys.readouterr().err
+    assert message in said and said.count("\n") == 1
