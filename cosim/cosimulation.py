@@ -112,7 +112,8 @@ class CoSimulation:
             error = found
             raise
         except AssertionError as broken:
-            error = diverged(self.job.program, None, str(broken), "", "", self.cycles)
+            rule, *_ = str(broken).splitlines() or ["an assertion of the bench"]
+            error = diverged(self.job.program, None, rule, "the rule kept", "broken", self.cycles)
             raise error from broken
         finally:
             self._save(error, time.perf_counter() - began)
