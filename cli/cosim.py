@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from .output import count, emit, new_table, progress_bar
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..cosim.runner import Design
     from ..isa.memory import MemoryParams
     from ..isa.params import HwParams
     from ..isa.program import Program
@@ -48,6 +50,13 @@ def cosim(
     bench: Annotated[
         Path | None, typer.Option(metavar="FILE.py", help="Your cocotb tests in place of ours.")
     ] = None,
+    replace: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="BLOCK=FILE.v|FILE.py:CLASS",
+            help="Your block in place of ours: fetch, load, gemm, vector or store.",
+        ),
+    ] = None,
     waves: Annotated[
         Path | None, typer.Option(metavar="FILE.vcd", help="Write a waveform (slower).")
     ] = None,
@@ -69,7 +78,10 @@ def cosim(
         raise VdlaError(f"pauses: expected --axi-ram with {pauses!r}; the memory model has none")
     params, memory_params, run_all = _load(source, hw, memory, input_file, seed)
     settings = Settings(None if axi_ram else memory_params, pauses, seed, until)
-    session = Session(Design.core(params), settings, bench, waves)
+    design = Design.core(params) if not replace else _core_with(params, replace)
+    if design is None:
+        return 2
+    session = Session(design, settings, bench, waves)
     results: list[dict[str, Any]] = []
 
     with progress_bar(f"{source.name} on the RTL") as progress:
@@ -83,9 +95,23 @@ def cosim(
             run_all(execute)
     report = header("cosim", params, memory_params, seed) | _summary(source, results, settings)
     if report["first_divergence"] is not None:
-        report["repeat"] = _repeat(source, hw, memory, settings, report["first_divergence"])
+        report["repeat"] = _repeat(
+            source, hw, memory, settings, replace or [], report["first_divergence"]
+        )
     emit(report, json_file, lambda console: _show(console, report, waves))
     return 1 if report["first_divergence"] else 0
+
+
+def _core_with(params: HwParams, replace: list[str]) -> Design | None:
+    """The core with blocks of the user's; None where ports do not fit, which is said."""
+    from ..cosim.replace import PortMismatch, Replacement, core_with
+
+    try:
+        return core_with(params, [Replacement.parse(text, params) for text in replace])
+    except PortMismatch as error:
+        for line in error.lines:
+            print(f"vdla: {line}", file=sys.stderr)
+        return None
 
 
 class _FoundError(Exception):
@@ -152,11 +178,19 @@ def _summary(source: Path, results: list[dict[str, Any]], settings: Any) -> dict
     }
 
 
-def _repeat(source: Path, hw: str | None, memory: str, settings: Any, found: dict[str, Any]) -> str:
+def _repeat(
+    source: Path,
+    hw: str | None,
+    memory: str,
+    settings: Any,
+    replace: list[str],
+    found: dict[str, Any],
+) -> str:
     """The command that shows a divergence again, with a waveform that ends a little behind it."""
     words = ["vdla cosim", str(source), "--memory", memory, "--seed", str(settings.seed)]
     words += ["--hw", hw] if hw is not None else []
     words += ["--axi-ram", "--pauses", settings.pauses] if settings.memory is None else []
+    words += [word for text in replace for word in ("--replace", text)]
     return " ".join([*words, "--until", str(found["cycle"] + 20), "--waves divergence.vcd"])
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from amaranth.hdl import Cat, Module, Mux, ResetInserter, Signal, Value
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
@@ -41,8 +43,15 @@ class Core(wiring.Component):
     running : the core runs
     """
 
-    def __init__(self, params: HwParams, technology: Technology = SIMULATION):
+    def __init__(
+        self,
+        params: HwParams,
+        technology: Technology = SIMULATION,
+        blocks: Mapping[str, wiring.Component] | None = None,
+    ):
         self.params, self.technology = params, technology
+        #: Components in the place of fetch, load, gemm, vector or store.
+        self.blocks = blocks or {}
         super().__init__(
             {
                 "axi": Out(axi_signature(params)),
@@ -59,12 +68,13 @@ class Core(wiring.Component):
         m.submodules.regs = regs = Regs(params)
         connect(m, flipped(self.regs), regs.port)
         reset = ResetInserter(regs.reset)
-        parts = {
-            "fetch": Fetch(params), "load": Load(params),
-            "gemm": Gemm(params, self.technology),
-            "vector": Vector(params, self.technology), "store": Store(params),
-            "tokens": TokenBank(params), "arbiter": ReadArbiter(params),
+        makers = {
+            "fetch": lambda: Fetch(params), "load": lambda: Load(params),
+            "gemm": lambda: Gemm(params, self.technology),
+            "vector": lambda: Vector(params, self.technology), "store": lambda: Store(params),
+            "tokens": lambda: TokenBank(params), "arbiter": lambda: ReadArbiter(params),
         }  # fmt: skip
+        parts = {name: self.blocks.get(name) or make() for name, make in makers.items()}
         for name, part in parts.items():
             m.submodules[name] = reset(part)
         queues = [Queue(queued_insn(params), params.queue_depth) for _ in Unit]

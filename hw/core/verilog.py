@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from amaranth.back import verilog
 from amaranth.hdl import Value
@@ -22,9 +23,16 @@ _INITIAL = re.compile(
 _ZERO = re.compile(r"^.* = \d+'h0+;\n", re.MULTILINE)
 
 
-def core_verilog(params: HwParams, technology: Technology = SIMULATION) -> str:
-    """The whole core as Verilog text; ports are flat: ``axi_araddr``, ``regs_addr``, ..."""
-    return _PORT.sub(r"\1_", to_verilog(Core(params, technology), TOP))
+def core_verilog(
+    params: HwParams,
+    technology: Technology = SIMULATION,
+    blocks: Mapping[str, Component] | None = None,
+) -> str:
+    """The whole core as Verilog text; ports are flat: ``axi_araddr``, ``regs_addr``, ...
+
+    ``blocks``: components in the place of the core's own, by name.
+    """
+    return _PORT.sub(r"\1_", to_verilog(Core(params, technology, blocks), TOP))
 
 
 def to_verilog(design: Component, name: str, sources: bool = False) -> str:

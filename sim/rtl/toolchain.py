@@ -51,12 +51,20 @@ def versions() -> dict[str, str]:
 
 def verilate(verilog: Path, top: str, directory: Path, *options: str) -> None:
     """Verilog to C++ sources in a folder; the class is V<top>."""
+    run_verilator(
+        verilog, directory, "--cc", "--top-module", top, "--prefix", f"V{top}", "-O3",
+        "--x-assign", "0", "--x-initial", "0", "--no-assert", "-Wno-WIDTH", "-Wno-UNOPTFLAT",
+        *options,
+    )  # fmt: skip
+
+
+def run_verilator(verilog: Path, directory: Path, *options: str) -> None:
+    """Run Verilator on a file, with the options that say what it is to make in the folder."""
     root = verilator_root()
     env = os.environ | {"VERILATOR_ROOT": str(root)}
     command = [
-        str(root / "bin" / "verilator_bin"), "--cc", str(verilog), "--top-module", top,
-        "--prefix", f"V{top}", "--Mdir", str(directory), "-O3", "--x-assign", "0",
-        "--x-initial", "0", "--no-assert", "-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", *options,
+        str(root / "bin" / "verilator_bin"), str(verilog), "--Mdir", str(directory), "-Wno-fatal",
+        *options,
     ]  # fmt: skip
     _run(command, env, "verilator")
 

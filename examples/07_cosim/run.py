@@ -1,0 +1,41 @@
+"""Co-verify blocks of one's own with a real network: a tensor core in SystemVerilog, the same with a
+bug, and faults in the memory. Each step is a command that can be typed as well.
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parent
+MODEL = HERE.parent / "models" / "digits_int8.onnx"
+#: Without it, a result that the next iteration but one needs is read before it is written.
+FORWARDING = "s[9].valid && s[9].acc == s[7].acc ? result[9] : "
+
+
+def cosim(*options: str) -> None:
+    """Show a command, and what it says."""
+    print(f"\n> vdla cosim {MODEL.name} --hw 4x4 {' '.join(Path(o).name for o in options)}")
+    command = [sys.executable, "-m", "vdla", "cosim", str(MODEL), "--hw", "4x4", *options]
+    done = subprocess.run(command, text=True, capture_output=True)
+    print(done.stdout + done.stderr, end="")
+    print(f"exit code {done.returncode}")
+
+
+def main() -> None:
+    mine = HERE / "my_gemm.sv"
+    cosim("--replace", f"gemm={mine}")
+    with tempfile.TemporaryDirectory() as folder:
+        wrong = Path(folder) / "wrong_gemm.sv"
+        text = mine.read_text().replace("module my_gemm", "module wrong_gemm")
+        assert text.count(FORWARDING) == 1
+        wrong.write_text(text.replace(FORWARDING, ""))
+        cosim("--replace", f"gemm={wrong}")
+        narrow = Path(folder) / "narrow_gemm.sv"
+        narrow.write_text(text.replace("input [31:0] inp__data", "input [15:0] inp__data"))
+        cosim("--replace", f"gemm={narrow}")
+    cosim("--bench", str(HERE / "faults.py"))
+
+
+if __name__ == "__main__":
+    main()
