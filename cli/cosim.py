@@ -219,6 +219,7 @@ def _show(console: Console, report: dict[str, Any], waves: Path | None) -> None:
 
 def _show_divergence(console: Console, found: dict[str, Any]) -> None:
     table = new_table("first divergence", "", "", left=2)
+    table.show_header = False
     rows = {
         "cycle": count(found["cycle"]),
         "instruction": "" if found["instruction"] is None else str(found["instruction"]),

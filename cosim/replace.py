@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib.util
 import json
 import tempfile
@@ -122,9 +123,11 @@ class _External(Component):
 
 def _signature(block: str, params: HwParams) -> Signature:
     """The ports of a block of the core."""
+    signature = BLOCKS[block](params).signature
     with warnings.catch_warnings():  # the block itself is not built
         warnings.simplefilter("ignore", UnusedElaboratable)
-        return BLOCKS[block](params).signature
+        gc.collect()
+    return signature
 
 
 @dataclass(frozen=True)

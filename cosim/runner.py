@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import shutil
 import sys
@@ -150,15 +151,13 @@ def run_bench(
     VdlaError
         For a bench that is missing or has no tests, missing tools, and Verilog that does not build.
     """
-    from cocotb_tools.runner import get_runner
-
     build = build or Build()
     module, folders = _module(bench, root)
     simulator = build_simulator(design, build)
     log, results = work / "log.txt", work / "results.xml"
     with _environment(*folders):
         try:
-            get_runner("verilator").test(
+            _runner(build).test(
                 test_module=module,
                 hdl_toplevel=design.top,
                 hdl_toplevel_lang="verilog",
@@ -278,7 +277,9 @@ def _runner(build: Build) -> Runner:
             commands = super()._build_command()
             return [[word for word in c if word != "--public-flat-rw"] for c in commands]
 
-    return Fast() if build.fast else Verilator()
+    runner = Fast() if build.fast else Verilator()
+    runner.log.setLevel(logging.CRITICAL)  # what has failed is said by exceptions
+    return runner
 
 
 def _first_error(log: Path) -> str:

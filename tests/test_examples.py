@@ -67,3 +67,14 @@ def test_an_operator_of_ones_own():
     assert text.count("equal to NumPy: True") == 4
     assert text.count("on accel, the larger one") == 2 and text.count("on cpu") == 2
     assert "'size': 64, 'vthreads': 2} by user" in text
+
+
+@pytest.mark.slow
+def test_blocks_of_ones_own():
+    right, wrong, narrow, faults = run("07_cosim/run.py").split("> vdla cosim")[1:]
+    assert "no divergence" in right and "bytes and cycles compared" in right
+    assert "exit code 0" in right and "exit code 0" in faults
+    for word in ("first divergence", "gemm", "acc[0]", "stem", "expected", "exit code 1"):
+        assert word in wrong
+    assert "port inp__data: expected input of 32 bits, got input of 16 bits" in narrow
+    assert faults.count("expected by the bench") == 4 and "no divergence" in faults

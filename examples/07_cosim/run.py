@@ -1,5 +1,6 @@
-"""Co-verify blocks of one's own with a real network: a tensor core in SystemVerilog, the same with a
-bug, and faults in the memory. Each step is a command that can be typed as well.
+"""Co-verify blocks of one's own with a real network: a tensor core in SystemVerilog, the same with
+a bug, one whose ports do not fit, and faults in the memory. Each step is a command that can be
+typed as well.
 """
 
 import subprocess
@@ -9,8 +10,9 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 MODEL = HERE.parent / "models" / "digits_int8.onnx"
-#: Without it, a result that the next iteration but one needs is read before it is written.
-FORWARDING = "s[9].valid && s[9].acc == s[7].acc ? result[9] : "
+#: Whether an iteration overwrites its accumulator: the instruction and the micro-op say so. With
+#: the bug, the instruction alone does.
+RIGHT, WRONG = "s[1].init && uop__data[32]", "s[1].init"
 
 
 def cosim(*options: str) -> None:
@@ -28,10 +30,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         wrong = Path(folder) / "wrong_gemm.sv"
         text = mine.read_text().replace("module my_gemm", "module wrong_gemm")
-        assert text.count(FORWARDING) == 1
-        wrong.write_text(text.replace(FORWARDING, ""))
+        assert text.count(RIGHT) == 1
+        wrong.write_text(text.replace(RIGHT, WRONG))
         cosim("--replace", f"gemm={wrong}")
         narrow = Path(folder) / "narrow_gemm.sv"
+        text = text.replace("module wrong_gemm", "module narrow_gemm")
         narrow.write_text(text.replace("input [31:0] inp__data", "input [15:0] inp__data"))
         cosim("--replace", f"gemm={narrow}")
     cosim("--bench", str(HERE / "faults.py"))
