@@ -22,7 +22,7 @@ from ..isa.reference import State, execute
 from ..runtime.result import SimResult
 from .axi import Transfer
 from .divergence import diverged
-from .words import entry_words
+from .words import differing_element, entry_words
 
 #: Shows a row of a scratchpad as the core holds it.
 ReadRow = Callable[[str, int], int]
@@ -116,8 +116,10 @@ class ProgramCheck:
         for row, word in zip(effect.rows, effect.words, strict=True):
             got = read(effect.memory, row)
             if got != word:
-                what = f"{effect.memory}[{row}]"
-                raise diverged(self.program, index, what, hex(word), hex(got), cycle, row)
+                kind = self.state.memory(effect.memory).dtype
+                element, wanted, found = differing_element(word, got, kind)
+                what = f"{effect.memory}[{row}], element {element}"
+                raise diverged(self.program, index, what, wanted, found, cycle, row)
         if effect.addresses is not None and effect.done < effect.addresses.size:
             address = int(effect.addresses[effect.done])
             raise diverged(

@@ -36,3 +36,13 @@ def entry_words(entries: np.ndarray, name: str, params: HwParams) -> list[int]:
     mask = (1 << bits) - 1
     words = np.ascontiguousarray(entries).reshape(len(entries) * passes, -1)
     return [int.from_bytes(word.tobytes(), "little") & mask for word in words]
+
+
+def differing_element(expected: int, got: int, dtype: np.dtype) -> tuple[int, int, int]:
+    """The first element in which two words of rows differ: its index, and both values."""
+    bits = 8 * dtype.itemsize
+    differs = expected ^ got
+    index = ((differs & -differs).bit_length() - 1) // bits
+    words = (word >> bits * index & (1 << bits) - 1 for word in (expected, got))
+    its = [int(np.frombuffer(w.to_bytes(dtype.itemsize, "little"), dtype)[0]) for w in words]
+    return index, its[0], its[1]

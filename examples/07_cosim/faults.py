@@ -51,7 +51,7 @@ async def a_flipped_bit(dut):
 
     found, index = await with_fault(dut, fault)
     assert found.instruction == index and found.unit == "load"
-    assert int(found.expected, 16) ^ int(found.got, 16) == 1
+    assert int(found.expected) ^ int(found.got) == 1
 
 
 @cocotb.test()

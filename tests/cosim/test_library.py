@@ -6,6 +6,7 @@ import random
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 import pytest
 from vdla.cosim import (
     PAUSES,
@@ -17,6 +18,7 @@ from vdla.cosim import (
     pauses,
     run_bench,
 )
+from vdla.cosim.words import differing_element
 from vdla.hw.core.queue import Queue
 from vdla.isa.errors import VdlaError
 
@@ -126,3 +128,12 @@ def test_a_source_that_breaks_the_rules_is_seen(queue: Design, tmp_path: Path) -
     )
     with pytest.raises(BenchFailure, match="i: valid fell without a transfer in cycle"):
         run_bench(queue, bench(tmp_path, *lines), tmp_path)
+
+
+@pytest.mark.parametrize("expected, got, dtype, found", [
+    (0x0000_0005_FFFF_FFFE, 0x0000_0004_FFFF_FFFE, np.int32, (1, 5, 4)),
+    (0x80_00, 0x7F_00, np.int8, (1, -128, 127)),
+    (1, 0x8000_0000_0000_0001, np.int8, (7, 0, -128)),
+])  # fmt: skip
+def test_the_element_that_differs(expected: int, got: int, dtype: type, found: tuple) -> None:
+    assert differing_element(expected, got, np.dtype(dtype)) == found
