@@ -13,7 +13,8 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from .arrays import model_inputs
-from .options import JsonFile, Memory
+from .coverage import show_summary, summary
+from .options import CoverageFile, JsonFile, Memory
 from .output import count, emit, new_table, progress_bar
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ def cosim(
         Path | None, typer.Option(metavar="FILE.vcd", help="Write a waveform (slower).")
     ] = None,
     until: Annotated[int | None, typer.Option(min=0, help="Stop after this cycle.")] = None,
+    coverage: CoverageFile = None,
     json_file: JsonFile = None,
 ) -> int:
     """Run a model or a program on the Verilog RTL under cocotb, compared as it runs: bytes when
@@ -71,6 +73,8 @@ def cosim(
     from ..cosim.runner import Design
     from ..cosim.session import Session
     from ..report import header
+    from ..sim.coverage.coverage import Coverage
+    from ..sim.coverage.sample import Moments
 
     if pauses not in PAUSES:
         raise VdlaError(f"pauses: expected one of {', '.join(PAUSES)}, got {pauses!r}")
@@ -83,17 +87,25 @@ def cosim(
         return 2
     session = Session(design, settings, bench, waves)
     results: list[dict[str, Any]] = []
+    collected = None if coverage is None else Coverage.of_file(coverage, params)
 
     with progress_bar(f"{source.name} on the RTL") as progress:
 
         def execute(program: Program, dram: np.ndarray) -> None:
+            before = dram.copy()
             results.append(session.run(program, dram, progress))
+            if collected is not None:
+                collected.sample(program, before, Moments.of(results[-1]))
             if results[-1]["first_divergence"] is not None:
                 raise _FoundError
 
         with suppress(_FoundError):
             run_all(execute)
     report = header("cosim", params, memory_params, seed) | _summary(source, results, settings)
+    if coverage is not None and collected is not None:
+        collected.ran(source.name, "cosim", seed, len(results))
+        collected.save(coverage)
+        report["coverage"] = summary(collected)
     if report["first_divergence"] is not None:
         report["repeat"] = _repeat(
             source, hw, memory, settings, replace or [], report["first_divergence"]
@@ -213,6 +225,8 @@ def _show(console: Console, report: dict[str, Any], waves: Path | None) -> None:
     else:
         _show_divergence(console, found)
         console.print(f"again, with a waveform: {report['repeat']}")
+    if "coverage" in report:
+        show_summary(console, report["coverage"])
     if waves is not None:
         console.print(f"waveform: {waves} (10 ns a cycle)")
 

@@ -5,6 +5,7 @@
   :func:`parameter`.
 - The core: :class:`CoreBench`, :class:`AxiMonitor`; a whole program, compared as it runs, with
   :class:`CoSimulation`, :class:`DramModel`, :class:`ProgramCheck` and :class:`Diverged`.
+- What programs have exercised, here and on the SimPy model: :class:`Coverage`.
 - Outside of the simulator: :class:`Design`, :class:`Build` and :func:`run_bench`, or pytest's
   fixture ``vdla_rtl`` (``pytest_plugin.py``); :class:`Session` for programs, which is what
   ``vdla cosim`` calls.
@@ -16,6 +17,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..sim.coverage.coverage import Coverage
     from .axi import PAUSES, AxiMonitor, check_burst, pause_channels, pauses, unpack_burst
     from .bench import parameter, reset, until
     from .check import ProgramCheck
@@ -40,6 +42,7 @@ __all__ = [
     "Build",
     "CoSimulation",
     "CoreBench",
+    "Coverage",
     "Design",
     "Diverged",
     "Divergence",
@@ -88,6 +91,7 @@ _MODULES = {
     ".check": ("ProgramCheck",),
     ".cosimulation": ("CoSimulation",),
     ".divergence": ("Diverged", "Divergence"),
+    "..sim.coverage.coverage": ("Coverage",),
     ".dram": ("Beat", "DramModel"),
     ".job": ("Job", "Settings"),
     ".session": ("Session",),

@@ -62,7 +62,8 @@ class Session:
         -------
         dict
             Of the last run: ``cycles``, ``instructions`` (ended), ``cycles_compared`` (with SimPy),
-            ``wall_s``, ``first_divergence`` (None, or the fields of ``Divergence``). And
+            ``wall_s``, ``first_divergence`` (None, or the fields of ``Divergence``); ``starts``,
+            ``ends`` and ``counters``, from which :class:`Coverage` samples. And
             ``expected_divergences``: those of a bench that has passed.
 
         Raises

@@ -1,1 +1,1 @@
-"""Functional coverage: what programs and their timing have exercised, from every simulator alike."""
+"""Functional coverage: what programs and their timing exercise, from every simulator alike."""

@@ -140,17 +140,21 @@ class Coverage:
         return found
 
     def save(self, path: Path) -> None:
-        """Merge into a file, beside the other configurations that it holds."""
+        """Write to a file in place of what it holds of this configuration; other configurations
+        stay.
+        """
         every = load(path) if path.exists() else []
-        mine = next((c for c in every if c.params == self.params), None)
-        if mine is None:
-            every.append(self)
-        else:
-            mine.merge(self)
-        text = json.dumps({"format": FORMAT, "configurations": [c.to_dict() for c in every]})
+        found = [c for c in every if c.params != self.params] + [self]
+        text = json.dumps({"format": FORMAT, "configurations": [c.to_dict() for c in found]})
         scratch = path.with_name(f"{path.name}.part")
         scratch.write_text(text + "\n")
         scratch.replace(path)
+
+    @classmethod
+    def of_file(cls, path: Path, params: HwParams) -> Coverage:
+        """What a file holds of a configuration; nothing if there is no file."""
+        every = load(path) if path.exists() else []
+        return next((c for c in every if c.params == params), cls(params))
 
 
 def load(path: Path) -> list[Coverage]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...isa.footprint import GRANULE_BYTES, Access, MicroOps, accesses, dram_rows, unpack_words
-from ...isa.insn import Gemm, Insn, Load, Store, Vector, field_values
+from ...isa.insn import Gemm, Insn, Load, Store, field_values
 from ...isa.opcodes import READERS, Unit, Units
 from ...isa.params import MEMORIES, HwParams
 from ...isa.program import Program
@@ -41,6 +42,20 @@ class Timing(Protocol):
     def counters(self) -> Mapping[str, Mapping[str, int]]:
         """Cycles by unit and cause; empty where they are not known."""
         ...
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The timing of a run that has been written down."""
+
+    starts: Sequence[int]
+    ends: Sequence[int]
+    counters: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Moments:
+        """From the fields of a report."""
+        return cls(fields["starts"], fields["ends"], fields["counters"])
 
 
 def sample(program: Program, dram: np.ndarray, timing: Timing) -> Hits:

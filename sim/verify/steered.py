@@ -1,5 +1,6 @@
-"""Random programs that are drawn towards holes in the coverage: bounds are drawn more often, and what
-chance hardly ever draws has a recipe. They are as legal and free of races as all random programs.
+"""Random programs that are drawn towards holes in the coverage: bounds are drawn more often, and
+what chance hardly ever draws has a recipe. They are as legal and free of races as all random
+programs.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ WANTED = 12
 def steered_program(
     params: HwParams, seed: int, wanted: Sequence[Bin], length: int = 40
 ) -> Program:
-    """A program of about ``length`` instructions towards these bins; determined by its arguments."""
+    """A program of about ``length`` instructions towards these bins; its arguments determine it."""
     return _Steered(params, np.random.default_rng(seed), wanted).program(length)
 
 
@@ -79,7 +80,8 @@ class _Steered(Generator):
 
     def extra_tokens(self, insns: list[Insn]) -> list[Insn]:
         """Many tokens, or as few as other programs have."""
-        density = self.rng.choice([0.0, 0.2, 0.6])
+        asked = any(group in ("tokens", "waits") for group, _ in self.wanted)
+        density = self.rng.choice([0.2, 0.6, 0.9] if asked else [0.0, 0.2, 0.6])
         return _with_tokens(super().extra_tokens(insns), self.params, density, self.rng)
 
     # ---- recipes ----
@@ -144,7 +146,9 @@ class _Steered(Generator):
             if opcode is Opcode.LOAD and end == "most":
                 insn = replace(insn, memory=max(("inp", "wgt"), key=self.params.depth), widen=0)
             plain = {other: least for other, (least, _) in ends.items()}
-            plain |= {other: 0 for other in field_values(insn) if other.endswith(("base", "stride"))}
+            plain |= {
+                other: 0 for other in field_values(insn) if other.endswith(("base", "stride"))
+            }
             rows = {"y_size": 1} if "y_size" in ends else {}
             for changes in ({}, plain, plain | rows):
                 made = self._changed(insn, changes | {field: value})
@@ -190,7 +194,8 @@ class _Steered(Generator):
         """Whether that many micro-ops fit into their part of the constants; the memory is filled
         from its beginning if they do not fit behind the others.
         """
-        bytes_ = (uops + 2) * max(self.params.entry_bytes("uop"), self.params.bus_bytes)
+        size = self.params.entry_bytes("uop")
+        bytes_ = uops * size + 2 * max(size, self.params.bus_bytes)
         if uops > self.params.uop_depth or self.free + bytes_ > CONSTANT_BYTES // 2:
             return False
         if self.uop_end + uops > self.params.uop_depth:
