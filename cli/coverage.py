@@ -83,6 +83,18 @@ def show_summary(console: Console, one: dict[str, Any]) -> None:
         console.print(f"  hit although it is said to be unreachable: {bin_name}")
 
 
+def show_lines(console: Console, summary: dict[str, Any]) -> None:
+    """What of the Verilog was executed and toggled, and the first lines that never were."""
+    for kind in ("line", "branch", "toggle"):
+        counts = summary[kind]
+        console.print(
+            f"{kind} coverage of {summary['folder']}: {count(counts['reached'])} of "
+            f"{count(counts['points'])}, {percent(counts['fraction'])}"
+        )
+    for never in summary["never"][:SHOWN_HOLES]:
+        console.print(f"  never executed: {never}")
+
+
 def _show(console: Console, report: dict[str, Any]) -> None:
     for one in report["configurations"]:
         programs = sum(run["programs"] for run in one["runs"])

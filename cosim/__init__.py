@@ -5,7 +5,8 @@
   :func:`parameter`.
 - The core: :class:`CoreBench`, :class:`AxiMonitor`; a whole program, compared as it runs, with
   :class:`CoSimulation`, :class:`DramModel`, :class:`ProgramCheck` and :class:`Diverged`.
-- What programs have exercised, here and on the SimPy model: :class:`Coverage`.
+- What programs have exercised, here and on the SimPy model: :class:`Coverage`; what
+  of the Amaranth source: :class:`LineCoverage`.
 - Outside of the simulator: :class:`Design`, :class:`Build` and :func:`run_bench`, or pytest's
   fixture ``vdla_rtl`` (``pytest_plugin.py``); :class:`Session` for programs, which is what
   ``vdla cosim`` calls.
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from .divergence import Diverged, Divergence
     from .dram import Beat, DramModel
     from .job import Job, Settings
+    from .lines import LineCoverage
     from .memory import ReadMemory
     from .runner import BenchFailure, Build, Design, build_simulator, run_bench
     from .scoreboard import Scoreboard
@@ -48,6 +50,7 @@ __all__ = [
     "Divergence",
     "DramModel",
     "Job",
+    "LineCoverage",
     "ProgramCheck",
     "ReadMemory",
     "Scoreboard",
@@ -99,6 +102,7 @@ _MODULES = {
         "CoreBench",
         "check_dram",
     ),
+    ".lines": ("LineCoverage",),
     ".memory": ("ReadMemory",),
     ".runner": (
         "BenchFailure",

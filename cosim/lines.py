@@ -33,6 +33,8 @@ _CONDITION = re.compile(r"(?:if|casez|case) \((.*)")
 _RECORD = re.compile(r"C '(.*)' (\d+)$")
 #: What Yosys writes so that blocks without inputs are executed once: no code of anybody's.
 _DUMMY = "$auto$verilog_backend"
+#: What Amaranth writes for the reset of every register.
+_RESET = "if (rst)"
 
 
 class LineCoverage:
@@ -195,8 +197,13 @@ class _Module:
     def sources(self, first: int) -> Iterator[tuple[int, tuple[str, int]]]:
         """Numbers of lines, counted from ``first``, and their sources."""
         condition: list[tuple[str, int] | None] = []
+        block: tuple[str, int] | None = None
         for number, line in enumerate(self.lines):
             place = self._of(number, line)
+            if line.lstrip().startswith("always"):
+                block = place
+            elif place is None and _CONDITION.search(line) and _RESET not in line:
+                place = block  # a condition of the library's, on a signal of ours
             if re.match(r"\s*casez? \(", line):
                 condition.append(place)
             elif line.strip() == "endcase":
@@ -209,9 +216,13 @@ class _Module:
     def _of(self, number: int, line: str) -> tuple[str, int] | None:
         if match := _DECLARED.match(line):
             return self.made.get(match[1])
+        if _ASSIGNED.match(line):
+            return _first_source([line])
         if match := _CONDITION.search(line):
             return _first_source([line]) or self._named(match[1])
         if line.lstrip().startswith("always"):
+            if number and (above := _first_source([self.lines[number - 1]])):
+                return above
             assigned = (_SET.match(later) for later in self.lines[number + 1 : number + 8])
             return next((self.made.get(m[1]) for m in assigned if m), None)
         return None

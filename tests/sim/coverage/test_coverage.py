@@ -213,15 +213,19 @@ NUMBERS = Load(memory="inp", base=0, dram_addr=0, x_size=1, y_size=0, pad_top=2,
 
 @pytest.mark.parametrize("insn, hit", [
     (Vector(op="add", src0="inp", src1="imm", dst="out", imm=27), set()),
-    (Vector(op="add", src0="inp", src1="imm", dst="out", imm=28), {"vector saturates at the greatest"}),
+    (Vector(op="add", src0="inp", src1="imm", dst="out", imm=28),
+     {"vector saturates at the greatest"}),
     (Vector(op="sub", src0="inp", src1="imm", dst="out", imm=228), set()),
-    (Vector(op="sub", src0="inp", src1="imm", dst="out", imm=229), {"vector saturates at the least"}),
+    (Vector(op="sub", src0="inp", src1="imm", dst="out", imm=229),
+     {"vector saturates at the least"}),
     (Vector(op="add", src0="inp", src1="imm", dst="tmp", imm=(1 << 31) - 101), set()),
-    (Vector(op="add", src0="inp", src1="imm", dst="tmp", imm=(1 << 31) - 100), {"vector add wraps"}),
+    (Vector(op="add", src0="inp", src1="imm", dst="tmp", imm=(1 << 31) - 100),
+     {"vector add wraps"}),
     (Vector(op="mul", src0="inp", src1="imm", dst="tmp", imm=1 << 25), {"vector mul wraps"}),
     (Vector(op="shl", src0="inp", src1="imm", dst="tmp", imm=24), set()),
     (Vector(op="shl", src0="inp", src1="imm", dst="tmp", imm=25), {"vector shl wraps"}),
-    (Vector(op="max", src0="inp", src1="imm", dst="out", post="even"), {"vector even: inside the clamp"}),
+    (Vector(op="max", src0="inp", src1="imm", dst="out", post="even"),
+     {"vector even: inside the clamp"}),
 ])  # fmt: skip
 def test_numbers(insn: Insn, hit: set[str]) -> None:
     found = of_run([NUMBERS, insn], [0, 10], [9, 20])
