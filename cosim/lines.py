@@ -43,7 +43,7 @@ class LineCoverage:
     Attributes
     ----------
     points : Counter of (file, line, kind, what)
-        How often each was executed or toggled; files are relative to the package.
+        How often each was executed or toggled; files of the package are relative to it.
 
     Examples
     --------
@@ -188,8 +188,7 @@ class _Module:
         self.lines = lines
         self.made: dict[str, tuple[str, int]] = {}
         for number, line in enumerate(lines):
-            above = _first_source([lines[number - 1]]) if number else None
-            if (match := _DECLARED.match(line)) and above:
+            if (match := _DECLARED.match(line)) and (above := self._above(number)):
                 self.made.setdefault(match[1], above)
             if (match := _ASSIGNED.match(line)) and (own := _first_source([match[2]])):
                 self.made[match[1]] = own  # the expression says more than the signal
@@ -221,11 +220,16 @@ class _Module:
         if match := _CONDITION.search(line):
             return _first_source([line]) or self._named(match[1])
         if line.lstrip().startswith("always"):
-            if number and (above := _first_source([self.lines[number - 1]])):
+            if above := self._above(number):
                 return above
             assigned = (_SET.match(later) for later in self.lines[number + 1 : number + 8])
             return next((self.made.get(m[1]) for m in assigned if m), None)
         return None
+
+    def _above(self, number: int) -> tuple[str, int] | None:
+        """The source that the attribute in the line above says."""
+        line = self.lines[number - 1] if number else ""
+        return _first_source([line]) if line.lstrip().startswith("(*") else None
 
     def _named(self, expression: str) -> tuple[str, int] | None:
         names = re.findall(rf"{_NAME}", expression)
@@ -233,9 +237,13 @@ class _Module:
 
 
 def _first_source(texts: Iterable[str]) -> tuple[str, int] | None:
-    """File, relative to the package, and line of the first source that lies in the package."""
+    """File, relative to the package if it is in it, and line of the first source that is no
+    library's.
+    """
     for text in texts:
         for file, line in _SOURCE.findall(text):
-            if Path(file).is_relative_to(_PACKAGE) and ".venv" not in Path(file).parts:
-                return str(Path(file).relative_to(_PACKAGE)), int(line)
+            path = Path(file)
+            path = path.relative_to(_PACKAGE) if path.is_relative_to(_PACKAGE) else path
+            if "site-packages" not in path.parts:
+                return str(path), int(line)
     return None

@@ -71,13 +71,15 @@ class Design:
     verilog: str
 
     @classmethod
-    def component(cls, component: Component, top: str) -> Design:
-        """An Amaranth component; ports are flat, ``<member>__<member>``."""
+    def component(cls, component: Component, top: str, sources: bool = False) -> Design:
+        """An Amaranth component; ports are flat, ``<member>__<member>``; ``sources``: as of
+        :meth:`core`.
+        """
         toolchain.require("amaranth", "amaranth")
         from ..hw.core.verilog import to_verilog
 
         toolchain.setup_yosys()
-        return cls(top, to_verilog(component, top))
+        return cls(top, to_verilog(component, top, sources))
 
     @classmethod
     def core(

@@ -27,6 +27,9 @@ from .steered import choose_holes, steered_program
 Simulator = Callable[[Program, np.ndarray, MemoryParams], SimResult]
 #: A random program that takes longer than this has hung.
 MAX_CYCLES = 2_000_000
+#: Programs whose coverage is collected, besides those that are drawn towards its holes; later ones
+#: hardly hit anything new.
+SAMPLED_PROGRAMS = 100
 #: Programs that are drawn towards holes in the coverage, at most.
 STEERED_PROGRAMS = 200
 #: Cycles of a waveform on either side of the difference that it shows.
@@ -44,8 +47,10 @@ def verify(
     coverage: Coverage | None = None,
 ) -> dict[str, Any]:
     """Compare reference, model and RTL on ``programs`` random programs, of seeds ``seed``, ``seed +
-    1``, ...; with ``coverage``, which counts what all of them hit on the RTL, then on programs that
-    are drawn towards its holes, until there are none, or STEERED_PROGRAMS have run.
+    1``, ...
+
+    ``coverage`` counts what the first SAMPLED_PROGRAMS hit on the RTL. Further programs are then
+    drawn towards its holes, until there are none, or STEERED_PROGRAMS have run.
 
     Returns the fields of ``vdla verify --json``: programs, steered_programs, instructions and
     cycles (of the former), byte_mismatches, cycle_mismatches, max_cycle_error, first_divergence
@@ -74,12 +79,14 @@ def verify(
         divergence = _divergence(runs) if first is None else None
         if divergence is not None:
             first = {**named, **locate(runs, divergence, both)}
-        if coverage is not None and not isinstance(runs.rtl, HangError):
+        sampled = bool(named["wanted"]) or totals["programs"] <= SAMPLED_PROGRAMS
+        if coverage is not None and sampled and not isinstance(runs.rtl, HangError):
             coverage.sample(program, program.dram_image(), runs.rtl)
         if progress is not None:
             progress(totals["programs"], programs)
     if coverage is not None:
-        coverage.ran("verify", "rtl", seed, totals["programs"] + totals["steered_programs"])
+        sampled = min(programs, SAMPLED_PROGRAMS) + totals["steered_programs"]
+        coverage.ran("verify", "rtl", seed, sampled)
     return totals | {"first_divergence": first}
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import cocotb
 import numpy as np
-from cocotb.triggers import RisingEdge
+from cocotb.triggers import ClockCycles, RisingEdge
 from vdla.cosim import CoreBench, DramModel, check_dram, parameter
 from vdla.isa.encoding import layout, pack
 from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Uop, Vector, encode_uop, field_values
@@ -87,6 +87,7 @@ async def programs(dut) -> None:
             dram, state.dram = program.dram_image(), program.dram_image()
             for insn in program.insns:
                 execute(insn, state)
+            await bench.write("control", CONTROL_RESET)
             await bench.start(program)
             assert await run(bench, dram) == Status.DONE
             check_dram(dram, state.dram)
@@ -107,4 +108,5 @@ async def programs(dut) -> None:
         await bench.start(program)
     assert await run(bench, dram) == status
     await bench.write("control", CONTROL_RESET)
+    await ClockCycles(dut.clk, 4)
     assert await bench.read("status") == Status.IDLE
