@@ -79,7 +79,7 @@ def cosim(
     from ..cosim.session import Session
     from ..report import header
     from ..sim.coverage.coverage import Coverage
-    from ..sim.coverage.sample import Moments
+    from ..sim.coverage.timeline import Moments
 
     if pauses not in PAUSES:
         raise VdlaError(f"pauses: expected one of {', '.join(PAUSES)}, got {pauses!r}")

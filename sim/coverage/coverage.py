@@ -14,7 +14,8 @@ from ...isa.errors import VdlaError
 from ...isa.params import HwParams
 from ...isa.program import Program
 from .bins import bins
-from .sample import Timing, sample
+from .sample import sample
+from .timeline import Timing
 from .unreachable import unreachable
 
 #: Marks a file, and says which bins it counts.

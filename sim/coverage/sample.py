@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from itertools import combinations
-from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,43 +17,10 @@ from ...isa.reference import State, execute
 from ..model.dma import PAGE_BYTES, cut_bursts
 from . import numbers
 from .bins import SIDES, choices, extremes, indexed, name
-from .timeline import Timeline
+from .timeline import Timeline, Timing
 
 #: Hits by group and bin.
 Hits = Counter[tuple[str, str]]
-
-
-class Timing(Protocol):
-    """When a program ran; every simulator's result has it."""
-
-    @property
-    def starts(self) -> Sequence[int]:
-        """Cycle of every instruction's start, -1 where it has not happened."""
-        ...
-
-    @property
-    def ends(self) -> Sequence[int]:
-        """The same of ends."""
-        ...
-
-    @property
-    def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """Cycles by unit and cause; empty where they are not known."""
-        ...
-
-
-@dataclass(frozen=True)
-class Moments:
-    """The timing of a run that has been written down."""
-
-    starts: Sequence[int]
-    ends: Sequence[int]
-    counters: Mapping[str, Mapping[str, int]]
-
-    @classmethod
-    def of(cls, fields: Mapping[str, Any]) -> Moments:
-        """From the fields of a report."""
-        return cls(fields["starts"], fields["ends"], fields["counters"])
 
 
 def sample(program: Program, dram: np.ndarray, timing: Timing) -> Hits:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -11,8 +12,38 @@ from ...isa.opcodes import Unit
 from ...isa.program import Program
 from .bins import name
 
-if TYPE_CHECKING:
-    from .sample import Timing
+
+class Timing(Protocol):
+    """When a program ran; every simulator's result has it."""
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """Cycle of every instruction's start, -1 where it has not happened."""
+        ...
+
+    @property
+    def ends(self) -> Sequence[int]:
+        """The same of ends."""
+        ...
+
+    @property
+    def counters(self) -> Mapping[str, Mapping[str, int]]:
+        """Cycles by unit and cause; empty where they are not known."""
+        ...
+
+
+@dataclass(frozen=True)
+class Moments:
+    """The timing of a run that has been written down."""
+
+    starts: Sequence[int]
+    ends: Sequence[int]
+    counters: Mapping[str, Mapping[str, int]]
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Moments:
+        """From the fields of a report."""
+        return cls(fields["starts"], fields["ends"], fields["counters"])
 
 
 class Timeline:

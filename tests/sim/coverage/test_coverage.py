@@ -5,6 +5,7 @@ are drawn towards holes.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,16 +22,20 @@ from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
 from vdla.isa.vector_ops import VECTOR_OPS, VectorOp
 from vdla.sim.coverage import bins as bins_module
+from vdla.sim.coverage import numbers
 from vdla.sim.coverage.bins import GROUPS, bins
 from vdla.sim.coverage.coverage import Coverage, load, merged
 from vdla.sim.coverage.page import page
-from vdla.sim.coverage.sample import Moments, sample, still
+from vdla.sim.coverage.sample import _Hazards, sample, still
+from vdla.sim.coverage.timeline import Moments, Timeline
 from vdla.sim.coverage.unreachable import RULES, unreachable
 from vdla.sim.model.core import simulate
 from vdla.sim.rtl.driver import RtlSimulator
 from vdla.sim.verify.campaign import named_program, verify
 from vdla.sim.verify.random_programs import random_program
 from vdla.sim.verify.steered import steered_program
+
+from ...mutants.plant import Mutant
 
 #: The smallest legal buffers, whose RTL other tests build, too.
 SMALL = HwParams(
@@ -245,6 +250,33 @@ def test_distances_in_the_vector_unit(
     found = sample(program, program.dram_image(), Moments([0], [100], {}))
     got = {name for group, name in found if group == "distances"}
     assert got == {f"vector reads tmp after {n}" for n in hit}
+
+
+SATURATES = Vector(op="add", src0="inp", src1="imm", dst="out", imm=27)
+
+
+@pytest.mark.parametrize("function, old, new, seen_by", [
+    (_Hazards._of, "start == end + 1", "start == end", lambda: test_a_hazard_and_a_wait()),
+    (_Hazards._of, "start <= end", "start < end", lambda: test_what_is_in_flight_together()),
+    (_Hazards.sample, "self.written[access.memory][access.entries] = index", "pass",
+     lambda: test_a_hazard_and_a_wait()),
+    (Timeline.waits, "starts[index] - 1", "starts[index]", lambda: test_a_hazard_and_a_wait()),
+    (Timeline._in_flight, "ends[index] + 1]", "ends[index]]",
+     lambda: test_what_is_in_flight_together()),
+    (numbers._vector, "result > INT8_MAX", "result >= INT8_MAX",
+     lambda: test_numbers(SATURATES, set())),
+    (Coverage.merge, "self.hits.update(other.hits)", "self.hits = other.hits",
+     lambda: test_merging_is_sampling_both()),
+])  # fmt: skip
+def test_bugs_of_the_collector_are_seen(
+    function: Callable, old: str, new: str, seen_by: Callable[[], None]
+) -> None:
+    seen_by()
+    with (
+        Mutant(old, "coverage", function, old, new, lambda: None).plant(),
+        pytest.raises(AssertionError),
+    ):
+        seen_by()
 
 
 # ---- both simulators ----
