@@ -46,7 +46,7 @@ _LOG_END = 6000
 _NO_TESTS = "No tests were discovered in any module"
 WAVES_FILE = "dump.vcd"
 #: What a simulator that counts leaves, and the options that build one: branches are among lines.
-#: (All of ``--coverage`` ends Verilator 5.48 with an internal error on this Verilog.)
+#: (All of ``--coverage`` ends Verilator 5.49 with an internal error on this Verilog.)
 COVERAGE_FILE = "coverage.dat"
 _COVERAGE = ["--coverage-line", "--coverage-toggle"]
 

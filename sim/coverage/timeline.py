@@ -89,12 +89,14 @@ class Timeline:
         """Sets of units that were in flight in one cycle, and how many instructions of one."""
         if not len(self.insns) or max(self.timing.ends) < 0:
             return
-        flying = np.stack([self._in_flight(unit) for unit in Unit])
-        sets = ((flying > 0) << np.arange(len(Unit))[:, None]).sum(axis=0)
+        sets, most = np.zeros(max(self.timing.ends) + 2, np.uint8), {}
+        for unit in Unit:
+            flying = self._in_flight(unit)
+            sets |= (flying > 0).astype(np.uint8) << np.uint8(unit)
+            most[unit] = int(flying.max())
         for units in np.unique(sets).tolist():
             if units:
                 yield "+".join(name(unit) for unit in Unit if units >> unit & 1)
-        most = flying.max(axis=1)
         yield from (f"two of {name(unit)}" for unit in Unit if most[unit] >= 2)
         if most[Unit.LOAD] > self.params.loads_in_flight:
             yield "the most of load"
@@ -102,9 +104,9 @@ class Timeline:
     def _in_flight(self, unit: Unit) -> np.ndarray:
         """Instructions of a unit between start and end, both inclusive, by cycle."""
         size = max(self.timing.ends) + 2
-        change = np.zeros(size, np.int64)
+        change = np.zeros(size, np.int32)
         for index, insn in enumerate(self.insns):
             if insn.unit == unit and self.timing.ends[index] >= 0:
                 change[self.timing.starts[index]] += 1
                 change[self.timing.ends[index] + 1] -= 1
-        return np.cumsum(change)
+        return np.cumsum(change, dtype=np.int32)

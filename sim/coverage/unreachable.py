@@ -12,6 +12,7 @@ from functools import cache
 from ...isa.opcodes import LOADABLE, Opcode, Unit
 from ...isa.params import HwParams
 from ...isa.vector_ops import VECTOR_OPS
+from ..model.dma import PAGE_BYTES
 from .bins import bins, name
 
 
@@ -31,10 +32,9 @@ def _any(names: list[str]) -> str:
     return f"({'|'.join(map(re.escape, names))})"
 
 
-def _smallest_row(params: HwParams) -> int:
-    """Bytes of DRAM by which the rows of loads can be apart, at least."""
-    widened = params.block_out
-    return min(widened, *(params.entry_bytes(memory) for memory in LOADABLE))
+def _smallest_entry(params: HwParams) -> int:
+    """Bytes in DRAM of the smallest entry that is loaded; widened ones take a byte a channel."""
+    return min(params.block_out, *(params.entry_bytes(memory) for memory in LOADABLE))
 
 
 def _burst_bytes(params: HwParams) -> int:
@@ -66,7 +66,7 @@ RULES = (
                 lambda p: p.stores_in_flight == 1),
     Unreachable("dram", "load (begins|ends) inside a beat",
                 "entries of every loadable memory are whole beats",
-                lambda p: _smallest_row(p) >= p.bus_bytes),
+                lambda p: _smallest_entry(p) >= p.bus_bytes),
     Unreachable("dram", "store (begins|ends) inside a beat",
                 "entries of out are whole beats",
                 lambda p: p.entry_bytes("out") >= p.bus_bytes),
@@ -83,7 +83,7 @@ RULES = (
                 lambda p: _bytes(p, "out") <= _burst_bytes(p)),
     Unreachable("dram", "(load|store) cut at the longest burst",
                 "the longest burst is a page, at which bursts are cut anyway",
-                lambda p: _burst_bytes(p) >= 4096),
+                lambda p: _burst_bytes(p) >= PAGE_BYTES),
     Unreachable("numbers", rf"vector {_any(_NEVER_LARGER)} wraps",
                 "the result is never larger than an operand"),
 )  # fmt: skip

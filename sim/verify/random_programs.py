@@ -45,9 +45,9 @@ def random_program(params: HwParams, seed: int, length: int = 40) -> Program:
 class Generator:
     """Draws a program. ``steered.py`` has one that draws towards holes in the coverage."""
 
-    #: DRAM that loads read and that stores write: micro-ops lie below.
-    read_bytes = (CONSTANT_BYTES // 2, CONSTANT_BYTES)
-    written_bytes = (CONSTANT_BYTES, CONSTANT_BYTES + RESULT_BYTES)
+    #: DRAM that loads read and that stores write, from byte to byte: micro-ops lie below.
+    read_span = (CONSTANT_BYTES // 2, CONSTANT_BYTES)
+    written_span = (CONSTANT_BYTES, CONSTANT_BYTES + RESULT_BYTES)
 
     def __init__(self, params: HwParams, rng: np.random.Generator):
         self.params, self.rng = params, rng
@@ -193,7 +193,7 @@ class Generator:
         y_stride = unit * self.below(2048 // unit)
         z_stride = unit * self.below(8192 // unit)
         span = (z - 1) * z_stride + max(0, y - 1) * y_stride + x * size
-        start, end = self.read_bytes
+        start, end = self.read_span
         address = start + unit * self.below((end - start - span) // unit)
         entries = z * (y + pads[0] + pads[1]) * (x + pads[2] + pads[3])
         return Load(
@@ -214,7 +214,7 @@ class Generator:
         y_stride = x * size + unit * self.below(64)
         z_stride = y * y_stride + unit * self.below(64)
         span = (z - 1) * z_stride + (y - 1) * y_stride + x * size
-        start, end = self.written_bytes
+        start, end = self.written_span
         address = start + unit * self.below((end - start - span) // unit)
         return Store(
             base=self.base(params.out_depth - x * y * z), dram_addr=address, x_size=x, y_size=y,

@@ -25,6 +25,8 @@ from .random_programs import CONSTANT_BYTES, RESULT_BYTES, Generator
 INT32_MIN, INT32_MAX = -(1 << INT32_BITS - 1), (1 << INT32_BITS - 1) - 1
 #: Instructions that are looked at until one hits the bin that is wanted.
 TRIES = 60
+#: Iterations of an instruction with a field at an end of its range, which has 4,095 at least.
+MOST_ITERATIONS = 5000
 #: Holes that one program is drawn towards, at most.
 WANTED = 12
 
@@ -43,8 +45,8 @@ def choose_holes(holes: Sequence[Bin], seed: int) -> list[Bin]:
 
 
 class _Steered(Generator):
-    read_bytes = (CONSTANT_BYTES // 2, CONSTANT_BYTES + RESULT_BYTES)
-    written_bytes = read_bytes
+    read_span = (CONSTANT_BYTES // 2, CONSTANT_BYTES + RESULT_BYTES)
+    written_span = read_span
 
     def __init__(self, params: HwParams, rng: np.random.Generator, wanted: Sequence[Bin]) -> None:
         super().__init__(params, rng)
@@ -119,7 +121,8 @@ class _Steered(Generator):
     def any_of(self, opcode: str) -> Insn | None:
         """A random instruction that loads no micro-ops; None for what is no opcode."""
         if opcode == "load":
-            return self.load(LOADABLE[int(self.rng.choice([0, 1, 3]))])
+            memories = [memory for memory in LOADABLE if memory != "uop"]
+            return self.load(memories[int(self.rng.integers(len(memories)))])
         known = opcode in {name(code) for code in Opcode}
         return getattr(self, opcode)() if known else None
 
@@ -159,12 +162,14 @@ class _Steered(Generator):
     def _changed(self, insn: Insn, changes: dict[str, int]) -> Insn | None:
         """An instruction with other values of fields, if it is legal and stays in its memories."""
         params, values = self.params, field_values(insn) | changes
-        start, end = self.read_bytes
+        start, end = self.read_span
         if isinstance(insn, Load | Store):
             values["dram_addr"] = start
         word = pack(layout(insn.opcode, params), values)
         made = decode(word.to_bytes(params.insn_bytes, "little"), params)
         if fault(made, params) is not None:
+            return None
+        if isinstance(made, Gemm | Vector) and made.iterations > MOST_ITERATIONS:
             return None
         match made:
             case Load() | Store():
@@ -176,8 +181,8 @@ class _Steered(Generator):
                 return made if not rows.size or rows.max() + size <= end else None
             case Gemm():
                 uops = next((u for b, u in self.uops if b == made.uop_begin), [])[: made.uop_count]
-                still_fits = len(uops) == made.uop_count and self._fits(made, uops)
-                return made if still_fits else None
+                known = len(uops) == made.uop_count
+                return made if known and self._fits(made, uops) else None
         return made
 
     def _fits(self, insn: Gemm, uops: list[Uop]) -> bool:
@@ -265,7 +270,7 @@ class _Steered(Generator):
         """Two rows of two entries, any number of entries apart."""
         size = self.params.entry_bytes("out")
         unit = min(size, self.params.bus_bytes)
-        address = self.written_bytes[0] + unit * self.below(1000)
+        address = self.written_span[0] + unit * self.below(1000)
         return Store(
             base=self.below(4), dram_addr=address, x_size=2, y_size=2,
             y_stride=int(self.rng.choice([0, unit, 2 * size, 3 * size])),

