@@ -45,8 +45,10 @@ ROW_BINS = (
     "begins at a page", "ends at a page", "begins inside a beat", "ends inside a beat",
     "rows at one address", "rows overlap", "rows touch", "rows apart",
 )  # fmt: skip
-#: How a post-operation's values lie to its clamp.
-CLAMP_BINS = ("below the clamp", "inside the clamp", "above the clamp", "sum wraps")
+#: How a post-operation's values lie to its clamp; and what its sum and its product are.
+CLAMP_BINS = (
+    "below the clamp", "inside the clamp", "above the clamp", "sum wraps", "least times least",
+)  # fmt: skip
 
 #: Fields that say where something lies: the groups entries and dram are about them.
 _PLACE = re.compile(r"(base|_begin|_addr|[yz]_stride)$")

@@ -120,6 +120,8 @@ def _vector(insn: Vector, state: State) -> Iterator[str]:
     if (total != result.astype(np.int64) + state.bias).any():
         yield f"vector {post.name}: sum wraps"
     factors = [np.broadcast_to(v, result.shape) for v in (state.multiplier, state.shift)]
+    if ((total == INT32.min) & (factors[0] == INT32.min)).any():
+        yield f"vector {post.name}: least times least"  # the largest product of all
     rounded = post.rounding(total, *factors) + state.zero_point
     below, above = rounded < state.lo, rounded > state.hi
     for place, hit in (("below", below), ("inside", ~(below | above)), ("above", above)):

@@ -13,7 +13,7 @@ import numpy as np
 
 from ...isa.encoding import INT8_MIN, INT32_BITS, layout, pack
 from ...isa.footprint import dram_rows
-from ...isa.insn import Gemm, Insn, Load, Store, Uop, Vector, decode, fault, field_values
+from ...isa.insn import Gemm, Insn, Load, Param, Store, Uop, Vector, decode, fault, field_values
 from ...isa.opcodes import LOADABLE, Opcode, Unit, Units
 from ...isa.params import HwParams
 from ...isa.program import Program
@@ -95,6 +95,8 @@ class _Steered(Generator):
                 return self.corner(Opcode[opcode.upper()], field, end)
             case "numbers", "gemm", *_:
                 return self.large_sums()
+            case "numbers", "vector", post, "least", *_:
+                return self.largest_product(post.rstrip(":"))
             case "numbers", "vector", op, "wraps":
                 return [self.large_results(op)]
             case "dram", "store", "rows", *_:
@@ -260,6 +262,24 @@ class _Steered(Generator):
         return [
             uops, *operands, Gemm(uop_begin=uops.base, uop_count=1, outer=steps, inner=steps)
         ]  # fmt: skip
+
+    def largest_product(self, post: str) -> list[Insn]:
+        """A post-operation on the least sum and the least multiplier."""
+        params = self.params
+        size = params.entry_bytes("par")
+        unit = max(size, params.bus_bytes)
+        address = self.free + -self.free % unit
+        if address + 3 * size > CONSTANT_BYTES // 2:
+            return []
+        self.free = address + 3 * size
+        rows = np.zeros((3, params.block), "<i4")
+        rows[1] = INT32_MIN
+        self.constants[address : self.free] = rows.reshape(-1).view(np.uint8)
+        return [
+            Load(memory="par", base=0, dram_addr=address, x_size=3),
+            Param(par_base=0),
+            Vector(op="min", src0="inp", src1="imm", dst="out", post=post, imm=INT32_MIN),
+        ]
 
     def large_results(self, op: str) -> Vector:
         """An operator on an immediate at an end of its range, or of many bits."""

@@ -237,6 +237,21 @@ def test_numbers(insn: Insn, hit: set[str]) -> None:
     assert {bin_name for group, bin_name in found if group == "numbers"} == hit
 
 
+def test_the_largest_product() -> None:
+    """Of parameters whose multiplier is the least number, and of one that is one more."""
+    least = -(1 << 31)
+    for multiplier, hit in ((least, True), (least + 1, False)):
+        rows = np.zeros((3, SMALL.block), "<i4")
+        rows[1] = multiplier
+        insns = (
+            Load(memory="par", base=0, dram_addr=0, x_size=3), Param(par_base=0),
+            Vector(op="min", src0="inp", src1="imm", dst="out", post="even", imm=least),
+        )  # fmt: skip
+        program = Program(SMALL, insns, {0: rows.tobytes()}, {}, 4096)
+        found = sample(program, program.dram_image(), Moments([0] * 3, [9] * 3, {}))
+        assert (("numbers", "vector even: least times least") in found) is hit
+
+
 @pytest.mark.parametrize("passes, extents, reduce, hit", [
     (1, (1, 1, 1, 4), 0, {1}), (1, (1, 1, 2, 5), 1, {1, 2, 3, 4, 5}), (1, (1, 1, 1, 5), 1, set()),
     (4, (1, 1, 2, 9), 1, {1, 2, 3, 4}),
@@ -390,7 +405,8 @@ def test_the_command_and_its_page(tmp_path: Path, capsys: pytest.CaptureFixture[
     ("fields", "load y_size most"), ("fields", "vector n1 most"), ("fields", "gemm uop_count most"),
     ("entries", "gemm reads uop last"), ("hazards", "raw dram: store, load"),
     ("dram", "store rows overlap"), ("padding", "uop left"), ("numbers", "vector sub wraps"),
-    ("tokens", "gemm pop load+vector+store"), ("overlap", "the most of load"),
+    ("numbers", "vector tflite: least times least"), ("tokens", "gemm pop load+vector+store"),
+    ("overlap", "the most of load"),
     ("distances", "gemm adds after 8"), ("distances", "vector reads tmp after 16"),
 ])  # fmt: skip
 def test_a_steered_program_hits_what_is_wanted(bin_: tuple[str, str]) -> None:
