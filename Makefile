@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.installed
 
-.PHONY: venv demo check test test-torch lint docs mutants campaign verify fuzz schedules operators gates board figures sweeps clean
+.PHONY: venv demo check test test-torch lint docs mutants campaign verify fuzz schedules operators gates board figures lines sweeps clean
 
 venv: $(STAMP)
 
@@ -72,7 +72,8 @@ mutants: $(STAMP)
 campaign: $(STAMP)
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/campaign
 
-# Random programs through reference, SimPy and RTL on every configuration of tests/campaign/configurations.py.
+# Random programs through reference, SimPy and RTL on every configuration of tests/campaign/configurations.py,
+# and programs that are drawn towards what these have not covered.
 verify: $(STAMP)
 	$(BIN)/python -m tests.campaign.verify
 
@@ -87,6 +88,10 @@ board: $(STAMP)
 # All cycles that README.md tells, by the SimPy model.
 figures: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "sweep or not sweep" tests/test_readme.py
+
+# Line, branch and toggle coverage of hw/core by random, steered and faulty programs.
+lines: $(STAMP)
+	$(BIN)/python -m tests.campaign.lines
 
 # All checks that take long, one after the other, with a table at the end; SWEEPS="fuzz gates" names some. What has passed on
 # this commit is not run again, so that an interrupted run goes on where it was (tests/sweeps).

@@ -14,6 +14,7 @@ from . import bench, fpga
 from .compare import compare
 from .config import config
 from .cosim import cosim
+from .coverage import coverage
 from .programs import asm, check, disasm
 from .quantize import quantize
 from .run import compile_model, run
@@ -25,6 +26,7 @@ COMMANDS = {
     "compile": compile_model,
     "verify": verify,
     "cosim": cosim,
+    "coverage": coverage,
     "quantize": quantize,
     "compare": compare,
     "check": check,

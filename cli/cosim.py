@@ -13,7 +13,8 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from .arrays import model_inputs
-from .options import JsonFile, Memory
+from .coverage import show_lines, show_summary, summary
+from .options import CoverageFile, JsonFile, Memory
 from .output import count, emit, new_table, progress_bar
 
 if TYPE_CHECKING:
@@ -61,6 +62,11 @@ def cosim(
         Path | None, typer.Option(metavar="FILE.vcd", help="Write a waveform (slower).")
     ] = None,
     until: Annotated[int | None, typer.Option(min=0, help="Stop after this cycle.")] = None,
+    coverage: CoverageFile = None,
+    line_coverage: Annotated[
+        Path | None,
+        typer.Option(metavar="F", help="Merge lines, branches and toggles of the RTL (slower)."),
+    ] = None,
     json_file: JsonFile = None,
 ) -> int:
     """Run a model or a program on the Verilog RTL under cocotb, compared as it runs: bytes when
@@ -68,9 +74,12 @@ def cosim(
     """
     from ..cosim.axi import PAUSES
     from ..cosim.job import Settings
+    from ..cosim.lines import LineCoverage
     from ..cosim.runner import Design
     from ..cosim.session import Session
     from ..report import header
+    from ..sim.coverage.coverage import Coverage
+    from ..sim.coverage.timeline import Moments
 
     if pauses not in PAUSES:
         raise VdlaError(f"pauses: expected one of {', '.join(PAUSES)}, got {pauses!r}")
@@ -78,22 +87,33 @@ def cosim(
         raise VdlaError(f"pauses: expected --axi-ram with {pauses!r}; the memory model has none")
     params, memory_params, run_all = _load(source, hw, memory, input_file, seed)
     settings = Settings(None if axi_ram else memory_params, pauses, seed, until)
-    design = Design.core(params) if not replace else _core_with(params, replace)
+    sources = line_coverage is not None
+    design = _core_with(params, replace, sources) if replace else Design.core(params, None, sources)
     if design is None:
         return 2
-    session = Session(design, settings, bench, waves)
+    session = Session(design, settings, bench, waves, line_coverage)
     results: list[dict[str, Any]] = []
+    collected = None if coverage is None else Coverage.of_file(coverage, params)
 
     with progress_bar(f"{source.name} on the RTL") as progress:
 
         def execute(program: Program, dram: np.ndarray) -> None:
+            before = dram.copy()
             results.append(session.run(program, dram, progress))
+            if collected is not None:
+                collected.sample(program, before, Moments.of(results[-1]))
             if results[-1]["first_divergence"] is not None:
                 raise _FoundError
 
         with suppress(_FoundError):
             run_all(execute)
     report = header("cosim", params, memory_params, seed) | _summary(source, results, settings)
+    if coverage is not None and collected is not None:
+        collected.ran(source.name, "cosim", seed, len(results))
+        collected.save(coverage)
+        report["coverage"] = summary(collected)
+    if line_coverage is not None:
+        report["line_coverage"] = LineCoverage.load(line_coverage).summary()
     if report["first_divergence"] is not None:
         report["repeat"] = _repeat(
             source, hw, memory, settings, replace or [], report["first_divergence"]
@@ -102,12 +122,13 @@ def cosim(
     return 1 if report["first_divergence"] else 0
 
 
-def _core_with(params: HwParams, replace: list[str]) -> Design | None:
+def _core_with(params: HwParams, replace: list[str], sources: bool) -> Design | None:
     """The core with blocks of the user's; None where ports do not fit, which is said."""
     from ..cosim.replace import PortMismatch, Replacement, core_with
 
     try:
-        return core_with(params, [Replacement.parse(text, params) for text in replace])
+        blocks = [Replacement.parse(text, params) for text in replace]
+        return core_with(params, blocks, sources)
     except PortMismatch as error:
         for line in error.lines:
             print(f"vdla: {line}", file=sys.stderr)
@@ -213,6 +234,10 @@ def _show(console: Console, report: dict[str, Any], waves: Path | None) -> None:
     else:
         _show_divergence(console, found)
         console.print(f"again, with a waveform: {report['repeat']}")
+    if "coverage" in report:
+        show_summary(console, report["coverage"])
+    if "line_coverage" in report:
+        show_lines(console, report["line_coverage"])
     if waves is not None:
         console.print(f"waveform: {waves} (10 ns a cycle)")
 

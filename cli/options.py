@@ -31,3 +31,7 @@ Records = Annotated[
 ]
 Threads = Annotated[int, typer.Option(help="Threads of the processor, for cpu.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]
+CoverageFile = Annotated[
+    Path | None,
+    typer.Option("--coverage", metavar="F", help="Merge what was exercised into this file."),
+]

@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from .options import Hw, JsonFile, Memory
+from .coverage import show_summary, summary
+from .options import CoverageFile, Hw, JsonFile, Memory
 from .output import count, emit, new_table, progress_bar
 
 
@@ -20,16 +21,26 @@ def verify(
     waves: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder for program and waveform of a difference.")
     ] = Path("."),
+    coverage: CoverageFile = None,
     json_file: JsonFile = None,
 ) -> int:
-    """Random programs through reference, SimPy and RTL: bytes and cycles must be equal."""
+    """Random programs through reference, SimPy and RTL: bytes and cycles must be equal. With
+    --coverage, further programs are drawn towards what the file's and these have not hit.
+    """
     from ..module import load_platform
     from ..report import header
+    from ..sim.coverage.coverage import Coverage
     from ..sim.verify import campaign as verification
 
     params, memory_params = load_platform(hw, memory)
+    collected = None if coverage is None else Coverage.of_file(coverage, params)
     with progress_bar("verify") as progress:
-        body = verification.verify(params, memory_params, programs, seed, progress=progress)
+        body = verification.verify(
+            params, memory_params, programs, seed, progress=progress, coverage=collected
+        )
+    if coverage is not None and collected is not None:
+        collected.save(coverage)
+        body["coverage"] = summary(collected)
     first = body["first_divergence"]
     if first is not None:
         first |= verification.save_divergence(waves, params, memory_params, first)
@@ -41,10 +52,19 @@ def verify(
 
 def _show_verify(console: Console, report: dict[str, Any]) -> None:
     table = new_table(f"verify, configuration {report['config_hash']}", "", "count")
-    for name in ("programs", "instructions", "cycles", "byte_mismatches", "cycle_mismatches"):
+    for name in (
+        "programs",
+        "steered_programs",
+        "instructions",
+        "cycles",
+        "byte_mismatches",
+        "cycle_mismatches",
+    ):
         table.add_row(name.replace("_", " "), count(report[name]))
     table.add_row("largest cycle error", count(report["max_cycle_error"]))
     console.print(table)
+    if "coverage" in report:
+        show_summary(console, report["coverage"])
     if report["first_divergence"] is not None:
         _show_divergence(console, report["first_divergence"])
 

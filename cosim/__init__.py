@@ -5,6 +5,8 @@
   :func:`parameter`.
 - The core: :class:`CoreBench`, :class:`AxiMonitor`; a whole program, compared as it runs, with
   :class:`CoSimulation`, :class:`DramModel`, :class:`ProgramCheck` and :class:`Diverged`.
+- What programs have exercised, here and on the SimPy model: :class:`Coverage`; what
+  of the Amaranth source: :class:`LineCoverage`.
 - Outside of the simulator: :class:`Design`, :class:`Build` and :func:`run_bench`, or pytest's
   fixture ``vdla_rtl`` (``pytest_plugin.py``); :class:`Session` for programs, which is what
   ``vdla cosim`` calls.
@@ -16,6 +18,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ..sim.coverage.coverage import Coverage
     from .axi import PAUSES, AxiMonitor, check_burst, pause_channels, pauses, unpack_burst
     from .bench import parameter, reset, until
     from .check import ProgramCheck
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from .divergence import Diverged, Divergence
     from .dram import Beat, DramModel
     from .job import Job, Settings
+    from .lines import LineCoverage
     from .memory import ReadMemory
     from .runner import BenchFailure, Build, Design, build_simulator, run_bench
     from .scoreboard import Scoreboard
@@ -40,11 +44,13 @@ __all__ = [
     "Build",
     "CoSimulation",
     "CoreBench",
+    "Coverage",
     "Design",
     "Diverged",
     "Divergence",
     "DramModel",
     "Job",
+    "LineCoverage",
     "ProgramCheck",
     "ReadMemory",
     "Scoreboard",
@@ -88,6 +94,7 @@ _MODULES = {
     ".check": ("ProgramCheck",),
     ".cosimulation": ("CoSimulation",),
     ".divergence": ("Diverged", "Divergence"),
+    "..sim.coverage.coverage": ("Coverage",),
     ".dram": ("Beat", "DramModel"),
     ".job": ("Job", "Settings"),
     ".session": ("Session",),
@@ -95,6 +102,7 @@ _MODULES = {
         "CoreBench",
         "check_dram",
     ),
+    ".lines": ("LineCoverage",),
     ".memory": ("ReadMemory",),
     ".runner": (
         "BenchFailure",

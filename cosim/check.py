@@ -58,6 +58,8 @@ class ProgramCheck:
     ----------
     starts, ends : list of int
         Cycle of every instruction's start and end, -1 where it has not happened.
+    counters : dict
+        Cycles by unit and cause, once the core has stopped and they have been read.
     state : State
         The reference, as far as it has run.
     """
@@ -67,6 +69,7 @@ class ProgramCheck:
         self.state = State(program.params, dram.copy())
         self.starts = [-1] * len(program.insns)
         self.ends = [-1] * len(program.insns)
+        self.counters: dict[str, dict[str, int]] = {}
         self.ended_count = 0
         by_unit: list[list[int]] = [[] for _ in Unit]
         for index, insn in enumerate(program.insns):

@@ -198,7 +198,7 @@ class CoSimulation:
         values = {}
         for name in ("cycles", *_counter_names()):
             values[name] = await self.bench.read(name)
-        counters = read_causes(values.__getitem__)
+        counters = check.counters = read_causes(values.__getitem__)
         for unit, causes in counters.items():
             if sum(causes.values()) != values["cycles"]:
                 what = f"sum of the counters of {unit}"
@@ -217,6 +217,9 @@ class CoSimulation:
             "cycles_compared": self.timing is not None,
             "wall_s": wall_s,
             "first_divergence": None if error is None else error.divergence.to_dict(),
+            "starts": self.check.starts,
+            "ends": self.check.ends,
+            "counters": self.check.counters,
         }
         save_progress(self._folder, self.check.ended_count)
         save_result(self._folder, result, self.contents())

@@ -89,11 +89,16 @@ class Replacement:
         return cls(block, _External(signature, module.name), Path(path).read_text())
 
 
-def core_with(params: HwParams, replacements: Sequence[Replacement]) -> Design:
-    """The core of a configuration with some of its blocks replaced."""
+def core_with(
+    params: HwParams, replacements: Sequence[Replacement], sources: bool = False
+) -> Design:
+    """The core of a configuration with some of its blocks replaced; ``sources``: as of
+    ``Design.core``.
+    """
     toolchain.setup_yosys()
     blocks = {replacement.block: replacement.component for replacement in replacements}
-    texts = [core_verilog(params, blocks=blocks), *(r.verilog for r in replacements)]
+    core = core_verilog(params, blocks=blocks, sources=sources)
+    texts = [core, *(r.verilog for r in replacements)]
     return Design(TOP, "\n".join(texts))
 
 

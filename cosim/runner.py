@@ -45,6 +45,10 @@ _LOG_END = 6000
 #: What cocotb says of a module that has none.
 _NO_TESTS = "No tests were discovered in any module"
 WAVES_FILE = "dump.vcd"
+#: What a simulator that counts leaves, and the options that build one: branches are among lines.
+#: (All of ``--coverage`` ends Verilator 5.49 with an internal error on this Verilog.)
+COVERAGE_FILE = "coverage.dat"
+_COVERAGE = ["--coverage-line", "--coverage-toggle"]
 
 
 class BenchFailure(AssertionError):
@@ -67,23 +71,29 @@ class Design:
     verilog: str
 
     @classmethod
-    def component(cls, component: Component, top: str) -> Design:
-        """An Amaranth component; ports are flat, ``<member>__<member>``."""
+    def component(cls, component: Component, top: str, sources: bool = False) -> Design:
+        """An Amaranth component; ports are flat, ``<member>__<member>``; ``sources``: as of
+        :meth:`core`.
+        """
         toolchain.require("amaranth", "amaranth")
         from ..hw.core.verilog import to_verilog
 
         toolchain.setup_yosys()
-        return cls(top, to_verilog(component, top))
+        return cls(top, to_verilog(component, top, sources))
 
     @classmethod
-    def core(cls, params: HwParams, technology: Technology | None = None) -> Design:
-        """The whole core of a configuration; ports ``clk``, ``rst``, ``axi_araddr``, ..."""
+    def core(
+        cls, params: HwParams, technology: Technology | None = None, sources: bool = False
+    ) -> Design:
+        """The whole core of a configuration; ports ``clk``, ``rst``, ``axi_araddr``, ...; with the
+        lines of its Amaranth source, for coverage of them, where ``sources`` says so.
+        """
         toolchain.require("amaranth", "amaranth")
         from ..hw.core.technology import SIMULATION
         from ..hw.core.verilog import TOP, core_verilog
 
         toolchain.setup_yosys()
-        return cls(TOP, core_verilog(params, technology or SIMULATION))
+        return cls(TOP, core_verilog(params, technology or SIMULATION, sources=sources))
 
     @classmethod
     def read(cls, path: str | Path, top: str) -> Design:
@@ -102,15 +112,20 @@ class Build:
         designs then build and run several times faster.
     waves : bool
         The simulator can write waveforms.
+    coverage : bool
+        The simulator counts lines, branches and toggles of the Verilog, and leaves the counts in
+        the file COVERAGE_FILE of the folder ``work`` (:class:`~vdla.cosim.lines.LineCoverage`).
     """
 
     fast: bool = False
     waves: bool = False
+    coverage: bool = False
 
     @property
     def label(self) -> str:
         """What makes a difference to what is built."""
-        return _MAKEFLAGS + " trace" * self.waves + _VISIBLE * self.fast
+        seen = _VISIBLE * self.fast + str(_COVERAGE) * self.coverage
+        return _MAKEFLAGS + " trace" * self.waves + seen
 
 
 def run_bench(
@@ -254,7 +269,7 @@ def build_simulator(design: Design, build: Build) -> Path:
                 sources=[*visible, source],
                 hdl_toplevel=design.top,
                 build_dir=scratch,
-                build_args=_VERILATOR_OPTIONS,
+                build_args=[*_VERILATOR_OPTIONS, *(_COVERAGE if build.coverage else [])],
                 waves=build.waves,
                 log_file=scratch / "build.log",
                 timescale=("1ns", "1ps"),

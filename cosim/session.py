@@ -15,7 +15,8 @@ import numpy as np
 
 from ..isa.program import Program
 from .job import Job, Settings, read_progress, read_results
-from .runner import WAVES_FILE, BenchFailure, Build, Design, run_bench
+from .lines import LineCoverage
+from .runner import COVERAGE_FILE, WAVES_FILE, BenchFailure, Build, Design, run_bench
 
 Progress = Callable[[int, int], None]
 BENCH = f"{__package__}.core_test"
@@ -37,12 +38,16 @@ class Session:
         ``CoSimulation.from_command``.
     waves : Path or None
         A waveform to write (VCD); one nanosecond in it is a tenth of a cycle.
+    lines : Path or None
+        A file of :class:`~vdla.cosim.lines.LineCoverage` that is added to (slower); the design has
+        the lines of its source.
     """
 
     design: Design
     settings: Settings
     bench: Path | None = None
     waves: Path | None = None
+    lines: Path | None = None
 
     def run(
         self, program: Program, dram: np.ndarray, progress: Progress | None = None
@@ -62,7 +67,8 @@ class Session:
         -------
         dict
             Of the last run: ``cycles``, ``instructions`` (ended), ``cycles_compared`` (with SimPy),
-            ``wall_s``, ``first_divergence`` (None, or the fields of ``Divergence``). And
+            ``wall_s``, ``first_divergence`` (None, or the fields of ``Divergence``); ``starts``,
+            ``ends`` and ``counters``, from which :class:`Coverage` samples. And
             ``expected_divergences``: those of a bench that has passed.
 
         Raises
@@ -75,7 +81,7 @@ class Session:
         with tempfile.TemporaryDirectory(prefix="vdla_cosim_") as name:
             work = Path(name)
             Job(program, dram, self.settings).save(work)
-            build = Build(fast=True, waves=self.waves is not None)
+            build = Build(True, waves=self.waves is not None, coverage=self.lines is not None)
             failure: BenchFailure | None = None
             try:
                 with _watched(work, len(program.insns), progress):
@@ -85,6 +91,10 @@ class Session:
             finally:
                 if self.waves is not None and (work / WAVES_FILE).exists():
                     shutil.move(work / WAVES_FILE, self.waves)
+                if self.lines is not None and (work / COVERAGE_FILE).exists():
+                    coverage = LineCoverage.load(self.lines)
+                    coverage.add(self.design.verilog, work / COVERAGE_FILE)
+                    coverage.save(self.lines)
             runs, after = read_results(work)
         if after is None:
             raise failure or BenchFailure("the bench ended without running the program")

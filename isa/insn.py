@@ -189,7 +189,7 @@ class Uop:
 CLASSES: dict[Opcode, type[Insn]] = {cls.opcode: cls for cls in (Load, Gemm, Vector, Param, Store)}
 
 #: Fields whose value is a name: how names map to codes.
-_NAMES: dict[tuple[Opcode, str], dict[str, int]] = {
+CODES: dict[tuple[Opcode, str], dict[str, int]] = {
     (Opcode.LOAD, "memory"): {name: code for code, name in enumerate(LOADABLE)},
     (Opcode.VECTOR, "src0"): {name: code for code, name in enumerate(SRC0_MEMORIES)},
     (Opcode.VECTOR, "src1"): {name: code for code, name in enumerate(SRC1_MEMORIES)},
@@ -219,7 +219,7 @@ def _values(insn: Insn) -> dict[str, int]:
         value = getattr(insn, field.name)
         if field.name in _SPREAD:
             values.update({_SPREAD[field.name].format(i): v for i, v in enumerate(value)})
-        elif (codes := _NAMES.get((insn.opcode, field.name))) is not None:
+        elif (codes := CODES.get((insn.opcode, field.name))) is not None:
             values[field.name] = codes[value]
         else:
             values[field.name] = int(value)
@@ -236,7 +236,7 @@ def _unknown(insn: Insn) -> Iterator[str]:
                     f"{insn.opcode.name} {field.name}: expected {VECTOR_LOOPS} values, "
                     f"got {value!r}"
                 )
-        elif (codes := _NAMES.get((insn.opcode, field.name))) is not None and value not in codes:
+        elif (codes := CODES.get((insn.opcode, field.name))) is not None and value not in codes:
             yield (
                 f"{insn.opcode.name} {field.name}: expected one of {', '.join(codes)}, "
                 f"got {value!r}"
@@ -281,7 +281,7 @@ def decode(data: bytes, params: HwParams) -> Insn:
             values[field.name] = tuple(
                 raw[_SPREAD[field.name].format(i)] for i in range(VECTOR_LOOPS)
             )
-        elif (codes := _NAMES.get((opcode, field.name))) is not None:
+        elif (codes := CODES.get((opcode, field.name))) is not None:
             names = {number: name for name, number in codes.items()}
             if raw[field.name] not in names:
                 raise VdlaError(

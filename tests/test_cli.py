@@ -222,12 +222,13 @@ def test_verify_exit_code(
 ) -> None:
     seen = {}
 
-    def fake(params, memory, programs, seed, progress=None):
+    def fake(params, memory, programs, seed, progress=None, coverage=None):
+        assert coverage is None
         seen.update(params=params, memory=memory, programs=programs, seed=seed)
         progress(programs, programs)
         return {
-            "programs": programs, "instructions": 9, "cycles": 1234, "max_cycle_error": 0,
-            **copy.deepcopy(body),
+            "programs": programs, "steered_programs": 0, "instructions": 9, "cycles": 1234,
+            "max_cycle_error": 0, **copy.deepcopy(body),
         }  # fmt: skip
 
     def fake_save(directory, params, memory, first):

@@ -27,12 +27,14 @@ def core_verilog(
     params: HwParams,
     technology: Technology = SIMULATION,
     blocks: Mapping[str, Component] | None = None,
+    sources: bool = False,
 ) -> str:
     """The whole core as Verilog text; ports are flat: ``axi_araddr``, ``regs_addr``, ...
 
-    ``blocks``: components in the place of the core's own, by name.
+    ``blocks``: components in the place of the core's own, by name. ``sources``: as of
+    :func:`to_verilog`.
     """
-    return _PORT.sub(r"\1_", to_verilog(Core(params, technology, blocks), TOP))
+    return _PORT.sub(r"\1_", to_verilog(Core(params, technology, blocks), TOP, sources))
 
 
 def to_verilog(design: Component, name: str, sources: bool = False) -> str:

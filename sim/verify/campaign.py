@@ -17,14 +17,21 @@ from ...isa.params import MEMORIES, HwParams
 from ...isa.program import Program
 from ...isa.reference import run as run_reference
 from ...runtime.result import SimResult
+from ..coverage.coverage import Coverage
 from ..model.core import simulate
 from ..rtl.driver import HangError, RtlSimulator, Waves
 from .random_programs import random_program
+from .steered import choose_holes, steered_program
 
 #: Runs a program on the RTL, or on something that claims to behave like it.
 Simulator = Callable[[Program, np.ndarray, MemoryParams], SimResult]
 #: A random program that takes longer than this has hung.
 MAX_CYCLES = 2_000_000
+#: Programs whose coverage is collected, besides those that are drawn towards its holes; later ones
+#: hardly hit anything new.
+SAMPLED_PROGRAMS = 100
+#: Programs that are drawn towards holes in the coverage, at most.
+STEERED_PROGRAMS = 200
 #: Cycles of a waveform on either side of the difference that it shows.
 WAVE_CYCLES = 100
 
@@ -37,35 +44,72 @@ def verify(
     progress: Callable[[int, int], None] | None = None,
     rtl: Simulator | None = None,
     sim: Simulator = simulate,
+    coverage: Coverage | None = None,
 ) -> dict[str, Any]:
     """Compare reference, model and RTL on ``programs`` random programs, of seeds ``seed``, ``seed +
     1``, ...
 
-    Returns the fields of ``vdla verify --json``: programs, instructions, cycles, byte_mismatches,
-    cycle_mismatches, max_cycle_error, first_divergence (None, or the program's seed, what differs,
-    its values on both sides, and where: see :func:`locate`).
+    ``coverage`` counts what the first SAMPLED_PROGRAMS hit on the RTL. Further programs are then
+    drawn towards its holes, until there are none, or STEERED_PROGRAMS have run.
+
+    Returns the fields of ``vdla verify --json``: programs, steered_programs, instructions and
+    cycles (of the former), byte_mismatches, cycle_mismatches, max_cycle_error, first_divergence
+    (None, or the program's seed, the bins that it was drawn towards, what differs, its values on
+    both sides, and where: see :func:`locate`).
     """
     memory.check_bus(params)
     both = Simulators(rtl or _rtl(params), sim, memory)
-    totals = {"programs": 0, "instructions": 0, "cycles": 0, "byte_mismatches": 0,
-              "cycle_mismatches": 0, "max_cycle_error": 0}  # fmt: skip
+    totals = {"programs": 0, "steered_programs": 0, "instructions": 0, "cycles": 0,
+              "byte_mismatches": 0, "cycle_mismatches": 0, "max_cycle_error": 0}  # fmt: skip
     first: dict[str, Any] | None = None
-    for number in range(programs):
-        program = random_program(params, seed + number)
+    for named in _names(programs, seed, coverage):
+        program = named_program(params, named)
         runs = both.run(program, program.dram_image())
         found = _counts(runs)
-        totals["programs"] += 1
-        totals["instructions"] += len(program.insns)
-        totals["cycles"] += found.pop("cycles")
+        cycles = found.pop("cycles")
+        if named["wanted"]:
+            totals["steered_programs"] += 1
+        else:
+            totals["programs"] += 1
+            totals["instructions"] += len(program.insns)
+            totals["cycles"] += cycles
         totals["max_cycle_error"] = max(totals["max_cycle_error"], found.pop("max_cycle_error"))
         for key, count in found.items():
             totals[key] += count
         divergence = _divergence(runs) if first is None else None
         if divergence is not None:
-            first = {"program": seed + number, **locate(runs, divergence, both)}
+            first = {**named, **locate(runs, divergence, both)}
+        sampled = bool(named["wanted"]) or totals["programs"] <= SAMPLED_PROGRAMS
+        if coverage is not None and sampled and not isinstance(runs.rtl, HangError):
+            coverage.sample(program, program.dram_image(), runs.rtl)
         if progress is not None:
-            progress(number + 1, programs)
+            progress(totals["programs"], programs)
+    if coverage is not None:
+        sampled = min(programs, SAMPLED_PROGRAMS) + totals["steered_programs"]
+        coverage.ran("verify", "rtl", seed, sampled)
     return totals | {"first_divergence": first}
+
+
+def _names(programs: int, seed: int, coverage: Coverage | None) -> Iterator[dict[str, Any]]:
+    """What :func:`named_program` makes programs of. Holes are looked up when a program is
+    asked for.
+    """
+    for number in range(programs):
+        yield {"program": seed + number, "wanted": []}
+    for number in range(STEERED_PROGRAMS if coverage is not None else 0):
+        if holes := coverage.holes() if coverage is not None else []:
+            wanted = choose_holes(holes, seed + number)
+            yield {"program": seed + number, "wanted": [list(bin_) for bin_ in wanted]}
+
+
+def named_program(params: HwParams, named: dict[str, Any]) -> Program:
+    """The program of a divergence: by its seed and, if it was steered, the bins that it was drawn
+    towards.
+    """
+    if named["wanted"]:
+        wanted = [(group, bin_name) for group, bin_name in named["wanted"]]
+        return steered_program(params, named["program"], wanted)
+    return random_program(params, named["program"])
 
 
 def _rtl(params: HwParams) -> Simulator:
@@ -281,7 +325,7 @@ def save_divergence(
     """
     root = Path(directory)
     root.mkdir(parents=True, exist_ok=True)
-    program = random_program(params, first["program"])
+    program = named_program(params, first)
     saved = {"program": root / "divergence.vdla", "waves": root / "divergence.vcd"}
     program.save(saved["program"])
     begin = max(0, first["cycle"] - WAVE_CYCLES)

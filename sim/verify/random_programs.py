@@ -8,6 +8,7 @@ top.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -38,10 +39,16 @@ SHIFTS = ("shr", "rshr", "shl")
 
 def random_program(params: HwParams, seed: int, length: int = 40) -> Program:
     """A program of about ``length`` instructions; its image fills all of DRAM that it reads."""
-    return _Generator(params, np.random.default_rng(seed)).program(length)
+    return Generator(params, np.random.default_rng(seed)).program(length)
 
 
-class _Generator:
+class Generator:
+    """Draws a program. ``steered.py`` has one that draws towards holes in the coverage."""
+
+    #: DRAM that loads read and that stores write, from byte to byte: micro-ops lie below.
+    read_span = (CONSTANT_BYTES // 2, CONSTANT_BYTES)
+    written_span = (CONSTANT_BYTES, CONSTANT_BYTES + RESULT_BYTES)
+
     def __init__(self, params: HwParams, rng: np.random.Generator):
         self.params, self.rng = params, rng
         data = rng.integers(0, 256, CONSTANT_BYTES, np.uint8)
@@ -89,12 +96,16 @@ class _Generator:
         drawn = (self.any_load, self.gemm, self.vector, self.param, self.store)
         odds = np.array([0.3, 0.25, 0.25, 0.08, 0.12])
         while len(insns) < length:
-            insns.append(drawn[int(self.rng.choice(len(drawn), p=odds))]())
+            insns += self.draw(drawn, odds)
         image = {0: self.constants.tobytes()}
         address = CONSTANT_BYTES + RESULT_BYTES
         address += -address % PROGRAM_ALIGN_BYTES
         ordered = self.extra_tokens(insert_tokens(insns, self.params, image))
         return Program(self.params, tuple(ordered), image, {}, address)
+
+    def draw(self, drawn: Sequence[Callable[[], Insn]], odds: np.ndarray) -> list[Insn]:
+        """The next instructions: one of a kind drawn by its odds."""
+        return [drawn[int(self.rng.choice(len(drawn), p=odds))]()]
 
     def extra_tokens(self, insns: list[Insn]) -> list[Insn]:
         """Append one chain of tokens through random units, behind everything else."""
@@ -120,15 +131,21 @@ class _Generator:
             self.uop_end, self.uops = 0, []
         # Few distinct accumulators make accumulation distances of one.
         spread = self.rng.choice([1, 2, 8])
-        uops = [
-            Uop(
-                acc=self.below(min(spread, params.acc_depth) - 1),
-                inp=self.base(params.inp_depth // 4 - 1),
-                wgt=self.base(params.wgt_depth // 4 - 1),
-                first=int(self.chance(0.3)),
-            )
-            for _ in range(count)
-        ]
+        return self.place_uops([self.uop(int(spread)) for _ in range(count)])
+
+    def uop(self, spread: int) -> Uop:
+        """A micro-op on one of the first ``spread`` accumulators."""
+        params = self.params
+        return Uop(
+            acc=self.below(min(spread, params.acc_depth) - 1),
+            inp=self.base(params.inp_depth // 4 - 1),
+            wgt=self.base(params.wgt_depth // 4 - 1),
+            first=int(self.chance(0.3)),
+        )
+
+    def place_uops(self, uops: list[Uop]) -> Load:
+        """Micro-ops placed in constant DRAM, and the load behind those that are loaded already."""
+        params, count = self.params, len(uops)
         size = params.entry_bytes("uop")
         raw = b"".join(encode_uop(uop, params) for uop in uops)
         unit = max(size, params.bus_bytes)
@@ -176,8 +193,8 @@ class _Generator:
         y_stride = unit * self.below(2048 // unit)
         z_stride = unit * self.below(8192 // unit)
         span = (z - 1) * z_stride + max(0, y - 1) * y_stride + x * size
-        start = CONSTANT_BYTES // 2  # micro-ops lie below
-        address = start + unit * self.below((CONSTANT_BYTES - start - span) // unit)
+        start, end = self.read_span
+        address = start + unit * self.below((end - start - span) // unit)
         entries = z * (y + pads[0] + pads[1]) * (x + pads[2] + pads[3])
         return Load(
             memory=memory, base=self.base(room - entries), dram_addr=address,
@@ -197,7 +214,8 @@ class _Generator:
         y_stride = x * size + unit * self.below(64)
         z_stride = y * y_stride + unit * self.below(64)
         span = (z - 1) * z_stride + (y - 1) * y_stride + x * size
-        address = CONSTANT_BYTES + unit * self.below((RESULT_BYTES - span) // unit)
+        start, end = self.written_span
+        address = start + unit * self.below((end - start - span) // unit)
         return Store(
             base=self.base(params.out_depth - x * y * z), dram_addr=address, x_size=x, y_size=y,
             z_size=z, y_stride=y_stride, z_stride=z_stride,

@@ -2,8 +2,9 @@
 table, and the digits network on all targets; or ``python -m tests.campaign.verify NAME ...`` on
 those whose name contains a NAME.
 
-Exits with 1 where a byte or a cycle differs; the first difference is then told as ``vdla verify``
-tells it.
+Exits with 1 where a byte or a cycle differs, the first difference then being told as ``vdla
+verify`` tells it, and where a configuration's functional coverage is below COVERAGE_GOAL;
+``--coverage F`` keeps it in a file for ``vdla coverage``.
 """
 
 from __future__ import annotations
@@ -16,11 +17,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TextIO
 
+from vdla.sim.coverage.coverage import Coverage
 from vdla.sim.verify.campaign import verify
 
 from .configurations import PLATFORMS, ROOMY, Platform
 from .networks import differences
 
+#: Of the bins that a configuration can reach.
+COVERAGE_GOAL = 0.98
 COUNTS = ("programs", "instructions", "cycles", "byte_mismatches", "cycle_mismatches")
 
 
@@ -33,13 +37,21 @@ def main() -> int:
         print(f"NAME: expected a part of {known}, got {options.names!r}", file=sys.stderr)
         return 2
     said = sys.stderr if str(options.json) == "-" else sys.stdout
-    reports = [_verify(p, options.programs, options.seed, said) for p in platforms]
+    reports = [
+        _verify(p, options.programs, options.seed, said, options.coverage) for p in platforms
+    ]
     total = {key: sum(report[key] for report in reports) for key in (*COUNTS, "wall_s")}
     print(_line("in all", total), file=said)
     if options.json is not None:
         text = json.dumps({"seed": options.seed, "configurations": reports}, indent=2) + "\n"
         print(text, end="") if str(options.json) == "-" else options.json.write_text(text)
-    return 1 if any(r["first_divergence"] or r["network"]["wrong"] for r in reports) else 0
+    return 1 if any(map(_failed, reports)) else 0
+
+
+def _failed(report: dict[str, Any]) -> bool:
+    coverage = report["coverage"]
+    uncovered = coverage["fraction"] < COVERAGE_GOAL or coverage["surprises"]
+    return bool(report["first_divergence"] or report["network"]["wrong"] or uncovered)
 
 
 def _options() -> argparse.Namespace:
@@ -47,6 +59,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", default=[""], metavar="NAME")
     parser.add_argument("--programs", type=_positive, default=1000, help="per configuration")
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
+    parser.add_argument("--coverage", type=Path, metavar="F", help="keep functional coverage")
     parser.add_argument("--json", type=Path, metavar="FILE", help="'-': standard output")
     return parser.parse_args()
 
@@ -57,22 +70,31 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _verify(platform: Platform, programs: int, seed: int, said: TextIO) -> dict[str, Any]:
+def _verify(
+    platform: Platform, programs: int, seed: int, said: TextIO, file: Path | None
+) -> dict[str, Any]:
     """The report of one configuration, printed as a line."""
     begun = time.perf_counter()
     progress = _progress(platform.name) if sys.stderr.isatty() else None
-    found = verify(platform.params, platform.memory, programs, seed, progress)
+    coverage = Coverage(platform.params)
+    found = verify(platform.params, platform.memory, programs, seed, progress, coverage=coverage)
     network = differences(platform) if platform in ROOMY else (0, [])
+    if file is not None:
+        coverage.save(file)
     report = {
         "name": platform.name, "params": platform.params.to_dict(),
         "memory": platform.memory.to_dict(), **found,
         "network": dict(zip(("cycles", "wrong"), network, strict=True)),
+        "coverage": {"reachable": len(coverage.reachable()), "holes": coverage.holes(),
+                     "fraction": coverage.fraction(), "surprises": coverage.surprises()},
         "wall_s": time.perf_counter() - begun,
     }  # fmt: skip
     print(_line(platform.name, report), file=said, flush=True)
     if (first := report["first_divergence"]) is not None:
         text = ", ".join(f"{key} {value}" for key, value in first.items())
         print(f"  first difference: {text}", file=said, flush=True)
+    for hole in report["coverage"]["holes"]:
+        print(f"  not covered: {': '.join(hole)}", file=said, flush=True)
     for wrong in report["network"]["wrong"]:
         print(f"  network: {wrong}", file=said, flush=True)
     return report
@@ -88,9 +110,11 @@ def _progress(name: str) -> Callable[[int, int], None]:
 def _line(name: str, report: dict[str, Any]) -> str:
     programs, instructions, cycles, wrong_bytes, wrong_cycles = (report[key] for key in COUNTS)
     network = f", network {report['network']['cycles']:,}" if "network" in report else ""
+    covered = f", coverage {report['coverage']['fraction']:.1%}" if "coverage" in report else ""
     return (
         f"{name:32}{programs:7,} programs {instructions:9,} instructions {cycles:12,} cycles: "
-        f"{wrong_bytes} bytes, {wrong_cycles} cycles differ{network} {report['wall_s']:8.1f} s"
+        f"{wrong_bytes} bytes, {wrong_cycles} cycles differ{network}{covered} "
+        f"{report['wall_s']:8.1f} s"
     )
 
 

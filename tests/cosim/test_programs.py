@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from vdla.cli import run_app
-from vdla.cosim import BenchFailure, Design, Session, Settings
+from vdla.cosim import BenchFailure, Coverage, Design, Session, Settings
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.opcodes import Unit, Units
 from vdla.isa.program import Program
 from vdla.isa.reference import run as run_reference
+from vdla.sim.model.core import simulate
 from vdla.sim.verify.random_programs import random_program
 
 from .configs import NARROW
@@ -151,9 +152,14 @@ def test_a_bench_that_runs_nothing(core: Design, program: Program, tmp_path: Pat
 
 @pytest.mark.slow
 def test_a_program_file_from_the_command_line(program: Program, tmp_path: Path) -> None:
-    path, report = tmp_path / "p.vdla", tmp_path / "report.json"
+    """And its coverage is that of the SimPy model's run."""
+    path, report, file = (tmp_path / name for name in ("p.vdla", "report.json", "coverage.json"))
     program.save(path)
-    assert run_app(["cosim", str(path), "--json", str(report)]) == 0
+    words = ["cosim", str(path), "--coverage", str(file), "--json", str(report)]
+    assert run_app(words) == 0
+    coverage, dram = Coverage(NARROW), program.dram_image()
+    coverage.sample(program, dram, simulate(program, dram.copy(), MemoryParams()))
+    assert Coverage.of_file(file, NARROW).hits == coverage.hits
     read = json.loads(report.read_text())
     assert read["first_divergence"] is None and read["cycles_compared"]
     assert read["instructions"] == len(program.insns) and read["programs"] == 1

@@ -1,0 +1,1 @@
+"""Functional coverage: what programs and their timing exercise, from every simulator alike."""
