@@ -225,10 +225,11 @@ class _Walker:
         form = self.form(buffer, indices)
         constant, coefficients = form.constant, {}
         for term, factor in form.terms:
-            if (value := env.get(term)) is not None:
-                constant += factor * value.value
-            elif isinstance(term, Var):
-                coefficients[term] = factor
+            if isinstance(term, Var):
+                if term in env:
+                    constant += factor * env[term].value
+                else:
+                    coefficients[term] = coefficients.get(term, 0) + factor
             else:
                 inner = affine(substitute(term, env))
                 constant += factor * inner.constant
