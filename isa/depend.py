@@ -20,6 +20,9 @@ from .insn import Insn, Load
 from .opcodes import Unit, Units
 from .params import MEMORIES, HwParams
 
+#: The set of units of each mask.
+_MASKS = [Units(mask) for mask in range(1 << len(Unit))]
+
 
 class _History:
     """The last write and the last read of each entry of one memory (instruction index, -1 for
@@ -143,26 +146,24 @@ def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[
     far do not imply it. Then *i* is later than every instruction of V that U has waited for, so
     pushes stay in order.
     """
-    pops = [Units.NONE] * len(insns)
-    pushes = [Units.NONE] * len(insns)
+    pops, pushes = [0] * len(insns), [0] * len(insns)
     # clocks[j][v]: index of the last instruction of v that has certainly ended when j starts.
-    clocks = np.full((len(insns), len(Unit)), -1, np.int64)
-    latest = np.full((len(Unit), len(Unit)), -1, np.int64)
+    clocks: list[list[int]] = []
+    latest = [[-1] * len(Unit) for _ in Unit]
     for index, (insn, need) in enumerate(zip(insns, needs, strict=True)):
-        unit = insn.unit
-        clock = latest[unit].copy()
-        for other in sorted(Unit, key=lambda v: -need[v]):
-            if other == unit or need[other] <= clock[other]:
+        unit, sources = insn.unit, need.tolist()
+        clock = latest[unit]
+        for source, other in sorted(zip(sources, range(len(Unit)), strict=True), reverse=True):
+            if other == unit or source <= clock[other]:
                 continue
-            source = int(need[other])
-            pushes[source] |= Units(1 << unit)
-            pops[index] |= Units(1 << other)
-            clock = np.maximum(clock, clocks[source])
+            pushes[source] |= 1 << unit
+            pops[index] |= 1 << other
+            clock = list(map(max, clock, clocks[source]))
             clock[other] = max(clock[other], source)
-        clocks[index] = clock
+        clocks.append(clock)
         latest[unit] = clock
     return [
-        replace(insn, pop=pop, push=push)
+        replace(insn, pop=_MASKS[pop], push=_MASKS[push])
         for insn, pop, push in zip(insns, pops, pushes, strict=True)
     ]
 

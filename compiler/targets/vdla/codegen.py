@@ -38,6 +38,7 @@ from ...tir.printer import expr_text
 from ...tir.scopes import place_buffers
 from .patterns import (
     Arithmetic,
+    Requantize,
     fusable_buffers,
     match_accumulation,
     match_arithmetic,
@@ -130,6 +131,27 @@ class _Offset:
         return self.coefficients.get(axis.var, 0)
 
 
+@dataclass(frozen=True)
+class _Computed:
+    """What a statement of the vector unit computes: an accumulation; or arithmetic, perhaps with
+    requantisation after it; or nothing that the unit knows.
+    """
+
+    accumulation: Arithmetic | None
+    requantize: Requantize | None = None
+    arithmetic: Arithmetic | None = None
+
+    @classmethod
+    def by(cls, core: Store) -> _Computed:
+        """What the value of a statement is."""
+        accumulation = match_accumulation(core.value, core.buffer)
+        if accumulation is not None:
+            return cls(accumulation)
+        requant = match_requantize(core.value)
+        value = requant.value if requant else saturated(core.value)
+        return cls(None, requant, match_arithmetic(value))
+
+
 @dataclass
 class _Walker:
     name: str
@@ -144,8 +166,11 @@ class _Walker:
     reductions: dict[tuple[Buffer, int], VectorWork] = field(default_factory=dict)
     #: Per scratchpad, what its entries are padded with.
     filled: dict[str, np.ndarray] = field(default_factory=dict)
-    #: Offsets of accesses (:meth:`form`).
+    #: What does not depend on the loops outside of a nest is made once: offsets of accesses
+    #: (:meth:`form`), and what each innermost statement is for and computes, by its identity.
     forms: dict[tuple[int, int], Affine] = field(default_factory=dict)
+    notes: dict[int, Note] = field(default_factory=dict)
+    computed: dict[int, _Computed] = field(default_factory=dict)
 
     @property
     def params(self) -> HwParams:
@@ -291,7 +316,9 @@ class _Walker:
 
     def emit(self, nest: _Nest, env: dict[Var, Const]) -> None:
         core = nest.core
-        self.stream.note = self.note(core)
+        if id(core) not in self.notes:
+            self.notes[id(core)] = self.note(core)
+        self.stream.note = self.notes[id(core)]
         match core:
             case TensorCall():
                 self.emit_gemm(nest, core, env)
@@ -469,15 +496,17 @@ class _Walker:
         if isinstance(value, Const):
             self.pending[key] = value.value
             return
-        if (accumulation := match_accumulation(value, core.buffer)) is not None:
+        if id(core) not in self.computed:
+            self.computed[id(core)] = _Computed.by(core)
+        computed = self.computed[id(core)]
+        if (accumulation := computed.accumulation) is not None:
             work = self.vector_work(nest, core, accumulation, env, self.initial(key, accumulation))
             if core.buffer in self.fusable:
                 self.reductions[key] = work
             else:
                 self.stream.vector(work)
             return
-        requant = match_requantize(value)
-        arithmetic = match_arithmetic(requant.value if requant else saturated(value))
+        requant, arithmetic = computed.requantize, computed.arithmetic
         if arithmetic is None:
             raise VdlaError(f"{self.name}: the vector unit does not compute {expr_text(value)}")
         work = self.vector_work(nest, core, arithmetic, env, 0)
