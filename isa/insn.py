@@ -273,8 +273,10 @@ def _out_of_range(what: str, spec: tuple[Field, ...], values: dict[str, int]) ->
 
 def encode(insn: Insn, params: HwParams) -> bytes:
     """Validated instruction to ``params.insn_bytes`` little-endian bytes."""
-    validate(insn, params)
-    return pack(layout(insn.opcode, params), _values(insn)).to_bytes(params.insn_bytes, "little")
+    values = field_values(insn)
+    for found in _faults(insn, params, values):
+        raise VdlaError(found)
+    return pack(layout(insn.opcode, params), values).to_bytes(params.insn_bytes, "little")
 
 
 def decode(data: bytes, params: HwParams) -> Insn:
@@ -347,14 +349,17 @@ def fault(insn: Insn, params: HwParams) -> str | None:
     Micro-op indices are data and are checked when the instruction runs (and by ``check.py`` where
     the data is known).
     """
-    return next(_faults(insn, params), None)
+    for unknown in _unknown(insn):
+        return unknown
+    return next(_faults(insn, params, _values(insn)), None)
 
 
-def _faults(insn: Insn, params: HwParams) -> Iterator[str]:
-    """All faults, in an order in which later checks rely on earlier ones."""
+def _faults(insn: Insn, params: HwParams, values: dict[str, int]) -> Iterator[str]:
+    """All faults of an instruction with these fields, in an order in which later checks rely on
+    earlier ones.
+    """
     what = insn.opcode.name
-    yield from _unknown(insn)
-    yield from _out_of_range(what, layout(insn.opcode, params), _values(insn))
+    yield from _out_of_range(what, layout(insn.opcode, params), values)
     if (int(insn.pop) | int(insn.push)) >> insn.unit & 1:
         yield (
             f"{what} pop/push: a unit has no token queue to itself, "
