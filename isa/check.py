@@ -7,10 +7,12 @@ instructions run one by one in program order.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
 
+from .errors import VdlaError
 from .findings import Finding
 from .hazards import memory_findings
 from .insn import fault
@@ -50,6 +52,9 @@ def _named(finding: Finding, program: Program) -> Finding:
 
 
 def _legality(program: Program, limit: int) -> list[Finding]:
+    with suppress(VdlaError):
+        program.encoded()  # validates every instruction
+        return []
     findings: list[Finding] = []
     for index, insn in enumerate(program.insns):
         if (reason := fault(insn, program.params)) is not None:

@@ -20,6 +20,9 @@ from .insn import Insn, Load
 from .opcodes import Unit, Units
 from .params import MEMORIES, HwParams
 
+#: The set of units of each mask.
+_MASKS = [Units(mask) for mask in range(1 << len(Unit))]
+
 
 class _History:
     """The last write and the last read of each entry of one memory (instruction index, -1 for
@@ -35,23 +38,33 @@ class _History:
         """Note an access by instruction ``index``, which is in ``row``."""
         users = self.written if access.write else self.read
         if row not in users:
-            users[row] = np.full(self.size, -1, np.int64)
+            users[row] = np.full(self.size, -1, np.int32)
         users[row][access.entries] = index
 
-    def grow(self, size: int) -> None:
-        """Make room for entries below ``size``."""
-        missing = size - self.size
-        if missing > 0:
-            self.size = size
-            for users in (self.written, self.read):
-                for row, last in users.items():
-                    users[row] = np.pad(last, (0, missing), constant_values=-1)
+
+def program_accesses(
+    insns: Sequence[Insn], params: HwParams, image: Mapping[int, bytes] | None = None
+) -> list[list[Access]]:
+    """The accesses of every instruction of a program.
+
+    ``image`` : constant DRAM contents by address, from which micro-ops are read
+    """
+    uops = MicroOps(params, image or {})
+    return [accesses(insn, params, uops) for insn in insns]
+
+
+def _sizes(found: Sequence[Sequence[Access]], params: HwParams) -> dict[str, int]:
+    """Entries of every memory; of DRAM those up to the last one that is accessed."""
+    dram = (a.entries.max(initial=-1) for each in found for a in each if a.memory == "dram")
+    return {name: params.depth(name) for name in MEMORIES} | {
+        "dram": int(max(dram, default=-1)) + 1
+    }
 
 
 def dependencies(
     insns: Sequence[Insn],
+    found: Sequence[Sequence[Access]],
     params: HwParams,
-    image: Mapping[int, bytes] | None = None,
     tracks: Sequence[int] | None = None,
 ) -> list[np.ndarray]:
     """Find the dependencies of each instruction, in program order.
@@ -62,53 +75,49 @@ def dependencies(
 
     Parameters
     ----------
-    image : constant DRAM contents by address, from which micro-ops are read
+    insns : instructions in program order
+    found : their accesses (:func:`program_accesses`)
     tracks : track of each instruction, from 0; by default there is one
     """
     tracks = [0] * len(insns) if tracks is None else tracks
     count = max(tracks, default=0) + 1
-    history = {name: _History(params.depth(name)) for name in MEMORIES}
-    history["dram"] = _History(0)
-    uops = MicroOps(params, image or {})
-    needs = []
-    for index, (insn, track) in enumerate(zip(insns, tracks, strict=True)):
-        found = accesses(insn, params, uops)
+    history = {name: _History(size) for name, size in _sizes(found, params).items()}
+    needs = np.full((len(insns), count * len(Unit)), -1, np.int64)
+    for index, (insn, track, its) in enumerate(zip(insns, tracks, found, strict=True)):
         row = track * len(Unit) + insn.unit
-        needs.append(_needs(found, row, count * len(Unit), history).reshape(count, len(Unit)))
-        for access in found:
+        for other, latest in _needs(its, row, history).items():
+            needs[index, other] = latest
+        for access in its:
             history[access.memory].record(access, row, index)
-    return needs
+    return list(needs.reshape(len(insns), count, len(Unit)))
 
 
 def deadlines(
-    insns: Sequence[Insn], params: HwParams, image: Mapping[int, bytes] | None = None
+    insns: Sequence[Insn], found: Sequence[Sequence[Access]], params: HwParams
 ) -> list[int]:
     """Find how late each instruction may come, in program order.
 
     For a LOAD this is the first later instruction that must come after it, because that one reads
     or overwrites what was loaded, or overwrites its source; or the number of instructions if there
-    is none. For any other instruction it is its own index.
+    is none. For any other instruction it is its own index. ``found`` has the accesses of each
+    (:func:`program_accesses`).
     """
-    memories = {name: np.full(params.depth(name), -1, np.int64) for name in MEMORIES}
-    memories["dram"] = np.zeros(0, np.int64)
-    found = list(range(len(insns)))
-    uops = MicroOps(params, image or {})
-    for index, insn in enumerate(insns):
+    #: The last load of each entry, -1 for none.
+    loads = {name: np.full(size, -1, np.int32) for name, size in _sizes(found, params).items()}
+    late = np.arange(len(insns) + 1)
+    late[-1] = -1  # of no load
+    for index, (insn, its) in enumerate(zip(insns, found, strict=True)):
         loading = isinstance(insn, Load)
         if loading:
-            found[index] = len(insns)
-        for access in accesses(insn, params, uops):
-            loads = memories[access.memory]
-            missing = int(access.entries.max(initial=-1)) + 1 - loads.size
-            if missing > 0:
-                loads = memories[access.memory] = np.pad(loads, (0, missing), constant_values=-1)
+            late[index] = len(insns)
+        for access in its:
+            last = loads[access.memory]
             if access.write or access.memory != "dram":
-                for load in np.unique(loads[access.entries]):
-                    if load >= 0:
-                        found[load] = min(found[load], index)
+                touched = last[access.entries]
+                late[touched] = np.minimum(late[touched], index)
             if loading:
-                loads[access.entries] = index
-    return found
+                last[access.entries] = index
+    return late[:-1].tolist()
 
 
 def insert_tokens(
@@ -116,7 +125,8 @@ def insert_tokens(
 ) -> list[Insn]:
     """The same instructions with the tokens that their dependencies need; see
     :func:`dependencies` and :func:`order_by_tokens`."""
-    return order_by_tokens(insns, [need[0] for need in dependencies(insns, params, image)])
+    found = program_accesses(insns, params, image)
+    return order_by_tokens(insns, [need[0] for need in dependencies(insns, found, params)])
 
 
 def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[Insn]:
@@ -136,26 +146,24 @@ def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[
     far do not imply it. Then *i* is later than every instruction of V that U has waited for, so
     pushes stay in order.
     """
-    pops = [Units.NONE] * len(insns)
-    pushes = [Units.NONE] * len(insns)
+    pops, pushes = [0] * len(insns), [0] * len(insns)
     # clocks[j][v]: index of the last instruction of v that has certainly ended when j starts.
-    clocks = np.full((len(insns), len(Unit)), -1, np.int64)
-    latest = np.full((len(Unit), len(Unit)), -1, np.int64)
+    clocks: list[list[int]] = []
+    latest = [[-1] * len(Unit) for _ in Unit]
     for index, (insn, need) in enumerate(zip(insns, needs, strict=True)):
-        unit = insn.unit
-        clock = latest[unit].copy()
-        for other in sorted(Unit, key=lambda v: -need[v]):
-            if other == unit or need[other] <= clock[other]:
+        unit, sources = insn.unit, need.tolist()
+        clock = latest[unit]
+        for source, other in sorted(zip(sources, range(len(Unit)), strict=True), reverse=True):
+            if other == unit or source <= clock[other]:
                 continue
-            source = int(need[other])
-            pushes[source] |= Units(1 << unit)
-            pops[index] |= Units(1 << other)
-            clock = np.maximum(clock, clocks[source])
+            pushes[source] |= 1 << unit
+            pops[index] |= 1 << other
+            clock = list(map(max, clock, clocks[source]))
             clock[other] = max(clock[other], source)
-        clocks[index] = clock
+        clocks.append(clock)
         latest[unit] = clock
     return [
-        replace(insn, pop=pop, push=push)
+        replace(insn, pop=_MASKS[pop], push=_MASKS[push])
         for insn, pop, push in zip(insns, pops, pushes, strict=True)
     ]
 
@@ -175,14 +183,14 @@ def reorder(
     return [insns[i] for i in order], [place[needs[i]].max(axis=0) for i in order]
 
 
-def _needs(found: list[Access], row: int, rows: int, history: dict[str, _History]) -> np.ndarray:
-    """Per row of instructions, the latest one that the accesses depend on; -1 for none."""
-    needs = np.full(rows, -1, np.int64)
+def _needs(found: Sequence[Access], row: int, history: Mapping[str, _History]) -> dict[int, int]:
+    """Per other row of instructions, the latest one that the accesses depend on; -1 for none."""
+    needs: dict[int, int] = {}
     for access in found:
         past = history[access.memory]
-        past.grow(int(access.entries.max(initial=-1)) + 1)
         for users in (past.written, past.read) if access.write else (past.written,):
             for other, last in users.items():
                 if other != row:
-                    needs[other] = max(needs[other], last[access.entries].max(initial=-1))
+                    latest = int(last[access.entries].max(initial=-1))
+                    needs[other] = max(needs.get(other, -1), latest)
     return needs

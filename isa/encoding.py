@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Protocol
 
 import numpy as np
@@ -58,12 +58,12 @@ class Field:
     doc: str
     signed: bool = False
 
-    @property
+    @cached_property
     def minimum(self) -> int:
         """Smallest value the field holds."""
         return -(1 << (self.bits - 1)) if self.signed else 0
 
-    @property
+    @cached_property
     def maximum(self) -> int:
         """Largest value the field holds."""
         return (1 << (self.bits - self.signed)) - 1

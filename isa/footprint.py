@@ -18,8 +18,8 @@ GRANULE_BYTES = 4
 
 @dataclass(frozen=True)
 class Access:
-    """Entries (of a scratchpad, or granules of DRAM) that an instruction reads or writes; int64,
-    may repeat.
+    """Entries (of a scratchpad, or granules of DRAM) that an instruction reads or writes: int64
+    [n], which may repeat.
     """
 
     memory: str
@@ -111,6 +111,26 @@ def dram_rows(insn: Load | Store) -> np.ndarray:
     return insn.dram_addr + planes + np.arange(insn.y_size, dtype=np.int64) * insn.y_stride
 
 
+def _moving(base: np.ndarray, *loops: tuple[int, int]) -> np.ndarray:
+    """``base + sum(i_k * strides[k])`` for 0 <= i_k < extents[k], without the loops that do not
+    move.
+
+    Parameters
+    ----------
+    base : int64 [n]
+    *loops : extent and stride of each
+
+    Returns
+    -------
+    int64 [n * product of the extents of moving loops]
+    """
+    entries = base
+    for extent, stride in loops:
+        if extent > 1 and stride:
+            entries = np.add.outer(np.arange(extent) * stride, entries)
+    return entries.reshape(-1)
+
+
 def accesses(insn: Insn, params: HwParams, uops: MicroOps) -> list[Access]:
     """All accesses of an instruction. A LOAD into uop updates ``uops``."""
     match insn:
@@ -123,23 +143,33 @@ def accesses(insn: Insn, params: HwParams, uops: MicroOps) -> list[Access]:
             source = Access("out", np.arange(insn.base, insn.base + insn.entries), False)
             return [source, _dram(insn, insn.x_size * params.entry_bytes("out"), True)]
         case Gemm():
-            entries = {m: np.unique(e) for m, e in gemm_entries(insn, uops.fields(insn)).items()}
+            words = uops.fields(insn)
             micro = np.arange(insn.uop_begin, insn.uop_begin + insn.uop_count)
             return [
                 Access("uop", micro, False),
-                *(Access(m, e, m == "acc") for m, e in entries.items()),
-            ]
+                *(Access(m, _gemm_operand(insn, m, words[m]), m == "acc")
+                  for m in ("acc", "inp", "wgt")),
+            ]  # fmt: skip
         case Vector():
-            found = vector_entries(insn)
-            reads = [
-                Access(getattr(insn, s), np.unique(found[s]), False)
-                for s in ("src0", "src1")
-                if getattr(insn, s) != "imm"
+            return [
+                Access(getattr(insn, name), _vector_operand(insn, name), name == "dst")
+                for name in ("src0", "src1", "dst")
+                if getattr(insn, name) != "imm"
             ]
-            return [*reads, Access(insn.dst, np.unique(found["dst"]), True)]
         case Param():
             return [Access("par", np.arange(insn.par_base, insn.par_base + 3), False)]
     raise VdlaError(f"footprint: unknown instruction {insn!r}")
+
+
+def _gemm_operand(insn: Gemm, memory: str, uops: np.ndarray) -> np.ndarray:
+    inner = insn.inner, getattr(insn, f"{memory}_inner")
+    outer = insn.outer, getattr(insn, f"{memory}_outer")
+    return _moving(uops, inner, outer)
+
+
+def _vector_operand(insn: Vector, name: str) -> np.ndarray:
+    base, strides = getattr(insn, f"{name}_base"), getattr(insn, f"{name}_strides")
+    return _moving(np.array([base]), *zip(insn.extents, strides, strict=True))
 
 
 def _dram(insn: Load | Store, row_bytes: int, write: bool) -> Access:

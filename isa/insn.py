@@ -213,34 +213,53 @@ def field_values(insn: Insn) -> dict[str, int]:
     return _values(insn)
 
 
+@dataclass(frozen=True)
+class _Attributes:
+    """How the attributes of a class of instructions become bit fields: those whose value is a name,
+    with its codes; tuples, with the fields that they are spread over; and numbers.
+    """
+
+    named: tuple[tuple[str, dict[str, int]], ...]
+    spread: tuple[tuple[str, tuple[str, ...]], ...]
+    numbers: tuple[str, ...]
+
+    @classmethod
+    def of(cls, opcode: Opcode) -> _Attributes:
+        """Those of an opcode's class."""
+        names = [field.name for field in fields(CLASSES[opcode])]
+        named = tuple((n, CODES[opcode, n]) for n in names if (opcode, n) in CODES)
+        spread = tuple(
+            (n, tuple(_SPREAD[n].format(i) for i in range(VECTOR_LOOPS)))
+            for n in names if n in _SPREAD
+        )  # fmt: skip
+        others = {n for n, _ in (*named, *spread)}
+        return cls(named, spread, tuple(n for n in names if n not in others))
+
+
+_ATTRIBUTES = {opcode: _Attributes.of(opcode) for opcode in CLASSES}
+
+
 def _values(insn: Insn) -> dict[str, int]:
+    attributes = _ATTRIBUTES[insn.opcode]
     values: dict[str, int] = {"opcode": int(insn.opcode)}
-    for field in fields(insn):
-        value = getattr(insn, field.name)
-        if field.name in _SPREAD:
-            values.update({_SPREAD[field.name].format(i): v for i, v in enumerate(value)})
-        elif (codes := CODES.get((insn.opcode, field.name))) is not None:
-            values[field.name] = codes[value]
-        else:
-            values[field.name] = int(value)
+    for name in attributes.numbers:
+        values[name] = int(getattr(insn, name))
+    for name, codes in attributes.named:
+        values[name] = codes[getattr(insn, name)]
+    for name, numbered in attributes.spread:
+        values.update(zip(numbered, getattr(insn, name), strict=True))
     return values
 
 
 def _unknown(insn: Insn) -> Iterator[str]:
     """What cannot be encoded: names without a code, and tuples of another length."""
-    for field in fields(insn):
-        value = getattr(insn, field.name)
-        if field.name in _SPREAD:
-            if len(value) != VECTOR_LOOPS:
-                yield (
-                    f"{insn.opcode.name} {field.name}: expected {VECTOR_LOOPS} values, "
-                    f"got {value!r}"
-                )
-        elif (codes := CODES.get((insn.opcode, field.name))) is not None and value not in codes:
-            yield (
-                f"{insn.opcode.name} {field.name}: expected one of {', '.join(codes)}, "
-                f"got {value!r}"
-            )
+    attributes, what = _ATTRIBUTES[insn.opcode], insn.opcode.name
+    for name, codes in attributes.named:
+        if (value := getattr(insn, name)) not in codes:
+            yield f"{what} {name}: expected one of {', '.join(codes)}, got {value!r}"
+    for name, numbered in attributes.spread:
+        if len(value := getattr(insn, name)) != len(numbered):
+            yield f"{what} {name}: expected {len(numbered)} values, got {value!r}"
 
 
 def _out_of_range(what: str, spec: tuple[Field, ...], values: dict[str, int]) -> Iterator[str]:
@@ -254,8 +273,10 @@ def _out_of_range(what: str, spec: tuple[Field, ...], values: dict[str, int]) ->
 
 def encode(insn: Insn, params: HwParams) -> bytes:
     """Validated instruction to ``params.insn_bytes`` little-endian bytes."""
-    validate(insn, params)
-    return pack(layout(insn.opcode, params), _values(insn)).to_bytes(params.insn_bytes, "little")
+    values = field_values(insn)
+    for found in _faults(insn, params, values):
+        raise VdlaError(found)
+    return pack(layout(insn.opcode, params), values).to_bytes(params.insn_bytes, "little")
 
 
 def decode(data: bytes, params: HwParams) -> Insn:
@@ -328,16 +349,18 @@ def fault(insn: Insn, params: HwParams) -> str | None:
     Micro-op indices are data and are checked when the instruction runs (and by ``check.py`` where
     the data is known).
     """
-    return next(_faults(insn, params), None)
+    for unknown in _unknown(insn):
+        return unknown
+    return next(_faults(insn, params, _values(insn)), None)
 
 
-def _faults(insn: Insn, params: HwParams) -> Iterator[str]:
-    """All faults, in an order in which later checks rely on earlier ones."""
+def _faults(insn: Insn, params: HwParams, values: dict[str, int]) -> Iterator[str]:
+    """All faults of an instruction with these fields, in an order in which later checks rely on
+    earlier ones.
+    """
     what = insn.opcode.name
-    yield from _unknown(insn)
-    yield from _out_of_range(what, layout(insn.opcode, params), _values(insn))
-    own = Units(1 << insn.unit)
-    if (insn.pop | insn.push) & own:
+    yield from _out_of_range(what, layout(insn.opcode, params), values)
+    if (int(insn.pop) | int(insn.push)) >> insn.unit & 1:
         yield (
             f"{what} pop/push: a unit has no token queue to itself, "
             f"got pop={insn.pop!r} push={insn.push!r}"

@@ -18,7 +18,7 @@ import numpy as np
 from ....isa.errors import VdlaError
 from ....isa.notes import Note
 from ....isa.params import HwParams
-from ...te.affine import affine
+from ...te.affine import Affine, affine
 from ...te.expr import Binary, Cast, Const, Expr, Read, Select, Var, substitute, walk
 from ...tir.ir import (
     Allocate,
@@ -38,6 +38,7 @@ from ...tir.printer import expr_text
 from ...tir.scopes import place_buffers
 from .patterns import (
     Arithmetic,
+    Requantize,
     fusable_buffers,
     match_accumulation,
     match_arithmetic,
@@ -130,6 +131,27 @@ class _Offset:
         return self.coefficients.get(axis.var, 0)
 
 
+@dataclass(frozen=True)
+class _Computed:
+    """What a statement of the vector unit computes: an accumulation; or arithmetic, perhaps with
+    requantisation after it; or nothing that the unit knows.
+    """
+
+    accumulation: Arithmetic | None
+    requantize: Requantize | None = None
+    arithmetic: Arithmetic | None = None
+
+    @classmethod
+    def by(cls, core: Store) -> _Computed:
+        """What the value of a statement is."""
+        accumulation = match_accumulation(core.value, core.buffer)
+        if accumulation is not None:
+            return cls(accumulation)
+        requant = match_requantize(core.value)
+        value = requant.value if requant else saturated(core.value)
+        return cls(None, requant, match_arithmetic(value))
+
+
 @dataclass
 class _Walker:
     name: str
@@ -144,12 +166,17 @@ class _Walker:
     reductions: dict[tuple[Buffer, int], VectorWork] = field(default_factory=dict)
     #: Per scratchpad, what its entries are padded with.
     filled: dict[str, np.ndarray] = field(default_factory=dict)
+    #: What does not depend on the loops outside of a nest is made once: offsets of accesses
+    #: (:meth:`form`), and what each innermost statement is for and computes, by its identity.
+    forms: dict[tuple[int, int], Affine] = field(default_factory=dict)
+    notes: dict[int, Note] = field(default_factory=dict)
+    computed: dict[int, _Computed] = field(default_factory=dict)
 
     @property
     def params(self) -> HwParams:
         return self.stream.params
 
-    def walk(self, stmt: Stmt, env: dict[Var, Expr]) -> None:
+    def walk(self, stmt: Stmt, env: dict[Var, Const]) -> None:
         """Emit a statement; ``env`` has the values of the outer loops' variables."""
         match stmt:
             case Seq(stmts):
@@ -170,7 +197,7 @@ class _Walker:
 
     # ---- recognising nests ----
 
-    def nest(self, stmt: Stmt, env: dict[Var, Expr]) -> _Nest | None:
+    def nest(self, stmt: Stmt, env: dict[Var, Const]) -> _Nest | None:
         """Loops and guards around one statement; None when a guard excludes all of it."""
         axes: list[_Axis] = []
         while not isinstance(stmt, Store | TensorCall):
@@ -218,19 +245,40 @@ class _Walker:
                     return 0, max(0, slack // -k + 1), axis
         raise VdlaError(f"{self.name}: guard {expr_text(cond)} must bound one loop")
 
-    def offset(self, buffer: Buffer, indices: tuple[Expr, ...], env: dict[Var, Expr]) -> _Offset:
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...], env: dict[Var, Const]) -> _Offset:
         """Element offset of an access in its buffer."""
-        total: Expr = Const(0)
-        for index, stride in zip(indices, buffer.strides, strict=True):
-            total = total + substitute(index, env) * stride
-        form = affine(total)
-        for term, _ in form.terms:
+        form = self.form(buffer, indices)
+        constant, coefficients = form.constant, {}
+        for term, factor in form.terms:
+            if isinstance(term, Var):
+                if term in env:
+                    constant += factor * env[term].value
+                else:
+                    coefficients[term] = coefficients.get(term, 0) + factor
+            else:
+                inner = affine(substitute(term, env))
+                constant += factor * inner.constant
+                for var, inner_factor in inner.terms:
+                    coefficients[var] = coefficients.get(var, 0) + factor * inner_factor
+        for term in coefficients:
             if not isinstance(term, Var):
                 raise VdlaError(
                     f"{self.name}: index {expr_text(term)} of {buffer.name} is not affine in the "
                     f"nest's loops"
                 )
-        return _Offset(form.constant, form.coefficients)
+        return _Offset(constant, coefficients)
+
+    def form(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Affine:
+        """Element offset of an access as an affine form of all loops, also those outside of its
+        nest; made once, since a nest is emitted for every iteration of the loops around it.
+        """
+        key = id(buffer), id(indices)  # the loop program holds both
+        if key not in self.forms:
+            total: Expr = Const(0)
+            for index, stride in zip(indices, buffer.strides, strict=True):
+                total = total + index * stride
+            self.forms[key] = affine(total)
+        return self.forms[key]
 
     def split_entry(
         self, axes: list[_Axis], offset: _Offset, scope: str
@@ -266,9 +314,11 @@ class _Walker:
 
     # ---- emission ----
 
-    def emit(self, nest: _Nest, env: dict[Var, Expr]) -> None:
+    def emit(self, nest: _Nest, env: dict[Var, Const]) -> None:
         core = nest.core
-        self.stream.note = self.note(core)
+        if id(core) not in self.notes:
+            self.notes[id(core)] = self.note(core)
+        self.stream.note = self.notes[id(core)]
         match core:
             case TensorCall():
                 self.emit_gemm(nest, core, env)
@@ -292,7 +342,7 @@ class _Walker:
         tensors = [self.places[buffer].name for buffer in moved if buffer in self.places]
         return Note(self.name, written.name, tensors[0] if tensors else "")
 
-    def emit_load(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
+    def emit_load(self, nest: _Nest, core: Store, env: dict[Var, Const]) -> None:
         value, fill = core.value, 0
         inside = {axis.var: (0, axis.stop) for axis in nest.axes}
         if isinstance(value, Select):
@@ -380,7 +430,7 @@ class _Walker:
         skipped = row * (padding[rows].before - kept.before)
         return base + skipped, [*padding[:rows], kept, *padding[rows + 1 :]]
 
-    def emit_store(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
+    def emit_store(self, nest: _Nest, core: Store, env: dict[Var, Const]) -> None:
         assert isinstance(core.value, Read)
         source_buffer = core.value.source
         source = self.offset(source_buffer, core.value.indices, env)
@@ -408,7 +458,7 @@ class _Walker:
                 loops,
             )
 
-    def emit_gemm(self, nest: _Nest, core: TensorCall, env: dict[Var, Expr]) -> None:
+    def emit_gemm(self, nest: _Nest, core: TensorCall, env: dict[Var, Const]) -> None:
         def located(region: Region) -> tuple[Buffer, _Offset]:
             return region.buffer, self.offset(region.buffer, region.start, env)
 
@@ -439,22 +489,24 @@ class _Walker:
             )
             self.stream.gemm(tuple(moved), rest, init)  # type: ignore[arg-type]
 
-    def emit_vector(self, nest: _Nest, core: Store, env: dict[Var, Expr]) -> None:
+    def emit_vector(self, nest: _Nest, core: Store, env: dict[Var, Const]) -> None:
         target = self.offset(core.buffer, core.indices, env)
         key = (core.buffer, self.entry(core.buffer, target))
         value = core.value
         if isinstance(value, Const):
             self.pending[key] = value.value
             return
-        if (accumulation := match_accumulation(value, core.buffer)) is not None:
+        if id(core) not in self.computed:
+            self.computed[id(core)] = _Computed.by(core)
+        computed = self.computed[id(core)]
+        if (accumulation := computed.accumulation) is not None:
             work = self.vector_work(nest, core, accumulation, env, self.initial(key, accumulation))
             if core.buffer in self.fusable:
                 self.reductions[key] = work
             else:
                 self.stream.vector(work)
             return
-        requant = match_requantize(value)
-        arithmetic = match_arithmetic(requant.value if requant else saturated(value))
+        requant, arithmetic = computed.requantize, computed.arithmetic
         if arithmetic is None:
             raise VdlaError(f"{self.name}: the vector unit does not compute {expr_text(value)}")
         work = self.vector_work(nest, core, arithmetic, env, 0)
@@ -485,7 +537,7 @@ class _Walker:
         return initial
 
     def vector_work(
-        self, nest: _Nest, core: Store, arithmetic: Arithmetic, env: dict[Var, Expr], initial: int
+        self, nest: _Nest, core: Store, arithmetic: Arithmetic, env: dict[Var, Const], initial: int
     ) -> VectorWork:
         """The nest with bases and strides in entries. An accumulation without a second operand has
         the initial value as its immediate.

@@ -16,15 +16,19 @@ pixels. An operator behind it that works rows first, too, can then follow it clo
 The work of the busiest unit is a lower bound for an operator's cycles. Tilings are tried in the
 order of that bound, and each is replayed tile by tile: a unit works in order and waits for its
 operands and for a free buffer.
+
+There are thousands of tilings, so needs and bounds are computed for all of them together: the sizes
+of a :class:`Tiling`, and what follows from them, may be arrays with an element for each tiling.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import product
-from typing import Literal, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache, reduce
+from typing import Any, Literal, TypeVar, get_args
+
+import numpy as np
 
 from ....isa.memory import MemoryParams
 from ....isa.params import HwParams
@@ -45,6 +49,8 @@ Order = Literal["weights", "pixels", "stream"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 #: Knobs with given values, which the planner does not choose: pairs of name and value.
 Fixed = tuple[tuple[str, KnobValue], ...]
+#: A number; of many tilings, an array with a number for each.
+Each = Any
 #: Virtual threads that an operator may have.
 VTHREADS = tuple(range(1, 17))
 
@@ -98,17 +104,21 @@ class Tiling:
     and the order of the loops over tiles.
     """
 
-    oc_blocks: int
-    rows: int
-    cols: int
-    ic_blocks: int
+    oc_blocks: Each
+    rows: Each
+    cols: Each
+    ic_blocks: Each
     order: Order
     vthreads: int
 
-    def rows_first(self, shape: ConvShape) -> bool:
+    def rows_first(self, shape: ConvShape) -> Each:
         """Whether all channels of some pixels are computed before those of others."""
         oc_tiles, pixel_tiles, _ = _counts(self, shape)
-        return pixel_tiles > 1 and (self.order == "pixels" or oc_tiles == 1)
+        return (pixel_tiles > 1) & ((oc_tiles == 1) | (self.order == "pixels"))
+
+
+#: Knobs of a tiling that are sizes, in the order in which candidates are listed.
+_SIZES = ("oc_blocks", "rows", "cols", "ic_blocks")
 
 
 def even_sizes(extent: int) -> list[int]:
@@ -129,18 +139,20 @@ def plan_products(
     which scratchpad is too small.
     """
     vthreads = _vthreads(machine, fixed)
-    bounded: list[tuple[float, Tiling, _Work]] = []
-    for tile in _with(_tilings(shape, ORDERS, vthreads), fixed):
-        if not products_misfit(tile, shape, context.budget):
-            work = _work(tile, shape, machine.params, machine.memory)
-            bounded.append((work.bound_cycles, tile, work))
-    if not bounded:
+    candidates: list[_Candidates] = []
+    for tiles in _tilings(shape, ORDERS, vthreads, fixed):
+        fitting = _pick(tiles, _fits(_products_needs(tiles, shape), context.budget))
+        work = _work(fitting, shape, machine.params, machine.memory)
+        candidates.append(_Candidates(fitting, work))
+    if not any(len(c) for c in candidates):
         least = _least("stream", vthreads, fixed)
         reason = products_misfit(least, shape, context.budget)
         return f"convolution {shape.kh}x{shape.kw}: {_no_tile(least, reason)}"
-    wanted = [c for c in bounded if context.rows_first in (None, c[1].rows_first(shape))]
+    if context.rows_first is not None:
+        wanted = [c.where(c.tiles.rows_first(shape) == context.rows_first) for c in candidates]
+        candidates = wanted if any(len(c) for c in wanted) else candidates
     takeover = TAKEOVER_CYCLES if context.beside else 0
-    return _fastest(wanted or bounded, machine.memory, takeover)
+    return _fastest(candidates, machine.memory, takeover)
 
 
 @lru_cache(maxsize=1024)
@@ -164,16 +176,16 @@ def plan_windows(
         orders = ("pixels",)
     if "order" in dict(fixed):
         orders = window_orders(weighted)
-    bounded: list[tuple[float, Tiling, _Work]] = []
-    for tile in _with(_tilings(shape, orders, vthreads, window=True), fixed):
-        if not window_misfit(tile, shape, weighted, context.budget):
-            work = _window_work(tile, shape, weighted, machine.params, machine.memory)
-            bounded.append((work.bound_cycles, tile, work))
-    if not bounded:
+    candidates: list[_Candidates] = []
+    for tiles in _tilings(shape, orders, vthreads, fixed, window=True):
+        fitting = _pick(tiles, _fits(_window_needs(tiles, shape, weighted), context.budget))
+        work = _window_work(fitting, shape, weighted, machine.params, machine.memory)
+        candidates.append(_Candidates(fitting, work))
+    if not any(len(c) for c in candidates):
         least = _least(orders[-1], vthreads, fixed)
         reason = window_misfit(least, shape, weighted, context.budget)
         return f"a window of {shape.kh}x{shape.kw}: {_no_tile(least, reason)}"
-    return _fastest(bounded, machine.memory)
+    return _fastest(candidates, machine.memory)
 
 
 def window_orders(weighted: bool) -> tuple[Order, ...]:
@@ -195,27 +207,58 @@ def _no_tile(least: Tiling, reason: str) -> str:
     return f"no tile fits with {least.vthreads} virtual threads, {reason}"
 
 
-def _with(tilings: Iterator[Tiling], fixed: Fixed) -> Iterator[Tiling]:
-    """Keep the tilings that have the fixed knobs."""
-    return (tile for tile in tilings if all(getattr(tile, name) == v for name, v in fixed))
+_Record = TypeVar("_Record", "Tiling", "_Work")
+
+
+def _pick(record: _Record, which: np.ndarray | int) -> _Record:
+    """The tilings, or the work, that a mask or an index picks of many; of one index with plain
+    numbers.
+    """
+    values = ((field.name, getattr(record, field.name)) for field in fields(record))
+    picked = {name: value[which] for name, value in values if isinstance(value, np.ndarray)}
+    if isinstance(which, int):
+        picked = {name: value.item() for name, value in picked.items()}
+    return replace(record, **picked)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    """Tilings of one order of loops, and their work."""
+
+    tiles: Tiling
+    work: _Work
+
+    def __len__(self) -> int:
+        return len(self.tiles.rows)
+
+    def where(self, mask: np.ndarray) -> _Candidates:
+        """Some of them."""
+        return _Candidates(_pick(self.tiles, mask), _pick(self.work, mask))
 
 
 def _fastest(
-    bounded: list[tuple[float, Tiling, _Work]], memory: MemoryParams, takeover_cycles: int = 0
+    candidates: Sequence[_Candidates], memory: MemoryParams, takeover_cycles: int = 0
 ) -> tuple[Tiling, int]:
     """Find the tiling of the least cost, and the cycles of its replay. The cost is these cycles and
     those that the tiling costs other operators. Tilings are tried in the order of a lower bound of
     their cost, until that bound reaches the least cost so far.
     """
 
-    def others(work: _Work) -> float:
+    def others(work: _Work) -> Each:
         return OTHERS * work.load_cycles + takeover_cycles * work.changes * work.tiles
 
-    candidates = [(bound + others(work), tile, work) for bound, tile, work in bounded]
+    bounds = np.concatenate([c.work.bound_cycles + others(c.work) for c in candidates])
+    # Of equal bounds, the smaller tile comes first, then the earlier order of loops.
+    sizes = [np.concatenate([getattr(c.tiles, n) for c in candidates]) for n in _SIZES]
+    first = np.cumsum([0, *(len(c) for c in candidates)])
     best: tuple[float, Tiling, float] | None = None
-    for least, tile, work in sorted(candidates, key=lambda candidate: candidate[0]):
-        if best is not None and least >= best[0]:
+    for chosen in np.lexsort((*reversed(sizes), bounds)).tolist():
+        if best is not None and bounds[chosen] >= best[0]:
             break
+        group = int(np.searchsorted(first, chosen, "right")) - 1
+        index = chosen - int(first[group])
+        tile = _pick(candidates[group].tiles, index)
+        work = _pick(candidates[group].work, index)
         cycles = _replay(work, memory, tile.vthreads)
         cost = cycles + others(work)
         if best is None or cost < best[0]:
@@ -255,23 +298,31 @@ def row_cycles(
 
 
 def _tilings(
-    shape: ConvShape, orders: tuple[Order, ...], vthreads: int, window: bool = False
-) -> Iterator[Tiling]:
-    """All candidates. A ``window`` has the same channels in its input as in its result."""
+    shape: ConvShape, orders: tuple[Order, ...], vthreads: int, fixed: Fixed, window: bool = False
+) -> list[Tiling]:
+    """All candidates with the fixed knobs, those of one order together. A ``window`` has the same
+    channels in its input as in its result.
+    """
     chunks = [0] if window else even_sizes(shape.ic_blocks)
-    sizes = (even_sizes(n) for n in (shape.oc_blocks, shape.oh, shape.ow))
-    for oc, rows, cols, ic in product(*sizes, chunks):
-        for order in orders:
-            yield Tiling(oc, rows, cols, ic or oc, order, vthreads)
+    sizes = [even_sizes(n) for n in (shape.oc_blocks, shape.oh, shape.ow)]
+    oc, rows, cols, ic = (a.reshape(-1) for a in np.meshgrid(*sizes, chunks, indexing="ij"))
+    made = []
+    for order in orders:
+        tiles = Tiling(oc, rows, cols, oc if window else ic, order, vthreads)
+        legal = np.ones(oc.size, bool)
+        for name, value in fixed:
+            legal &= getattr(tiles, name) == value
+        made.append(_pick(tiles, legal))
+    return made
 
 
-def _entries(tile: Tiling, shape: ConvShape) -> tuple[int, int]:
+def _entries(tile: Tiling, shape: ConvShape) -> tuple[Each, Each]:
     """Entries of inp and wgt that one tile loads for one chunk of input channels."""
     inputs = shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
     return tile.ic_blocks * inputs, tile.oc_blocks * tile.ic_blocks * shape.taps * shape.phases
 
 
-def _counts(tile: Tiling, shape: ConvShape) -> tuple[int, int, int]:
+def _counts(tile: Tiling, shape: ConvShape) -> tuple[Each, Each, Each]:
     """Tiles of output channels and of pixels, and chunks of input channels."""
     pixel_tiles = -(-shape.oh // tile.rows) * -(-shape.ow // tile.cols)
     return (
@@ -281,46 +332,68 @@ def _counts(tile: Tiling, shape: ConvShape) -> tuple[int, int, int]:
 
 def products_misfit(tile: Tiling, shape: ConvShape, budget: Budget) -> str:
     """Which scratchpad a tiling of products exceeds, or an empty string."""
+    return _misfit(_products_needs(tile, shape), budget)
+
+
+def window_misfit(tile: Tiling, shape: ConvShape, weighted: bool, budget: Budget) -> str:
+    """Which scratchpad a tiling of windows exceeds, or an empty string."""
+    return _misfit(_window_needs(tile, shape, weighted), budget)
+
+
+def _misfit(needs: Mapping[str, int], budget: Budget) -> str:
+    for name, entries in needs.items():
+        if entries > _most(name, budget):
+            return f"{name} needs {entries} entries of {_most(name, budget)}"
+    return ""
+
+
+def _fits(needs: Mapping[str, Each], budget: Budget) -> np.ndarray:
+    """Which tilings fit: bool [tilings]."""
+    within = (need <= _most(name, budget) for name, need in needs.items())
+    return reduce(np.logical_and, within)
+
+
+def _most(scratchpad: str, budget: Budget) -> int:
+    """Entries of a scratchpad that a tiling may use. Micro-ops of the next operator are loaded
+    while those of this one are in use.
+    """
+    return budget.uop // 2 if scratchpad == "uop" else budget.of(scratchpad)
+
+
+def _products_needs(tile: Tiling, shape: ConvShape) -> dict[str, Each]:
+    """Entries of each scratchpad that tilings of products need."""
     vthreads = tile.vthreads
     results = tile.oc_blocks * tile.rows * tile.cols * shape.phases
     inp, wgt = (entries * vthreads for entries in _entries(tile, shape))
     par = 3 * tile.oc_blocks * shape.phases * vthreads
     oc_tiles, pixel_tiles, chunks = _counts(tile, shape)
     if tile.order == "weights":
-        copies = vthreads if oc_tiles > 1 else 1
+        copies = np.where(oc_tiles > 1, vthreads, 1)
         wgt, par = wgt // vthreads * chunks * copies, par // vthreads * copies
     elif tile.order == "pixels":
-        inp = inp // vthreads * chunks * (vthreads if pixel_tiles > 1 else 1)
+        inp = inp // vthreads * chunks * np.where(pixel_tiles > 1, vthreads, 1)
     uop = tile.ic_blocks * shape.taps * tile.oc_blocks * shape.phases
-    needs = {
-        "acc": (results * vthreads, budget.acc),
-        # Results leave block by block of channels, through two buffers.
-        "out": (tile.rows * tile.cols * shape.phases * min(tile.oc_blocks, 2) * vthreads,
-                budget.out),
-        "inp": (inp, budget.inp),
-        "wgt": (wgt, budget.wgt),
-        "par": (par, budget.par),
-        "uop": (uop, budget.uop // 2),
-    }  # fmt: skip
-    for name, (entries, most) in needs.items():
-        if entries > most:
-            return f"{name} needs {entries} entries of {most}"
-    return ""
+    # Results leave block by block of channels, through two buffers.
+    leaving = tile.rows * tile.cols * shape.phases * np.minimum(tile.oc_blocks, 2)
+    return {
+        "acc": results * vthreads,
+        "out": leaving * vthreads,
+        "inp": inp,
+        "wgt": wgt,
+        "par": par,
+        "uop": uop,
+    }
 
 
-def window_misfit(tile: Tiling, shape: ConvShape, weighted: bool, budget: Budget) -> str:
-    """Which scratchpad a tiling of windows exceeds, or an empty string."""
+def _window_needs(tile: Tiling, shape: ConvShape, weighted: bool) -> dict[str, Each]:
+    """Entries of each scratchpad that tilings of windows need."""
     blocks, vthreads = tile.oc_blocks, tile.vthreads
     inputs = shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
-    needs = {
+    return {
         "inp": blocks * inputs * vthreads,
         "out": blocks * tile.rows * tile.cols * vthreads,
         "par": (shape.taps + 3) * blocks * vthreads if weighted else 3,
     }
-    for name, entries in needs.items():
-        if entries > budget.of(name):
-            return f"{name} needs {entries} entries of {budget.of(name)}"
-    return ""
 
 
 @dataclass(frozen=True)
@@ -333,29 +406,29 @@ class _Work:
     are cycles for each step; ``vector``, ``store`` and ``fetch`` for each tile.
     """
 
-    changes: int
-    tiles: int
-    chunks: int
-    slices: int
-    staying: float
-    inp: float
-    wgt: float
-    gemm: float
-    vector: float
-    store: float
+    changes: Each
+    tiles: Each
+    chunks: Each
+    slices: Each
+    staying: Each
+    inp: Each
+    wgt: Each
+    gemm: Each
+    vector: Each
+    store: Each
     #: Cycles to fetch a tile's instructions.
-    fetch: float
+    fetch: Each
 
     @property
-    def bound_cycles(self) -> float:
+    def bound_cycles(self) -> Each:
         """Cycles that the busiest unit needs for the whole operator."""
         tiles = self.changes * self.tiles
         gemm = tiles * self.chunks * self.gemm
-        others = tiles * max(self.vector, self.store, self.fetch)
-        return max(self.load_cycles, gemm, others)
+        others = tiles * np.maximum(np.maximum(self.vector, self.store), self.fetch)
+        return np.maximum(np.maximum(self.load_cycles, gemm), others)
 
     @property
-    def load_cycles(self) -> float:
+    def load_cycles(self) -> Each:
         """Cycles that the load unit needs for the whole operator."""
         tiles = self.changes * self.tiles
         return self.changes * self.staying + tiles * self.chunks * (self.inp + self.wgt)
@@ -407,11 +480,11 @@ def _window_work(
     return _Work(1, tiles, 1, 1, 0.0, inp, par, compute, 0.0, store, fetch)
 
 
-def _store_cycles(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> float:
+def _store_cycles(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams) -> Each:
     """Cycles to store a tile's results."""
     results = tile.oc_blocks * tile.rows * tile.cols * shape.phases
     beats = max(1.0, params.entry_bytes("out") / params.bus_bytes) * memory.cycles_per_beat
-    rows = tile.oc_blocks * (1 if tile.cols == shape.ow else tile.rows)
+    rows = tile.oc_blocks * np.where(tile.cols == shape.ow, 1, tile.rows)
     bursts = rows * -(-results * beats // rows // params.max_burst_beats)
     return results * beats + BURST_CYCLES * bursts
 
@@ -420,6 +493,8 @@ def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
     """Cycles of the operator when every unit works in order, waits for what it needs, and reuses a
     buffer ``vthreads`` steps later.
     """
+    # Python adds its own numbers faster than NumPy's.
+    work = _Work(*(np.asarray(getattr(work, field.name)).item() for field in fields(work)))
     latency = memory.read_latency_cycles + TURN_CYCLES
     part = 1 / work.slices
     load = gemm = vector = store = fetch = 0.0
@@ -462,14 +537,14 @@ def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
     return store + memory.write_latency_cycles
 
 
-def _read_cycles(rows: int, row_bytes: int, params: HwParams, memory: MemoryParams) -> float:
+def _read_cycles(rows: Each, row_bytes: Each, params: HwParams, memory: MemoryParams) -> Each:
     """Cycles to load ``rows`` rows: the bus moves a beat a cycle, and the memory works on a limited
     number of bursts at once.
     """
-    beats = max(1.0, row_bytes / params.bus_bytes) * memory.cycles_per_beat
+    beats = np.maximum(1.0, row_bytes / params.bus_bytes) * memory.cycles_per_beat
     bursts = -(-beats // params.max_burst_beats)
     latency = (memory.read_latency_cycles + beats / bursts) / memory.outstanding
-    return rows * bursts * max(beats / bursts, latency) + INSN_CYCLES
+    return rows * bursts * np.maximum(beats / bursts, latency) + INSN_CYCLES
 
 
 def _fetch_cycles(params: HwParams, memory: MemoryParams) -> float:

@@ -12,7 +12,13 @@ import numpy as np
 
 from ....isa.asm import disassemble
 from ....isa.check import check
-from ....isa.depend import deadlines, dependencies, order_by_tokens, reorder
+from ....isa.depend import (
+    deadlines,
+    dependencies,
+    order_by_tokens,
+    program_accesses,
+    reorder,
+)
 from ....isa.errors import VdlaError
 from ....isa.insn import Insn
 from ....isa.notes import Note, pack_notes
@@ -112,9 +118,10 @@ def _ordered(
     had in the stream, and the constants in DRAM.
     """
     params, memory, image = machine.params, machine.memory, dict(stream.dram.image)
-    late = loads_by_need(deadlines(stream.insns, params, image))
+    found = program_accesses(stream.insns, params, image)
+    late = loads_by_need(deadlines(stream.insns, found, params))
     insns, tracks = [stream.insns[i] for i in late], [tracks[i] for i in late]
-    needs = dependencies(insns, params, image, tracks)
+    needs = dependencies(insns, [found[i] for i in late], params, tracks)
     order = dispatch_order(insns, tracks, needs, params, memory)
     return order_by_tokens(*reorder(insns, needs, order)), [late[i] for i in order], image
 

@@ -140,6 +140,10 @@ class VectorWork:
         )
 
 
+#: A micro-op: its entries of acc, inp and wgt, and its flag ``first``.
+_UopFields = tuple[int, int, int, int]
+
+
 @dataclass
 class Stream:
     """Instructions in program order (without tokens), each with a note; micro-op memory and DRAM
@@ -151,7 +155,7 @@ class Stream:
     insns: list[Insn] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     note: Note = NO_NOTE
-    _uop_slots: dict[tuple[Uop, ...], int] = field(default_factory=dict)
+    _uop_slots: dict[tuple[_UopFields, ...], int] = field(default_factory=dict)
     _uop_end: int = 0
 
     def append(self, insn: Insn) -> None:
@@ -254,14 +258,15 @@ class Stream:
         chosen = sorted(sorted(candidates, key=lambda i: -loops[i].extent)[:2])
         (outer, inner) = [Loop(1, (0, 0, 0))] * (2 - len(chosen)) + [loops[i] for i in chosen]
         rest = [loop for i, loop in enumerate(loops) if i not in chosen]
-        uops = []
-        for step in product(*(range(loop.extent) for loop in rest)):
-            acc, inp, wgt = (
-                base + sum(i * loop.strides[k] for i, loop in zip(step, rest, strict=True))
-                for k, base in enumerate(bases)
-            )
-            first = all(i == 0 for i, loop in zip(step, rest, strict=True) if not loop.strides[0])
-            uops.append(Uop(acc=acc, inp=inp, wgt=wgt, first=int(first)))
+        uops: list[_UopFields] = [(*bases, 1)]
+        for loop in rest:
+            of_acc, of_inp, of_wgt = loop.strides
+            once = loop.extent if of_acc else 1  # a reduction's later steps add to the first
+            uops = [
+                (acc + i * of_acc, inp + i * of_inp, wgt + i * of_wgt, first * (i < once))
+                for acc, inp, wgt, first in uops
+                for i in range(loop.extent)
+            ]
         capacity = self.params.uop_depth
         for begin in range(0, len(uops), capacity):
             part = tuple(uops[begin : begin + capacity])
@@ -275,7 +280,7 @@ class Stream:
                 )
             )  # fmt: skip
 
-    def _place_uops(self, uops: tuple[Uop, ...]) -> int:
+    def _place_uops(self, uops: tuple[_UopFields, ...]) -> int:
         """Index of a micro-op sequence in uop memory, which is loaded unless it is there already.
         The memory fills from the bottom; when it is full, it starts again empty (tokens order each
         load behind the last reader)."""
@@ -283,7 +288,10 @@ class Stream:
             if self._uop_end + len(uops) > self.params.uop_depth:
                 self._uop_slots.clear()
                 self._uop_end = 0
-            data = b"".join(encode_uop(uop, self.params) for uop in uops)
+            data = b"".join(
+                encode_uop(Uop(acc=acc, inp=inp, wgt=wgt, first=first), self.params)
+                for acc, inp, wgt, first in uops
+            )
             address = self.dram.constant(data, f"{self.note.layer}.micro-ops")
             entry_bytes = self.params.entry_bytes("uop")
             note, self.note = self.note, Note(self.note.layer, "micro-ops")
