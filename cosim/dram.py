@@ -14,6 +14,7 @@ import numpy as np
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from .axi import Transfer
+from .bench import reader
 
 OKAY, SLVERR = 0, 2
 
@@ -70,7 +71,7 @@ class DramModel:
         self.on_response: Any = None
         self.delay_cycles = 0
         self._dut = dut
-        self._rready = dut.axi_rready
+        self._rready = reader(dut.axi_rready)
         self._shown: dict[str, int] = {}
         self._handles: dict[str, Any] = {}
         self._reads: deque[_Burst] = deque()
@@ -85,7 +86,7 @@ class DramModel:
 
     def step(self, now: int, transfers: Iterable[Transfer]) -> None:
         """The transfers of cycle ``now`` happen; the inputs of the core for the next are set."""
-        if self._shown["rvalid"] and self._rready.value:
+        if self._shown["rvalid"] and self._rready():
             self._next_read = now + self.memory.cycles_per_beat
             self._next_beat()
         if self._shown["bvalid"]:  # the core always takes responses

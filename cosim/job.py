@@ -13,6 +13,10 @@ from ..isa.memory import MemoryParams
 from ..isa.program import Program
 
 
+#: The file of a job's recording.
+RECORDING = "recording.npz"
+
+
 @dataclass(frozen=True)
 class Settings:
     """How a program is co-simulated.
@@ -30,6 +34,8 @@ class Settings:
         The cycle after which to stop; None: the end of the program.
     quiet_cycles : int
         How long no instruction may start or end, without cycles to compare with.
+    record : str
+        A block whose ports are recorded; none if empty.
     """
 
     memory: MemoryParams | None
@@ -37,6 +43,7 @@ class Settings:
     seed: int = 0
     until: int | None = None
     quiet_cycles: int = 100_000
+    record: str = ""
 
 
 @dataclass(frozen=True)

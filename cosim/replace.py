@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import json
 import tempfile
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import (
-    ClockSignal,
-    Instance,
-    Module,
-    ResetSignal,
-    Signal,
-    UnusedElaboratable,
-    Value,
-)
-from amaranth.lib.wiring import Component, In, Signature
+from amaranth.hdl import ClockSignal, Instance, Module
+from amaranth.lib.wiring import Component, Signature
 
-from ..hw.core.fetch import Fetch
-from ..hw.core.gemm import Gemm
-from ..hw.core.load import Load
-from ..hw.core.store import Store
-from ..hw.core.vector import Vector
-from ..hw.core.verilog import TOP, core_verilog
+from ..hw.core.verilog import TOP
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..sim.rtl import toolchain
+from .blocks import (
+    BLOCKS,
+    Ports,
+    block_signature,
+    flat_values,
+    ports_of,
+    reset_of_block,
+    tapped_core,
+)
 from .runner import Design
 
-#: Blocks that can be replaced; their ports are those of the component's signature.
-BLOCKS = {"fetch": Fetch, "load": Load, "gemm": Gemm, "vector": Vector, "store": Store}
 #: Direction and width of the ports that every Verilog block has besides.
 _CLOCKING = {"clk": ("input", 1), "rst": ("input", 1)}
-
-Ports = dict[str, tuple[str, int]]
 
 
 class PortMismatch(VdlaError):
@@ -81,19 +71,27 @@ class Replacement:
         path, _, name = what.partition(":")
         if not Path(path).is_file():
             raise VdlaError(f"replace: expected a file for {block}, {path!r} is none")
-        signature = _signature(block, params)
+        signature = block_signature(block, params)
         if path.endswith(".py"):
             return cls(block, _component(block, Path(path), name, params, signature))
         module = _verilog_module(block, Path(path))
-        _check(f"module {module.name} of {path}", module.ports, _ports(signature) | _CLOCKING)
+        check_ports(
+            f"module {module.name} of {path}", module.ports, ports_of(signature) | _CLOCKING
+        )
         return cls(block, _External(signature, module.name), Path(path).read_text())
+
+    def alone(self) -> Design:
+        """The block as a design by itself."""
+        if isinstance(self.component, _External):
+            return Design(self.component.module, self.verilog)
+        return Design.component(self.component, self.block)
 
 
 def core_with(params: HwParams, replacements: Sequence[Replacement]) -> Design:
     """The core of a configuration with some of its blocks replaced."""
     toolchain.setup_yosys()
     blocks = {replacement.block: replacement.component for replacement in replacements}
-    texts = [core_verilog(params, blocks=blocks), *(r.verilog for r in replacements)]
+    texts = [tapped_core(params, blocks=blocks), *(r.verilog for r in replacements)]
     return Design(TOP, "\n".join(texts))
 
 
@@ -101,33 +99,18 @@ class _External(Component):
     """A module of another file, with the ports of a block."""
 
     def __init__(self, signature: Signature, module: str) -> None:
-        self._module = module
+        self.module = module
         super().__init__(signature)
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        # The core resets its blocks by their registers. This one's value, which comes back in the
-        # cycle after, is the reset of the module.
-        restarted = Signal(init=1)
-        m.d.sync += restarted.eq(0)
-        ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal() | restarted}
-        for path, member, value in self.signature.flatten(self):
-            direction = "i" if member.flow is In else "o"
-            ports[f"{direction}_{'__'.join(map(str, path))}"] = Value.cast(value)
-        m.submodules.module = Instance(self._module, **ports)
+        ports: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": reset_of_block(m)}
+        ports |= {f"{way}_{name}": value for name, (way, value) in flat_values(self).items()}
+        m.submodules.module = Instance(self.module, **ports)
         return m
 
 
 # ---- ports ----
-
-
-def _signature(block: str, params: HwParams) -> Signature:
-    """The ports of a block of the core."""
-    signature = BLOCKS[block](params).signature
-    with warnings.catch_warnings():  # the block itself is not built
-        warnings.simplefilter("ignore", UnusedElaboratable)
-        gc.collect()
-    return signature
 
 
 @dataclass(frozen=True)
@@ -136,16 +119,8 @@ class _VerilogModule:
     ports: Ports
 
 
-def _ports(signature: Signature) -> Ports:
-    """Direction and width of every port by its flat name."""
-    parts = signature.flatten(signature.create())
-    return {
-        "__".join(map(str, path)): ("input" if member.flow is In else "output", len(Value.cast(v)))
-        for path, member, v in parts
-    }
-
-
-def _check(what: str, got: Ports, wanted: Ports) -> None:
+def check_ports(what: str, got: Ports, wanted: Ports) -> None:
+    """Raise PortMismatch unless a block, which messages call ``what``, has the wanted ports."""
     lines = []
     for name, (direction, bits) in wanted.items():
         expected = f"{direction} of {bits} bits"
@@ -216,5 +191,5 @@ def _component(
     component = made(params)
     if not isinstance(component, Component):
         raise VdlaError(f"{path}:{name}: expected an Amaranth component, got {component!r}")
-    _check(f"{path}:{name}", _ports(component.signature), _ports(signature))
+    check_ports(f"{path}:{name}", ports_of(component.signature), ports_of(signature))
     return component

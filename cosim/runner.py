@@ -32,11 +32,14 @@ _MAKEFLAGS = (
     "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 CFG_LDLIBS_THREADS=-pthread "
     "PYTHON3=python3 PERL=perl OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1"
 )
-#: What a fast simulator shows: Amaranth calls the words of a memory so.
+#: What a fast simulator shows besides the ports: the words of memories, as Amaranth calls them, and
+#: the taps at the core's blocks.
 _VISIBLE = """`verilator_config
 public_flat_rw -module "{top}" -port "*"
 public_flat_rd -module "*" -var "storage"
+public_flat_rd -module "vdla_tap_*" -var "*"
 """
+
 _VERILATOR_OPTIONS = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "--x-initial", "0"]
 #: How a parameter of a bench is called in the environment of the simulator.
 PARAMETER_PREFIX = "BENCH_"
@@ -77,13 +80,16 @@ class Design:
 
     @classmethod
     def core(cls, params: HwParams, technology: Technology | None = None) -> Design:
-        """The whole core of a configuration; ports ``clk``, ``rst``, ``axi_araddr``, ..."""
+        """The whole core of a configuration, with taps at its blocks; ports ``clk``, ``rst``,
+        ``axi_araddr``, ...
+        """
         toolchain.require("amaranth", "amaranth")
         from ..hw.core.technology import SIMULATION
-        from ..hw.core.verilog import TOP, core_verilog
+        from ..hw.core.verilog import TOP
+        from .blocks import tapped_core
 
         toolchain.setup_yosys()
-        return cls(TOP, core_verilog(params, technology or SIMULATION))
+        return cls(TOP, tapped_core(params, technology or SIMULATION))
 
     @classmethod
     def read(cls, path: str | Path, top: str) -> Design:
@@ -98,8 +104,8 @@ class Build:
     Attributes
     ----------
     fast : bool
-        The bench sees the ports of the top module and the words of memories, nothing else. Large
-        designs then build and run several times faster.
+        The bench sees the ports of the top module, the words of memories and the taps at a core's
+        blocks, nothing else. Large designs then build and run several times faster.
     waves : bool
         The simulator can write waveforms.
     """

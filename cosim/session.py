@@ -7,14 +7,15 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..isa.program import Program
-from .job import Job, Settings, read_progress, read_results
+from .job import RECORDING, Job, Settings, read_progress, read_results
+from .recording import Recording
 from .runner import WAVES_FILE, BenchFailure, Build, Design, run_bench
 
 Progress = Callable[[int, int], None]
@@ -37,12 +38,16 @@ class Session:
         ``CoSimulation.from_command``.
     waves : Path or None
         A waveform to write (VCD); one nanosecond in it is a tenth of a cycle.
+    recordings : list of Recording
+        What has been recorded of the block that the settings name, one for each run without a
+        divergence.
     """
 
     design: Design
     settings: Settings
     bench: Path | None = None
     waves: Path | None = None
+    recordings: list[Recording] = field(default_factory=list)
 
     def run(
         self, program: Program, dram: np.ndarray, progress: Progress | None = None
@@ -86,6 +91,8 @@ class Session:
                 if self.waves is not None and (work / WAVES_FILE).exists():
                     shutil.move(work / WAVES_FILE, self.waves)
             runs, after = read_results(work)
+            if (work / RECORDING).exists():
+                self.recordings.append(Recording.load(work / RECORDING))
         if after is None:
             raise failure or BenchFailure("the bench ended without running the program")
         if failure is not None and runs[-1]["first_divergence"] is None:
