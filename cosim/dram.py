@@ -82,6 +82,7 @@ class DramModel:
         self._read_beat = self._writes = 0
         self._next_read = self._next_write = self._next_answer = 0
         self._offered: Beat | None = None
+        self._set("bid", 0)
         self._drive(0)
 
     def step(self, now: int, transfers: Iterable[Transfer]) -> None:
@@ -152,7 +153,6 @@ class DramModel:
         self._set("wready", now >= self._next_write)
         self._set("rvalid", data)
         self._set("bvalid", answer)
-        self._set("bid", 0)
 
     def _offer(self, burst: _Burst) -> bool:
         """Show the next beat of a burst, unless it is dropped; whether there is one. A beat that
