@@ -5,6 +5,7 @@
   :func:`parameter`.
 - The core: :class:`CoreBench`, :class:`AxiMonitor`; a whole program, compared as it runs, with
   :class:`CoSimulation`, :class:`DramModel`, :class:`ProgramCheck` and :class:`Diverged`.
+- One block: :func:`record`, :func:`replay`, :class:`Recording`, :class:`Replacement`.
 - Outside of the simulator: :class:`Design`, :class:`Build` and :func:`run_bench`, or pytest's
   fixture ``vdla_rtl`` (``pytest_plugin.py``); :class:`Session` for programs, which is what
   ``vdla cosim`` calls.
@@ -25,9 +26,12 @@ if TYPE_CHECKING:
     from .dram import Beat, DramModel
     from .job import Job, Settings
     from .memory import ReadMemory
+    from .recording import Recording
+    from .replace import Replacement
     from .runner import BenchFailure, Build, Design, build_simulator, run_bench
     from .scoreboard import Scoreboard
     from .session import Session
+    from .single import record, replay
     from .streams import StreamMonitor, StreamSink, StreamSource
     from .units import UnitDriver
     from .words import insn_word, queued_word, stored_words
@@ -47,6 +51,8 @@ __all__ = [
     "Job",
     "ProgramCheck",
     "ReadMemory",
+    "Recording",
+    "Replacement",
     "Scoreboard",
     "Session",
     "Settings",
@@ -62,6 +68,8 @@ __all__ = [
     "pause_channels",
     "pauses",
     "queued_word",
+    "record",
+    "replay",
     "reset",
     "run_bench",
     "stored_words",
@@ -96,6 +104,12 @@ _MODULES = {
         "check_dram",
     ),
     ".memory": ("ReadMemory",),
+    ".recording": ("Recording",),
+    ".replace": ("Replacement",),
+    ".single": (
+        "record",
+        "replay",
+    ),
     ".runner": (
         "BenchFailure",
         "Build",

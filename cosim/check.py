@@ -109,6 +109,15 @@ class ProgramCheck:
                 raise diverged(self.program, index, f"{what} cycle", expected, cycle, cycle)
         return index
 
+    def due(self) -> int | None:
+        """The first cycle in which something should start or end that has not; None at the end.
+        Only with ``timing``.
+        """
+        assert self.timing is not None
+        waiting = ((self._to_start, self.timing.starts), (self._to_end, self.timing.ends))
+        moments = [times[indices[0]] for queues, times in waiting for indices in queues if indices]
+        return min((moment for moment in moments if moment >= 0), default=None)
+
     def compare(self, index: int, read: ReadRow, cycle: int) -> None:
         """What an instruction that has ended left in its scratchpad or in DRAM."""
         effect = self._effect(index)
@@ -233,7 +242,7 @@ def _written(insn: Insn, state: State) -> np.ndarray | None:
 
 
 def _once(entries: np.ndarray) -> np.ndarray:
-    """The entries in ascending order, each once. NumPy's ``unique`` imports its masked arrays first,
-    which takes longer in the simulator's process than the co-simulation of a small network.
+    """The entries in ascending order, each once. NumPy's ``unique`` imports its masked arrays
+    first, which takes longer in the simulator's process than a small network.
     """
     return np.flatnonzero(np.bincount(entries.reshape(-1)))

@@ -28,7 +28,7 @@ from .recorder import Recorder
 
 #: Instructions between two messages about the progress.
 PROGRESS_STEP = 64
-#: How much later than SimPy a core may be before it is given up.
+#: How much later than SimPy an instruction may start or end before the core is given up.
 PATIENCE_CYCLES = 2_000
 
 
@@ -190,9 +190,11 @@ class CoSimulation:
 
     def _limit(self, now: int) -> int:
         """The cycle in which a core is given up in which nothing starts or ends from now on."""
-        if self.timing is not None:
-            return self.timing.cycles + PATIENCE_CYCLES
-        return now + self.job.settings.quiet_cycles
+        quiet = self.job.settings.quiet_cycles
+        if self.timing is None:
+            return now + quiet
+        due = self.check.due()
+        return (self.timing.cycles if due is None else due) + min(quiet, PATIENCE_CYCLES)
 
     def _row(self, memory: str, row: int) -> int:
         """A row of a scratchpad."""

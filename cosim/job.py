@@ -12,7 +12,6 @@ import numpy as np
 from ..isa.memory import MemoryParams
 from ..isa.program import Program
 
-
 #: The file of a job's recording.
 RECORDING = "recording.npz"
 
@@ -33,7 +32,8 @@ class Settings:
     until : int or None
         The cycle after which to stop; None: the end of the program.
     quiet_cycles : int
-        How long no instruction may start or end, without cycles to compare with.
+        How long no instruction may start or end before the core is given up; with cycles to compare
+        with, how late one may be.
     record : str
         A block whose ports are recorded; none if empty.
     """

@@ -33,7 +33,7 @@ class Recorder:
         self._ports = {"rst": _RESET} | ports_of(block_signature(block, program.params))
         self._read = {name: reader(getattr(tap, name)) for name in self._ports}
         self._changes: dict[str, list[tuple[int, int]]] = {name: [] for name in self._ports}
-        self._now = {name: -1 for name in self._ports}
+        self._now = dict.fromkeys(self._ports, -1)
         self._samples = 0
         self._zero: int | None = None
         self._task = cocotb.start_soon(self._run())

@@ -1,4 +1,4 @@
-"""The traffic at the ports of one block of a core, recorded while programs ran: a file of changes."""
+"""The traffic at the ports of one block of a core, recorded while programs ran: a file."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -168,7 +167,7 @@ class Recording:
         arrays = {f"{name}.times": t.times for name, t in self.tracks.items()}
         arrays |= {f"{name}.values": t.values for name, t in self.tracks.items()}
         with Path(path).open("wb") as file:
-            np.savez_compressed(file, meta=text, **arrays)
+            np.savez_compressed(file, allow_pickle=False, meta=text, **arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Recording:
@@ -177,7 +176,7 @@ class Recording:
         Raises VdlaError where it is missing, is no recording or is not whole.
         """
         try:
-            with np.load(path, allow_pickle=False) as file:
+            with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
                 arrays: dict[str, np.ndarray] = dict(file)
             meta = json.loads(arrays["meta"].tobytes())
             made = meta["format"], meta["version"]

@@ -48,6 +48,24 @@ _LOG_END = 6000
 #: What cocotb says of a module that has none.
 _NO_TESTS = "No tests were discovered in any module"
 WAVES_FILE = "dump.vcd"
+#: Cocotb's main program writes a waveform from the start on; this one begins by itself.
+_WINDOW = f"""
+module vdla_window(input clk, input running);
+  reg [63:0] cycle = 0, from = 0;
+  reg open = 0;
+  initial if (!$value$plusargs("vdla_waves_from=%d", from)) from = 0;
+  always @(posedge clk) begin
+    cycle <= cycle + 64'(running);
+    if (!open && cycle + 2 >= from) begin
+      open <= 1;
+      $dumpfile("{WAVES_FILE}");
+      $dumpvars;
+    end
+  end
+endmodule
+bind {{top}} vdla_window window(.clk(clk), .running(running));
+"""
+_FROM = "+vdla_waves_from={}"
 
 
 class BenchFailure(AssertionError):
@@ -91,6 +109,10 @@ class Design:
         toolchain.setup_yosys()
         return cls(TOP, tapped_core(params, technology or SIMULATION))
 
+    def with_window(self) -> Design:
+        """This core, so that a waveform may begin in any of its cycles."""
+        return Design(self.top, self.verilog + _WINDOW.format(top=self.top))
+
     @classmethod
     def read(cls, path: str | Path, top: str) -> Design:
         """A Verilog file."""
@@ -108,10 +130,14 @@ class Build:
         blocks, nothing else. Large designs then build and run several times faster.
     waves : bool
         The simulator can write waveforms.
+    waves_from : int or None
+        The core's cycle in which the waveform of a design ``with_window`` begins; None: it is the
+        whole simulation's.
     """
 
     fast: bool = False
     waves: bool = False
+    waves_from: int | None = None
 
     @property
     def label(self) -> str:
@@ -171,7 +197,8 @@ def run_bench(
                 test_dir=work,
                 results_xml=str(results),
                 log_file=log,
-                waves=build.waves,
+                waves=build.waves and build.waves_from is None,
+                plusargs=[] if build.waves_from is None else [_FROM.format(build.waves_from)],
                 extra_env={f"{PARAMETER_PREFIX}{k.upper()}": str(v) for k, v in parameters.items()},
             )
         except SystemExit:  # the simulator's exit status says that a test failed

@@ -38,6 +38,8 @@ class Session:
         ``CoSimulation.from_command``.
     waves : Path or None
         A waveform to write (VCD); one nanosecond in it is a tenth of a cycle.
+    waves_from : int
+        The cycle in which it begins.
     recordings : list of Recording
         What has been recorded of the block that the settings name, one for each run without a
         divergence.
@@ -47,6 +49,7 @@ class Session:
     settings: Settings
     bench: Path | None = None
     waves: Path | None = None
+    waves_from: int = 0
     recordings: list[Recording] = field(default_factory=list)
 
     def run(
@@ -80,11 +83,14 @@ class Session:
         with tempfile.TemporaryDirectory(prefix="vdla_cosim_") as name:
             work = Path(name)
             Job(program, dram, self.settings).save(work)
-            build = Build(fast=True, waves=self.waves is not None)
+            build, design = Build(fast=True), self.design
+            if self.waves is not None:
+                build = Build(fast=True, waves=True, waves_from=self.waves_from)
+                design = design.with_window()
             failure: BenchFailure | None = None
             try:
                 with _watched(work, len(program.insns), progress):
-                    run_bench(self.design, self.bench or BENCH, work, None, build, job=name)
+                    run_bench(design, self.bench or BENCH, work, None, build, job=name)
             except BenchFailure as found:
                 failure = found
             finally:

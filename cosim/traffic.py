@@ -1,5 +1,5 @@
-"""What the traffic of a recording means: which outputs count in a cycle, what goes through a port in
-which order, what memories hold, and which instruction a block is executing.
+"""What the traffic of a recording means: which outputs count in a cycle, what goes through a port
+in which order, what memories hold, and which instruction a block is executing.
 """
 
 from __future__ import annotations

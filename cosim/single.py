@@ -1,4 +1,4 @@
-"""Recording and replaying one block of a core, from outside of the simulator."""
+"""One block of a core by itself: recording and replaying it, from outside of the simulator."""
 
 from __future__ import annotations
 
