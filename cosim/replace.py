@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,10 +44,21 @@ class PortMismatch(VdlaError):
 
 @dataclass(frozen=True)
 class Replacement:
-    """A block of the core, what stands in its place, and the Verilog that this needs."""
+    """What stands in the place of a block of the core.
+
+    Attributes
+    ----------
+    block : str
+        Name of the block.
+    component : callable
+        Makes the Amaranth component.
+    module, verilog : str
+        Name of a Verilog module and the text that it needs; empty for an Amaranth component.
+    """
 
     block: str
-    component: Component
+    component: Callable[[], Component]
+    module: str = ""
     verilog: str = ""
 
     @classmethod
@@ -73,24 +84,26 @@ class Replacement:
             raise VdlaError(f"replace: expected a file for {block}, {path!r} is none")
         signature = block_signature(block, params)
         if path.endswith(".py"):
-            return cls(block, _component(block, Path(path), name, params, signature))
+            component = _component(block, Path(path), name, params, signature)
+            return cls(block, lambda: component)
         module = _verilog_module(block, Path(path))
         check_ports(
             f"module {module.name} of {path}", module.ports, ports_of(signature) | _CLOCKING
         )
-        return cls(block, _External(signature, module.name), Path(path).read_text())
+        text = Path(path).read_text()
+        return cls(block, lambda: _External(signature, module.name), module.name, text)
 
     def alone(self) -> Design:
         """The block as a design by itself."""
-        if isinstance(self.component, _External):
-            return Design(self.component.module, self.verilog)
-        return Design.component(self.component, self.block)
+        if self.module:
+            return Design(self.module, self.verilog)
+        return Design.component(self.component(), self.block)
 
 
 def core_with(params: HwParams, replacements: Sequence[Replacement]) -> Design:
     """The core of a configuration with some of its blocks replaced."""
     toolchain.setup_yosys()
-    blocks = {replacement.block: replacement.component for replacement in replacements}
+    blocks = {replacement.block: replacement.component() for replacement in replacements}
     texts = [tapped_core(params, blocks=blocks), *(r.verilog for r in replacements)]
     return Design(TOP, "\n".join(texts))
 

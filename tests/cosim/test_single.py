@@ -39,7 +39,7 @@ def test_a_block_does_by_itself_what_was_recorded(
     assert {name: (t.direction, t.bits) for name, t in recording.tracks.items()} == ports
     timed, in_order = replay(recording), replay(recording, untimed=True)
     assert timed["first_divergence"] is None and timed["cycles"] == recording.samples
-    assert in_order["first_divergence"] is None and in_order["cycles"] < recording.samples
+    assert in_order["first_divergence"] is None and in_order["cycles"] != recording.samples
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,7 @@ def test_a_late_end_and_an_idle_address_are_right_in_order(gemm: Recording, tmp_
     registers = "reg [4:0] late = 0; always @(posedge clk) late <= {its_unit__end, its_unit__push};"
     late = changed(
         tmp_path, registers, unit__end="late[4]", unit__push="late[3:0]",
-        uop__addr="its_unit__busy ? its_uop__addr : 5'h1f",
+        uop__addr="unit__busy ? its_uop__addr : ~its_uop__addr",
     )  # fmt: skip
     found = replay(gemm, late)["first_divergence"]
     assert (found["what"], found["expected"], found["got"]) == ("port unit__end", "0x1", "0x0")
@@ -103,14 +103,8 @@ def test_a_wrong_address_brings_other_data(gemm: Recording, tmp_path: Path) -> N
 def test_a_block_that_never_answers(
     gemm: Recording, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It takes its second instruction never."""
-    counting = (
-        "reg [7:0] n = 0; always @(posedge clk) if (rst) n <= 0; else n <= n + its_unit__start;"
-    )
-    changed(
-        tmp_path, counting + " wire open = n == 0;", unit__insn__ready="open & its_unit__start",
-        unit__start="open & its_unit__start", unit__pop="open ? its_unit__pop : 0",
-    )  # fmt: skip
+    taking = ("unit__insn__ready", "unit__start", "unit__pop", "unit__end", "unit__error")
+    changed(tmp_path, **dict.fromkeys((*taking, "acc_write__en"), "0"))
     gemm.save(tmp_path / "gemm.rec")
     options = ["--replace", f"gemm={tmp_path / 'gemm.v'}", "--untimed", "--quiet-cycles", "300"]
     assert run_app(["cosim", "--replay", str(tmp_path / "gemm.rec"), *options]) == 1
@@ -118,9 +112,8 @@ def test_a_block_that_never_answers(
 
 
 @pytest.mark.slow
-def test_another_block(gemm: Recording, tmp_path: Path) -> None:
-    (tmp_path / "own.py").write_text("from vdla.hw.core.store import Store\n")
-    other = Replacement.parse(f"store={tmp_path / 'own.py'}:Store", NARROW)
+def test_another_block(gemm: Recording) -> None:
+    other = Replacement("store", lambda: BLOCKS["store"](NARROW))
     with pytest.raises(VdlaError, match="expected a replacement for gemm, which was recorded"):
         replay(gemm, other)
     with pytest.raises(VdlaError, match="expected a block of fetch, load"):
