@@ -13,10 +13,12 @@ import numpy as np
 import pytest
 from vdla.cli import run_app
 from vdla.cosim import BenchFailure, Design, Session, Settings
+from vdla.hw.core.layouts import queued_insn
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.opcodes import Unit, Units
 from vdla.isa.program import Program
 from vdla.isa.reference import run as run_reference
+from vdla.sim.model.core import simulate
 from vdla.sim.verify.random_programs import random_program
 
 from .configs import NARROW
@@ -117,6 +119,24 @@ def test_a_broken_rule_of_axi(core: Design, program: Program) -> None:
 
 
 @pytest.mark.slow
+def test_a_broken_rule_of_a_stream(core: Design, program: Program) -> None:
+    """The highest bit of the index beside an instruction changes while it waits for its tokens.
+    Nothing else depends on it.
+    """
+    begin = core.verilog.index("\\vdla_core.gemm  gemm (")
+    bits = queued_insn(NARROW).size
+    text, count = re.subn(
+        r"(\.unit__insn__payload\()(.*?)(\),\n)",
+        rf"\1\2 ^ {{value_cycles[0], {bits - 1}'h0}}\3", core.verilog[begin:], count=1,
+    )  # fmt: skip
+    assert count == 1
+    wrong = Design(core.top, core.verilog[:begin] + text)
+    divergence = found(Session(wrong, RAM), program)
+    assert divergence["what"] == "stream gemm unit__insn: payload stable until the transfer"
+    assert divergence["got"] == "broken" and divergence["cycle"] > 0
+
+
+@pytest.mark.slow
 def test_a_deadlock(core: Design, program: Program) -> None:
     """No instruction gives a token: the core says so itself."""
     without = replace(program, insns=tuple(replace(i, push=Units.NONE) for i in program.insns))
@@ -126,14 +146,22 @@ def test_a_deadlock(core: Design, program: Program) -> None:
 
 
 @pytest.mark.slow
-def test_a_core_that_never_answers(core: Design, program: Program) -> None:
-    """Its store unit never sees that an address is taken: the first store never ends."""
-    settings = replace(RAM, quiet_cycles=3000)
+@pytest.mark.parametrize("settings", [
+    replace(RAM, quiet_cycles=300), replace(MODEL, quiet_cycles=1),
+], ids=["ram", "model"])  # fmt: skip
+def test_a_core_that_never_answers(core: Design, program: Program, settings: Settings) -> None:
+    """Its store unit never sees that an address is taken: the first store never ends, and it is
+    waited for no longer than was said.
+    """
     wrong = connected(core, "address__ready(axi_awready)", "address__ready(1'h0)")
     divergence = found(Session(wrong, settings), program)
     stores = [i for i, insn in enumerate(program.insns) if insn.unit is Unit.STORE]
     assert divergence["what"] == "end" and divergence["got"] == "never"
     assert divergence["instruction"] == stores[0]
+    if settings.memory is not None:
+        memory = settings.memory
+        due = simulate(program, program.dram_image(), memory, values=False).ends[stores[0]]
+        assert due < divergence["cycle"] <= due + 1
 
 
 BENCH = """
