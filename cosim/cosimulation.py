@@ -170,12 +170,12 @@ class CoSimulation:
             retired.clear()
             starts, ends = started(), ended()
             if starts or ends:
-                limit = self._limit(now)
                 for unit in Unit:
                     if starts >> unit & 1:
                         check.start(unit, now)
                     if ends >> unit & 1:
                         retired.append(check.end(unit, now))
+                limit = self._limit(now)
                 if ends and self._folder and check.ended_count % PROGRESS_STEP == 0:
                     save_progress(self._folder, check.ended_count)
             if now >= limit:

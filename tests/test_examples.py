@@ -89,4 +89,4 @@ def test_blocks_of_ones_own():
 
 def instruction_of(said: str) -> str:
     """The instruction that a divergence names."""
-    return next(line.split("│")[2].strip() for line in said.splitlines() if "instruction" in line)
+    return next(row.split("│")[2].strip() for row in said.splitlines() if "│ instruction" in row)
