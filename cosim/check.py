@@ -166,17 +166,18 @@ class ProgramCheck:
 
     def late(self, cycle: int) -> None:
         """Raise Diverged for the instruction that should have started, or ended, first of those
-        that have not; after the core has stopped, or has been given up.
+        that have not; without cycles, for one that has started. After the core has stopped, or has
+        been given up.
         """
-        for what, moments, timed in (("end", self.ends, "ends"), ("start", self.starts, "starts")):
-            missing = [i for i, moment in enumerate(moments) if moment < 0]
-            if what == "end":
-                missing = [i for i in missing if self.starts[i] >= 0]
-            if missing:
-                when = getattr(self.timing, timed) if self.timing else range(len(moments))
-                index = min(missing, key=lambda i: when[i])
-                expected = f"in cycle {when[index]:,}" if self.timing else "some time"
-                raise diverged(self.program, index, what, expected, "never", cycle)
+        found = []
+        for rank, (what, moments) in enumerate((("end", self.ends), ("start", self.starts))):
+            due = getattr(self.timing, f"{what}s") if self.timing else [rank] * len(moments)
+            missing = (i for i, moment in enumerate(moments) if moment < 0 <= due[i])
+            found += [(due[i], i, what) for i in missing if what == "start" or self.starts[i] >= 0]
+        if found:
+            moment, index, what = min(found)
+            expected = f"in cycle {moment:,}" if self.timing else "some time"
+            raise diverged(self.program, index, what, expected, "never", cycle)
 
     # ---- what it should do ----
 
