@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import dataclasses
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -15,12 +15,12 @@ from ..isa.errors import VdlaError
 from .arrays import model_inputs
 from .coverage import show_lines, show_summary, summary
 from .options import CoverageFile, JsonFile, Memory
-from .output import count, emit, new_table, progress_bar
+from .output import count, emit, progress_bar
+from .replay import recorded_block, replacements, replay_block, save_recording, show_divergence
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ..cosim.runner import Design
     from ..isa.memory import MemoryParams
     from ..isa.params import HwParams
     from ..isa.program import Program
@@ -29,10 +29,15 @@ if TYPE_CHECKING:
     RunAll = Callable[[Callable[[Program, np.ndarray], object]], object]
 
 PROGRAM_SUFFIX = ".vdla"
+#: What the waveform around a divergence shows.
+_BEFORE_CYCLES, _AFTER_CYCLES = 200, 20
 
 
 def cosim(
-    source: Annotated[Path, typer.Argument(metavar="MODEL|PROGRAM", help="Model or .vdla file.")],
+    source: Annotated[
+        Path | None,
+        typer.Argument(metavar="MODEL|PROGRAM", help="Model or .vdla file; none with --replay."),
+    ] = None,
     hw: Annotated[
         str | None,
         typer.Option("--hw", metavar="F", help="Configuration; 16x16, or the program's own."),
@@ -61,11 +66,31 @@ def cosim(
     waves: Annotated[
         Path | None, typer.Option(metavar="FILE.vcd", help="Write a waveform (slower).")
     ] = None,
+    waves_from: Annotated[
+        int, typer.Option("--from", min=0, help="The cycle in which the waveform begins.")
+    ] = 0,
     until: Annotated[int | None, typer.Option(min=0, help="Stop after this cycle.")] = None,
     coverage: CoverageFile = None,
     line_coverage: Annotated[
         Path | None,
         typer.Option(metavar="F", help="Merge lines, branches and toggles of the RTL (slower)."),
+    ] = None,
+    record: Annotated[
+        str | None,
+        typer.Option(metavar="BLOCK=FILE", help="Record the traffic at the ports of a block."),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Drive the recorded block, or the one of --replace, by itself."
+        ),
+    ] = None,
+    untimed: Annotated[
+        bool, typer.Option("--untimed", help="Compare a replay in order only, not by cycles.")
+    ] = False,
+    quiet_cycles: Annotated[
+        int | None,
+        typer.Option(min=1, help="Give up what does nothing, or is late, for so many cycles."),
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
@@ -75,23 +100,33 @@ def cosim(
     from ..cosim.axi import PAUSES
     from ..cosim.job import Settings
     from ..cosim.lines import LineCoverage
+    from ..cosim.replace import core_with
     from ..cosim.runner import Design
     from ..cosim.session import Session
     from ..report import header
     from ..sim.coverage.coverage import Coverage
     from ..sim.coverage.timeline import Moments
 
+    if replay is not None:
+        return replay_block(source, replay, replace, untimed, quiet_cycles, waves, json_file)
+    if source is None:
+        raise VdlaError("cosim: expected a model or a program, or --replay with a recording")
+    if untimed:
+        raise VdlaError("untimed: expected --replay with a recording; a core runs by cycles")
+    block, record_file = recorded_block(record)
     if pauses not in PAUSES:
         raise VdlaError(f"pauses: expected one of {', '.join(PAUSES)}, got {pauses!r}")
     if pauses != "off" and not axi_ram:
         raise VdlaError(f"pauses: expected --axi-ram with {pauses!r}; the memory model has none")
     params, memory_params, run_all = _load(source, hw, memory, input_file, seed)
-    settings = Settings(None if axi_ram else memory_params, pauses, seed, until)
-    sources = line_coverage is not None
-    design = _core_with(params, replace, sources) if replace else Design.core(params, None, sources)
-    if design is None:
+    settings = Settings(None if axi_ram else memory_params, pauses, seed, until, record=block)
+    if quiet_cycles is not None:
+        settings = dataclasses.replace(settings, quiet_cycles=quiet_cycles)
+    if (blocks := replacements(replace, params)) is None:
         return 2
-    session = Session(design, settings, bench, waves, line_coverage)
+    sources = line_coverage is not None
+    design = core_with(params, blocks, sources) if blocks else Design.core(params, sources=sources)
+    session = Session(design, settings, bench, waves, waves_from, line_coverage)
     results: list[dict[str, Any]] = []
     collected = None if coverage is None else Coverage.of_file(coverage, params)
 
@@ -118,21 +153,10 @@ def cosim(
         report["repeat"] = _repeat(
             source, hw, memory, settings, replace or [], report["first_divergence"]
         )
+    elif record_file is not None:
+        report["recording"] = save_recording(session.recordings, source, record_file)
     emit(report, json_file, lambda console: _show(console, report, waves))
     return 1 if report["first_divergence"] else 0
-
-
-def _core_with(params: HwParams, replace: list[str], sources: bool) -> Design | None:
-    """The core with blocks of the user's; None where ports do not fit, which is said."""
-    from ..cosim.replace import PortMismatch, Replacement, core_with
-
-    try:
-        blocks = [Replacement.parse(text, params) for text in replace]
-        return core_with(params, blocks, sources)
-    except PortMismatch as error:
-        for line in error.lines:
-            print(f"vdla: {line}", file=sys.stderr)
-        return None
 
 
 class _FoundError(Exception):
@@ -207,12 +231,14 @@ def _repeat(
     replace: list[str],
     found: dict[str, Any],
 ) -> str:
-    """The command that shows a divergence again, with a waveform that ends a little behind it."""
+    """The command that shows a divergence again, with a waveform around it."""
     words = ["vdla cosim", str(source), "--memory", memory, "--seed", str(settings.seed)]
     words += ["--hw", hw] if hw is not None else []
     words += ["--axi-ram", "--pauses", settings.pauses] if settings.memory is None else []
     words += [word for text in replace for word in ("--replace", text)]
-    return " ".join([*words, "--until", str(found["cycle"] + 20), "--waves divergence.vcd"])
+    window = ["--from", str(max(found["cycle"] - _BEFORE_CYCLES, 0))]
+    window += ["--until", str(found["cycle"] + _AFTER_CYCLES)]
+    return " ".join([*words, *window, "--waves divergence.vcd"])
 
 
 def _show(console: Console, report: dict[str, Any], waves: Path | None) -> None:
@@ -232,28 +258,16 @@ def _show(console: Console, report: dict[str, Any], waves: Path | None) -> None:
     if found is None:
         console.print("no divergence")
     else:
-        _show_divergence(console, found)
+        show_divergence(console, found)
         console.print(f"again, with a waveform: {report['repeat']}")
     if "coverage" in report:
         show_summary(console, report["coverage"])
     if "line_coverage" in report:
         show_lines(console, report["line_coverage"])
+    if recording := report.get("recording"):
+        console.print(
+            f"recorded: {count(recording['cycles'])} cycles of {recording['block']} in "
+            f"{recording['file']} ({count(recording['bytes'])} bytes)"
+        )
     if waves is not None:
         console.print(f"waveform: {waves} (10 ns a cycle)")
-
-
-def _show_divergence(console: Console, found: dict[str, Any]) -> None:
-    table = new_table("first divergence", "", "", left=2)
-    table.show_header = False
-    rows = {
-        "cycle": count(found["cycle"]),
-        "instruction": "" if found["instruction"] is None else str(found["instruction"]),
-        "unit": found["unit"], "text": found["text"], "layer": found["layer"],
-        "stage": found["stage"], "tensor": found["tensor"], "what": found["what"],
-        "address": "" if found["address"] is None else hex(found["address"]),
-        "expected": found["expected"], "got": found["got"],
-    }  # fmt: skip
-    for name, value in rows.items():
-        if value:
-            table.add_row(name, value)
-    console.print(table)

@@ -7,6 +7,7 @@
   :class:`CoSimulation`, :class:`DramModel`, :class:`ProgramCheck` and :class:`Diverged`.
 - What programs have exercised, here and on the SimPy model: :class:`Coverage`; what
   of the Amaranth source: :class:`LineCoverage`.
+- One block: :func:`record`, :func:`replay`, :class:`Recording`, :class:`Replacement`.
 - Outside of the simulator: :class:`Design`, :class:`Build` and :func:`run_bench`, or pytest's
   fixture ``vdla_rtl`` (``pytest_plugin.py``); :class:`Session` for programs, which is what
   ``vdla cosim`` calls.
@@ -29,9 +30,12 @@ if TYPE_CHECKING:
     from .job import Job, Settings
     from .lines import LineCoverage
     from .memory import ReadMemory
+    from .recording import Recording
+    from .replace import Replacement
     from .runner import BenchFailure, Build, Design, build_simulator, run_bench
     from .scoreboard import Scoreboard
     from .session import Session
+    from .single import record, replay
     from .streams import StreamMonitor, StreamSink, StreamSource
     from .units import UnitDriver
     from .words import insn_word, queued_word, stored_words
@@ -53,6 +57,8 @@ __all__ = [
     "LineCoverage",
     "ProgramCheck",
     "ReadMemory",
+    "Recording",
+    "Replacement",
     "Scoreboard",
     "Session",
     "Settings",
@@ -68,6 +74,8 @@ __all__ = [
     "pause_channels",
     "pauses",
     "queued_word",
+    "record",
+    "replay",
     "reset",
     "run_bench",
     "stored_words",
@@ -104,6 +112,12 @@ _MODULES = {
     ),
     ".lines": ("LineCoverage",),
     ".memory": ("ReadMemory",),
+    ".recording": ("Recording",),
+    ".replace": ("Replacement",),
+    ".single": (
+        "record",
+        "replay",
+    ),
     ".runner": (
         "BenchFailure",
         "Build",

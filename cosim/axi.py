@@ -15,6 +15,7 @@ from ..hw.core.dma import PAGE_BYTES
 from ..isa.encoding import DRAM_ADDR_BITS
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
+from .bench import reader
 from .streams import StreamMonitor
 
 #: What a master must hold still while it waits, per channel, from the lowest bit of a monitor's
@@ -91,10 +92,12 @@ class AxiMonitor:
     def __init__(self, dut: Any, params: HwParams) -> None:
         self.params, self._clk = params, dut.clk
         self.channels = {channel: StreamMonitor(f"axi {channel}") for channel in HELD}
-        self._ports = {
-            channel: [getattr(dut, f"axi_{channel}{name}") for name in ("valid", "ready", *fields)]
-            for channel, fields in HELD.items()
-        }
+        self._ports = []
+        for channel, fields in HELD.items():
+            ports = [getattr(dut, f"axi_{channel}{name}") for name in ("valid", "ready", *fields)]
+            valid, ready, *held = map(reader, ports)
+            widths = [len(port) for port in ports[2:]]
+            self._ports.append((channel, valid, ready, list(zip(held, widths, strict=True))))
         #: Address and beats of the bursts whose data are still to come, and beats of the first.
         self._announced: deque[tuple[int, int]] = deque()
         self._beat = 0
@@ -111,15 +114,17 @@ class AxiMonitor:
     def sample(self) -> list[Transfer]:
         """Look at the channels, just before a clock edge; returns what was transferred."""
         found = []
-        for channel, (valid, ready, *fields) in self._ports.items():
+        for channel, valid, ready, fields in self._ports:
             monitor = self.channels[channel]
-            if not valid.value:
+            if not valid():
                 monitor.sample(0, 0, 0)
                 continue
-            taken, values = int(ready.value), [int(field.value) for field in fields]
-            payload = 0
-            for field, value in zip(reversed(fields), reversed(values), strict=True):
-                payload = payload << len(field) | value
+            taken, values, payload, place = ready(), [], 0, 0
+            for field, width in fields:
+                value = field()
+                values.append(value)
+                payload |= value << place
+                place += width
             monitor.sample(1, taken, payload)
             if channel != "w":
                 check_burst(values[0], values[1] + 1, self.params)
@@ -190,7 +195,20 @@ def pause_channels(interfaces: Any, level: str, seed: int) -> int:
         raise VdlaError(f"pauses: expected one of {', '.join(PAUSES)}, got {level!r}")
     names = ("ar_channel", "r_channel", "aw_channel", "w_channel", "b_channel")
     found = [getattr(i, name) for i in interfaces for name in names if hasattr(i, name)]
-    for number, channel in enumerate(found):
-        if level != "off":
-            channel.set_pause_generator(pauses(random.Random(10 * seed + number), level))
+    if level != "off":
+        sources = [pauses(random.Random(10 * seed + n), level) for n in range(len(found))]
+        cocotb.start_soon(_pause(found, sources))
     return len(found)
+
+
+async def _pause(channels: list[Any], sources: list[Iterator[bool]]) -> None:
+    """Let channels pause as their sources say; one task for all, because tasks cost most of the
+    time.
+    """
+    clock = RisingEdge(channels[0].clock)
+    while True:
+        for channel, source in zip(channels, sources, strict=True):
+            value = next(source)
+            if channel.pause is not value:
+                channel.pause = value
+        await clock

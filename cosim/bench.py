@@ -27,6 +27,14 @@ def parameter(name: str) -> str:
     return value
 
 
+def reader(signal: Any) -> Callable[[], int]:
+    """What reads a signal as an integer. Cocotb's ``value`` makes an object that costs several
+    times as much as the reading; this is for signals that are read in every cycle.
+    """
+    read = signal._handle.get_signal_val_binstr
+    return lambda: int(read(), 2)
+
+
 async def reset(dut: Any, *inputs: str) -> None:
     """Start ``dut.clk``, hold ``dut.rst`` for two cycles, and set the named inputs to 0."""
     for name in inputs:

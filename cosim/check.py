@@ -112,6 +112,15 @@ class ProgramCheck:
                 raise diverged(self.program, index, f"{what} cycle", expected, cycle, cycle)
         return index
 
+    def due(self) -> int | None:
+        """The first cycle in which something should start or end that has not; None at the end.
+        Only with ``timing``.
+        """
+        assert self.timing is not None
+        waiting = ((self._to_start, self.timing.starts), (self._to_end, self.timing.ends))
+        moments = [times[indices[0]] for queues, times in waiting for indices in queues if indices]
+        return min((moment for moment in moments if moment >= 0), default=None)
+
     def compare(self, index: int, read: ReadRow, cycle: int) -> None:
         """What an instruction that has ended left in its scratchpad or in DRAM."""
         effect = self._effect(index)
@@ -162,17 +171,18 @@ class ProgramCheck:
 
     def late(self, cycle: int) -> None:
         """Raise Diverged for the instruction that should have started, or ended, first of those
-        that have not; after the core has stopped, or has been given up.
+        that have not; without cycles, for one that has started. After the core has stopped, or has
+        been given up.
         """
-        for what, moments, timed in (("end", self.ends, "ends"), ("start", self.starts, "starts")):
-            missing = [i for i, moment in enumerate(moments) if moment < 0]
-            if what == "end":
-                missing = [i for i in missing if self.starts[i] >= 0]
-            if missing:
-                when = getattr(self.timing, timed) if self.timing else range(len(moments))
-                index = min(missing, key=lambda i: when[i])
-                expected = f"in cycle {when[index]:,}" if self.timing else "some time"
-                raise diverged(self.program, index, what, expected, "never", cycle)
+        found = []
+        for rank, (what, moments) in enumerate((("end", self.ends), ("start", self.starts))):
+            due = getattr(self.timing, f"{what}s") if self.timing else [rank] * len(moments)
+            missing = (i for i, moment in enumerate(moments) if moment < 0 <= due[i])
+            found += [(due[i], i, what) for i in missing if what == "start" or self.starts[i] >= 0]
+        if found:
+            moment, index, what = min(found)
+            expected = f"in cycle {moment:,}" if self.timing else "some time"
+            raise diverged(self.program, index, what, expected, "never", cycle)
 
     # ---- what it should do ----
 
@@ -227,11 +237,18 @@ def _written(insn: Insn, state: State) -> np.ndarray | None:
             words = np.zeros((insn.uop_count, 8), np.uint8)
             words[:, : state.uop.shape[1]] = state.uop[insn.uop_begin :][: insn.uop_count]
             uops = unpack_words(words.view("<u8").reshape(-1), params)
-            return np.unique(gemm_entries(insn, uops)["acc"])
+            return _once(gemm_entries(insn, uops)["acc"])
         case Vector():
-            return np.unique(vector_entries(insn)["dst"])
+            return _once(vector_entries(insn)["dst"])
         case Store():
             row_bytes = insn.x_size * params.entry_bytes("out")
             return (dram_rows(insn).reshape(-1, 1) + np.arange(row_bytes)).reshape(-1)
         case _:
             return None
+
+
+def _once(entries: np.ndarray) -> np.ndarray:
+    """The entries in ascending order, each once. NumPy's ``unique`` imports its masked arrays
+    first, which takes longer in the simulator's process than a small network.
+    """
+    return np.flatnonzero(np.bincount(entries.reshape(-1)))

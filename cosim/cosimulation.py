@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import cocotb
 import numpy as np
 from cocotb.triggers import RisingEdge
 
@@ -16,16 +17,18 @@ from ..isa.regmap import read_causes
 from ..isa.status import Status
 from ..runtime.result import SimResult
 from ..sim.model.core import simulate
-from .bench import parameter
+from .bench import parameter, reader
+from .blocks import BLOCKS, rules_of
 from .check import ProgramCheck
 from .core import CoreBench
 from .divergence import Diverged, diverged
 from .dram import DramModel
-from .job import Job, save_progress, save_result
+from .job import RECORDING, Job, save_progress, save_result
+from .recorder import Recorder
 
 #: Instructions between two messages about the progress.
 PROGRESS_STEP = 64
-#: How much later than SimPy a core may be before it is given up.
+#: How much later than SimPy an instruction may start or end before the core is given up.
 PATIENCE_CYCLES = 2_000
 
 
@@ -76,6 +79,8 @@ class CoSimulation:
         self.cycles = 0
         self._ram: Any = None
         self._rows: dict[tuple[str, int], Any] = {}
+        self._broken: Diverged | None = None
+        self._recorder: Recorder | None = None
 
     @classmethod
     def from_command(cls, dut: Any) -> CoSimulation:
@@ -87,6 +92,11 @@ class CoSimulation:
         """Reset the core and put memory behind it."""
         settings, dram = self.job.settings, self.job.dram
         await self.bench.reset(watch=False)
+        for block in BLOCKS:
+            if (tapped := getattr(self.dut, block, None)) is not None:
+                cocotb.start_soon(self._watch_streams(block, tapped.tap.broken))
+        if settings.record:
+            self._recorder = Recorder(self.dut, settings.record, self.job.program)
         if settings.memory is None:
             self._ram = self.bench.attach_ram(dram, settings.pauses, settings.seed)
         else:
@@ -118,6 +128,16 @@ class CoSimulation:
         finally:
             self._save(error, time.perf_counter() - began)
 
+    async def _watch_streams(self, block: str, broken: Any) -> None:
+        """Wait for the tap of a block to see a rule of a stream broken."""
+        await broken.value_change
+        seen = int(broken.value)
+        rule = rules_of(block, self.job.program.params)[(seen & -seen).bit_length() - 1]
+        what = f"stream {rule.stream}: {rule.rule}"
+        self._broken = diverged(
+            self.job.program, None, what, "the rule kept", "broken", self.cycles
+        )
+
     def contents(self) -> np.ndarray:
         """DRAM now, uint8."""
         if self.dram is not None:
@@ -129,15 +149,17 @@ class CoSimulation:
     async def _loop(self) -> bool:
         """Follow the core, cycle by cycle; whether it has stopped."""
         dut, axi, check, dram = self.dut, self.bench.axi, self.check, self.dram
-        running, started, ended = dut.running, dut.started, dut.ended
+        running, started, ended = reader(dut.running), reader(dut.started), reader(dut.ended)
         clock, until = RisingEdge(dut.clk), self.job.settings.until
-        while not running.value:
+        while not running():
             await clock
         retired: list[int] = []
         limit = self._limit(0)
         while True:
             now = self.cycles
-            if not running.value:
+            if self._broken is not None:
+                raise self._broken
+            if not running():
                 return True
             transfers = axi.sample()
             for transfer in transfers:
@@ -146,14 +168,14 @@ class CoSimulation:
             for index in retired:
                 check.compare(index, self._row, now)
             retired.clear()
-            starts, ends = int(started.value), int(ended.value)
+            starts, ends = started(), ended()
             if starts or ends:
-                limit = self._limit(now)
                 for unit in Unit:
                     if starts >> unit & 1:
                         check.start(unit, now)
                     if ends >> unit & 1:
                         retired.append(check.end(unit, now))
+                limit = self._limit(now)
                 if ends and self._folder and check.ended_count % PROGRESS_STEP == 0:
                     save_progress(self._folder, check.ended_count)
             if now >= limit:
@@ -168,9 +190,11 @@ class CoSimulation:
 
     def _limit(self, now: int) -> int:
         """The cycle in which a core is given up in which nothing starts or ends from now on."""
-        if self.timing is not None:
-            return self.timing.cycles + PATIENCE_CYCLES
-        return now + self.job.settings.quiet_cycles
+        quiet = self.job.settings.quiet_cycles
+        if self.timing is None:
+            return now + quiet
+        due = self.check.due()
+        return (self.timing.cycles if due is None else due) + min(quiet, PATIENCE_CYCLES)
 
     def _row(self, memory: str, row: int) -> int:
         """A row of a scratchpad."""
@@ -221,6 +245,8 @@ class CoSimulation:
             "ends": self.check.ends,
             "counters": self.check.counters,
         }
+        if self._recorder is not None and error is None:
+            self._recorder.recording().save(self._folder / RECORDING)
         save_progress(self._folder, self.check.ended_count)
         save_result(self._folder, result, self.contents())
 

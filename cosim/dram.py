@@ -14,6 +14,7 @@ import numpy as np
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from .axi import Transfer
+from .bench import reader
 
 OKAY, SLVERR = 0, 2
 
@@ -70,7 +71,7 @@ class DramModel:
         self.on_response: Any = None
         self.delay_cycles = 0
         self._dut = dut
-        self._rready = dut.axi_rready
+        self._rready = reader(dut.axi_rready)
         self._shown: dict[str, int] = {}
         self._handles: dict[str, Any] = {}
         self._reads: deque[_Burst] = deque()
@@ -81,11 +82,12 @@ class DramModel:
         self._read_beat = self._writes = 0
         self._next_read = self._next_write = self._next_answer = 0
         self._offered: Beat | None = None
+        self._set("bid", 0)
         self._drive(0)
 
     def step(self, now: int, transfers: Iterable[Transfer]) -> None:
         """The transfers of cycle ``now`` happen; the inputs of the core for the next are set."""
-        if self._shown["rvalid"] and self._rready.value:
+        if self._shown["rvalid"] and self._rready():
             self._next_read = now + self.memory.cycles_per_beat
             self._next_beat()
         if self._shown["bvalid"]:  # the core always takes responses
@@ -151,7 +153,6 @@ class DramModel:
         self._set("wready", now >= self._next_write)
         self._set("rvalid", data)
         self._set("bvalid", answer)
-        self._set("bid", 0)
 
     def _offer(self, burst: _Burst) -> bool:
         """Show the next beat of a burst, unless it is dropped; whether there is one. A beat that

@@ -12,6 +12,9 @@ import numpy as np
 from ..isa.memory import MemoryParams
 from ..isa.program import Program
 
+#: The file of a job's recording.
+RECORDING = "recording.npz"
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -29,7 +32,10 @@ class Settings:
     until : int or None
         The cycle after which to stop; None: the end of the program.
     quiet_cycles : int
-        How long no instruction may start or end, without cycles to compare with.
+        How long no instruction may start or end before the core is given up; with cycles to compare
+        with, how late one may be.
+    record : str
+        A block whose ports are recorded; none if empty.
     """
 
     memory: MemoryParams | None
@@ -37,6 +43,7 @@ class Settings:
     seed: int = 0
     until: int | None = None
     quiet_cycles: int = 100_000
+    record: str = ""
 
 
 @dataclass(frozen=True)

@@ -2,44 +2,34 @@
 
 from __future__ import annotations
 
-import gc
 import importlib.util
 import json
 import tempfile
-import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from amaranth.hdl import (
-    ClockSignal,
-    Instance,
-    Module,
-    ResetSignal,
-    Signal,
-    UnusedElaboratable,
-    Value,
-)
-from amaranth.lib.wiring import Component, In, Signature
+from amaranth.hdl import ClockSignal, Instance, Module
+from amaranth.lib.wiring import Component, Signature
 
-from ..hw.core.fetch import Fetch
-from ..hw.core.gemm import Gemm
-from ..hw.core.load import Load
-from ..hw.core.store import Store
-from ..hw.core.vector import Vector
-from ..hw.core.verilog import TOP, core_verilog
+from ..hw.core.verilog import TOP
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..sim.rtl import toolchain
+from .blocks import (
+    BLOCKS,
+    Ports,
+    block_signature,
+    flat_values,
+    ports_of,
+    reset_of_block,
+    tapped_core,
+)
 from .runner import Design
 
-#: Blocks that can be replaced; their ports are those of the component's signature.
-BLOCKS = {"fetch": Fetch, "load": Load, "gemm": Gemm, "vector": Vector, "store": Store}
 #: Direction and width of the ports that every Verilog block has besides.
 _CLOCKING = {"clk": ("input", 1), "rst": ("input", 1)}
-
-Ports = dict[str, tuple[str, int]]
 
 
 class PortMismatch(VdlaError):
@@ -54,10 +44,21 @@ class PortMismatch(VdlaError):
 
 @dataclass(frozen=True)
 class Replacement:
-    """A block of the core, what stands in its place, and the Verilog that this needs."""
+    """What stands in the place of a block of the core.
+
+    Attributes
+    ----------
+    block : str
+        Name of the block.
+    component : callable
+        Makes the Amaranth component.
+    module, verilog : str
+        Name of a Verilog module and the text that it needs; empty for an Amaranth component.
+    """
 
     block: str
-    component: Component
+    component: Callable[[], Component]
+    module: str = ""
     verilog: str = ""
 
     @classmethod
@@ -81,12 +82,22 @@ class Replacement:
         path, _, name = what.partition(":")
         if not Path(path).is_file():
             raise VdlaError(f"replace: expected a file for {block}, {path!r} is none")
-        signature = _signature(block, params)
+        signature = block_signature(block, params)
         if path.endswith(".py"):
-            return cls(block, _component(block, Path(path), name, params, signature))
+            component = _component(block, Path(path), name, params, signature)
+            return cls(block, lambda: component)
         module = _verilog_module(block, Path(path))
-        _check(f"module {module.name} of {path}", module.ports, _ports(signature) | _CLOCKING)
-        return cls(block, _External(signature, module.name), Path(path).read_text())
+        check_ports(
+            f"module {module.name} of {path}", module.ports, ports_of(signature) | _CLOCKING
+        )
+        text = Path(path).read_text()
+        return cls(block, lambda: _External(signature, module.name), module.name, text)
+
+    def alone(self) -> Design:
+        """The block as a design by itself."""
+        if self.module:
+            return Design(self.module, self.verilog)
+        return Design.component(self.component(), self.block)
 
 
 def core_with(
@@ -96,8 +107,8 @@ def core_with(
     ``Design.core``.
     """
     toolchain.setup_yosys()
-    blocks = {replacement.block: replacement.component for replacement in replacements}
-    core = core_verilog(params, blocks=blocks, sources=sources)
+    blocks = {replacement.block: replacement.component() for replacement in replacements}
+    core = tapped_core(params, blocks=blocks, sources=sources)
     texts = [core, *(r.verilog for r in replacements)]
     return Design(TOP, "\n".join(texts))
 
@@ -106,33 +117,18 @@ class _External(Component):
     """A module of another file, with the ports of a block."""
 
     def __init__(self, signature: Signature, module: str) -> None:
-        self._module = module
+        self.module = module
         super().__init__(signature)
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        # The core resets its blocks by their registers. This one's value, which comes back in the
-        # cycle after, is the reset of the module.
-        restarted = Signal(init=1)
-        m.d.sync += restarted.eq(0)
-        ports = {"i_clk": ClockSignal(), "i_rst": ResetSignal() | restarted}
-        for path, member, value in self.signature.flatten(self):
-            direction = "i" if member.flow is In else "o"
-            ports[f"{direction}_{'__'.join(map(str, path))}"] = Value.cast(value)
-        m.submodules.module = Instance(self._module, **ports)
+        ports: dict[str, Any] = {"i_clk": ClockSignal(), "i_rst": reset_of_block(m)}
+        ports |= {f"{way}_{name}": value for name, (way, value) in flat_values(self).items()}
+        m.submodules.module = Instance(self.module, **ports)
         return m
 
 
 # ---- ports ----
-
-
-def _signature(block: str, params: HwParams) -> Signature:
-    """The ports of a block of the core."""
-    signature = BLOCKS[block](params).signature
-    with warnings.catch_warnings():  # the block itself is not built
-        warnings.simplefilter("ignore", UnusedElaboratable)
-        gc.collect()
-    return signature
 
 
 @dataclass(frozen=True)
@@ -141,16 +137,8 @@ class _VerilogModule:
     ports: Ports
 
 
-def _ports(signature: Signature) -> Ports:
-    """Direction and width of every port by its flat name."""
-    parts = signature.flatten(signature.create())
-    return {
-        "__".join(map(str, path)): ("input" if member.flow is In else "output", len(Value.cast(v)))
-        for path, member, v in parts
-    }
-
-
-def _check(what: str, got: Ports, wanted: Ports) -> None:
+def check_ports(what: str, got: Ports, wanted: Ports) -> None:
+    """Raise PortMismatch unless a block, which messages call ``what``, has the wanted ports."""
     lines = []
     for name, (direction, bits) in wanted.items():
         expected = f"{direction} of {bits} bits"
@@ -221,5 +209,5 @@ def _component(
     component = made(params)
     if not isinstance(component, Component):
         raise VdlaError(f"{path}:{name}: expected an Amaranth component, got {component!r}")
-    _check(f"{path}:{name}", _ports(component.signature), _ports(signature))
+    check_ports(f"{path}:{name}", ports_of(component.signature), ports_of(signature))
     return component

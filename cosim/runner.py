@@ -32,11 +32,14 @@ _MAKEFLAGS = (
     "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 CFG_LDLIBS_THREADS=-pthread "
     "PYTHON3=python3 PERL=perl OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1"
 )
-#: What a fast simulator shows: Amaranth calls the words of a memory so.
+#: What a fast simulator shows besides the ports: the words of memories, as Amaranth calls them, and
+#: the taps at the core's blocks.
 _VISIBLE = """`verilator_config
 public_flat_rw -module "{top}" -port "*"
 public_flat_rd -module "*" -var "storage"
+public_flat_rd -module "vdla_tap_*" -var "*"
 """
+
 _VERILATOR_OPTIONS = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "--x-initial", "0"]
 #: How a parameter of a bench is called in the environment of the simulator.
 PARAMETER_PREFIX = "BENCH_"
@@ -49,6 +52,24 @@ WAVES_FILE = "dump.vcd"
 #: (All of ``--coverage`` ends Verilator 5.49 with an internal error on this Verilog.)
 COVERAGE_FILE = "coverage.dat"
 _COVERAGE = ["--coverage-line", "--coverage-toggle"]
+#: Cocotb's main program writes a waveform from the start on; this one begins by itself.
+_WINDOW = f"""
+module vdla_window(input clk, input running);
+  reg [63:0] cycle = 0, from = 0;
+  reg open = 0;
+  initial if (!$value$plusargs("vdla_waves_from=%d", from)) from = 0;
+  always @(posedge clk) begin
+    cycle <= cycle + 64'(running);
+    if (!open && cycle + 2 >= from) begin
+      open <= 1;
+      $dumpfile("{WAVES_FILE}");
+      $dumpvars;
+    end
+  end
+endmodule
+bind {{top}} vdla_window window(.clk(clk), .running(running));
+"""
+_FROM = "+vdla_waves_from={}"
 
 
 class BenchFailure(AssertionError):
@@ -85,15 +106,21 @@ class Design:
     def core(
         cls, params: HwParams, technology: Technology | None = None, sources: bool = False
     ) -> Design:
-        """The whole core of a configuration; ports ``clk``, ``rst``, ``axi_araddr``, ...; with the
-        lines of its Amaranth source, for coverage of them, where ``sources`` says so.
+        """The whole core of a configuration, with taps at its blocks; ports ``clk``, ``rst``,
+        ``axi_araddr``, ...; with the lines of its Amaranth source, for coverage of them, where
+        ``sources`` says so.
         """
         toolchain.require("amaranth", "amaranth")
         from ..hw.core.technology import SIMULATION
-        from ..hw.core.verilog import TOP, core_verilog
+        from ..hw.core.verilog import TOP
+        from .blocks import tapped_core
 
         toolchain.setup_yosys()
-        return cls(TOP, core_verilog(params, technology or SIMULATION, sources=sources))
+        return cls(TOP, tapped_core(params, technology or SIMULATION, sources=sources))
+
+    def with_window(self) -> Design:
+        """This core, so that a waveform may begin in any of its cycles."""
+        return Design(self.top, self.verilog + _WINDOW.format(top=self.top))
 
     @classmethod
     def read(cls, path: str | Path, top: str) -> Design:
@@ -108,18 +135,22 @@ class Build:
     Attributes
     ----------
     fast : bool
-        The bench sees the ports of the top module and the words of memories, nothing else. Large
-        designs then build and run several times faster.
+        The bench sees the ports of the top module, the words of memories and the taps at a core's
+        blocks, nothing else. Large designs then build and run several times faster.
     waves : bool
         The simulator can write waveforms.
     coverage : bool
         The simulator counts lines, branches and toggles of the Verilog, and leaves the counts in
         the file COVERAGE_FILE of the folder ``work`` (:class:`~vdla.cosim.lines.LineCoverage`).
+    waves_from : int or None
+        The core's cycle in which the waveform of a design ``with_window`` begins; None: it is the
+        whole simulation's.
     """
 
     fast: bool = False
     waves: bool = False
     coverage: bool = False
+    waves_from: int | None = None
 
     @property
     def label(self) -> str:
@@ -180,7 +211,8 @@ def run_bench(
                 test_dir=work,
                 results_xml=str(results),
                 log_file=log,
-                waves=build.waves,
+                waves=build.waves and build.waves_from is None,
+                plusargs=[] if build.waves_from is None else [_FROM.format(build.waves_from)],
                 extra_env={f"{PARAMETER_PREFIX}{k.upper()}": str(v) for k, v in parameters.items()},
             )
         except SystemExit:  # the simulator's exit status says that a test failed

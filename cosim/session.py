@@ -7,15 +7,16 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..isa.program import Program
-from .job import Job, Settings, read_progress, read_results
+from .job import RECORDING, Job, Settings, read_progress, read_results
 from .lines import LineCoverage
+from .recording import Recording
 from .runner import COVERAGE_FILE, WAVES_FILE, BenchFailure, Build, Design, run_bench
 
 Progress = Callable[[int, int], None]
@@ -38,16 +39,23 @@ class Session:
         ``CoSimulation.from_command``.
     waves : Path or None
         A waveform to write (VCD); one nanosecond in it is a tenth of a cycle.
+    waves_from : int
+        The cycle in which it begins.
     lines : Path or None
         A file of :class:`~vdla.cosim.lines.LineCoverage` that is added to (slower); the design has
         the lines of its source.
+    recordings : list of Recording
+        What has been recorded of the block that the settings name, one for each run without a
+        divergence.
     """
 
     design: Design
     settings: Settings
     bench: Path | None = None
     waves: Path | None = None
+    waves_from: int = 0
     lines: Path | None = None
+    recordings: list[Recording] = field(default_factory=list)
 
     def run(
         self, program: Program, dram: np.ndarray, progress: Progress | None = None
@@ -81,11 +89,14 @@ class Session:
         with tempfile.TemporaryDirectory(prefix="vdla_cosim_") as name:
             work = Path(name)
             Job(program, dram, self.settings).save(work)
-            build = Build(True, waves=self.waves is not None, coverage=self.lines is not None)
+            build, design = Build(fast=True, coverage=self.lines is not None), self.design
+            if self.waves is not None:
+                build = replace(build, waves=True, waves_from=self.waves_from)
+                design = design.with_window()
             failure: BenchFailure | None = None
             try:
                 with _watched(work, len(program.insns), progress):
-                    run_bench(self.design, self.bench or BENCH, work, None, build, job=name)
+                    run_bench(design, self.bench or BENCH, work, None, build, job=name)
             except BenchFailure as found:
                 failure = found
             finally:
@@ -93,9 +104,11 @@ class Session:
                     shutil.move(work / WAVES_FILE, self.waves)
                 if self.lines is not None and (work / COVERAGE_FILE).exists():
                     coverage = LineCoverage.load(self.lines)
-                    coverage.add(self.design.verilog, work / COVERAGE_FILE)
+                    coverage.add(design.verilog, work / COVERAGE_FILE)
                     coverage.save(self.lines)
             runs, after = read_results(work)
+            if (work / RECORDING).exists():
+                self.recordings.append(Recording.load(work / RECORDING))
         if after is None:
             raise failure or BenchFailure("the bench ended without running the program")
         if failure is not None and runs[-1]["first_divergence"] is None:

@@ -71,10 +71,22 @@ def test_an_operator_of_ones_own():
 
 @pytest.mark.slow
 def test_blocks_of_ones_own():
-    right, wrong, narrow, faults = run("07_cosim/run.py").split("> vdla cosim")[1:]
+    steps = run("07_cosim/run.py").split("> vdla cosim")[1:]
+    right, wrong, narrow, faults, record, replay, in_order, broken = steps
     assert "no divergence" in right and "bytes and cycles compared" in right
     assert "exit code 0" in right and "exit code 0" in faults
     for word in ("first divergence", "gemm", "acc[0]", "stem", "expected", "exit code 1"):
         assert word in wrong
     assert "port inp__data: expected input of 32 bits, got input of 16 bits" in narrow
     assert faults.count("expected by the bench") == 4 and "no divergence" in faults
+    assert "no divergence" in record and "recorded: 15,444 cycles of gemm" in record
+    assert "no divergence" in replay and "15,444 replayed, compared cycle by cycle" in replay
+    assert "no divergence" in in_order and "compared in order" in in_order
+    # In the same instruction as in the core, at the port that writes the accumulators.
+    assert "port acc_write__data" in broken and "exit code 1" in broken and "stem" in broken
+    assert instruction_of(broken) == instruction_of(wrong)
+
+
+def instruction_of(said: str) -> str:
+    """The instruction that a divergence names."""
+    return next(row.split("│")[2].strip() for row in said.splitlines() if "│ instruction" in row)

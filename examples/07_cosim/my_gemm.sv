@@ -3,6 +3,8 @@
 // results are forwarded just before the addition. Its cycles are those of docs/timing.md. It does not report errors.
 //
 //     vdla cosim examples/models/digits_int8.onnx --hw 4x4 --replace gemm=examples/07_cosim/my_gemm.sv
+//     vdla cosim examples/models/digits_int8.onnx --hw 4x4 --record gemm=gemm.rec
+//     vdla cosim --replay gemm.rec --replace gemm=examples/07_cosim/my_gemm.sv
 module my_gemm (
   input clk, rst,
   input [279:0] unit__insn__payload, input unit__insn__valid, output unit__insn__ready,

@@ -54,6 +54,13 @@ def test_core(vdla_rtl: RunBench) -> None:
         assert vdla_rtl(design, "bench_core.py", config="narrow", seed=seed) == 1
 
 
+def test_tap(vdla_rtl: RunBench) -> None:
+    text = Design.core(NARROW).verilog
+    tap = text[text.index("module vdla_tap_gemm(") :]
+    design = Design("vdla_tap_gemm", tap[: tap.index("endmodule")] + "endmodule\n")
+    assert vdla_rtl(design, "bench_tap.py") == 2
+
+
 def test_axi_wrapper(vdla_rtl: RunBench) -> None:
     design = Design.component(AxiCore(NARROW, XC7Z020.technology(NARROW)), "vdla_axi")
     for seed in (1, 2):

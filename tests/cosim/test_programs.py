@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from vdla.cli import run_app
 from vdla.cosim import BenchFailure, Coverage, Design, Session, Settings
+from vdla.hw.core.layouts import queued_insn
 from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
 from vdla.isa.opcodes import Unit, Units
 from vdla.isa.program import Program
@@ -68,9 +69,14 @@ def test_until(core: Design, program: Program) -> None:
 @pytest.mark.slow
 def test_waves(core: Design, program: Program, tmp_path: Path) -> None:
     path = tmp_path / "w.vcd"
-    Session(core, replace(MODEL, until=50), waves=path).run(program, program.dram_image())
+    session = Session(core, replace(MODEL, until=50), waves=path)
+    session.run(program, program.dram_image())
     text = path.read_text()
     assert "$enddefinitions" in text and "axi_arvalid" in text and len(text) > 10_000
+    replace(session, waves_from=40).run(program, program.dram_image())
+    cycles = [int(time) // 10_000 for time in re.findall(r"^#(\d+)$", path.read_text(), re.M)]
+    # The cycles of the program begin after those that reset and start the core.
+    assert 40 <= cycles[0] <= 50 and 10 <= cycles[-1] - cycles[0] <= 15
 
 
 def in_module(core: Design, name: str, pattern: str, becomes: str) -> Design:
@@ -113,6 +119,24 @@ def test_a_broken_rule_of_axi(core: Design, program: Program) -> None:
 
 
 @pytest.mark.slow
+def test_a_broken_rule_of_a_stream(core: Design, program: Program) -> None:
+    """The highest bit of the index beside an instruction changes while it waits for its tokens.
+    Nothing else depends on it.
+    """
+    begin = core.verilog.index("\\vdla_core.gemm  gemm (")
+    bits = queued_insn(NARROW).size
+    text, count = re.subn(
+        r"(\.unit__insn__payload\()(.*?)(\),\n)",
+        rf"\1\2 ^ {{value_cycles[0], {bits - 1}'h0}}\3", core.verilog[begin:], count=1,
+    )  # fmt: skip
+    assert count == 1
+    wrong = Design(core.top, core.verilog[:begin] + text)
+    divergence = found(Session(wrong, RAM), program)
+    assert divergence["what"] == "stream gemm unit__insn: payload stable until the transfer"
+    assert divergence["got"] == "broken" and divergence["cycle"] > 0
+
+
+@pytest.mark.slow
 def test_a_deadlock(core: Design, program: Program) -> None:
     """No instruction gives a token: the core says so itself."""
     without = replace(program, insns=tuple(replace(i, push=Units.NONE) for i in program.insns))
@@ -122,14 +146,23 @@ def test_a_deadlock(core: Design, program: Program) -> None:
 
 
 @pytest.mark.slow
-def test_a_core_that_never_answers(core: Design, program: Program) -> None:
-    """Its store unit never sees that an address is taken: the first store never ends."""
-    settings = replace(RAM, quiet_cycles=3000)
+@pytest.mark.parametrize("settings", [
+    replace(RAM, quiet_cycles=300), replace(MODEL, quiet_cycles=1),
+], ids=["ram", "model"])  # fmt: skip
+def test_a_core_that_never_answers(core: Design, program: Program, settings: Settings) -> None:
+    """Its store unit never sees that an address is taken: the first store never ends, and it is
+    waited for no longer than was said.
+    """
     wrong = connected(core, "address__ready(axi_awready)", "address__ready(1'h0)")
     divergence = found(Session(wrong, settings), program)
     stores = [i for i, insn in enumerate(program.insns) if insn.unit is Unit.STORE]
-    assert divergence["what"] == "end" and divergence["got"] == "never"
-    assert divergence["instruction"] == stores[0]
+    assert divergence["got"] == "never"
+    if settings.memory is None:
+        assert divergence["what"] == "end" and divergence["instruction"] == stores[0]
+    else:  # the second store starts late
+        timing = simulate(program, program.dram_image(), settings.memory, values=False)
+        assert divergence["what"] == "start" and divergence["instruction"] == stores[1]
+        assert divergence["cycle"] == timing.starts[stores[1]] + 1
 
 
 BENCH = """
