@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     RunAll = Callable[[Callable[[Program, np.ndarray], object]], object]
 
 PROGRAM_SUFFIX = ".vdla"
+#: Where the core is: each a method of ``Design``.
+PLACES = ("core", "ip", "board", "gates")
 
 
 def cosim(
@@ -57,6 +59,14 @@ def cosim(
             help="Your block in place of ours: fetch, load, gemm, vector or store.",
         ),
     ] = None,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE",
+            help="core; ip: with the AXI ports of vdla fpga export; board: the ULX3S with its "
+            "SDRAM; gates: the core's netlist.",
+        ),
+    ] = "core",
     waves: Annotated[
         Path | None, typer.Option(metavar="FILE.vcd", help="Write a waveform (slower).")
     ] = None,
@@ -68,7 +78,6 @@ def cosim(
     """
     from ..cosim.axi import PAUSES
     from ..cosim.job import Settings
-    from ..cosim.runner import Design
     from ..cosim.session import Session
     from ..report import header
 
@@ -76,9 +85,11 @@ def cosim(
         raise VdlaError(f"pauses: expected one of {', '.join(PAUSES)}, got {pauses!r}")
     if pauses != "off" and not axi_ram:
         raise VdlaError(f"pauses: expected --axi-ram with {pauses!r}; the memory model has none")
+    _check_place(on, axi_ram, replace or [])
     params, memory_params, run_all = _load(source, hw, memory, input_file, seed)
-    settings = Settings(None if axi_ram else memory_params, pauses, seed, until)
-    design = Design.core(params) if not replace else _core_with(params, replace)
+    modelled = not axi_ram and on != "board"
+    settings = Settings(memory_params if modelled else None, pauses, seed, until)
+    design = _design(params, on) if not replace else _core_with(params, replace)
     if design is None:
         return 2
     session = Session(design, settings, bench, waves)
@@ -93,13 +104,30 @@ def cosim(
 
         with suppress(_FoundError):
             run_all(execute)
-    report = header("cosim", params, memory_params, seed) | _summary(source, results, settings)
+    report = header("cosim", params, memory_params, seed) | _summary(source, results, settings, on)
     if report["first_divergence"] is not None:
         report["repeat"] = _repeat(
-            source, hw, memory, settings, replace or [], report["first_divergence"]
+            source, hw, memory, settings, replace or [], on, report["first_divergence"]
         )
     emit(report, json_file, lambda console: _show(console, report, waves))
     return 1 if report["first_divergence"] else 0
+
+
+def _check_place(on: str, axi_ram: bool, replace: list[str]) -> None:
+    """Raise VdlaError for an unknown place, and for options that do not fit to it."""
+    if on not in PLACES:
+        raise VdlaError(f"on: expected one of {', '.join(PLACES)}, got {on!r}")
+    if on == "board" and axi_ram:
+        raise VdlaError("on: expected no --axi-ram with 'board', whose memory is its SDRAM")
+    if on != "core" and replace:
+        raise VdlaError(f"on: expected 'core' with --replace, got {on!r}")
+
+
+def _design(params: HwParams, on: str) -> Design:
+    """The core of a configuration in a place."""
+    from ..cosim.runner import Design
+
+    return getattr(Design, on)(params)
 
 
 def _core_with(params: HwParams, replace: list[str]) -> Design | None:
@@ -157,13 +185,15 @@ def _random_inputs(program: Program, seed: int) -> np.ndarray:
     return dram
 
 
-def _summary(source: Path, results: list[dict[str, Any]], settings: Any) -> dict[str, Any]:
+def _summary(source: Path, results: list[dict[str, Any]], settings: Any, on: str) -> dict[str, Any]:
     """The fields of the report that say what was compared, and what was found."""
     wall_s = sum(result["wall_s"] for result in results)
     cycles = sum(result["cycles"] for result in results)
     return {
         "model": source.name,
-        "memory_model": "axi-ram" if settings.memory is None else "model",
+        "on": on,
+        "checks": results[-1]["checks"] if results else [],
+        "memory_model": _memory_model(settings, on),
         "pauses": settings.pauses,
         "programs": len(results),
         "instructions": sum(result["instructions"] for result in results),
@@ -178,28 +208,44 @@ def _summary(source: Path, results: list[dict[str, Any]], settings: Any) -> dict
     }
 
 
+def _memory_model(settings: Any, on: str) -> str:
+    if on == "board":
+        return "sdram"
+    return "axi-ram" if settings.memory is None else "model"
+
+
 def _repeat(
     source: Path,
     hw: str | None,
     memory: str,
     settings: Any,
     replace: list[str],
+    on: str,
     found: dict[str, Any],
 ) -> str:
     """The command that shows a divergence again, with a waveform that ends a little behind it."""
     words = ["vdla cosim", str(source), "--memory", memory, "--seed", str(settings.seed)]
     words += ["--hw", hw] if hw is not None else []
-    words += ["--axi-ram", "--pauses", settings.pauses] if settings.memory is None else []
+    words += ["--on", on] if on != "core" else []
+    if _memory_model(settings, on) == "axi-ram":
+        words += ["--axi-ram", "--pauses", settings.pauses]
     words += [word for text in replace for word in ("--replace", text)]
     return " ".join([*words, "--until", str(found["cycle"] + 20), "--waves divergence.vcd"])
 
 
 def _show(console: Console, report: dict[str, Any], waves: Path | None) -> None:
+    from ..cosim.job import CHECKS
+
     compared = "bytes and cycles" if report["cycles_compared"] else "bytes"
     console.print(
         f"{report['model']}: {count(report['instructions'])} instructions in "
         f"{count(report['cycles'])} cycles, {compared} compared, "
         f"{report['kcycles_per_s']:.1f} thousand cycles a second"
+    )
+    left_out = [name for name in CHECKS if name not in report["checks"]]
+    console.print(
+        f"on {report['on']}: checked {', '.join(report['checks'])}"
+        + (f"; not {', '.join(left_out)}" if left_out else "")
     )
     found = report["first_divergence"]
     for expected in report["expected_divergences"]:

@@ -3,8 +3,9 @@
 - Streams: :class:`StreamSource`, :class:`StreamSink`, :class:`StreamMonitor`, :class:`Scoreboard`.
 - Blocks: :class:`UnitDriver`, :class:`ReadMemory`, :func:`reset`, :func:`until`,
   :func:`parameter`.
-- The core: :class:`CoreBench`, :class:`AxiMonitor`; a whole program, compared as it runs, with
-  :class:`CoSimulation`, :class:`DramModel`, :class:`ProgramCheck` and :class:`Diverged`.
+- The core, wherever it is: :func:`find_bench`, :class:`CoreBench`, :class:`AxiMonitor`; a whole
+  program, compared as it runs, with :class:`CoSimulation`, :class:`DramModel`,
+  :class:`ProgramCheck` and :class:`Diverged`.
 - Outside of the simulator: :class:`Design`, :class:`Build` and :func:`run_bench`, or pytest's
   fixture ``vdla_rtl`` (``pytest_plugin.py``); :class:`Session` for programs, which is what
   ``vdla cosim`` calls.
@@ -25,8 +26,10 @@ if TYPE_CHECKING:
     from .dram import Beat, DramModel
     from .job import Job, Settings
     from .memory import ReadMemory
+    from .places import find_bench
     from .runner import BenchFailure, Build, Design, build_simulator, run_bench
     from .scoreboard import Scoreboard
+    from .sdram import SdramChip
     from .session import Session
     from .streams import StreamMonitor, StreamSink, StreamSource
     from .units import UnitDriver
@@ -48,6 +51,7 @@ __all__ = [
     "ProgramCheck",
     "ReadMemory",
     "Scoreboard",
+    "SdramChip",
     "Session",
     "Settings",
     "StreamMonitor",
@@ -57,6 +61,7 @@ __all__ = [
     "build_simulator",
     "check_burst",
     "check_dram",
+    "find_bench",
     "insn_word",
     "parameter",
     "pause_channels",
@@ -96,6 +101,8 @@ _MODULES = {
         "check_dram",
     ),
     ".memory": ("ReadMemory",),
+    ".places": ("find_bench",),
+    ".sdram": ("SdramChip",),
     ".runner": (
         "BenchFailure",
         "Build",

@@ -72,6 +72,22 @@ class Transfer:
     last: int = 0
 
 
+@dataclass(frozen=True)
+class _Constant:
+    """What stands for a port that always has the same value."""
+
+    value: int
+
+    def __len__(self) -> int:
+        return max(self.value.bit_length(), 1)
+
+
+def _port(dut: Any, name: str, constant: int | None) -> Any:
+    if constant is not None and not hasattr(dut, name):
+        return _Constant(constant)
+    return getattr(dut, name)
+
+
 class AxiMonitor:
     """Asserts the rules of the three channels that the core drives: payloads stable while they
     wait, legal bursts, as many beats of data as were announced and the last one marked.
@@ -81,6 +97,10 @@ class AxiMonitor:
     dut : the core, with ports ``axi_araddr``, ``axi_arvalid``, ...
     params : HwParams
         Its configuration.
+    prefix : str
+        What the names of the ports begin with. Constants (size, kind and identifier of a burst) may
+        be missing.
+    clk : the clock; ``dut.clk`` by default
 
     Attributes
     ----------
@@ -88,11 +108,15 @@ class AxiMonitor:
         ``ar``, ``aw`` and ``w``.
     """
 
-    def __init__(self, dut: Any, params: HwParams) -> None:
-        self.params, self._clk = params, dut.clk
+    def __init__(self, dut: Any, params: HwParams, prefix: str = "axi_", clk: Any = None) -> None:
+        self.params, self._clk = params, dut.clk if clk is None else clk
         self.channels = {channel: StreamMonitor(f"axi {channel}") for channel in HELD}
+        constants = {"size": params.bus_bytes.bit_length() - 1, "burst": INCR, "id": 0}
         self._ports = {
-            channel: [getattr(dut, f"axi_{channel}{name}") for name in ("valid", "ready", *fields)]
+            channel: [
+                _port(dut, f"{prefix}{channel}{name}", constants.get(name))
+                for name in ("valid", "ready", *fields)
+            ]
             for channel, fields in HELD.items()
         }
         #: Address and beats of the bursts whose data are still to come, and beats of the first.

@@ -32,11 +32,10 @@ _MAKEFLAGS = (
     "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 CFG_LDLIBS_THREADS=-pthread "
     "PYTHON3=python3 PERL=perl OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1"
 )
-#: What a fast simulator shows: Amaranth calls the words of a memory so.
-_VISIBLE = """`verilator_config
-public_flat_rw -module "{top}" -port "*"
-public_flat_rd -module "*" -var "storage"
-"""
+#: What Amaranth calls the words of a memory.
+STORAGE = "storage"
+#: What tells from a core within a design what it does; of the core's own module they are ports.
+STROBES = ("running", "started", "ended")
 _VERILATOR_OPTIONS = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "--x-initial", "0"]
 #: How a parameter of a bench is called in the environment of the simulator.
 PARAMETER_PREFIX = "BENCH_"
@@ -61,10 +60,20 @@ class Design:
         Name of the top module.
     verilog : str
         The text of all modules.
+    inside : tuple of str
+        Signals and memories of inner modules that a fast simulator shows besides the ports.
     """
 
     top: str
     verilog: str
+    inside: tuple[str, ...] = (STORAGE,)
+
+    @property
+    def visible(self) -> str:
+        """What a fast simulator shows, as Verilator's configuration."""
+        lines = ["`verilator_config", f'public_flat_rw -module "{self.top}" -port "*"']
+        lines += [f'public_flat_rd -module "*" -var "{name}"' for name in self.inside]
+        return "\n".join(lines) + "\n"
 
     @classmethod
     def component(cls, component: Component, top: str) -> Design:
@@ -84,6 +93,40 @@ class Design:
 
         toolchain.setup_yosys()
         return cls(TOP, core_verilog(params, technology or SIMULATION))
+
+    @classmethod
+    def ip(cls, params: HwParams) -> Design:
+        """The core with AXI ports that ``vdla fpga export`` writes; ``aclk``, ``aresetn``,
+        ``m_axi_araddr``, ``s_axi_araddr``, ...
+        """
+        toolchain.require("amaranth", "amaranth")
+        toolchain.setup_yosys()
+        from ..hw.boards.export import NAME, ip_verilog
+
+        return cls(NAME, ip_verilog(params), (STORAGE, *STROBES))
+
+    @classmethod
+    def board(cls, params: HwParams) -> Design:
+        """The ULX3S with its SDRAM: all of the design at the board's oscillator's frequency, with a
+        serial line of few cycles a bit; the pins of the chip are ports of ``cosim/board.v``.
+        """
+        toolchain.require("amaranth", "amaranth")
+        toolchain.setup_yosys()
+        from ..hw.boards.simulated import TOP, board_verilog
+
+        return cls(TOP, board_verilog(params), (STORAGE, *STROBES, "axi__*"))
+
+    @classmethod
+    def gates(cls, params: HwParams) -> Design:
+        """The netlist of a core for the ECP5, with the ports of ``Design.core``; made in minutes,
+        and kept.
+        """
+        toolchain.require("amaranth", "amaranth")
+        toolchain.setup_yosys()
+        from ..hw.core.verilog import TOP
+        from ..hw.fpga.netlist import core_of_cells
+
+        return cls(TOP, core_of_cells(params), ())
 
     @classmethod
     def read(cls, path: str | Path, top: str) -> Design:
@@ -110,7 +153,7 @@ class Build:
     @property
     def label(self) -> str:
         """What makes a difference to what is built."""
-        return _MAKEFLAGS + " trace" * self.waves + _VISIBLE * self.fast
+        return _MAKEFLAGS + " trace" * self.waves + " fast" * self.fast
 
 
 def run_bench(
@@ -230,8 +273,9 @@ def build_simulator(design: Design, build: Build) -> Path:
     tools = {**toolchain.versions(), "cocotb": metadata.version("cocotb")}
     # The program finds cocotb's libraries where they were when it was linked.
     settings = f"{tools}{cocotb.__file__}{build.label}{_VERILATOR_OPTIONS}"
+    shown = design.visible if build.fast else ""
     cache = toolchain.cache_dir() / "cocotb"
-    final = cache / f"{design.top}-{_digest(settings + design.verilog)}"
+    final = cache / f"{design.top}-{_digest(settings + shown + design.verilog)}"
     if final.exists():
         return final
     cache.mkdir(parents=True, exist_ok=True)
@@ -241,7 +285,7 @@ def build_simulator(design: Design, build: Build) -> Path:
     visible = []
     if build.fast:
         visible.append(scratch / "visible.vlt")
-        visible[0].write_text(_VISIBLE.format(top=design.top))
+        visible[0].write_text(shown)
     runtime = cache / f"verilated-{_digest(settings)}"
     # The runtime's objects are the same for every design. Make takes them as built if they are
     # younger than its makefile, which is still to be written.
