@@ -76,6 +76,9 @@ def cosim(
     """Run a model or a program on the Verilog RTL under cocotb, compared as it runs: bytes when
     instructions end, cycles with SimPy, the rules of AXI, counters.
     """
+    from ..cosim.runner import require_tools
+
+    require_tools()
     from ..cosim.axi import PAUSES
     from ..cosim.job import Settings
     from ..cosim.session import Session

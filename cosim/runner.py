@@ -99,19 +99,23 @@ class Design:
         """The core with AXI ports that ``vdla fpga export`` writes; ``aclk``, ``aresetn``,
         ``m_axi_araddr``, ``s_axi_araddr``, ...
         """
-        toolchain.require("amaranth", "amaranth")
-        toolchain.setup_yosys()
+        require_tools()
         from ..hw.boards.export import NAME, ip_verilog
 
         return cls(NAME, ip_verilog(params), (STORAGE, *STROBES))
+
+    @classmethod
+    def read_ip(cls, path: str | Path) -> Design:
+        """The file that ``vdla fpga export`` has written."""
+        path = Path(path)
+        return cls(path.stem, path.read_text(), (STORAGE, *STROBES))
 
     @classmethod
     def board(cls, params: HwParams) -> Design:
         """The ULX3S with its SDRAM: all of the design at the board's oscillator's frequency, with a
         serial line of few cycles a bit; the pins of the chip are ports of ``cosim/board.v``.
         """
-        toolchain.require("amaranth", "amaranth")
-        toolchain.setup_yosys()
+        require_tools()
         from ..hw.boards.simulated import TOP, board_verilog
 
         return cls(TOP, board_verilog(params), (STORAGE, *STROBES, "axi__*"))
@@ -121,8 +125,7 @@ class Design:
         """The netlist of a core for the ECP5, with the ports of ``Design.core``; made in minutes,
         and kept.
         """
-        toolchain.require("amaranth", "amaranth")
-        toolchain.setup_yosys()
+        require_tools()
         from ..hw.core.verilog import TOP
         from ..hw.fpga.netlist import core_of_cells
 
@@ -162,6 +165,7 @@ def run_bench(
     work: Path,
     root: Path | None = None,
     build: Build | None = None,
+    only: str | None = None,
     **parameters: str | int,
 ) -> int:
     """Build a design (or take it from the cache) and run the cocotb tests of a file on it.
@@ -179,6 +183,8 @@ def run_bench(
         bench's own folder by default.
     build : Build, optional
         How to build the simulator; by default for short runs without waveforms.
+    only : str, optional
+        The name of the one test to run; all by default.
     **parameters : str or int
         What the tests find with :func:`~vdla.cosim.bench.parameter`.
 
@@ -202,6 +208,7 @@ def run_bench(
         try:
             _runner(build).test(
                 test_module=module,
+                testcase=only,
                 hdl_toplevel=design.top,
                 hdl_toplevel_lang="verilog",
                 build_dir=simulator,
@@ -259,12 +266,21 @@ def _environment(*folders: Path) -> Iterator[None]:
         sys.path[:] = path
 
 
+def require_tools() -> None:
+    """Raise VdlaError, which names the extra to install, unless all that benches need is there."""
+    for module, package in (("cocotb", "cocotb"), ("cocotbext", "cocotbext-axi")):
+        toolchain.require(module, package, "cosim")
+    toolchain.require("amaranth", "amaranth")
+    toolchain.setup_yosys()
+    toolchain.verilator_root()
+
+
 def build_simulator(design: Design, build: Build) -> Path:
     """The folder of a built simulator, found by its Verilog, the tools and the flags.
 
     Raises VdlaError where tools are missing or the Verilog does not build.
     """
-    toolchain.require("cocotb", "cocotb")
+    require_tools()
     import cocotb
 
     for tool in ("make", "g++", "perl"):

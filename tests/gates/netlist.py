@@ -14,7 +14,7 @@ from vdla.sim.rtl.driver import RtlSimulator
 
 #: An address without a register, at which the netlist takes the number of the error to make.
 ERROR_ADDRESS = 0x3F8
-_LUT = re.compile(r"  LUT4 #\(\s*\.INIT\(16'h([0-9a-f]{4})\)\s*\) (\\\S+|\w+)")
+LUT = re.compile(r"  LUT4 #\(\s*\.INIT\(16'h([0-9a-f]{4})\)\s*\) (\\\S+|\w+)")
 _WRONG_LUT = f"""
 module WRONG_LUT4 #(parameter [15:0] INIT = 0, parameter NUMBER = 0)
   (input A, B, C, D, output Z);
@@ -40,7 +40,7 @@ class Netlist(RtlSimulator):
     def __init__(self, params: HwParams, seed: int, errors: int, prefix: str):
         toolchain.setup_yosys()
         text = netlist(params)
-        luts = [found for found in _LUT.finditer(text) if found[2].startswith(f"\\{prefix}")]
+        luts = [found for found in LUT.finditer(text) if found[2].startswith(f"\\{prefix}")]
         chosen = random.Random(seed).sample(luts, errors)
         self.error, self.errors = 0, [found[2] for found in chosen]
         for number, found in enumerate(chosen, 1):

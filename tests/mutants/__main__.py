@@ -1,6 +1,6 @@
 """Seeded bugs, each of which a check must catch: ``make mutants``, or ``python -m tests.mutants
 NAME ...`` for those whose name or place contains a NAME. With ``--cosim`` those of the RTL, under
-``vdla cosim``: ``make mutants-cosim``.
+``vdla cosim``: ``make cosim``.
 
 A check that cannot fail proves nothing. Every mutant is a bug of the kind that hardware and
 compilers have, planted in a function while its check runs, never in a file. A mutant survives

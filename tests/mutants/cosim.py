@@ -40,14 +40,23 @@ UNSEEN = {
 
 @dataclass(frozen=True)
 class CosimCheck:
-    """What co-simulation finds in the core of a configuration, as it is elaborated now."""
+    """What co-simulation finds in the core of a configuration, as it is elaborated now.
+
+    Attributes
+    ----------
+    params : HwParams
+        The configuration.
+    programs : int
+        How many random programs are run; then the network.
+    """
 
     params: HwParams
+    programs: int = PROGRAMS
 
     def __call__(self) -> str | None:
         core = Design.core(self.params)
         with TemporaryDirectory() as work, TemporaryDirectory() as jobs:
-            for number, (name, program, dram, memory) in enumerate(_runs(self.params)):
+            for number, (name, program, dram, memory) in enumerate(self._runs()):
                 folder = Path(jobs) / f"{number:02} {name}"
                 folder.mkdir()
                 Job(program, dram, Settings(memory)).save(folder)
@@ -56,6 +65,14 @@ class CosimCheck:
             except BenchFailure as failure:
                 return _first_divergence(Path(jobs)) or str(failure).strip().splitlines()[-1]
         return None
+
+    def _runs(self) -> Iterator[tuple[str, Program, np.ndarray, MemoryParams]]:
+        """What is run: name, program, DRAM before, memory."""
+        for seed in range(self.programs):
+            program = random_program(self.params, seed)
+            yield f"program {seed}", program, program.dram_image(), (MEMORY, NARROW)[seed % 2]
+        program, dram = _digits(self.params)
+        yield "digits", program, dram, MEMORY
 
 
 def _first_divergence(jobs: Path) -> str | None:
@@ -67,15 +84,6 @@ def _first_divergence(jobs: Path) -> str | None:
                 where += f", instruction {found['instruction']}"
                 return f"{where}: {found['what']}, {found['expected']} {found['got']}"
     return None
-
-
-def _runs(params: HwParams) -> Iterator[tuple[str, Program, np.ndarray, MemoryParams]]:
-    """What is run: name, program, DRAM before, memory."""
-    for seed in range(PROGRAMS):
-        program = random_program(params, seed)
-        yield f"program {seed}", program, program.dram_image(), (MEMORY, NARROW)[seed % 2]
-    program, dram = _digits(params)
-    yield "digits", program, dram.copy(), MEMORY
 
 
 @cache
