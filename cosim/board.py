@@ -102,11 +102,7 @@ class BoardBench(CoreBench):
         """The board's chip, with these contents (uint8)."""
         if pauses != "off":
             raise VdlaError(f"pauses: expected off on the board, whose chip has none, got {pauses}")
-        if dram.size > CHIP.size_bytes:
-            raise VdlaError(
-                f"board: expected a program with at most {CHIP.size_bytes:,} bytes of DRAM, got "
-                f"{dram.size:,}"
-            )
+        assert dram.size <= CHIP.size_bytes, "board: more bytes than the chip has"
         self._size_bytes = dram.size
         self.chip.words.view(np.uint8)[: dram.size] = dram
         return self.chip

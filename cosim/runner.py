@@ -62,11 +62,14 @@ class Design:
         The text of all modules.
     inside : tuple of str
         Signals and memories of inner modules that a fast simulator shows besides the ports.
+    memory_bytes : int or None
+        What the design's own memory holds; None: memory is outside of it.
     """
 
     top: str
     verilog: str
     inside: tuple[str, ...] = (STORAGE,)
+    memory_bytes: int | None = None
 
     @property
     def visible(self) -> str:
@@ -113,12 +116,13 @@ class Design:
     @classmethod
     def board(cls, params: HwParams) -> Design:
         """The ULX3S with its SDRAM: all of the design at the board's oscillator's frequency, with a
-        serial line of few cycles a bit; the pins of the chip are ports of ``cosim/board.v``.
+        serial line of few cycles a bit; the pins of the chip are ports.
         """
         require_tools()
-        from ..hw.boards.simulated import TOP, board_verilog
+        from ..hw.boards.simulated import CHIP, TOP, board_verilog
 
-        return cls(TOP, board_verilog(params), (STORAGE, *STROBES, "axi__*"))
+        inside = (STORAGE, *STROBES, "axi__*")
+        return cls(TOP, board_verilog(params), inside, CHIP.size_bytes)
 
     @classmethod
     def gates(cls, params: HwParams) -> Design:

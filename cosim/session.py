@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..isa.errors import VdlaError
 from ..isa.program import Program
 from .job import Job, Settings, read_progress, read_results
 from .runner import WAVES_FILE, BenchFailure, Build, Design, run_bench
@@ -70,8 +71,15 @@ class Session:
         BenchFailure
             When the bench fails otherwise than by a divergence.
         VdlaError
-            For missing tools, and Verilog or benches that cannot be used.
+            For missing tools, Verilog or benches that cannot be used, and programs that need more
+            memory than the design has.
         """
+        room = self.design.memory_bytes
+        if room is not None and dram.size > room:
+            raise VdlaError(
+                f"program: expected at most {room:,} bytes of DRAM, which the board has, got "
+                f"{dram.size:,}"
+            )
         with tempfile.TemporaryDirectory(prefix="vdla_cosim_") as name:
             work = Path(name)
             Job(program, dram, self.settings).save(work)

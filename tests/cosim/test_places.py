@@ -16,6 +16,7 @@ from vdla.cli import run_app
 from vdla.cosim import Build, Design, Session, Settings
 from vdla.cosim.job import CHECKS
 from vdla.cosim.pytest_plugin import RunBench
+from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MemoryParams
 from vdla.isa.program import Program
 from vdla.isa.reference import run as run_reference
@@ -131,6 +132,21 @@ def test_a_bus_that_the_host_link_has_not(
     options = ["--on", "board", "--memory", "wide"]
     said = mistake(random_program(WIDE_BUS, 1), options, tmp_path, capsys)
     assert "board: expected a bus of 64 bits, which the host link has, got 128" in said
+
+
+def test_more_memory_than_the_board_has(program: Program) -> None:
+    small = Design("vdla_board", "", memory_bytes=program.dram_bytes - 1)
+    with pytest.raises(VdlaError, match=r"program: expected at most .* bytes of DRAM, which the"):
+        Session(small, SDRAM).run(program, program.dram_image())
+
+
+@pytest.mark.slow
+def test_a_bench_without_tests(
+    program: Program, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own.py").write_text("import cocotb\n")
+    said = mistake(program, ["--bench", str(tmp_path / "own.py")], tmp_path, capsys)
+    assert "own.py: expected tests, functions under @cocotb.test(), found none" in said
 
 
 @pytest.mark.slow

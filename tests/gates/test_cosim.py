@@ -1,4 +1,4 @@
-"""The netlist under co-simulation: all that is visible of it is checked, and a wrong cell is found."""
+"""The netlist under co-simulation: what is visible of it is checked, and a wrong cell is found."""
 
 from __future__ import annotations
 
