@@ -35,6 +35,7 @@ UNSEEN = {
     "counter wraps unseen": f"{_LEGAL}: no counter of tokens overflows",
     "runs foreign programs": f"{_LEGAL}: they have the core's configuration",
     "deadlock seen only when all is fetched": f"{_LEGAL}: none deadlocks",
+    "ignored reset": f"{_LEGAL}: none leaves a token behind, which is all that is not reset",
 }
 
 
