@@ -1,8 +1,9 @@
 """The mutants of the RTL under co-simulation: ``python -m tests.mutants --cosim NAME ...``.
 
-What ``vdla cosim`` does is done with the core of each mutant: random programs and a small network
-on the Verilog under cocotb, compared as they run, with a reset by the register between them. The
-mutants that it cannot see are listed, with the reason.
+What ``vdla cosim`` does is done with the core of each mutant: the directed programs that the other
+check of the RTL begins with, random ones and a small network run on the Verilog under cocotb and
+are compared as they run, with a reset by the register between them. The mutants that it cannot see
+are listed, with the reason.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 from vdla.sim.verify.random_programs import random_program
 
+from ..campaign.programs import tmp_chains, token_stream
 from .checks import MEMORY, NARROW, PARAMS, PASSES, PROGRAMS, ROOT, passes_differ
 from .plant import Mutant
 from .rtl import RTL
@@ -48,7 +50,7 @@ class CosimCheck:
     params : HwParams
         The configuration.
     programs : int
-        How many random programs are run; then the network.
+        How many random programs are run.
     """
 
     params: HwParams
@@ -69,6 +71,9 @@ class CosimCheck:
 
     def _runs(self) -> Iterator[tuple[str, Program, np.ndarray, MemoryParams]]:
         """What is run: name, program, DRAM before, memory."""
+        for directed in (tmp_chains, token_stream):
+            program = directed(self.params)
+            yield directed.__name__, program, program.dram_image(), MEMORY
         for seed in range(self.programs):
             program = random_program(self.params, seed)
             yield f"program {seed}", program, program.dram_image(), (MEMORY, NARROW)[seed % 2]

@@ -50,13 +50,13 @@ def test_what_co_simulation_cannot_see_is_a_mutant() -> None:
 
 @pytest.mark.slow
 def test_co_simulation_catches_a_mutant() -> None:
-    """The right core passes two programs and the network; with an end a cycle late it does not."""
+    """The right core passes what is run; with an end a cycle late it does not."""
     late = next(mutant for mutant in COSIM if mutant.name == "off-by-one latency")
     check = CosimCheck(PARAMS, programs=2)
     assert check() is None
     with late.plant():
         found = check()
-    assert found is not None and found.startswith("program 0, cycle") and "end cycle" in found
+    assert found is not None and "end cycle" in found
 
 
 def test_a_mutant_is_gone_after_its_check() -> None:
