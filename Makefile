@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.installed
 
-.PHONY: venv demo check test test-torch lint docs mutants campaign verify fuzz schedules operators gates board figures lines sweeps clean
+.PHONY: venv demo check test test-torch lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines sweeps clean
 
 venv: $(STAMP)
 
@@ -67,6 +67,11 @@ operators: $(STAMP)
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants
+
+# The long tests of co-simulation, and the seeded bugs of the RTL under it.
+cosim: $(STAMP)
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/cosim
+	$(BIN)/python -m tests.mutants --cosim
 
 # The static checker against hundreds of proved hazards and every token dropped.
 campaign: $(STAMP)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -21,6 +21,8 @@ from .replay import recorded_block, replacements, replay_block, save_recording, 
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..cosim.replace import Replacement
+    from ..cosim.runner import Design
     from ..isa.memory import MemoryParams
     from ..isa.params import HwParams
     from ..isa.program import Program
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 PROGRAM_SUFFIX = ".vdla"
 #: What the waveform around a divergence shows.
 _BEFORE_CYCLES, _AFTER_CYCLES = 200, 20
+#: Where the core is: each a method of ``Design``.
+PLACES = ("core", "ip", "board", "gates")
 
 
 def cosim(
@@ -63,6 +67,14 @@ def cosim(
             help="Your block in place of ours: fetch, load, gemm, vector or store.",
         ),
     ] = None,
+    on: Annotated[
+        str,
+        typer.Option(
+            metavar="PLACE",
+            help="core; ip: with the AXI ports of vdla fpga export; board: the ULX3S with its "
+            "SDRAM; gates: the core's netlist.",
+        ),
+    ] = "core",
     waves: Annotated[
         Path | None, typer.Option(metavar="FILE.vcd", help="Write a waveform (slower).")
     ] = None,
@@ -97,11 +109,12 @@ def cosim(
     """Run a model or a program on the Verilog RTL under cocotb, compared as it runs: bytes when
     instructions end, cycles with SimPy, the rules of AXI, counters.
     """
+    from ..cosim.runner import require_tools
+
+    require_tools()
     from ..cosim.axi import PAUSES
     from ..cosim.job import Settings
     from ..cosim.lines import LineCoverage
-    from ..cosim.replace import core_with
-    from ..cosim.runner import Design
     from ..cosim.session import Session
     from ..report import header
     from ..sim.coverage.coverage import Coverage
@@ -118,14 +131,18 @@ def cosim(
         raise VdlaError(f"pauses: expected one of {', '.join(PAUSES)}, got {pauses!r}")
     if pauses != "off" and not axi_ram:
         raise VdlaError(f"pauses: expected --axi-ram with {pauses!r}; the memory model has none")
+    inside = {
+        "replace": replace, "record": record, "line-coverage": line_coverage, "from": waves_from,
+    }  # fmt: skip
+    _check_place(on, axi_ram, inside)
     params, memory_params, run_all = _load(source, hw, memory, input_file, seed)
-    settings = Settings(None if axi_ram else memory_params, pauses, seed, until, record=block)
+    modelled = memory_params if not axi_ram and on != "board" else None
+    settings = Settings(modelled, pauses, seed, until, record=block)
     if quiet_cycles is not None:
         settings = dataclasses.replace(settings, quiet_cycles=quiet_cycles)
     if (blocks := replacements(replace, params)) is None:
         return 2
-    sources = line_coverage is not None
-    design = core_with(params, blocks, sources) if blocks else Design.core(params, sources=sources)
+    design = _design(params, on, blocks, line_coverage is not None)
     session = Session(design, settings, bench, waves, waves_from, line_coverage)
     results: list[dict[str, Any]] = []
     collected = None if coverage is None else Coverage.of_file(coverage, params)
@@ -142,7 +159,7 @@ def cosim(
 
         with suppress(_FoundError):
             run_all(execute)
-    report = header("cosim", params, memory_params, seed) | _summary(source, results, settings)
+    report = header("cosim", params, memory_params, seed) | _summary(source, results, settings, on)
     if coverage is not None and collected is not None:
         collected.ran(source.name, "cosim", seed, len(results))
         collected.save(coverage)
@@ -151,12 +168,35 @@ def cosim(
         report["line_coverage"] = LineCoverage.load(line_coverage).summary()
     if report["first_divergence"] is not None:
         report["repeat"] = _repeat(
-            source, hw, memory, settings, replace or [], report["first_divergence"]
+            source, hw, memory, settings, replace or [], on, report["first_divergence"]
         )
     elif record_file is not None:
         report["recording"] = save_recording(session.recordings, source, record_file)
     emit(report, json_file, lambda console: _show(console, report, waves))
     return 1 if report["first_divergence"] else 0
+
+
+def _check_place(on: str, axi_ram: bool, inside: dict[str, object]) -> None:
+    """Raise VdlaError for an unknown place, and for options that do not fit to it; ``inside`` has
+    those that look into the core.
+    """
+    if on not in PLACES:
+        raise VdlaError(f"on: expected one of {', '.join(PLACES)}, got {on!r}")
+    if on == "board" and axi_ram:
+        raise VdlaError("on: expected no --axi-ram with 'board', whose memory is its SDRAM")
+    for name, value in inside.items():
+        if on != "core" and value:
+            raise VdlaError(f"on: expected 'core' with --{name}, got {on!r}")
+
+
+def _design(params: HwParams, on: str, blocks: Sequence[Replacement], sources: bool) -> Design:
+    """The core of a configuration in a place, or with blocks of the user's."""
+    from ..cosim.replace import core_with
+    from ..cosim.runner import Design
+
+    if blocks:
+        return core_with(params, blocks, sources)
+    return Design.core(params, sources=sources) if on == "core" else getattr(Design, on)(params)
 
 
 class _FoundError(Exception):
@@ -202,13 +242,15 @@ def _random_inputs(program: Program, seed: int) -> np.ndarray:
     return dram
 
 
-def _summary(source: Path, results: list[dict[str, Any]], settings: Any) -> dict[str, Any]:
+def _summary(source: Path, results: list[dict[str, Any]], settings: Any, on: str) -> dict[str, Any]:
     """The fields of the report that say what was compared, and what was found."""
     wall_s = sum(result["wall_s"] for result in results)
     cycles = sum(result["cycles"] for result in results)
     return {
         "model": source.name,
-        "memory_model": "axi-ram" if settings.memory is None else "model",
+        "on": on,
+        "checks": results[-1]["checks"] if results else [],
+        "memory_model": _memory_model(settings, on),
         "pauses": settings.pauses,
         "programs": len(results),
         "instructions": sum(result["instructions"] for result in results),
@@ -223,30 +265,47 @@ def _summary(source: Path, results: list[dict[str, Any]], settings: Any) -> dict
     }
 
 
+def _memory_model(settings: Any, on: str) -> str:
+    if on == "board":
+        return "sdram"
+    return "axi-ram" if settings.memory is None else "model"
+
+
 def _repeat(
     source: Path,
     hw: str | None,
     memory: str,
     settings: Any,
     replace: list[str],
+    on: str,
     found: dict[str, Any],
 ) -> str:
     """The command that shows a divergence again, with a waveform around it."""
     words = ["vdla cosim", str(source), "--memory", memory, "--seed", str(settings.seed)]
     words += ["--hw", hw] if hw is not None else []
-    words += ["--axi-ram", "--pauses", settings.pauses] if settings.memory is None else []
+    words += ["--on", on] if on != "core" else []
+    if _memory_model(settings, on) == "axi-ram":
+        words += ["--axi-ram", "--pauses", settings.pauses]
     words += [word for text in replace for word in ("--replace", text)]
-    window = ["--from", str(max(found["cycle"] - _BEFORE_CYCLES, 0))]
+    begin = max(found["cycle"] - _BEFORE_CYCLES, 0)
+    window = ["--from", str(begin)] if on == "core" and begin else []
     window += ["--until", str(found["cycle"] + _AFTER_CYCLES)]
     return " ".join([*words, *window, "--waves divergence.vcd"])
 
 
 def _show(console: Console, report: dict[str, Any], waves: Path | None) -> None:
+    from ..cosim.job import CHECKS
+
     compared = "bytes and cycles" if report["cycles_compared"] else "bytes"
     console.print(
         f"{report['model']}: {count(report['instructions'])} instructions in "
         f"{count(report['cycles'])} cycles, {compared} compared, "
         f"{report['kcycles_per_s']:.1f} thousand cycles a second"
+    )
+    left_out = [name for name in CHECKS if name not in report["checks"]]
+    console.print(
+        f"on {report['on']}: checked {', '.join(report['checks'])}"
+        + (f"; not {', '.join(left_out)}" if left_out else "")
     )
     found = report["first_divergence"]
     for expected in report["expected_divergences"]:

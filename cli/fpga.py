@@ -11,7 +11,9 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..isa.errors import VdlaError
 from ..isa.params import HwParams
+from ..isa.program import Program
 from .options import JsonFile
 from .output import count, emit, new_table, percent
 
@@ -73,17 +75,34 @@ def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = 
 def fpga_export(
     hw: BoardHw = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder.")] = Path("build/xilinx"),
+    bench: Annotated[
+        bool, typer.Option("--bench", help="Also a bench: cocotb tests of the Verilog, for pytest.")
+    ] = False,
+    program_file: Annotated[
+        Path | None,
+        typer.Option("--program", metavar="F", help="What the bench runs (.vdla); else random."),
+    ] = None,
     json_file: JsonFile = None,
 ) -> int:
     """Write a directory for Xilinx' tools: Verilog with AXI ports, constraints, IP packaging."""
     from ..report import header
 
+    if program_file is not None and not bench:
+        raise VdlaError("program: expected --bench with it; without a bench nothing is run")
     with _fpga_tools("export"):
-        from ..hw.boards.export import export
+        from ..hw.boards.export import NAME, export
         from ..hw.boards.pynq_z1 import BOARD, PART
 
         params = BOARD.hw if hw is None else HwParams.load(hw)
-        files = [str(path) for path in export(params, output)]
+        program = None if program_file is None else Program.load(program_file)
+        if program is not None:
+            program.check_params(params)
+        paths = export(params, output)
+        if bench:
+            from ..cosim.export import export_bench
+
+            paths += export_bench(params, output, NAME, program)
+        files = [str(path) for path in paths]
     report = header("fpga export", params) | {
         "part": PART, "files": files, "vendor_tools": "never run",
     }  # fmt: skip

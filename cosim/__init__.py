@@ -3,8 +3,9 @@
 - Streams: :class:`StreamSource`, :class:`StreamSink`, :class:`StreamMonitor`, :class:`Scoreboard`.
 - Blocks: :class:`UnitDriver`, :class:`ReadMemory`, :func:`reset`, :func:`until`,
   :func:`parameter`.
-- The core: :class:`CoreBench`, :class:`AxiMonitor`; a whole program, compared as it runs, with
-  :class:`CoSimulation`, :class:`DramModel`, :class:`ProgramCheck` and :class:`Diverged`.
+- The core, wherever it is: :func:`find_bench`, :class:`CoreBench`, :class:`AxiMonitor`; a whole
+  program, compared as it runs, with :class:`CoSimulation`, :class:`DramModel`,
+  :class:`ProgramCheck` and :class:`Diverged`.
 - What programs have exercised, here and on the SimPy model: :class:`Coverage`; what
   of the Amaranth source: :class:`LineCoverage`.
 - One block: :func:`record`, :func:`replay`, :class:`Recording`, :class:`Replacement`.
@@ -30,10 +31,12 @@ if TYPE_CHECKING:
     from .job import Job, Settings
     from .lines import LineCoverage
     from .memory import ReadMemory
+    from .places import find_bench
     from .recording import Recording
     from .replace import Replacement
     from .runner import BenchFailure, Build, Design, build_simulator, run_bench
     from .scoreboard import Scoreboard
+    from .sdram import SdramChip
     from .session import Session
     from .single import record, replay
     from .streams import StreamMonitor, StreamSink, StreamSource
@@ -60,6 +63,7 @@ __all__ = [
     "Recording",
     "Replacement",
     "Scoreboard",
+    "SdramChip",
     "Session",
     "Settings",
     "StreamMonitor",
@@ -69,6 +73,7 @@ __all__ = [
     "build_simulator",
     "check_burst",
     "check_dram",
+    "find_bench",
     "insn_word",
     "parameter",
     "pause_channels",
@@ -112,6 +117,8 @@ _MODULES = {
     ),
     ".lines": ("LineCoverage",),
     ".memory": ("ReadMemory",),
+    ".places": ("find_bench",),
+    ".sdram": ("SdramChip",),
     ".recording": ("Recording",),
     ".replace": ("Replacement",),
     ".single": (

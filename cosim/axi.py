@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,14 @@ class Transfer:
     last: int = 0
 
 
+def _port(dut: Any, name: str, constant: int | None) -> tuple[Callable[[], int], int]:
+    """What reads a port, and its bits; for a port that is missing, the value that it would have."""
+    if constant is not None and not hasattr(dut, name):
+        return lambda: constant, max(constant.bit_length(), 1)
+    port = getattr(dut, name)
+    return reader(port), len(port)
+
+
 class AxiMonitor:
     """Asserts the rules of the three channels that the core drives: payloads stable while they
     wait, legal bursts, as many beats of data as were announced and the last one marked.
@@ -82,6 +90,10 @@ class AxiMonitor:
     dut : the core, with ports ``axi_araddr``, ``axi_arvalid``, ...
     params : HwParams
         Its configuration.
+    prefix : str
+        What the names of the ports begin with. Constants (size, kind and identifier of a burst) may
+        be missing.
+    clk : the clock; ``dut.clk`` by default
 
     Attributes
     ----------
@@ -89,15 +101,17 @@ class AxiMonitor:
         ``ar``, ``aw`` and ``w``.
     """
 
-    def __init__(self, dut: Any, params: HwParams) -> None:
-        self.params, self._clk = params, dut.clk
+    def __init__(self, dut: Any, params: HwParams, prefix: str = "axi_", clk: Any = None) -> None:
+        self.params, self._clk = params, dut.clk if clk is None else clk
         self.channels = {channel: StreamMonitor(f"axi {channel}") for channel in HELD}
+        constants = {"size": params.bus_bytes.bit_length() - 1, "burst": INCR, "id": 0}
         self._ports = []
         for channel, fields in HELD.items():
-            ports = [getattr(dut, f"axi_{channel}{name}") for name in ("valid", "ready", *fields)]
-            valid, ready, *held = map(reader, ports)
-            widths = [len(port) for port in ports[2:]]
-            self._ports.append((channel, valid, ready, list(zip(held, widths, strict=True))))
+            (valid, _), (ready, _), *held = (
+                _port(dut, f"{prefix}{channel}{name}", constants.get(name))
+                for name in ("valid", "ready", *fields)
+            )
+            self._ports.append((channel, valid, ready, held))
         #: Address and beats of the bursts whose data are still to come, and beats of the first.
         self._announced: deque[tuple[int, int]] = deque()
         self._beat = 0

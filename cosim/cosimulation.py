@@ -20,10 +20,10 @@ from ..sim.model.core import simulate
 from .bench import parameter, reader
 from .blocks import BLOCKS, rules_of
 from .check import ProgramCheck
-from .core import CoreBench
 from .divergence import Diverged, diverged
 from .dram import DramModel
-from .job import RECORDING, Job, save_progress, save_result
+from .job import CHECKS, RECORDING, Job, save_progress, save_result
+from .places import find_bench
 from .recorder import Recorder
 
 #: Instructions between two messages about the progress.
@@ -33,11 +33,12 @@ PATIENCE_CYCLES = 2_000
 
 
 class CoSimulation:
-    """One program on a core with all checks.
+    """One program on a core with all checks that its place allows: those of starts, ends and
+    scratchpads need what is not visible everywhere.
 
     Parameters
     ----------
-    dut : the core
+    dut : the core, or a design with the core in it, see :func:`~vdla.cosim.places.find_bench`
     job : Job
         Program, memory contents and settings.
     folder : Path, optional
@@ -46,7 +47,7 @@ class CoSimulation:
     Attributes
     ----------
     bench : CoreBench
-        Registers and AXI rules.
+        Registers, memory and AXI rules.
     dram : DramModel or None
         The memory model, once :meth:`prepare` has been called; its attributes inject faults.
     check : ProgramCheck
@@ -70,14 +71,14 @@ class CoSimulation:
     def __init__(self, dut: Any, job: Job, folder: Path | None = None) -> None:
         self.dut, self.job, self._folder = dut, job, folder
         program, memory = job.program, job.settings.memory
-        self.bench = CoreBench(dut, program.params)
+        self.bench = find_bench(dut, program.params)
         self.timing: SimResult | None = None
-        if memory is not None:
+        if memory is not None and self.bench.started is not None:
             self.timing = simulate(program, job.dram.copy(), memory, values=False)
         self.check = ProgramCheck(program, job.dram, self.timing)
         self.dram: DramModel | None = None
         self.cycles = 0
-        self._ram: Any = None
+        self._prepared = False
         self._rows: dict[tuple[str, int], Any] = {}
         self._broken: Diverged | None = None
         self._recorder: Recorder | None = None
@@ -88,20 +89,23 @@ class CoSimulation:
         folder = Path(parameter("job"))
         return cls(dut, Job.load(folder), folder)
 
-    async def prepare(self) -> None:
-        """Reset the core and put memory behind it."""
+    async def prepare(self, reset: bool = True) -> None:
+        """Reset the core and put memory behind it. Without ``reset`` the design runs already, and
+        the core has been reset by its register.
+        """
         settings, dram = self.job.settings, self.job.dram
-        await self.bench.reset(watch=False)
+        if reset:
+            await self.bench.reset(watch=False)
         for block in BLOCKS:
             if (tapped := getattr(self.dut, block, None)) is not None:
                 cocotb.start_soon(self._watch_streams(block, tapped.tap.broken))
         if settings.record:
             self._recorder = Recorder(self.dut, settings.record, self.job.program)
         if settings.memory is None:
-            self._ram = self.bench.attach_ram(dram, settings.pauses, settings.seed)
+            self.bench.attach_ram(dram, settings.pauses, settings.seed)
         else:
-            params = self.job.program.params
-            self.dram = DramModel(self.dut, dram.copy(), params, settings.memory)
+            self.dram = self.bench.attach_model(dram.copy(), settings.memory)
+        self._prepared = True
 
     async def run(self) -> None:
         """Run the program to its end, or to the cycle ``until``.
@@ -113,10 +117,10 @@ class CoSimulation:
         """
         began, error = time.perf_counter(), None
         try:
-            if self.dram is None and self._ram is None:
+            if not self._prepared:
                 await self.prepare()
             await self.bench.start(self.job.program)
-            if await self._loop():
+            if not await self.bench.begun() or await self._loop():
                 await self._check_end()
         except Diverged as found:
             error = found
@@ -140,35 +144,50 @@ class CoSimulation:
 
     def contents(self) -> np.ndarray:
         """DRAM now, uint8."""
-        if self.dram is not None:
-            return self.dram.dram
-        return np.frombuffer(self._ram.read(0, self.job.dram.size), np.uint8)
+        return self.bench.contents()
+
+    def checks(self) -> list[str]:
+        """Names of the checks that are made here, see :data:`~vdla.cosim.job.CHECKS`."""
+        bench = self.bench
+        made = {
+            "axi": bench.axi is not None,
+            "writes": bench.axi is not None,
+            "starts and ends": bench.started is not None,
+            "scratchpads": bench.started is not None and bool(bench.scratchpads),
+            "cycles": self.timing is not None,
+        }
+        return [name for name in CHECKS if made.get(name, True)]
 
     # ---- cycle by cycle ----
 
     async def _loop(self) -> bool:
         """Follow the core, cycle by cycle; whether it has stopped."""
-        dut, axi, check, dram = self.dut, self.bench.axi, self.check, self.dram
-        running, started, ended = reader(dut.running), reader(dut.started), reader(dut.ended)
-        clock, until = RisingEdge(dut.clk), self.job.settings.until
-        while not running():
-            await clock
+        bench, check, dram = self.bench, self.check, self.dram
+        axi, running = bench.axi, bench.running
+        runs = bench.runs if running is None else reader(running)
+        started, ended = (s and reader(s) for s in (bench.started, bench.ended))
+        clock, until = RisingEdge(bench.clk), self.job.settings.until
+        read_row = self._row if bench.scratchpads else None
         retired: list[int] = []
         limit = self._limit(0)
         while True:
             now = self.cycles
             if self._broken is not None:
                 raise self._broken
-            if not running():
+            if not runs():
                 return True
-            transfers = axi.sample()
+            transfers = [] if axi is None else axi.sample()
             for transfer in transfers:
                 if transfer.channel == "w":
                     check.write(transfer, now)
             for index in retired:
-                check.compare(index, self._row, now)
+                check.compare(index, read_row, now)
             retired.clear()
-            starts, ends = started(), ended()
+            starts = ends = 0
+            if started is not None and ended is not None:
+                starts, ends = started(), ended()
+            elif transfers:
+                limit = self._limit(now)
             if starts or ends:
                 for unit in Unit:
                     if starts >> unit & 1:
@@ -189,18 +208,20 @@ class CoSimulation:
             self.cycles += 1
 
     def _limit(self, now: int) -> int:
-        """The cycle in which a core is given up in which nothing starts or ends from now on."""
+        """The cycle in which a core is given up in which nothing starts or ends from now on; where
+        that is not visible, nothing is transferred.
+        """
         quiet = self.job.settings.quiet_cycles
         if self.timing is None:
             return now + quiet
-        due = self.check.due()
+        due = self.check.due() if self.bench.started is not None else None
         return (self.timing.cycles if due is None else due) + min(quiet, PATIENCE_CYCLES)
 
     def _row(self, memory: str, row: int) -> int:
         """A row of a scratchpad."""
         key = (memory, row)
         if key not in self._rows:
-            self._rows[key] = getattr(self.dut, memory).storage[row]
+            self._rows[key] = self.bench.scratchpads[memory][row]
         return int(self._rows[key].value)
 
     async def _check_end(self) -> None:
@@ -211,7 +232,8 @@ class CoSimulation:
             register = await self.bench.read("error_index")
             index = register if register < len(program.insns) else None
             raise diverged(program, index, "status", "DONE", f"{status.name}: {status.doc}", cycles)
-        check.late(cycles)
+        if self.bench.started is not None:
+            check.late(cycles)
         expected, got = check.finish(), self.contents()
         wrong = np.flatnonzero(expected != got)
         if wrong.size:
@@ -219,9 +241,9 @@ class CoSimulation:
             raise diverged(
                 program, None, f"DRAM {at:#x}", hex(expected[at]), hex(got[at]), cycles, at
             )
-        values = {}
-        for name in ("cycles", *_counter_names()):
-            values[name] = await self.bench.read(name)
+        values = await self.bench.read_all(("cycles", *_counter_names()))
+        if self.bench.started is None:
+            self.cycles = values["cycles"]
         counters = check.counters = read_causes(values.__getitem__)
         for unit, causes in counters.items():
             if sum(causes.values()) != values["cycles"]:
@@ -233,12 +255,13 @@ class CoSimulation:
             raise diverged(program, None, "cycles", self.timing.cycles, values["cycles"], cycles)
 
     def _save(self, error: Diverged | None, wall_s: float) -> None:
-        if self._folder is None:
+        if self._folder is None or not self._prepared:
             return
         result = {
             "cycles": self.cycles,
             "instructions": self.check.ended_count,
             "cycles_compared": self.timing is not None,
+            "checks": self.checks(),
             "wall_s": wall_s,
             "first_divergence": None if error is None else error.divergence.to_dict(),
             "starts": self.check.starts,

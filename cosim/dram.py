@@ -53,6 +53,8 @@ class DramModel:
         The core's configuration.
     memory : MemoryParams
         Latencies and bandwidth.
+    prefix : str
+        What the names of the ports begin with.
 
     Attributes
     ----------
@@ -64,14 +66,17 @@ class DramModel:
         Added to the latency of bursts that are accepted from now on.
     """
 
-    def __init__(self, dut: Any, dram: np.ndarray, params: HwParams, memory: MemoryParams) -> None:
+    def __init__(
+        self, dut: Any, dram: np.ndarray, params: HwParams, memory: MemoryParams,
+        prefix: str = "axi_",
+    ) -> None:  # fmt: skip
         memory.check_bus(params)
         self.dram, self.memory, self._bytes = dram, memory, params.bus_bytes
         self.on_read: Any = None
         self.on_response: Any = None
         self.delay_cycles = 0
-        self._dut = dut
-        self._rready = reader(dut.axi_rready)
+        self._dut, self._prefix = dut, prefix
+        self._rready = reader(getattr(dut, f"{prefix}rready"))
         self._shown: dict[str, int] = {}
         self._handles: dict[str, Any] = {}
         self._reads: deque[_Burst] = deque()
@@ -180,6 +185,6 @@ class DramModel:
         """Drive a signal, if it is not driven so already: each costs microseconds."""
         if self._shown.get(name) != value:
             if name not in self._handles:
-                self._handles[name] = getattr(self._dut, f"axi_{name}")
+                self._handles[name] = getattr(self._dut, self._prefix + name)
             self._shown[name] = int(value)
             self._handles[name].value = int(value)

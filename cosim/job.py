@@ -14,6 +14,12 @@ from ..isa.program import Program
 
 #: The file of a job's recording.
 RECORDING = "recording.npz"
+#: What is compared: after the end status, every byte of memory and the counters; while the program
+#: runs AXI's rules, bytes as they are written, instructions' starts and ends in order, the entries
+#: that each leaves in a scratchpad, and every cycle with SimPy.
+CHECKS = (
+    "status", "memory", "counters", "axi", "writes", "starts and ends", "scratchpads", "cycles",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

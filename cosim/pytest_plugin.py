@@ -36,6 +36,7 @@ def vdla_rtl(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
             part.isidentifier() for part in path.relative_to(root).with_suffix("").parts
         )
         work: Path = tmp_path_factory.mktemp(path.stem)
-        return run_bench(design, path, work, root if inside else None, build, **parameters)
+        start = root if inside else None
+        return run_bench(design, path, work, start, build, None, **parameters)
 
     return run

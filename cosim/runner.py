@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,14 +32,10 @@ _MAKEFLAGS = (
     "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 CFG_LDLIBS_THREADS=-pthread "
     "PYTHON3=python3 PERL=perl OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1"
 )
-#: What a fast simulator shows besides the ports: the words of memories, as Amaranth calls them, and
-#: the taps at the core's blocks.
-_VISIBLE = """`verilator_config
-public_flat_rw -module "{top}" -port "*"
-public_flat_rd -module "*" -var "storage"
-public_flat_rd -module "vdla_tap_*" -var "*"
-"""
-
+#: What Amaranth calls the words of a memory.
+STORAGE = "storage"
+#: What tells from a core within a design what it does; of the core's own module they are ports.
+STROBES = ("running", "started", "ended")
 _VERILATOR_OPTIONS = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "--x-initial", "0"]
 #: How a parameter of a bench is called in the environment of the simulator.
 PARAMETER_PREFIX = "BENCH_"
@@ -86,10 +82,24 @@ class Design:
         Name of the top module.
     verilog : str
         The text of all modules.
+    inside : tuple of str
+        Signals and memories of inner modules that a fast simulator shows besides the ports.
+    memory_bytes : int or None
+        What the design's own memory holds; None: memory is outside of it.
     """
 
     top: str
     verilog: str
+    inside: tuple[str, ...] = (STORAGE,)
+    memory_bytes: int | None = None
+
+    @property
+    def visible(self) -> str:
+        """What a fast simulator shows, as Verilator's configuration, with taps at blocks."""
+        lines = ["`verilator_config", f'public_flat_rw -module "{self.top}" -port "*"']
+        lines += [f'public_flat_rd -module "*" -var "{name}"' for name in self.inside]
+        lines.append('public_flat_rd -module "vdla_tap_*" -var "*"')
+        return "\n".join(lines) + "\n"
 
     @classmethod
     def component(cls, component: Component, top: str, sources: bool = False) -> Design:
@@ -120,7 +130,45 @@ class Design:
 
     def with_window(self) -> Design:
         """This core, so that a waveform may begin in any of its cycles."""
-        return Design(self.top, self.verilog + _WINDOW.format(top=self.top))
+        return replace(self, verilog=self.verilog + _WINDOW.format(top=self.top))
+
+    @classmethod
+    def ip(cls, params: HwParams) -> Design:
+        """The core with AXI ports that ``vdla fpga export`` writes; ``aclk``, ``aresetn``,
+        ``m_axi_araddr``, ``s_axi_araddr``, ...
+        """
+        require_tools()
+        from ..hw.boards.export import NAME, ip_verilog
+
+        return cls(NAME, ip_verilog(params), (STORAGE, *STROBES))
+
+    @classmethod
+    def read_ip(cls, path: str | Path) -> Design:
+        """The file that ``vdla fpga export`` has written."""
+        path = Path(path)
+        return cls(path.stem, path.read_text(), (STORAGE, *STROBES))
+
+    @classmethod
+    def board(cls, params: HwParams) -> Design:
+        """The ULX3S with its SDRAM: all of the design at the board's oscillator's frequency, with a
+        serial line of few cycles a bit; the pins of the chip are ports.
+        """
+        require_tools()
+        from ..hw.boards.simulated import CHIP, TOP, board_verilog
+
+        inside = (STORAGE, *STROBES, "axi__*")
+        return cls(TOP, board_verilog(params), inside, CHIP.size_bytes)
+
+    @classmethod
+    def gates(cls, params: HwParams) -> Design:
+        """The netlist of a core for the ECP5, with the ports of ``Design.core``; made in minutes,
+        and kept.
+        """
+        require_tools()
+        from ..hw.core.verilog import TOP
+        from ..hw.fpga.netlist import core_of_cells
+
+        return cls(TOP, core_of_cells(params), ())
 
     @classmethod
     def read(cls, path: str | Path, top: str) -> Design:
@@ -155,8 +203,8 @@ class Build:
     @property
     def label(self) -> str:
         """What makes a difference to what is built."""
-        seen = _VISIBLE * self.fast + str(_COVERAGE) * self.coverage
-        return _MAKEFLAGS + " trace" * self.waves + seen
+        kind = " trace" * self.waves + " fast" * self.fast
+        return _MAKEFLAGS + kind + str(_COVERAGE) * self.coverage
 
 
 def run_bench(
@@ -165,6 +213,7 @@ def run_bench(
     work: Path,
     root: Path | None = None,
     build: Build | None = None,
+    only: str | None = None,
     **parameters: str | int,
 ) -> int:
     """Build a design (or take it from the cache) and run the cocotb tests of a file on it.
@@ -182,6 +231,8 @@ def run_bench(
         bench's own folder by default.
     build : Build, optional
         How to build the simulator; by default for short runs without waveforms.
+    only : str, optional
+        The name of the one test to run; all by default.
     **parameters : str or int
         What the tests find with :func:`~vdla.cosim.bench.parameter`.
 
@@ -205,6 +256,7 @@ def run_bench(
         try:
             _runner(build).test(
                 test_module=module,
+                testcase=only,
                 hdl_toplevel=design.top,
                 hdl_toplevel_lang="verilog",
                 build_dir=simulator,
@@ -263,12 +315,21 @@ def _environment(*folders: Path) -> Iterator[None]:
         sys.path[:] = path
 
 
+def require_tools() -> None:
+    """Raise VdlaError, which names the extra to install, unless all that benches need is there."""
+    for module, package in (("cocotb", "cocotb"), ("cocotbext", "cocotbext-axi")):
+        toolchain.require(module, package, "cosim")
+    toolchain.require("amaranth", "amaranth")
+    toolchain.setup_yosys()
+    toolchain.verilator_root()
+
+
 def build_simulator(design: Design, build: Build) -> Path:
     """The folder of a built simulator, found by its Verilog, the tools and the flags.
 
     Raises VdlaError where tools are missing or the Verilog does not build.
     """
-    toolchain.require("cocotb", "cocotb")
+    require_tools()
     import cocotb
 
     for tool in ("make", "g++", "perl"):
@@ -277,8 +338,9 @@ def build_simulator(design: Design, build: Build) -> Path:
     tools = {**toolchain.versions(), "cocotb": metadata.version("cocotb")}
     # The program finds cocotb's libraries where they were when it was linked.
     settings = f"{tools}{cocotb.__file__}{build.label}{_VERILATOR_OPTIONS}"
+    shown = design.visible if build.fast else ""
     cache = toolchain.cache_dir() / "cocotb"
-    final = cache / f"{design.top}-{_digest(settings + design.verilog)}"
+    final = cache / f"{design.top}-{_digest(settings + shown + design.verilog)}"
     if final.exists():
         return final
     cache.mkdir(parents=True, exist_ok=True)
@@ -288,7 +350,7 @@ def build_simulator(design: Design, build: Build) -> Path:
     visible = []
     if build.fast:
         visible.append(scratch / "visible.vlt")
-        visible[0].write_text(_VISIBLE.format(top=design.top))
+        visible[0].write_text(shown)
     runtime = cache / f"verilated-{_digest(settings)}"
     # The runtime's objects are the same for every design. Make takes them as built if they are
     # younger than its makefile, which is still to be written.

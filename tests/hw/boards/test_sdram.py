@@ -3,67 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 
 import pytest
 from amaranth.sim import Simulator
-from vdla.hw.boards.sdram import INIT_REFRESHES, MODE, Chip, Command, Sdram
+from vdla.cosim import SdramChip
+from vdla.hw.boards.sdram import INIT_REFRESHES, Chip, Sdram
 from vdla.isa.params import HwParams
 
 PARAMS = HwParams.load("4x4")
 #: Few columns, so that bursts cross rows; little to wait for at the start.
 SMALL = Chip(row_bits=6, column_bits=5, init_us=2.0)
 FREQ_MHZ = 50.0
-
-
-class ChipModel:
-    """What a chip does with the pins of a cycle, and what it must not be asked for."""
-
-    def __init__(self, chip: Chip, controller: Sdram):
-        self.chip, self.cycles = chip, controller.cycles
-        self.words: dict[tuple[int, int, int], int] = defaultdict(int)
-        self.rows: dict[int, int] = {}  # bank: open row
-        self.since: dict[int, int] = {}  # bank: cycle of its last OPEN
-        self.now = 0
-        self.free = controller.cycles(1000 * chip.init_us)  # no command before
-        self.refreshes: list[int] = []
-        self.mode: int | None = None
-
-    def cycle(self, command, bank, address, mask, data, driven) -> int:
-        """Data on the pins in the next cycle."""
-        self.now += 1
-        command = Command(command)
-        if command == Command.NOP:
-            return 0xDEAD
-        assert self.now >= self.free, f"{command.name} in cycle {self.now}, before {self.free}"
-        match command:
-            case Command.OPEN:
-                assert self.mode == MODE and not self.rows
-                self.rows[bank], self.since[bank] = address, self.now
-                self.free = self.now + self.cycles(self.chip.open_ns)
-            case Command.READ:
-                assert not driven and mask == 0
-                return self.words[bank, self.rows[bank], address]
-            case Command.WRITE:
-                assert driven
-                place = bank, self.rows[bank], address
-                keep = sum(0xFF << 8 * k for k in range(2) if mask >> k & 1)
-                self.words[place] = self.words[place] & keep | data & ~keep
-                self.free = self.now + 1
-            case Command.CLOSE:
-                assert address >> 10 & 1
-                active = self.cycles(self.chip.active_ns)
-                assert all(self.now >= self.since[b] + active for b in self.rows)
-                self.rows.clear()
-                self.free = self.now + self.cycles(self.chip.close_ns)
-            case Command.REFRESH:
-                assert not self.rows
-                self.refreshes.append(self.now)
-                self.free = self.now + self.cycles(self.chip.cycle_ns)
-            case Command.SET_MODE:
-                assert not self.rows and len(self.refreshes) >= INIT_REFRESHES
-                self.mode, self.free = address, self.now + 2
-        return 0xDEAD
 
 
 async def write(ctx, axi, address: int, words: list[tuple[int, int]]) -> int:
@@ -113,7 +63,7 @@ async def read(ctx, axi, address: int, count: int) -> tuple[list[int], int]:
 def test_random_bursts(freq_mhz: float) -> None:
     random.seed(3)
     dut = Sdram(PARAMS, freq_mhz, SMALL)
-    chip = ChipModel(SMALL, dut)
+    chip = SdramChip(SMALL, dut.cycles)
     size = SMALL.size_bytes
     memory = bytearray(size)
 

@@ -9,10 +9,10 @@ from amaranth.hdl import Module, Signal
 from vdla.cosim import Design
 from vdla.cosim.pytest_plugin import RunBench
 from vdla.hw.fpga import ecp5
+from vdla.hw.fpga.cells import CELLS
 from vdla.hw.fpga.multiplier import fpga_multiplier, multiply_narrow, multiply_packed
 from vdla.isa.params import HwParams
 
-from ...gates.cells import CELLS
 from .multipliers import CYCLES_LOG2, Compared
 
 #: Of two pairs of outputs the first has three products of each from multipliers and one from rows,

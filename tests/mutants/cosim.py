@@ -1,0 +1,106 @@
+"""The mutants of the RTL under co-simulation: ``python -m tests.mutants --cosim NAME ...``.
+
+What ``vdla cosim`` does is done with the core of each mutant: the directed programs that the other
+check of the RTL begins with, random ones and a small network run on the Verilog under cocotb and
+are compared as they run, with a reset by the register between them. The mutants that it cannot see
+are listed, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import vdla
+from vdla.cosim import BenchFailure, Build, Design, Job, Settings, run_bench
+from vdla.cosim.job import read_results
+from vdla.isa.memory import MemoryParams
+from vdla.isa.params import HwParams
+from vdla.isa.program import Program
+from vdla.sim.verify.random_programs import random_program
+
+from ..campaign.programs import tmp_chains, token_stream
+from .checks import MEMORY, NARROW, PARAMS, PASSES, PROGRAMS, ROOT, passes_differ
+from .plant import Mutant
+from .rtl import RTL
+
+MODELS = ROOT / "examples" / "models"
+BENCH = Path(__file__).with_name("bench_programs.py")
+_LEGAL = "the programs are legal"
+#: Mutants that legal programs do not show.
+UNSEEN = {
+    "one entry beyond is legal": f"{_LEGAL}: no entry lies beyond a memory",
+    "counter wraps unseen": f"{_LEGAL}: no counter of tokens overflows",
+    "runs foreign programs": f"{_LEGAL}: they have the core's configuration",
+    "deadlock seen only when all is fetched": f"{_LEGAL}: none deadlocks",
+    "ignored reset": f"{_LEGAL}: none leaves a token behind, which is all that is not reset",
+}
+
+
+@dataclass(frozen=True)
+class CosimCheck:
+    """What co-simulation finds in the core of a configuration, as it is elaborated now.
+
+    Attributes
+    ----------
+    params : HwParams
+        The configuration.
+    programs : int
+        How many random programs are run.
+    """
+
+    params: HwParams
+    programs: int = PROGRAMS
+
+    def __call__(self) -> str | None:
+        core = Design.core(self.params)
+        with TemporaryDirectory() as work, TemporaryDirectory() as jobs:
+            for number, (name, program, dram, memory) in enumerate(self._runs()):
+                folder = Path(jobs) / f"{number:02} {name}"
+                folder.mkdir()
+                Job(program, dram, Settings(memory)).save(folder)
+            try:
+                run_bench(core, BENCH, Path(work), None, Build(fast=True), jobs=jobs)
+            except BenchFailure as failure:
+                return _first_divergence(Path(jobs)) or str(failure).strip().splitlines()[-1]
+        return None
+
+    def _runs(self) -> Iterator[tuple[str, Program, np.ndarray, MemoryParams]]:
+        """What is run: name, program, DRAM before, memory."""
+        for directed in (tmp_chains, token_stream):
+            program = directed(self.params)
+            yield directed.__name__, program, program.dram_image(), MEMORY
+        for seed in range(self.programs):
+            program = random_program(self.params, seed)
+            yield f"program {seed}", program, program.dram_image(), (MEMORY, NARROW)[seed % 2]
+        program, dram = _digits(self.params)
+        yield "digits", program, dram, MEMORY
+
+
+def _first_divergence(jobs: Path) -> str | None:
+    for folder in sorted(jobs.iterdir()):
+        for result in read_results(folder)[0]:
+            found = result["first_divergence"]
+            if found is not None:
+                where = f"{folder.name[3:]}, cycle {found['cycle']}"
+                where += f", instruction {found['instruction']}"
+                return f"{where}: {found['what']}, {found['expected']} {found['got']}"
+    return None
+
+
+@cache
+def _digits(params: HwParams) -> tuple[Program, np.ndarray]:
+    """The digits network with one image."""
+    compiled = vdla.compile(MODELS / "digits_int8.onnx", hw=params, memory=MEMORY).compiled
+    image = np.load(MODELS / "digits_test.npz")["x"][: compiled.inputs[0].shape[0]]
+    return compiled.program, compiled.dram([image])
+
+
+COSIM: tuple[Mutant, ...] = tuple(
+    replace(mutant, check=CosimCheck(PASSES if mutant.check is passes_differ else PARAMS))
+    for mutant in RTL
+)
