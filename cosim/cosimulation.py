@@ -115,7 +115,7 @@ class CoSimulation:
         Diverged
             At the first difference. AssertionError for a broken rule of AXI or streams.
         """
-        began, error = time.perf_counter(), None
+        began = time.perf_counter()
         try:
             if not self._prepared:
                 await self.prepare()
@@ -123,14 +123,14 @@ class CoSimulation:
             if not await self.bench.begun() or await self._loop():
                 await self._check_end()
         except Diverged as found:
-            error = found
+            self._save(found, time.perf_counter() - began)
             raise
         except AssertionError as broken:
             rule, *_ = str(broken).splitlines() or ["an assertion of the bench"]
             error = diverged(self.job.program, None, rule, "the rule kept", "broken", self.cycles)
-            raise error from broken
-        finally:
             self._save(error, time.perf_counter() - began)
+            raise error from broken
+        self._save(None, time.perf_counter() - began)
 
     async def _watch_streams(self, block: str, broken: Any) -> None:
         """Wait for the tap of a block to see a rule of a stream broken."""
@@ -165,7 +165,9 @@ class CoSimulation:
         bench, check, dram = self.bench, self.check, self.dram
         axi, running = bench.axi, bench.running
         runs = bench.runs if running is None else reader(running)
-        started, ended = (s and reader(s) for s in (bench.started, bench.ended))
+        started, ended = (
+            None if strobe is None else reader(strobe) for strobe in (bench.started, bench.ended)
+        )
         clock, until = RisingEdge(bench.clk), self.job.settings.until
         read_row = self._row if bench.scratchpads else None
         retired: list[int] = []

@@ -12,20 +12,25 @@ import cocotb
 from .bench import parameter
 from .divergence import Diverged
 from .recording import Recording
-from .replaying import Replay
+from .replay_in_order import replay_in_order
+from .replay_timed import replay_timed
+from .replaying import ReplayedBlock
 
 
 @cocotb.test()
 async def recording(dut) -> None:
     """What the block does is what was recorded."""
-    replay = Replay(dut, Recording.load(parameter("recording")), int(parameter("quiet_cycles")))
+    block = ReplayedBlock(dut, Recording.load(parameter("recording")))
     began, found = time.perf_counter(), None
     try:
-        await (replay.untimed() if parameter("untimed") == "True" else replay.timed())
+        if parameter("untimed") == "True":
+            await replay_in_order(block, int(parameter("quiet_cycles")))
+        else:
+            await replay_timed(block)
     except Diverged as error:
         found = asdict(error.divergence)
     result = {
-        "cycles": replay.cycles,
+        "cycles": block.cycles,
         "wall_s": time.perf_counter() - began,
         "first_divergence": found,
     }
