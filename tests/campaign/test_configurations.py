@@ -31,21 +31,28 @@ def test_the_table_covers_the_knobs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "wrong"),
-    [(None, []), ({"program": 3, "what": "end cycle"}, []), (None, ["cycles: sim 1, rtl 2"])],
+    ("first", "wrong", "covered"),
+    [
+        (None, [], 0.99),
+        ({"program": 3, "what": "end cycle"}, [], 0.99),
+        (None, ["cycles: sim 1, rtl 2"], 0.99),
+        (None, [], 0.97),
+    ],
 )
 def test_the_run_says_where_it_failed(
     first: dict | None,
     wrong: list[str],
+    covered: float,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = {"programs": 2, "instructions": 80, "cycles": 900, "byte_mismatches": 0,
              "cycle_mismatches": 0, "first_divergence": first}  # fmt: skip
-    monkeypatch.setattr(command, "verify", lambda *_: found)
+    monkeypatch.setattr(command, "verify", lambda *_, coverage: found)
+    monkeypatch.setattr(command.Coverage, "fraction", lambda _: covered)
     monkeypatch.setattr(command, "differences", lambda _: (700, wrong))
     monkeypatch.setattr(sys, "argv", ["verify", "4x4", "--programs", "2", "--json", "-"])
-    assert command.main() == (1 if first or wrong else 0)
+    assert command.main() == (1 if first or wrong or covered < 0.98 else 0)
     said = capsys.readouterr()
     names = [report["name"] for report in json.loads(said.out)["configurations"]]
     assert names == [platform.name for platform in PLATFORMS if "4x4" in platform.name]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -36,7 +37,8 @@ def test_the_bench_passes_and_finds_damage(tmp_path: Path) -> None:
     assert export(tmp_path, "--bench") == 0
     folder = tmp_path / "ip"
     assert {path.name for path in (folder / "bench").iterdir()} == {
-        "bench_vdla_axi.py", "test_vdla_axi.py", "program.vdla", "dram.npy", "expected.npy",
+        "bench_vdla_axi.py", "test_vdla_axi.py", "Makefile",
+        "program.vdla", "dram.npy", "expected.npy",
     }  # fmt: skip
     done = run_pytest(folder)
     assert done.returncode == 0 and "2 passed" in done.stdout, done.stdout + done.stderr
@@ -53,6 +55,23 @@ def test_the_bench_passes_and_finds_damage(tmp_path: Path) -> None:
     # Both cocotb tests: of memory, and of the instruction that is the first to go wrong.
     assert "bytes of DRAM differ" in done.stdout
     assert "of vector: out[" in done.stdout
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("simulator", ["verilator", "icarus"])
+def test_the_flow_of_cocotb(simulator: str, tmp_path: Path) -> None:
+    """make runs both tests, each in a simulation of its own."""
+    if simulator == "icarus" and shutil.which("iverilog") is None:
+        pytest.skip("Icarus Verilog is not installed")
+    assert export(tmp_path, "--bench") == 0
+    scripts = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    done = subprocess.run(
+        ["make", f"SIM={simulator}"], cwd=tmp_path / "ip" / "bench", text=True,
+        env=environment | {"PATH": scripts}, capture_output=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr
+    assert done.stdout.count("TESTS=1 PASS=1 FAIL=0 SKIP=0") == 2
 
 
 def test_a_program_without_a_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
