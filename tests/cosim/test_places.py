@@ -61,7 +61,7 @@ def test_the_ip(ip: Design, program: Program, settings: Settings) -> None:
     assert set(CHECKS) - set(passes(ip, settings, program)) == left_out
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_the_ip_from_outside(ip: Design, program: Program) -> None:
     """Nothing but the ports of the top module is visible."""
     blind = replace(ip, inside=())
@@ -85,7 +85,7 @@ def in_module(design: Design, name: str, text: str, becomes: str) -> Design:
     return replace(design, verilog=verilog)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_bugs_are_named_on_the_board(board: Design, program: Program) -> None:
     """In the core: its instruction. In the controller: the rule of the chip."""
     wrong = in_module(board, "core.acc", "<= write__data;", "<= write__data | 1'h1;")

@@ -24,8 +24,8 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[2]
 #: Targets of the Makefile, in the order in which they run.
 SWEEPS = (
-    "verify", "mutants", "campaign", "schedules", "fuzz", "operators", "gates", "board", "figures",
-    "lines", "test-torch",
+    "verify", "mutants", "cosim", "campaign", "schedules", "fuzz", "operators", "gates", "board",
+    "figures", "lines", "test-torch",
 )  # fmt: skip
 FOLDER = Path(".vdla") / "sweeps"
 
