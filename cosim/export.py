@@ -80,8 +80,8 @@ def test_{top}(test, tmp_path):
     assert run_bench(design, bench, tmp_path, build=Build(fast=True), only=test) == 1
 '''
 
-_MAKEFILE = r"""# Cocotb's own flow, by make. python and cocotb-config are those of an environment with:
-# pip install 'vdla[rtl,cosim]'
+_MAKEFILE = r"""# Cocotb's own flow, by make. python and cocotb-config are those of an environment
+# with: pip install 'vdla[rtl,cosim]'
 SIM = verilator
 TESTS = {tests}
 TOPLEVEL_LANG = verilog
