@@ -95,8 +95,11 @@ def connected(core: Design, text: str, becomes: str) -> Design:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("memory, unit", [("acc", "gemm"), ("inp", "load"), ("tmp", "vector")])
-@pytest.mark.parametrize("settings", [MODEL, RAM], ids=["model", "ram"])
+@pytest.mark.parametrize("memory, unit, settings", [
+    pytest.param("acc", "gemm", MODEL, id="acc-model"),
+    pytest.param("inp", "load", RAM, id="inp-ram"),
+    pytest.param("tmp", "vector", MODEL, id="tmp-model", marks=pytest.mark.sweep),
+])  # fmt: skip
 def test_a_stuck_bit(
     core: Design, program: Program, memory: str, unit: str, settings: Settings
 ) -> None:

@@ -71,7 +71,7 @@ def test_no_module_of_the_name(tmp_path: Path) -> None:
         Replacement.parse(f"gemm={tmp_path / 'a.v'}", PARAMS)
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_a_bug_that_a_network_does_not_show(tmp_path: Path) -> None:
     """Without the second forwarding path, an accumulator that two iterations in a distance of two
     share is wrong; random programs have such loops.
