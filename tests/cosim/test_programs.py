@@ -73,7 +73,13 @@ def test_waves(core: Design, program: Program, tmp_path: Path) -> None:
     session.run(program, program.dram_image())
     text = path.read_text()
     assert "$enddefinitions" in text and "axi_arvalid" in text and len(text) > 10_000
-    replace(session, waves_from=40).run(program, program.dram_image())
+
+
+@pytest.mark.sweep
+def test_a_window_of_waves(core: Design, program: Program, tmp_path: Path) -> None:
+    path = tmp_path / "w.vcd"
+    session = Session(core, replace(MODEL, until=50), waves=path, waves_from=40)
+    session.run(program, program.dram_image())
     cycles = [int(time) // 10_000 for time in re.findall(r"^#(\d+)$", path.read_text(), re.M)]
     # The cycles of the program begin after those that reset and start the core.
     assert 40 <= cycles[0] <= 50 and 10 <= cycles[-1] - cycles[0] <= 15

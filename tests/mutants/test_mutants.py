@@ -50,10 +50,11 @@ def test_what_co_simulation_cannot_see_is_a_mutant() -> None:
 
 @pytest.mark.slow
 def test_co_simulation_catches_a_mutant() -> None:
-    """The right core passes what is run; with an end a cycle late it does not."""
+    """With an end a cycle late the core does not pass what is run. (`make cosim` runs all of it on
+    the right core first.)
+    """
     late = next(mutant for mutant in COSIM if mutant.name == "off-by-one latency")
     check = CosimCheck(PARAMS, programs=2)
-    assert check() is None
     with late.plant():
         found = check()
     assert found is not None and "end cycle" in found
