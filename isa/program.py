@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from .batch import encode_all
 from .encoding import DRAM_ADDR_BITS, decode_fields, layout
 from .errors import VdlaError
 from .insn import Insn, decode, encode
@@ -145,6 +146,9 @@ class Program:
 
     @cached_property
     def _encoded(self) -> bytes:
+        encoded = encode_all(self.insns, self.params)
+        if encoded is not None:
+            return encoded
         chunks = []
         for index, insn in enumerate(self.insns):
             try:
