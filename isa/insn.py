@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -47,6 +47,12 @@ class Insn:
     def unit(self) -> Unit:
         """The unit that executes this instruction."""
         return self.opcode.unit
+
+    def with_tokens(self, pop: Units, push: Units) -> Self:
+        """The instruction with other token masks."""
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__, pop=pop, push=push)
+        return changed
 
 
 @dataclass(frozen=True, kw_only=True)

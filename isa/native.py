@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-#: Types of parameters, besides ``int`` and ``float``: int64 [n], int64 [n, m], float64 [n].
-Ints = Table = Floats = np.ndarray
+#: Types of parameters, besides ``int`` and ``float``: int64 [n], int32 [n], int64 [n, m] and
+#: float64 [n].
+Ints = Shorts = Table = Floats = np.ndarray
 
 #: Makes machine code of a function: what to call with the same arguments.
 Compiler = Callable[["Native"], Callable[..., Any]]

@@ -1,10 +1,9 @@
 """Machine code for functions of numbers and arrays (``isa/native.py``).
 
 A function has parameters of the types of ``isa/native.py`` and returns a number or nothing. It may
-use numbers, elements of arrays, ``len``, ``min`` and ``max`` of two, ``for`` over a ``range`` whose
-step is a literal, ``while``, ``if``, ``break`` and ``continue``; a variable keeps its type.
-Integers have 64 bits and wrap. An index outside of its array raises IndexError, and so does a
-negative one.
+use numbers, elements of arrays, ``len``, ``shape``, ``min`` and ``max`` of two, ``for`` over a
+``range``, ``while``, ``if``, ``break`` and ``continue``; a variable keeps its type. Integers have
+64 bits and wrap. An index outside of its array raises IndexError, and so does a negative one.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from .cache import cache_dir, keep_checked, read_checked
 #: Objects of llvmlite; its type annotations do not match its code.
 Value = Any
 
-_I1, _I64, _F64 = ir.IntType(1), ir.IntType(64), ir.DoubleType()
+_I1, _I32, _I64, _F64 = ir.IntType(1), ir.IntType(32), ir.IntType(64), ir.DoubleType()
 _SCALARS = {"int": _I64, "float": _F64}
 #: Type of the elements and number of dimensions of each type of arrays.
-_ARRAYS = {"Ints": (_I64, 1), "Table": (_I64, 2), "Floats": (_F64, 1)}
-_DTYPES = {_I64: np.dtype(np.int64), _F64: np.dtype(np.float64)}
+_ARRAYS = {"Ints": (_I64, 1), "Shorts": (_I32, 1), "Table": (_I64, 2), "Floats": (_F64, 1)}
+_DTYPES = {_I32: np.dtype(np.int32), _I64: np.dtype(np.int64), _F64: np.dtype(np.float64)}
 
 _COMPARISONS = {
     ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
@@ -241,17 +240,21 @@ class _Body:
                 pass
             case ast.Expr(value):
                 self.value(value)
+            case ast.Assign([ast.Tuple(names)], ast.Tuple(values)):
+                for target, value in zip(names, [self.value(v) for v in values], strict=True):
+                    assert isinstance(target, ast.Name)
+                    self.assign(target.id, value)
             case ast.Assign([ast.Name(name)], value):
                 self.assign(name, self.value(value))
             case ast.Assign([ast.Subscript() as place], value):
-                stored = self.value(value)
-                self.b.store(self.fitting(stored, self.address(place), node), self.address(place))
+                stored, address = self.value(value), self.address(place)
+                self.b.store(self.fitting(stored, address, node), address)
             case ast.AugAssign(ast.Name(name) as target, operator, value):
                 read = ast.Name(target.id, ast.Load())
                 self.assign(name, self.binary(node, operator, self.value(read), self.value(value)))
             case ast.AugAssign(ast.Subscript() as place, operator, value):
                 address = self.address(place)
-                changed = self.binary(node, operator, self.b.load(address), self.value(value))
+                changed = self.binary(node, operator, self.element(address), self.value(value))
                 self.b.store(self.fitting(changed, address, node), address)
             case ast.If(test, body, orelse):
                 with self.b.if_else(self.condition(test)) as (then, otherwise):
@@ -298,6 +301,8 @@ class _Body:
             value = self.b.zext(value, _I64)
         if wanted is _F64 and value.type is _I64:
             return self.b.sitofp(value, _F64)
+        if wanted is _I32 and value.type is _I64:
+            return self.b.trunc(value, _I32)
         if value.type is not wanted:
             raise self.error(node, "a float where an integer was")
         return value
@@ -305,7 +310,7 @@ class _Body:
     def count(self, name: str, args: list[ast.expr], body: list[ast.stmt]) -> None:
         """``for name in range(...)``. As in Python, the limit is computed once, and the body cannot
         change how often it runs."""
-        step = ast.literal_eval(args[2]) if len(args) == 3 else 1
+        step = self.value(args[2]) if len(args) == 3 else _I64(1)
         first = self.value(args[0]) if len(args) > 1 else _I64(0)
         limit = self.value(args[1] if len(args) > 1 else args[0])
         counter = ir.IRBuilder(self.entry).alloca(_I64)
@@ -314,10 +319,12 @@ class _Body:
         def more() -> Value:
             now = self.b.load(counter)
             self.assign(name, now)
-            return self.b.icmp_signed("<" if step > 0 else ">", now, limit)
+            upwards = self.b.icmp_signed(">", step, _I64(0))
+            up, down = (self.b.icmp_signed(sign, now, limit) for sign in "<>")
+            return self.b.select(upwards, up, down)
 
         def next_one() -> None:
-            self.b.store(self.b.add(self.b.load(counter), _I64(step)), counter)
+            self.b.store(self.b.add(self.b.load(counter), step), counter)
 
         self.loop(more, body, next_one)
 
@@ -359,8 +366,10 @@ class _Body:
                 return self.b.load(self.variables[name])
             case ast.Name(name) if isinstance(self.scope.get(name), int):
                 return _I64(int(self.scope[name]))
+            case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), ast.Constant(dim)):
+                return self.arrays[name].extents[dim]
             case ast.Subscript():
-                return self.b.load(self.address(node))
+                return self.element(self.address(node))
             case ast.BinOp(left, operator, right):
                 return self.binary(node, operator, self.value(left), self.value(right))
             case ast.UnaryOp(ast.USub(), operand):
@@ -377,6 +386,11 @@ class _Body:
             case ast.Call(ast.Name(name), args, []):
                 return self.call(node, name, args)
         raise self.error(node, "not in the part of Python that is compiled")
+
+    def element(self, address: Value) -> Value:
+        """An element of an array."""
+        value = self.b.load(address)
+        return self.b.sext(value, _I64) if value.type is _I32 else value
 
     def same_kind(self, left: Value, right: Value) -> tuple[Value, Value]:
         """Both as floats if one is."""

@@ -12,18 +12,13 @@ import numpy as np
 
 from ....isa.asm import disassemble
 from ....isa.check import check
-from ....isa.depend import (
-    deadlines,
-    dependencies,
-    order_by_tokens,
-    program_accesses,
-    reorder,
-)
+from ....isa.depend import deadlines, dependencies, order_by_tokens, reorder
 from ....isa.errors import VdlaError
 from ....isa.insn import Insn
 from ....isa.notes import Note, pack_notes
 from ....isa.params import HwParams
 from ....isa.program import MAX_DRAM_BYTES, PROGRAM_ALIGN_BYTES, Program
+from ....isa.runs import Footprints
 from ....runtime.executable import LayerInfo
 from ....runtime.layout import activation_bytes
 from ...choose.chooser import Chooser
@@ -139,10 +134,10 @@ def _ordered(
     had in the stream, and the constants in DRAM.
     """
     params, memory, image = machine.params, machine.memory, dict(stream.dram.image)
-    found = program_accesses(stream.insns, params, image)
-    late = loads_by_need(deadlines(stream.insns, found, params))
+    found = Footprints.of(stream.insns, params, image)
+    late = loads_by_need(deadlines(found))
     insns, tracks = [stream.insns[i] for i in late], [tracks[i] for i in late]
-    needs = dependencies(insns, [found[i] for i in late], params, tracks)
+    needs = dependencies(found.reordered(late), tracks)
     order = dispatch_order(insns, tracks, needs, params, memory)
     return order_by_tokens(*reorder(insns, needs, order)), [late[i] for i in order], image
 
