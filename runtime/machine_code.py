@@ -402,6 +402,8 @@ class _Body:
 
     def binary(self, node: ast.AST, operator: ast.operator, left: Value, right: Value) -> Value:
         left, right = self.same_kind(left, right)
+        if isinstance(operator, ast.Div):
+            left, right = (v if v.type is _F64 else self.b.sitofp(v, _F64) for v in (left, right))
         if left.type is _F64:
             if type(operator) not in _FLOAT_OPERATORS:
                 raise self.error(node, "no such operator of floats")
