@@ -18,8 +18,7 @@ import numpy as np
 from ....isa.errors import VdlaError
 from ....isa.notes import Note
 from ....isa.params import HwParams
-from ...te.affine import Affine, affine
-from ...te.expr import Binary, Cast, Const, Expr, Read, Select, Var, substitute, walk
+from ...te.expr import Binary, Cast, Const, Expr, Read, Select, Var, walk
 from ...tir.ir import (
     Allocate,
     Buffer,
@@ -36,6 +35,7 @@ from ...tir.ir import (
 )
 from ...tir.printer import expr_text
 from ...tir.scopes import place_buffers
+from .known import Form, slack_of, with_values
 from .patterns import (
     Arithmetic,
     Requantize,
@@ -77,7 +77,7 @@ def generate(
         used = scratchpad_use(func, stream.params)
         for buffer in bases:
             bases[buffer] += stream.params.depth(buffer.scope) - used.get(buffer.scope, 0)
-    _Walker(func.name, stream, bases, places, fusable).walk(func.body, {})
+    _Walker(func.name, stream, bases, places, fusable).walk(func.body)
 
 
 def scratchpad_use(func: PrimFunc, params: HwParams) -> dict[str, int]:
@@ -98,11 +98,6 @@ def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
     Raises VdlaError when a scratchpad is too small, naming the buffers that live in it.
     """
     return place_buffers(func, memory_scopes(params), fusable_buffers(func.body))
-
-
-def entry_elements(scope: str, params: HwParams) -> int:
-    """Elements of one entry of a scratchpad."""
-    return memory_scopes(params)[scope].entry_elements
 
 
 @dataclass(frozen=True)
@@ -166,38 +161,57 @@ class _Walker:
     reductions: dict[tuple[Buffer, int], VectorWork] = field(default_factory=dict)
     #: Per scratchpad, what its entries are padded with.
     filled: dict[str, np.ndarray] = field(default_factory=dict)
-    #: What does not depend on the loops outside of a nest is made once: offsets of accesses
-    #: (:meth:`form`), and what each innermost statement is for and computes, by its identity.
-    forms: dict[tuple[int, int], Affine] = field(default_factory=dict)
+    #: The values of the loops around the current statement.
+    known: dict[Var, int] = field(default_factory=dict)
+    #: What does not depend on the loops outside of a nest is made once, by the identity of parts of
+    #: the loop program: offsets of accesses (:meth:`form`), slacks of conditions, whether a loop is
+    #: around several statements, what an innermost statement is for and computes.
+    forms: dict[tuple[int, int], Form] = field(default_factory=dict)
+    slacks: dict[int, Form | None] = field(default_factory=dict)
+    around_several: dict[int, bool] = field(default_factory=dict)
     notes: dict[int, Note] = field(default_factory=dict)
     computed: dict[int, _Computed] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        scopes = memory_scopes(self.params)
+        #: Elements of one entry of each scratchpad.
+        self.elements = {name: scope.entry_elements for name, scope in scopes.items()}
 
     @property
     def params(self) -> HwParams:
         return self.stream.params
 
-    def walk(self, stmt: Stmt, env: dict[Var, Const]) -> None:
-        """Emit a statement; ``env`` has the values of the outer loops' variables."""
+    def walk(self, stmt: Stmt) -> None:
+        """Emit a statement, with the values of the loops around it."""
         match stmt:
             case Seq(stmts):
                 for s in stmts:
-                    self.walk(s, env)
+                    self.walk(s)
             case Allocate():
-                self.walk(stmt.body, env)
-            case For() if any(isinstance(s, Seq | Allocate) for s in walk_stmt(stmt.body)):
+                self.walk(stmt.body)
+            case For() if self.is_around_several(stmt):
                 for i in range(stmt.extent):
-                    self.walk(stmt.body, env | {stmt.var: Const(i)})
-            case If() if isinstance(cond := substitute(stmt.cond, env), Const):
-                if cond.value:
-                    self.walk(stmt.body, env)
+                    self.known[stmt.var] = i
+                    self.walk(stmt.body)
+                del self.known[stmt.var]
+            case If() if isinstance(holds := self.bounds(stmt.cond, None), bool):
+                if holds:
+                    self.walk(stmt.body)
             case _:
-                nest = self.nest(stmt, env)
+                nest = self.nest(stmt)
                 if nest is not None:
-                    self.emit(nest, env)
+                    self.emit(nest)
+
+    def is_around_several(self, loop: For) -> bool:
+        """Whether a loop is no part of a nest: it has several statements, or a buffer."""
+        if id(loop) not in self.around_several:
+            found = any(isinstance(s, Seq | Allocate) for s in walk_stmt(loop.body))
+            self.around_several[id(loop)] = found
+        return self.around_several[id(loop)]
 
     # ---- recognising nests ----
 
-    def nest(self, stmt: Stmt, env: dict[Var, Const]) -> _Nest | None:
+    def nest(self, stmt: Stmt) -> _Nest | None:
         """Loops and guards around one statement; None when a guard excludes all of it."""
         axes: list[_Axis] = []
         while not isinstance(stmt, Store | TensorCall):
@@ -205,7 +219,7 @@ class _Walker:
                 case For():
                     axes.append(_Axis(stmt.var, stmt.extent, stmt.extent))
                 case If():
-                    if not self.guard(substitute(stmt.cond, env), axes):
+                    if not self.guard(stmt.cond, axes):
                         return None
                 case Prefetch(buffer):
                     raise VdlaError(
@@ -219,47 +233,54 @@ class _Walker:
 
     def guard(self, cond: Expr, axes: list[_Axis]) -> bool:
         """Shorten the loop that a guard bounds; False when nothing remains."""
-        if isinstance(cond, Const):
-            return bool(cond.value)
-        low, high, axis = self.bounds(cond, axes)
+        bounds = self.bounds(cond, axes)
+        if isinstance(bounds, bool):
+            return bounds
+        assert bounds is not None
+        low, high, axis = bounds
         if low > 0:
             raise VdlaError(
-                f"{self.name}: guard {expr_text(cond)} excludes the beginning of a loop"
+                f"{self.name}: guard {self.text(cond)} excludes the beginning of a loop"
             )
         position = axes.index(axis)
         axes[position] = _Axis(axis.var, axis.extent, min(axis.stop, high))
         return high > 0
 
-    def bounds(self, cond: Expr, axes: list[_Axis]) -> tuple[int, int, _Axis]:
-        """``low <= var < high`` for a comparison that is affine in one loop variable."""
-        if isinstance(cond, Binary) and cond.op in ("<", "<="):
-            form = affine(Binary("-", cond.b, cond.a, "int32"))
-            slack = form.constant - (1 if cond.op == "<" else 0)
-            if len(form.terms) == 1:
-                ((term, k),) = form.terms
+    def bounds(self, cond: Expr, axes: list[_Axis] | None) -> bool | tuple[int, int, _Axis] | None:
+        """Whether a condition holds in the current iteration of the outer loops; if that depends on
+        one of the ``axes``, ``low <= var < high`` for it. Without axes None where it depends.
+        """
+        if id(cond) not in self.slacks:
+            self.slacks[id(cond)] = slack_of(cond)
+        form = self.slacks[id(cond)]
+        if form is None:
+            cond = with_values(cond, self.known)
+            if isinstance(cond, Const):
+                return bool(cond.value)
+            form = slack_of(cond)
+        if form is not None:
+            slack, factors = form.at(self.known)
+            if not factors:
+                return slack >= 0
+            if len(factors) == 1 and axes is not None:
+                ((term, k),) = factors.items()
                 axis = next((a for a in axes if a.var is term), None)
                 if axis is not None:
                     # slack + k*var >= 0
                     if k > 0:
                         return max(0, -(slack // k)), axis.extent, axis
                     return 0, max(0, slack // -k + 1), axis
-        raise VdlaError(f"{self.name}: guard {expr_text(cond)} must bound one loop")
+        if axes is None:
+            return None
+        raise VdlaError(f"{self.name}: guard {self.text(cond)} must bound one loop")
 
-    def offset(self, buffer: Buffer, indices: tuple[Expr, ...], env: dict[Var, Const]) -> _Offset:
+    def text(self, expr: Expr) -> str:
+        """An expression in the current iteration of the outer loops."""
+        return expr_text(with_values(expr, self.known))
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> _Offset:
         """Element offset of an access in its buffer."""
-        form = self.form(buffer, indices)
-        constant, coefficients = form.constant, {}
-        for term, factor in form.terms:
-            if isinstance(term, Var):
-                if term in env:
-                    constant += factor * env[term].value
-                else:
-                    coefficients[term] = coefficients.get(term, 0) + factor
-            else:
-                inner = affine(substitute(term, env))
-                constant += factor * inner.constant
-                for var, inner_factor in inner.terms:
-                    coefficients[var] = coefficients.get(var, 0) + factor * inner_factor
+        constant, coefficients = self.form(buffer, indices).at(self.known)
         for term in coefficients:
             if not isinstance(term, Var):
                 raise VdlaError(
@@ -268,23 +289,21 @@ class _Walker:
                 )
         return _Offset(constant, coefficients)
 
-    def form(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Affine:
-        """Element offset of an access as an affine form of all loops, also those outside of its
-        nest; made once, since a nest is emitted for every iteration of the loops around it.
-        """
+    def form(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Form:
+        """Element offset of an access as a form of all loops, also those outside of its nest."""
         key = id(buffer), id(indices)  # the loop program holds both
         if key not in self.forms:
             total: Expr = Const(0)
             for index, stride in zip(indices, buffer.strides, strict=True):
                 total = total + index * stride
-            self.forms[key] = affine(total)
+            self.forms[key] = Form.of(total)
         return self.forms[key]
 
     def split_entry(
         self, axes: list[_Axis], offset: _Offset, scope: str
     ) -> tuple[list[_Axis], list[_Axis]]:
         """Loops over entries and loops within an entry, of an access to a scratchpad."""
-        per_entry = entry_elements(scope, self.params)
+        per_entry = self.elements[scope]
         within = [a for a in axes if 0 < offset.of(a) < per_entry]
         outer = [a for a in axes if a not in within]
         covered = 1
@@ -306,28 +325,28 @@ class _Walker:
 
     def entry(self, buffer: Buffer, offset: _Offset) -> int:
         """Scratchpad entry of a constant offset."""
-        return self.bases[buffer] + offset.constant // entry_elements(buffer.scope, self.params)
+        return self.bases[buffer] + offset.constant // self.elements[buffer.scope]
 
     def stride(self, buffer: Buffer, offset: _Offset, axis: _Axis) -> int:
         """Entries that an access advances with a loop."""
-        return offset.of(axis) // entry_elements(buffer.scope, self.params)
+        return offset.of(axis) // self.elements[buffer.scope]
 
     # ---- emission ----
 
-    def emit(self, nest: _Nest, env: dict[Var, Const]) -> None:
+    def emit(self, nest: _Nest) -> None:
         core = nest.core
         if id(core) not in self.notes:
             self.notes[id(core)] = self.note(core)
         self.stream.note = self.notes[id(core)]
         match core:
             case TensorCall():
-                self.emit_gemm(nest, core, env)
+                self.emit_gemm(nest, core)
             case Store(Buffer(scope=scope)) if scope in LOADED_SCOPES:
-                self.emit_load(nest, core, env)
+                self.emit_load(nest, core)
             case Store(Buffer(scope="global"), _, Read(Buffer(scope="out"))):
-                self.emit_store(nest, core, env)
+                self.emit_store(nest, core)
             case Store(Buffer(scope="tmp" | "out")):
-                self.emit_vector(nest, core, env)
+                self.emit_vector(nest, core)
             case _:
                 raise VdlaError(
                     f"{self.name}: no instruction computes {core.buffer.name} "
@@ -342,18 +361,20 @@ class _Walker:
         tensors = [self.places[buffer].name for buffer in moved if buffer in self.places]
         return Note(self.name, written.name, tensors[0] if tensors else "")
 
-    def emit_load(self, nest: _Nest, core: Store, env: dict[Var, Const]) -> None:
+    def emit_load(self, nest: _Nest, core: Store) -> None:
         value, fill = core.value, 0
         inside = {axis.var: (0, axis.stop) for axis in nest.axes}
         if isinstance(value, Select):
             assert isinstance(value.b, Const)
             fill = value.b.value
-            for term in _conjunction(substitute(value.cond, env)):
-                if isinstance(term, Const):
-                    if not term.value:
+            for term in _conjunction(value.cond):
+                bounds = self.bounds(term, nest.axes)
+                if isinstance(bounds, bool):
+                    if not bounds:
                         raise VdlaError(f"{self.name}: a load of padding only is not supported")
                     continue
-                low, high, axis = self.bounds(term, nest.axes)
+                assert bounds is not None
+                low, high, axis = bounds
                 old = inside[axis.var]
                 inside[axis.var] = (max(old[0], low), min(old[1], high))
             value = value.a
@@ -362,15 +383,15 @@ class _Walker:
             value = value.a  # type: ignore[union-attr]
         if not (isinstance(value, Read) and value.source.scope == "global"):
             raise VdlaError(f"{self.name}: a load copies from DRAM, got {expr_text(value)}")
-        target = self.offset(core.buffer, core.indices, env)
-        source = self.offset(value.source, value.indices, env)
+        target = self.offset(core.buffer, core.indices)
+        source = self.offset(value.source, value.indices)
         outer, within = self.split_entry(nest.axes, target, core.buffer.scope)
         if any(source.of(a) != target.of(a) for a in within):
             raise VdlaError(f"{self.name}: load of {core.buffer.name} must copy whole entries")
         item_bytes = np.dtype(value.source.dtype).itemsize
         outer.sort(key=target.of, reverse=True)
         loops, padding, start = [], [], source.constant
-        expected = entry_elements(core.buffer.scope, self.params)
+        expected = self.elements[core.buffer.scope]
         for axis in reversed(outer):
             if target.of(axis) != expected:
                 raise VdlaError(
@@ -430,18 +451,18 @@ class _Walker:
         skipped = row * (padding[rows].before - kept.before)
         return base + skipped, [*padding[:rows], kept, *padding[rows + 1 :]]
 
-    def emit_store(self, nest: _Nest, core: Store, env: dict[Var, Const]) -> None:
+    def emit_store(self, nest: _Nest, core: Store) -> None:
         assert isinstance(core.value, Read)
         source_buffer = core.value.source
-        source = self.offset(source_buffer, core.value.indices, env)
-        target = self.offset(core.buffer, core.indices, env)
+        source = self.offset(source_buffer, core.value.indices)
+        target = self.offset(core.buffer, core.indices)
         outer, within = self.split_entry(nest.axes, source, "out")
         if any(source.of(a) != target.of(a) for a in within):
             raise VdlaError(f"{self.name}: store of {core.buffer.name} must copy whole entries")
         outer.sort(key=source.of, reverse=True)
         # The innermost loops that follow one another without gaps make one instruction; those
         # outside are unrolled.
-        whole, expected = len(outer), entry_elements("out", self.params)
+        whole, expected = len(outer), self.elements["out"]
         for axis in reversed(outer):
             if source.of(axis) != expected:
                 break
@@ -458,9 +479,9 @@ class _Walker:
                 loops,
             )
 
-    def emit_gemm(self, nest: _Nest, core: TensorCall, env: dict[Var, Const]) -> None:
+    def emit_gemm(self, nest: _Nest, core: TensorCall) -> None:
         def located(region: Region) -> tuple[Buffer, _Offset]:
-            return region.buffer, self.offset(region.buffer, region.start, env)
+            return region.buffer, self.offset(region.buffer, region.start)
 
         acc, offset = located(core.output)
         key = (acc, self.entry(acc, offset))
@@ -489,8 +510,8 @@ class _Walker:
             )
             self.stream.gemm(tuple(moved), rest, init)  # type: ignore[arg-type]
 
-    def emit_vector(self, nest: _Nest, core: Store, env: dict[Var, Const]) -> None:
-        target = self.offset(core.buffer, core.indices, env)
+    def emit_vector(self, nest: _Nest, core: Store) -> None:
+        target = self.offset(core.buffer, core.indices)
         key = (core.buffer, self.entry(core.buffer, target))
         value = core.value
         if isinstance(value, Const):
@@ -500,7 +521,7 @@ class _Walker:
             self.computed[id(core)] = _Computed.by(core)
         computed = self.computed[id(core)]
         if (accumulation := computed.accumulation) is not None:
-            work = self.vector_work(nest, core, accumulation, env, self.initial(key, accumulation))
+            work = self.vector_work(nest, core, accumulation, self.initial(key, accumulation))
             if core.buffer in self.fusable:
                 self.reductions[key] = work
             else:
@@ -509,7 +530,7 @@ class _Walker:
         requant, arithmetic = computed.requantize, computed.arithmetic
         if arithmetic is None:
             raise VdlaError(f"{self.name}: the vector unit does not compute {expr_text(value)}")
-        work = self.vector_work(nest, core, arithmetic, env, 0)
+        work = self.vector_work(nest, core, arithmetic, 0)
         if requant is None:
             self.stream.vector(work)
             return
@@ -517,7 +538,7 @@ class _Walker:
         if source in self.fusable:
             work = work.after(self.reductions.pop((source, work.bases[1])))
         par = requant.parameters.source
-        parameters = self.offset(par, requant.parameters.indices, env)
+        parameters = self.offset(par, requant.parameters.indices)
         kept, _ = self.split_entry(nest.axes, target, core.buffer.scope)
         steps = [self.stride(par, parameters, axis) for axis in kept]
         for moved, step in work.steps(steps):
@@ -537,16 +558,16 @@ class _Walker:
         return initial
 
     def vector_work(
-        self, nest: _Nest, core: Store, arithmetic: Arithmetic, env: dict[Var, Const], initial: int
+        self, nest: _Nest, core: Store, arithmetic: Arithmetic, initial: int
     ) -> VectorWork:
         """The nest with bases and strides in entries. An accumulation without a second operand has
         the initial value as its immediate.
         """
         a, b = arithmetic.a, arithmetic.b
-        reads = [(core.buffer, self.offset(core.buffer, core.indices, env))]
+        reads = [(core.buffer, self.offset(core.buffer, core.indices))]
         for operand in (a, b):
             if isinstance(operand, Read):
-                reads.append((operand.source, self.offset(operand.source, operand.indices, env)))
+                reads.append((operand.source, self.offset(operand.source, operand.indices)))
         outer, _ = self.split_entry(nest.axes, reads[0][1], core.buffer.scope)
         loops = [
             (Loop(x.stop, _three([self.stride(buffer, o, x) for buffer, o in reads])), x)

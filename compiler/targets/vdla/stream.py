@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +25,7 @@ DRAM_ALIGN_BYTES = 64
 NO_NOTE = Note("", "")
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(NamedTuple):
     """One loop of a nest: extent and, per operand, the stride in entries (scratchpads) or bytes
     (DRAM).
     """
@@ -80,8 +80,7 @@ class DramPlan:
         return self._constants[data]
 
 
-@dataclass(frozen=True)
-class Padding:
+class Padding(NamedTuple):
     """Padding of one copied dimension: entries before and after the data."""
 
     before: int = 0
