@@ -77,7 +77,7 @@ COMPILER = (
            "pad_left=pad_x.before, pad_right=pad_x.after",
            "pad_left=pad_x.after, pad_right=pad_x.before",
            tests("compiler/targets/vdla/test_stream.py")),
-    Mutant("first at every innermost reduction's start", "compiler", Stream.gemm,
+    Mutant("first at every innermost reduction's start", "compiler", Stream._micro_ops,
            "first * (i < once)", "int(i < once)", tests("compiler/targets/vdla/test_stream.py")),
     Mutant("forgotten micro-ops are reused", "compiler", Stream._place_uops,
            "self._uop_slots.clear()", "pass", tests("compiler/targets/vdla/test_stream.py")),

@@ -8,10 +8,11 @@ VECTOR, the tensor intrinsic a GEMM. ``stream.py`` fits nests to instructions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -53,6 +54,9 @@ LOADED_SCOPES = ("inp", "wgt", "par")
 NO_PADDING = 1 << 40
 #: An instruction is split only into instructions of at least this many cycles.
 MIN_INSN_CYCLES = 64
+
+
+_Shape = TypeVar("_Shape")
 
 
 @dataclass(frozen=True)
@@ -169,6 +173,9 @@ class _Walker:
     forms: dict[tuple[int, int], Form] = field(default_factory=dict)
     slacks: dict[int, Form | None] = field(default_factory=dict)
     around_several: dict[int, bool] = field(default_factory=dict)
+    #: The shapes of a statement's instructions, which depend on its loops and the coefficients of
+    #: its accesses; their addresses follow from the constants (:meth:`shape`).
+    shapes: dict[tuple, Any] = field(default_factory=dict)
     notes: dict[int, Note] = field(default_factory=dict)
     computed: dict[int, _Computed] = field(default_factory=dict)
 
@@ -312,15 +319,8 @@ class _Walker:
                 covered = -1
                 break
             covered *= axis.extent
-        if (
-            covered != per_entry
-            or offset.constant % per_entry
-            or any(offset.of(a) % per_entry for a in outer)
-        ):
-            raise VdlaError(
-                f"{self.name}: an access to {scope} must sweep whole entries of {per_entry} "
-                f"elements"
-            )
+        if covered != per_entry or any(offset.of(a) % per_entry for a in outer):
+            raise self.no_entries(scope)
         return outer, within
 
     def entry(self, buffer: Buffer, offset: _Offset) -> int:
@@ -330,6 +330,32 @@ class _Walker:
     def stride(self, buffer: Buffer, offset: _Offset, axis: _Axis) -> int:
         """Entries that an access advances with a loop."""
         return offset.of(axis) // self.elements[buffer.scope]
+
+    def shape(
+        self, nest: _Nest, accesses: Sequence[tuple[Buffer, _Offset]], make: Callable[[], _Shape],
+        *also: Any,
+    ) -> _Shape:  # fmt: skip
+        """What ``make`` returns for a nest and its accesses. It is made once for each of the
+        nest's statements, loops and coefficients, and ``also``; it may not use constants."""
+        key = (
+            id(nest.core), make.__qualname__, tuple([axis.stop for axis in nest.axes]),
+            tuple([tuple(offset.coefficients.items()) for _, offset in accesses]), *also,
+        )  # fmt: skip
+        if key not in self.shapes:
+            self.shapes[key] = make()
+        return self.shapes[key]
+
+    def check_whole(self, buffer: Buffer, offset: _Offset) -> None:
+        """An access to a scratchpad begins with an entry."""
+        if offset.constant % self.elements[buffer.scope]:
+            raise self.no_entries(buffer.scope)
+
+    def no_entries(self, scope: str) -> VdlaError:
+        """An access that is none of whole entries."""
+        return VdlaError(
+            f"{self.name}: an access to {scope} must sweep whole entries of "
+            f"{self.elements[scope]} elements"
+        )
 
     # ---- emission ----
 
@@ -385,18 +411,46 @@ class _Walker:
             raise VdlaError(f"{self.name}: a load copies from DRAM, got {expr_text(value)}")
         target = self.offset(core.buffer, core.indices)
         source = self.offset(value.source, value.indices)
-        outer, within = self.split_entry(nest.axes, target, core.buffer.scope)
+        self.check_whole(core.buffer, target)
+        loops, padding, start_bytes, entries, apart = self.shape(
+            nest, [(core.buffer, target), (value.source, source)],
+            lambda: self.load_shape(nest, core.buffer, value.source, target, source, inside),
+            tuple(inside.values()),
+        )  # fmt: skip
+        address = self.places[value.source].address + start_bytes
+        address += source.constant * np.dtype(value.source.dtype).itemsize
+        base, scope = self.entry(core.buffer, target), core.buffer.scope
+        if apart:
+            for i in range(loops[0].extent):
+                moved = base + i * entries, address + i * loops[0].strides[0]
+                self.stream.load(scope, *moved, loops[1:], padding[1:], fill)
+            return
+        base, padding = self.keep_padding(scope, base, loops, padding, fill)
+        self.stream.load(scope, base, address, loops, padding, fill, widen)
+
+    def load_shape(
+        self,
+        nest: _Nest,
+        buffer: Buffer,
+        source_buffer: Buffer,
+        target: _Offset,
+        source: _Offset,
+        inside: dict[Var, tuple[int, int]],
+    ) -> tuple[list[Loop], list[Padding], int, int, bool]:
+        """Loops and padding of a load; the bytes from the constant of its source to the first
+        element that is no padding; entries in an iteration of the outermost loop; and whether each
+        of these has a load of its own.
+        """
+        outer, within = self.split_entry(nest.axes, target, buffer.scope)
         if any(source.of(a) != target.of(a) for a in within):
-            raise VdlaError(f"{self.name}: load of {core.buffer.name} must copy whole entries")
-        item_bytes = np.dtype(value.source.dtype).itemsize
+            raise VdlaError(f"{self.name}: load of {buffer.name} must copy whole entries")
+        item_bytes = np.dtype(source_buffer.dtype).itemsize
         outer.sort(key=target.of, reverse=True)
-        loops, padding, start = [], [], source.constant
-        expected = self.elements[core.buffer.scope]
+        loops, padding, start = [], [], 0
+        expected = self.elements[buffer.scope]
         for axis in reversed(outer):
             if target.of(axis) != expected:
-                raise VdlaError(
-                    f"{self.name}: load of {core.buffer.name} must fill it without gaps"
-                )
+                raise VdlaError(f"{self.name}: load of {buffer.name} must fill it without gaps")
             expected *= axis.extent
         for position, axis in enumerate(outer):
             low, high = inside[axis.var]
@@ -409,19 +463,12 @@ class _Walker:
             loops.append(Loop(high - low, (source.of(axis) * item_bytes,)))
             padding.append(Padding(low, after))
             start += low * source.of(axis)
-        address = self.places[value.source].address + start * item_bytes
-        base, scope = self.entry(core.buffer, target), core.buffer.scope
         # Each block of output channels has a load of its own for its weights: the tensor core uses
         # them block by block.
         entries = prod(loop.extent for loop in loops[1:])
-        beats = entries * self.params.entry_bytes(scope) // self.params.bus_bytes
-        if scope == "wgt" and len(loops) > 1 and beats >= MIN_INSN_CYCLES:
-            for i in range(loops[0].extent):
-                moved = base + i * entries, address + i * loops[0].strides[0]
-                self.stream.load(scope, *moved, loops[1:], padding[1:], fill)
-            return
-        base, padding = self.keep_padding(scope, base, loops, padding, fill)
-        self.stream.load(scope, base, address, loops, padding, fill, widen)
+        beats = entries * self.params.entry_bytes(buffer.scope) // self.params.bus_bytes
+        apart = buffer.scope == "wgt" and len(loops) > 1 and beats >= MIN_INSN_CYCLES
+        return loops, padding, start * item_bytes, entries, apart
 
     def keep_padding(
         self, scope: str, base: int, loops: list[Loop], padding: list[Padding], fill: int
@@ -456,9 +503,29 @@ class _Walker:
         source_buffer = core.value.source
         source = self.offset(source_buffer, core.value.indices)
         target = self.offset(core.buffer, core.indices)
+        self.check_whole(source_buffer, source)
+        moves, loops = self.shape(
+            nest, [(source_buffer, source), (core.buffer, target)],
+            lambda: self.store_shape(nest, core.buffer, source_buffer, source, target),
+        )  # fmt: skip
+        base = self.entry(source_buffer, source)
+        address = self.places[core.buffer].address + target.constant
+        for entries, size_bytes in moves:
+            self.stream.store(base + entries, address + size_bytes, loops)
+
+    def store_shape(
+        self,
+        nest: _Nest,
+        buffer: Buffer,
+        source_buffer: Buffer,
+        source: _Offset,
+        target: _Offset,
+    ) -> tuple[list[tuple[int, int]], list[Loop]]:
+        """For each instruction, how far it is from the first in entries and bytes; and the loops of
+        all."""
         outer, within = self.split_entry(nest.axes, source, "out")
         if any(source.of(a) != target.of(a) for a in within):
-            raise VdlaError(f"{self.name}: store of {core.buffer.name} must copy whole entries")
+            raise VdlaError(f"{self.name}: store of {buffer.name} must copy whole entries")
         outer.sort(key=source.of, reverse=True)
         # The innermost loops that follow one another without gaps make one instruction; those
         # outside are unrolled.
@@ -468,16 +535,13 @@ class _Walker:
                 break
             expected *= axis.stop
             whole -= 1
-        base = self.entry(source_buffer, source)
-        address = self.places[core.buffer].address + target.constant
         loops = [Loop(axis.stop, (target.of(axis),)) for axis in outer[whole:]]
+        moves = []
         for step in product(*(range(axis.stop) for axis in outer[:whole])):
             moved = list(zip(step, outer[:whole], strict=True))
-            self.stream.store(
-                base + sum(i * self.stride(source_buffer, source, a) for i, a in moved),
-                address + sum(i * target.of(a) for i, a in moved),
-                loops,
-            )
+            entries = sum(i * self.stride(source_buffer, source, a) for i, a in moved)
+            moves.append((entries, sum(i * target.of(a) for i, a in moved)))
+        return moves, loops
 
     def emit_gemm(self, nest: _Nest, core: TensorCall) -> None:
         def located(region: Region) -> tuple[Buffer, _Offset]:
@@ -495,20 +559,29 @@ class _Walker:
                 f"{self.name}: {core.intrinsic.name} works on acc, inp, wgt, got "
                 f"{[b.scope for b, _ in operands]}"
             )
+        moves, rest = self.shape(nest, operands, lambda: self.gemm_shape(nest, operands))
+        a, b, c = (self.entry(buffer, offset) for buffer, offset in operands)
+        for i, j, k in moves:
+            self.stream.gemm((a + i, b + j, c + k), rest, init)
+
+    def gemm_shape(
+        self, nest: _Nest, operands: Sequence[tuple[Buffer, _Offset]]
+    ) -> tuple[list[tuple[int, int, int]], list[Loop]]:
+        """For each instruction, how far its operands are from those of the first, in entries; and
+        the loops of all."""
         loops = [Loop(a.stop, tuple(self.stride(b, o, a) for b, o in operands)) for a in nest.axes]
-        bases = tuple(self.entry(b, o) for b, o in operands)
         # One instruction for each block of output channels: it starts when its own weights are
         # there, and its results are on their way while the next block is computed.
         channels = [loop for loop in loops if loop.strides[0] and not loop.strides[1]]
         rest = [loop for loop in loops if loop not in channels]
         if prod(loop.extent for loop in rest) < MIN_INSN_CYCLES:
             channels, rest = [], loops
+        moves = []
         for step in product(*(range(loop.extent) for loop in channels)):
-            moved = (
-                base + sum(i * loop.strides[k] for i, loop in zip(step, channels, strict=True))
-                for k, base in enumerate(bases)
-            )
-            self.stream.gemm(tuple(moved), rest, init)  # type: ignore[arg-type]
+            pairs = list(zip(step, channels, strict=True))
+            i, j, k = (sum(n * loop.strides[m] for n, loop in pairs) for m in range(3))
+            moves.append((i, j, k))
+        return moves, rest
 
     def emit_vector(self, nest: _Nest, core: Store) -> None:
         target = self.offset(core.buffer, core.indices)
@@ -539,12 +612,21 @@ class _Walker:
             work = work.after(self.reductions.pop((source, work.bases[1])))
         par = requant.parameters.source
         parameters = self.offset(par, requant.parameters.indices)
-        kept, _ = self.split_entry(nest.axes, target, core.buffer.scope)
-        steps = [self.stride(par, parameters, axis) for axis in kept]
+        steps = self.shape(
+            nest, [(core.buffer, target), (par, parameters)],
+            lambda: self.parameter_steps(nest, core.buffer, target, par, parameters),
+        )  # fmt: skip
         for moved, step in work.steps(steps):
             base = self.entry(par, parameters) + step
             self.stream.param(base, requant.zero_point, requant.lo, requant.hi)
             self.stream.vector(moved, post=requant.post)
+
+    def parameter_steps(
+        self, nest: _Nest, buffer: Buffer, target: _Offset, par: Buffer, parameters: _Offset
+    ) -> list[int]:
+        """Entries by which the parameters advance with each loop over results."""
+        kept, _ = self.split_entry(nest.axes, target, buffer.scope)
+        return [self.stride(par, parameters, axis) for axis in kept]
 
     def initial(self, key: tuple[Buffer, int], accumulation: Arithmetic) -> int:
         """The constant that an accumulation starts from."""
@@ -568,20 +650,35 @@ class _Walker:
         for operand in (a, b):
             if isinstance(operand, Read):
                 reads.append((operand.source, self.offset(operand.source, operand.indices)))
-        outer, _ = self.split_entry(nest.axes, reads[0][1], core.buffer.scope)
+        self.check_whole(*reads[0])
+        memories, loops, reduction = self.shape(
+            nest, reads, lambda: self.vector_shape(nest, reads), arithmetic.op
+        )
+        bases = [self.entry(buffer, o) for buffer, o in reads]
+        return VectorWork(
+            op=arithmetic.op,
+            imm=b.value if isinstance(b, Const) else initial,
+            memories=memories,
+            bases=(bases[0], bases[1], bases[2] if len(reads) > 2 else 0),
+            loops=loops,
+            reduction=reduction,
+        )
+
+    def vector_shape(
+        self, nest: _Nest, reads: Sequence[tuple[Buffer, _Offset]]
+    ) -> tuple[tuple[str, str, str], tuple[Loop, ...], tuple[Loop, ...]]:
+        """Memories, loops and reduction of a :class:`~.stream.VectorWork`."""
+        result, offset = reads[0]
+        outer, _ = self.split_entry(nest.axes, offset, result.scope)
         loops = [
             (Loop(x.stop, _three([self.stride(buffer, o, x) for buffer, o in reads])), x)
             for x in outer
         ]
         memories = [buffer.scope for buffer, _ in reads]
-        bases = [self.entry(buffer, o) for buffer, o in reads]
-        return VectorWork(
-            op=arithmetic.op,
-            imm=b.value if isinstance(b, Const) else initial,
-            memories=(memories[0], memories[1], memories[2] if len(reads) > 2 else "imm"),
-            bases=(bases[0], bases[1], bases[2] if len(reads) > 2 else 0),
-            loops=tuple(loop for loop, x in loops if reads[0][1].of(x)),
-            reduction=tuple(loop for loop, x in loops if not reads[0][1].of(x)),
+        return (
+            (memories[0], memories[1], memories[2] if len(reads) > 2 else "imm"),
+            tuple(loop for loop, x in loops if offset.of(x)),
+            tuple(loop for loop, x in loops if not offset.of(x)),
         )
 
 
