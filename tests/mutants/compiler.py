@@ -39,7 +39,7 @@ COMPILER = (
            "clock = list(map(max, clock, clocks[source]))",
            "clock = list(map(max, clock, latest[other]))", unordered),
     Mutant("loads behind their readers", "compiler", order.loads_by_need,
-           "deadlines[i] == i", "deadlines[i] != i", wrong_digits),
+           "late == np.arange", "late != np.arange", wrong_digits),
     Mutant("dispatched before its operands", "compiler", order._Queue.start,
            "if end < 0:", "if False:", wrong_digits),
     # ---- loops and code

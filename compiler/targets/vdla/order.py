@@ -35,7 +35,8 @@ def loads_by_need(deadlines: Sequence[int]) -> list[int]:
     instruction that must come after it (:func:`~vdla.isa.depend.deadlines`). Loads are then in the
     order in which they are needed.
     """
-    return sorted(range(len(deadlines)), key=lambda i: (deadlines[i], deadlines[i] == i))
+    late = np.asarray(deadlines, np.int64)
+    return np.lexsort((late == np.arange(late.size), late)).tolist()
 
 
 def dispatch_order(
