@@ -30,18 +30,18 @@ from .plant import Mutant
 
 COMPILER = (
     # ---- order and tokens
-    Mutant("dropped token", "compiler", depend.order_by_tokens,
+    Mutant("dropped token", "compiler", depend._find_tokens.__wrapped__,
            "pushes[source] |= 1 << unit",
            "pushes[source] |= 1 << unit if source % 3 else 0", missing_tokens),
-    Mutant("writes do not wait for reads", "compiler", depend._needs,
-           "if access.write else (past.written,)", "if False else (past.written,)", unordered),
-    Mutant("clocks of others are believed", "compiler", depend.order_by_tokens,
-           "clock = list(map(max, clock, clocks[source]))",
-           "clock = list(map(max, clock, latest[other]))", unordered),
+    Mutant("writes do not wait for reads", "compiler", depend._find_needs.__wrapped__,
+           "(is_write or slots[first + slot, 1])", "slots[first + slot, 1]", unordered),
+    Mutant("clocks of others are believed", "compiler", depend._find_tokens.__wrapped__,
+           "max(clocks[index, v], clocks[source, v])", "max(clocks[index, v], latest[other, v])",
+           unordered),
     Mutant("loads behind their readers", "compiler", order.loads_by_need,
            "late == np.arange", "late != np.arange", wrong_digits),
-    Mutant("dispatched before its operands", "compiler", order._Queue.start,
-           "if end < 0:", "if False:", wrong_digits),
+    Mutant("dispatched before its operands", "compiler", order._when_ready.__wrapped__,
+           "if ends[needed] < 0:", "if False:", wrong_digits),
     # ---- loops and code
     Mutant("threads share their buffers", "compiler", _Interleaver.thread,
            "self.copies, index)", "self.copies, Const(0))",
