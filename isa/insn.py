@@ -40,13 +40,13 @@ class Insn:
     """
 
     opcode: ClassVar[Opcode]
+    #: The unit that executes the instruction.
+    unit: ClassVar[Unit]
     pop: Units = Units.NONE
     push: Units = Units.NONE
 
-    @property
-    def unit(self) -> Unit:
-        """The unit that executes this instruction."""
-        return self.opcode.unit
+    def __init_subclass__(cls) -> None:
+        cls.unit = cls.opcode.unit
 
     def with_tokens(self, pop: Units, push: Units) -> Self:
         """The instruction with other token masks."""
