@@ -50,6 +50,7 @@ def compile_native(function: Native) -> Callable[..., Any]:
     that are contiguous and of the annotated types.
     """
     name, parameters = function.__name__, _parameters(_tree(function))
+    returns = _returns(_tree(function))
     engine = _engine(function)
     run = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(engine.get_function_address("entry"))
     words = sum(3 if kind in _ARRAYS else 1 for _, kind in parameters)
@@ -72,13 +73,18 @@ def compile_native(function: Native) -> Callable[..., Any]:
             raise IndexError(f"{name}: an index is outside of its array")
         return int(packed[0]) if returns is not _F64 else float(packed[:1].view(np.float64)[0])
 
-    call.engine = engine  # type: ignore[attr-defined]
-    returns = _returns(_tree(function))
+    call.engine = engine  # type: ignore[attr-defined]  # it owns the code
     return call
 
 
+@lru_cache(maxsize=256)
+def _source(function: Native) -> str:
+    return textwrap.dedent(inspect.getsource(function.__wrapped__))
+
+
+@lru_cache(maxsize=256)
 def _tree(function: Native) -> ast.FunctionDef:
-    tree = ast.parse(textwrap.dedent(inspect.getsource(function.__wrapped__))).body[0]
+    tree = ast.parse(_source(function)).body[0]
     assert isinstance(tree, ast.FunctionDef)
     return tree
 
@@ -118,7 +124,7 @@ def _own_source() -> str:
 
 def _sources(function: Native) -> Iterator[str]:
     """All that the machine code of a function depends on: texts and numbers."""
-    yield inspect.getsource(function.__wrapped__)
+    yield _source(function)
     names = function.__wrapped__.__code__.co_names
     values = {name: function.__wrapped__.__globals__.get(name) for name in names}
     yield str({name: int(v) for name, v in values.items() if isinstance(v, int)})
