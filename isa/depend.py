@@ -60,7 +60,7 @@ def dependencies(found: Footprints, tracks: Sequence[int] | None = None) -> np.n
     return needs.reshape(count, -1, _UNITS)
 
 
-def _slots(row_of: np.ndarray, found: Footprints) -> tuple[list[tuple[int, int, int]], np.ndarray]:
+def _slots(row_of: np.ndarray, found: Footprints) -> tuple[list[tuple[int, ...]], np.ndarray]:
     """Who uses each memory and how: (space, row, whether it writes), in order; and for each access,
     the number of its slot among those of its space. A *row* of instructions is a track and unit.
     """

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import update_wrapper
-from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -35,7 +34,8 @@ class Native:
     module.
     """
 
-    __wrapped__: FunctionType
+    __name__: str
+    __wrapped__: Any
 
     def __init__(self, function: Callable[..., Any]):
         update_wrapper(self, function)

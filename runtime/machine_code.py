@@ -211,7 +211,7 @@ class _Body:
         #: The places to go to of ``continue`` and ``break``, innermost loop last.
         self.loops: list[tuple[Value, Value]] = []
         self.entry = defined.append_basic_block("variables")
-        self.b = ir.IRBuilder(defined.append_basic_block("body"))
+        self.b: Any = ir.IRBuilder(defined.append_basic_block("body"))
         self.body = self.b.block
         self.failed = defined.args[0]
 
@@ -372,7 +372,7 @@ class _Body:
                 return self.b.load(self.variables[name])
             case ast.Name(name) if isinstance(self.scope.get(name), int):
                 return _I64(int(self.scope[name]))
-            case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), ast.Constant(dim)):
+            case ast.Subscript(ast.Attribute(ast.Name(name), "shape"), ast.Constant(int() as dim)):
                 return self.arrays[name].extents[dim]
             case ast.Subscript():
                 return self.element(self.address(node))

@@ -173,7 +173,7 @@ def _when_ready(
                 if ends[needed] < 0:
                     return -1
                 ready = max(ready, ends[needed])
-    return ready
+    return ready  # type: ignore[return-value]
 
 
 def _groups(insns: Sequence[Insn], tracks: Sequence[int]) -> list[list[int]]:
