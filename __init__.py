@@ -9,11 +9,13 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ._version import __version__
 from .isa.errors import VdlaError
 from .isa.memory import MemoryParams
+from .isa.native import Native, use_compiler
 from .isa.params import HwParams
 
 if TYPE_CHECKING:
@@ -47,6 +49,16 @@ _LATER = {
     "te": ".compiler.te",
     "topi": ".compiler.topi",
 }
+
+
+def _compiled(function: Native) -> Callable[..., Any]:
+    """Machine code of a native function. LLVM is imported for the first one."""
+    from .runtime.machine_code import compile_native
+
+    return compile_native(function)
+
+
+use_compiler(_compiled)
 
 
 def __getattr__(name: str) -> Any:

@@ -85,7 +85,7 @@ def _tokens(program: Program, order: Order) -> list[Finding]:
         insn = insns[left.instruction]
         detail = f"its token for {left.unit.name.lower()} is never taken"
         findings.append(Finding.at("tokens", left.instruction, insn, detail))
-    for index, target in possible_overflow(insns, program.params, order).items():
+    for index, target in possible_overflow(program.params, order).items():
         most = 2**program.params.token_bits - 1
         detail = f"more than {most} tokens for {target.name.lower()} may wait; raise token_bits"
         findings.append(Finding.at("overflow", index, insns[index], detail))
@@ -96,6 +96,6 @@ def _whereabouts(source: Unit, program: Program, order: Order) -> str:
     name = source.name.lower()
     if (waiting := order.waiting.get(source)) is not None:
         return f"a token of {name}, which itself waits at {program.where(waiting.instruction)}"
-    if any(order.clocks[index] is None for index in order.by_unit[source]):
+    if order.started[source] < len(order.by_unit[source]):
         return f"a token of {name}, whose next instruction is never dispatched"
     return f"a token of {name}, which has ended all its instructions"

@@ -11,113 +11,129 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from .footprint import Access, MicroOps, accesses
-from .insn import Insn, Load
+from .insn import Insn
+from .native import Ints, Shorts, Table, native
 from .opcodes import Unit, Units
-from .params import MEMORIES, HwParams
+from .params import HwParams
+from .runs import SPACES, Footprints
 
+_UNITS = len(Unit)
+_LOAD, _DRAM = int(Unit.LOAD), SPACES["dram"]
 #: The set of units of each mask.
-_MASKS = [Units(mask) for mask in range(1 << len(Unit))]
+_MASKS = [Units(mask) for mask in range(1 << _UNITS)]
 
 
-class _History:
-    """The last write and the last read of each entry of one memory (instruction index, -1 for
-    never), for each *row* of instructions, that is for each track and unit.
-    """
-
-    def __init__(self, size: int):
-        self.size = size
-        self.written: dict[int, np.ndarray] = {}
-        self.read: dict[int, np.ndarray] = {}
-
-    def record(self, access: Access, row: int, index: int) -> None:
-        """Note an access by instruction ``index``, which is in ``row``."""
-        users = self.written if access.write else self.read
-        if row not in users:
-            users[row] = np.full(self.size, -1, np.int32)
-        users[row][access.entries] = index
-
-
-def program_accesses(
-    insns: Sequence[Insn], params: HwParams, image: Mapping[int, bytes] | None = None
-) -> list[list[Access]]:
-    """The accesses of every instruction of a program.
-
-    ``image`` : constant DRAM contents by address, from which micro-ops are read
-    """
-    uops = MicroOps(params, image or {})
-    return [accesses(insn, params, uops) for insn in insns]
-
-
-def _sizes(found: Sequence[Sequence[Access]], params: HwParams) -> dict[str, int]:
-    """Entries of every memory; of DRAM those up to the last one that is accessed."""
-    dram = (a.entries.max(initial=-1) for each in found for a in each if a.memory == "dram")
-    return {name: params.depth(name) for name in MEMORIES} | {
-        "dram": int(max(dram, default=-1)) + 1
-    }
-
-
-def dependencies(
-    insns: Sequence[Insn],
-    found: Sequence[Sequence[Access]],
-    params: HwParams,
-    tracks: Sequence[int] | None = None,
-) -> list[np.ndarray]:
+def dependencies(found: Footprints, tracks: Sequence[int] | None = None) -> np.ndarray:
     """Find the dependencies of each instruction, in program order.
 
     For each instruction the result has, per track and unit, the latest earlier instruction of that
-    track and unit that it depends on, or -1 (int64 [tracks, units]). Instructions of one track and
-    unit keep their order anyway, so the entry of the instruction's own track and unit is always -1.
+    track and unit that it depends on, or -1 (int64 [instructions, tracks, units]). Instructions of
+    one track and unit keep their order anyway, so the entry of the instruction's own track and unit
+    is always -1.
 
     Parameters
     ----------
-    insns : instructions in program order
-    found : their accesses (:func:`program_accesses`)
+    found : the accesses of the instructions, in program order
     tracks : track of each instruction, from 0; by default there is one
     """
-    tracks = [0] * len(insns) if tracks is None else tracks
-    count = max(tracks, default=0) + 1
-    history = {name: _History(size) for name, size in _sizes(found, params).items()}
-    needs = np.full((len(insns), count * len(Unit)), -1, np.int64)
-    for index, (insn, track, its) in enumerate(zip(insns, tracks, found, strict=True)):
-        row = track * len(Unit) + insn.unit
-        for other, latest in _needs(its, row, history).items():
-            needs[index, other] = latest
-        for access in its:
-            history[access.memory].record(access, row, index)
-    return list(needs.reshape(len(insns), count, len(Unit)))
+    count = len(found.order)
+    track_of = np.zeros(count, np.int64) if tracks is None else np.asarray(tracks, np.int64)
+    rows = track_of * _UNITS + found.units[found.order]
+    total = (int(track_of.max(initial=0)) + 1) * _UNITS
+    needs = np.full((count, total), -1, np.int64)
+    row_of = np.empty(count, np.int64)
+    row_of[found.order] = rows
+    row_of = np.repeat(row_of, np.diff(found.bounds))
+    slots, own = _slots(row_of, found)
+    widths = np.array([sum(slot[0] == s for slot in slots) for s in range(len(found.sizes))])
+    starts = np.concatenate([[0], np.cumsum(found.sizes * widths)])
+    history = np.zeros(int(starts[-1]), np.int32)
+    firsts = np.concatenate([[0], np.cumsum(widths)])
+    table = np.array([slot[1:] for slot in slots], np.int64).reshape(-1, 2)
+    _find_needs(
+        found.order, rows, found.bounds, found.spaces, found.writes, own, found.starts, found.runs,
+        starts, firsts, table, history, needs,
+    )  # fmt: skip
+    return needs.reshape(count, -1, _UNITS)
 
 
-def deadlines(
-    insns: Sequence[Insn], found: Sequence[Sequence[Access]], params: HwParams
-) -> list[int]:
+def _slots(row_of: np.ndarray, found: Footprints) -> tuple[list[tuple[int, ...]], np.ndarray]:
+    """Who uses each memory and how: (space, row, whether it writes), in order; and for each access,
+    the number of its slot among those of its space. A *row* of instructions is a track and unit.
+    """
+    shape = len(found.sizes), int(row_of.max(initial=0)) + 1, 2
+    users = np.ravel_multi_index((found.spaces, row_of, found.writes), shape)
+    seen = np.zeros(shape, bool)
+    seen.reshape(-1)[users] = True
+    number = np.cumsum(seen.reshape(-1)) - 1
+    first = np.cumsum(seen.sum(axis=(1, 2))) - seen.sum(axis=(1, 2))
+    return [tuple(slot) for slot in np.argwhere(seen).tolist()], number[users] - first[found.spaces]
+
+
+@native
+def _find_needs(
+    order: Ints, rows: Ints, bounds: Ints, spaces: Ints, writes: Ints, own: Ints, starts: Ints,
+    runs: Table, offsets: Ints, firsts: Ints, slots: Table, history: Shorts, needs: Table,
+):  # fmt: skip
+    """Fill ``needs``. ``history`` has, for each entry of each space and each of the space's slots,
+    the place behind that of the latest instruction that used the entry so, 0 for none.
+    """
+    for place in range(len(order)):
+        row = rows[place]
+        for access in range(bounds[order[place]], bounds[order[place] + 1]):
+            space, is_write = spaces[access], writes[access]
+            first = firsts[space]
+            width = firsts[space + 1] - first
+            for run in range(starts[access], starts[access + 1]):
+                begin = offsets[space] + runs[run, 0] * width
+                for at in range(begin, begin + runs[run, 1] * width, width):
+                    for slot in range(width):
+                        other = slots[first + slot, 0]
+                        if other != row and (is_write or slots[first + slot, 1]):
+                            needs[place, other] = max(needs[place, other], history[at + slot] - 1)
+                    history[at + own[access]] = place + 1
+
+
+def deadlines(found: Footprints) -> list[int]:
     """Find how late each instruction may come, in program order.
 
     For a LOAD this is the first later instruction that must come after it, because that one reads
     or overwrites what was loaded, or overwrites its source; or the number of instructions if there
-    is none. For any other instruction it is its own index. ``found`` has the accesses of each
-    (:func:`program_accesses`).
+    is none. For any other instruction it is its own index.
     """
-    #: The last load of each entry, -1 for none.
-    loads = {name: np.full(size, -1, np.int32) for name, size in _sizes(found, params).items()}
-    late = np.arange(len(insns) + 1)
-    late[-1] = -1  # of no load
-    for index, (insn, its) in enumerate(zip(insns, found, strict=True)):
-        loading = isinstance(insn, Load)
-        if loading:
-            late[index] = len(insns)
-        for access in its:
-            last = loads[access.memory]
-            if access.write or access.memory != "dram":
-                touched = last[access.entries]
-                late[touched] = np.minimum(late[touched], index)
-            if loading:
-                last[access.entries] = index
-    return late[:-1].tolist()
+    late = np.arange(len(found.order))
+    late[found.units[found.order] == _LOAD] = len(late)
+    offsets = np.concatenate([[0], np.cumsum(found.sizes)])
+    loads = np.zeros(int(offsets[-1]), np.int32)
+    _find_deadlines(
+        found.order, found.units, found.bounds, found.spaces, found.writes, found.starts,
+        found.runs, offsets, loads, late,
+    )  # fmt: skip
+    return late.tolist()
+
+
+@native
+def _find_deadlines(
+    order: Ints, units: Ints, bounds: Ints, spaces: Ints, writes: Ints, starts: Ints, runs: Table,
+    offsets: Ints, loads: Shorts, late: Ints,
+):  # fmt: skip
+    """Lower ``late`` of the loads. ``loads`` has, for each entry, the place behind that of its last
+    load, 0 for none.
+    """
+    for place in range(len(order)):
+        is_load = units[order[place]] == _LOAD
+        for access in range(bounds[order[place]], bounds[order[place] + 1]):
+            waits = writes[access] or spaces[access] != _DRAM
+            for run in range(starts[access], starts[access + 1]):
+                begin = offsets[spaces[access]] + runs[run, 0]
+                for at in range(begin, begin + runs[run, 1]):
+                    if waits and loads[at] > 0:
+                        late[loads[at] - 1] = min(late[loads[at] - 1], place)
+                    if is_load:
+                        loads[at] = place + 1
 
 
 def insert_tokens(
@@ -125,18 +141,18 @@ def insert_tokens(
 ) -> list[Insn]:
     """The same instructions with the tokens that their dependencies need; see
     :func:`dependencies` and :func:`order_by_tokens`."""
-    found = program_accesses(insns, params, image)
-    return order_by_tokens(insns, [need[0] for need in dependencies(insns, found, params)])
+    return order_by_tokens(insns, dependencies(Footprints.of(insns, params, image or {}))[:, 0])
 
 
-def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[Insn]:
+def order_by_tokens(insns: Sequence[Insn], needs: np.ndarray) -> list[Insn]:
     """The same instructions with the fewest tokens that order every dependency between units;
     their ``pop`` and ``push`` masks are replaced.
 
     Parameters
     ----------
     insns : instructions in program order
-    needs : per unit, the latest instruction that each depends on, or -1 (int64 [units])
+    needs : per unit, the latest instruction that each depends on, or -1 (int64 [instructions,
+        units])
 
     Notes
     -----
@@ -146,51 +162,56 @@ def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[
     far do not imply it. Then *i* is later than every instruction of V that U has waited for, so
     pushes stay in order.
     """
-    pops, pushes = [0] * len(insns), [0] * len(insns)
-    # clocks[j][v]: index of the last instruction of v that has certainly ended when j starts.
-    clocks: list[list[int]] = []
-    latest = [[-1] * len(Unit) for _ in Unit]
-    for index, (insn, need) in enumerate(zip(insns, needs, strict=True)):
-        unit, sources = insn.unit, need.tolist()
-        clock = latest[unit]
-        for source, other in sorted(zip(sources, range(len(Unit)), strict=True), reverse=True):
-            if other == unit or source <= clock[other]:
-                continue
-            pushes[source] |= 1 << unit
-            pops[index] |= 1 << other
-            clock = list(map(max, clock, clocks[source]))
-            clock[other] = max(clock[other], source)
-        clocks.append(clock)
-        latest[unit] = clock
+    units = np.array([insn.unit for insn in insns], np.int64)
+    pops, pushes = np.zeros(len(insns), np.int64), np.zeros(len(insns), np.int64)
+    clocks, latest = np.full((len(insns), _UNITS), -1), np.full((_UNITS, _UNITS), -1)
+    _find_tokens(units, np.ascontiguousarray(needs), clocks, latest, pops, pushes)
     return [
-        replace(insn, pop=_MASKS[pop], push=_MASKS[push])
-        for insn, pop, push in zip(insns, pops, pushes, strict=True)
+        insn.with_tokens(_MASKS[pop], _MASKS[push])
+        for insn, pop, push in zip(insns, pops.tolist(), pushes.tolist(), strict=True)
     ]
 
 
+@native
+def _find_tokens(units: Ints, needs: Table, clocks: Table, latest: Table, pops: Ints, pushes: Ints):
+    """Set the masks. ``clocks[j, v]``: the last instruction of v that has certainly ended when j
+    starts; ``latest``: the clock of each unit's latest instruction.
+    """
+    for index in range(len(units)):
+        unit = units[index]
+        for v in range(_UNITS):
+            clocks[index, v] = latest[unit, v]
+        # From the latest source to the earliest: the token of one may imply the others.
+        for _ in range(_UNITS):
+            other = -1
+            for v in range(_UNITS):
+                if (
+                    v != unit
+                    and needs[index, v] > clocks[index, v]
+                    and (other < 0 or needs[index, v] >= needs[index, other])
+                ):
+                    other = v
+            if other >= 0:
+                source = needs[index, other]
+                pushes[source] |= 1 << unit
+                pops[index] |= 1 << other
+                for v in range(_UNITS):
+                    clocks[index, v] = max(clocks[index, v], clocks[source, v])
+                clocks[index, other] = max(clocks[index, other], source)
+        for v in range(_UNITS):
+            latest[unit, v] = clocks[index, v]
+
+
 def reorder(
-    insns: Sequence[Insn], needs: Sequence[np.ndarray], order: Sequence[int]
-) -> tuple[list[Insn], list[np.ndarray]]:
+    insns: Sequence[Insn], needs: np.ndarray, order: Sequence[int]
+) -> tuple[list[Insn], np.ndarray]:
     """Put instructions in another order, which must keep every dependency and the order within
     every track and unit. Returns the instructions, and for each the latest instruction that it
-    depends on in the new order, per unit (int64 [units]).
+    depends on in the new order, per unit (int64 [instructions, units]).
 
     ``needs`` : per track and unit (:func:`dependencies`)
     """
     place = np.empty(len(insns) + 1, np.int64)
     place[list(order)] = np.arange(len(insns))
     place[-1] = -1  # -1, no dependency, stays -1
-    return [insns[i] for i in order], [place[needs[i]].max(axis=0) for i in order]
-
-
-def _needs(found: Sequence[Access], row: int, history: Mapping[str, _History]) -> dict[int, int]:
-    """Per other row of instructions, the latest one that the accesses depend on; -1 for none."""
-    needs: dict[int, int] = {}
-    for access in found:
-        past = history[access.memory]
-        for users in (past.written, past.read) if access.write else (past.written,):
-            for other, last in users.items():
-                if other != row:
-                    latest = int(last[access.entries].max(initial=-1))
-                    needs[other] = max(needs.get(other, -1), latest)
-    return needs
+    return [insns[i] for i in order], place[needs[list(order)]].max(axis=1)

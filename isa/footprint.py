@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .encoding import uop_layout
+from .encoding import PARAM_ENTRIES, uop_layout
 from .errors import VdlaError
 from .insn import Gemm, Insn, Load, Param, Store, Vector
 from .params import HwParams
 
 #: DRAM is described in granules: every legal DRAM address and stride is a multiple of this.
 GRANULE_BYTES = 4
+
+
+@dataclass(frozen=True)
+class Box:
+    """Entries (of a scratchpad, or granules of DRAM) that an instruction reads or writes: ``base +
+    sum(i_k * strides_k)`` for 0 <= i_k < extents_k. ``loops`` are pairs of extent and stride.
+
+    A GEMM's operand has these entries for every micro-op that it runs, whose field is added. The
+    numbers may be arrays: those of a batch (``batch.py``).
+    """
+
+    memory: str
+    write: bool
+    base: Any
+    loops: tuple[tuple[Any, Any], ...]
+    of_micro_ops: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,68 +128,68 @@ def dram_rows(insn: Load | Store) -> np.ndarray:
     return insn.dram_addr + planes + np.arange(insn.y_size, dtype=np.int64) * insn.y_stride
 
 
-def _moving(base: np.ndarray, *loops: tuple[int, int]) -> np.ndarray:
-    """``base + sum(i_k * strides[k])`` for 0 <= i_k < extents[k], without the loops that do not
-    move.
-
-    Parameters
-    ----------
-    base : int64 [n]
-    *loops : extent and stride of each
-
-    Returns
-    -------
-    int64 [n * product of the extents of moving loops]
+def boxes(insn: Insn, params: HwParams) -> list[Box]:
+    """All that an instruction reads and writes. A GEMM reads accumulators, too; as their only
+    writer it orders itself.
     """
-    entries = base
-    for extent, stride in loops:
-        if extent > 1 and stride:
-            entries = np.add.outer(np.arange(extent) * stride, entries)
-    return entries.reshape(-1)
-
-
-def accesses(insn: Insn, params: HwParams, uops: MicroOps) -> list[Access]:
-    """All accesses of an instruction. A LOAD into uop updates ``uops``."""
     match insn:
         case Load():
-            if insn.memory == "uop":
-                uops.load(insn)
-            target = Access(insn.memory, np.arange(insn.base, insn.base + insn.entries), True)
-            return [_dram(insn, insn.x_size * insn.dram_entry_bytes(params), False), target]
+            row_bytes = insn.x_size * insn.dram_entry_bytes(params)
+            target = Box(insn.memory, True, insn.base, ((insn.entries, 1),))
+            return [_dram(insn, row_bytes, False), target]
         case Store():
-            source = Access("out", np.arange(insn.base, insn.base + insn.entries), False)
+            source = Box("out", False, insn.base, ((insn.entries, 1),))
             return [source, _dram(insn, insn.x_size * params.entry_bytes("out"), True)]
         case Gemm():
-            words = uops.fields(insn)
-            micro = np.arange(insn.uop_begin, insn.uop_begin + insn.uop_count)
-            return [
-                Access("uop", micro, False),
-                *(Access(m, _gemm_operand(insn, m, words[m]), m == "acc")
-                  for m in ("acc", "inp", "wgt")),
-            ]  # fmt: skip
+            micro = Box("uop", False, insn.uop_begin, ((insn.uop_count, 1),))
+            return [micro, *(_gemm_operand(insn, m) for m in ("acc", "inp", "wgt"))]
         case Vector():
             return [
-                Access(getattr(insn, name), _vector_operand(insn, name), name == "dst")
+                _vector_operand(insn, name)
                 for name in ("src0", "src1", "dst")
                 if getattr(insn, name) != "imm"
             ]
         case Param():
-            return [Access("par", np.arange(insn.par_base, insn.par_base + 3), False)]
+            return [Box("par", False, insn.par_base, ((PARAM_ENTRIES, 1),))]
     raise VdlaError(f"footprint: unknown instruction {insn!r}")
 
 
-def _gemm_operand(insn: Gemm, memory: str, uops: np.ndarray) -> np.ndarray:
+def _gemm_operand(insn: Gemm, memory: str) -> Box:
     inner = insn.inner, getattr(insn, f"{memory}_inner")
     outer = insn.outer, getattr(insn, f"{memory}_outer")
-    return _moving(uops, inner, outer)
+    return Box(memory, memory == "acc", 0, (outer, inner), of_micro_ops=True)
 
 
-def _vector_operand(insn: Vector, name: str) -> np.ndarray:
+def _vector_operand(insn: Vector, name: str) -> Box:
     base, strides = getattr(insn, f"{name}_base"), getattr(insn, f"{name}_strides")
-    return _moving(np.array([base]), *zip(insn.extents, strides, strict=True))
+    loops = tuple(zip(insn.extents, strides, strict=True))
+    return Box(getattr(insn, name), name == "dst", base, loops)
 
 
-def _dram(insn: Load | Store, row_bytes: int, write: bool) -> Access:
-    rows = dram_rows(insn).reshape(-1, 1) // GRANULE_BYTES
-    granules = rows + np.arange(-(-row_bytes // GRANULE_BYTES))
-    return Access("dram", granules.reshape(-1), write)
+def _dram(insn: Load | Store, row_bytes: Any, write: bool) -> Box:
+    planes = insn.z_size, insn.z_stride // GRANULE_BYTES
+    rows = insn.y_size, insn.y_stride // GRANULE_BYTES
+    granules = -(-row_bytes // GRANULE_BYTES), 1
+    return Box("dram", write, insn.dram_addr // GRANULE_BYTES, (planes, rows, granules))
+
+
+def accesses(insn: Insn, params: HwParams, uops: MicroOps) -> list[Access]:
+    """All accesses of an instruction. A LOAD into uop updates ``uops``."""
+    if isinstance(insn, Load) and insn.memory == "uop":
+        uops.load(insn)
+    fields = uops.fields(insn) if isinstance(insn, Gemm) else {}
+    return [
+        Access(box.memory, _entries(box, fields.get(box.memory)), box.write)
+        for box in boxes(insn, params)
+    ]
+
+
+def _entries(box: Box, fields: np.ndarray | None) -> np.ndarray:
+    """The entries of a box, int64 [n]; ``fields`` are those of micro-ops."""
+    entries = fields if box.of_micro_ops and fields is not None else np.array([box.base])
+    for extent, stride in box.loops:
+        if extent == 0:
+            return np.zeros(0, np.int64)
+        if extent > 1 and stride:
+            entries = np.add.outer(entries, np.arange(extent) * stride)
+    return entries.reshape(-1)

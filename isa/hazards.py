@@ -8,20 +8,41 @@ DRAM, so write after write is always in order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from .encoding import uop_layout
 from .findings import Finding
-from .insn import Gemm, Insn, Load, Param, Store, Vector
-from .opcodes import READERS, WRITER, Unit
-from .order import Clock, Order
-from .params import MEMORIES, HwParams
+from .insn import Gemm, Insn, Load, Vector
+from .native import Ints, Shorts, Table, native
+from .opcodes import READERS, WRITER, Opcode, Unit
+from .order import Order
+from .params import MEMORIES
 from .program import Program
+from .steps import (
+    ACTION,
+    COUNT,
+    DRAM,
+    EXTENTS,
+    FIRST,
+    GRANULE_BYTES,
+    INSN,
+    LOAD_UOPS,
+    MICRO_OPS,
+    OPERAND,
+    OUTSIDE,
+    PROGRAM,
+    READ,
+    SPACE,
+    SPACES,
+    STRIDES,
+    WRITE,
+    list_entries,
+    span,
+    steps_of,
+)
 
-#: Every DRAM address and stride of a legal instruction is a multiple of this.
-_GRANULE_BYTES = 4
+#: A step that stops for Python gives its number times this, plus the stage that it is in.
+_STAGES = 4
 
 
 def memory_findings(
@@ -34,62 +55,89 @@ def memory_findings(
     return _Walk(program, order, dram, limit).run()
 
 
-# ---- where instructions read and write ----
+@native
+def _walk(
+    steps: Table, step: int, stage: int, last: int, clocks: Table, units: Ints, position: Ints,
+    offsets: Ints, roles: Table, written: Shorts, read: Shorts, defined: Shorts, uops: Table,
+    known: Ints, entries: Ints,
+) -> int:  # fmt: skip
+    """Take steps in order until one needs Python's attention: -1 if none before ``last`` does, else
+    the step and its stage (``_STAGES``).
+
+    Parameters
+    ----------
+    step, stage : where to begin
+    offsets : the first entry of each space in ``written``, and behind all of them their number
+    roles : int64 [spaces, 3], the writer of each space, and its readers or -1
+    written, read : who last wrote and read each entry: 1 + the instruction's position, 0 for never;
+        ``read`` for the first reader of all entries, then for the second
+    defined : whether each granule of DRAM has contents; empty where that is unknown
+    uops, known : the fields of each micro-op, and whether they are known
+    entries : workspace
+    """
+    total = offsets[len(offsets) - 1]
+    while step < last:
+        action = steps[step, ACTION]
+        if action > MICRO_OPS:
+            if stage == 0:
+                return step * _STAGES
+            step += 1
+            stage = 0
+            continue
+        insn, space = steps[step, INSN], steps[step, SPACE]
+        offset, mark = offsets[space], position[insn] + 1
+        if action == MICRO_OPS:
+            if stage == 0:
+                for u in range(steps[step, COUNT]):
+                    if known[steps[step, FIRST] + u] == 0:
+                        return step * _STAGES
+            count = list_entries(steps, step, uops, entries)
+            for i in range(count):
+                if entries[i] >= offsets[space + 1] - offset:
+                    return step * _STAGES + 1
+            step += 1
+            stage = 0
+            continue
+        count = list_entries(steps, step, uops, entries)
+        writer = roles[space, 0]
+        if action == READ:
+            if stage == 0:
+                for i in range(count):
+                    if space == DRAM:
+                        if len(defined) > 0 and defined[entries[i]] == 0:
+                            return step * _STAGES
+                    elif written[offset + entries[i]] == 0:
+                        return step * _STAGES
+            if units[insn] != writer:
+                if stage <= 1:
+                    for i in range(count):
+                        if written[offset + entries[i]] > clocks[insn, writer]:
+                            return step * _STAGES + 1
+                begin = offset if units[insn] == roles[space, 1] else total + offset
+                for i in range(count):
+                    read[begin + entries[i]] = mark
+        else:
+            if stage == 0 and steps[step, OPERAND] >= 0:
+                for i in range(count):
+                    if written[offset + entries[i]] == 0:
+                        return step * _STAGES
+            for reader in range(2):
+                unit = roles[space, 1 + reader]
+                if unit >= 0 and stage <= 1 + reader:
+                    for i in range(count):
+                        if read[reader * total + offset + entries[i]] > clocks[insn, unit]:
+                            return step * _STAGES + 1 + reader
+            for i in range(count):
+                written[offset + entries[i]] = mark
+            if space == DRAM and len(defined) > 0:
+                for i in range(count):
+                    defined[entries[i]] = 1
+        step += 1
+        stage = 0
+    return -1
 
 
-@dataclass(frozen=True)
-class _Box:
-    """Entries base + sum(i_k * strides[k]) for 0 <= i_k < extents[k]."""
-
-    base: int
-    extents: tuple[int, ...]
-    strides: tuple[int, ...]
-
-    @classmethod
-    def of(cls, base: int, extents: tuple[int, ...], strides: tuple[int, ...]) -> _Box:
-        """The box without the loops that do not move (extent 1 or stride 0)."""
-        moving = [(n, s) for n, s in zip(extents, strides, strict=True) if n > 1 and s]
-        return cls(base, tuple(n for n, _ in moving), tuple(s for _, s in moving))
-
-    def view(self, array: np.ndarray) -> np.ndarray:
-        """The elements of a one-dimensional array, as a view."""
-        size = array.itemsize
-        strides = tuple(s * size for s in self.strides)
-        return np.ndarray(self.extents, array.dtype, array, self.base * size, strides)
-
-    @property
-    def last(self) -> int:
-        """The highest entry."""
-        return self.base + sum((n - 1) * s for n, s in zip(self.extents, self.strides, strict=True))
-
-    def entries(self) -> np.ndarray:
-        """Every entry, int64 of shape ``extents``."""
-        return self.base + sum(
-            (
-                np.arange(n).reshape((-1,) + (1,) * (len(self.extents) - 1 - k)) * s
-                for k, (n, s) in enumerate(zip(self.extents, self.strides, strict=True))
-            ),
-            start=np.zeros(self.extents, np.int64),
-        )
-
-
-#: A set of entries: affine, or an index array.
-_Where = _Box | np.ndarray
-
-
-def _get(array: np.ndarray, where: _Where) -> np.ndarray:
-    return where.view(array) if isinstance(where, _Box) else array[where]
-
-
-def _set(array: np.ndarray, where: _Where, value: int) -> None:
-    if isinstance(where, _Box):
-        where.view(array)[...] = value
-    else:
-        array[where] = value
-
-
-def _entries(where: _Where) -> np.ndarray:
-    return where.entries() if isinstance(where, _Box) else where
+# ---- what is known of memories -------------------------------------------------------------------
 
 
 class _Space:
@@ -98,47 +146,68 @@ class _Space:
     Entries hold 1 + the position of the instruction among those of its unit; 0 means never.
     """
 
-    def __init__(self, name: str, size: int, writer: Unit, readers: tuple[Unit, ...]) -> None:
+    def __init__(self, name: str, written: np.ndarray, read: dict[Unit, np.ndarray]) -> None:
         self.name = name
-        self.writer = writer
-        self.written = np.zeros(size, np.int32)
-        self.read = {r: np.zeros(size, np.int32) for r in readers if r != writer}
+        self.written = written
+        self.read = read
 
     def place(self, entries: np.ndarray) -> str:
         """Entries as findings name them: their range, and their number if they do not fill it."""
         found = np.unique(entries)
         first, last = int(found[0]), int(found[-1])
-        scale = _GRANULE_BYTES if self.name == "dram" else 1
+        scale = GRANULE_BYTES if self.name == "dram" else 1
         gaps = f" ({found.size * scale} of them)" if found.size <= last - first else ""
         if self.name == "dram":
             return f"dram bytes {first * scale:#x}..{(last + 1) * scale - 1:#x}{gaps}"
         return f"{self.name}[{first}]" if first == last else f"{self.name}[{first}..{last}]{gaps}"
 
 
-class _Uops:
-    """The micro-op memory as the program fills it."""
+class _Memories:
+    """All that is known of them during the walk."""
 
-    def __init__(self, params: HwParams) -> None:
-        self.fields = uop_layout(params)
-        self.values = {f.name: np.zeros(params.uop_depth, np.int64) for f in self.fields}
-        self.known = np.ones(params.uop_depth, bool)
+    def __init__(self, program: Program, dram_bytes: int) -> None:
+        params = program.params
+        granules = dram_bytes // GRANULE_BYTES
+        sizes = [*(params.depth(name) for name in MEMORIES), granules]
+        writers = {name: WRITER.get(name, Unit.STORE) for name in SPACES}
+        readers = {
+            name: [unit for unit in READERS.get(name, (Unit.LOAD,)) if unit != writers[name]]
+            for name in SPACES
+        }
+        self.offsets = np.cumsum([0, *sizes])
+        self.roles = np.full((len(SPACES), 3), -1)
+        total = int(self.offsets[-1])
+        self.written, self.read = np.zeros(total, np.int32), np.zeros(2 * total, np.int32)
+        self.spaces = []
+        for name, number in SPACES.items():
+            first, end = self.offsets[number : number + 2].tolist()
+            mine = readers[name]
+            self.roles[number, : 1 + len(mine)] = writers[name], *mine
+            read = {u: self.read[k * total + first : k * total + end] for k, u in enumerate(mine)}
+            self.spaces.append(_Space(name, self.written[first:end], read))
+        defined = _defined(program, granules)
+        self.defined = np.zeros(0, np.int32) if defined is None else defined.astype(np.int32)
+        self.uop_fields = uop_layout(params)
+        self.uops = np.zeros((params.uop_depth, len(self.uop_fields)), np.int64)
+        self.uops_known = np.ones(params.uop_depth, np.int64)
 
-    def load(self, base: int, words: np.ndarray, known: bool) -> None:
+    def load_uops(self, base: int, words: np.ndarray, known: bool) -> None:
         """Micro-ops from their words in DRAM, unsigned [n]."""
         end, lsb = base + len(words), 0
-        self.known[base:end] = known
+        self.uops_known[base:end] = known
         words = words.astype(np.int64)
-        for field in self.fields:
-            self.values[field.name][base:end] = words >> lsb & ((1 << field.bits) - 1)
+        for column, field in enumerate(self.uop_fields):
+            self.uops[base:end, column] = words >> lsb & ((1 << field.bits) - 1)
             lsb += field.bits
 
 
-# ---- the walk ----
+# ---- the walk ------------------------------------------------------------------------------------
 
 
 class _Walk:
     """Takes the instructions that start in program order and compares each access with the last
-    ones to the same entries.
+    ones to the same entries. Machine code takes the steps; where something may be wrong, Python
+    looks at it and says what.
     """
 
     def __init__(self, program: Program, order: Order, dram: np.ndarray | None, limit: int) -> None:
@@ -147,119 +216,119 @@ class _Walk:
         self.order = order
         self.limit = limit
         self.findings: list[Finding] = []
-        self.spaces = {m: _Space(m, self.params.depth(m), WRITER[m], READERS[m]) for m in MEMORIES}
         self.contents = program.dram_image() if dram is None else dram
-        granules = len(self.contents) // _GRANULE_BYTES
-        self.spaces["dram"] = _Space("dram", granules, Unit.STORE, (Unit.LOAD,))
-        self.defined = _defined(program, granules)
-        self.uops = _Uops(self.params)
-        self.param_seen = False
+        self.memories = _Memories(program, len(self.contents))
+        starting = order.position < np.array(order.started)[order.units]
+        params = np.flatnonzero(starting & (program.table[:, 0] == Opcode.PARAM))
+        first_param = int(params[0]) if params.size else len(program.insns)
+        granules = len(self.memories.spaces[DRAM].written)
+        self.steps = steps_of(program, starting, granules, first_param)
+        sizes = self.steps[:, EXTENTS:STRIDES].prod(axis=1)
+        sizes *= np.where(self.steps[:, OPERAND] >= 0, self.steps[:, COUNT], 1)
+        self.entries = np.zeros(int(sizes.max(initial=0)), np.int64)
         self.index = 0
         self.insn: Insn
-        self.clock: Clock
 
     def run(self) -> list[Finding]:
         """The findings."""
-        for index, insn in enumerate(self.program.insns):
-            clock = self.order.clocks[index]
-            if clock is None:
-                continue
-            self.index, self.insn, self.clock = index, insn, clock
-            match insn:
-                case Load():
-                    self._load(insn)
-                case Gemm():
-                    self._gemm(insn)
-                case Vector():
-                    self._vector(insn)
-                case Param():
-                    self.param_seen = True
-                    self._read("par", _Box.of(insn.par_base, (3,), (1,)))
-                case Store():
-                    self._store(insn)
+        memories, step, stage, last = self.memories, 0, 0, len(self.steps)
+        while True:
+            stopped = _walk(
+                self.steps, step, stage, last, self.order.clocks, self.order.units,
+                self.order.position, memories.offsets, memories.roles, memories.written,
+                memories.read, memories.defined, memories.uops, memories.uops_known, self.entries,
+            )  # fmt: skip
+            if stopped < 0:
+                return self.findings
+            step, stage = divmod(stopped, _STAGES)
+            self.index = int(self.steps[step, INSN])
+            self.insn = self.program.insns[self.index]
+            step, stage = self._look(step, stage)
             if len(self.findings) >= self.limit:
-                break
-        return self.findings
+                last = self._next(self.index)  # of this instruction, all is found
+
+    def _next(self, index: int) -> int:
+        """The first step behind those of an instruction."""
+        return int(np.searchsorted(self.steps[:, INSN], index, "right"))
 
     def _find(self, kind: str, detail: str) -> None:
         self.findings.append(Finding.at(kind, self.index, self.insn, detail))
 
+    def _look(self, step: int, stage: int) -> tuple[int, int]:
+        """Look at a step that may be wrong. Returns where to go on."""
+        space, insn = self.memories.spaces[self.steps[step, SPACE]], self.insn
+        action = self.steps[step, ACTION]
+        if action == READ:
+            self._read(step, stage, space)
+        elif action == WRITE and stage == 0:
+            assert isinstance(insn, Gemm)
+            self._accumulates(step, insn)
+        elif action == WRITE:
+            reader = Unit(self.memories.roles[self.steps[step, SPACE], stage])
+            self._ordered("war", space, reader, space.read[reader], self._entries(step))
+        elif action == MICRO_OPS:
+            self._micro_ops(step, stage, space)
+            return self._next(self.index), 0
+        elif action == LOAD_UOPS:
+            assert isinstance(insn, Load)
+            self._load_uops(insn, step - 1 if insn.y_size else None)
+        elif action == OUTSIDE:
+            last, size = int(self._entries(step).max() + 1) * GRANULE_BYTES, len(self.contents)
+            self._find("dram", f"bytes up to {last:#x} of DRAM with {size:#x} bytes")
+        elif action == PROGRAM:
+            self._spares_program(step)
+        else:
+            self._find("uninitialised", "requantises before any PARAM instruction")
+        return step, stage + 1
+
+    def _entries(self, step: int) -> np.ndarray:
+        """Every entry of a step, int64 [n]."""
+        count = list_entries(self.steps, step, self.memories.uops, self.entries)
+        return self.entries[:count]
+
     # ---- accesses ----
 
-    def _read(self, memory: str, where: _Where) -> None:
-        space, unit = self.spaces[memory], self.insn.unit
-        self._initialised(space, where)
-        if unit == space.writer:
+    def _read(self, step: int, stage: int, space: _Space) -> None:
+        entries = self._entries(step)
+        if stage == 1:
+            writer = Unit(self.memories.roles[SPACES[space.name], 0])
+            self._ordered("raw", space, writer, space.written, entries)
             return
-        self._ordered("raw", space, space.writer, space.written, where)
-        _set(space.read[unit], where, self.order.position[self.index] + 1)
-
-    def _write(self, memory: str, where: _Where) -> None:
-        space = self.spaces[memory]
-        for reader, read in space.read.items():
-            self._ordered("war", space, reader, read, where)
-        _set(space.written, where, self.order.position[self.index] + 1)
+        insn = self.insn
+        if isinstance(insn, Vector) and space.name == insn.dst:
+            name = "src0" if step + 2 < self._next(self.index) or insn.src1 == "imm" else "src1"
+            if self._feeds_itself(insn, name):
+                return
+        present = (self.memories.defined if space.name == "dram" else space.written)[entries]
+        place = space.place(entries[present == 0])
+        self._find("uninitialised", f"{place} is read before anything writes it")
 
     def _ordered(
-        self, kind: str, space: _Space, other: Unit, last: np.ndarray, where: _Where
+        self, kind: str, space: _Space, other: Unit, last: np.ndarray, entries: np.ndarray
     ) -> None:
-        """Report a hazard unless the last accesses by ``other`` have certainly ended."""
-        positions = _get(last, where)
-        if positions.max(initial=0) <= self.clock[other]:
-            return
-        at = positions.flat[int(np.argmax(positions > self.clock[other]))]
-        culprit = self.order.by_unit[other][int(at) - 1]
-        shared = _entries(where)[positions == at]
+        """Say that the last accesses by ``other`` have not certainly ended."""
+        positions = last[entries]
+        at = positions[int(np.argmax(positions > self.order.clocks[self.index, other]))]
+        culprit = int(self.order.by_unit[other][int(at) - 1])
         did, does = ("writes", "reads") if kind == "raw" else ("reads", "writes")
         mine = self.insn.unit.name.lower()
         self._find(
             kind,
-            f"{space.place(shared)}: {other.name.lower()} {self.program.where(culprit)} {did} it, "
+            f"{space.place(entries[positions == at])}: {other.name.lower()} "
+            f"{self.program.where(culprit)} {did} it, "
             f"{mine} {self.program.where(self.index)} {does} it, and no token orders them",
         )
 
-    def _initialised(self, space: _Space, where: _Where) -> None:
-        if space.name == "dram":
-            if self.defined is None:
-                return
-            present = _get(self.defined, where)
-        else:
-            present = _get(space.written, where)
-        if not present.all():
-            place = space.place(_entries(where)[present == 0])
-            self._find("uninitialised", f"{place} is read before anything writes it")
-
     # ---- instructions ----
 
-    def _dram_box(self, insn: Load | Store, entry_bytes: int) -> _Box | None:
-        """The granules of an instruction; None, and a finding, if they leave DRAM."""
-        unit = _GRANULE_BYTES
-        box = _Box.of(
-            insn.dram_addr // unit,
-            (insn.z_size, insn.y_size, insn.x_size * entry_bytes // unit),
-            (insn.z_stride // unit, insn.y_stride // unit, 1),
-        )
-        size = len(self.spaces["dram"].written)
-        if box.last < size:
-            return box
-        self._find(
-            "dram",
-            f"bytes up to {(box.last + 1) * unit:#x} of DRAM with {size * unit:#x} bytes",
-        )
-        return None
+    def _micro_ops(self, step: int, stage: int, space: _Space) -> None:
+        if stage == 0:
+            self._find("unknown", "its micro-ops come from DRAM that the program writes")
+            return
+        last, depth = int(self._entries(step).max()), self.params.depth(space.name)
+        self._find("address", f"micro-ops reach {space.name} entry {last}, depth {depth}")
 
-    def _load(self, insn: Load) -> None:
-        if insn.y_size:
-            box = self._dram_box(insn, insn.dram_entry_bytes(self.params))
-            if box is not None:
-                self._read("dram", box)
-                if insn.memory == "uop":
-                    self._load_uops(insn, box)
-        if insn.memory == "uop" and not insn.y_size:
-            self._load_uops(insn, None)
-        self._write(insn.memory, _Box.of(insn.base, (insn.entries,), (1,)))
-
-    def _load_uops(self, insn: Load, source: _Box | None) -> None:
+    def _load_uops(self, insn: Load, source: int | None) -> None:
         size = self.params.entry_bytes("uop")
         pad = np.full(size, insn.pad_value, np.int8).view(f"<u{size}")[0]
         words = np.full((insn.z_size, insn.rows, insn.row_entries), pad, f"<u{size}")
@@ -271,92 +340,47 @@ class _Walk:
             rows = slice(insn.pad_top, insn.pad_top + insn.y_size)
             columns = slice(insn.pad_left, insn.pad_left + insn.x_size)
             words[:, rows, columns] = np.ascontiguousarray(data).view(words.dtype)
-            known = not source.view(self.spaces["dram"].written).any()
-        self.uops.load(insn.base, words.reshape(-1), known)
+            stored = self.memories.spaces[DRAM].written
+            known = not stored[self._entries(source)].any()
+        self.memories.load_uops(insn.base, words.reshape(-1), known)
 
-    def _gemm(self, insn: Gemm) -> None:
-        span = slice(insn.uop_begin, insn.uop_begin + insn.uop_count)
-        self._read("uop", _Box.of(insn.uop_begin, (insn.uop_count,), (1,)))
-        if not self.uops.known[span].all():
-            self._find("unknown", "its micro-ops come from DRAM that the program writes")
-            return
-        where = {m: self._gemm_entries(insn, m, span) for m in ("acc", "inp", "wgt")}
-        for memory, entries in where.items():
-            last, depth = int(entries.max()), self.params.depth(memory)
-            if last >= depth:
-                self._find("address", f"micro-ops reach {memory} entry {last}, depth {depth}")
-                return
-        self._read("inp", where["inp"])
-        self._read("wgt", where["wgt"])
-        self._accumulates(insn, where["acc"], self.uops.values["first"][span])
-        self._write("acc", where["acc"])
-
-    def _gemm_entries(self, insn: Gemm, memory: str, span: slice) -> np.ndarray:
-        """Entries of one operand, int64 [outer, inner, uop_count]."""
-        outer = np.arange(insn.outer)[:, None, None] * getattr(insn, f"{memory}_outer")
-        inner = np.arange(insn.inner)[:, None] * getattr(insn, f"{memory}_inner")
-        return outer + inner + self.uops.values[memory][span]
-
-    def _accumulates(self, insn: Gemm, entries: np.ndarray, first: np.ndarray) -> None:
+    def _accumulates(self, step: int, insn: Gemm) -> None:
         """Accumulating needs an earlier write, by another instruction or by an earlier micro-op."""
-        fresh = self.spaces["acc"].written[entries] == 0
-        if not fresh.any():
-            return
-        overwrites = np.broadcast_to(first.astype(bool) & bool(insn.init), entries.shape)
+        entries = self._entries(step)
+        fresh = self.memories.spaces[SPACES["acc"]].written[entries] == 0
+        firsts = self.memories.uops[insn.uop_begin : insn.uop_begin + insn.uop_count, -1]
+        overwrites = np.tile(firsts.astype(bool) & bool(insn.init), insn.outer * insn.inner)
         touched, when = np.unique(entries[fresh], return_index=True)
         bad = ~overwrites[fresh][when]
         if bad.any():
             entry = int(touched[np.argmax(bad)])
             self._find("uninitialised", f"acc[{entry}] is added to before anything writes it")
 
-    def _vector(self, insn: Vector) -> None:
-        if insn.post != "none" and not self.param_seen:
-            self._find("uninitialised", "requantises before any PARAM instruction")
-        target = _Box.of(insn.dst_base, insn.extents, insn.dst_strides)
-        for name in ("src0", "src1"):
-            memory = getattr(insn, name)
-            if memory == "imm":
-                continue
-            base, strides = getattr(insn, f"{name}_base"), getattr(insn, f"{name}_strides")
-            box = _Box.of(base, insn.extents, strides)
-            if memory == insn.dst and self._feeds_itself(insn, base, strides):
-                continue
-            self._read(memory, box)
-        self._write(insn.dst, target)
-
-    def _feeds_itself(self, insn: Vector, base: int, strides: tuple[int, ...]) -> bool:
+    def _feeds_itself(self, insn: Vector, name: str) -> bool:
         """Whether every entry of tmp that nothing else has written is written by an earlier
         iteration of the instruction itself.
         """
-        reads = _Box(base, insn.extents, strides).entries().reshape(-1)
-        fresh = self.spaces["tmp"].written[reads] == 0
-        if not fresh.any():
-            return False
-        writes = _Box(insn.dst_base, insn.extents, insn.dst_strides).entries().reshape(-1)
+        base, strides = getattr(insn, f"{name}_base"), getattr(insn, f"{name}_strides")
+        reads = _every_entry(base, insn.extents, strides)
+        fresh = self.memories.spaces[SPACES["tmp"]].written[reads] == 0
+        writes = _every_entry(insn.dst_base, insn.extents, insn.dst_strides)
         fold = int(np.prod(insn.extents[4 - insn.reduce :]))
         never = len(writes)
         written = np.full(self.params.tmp_depth, never)
         np.minimum.at(written, writes[::fold], np.arange(never)[fold - 1 :: fold])
         return bool((written[reads[fresh]] < np.flatnonzero(fresh)).all())
 
-    def _store(self, insn: Store) -> None:
-        self._read("out", _Box.of(insn.base, (insn.entries,), (1,)))
-        box = self._dram_box(insn, self.params.entry_bytes("out"))
-        if box is None:
-            return
-        self._spares_program(box)
-        self._write("dram", box)
-        if self.defined is not None:
-            _set(self.defined, box, True)
+    def _spares_program(self, step: int) -> None:
+        start, end = span(self.program)
+        unit, entries = GRANULE_BYTES, self._entries(step)
+        if ((entries >= start // unit) & (entries < end // unit)).any():
+            self._find("program", f"stores into the instructions at {start:#x}")
 
-    def _spares_program(self, box: _Box) -> None:
-        start = self.program.program_addr // _GRANULE_BYTES
-        end = self.program.program_end // _GRANULE_BYTES
-        if box.base >= end or box.last < start:
-            return
-        entries = box.entries()
-        if ((entries >= start) & (entries < end)).any():
-            self._find("program", f"stores into the instructions at {start * _GRANULE_BYTES:#x}")
+
+def _every_entry(base: int, extents: tuple[int, ...], strides: tuple[int, ...]) -> np.ndarray:
+    """The entry of every iteration of a VECTOR instruction, int64 [n]."""
+    steps = (i * stride for i, stride in zip(np.indices(extents), strides, strict=True))
+    return base + sum(steps, start=np.zeros(extents, np.int64)).reshape(-1)
 
 
 def _defined(program: Program, granules: int) -> np.ndarray | None:
@@ -367,5 +391,5 @@ def _defined(program: Program, granules: int) -> np.ndarray | None:
     spans = [(addr, addr + len(data)) for addr, data in program.image.items()]
     spans += [(r["address"], r["address"] + r["bytes"]) for r in program.meta["inputs"]]
     for start, end in spans:
-        defined[start // _GRANULE_BYTES : -(-end // _GRANULE_BYTES)] = True
+        defined[start // GRANULE_BYTES : -(-end // GRANULE_BYTES)] = True
     return defined

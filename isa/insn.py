@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from math import prod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
+
+import numpy as np
 
 from .encoding import (  # fmt: skip
     INT8_MAX,
@@ -38,13 +40,19 @@ class Insn:
     """
 
     opcode: ClassVar[Opcode]
+    #: The unit that executes the instruction.
+    unit: ClassVar[Unit]
     pop: Units = Units.NONE
     push: Units = Units.NONE
 
-    @property
-    def unit(self) -> Unit:
-        """The unit that executes this instruction."""
-        return self.opcode.unit
+    def __init_subclass__(cls) -> None:
+        cls.unit = cls.opcode.unit
+
+    def with_tokens(self, pop: Units, push: Units) -> Self:
+        """The instruction with other token masks."""
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__, pop=pop, push=push)
+        return changed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -243,7 +251,7 @@ def _values(insn: Insn) -> dict[str, int]:
     attributes = _ATTRIBUTES[insn.opcode]
     values: dict[str, int] = {"opcode": int(insn.opcode)}
     for name in attributes.numbers:
-        values[name] = int(getattr(insn, name))
+        values[name] = getattr(insn, name)
     for name, codes in attributes.named:
         values[name] = codes[getattr(insn, name)]
     for name, numbered in attributes.spread:
@@ -264,11 +272,17 @@ def _unknown(insn: Insn) -> Iterator[str]:
 
 def _out_of_range(what: str, spec: tuple[Field, ...], values: dict[str, int]) -> Iterator[str]:
     for field in spec:
-        if not field.minimum <= values[field.name] <= field.maximum:
+        value = values[field.name]
+        if _any((value < field.minimum) | (value > field.maximum)):
             yield (
                 f"{what} {field.name}: expected {field.minimum}..{field.maximum} "
-                f"({field.bits} bits), got {values[field.name]}"
+                f"({field.bits} bits), got {value}"
             )
+
+
+def _any(holds: Any) -> bool:
+    """Whether something holds for an instruction, or for one of a batch (``batch.py``)."""
+    return bool(holds.any()) if isinstance(holds, np.ndarray) else bool(holds)
 
 
 def encode(insn: Insn, params: HwParams) -> bytes:
@@ -356,11 +370,11 @@ def fault(insn: Insn, params: HwParams) -> str | None:
 
 def _faults(insn: Insn, params: HwParams, values: dict[str, int]) -> Iterator[str]:
     """All faults of an instruction with these fields, in an order in which later checks rely on
-    earlier ones.
+    earlier ones. The numbers of the instruction may be arrays: those of a batch.
     """
     what = insn.opcode.name
     yield from _out_of_range(what, layout(insn.opcode, params), values)
-    if (int(insn.pop) | int(insn.push)) >> insn.unit & 1:
+    if _any((insn.pop | insn.push) >> insn.unit & 1):
         yield (
             f"{what} pop/push: a unit has no token queue to itself, "
             f"got pop={insn.pop!r} push={insn.push!r}"
@@ -375,7 +389,7 @@ def _faults(insn: Insn, params: HwParams, values: dict[str, int]) -> Iterator[st
             yield from _vector_faults(insn, params)
         case Param():
             yield from _outside(what, "par", insn.par_base + PARAM_ENTRIES, params)
-            if insn.lo > insn.hi:
+            if _any(insn.lo > insn.hi):
                 yield f"{what} lo: expected at most hi ({insn.hi}), got {insn.lo}"
         case Store():
             yield from _not_positive(what, insn, ("x_size", "y_size", "z_size"))
@@ -385,12 +399,12 @@ def _faults(insn: Insn, params: HwParams, values: dict[str, int]) -> Iterator[st
 
 def _not_positive(what: str, insn: Insn, names: tuple[str, ...]) -> Iterator[str]:
     for name in names:
-        if getattr(insn, name) < 1:
+        if _any(getattr(insn, name) < 1):
             yield f"{what} {name}: expected at least 1, got {getattr(insn, name)}"
 
 
 def _outside(what: str, memory: str, end: int, params: HwParams) -> Iterator[str]:
-    if end > params.depth(memory):
+    if _any(end > params.depth(memory)):
         yield (
             f"{what}: address out of range, last {memory} entry is {end - 1}, "
             f"depth {params.depth(memory)}"
@@ -399,26 +413,26 @@ def _outside(what: str, memory: str, end: int, params: HwParams) -> Iterator[str
 
 def _not_aligned(what: str, insn: Load | Store, unit: int) -> Iterator[str]:
     for name in ("dram_addr", "y_stride", "z_stride"):
-        if getattr(insn, name) % unit:
+        if _any(getattr(insn, name) % unit):
             yield f"{what} {name}: expected a multiple of {unit} bytes, got {getattr(insn, name)}"
 
 
 def _load_faults(insn: Load, params: HwParams) -> Iterator[str]:
     yield from _not_positive("LOAD", insn, ("x_size", "z_size", "rows"))
-    if insn.widen and insn.memory != "par":
+    if insn.memory != "par" and _any(insn.widen):
         yield f"LOAD widen: expected memory par, got {insn.memory!r}"
     yield from _outside("LOAD", insn.memory, insn.base + insn.entries, params)
     yield from _not_aligned("LOAD", insn, min(insn.dram_entry_bytes(params), params.bus_bytes))
 
 
 def _vector_faults(insn: Vector, params: HwParams) -> Iterator[str]:
-    if min(insn.extents) < 1:
+    if any(_any(n < 1) for n in insn.extents):
         yield f"VECTOR extents: expected at least 1 each, got {insn.extents}"
     if insn.reduce > VECTOR_LOOPS:
         yield f"VECTOR reduce: expected 0..{VECTOR_LOOPS} loops, got {insn.reduce}"
     if insn.reduce and BY_NAME[insn.op].term is None:
         yield f"VECTOR reduce: operator {insn.op!r} does not reduce"
-    if any(insn.dst_strides[VECTOR_LOOPS - insn.reduce :]):
+    if any(_any(stride) for stride in insn.dst_strides[VECTOR_LOOPS - insn.reduce :]):
         yield (
             f"VECTOR dst_strides: expected 0 in the {insn.reduce} reduced loops, "
             f"got {insn.dst_strides}"

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from .batch import encode_all
 from .encoding import DRAM_ADDR_BITS, decode_fields, layout
 from .errors import VdlaError
 from .insn import Insn, decode, encode
@@ -35,6 +36,8 @@ from .params import HwParams
 
 MAGIC = b"VDLAPROG"
 FORMAT_VERSION = 1
+#: As many instructions are faster encoded in batches than one by one.
+MANY = 200
 #: Programs start on a page, so that no fetch burst crosses a 4 KiB boundary.
 PROGRAM_ALIGN_BYTES = 4096
 #: The bytes that a DRAM address can reach.
@@ -145,6 +148,9 @@ class Program:
 
     @cached_property
     def _encoded(self) -> bytes:
+        many = encode_all(self.insns, self.params) if len(self.insns) >= MANY else None
+        if many is not None:
+            return many
         chunks = []
         for index, insn in enumerate(self.insns):
             try:

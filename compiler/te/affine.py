@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .expr import INT_DTYPES, Binary, Cast, Const, Expr, Var, binary, bits_of, cast, walk
+from .expr import INT_DTYPES, Binary, Cast, Const, Expr, Var, binary, bits_of, cast, once, walk
 
 #: For each integer dtype, the dtypes that hold all of its values.
 _WIDER = {
@@ -34,6 +34,7 @@ class Affine:
         return dict(self.terms)
 
 
+@once
 def affine(expr: Expr) -> Affine:
     """Canonical affine form of an integer expression; anything not affine becomes a term of its
     own.
@@ -86,6 +87,7 @@ def _divided(op: str, form: Affine, divisor: int) -> tuple[int, dict[Expr, int]]
     return constant, terms | {inside: 1 + terms.get(inside, 0)}
 
 
+@once
 def is_of_loops(expr: Expr) -> bool:
     """Whether an int32 expression has only loop variables and constants, so that nothing wraps."""
     return expr.dtype == "int32" and all(isinstance(e, Var | Const | Binary) for e in walk(expr))

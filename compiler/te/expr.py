@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -127,6 +128,22 @@ class Expr(Operators):
 
 
 Operand = Operators | int | float
+_Result = TypeVar("_Result")
+
+
+def once(function: Callable[[Expr], _Result]) -> Callable[[Expr], _Result]:
+    """Compute a function, which is never None, once for each expression: its node keeps the
+    result."""
+    name = f"_{function.__name__}"
+
+    @wraps(function)
+    def computed(expr: Expr) -> _Result:
+        found = expr.__dict__.get(name)
+        if found is None:
+            found = expr.__dict__[name] = function(expr)
+        return found
+
+    return computed
 
 
 @dataclass(frozen=True, eq=False)
@@ -315,12 +332,16 @@ _FOLD: dict[str, Callable[[Any, Any], Any]] = {
     "<<": lambda a, b: a << b,
 }
 
+#: Dtypes whose constants are folded.
+_FOLDED = frozenset((*INT_DTYPES, "bool"))
+
 
 def binary(op: str, a: Operand, b: Operand) -> Expr:
     """``a op b``, constants folded and neutral elements dropped; operands must agree in dtype."""
-    a, b = getattr(a, "var", a), getattr(b, "var", b)
-    dtype = a.dtype if isinstance(a, Expr) else b.dtype  # type: ignore[union-attr]
-    a, b = wrap(a, dtype), wrap(b, dtype)
+    if not (isinstance(a, Expr) and isinstance(b, Expr)):
+        a, b = getattr(a, "var", a), getattr(b, "var", b)
+        dtype = a.dtype if isinstance(a, Expr) else b.dtype  # type: ignore[union-attr]
+        a, b = wrap(a, dtype), wrap(b, dtype)
     if a.dtype != b.dtype:
         raise VdlaError(
             f"operator {op}: operands of one dtype expected, got {a.dtype} and {b.dtype}; cast one"
@@ -330,12 +351,9 @@ def binary(op: str, a: Operand, b: Operand) -> Expr:
     if op == "/" and a.dtype not in FLOAT_DTYPES:
         raise VdlaError(f"operator /: float operands expected, got {a.dtype}; use // for integers")
     dtype = "bool" if op in ("<", "<=", "==") else a.dtype
-    if (
-        isinstance(a, Const)
-        and isinstance(b, Const)
-        and op in _FOLD
-        and a.dtype in (*INT_DTYPES, "bool")
-    ):
+    if not (isinstance(a, Const) or isinstance(b, Const)):
+        return Binary(op, a, b, dtype)
+    if isinstance(a, Const) and isinstance(b, Const) and op in _FOLD and a.dtype in _FOLDED:
         return Const(wrap_value(_FOLD[op](a.value, b.value), dtype), dtype)
     match op, a, b:
         case ("+", Const(0), _) | ("*", Const(1), _):

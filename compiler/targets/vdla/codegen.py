@@ -8,18 +8,18 @@ VECTOR, the tensor intrinsic a GEMM. ``stream.py`` fits nests to instructions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ....isa.errors import VdlaError
 from ....isa.notes import Note
 from ....isa.params import HwParams
-from ...te.affine import Affine, affine
-from ...te.expr import Binary, Cast, Const, Expr, Read, Select, Var, substitute, walk
+from ...te.expr import Binary, Cast, Const, Expr, Read, Select, Var, walk
 from ...tir.ir import (
     Allocate,
     Buffer,
@@ -36,6 +36,7 @@ from ...tir.ir import (
 )
 from ...tir.printer import expr_text
 from ...tir.scopes import place_buffers
+from .known import Form, slack_of, with_values
 from .patterns import (
     Arithmetic,
     Requantize,
@@ -53,6 +54,9 @@ LOADED_SCOPES = ("inp", "wgt", "par")
 NO_PADDING = 1 << 40
 #: An instruction is split only into instructions of at least this many cycles.
 MIN_INSN_CYCLES = 64
+
+
+_Shape = TypeVar("_Shape")
 
 
 @dataclass(frozen=True)
@@ -77,7 +81,7 @@ def generate(
         used = scratchpad_use(func, stream.params)
         for buffer in bases:
             bases[buffer] += stream.params.depth(buffer.scope) - used.get(buffer.scope, 0)
-    _Walker(func.name, stream, bases, places, fusable).walk(func.body, {})
+    _Walker(func.name, stream, bases, places, fusable).walk(func.body)
 
 
 def scratchpad_use(func: PrimFunc, params: HwParams) -> dict[str, int]:
@@ -98,11 +102,6 @@ def plan_storage(func: PrimFunc, params: HwParams) -> dict[Buffer, int]:
     Raises VdlaError when a scratchpad is too small, naming the buffers that live in it.
     """
     return place_buffers(func, memory_scopes(params), fusable_buffers(func.body))
-
-
-def entry_elements(scope: str, params: HwParams) -> int:
-    """Elements of one entry of a scratchpad."""
-    return memory_scopes(params)[scope].entry_elements
 
 
 @dataclass(frozen=True)
@@ -166,38 +165,60 @@ class _Walker:
     reductions: dict[tuple[Buffer, int], VectorWork] = field(default_factory=dict)
     #: Per scratchpad, what its entries are padded with.
     filled: dict[str, np.ndarray] = field(default_factory=dict)
-    #: What does not depend on the loops outside of a nest is made once: offsets of accesses
-    #: (:meth:`form`), and what each innermost statement is for and computes, by its identity.
-    forms: dict[tuple[int, int], Affine] = field(default_factory=dict)
+    #: The values of the loops around the current statement.
+    known: dict[Var, int] = field(default_factory=dict)
+    #: What does not depend on the loops outside of a nest is made once, by the identity of parts of
+    #: the loop program: offsets of accesses (:meth:`form`), slacks of conditions, whether a loop is
+    #: around several statements, what an innermost statement is for and computes.
+    forms: dict[tuple[int, int], Form] = field(default_factory=dict)
+    slacks: dict[int, Form | None] = field(default_factory=dict)
+    around_several: dict[int, bool] = field(default_factory=dict)
+    #: The shapes of a statement's instructions, which depend on its loops and the coefficients of
+    #: its accesses; their addresses follow from the constants (:meth:`shape`).
+    shapes: dict[tuple, Any] = field(default_factory=dict)
     notes: dict[int, Note] = field(default_factory=dict)
     computed: dict[int, _Computed] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        scopes = memory_scopes(self.params)
+        #: Elements of one entry of each scratchpad.
+        self.elements = {name: scope.entry_elements for name, scope in scopes.items()}
 
     @property
     def params(self) -> HwParams:
         return self.stream.params
 
-    def walk(self, stmt: Stmt, env: dict[Var, Const]) -> None:
-        """Emit a statement; ``env`` has the values of the outer loops' variables."""
+    def walk(self, stmt: Stmt) -> None:
+        """Emit a statement, with the values of the loops around it."""
         match stmt:
             case Seq(stmts):
                 for s in stmts:
-                    self.walk(s, env)
+                    self.walk(s)
             case Allocate():
-                self.walk(stmt.body, env)
-            case For() if any(isinstance(s, Seq | Allocate) for s in walk_stmt(stmt.body)):
+                self.walk(stmt.body)
+            case For() if self.is_around_several(stmt):
                 for i in range(stmt.extent):
-                    self.walk(stmt.body, env | {stmt.var: Const(i)})
-            case If() if isinstance(cond := substitute(stmt.cond, env), Const):
-                if cond.value:
-                    self.walk(stmt.body, env)
+                    self.known[stmt.var] = i
+                    self.walk(stmt.body)
+                del self.known[stmt.var]
+            case If() if isinstance(holds := self.bounds(stmt.cond, None), bool):
+                if holds:
+                    self.walk(stmt.body)
             case _:
-                nest = self.nest(stmt, env)
+                nest = self.nest(stmt)
                 if nest is not None:
-                    self.emit(nest, env)
+                    self.emit(nest)
+
+    def is_around_several(self, loop: For) -> bool:
+        """Whether a loop is no part of a nest: it has several statements, or a buffer."""
+        if id(loop) not in self.around_several:
+            found = any(isinstance(s, Seq | Allocate) for s in walk_stmt(loop.body))
+            self.around_several[id(loop)] = found
+        return self.around_several[id(loop)]
 
     # ---- recognising nests ----
 
-    def nest(self, stmt: Stmt, env: dict[Var, Const]) -> _Nest | None:
+    def nest(self, stmt: Stmt) -> _Nest | None:
         """Loops and guards around one statement; None when a guard excludes all of it."""
         axes: list[_Axis] = []
         while not isinstance(stmt, Store | TensorCall):
@@ -205,7 +226,7 @@ class _Walker:
                 case For():
                     axes.append(_Axis(stmt.var, stmt.extent, stmt.extent))
                 case If():
-                    if not self.guard(substitute(stmt.cond, env), axes):
+                    if not self.guard(stmt.cond, axes):
                         return None
                 case Prefetch(buffer):
                     raise VdlaError(
@@ -219,47 +240,54 @@ class _Walker:
 
     def guard(self, cond: Expr, axes: list[_Axis]) -> bool:
         """Shorten the loop that a guard bounds; False when nothing remains."""
-        if isinstance(cond, Const):
-            return bool(cond.value)
-        low, high, axis = self.bounds(cond, axes)
+        bounds = self.bounds(cond, axes)
+        if isinstance(bounds, bool):
+            return bounds
+        assert bounds is not None
+        low, high, axis = bounds
         if low > 0:
             raise VdlaError(
-                f"{self.name}: guard {expr_text(cond)} excludes the beginning of a loop"
+                f"{self.name}: guard {self.text(cond)} excludes the beginning of a loop"
             )
         position = axes.index(axis)
         axes[position] = _Axis(axis.var, axis.extent, min(axis.stop, high))
         return high > 0
 
-    def bounds(self, cond: Expr, axes: list[_Axis]) -> tuple[int, int, _Axis]:
-        """``low <= var < high`` for a comparison that is affine in one loop variable."""
-        if isinstance(cond, Binary) and cond.op in ("<", "<="):
-            form = affine(Binary("-", cond.b, cond.a, "int32"))
-            slack = form.constant - (1 if cond.op == "<" else 0)
-            if len(form.terms) == 1:
-                ((term, k),) = form.terms
+    def bounds(self, cond: Expr, axes: list[_Axis] | None) -> bool | tuple[int, int, _Axis] | None:
+        """Whether a condition holds in the current iteration of the outer loops; if that depends on
+        one of the ``axes``, ``low <= var < high`` for it. Without axes None where it depends.
+        """
+        if id(cond) not in self.slacks:
+            self.slacks[id(cond)] = slack_of(cond)
+        form = self.slacks[id(cond)]
+        if form is None:
+            cond = with_values(cond, self.known)
+            if isinstance(cond, Const):
+                return bool(cond.value)
+            form = slack_of(cond)
+        if form is not None:
+            slack, factors = form.at(self.known)
+            if not factors:
+                return slack >= 0
+            if len(factors) == 1 and axes is not None:
+                ((term, k),) = factors.items()
                 axis = next((a for a in axes if a.var is term), None)
                 if axis is not None:
                     # slack + k*var >= 0
                     if k > 0:
                         return max(0, -(slack // k)), axis.extent, axis
                     return 0, max(0, slack // -k + 1), axis
-        raise VdlaError(f"{self.name}: guard {expr_text(cond)} must bound one loop")
+        if axes is None:
+            return None
+        raise VdlaError(f"{self.name}: guard {self.text(cond)} must bound one loop")
 
-    def offset(self, buffer: Buffer, indices: tuple[Expr, ...], env: dict[Var, Const]) -> _Offset:
+    def text(self, expr: Expr) -> str:
+        """An expression in the current iteration of the outer loops."""
+        return expr_text(with_values(expr, self.known))
+
+    def offset(self, buffer: Buffer, indices: tuple[Expr, ...]) -> _Offset:
         """Element offset of an access in its buffer."""
-        form = self.form(buffer, indices)
-        constant, coefficients = form.constant, {}
-        for term, factor in form.terms:
-            if isinstance(term, Var):
-                if term in env:
-                    constant += factor * env[term].value
-                else:
-                    coefficients[term] = coefficients.get(term, 0) + factor
-            else:
-                inner = affine(substitute(term, env))
-                constant += factor * inner.constant
-                for var, inner_factor in inner.terms:
-                    coefficients[var] = coefficients.get(var, 0) + factor * inner_factor
+        constant, coefficients = self.form(buffer, indices).at(self.known)
         for term in coefficients:
             if not isinstance(term, Var):
                 raise VdlaError(
@@ -268,23 +296,21 @@ class _Walker:
                 )
         return _Offset(constant, coefficients)
 
-    def form(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Affine:
-        """Element offset of an access as an affine form of all loops, also those outside of its
-        nest; made once, since a nest is emitted for every iteration of the loops around it.
-        """
+    def form(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Form:
+        """Element offset of an access as a form of all loops, also those outside of its nest."""
         key = id(buffer), id(indices)  # the loop program holds both
         if key not in self.forms:
             total: Expr = Const(0)
             for index, stride in zip(indices, buffer.strides, strict=True):
                 total = total + index * stride
-            self.forms[key] = affine(total)
+            self.forms[key] = Form.of(total)
         return self.forms[key]
 
     def split_entry(
         self, axes: list[_Axis], offset: _Offset, scope: str
     ) -> tuple[list[_Axis], list[_Axis]]:
         """Loops over entries and loops within an entry, of an access to a scratchpad."""
-        per_entry = entry_elements(scope, self.params)
+        per_entry = self.elements[scope]
         within = [a for a in axes if 0 < offset.of(a) < per_entry]
         outer = [a for a in axes if a not in within]
         covered = 1
@@ -293,41 +319,60 @@ class _Walker:
                 covered = -1
                 break
             covered *= axis.extent
-        if (
-            covered != per_entry
-            or offset.constant % per_entry
-            or any(offset.of(a) % per_entry for a in outer)
-        ):
-            raise VdlaError(
-                f"{self.name}: an access to {scope} must sweep whole entries of {per_entry} "
-                f"elements"
-            )
+        if covered != per_entry or any(offset.of(a) % per_entry for a in outer):
+            raise self.no_entries(scope)
         return outer, within
 
     def entry(self, buffer: Buffer, offset: _Offset) -> int:
         """Scratchpad entry of a constant offset."""
-        return self.bases[buffer] + offset.constant // entry_elements(buffer.scope, self.params)
+        return self.bases[buffer] + offset.constant // self.elements[buffer.scope]
 
     def stride(self, buffer: Buffer, offset: _Offset, axis: _Axis) -> int:
         """Entries that an access advances with a loop."""
-        return offset.of(axis) // entry_elements(buffer.scope, self.params)
+        return offset.of(axis) // self.elements[buffer.scope]
+
+    def shape(
+        self, nest: _Nest, accesses: Sequence[tuple[Buffer, _Offset]], make: Callable[[], _Shape],
+        *also: Any,
+    ) -> _Shape:  # fmt: skip
+        """What ``make`` returns for a nest and its accesses. It is made once for each of the
+        nest's statements, loops and coefficients, and ``also``; it may not use constants."""
+        key = (
+            id(nest.core), make.__qualname__, tuple([axis.stop for axis in nest.axes]),
+            tuple([tuple(offset.coefficients.items()) for _, offset in accesses]), *also,
+        )  # fmt: skip
+        if key not in self.shapes:
+            self.shapes[key] = make()
+        return self.shapes[key]
+
+    def check_whole(self, buffer: Buffer, offset: _Offset) -> None:
+        """An access to a scratchpad begins with an entry."""
+        if offset.constant % self.elements[buffer.scope]:
+            raise self.no_entries(buffer.scope)
+
+    def no_entries(self, scope: str) -> VdlaError:
+        """An access that is none of whole entries."""
+        return VdlaError(
+            f"{self.name}: an access to {scope} must sweep whole entries of "
+            f"{self.elements[scope]} elements"
+        )
 
     # ---- emission ----
 
-    def emit(self, nest: _Nest, env: dict[Var, Const]) -> None:
+    def emit(self, nest: _Nest) -> None:
         core = nest.core
         if id(core) not in self.notes:
             self.notes[id(core)] = self.note(core)
         self.stream.note = self.notes[id(core)]
         match core:
             case TensorCall():
-                self.emit_gemm(nest, core, env)
+                self.emit_gemm(nest, core)
             case Store(Buffer(scope=scope)) if scope in LOADED_SCOPES:
-                self.emit_load(nest, core, env)
+                self.emit_load(nest, core)
             case Store(Buffer(scope="global"), _, Read(Buffer(scope="out"))):
-                self.emit_store(nest, core, env)
+                self.emit_store(nest, core)
             case Store(Buffer(scope="tmp" | "out")):
-                self.emit_vector(nest, core, env)
+                self.emit_vector(nest, core)
             case _:
                 raise VdlaError(
                     f"{self.name}: no instruction computes {core.buffer.name} "
@@ -342,18 +387,20 @@ class _Walker:
         tensors = [self.places[buffer].name for buffer in moved if buffer in self.places]
         return Note(self.name, written.name, tensors[0] if tensors else "")
 
-    def emit_load(self, nest: _Nest, core: Store, env: dict[Var, Const]) -> None:
+    def emit_load(self, nest: _Nest, core: Store) -> None:
         value, fill = core.value, 0
         inside = {axis.var: (0, axis.stop) for axis in nest.axes}
         if isinstance(value, Select):
             assert isinstance(value.b, Const)
             fill = value.b.value
-            for term in _conjunction(substitute(value.cond, env)):
-                if isinstance(term, Const):
-                    if not term.value:
+            for term in _conjunction(value.cond):
+                bounds = self.bounds(term, nest.axes)
+                if isinstance(bounds, bool):
+                    if not bounds:
                         raise VdlaError(f"{self.name}: a load of padding only is not supported")
                     continue
-                low, high, axis = self.bounds(term, nest.axes)
+                assert bounds is not None
+                low, high, axis = bounds
                 old = inside[axis.var]
                 inside[axis.var] = (max(old[0], low), min(old[1], high))
             value = value.a
@@ -362,20 +409,48 @@ class _Walker:
             value = value.a  # type: ignore[union-attr]
         if not (isinstance(value, Read) and value.source.scope == "global"):
             raise VdlaError(f"{self.name}: a load copies from DRAM, got {expr_text(value)}")
-        target = self.offset(core.buffer, core.indices, env)
-        source = self.offset(value.source, value.indices, env)
-        outer, within = self.split_entry(nest.axes, target, core.buffer.scope)
+        target = self.offset(core.buffer, core.indices)
+        source = self.offset(value.source, value.indices)
+        self.check_whole(core.buffer, target)
+        loops, padding, start_bytes, entries, apart = self.shape(
+            nest, [(core.buffer, target), (value.source, source)],
+            lambda: self.load_shape(nest, core.buffer, value.source, target, source, inside),
+            tuple(inside.values()),
+        )  # fmt: skip
+        address = self.places[value.source].address + start_bytes
+        address += source.constant * np.dtype(value.source.dtype).itemsize
+        base, scope = self.entry(core.buffer, target), core.buffer.scope
+        if apart:
+            for i in range(loops[0].extent):
+                moved = base + i * entries, address + i * loops[0].strides[0]
+                self.stream.load(scope, *moved, loops[1:], padding[1:], fill)
+            return
+        base, padding = self.keep_padding(scope, base, loops, padding, fill)
+        self.stream.load(scope, base, address, loops, padding, fill, widen)
+
+    def load_shape(
+        self,
+        nest: _Nest,
+        buffer: Buffer,
+        source_buffer: Buffer,
+        target: _Offset,
+        source: _Offset,
+        inside: dict[Var, tuple[int, int]],
+    ) -> tuple[list[Loop], list[Padding], int, int, bool]:
+        """Loops and padding of a load; the bytes from the constant of its source to the first
+        element that is no padding; entries in an iteration of the outermost loop; and whether each
+        of these has a load of its own.
+        """
+        outer, within = self.split_entry(nest.axes, target, buffer.scope)
         if any(source.of(a) != target.of(a) for a in within):
-            raise VdlaError(f"{self.name}: load of {core.buffer.name} must copy whole entries")
-        item_bytes = np.dtype(value.source.dtype).itemsize
+            raise VdlaError(f"{self.name}: load of {buffer.name} must copy whole entries")
+        item_bytes = np.dtype(source_buffer.dtype).itemsize
         outer.sort(key=target.of, reverse=True)
-        loops, padding, start = [], [], source.constant
-        expected = entry_elements(core.buffer.scope, self.params)
+        loops, padding, start = [], [], 0
+        expected = self.elements[buffer.scope]
         for axis in reversed(outer):
             if target.of(axis) != expected:
-                raise VdlaError(
-                    f"{self.name}: load of {core.buffer.name} must fill it without gaps"
-                )
+                raise VdlaError(f"{self.name}: load of {buffer.name} must fill it without gaps")
             expected *= axis.extent
         for position, axis in enumerate(outer):
             low, high = inside[axis.var]
@@ -388,19 +463,12 @@ class _Walker:
             loops.append(Loop(high - low, (source.of(axis) * item_bytes,)))
             padding.append(Padding(low, after))
             start += low * source.of(axis)
-        address = self.places[value.source].address + start * item_bytes
-        base, scope = self.entry(core.buffer, target), core.buffer.scope
         # Each block of output channels has a load of its own for its weights: the tensor core uses
         # them block by block.
         entries = prod(loop.extent for loop in loops[1:])
-        beats = entries * self.params.entry_bytes(scope) // self.params.bus_bytes
-        if scope == "wgt" and len(loops) > 1 and beats >= MIN_INSN_CYCLES:
-            for i in range(loops[0].extent):
-                moved = base + i * entries, address + i * loops[0].strides[0]
-                self.stream.load(scope, *moved, loops[1:], padding[1:], fill)
-            return
-        base, padding = self.keep_padding(scope, base, loops, padding, fill)
-        self.stream.load(scope, base, address, loops, padding, fill, widen)
+        beats = entries * self.params.entry_bytes(buffer.scope) // self.params.bus_bytes
+        apart = buffer.scope == "wgt" and len(loops) > 1 and beats >= MIN_INSN_CYCLES
+        return loops, padding, start * item_bytes, entries, apart
 
     def keep_padding(
         self, scope: str, base: int, loops: list[Loop], padding: list[Padding], fill: int
@@ -430,37 +498,54 @@ class _Walker:
         skipped = row * (padding[rows].before - kept.before)
         return base + skipped, [*padding[:rows], kept, *padding[rows + 1 :]]
 
-    def emit_store(self, nest: _Nest, core: Store, env: dict[Var, Const]) -> None:
+    def emit_store(self, nest: _Nest, core: Store) -> None:
         assert isinstance(core.value, Read)
         source_buffer = core.value.source
-        source = self.offset(source_buffer, core.value.indices, env)
-        target = self.offset(core.buffer, core.indices, env)
+        source = self.offset(source_buffer, core.value.indices)
+        target = self.offset(core.buffer, core.indices)
+        self.check_whole(source_buffer, source)
+        moves, loops = self.shape(
+            nest, [(source_buffer, source), (core.buffer, target)],
+            lambda: self.store_shape(nest, core.buffer, source_buffer, source, target),
+        )  # fmt: skip
+        base = self.entry(source_buffer, source)
+        address = self.places[core.buffer].address + target.constant
+        for entries, size_bytes in moves:
+            self.stream.store(base + entries, address + size_bytes, loops)
+
+    def store_shape(
+        self,
+        nest: _Nest,
+        buffer: Buffer,
+        source_buffer: Buffer,
+        source: _Offset,
+        target: _Offset,
+    ) -> tuple[list[tuple[int, int]], list[Loop]]:
+        """For each instruction, how far it is from the first in entries and bytes; and the loops of
+        all."""
         outer, within = self.split_entry(nest.axes, source, "out")
         if any(source.of(a) != target.of(a) for a in within):
-            raise VdlaError(f"{self.name}: store of {core.buffer.name} must copy whole entries")
+            raise VdlaError(f"{self.name}: store of {buffer.name} must copy whole entries")
         outer.sort(key=source.of, reverse=True)
         # The innermost loops that follow one another without gaps make one instruction; those
         # outside are unrolled.
-        whole, expected = len(outer), entry_elements("out", self.params)
+        whole, expected = len(outer), self.elements["out"]
         for axis in reversed(outer):
             if source.of(axis) != expected:
                 break
             expected *= axis.stop
             whole -= 1
-        base = self.entry(source_buffer, source)
-        address = self.places[core.buffer].address + target.constant
         loops = [Loop(axis.stop, (target.of(axis),)) for axis in outer[whole:]]
+        moves = []
         for step in product(*(range(axis.stop) for axis in outer[:whole])):
             moved = list(zip(step, outer[:whole], strict=True))
-            self.stream.store(
-                base + sum(i * self.stride(source_buffer, source, a) for i, a in moved),
-                address + sum(i * target.of(a) for i, a in moved),
-                loops,
-            )
+            entries = sum(i * self.stride(source_buffer, source, a) for i, a in moved)
+            moves.append((entries, sum(i * target.of(a) for i, a in moved)))
+        return moves, loops
 
-    def emit_gemm(self, nest: _Nest, core: TensorCall, env: dict[Var, Const]) -> None:
+    def emit_gemm(self, nest: _Nest, core: TensorCall) -> None:
         def located(region: Region) -> tuple[Buffer, _Offset]:
-            return region.buffer, self.offset(region.buffer, region.start, env)
+            return region.buffer, self.offset(region.buffer, region.start)
 
         acc, offset = located(core.output)
         key = (acc, self.entry(acc, offset))
@@ -474,23 +559,32 @@ class _Walker:
                 f"{self.name}: {core.intrinsic.name} works on acc, inp, wgt, got "
                 f"{[b.scope for b, _ in operands]}"
             )
+        moves, rest = self.shape(nest, operands, lambda: self.gemm_shape(nest, operands))
+        a, b, c = (self.entry(buffer, offset) for buffer, offset in operands)
+        for i, j, k in moves:
+            self.stream.gemm((a + i, b + j, c + k), rest, init)
+
+    def gemm_shape(
+        self, nest: _Nest, operands: Sequence[tuple[Buffer, _Offset]]
+    ) -> tuple[list[tuple[int, int, int]], list[Loop]]:
+        """For each instruction, how far its operands are from those of the first, in entries; and
+        the loops of all."""
         loops = [Loop(a.stop, tuple(self.stride(b, o, a) for b, o in operands)) for a in nest.axes]
-        bases = tuple(self.entry(b, o) for b, o in operands)
         # One instruction for each block of output channels: it starts when its own weights are
         # there, and its results are on their way while the next block is computed.
         channels = [loop for loop in loops if loop.strides[0] and not loop.strides[1]]
         rest = [loop for loop in loops if loop not in channels]
         if prod(loop.extent for loop in rest) < MIN_INSN_CYCLES:
             channels, rest = [], loops
+        moves = []
         for step in product(*(range(loop.extent) for loop in channels)):
-            moved = (
-                base + sum(i * loop.strides[k] for i, loop in zip(step, channels, strict=True))
-                for k, base in enumerate(bases)
-            )
-            self.stream.gemm(tuple(moved), rest, init)  # type: ignore[arg-type]
+            pairs = list(zip(step, channels, strict=True))
+            i, j, k = (sum(n * loop.strides[m] for n, loop in pairs) for m in range(3))
+            moves.append((i, j, k))
+        return moves, rest
 
-    def emit_vector(self, nest: _Nest, core: Store, env: dict[Var, Const]) -> None:
-        target = self.offset(core.buffer, core.indices, env)
+    def emit_vector(self, nest: _Nest, core: Store) -> None:
+        target = self.offset(core.buffer, core.indices)
         key = (core.buffer, self.entry(core.buffer, target))
         value = core.value
         if isinstance(value, Const):
@@ -500,7 +594,7 @@ class _Walker:
             self.computed[id(core)] = _Computed.by(core)
         computed = self.computed[id(core)]
         if (accumulation := computed.accumulation) is not None:
-            work = self.vector_work(nest, core, accumulation, env, self.initial(key, accumulation))
+            work = self.vector_work(nest, core, accumulation, self.initial(key, accumulation))
             if core.buffer in self.fusable:
                 self.reductions[key] = work
             else:
@@ -509,7 +603,7 @@ class _Walker:
         requant, arithmetic = computed.requantize, computed.arithmetic
         if arithmetic is None:
             raise VdlaError(f"{self.name}: the vector unit does not compute {expr_text(value)}")
-        work = self.vector_work(nest, core, arithmetic, env, 0)
+        work = self.vector_work(nest, core, arithmetic, 0)
         if requant is None:
             self.stream.vector(work)
             return
@@ -517,13 +611,22 @@ class _Walker:
         if source in self.fusable:
             work = work.after(self.reductions.pop((source, work.bases[1])))
         par = requant.parameters.source
-        parameters = self.offset(par, requant.parameters.indices, env)
-        kept, _ = self.split_entry(nest.axes, target, core.buffer.scope)
-        steps = [self.stride(par, parameters, axis) for axis in kept]
+        parameters = self.offset(par, requant.parameters.indices)
+        steps = self.shape(
+            nest, [(core.buffer, target), (par, parameters)],
+            lambda: self.parameter_steps(nest, core.buffer, target, par, parameters),
+        )  # fmt: skip
         for moved, step in work.steps(steps):
             base = self.entry(par, parameters) + step
             self.stream.param(base, requant.zero_point, requant.lo, requant.hi)
             self.stream.vector(moved, post=requant.post)
+
+    def parameter_steps(
+        self, nest: _Nest, buffer: Buffer, target: _Offset, par: Buffer, parameters: _Offset
+    ) -> list[int]:
+        """Entries by which the parameters advance with each loop over results."""
+        kept, _ = self.split_entry(nest.axes, target, buffer.scope)
+        return [self.stride(par, parameters, axis) for axis in kept]
 
     def initial(self, key: tuple[Buffer, int], accumulation: Arithmetic) -> int:
         """The constant that an accumulation starts from."""
@@ -537,30 +640,45 @@ class _Walker:
         return initial
 
     def vector_work(
-        self, nest: _Nest, core: Store, arithmetic: Arithmetic, env: dict[Var, Const], initial: int
+        self, nest: _Nest, core: Store, arithmetic: Arithmetic, initial: int
     ) -> VectorWork:
         """The nest with bases and strides in entries. An accumulation without a second operand has
         the initial value as its immediate.
         """
         a, b = arithmetic.a, arithmetic.b
-        reads = [(core.buffer, self.offset(core.buffer, core.indices, env))]
+        reads = [(core.buffer, self.offset(core.buffer, core.indices))]
         for operand in (a, b):
             if isinstance(operand, Read):
-                reads.append((operand.source, self.offset(operand.source, operand.indices, env)))
-        outer, _ = self.split_entry(nest.axes, reads[0][1], core.buffer.scope)
+                reads.append((operand.source, self.offset(operand.source, operand.indices)))
+        self.check_whole(*reads[0])
+        memories, loops, reduction = self.shape(
+            nest, reads, lambda: self.vector_shape(nest, reads), arithmetic.op
+        )
+        bases = [self.entry(buffer, o) for buffer, o in reads]
+        return VectorWork(
+            op=arithmetic.op,
+            imm=b.value if isinstance(b, Const) else initial,
+            memories=memories,
+            bases=(bases[0], bases[1], bases[2] if len(reads) > 2 else 0),
+            loops=loops,
+            reduction=reduction,
+        )
+
+    def vector_shape(
+        self, nest: _Nest, reads: Sequence[tuple[Buffer, _Offset]]
+    ) -> tuple[tuple[str, str, str], tuple[Loop, ...], tuple[Loop, ...]]:
+        """Memories, loops and reduction of a :class:`~.stream.VectorWork`."""
+        result, offset = reads[0]
+        outer, _ = self.split_entry(nest.axes, offset, result.scope)
         loops = [
             (Loop(x.stop, _three([self.stride(buffer, o, x) for buffer, o in reads])), x)
             for x in outer
         ]
         memories = [buffer.scope for buffer, _ in reads]
-        bases = [self.entry(buffer, o) for buffer, o in reads]
-        return VectorWork(
-            op=arithmetic.op,
-            imm=b.value if isinstance(b, Const) else initial,
-            memories=(memories[0], memories[1], memories[2] if len(reads) > 2 else "imm"),
-            bases=(bases[0], bases[1], bases[2] if len(reads) > 2 else 0),
-            loops=tuple(loop for loop, x in loops if reads[0][1].of(x)),
-            reduction=tuple(loop for loop, x in loops if not reads[0][1].of(x)),
+        return (
+            (memories[0], memories[1], memories[2] if len(reads) > 2 else "imm"),
+            tuple(loop for loop, x in loops if offset.of(x)),
+            tuple(loop for loop, x in loops if not offset.of(x)),
         )
 
 

@@ -11,13 +11,14 @@ addition works on the first results of the convolution before it while that is s
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 import numpy as np
 
+from ....isa.batch import batches
 from ....isa.insn import Gemm, Insn, Load, Param, Store, Vector
 from ....isa.memory import MemoryParams
+from ....isa.native import Ints, Table, native
 from ....isa.opcodes import Unit
 from ....isa.params import HwParams
 from ....isa.timing import GEMM_DEPTH, PARAM_ITERATIONS, VECTOR_DEPTH
@@ -26,6 +27,7 @@ from ....isa.timing import GEMM_DEPTH, PARAM_ITERATIONS, VECTOR_DEPTH
 LOAD_CYCLES = 3
 #: For each track, the unit that does most of its work.
 ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
+_UNITS, _LOAD = len(Unit), int(Unit.LOAD)
 
 
 def loads_by_need(deadlines: Sequence[int]) -> list[int]:
@@ -33,13 +35,14 @@ def loads_by_need(deadlines: Sequence[int]) -> list[int]:
     instruction that must come after it (:func:`~vdla.isa.depend.deadlines`). Loads are then in the
     order in which they are needed.
     """
-    return sorted(range(len(deadlines)), key=lambda i: (deadlines[i], deadlines[i] == i))
+    late = np.asarray(deadlines, np.int64)
+    return np.lexsort((late == np.arange(late.size), late)).tolist()
 
 
 def dispatch_order(
     insns: Sequence[Insn],
     tracks: Sequence[int],
-    needs: Sequence[np.ndarray],
+    needs: np.ndarray,
     params: HwParams,
     memory: MemoryParams,
 ) -> list[int]:
@@ -52,81 +55,125 @@ def dispatch_order(
     needs : for each instruction, per track and unit, the index of the latest instruction that it
         depends on, or -1 (:func:`~vdla.isa.depend.dependencies`)
     """
-    queues = {(track, unit): _Queue(track, unit) for track in sorted(set(tracks)) for unit in Unit}
-    for group in _groups(insns, tracks):
-        queues[tracks[group[0]], insns[group[0]].unit].groups.append(group)
-    work = _work_before(insns, tracks, params, memory)
-    free = [0] * len(Unit)
-    ends = [-1] * len(insns)
-
-    def reserve(queue: _Queue) -> int:
-        """Cycles for which the track's arithmetic is busy before it needs the next load."""
-        arithmetic = queues[queue.track, ARITHMETIC[queue.track]].groups
-        if queue.unit != Unit.LOAD or not arithmetic:
-            return 0
-        return work[queue.groups[0][0]] - work[arithmetic[0][0]]
-
-    order: list[int] = []
-    while len(order) < len(insns):
-        ready = [(begin, q) for q in queues.values() if (begin := q.start(needs, ends, free)) >= 0]
-        begin, queue = min(
-            ready, key=lambda item: (item[0], item[1].unit, reserve(item[1]), item[1].track)
-        )
-        for index in queue.pop():
-            busy, latency = _estimate(insns[index], params, memory)
-            # Every instruction takes its unit for a cycle at least.
-            free[queue.unit] = begin + max(1, busy)
-            ends[index] = begin + busy + latency
-            begin = free[queue.unit]
-            order.append(index)
-    return order
+    units, busy, latency = _estimates(insns, params, memory)
+    groups = _groups(insns, tracks)
+    members = np.array([index for group in groups for index in group], np.int64)
+    group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    # A queue for each track and unit has its groups in program order.
+    heads = np.array([group[0] for group in groups], np.int64)
+    queue_of = np.asarray(tracks, np.int64)[heads] * _UNITS + units[heads]
+    queues = int(queue_of.max(initial=-1)) + 1
+    waiting = np.argsort(queue_of, kind="stable")
+    fronts = np.searchsorted(queue_of[waiting], np.arange(queues + 1))
+    bounds = np.searchsorted(group_of, np.arange(len(groups) + 1))
+    arithmetic = np.array([track * _UNITS + unit for track, unit in enumerate(ARITHMETIC)])
+    work = _work_before(units, busy, np.asarray(tracks, np.int64))
+    order, unknown = np.zeros(len(insns), np.int64), np.full(len(insns), -1)
+    _find_order(
+        needs.reshape(len(insns), -1), members, bounds, waiting, fronts[:-1].copy(),
+        fronts[1:].copy(), np.full(queues, -1), arithmetic, work, busy, latency,
+        np.zeros(_UNITS, np.int64), unknown.copy(), unknown, order,
+    )  # fmt: skip
+    return order.tolist()
 
 
-def _work_before(
-    insns: Sequence[Insn], tracks: Sequence[int], params: HwParams, memory: MemoryParams
-) -> list[int]:
+def _work_before(units: np.ndarray, busy: np.ndarray, tracks: np.ndarray) -> np.ndarray:
     """For each instruction, the cycles of its track's arithmetic before it in program order."""
-    total = [0] * (max(tracks, default=0) + 1)
-    before = []
-    for insn, track in zip(insns, tracks, strict=True):
-        before.append(total[track])
-        if insn.unit == ARITHMETIC[track]:
-            total[track] += _estimate(insn, params, memory)[0]
+    before = np.zeros(len(units), np.int64)
+    for track in np.unique(tracks):
+        mine = tracks == track
+        work = np.where(units[mine] == ARITHMETIC[track], busy[mine], 0)
+        before[mine] = np.cumsum(work) - work
     return before
 
 
-class _Queue:
-    """Instructions of one track and unit that have not started, in program order. The instructions
-    of a group start together.
+def _estimates(
+    insns: Sequence[Insn], params: HwParams, memory: MemoryParams
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Unit, and :func:`_estimate`, of every instruction."""
+    units, busy, latency = (np.zeros(len(insns), np.int64) for _ in range(3))
+    for batch in batches(insns):
+        units[batch.rows] = batch.insn.unit
+        busy[batch.rows], latency[batch.rows] = _estimate(batch.insn, params, memory)
+    return units, busy, latency
+
+
+@native
+def _find_order(
+    needs: Table, members: Ints, bounds: Ints, waiting: Ints, fronts: Ints, backs: Ints,
+    ready: Ints, arithmetic: Ints, work: Ints, busy: Ints, latency: Ints, free: Ints, ends: Ints,
+    group_of: Ints, order: Ints,
+):  # fmt: skip
+    """Take instructions from their queues until all are in ``order``.
+
+    Parameters
+    ----------
+    members : instructions by group; group g has those from ``bounds[g]`` to ``bounds[g + 1] - 1``
+    waiting : groups by queue; queue q still has those from ``fronts[q]`` to ``backs[q] - 1``
+    ready : by queue, when what its first group needs has ended; -1 where that is not known
+    arithmetic : by track, the queue of its arithmetic
+    work : for each instruction, the cycles of its track's arithmetic before it
+    free : by unit, the first cycle in which it can start something
+    ends : by instruction, its last cycle; -1 where it has not started
+    group_of : workspace, -1 for each instruction
     """
+    done = 0
+    while done < len(order):
+        best, best_begin, best_reserve = -1, 0, 0
+        for queue in range(len(fronts)):
+            if fronts[queue] == backs[queue]:
+                continue
+            group = waiting[fronts[queue]]
+            if ready[queue] < 0:
+                ready[queue] = _when_ready(needs, members, bounds[group], bounds[group + 1], group,
+                                           ends, group_of)  # fmt: skip
+                if ready[queue] < 0:
+                    continue
+            unit = queue % _UNITS
+            begin = max(ready[queue], free[unit])
+            # Cycles for which the track's arithmetic is busy before it needs the next load.
+            reserve = 0
+            busiest = arithmetic[queue // _UNITS]
+            if unit == _LOAD and busiest < len(fronts) and fronts[busiest] < backs[busiest]:
+                first = members[bounds[waiting[fronts[busiest]]]]
+                reserve = work[members[bounds[group]]] - work[first]
+            better = best < 0 or begin < best_begin
+            if not better and begin == best_begin:
+                # Queues come by track: of equal units and reserves, the lower track stays.
+                other = best % _UNITS
+                better = unit < other or (unit == other and reserve < best_reserve)
+            if better:
+                best, best_begin, best_reserve = queue, begin, reserve
+        group, unit, begin = waiting[fronts[best]], best % _UNITS, best_begin
+        fronts[best] += 1
+        ready[best] = -1
+        for place in range(bounds[group], bounds[group + 1]):
+            index = members[place]
+            # Every instruction takes its unit for a cycle at least.
+            free[unit] = begin + max(1, busy[index])
+            ends[index] = begin + busy[index] + latency[index]
+            begin = free[unit]
+            order[done] = index
+            done += 1
 
-    def __init__(self, track: int, unit: Unit):
-        self.track, self.unit = track, unit
-        self.groups: deque[list[int]] = deque()
-        self._waits: list[int] | None = None
-        self._ready = 0
 
-    def start(self, needs: Sequence[np.ndarray], ends: Sequence[int], free: Sequence[int]) -> int:
-        """First cycle in which the unit can start the next group; -1 when that is not known yet."""
-        if not self.groups:
-            return -1
-        if self._waits is None:
-            group = self.groups[0]
-            wanted = np.unique(np.concatenate([needs[index].reshape(-1) for index in group]))
-            self._waits = [i for i in wanted.tolist() if i >= 0 and i not in group]
-            self._ready = 0
-        while self._waits:
-            end = ends[self._waits[-1]]
-            if end < 0:
-                return -1
-            self._ready = max(self._ready, end)
-            self._waits.pop()
-        return max(self._ready, free[self.unit])
-
-    def pop(self) -> list[int]:
-        """Take the next group."""
-        self._waits = None
-        return self.groups.popleft()
+@native
+def _when_ready(
+    needs: Table, members: Ints, first: int, last: int, group: int, ends: Ints, group_of: Ints
+) -> int:
+    """When all has ended that a group needs of others; -1 if something has not started."""
+    for place in range(first, last):
+        group_of[members[place]] = group
+    ready = 0
+    for place in range(first, last):
+        index = members[place]
+        for k in range(needs.shape[1]):
+            needed = needs[index, k]
+            if needed >= 0 and group_of[needed] != group:
+                if ends[needed] < 0:
+                    return -1
+                ready = max(ready, ends[needed])
+    return ready  # type: ignore[return-value]
 
 
 def _groups(insns: Sequence[Insn], tracks: Sequence[int]) -> list[list[int]]:

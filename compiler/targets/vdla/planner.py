@@ -31,6 +31,7 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 
 from ....isa.memory import MemoryParams
+from ....isa.native import Floats, native
 from ....isa.params import HwParams
 from ...choose.space import KnobValue
 from .machine import Budget, Context, Machine
@@ -493,48 +494,68 @@ def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
     """Cycles of the operator when every unit works in order, waits for what it needs, and reuses a
     buffer ``vthreads`` steps later.
     """
-    # Python adds its own numbers faster than NumPy's.
-    work = _Work(*(np.asarray(getattr(work, field.name)).item() for field in fields(work)))
-    latency = memory.read_latency_cycles + TURN_CYCLES
-    part = 1 / work.slices
-    load = gemm = vector = store = fetch = 0.0
-    # For each buffer, the cycle in which it is free again, in the order of use. The threads share
-    # the tiles of a group.
-    stays = [0.0] * vthreads
-    threads = min(vthreads, work.tiles)
-    operands, accumulators, results = ([0.0] * threads for _ in range(3))
-    for _ in range(work.changes):
-        load = max(load, stays.pop(0)) + work.staying
+    threads = int(min(vthreads, work.tiles))
+    return _replayed(
+        *(np.asarray(getattr(work, field.name)).item() for field in fields(work)),
+        memory.read_latency_cycles + TURN_CYCLES, memory.write_latency_cycles, np.zeros(vthreads),
+        np.zeros(threads), np.zeros(threads), np.zeros(threads), np.zeros(threads),
+    )  # fmt: skip
+
+
+@native
+def _replayed(
+    changes: int, tiles: int, chunks: int, slices: float, staying: float, inp: float, wgt: float,
+    gemm_cycles: float, vector_cycles: float, store_cycles: float, fetch_cycles: float,
+    latency: float, write_latency: float, stays: Floats, operands: Floats, accumulators: Floats,
+    results: Floats, done: Floats,
+) -> float:  # fmt: skip
+    """:func:`_replay` of the fields of a :class:`_Work`. ``stays``, ``operands``, ``accumulators``
+    and ``results`` have, for each buffer, the cycle in which it is free again; buffers are used in
+    turn. The threads share the tiles of a group; ``done`` is their workspace.
+    """
+    threads = len(done)
+    part = 1 / slices
+    load, gemm, vector, store, fetch = 0.0, 0.0, 0.0, 0.0, 0.0
+    operand, accumulator, result = 0, 0, 0
+    for change in range(changes):
+        stay = change % len(stays)
+        load = max(load, stays[stay]) + staying
         # Weights come block by block, and the first block is enough to begin.
-        is_weights = work.wgt == 0.0
-        stay_begin = load + latency - (work.staying * (1 - part) if is_weights else 0.0)
+        stay_begin = load + latency - (staying * (1 - part) if wgt == 0.0 else 0.0)
         stay_end = load + latency
-        for first in range(0, work.tiles, threads):
+        for first in range(0, tiles, threads):
             # Threads take turns with their chunks, and so finish together.
-            done = [accumulators.pop(0) for _ in range(min(threads, work.tiles - first))]
-            fetch += len(done) * work.fetch
-            for _ in range(work.chunks):
-                for thread, free in enumerate(done):
-                    load = max(load, operands.pop(0)) + work.inp + work.wgt
-                    begin = max(gemm, free, load + latency - work.wgt * (1 - part), stay_begin)
+            running = min(threads, tiles - first)
+            for thread in range(running):
+                done[thread] = accumulators[(accumulator + thread) % threads]
+            fetch += running * fetch_cycles
+            for _ in range(chunks):
+                for thread in range(running):
+                    load = max(load, operands[operand]) + inp + wgt
+                    begin = max(max(gemm, done[thread]), load + latency - wgt * (1 - part))
+                    begin = max(begin, stay_begin)
                     # The last block of channels comes after the last of its operands.
-                    last = max(load + latency, stay_end) + work.gemm * part
-                    gemm = max(begin + work.gemm, last)
-                    operands.append(gemm)
+                    last = max(load + latency, stay_end) + gemm_cycles * part
+                    gemm = max(begin + gemm_cycles, last)
+                    operands[operand] = gemm
+                    operand = (operand + 1) % threads
                     done[thread] = gemm
             gemm = max(gemm, fetch)
-            for computed in done:
-                vector = max(vector, results.pop(0)) + work.vector
-                vector = max(vector, computed + work.vector * part)
-                accumulators.append(vector)
-                store = max(store, vector) + work.store
-                results.append(store + memory.write_latency_cycles)
-        stays.append(gemm)
+            for thread in range(running):
+                vector = max(vector, results[result]) + vector_cycles
+                vector = max(vector, done[thread] + vector_cycles * part)
+                accumulators[accumulator] = vector
+                accumulator = (accumulator + 1) % threads
+                store = max(store, vector) + store_cycles
+                results[result] = store + write_latency
+                result = (result + 1) % threads
+        stays[stay] = gemm
         # Every group begins with the first thread, so its buffers must come first again.
-        begun = work.tiles % threads
-        for buffers in (operands, accumulators, results):
-            buffers[:] = buffers[threads - begun :] + buffers[: threads - begun]
-    return store + memory.write_latency_cycles
+        back = threads - tiles % threads
+        operand = (operand + back) % threads
+        accumulator = (accumulator + back) % threads
+        result = (result + back) % threads
+    return store + write_latency
 
 
 def _read_cycles(rows: Each, row_bytes: Each, params: HwParams, memory: MemoryParams) -> Each:

@@ -12,18 +12,13 @@ import numpy as np
 
 from ....isa.asm import disassemble
 from ....isa.check import check
-from ....isa.depend import (
-    deadlines,
-    dependencies,
-    order_by_tokens,
-    program_accesses,
-    reorder,
-)
+from ....isa.depend import deadlines, dependencies, order_by_tokens, reorder
 from ....isa.errors import VdlaError
 from ....isa.insn import Insn
 from ....isa.notes import Note, pack_notes
 from ....isa.params import HwParams
 from ....isa.program import MAX_DRAM_BYTES, PROGRAM_ALIGN_BYTES, Program
+from ....isa.runs import Footprints
 from ....runtime.executable import LayerInfo
 from ....runtime.layout import activation_bytes
 from ...choose.chooser import Chooser
@@ -59,15 +54,36 @@ def build_program(
     """Build and check the program of a part. ``templates`` has, by output, the templates of the
     nodes that have instructions.
     """
-    graph, nodes, params = part.graph, part.nodes, machine.params
-    working = [node for node in nodes if node.output in templates]
-    made = share_scratchpads(
-        graph, working, lambda node: templates[node.output], params, chooser,
-        partial(run_loop_passes, params=params, dumps=dumps),
+    made = choose_operators(part, templates, machine, chooser, dumps)
+    return write_program(part, made, machine, chooser, dumps)
+
+
+def choose_operators(
+    part: Part,
+    templates: dict[str, AcceleratorTemplate],
+    machine: Machine,
+    chooser: Chooser,
+    dumps: Dumps,
+) -> dict[str, Operator]:
+    """The operators of a part that have instructions, by output, with their choices."""
+    working = [node for node in part.nodes if node.output in templates]
+    return share_scratchpads(
+        part.graph, working, lambda node: templates[node.output], machine.params, chooser,
+        partial(run_loop_passes, params=machine.params, dumps=dumps),
     )  # fmt: skip
-    writer = _Writer(part, machine, Stream(params), made, chooser)
+
+
+def write_program(
+    part: Part,
+    made: dict[str, Operator],
+    machine: Machine,
+    chooser: Chooser,
+    dumps: Dumps,
+) -> Compiled:
+    """The program of operators that are chosen, checked."""
+    writer = _Writer(part, machine, Stream(machine.params), made, chooser)
     writer.place()
-    for node in nodes:
+    for node in part.nodes:
         writer.generate(node)
     return Compiled(_checked(writer.finish(), dumps), writer.layers)
 
@@ -118,10 +134,10 @@ def _ordered(
     had in the stream, and the constants in DRAM.
     """
     params, memory, image = machine.params, machine.memory, dict(stream.dram.image)
-    found = program_accesses(stream.insns, params, image)
-    late = loads_by_need(deadlines(stream.insns, found, params))
+    found = Footprints.of(stream.insns, params, image)
+    late = loads_by_need(deadlines(found))
     insns, tracks = [stream.insns[i] for i in late], [tracks[i] for i in late]
-    needs = dependencies(insns, [found[i] for i in late], params, tracks)
+    needs = dependencies(found.reordered(late), tracks)
     order = dispatch_order(insns, tracks, needs, params, memory)
     return order_by_tokens(*reorder(insns, needs, order)), [late[i] for i in order], image
 

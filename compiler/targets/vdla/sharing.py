@@ -10,7 +10,7 @@ results shall come rows first: its :class:`~.machine.Context`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
 from ....isa.params import HwParams
@@ -67,6 +67,7 @@ def share_scratchpads(
     whole = Context(Budget.whole(params), beside=beside)
     orders = _wanted_orders(graph, nodes, template_of, whole)
     made: dict[str, Operator] = {}
+    funcs: dict[tuple, PrimFunc] = {}
     used: dict[int, Mapping[str, int]] = {}
 
     def decide(node: Node, taken: Mapping[str, int]) -> Operator:
@@ -77,7 +78,11 @@ def share_scratchpads(
         if not isinstance(found, Choice):
             workload = template.workload(graph, node, context)
             found = chooser.choose(template, workload, node.name)
-        func = finish(template.schedule(workload, found.knobs, node.name))
+        # Layers that compute the same in the same way have one loop program.
+        same = template, *_values(workload), *sorted(found.knobs.items())
+        if same not in funcs:
+            funcs[same] = finish(template.schedule(workload, found.knobs, node.name))
+        func = replace(funcs[same], name=node.name)
         made[node.output] = Operator(node, template, workload, found, func)
         return made[node.output]
 
@@ -93,6 +98,11 @@ def share_scratchpads(
             near = [used[i] for i in (before, after) if i >= 0]
             decide(node, {m: max((use.get(m, 0) for use in near), default=0) for m in SHARED})
     return made
+
+
+def _values(workload: Workload) -> tuple:
+    """All that a workload says, also what does not decide about speed."""
+    return tuple(getattr(workload, field.name) for field in fields(workload))
 
 
 def _less(context: Context, taken: Mapping[str, int]) -> Context:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +25,7 @@ DRAM_ALIGN_BYTES = 64
 NO_NOTE = Note("", "")
 
 
-@dataclass(frozen=True)
-class Loop:
+class Loop(NamedTuple):
     """One loop of a nest: extent and, per operand, the stride in entries (scratchpads) or bytes
     (DRAM).
     """
@@ -80,8 +80,7 @@ class DramPlan:
         return self._constants[data]
 
 
-@dataclass(frozen=True)
-class Padding:
+class Padding(NamedTuple):
     """Padding of one copied dimension: entries before and after the data."""
 
     before: int = 0
@@ -157,6 +156,11 @@ class Stream:
     note: Note = NO_NOTE
     _uop_slots: dict[tuple[_UopFields, ...], int] = field(default_factory=dict)
     _uop_end: int = 0
+    _fusions: dict[tuple[Loop, ...], list[Loop]] = field(default_factory=dict)
+    _rows: dict[tuple, tuple[list[Loop], list[Padding]]] = field(default_factory=dict)
+    _gemms: dict[tuple, tuple[Loop, Loop, list[tuple[_UopFields, ...]]]] = field(
+        default_factory=dict
+    )
 
     def append(self, insn: Insn) -> None:
         """Append an instruction with the current note."""
@@ -185,7 +189,7 @@ class Stream:
         large for their fields.
         """
         entry_bytes = self.params.block if widen else self.params.entry_bytes(memory)
-        loops, padding = _contiguous_rows(loops, padding, entry_bytes)
+        loops, padding = self._contiguous(loops, padding, entry_bytes)
         while len(loops) > 3 or (
             len(loops) == 3 and (padding[0] != Padding() or loops[0].extent >= 1 << SIZE_BITS)
         ):
@@ -232,7 +236,8 @@ class Stream:
         """Copy a box of entries from ``out`` to DRAM; strides are (DRAM bytes,), the scratchpad is
         read contiguously.
         """
-        loops, _ = _contiguous_rows(loops, [Padding()] * len(loops), self.params.entry_bytes("out"))
+        out_bytes = self.params.entry_bytes("out")
+        loops, _ = self._contiguous(loops, [Padding()] * len(loops), out_bytes)
         if len(loops) > 3:
             inner = _box_entries(loops[1:], [Padding()] * 3)
             for i in range(loops[0].extent):
@@ -246,6 +251,21 @@ class Stream:
             )
         )  # fmt: skip
 
+    def _fused(self, loops: tuple[Loop, ...]) -> list[Loop]:
+        """:func:`fuse_loops`, once for equal loops."""
+        if loops not in self._fusions:
+            self._fusions[loops] = fuse_loops(list(loops))
+        return self._fusions[loops]
+
+    def _contiguous(
+        self, loops: list[Loop], padding: list[Padding], entry_bytes: int
+    ) -> tuple[list[Loop], list[Padding]]:
+        """:func:`_contiguous_rows`, once for equal loops."""
+        key = tuple(loops), tuple(padding), entry_bytes
+        if key not in self._rows:
+            self._rows[key] = _contiguous_rows(loops, padding, entry_bytes)
+        return self._rows[key]
+
     # ---- tensor core ----
 
     def gemm(self, bases: tuple[int, int, int], loops: list[Loop], init: bool) -> None:
@@ -253,6 +273,25 @@ class Stream:
         with acc stride 0 is a reduction. The two longest loops become the instruction's loops, the
         others become micro-ops. ``init``: the first reduction step overwrites the accumulators;
         then no reduction becomes one of the instruction's loops."""
+        key = bases, tuple(loops), init
+        if key not in self._gemms:
+            self._gemms[key] = self._micro_ops(bases, loops, init)
+        outer, inner, parts = self._gemms[key]
+        for part in parts:
+            self.append(
+                Gemm(
+                    uop_begin=self._place_uops(part), uop_count=len(part), outer=outer.extent,
+                    inner=inner.extent, init=int(init), acc_outer=outer.strides[0],
+                    acc_inner=inner.strides[0], inp_outer=outer.strides[1],
+                    inp_inner=inner.strides[1], wgt_outer=outer.strides[2],
+                    wgt_inner=inner.strides[2],
+                )
+            )  # fmt: skip
+
+    def _micro_ops(
+        self, bases: tuple[int, int, int], loops: list[Loop], init: bool
+    ) -> tuple[Loop, Loop, list[tuple[_UopFields, ...]]]:
+        """The loops of the instructions of a nest, and the micro-ops of each instruction."""
         loops = fuse_loops(loops)
         candidates = [i for i, loop in enumerate(loops) if loop.strides[0] or not init]
         chosen = sorted(sorted(candidates, key=lambda i: -loops[i].extent)[:2])
@@ -268,17 +307,8 @@ class Stream:
                 for i in range(loop.extent)
             ]
         capacity = self.params.uop_depth
-        for begin in range(0, len(uops), capacity):
-            part = tuple(uops[begin : begin + capacity])
-            self.append(
-                Gemm(
-                    uop_begin=self._place_uops(part), uop_count=len(part), outer=outer.extent,
-                    inner=inner.extent, init=int(init), acc_outer=outer.strides[0],
-                    acc_inner=inner.strides[0], inp_outer=outer.strides[1],
-                    inp_inner=inner.strides[1], wgt_outer=outer.strides[2],
-                    wgt_inner=inner.strides[2],
-                )
-            )  # fmt: skip
+        parts = [tuple(uops[begin : begin + capacity]) for begin in range(0, len(uops), capacity)]
+        return outer, inner, parts
 
     def _place_uops(self, uops: tuple[_UopFields, ...]) -> int:
         """Index of a micro-op sequence in uop memory, which is loaded unless it is there already.
@@ -312,7 +342,7 @@ class Stream:
         are unrolled.
         """
         limit = (1 << VECTOR_EXTENT_BITS) - 1
-        spatial, reduction = fuse_loops(list(work.loops)), fuse_loops(list(work.reduction))
+        spatial, reduction = self._fused(work.loops), self._fused(work.reduction)
         if len(reduction) > 4 or any(loop.extent > limit for loop in reduction):
             raise VdlaError(
                 f"vector {work.op}: reduction loops {[loop.extent for loop in reduction]} exceed 4 "

@@ -8,19 +8,14 @@ import numpy as np
 import pytest
 from vdla.compiler.targets.vdla.order import dispatch_order, loads_by_need
 from vdla.isa.check import check
-from vdla.isa.depend import (
-    deadlines,
-    dependencies,
-    order_by_tokens,
-    program_accesses,
-    reorder,
-)
+from vdla.isa.depend import deadlines, dependencies, order_by_tokens, reorder
 from vdla.isa.insn import Insn, Load, Param, Vector
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.opcodes import Unit
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import run
+from vdla.isa.runs import Footprints
 from vdla.sim.model.core import simulate
 from vdla.sim.verify.random_programs import random_program
 
@@ -35,10 +30,10 @@ def ordered(program: Program, tracks: list[int] | None = None) -> tuple[Program,
     """The program as the compiler would order it, and the places before."""
     params, image = program.params, program.image
     tracks = tracks or [0] * len(program.insns)
-    found = program_accesses(program.insns, params, image)
-    late = loads_by_need(deadlines(program.insns, found, params))
+    found = Footprints.of(program.insns, params, image)
+    late = loads_by_need(deadlines(found))
     insns, tracks = [program.insns[i] for i in late], [tracks[i] for i in late]
-    needs = dependencies(insns, [found[i] for i in late], params, tracks)
+    needs = dependencies(found.reordered(late), tracks)
     order = dispatch_order(insns, tracks, needs, params, VTA)
     tokens = order_by_tokens(*reorder(insns, needs, order))
     return replace(program, insns=tuple(tokens)), [late[i] for i in order]
@@ -108,8 +103,7 @@ def test_random_programs_are_really_reordered() -> None:
 
 def test_the_second_step_keeps_every_unit_in_order() -> None:
     program = random_program(PARAMS, 3)
-    found = program_accesses(program.insns, PARAMS, program.image)
-    needs = dependencies(program.insns, found, PARAMS)
+    needs = dependencies(Footprints.of(program.insns, PARAMS, program.image))
     order = dispatch_order(program.insns, [0] * len(program.insns), needs, PARAMS, VTA)
     for unit in Unit:
         mine = [i for i in order if program.insns[i].unit is unit]
@@ -126,7 +120,7 @@ def load(base: int, memory: str = "inp") -> Insn:
 def test_a_load_moves_to_its_first_reader_and_not_past_its_buffers_next_use() -> None:
     """Loads 0 and 1 fill two entries, 2 overwrites the first: nothing reads either."""
     loads = [load(0), load(1), load(0)]
-    assert deadlines(loads, program_accesses(loads, PARAMS), PARAMS) == [2, 3, 3]
+    assert deadlines(Footprints.of(loads, PARAMS, {})) == [2, 3, 3]
     assert loads_by_need([2, 3, 3]) == [0, 1, 2]
     # An instruction that is no load keeps its place behind the loads that it needs.
     assert loads_by_need([2, 1, 2, 3, 4]) == [1, 0, 2, 3, 4]
