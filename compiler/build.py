@@ -63,12 +63,7 @@ def build(
     """
     dumps = Dumps(dump_ir)
     chooser = Chooser(target.name, target.machine_key, knobs or {}, records or Records())
-    graph = load_graph(model, target.batch)
-    dumps.write("graph", "import", partial(dump, graph))
-    for name, apply in _graph_passes(target, chooser):
-        graph = apply(graph)
-        verify(graph)
-        dumps.write("graph", name, partial(dump, graph))
+    graph = prepare(model, target, chooser, dumps)
     layers: list[LayerInfo] = []
     steps: list[Step] = []
     issued = 0
@@ -82,6 +77,20 @@ def build(
     chooser.check_given()
     inputs, outputs = _types(graph, graph.inputs), _types(graph, graph.outputs)
     return CompiledModel(inputs, outputs, tuple(layers), tuple(steps), graph)
+
+
+def prepare(model: object, target: Target, chooser: Chooser, dumps: Dumps) -> Graph:
+    """Read a model and apply all passes of graphs: the graph that :func:`~.rows.parts_of` divides.
+
+    Raises VdlaError as :func:`build`.
+    """
+    graph = load_graph(model, target.batch)
+    dumps.write("graph", "import", partial(dump, graph))
+    for name, apply in _graph_passes(target, chooser):
+        graph = apply(graph)
+        verify(graph)
+        dumps.write("graph", name, partial(dump, graph))
+    return graph
 
 
 def _graph_passes(target: Target, chooser: Chooser) -> list[tuple[str, GraphPass]]:

@@ -77,17 +77,15 @@ def simulate(
     Raises VdlaError for a memory of another width and AddressError where an instruction accesses
     beyond a memory.
     """
-    memory.check_bus(program.params)
     begun = time.perf_counter()
-    core = Core(program, memory)
-    core.run()
+    core = _run(program, memory)
     starts, ends = core.starts(), core.ends()
     # In the order of their starts: all that an instruction depends on has ended when it starts.
     order = np.argsort(starts, kind="stable")
     order = order[starts[order] >= 0] if values else order[:0]
     state = run_values(program, dram, order)
     finished = bool((ends >= 0).all())
-    cycles = int(ends.max(initial=0)) + DONE
+    cycles = _cycles(ends)
     missing = {unit: process.missing() for unit, process in core.units.items()}
     waiting = [
         int(core.indices[unit][len(core.units[unit].queue.left)]) for unit in Unit if missing[unit]
@@ -112,3 +110,23 @@ def simulate(
         report="" if finished else waiting_report(program, starts.tolist(), missing),
         wall_s=time.perf_counter() - begun,
     )
+
+
+def count_cycles(program: Program, memory: MemoryParams) -> int:
+    """The cycles of a program that the checker has passed, without its values.
+
+    Raises VdlaError for a memory of another width.
+    """
+    return _cycles(_run(program, memory).ends())
+
+
+def _run(program: Program, memory: MemoryParams) -> Core:
+    """The core after the program."""
+    memory.check_bus(program.params)
+    core = Core(program, memory)
+    core.run()
+    return core
+
+
+def _cycles(ends: np.ndarray) -> int:
+    return int(ends.max(initial=0)) + DONE

@@ -59,15 +59,36 @@ def build_program(
     """Build and check the program of a part. ``templates`` has, by output, the templates of the
     nodes that have instructions.
     """
-    graph, nodes, params = part.graph, part.nodes, machine.params
-    working = [node for node in nodes if node.output in templates]
-    made = share_scratchpads(
-        graph, working, lambda node: templates[node.output], params, chooser,
-        partial(run_loop_passes, params=params, dumps=dumps),
+    made = choose_operators(part, templates, machine, chooser, dumps)
+    return write_program(part, made, machine, chooser, dumps)
+
+
+def choose_operators(
+    part: Part,
+    templates: dict[str, AcceleratorTemplate],
+    machine: Machine,
+    chooser: Chooser,
+    dumps: Dumps,
+) -> dict[str, Operator]:
+    """The operators of a part that have instructions, by output, with their choices."""
+    working = [node for node in part.nodes if node.output in templates]
+    return share_scratchpads(
+        part.graph, working, lambda node: templates[node.output], machine.params, chooser,
+        partial(run_loop_passes, params=machine.params, dumps=dumps),
     )  # fmt: skip
-    writer = _Writer(part, machine, Stream(params), made, chooser)
+
+
+def write_program(
+    part: Part,
+    made: dict[str, Operator],
+    machine: Machine,
+    chooser: Chooser,
+    dumps: Dumps,
+) -> Compiled:
+    """The program of operators that are chosen, checked."""
+    writer = _Writer(part, machine, Stream(machine.params), made, chooser)
     writer.place()
-    for node in nodes:
+    for node in part.nodes:
         writer.generate(node)
     return Compiled(_checked(writer.finish(), dumps), writer.layers)
 

@@ -19,13 +19,14 @@ from ...graph.ops.quantisation import Quantize, QuantizeAway, Recentre
 from ...tir.ir import PrimFunc
 from ..base import Compiled, GraphPass, Options, Part, Target
 from ..cpu.target import Cpu
+from .layer import Layer
 from .machine import ACCELERATOR, Machine
 from .passes.absorb_flatten import absorb_flatten
 from .passes.fit_layout import fit_layout
 from .passes.pack_windows import pack_windows
 from .passes.reshape_blocks import reshape_blocks
 from .passes.rows_as_places import rows_as_places
-from .program import build_func, build_program
+from .program import build_func, build_program, choose_operators
 from .templates.base import AcceleratorTemplate
 from .templates.elementwise import ELEMENTWISE
 from .templates.in_place import Joined, Renamed
@@ -96,9 +97,21 @@ class Accelerator(Target):
         return any(graph.macs(node) for node in nodes)
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
+        return build_program(part, self._templates(part), self.machine, chooser, dumps)
+
+    def layers(self, part: Part, chooser: Chooser) -> list[Layer]:
+        """The layers of a part that have instructions, to try knobs on. Their workloads have the
+        context that their neighbours leave them with the choices of ``chooser``.
+        """
+        made = choose_operators(part, self._templates(part), self.machine, chooser, Dumps(None))
+        return [
+            Layer(part.graph, o.node, o.template, o.workload, self.machine) for o in made.values()
+        ]
+
+    def _templates(self, part: Part) -> dict[str, AcceleratorTemplate]:
+        """The templates of a part's nodes that have instructions, by output."""
         found = {node.output: self.template_of(part.graph, node) for node in part.nodes}
-        templates = {o: t for o, t in found.items() if isinstance(t, AcceleratorTemplate)}
-        return build_program(part, templates, self.machine, chooser, dumps)
+        return {o: t for o, t in found.items() if isinstance(t, AcceleratorTemplate)}
 
     def compile_func(self, func: PrimFunc, dumps: Dumps) -> Program:
         return build_func(func, self.machine, dumps)
