@@ -1,0 +1,104 @@
+"""What is tuned: the layers of a model that have knobs, by workload."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..build import prepare
+from ..choose.chooser import Chooser
+from ..choose.records import Key
+from ..choose.space import Knobs, Space, Workload
+from ..choose.template import Plan, Template
+from ..dumps import Dumps
+from ..graph.ir import Node
+from ..rows import parts_of
+from ..targets.base import Target
+from ..targets.cpu.target import Cpu
+from ..targets.vdla.target import Accelerator
+
+
+class Layer(Protocol):
+    """A node with its template and workload, which can be compiled by itself for any knobs
+    (``targets/vdla/layer.py``, ``targets/cpu/layer.py``).
+    """
+
+    @property
+    def node(self) -> Node: ...
+    @property
+    def template(self) -> Template: ...
+    @property
+    def workload(self) -> Workload: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """A workload of one template, and the layers of a model that have it.
+
+    Attributes
+    ----------
+    target, machine : whose records it reads and makes (``Target.name``, ``Target.machine_key``)
+    layer : one of the layers, to be compiled
+    layers : the names of all
+    fixed : knobs that are not searched, with their values
+    """
+
+    target: str
+    machine: str
+    layer: Layer
+    layers: tuple[str, ...]
+    fixed: Knobs = field(default_factory=dict)
+
+    @property
+    def key(self) -> Key:
+        """What a record of this task is found by."""
+        layer = self.layer
+        return Key(self.target, self.machine, layer.template.name, layer.workload.key)
+
+    @property
+    def space(self) -> Space:
+        """The choices that are searched: a fixed knob has one value."""
+        space = self.layer.template.space(self.layer.workload)
+        knobs = {n: (self.fixed[n],) if n in self.fixed else v for n, v in space.knobs.items()}
+        return Space(knobs, space.misfit, space.fits)
+
+    def plan(self) -> Plan | None:
+        """The template's own choice, if it finds one."""
+        found = self.layer.template.plan(self.layer.workload, self.fixed)
+        return found if isinstance(found, Plan) else None
+
+
+def tasks_of(model: object, target: Target) -> list[Task]:
+    """The tasks of a model, in the order of layers.
+
+    Layers of equal workload are one task. A layer whose knobs have one value each is none.
+
+    Raises
+    ------
+    VdlaError
+        For a model that cannot be read or compiled.
+    """
+    chooser = Chooser(target.name, target.machine_key)
+    graph = prepare(model, target, chooser, Dumps())
+    found: list[Layer] = []
+    for where, part in parts_of(graph, target):
+        match target:
+            case Accelerator() if where is target:
+                found += target.layers(part, chooser)
+            case Cpu():
+                found += target.layers(part, chooser)
+    return merged(found, target)
+
+
+def merged(layers: Iterable[Layer], target: Target) -> list[Task]:
+    """One task for all layers of the same template and workload."""
+    same: dict[tuple[str, str], list[Layer]] = {}
+    for layer in layers:
+        space = layer.template.space(layer.workload)
+        if any(len(values) > 1 for values in space.knobs.values()):
+            same.setdefault((layer.template.name, layer.workload.key), []).append(layer)
+    return [
+        Task(target.name, target.machine_key, group[0], tuple(layer.node.name for layer in group))
+        for group in same.values()
+    ]
