@@ -56,8 +56,8 @@ class Decision(ABC, Generic[W]):
 
     def estimates(self, workload: W, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """What the cost model knows of many legal knobs at once, whose values are ``columns`` by
-        knob: numbers [choices] by name. "bound" comes nearest to the cost, and no code costs less
-        than "floor". Empty where it knows nothing without a closer look.
+        knob: numbers [choices] by name. "cycles" comes nearest to the cost, and no code costs
+        less than "floor". Empty where it knows nothing without a closer look.
         """
         return {}
 

@@ -102,54 +102,51 @@ class ModelAnnealing(Explorer):
         shuffled = candidates.shuffled(np.random.default_rng((seed, 2)))
         self.chains = np.array(list(islice(shuffled, CHAINS)), np.int64)
         self._told: dict[Point, float] = {}
-        self._scores: dict[Point, float] = {}
+        #: The score of each point that the chains came to; nan of others.
+        self._scores = np.full(candidates.count, np.nan)
 
     def tell(self, points: Sequence[Point], costs: Sequence[float]) -> None:
         self._told.update(zip(points, costs, strict=True))
         self.model.fit(list(self._told), list(self._told.values()))
-        self._scores.clear()
+        self._scores.fill(np.nan)
 
     def propose(self, count: int) -> Iterable[Point]:
         if not self.model.knows or not self.chains.size:
             return []
         self.walk(count)
-        # All points that the chains came to, best first; of equal scores the first in the space.
-        ranked = sorted(self._scores, key=lambda point: (-self._scores[point], point))
-        return list(islice(filter(self.is_new, ranked), count - int(RANDOM_SHARE * count)))
+        # Of all points that the chains came to, the best; of equal scores the first in the space.
+        found = np.flatnonzero(~np.isnan(self._scores) & ~self.known)
+        best = found[np.argsort(-self._scores[found], kind="stable")]
+        return best[: count - int(RANDOM_SHARE * count)].tolist()
 
     def walk(self, count: int) -> None:
         """Let the chains walk, until the best ``count`` new points stay the same for a while."""
         scores = self._scored(self.chains)
-        scale = HEAT * (float(np.ptp(scores)) or 1.0)
-        least, idle = -np.inf, 0
-        best = {p: s for p, s in self._scores.items() if self.is_new(p)}
+        heat = HEAT * (float(np.ptp(scores)) or 1.0)
+        best, idle = self._best(np.zeros(0), self.chains, count), 0
         for step in range(STEPS):
-            temperature = scale * (1.0 - step / STEPS)
+            temperature = heat * (1.0 - step / STEPS)
             moves = self.candidates.neighbours(self.chains, self.rng)
+            first = moves[np.isnan(self._scores[moves])]
             new = self._scored(moves)
-            better = {
-                p: s for p, s in zip(moves.tolist(), new.tolist(), strict=True)
-                if s > least and p not in best and self.is_new(p)
-            }  # fmt: skip
-            if better:
-                kept = sorted((best | better).items(), key=lambda item: -item[1])[:count]
-                idle = 0 if any(p in better for p, _ in kept) else idle + 1
-                best = dict(kept)
-                least = kept[-1][1] if len(kept) == count else -np.inf
-            else:
-                idle += 1
-            if idle == PATIENCE:
-                break
-            moving = self.rng.random(len(moves)) < np.exp(
-                np.minimum(new - scores, 0.0) / max(temperature, 1e-12)
-            )
+            chances = np.exp(np.minimum(new - scores, 0.0) / temperature)
+            moving = self.rng.random(len(moves)) < chances
             self.chains = np.where(moving, moves, self.chains)
             scores = np.where(moving, new, scores)
+            changed = self._best(best, first, count)
+            idle = idle + 1 if np.array_equal(best, changed) else 0
+            best = changed
+            if idle == PATIENCE:
+                break
+
+    def _best(self, scores: np.ndarray, points: np.ndarray, count: int) -> np.ndarray:
+        """The best ``count`` of some scores and of those of new points, in order."""
+        fresh = np.unique(points[~self.known[points]])
+        return np.sort(np.concatenate([scores, self._scores[fresh]]))[-count:]
 
     def _scored(self, points: np.ndarray) -> np.ndarray:
         """The scores of points; each point is scored once until the model learns."""
-        missing = [p for p in dict.fromkeys(points.tolist()) if p not in self._scores]
-        if missing:
-            found = self.model.score(np.array(missing))
-            self._scores.update(zip(missing, found.tolist(), strict=True))
-        return np.array([self._scores[point] for point in points.tolist()])
+        missing = np.unique(points[np.isnan(self._scores[points])])
+        if missing.size:
+            self._scores[missing] = self.model.score(missing)
+        return self._scores[points]

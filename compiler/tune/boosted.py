@@ -60,7 +60,9 @@ class BoostedTrees:
     def _matrix(self, points: Points) -> Any:
         import xgboost
 
-        return xgboost.DMatrix(self.features.of(points), base_margin=self._margin(points))
+        return xgboost.DMatrix(
+            self.features.of(points), base_margin=self._margin(points), nthread=1
+        )
 
     def _margin(self, points: Points) -> np.ndarray:
         margin = -BASE_WEIGHT * self.features.prior(points)
@@ -75,14 +77,14 @@ def train_base(tasks: Sequence[tuple[Features, Points, Sequence[float]]]) -> Bas
 
     rows = np.vstack([features.of(points) for features, points, _ in tasks])
     margin = -BASE_WEIGHT * np.concatenate([f.prior(points) for f, points, _ in tasks])
-    data = xgboost.DMatrix(rows, base_margin=margin)
+    data = xgboost.DMatrix(rows, base_margin=margin, nthread=1)
     data.set_label(np.concatenate([_speeds(costs) for *_, costs in tasks]))
     data.set_group([len(points) for _, points, _ in tasks])
     trees = xgboost.train({**PARAMETERS, "seed": 0, "base_score": 0.0}, data, 4 * ROUNDS)
 
     def score(rows: np.ndarray) -> np.ndarray:
         zero = np.zeros(len(rows))
-        return trees.predict(xgboost.DMatrix(rows, base_margin=zero), output_margin=True)
+        return trees.predict(xgboost.DMatrix(rows, base_margin=zero, nthread=1), output_margin=True)
 
     return score
 

@@ -29,7 +29,8 @@ class Explorer(ABC):
         self.candidates = candidates
         self.rng = np.random.default_rng(seed)
         self._start = list(start)
-        self._asked: set[Point] = set()
+        #: For each point whether it was asked or skipped.
+        self.known = np.zeros(candidates.count, bool)
         self._rest: Iterator[Point] = candidates.shuffled(np.random.default_rng((seed, 1)))
 
     def ask(self, count: int) -> list[Point]:
@@ -46,13 +47,13 @@ class Explorer(ABC):
             self._take(self._rest, chosen, count)
         return chosen
 
-    def skip(self, points: Iterable[Point]) -> None:
+    def skip(self, points: Sequence[Point] | np.ndarray) -> None:
         """Points that need not be proposed: they were tried before, or cannot win."""
-        self._asked.update(points)
+        self.known[np.asarray(points, np.int64)] = True
 
     def is_new(self, point: Point) -> bool:
         """Whether a legal point was neither asked nor skipped."""
-        return point not in self._asked
+        return not self.known[point]
 
     def tell(self, points: Sequence[Point], costs: Sequence[float]) -> None:  # noqa: B027
         """What points cost; infinite for a trial that failed. Points need not have been asked."""
@@ -64,7 +65,7 @@ class Explorer(ABC):
     def _take(self, points: Iterable[Point], chosen: list[Point], count: int) -> None:
         for point in points:
             if self.is_new(point):
-                self._asked.add(point)
+                self.known[point] = True
                 chosen.append(point)
                 if len(chosen) == count:
                     return

@@ -19,7 +19,7 @@ from .task import Task
 
 Points = Sequence[Point] | np.ndarray
 #: Names of estimates: what comes nearest to a choice's cost, and what no code can beat.
-BOUND, FLOOR = "bound", "floor"
+CYCLES, FLOOR = "cycles", "floor"
 
 
 def knob_features(candidates: Candidates, points: Points) -> np.ndarray:
@@ -47,9 +47,9 @@ class Features:
         self.candidates = candidates
         self._template, self._workload = task.layer.template, task.layer.workload
         self._lower = lower
-        self._known: dict[Point, int] = {}
-        self._rows: np.ndarray = np.zeros((0, 0))
-        self._priors: np.ndarray = np.zeros(0)
+        self._rows: np.ndarray | None = None
+        self._priors = np.zeros(candidates.count)
+        self._is_known = np.zeros(candidates.count, bool)
 
     @property
     def has_estimates(self) -> bool:
@@ -58,34 +58,36 @@ class Features:
 
     def of(self, points: Points) -> np.ndarray:
         """float64 [points, features]."""
-        indices = self._indices(points)  # first: it makes rows
-        return self._rows[indices]
+        self._compute(points)
+        assert self._rows is not None
+        return self._rows[points]
 
     def prior(self, points: Points) -> np.ndarray:
         """float64 [points]: the logarithm of what the template's cost model estimates; zeros
         without estimates.
         """
-        indices = self._indices(points)
-        return self._priors[indices]
+        self._compute(points)
+        return self._priors[points]
 
-    def _indices(self, points: Points) -> list[int]:
-        """The rows of points, after computing those that are missing."""
-        asked = np.asarray(points).tolist()
-        missing = [point for point in dict.fromkeys(asked) if point not in self._known]
-        if missing:
-            rows, priors = self._computed(missing)
-            known = len(self._known)
-            self._rows = np.vstack([self._rows, rows]) if known else rows
-            self._priors = np.concatenate([self._priors, priors])
-            self._known.update(zip(missing, range(known, known + len(missing)), strict=True))
-        return [self._known[point] for point in asked]
+    def _compute(self, points: Points) -> None:
+        """Compute what is missing. With estimates, that is done for all points together."""
+        missing = np.unique(np.asarray(points)[~self._is_known[points]])
+        if not missing.size:
+            return
+        if self._rows is None and self.has_estimates:
+            missing = self.candidates.all()
+        rows, priors = self._computed(missing)
+        if self._rows is None:
+            self._rows = np.zeros((self.candidates.count, rows.shape[1]), np.float32)
+        self._rows[missing], self._priors[missing] = rows, priors
+        self._is_known[missing] = True
 
     def _computed(self, points: Points) -> tuple[np.ndarray, np.ndarray]:
         parts, priors = [knob_features(self.candidates, points)], np.zeros(len(points))
         found = self._estimates(points)
         if found:
             parts.append(np.stack([np.log2(1.0 + values) for values in found.values()], axis=1))
-            priors = np.log(found[BOUND])
+            priors = np.log(found[CYCLES])
         elif self._lower is not None:
             funcs = (self._lower(self.candidates.knobs(point)) for point in points)
             parts.append(np.stack([loop_features(func) for func in funcs]))

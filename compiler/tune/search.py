@@ -69,6 +69,7 @@ class Search:
     curve : the best cost after each trial; infinite before the first that succeeded
     skipped : points that were not tried because no code of theirs can beat the best one
     exhausted : whether no point is left that could win
+    tried : the points, and what they cost
     """
 
     task: Task
@@ -78,6 +79,7 @@ class Search:
     failed: int = 0
     skipped: int = 0
     exhausted: bool = False
+    tried: tuple[list[Point], list[float]] = field(default_factory=lambda: ([], []))
 
     @property
     def best_cost(self) -> float:
@@ -103,7 +105,7 @@ class Search:
         deadline: float | None = None,
         kept: Callable[[Knobs, Outcome], None] = lambda knobs, outcome: None,
     ) -> None:
-        """Go on until there are ``trials`` in all, nothing is left, or it is later than ``deadline``
+        """Go on until there are ``trials`` in all, nothing is left, or ``deadline`` has passed
         (``time.monotonic``). ``kept`` is told of each trial as soon as it is made.
         """
         candidates = self.explorer.candidates
@@ -122,6 +124,8 @@ class Search:
 
     def _tell(self, points: Sequence[Point], outcomes: Sequence[Outcome]) -> None:
         costs = [np.inf if o.cost is None else o.cost for o in outcomes]
+        self.tried[0].extend(points)
+        self.tried[1].extend(costs)
         self.failed += sum(outcome.cost is None for outcome in outcomes)
         for point, cost in zip(points, costs, strict=True):
             if cost < self.best_cost:
@@ -135,9 +139,8 @@ class Search:
         if not np.isfinite(self.best_cost):
             return
         hopeless = self._points[self._floors >= self.best_cost]
-        new = [point for point in hopeless.tolist() if self.explorer.is_new(point)]
-        self.skipped += len(new)
-        self.explorer.skip(new)
+        self.skipped += int((~self.explorer.known[hopeless]).sum())
+        self.explorer.skip(hopeless)
 
     def __post_init__(self) -> None:
         candidates, layer = self.explorer.candidates, self.task.layer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from ..build import prepare
@@ -12,11 +12,12 @@ from ..choose.records import Key
 from ..choose.space import Knobs, Space, Workload
 from ..choose.template import Plan, Template
 from ..dumps import Dumps
-from ..graph.ir import Node
+from ..graph.ir import Graph, Node
 from ..rows import parts_of
-from ..targets.base import Target
+from ..targets.base import Part, Target
 from ..targets.cpu.target import Cpu
 from ..targets.vdla.target import Accelerator
+from ..tir.ir import PrimFunc
 
 
 class Layer(Protocol):
@@ -25,11 +26,17 @@ class Layer(Protocol):
     """
 
     @property
+    def graph(self) -> Graph: ...
+    @property
     def node(self) -> Node: ...
     @property
     def template(self) -> Template: ...
     @property
     def workload(self) -> Workload: ...
+
+    def lower(self, knobs: Knobs) -> PrimFunc:
+        """The loop program for some knobs, before the target's passes."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,6 +106,17 @@ def merged(layers: Iterable[Layer], target: Target) -> list[Task]:
         if any(len(values) > 1 for values in space.knobs.values()):
             same.setdefault((layer.template.name, layer.workload.key), []).append(layer)
     return [
-        Task(target.name, target.machine_key, group[0], tuple(layer.node.name for layer in group))
+        Task(
+            target.name,
+            target.machine_key,
+            _alone(group[0]),
+            tuple(layer.node.name for layer in group),
+        )
         for group in same.values()
     ]
+
+
+def _alone(layer: Layer) -> Layer:
+    """The layer in a graph that has nothing else, which is small enough to be sent to workers."""
+    part = Part(layer.graph, (layer.node,), (layer.node.output,))
+    return replace(layer, graph=part.as_graph())  # type: ignore[type-var]

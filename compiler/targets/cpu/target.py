@@ -60,9 +60,8 @@ class Cpu(Target):
         found = []
         for node in graph.nodes:
             template = template_of(graph, node, self.processor)
-            alone = Part(graph, (node,), (node.output,)).as_graph()
             workload = workload_of(graph, node)
-            found.append(CpuLayer(alone, node, template, workload, self.processor))
+            found.append(CpuLayer(graph, node, template, workload, self.processor))
         return found
 
     def compile_func(self, func: PrimFunc, dumps: Dumps) -> CpuKernel:

@@ -285,7 +285,7 @@ def products_estimates(tiles: Tiling, shape: ConvShape, machine: Machine) -> dic
     """
     work = _work(tiles, shape, machine.params, machine.memory)
     floor = _products_floor(tiles, shape, machine)
-    return _estimates(work, _products_needs(tiles, shape), floor)
+    return _estimates(tiles, work, _products_needs(tiles, shape), floor)
 
 
 def window_estimates(
@@ -294,15 +294,22 @@ def window_estimates(
     """As :func:`products_estimates`, for tilings of windows."""
     work = _window_work(tiles, shape, weighted, machine.params, machine.memory)
     floor = _window_floor(tiles, shape, machine)
-    return _estimates(work, _window_needs(tiles, shape, weighted), floor)
+    return _estimates(tiles, work, _window_needs(tiles, shape, weighted), floor)
 
 
-def _estimates(work: _Work, needs: Mapping[str, Each], floor: Each) -> dict[str, Each]:
+def _estimates(
+    tiles: Tiling, work: _Work, needs: Mapping[str, Each], floor: Each
+) -> dict[str, Each]:
+    # A single thread loads a tile after it has computed the one before.
+    waiting = 0.0
+    if tiles.vthreads == 1:
+        gemm = work.changes * work.tiles * work.chunks * work.gemm
+        waiting = np.minimum(work.load_cycles, gemm)
     return {
         **{field.name: getattr(work, field.name) for field in fields(work)},
         **{f"entries of {name}": need for name, need in needs.items()},
         "load of all": work.load_cycles,
-        "bound": work.bound_cycles,
+        "cycles": work.bound_cycles + waiting,
         "floor": floor,
     }
 
