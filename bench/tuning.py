@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ..compiler.choose.records import Records
 from ..compiler.choose.space import Knobs
 from ..compiler.tune.annealing import ModelAnnealing
 from ..compiler.tune.boosted import Base, BoostedTrees, train_base
@@ -257,3 +258,54 @@ def model_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
                 "recall_at_30": recall(scores, costs[part]),
             })  # fmt: skip
     return rows
+
+
+# ---- pictures ------------------------------------------------------------------------------------
+
+
+def draw_replays(tables: Sequence[Table], explorers: Sequence[str], png: Path) -> None:
+    """Draw the best so far against trials, relative to the optimum, as geometric means over the
+    tables and ten seeds.
+    """
+    lines: dict[str, np.ndarray] = {}
+    for name in explorers or EXPLORERS:
+        if name in EXPLORERS:
+            found = [_padded(replay(t, name, s), t.optimum) for t in tables for s in range(10)]
+            lines[name] = np.exp(np.mean(np.log(found), axis=0))
+    _draw(lines, "cycles of the best so far / optimum", png)
+
+
+def draw_curves(records: Path, workloads: Sequence[str], png: Path) -> None:
+    """Draw the best so far against trials of some workloads, relative to the best of all, for each
+    explorer in a file of records; a geometric mean over the workloads.
+    """
+    found: dict[str, list[np.ndarray]] = {}
+    trials = [t for t in Records.load(records).trials if t.key.workload in set(workloads)]
+    for key in dict.fromkeys(trial.key for trial in trials):
+        mine = [trial for trial in trials if trial.key == key and not trial.preferred]
+        costs = [trial.cost for trial in mine if trial.cost is not None]
+        for name in dict.fromkeys(trial.tuner for trial in mine):
+            own = [np.inf if t.cost is None else t.cost for t in mine if t.tuner == name]
+            if costs and np.isfinite(own).any():
+                curve = np.minimum.accumulate(np.minimum(own, max(costs)))
+                found.setdefault(name, []).append(_padded(curve, min(costs)))
+    lines = {name: np.exp(np.mean(np.log(curves), axis=0)) for name, curves in found.items()}
+    _draw(lines, "best so far / best of all", png)
+
+
+def _padded(curve: Sequence[float] | np.ndarray, best: float) -> np.ndarray:
+    """The first trials of a curve relative to ``best``; what is missing stays at its end."""
+    values = np.asarray(curve, float)[:REGRET_TRIALS]
+    return np.append(values, np.full(REGRET_TRIALS - len(values), values[-1])) / best
+
+
+def _draw(lines: dict[str, np.ndarray], label: str, png: Path) -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(6.4, 4.0), layout="constrained")
+    axes = figure.subplots()
+    for name, values in lines.items():
+        axes.plot(np.arange(1, len(values) + 1), values, label=name)
+    axes.set(xlabel="trials", ylabel=label, xscale="log")
+    axes.legend()
+    figure.savefig(png, dpi=150)

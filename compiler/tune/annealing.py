@@ -13,7 +13,7 @@ from .explorer import Explorer
 
 #: Chains of the walk on measured costs, its first temperature, and the factor of each step of all
 #: chains. A temperature is a difference of logarithms of costs.
-MEASURED_CHAINS, FIRST_TEMPERATURE, COOLING = 8, 0.5, 0.9
+MEASURED_CHAINS, FIRST_TEMPERATURE, COOLING = 8, 0.1, 0.9
 #: Chains of the walk on a model's scores, its steps, and steps without change after which it ends.
 CHAINS, STEPS, PATIENCE = 128, 500, 50
 #: The first temperature of that walk, as a part of the range of scores.
