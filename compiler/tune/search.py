@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
 from ..choose.records import Record
 from ..choose.space import Knobs
+from ..tir.ir import PrimFunc
 from .annealing import Annealing, ModelAnnealing
 from .boosted import Base, BoostedTrees
 from .candidates import Candidates, Point
 from .explorer import Explorer, Grid, Random
 from .features import FLOOR, Features
 from .genetic import Genetic
-from .task import Task
+from .task import Layer, Task, loop_program
 
 #: The explorers by name; :func:`make_explorer` makes them.
 EXPLORERS = (ModelAnnealing.name, Annealing.name, Genetic.name, Random.name, Grid.name)
@@ -44,11 +46,14 @@ def make_explorer(
     seed: int,
     start: Iterable[Point] = (),
     base: Base | None = None,
+    loops: Callable[[Layer, Knobs], PrimFunc] | None = loop_program,
 ) -> Explorer:
-    """The explorer of a name; one with a model learns from the task's features, on a ``base``."""
+    """The explorer of a name; one with a model learns from the task's features, on a ``base``.
+    ``loops`` makes the loop program of a layer, for features; None: without them.
+    """
     match name:
         case ModelAnnealing.name:
-            features = Features(task, candidates, task.layer.lower)
+            features = Features(task, candidates, partial(loops, task.layer) if loops else None)
             model = BoostedTrees(features, seed, base)
             return ModelAnnealing(candidates, seed, model, start)
         case Annealing.name:

@@ -15,7 +15,10 @@ from ..dumps import Dumps
 from ..graph.ir import Graph, Node
 from ..rows import parts_of
 from ..targets.base import Part, Target
+from ..targets.cpu.layer import CpuLayer
+from ..targets.cpu.lowering import lower_node
 from ..targets.cpu.target import Cpu
+from ..targets.vdla.layer import Layer as VdlaLayer
 from ..targets.vdla.target import Accelerator
 from ..tir.ir import PrimFunc
 
@@ -33,10 +36,6 @@ class Layer(Protocol):
     def template(self) -> Template: ...
     @property
     def workload(self) -> Workload: ...
-
-    def lower(self, knobs: Knobs) -> PrimFunc:
-        """The loop program for some knobs, before the target's passes."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,3 +119,13 @@ def _alone(layer: Layer) -> Layer:
     """The layer in a graph that has nothing else, which is small enough to be sent to workers."""
     part = Part(layer.graph, (layer.node,), (layer.node.output,))
     return replace(layer, graph=part.as_graph())  # type: ignore[type-var]
+
+
+def loop_program(layer: Layer, knobs: Knobs) -> PrimFunc:
+    """The loop program of a layer with some knobs, before the target's passes."""
+    match layer:
+        case VdlaLayer():
+            return layer.template.schedule(layer.workload, knobs, layer.node.name)
+        case CpuLayer():
+            return lower_node(layer.graph, layer.node, layer.processor, knobs).func
+    raise TypeError(f"{layer} has no loop program")

@@ -9,7 +9,6 @@ import numpy as np
 
 from ...choose.space import Knobs
 from ...graph.ir import Graph, Node
-from ...tir.ir import PrimFunc
 from .graph_code import compile_func
 from .lowering import lower_node
 from .processor import Processor
@@ -31,10 +30,6 @@ class CpuLayer:
     template: CpuTemplate
     workload: CpuWorkload
     processor: Processor
-
-    def lower(self, knobs: Knobs) -> PrimFunc:
-        """The loop program for some knobs, before the target's passes."""
-        return lower_node(self.graph, self.node, self.processor, knobs).func
 
     def kernel(self, knobs: Knobs) -> Callable[[], None]:
         """Machine code of the node with these knobs; a call runs it once on arrays of its own.

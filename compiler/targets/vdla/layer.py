@@ -15,7 +15,6 @@ from ...choose.chooser import Choice, Chooser
 from ...choose.space import Knobs, Space, Workload
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
-from ...tir.ir import PrimFunc
 from ..base import Part
 from .machine import ACCELERATOR, Machine
 from .program import run_loop_passes, write_program
@@ -43,10 +42,6 @@ class Layer:
         """The knobs, and which are legal."""
         return self.template.space(self.workload)
 
-    def lower(self, knobs: Knobs) -> PrimFunc:
-        """The loop program for some knobs, before the target's passes."""
-        return self.template.schedule(self.workload, knobs, self.node.name)
-
     def program(self, knobs: Knobs) -> Program:
         """The checked program for some knobs.
 
@@ -58,7 +53,8 @@ class Layer:
         name = self.node.name
         if reason := self.space.refuse(knobs):
             raise VdlaError(f"layer {name!r}: {reason}")
-        func = run_loop_passes(self.lower(knobs), self.machine.params, _NO_DUMPS)
+        func = self.template.schedule(self.workload, knobs, name)
+        func = run_loop_passes(func, self.machine.params, _NO_DUMPS)
         choice = Choice(knobs, "user", self.template.predict(self.workload, knobs))
         operator = Operator(self.node, self.template, self.workload, choice, func)
         part = Part(self.graph, (self.node,), (self.node.output,))

@@ -16,7 +16,7 @@ from .toys import look_up, toy_cost, toy_task
 
 def searched(name: str, seed: int, trials: int, estimated: bool = False) -> Search:
     task = toy_task(estimated)
-    search = Search(task, make_explorer(name, task, Candidates(task.space), seed))
+    search = Search(task, make_explorer(name, task, Candidates(task.space), seed, loops=None))
     search.run(look_up, trials)
     return search
 

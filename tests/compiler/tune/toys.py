@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from vdla.compiler.choose.space import Knobs, Space, Workload
 from vdla.compiler.choose.template import Decision, Plan
-from vdla.compiler.te.schedule import create_schedule
-from vdla.compiler.te.tensor import compute, placeholder
-from vdla.compiler.tir.ir import PrimFunc
-from vdla.compiler.tir.lower import lower
 from vdla.compiler.tune.search import Outcome
 from vdla.compiler.tune.task import Task
 
@@ -55,14 +50,6 @@ class Toy(Decision[ToyWorkload]):
         return {"cycles": 1000.0 + 100 * away, "floor": 900.0 + 90 * away}
 
 
-@cache
-def two_loops() -> PrimFunc:
-    """A loop program that says nothing about knobs."""
-    x = placeholder((2, 2), "float32", "x")
-    y = compute((2, 2), lambda i, j: x[i, j] + 1.0, "y")
-    return lower(create_schedule(y), [x, y], "two_loops")
-
-
 @dataclass(frozen=True)
 class ToyLayer:
     """A layer of the toy."""
@@ -71,9 +58,6 @@ class ToyLayer:
     workload: ToyWorkload = ToyWorkload()
     graph: Any = None
     node: Any = None
-
-    def lower(self, knobs: Knobs) -> PrimFunc:
-        return two_loops()
 
 
 def toy_task(estimated: bool = False, best: int = 6) -> Task:
