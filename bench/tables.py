@@ -167,8 +167,11 @@ def make_table(
 def program_digest(program: Program) -> str:
     """A digest of the instructions and micro-ops of a program, which decide its cycles."""
     digest = hashlib.sha256(program.encoded())
-    for address, data in sorted(program.image.items()):
-        digest.update(f"{address} {len(data)} ".encode() + data)
+    for place in program.meta["names"]["constants"]:
+        if place["name"].endswith(".micro-ops"):
+            address = place["address"]
+            data = program.image[address]
+            digest.update(f"{address} {len(data)} ".encode() + data)
     return digest.hexdigest()[:24]
 
 
