@@ -6,7 +6,7 @@ import getpass
 import platform
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -224,10 +224,11 @@ class _Tuning:
         total: dict[str, Any] = {"planner": None, "tuned": None}
         interrupted = False
         try:
-            for number, task in enumerate(self.tasks):
+            for task in self._in_turn():
                 self.searches.append(self._search(task))
+                number, count = len(rows), max(len(self.tasks), len(rows) + 1)
                 progress = Progress(
-                    task, number, len(self.tasks), 0, trials, 0, np.inf, time.monotonic(), ends
+                    task, number, count, 0, trials, 0, np.inf, time.monotonic(), ends
                 )
                 rows.append(self._row(progress, pool, watch))
             if self.target.name == "cpu":
@@ -241,6 +242,18 @@ class _Tuning:
             "records": str(self.path), "model": _model_quality(self.searches),
             "interrupted": interrupted,
         }  # fmt: skip
+
+    def _in_turn(self) -> Iterator[Task]:
+        """The tasks. Those that decide for others come first; then the others are asked for again,
+        with the choices of the records.
+        """
+        first = [task for task in self.tasks if task.decides_for_others]
+        yield from first
+        if first:
+            others = tasks_of(self.model, self.target, self.known)
+            done = {task.key for task in first}
+            self.tasks = [*first, *(task for task in others if task.key not in done)]
+        yield from self.tasks[len(first) :]
 
     def _search(self, task: Task) -> Search:
         """The search for a task, with the trials that the file has."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 #: Where trials go if nothing is said.
 DEFAULT_RECORDS = Path("records.jsonl")
+#: What a table shows of a workload at most.
+WORKLOAD_CHARACTERS = 72
 
 records_app = typer.Typer(help="Files of measured choices.")
 RecordFiles = Annotated[list[Path], typer.Argument(help="Files of records (JSON lines).")]
@@ -256,5 +259,27 @@ def _show_records(console: Console, rows: list[dict[str, Any]], with_knobs: bool
         knobs = " ".join(f"{name}={value}" for name, value in (row["knobs"] or {}).items())
         failed = f", {row['failed']} failed" if row["failed"] else ""
         told = knobs if with_knobs else f"{row['trials']}{failed}"
-        table.add_row(*(row[name] for name in names), told, _cost(row["best"]))
+        shown = (row["target"], _machine(row), row["template"], _workload(row["workload"]))
+        table.add_row(*shown, told, _cost(row["best"]))
     console.print(table)
+
+
+def _machine(row: dict[str, Any]) -> str:
+    """The machine of a record: the hash of the configuration and its memory, or the processor."""
+    from ..isa.memory import MemoryParams
+
+    if row["target"] == "cpu":
+        return row["machine"]
+    with suppress(ValueError, TypeError, VdlaError):
+        memory = MemoryParams(**json.loads(row["machine"].partition(" ")[2])).label
+        return f"{row['config_hash']} {memory}"
+    return row["machine"]
+
+
+def _workload(key: str) -> str:
+    """A workload in a few words: its fields without what its neighbours leave it."""
+    with suppress(ValueError, AttributeError):
+        fields = {name: value for name, value in json.loads(key).items() if name != "context"}
+        key = json.dumps(fields, separators=(",", ":"))
+    text = key.strip("{}").replace('"', "")
+    return text if len(text) <= WORKLOAD_CHARACTERS else text[: WORKLOAD_CHARACTERS - 1] + "…"

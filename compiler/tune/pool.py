@@ -140,7 +140,7 @@ class Pool:
         from distributed import as_completed
 
         running = {self._submitted(task, knobs): (i, 0) for i, knobs in enumerate(batch)}
-        arriving = as_completed(list(running))
+        arriving = as_completed(list(running), loop=self._client.loop)
         try:
             for future in arriving:
                 index, tries = running.pop(future)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ..build import prepare
 from ..choose.chooser import Chooser
-from ..choose.records import Key
+from ..choose.records import Key, Records
 from ..choose.space import Knobs, Space, Workload
 from ..choose.template import Plan, Template
 from ..dumps import Dumps
@@ -20,6 +20,7 @@ from ..targets.cpu.lowering import lower_node
 from ..targets.cpu.target import Cpu
 from ..targets.vdla.layer import Layer as VdlaLayer
 from ..targets.vdla.target import Accelerator
+from ..targets.vdla.templates.base import AcceleratorTemplate, Track
 from ..tir.ir import PrimFunc
 
 
@@ -63,6 +64,14 @@ class Task:
         return Key(self.target, self.machine, layer.template.name, layer.workload.key)
 
     @property
+    def decides_for_others(self) -> bool:
+        """Whether what other tasks may use depends on the choice: operators of the vector unit get
+        their scratchpads first.
+        """
+        template = self.layer.template
+        return isinstance(template, AcceleratorTemplate) and template.track is Track.VECTOR
+
+    @property
     def space(self) -> Space:
         """The choices that are searched: a fixed knob has one value."""
         space = self.layer.template.space(self.layer.workload)
@@ -75,8 +84,9 @@ class Task:
         return found if isinstance(found, Plan) else None
 
 
-def tasks_of(model: object, target: Target) -> list[Task]:
-    """The tasks of a model, in the order of layers.
+def tasks_of(model: object, target: Target, records: Records | None = None) -> list[Task]:
+    """The tasks of a model, in the order of layers, with the choices of ``records``: what a layer
+    may use depends on the choices of its neighbours.
 
     Layers of equal workload are one task. A layer whose knobs have one value each is none.
 
@@ -85,7 +95,7 @@ def tasks_of(model: object, target: Target) -> list[Task]:
     VdlaError
         For a model that cannot be read or compiled.
     """
-    chooser = Chooser(target.name, target.machine_key)
+    chooser = Chooser(target.name, target.machine_key, records=records or Records())
     graph = prepare(model, target, chooser, Dumps())
     found: list[Layer] = []
     for where, part in parts_of(graph, target):
