@@ -331,24 +331,23 @@ class _Tuning:
         planner = self._cycles(Records())
         tuned = self._cycles(self.known)
         if tuned > planner:
-            tuned = self._keep_what_helps(planner)
+            self._keep_what_helps(planner)
+            tuned = self._cycles(self.known)
         return {"planner": planner, "tuned": tuned}
 
-    def _keep_what_helps(self, planner: int) -> int:
-        helping, best = Records(), planner
+    def _keep_what_helps(self, planner: int) -> None:
+        helping, least = Records(), planner
         for task in sorted(self.tasks, key=self._gain, reverse=True):
-            records = [r for r in self.known.best() if r.key == task.key]
             plan = task.plan()
-            if self._gain(task) <= 0 or plan is None or not records:
+            best = [record for record in self.known.best() if record.key == task.key]
+            if plan is None or not best or best[0].knobs == plan.knobs:
                 continue
-            tried = Records([*helping.trials, *records])
-            cycles = self._cycles(tried)
-            if cycles <= best:
-                helping, best = tried, cycles
+            tried = Records([*helping.trials, *best])
+            cycles = self._cycles(tried) if self._gain(task) > 0 else planner
+            if cycles < least:
+                helping, least = tried, cycles
             else:
-                cost = self._planner_cost(task)
-                self._keep(task, plan.knobs, cost, preferred=True)
-        return best
+                self._keep(task, plan.knobs, self._planner_cost(task), preferred=True)
 
     def _gain(self, task: Task) -> float:
         """Cycles that the best trial of a task saves, in all of its layers."""
