@@ -22,7 +22,7 @@ from vdla.isa.params import HwParams
 from vdla.sim.model.core import count_cycles
 
 DIGITS = Path(__file__).parents[1] / "examples" / "models" / "digits_int8.onnx"
-SMALL = ConvLayer("small", 8, 32, 32, 3, 1)
+SMALL = ConvLayer("small", 32, 32, 32, 3, 1)
 
 
 def small(quantized: bool = True) -> Any:
@@ -164,7 +164,7 @@ def test_a_processor_is_tuned_in_milliseconds(tmp_path: Path) -> None:
     trials = Records.load(file).trials
     preferred = [trial for trial in trials if trial.preferred]
     assert len(preferred) == len(report["tasks"])
-    x = np.random.default_rng(0).normal(size=(1, 32, 8, 8)).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(1, 32, 32, 32)).astype(np.float32)
     plain, found = (vdla.compile(small(False), "cpu", records=r) for r in (None, file))
     np.testing.assert_allclose(found.run(x)[0], plain.run(x)[0], rtol=1e-4, atol=1e-4)
     assert "record" in {layer.chosen_by for layer in found.compiled.layers}
