@@ -100,14 +100,14 @@ class Records:
             self.add(trial)
 
     def add(self, record: Record) -> None:
-        """Add a trial. A preferred one is better than others, then a cheaper one; of equals, the
-        later one is.
+        """Add a trial. A preferred one is better than others, of several the latest; then the
+        cheapest one, of equals the earliest.
         """
         self.trials.append(record)
         if record.cost is None:
             return
         best = self._best.get(record.key)
-        if best is None or record.rank <= best.rank:
+        if best is None or record.preferred or record.rank < best.rank:
             self._best[record.key] = record
 
     @staticmethod

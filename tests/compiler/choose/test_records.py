@@ -30,6 +30,8 @@ def test_a_file_gives_back_what_was_appended(tmp_path: Path) -> None:
 def test_the_best_is_the_cheapest_or_the_preferred_one() -> None:
     records = Records([record(5.0, 1), record(None, 2), record(3.0, 3), record(4.0, 4)])
     assert records.find(*KEY) == {"rows": 3}
+    records.add(record(3.0, 7))
+    assert records.find(*KEY) == {"rows": 3}, "of equals the first"
     records.add(record(6.0, 5, preferred=True))
     records.add(record(1.0, 6))
     assert records.find(*KEY) == {"rows": 5}
