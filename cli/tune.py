@@ -77,7 +77,9 @@ def tune(
             found, target, records, params, memory_params, trials, tuner, seed, time_s, scheduler,
             workers, timeout, vthreads, threads, watch,
         )  # fmt: skip
-    report = header("tune", params, memory_params, seed) | {"model_name": model} | body
+    report: dict[str, Any] = (
+        header("tune", params, memory_params, seed) | {"model_name": model} | body
+    )
     if plot is not None:
         from ..bench.tuning import draw_curves
 

@@ -69,7 +69,7 @@ class BoostedTrees:
         return margin if self.base is None else margin + self.base(self.features.of(points))
 
 
-def train_base(tasks: Sequence[tuple[Features, Points, Sequence[float]]]) -> Base:
+def train_base(tasks: Sequence[tuple[Features, Points, Sequence[float] | np.ndarray]]) -> Base:
     """A model of the trials of several tasks, whose features must have the same meaning: tasks of
     one template. Each task is ranked by itself. The model corrects the estimates of the template.
     """
@@ -89,7 +89,7 @@ def train_base(tasks: Sequence[tuple[Features, Points, Sequence[float]]]) -> Bas
     return score
 
 
-def _speeds(costs: Sequence[float]) -> np.ndarray:
+def _speeds(costs: Sequence[float] | np.ndarray) -> np.ndarray:
     """Speeds relative to the fastest; 0 for a trial that failed."""
     cost = np.asarray(costs, float)
     return cost.min() / cost

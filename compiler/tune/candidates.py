@@ -84,5 +84,5 @@ class Candidates:
         step = np.clip(old + rng.choice((-1, 1), len(points)), 0, size - 1)
         jump = (old + 1 + (rng.random(len(points)) * (size - 1)).astype(int)) % size
         digits[knob, rows] = np.where(rng.random(len(points)) < 0.5, step, jump)
-        moved = np.ravel_multi_index(tuple(digits), self.sizes)
+        moved = np.asarray(np.ravel_multi_index(tuple(digits), self.sizes))
         return np.where(self.legal(moved), moved, points)

@@ -49,5 +49,5 @@ class Genetic(Explorer):
             children = np.where(self.rng.random(a.shape) < 0.5, a, b)
             any_value = (self.rng.random(a.shape) * sizes).astype(int)
             children = np.where(self.rng.random(a.shape) < MUTATION, any_value, children)
-            made = np.ravel_multi_index(tuple(children), self.candidates.sizes)
+            made = np.asarray(np.ravel_multi_index(tuple(children), self.candidates.sizes))
             yield from made[self.candidates.legal(made)].tolist()

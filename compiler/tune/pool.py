@@ -99,11 +99,12 @@ class Pool:
     def __init__(self, steps: Steps, address: str | None, workers: int, timeout_s: float):
         from distributed import Client, LocalCluster
 
+        no_dashboard: Any = None
         self.steps, self.timeout_s = steps, timeout_s
         self._cluster = None
         if address is None:
             self._cluster = LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=None,
+                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=no_dashboard,
                 resources={steps.device: 1}, memory_limit=0, silence_logs=40,
             )  # fmt: skip
         try:
@@ -186,7 +187,8 @@ class Pool:
         """The future of the task's layer on all workers."""
         if task is not self._task:
             self._task = task
-            (self._subject,) = self._client.scatter([_pickled(task)], broadcast=True)
+            found: Any = self._client.scatter([_pickled(task)], broadcast=True)
+            self._subject = found[0]
         return self._subject
 
     def close(self) -> None:
