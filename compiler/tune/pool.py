@@ -104,8 +104,9 @@ class Pool:
         self._cluster = None
         if address is None:
             self._cluster = LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=no_dashboard,
-                resources={steps.device: 1}, memory_limit=0, silence_logs=40,
+                n_workers=workers, threads_per_worker=1, processes=True,
+                dashboard_address=no_dashboard, resources={steps.device: 1}, memory_limit=0,
+                silence_logs=40,
             )  # fmt: skip
         try:
             self._client = Client(
