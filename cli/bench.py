@@ -225,3 +225,63 @@ def _show_networks(console: Console, report: dict[str, Any]) -> None:
         for layer in row["uncovered"]:
             what = f"{row['model']}: {layer['layer']} ({percent(layer['macs'] / row['macs'])})"
             console.print(f"{what} on the host: {layer['reason']}")
+
+
+@app.command("tuning")
+def bench_tuning(
+    tables: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Tables of exact cycles; by default ours.")
+    ] = None,
+    make: Annotated[
+        str, typer.Option(metavar="LAYERS", help="Make tables first: C8,D7, or 'all'; resumes.")
+    ] = "",
+    memories: Annotated[str, typer.Option(help="Memories of tables that are made.")] = "vta,slow",
+    vthreads: Annotated[
+        int, typer.Option(help="Virtual threads of tables that are made; 0: all numbers.")
+    ] = 2,
+    seeds: Annotated[int, typer.Option(min=1, help="Replays of each explorer.")] = 100,
+    explorers: Annotated[str, typer.Option(help="Names such as xgb,ga; by default all.")] = "",
+    plot: Annotated[Path | None, typer.Option(help="A picture of the curves.")] = None,
+    json_file: JsonFile = None,
+) -> int:
+    """Replay explorers on tables of exact cycles: trials until within 1 % of the optimum."""
+    from ..bench.tables import LAYERS, TABLES, make_table
+    from ..bench.tuning import draw_replays, model_rows, tables_in, tuning_rows
+    from ..report import header
+
+    folder = tables or TABLES
+    layers = LAYERS if make == "all" else _names(make)
+    for layer in layers:
+        for memory in _names(memories):
+            fixed = {"vthreads": vthreads} if vthreads else {}
+            with progress_bar(f"table of {layer} on {memory}") as advance:
+                make_table(layer, memory, folder, fixed, advance)
+    found = tables_in(folder)
+    with progress_bar("replays") as advance:
+        rows = tuning_rows(found, _names(explorers), seeds, advance)
+    if plot is not None:
+        draw_replays(found, _names(explorers), plot)
+    report = header("bench tuning") | {"seeds": seeds, "rows": rows, "model": model_rows(found)}
+    emit(report, json_file, lambda console: _show_tuning(console, report))
+    return 0
+
+
+def _show_tuning(console: Console, report: dict[str, Any]) -> None:
+    names = ("layer", "memory", "explorer")
+    columns = ("choices", "optimum", "planner", "median", "90 %", "regret")
+    title = f"trials until within 1 % of the optimum, {report['seeds']} seeds"
+    table = new_table(title, *names, *columns, left=3)
+    for row in report["rows"]:
+        needed = row["trials_to_1pct"]
+        numbers = [row["choices"], row["optimum"], row["planner"]]
+        told = ["never" if needed[k] is None else count(needed[k]) for k in ("median", "p90")]
+        table.add_row(
+            *(row[name] for name in names), *map(count, numbers), *told, percent(row["regret_area"])
+        )
+    console.print(table)
+    names = ("layer", "memory", "learned from")
+    table = new_table("how models rank", *names, "pairs", "recall of 30", left=3)
+    for row in report["model"]:
+        found = (percent(row["pairwise_accuracy"]), percent(row["recall_at_30"]))
+        table.add_row(row["layer"], row["memory"], row["learned_from"], *found)
+    console.print(table)

@@ -26,8 +26,16 @@ Knobs = Annotated[
         "--knobs", metavar="FILE", help="Choices by layer: JSON, or the report of an earlier run."
     ),
 ]
+#: The environment variable that names a file of records.
+RECORDS_VARIABLE = "VDLA_RECORDS"
 Records = Annotated[
-    Path | None, typer.Option("--records", metavar="FILE", help="Measured choices (JSON lines).")
+    Path | None,
+    typer.Option(
+        "--records",
+        metavar="FILE",
+        envvar=RECORDS_VARIABLE,
+        help="Measured choices (JSON lines), as vdla tune writes them.",
+    ),
 ]
 Threads = Annotated[int, typer.Option(help="Threads of the processor, for cpu.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,6 +13,9 @@ from ..isa.errors import VdlaError
 from .arrays import model_inputs
 from .options import Hw, JsonFile, Knobs, Memory, Records, Threads
 from .output import count, emit, new_table, percent, progress_bar
+
+if TYPE_CHECKING:
+    from ..module import Module
 
 
 def run(
@@ -57,6 +61,7 @@ def run(
     from ..sim.trace import write_trace
 
     module = compile(model, target, hw, memory, vthreads, dump_ir, port, threads, knobs, records)
+    _note_records(records, module)
     if program is not None:
         module.program.save(program)
     if trace is not None:
@@ -73,6 +78,21 @@ def run(
     report |= module.report
     emit(report, json_file, lambda console: _show_run(console, report, explain))
     return 0
+
+
+def _note_records(path: Path | None, module: Module) -> None:
+    """Say so if a file has records, but none of the machine that a module is for."""
+    if path is None:
+        return
+    from ..compiler.choose.records import Records
+    from ..compiler.targets.base import Options
+    from ..compiler.targets.registry import find_target
+
+    options = Options(module.params, module.memory, module.vthreads, module.settings.threads)
+    target = find_target(module.target, options)
+    if target.machine_key not in Records.load(path).machines(target.name):
+        what = "processor" if target.host is None else "configuration and memory"
+        print(f"vdla: {path} has no records of this {what}; none is applied", file=sys.stderr)
 
 
 def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
@@ -177,6 +197,7 @@ def compile_model(
         module = compile(
             model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records
         )
+        _note_records(records, module)
         module.save(output)
     manifest = read_manifest(output)
     body: dict[str, Any] = {"model": model.name, "output": str(output)}

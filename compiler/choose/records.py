@@ -1,48 +1,209 @@
-"""Records: the knobs that measured best."""
+"""Records: what was measured, one JSON object a line.
+
+A record says what it is about (``target``, ``machine``, ``template``, ``workload``), which
+``knobs`` were tried, and what they cost: ``cost`` is in cycles or, on a processor, in milliseconds,
+and null for a trial that failed, whose ``error`` says why. The other fields say where it comes
+from.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
-from collections.abc import Mapping
+import os
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from ...isa.errors import VdlaError
 from .space import Knobs
 
 
-class Records:
-    """The best knobs that were measured, by target, machine, template and workload."""
+class Key(NamedTuple):
+    """What a record is found by. ``machine`` has the hash of the accelerator's configuration and
+    its memory, or the processor; ``workload`` is the key of a workload.
+    """
 
-    def __init__(self, best: Mapping[tuple[str, str, str, str], Knobs] | None = None):
-        self._best = dict(best or {})
+    target: str
+    machine: str
+    template: str
+    workload: str
+
+
+@dataclass(frozen=True)
+class Record:
+    """One trial.
+
+    Attributes
+    ----------
+    cost : cycles, or milliseconds on a processor; None if the trial failed
+    error : why it failed
+    tuner, seed : the explorer that proposed it
+    who, when, versions : user and host, time (ISO 8601, UTC), versions of VDLA and Python
+    seconds : how long the trial took
+    preferred : chosen over cheaper ones, because a whole model runs faster with it
+    """
+
+    key: Key
+    knobs: Knobs
+    cost: float | None
+    error: str = ""
+    tuner: str = ""
+    seed: int | None = None
+    who: str = ""
+    when: str = ""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    seconds: float | None = None
+    preferred: bool = False
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """The better of two measured records has the lesser rank."""
+        assert self.cost is not None
+        return not self.preferred, 0.0 if self.preferred else self.cost
+
+    def line(self) -> str:
+        """The record as a line of a file, without fields that say nothing."""
+        fields = {name: value for name, value in asdict(self).items() if name != "key"}
+        said = {
+            n: v for n, v in fields.items() if n in ("knobs", "cost") or v not in ("", {}, None)
+        }
+        if not self.preferred:
+            del said["preferred"]
+        return json.dumps(self.key._asdict() | said, separators=(",", ":"))
+
+    @staticmethod
+    def read(line: str) -> Record:
+        """The record of a line; ValueError, KeyError or TypeError if it is none."""
+        found: dict[str, Any] = json.loads(line)
+        key = Key(*(_text(found.pop(name), name) for name in Key._fields))
+        cost = found.pop("cost")
+        known = {n: v for n, v in found.items() if n in Record.__dataclass_fields__}
+        return Record(key, cost=None if cost is None else float(cost), **known)
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} is {value!r}")
+    return value
+
+
+class Records:
+    """Trials, and the best of each key."""
+
+    def __init__(self, trials: Iterable[Record] = ()):
+        self.trials: list[Record] = []
+        self._best: dict[Key, Record] = {}
+        for trial in trials:
+            self.add(trial)
+
+    def add(self, record: Record) -> None:
+        """Add a trial. A preferred one is better than others, of several the latest; then the
+        cheapest one, of equals the earliest.
+        """
+        self.trials.append(record)
+        if record.cost is None:
+            return
+        best = self._best.get(record.key)
+        if best is None or record.preferred or record.rank < best.rank:
+            self._best[record.key] = record
 
     @staticmethod
     def load(path: str | Path) -> Records:
-        """Read a file of records, one JSON object a line: ``target``, ``machine``, ``template``,
-        ``workload``, ``knobs`` and ``cost``. Of several records of one workload, the cheapest
-        counts.
+        """Read a file of records.
 
         Raises
         ------
         VdlaError
-            For a line that is not a record, naming it.
+            For a line that is not a record, naming it: the file is truncated, or is another one.
         """
-        costs: dict[tuple[str, str, str, str], float] = {}
-        best: dict[tuple[str, str, str, str], Knobs] = {}
-        for number, line in enumerate(Path(path).read_text().splitlines(), 1):
+        try:
+            text = Path(path).read_text()
+        except UnicodeDecodeError as error:
+            raise VdlaError(
+                f"{path}: expected records as text, got other bytes ({error.reason})"
+            ) from None
+        found = Records()
+        for number, line in enumerate(text.split("\n"), 1):
             if not line.strip():
                 continue
             try:
-                record = json.loads(line)
-                target, machine = str(record["target"]), str(record["machine"])
-                key = (target, machine, str(record["template"]), str(record["workload"]))
-                cost, knobs = float(record["cost"]), dict(record["knobs"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise VdlaError(f"{path}, line {number}: expected a record ({error})") from None
-            if cost < costs.get(key, float("inf")):
-                costs[key], best[key] = cost, knobs
-        return Records(best)
+                found.add(Record.read(line))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                truncated = number == text.count("\n") + 1
+                what = "the file is truncated; delete its last line" if truncated else str(error)
+                raise VdlaError(f"{path}, line {number}: expected a record ({what})") from None
+        return found
 
     def find(self, target: str, machine: str, template: str, workload: str) -> Knobs | None:
         """The best knobs for the key of a workload, if there is a record."""
-        return self._best.get((target, machine, template, workload))
+        record = self._best.get(Key(target, machine, template, workload))
+        return None if record is None else record.knobs
+
+    def best(self) -> list[Record]:
+        """The best trial of each key, in the order in which keys were first seen."""
+        order = dict.fromkeys(trial.key for trial in self.trials)
+        return [self._best[key] for key in order if key in self._best]
+
+    def of(self, key: Key) -> list[Record]:
+        """All trials of a key."""
+        return [trial for trial in self.trials if trial.key == key]
+
+    def where(self, **wanted: str | None) -> Records:
+        """The trials whose key has these values; a field that is None may have any."""
+        asked = {name: value for name, value in wanted.items() if value is not None}
+        return Records(
+            trial for trial in self.trials
+            if all(getattr(trial.key, name) == value for name, value in asked.items())
+        )  # fmt: skip
+
+    def machines(self, target: str) -> set[str]:
+        """The machines of a target that there are records of."""
+        return {trial.key.machine for trial in self.trials if trial.key.target == target}
+
+
+def append(path: str | Path, records: Sequence[Record]) -> None:
+    """Add records to the end of a file, or make it. Several processes may append to one file: the
+    records of a call lie side by side, and a file never ends inside of a line.
+
+    Raises
+    ------
+    VdlaError
+        For a file that ends inside of a line.
+    """
+    data = "".join(record.line() + "\n" for record in records).encode()
+    with Path(path).open("a+b", buffering=0) as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        end = file.seek(0, os.SEEK_END)
+        if end:
+            file.seek(end - 1)
+            if file.read(1) != b"\n":
+                raise VdlaError(
+                    f"{path}: expected a record in the last line (the file is truncated; delete"
+                    " its last line)"
+                )
+        written = file.write(data)
+        if written != len(data):  # the disk is full: leave whole lines behind
+            file.truncate(end)
+            raise VdlaError(f"{path}: could not write {len(data)} bytes; make room on the disk")
+
+
+def merge(path: str | Path, sources: Sequence[str | Path]) -> Records:
+    """Write the records of some files to one, each different line once, in order. ``path`` may be
+    one of them; it is replaced only when everything is written.
+
+    Raises
+    ------
+    VdlaError
+        As :meth:`Records.load`.
+    """
+    lines = dict.fromkeys(
+        trial.line() for source in sources for trial in Records.load(source).trials
+    )
+    folder = Path(path).absolute().parent
+    with tempfile.NamedTemporaryFile("w", dir=folder, delete=False) as file:
+        file.write("".join(line + "\n" for line in lines))
+    os.replace(file.name, path)
+    return Records.load(path)

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, fields
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 KnobValue = int | str | bool
 #: Plain data by name, as it stands in JSON.
 Knobs = Mapping[str, KnobValue]
@@ -44,10 +46,13 @@ class Space:
     """Knobs with their legal values, and a check that values go together.
 
     ``misfit`` says what is wrong with knobs whose values are legal one by one, or an empty string.
+    ``fits``, if given, answers for many at once: from an array of values for each knob to an array
+    of bool, true where there is no misfit.
     """
 
     knobs: Mapping[str, Sequence[KnobValue]]
     misfit: Callable[[Knobs], str] = lambda knobs: ""
+    fits: Callable[[Mapping[str, np.ndarray]], np.ndarray] | None = None
 
     def refuse_values(self, knobs: Knobs) -> str:
         """Why a value is not legal, naming its knob and what is legal; empty if all values are

@@ -9,8 +9,11 @@ program, and decides nothing more.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
 
 from ..graph.ir import Graph, Node
 from ..graph.ops.base import Op
@@ -50,6 +53,13 @@ class Decision(ABC, Generic[W]):
     def predict(self, workload: W, knobs: Knobs) -> int | None:
         """Cycles that the cost model predicts for legal knobs; None without one."""
         return None
+
+    def estimates(self, workload: W, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        """What the cost model knows of many legal knobs at once, whose values are ``columns`` by
+        knob: numbers [choices] by name. "cycles" comes nearest to the cost, and no code costs
+        less than "floor". Empty where it knows nothing without a closer look.
+        """
+        return {}
 
     @property
     def has_cost_model(self) -> bool:

@@ -26,8 +26,9 @@ from .cosim import COSIM, UNSEEN
 from .plant import Mutant
 from .rtl import RTL
 from .sim import SIM
+from .tune import TUNE
 
-MUTANTS: tuple[Mutant, ...] = (*RTL, *SIM, *COMPILER, *CHECKER)
+MUTANTS: tuple[Mutant, ...] = (*RTL, *SIM, *COMPILER, *TUNE, *CHECKER)
 COSIM_OPTION = "--cosim"
 
 _compile = toolchain.compile_shared

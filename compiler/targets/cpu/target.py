@@ -11,9 +11,18 @@ from ...dumps import Dumps
 from ...tir.ir import PrimFunc
 from ...tir.printer import print_func
 from ..base import Compiled, Options, Part, Target, layer_info
-from .graph_code import CpuKernel, compile_func, compile_graph, load_graph_code, object_file
-from .lowering import templates_of
+from .graph_code import (
+    CpuKernel,
+    compile_func,
+    compile_graph,
+    load_graph_code,
+    object_file,
+    on_blocks,
+)
+from .layer import CpuLayer
+from .lowering import template_of, templates_of
 from .processor import Processor, host
+from .templates.base import workload_of
 
 
 class Cpu(Target):
@@ -42,6 +51,18 @@ class Cpu(Target):
             function = object_file(compile_graph(graph, self.processor, chooser))
         layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]
         return Compiled(function, layers)
+
+    def layers(self, part: Part, chooser: Chooser) -> list[CpuLayer]:
+        """The layers of a part that have knobs, after the processor's passes with the choices of
+        ``chooser``.
+        """
+        graph = on_blocks(part.as_graph(), self.processor, chooser)
+        found = []
+        for node in graph.nodes:
+            template = template_of(graph, node, self.processor)
+            workload = workload_of(graph, node)
+            found.append(CpuLayer(graph, node, template, workload, self.processor))
+        return found
 
     def compile_func(self, func: PrimFunc, dumps: Dumps) -> CpuKernel:
         dumps.write(func.name, "lower", partial(print_func, func))

@@ -23,7 +23,7 @@ of a :class:`Tiling`, and what follows from them, may be arrays with an element 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, reduce
 from typing import Any, Literal, TypeVar, get_args
@@ -280,6 +280,84 @@ def window_cycles(tile: Tiling, shape: ConvShape, weighted: bool, machine: Machi
     return round(_replay(work, machine.memory, tile.vthreads))
 
 
+def products_estimates(tiles: Tiling, shape: ConvShape, machine: Machine) -> dict[str, Each]:
+    """What the cost model knows of many tilings of products before it replays them: the work of
+    each unit and the needs of scratchpads, by name.
+    """
+    work = _work(tiles, shape, machine.params, machine.memory)
+    floor = _products_floor(tiles, shape, machine)
+    return _estimates(tiles, work, _products_needs(tiles, shape), floor)
+
+
+def window_estimates(
+    tiles: Tiling, shape: ConvShape, weighted: bool, machine: Machine
+) -> dict[str, Each]:
+    """As :func:`products_estimates`, for tilings of windows."""
+    work = _window_work(tiles, shape, weighted, machine.params, machine.memory)
+    floor = _window_floor(tiles, shape, machine)
+    return _estimates(tiles, work, _window_needs(tiles, shape, weighted), floor)
+
+
+def _estimates(
+    tiles: Tiling, work: _Work, needs: Mapping[str, Each], floor: Each
+) -> dict[str, Each]:
+    # A single thread loads a tile after it has computed the one before.
+    waiting = 0.0
+    if tiles.vthreads == 1:
+        gemm = work.changes * work.tiles * work.chunks * work.gemm
+        waiting = np.minimum(work.load_cycles, gemm)
+    return {
+        **{field.name: getattr(work, field.name) for field in fields(work)},
+        **{f"entries of {name}": need for name, need in needs.items()},
+        "load of all": work.load_cycles,
+        "cycles": work.bound_cycles + waiting,
+        "floor": floor,
+    }
+
+
+def _products_floor(tiles: Tiling, shape: ConvShape, machine: Machine) -> Each:
+    """Cycles that no program of a tiling can beat: a beat of the bus, a step of the tensor core and
+    a vector of results take at least a cycle each.
+    """
+    params, results = machine.params, shape.oc_blocks * shape.oh * shape.ow * shape.phases
+    oc_tiles, pixel_tiles, _ = _counts(tiles, shape)
+    inp = shape.ic_blocks * _least_input(tiles, shape) * params.entry_bytes("inp")
+    wgt = shape.oc_blocks * shape.ic_blocks * shape.taps * shape.phases * params.entry_bytes("wgt")
+    loaded = inp * (1 if tiles.order == "pixels" else oc_tiles)
+    loaded = loaded + wgt * (1 if tiles.order == "weights" else pixel_tiles)
+    steps = shape.ic_blocks * shape.taps * results
+    return _floor(loaded, results, steps, machine)
+
+
+def _window_floor(tiles: Tiling, shape: ConvShape, machine: Machine) -> Each:
+    """As :func:`_products_floor`, for windows."""
+    results = shape.oc_blocks * shape.oh * shape.ow
+    inputs = shape.oc_blocks * _least_input(tiles, shape)
+    loaded = inputs * machine.params.entry_bytes("inp")
+    return _floor(loaded, results, shape.taps * results, machine)
+
+
+def _floor(loaded_bytes: Each, results: int, steps: int, machine: Machine) -> Each:
+    params, beat = machine.params, machine.memory.cycles_per_beat / machine.params.bus_bytes
+    stored = results * params.entry_bytes("out") * beat
+    return np.maximum(np.maximum(loaded_bytes * beat, stored), steps)
+
+
+def _least_input(tiles: Tiling, shape: ConvShape) -> Each:
+    """The fewest pixels of a channel that are loaded for all tiles. What lies in the border, which
+    is at most as wide as the window on each side, is not loaded.
+    """
+
+    def along(extent: int, size: Each, loaded: Callable[[Each], Each], border: int) -> Each:
+        whole = (extent - 1) // size
+        return np.maximum(whole * loaded(size) + loaded(extent - whole * size) - 2 * border, 1)
+
+    rows_border = (shape.kh - 1) * shape.dilation_h + shape.shift_h
+    cols_border = (shape.kw - 1) * shape.dilation_w + shape.shift_w
+    rows = along(shape.oh, tiles.rows, shape.input_rows, rows_border)
+    return rows * along(shape.ow, tiles.cols, shape.input_cols, cols_border)
+
+
 def row_cycles(
     entries: int, size: int, passes: int, operands: int, vthreads: int, machine: Machine
 ) -> int:
@@ -339,6 +417,16 @@ def products_misfit(tile: Tiling, shape: ConvShape, budget: Budget) -> str:
 def window_misfit(tile: Tiling, shape: ConvShape, weighted: bool, budget: Budget) -> str:
     """Which scratchpad a tiling of windows exceeds, or an empty string."""
     return _misfit(_window_needs(tile, shape, weighted), budget)
+
+
+def products_fit(tiles: Tiling, shape: ConvShape, budget: Budget) -> np.ndarray:
+    """Which of many tilings of products fit the scratchpads: bool [tilings]."""
+    return _fits(_products_needs(tiles, shape), budget)
+
+
+def window_fit(tiles: Tiling, shape: ConvShape, weighted: bool, budget: Budget) -> np.ndarray:
+    """Which of many tilings of windows fit the scratchpads: bool [tilings]."""
+    return _fits(_window_needs(tiles, shape, weighted), budget)
 
 
 def _misfit(needs: Mapping[str, int], budget: Budget) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import ClassVar, TypeVar
 
@@ -92,6 +92,28 @@ def tiling_of(knobs: Knobs) -> Tiling:
     values = dict(knobs)
     values.setdefault("ic_blocks", values["oc_blocks"])
     return Tiling(**values)  # type: ignore[arg-type]
+
+
+def estimates_of(
+    columns: Mapping[str, np.ndarray], estimate: Callable[[Tiling], Mapping[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """What a cost model estimates of many tilings, [tilings] by name. ``columns`` are the knobs;
+    ``estimate`` takes tilings of one order and number of threads at a time.
+    """
+    found: dict[str, np.ndarray] = {}
+    orders, vthreads = columns["order"], columns["vthreads"]
+    for order, threads in sorted(set(zip(orders.tolist(), vthreads.tolist(), strict=True))):
+        mine = (orders == order) & (vthreads == threads)
+        sizes = {n: v[mine] for n, v in columns.items() if n not in ("order", "vthreads")}
+        tiles = tiling_of({**sizes, "order": order, "vthreads": threads})  # type: ignore[arg-type]
+        for name, values in estimate(tiles).items():
+            found.setdefault(name, np.zeros(len(orders)))[mine] = values
+    return found
+
+
+def fits_of(columns: Mapping[str, np.ndarray], fits: Callable[[Tiling], np.ndarray]) -> np.ndarray:
+    """Which of many tilings fit, as :func:`estimates_of`: bool [tilings]."""
+    return estimates_of(columns, lambda tiles: {"fits": fits(tiles)})["fits"] > 0
 
 
 def knobs_of(tiling: Tiling, chunks: bool) -> Knobs:

@@ -31,10 +31,21 @@ from ..parts import (
     split_tiles,
     vthread_tiles,
 )
-from ..planner import ORDERS, ConvShape, Tiling, plan_products, products_cycles, products_misfit
+from ..planner import (
+    ORDERS,
+    ConvShape,
+    Tiling,
+    plan_products,
+    products_cycles,
+    products_estimates,
+    products_fit,
+    products_misfit,
+)
 from .base import (
     AcceleratorTemplate,
     Track,
+    estimates_of,
+    fits_of,
     image_of,
     knobs_of,
     requant_parameters,
@@ -120,6 +131,11 @@ class Products(AcceleratorTemplate[ProductsWorkload]):
     def predict(self, workload: ProductsWorkload, knobs: Knobs) -> int:
         return products_cycles(tiling_of(knobs), workload.shape, self.machine)
 
+    def estimates(
+        self, workload: ProductsWorkload, columns: Mapping[str, np.ndarray]
+    ) -> Mapping[str, np.ndarray]:
+        return estimates_of(columns, lambda t: products_estimates(t, workload.shape, self.machine))
+
     def rows_first(self, workload: ProductsWorkload) -> bool:
         return plans_rows_first(workload.shape, workload.context, self.machine)
 
@@ -188,7 +204,12 @@ def _sums(
 def product_space(shape: ConvShape, context: Context) -> Space:
     """Tilings whose buffers fit the budget."""
     knobs = tiling_space(shape, ORDERS, chunks=True)
-    return Space(knobs, lambda knobs: products_misfit(tiling_of(knobs), shape, context.budget))
+    budget = context.budget
+    return Space(
+        knobs,
+        lambda knobs: products_misfit(tiling_of(knobs), shape, budget),
+        lambda columns: fits_of(columns, lambda tiles: products_fit(tiles, shape, budget)),
+    )
 
 
 def product_plan(

@@ -24,8 +24,15 @@ from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..machine import Context
 from ..parts import REQUANT_ENTRIES, Ending, padded, requantized
-from ..planner import ConvShape, products_cycles
-from .base import AcceleratorTemplate, Track, image_of, requant_parameters, tiling_of
+from ..planner import ConvShape, products_cycles, products_estimates
+from .base import (
+    AcceleratorTemplate,
+    Track,
+    estimates_of,
+    image_of,
+    requant_parameters,
+    tiling_of,
+)
 from .products import (
     folded_bias,
     plans_rows_first,
@@ -90,6 +97,11 @@ class Transposed(AcceleratorTemplate[TransposedWorkload]):
 
     def predict(self, workload: TransposedWorkload, knobs: Knobs) -> int:
         return products_cycles(tiling_of(knobs), workload.shape, self.machine)
+
+    def estimates(
+        self, workload: TransposedWorkload, columns: Mapping[str, np.ndarray]
+    ) -> Mapping[str, np.ndarray]:
+        return estimates_of(columns, lambda t: products_estimates(t, workload.shape, self.machine))
 
     def rows_first(self, workload: TransposedWorkload) -> bool:
         return plans_rows_first(workload.shape, workload.context, self.machine)

@@ -37,12 +37,16 @@ from ..planner import (
     Tiling,
     plan_windows,
     window_cycles,
+    window_estimates,
+    window_fit,
     window_misfit,
     window_orders,
 )
 from .base import (
     AcceleratorTemplate,
     Track,
+    estimates_of,
+    fits_of,
     image_of,
     knobs_of,
     requant_parameters,
@@ -125,7 +129,11 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
     def space(self, workload: WindowWorkload) -> Space:
         shape, weighted, budget = workload.shape, workload.weighted, workload.context.budget
         knobs = tiling_space(shape, window_orders(weighted), chunks=False)
-        return Space(knobs, lambda knobs: window_misfit(tiling_of(knobs), shape, weighted, budget))
+        return Space(
+            knobs,
+            lambda knobs: window_misfit(tiling_of(knobs), shape, weighted, budget),
+            lambda columns: fits_of(columns, lambda t: window_fit(t, shape, weighted, budget)),
+        )
 
     def plan(self, workload: WindowWorkload, fixed: Knobs) -> Plan | Refusal:
         given = tuple(sorted(fixed.items()))
@@ -137,6 +145,13 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
 
     def predict(self, workload: WindowWorkload, knobs: Knobs) -> int:
         return window_cycles(tiling_of(knobs), workload.shape, workload.weighted, self.machine)
+
+    def estimates(
+        self, workload: WindowWorkload, columns: Mapping[str, np.ndarray]
+    ) -> Mapping[str, np.ndarray]:
+        return estimates_of(
+            columns, lambda t: window_estimates(t, workload.shape, workload.weighted, self.machine)
+        )
 
     def schedule(self, workload: WindowWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters of the program: data; for a weighted sum the weights, int8 [blocks, KH, KW,

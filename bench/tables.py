@@ -1,0 +1,211 @@
+"""Oracle tables: the exact cycles of every legal choice of knobs for a layer.
+
+A table is made once, in many minutes, and then answers explorers without a simulator. While it is
+made, every trial is a line of a ``.part`` file beside it, so that the same command goes on where it
+was stopped.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..compiler.choose.space import Knobs
+from ..compiler.targets.base import Options
+from ..compiler.targets.registry import find_target
+from ..compiler.targets.vdla.layer import Layer
+from ..compiler.tune.candidates import Candidates, Point
+from ..compiler.tune.task import Task, tasks_of
+from ..isa.errors import VdlaError
+from ..isa.memory import MEMORY_PRESETS
+from ..isa.program import Program
+from ..module import load_platform
+from ..sim.model.core import count_cycles
+from .workloads import TABLE_2
+
+#: The layers of which tables are made, and the memories.
+LAYERS = ("C3", "C5", "C8", "C11", "D7", "D8")
+MEMORIES = ("vta", "slow")
+#: Where the tables of the package are.
+TABLES = Path(__file__).parent / "tables"
+VERSION = 1
+
+
+def layer_task(layer: str, memory: str, fixed: Knobs | None = None, hw: str = "16x16") -> Task:
+    """The task of a layer of table 2 by itself."""
+    found = next((row for row in TABLE_2 if row.name == layer), None)
+    if found is None or memory not in MEMORY_PRESETS:
+        raise VdlaError(
+            f"tables: expected a layer of table 2 and one of {', '.join(MEMORY_PRESETS)}, got"
+            f" {layer!r} and {memory!r}"
+        )
+    params, memory_params = load_platform(hw, memory)
+    target = find_target("sim", Options(params, memory_params))
+    (task,) = tasks_of(found.model(params.batch), target)
+    return replace(task, fixed=fixed or {})
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The cycles of all legal points of a task, in the order of :meth:`Candidates.all`; nan where
+    no program can be made.
+    """
+
+    layer: str
+    memory: str
+    task: Task
+    cycles: np.ndarray
+    programs: int
+
+    @cached_property
+    def candidates(self) -> Candidates:
+        """The points of the task."""
+        return Candidates(self.task.space)
+
+    @cached_property
+    def by_point(self) -> dict[Point, float]:
+        """Cycles of each legal point; infinite where no program can be made."""
+        costs = np.nan_to_num(self.cycles, nan=np.inf).tolist()
+        return dict(zip(self.candidates.all().tolist(), costs, strict=True))
+
+    @property
+    def optimum(self) -> int:
+        """The least cycles."""
+        return int(np.nanmin(self.cycles))
+
+    @property
+    def planner(self) -> int:
+        """The cycles of the planner's choice."""
+        plan = self.task.plan()
+        assert plan is not None
+        point = self.candidates.point(plan.knobs)
+        assert point is not None
+        return int(self.by_point[point])
+
+
+def table_path(folder: Path, layer: str, memory: str) -> Path:
+    """The file of a table."""
+    return folder / f"{layer}_{memory}.json.gz"
+
+
+def load_table(path: Path) -> Table:
+    """Read a table.
+
+    Raises
+    ------
+    VdlaError
+        For a file that is no table, or one of another space of knobs: it must be made again.
+    """
+    try:
+        found = json.loads(gzip.decompress(path.read_bytes()))
+        header, steps = found["header"], found["cycles"]
+    except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        raise VdlaError(f"{path}: expected a table of vdla bench tuning ({error})") from None
+    task = layer_task(header["layer"], header["memory"], header["fixed"])
+    if header != _header(header["layer"], header["memory"], task):
+        raise VdlaError(
+            f"{path}: expected the table of today's knobs and configuration, got an older one; make"
+            " it again with vdla bench tuning --make"
+        )
+    cycles = np.array([np.nan if value is None else value for value in steps], float)
+    return Table(header["layer"], header["memory"], task, cycles, found["programs"])
+
+
+def _header(layer: str, memory: str, task: Task) -> dict[str, Any]:
+    """What a table depends on, as JSON gives it back."""
+    header = {
+        "version": VERSION, "layer": layer, "memory": memory, "key": task.key._asdict(),
+        "fixed": dict(task.fixed),
+        "knobs": {name: list(values) for name, values in task.space.knobs.items()},
+    }  # fmt: skip
+    return json.loads(json.dumps(header))
+
+
+def make_table(
+    layer: str,
+    memory: str,
+    folder: Path,
+    fixed: Knobs,
+    progress: Callable[[int, int], None] | None = None,
+) -> Table:
+    """Measure every legal choice of a layer, going on where an earlier call was stopped."""
+    path = table_path(folder, layer, memory)
+    if path.exists():
+        return load_table(path)
+    task = layer_task(layer, memory, fixed)
+    header = _header(layer, memory, task)
+    points = Candidates(task.space).all()
+    # In random order: those that are left take about as long as those that are done.
+    order = np.random.default_rng(0).permutation(len(points))
+    folder.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{layer}_{memory}.part")
+    done = _finished(part, header)
+    known = dict(done)
+    with part.open("a", buffering=1) as file:
+        if not done:
+            file.write(json.dumps(header) + "\n")
+        for trial in _trials(task, points[order[len(done) :]], known):
+            file.write(json.dumps(trial) + "\n")
+            done.append(trial)
+            if progress is not None:
+                progress(len(done), len(points))
+    cycles = [done[i][1] for i in np.argsort(order)]
+    body = {"header": header, "cycles": cycles, "programs": len({program for program, _ in done})}
+    path.write_bytes(gzip.compress(json.dumps(body, separators=(",", ":")).encode(), mtime=0))
+    part.unlink()
+    return load_table(path)
+
+
+def program_digest(program: Program) -> str:
+    """A digest of the instructions and micro-ops of a program, which decide its cycles."""
+    digest = hashlib.sha256(program.encoded())
+    for place in program.meta["names"]["constants"]:
+        if place["name"].endswith(".micro-ops"):
+            address = place["address"]
+            data = program.image[address]
+            digest.update(f"{address} {len(data)} ".encode() + data)
+    return digest.hexdigest()[:24]
+
+
+def _trials(
+    task: Task, points: np.ndarray, known: dict[str, int | None]
+) -> Iterator[tuple[str, int | None]]:
+    """The digest and the cycles of the program of each point; None for both where there is none.
+    ``known`` has the cycles of programs that were simulated, and gets those that are new.
+    """
+    candidates, layer = Candidates(task.space), task.layer
+    assert isinstance(layer, Layer)
+    for point in points.tolist():
+        try:
+            program = layer.program(candidates.knobs(point))
+        except VdlaError:
+            yield "", None
+            continue
+        digest = program_digest(program)
+        if digest not in known:
+            known[digest] = count_cycles(program, layer.machine.memory)
+        yield digest, known[digest]
+
+
+def _finished(part: Path, header: dict[str, Any]) -> list[tuple[str, int | None]]:
+    """The trials of a part file whose header is ``header``; a last line that was cut off is removed
+    from it.
+    """
+    if not part.exists():
+        return []
+    text = part.read_text()
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        part.write_text(whole)
+    lines = whole.splitlines()
+    if lines and json.loads(lines[0]) != header:
+        raise VdlaError(f"{part}: expected a part of this table, got one of other knobs; delete it")
+    return [(program, cycles) for program, cycles in map(json.loads, lines[1:])]

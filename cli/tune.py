@@ -1,0 +1,287 @@
+"""``vdla tune`` and ``vdla records``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from ..isa.errors import VdlaError
+from .options import RECORDS_VARIABLE, Hw, JsonFile, Memory, Threads
+from .output import count, emit, new_table
+
+if TYPE_CHECKING:
+    from ..tuning import Progress as Made
+
+#: Where trials go if nothing is said.
+DEFAULT_RECORDS = Path("records.jsonl")
+#: What a table shows of a workload at most.
+WORKLOAD_CHARACTERS = 72
+
+records_app = typer.Typer(help="Files of measured choices.")
+RecordFiles = Annotated[list[Path], typer.Argument(help="Files of records (JSON lines).")]
+WantedTarget = Annotated[
+    str | None, typer.Option("--target", help="Only records of it: accel or cpu.")
+]
+WantedTemplate = Annotated[str | None, typer.Option("--template", help="Only records of it.")]
+
+
+def tune(
+    model: Annotated[
+        str,
+        typer.Argument(help="A model's file, a network of vdla bench, or a layer such as C8."),
+    ],
+    target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
+    trials: Annotated[int, typer.Option(help="Trials of each workload.")] = 64,
+    tuner: Annotated[str, typer.Option(help="xgb, sa, ga, random or grid.")] = "xgb",
+    records: Annotated[
+        Path,
+        typer.Option("--records", envvar=RECORDS_VARIABLE, help="File to read and to add to."),
+    ] = DEFAULT_RECORDS,
+    hw: Hw = "16x16",
+    memory: Memory = "vta",
+    seed: Annotated[int, typer.Option(help="Seed of the explorer.")] = 0,
+    time_s: Annotated[
+        float | None, typer.Option("--time", metavar="S", help="Seconds after which to stop.")
+    ] = None,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDR", help="A Dask scheduler: tcp://host:8786.")
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Worker processes here; 0: one, without a scheduler.")
+    ] = 0,
+    timeout: Annotated[float, typer.Option(help="Seconds after which a trial fails.")] = 60.0,
+    vthreads: Annotated[int, typer.Option(help="Virtual threads of the planner.")] = 2,
+    threads: Threads = 1,
+    plot: Annotated[
+        Path | None, typer.Option(help="A picture of the best so far, for each explorer.")
+    ] = None,
+    json_file: JsonFile = None,
+) -> int:
+    """Search the choices of a model's layers. Ctrl-C keeps all trials; run again to go on."""
+    from ..module import load_platform
+    from ..report import header
+    from ..tuning import tune as run_tune
+
+    params, memory_params = load_platform(hw, memory)
+    found = _model(model, params.batch, target)
+    with _live(f"{model} on {target}") as watch:
+        body = run_tune(
+            found, target, records, params, memory_params, trials, tuner, seed, time_s, scheduler,
+            workers, timeout, vthreads, threads, watch,
+        )  # fmt: skip
+    report: dict[str, Any] = (
+        header("tune", params, memory_params, seed) | {"model_name": model} | body
+    )
+    if plot is not None:
+        from ..bench.tuning import draw_curves
+
+        draw_curves(records, [row["workload"] for row in report["tasks"]], plot)
+    emit(report, json_file, lambda console: _show_tuned(console, report))
+    if report["interrupted"]:
+        raise VdlaError(f"interrupted; {records} has all trials, and the same command goes on")
+    return 0
+
+
+def _model(name: str, batch: int, target: str) -> Any:
+    """A model by the name of its file, of a network or of a layer; float for the processor unless
+    the name ends in ``-int8``.
+    """
+    from ..bench.workloads import NETWORKS, TABLE_2
+
+    base, quantized = name.removesuffix("-int8"), target != "cpu" or name.endswith("-int8")
+    layers = {layer.name: layer for layer in TABLE_2}
+    if Path(name).is_file():
+        return name
+    if base in layers:
+        return layers[base].model(batch, quantized)
+    if base in NETWORKS:
+        return NETWORKS[base](batch, quantized)
+    raise VdlaError(
+        f"model: expected a file, one of {', '.join(NETWORKS)}, or a layer from C1 to D9, got"
+        f" {name!r}"
+    )
+
+
+@contextmanager
+def _live(what: str) -> Iterator[Any]:
+    """A live line on standard error: trials, the best so far, the rate, the time that is left."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    console = Console(stderr=True)
+    with Progress(
+        *columns, TextColumn("{task.fields[told]}"), TimeElapsedColumn(), console=console,
+        transient=True, disable=not console.is_terminal,
+    ) as bar:  # fmt: skip
+        shown = bar.add_task(what, total=None, told="")
+
+        def watch(made: Made) -> None:
+            where = f"{what}, workload {made.number + 1} of {made.tasks} ({made.task.layers[0]})"
+            bar.update(
+                shown,
+                description=where,
+                completed=made.made,
+                total=made.of,
+                told=progress_text(made),
+            )
+
+        yield watch
+
+
+def progress_text(made: Made) -> str:
+    """The best so far, the rate, and the seconds that are left for the workload."""
+    parts = [f"best {made.best:,.6g}"]
+    if rate := made.trials_per_s:
+        left = (made.of - made.made) / rate
+        if made.ends is not None:
+            left = min(left, max(0.0, made.ends - time.monotonic()))
+        parts.append(f"{rate:.1f} trials/s, {left:.0f} s left")
+    return ", ".join(parts)
+
+
+def _show_tuned(console: Console, report: dict[str, Any]) -> None:
+    unit = "ms" if report["target"] == "cpu" else "cycles"
+    columns = (
+        "workload of",
+        "knobs",
+        "trials",
+        "failed",
+        f"planner {unit}",
+        f"best {unit}",
+        "saved",
+    )
+    table = new_table(
+        f"tuned by {report['tuner']}, records in {report['records']}", *columns, left=2
+    )
+    for row in report["tasks"]:
+        knobs = " ".join(f"{name}={value}" for name, value in (row["best_knobs"] or {}).items())
+        more = f" and {len(row['layers']) - 1} more" if len(row["layers"]) > 1 else ""
+        trials = (count(row["trials"]), count(row["failed"]))
+        costs = (_cost(row["planner"]), _cost(row["best"]), _saved(row["planner"], row["best"]))
+        table.add_row(row["layers"][0] + more, knobs, *trials, *costs)
+    total = report["total"]
+    if total["tuned"] is not None:
+        table.add_section()
+        saved = _saved(total["planner"], total["tuned"])
+        costs = (count(total["planner"]), count(total["tuned"]))
+        table.add_row("the whole model", "", "", "", *costs, saved)
+    console.print(table)
+
+
+def _cost(value: float | None) -> str:
+    return "" if value is None else f"{value:,.6g}"
+
+
+def _saved(planner: float | None, best: float | None) -> str:
+    if not planner or best is None:
+        return ""
+    return f"{100 * (1 - best / planner):.1f} %"
+
+
+# ---- records -------------------------------------------------------------------------------------
+
+
+@records_app.command("show")
+def show(
+    files: RecordFiles,
+    target: WantedTarget = None,
+    template: WantedTemplate = None,
+    json_file: JsonFile = None,
+) -> int:
+    """What was tried: each workload with its trials, how many failed, and the best cost."""
+    return _list(files, target, template, json_file, "records show")
+
+
+@records_app.command("best")
+def best(
+    files: RecordFiles,
+    target: WantedTarget = None,
+    template: WantedTemplate = None,
+    json_file: JsonFile = None,
+) -> int:
+    """The best knobs of each workload."""
+    return _list(files, target, template, json_file, "records best")
+
+
+@records_app.command("merge")
+def merge(
+    files: RecordFiles,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    json_file: JsonFile = None,
+) -> int:
+    """Write the records of several files to one, each once."""
+    from ..compiler.choose.records import merge as merge_files
+    from ..report import header
+
+    found = merge_files(output, files)
+    report = header("records merge") | {"output": str(output), "rows": _rows(found)}
+    told = f"{output}: {len(found.trials)} records of {len(report['rows'])} workloads"
+    emit(report, json_file, lambda console: console.print(told))
+    return 0
+
+
+def _list(
+    files: list[Path], target: str | None, template: str | None, json_file: str | None, what: str
+) -> int:
+    from ..compiler.choose.records import Records
+    from ..report import header
+
+    trials = [trial for file in files for trial in Records.load(file).trials]
+    rows = _rows(Records(trials).where(target=target, template=template))
+    report = header(what) | {"rows": rows}
+    emit(report, json_file, lambda console: _show_records(console, rows, what.endswith("best")))
+    return 0
+
+
+def _rows(records: Any) -> list[dict[str, Any]]:
+    """One row for each workload of each machine."""
+    rows = []
+    best = {record.key: record for record in records.best()}
+    for key in dict.fromkeys(trial.key for trial in records.trials):
+        trials, found = records.of(key), best.get(key)
+        rows.append({
+            **key._asdict(), "config_hash": key.machine.partition(" ")[0],
+            "best": None if found is None else found.cost,
+            "knobs": None if found is None else dict(found.knobs),
+            "trials": len(trials), "failed": sum(trial.cost is None for trial in trials),
+        })  # fmt: skip
+    return rows
+
+
+def _show_records(console: Console, rows: list[dict[str, Any]], with_knobs: bool) -> None:
+    names = ("target", "machine", "template", "workload")
+    table = new_table("", *names, "knobs" if with_knobs else "trials", "best", left=5)
+    for row in rows:
+        knobs = " ".join(f"{name}={value}" for name, value in (row["knobs"] or {}).items())
+        failed = f", {row['failed']} failed" if row["failed"] else ""
+        told = knobs if with_knobs else f"{row['trials']}{failed}"
+        shown = (row["target"], _machine(row), row["template"], _workload(row["workload"]))
+        table.add_row(*shown, told, _cost(row["best"]))
+    console.print(table)
+
+
+def _machine(row: dict[str, Any]) -> str:
+    """The machine of a record: the hash of the configuration and its memory, or the processor."""
+    from ..isa.memory import MemoryParams
+
+    if row["target"] == "cpu":
+        return row["machine"]
+    with suppress(ValueError, TypeError, VdlaError):
+        memory = MemoryParams(**json.loads(row["machine"].partition(" ")[2])).label
+        return f"{row['config_hash']} {memory}"
+    return row["machine"]
+
+
+def _workload(key: str) -> str:
+    """A workload in a few words: its fields without what its neighbours leave it."""
+    with suppress(ValueError, AttributeError):
+        fields = {name: value for name, value in json.loads(key).items() if name != "context"}
+        key = json.dumps(fields, separators=(",", ":"))
+    text = key.strip("{}").replace('"', "")
+    return text if len(text) <= WORKLOAD_CHARACTERS else text[: WORKLOAD_CHARACTERS - 1] + "…"

@@ -1,0 +1,157 @@
+"""The loop of a tuner: ask an explorer, skip what cannot win, measure, tell, keep."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from ..choose.records import Record
+from ..choose.space import Knobs
+from ..tir.ir import PrimFunc
+from .annealing import Annealing, ModelAnnealing
+from .boosted import Base, BoostedTrees
+from .candidates import Candidates, Point
+from .explorer import Explorer, Grid, Random
+from .features import FLOOR, Features
+from .genetic import Genetic
+from .task import Layer, Task, loop_program
+
+#: The explorers by name; :func:`make_explorer` makes them.
+EXPLORERS = (ModelAnnealing.name, Annealing.name, Genetic.name, Random.name, Grid.name)
+#: Trials after which an explorer learns.
+PLAN = 16
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a trial gave: its cost, None with an ``error`` if it failed, and how long it took."""
+
+    cost: float | None
+    error: str = ""
+    seconds: float = 0.0
+
+
+#: Measures some knobs of a task; yields outcomes with the index of their knobs, in any order.
+Measure = Callable[[Task, Sequence[Knobs]], Iterable[tuple[int, Outcome]]]
+
+
+def make_explorer(
+    name: str,
+    task: Task,
+    candidates: Candidates,
+    seed: int,
+    start: Iterable[Point] = (),
+    base: Base | None = None,
+    loops: Callable[[Layer, Knobs], PrimFunc] | None = loop_program,
+) -> Explorer:
+    """The explorer of a name; one with a model learns from the task's features, on a ``base``.
+    ``loops`` makes the loop program of a layer, for features; None: without them.
+    """
+    match name:
+        case ModelAnnealing.name:
+            features = Features(task, candidates, partial(loops, task.layer) if loops else None)
+            model = BoostedTrees(features, seed, base)
+            return ModelAnnealing(candidates, seed, model, start)
+        case Annealing.name:
+            return Annealing(candidates, seed, start)
+        case Genetic.name:
+            return Genetic(candidates, seed, start)
+        case Grid.name:
+            return Grid(candidates, seed, start)
+    return Random(candidates, seed, start)
+
+
+@dataclass
+class Search:
+    """The trials of a task.
+
+    Attributes
+    ----------
+    curve : the best cost after each trial; infinite before the first that succeeded
+    skipped : points that were not tried because no code of theirs can beat the best one
+    exhausted : whether no point is left that could win
+    tried : the points, and what they cost
+    """
+
+    task: Task
+    explorer: Explorer
+    curve: list[float] = field(default_factory=list)
+    best: Knobs | None = None
+    failed: int = 0
+    skipped: int = 0
+    exhausted: bool = False
+    tried: tuple[list[Point], list[float]] = field(default_factory=lambda: ([], []))
+
+    @property
+    def best_cost(self) -> float:
+        """The least cost so far."""
+        return self.curve[-1] if self.curve else np.inf
+
+    def resume(self, records: Iterable[Record]) -> None:
+        """Take earlier trials of the task as if they had been made here."""
+        points, outcomes = [], []
+        for record in records:
+            point = self.explorer.candidates.point(record.knobs)
+            if point is not None and point not in points:
+                points.append(point)
+                outcomes.append(Outcome(record.cost, record.error))
+        self.explorer.skip(points)
+        self._tell(points, outcomes)
+
+    def run(
+        self,
+        measure: Measure,
+        trials: int,
+        plan: int = PLAN,
+        deadline: float | None = None,
+        kept: Callable[[Knobs, Outcome], None] = lambda knobs, outcome: None,
+    ) -> None:
+        """Go on until there are ``trials`` in all, nothing is left, or ``deadline`` has passed
+        (``time.monotonic``). ``kept`` is told of each trial as soon as it is made.
+        """
+        candidates = self.explorer.candidates
+        while len(self.curve) < trials and not self.exhausted:
+            if deadline is not None and time.monotonic() > deadline:
+                return
+            self._skip_hopeless()
+            points = self.explorer.ask(min(plan, trials - len(self.curve)))
+            self.exhausted = not points
+            batch = [candidates.knobs(point) for point in points]
+            outcomes: dict[int, Outcome] = {}
+            for index, outcome in measure(self.task, batch):
+                outcomes[index] = outcome
+                kept(batch[index], outcome)
+            self._tell(points, [outcomes[index] for index in range(len(points))])
+
+    def _tell(self, points: Sequence[Point], outcomes: Sequence[Outcome]) -> None:
+        costs = [np.inf if o.cost is None else o.cost for o in outcomes]
+        self.tried[0].extend(points)
+        self.tried[1].extend(costs)
+        self.failed += sum(outcome.cost is None for outcome in outcomes)
+        for point, cost in zip(points, costs, strict=True):
+            if cost < self.best_cost:
+                self.best = self.explorer.candidates.knobs(point)
+            self.curve.append(min(cost, self.best_cost))
+        if points:
+            self.explorer.tell(points, costs)
+
+    def _skip_hopeless(self) -> None:
+        """Skip all points whose floor, by the template's cost model, is not below the best cost."""
+        if not np.isfinite(self.best_cost):
+            return
+        hopeless = self._points[self._floors >= self.best_cost]
+        self.skipped += int((~self.explorer.known[hopeless]).sum())
+        self.explorer.skip(hopeless)
+
+    def __post_init__(self) -> None:
+        candidates, layer = self.explorer.candidates, self.task.layer
+        self._points = np.zeros(0, np.int64)
+        self._floors = np.zeros(0)
+        if layer.template.estimates(layer.workload, candidates.columns([0])):
+            self._points = candidates.all()
+            found = layer.template.estimates(layer.workload, candidates.columns(self._points))
+            self._floors = found[FLOOR]

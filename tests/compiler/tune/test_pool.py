@@ -1,0 +1,155 @@
+"""Two workers of a real scheduler, in processes of their own, over TCP."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vdla.compiler.tune.candidates import Candidates
+from vdla.compiler.tune.pool import Alone, Pool, Steps
+from vdla.compiler.tune.search import Search, make_explorer
+from vdla.compiler.tune.task import Task
+from vdla.isa.errors import VdlaError
+
+from .toys import Toy, ToyWorkload
+
+pytest.importorskip("distributed")
+HERE = Path(__file__).parent
+PATIENCE_S = 120.0
+
+
+@dataclass(frozen=True)
+class Where:
+    """What trials get: a folder, and members that a task asks of a layer."""
+
+    folder: str
+    template: Any = field(default_factory=Toy)
+    workload: Any = field(default_factory=ToyWorkload)
+
+    def __reduce__(self) -> Any:  # workers know no toys
+        return dict, ((("folder", self.folder), ("size", 0)),)
+
+
+@pytest.fixture(scope="module")
+def trials() -> Iterator[Any]:
+    """The module of trials, which workers import, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(HERE))
+        patch.syspath_prepend(str(HERE))
+        import trials  # type: ignore[import-not-found]
+
+        yield trials
+    sys.modules.pop("trials", None)
+
+
+@dataclass
+class Cluster:
+    """A scheduler and its workers."""
+
+    address: str
+    workers: list[subprocess.Popen]
+
+
+@pytest.fixture
+def cluster(trials: Any, tmp_path: Path) -> Iterator[Cluster]:
+    file = tmp_path / "scheduler.json"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0"]
+    processes = [
+        subprocess.Popen([*command, "--no-dashboard", "--scheduler-file", str(file)], **quiet)
+    ]
+    command = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(file)]
+    command += ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--resources", "toy=1"]
+    command += ["--memory-limit", "0", "--local-directory", str(tmp_path)]
+    processes += [subprocess.Popen(command, **quiet) for _ in range(2)]
+    begun = time.monotonic()
+    while not file.exists() and time.monotonic() < begun + PATIENCE_S:
+        time.sleep(0.1)
+    import json
+
+    time.sleep(0.2)
+    try:
+        yield Cluster(json.loads(file.read_text())["address"], processes[1:])
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def search_in(folder: Path) -> Search:
+    folder.mkdir(exist_ok=True)
+    layer: Any = Where(str(folder))
+    task = Task("toy", "machine", layer, ("layer",))
+    return Search(task, make_explorer("ga", task, Candidates(task.space), 1, loops=None))
+
+
+def wait_for_workers(pool: Pool, count: int) -> None:
+    pool._client.wait_for_workers(count, timeout=PATIENCE_S)
+
+
+@pytest.mark.slow
+def test_two_workers_find_what_one_process_finds_and_a_dead_worker_costs_no_record(
+    cluster: Cluster, trials: Any, tmp_path: Path
+) -> None:
+    steps = Steps("toy", None, trials.slowly)
+    alone = search_in(tmp_path / "alone")
+    with closing(Alone(Steps("toy", None, trials.size_of), 60.0)) as pool:
+        alone.run(pool.measure, 48)
+
+    folder = tmp_path / "pool"
+    search, kept = search_in(folder), []
+
+    def keep(knobs: Any, outcome: Any) -> None:
+        kept.append((tuple(knobs.values()), outcome.cost))
+        if len(kept) == 10:
+            cluster.workers[0].send_signal(signal.SIGKILL)
+
+    with closing(Pool(steps, cluster.address, 0, 60.0)) as pool:
+        wait_for_workers(pool, 2)
+        search.run(pool.measure, 48, kept=keep)
+    assert {str(worker.pid) for worker in cluster.workers} <= set(os.listdir(folder))
+    assert cluster.workers[0].wait() == -signal.SIGKILL and cluster.workers[1].poll() is None
+    assert search.tried == alone.tried and search.best == alone.best
+    assert len(kept) == len(set(kept)) == 48 and search.failed == 0
+
+
+@pytest.mark.slow
+def test_a_scheduler_without_the_device_is_one_line(
+    cluster: Cluster, trials: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vdla.compiler.tune.pool._WORKERS_S", 5.0)
+    with pytest.raises(VdlaError, match=r"expected a worker with other .* --resources other=1"):
+        Pool(Steps("other", None, trials.slowly), cluster.address, 0, 60.0)
+
+
+@pytest.mark.slow
+def test_an_address_without_a_scheduler_is_one_line(
+    trials: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("vdla.compiler.tune.pool._WORKERS_S", 1.0)
+    with pytest.raises(VdlaError, match=r"a Dask scheduler at tcp://127\.0\.0\.1:1, got none"):
+        Pool(Steps("toy", None, trials.slowly), "tcp://127.0.0.1:1", 0, 60.0)
+
+
+@pytest.mark.slow
+def test_workers_of_the_pool_itself_compile_and_measure(trials: Any, tmp_path: Path) -> None:
+    search = search_in(tmp_path / "own")
+    steps = Steps("toy", trials.doubled, trials.size_of)
+    batch = [{"a": 1}, {"a": 2, "then": "crash"}, {"a": 3, "then": "refuse"}, {"a": 4}]
+    with closing(Pool(steps, None, 2, 60.0)) as pool:
+        outcomes = dict(pool.measure(search.task, batch))
+        assert pool.call(trials.size_of, search.task, {"a": 7}) == 7.0
+        with pytest.raises(VdlaError, match="layer: no such tile"):
+            pool.call(trials.size_of, search.task, {"a": 7, "then": "refuse"})
+    assert {i: (o.cost, o.error) for i, o in outcomes.items()} == {
+        0: (2.0, ""), 1: (None, "crashed: SIGSEGV"), 2: (None, "no such tile"), 3: (8.0, ""),
+    }  # fmt: skip

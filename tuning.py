@@ -1,0 +1,410 @@
+"""Tune a model: try choices on the simulator, the RTL or this processor, and keep their costs."""
+
+from __future__ import annotations
+
+import getpass
+import platform
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ._version import __version__
+from .compiler.build import build
+from .compiler.choose.records import Record, Records, append
+from .compiler.choose.space import Knobs
+from .compiler.targets.base import Options, Target
+from .compiler.targets.cpu.layer import CpuLayer
+from .compiler.targets.registry import find_target
+from .compiler.targets.vdla.layer import Layer
+from .compiler.tune.boosted import FEWEST, BoostedTrees
+from .compiler.tune.candidates import Candidates
+from .compiler.tune.features import Features, pairwise_accuracy, recall
+from .compiler.tune.pool import Alone, Pool, Steps
+from .compiler.tune.search import EXPLORERS, Outcome, Search, make_explorer
+from .compiler.tune.task import Task, tasks_of
+from .isa.errors import VdlaError
+from .isa.memory import MemoryParams
+from .isa.params import HwParams
+from .isa.program import Program
+from .module import check_options, load_platform
+from .runner import Runner
+from .sim.model.core import count_cycles
+
+#: Rounds of a processor's trial, of which the least time counts; seconds of one round at least.
+ROUNDS, ROUND_S = 5, 0.002
+#: Of a processor's trials, so many of the best are measured again, in turns, in so many rounds.
+FINALISTS, FINAL_ROUNDS = 5, 25
+
+# ---- trials, as workers make them ----------------------------------------------------------------
+
+
+def compile_program(layer: Layer, knobs: Knobs) -> Program:
+    """The checked program of a layer."""
+    return layer.program(knobs)
+
+
+def simulated_cycles(layer: Layer, program: Program) -> int:
+    """Its cycles by the SimPy model."""
+    return count_cycles(program, layer.machine.memory)
+
+
+def rtl_cycles(layer: Layer, program: Program) -> int:
+    """Its cycles by the RTL."""
+    runner = Runner("rtl", layer.machine.params, layer.machine.memory)
+    return runner.run(program, program.dram_image()).cycles
+
+
+def kernel_ms(layer: CpuLayer, knobs: Knobs) -> float:
+    """The time of a layer's code on this processor, in milliseconds."""
+    (found,) = kernels_ms(layer, [knobs], ROUNDS)
+    return found
+
+
+def kernels_ms(layer: CpuLayer, several: Sequence[Knobs], rounds: int) -> list[float]:
+    """The times of several codes of a layer in milliseconds. They take turns, so that other load on
+    the machine affects all of them; the least of each counts.
+    """
+    kernels = [layer.kernel(knobs) for knobs in several]
+    repeats = []
+    for kernel in kernels:
+        kernel()  # warms up caches
+        begun = time.perf_counter()
+        kernel()
+        repeats.append(max(1, int(ROUND_S / max(1e-7, time.perf_counter() - begun))))
+    least = [np.inf] * len(kernels)
+    for _ in range(rounds):
+        for index, (kernel, count) in enumerate(zip(kernels, repeats, strict=True)):
+            begun = time.perf_counter()
+            for _ in range(count):
+                kernel()
+            least[index] = min(least[index], (time.perf_counter() - begun) / count * 1e3)
+    return [float(value) for value in least]
+
+
+STEPS = {
+    "sim": Steps("vdla-sim", compile_program, simulated_cycles),
+    "rtl": Steps("vdla-rtl", compile_program, rtl_cycles),
+    "cpu": Steps("cpu", None, kernel_ms),
+}
+
+# ---- tuning --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Progress:
+    """What a watcher is told before each task and after each trial.
+
+    Attributes
+    ----------
+    number, tasks : the position of the task, from 0, and how many there are
+    made, of : trials of the task, and how many there shall be
+    begun : when its first trial of this call began (``time.monotonic``)
+    ends : when the whole tuning ends; None without a limit
+    """
+
+    task: Task
+    number: int
+    tasks: int
+    made: int
+    of: int
+    fresh: int
+    best: float
+    begun: float
+    ends: float | None
+
+    @property
+    def trials_per_s(self) -> float:
+        """Trials of this task in a second of this call."""
+        passed = time.monotonic() - self.begun
+        return self.fresh / passed if passed and self.fresh else 0.0
+
+
+Watch = Callable[[Progress], None]
+
+
+def tune(
+    model: Any,
+    target: str = "sim",
+    records: str | Path = "records.jsonl",
+    hw: HwParams | str | Path = "16x16",
+    memory: MemoryParams | str | Path = "vta",
+    trials: int = 64,
+    tuner: str = "xgb",
+    seed: int = 0,
+    time_s: float | None = None,
+    scheduler: str | None = None,
+    workers: int = 0,
+    timeout_s: float = 60.0,
+    vthreads: int = 2,
+    threads: int = 1,
+    watch: Watch = lambda progress: None,
+) -> dict[str, Any]:
+    """Search the choices of a model's layers, and keep every trial in a file of records.
+
+    The same call goes on where an earlier one was stopped: trials that the file has are not made
+    again, and count. With the file, ``compile(..., records=...)`` takes the best.
+
+    Parameters
+    ----------
+    model : as for :func:`vdla.compile`
+    target : str
+        ``sim`` and ``rtl`` (cycles), or ``cpu`` (milliseconds on this processor).
+    records : path
+        The file that trials are read from and added to.
+    trials : int
+        For each workload; layers of equal workload are tuned once. The planner's choice is the
+        first of them.
+    tuner : str
+        ``xgb``, ``sa``, ``ga``, ``random`` or ``grid``.
+    seed : int
+        The same seed makes the same trials of an empty file.
+    time_s : float, optional
+        Seconds after which to stop, shared among the workloads.
+    scheduler : str, optional
+        The address of a Dask scheduler whose workers make the trials.
+    workers : int
+        Without ``scheduler``: worker processes of this machine; 0 is a single one without a
+        scheduler.
+    timeout_s : float
+        Seconds after which a trial fails.
+    watch : callable
+        Called after each trial.
+
+    Returns
+    -------
+    dict
+        ``tasks`` with their best knobs and costs; ``total``, the whole model by the planner and by
+        the records (cycles; None for ``cpu``); ``model``, how well the cost model ranks;
+        ``interrupted``, whether Ctrl-C stopped it.
+
+    Raises
+    ------
+    VdlaError
+        For a bad argument, a model that cannot be compiled, and a file that has no records.
+    """
+    check_options(target, None, trials=trials, vthreads=vthreads, threads=threads)
+    for name, value, legal in (("target", target, STEPS), ("tuner", tuner, EXPLORERS)):
+        if value not in legal:
+            raise VdlaError(f"{name}: expected one of {', '.join(legal)}, got {value!r}")
+    params, memory = load_platform(hw, memory)
+    where = find_target(target, Options(params, memory, vthreads, threads))
+    tuning = _Tuning(model, where, Path(records), tuner, seed)
+    steps = STEPS[target]
+    inside = scheduler is None and workers == 0
+    pool = Alone(steps, timeout_s) if inside else Pool(steps, scheduler, workers, timeout_s)
+    with closing(pool):
+        return tuning.run(pool, trials, time_s, watch)
+
+
+class _Tuning:
+    """The tuning of one model."""
+
+    def __init__(self, model: Any, target: Target, path: Path, tuner: str, seed: int):
+        self.model, self.target, self.path = model, target, path
+        self.tuner, self.seed = tuner, seed
+        self.known = Records.load(path) if path.exists() else Records()
+        self.tasks = tasks_of(model, target)
+        if not self.tasks:
+            raise VdlaError(f"tune: expected a layer with knobs for {target.title}, got none")
+        self.searches: list[Search] = []
+
+    def run(
+        self, pool: Alone | Pool, trials: int, time_s: float | None, watch: Watch
+    ) -> dict[str, Any]:
+        """Search for every task, and compare the whole model."""
+        ends = None if time_s is None else time.monotonic() + time_s
+        rows: list[dict[str, Any]] = []
+        total: dict[str, Any] = {"planner": None, "tuned": None}
+        interrupted = False
+        try:
+            for task in self._in_turn():
+                self.searches.append(self._search(task))
+                number, count = len(rows), max(len(self.tasks), len(rows) + 1)
+                progress = Progress(
+                    task, number, count, 0, trials, 0, np.inf, time.monotonic(), ends
+                )
+                rows.append(self._row(progress, pool, watch))
+            if self.target.name == "cpu":
+                self._measure_finalists(pool, rows)
+            else:
+                total = self._compare_models()
+        except KeyboardInterrupt:
+            interrupted = True
+        return {
+            "target": self.target.name, "tuner": self.tuner, "tasks": rows, "total": total,
+            "records": str(self.path), "model": _model_quality(self.searches),
+            "interrupted": interrupted,
+        }  # fmt: skip
+
+    def _in_turn(self) -> Iterator[Task]:
+        """The tasks. Those that decide for others come first; then the others are asked for again,
+        with the choices of the records.
+        """
+        first = [task for task in self.tasks if task.decides_for_others]
+        yield from first
+        if first:
+            others = tasks_of(self.model, self.target, self.known)
+            done = {task.key for task in first}
+            self.tasks = [*first, *(task for task in others if task.key not in done)]
+        yield from self.tasks[len(first) :]
+
+    def _search(self, task: Task) -> Search:
+        """The search for a task, with the trials that the file has."""
+        candidates = Candidates(task.space)
+        first = _planned(task, candidates)
+        start = [] if first is None else [first]
+        search = Search(task, make_explorer(self.tuner, task, candidates, self.seed, start))
+        search.resume(self.known.of(task.key))
+        return search
+
+    def _row(self, progress: Progress, pool: Alone | Pool, watch: Watch) -> dict[str, Any]:
+        """Search for a task; what the report says about it."""
+        task, search = progress.task, self.searches[-1]
+        before = progress.made = len(search.curve)
+        progress.best = search.best_cost
+        watch(progress)
+
+        def kept(knobs: Knobs, outcome: Outcome) -> None:
+            self._keep(task, knobs, outcome.cost, outcome.error, outcome.seconds)
+            progress.made, progress.fresh = progress.made + 1, progress.fresh + 1
+            if outcome.cost is not None:
+                progress.best = min(progress.best, outcome.cost)
+            watch(progress)
+
+        deadline = None
+        if progress.ends is not None:  # the time that is left, shared among the tasks
+            left = max(0.0, progress.ends - progress.begun)
+            deadline = progress.begun + left / (progress.tasks - progress.number)
+        search.run(pool.measure, progress.of, deadline=deadline, kept=kept)
+        seconds = time.monotonic() - progress.begun
+        fresh = len(search.curve) - before
+        return {
+            "workload": task.layer.workload.key, "template": task.key.template,
+            "layers": list(task.layers), "trials": len(search.curve), "failed": search.failed,
+            "skipped": search.skipped, "best": _number(search.best_cost),
+            "planner": self._planner_cost(task), "best_knobs": search.best,
+            "trials_per_s": fresh / seconds if fresh else None,
+            "curve": [_number(cost) for cost in search.curve],
+        }  # fmt: skip
+
+    def _keep(
+        self,
+        task: Task,
+        knobs: Knobs,
+        cost: float | None,
+        error: str = "",
+        seconds: float | None = None,
+        preferred: bool = False,
+    ) -> None:
+        """Add a trial to the file and to what is known."""
+        record = Record(
+            task.key, dict(knobs), cost, error, self.tuner, self.seed,
+            f"{getpass.getuser()}@{socket.gethostname()}",
+            datetime.now(UTC).isoformat(timespec="seconds"),
+            {"vdla": __version__, "python": platform.python_version()},
+            None if seconds is None else round(seconds, 4), preferred,
+        )  # fmt: skip
+        append(self.path, [record])
+        self.known.add(record)
+
+    def _planner_cost(self, task: Task) -> float | None:
+        """What the planner's choice costs, if it was tried."""
+        plan = task.plan()
+        trials = self.known.of(task.key) if plan is not None else []
+        return next((t.cost for t in trials if plan is not None and t.knobs == plan.knobs), None)
+
+    # ---- the whole model, on the accelerator
+
+    def _compare_models(self) -> dict[str, Any]:
+        """The cycles of the model by the planner and by the records. Layers run beside each other,
+        so that one that is faster alone may slow the model down: then only those are kept, the
+        largest gains first, with which the model becomes faster, and of the others the planner's
+        choice is the preferred one.
+        """
+        planner = self._cycles(Records())
+        tuned = self._cycles(self.known)
+        if tuned > planner:
+            self._keep_what_helps(planner)
+            tuned = self._cycles(self.known)
+        return {"planner": planner, "tuned": tuned}
+
+    def _keep_what_helps(self, planner: int) -> None:
+        helping, least = Records(), planner
+        for task in sorted(self.tasks, key=self._gain, reverse=True):
+            plan = task.plan()
+            best = [record for record in self.known.best() if record.key == task.key]
+            if plan is None or not best or best[0].knobs == plan.knobs:
+                continue
+            tried = Records([*helping.trials, *best])
+            cycles = self._cycles(tried) if self._gain(task) > 0 else planner
+            if cycles < least:
+                helping, least = tried, cycles
+            else:
+                self._keep(task, plan.knobs, self._planner_cost(task), preferred=True)
+
+    def _gain(self, task: Task) -> float:
+        """Cycles that the best trial of a task saves, in all of its layers."""
+        best = [r.cost for r in self.known.best() if r.key == task.key and r.cost is not None]
+        planner = self._planner_cost(task)
+        return (planner - best[0]) * len(task.layers) if best and planner is not None else 0.0
+
+    def _cycles(self, records: Records) -> int:
+        """The cycles of all programs of the model."""
+        compiled = build(self.model, self.target, records=records)
+        memory = self.tasks[0].layer.machine.memory  # type: ignore[attr-defined]
+        return sum(count_cycles(program, memory) for program in compiled.programs)
+
+    # ---- the best trials again, on a processor
+
+    def _measure_finalists(self, pool: Alone | Pool, rows: list[dict[str, Any]]) -> None:
+        """Measure the best trials of each task again, in turns with the planner's choice, which
+        runs twice: the ratio of its two times is what differences mean. The fastest is preferred.
+        """
+        for task, row in zip(self.tasks, rows, strict=True):
+            plan = task.plan()
+            trials = [t for t in self.known.of(task.key) if t.cost is not None and not t.preferred]
+            if plan is None or not trials:
+                continue
+            trials.sort(key=lambda trial: trial.cost or 0.0)
+            several = [plan.knobs, *(t.knobs for t in trials[:FINALISTS]), plan.knobs]
+            times = pool.call(kernels_ms, task, several, FINAL_ROUNDS)
+            best = int(np.argmin(times[:-1]))
+            self._keep(task, several[best], times[best], preferred=True)
+            row |= {
+                "best": times[best], "planner": times[0], "best_knobs": dict(several[best]),
+                "control": times[-1] / times[0],
+            }  # fmt: skip
+
+
+def _planned(task: Task, candidates: Candidates) -> int | None:
+    plan = task.plan()
+    return None if plan is None else candidates.point(plan.knobs)
+
+
+def _number(cost: float) -> float | None:
+    return float(cost) if np.isfinite(cost) else None
+
+
+def _model_quality(searches: Sequence[Search]) -> dict[str, float | None]:
+    """How well the model that learned from the first half of a task's trials ranks the second half,
+    as a mean over the tasks with enough trials.
+    """
+    found: list[tuple[float, float]] = []
+    for search in searches:
+        points, costs = search.tried
+        half = len(points) // 2
+        if half < FEWEST or len(set(costs[half:])) < 2:
+            continue
+        model = BoostedTrees(Features(search.task, search.explorer.candidates))
+        model.fit(points[:half], costs[:half])
+        scores = model.score(points[half:])
+        found.append((pairwise_accuracy(scores, costs[half:]), recall(scores, costs[half:])))
+    accuracy, recalled = np.mean(found, axis=0).tolist() if found else (None, None)
+    return {"pairwise_accuracy": accuracy, "recall_at_30": recalled}
