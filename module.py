@@ -71,6 +71,7 @@ def compile(
     threads: int = 1,
     knobs: str | Path | Mapping[str, Any] | None = None,
     records: str | Path | None = None,
+    emulate: bool = False,
 ) -> Module:
     """Compile a trained network.
 
@@ -80,7 +81,7 @@ def compile(
         ONNX, float or quantised (QDQ); a TensorFlow Lite file or its bytes; or a program of
         ``torch.export``, also as a file that ``torch.export.save`` wrote.
     target : str
-        ``sim``, ``rtl``, ``cpu`` or ``fpga``.
+        ``sim``, ``rtl``, ``cpu``, ``fpga``, ``cuda`` or ``opencl``.
     hw : HwParams, or the name of a preset or TOML file
         The accelerator's configuration.
     memory : MemoryParams, or the name of a preset or TOML file
@@ -100,6 +101,8 @@ def compile(
     records : path, optional
         A file of measured choices (``compiler/choose/records.py``), which come before the
         compiler's own.
+    emulate : bool
+        With ``cuda``: run the kernels on the processor, for tests.
 
     Raises
     ------
@@ -112,7 +115,7 @@ def compile(
     from .compiler.targets.registry import find_target
 
     params, memory = load_platform(hw, memory)
-    found = find_target(target, Options(params, memory, vthreads, threads))
+    found = find_target(target, Options(params, memory, vthreads, threads, emulate))
     compiled = build(model, found, **_choices(knobs, records), dump_ir=dump_ir)
     settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)
     return Module(compiled, settings, port)

@@ -36,12 +36,14 @@ class Options:
     hw, memory : the accelerator's configuration, and the memory behind it
     vthreads : virtual threads that a planner uses
     threads : threads of the processor among which parallel loops are shared
+    emulate : run the GPU's kernels on the processor
     """
 
     hw: HwParams
     memory: MemoryParams
     vthreads: int = 2
     threads: int = 1
+    emulate: bool = False
 
 
 @dataclass(frozen=True)
