@@ -15,7 +15,6 @@ from ..te.schedule import Schedule
 from ..te.stage import Stage
 from ..te.tensor import IterVar, Tensor
 
-
 #: For each memory, the thread axes whose threads see one copy of a buffer in it.
 Sharing = Mapping[str, Collection[str]]
 

@@ -20,7 +20,8 @@ from .program import KernelCall, KernelProgram
 
 COMPILER = "g++"
 FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fwrapv", "-shared", "-fPIC",
-         "-fno-strict-aliasing", "-fno-stack-protector", "-ftrivial-auto-var-init=pattern")  # fmt: skip
+         "-fno-strict-aliasing", "-fno-stack-protector",
+         "-ftrivial-auto-var-init=pattern")  # fmt: skip
 #: In which order the threads of a block run between two barriers.
 ORDERS = ("forwards", "backwards", "shuffled")
 _HEADER = Path(__file__).with_name("fibres.h")

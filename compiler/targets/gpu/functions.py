@@ -30,8 +30,8 @@ FUNCTION float exp_f32(float x) {
   p = fma_f32(p, r, 0.5f);
   p = fma_f32(p, r * r, r) + 1.0f;
   i32 k = (i32)(n > 300.0f ? 300.0f : (n > -300.0f ? n : -300.0f));  // not-a-number as -300
-  i32 half = k / 2;
-  float y = p * float_of((u32)(half + 127) << 23) * float_of((u32)(k - half + 127) << 23);
+  i32 h = k / 2;
+  float y = p * float_of((u32)(h + 127) << 23) * float_of((u32)(k - h + 127) << 23);
   return x != x ? x : (x > 89.0f ? float_of(0x7f800000u) : (x < -104.0f ? 0.0f : y));
 }
 """
@@ -44,9 +44,9 @@ FUNCTION float tanh_f32(float x) {
   p = fma_f32(p, s, -5.37397155531e-02f);
   p = fma_f32(p, s, 1.33314422036e-01f);
   p = fma_f32(p, s, -3.33332819422e-01f);
-  float near = fma_f32(p * s, x, x);
-  float far = 1.0f - 2.0f / (exp_f32(2.0f * a) + 1.0f);
-  return a < 0.625f ? near : (x < 0.0f ? -far : (x != x ? x : far));
+  float inner = fma_f32(p * s, x, x);
+  float outer = 1.0f - 2.0f / (exp_f32(2.0f * a) + 1.0f);
+  return a < 0.625f ? inner : (x < 0.0f ? -outer : (x != x ? x : outer));
 }
 """
 
@@ -67,9 +67,9 @@ _REQUANTIZE = """\
 FUNCTION i64 requantize(i32 acc, i32 multiplier, i32 shift) {
   i64 product = (i64)acc * (i64)multiplier;
   i32 count = shift & 63;
-  i64 half = (i64)((((u64)1) << count) >> 1);
+  i64 middle = (i64)((((u64)1) << count) >> 1);
   i64 odd = (product >> count) & 1;
-  i64 rounded = (product + half - 1 + odd) >> count;
+  i64 rounded = (product + middle - 1 + odd) >> count;
   return count == 0 ? product : rounded;
 }
 """
@@ -154,6 +154,23 @@ for _dtype in INT_DTYPES:
     FUNCTIONS |= _integer_functions(_dtype)
 for _dtype in ("float32", "float64"):
     FUNCTIONS |= _float_functions(_dtype)
+
+#: Words that a name in a kernel cannot be, in C, C++ or OpenCL C.
+_RESERVED = """\
+auto bool break case char class const constant continue default delete do double else enum extern
+false float for friend global goto half if image1d_t image2d_t image3d_t inline int kernel local
+long namespace new operator pipe private protected public register restrict return sampler_t short
+signed sizeof static struct switch template this throw true try typedef union uniform unsigned using
+virtual void volatile wchar_t while popcount_32 popcount_64 float_of bits_of FUNCTION threadIdx
+blockIdx blockDim gridDim bx by bz tx ty tz"""
+RESERVED = frozenset(_RESERVED.split())
+
+
+def is_taken(name: str) -> bool:
+    """Whether a name means something else in the text of kernels."""
+    ours = name in RESERVED or name in FUNCTIONS or name in TYPES.values()
+    return ours or name.endswith(("_f32", "_f64"))
+
 
 _NAME = re.compile(r"\b[a-z]\w*(?=\()")
 

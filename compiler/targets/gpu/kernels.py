@@ -10,8 +10,8 @@ from ...dumps import Dumps
 from ...te.errors import ScheduleError
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
-from ...tir.ir import Allocate, Buffer, Launch, PrimFunc, Seq, Stmt, walk_stmt
 from ...tir.bounds import surrounding
+from ...tir.ir import Allocate, Buffer, Launch, PrimFunc, Seq, Stmt, walk_stmt
 from ...tir.lower import lower
 from ...tir.passes.barriers import insert_barriers
 from ...tir.passes.double_buffer import double_buffer

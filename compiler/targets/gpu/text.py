@@ -33,7 +33,7 @@ from ...te.expr import (
 from ...tir.ir import Allocate, Barrier, Buffer, For, If, Launch, Seq, Stmt, Store, walk_stmt
 from ...tir.printer import expr_text
 from .dialects import Dialect
-from .functions import TYPES, functions_for
+from .functions import TYPES, functions_for, is_taken
 
 _PRECEDENCE = {"||": 1, "&&": 2, "|": 3, "&": 5, "==": 6, "<": 7, "<=": 7, "<<": 8, ">>": 8, "+": 9,
                "-": 9, "*": 10, "/": 10, "%": 10}  # fmt: skip
@@ -49,7 +49,8 @@ _Text = tuple[str, int]
 def c_name(name: str) -> str:
     """A name of the model as an identifier of C."""
     found = "".join(c if c.isascii() and c.isalnum() else "_" for c in name)
-    return found if found[:1].isalpha() else f"k_{found}"
+    found = found if found[:1].isalpha() else f"k_{found}"
+    return f"{found}_" if is_taken(found) else found
 
 
 def element_count(buffer: Buffer) -> int:
@@ -106,8 +107,8 @@ class _Printer:
             level, _, axis = thread.axis.partition(".")
             form = self.dialect.index if level == "threadIdx" else self.dialect.block_index
             index = form.format(axis=axis, number="xyz".index(axis))
-            short = ("t" if level == "threadIdx" else "b") + axis
-            lines.append(f"  const i32 {self.fresh(thread.var, short)} = (i32){index};")
+            self.names[thread.var] = short = ("t" if level == "threadIdx" else "b") + axis
+            lines.append(f"  const i32 {short} = (i32){index};")
             self.ranges[thread.var] = (0, thread.extent - 1)
         for stmt in walk_stmt(self.launch.body):
             if isinstance(stmt, Allocate) and stmt.buffer.scope == "shared":

@@ -8,8 +8,8 @@
         threadIdx.x for j in 2: s[j] = ..           s[threadIdx.x] = ..
         y[i.o*4 + i.i] = f(s)                     y[blockIdx.x*4 + threadIdx.x] = f(s)
 
-Every nest at the top of a program is a kernel. As loops, each iteration of ``i.i`` fills an ``s`` of
-its own, all of them alike; as a kernel, the threads fill one ``s`` together. What a thread would
+Every nest at the top of a program is a kernel. As loops, each iteration of ``i.i`` fills an ``s``
+of its own, all of them alike; as a kernel, the threads fill one ``s`` together. What a thread would
 store to memory that it shares with others, although no loop of the store is bound to their axis, is
 stored by the first thread alone. Guards go to the statements that they guard, so that barriers can
 stand between these (``passes/barriers.py``).

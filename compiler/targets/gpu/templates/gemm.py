@@ -174,7 +174,7 @@ def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool, zero
 
 
 def _convolution(op: Conv2d | QConv2d, shapes: list[tuple[int, ...]], dtypes: list[str]) -> Product:
-    (images, channels, height, width), (outputs, per_group, *kernel) = shapes[:2]
+    (images, _, height, width), (outputs, per_group, *kernel) = shapes[:2]
     depth, groups = per_group * math.prod(kernel), op.groups
     rows = outputs // groups
     counts = window_counts((height, width), tuple(kernel), op.strides, op.pads, op.dilations)

@@ -1,4 +1,4 @@
-"""Any legal schedule computes the same bits as threads: the random schedules of ``tests/compiler/te``
+"""Any legal schedule computes the same bits as threads: random schedules of ``tests/compiler/te``
 with loops bound to blocks and threads, as kernels, in three orders of threads.
 
 60 cases, or as many as ``VDLA_FUZZ`` says (``make gpu-emulated``).
