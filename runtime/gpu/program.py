@@ -53,7 +53,7 @@ class KernelProgram:
     Attributes
     ----------
     name : of the graph, for messages
-    language : "cuda" or "opencl"
+    device : what runs it: "cuda", "opencl", or "emulated", which is CUDA on the processor
     source : the text of all kernels
     calls : in running order
     inputs, outputs : in the order of :meth:`run`
@@ -64,7 +64,7 @@ class KernelProgram:
     """
 
     name: str
-    language: str
+    device: str
     source: str
     calls: tuple[KernelCall, ...]
     inputs: tuple[TensorType, ...]
@@ -74,6 +74,11 @@ class KernelProgram:
     plan: MemoryPlan
     open: Open
     _sessions: list[Session] = field(default_factory=list, init=False, repr=False)
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of a file with the source."""
+        return "cl" if self.device == "opencl" else "cu"
 
     def run(self, *arrays: np.ndarray) -> list[np.ndarray]:
         """The outputs for the inputs.

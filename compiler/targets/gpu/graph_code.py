@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ....runtime.gpu.program import KernelCall, KernelProgram, Open, Place
+from ....runtime.gpu.devices import open_session
+from ....runtime.gpu.program import KernelCall, KernelProgram, Place
 from ....runtime.native import TensorType, aligned_memory
 from ...arena import Lifetime, plan_arena
 from ...choose.chooser import Chooser
@@ -116,8 +117,8 @@ class GraphKernels:
         first = self.lifetimes[name].first if name in self.lifetimes else position
         self.lifetimes[name] = Lifetime(aligned(tensor_bytes(self.graph[name])), first, position)
 
-    def program(self, language: str, open: Open) -> KernelProgram:
-        """The graph as a program that ``open`` makes ready to run."""
+    def program(self, device: str) -> KernelProgram:
+        """The graph as a program for a device."""
         graph = self.graph
         offsets, plan = plan_arena(self.lifetimes)
         starts, end = dict[str, int](), 0
@@ -144,9 +145,9 @@ class GraphKernels:
             if self._source(name) in places
         }
         return KernelProgram(
-            graph.name, language, print_module(texts, self.dialect), tuple(calls),
+            graph.name, device, print_module(texts, self.dialect), tuple(calls),
             tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs), outside,
-            parameters, plan, open,
+            parameters, plan, open_session,
         )  # fmt: skip
 
 

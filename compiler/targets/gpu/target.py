@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ....isa.errors import VdlaError
-from ....runtime.gpu.program import Open, Session
 from ...choose.chooser import Chooser
 from ...dumps import Dumps
 from ..base import Compiled, Options, Part, Target, layer_info
@@ -15,29 +14,24 @@ from .lowering import TEMPLATES
 
 
 class Gpu(Target):
-    """Kernels in one language, which ``open`` runs."""
+    """Kernels in one language, which ``device`` runs (``runtime/gpu/devices.py``)."""
 
     host = None
     dialect: ClassVar[Dialect]
+    device: str
 
     def __init__(self, options: Options):
         if options.threads > 1:
             raise VdlaError(f"threads: expected 1 with target {self.name}, got {options.threads}")
         self.batch = options.hw.batch
-        self.emulate = options.emulate
         self.templates = TEMPLATES
         self.machine_key = self.dialect.name
-
-    def open(self) -> Open:
-        """What makes a program ready to run."""
-        raise NotImplementedError
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
         graph = part.as_graph()
         step = None
         if graph.outputs:
-            found = kernels_of_graph(graph, self.dialect, chooser, dumps)
-            step = found.program(self.name, self.open())
+            step = kernels_of_graph(graph, self.dialect, chooser, dumps).program(self.device)
         layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]
         return Compiled(step, layers)
 
@@ -49,19 +43,9 @@ class Cuda(Gpu):
     title = "the GPU"
     dialect = CUDA
 
-    def open(self) -> Open:
-        if self.emulate:
-            from ....runtime.gpu.emulated import EmulatedSession
-
-            return EmulatedSession
-        return _no_driver
-
-
-def _no_driver(program: object) -> Session:
-    raise VdlaError(
-        "target cuda: expected a CUDA driver (libcuda.so.1), found none; --emulate runs the kernels"
-        " on the processor"
-    )
+    def __init__(self, options: Options):
+        super().__init__(options)
+        self.device = "emulated" if options.emulate else "cuda"
 
 
 class OpenCl(Gpu):
@@ -70,13 +54,4 @@ class OpenCl(Gpu):
     name = "opencl"
     title = "the OpenCL device"
     dialect = OPENCL
-
-    def __init__(self, options: Options):
-        if options.emulate:
-            raise VdlaError("emulate: expected target 'cuda' with it, got 'opencl'")
-        super().__init__(options)
-
-    def open(self) -> Open:
-        from ....runtime.gpu.opencl import OpenClSession
-
-        return OpenClSession
+    device = "opencl"
