@@ -59,7 +59,13 @@ class EmulatedKernels:
 
 
 def load_emulated(source: str, flags: Sequence[str] = ()) -> EmulatedKernels:
-    """Compile a CUDA text for the host, or find its code in the cache.
+    """The kernels of a CUDA text; errors as :func:`emulated_library`."""
+    return EmulatedKernels(ctypes.CDLL(str(emulated_library(source, flags))))
+
+
+def emulated_library(source: str, flags: Sequence[str] = ()) -> Path:
+    """Compile a CUDA text for the host, or find its library in the cache. For each kernel it has
+    ``emulate_NAME``, and ``arguments_NAME``, which says how many arguments it has.
 
     Raises
     ------
@@ -72,7 +78,7 @@ def load_emulated(source: str, flags: Sequence[str] = ()) -> EmulatedKernels:
     place = cache_dir() / f"emulated_{digest[:32]}.so"
     if not place.exists():
         _compile(text, command, place)
-    return EmulatedKernels(ctypes.CDLL(str(place)))
+    return place
 
 
 def _host_text(source: str) -> str:
@@ -100,6 +106,7 @@ def _entry(number: int, name: str, parameters: str, body: str) -> str:
     waits = "true" if "__syncthreads" in body else "false"
     return f"""
 {declared}static void call_{name}(void** values) {{ {name}({arguments}); }}
+extern "C" int arguments_{name}() {{ return {len(kinds)}; }}
 extern "C" int emulate_{name}(void** values, const unsigned* size, int order, uint64_t* barriers) {{
   return vdla::launch(call_{name}, values, {{size[0], size[1], size[2]}},
                       {{size[3], size[4], size[5]}}, (vdla::Order)order, {waits},
