@@ -64,6 +64,11 @@ schedules: $(STAMP)
 operators: $(STAMP)
 	VDLA_FUZZ=300 $(BIN)/python -m pytest -n 2 tests/compiler/frontends/onnx/test_single_operators.py tests/compiler/graph/test_random_operators.py
 
+# Kernels without a GPU: 2,000 random schedules of threads, and whole networks at full size.
+gpu-emulated: $(STAMP)
+	VDLA_FUZZ=5000 $(BIN)/python -m pytest -s tests/compiler/targets/gpu/test_random_threads.py
+	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_full_size.py
+
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)
 	$(BIN)/python -m tests.mutants

@@ -62,9 +62,7 @@ def test_a_network_is_captured_once_and_replayed(driver: ctypes.CDLL) -> None:
     assert (after[0] - before[0], after[1] - before[1]) == (len(step.calls), 3)
 
 
-def test_what_is_missing_is_one_line(
-    driver: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_missing_is_one_line(driver: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:
     module = vdla.compile(DIGITS, "cuda", emulate=True)
     [step] = module.compiled.steps
     monkeypatch.setenv("VDLA_STANDIN_EMPTY", "1")

@@ -10,7 +10,7 @@ from vdla.compiler.targets.gpu.dialects import CUDA, OPENCL
 from vdla.compiler.targets.gpu.kernels import kernels_of, lower_kernels, to_launches
 from vdla.compiler.targets.gpu.templates.general import each_element
 from vdla.compiler.targets.gpu.text import print_module
-from vdla.compiler.te.expr import Call, Const, Expr, maximum, minimum
+from vdla.compiler.te.expr import Call, Const, Expr, bits_of, maximum, minimum
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import compute, placeholder
 from vdla.compiler.tir.interpret import interpret
@@ -83,7 +83,8 @@ def test_integers(dtype: str) -> None:
     def rule(x: list[Expr]) -> Expr:
         p, q = x
         total = (p + q) * 3 - (p * q) + maximum(p, q) - minimum(p, q) + (p & q) + (p | 5)
-        total = total + (p // 7) + (p % 7) + (p >> 3) + (p << 2) + (p << q) + (p >> q)
+        count = q & (2 * bits_of(dtype) - 1)  # up to twice the width
+        total = total + (p // 7) + (p % 7) + (p >> 3) + (p << 2) + (p << count) + (p >> count)
         return total + Call("divide", (p, q), dtype) + Call("remainder", (p, q), dtype)
 
     exact(rule, a, b)
