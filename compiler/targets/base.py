@@ -21,8 +21,10 @@ from ..choose.template import Template
 from ..dumps import Dumps
 from ..graph.ir import Graph, Node
 from ..graph.ops.base import Expression, Shape
-from ..te.tensor import placeholder
+from ..te.schedule import Schedule
+from ..te.tensor import Tensor, placeholder
 from ..tir.ir import PrimFunc
+from ..tir.lower import lower
 
 GraphPass = Callable[[Graph], Graph]
 
@@ -131,6 +133,10 @@ class Target(ABC):
             Naming the layer for a choice that is not legal, and the graph for one that does not fit
             the machine.
         """
+
+    def lower(self, schedule: Schedule, args: list[Tensor], name: str) -> PrimFunc:
+        """The loop program of a schedule, for :meth:`compile_func`."""
+        return lower(schedule, args, name)
 
     def compile_func(self, func: PrimFunc, dumps: Dumps) -> Program | Callable[..., None]:
         """Code of one loop program: a program, or a function of one array for each parameter.

@@ -13,7 +13,7 @@ from ...isa.errors import VdlaError
 from ..cache import cache_dir
 from .program import KernelCall, KernelProgram
 
-OPTIONS = ("-cl-std=CL1.2",)
+STANDARD = "-cl-std=CL1.2"
 #: Square roots and quotients of float32 are rounded correctly, where the device can do that.
 EXACT = "-cl-fp32-correctly-rounded-divide-sqrt"
 
@@ -51,7 +51,7 @@ class OpenClSession:
         self.cl = cl
         device = self.context.devices[0]
         self.queue = cl.CommandQueue(self.context)
-        options = list(OPTIONS)
+        options: list[str] = [STANDARD]
         if device.get_info(cl.device_info.SINGLE_FP_CONFIG) & (1 << 7):
             options.append(EXACT)
         self.module = self._build(program, options)

@@ -1,4 +1,4 @@
-"""The launcher on a stand-in for the driver, whose kernels are emulated: memory, capture, replay."""
+"""The launcher on a stand-in for the driver, whose kernels are emulated: memory, graph, replay."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def test_what_is_missing_is_one_line(driver: ctypes.CDLL, monkeypatch: pytest.Mo
     with pytest.raises(VdlaError, match=r"cuInit failed with CUDA_ERROR_NO_DEVICE \(100\)"):
         CudaSession(step, driver, emulated_cubin)
     monkeypatch.setattr(cuda, "LIBRARY", "libcuda.so.of.nobody")
-    with pytest.raises(VdlaError, match="expected the driver of an NVIDIA GPU .* --emulate"):
+    with pytest.raises(VdlaError, match=r"expected the driver of an NVIDIA GPU .* --emulate"):
         CudaSession(step)

@@ -8,15 +8,26 @@ from functools import partial
 
 from ...dumps import Dumps
 from ...te.errors import ScheduleError
+from ...te.expr import Expr, Read, walk
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
 from ...tir.bounds import surrounding
-from ...tir.ir import Allocate, Buffer, Launch, PrimFunc, Seq, Stmt, walk_stmt
+from ...tir.ir import (
+    Allocate,
+    Buffer,
+    Launch,
+    PrimFunc,
+    Seq,
+    Stmt,
+    map_stmt,
+    stored_buffers,
+    walk_stmt,
+)
 from ...tir.lower import lower
 from ...tir.passes.barriers import insert_barriers
 from ...tir.passes.double_buffer import double_buffer
 from ...tir.passes.expand import expand_intrinsics
-from ...tir.passes.launch import launch_kernels, raise_guards, written_in
+from ...tir.passes.launch import launch_kernels, raise_guards
 from ...tir.passes.vthread import interleave_vthreads
 from ...tir.printer import print_func
 from ...tir.races import check_threads
@@ -122,7 +133,7 @@ def kernels_of(func: PrimFunc, prefix: str, dialect: Dialect) -> list[Kernel]:
     known = [*func.params, *temporaries_of(func)]
     found = []
     for launch in launches_of(func):
-        used, written = _buffers(launch), written_in(launch)
+        used, written = _buffers(launch), stored_buffers(launch.body)
         params = [b for b in known if b in used]
         name = c_name(f"{prefix}{launch.name}")
         sizes = {t.axis: t.extent for t in launch.threads}
@@ -138,12 +149,10 @@ def _size(sizes: dict[str, int], axes: Sequence[str]) -> Size:
 
 
 def _buffers(launch: Launch) -> set[Buffer]:
-    from ...te.expr import Read, walk
-    from ...tir.ir import map_stmt
+    """The buffers that a kernel uses."""
+    found = stored_buffers(launch.body)
 
-    found = set(written_in(launch))
-
-    def on_expr(expr):
+    def on_expr(expr: Expr) -> Expr:
         found.update(node.source for node in walk(expr) if isinstance(node, Read))
         return expr
 

@@ -7,9 +7,14 @@ from typing import ClassVar
 from ....isa.errors import VdlaError
 from ...choose.chooser import Chooser
 from ...dumps import Dumps
+from ...te.schedule import Schedule
+from ...te.tensor import Tensor
+from ...tir.ir import PrimFunc
 from ..base import Compiled, Options, Part, Target, layer_info
 from .dialects import CUDA, OPENCL, Dialect
+from .func_code import FuncKernels
 from .graph_code import kernels_of_graph
+from .kernels import lower_kernels, to_launches
 from .lowering import TEMPLATES
 
 
@@ -34,6 +39,12 @@ class Gpu(Target):
             step = kernels_of_graph(graph, self.dialect, chooser, dumps).program(self.device)
         layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]
         return Compiled(step, layers)
+
+    def lower(self, schedule: Schedule, args: list[Tensor], name: str) -> PrimFunc:
+        return lower_kernels(schedule, args, name)
+
+    def compile_func(self, func: PrimFunc, dumps: Dumps) -> FuncKernels:
+        return FuncKernels.of(to_launches(func, dumps), self.dialect, self.device, dumps)
 
 
 class Cuda(Gpu):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -311,11 +312,11 @@ def _narrow(index: Expr) -> Expr:
     return index if index.dtype == "int32" else Cast("int32", index)
 
 
-def _constant(value: object, dtype: str) -> _Text:
+def _constant(value: Any, dtype: str) -> _Text:
     if dtype == "bool":
         return ("1" if value else "0"), _ATOM
     if dtype not in FLOAT_DTYPES:
-        return _integer_constant(int(value), dtype)  # type: ignore[call-overload]
+        return _integer_constant(int(value), dtype)
     number = np.dtype(dtype).type(value)
     if not np.isfinite(number):
         if dtype == "float64":

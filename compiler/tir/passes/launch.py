@@ -38,7 +38,6 @@ from ..ir import (
     TensorCall,
     Thread,
     seq,
-    stored_buffers,
     walk_stmt,
 )
 from ..scopes import MemoryScope
@@ -290,13 +289,3 @@ def _joined(stmts: Sequence[Stmt]) -> list[Stmt]:
         else:
             found.append(stmt)
     return found
-
-
-def kernels_of(func: PrimFunc) -> list[Launch]:
-    """The launches of a program, in order."""
-    return [stmt for stmt in walk_stmt(func.body) if isinstance(stmt, Launch)]
-
-
-def written_in(launch: Launch) -> set[Buffer]:
-    """The buffers that a kernel writes."""
-    return stored_buffers(launch.body)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import vdla
 from vdla.compiler.targets.gpu.kernels import lower_kernels, to_launches
 from vdla.compiler.targets.gpu.scopes import MODEL
 from vdla.compiler.targets.gpu.templates.gemm import Product, tiled
@@ -292,3 +293,18 @@ def test_limits_of_a_block() -> None:
     s[y].bind(inner, "threadIdx.x")
     with pytest.raises(ScheduleError, match="expected at most 1024 threads a block, got 2048"):
         to_launches(lower_kernels(s, [x, y], "f"))
+
+
+@pytest.mark.slow
+def test_a_schedule_by_hand_runs_as_kernels() -> None:
+    x = placeholder((5, 40), "int32", "x")
+    k = reduce_axis(40, "k")
+    total = compute((5,), lambda i: sum_of(x[i, k], k), "total")
+    y = compute((5,), lambda i: total[i] * 2, "y")
+    s = create_schedule(y)
+    s[y].bind(y.axes[0], "threadIdx.x")
+    s[total].bind(total.axes[0], "blockIdx.x")  # a kernel of its own, through the arena
+    kernel = vdla.build_schedule(s, [x, y], "cuda", emulate=True)
+    values = RNG.integers(-99, 99, (5, 40)).astype(np.int32)
+    [result] = kernel.run(values)
+    np.testing.assert_array_equal(result, values.sum(axis=1) * 2)
