@@ -144,6 +144,21 @@ def test_rounding_down(name: str) -> None:
     exact(lambda p: Call(name, tuple(p), dtype), x, factor, offset)
 
 
+@pytest.mark.slow
+def test_places_below_zero_floor() -> None:
+    x = placeholder((8,), "int32", "x")
+    y = compute((10,), lambda i: x[(i - 5) // 2 + 3] + (i - 5) % 3, "y")
+    schedule = create_schedule(y)
+    each_element(schedule, 32)
+    values, result = np.arange(8, dtype=np.int32) * 10, np.zeros(10, np.int32)
+    [kernel] = kernels_of(to_launches(lower_kernels(schedule, [x, y], "f")), "", CUDA)
+    code = load_emulated(print_module([kernel.text], CUDA))
+    addresses = [values.ctypes.data, result.ctypes.data]
+    code.launch(kernel.name, kernel.grid, kernel.block, addresses)
+    i = np.arange(10)
+    np.testing.assert_array_equal(result, values[(i - 5) // 2 + 3] + (i - 5) % 3)
+
+
 def units_off(result: np.ndarray, exact: np.ndarray) -> float:
     """The greatest error in units in the last place."""
     nearest = exact.astype(np.float32)

@@ -244,7 +244,8 @@ def test_an_element_that_memory_decides_is_refused_where_it_is_written() -> None
 def test_barriers_are_inserted_only_where_they_are_needed() -> None:
     own = Allocate(S, seq([Store(S, (T,), Const(1)), Store(Y, (T,), Read(S, (T,)))]))
     body = seq([Store(S, (T,), Const(1)), Store(Y, (T,), Read(S, (7 - T,)))])
-    for stmt, count in ((own, 0), (Allocate(S, body), 1)):
+    beside = seq([Store(S, (T,), Const(1)), Store(Y, (T,), Read(S, (T + 1,)))])
+    for stmt, count in ((own, 0), (Allocate(S, body), 1), (Allocate(S, beside), 1)):
         found = insert_barriers(kernel(stmt, T, B, X, Y), MODEL)
         verify(found)
         check_threads(found, MODEL)
