@@ -3,14 +3,17 @@ and that execution finds it, too."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import vdla
-from vdla.compiler.targets.gpu.kernels import lower_kernels, to_launches
+from vdla.compiler.targets.gpu.dialects import CUDA
+from vdla.compiler.targets.gpu.kernels import kernels_of, lower_kernels, to_launches
 from vdla.compiler.targets.gpu.scopes import MODEL
 from vdla.compiler.targets.gpu.templates.gemm import Product, tiled
+from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Const, Expr, Read, Var, rewrite
 from vdla.compiler.te.schedule import create_schedule
@@ -29,12 +32,14 @@ from vdla.compiler.tir.ir import (
     Thread,
     map_stmt,
     seq,
+    substatements,
     walk_stmt,
 )
 from vdla.compiler.tir.passes.barriers import insert_barriers
 from vdla.compiler.tir.printer import print_func
 from vdla.compiler.tir.races import check_threads
 from vdla.compiler.tir.verify import verify
+from vdla.runtime.gpu.emulated import load_emulated
 
 from .emulating import emulate
 
@@ -122,6 +127,29 @@ def test_a_stage_in_shared_memory_is_computed_for_all_threads() -> None:
         "    if blockIdx.x * 8 + threadIdx.x < 62:\n"
         "      y[blockIdx.x * 8 + threadIdx.x] = p[threadIdx.x] + p[threadIdx.x + 2]\n"
     )
+
+
+def barriers_in(stmt: Stmt) -> int:
+    """How often a thread waits in a statement."""
+    match stmt:
+        case Barrier():
+            return 1
+        case For():
+            return stmt.extent * barriers_in(stmt.body)
+    return sum(barriers_in(inner) for inner in substatements(stmt))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_blocks_wait_as_often_as_the_program_says(name: str) -> None:
+    func = PROGRAMS[name]()
+    [kernel] = kernels_of(func, "", CUDA)
+    arrays = arrays_for(func)
+    result = np.zeros(func.params[-1].shape, func.params[-1].dtype)
+    code = load_emulated(print_module([kernel.text], CUDA))
+    addresses = [a.ctypes.data for a in (*arrays, result)]
+    waits = code.launch(kernel.name, kernel.grid, kernel.block, addresses)
+    assert waits == barriers_in(kernel.launch.body) * math.prod(kernel.grid) > 0
 
 
 # ---- mutants -----------------------------------------------------------------------------------
