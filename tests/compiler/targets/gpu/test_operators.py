@@ -1,5 +1,5 @@
-"""Every family of operators as emulated kernels, against ONNX Runtime: a case of each, or as many as
-``VDLA_FUZZ`` says."""
+"""Every family of operators as emulated kernels, against ONNX Runtime: a case of each, or as many
+as ``VDLA_FUZZ`` says."""
 
 from __future__ import annotations
 
