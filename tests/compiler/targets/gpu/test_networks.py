@@ -136,14 +136,14 @@ def test_floats_are_those_of_the_same_loops_on_the_cpu(name: str) -> None:
 
 
 def test_knobs_are_open_and_checked() -> None:
-    knobs = {"dense": {"rows": 8, "columns": 16, "thread_rows": 2, "thread_columns": 4, "depth": 8}}
+    knobs = {"dense": {"rows": 1, "columns": 16, "thread_rows": 1, "thread_columns": 4, "depth": 8}}
     module = vdla.compile(DIGITS, "cuda", knobs=knobs, emulate=True)
     layers = {layer.name: layer for layer in module.compiled.layers}
     assert layers["dense"].chosen_by == "user"
     [step] = module.compiled.steps
     assert isinstance(step, KernelProgram)
     call = next(c for c in step.calls if "dense" in c.kernel)
-    assert call.block == (4, 4, 1)
+    assert call.block == (4, 1, 1)
     with pytest.raises(vdla.VdlaError, match="layer 'dense': knob depth: expected one of"):
         vdla.compile(DIGITS, "cuda", knobs={"dense": {"depth": 5}}, emulate=True)
 
