@@ -57,7 +57,7 @@ def test_every_dependency_is_pinned_and_explained() -> None:
     lines = (ROOT / "pyproject.toml").read_text().splitlines()
     metadata = project()["project"]
     extras = metadata["optional-dependencies"]
-    assert set(extras) == {"rtl", "fpga", "cosim", "torch", "dev"}
+    assert set(extras) == {"rtl", "fpga", "cosim", "opencl", "cuda", "torch", "dev"}
     for requirement in [*metadata["dependencies"], *(r for rs in extras.values() for r in rs)]:
         assert "~=" in requirement, f"{requirement} has no compatible pin"
         line = next(line for line in lines if f'"{requirement}"' in line)
