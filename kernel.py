@@ -46,6 +46,7 @@ def build_schedule(
     port: str | None = None,
     name: str = "main",
     dump_ir: str | Path | None = None,
+    emulate: bool = False,
 ) -> Kernel:
     """Compile a schedule as it stands: the compiler adds no choices of its own.
 
@@ -54,10 +55,11 @@ def build_schedule(
     schedule : Schedule
         For the accelerator, its stages are in scratchpads (``set_scope``, ``cache_read``,
         ``cache_write``: inp, wgt, par, acc, tmp, out), and its innermost dimensions are [batch,
-        block] entries.
+        block] entries. For a GPU, loops are bound to ``blockIdx.x`` and so on, and stages are in
+        shared and local memory; what is bound to nothing, one thread computes.
     args : tensors
         The parameters: the tensors that the schedule reads, then those that it computes.
-    target, hw, memory, threads, port
+    target, hw, memory, threads, port, emulate
         As for :func:`vdla.compile`.
     name : str
         Name of the loop program, for messages.
@@ -72,8 +74,8 @@ def build_schedule(
     """
     check_options(target, port, threads=threads)
     params, memory = load_platform(hw, memory)
-    found = find_target(target, Options(params, memory, threads=threads))
-    code = found.compile_func(func := lower(schedule, list(args), name), Dumps(dump_ir))
+    found = find_target(target, Options(params, memory, threads=threads, emulate=emulate))
+    code = found.compile_func(func := found.lower(schedule, list(args), name), Dumps(dump_ir))
     return Kernel(func, code, Runner(target, params, memory, port))
 
 

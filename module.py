@@ -72,6 +72,7 @@ def compile(
     threads: int = 1,
     knobs: str | Path | Mapping[str, Any] | None = None,
     records: str | Path | None = None,
+    emulate: bool = False,
 ) -> Module:
     """Compile a trained network.
 
@@ -81,7 +82,7 @@ def compile(
         ONNX, float or quantised (QDQ); a TensorFlow Lite file or its bytes; or a program of
         ``torch.export``, also as a file that ``torch.export.save`` wrote.
     target : str
-        ``sim``, ``rtl``, ``cpu`` or ``fpga``.
+        ``sim``, ``rtl``, ``cpu``, ``fpga``, ``cuda`` or ``opencl``.
     hw : HwParams, or the name of a preset or TOML file
         The accelerator's configuration.
     memory : MemoryParams, or the name of a preset or TOML file
@@ -101,6 +102,8 @@ def compile(
     records : path, optional
         A file of measured choices, as :func:`vdla.tune` writes it, which come before the compiler's
         own. By default the file that the environment variable ``VDLA_RECORDS`` names.
+    emulate : bool
+        With ``cuda``: run the kernels on the processor, for tests.
 
     Raises
     ------
@@ -108,12 +111,14 @@ def compile(
         For a damaged or unsupported model and for every argument out of range.
     """
     check_options(target, port, vthreads=vthreads, threads=threads)
+    if emulate and target != "cuda":
+        raise VdlaError(f"emulate: expected target 'cuda' with it, got {target!r}")
     from .compiler.build import build
     from .compiler.targets.base import Options
     from .compiler.targets.registry import find_target
 
     params, memory = load_platform(hw, memory)
-    found = find_target(target, Options(params, memory, vthreads, threads))
+    found = find_target(target, Options(params, memory, vthreads, threads, emulate))
     compiled = build(model, found, **_choices(knobs, records), dump_ir=dump_ir)
     settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)
     return Module(compiled, settings, port)
@@ -231,7 +236,7 @@ class Module:
 
     @property
     def target(self) -> str:
-        """Where it runs: ``sim``, ``rtl``, ``cpu`` or ``fpga``."""
+        """Where it runs: ``sim``, ``rtl``, ``cpu``, ``fpga``, ``cuda`` or ``opencl``."""
         return self.settings.target
 
     @property
@@ -293,7 +298,7 @@ class Module:
 
     def check_traceable(self) -> None:
         """Raise VdlaError where runs have no cycles that a trace could show."""
-        if self.target == "cpu":
+        if self.target in ("cpu", "cuda", "opencl"):
             raise VdlaError(f"trace: target {self.target!r} has no cycles; use sim or rtl")
         if not self.compiled.programs:
             raise VdlaError("trace: no operator of this model runs on the accelerator")

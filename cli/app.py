@@ -52,6 +52,7 @@ EXTRAS = {
     "optuna": "dev",
     "distributed": "tune",
     "xgboost": "tune",
+    "pyopencl": "opencl",
     "torch": "torch",
 }
 

@@ -38,6 +38,9 @@ Records = Annotated[
     ),
 ]
 Threads = Annotated[int, typer.Option(help="Threads of the processor, for cpu.")]
+Emulate = Annotated[
+    bool, typer.Option("--emulate", help="With cuda: run the kernels on the processor.")
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]
 CoverageFile = Annotated[
     Path | None,

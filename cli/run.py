@@ -11,7 +11,7 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from .arrays import model_inputs
-from .options import Hw, JsonFile, Knobs, Memory, Records, Threads
+from .options import Emulate, Hw, JsonFile, Knobs, Memory, Records, Threads
 from .output import count, emit, new_table, percent, progress_bar
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def run(
     model: Annotated[
         Path, typer.Argument(help="A model: ONNX, TensorFlow Lite or PyTorch (.pt2).")
     ],
-    target: Annotated[str, typer.Option(help="sim, rtl, cpu or fpga.")] = "sim",
+    target: Annotated[str, typer.Option(help="sim, rtl, cpu, fpga, cuda or opencl.")] = "sim",
     port: Annotated[str | None, typer.Option(help="Serial device of the board, for fpga.")] = None,
     input_file: Annotated[
         Path | None, typer.Option("--input", help="Inputs by name (.npz); by default random.")
@@ -51,6 +51,7 @@ def run(
     trace: Annotated[
         Path | None, typer.Option(help="Chrome/Perfetto trace of the first batch (JSON).")
     ] = None,
+    emulate: Emulate = False,
     json_file: JsonFile = None,
 ) -> int:
     """Compile a model, run it, and report cycles and utilisation per layer."""
@@ -60,7 +61,9 @@ def run(
     from ..report import header
     from ..sim.trace import write_trace
 
-    module = compile(model, target, hw, memory, vthreads, dump_ir, port, threads, knobs, records)
+    module = compile(
+        model, target, hw, memory, vthreads, dump_ir, port, threads, knobs, records, emulate
+    )
     _note_records(records, module)
     if program is not None:
         module.program.save(program)
@@ -169,7 +172,7 @@ def compile_model(
         Path, typer.Argument(help="A model: ONNX, TensorFlow Lite or PyTorch (.pt2).")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
-    target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
+    target: Annotated[str, typer.Option(help="sim, rtl, cpu, cuda or opencl.")] = "sim",
     triple: Annotated[
         str | None,
         typer.Option(help="Another machine's triple, such as aarch64-linux-gnu, for cpu."),
@@ -180,6 +183,7 @@ def compile_model(
     threads: Threads = 1,
     knobs: Knobs = None,
     records: Records = None,
+    emulate: Emulate = False,
     json_file: JsonFile = None,
 ) -> int:
     """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
@@ -195,8 +199,9 @@ def compile_model(
         cross_compile(model, output, triple, hw, knobs, records)
     else:
         module = compile(
-            model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records
-        )
+            model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records,
+            emulate=emulate,
+        )  # fmt: skip
         _note_records(records, module)
         module.save(output)
     manifest = read_manifest(output)

@@ -26,6 +26,8 @@ from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import Program
 from .executable import Executable, LayerInfo, Step
+from .gpu.program import KernelProgram
+from .gpu.saved import describe, restore
 from .native import ENTRY_NAME, MemoryPlan, NativeCode, NativeFunction, TensorType, aligned_memory
 from .processor import check_features, llvm_triple, needed_features
 
@@ -105,6 +107,8 @@ def _describe(step: Step, stem: str, files: dict[str, bytes]) -> dict[str, Any]:
     if isinstance(step, Program):
         files[f"{stem}.vdla"] = step.to_bytes()
         return {"program": f"{stem}.vdla"}
+    if isinstance(step, KernelProgram):
+        return describe(step, stem, files)
     if not isinstance(step, NativeCode):
         raise VdlaError(
             f"save: expected steps that are programs or native code, got {type(step).__name__}"
@@ -173,7 +177,7 @@ def _load(path: Path, manifest: Mapping[str, Any]) -> tuple[Executable, Settings
         for name, (size, digest) in manifest["files"].items()
     }
     code_for = CodeFor(manifest["triple"], tuple(manifest["features"]))
-    if any("program" not in step for step in manifest["steps"]):
+    if any("code" in step for step in manifest["steps"]):
         check_features(path, code_for.triple, code_for.features)
     params = HwParams.from_dict(manifest["hw"], where=f"{path}: hw")
     layers = [layer | {"runs": _runs(layer["runs"])} for layer in manifest["layers"]]
@@ -242,7 +246,9 @@ def _read_file(path: Path, name: str, size: int, digest: str) -> bytes:
 
 def _load_step(
     path: Path, step: dict[str, Any], plan: MemoryPlan, files: Mapping[str, bytes]
-) -> Program | NativeFunction:
+) -> Program | NativeFunction | KernelProgram:
+    if "kernels" in step:
+        return restore(step, plan, files)
     if "program" in step:
         return Program.from_bytes(files[step["program"]], path / step["program"])
     if not step["code"].endswith(".so"):

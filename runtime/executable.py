@@ -10,6 +10,7 @@ import numpy as np
 
 from ..isa.errors import VdlaError
 from ..isa.program import Program
+from .gpu.program import KernelProgram
 from .layout import pack_activation, unpack_activation
 from .native import MemoryPlan, NativeCode, NativeFunction, TensorType
 
@@ -114,7 +115,8 @@ class Executable:
             if isinstance(step, Program):
                 plans.append({"where": f"step {number}, DRAM", **step.meta["memory_plan"]})
             else:
-                plans.append({"where": f"step {number}, host", **asdict(step.plan)})
+                where = step.device if isinstance(step, KernelProgram) else "host"
+                plans.append({"where": f"step {number}, {where}", **asdict(step.plan)})
         return plans
 
     def run(self, arrays: Sequence[np.ndarray], execute: Execute) -> list[np.ndarray]:

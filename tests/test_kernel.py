@@ -85,7 +85,9 @@ def test_mistakes() -> None:
         _ = kernel.cycles
     with pytest.raises(vdla.VdlaError, match="threads: expected an integer of at least 1, got 0"):
         vdla.build_schedule(*addition(scoped=False), threads=0)
-    with pytest.raises(vdla.VdlaError, match="expected one of sim, rtl, fpga, cpu, got 'moon'"):
+    with pytest.raises(
+        vdla.VdlaError, match="expected one of sim, rtl, fpga, cpu, cuda, opencl, got 'moon'"
+    ):
         vdla.build_schedule(*addition(scoped=False), target="moon")
     with pytest.raises(vdla.VdlaError, match=r"out\.out: expected a memory of global"):
         vdla.build_schedule(*addition(scoped=True))  # no memory of the processor

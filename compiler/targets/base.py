@@ -21,8 +21,10 @@ from ..choose.template import Template
 from ..dumps import Dumps
 from ..graph.ir import Graph, Node
 from ..graph.ops.base import Expression, Shape
-from ..te.tensor import placeholder
+from ..te.schedule import Schedule
+from ..te.tensor import Tensor, placeholder
 from ..tir.ir import PrimFunc
+from ..tir.lower import lower
 
 GraphPass = Callable[[Graph], Graph]
 
@@ -36,12 +38,14 @@ class Options:
     hw, memory : the accelerator's configuration, and the memory behind it
     vthreads : virtual threads that a planner uses
     threads : threads of the processor among which parallel loops are shared
+    emulate : run the GPU's kernels on the processor
     """
 
     hw: HwParams
     memory: MemoryParams
     vthreads: int = 2
     threads: int = 1
+    emulate: bool = False
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,10 @@ class Target(ABC):
             Naming the layer for a choice that is not legal, and the graph for one that does not fit
             the machine.
         """
+
+    def lower(self, schedule: Schedule, args: list[Tensor], name: str) -> PrimFunc:
+        """The loop program of a schedule, for :meth:`compile_func`."""
+        return lower(schedule, args, name)
 
     def compile_func(self, func: PrimFunc, dumps: Dumps) -> Program | Callable[..., None]:
         """Code of one loop program: a program, or a function of one array for each parameter.

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from ...isa.errors import VdlaError
 from .base import Options, Target
 from .cpu.target import Cpu
+from .gpu.target import Cuda, OpenCl
 from .vdla.target import Accelerator
 
 #: The accelerator's programs run on the SimPy model, on the RTL, or on a board.
@@ -15,6 +16,8 @@ _TARGETS: dict[str, Callable[[Options], Target]] = {
     "rtl": Accelerator,
     "fpga": Accelerator,
     "cpu": Cpu,
+    "cuda": Cuda,
+    "opencl": OpenCl,
 }
 
 

@@ -4,6 +4,7 @@ attached.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..te.affine import affine, simplify_index
@@ -13,6 +14,9 @@ from ..te.relations import Fuse, Split, index_values, loop_extents
 from ..te.schedule import Schedule
 from ..te.stage import Stage
 from ..te.tensor import IterVar, Tensor
+
+#: For each memory, the thread axes whose threads see one copy of a buffer in it.
+Sharing = Mapping[str, Collection[str]]
 
 
 @dataclass(eq=False)
@@ -33,8 +37,12 @@ class Domain:
     values: dict[IterVar, Expr] = field(default_factory=dict)
 
 
-def infer_domains(schedule: Schedule) -> dict[Stage, Domain]:
-    """Domains of all computed stages, consumers before producers."""
+def infer_domains(schedule: Schedule, sharing: Sharing) -> dict[Stage, Domain]:
+    """Domains of all computed stages, consumers before producers.
+
+    A stage in a memory that threads share is computed for all of these threads: its region does not
+    depend on their indices, wherever their loops are.
+    """
     domains: dict[Stage, Domain] = {}
     active = [s for s in schedule.stages if s.body is not None and not s.inlined]
     for stage in reversed(active):
@@ -46,7 +54,7 @@ def infer_domains(schedule: Schedule) -> dict[Stage, Domain]:
                 raise ScheduleError(
                     f"compute_at: nothing reads {stage.name}; outputs stay at the root"
                 )
-            domain = _needed(stage, consumers, domains)
+            domain = _needed(stage, consumers, domains, sharing.get(stage.scope, ()))
         _propagate(stage, domain)
         domains[stage] = domain
     return domains
@@ -60,9 +68,11 @@ def _propagate(stage: Stage, domain: Domain) -> None:
     domain.values = index_values(stage.relations, stage.leaves, domain.loop_extents)
 
 
-def _relaxed_leaves(stage: Stage, consumer: Stage) -> dict[Stage, set[IterVar]]:
+def _relaxed_leaves(
+    stage: Stage, consumer: Stage, shared_by: Collection[str]
+) -> dict[Stage, set[IterVar]]:
     """Loops of the consumer, and of stages around it, that run inside the place where ``stage`` is
-    attached.
+    attached, or whose threads share the memory that it is in.
     """
     assert stage.attach is not None
     target, axis = stage.attach
@@ -77,6 +87,9 @@ def _relaxed_leaves(stage: Stage, consumer: Stage) -> dict[Stage, set[IterVar]]:
         depth = target.leaves.index(axis) + 1
         if current is target and depth <= inside:
             relaxed[current] = set(current.leaves[depth:inside])
+            for around, leaves in surrounding(target, depth):
+                shared = {a for a in leaves if around.kinds.get(a) in shared_by}
+                relaxed[around] = relaxed.get(around, set()) | shared
             return relaxed
         relaxed[current] = set(current.leaves[:inside])
         if current is target or current.attach is None:
@@ -86,6 +99,16 @@ def _relaxed_leaves(stage: Stage, consumer: Stage) -> dict[Stage, set[IterVar]]:
             )
         current, at = current.attach
         inside = current.leaves.index(at) + 1
+
+
+def surrounding(stage: Stage, depth: int) -> Iterator[tuple[Stage, list[IterVar]]]:
+    """Stages with their loops around a place that has ``depth`` loops of ``stage`` around it."""
+    yield stage, stage.leaves[:depth]
+    seen = {stage}
+    while stage.attach is not None and stage.attach[0] not in seen:
+        stage, at = stage.attach
+        seen.add(stage)
+        yield stage, stage.leaves[: stage.leaves.index(at) + 1] if at in stage.leaves else []
 
 
 def _axis_range(
@@ -151,13 +174,18 @@ def _quotient_range(term: Expr, ranges: dict[Var, tuple[Expr, int]]) -> tuple[Ex
     return None
 
 
-def _needed(stage: Stage, consumers: list[Stage], domains: dict[Stage, Domain]) -> Domain:
+def _needed(
+    stage: Stage,
+    consumers: list[Stage],
+    domains: dict[Stage, Domain],
+    shared_by: Collection[str],
+) -> Domain:
     """The union of what all consumers read, per axis."""
     shape = stage.tensor.shape
     mins: list[Expr | None] = [None] * len(shape)
     extents = [0] * len(shape)
     for consumer in consumers:
-        relaxed_by_stage = _relaxed_leaves(stage, consumer)
+        relaxed_by_stage = _relaxed_leaves(stage, consumer, shared_by)
         domain = domains[consumer]
         ranges: dict[Var, tuple[Expr, int]] = {}
         relaxed = relaxed_by_stage.get(consumer, set())

@@ -126,6 +126,41 @@ class TensorCall(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class Thread:
+    """A thread axis of a launch: ``var`` is a thread's index along it, ``0 <= var < extent``."""
+
+    axis: str
+    var: Var
+    extent: int
+
+
+@dataclass(frozen=True, eq=False)
+class Launch(Stmt):
+    """A kernel: every thread of every block executes ``body``, in any order.
+
+    The blocks form a ``grid``. The threads of a ``block`` share some memories, and wait for each
+    other at a :class:`Barrier`. The launch ends when all threads have ended.
+    """
+
+    name: str
+    grid: tuple[Thread, ...]
+    block: tuple[Thread, ...]
+    body: Stmt
+
+    @property
+    def threads(self) -> tuple[Thread, ...]:
+        """All thread axes."""
+        return (*self.grid, *self.block)
+
+
+@dataclass(frozen=True, eq=False)
+class Barrier(Stmt):
+    """A thread waits here until all threads of its block are here; then all see what any of them
+    stored before.
+    """
+
+
+@dataclass(frozen=True, eq=False)
 class PrimFunc:
     """A loop program over its parameter buffers (inputs first, outputs last)."""
 
@@ -137,7 +172,7 @@ class PrimFunc:
 def substatements(stmt: Stmt) -> tuple[Stmt, ...]:
     """Direct children."""
     match stmt:
-        case For() | If() | Allocate():
+        case For() | If() | Allocate() | Launch():
             return (stmt.body,)
         case Seq(stmts):
             return stmts
@@ -151,15 +186,21 @@ def walk_stmt(stmt: Stmt):
         yield from walk_stmt(child)
 
 
-def written_params(func: PrimFunc) -> tuple[Buffer, ...]:
-    """The parameters that a loop program writes: its results."""
+def stored_buffers(stmt: Stmt) -> set[Buffer]:
+    """The buffers that a statement writes."""
     written: set[Buffer] = set()
-    for stmt in walk_stmt(func.body):
-        match stmt:
+    for inner in walk_stmt(stmt):
+        match inner:
             case Store(buffer):
                 written.add(buffer)
             case TensorCall():
-                written.add(stmt.output.buffer)
+                written.add(inner.output.buffer)
+    return written
+
+
+def written_params(func: PrimFunc) -> tuple[Buffer, ...]:
+    """The parameters that a loop program writes: its results."""
+    written = stored_buffers(func.body)
     return tuple(buffer for buffer in func.params if buffer in written)
 
 
@@ -222,8 +263,10 @@ def map_stmt(
         return map_stmt(s, on_expr, on_buffer, on_stmt)
 
     match stmt:
-        case For():
+        case For() | Launch():
             return replace(stmt, body=again(stmt.body))
+        case Barrier():
+            return stmt
         case If():
             return If(on_expr(stmt.cond), again(stmt.body))
         case Allocate():

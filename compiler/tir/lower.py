@@ -26,9 +26,9 @@ from ..te.expr import (
 from ..te.intrinsic import TensorIntrin
 from ..te.relations import tail_guards
 from ..te.schedule import Schedule, reading_state
-from ..te.stage import Stage
+from ..te.stage import Stage, is_thread_axis
 from ..te.tensor import IterVar, Tensor
-from .bounds import Domain, infer_domains, read_inside
+from .bounds import Domain, Sharing, infer_domains, read_inside
 from .ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Stmt, Store, seq
 from .printer import expr_text
 from .scans import check_row, check_scans
@@ -38,11 +38,16 @@ from .tensorize import match_intrinsic
 LINE_BYTES = 64
 
 
-def lower(schedule: Schedule, args: list[Tensor], name: str = "main") -> PrimFunc:
-    """The loop program of a schedule; ``args`` are its parameters, inputs first, outputs last."""
+def lower(
+    schedule: Schedule, args: list[Tensor], name: str = "main", sharing: Sharing | None = None
+) -> PrimFunc:
+    """The loop program of a schedule; ``args`` are its parameters, inputs first, outputs last.
+    ``sharing`` says which threads share the memories of the target, if it has threads.
+    """
     _check_places(schedule, args, name)
     _inline(schedule)
-    lowering = _Lowering(schedule, infer_domains(schedule), {}, {}, check_scans(schedule, args))
+    domains = infer_domains(schedule, sharing or {})
+    lowering = _Lowering(schedule, domains, {}, {}, check_scans(schedule, args))
     for tensor in args:
         lowering.buffers[tensor] = Buffer(tensor.name, tensor.shape, tensor.dtype)
     for stage in schedule.stages:
@@ -359,7 +364,8 @@ class _StageLowering:
         for axis in reversed(inner[:first]):
             if extents[axis] > 1:
                 loop, kind = fresh[axis.var], kinds[axis]
-                kept = kind if kind in ("unrolled", "vectorized") else "serial"
+                keeps = kind in ("unrolled", "vectorized") or is_thread_axis(kind)
+                kept = kind if keeps else "serial"
                 body = For(loop.var, loop.extent, kept, body)
         return body
 

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Select, Var
-from .ir import Allocate, For, If, Prefetch, PrimFunc, Region, Seq, Stmt, Store, TensorCall
+from .ir import (
+    Allocate,
+    Barrier,
+    For,
+    If,
+    Launch,
+    Prefetch,
+    PrimFunc,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
+)
 
 _PRECEDENCE = {"|": 1, "&": 2, "<": 3, "<=": 3, "==": 3, "<<": 4, ">>": 4, "+": 5, "-": 5,
                "*": 6, "/": 6, "//": 6, "%": 6}  # fmt: skip
@@ -80,6 +93,13 @@ def _lines(stmt: Stmt, depth: int, names: _Names) -> list[str]:
             return [head, *_lines(stmt.body, depth, names)]
         case Store():
             return [f"{pad}{element(stmt.buffer.name, stmt.indices)} = {text(stmt.value)}"]
+        case Launch():
+            bound = ", ".join(f"{t.axis} in {t.extent}" for t in stmt.threads) or "one thread"
+            axes = {t.var: t.axis for t in stmt.threads}
+            head = f"{pad}launch {stmt.name} with {bound}:"
+            return [head, *_lines(stmt.body, depth + 1, {**names, **axes})]
+        case Barrier():
+            return [f"{pad}barrier"]
         case Prefetch():
             return [f"{pad}prefetch {element(stmt.buffer.name, stmt.indices)}"]
         case TensorCall():

@@ -38,6 +38,8 @@ class MemoryScope:
     entry_elements : elements of one entry; a buffer takes whole entries
     dtypes : which elements it holds; None means all
     writers, readers : which statements may write and read it; "arithmetic" includes copies
+    shared_by : thread axes whose threads see one copy of a buffer; along all other axes, each
+        thread has a copy of its own
     """
 
     name: str
@@ -47,6 +49,7 @@ class MemoryScope:
     dtypes: tuple[str, ...] | None = None
     writers: tuple[Access, ...] = ANY
     readers: tuple[Access, ...] = ANY
+    shared_by: tuple[str, ...] = ()
 
     def entries_of(self, buffer: Buffer) -> int:
         """How many entries a buffer takes. Raises ScheduleError unless they are whole ones."""

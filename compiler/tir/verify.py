@@ -32,9 +32,11 @@ from ..te.expr import (
 from ..te.stage import LOOP_KINDS, is_thread_axis
 from .ir import (
     Allocate,
+    Barrier,
     Buffer,
     For,
     If,
+    Launch,
     Prefetch,
     PrimFunc,
     Region,
@@ -42,10 +44,13 @@ from .ir import (
     Stmt,
     Store,
     TensorCall,
+    stored_buffers,
     walk_stmt,
 )
 from .printer import expr_text
 
+#: The memory where parameters are, which all threads share.
+MAIN_MEMORY = "global"
 #: Operators that take integers only.
 _INTEGER_OPS = ("//", "%", ">>", "<<")
 
@@ -66,14 +71,17 @@ def verify(func: PrimFunc) -> None:
 
 @dataclass(frozen=True)
 class _Place:
-    """What is known at a statement: loops around it, ranges of variables, conditions that hold."""
+    """What is known at a statement: loops around it, ranges of variables, conditions that hold.
+    ``threads`` are the thread axes of loops around it, with the buffers that exist outside each.
+    """
 
     name: str
     loops: tuple[str, ...] = ()
     ranges: dict[Expr, tuple[int, int]] = field(default_factory=dict)
     facts: tuple[Expr, ...] = ()
-    threads: tuple[str, ...] = ()
+    threads: dict[str, frozenset[Buffer]] = field(default_factory=dict)
     buffers: frozenset[Buffer] = frozenset()
+    in_launch: bool = False
 
     def error(self, what: str) -> ScheduleError:
         where = f" in loops {' > '.join(self.loops)}" if self.loops else ""
@@ -191,6 +199,12 @@ class _Verifier:
                 self._call(stmt, place)
             case Prefetch(buffer, indices):
                 self.check_indices(buffer, indices, place)
+            case Launch():
+                self.visit(stmt.body, self._launched(stmt, place))
+            case Barrier() if place.in_launch:
+                pass
+            case Barrier():
+                raise place.error("a barrier outside of any launch")
             case _:
                 raise place.error(f"statement expected, got {stmt!r}")
 
@@ -211,12 +225,34 @@ class _Verifier:
             raise place.error(
                 f"vectorized loop {name} holds loop {what.name}; vectorize innermost loops"
             )
-        if loop.kind in place.threads:
+        if is_thread_axis(loop.kind) and place.in_launch:
+            raise place.error(f"loop {name} is bound to {loop.kind} inside a launch")
+        if loop.kind in place.threads and not self._cooperates(loop, place):
             raise place.error(f"loop {name} is bound to {loop.kind}, as a loop around it is")
         self.bound.add(loop.var)
         ranges = place.ranges | {loop.var: (0, loop.extent - 1)}
-        threads = (*place.threads, loop.kind) if is_thread_axis(loop.kind) else place.threads
+        threads = place.threads
+        if is_thread_axis(loop.kind) and loop.kind not in threads:
+            threads = threads | {loop.kind: place.buffers}
         return replace(place, loops=(*place.loops, name), ranges=ranges, threads=threads)
+
+    def _cooperates(self, loop: For, place: _Place) -> bool:
+        """Whether a loop bound to the same axis as a loop around it fills buffers that each
+        iteration of the outer loop has for itself, in a memory that threads may share.
+        """
+        stored = stored_buffers(loop.body)
+        outside = place.threads[loop.kind]
+        return all(b.scope != MAIN_MEMORY and b not in outside for b in stored)
+
+    def _launched(self, launch: Launch, place: _Place) -> _Place:
+        if place.in_launch or place.loops:
+            raise place.error(f"launch {launch.name} is inside a loop or another launch")
+        for thread in launch.threads:
+            if thread.var in self.bound:
+                raise place.error(f"variable {thread.var.name} is bound twice")
+            self.bound.add(thread.var)
+        ranges: dict[Expr, tuple[int, int]] = {t.var: (0, t.extent - 1) for t in launch.threads}
+        return replace(place, loops=(launch.name,), ranges=ranges, in_launch=True)
 
     def _call(self, call: TensorCall, place: _Place) -> None:
         operands, behaviour = call.intrinsic.operands, call.intrinsic.behaviour

@@ -13,12 +13,16 @@ from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.targets.cpu.llvm import _Emitter
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
+from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla import order
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.te import affine, relations, rfactor
-from vdla.compiler.tir import bounds
+from vdla.compiler.tir import bounds, races
 from vdla.compiler.tir.lower import _StageLowering
+from vdla.compiler.tir.passes import barriers
+from vdla.compiler.tir.passes.barriers import _Barriers
+from vdla.compiler.tir.passes.launch import _Kernel
 from vdla.compiler.tir.passes.vthread import _Interleaver
 from vdla.compiler.topi import winograd
 from vdla.compiler.topi.elements import merged_axes
@@ -70,6 +74,31 @@ COMPILER = (
            "term = select(inside, substitute(body.body, of_root), body.identity)",
            "term = substitute(body.body, of_root)",
            tests("compiler/te/test_schedule_random.py")),
+    # ---- threads of a GPU
+    Mutant("no barrier between statements", "compiler", _Barriers.sequence,
+           "if self.conflict(since, part.head):", "if False:",
+           tests("compiler/targets/gpu/test_threads.py")),
+    Mutant("no barrier at a loop's end", "compiler", _Barriers.visit,
+           "stmt.extent > 1 and self.conflict(body.tail, body.head)", "False",
+           tests("compiler/targets/gpu/test_threads.py")),
+    Mutant("threads overlap by one", "compiler", barriers._told_apart,
+           "coefficient > span", "coefficient >= span",
+           tests("compiler/targets/gpu/test_threads.py")),
+    Mutant("all threads store the one result", "compiler", _Kernel._guards,
+           "first = tuple(t.var.equal(Const(0)) for t in idle)", "first = ()",
+           tests("compiler/targets/gpu/test_threads.py")),
+    Mutant("a shared tile is that of one thread", "compiler", bounds._relaxed_leaves,
+           "if around.kinds.get(a) in shared_by", "if False",
+           tests("compiler/targets/gpu/test_threads.py")),
+    Mutant("what a loop carries is not checked", "compiler", races._Checker.looped,
+           "if loop.extent > 1:", "if False:",
+           tests("compiler/targets/gpu/test_threads.py")),
+    Mutant("blocks are not compared", "compiler", races._Checker.check,
+           "self.compare_blocks()", "pass",
+           tests("compiler/targets/gpu/test_threads.py")),
+    Mutant("negative places divided as C does", "compiler", _Printer.divided,
+           "bounds[0] >= 0", "True",
+           tests("compiler/targets/gpu/test_functions.py")),
     Mutant("rows of a scan before the first", "compiler", _StageLowering._in_order,
            "if producer in parts", "if producer not in parts",
            tests("compiler/te/test_language.py")),

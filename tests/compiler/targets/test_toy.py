@@ -58,5 +58,7 @@ def test_its_choices_are_open() -> None:
 def test_it_says_what_it_cannot_do(tmp_path: Path) -> None:
     with pytest.raises(vdla.VdlaError, match="save: expected steps that are programs or native"):
         vdla.compile(MODEL, "toy").save(tmp_path / "module")
-    with pytest.raises(vdla.VdlaError, match="target: expected one of sim, rtl, fpga, cpu, toy,"):
+    with pytest.raises(
+        vdla.VdlaError, match="target: expected one of sim, rtl, fpga, cpu, cuda, opencl, "
+    ):
         vdla.compile(MODEL, "gpu")

@@ -1,0 +1,106 @@
+"""The two languages of kernels: what CUDA C++ and OpenCL C write differently.
+
+Everything else is their common part. Each text stands alone, without any ``#include``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+_FLOAT32 = ("sqrt", "floor", "ceil", "trunc", "log", "log1p", "erf", "sin", "cos", "tan", "asin",
+            "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "rint", "fma", "pow",
+            "fmod")  # fmt: skip
+
+
+def _names(single: str, functions: tuple[str, ...] = _FLOAT32) -> str:
+    """Names of float functions: ours have the type at the end. ``single`` is C's end of a name of
+    float32; exp and tanh of float32 are functions of ours."""
+    rows = [f"#define {name}_f32 {name}{single}\n" for name in functions]
+    rows += [f"#define {name}_f64 {name}\n" for name in (*functions, "exp", "tanh")]
+    return "".join(rows)
+
+
+_TYPES = """\
+typedef signed char i8;
+typedef unsigned char u8;
+typedef short i16;
+typedef unsigned short u16;
+typedef int i32;
+typedef unsigned int u32;
+typedef {long} i64;
+typedef unsigned {long} u64;
+"""
+
+_CUDA = (
+    "// Compile with -fmad=false: what is to be rounded once says fma.\n"
+    + _TYPES.format(long="long long")
+    + """\
+#define FUNCTION static __device__ __forceinline__
+#define float_of(bits) __int_as_float((int)(bits))
+#define bits_of(number) ((u32)__float_as_int(number))
+#define popcount_32(x) __popc(x)
+#define popcount_64(x) __popcll(x)
+"""
+    + _names("f")
+)
+
+_OPENCL = (
+    """\
+#pragma OPENCL FP_CONTRACT OFF
+#ifdef cl_khr_fp64
+#pragma OPENCL EXTENSION cl_khr_fp64 : enable
+#endif
+"""
+    + _TYPES.format(long="long")
+    + """\
+#define FUNCTION static inline
+#define float_of(bits) as_float((u32)(bits))
+#define bits_of(number) as_uint(number)
+#define popcount_32(x) popcount((u32)(x))
+#define popcount_64(x) popcount((u64)(x))
+"""
+    + _names("")
+)
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """One language.
+
+    Attributes
+    ----------
+    name, suffix : of the language, and of its files
+    prelude : what stands before all kernels
+    kernel : before a kernel's name, with {threads} for the threads of a block
+    pointer, constant_pointer : a parameter, with {type} and {name}
+    shared : before the declaration of a buffer that the threads of a block share
+    index, block_index : the indices of a thread and of its block along {axis} (x, y, z: {number})
+    barrier : the statement
+    unroll : stands before a loop that is to be unrolled
+    """
+
+    name: str
+    suffix: str
+    prelude: str
+    kernel: str
+    pointer: str
+    constant_pointer: str
+    shared: str
+    index: str
+    block_index: str
+    barrier: str
+    unroll: str = "#pragma unroll"
+
+
+CUDA = Dialect(
+    "CUDA C++", "cu", _CUDA, 'extern "C" __global__ void __launch_bounds__({threads})',
+    "{type}* __restrict__ {name}", "const {type}* __restrict__ {name}", "__shared__",
+    "threadIdx.{axis}", "blockIdx.{axis}", "__syncthreads();",
+)  # fmt: skip
+OPENCL = Dialect(
+    "OpenCL C", "cl", _OPENCL,
+    "__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void",
+    "__global {type}* restrict {name}", "__global const {type}* restrict {name}", "__local",
+    "get_local_id({number})", "get_group_id({number})", "barrier(CLK_LOCAL_MEM_FENCE | "
+    "CLK_GLOBAL_MEM_FENCE);",
+)  # fmt: skip

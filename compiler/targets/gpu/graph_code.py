@@ -1,0 +1,169 @@
+"""A whole graph as kernels on one arena."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....runtime.gpu.devices import open_session
+from ....runtime.gpu.program import KernelCall, KernelProgram, Place
+from ....runtime.native import TensorType, aligned_memory
+from ...arena import Lifetime, plan_arena
+from ...choose.chooser import Chooser
+from ...dumps import Dumps
+from ...graph.ir import Graph, Node, Tensor
+from ...graph.ops.base import Fusion
+from ...tir.ir import Buffer
+from ..cpu.passes.fuse_elementwise import fuse_elementwise
+from .dialects import Dialect
+from .kernels import Kernel, kernels_of, temporaries_of
+from .lowering import Lowered, lower_node, template_of
+from .text import element_bytes, element_count, print_module
+
+#: Tensors begin at multiples of this, as parts of OpenCL buffers must on most devices.
+ALIGN_BYTES = 256
+
+
+@dataclass(frozen=True, eq=False)
+class NodeKernels:
+    """A node's launches and their texts."""
+
+    lowered: Lowered
+    kernels: list[Kernel]
+
+
+def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
+    """The types of these tensors."""
+    return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
+
+
+def aligned(size_bytes: int) -> int:
+    """The next multiple of ``ALIGN_BYTES``."""
+    return -(-size_bytes // ALIGN_BYTES) * ALIGN_BYTES
+
+
+class GraphKernels:
+    """Collects kernels, constants and lifetimes of a graph, then plans its memory."""
+
+    def __init__(self, graph: Graph, dialect: Dialect, chooser: Chooser, dumps: Dumps):
+        self.graph, self.dialect, self.chooser, self.dumps = graph, dialect, chooser, dumps
+        self.found: dict[tuple, NodeKernels] = {}
+        #: Kernels, the tensors that their program's buffers stand for, the position of the node.
+        self.calls: list[tuple[NodeKernels, dict[Buffer, str], int]] = []
+        self.constants: dict[str, np.ndarray] = {}
+        self.lifetimes: dict[str, Lifetime] = {}
+        self.sources: dict[str, str] = {}
+        for name in graph.inputs:
+            if 0 not in graph[name].shape:
+                self.lifetimes[name] = Lifetime(aligned(tensor_bytes(graph[name])), 0, 0)
+        for position, node in enumerate(graph.nodes):
+            self._add(position, node)
+        for name in graph.outputs:
+            self._use(self._source(name), len(graph.nodes), graph[name])
+
+    def _source(self, name: str) -> str:
+        return self.sources.get(name, name)
+
+    def _add(self, position: int, node: Node) -> None:
+        """A node: another name for its input, or kernels and their calls."""
+        if node.op.fusion is Fusion.ALIAS:
+            self.sources[node.output] = self._source(node.inputs[0])
+            return
+        if 0 in self.graph.result(node).shape:
+            return  # nothing to compute
+        made = self._kernels(position, node)
+        func = made.lowered.func
+        names = [self._source(name) for name in node.inputs]
+        for index, data in enumerate(made.lowered.attributes):
+            names.append(name := f"{node.name}.{node.output}.{index}")
+            self.constants[name] = data
+        names.append(node.output)
+        places = dict(zip(func.params, names, strict=True))
+        for name in (*map(self._source, node.inputs), node.output):
+            self._use(name, position, self.graph[name])
+        for index, buffer in enumerate(temporaries_of(func)):
+            places[buffer] = name = f"{node.name}.{position}.{index}"
+            size = aligned(element_count(buffer) * element_bytes(buffer.dtype))
+            self.lifetimes[name] = Lifetime(size, position, position)
+        self.calls.append((made, places, position))
+
+    def _kernels(self, position: int, node: Node) -> NodeKernels:
+        """Kernels of a node. Equal operators on operands of equal types share them, if their knobs
+        are equal, too."""
+        template = template_of(self.graph, node)
+        workload = template.workload(self.graph, node)
+        knobs = self.chooser.choose(template, workload, node.name).knobs
+        types = tuple((t.shape, t.dtype) for t in self.graph.operands(node))
+        key = (node.op, types, tuple(sorted(knobs.items())))
+        if key not in self.found:
+            lowered = lower_node(self.graph, node, knobs, self.dumps)
+            kernels = kernels_of(lowered.func, f"k{position}_", self.dialect)
+            self.found[key] = NodeKernels(lowered, kernels)
+            for kernel in kernels:
+                self.dumps.write(kernel.name, self.dialect.suffix, lambda k=kernel: k.text)
+        return self.found[key]
+
+    def _use(self, name: str, position: int, tensor: Tensor) -> None:
+        """Extend the lifetime of a tensor to a position."""
+        if 0 in tensor.shape:
+            return
+        data = self.graph[name].data
+        if data is not None:
+            self.constants[name] = data
+            return
+        first = self.lifetimes[name].first if name in self.lifetimes else position
+        self.lifetimes[name] = Lifetime(aligned(tensor_bytes(self.graph[name])), first, position)
+
+    def program(self, device: str) -> KernelProgram:
+        """The graph as a program for a device."""
+        graph = self.graph
+        offsets, plan = plan_arena(self.lifetimes)
+        starts, end = dict[str, int](), 0
+        for name, data in self.constants.items():
+            starts[name], end = end, end + aligned(max(1, data.nbytes))
+        parameters = aligned_memory(end)
+        for name, data in self.constants.items():
+            raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+            parameters[starts[name] : starts[name] + data.nbytes] = raw
+        places: dict[str, Place] = {name: ("arena", offset) for name, offset in offsets.items()}
+        places |= {name: ("parameters", offset) for name, offset in starts.items()}
+        calls = [
+            KernelCall(
+                kernel.name, kernel.grid, kernel.block,
+                tuple(places[names[buffer]] for buffer in kernel.arguments),
+            )
+            for made, names, _ in self.calls
+            for kernel in made.kernels
+        ]  # fmt: skip
+        texts = [kernel.text for made in self.found.values() for kernel in made.kernels]
+        outside = {
+            name: places[self._source(name)]
+            for name in (*graph.inputs, *graph.outputs)
+            if self._source(name) in places
+        }
+        return KernelProgram(
+            graph.name, device, print_module(texts, self.dialect), tuple(calls),
+            tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs), outside,
+            parameters, plan, open_session,
+        )  # fmt: skip
+
+
+def kernels_of_graph(
+    graph: Graph, dialect: Dialect, chooser: Chooser, dumps: Dumps
+) -> GraphKernels:
+    """The kernels of a graph after the target's passes.
+
+    Raises
+    ------
+    VdlaError
+        When an operator or a dtype has no expression, naming the node.
+    """
+    return GraphKernels(fuse_elementwise(graph), dialect, chooser, dumps)
+
+
+def tensor_bytes(tensor: Tensor) -> int:
+    """Bytes of a tensor."""
+    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize

@@ -1,0 +1,187 @@
+"""Loop programs to kernels: the passes of every loop program, and the text of its launches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from ...dumps import Dumps
+from ...te.errors import ScheduleError
+from ...te.expr import Expr, Read, walk
+from ...te.schedule import Schedule
+from ...te.tensor import Tensor
+from ...tir.bounds import surrounding
+from ...tir.ir import (
+    Allocate,
+    Buffer,
+    Launch,
+    PrimFunc,
+    Seq,
+    Stmt,
+    map_stmt,
+    stored_buffers,
+    walk_stmt,
+)
+from ...tir.lower import lower
+from ...tir.passes.barriers import insert_barriers
+from ...tir.passes.double_buffer import double_buffer
+from ...tir.passes.expand import expand_intrinsics
+from ...tir.passes.launch import launch_kernels, raise_guards
+from ...tir.passes.vthread import interleave_vthreads
+from ...tir.printer import print_func
+from ...tir.races import check_threads
+from ...tir.scopes import check_scopes
+from ...tir.verify import verify
+from .dialects import Dialect
+from .scopes import (
+    BLOCK,
+    GRID,
+    LOCAL_BYTES,
+    MODEL,
+    MOST_BLOCKS,
+    MOST_THREADS,
+    SCOPES,
+    SHARED_BYTES,
+)
+from .text import c_name, element_bytes, element_count, print_kernel
+
+#: The passes of every loop program, in order.
+GPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
+    expand_intrinsics,
+    double_buffer,
+    interleave_vthreads,
+    partial(launch_kernels, model=MODEL),
+    partial(insert_barriers, model=MODEL),
+    raise_guards,
+)
+Size = tuple[int, int, int]
+
+
+def lower_kernels(schedule: Schedule, args: list[Tensor], name: str) -> PrimFunc:
+    """The loop program of a schedule. A stage that is computed inside another one, and whose memory
+    nobody chose, goes where the threads need it: to "local" inside a loop of a block's threads, to
+    "shared" inside a loop of blocks only.
+    """
+    for stage in schedule.stages:
+        if stage.attach is None or stage.scope != "global":
+            continue
+        kinds = {around.kinds.get(a, "") for around, axes in surrounding(stage, 0) for a in axes}
+        if kinds & set(BLOCK):
+            stage.set_scope("local")
+        elif kinds & set(GRID):
+            stage.set_scope("shared")
+    return lower(schedule, args, name, MODEL.sharing)
+
+
+def to_launches(func: PrimFunc, dumps: Dumps | None = None) -> PrimFunc:
+    """Verify, then apply the passes; verify again and check the threads at the end.
+
+    Raises
+    ------
+    ScheduleError
+        For a program that no kernels can compute.
+    """
+    dumps = dumps or Dumps()
+    verify(func)
+    check_scopes(func, SCOPES, (*GRID, *BLOCK))
+    dumps.write(func.name, "lower", partial(print_func, func))
+    for apply in GPU_PASSES:
+        func = apply(func)
+    verify(func)
+    dumps.write(func.name, "launches", partial(print_func, func))
+    check_threads(func, MODEL)
+    for launch in launches_of(func):
+        _check_size(launch)
+    return func
+
+
+def launches_of(func: PrimFunc) -> list[Launch]:
+    """The kernels of a program, in order."""
+    return [stmt for stmt in walk_stmt(func.body) if isinstance(stmt, Launch)]
+
+
+def temporaries_of(func: PrimFunc) -> list[Buffer]:
+    """The buffers between a program's kernels."""
+
+    def visit(stmt: Stmt) -> Iterator[Buffer]:
+        match stmt:
+            case Allocate(buffer=buffer, body=body):
+                yield buffer
+                yield from visit(body)
+            case Seq(stmts):
+                for inner in stmts:
+                    yield from visit(inner)
+
+    return list(visit(func.body))
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """A kernel as text, its size, and the buffers that are its arguments."""
+
+    name: str
+    text: str
+    grid: Size
+    block: Size
+    arguments: tuple[Buffer, ...]
+    launch: Launch
+
+
+def kernels_of(func: PrimFunc, prefix: str, dialect: Dialect) -> list[Kernel]:
+    """The kernels of a program that :func:`to_launches` made. ``prefix`` begins their names."""
+    known = [*func.params, *temporaries_of(func)]
+    found = []
+    for launch in launches_of(func):
+        used, written = _buffers(launch), stored_buffers(launch.body)
+        params = [b for b in known if b in used]
+        name = c_name(f"{prefix}{launch.name}")
+        sizes = {t.axis: t.extent for t in launch.threads}
+        grid, block = (_size(sizes, axes) for axes in (GRID, BLOCK))
+        text = print_kernel(launch, params, written, name, dialect)
+        found.append(Kernel(name, text, grid, block, tuple(params), launch))
+    return found
+
+
+def _size(sizes: dict[str, int], axes: Sequence[str]) -> Size:
+    x, y, z = (sizes.get(axis, 1) for axis in axes)
+    return x, y, z
+
+
+def _buffers(launch: Launch) -> set[Buffer]:
+    """The buffers that a kernel uses."""
+    found = stored_buffers(launch.body)
+
+    def on_expr(expr: Expr) -> Expr:
+        found.update(node.source for node in walk(expr) if isinstance(node, Read))
+        return expr
+
+    map_stmt(launch.body, on_expr)
+    return found
+
+
+def _check_size(launch: Launch) -> None:
+    """Raise ScheduleError for a kernel that is too large for every GPU."""
+    sizes = {t.axis: t.extent for t in launch.threads}
+    threads = 1
+    for axis in BLOCK:
+        threads *= sizes.get(axis, 1)
+    most = {GRID[0]: 2**31 - 1, GRID[1]: MOST_BLOCKS, GRID[2]: MOST_BLOCKS, BLOCK[2]: 64}
+    for axis, limit in most.items():
+        if sizes.get(axis, 1) > limit:
+            raise ScheduleError(
+                f"kernel {launch.name}: expected at most {limit} along {axis}, got {sizes[axis]}"
+            )
+    if threads > MOST_THREADS:
+        raise ScheduleError(
+            f"kernel {launch.name}: expected at most {MOST_THREADS} threads a block, got {threads}"
+        )
+    for scope, limit in (("shared", SHARED_BYTES), ("local", LOCAL_BYTES)):
+        held = [s.buffer for s in walk_stmt(launch.body)
+                if isinstance(s, Allocate) and s.buffer.scope == scope]  # fmt: skip
+        size = sum(element_count(b) * element_bytes(b.dtype) for b in held)
+        if size > limit:
+            names = ", ".join(f"{b.name}{list(b.shape)}" for b in held)
+            raise ScheduleError(
+                f"kernel {launch.name}: {scope} memory holds {limit} bytes, {names} need {size}"
+            )

@@ -1,0 +1,46 @@
+"""From a node to its loop program as kernels: the template, its choice, the schedule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...choose.space import Knobs
+from ...dumps import Dumps
+from ...graph.ir import Graph, Node
+from ...tir.ir import PrimFunc
+from .kernels import lower_kernels, to_launches
+from .templates.base import GpuTemplate
+from .templates.gemm import Gemm
+from .templates.general import General
+
+#: A node is computed by the first template that handles it; the last one handles all.
+TEMPLATES: tuple[GpuTemplate, ...] = (Gemm(), General())
+
+
+def template_of(graph: Graph, node: Node) -> GpuTemplate:
+    """The template that computes a node."""
+    return next(t for t in TEMPLATES if isinstance(node.op, t.ops) and t.handles(graph, node))
+
+
+@dataclass(frozen=True, eq=False)
+class Lowered:
+    """Launches. Their program's parameters are the node's operands, then its attributes that are
+    arrays, whose values are ``attributes``, then the result."""
+
+    func: PrimFunc
+    attributes: tuple[np.ndarray, ...]
+
+
+def lower_node(graph: Graph, node: Node, knobs: Knobs, dumps: Dumps) -> Lowered:
+    """The kernels of a node with these knobs.
+
+    Raises
+    ------
+    VdlaError
+        When the operator or a dtype has no expression, naming the node.
+    """
+    found = template_of(graph, node).schedule(graph, node, knobs)
+    func = lower_kernels(found.schedule, found.args, node.name)
+    return Lowered(to_launches(func, dumps), found.attributes)

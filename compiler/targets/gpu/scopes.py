@@ -1,0 +1,22 @@
+"""The memories and thread axes of a graphics processor, as schedules name them."""
+
+from __future__ import annotations
+
+from ...tir.passes.launch import ThreadModel
+from ...tir.scopes import MemoryScope
+
+GRID = tuple(f"blockIdx.{axis}" for axis in "xyz")
+BLOCK = tuple(f"threadIdx.{axis}" for axis in "xyz")
+SCOPES = {
+    "global": MemoryScope("global", "main memory", shared_by=(*GRID, *BLOCK)),
+    "shared": MemoryScope("shared", "on the chip, one copy for each block", shared_by=BLOCK),
+    "local": MemoryScope("local", "registers, one copy for each thread"),
+}
+MODEL = ThreadModel(SCOPES, GRID, BLOCK)
+#: Threads of a block at most, and bytes of its shared memory, without asking for more.
+MOST_THREADS = 1024
+SHARED_BYTES = 48 << 10
+#: Bytes of local memory that a thread may have at most, so that it has a chance to be registers.
+LOCAL_BYTES = 4 << 10
+#: Blocks along y and z at most; along x there may be 2**31 - 1.
+MOST_BLOCKS = 65535

@@ -1,0 +1,68 @@
+"""Graphics processors as targets: CUDA, and OpenCL. They take every operator."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ....isa.errors import VdlaError
+from ...choose.chooser import Chooser
+from ...dumps import Dumps
+from ...te.schedule import Schedule
+from ...te.tensor import Tensor
+from ...tir.ir import PrimFunc
+from ..base import Compiled, Options, Part, Target, layer_info
+from .dialects import CUDA, OPENCL, Dialect
+from .func_code import FuncKernels
+from .graph_code import kernels_of_graph
+from .kernels import lower_kernels, to_launches
+from .lowering import TEMPLATES
+
+
+class Gpu(Target):
+    """Kernels in one language, which ``device`` runs (``runtime/gpu/devices.py``)."""
+
+    host = None
+    dialect: ClassVar[Dialect]
+    device: str
+
+    def __init__(self, options: Options):
+        if options.threads > 1:
+            raise VdlaError(f"threads: expected 1 with target {self.name}, got {options.threads}")
+        self.batch = options.hw.batch
+        self.templates = TEMPLATES
+        self.machine_key = self.dialect.name
+
+    def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
+        graph = part.as_graph()
+        step = None
+        if graph.outputs:
+            step = kernels_of_graph(graph, self.dialect, chooser, dumps).program(self.device)
+        layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]
+        return Compiled(step, layers)
+
+    def lower(self, schedule: Schedule, args: list[Tensor], name: str) -> PrimFunc:
+        return lower_kernels(schedule, args, name)
+
+    def compile_func(self, func: PrimFunc, dumps: Dumps) -> FuncKernels:
+        return FuncKernels.of(to_launches(func, dumps), self.dialect, self.device, dumps)
+
+
+class Cuda(Gpu):
+    """CUDA C++: by the driver of an NVIDIA GPU, or emulated on the host's processor."""
+
+    name = "cuda"
+    title = "the GPU"
+    dialect = CUDA
+
+    def __init__(self, options: Options):
+        super().__init__(options)
+        self.device = "emulated" if options.emulate else "cuda"
+
+
+class OpenCl(Gpu):
+    """OpenCL C, by the first device of a platform."""
+
+    name = "opencl"
+    title = "the OpenCL device"
+    dialect = OPENCL
+    device = "opencl"

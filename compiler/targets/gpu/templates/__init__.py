@@ -1,0 +1,1 @@
+"""How a graphics processor computes operators."""

@@ -1,0 +1,291 @@
+"""Loops that are bound to thread axes become launches of kernels.
+
+::
+
+    blockIdx.x for i.o in 3:                    launch y with blockIdx.x in 3, threadIdx.x in 4:
+      threadIdx.x for i.i in 4:                   allocate s in shared
+        allocate s in shared            ->        if threadIdx.x < 2:
+        threadIdx.x for j in 2: s[j] = ..           s[threadIdx.x] = ..
+        y[i.o*4 + i.i] = f(s)                     y[blockIdx.x*4 + threadIdx.x] = f(s)
+
+Every nest at the top of a program is a kernel. As loops, each iteration of ``i.i`` fills an ``s``
+of its own, all of them alike; as a kernel, the threads fill one ``s`` together. What a thread would
+store to memory that it shares with others, although no loop of the store is bound to their axis, is
+stored by the first thread alone. Guards go to the statements that they guard, so that barriers can
+stand between these (``passes/barriers.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from ...te.errors import ScheduleError
+from ...te.expr import Const, Expr, Read, Var, substitute, walk
+from ...te.stage import is_thread_axis
+from ..ir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    Launch,
+    Prefetch,
+    PrimFunc,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
+    Thread,
+    seq,
+    walk_stmt,
+)
+from ..scopes import MemoryScope
+
+
+@dataclass(frozen=True)
+class ThreadModel:
+    """What a target's kernels have: its memories, and its thread axes, those of the grid of blocks
+    and those inside a block."""
+
+    scopes: Mapping[str, MemoryScope]
+    grid: tuple[str, ...]
+    block: tuple[str, ...]
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        """All thread axes."""
+        return (*self.grid, *self.block)
+
+    @property
+    def sharing(self) -> dict[str, tuple[str, ...]]:
+        """For each memory, the thread axes whose threads share a buffer in it."""
+        return {name: scope.shared_by for name, scope in self.scopes.items()}
+
+    def is_block_shared(self, buffer: Buffer) -> bool:
+        """Whether threads of one block see each other's stores to a buffer."""
+        return bool(set(self.scopes[buffer.scope].shared_by) & set(self.block))
+
+
+def launch_kernels(func: PrimFunc, model: ThreadModel) -> PrimFunc:
+    """A program whose top level is launches, in order, and the buffers between them.
+
+    Raises
+    ------
+    ScheduleError
+        Where threads would need values of others that they cannot have, naming the buffer.
+    """
+    taken: dict[str, int] = {}
+
+    def visit(stmt: Stmt) -> Stmt:
+        match stmt:
+            case Allocate(buffer=buffer) if not _is_private(buffer, model.axes, model):
+                return replace(stmt, body=visit(stmt.body))
+            case Seq(stmts):
+                return seq([visit(s) for s in stmts])
+        return _Kernel(func.name, stmt, model).launch(_kernel_name(func.name, stmt, taken))
+
+    return replace(func, body=visit(func.body))
+
+
+def _kernel_name(name: str, stmt: Stmt, taken: dict[str, int]) -> str:
+    """The program's name, and that of the last tensor that the kernel computes."""
+    stages = [s.buffer.name for s in walk_stmt(stmt) if isinstance(s, Store)]
+    stages += [s.output.buffer.name for s in walk_stmt(stmt) if isinstance(s, TensorCall)]
+    found = f"{name}.{stages[-1]}" if stages else name
+    taken[found] = taken.get(found, 0) + 1
+    return found if taken[found] == 1 else f"{found}.{taken[found]}"
+
+
+def _is_private(buffer: Buffer, axes: Sequence[str], model: ThreadModel) -> bool:
+    """Whether threads along some of these axes have copies of their own."""
+    return any(axis not in model.scopes[buffer.scope].shared_by for axis in axes)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where a statement is: the bound loops around it, outermost first, with their axes; how many
+    of them are outside each buffer's allocation; guards; what the loops' variables have become."""
+
+    bound: tuple[tuple[str, Var], ...] = ()
+    outside: dict[Buffer, int] = field(default_factory=dict)
+    guards: tuple[Expr, ...] = ()
+    values: dict[Var, Expr] = field(default_factory=dict)
+
+
+class _Kernel:
+    """Turns one nest into a launch."""
+
+    def __init__(self, name: str, nest: Stmt, model: ThreadModel):
+        self.name, self.nest, self.model = name, nest, model
+        extents: dict[str, int] = {}
+        for stmt in walk_stmt(nest):
+            if isinstance(stmt, For) and is_thread_axis(stmt.kind):
+                extents[stmt.kind] = max(extents.get(stmt.kind, 1), stmt.extent)
+        self.threads = {
+            axis: Thread(axis, Var(axis), extents[axis]) for axis in model.axes if axis in extents
+        }
+        unknown = [axis for axis in extents if axis not in self.threads]
+        if unknown:
+            raise self.error(f"expected thread axes {', '.join(model.axes)}, got {unknown[0]}")
+
+    def error(self, what: str) -> ScheduleError:
+        return ScheduleError(f"{self.name}: {what}")
+
+    def launch(self, name: str) -> Launch:
+        """The kernel."""
+        body = self.visit(self.nest, _Place())
+        grid, block = (
+            tuple(self.threads[a] for a in axes if a in self.threads)
+            for axes in (self.model.grid, self.model.block)
+        )
+        return Launch(name, grid, block, body)
+
+    def visit(self, stmt: Stmt, place: _Place) -> Stmt:
+        match stmt:
+            case For() if is_thread_axis(stmt.kind):
+                return self.visit(stmt.body, self._bind(stmt, place))
+            case For():
+                return replace(stmt, body=self.visit(stmt.body, place))
+            case If(cond, body):
+                return self.visit(body, replace(place, guards=(*place.guards, cond)))
+            case Seq(stmts):
+                return seq([self.visit(s, place) for s in stmts])
+            case Allocate(buffer=buffer):
+                self._check_memory(buffer)
+                outside = place.outside | {buffer: len(place.bound)}
+                return replace(stmt, body=self.visit(stmt.body, replace(place, outside=outside)))
+            case Prefetch():
+                return Seq(())  # a hint, for which kernels have no instruction
+            case Store(buffer, indices, value):
+                self._check_access(buffer, place)
+                for expr in (*indices, value):
+                    self._check_reads(expr, place)
+                guards = self._guards(buffer, (*indices, value), place)
+                moved = tuple(substitute(i, place.values) for i in indices)
+                return _guarded(Store(buffer, moved, substitute(value, place.values)), guards)
+            case TensorCall(_, _, output, inputs):
+                for region in (output, *inputs):
+                    self._check_access(region.buffer, place)
+                starts = tuple(e for r in (output, *inputs) for e in r.start)
+                guards = self._guards(output.buffer, starts, place)
+                call = replace(
+                    stmt,
+                    output=_moved(output, place.values),
+                    inputs=tuple(_moved(r, place.values) for r in inputs),
+                )
+                return _guarded(call, guards)
+        raise self.error(f"kernels have no statement {stmt!r}")
+
+    def _bind(self, loop: For, place: _Place) -> _Place:
+        thread = self.threads[loop.kind]
+        guards = place.guards
+        if loop.extent < thread.extent:
+            guards = (*guards, loop.var < loop.extent)
+        bound = (*place.bound, (loop.kind, loop.var))
+        return replace(
+            place, bound=bound, guards=guards, values=place.values | {loop.var: thread.var}
+        )
+
+    # ---- who has which buffer ----
+
+    def _shared_by(self, buffer: Buffer) -> tuple[str, ...]:
+        return self.model.scopes[buffer.scope].shared_by
+
+    def _check_memory(self, buffer: Buffer) -> None:
+        if not _is_private(buffer, self.model.axes, self.model):
+            inside = [n for n, s in self.model.scopes.items() if set(s.shared_by) < set(
+                self.model.axes)]  # fmt: skip
+            raise self.error(
+                f"buffer {buffer.name} in {buffer.scope} is computed inside a kernel, whose blocks "
+                f"cannot wait for each other; expected {' or '.join(inside)}, or compute_root"
+            )
+
+    def _check_access(self, buffer: Buffer, place: _Place) -> None:
+        """Copies of a buffer belong to threads: a loop over these threads is outside of it."""
+        inside = place.bound[place.outside.get(buffer, 0) :]
+        mixed = [axis for axis, _ in inside if axis not in self._shared_by(buffer)]
+        if mixed:
+            raise self.error(
+                f"buffer {buffer.name} in {buffer.scope} has values of several threads of "
+                f"{mixed[0]}, which each have a copy of their own; expected a memory that they "
+                "share, or computation inside their loop"
+            )
+
+    def _check_reads(self, expr: Expr, place: _Place) -> None:
+        for node in walk(expr):
+            if isinstance(node, Read):
+                self._check_access(node.source, place)
+
+    def _guards(self, buffer: Buffer, exprs: Sequence[Expr], place: _Place) -> tuple[Expr, ...]:
+        """The guards around a store: those of the program, and, along each axis whose threads share
+        the buffer but do not share the work, that the first thread does it. A guard of the loops
+        outside of the buffer is not that of the threads that fill it together.
+        """
+        count = place.outside.get(buffer, 0)
+        shared = self._shared_by(buffer)
+        others = {var for axis, var in place.bound[:count] if axis in shared}
+        for expr in exprs:
+            found = [node for node in walk(expr) if node in others and isinstance(node, Var)]
+            if found:
+                raise self.error(
+                    f"buffer {buffer.name} in {buffer.scope} depends on {found[0].name}, the index "
+                    f"of a thread that shares it; expected a memory of the thread's own"
+                )
+        working = {axis for axis, _ in place.bound[count:]}
+        idle = [t for axis, t in self.threads.items() if axis in shared and axis not in working]
+        first = tuple(t.var.equal(Const(0)) for t in idle)
+        mine = (g for g in place.guards if not any(node in others for node in walk(g)))
+        return (*first, *(substitute(g, place.values) for g in mine))
+
+
+def _moved(region: Region, values: Mapping[Var, Expr]) -> Region:
+    return Region(region.buffer, tuple(substitute(e, values) for e in region.start))
+
+
+def _guarded(stmt: Stmt, guards: Sequence[Expr]) -> Stmt:
+    for guard in reversed(tuple(dict.fromkeys(guards))):
+        stmt = If(guard, stmt)
+    return stmt
+
+
+def raise_guards(func: PrimFunc) -> PrimFunc:
+    """Move guards outwards, around loops and rows of statements that have them in common, where no
+    barrier is among these.
+
+    ::
+
+        for i: if t < 4: f(i)      ->      if t < 4: for i: f(i)
+        if t < 4: f()                      if t < 4: f(); g()
+        if t < 4: g()
+    """
+    return replace(func, body=_raised(func.body))
+
+
+def _raised(stmt: Stmt) -> Stmt:
+    match stmt:
+        case Seq(stmts):
+            return seq(_joined([_raised(s) for s in stmts]))
+        case If():
+            return replace(stmt, body=_raised(stmt.body))
+        case Launch():
+            return replace(stmt, body=_raised(stmt.body))
+        case For() | Allocate():
+            body = _raised(stmt.body)
+            mine = stmt.var if isinstance(stmt, For) else None
+            if isinstance(body, If) and not any(node is mine for node in walk(body.cond)):
+                return If(body.cond, _raised(replace(stmt, body=body.body)))
+            return replace(stmt, body=body)
+    return stmt
+
+
+def _joined(stmts: Sequence[Stmt]) -> list[Stmt]:
+    """Neighbours with the same outermost guard under one guard."""
+    found: list[Stmt] = []
+    for stmt in stmts:
+        last = found[-1] if found else None
+        if isinstance(stmt, If) and isinstance(last, If) and last.cond == stmt.cond:
+            found[-1] = If(stmt.cond, _raised(seq([last.body, stmt.body])))
+        else:
+            found.append(stmt)
+    return found

@@ -1,0 +1,324 @@
+"""The static checker of kernels: races between threads, and barriers that not all threads reach.
+
+It executes no program and trusts no pass. Between two barriers it lists, for every thread, the
+elements that each statement touches, for all values of the loops around it. An element that one
+thread stores to and another one touches is a race. Blocks never wait for each other, so that the
+same holds for the threads of all blocks from the beginning of a launch to its end.
+
+``passes/barriers.py`` inserts barriers by whole buffers; the two share no code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from ..te.errors import ScheduleError
+from ..te.expr import Binary, Cast, Const, Expr, Read, Select, Var, children, substitute, walk
+from .ir import (
+    Allocate,
+    Barrier,
+    Buffer,
+    For,
+    If,
+    Launch,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
+    walk_stmt,
+)
+from .passes.launch import ThreadModel
+from .printer import expr_text
+
+
+def check_threads(func: PrimFunc, model: ThreadModel) -> None:
+    """Return if no launch of a program has a race or a barrier that some threads do not reach.
+
+    Raises
+    ------
+    ScheduleError
+        Naming the kernel, the buffer, the statements, and two threads.
+    """
+    for stmt in walk_stmt(func.body):
+        if isinstance(stmt, Launch):
+            _Checker(stmt, model).check()
+
+
+@dataclass(frozen=True)
+class _Access:
+    """Elements of a buffer that a statement touches, by index: ``free`` are the loops that run
+    between the same two barriers, ``facts`` what holds where it happens."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    box: tuple[int, ...]
+    writes: bool
+    text: str
+    free: Mapping[Var, int] = field(default_factory=dict)
+    facts: tuple[Expr, ...] = ()
+
+    def at(self, values: Mapping[Var, Expr]) -> _Access:
+        """The access where variables have these values."""
+        indices = tuple(substitute(i, values) for i in self.indices)
+        return replace(
+            self, indices=indices, facts=tuple(substitute(f, values) for f in self.facts)
+        )
+
+
+#: Accesses between two barriers.
+_Row = list[_Access]
+
+
+class _Checker:
+    def __init__(self, launch: Launch, model: ThreadModel):
+        self.launch, self.model = launch, model
+        self.block_vars = {t.var for t in launch.block}
+
+    def error(self, what: str) -> ScheduleError:
+        return ScheduleError(f"kernel {self.launch.name}: {what}")
+
+    def check(self) -> None:
+        for row in self.rows(self.launch.body, {}):
+            self.compare(row, {})
+        self.compare_blocks()
+
+    # ---- rows of accesses between barriers ----
+
+    def rows(self, stmt: Stmt, uniform: dict[Var, int]) -> list[_Row]:
+        """What happens before the first barrier of a statement, between two barriers, and after the
+        last one. ``uniform`` are loops around it with barriers inside, so that all threads are in
+        the same iteration. What lies wholly inside a loop is compared at once.
+        """
+        match stmt:
+            case Seq(stmts):
+                return reduce(_behind, (self.rows(s, uniform) for s in stmts), [[]])
+            case Allocate():
+                return self.rows(stmt.body, uniform)
+            case Barrier():
+                return [[], []]
+            case If(cond, body):
+                return self.guarded(cond, body, uniform)
+            case For():
+                return self.looped(stmt, uniform)
+        return [list(_accesses(stmt))]
+
+    def guarded(self, cond: Expr, body: Stmt, uniform: dict[Var, int]) -> list[_Row]:
+        if any(isinstance(s, Barrier) for s in walk_stmt(body)):
+            raise self.error(
+                f"a barrier where not all threads are: only those with {expr_text(cond)}"
+            )
+        [row] = self.rows(body, uniform)
+        read = list(_reads(cond, expr_text(cond)))
+        return [[*read, *(replace(a, facts=(cond, *a.facts)) for a in row)]]
+
+    def looped(self, loop: For, uniform: dict[Var, int]) -> list[_Row]:
+        inside = {**uniform, loop.var: loop.extent}
+        found = self.rows(loop.body, inside)
+        if len(found) == 1:
+            free = {loop.var: loop.extent}
+            return [[replace(a, free={**free, **a.free}) for a in found[0]]]
+        for row in found[1:-1]:
+            self.compare(row, inside)
+        first, last = found[0], found[-1]
+        if loop.extent > 1:
+            following: dict[Var, Expr] = {loop.var: loop.var + 1}
+            self.compare([*last, *(a.at(following) for a in first)],
+                         {**uniform, loop.var: loop.extent - 1})  # fmt: skip
+        begin: dict[Var, Expr] = {loop.var: Const(0)}
+        end: dict[Var, Expr] = {loop.var: Const(loop.extent - 1)}
+        return [[a.at(begin) for a in first], [a.at(end) for a in last]]
+
+    # ---- comparison ----
+
+    def compare(self, row: _Row, uniform: dict[Var, int]) -> None:
+        """Compare the accesses of one block's threads between two barriers."""
+        for buffer, accesses in _by_buffer(row):
+            if self.model.is_block_shared(buffer):
+                self.compare_threads(buffer, accesses, self.launch.block, uniform)
+
+    def compare_blocks(self) -> None:
+        """Compare what the blocks do to buffers that they share, barriers or not."""
+        blocks = {t.axis for t in self.launch.grid}
+        found: _Row = []
+        _all_accesses(self.launch.body, (), {}, found)
+        for buffer, accesses in _by_buffer(found):
+            if blocks & set(self.model.scopes[buffer.scope].shared_by):
+                grid = self.launch.grid
+                free = {t.var: t.extent for t in self.launch.block}
+                accesses = [replace(a, free={**free, **a.free}) for a in accesses]
+                self.compare_threads(buffer, accesses, grid, {})
+
+    def compare_threads(
+        self, buffer: Buffer, accesses: _Row, threads: Sequence[Any], uniform: dict[Var, int]
+    ) -> None:
+        """Compare the elements that different values of ``threads`` touch. All other thread indices
+        and the ``uniform`` loops have the same value in both.
+        """
+        others = {t.var: t.extent for t in self.launch.threads if t not in threads}
+        same = {v: n for v, n in {**others, **uniform}.items()
+                if not any(v in a.free for a in accesses) and _occurs(v, accesses)}  # fmt: skip
+        size = buffer.shape[0] * buffer.strides[0]
+        count = size * int(np.prod([*same.values(), 1]))
+        last = np.full(count, -1, np.int64)
+        for access in sorted(accesses, key=lambda a: not a.writes):
+            who, where = self.elements(access, threads, same, size)
+            before = last[where]
+            self.refuse((before != -1) & (before != who), who, before, access)
+            if access.writes:
+                last[where] = who
+                self.refuse(last[where] != who, who, last[where], access)
+
+    def refuse(
+        self, clash: np.ndarray, who: np.ndarray, other: np.ndarray, access: _Access
+    ) -> None:
+        """Raise an error for the first clash of thread ``who`` with the ``other``."""
+        if clash.any():
+            at = int(np.argmax(clash))
+            raise self.error(
+                f"race on {access.buffer.name} in {access.buffer.scope}: {access.text!r} by thread "
+                f"{int(who[at])}, and a store by thread {int(other[at])}, without a barrier between"
+            )
+
+    def elements(
+        self, access: _Access, threads: Sequence[Any], same: Mapping[Var, int], size: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Threads and the elements that they touch, in two arrays; elements are numbered through
+        all values of ``same``.
+        """
+        box = {Var(f"box{d}"): n for d, n in enumerate(access.box) if n > 1}
+        lift = iter(box)
+        indices = [i + next(lift) if n > 1 else i
+                   for i, n in zip(access.indices, access.box, strict=True)]  # fmt: skip
+        used = {n for e in (*indices, *access.facts) for n in walk(e) if isinstance(n, Var)}
+        free = {v: n for v, n in {**access.free, **box}.items() if v in used}
+        by = {t.var: t.extent for t in threads}
+        order = [*same.items(), *by.items(), *free.items()]
+        env = {
+            var: np.arange(extent, dtype=np.int64).reshape(
+                [-1 if d == place else 1 for d in range(len(order))]
+            )
+            for place, (var, extent) in enumerate(order)
+        }
+        shape = tuple(extent for _, extent in order)
+        place: Any = np.int64(0)
+        for var, extent in same.items():
+            place = place * extent + env[var]
+        place = place * size
+        for index, stride in zip(indices, access.buffer.strides, strict=True):
+            found = _value(index, env)
+            if found is None:
+                raise self.error(
+                    f"cannot tell which elements of {access.buffer.name} {access.text!r} touches"
+                )
+            place = place + found * stride
+        who: Any = np.int64(0)
+        for var, extent in by.items():
+            who = who * extent + env[var]
+        holds = np.broadcast_to(np.True_, shape)
+        for fact in access.facts:
+            known = _value(fact, env)
+            if known is not None:
+                holds = holds & known
+        whole = (np.broadcast_to(a, shape)[holds] for a in (who, place))
+        found_who, found_place = whole
+        return found_who, found_place
+
+
+def _behind(rows: list[_Row], following: list[_Row]) -> list[_Row]:
+    """Rows of two statements, one after the other: no barrier is between them."""
+    return [*rows[:-1], [*rows[-1], *following[0]], *following[1:]]
+
+
+def _by_buffer(row: _Row) -> Iterator[tuple[Buffer, _Row]]:
+    """Accesses to each buffer that is stored to."""
+    groups: dict[Buffer, _Row] = {}
+    for access in row:
+        groups.setdefault(access.buffer, []).append(access)
+    for buffer, accesses in groups.items():
+        if any(access.writes for access in accesses):
+            yield buffer, accesses
+
+
+def _occurs(var: Var, accesses: _Row) -> bool:
+    return any(node is var for a in accesses for e in (*a.indices, *a.facts) for node in walk(e))
+
+
+def _all_accesses(stmt: Stmt, facts: tuple[Expr, ...], free: dict[Var, int], found: _Row) -> None:
+    """All accesses of a kernel, whatever barriers there are."""
+    match stmt:
+        case Seq(stmts):
+            for inner in stmts:
+                _all_accesses(inner, facts, free, found)
+        case Allocate():
+            _all_accesses(stmt.body, facts, free, found)
+        case If(cond, body):
+            found += [replace(a, facts=facts, free=free) for a in _reads(cond, expr_text(cond))]
+            _all_accesses(body, (*facts, cond), free, found)
+        case For():
+            _all_accesses(stmt.body, facts, {**free, stmt.var: stmt.extent}, found)
+        case Store() | TensorCall():
+            found += [replace(a, facts=(*facts, *a.facts), free=free) for a in _accesses(stmt)]
+
+
+def _accesses(stmt: Stmt) -> Iterator[_Access]:
+    """What a single statement touches: its reads first, then its store."""
+    match stmt:
+        case Store(buffer, indices, value):
+            text = f"{expr_text(Read(buffer, indices))} = {expr_text(value)}"
+            for expr in (*indices, value):
+                yield from _reads(expr, text)
+            yield _Access(buffer, indices, (1,) * len(indices), True, text)
+        case TensorCall(intrinsic, variant, output, inputs):
+            for region, tensor in zip(inputs, intrinsic.operands, strict=False):
+                yield _region(region, tensor.shape, False, intrinsic.name)
+            if variant == "update":
+                yield _region(output, intrinsic.behaviour.shape, False, intrinsic.name)
+            yield _region(output, intrinsic.behaviour.shape, True, intrinsic.name)
+
+
+def _region(region: Any, shape: tuple[int, ...], writes: bool, name: str) -> _Access:
+    box = (1,) * (len(region.start) - len(shape)) + tuple(shape)
+    return _Access(region.buffer, region.start, box, writes, name)
+
+
+def _reads(expr: Expr, text: str) -> Iterator[_Access]:
+    """Reads of an expression, with the conditions of the selects around them."""
+    match expr:
+        case Select(cond, a, b):
+            yield from _reads(cond, text)
+            yield from (replace(r, facts=(cond, *r.facts)) for r in _reads(a, text))
+            yield from _reads(b, text)
+            return
+        case Read(source, indices):
+            yield _Access(source, indices, (1,) * len(indices), False, text)
+    for child in children(expr):
+        yield from _reads(child, text)
+
+
+_OPERATORS = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "//": np.floor_divide, "%": np.remainder,
+    "<": np.less, "<=": np.less_equal, "==": np.equal, "&": np.bitwise_and, "|": np.bitwise_or,
+    "min": np.minimum, "max": np.maximum, ">>": np.right_shift, "<<": np.left_shift,
+}  # fmt: skip
+
+
+def _value(expr: Expr, env: Mapping[Any, np.ndarray]) -> Any:
+    """Values of an index or condition for all values of its variables; None if it depends on
+    memory."""
+    match expr:
+        case Var():
+            return env[expr]
+        case Const(value):
+            return np.bool_(value) if expr.dtype == "bool" else np.int64(value)
+        case Binary(op, a, b) if op in _OPERATORS:
+            left, right = _value(a, env), _value(b, env)
+            return None if left is None or right is None else _OPERATORS[op](left, right)
+        case Cast(_, a):
+            return _value(a, env)
+    return None

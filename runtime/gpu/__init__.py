@@ -1,0 +1,1 @@
+"""What runs the kernels of a compiled model: a CUDA driver, OpenCL, or the host's processor."""

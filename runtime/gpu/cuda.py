@@ -1,0 +1,143 @@
+"""CUDA kernels on an NVIDIA GPU, by its driver (``libcuda.so.1``) and no package.
+
+A program's launches are captured once as one graph, which every run replays.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from typing import Any
+
+import numpy as np
+
+from ...isa.errors import VdlaError
+from .nvrtc import compile_cubin
+from .program import KernelCall, KernelProgram
+
+LIBRARY = "libcuda.so.1"
+#: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
+_CAPABILITY = (75, 76)
+#: CU_STREAM_NON_BLOCKING, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL.
+_NON_BLOCKING, _THREAD_LOCAL = 1, 1
+
+#: Makes machine code of a text for a compute capability such as (9, 0).
+Compile = Callable[[str, tuple[int, int]], bytes]
+
+
+def load_driver() -> ctypes.CDLL:
+    """The driver's library.
+
+    Raises
+    ------
+    VdlaError
+        Where it is missing.
+    """
+    try:
+        return ctypes.CDLL(LIBRARY)
+    except OSError:
+        raise VdlaError(
+            f"target cuda: expected the driver of an NVIDIA GPU ({LIBRARY}), found none; --emulate "
+            "runs the kernels on the processor"
+        ) from None
+
+
+class CudaSession:
+    """A program's kernels, parameters and arena on the first GPU."""
+
+    def __init__(
+        self,
+        program: KernelProgram,
+        driver: ctypes.CDLL | None = None,
+        compile: Compile = compile_cubin,
+    ):
+        self.driver = driver or load_driver()
+        self.call("cuInit", c_uint(0))
+        self.capability = self._retain_device()
+        code = compile(program.source, self.capability)
+        module = c_void_p()
+        self.call("cuModuleLoadData", byref(module), code)
+        self.functions: dict[str, c_void_p] = {}
+        for name in dict.fromkeys(call.kernel for call in program.calls):
+            self.functions[name] = function = c_void_p()
+            self.call("cuModuleGetFunction", byref(function), module, c_char_p(name.encode()))
+        self.stream = c_void_p()
+        self.call("cuStreamCreate", byref(self.stream), c_uint(_NON_BLOCKING))
+        self.memory = {
+            "arena": self._allocate(program.plan.planned_bytes),
+            "parameters": self._allocate(program.parameters.size),
+        }
+        self._copy_in(self.memory["parameters"], program.parameters)
+        self.graph = self._capture(program.calls)
+
+    def call(self, name: str, *arguments: Any) -> None:
+        """Call a function of the driver.
+
+        Raises
+        ------
+        VdlaError
+            With the driver's name of the error.
+        """
+        status = self.driver[name](*arguments)
+        if status:
+            text = c_char_p()
+            self.driver["cuGetErrorName"](c_int(status), byref(text))
+            found = (text.value or b"unknown error").decode()
+            raise VdlaError(f"target cuda: {name} failed with {found} ({status})")
+
+    def _retain_device(self) -> tuple[int, int]:
+        """Make the first GPU's primary context the current one; return its compute capability."""
+        count = c_int()
+        self.call("cuDeviceGetCount", byref(count))
+        if not count.value:
+            raise VdlaError("target cuda: expected an NVIDIA GPU, found none; use --emulate")
+        device, context = c_int(), c_void_p()
+        self.call("cuDeviceGet", byref(device), c_int(0))
+        self.call("cuDevicePrimaryCtxRetain", byref(context), device)
+        self.call("cuCtxSetCurrent", context)
+        numbers = []
+        for attribute in _CAPABILITY:
+            value = c_int()
+            self.call("cuDeviceGetAttribute", byref(value), c_int(attribute), device)
+            numbers.append(value.value)
+        return numbers[0], numbers[1]
+
+    def _allocate(self, size_bytes: int) -> int:
+        pointer = c_uint64()
+        self.call("cuMemAlloc_v2", byref(pointer), c_size_t(max(1, size_bytes)))
+        return pointer.value
+
+    def _copy_in(self, address: int, data: np.ndarray) -> None:
+        if data.size:
+            source = c_void_p(data.ctypes.data)
+            self.call("cuMemcpyHtoD_v2", c_uint64(address), source, c_size_t(data.size))
+
+    def _capture(self, calls: Sequence[KernelCall]) -> c_void_p:
+        """All launches as one graph, ready to be replayed."""
+        self.call("cuStreamBeginCapture_v2", self.stream, c_int(_THREAD_LOCAL))
+        for call in calls:
+            values = [c_uint64(self.memory[memory] + at) for memory, at in call.arguments]
+            pointers = (c_void_p * max(1, len(values)))(*map(ctypes.addressof, values))
+            sizes = [c_uint(n) for n in (*call.grid, *call.block)]
+            self.call(
+                "cuLaunchKernel", self.functions[call.kernel], *sizes, c_uint(0), self.stream,
+                pointers, None,
+            )  # fmt: skip
+        graph, ready = c_void_p(), c_void_p()
+        self.call("cuStreamEndCapture", self.stream, byref(graph))
+        self.call("cuGraphInstantiateWithFlags", byref(ready), graph, c_uint64(0))
+        return ready
+
+    def write(self, offset: int, data: np.ndarray) -> None:
+        self._copy_in(self.memory["arena"] + offset, data)
+
+    def launch(self, calls: Sequence[KernelCall]) -> None:
+        self.call("cuGraphLaunch", self.graph, self.stream)
+        self.call("cuStreamSynchronize", self.stream)
+
+    def read(self, offset: int, data: np.ndarray) -> None:
+        if data.size:
+            address = c_uint64(self.memory["arena"] + offset)
+            target = c_void_p(data.ctypes.data)
+            self.call("cuMemcpyDtoH_v2", target, address, c_size_t(data.size))

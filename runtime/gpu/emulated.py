@@ -1,0 +1,162 @@
+"""CUDA kernels on the host's processor: their text, compiled by g++ around ``fibres.h``."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...isa.errors import VdlaError
+from ..cache import cache_dir, keep
+from ..native import aligned_memory
+from .program import KernelCall, KernelProgram
+
+COMPILER = "g++"
+FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fwrapv", "-shared", "-fPIC",
+         "-fno-strict-aliasing", "-fno-stack-protector",
+         "-ftrivial-auto-var-init=pattern")  # fmt: skip
+#: In which order the threads of a block run between two barriers.
+ORDERS = ("forwards", "backwards", "shuffled")
+_HEADER = Path(__file__).with_name("fibres.h")
+_KERNEL = re.compile(
+    r'extern "C" __global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\) \{\n(.*?)^\}',
+    re.DOTALL | re.MULTILINE,
+)
+
+Size = tuple[int, int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class EmulatedKernels:
+    """The kernels of a text, in this process."""
+
+    library: ctypes.CDLL
+
+    def launch(
+        self, name: str, grid: Size, block: Size, addresses: Sequence[int], order: str = ORDERS[0]
+    ) -> int:
+        """Run a kernel on arguments at these addresses; returns how often its blocks waited.
+
+        Raises
+        ------
+        VdlaError
+            For a barrier that not all threads of a block reach.
+        """
+        entry = self.library[f"emulate_{name}"]
+        values = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+        sizes = (ctypes.c_uint * 6)(*grid, *block)
+        waits = ctypes.c_uint64(0)
+        if entry(values, sizes, ORDERS.index(order), ctypes.byref(waits)):
+            raise VdlaError(f"kernel {name}: not all threads of a block reach a barrier")
+        return waits.value
+
+
+def load_emulated(source: str, flags: Sequence[str] = ()) -> EmulatedKernels:
+    """The kernels of a CUDA text; errors as :func:`emulated_library`."""
+    return EmulatedKernels(ctypes.CDLL(str(emulated_library(source, flags))))
+
+
+def emulated_library(source: str, flags: Sequence[str] = ()) -> Path:
+    """Compile a CUDA text for the host, or find its library in the cache. For each kernel it has
+    ``emulate_NAME``, and ``arguments_NAME``, which says how many arguments it has.
+
+    Raises
+    ------
+    VdlaError
+        Where g++ is missing, or refuses the text; then with the first error.
+    """
+    text = _host_text(source)
+    command = [COMPILER, *FLAGS, *flags, "-I", str(_HEADER.parent)]
+    digest = hashlib.sha256(repr((text, _HEADER.read_text(), command)).encode()).hexdigest()
+    place = cache_dir() / f"emulated_{digest[:32]}.so"
+    if not place.exists():
+        _compile(text, command, place)
+    return place
+
+
+def _host_text(source: str) -> str:
+    """The text with an entry for each kernel, which has a section of its own for shared memory."""
+    parts, end = ['#define SHARED_SECTION "unused"\n#include "fibres.h"\n'], 0
+    for number, found in enumerate(_KERNEL.finditer(source)):
+        parts.append(source[end : found.start()])
+        parts.append(f'#undef SHARED_SECTION\n#define SHARED_SECTION "shared{number}"\n')
+        parts.append(found.group())
+        parts.append(_entry(number, *found.groups()))
+        end = found.end()
+    return "".join((*parts, source[end:]))
+
+
+def _entry(number: int, name: str, parameters: str, body: str) -> str:
+    kinds = [p.rpartition(" ")[0].replace("__restrict__", "") for p in parameters.split(", ") if p]
+    arguments = ", ".join(f"({kind})values[{i}]" for i, kind in enumerate(kinds))
+    first, size = "nullptr", "0"
+    declared = ""
+    if "__shared__" in body:
+        names = f"__start_shared{number}", f"__stop_shared{number}"
+        declared = "".join(f'extern "C" char {n}[] __attribute__((weak, visibility("hidden")));\n'
+                           for n in names)  # fmt: skip
+        first, size = names[0], f"{names[1]} - {names[0]}"
+    waits = "true" if "__syncthreads" in body else "false"
+    return f"""
+{declared}static void call_{name}(void** values) {{ {name}({arguments}); }}
+extern "C" int arguments_{name}() {{ return {len(kinds)}; }}
+extern "C" int emulate_{name}(void** values, const unsigned* size, int order, uint64_t* barriers) {{
+  return vdla::launch(call_{name}, values, {{size[0], size[1], size[2]}},
+                      {{size[3], size[4], size[5]}}, (vdla::Order)order, {waits},
+                      {first}, {size}, barriers);
+}}
+"""
+
+
+def _compile(text: str, command: Sequence[str], place: Path) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "kernels.cpp", Path(folder) / "kernels.so"
+        source.write_text(text)
+        try:
+            done = subprocess.run(
+                [*command, "-o", str(target), str(source)], capture_output=True, text=True
+            )
+        except FileNotFoundError:
+            raise VdlaError(
+                f"emulation: expected {COMPILER} to compile kernels, found none; install it"
+            ) from None
+        if done.returncode:
+            lines = [line for line in done.stderr.splitlines() if "error" in line]
+            raise VdlaError(f"emulation: {COMPILER} failed: {(lines or [done.stderr])[0]}")
+        keep(place, target.read_bytes())
+
+
+# ---- programs ----------------------------------------------------------------------------------
+
+
+class EmulatedSession:
+    """A program of CUDA kernels in this process; ``order`` is that of its threads."""
+
+    def __init__(self, program: KernelProgram, order: str = ORDERS[0]):
+        self.kernels, self.order = load_emulated(program.source), order
+        self.memory = {
+            "arena": aligned_memory(program.plan.planned_bytes),
+            "parameters": program.parameters,
+        }
+        #: How often the blocks of each kernel have waited, call by call.
+        self.waits: list[int] = []
+
+    def write(self, offset: int, data: np.ndarray) -> None:
+        self.memory["arena"][offset : offset + data.size] = data
+
+    def launch(self, calls: Sequence[KernelCall]) -> None:
+        self.waits = []
+        for call in calls:
+            at = [self.memory[memory].ctypes.data + offset for memory, offset in call.arguments]
+            waits = self.kernels.launch(call.kernel, call.grid, call.block, at, self.order)
+            self.waits.append(waits)
+
+    def read(self, offset: int, data: np.ndarray) -> None:
+        data[...] = self.memory["arena"][offset : offset + data.size]

@@ -1,0 +1,58 @@
+"""Kernel programs in saved modules: the kernels' text, the parameters, and the launches as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from ..native import MemoryPlan, TensorType, aligned_memory
+from .devices import open_session
+from .program import KernelCall, KernelProgram
+
+
+def describe(program: KernelProgram, stem: str, files: dict[str, bytes]) -> dict[str, Any]:
+    """What a manifest says about a program; its files are added to ``files``."""
+    source, parameters = f"{stem}.{program.suffix}", f"{stem}.bin"
+    files[source] = program.source.encode()
+    files[parameters] = program.parameters.tobytes()
+    return {
+        "name": program.name,
+        "kernels": source,
+        "device": program.device,
+        "parameters": parameters,
+        "inputs": [asdict(tensor) for tensor in program.inputs],
+        "outputs": [asdict(tensor) for tensor in program.outputs],
+        "places": program.places,
+        "launches": [asdict(call) for call in program.calls],
+    }
+
+
+def restore(step: Mapping[str, Any], plan: MemoryPlan, files: Mapping[str, bytes]) -> KernelProgram:
+    """The program that :func:`describe` described."""
+    raw = np.frombuffer(files[step["parameters"]], np.uint8)
+    parameters = aligned_memory(raw.size)
+    parameters[...] = raw
+    calls = tuple(
+        KernelCall(
+            call["kernel"], _size(call["grid"]), _size(call["block"]),
+            tuple((memory, offset) for memory, offset in call["arguments"]),
+        )
+        for call in step["launches"]
+    )  # fmt: skip
+    places = {name: (memory, offset) for name, (memory, offset) in step["places"].items()}
+    inputs, outputs = (
+        tuple(TensorType(t["name"], tuple(t["shape"]), t["dtype"]) for t in step[key])
+        for key in ("inputs", "outputs")
+    )
+    return KernelProgram(
+        step["name"], step["device"], files[step["kernels"]].decode(), calls, inputs, outputs,
+        places, parameters, plan, open_session,
+    )  # fmt: skip
+
+
+def _size(numbers: list[int]) -> tuple[int, int, int]:
+    x, y, z = numbers
+    return x, y, z
