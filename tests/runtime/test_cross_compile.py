@@ -86,7 +86,7 @@ def test_an_object_file_for_this_machine_is_to_be_linked(tmp_path: Path) -> None
     [
         (["--target", "cpu", "--triple", "vax"], "triple: expected one of aarch64-linux-gnu, "),
         (["--triple", "aarch64-linux-gnu"], "triple: expected target 'cpu'"),
-        (["--target", "cuda"], "target: expected one of"),
+        (["--target", "tpu"], "target: expected one of"),
     ],
 )
 def test_bad_usage(
