@@ -20,7 +20,7 @@ from .isa.memory import MemoryParams
 from .isa.params import PRESETS, HwParams
 from .isa.program import Program
 from .report import accelerator_report, host_report, join_programs, output_report
-from .runner import Runner
+from .runner import PLACES, Runner
 from .runtime import bundle
 from .runtime.bundle import CodeFor, Settings
 from .runtime.executable import Executable
@@ -178,17 +178,33 @@ def _choices(
     }
 
 
-def load(path: str | Path, port: str | None = None) -> Module:
+def load(path: str | Path, port: str | None = None, target: str | None = None) -> Module:
     """Load a module that :meth:`Module.save` wrote, ready to run. This does not need the compiler.
 
-    ``port``: the board's serial device, for a module of target ``fpga``.
+    Parameters
+    ----------
+    path : path
+        The folder.
+    port : str, optional
+        The board's serial device, for target ``fpga``.
+    target : str, optional
+        Another place for the same programs: ``sim``, ``rtl`` or ``fpga`` for a module of one of
+        them. By default the module's own target.
 
     Raises
     ------
     VdlaError
-        Unless the module is whole, unchanged, of this version, and for this processor.
+        Unless the module is whole, unchanged, of this version, and for this processor; and for a
+        target that it was not compiled for.
     """
     executable, settings = bundle.load(path)
+    if target is not None and target != settings.target:
+        if not {target, settings.target} <= set(PLACES):
+            raise VdlaError(
+                f"target: expected that of the module, {settings.target!r}, got {target!r}; "
+                "compile the model for it"
+            )
+        settings = replace(settings, target=target)
     _check_port(settings.target, port)
     return Module(executable, settings, port)
 

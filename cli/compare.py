@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from .files import Reads
 from .options import JsonFile
 from .output import emit, new_table
 
@@ -16,8 +17,10 @@ MOVED_ROWS = 10
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A.json", help="The report before, from --json.")],
-    b: Annotated[Path, typer.Argument(metavar="B.json", help="The report after.")],
+    a: Annotated[
+        Path, typer.Argument(metavar="A.json", help="The report before, from --json."), Reads()
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B.json", help="The report after."), Reads()],
     json_file: JsonFile = None,
 ) -> int:
     """Two reports of `vdla run` or `vdla bench` side by side: what changed, and where most."""

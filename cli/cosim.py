@@ -14,7 +14,8 @@ from rich.console import Console
 from ..isa.errors import VdlaError
 from .arrays import model_inputs
 from .coverage import show_lines, show_summary, summary
-from .options import CoverageFile, JsonFile, Memory
+from .files import Merges, Reads, Writes
+from .options import CoverageFile, Inputs, JsonFile, Memory, Seed
 from .output import count, emit, progress_bar
 from .replay import recorded_block, replacements, replay_block, save_recording, show_divergence
 
@@ -41,6 +42,7 @@ def cosim(
     source: Annotated[
         Path | None,
         typer.Argument(metavar="MODEL|PROGRAM", help="Model or .vdla file; none with --replay."),
+        Reads(),
     ] = None,
     hw: Annotated[
         str | None,
@@ -53,12 +55,12 @@ def cosim(
     pauses: Annotated[
         str, typer.Option(help="Of the AXI RAM's channels: off, light or heavy.")
     ] = "off",
-    seed: Annotated[int, typer.Option(help="Seed of random inputs and pauses.")] = 0,
-    input_file: Annotated[
-        Path | None, typer.Option("--input", help="Inputs by name (.npz); random without.")
-    ] = None,
+    seed: Seed = 0,
+    input_file: Inputs = None,
     bench: Annotated[
-        Path | None, typer.Option(metavar="FILE.py", help="Your cocotb tests in place of ours.")
+        Path | None,
+        typer.Option(metavar="FILE.py", help="Your cocotb tests in place of ours."),
+        Reads(),
     ] = None,
     replace: Annotated[
         list[str] | None,
@@ -76,7 +78,9 @@ def cosim(
         ),
     ] = "core",
     waves: Annotated[
-        Path | None, typer.Option(metavar="FILE.vcd", help="Write a waveform (slower).")
+        Path | None,
+        typer.Option(metavar="FILE.vcd", help="Write a waveform (slower)."),
+        Writes(".vcd"),
     ] = None,
     waves_from: Annotated[
         int, typer.Option("--from", min=0, help="The cycle in which the waveform begins.")
@@ -86,6 +90,7 @@ def cosim(
     line_coverage: Annotated[
         Path | None,
         typer.Option(metavar="F", help="Merge lines, branches and toggles of the RTL (slower)."),
+        Merges(),
     ] = None,
     record: Annotated[
         str | None,
@@ -96,6 +101,7 @@ def cosim(
         typer.Option(
             metavar="FILE", help="Drive the recorded block, or the one of --replace, by itself."
         ),
+        Reads(),
     ] = None,
     untimed: Annotated[
         bool, typer.Option("--untimed", help="Compare a replay in order only, not by cycles.")

@@ -14,6 +14,7 @@ from rich.console import Console
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.program import Program
+from .files import Fills, Reads
 from .options import JsonFile
 from .output import count, emit, new_table, percent
 
@@ -25,7 +26,7 @@ BoardHw = Annotated[
     str | None, typer.Option("--hw", metavar="F", help="Preset or TOML; by default the board's.")
 ]
 BuildDir = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Folder; build/BOARD unless given.")
+    Path | None, typer.Option("--output", "-o", help="Folder; build/BOARD unless given."), Fills()
 ]
 
 
@@ -74,13 +75,16 @@ def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = 
 @app.command("export")
 def fpga_export(
     hw: BoardHw = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder.")] = Path("build/xilinx"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder."), Fills()] = Path(
+        "build/xilinx"
+    ),
     bench: Annotated[
         bool, typer.Option("--bench", help="Also a bench: cocotb tests of the Verilog, for pytest.")
     ] = False,
     program_file: Annotated[
         Path | None,
         typer.Option("--program", metavar="F", help="What the bench runs (.vdla); else random."),
+        Reads(),
     ] = None,
     json_file: JsonFile = None,
 ) -> int:

@@ -9,9 +9,15 @@ import typer
 
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.params import PRESETS
+from .files import Merges, Reads, Writes
+
+#: Bounds of numbers. More threads than these help nobody.
+MOST_THREADS, MOST_VTHREADS, MOST_SEED = 1024, 64, 2**63 - 1
 
 JsonFile = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write JSON ('-': standard output).")
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Also write JSON ('-': JSON, no table)."),
+    Writes(or_stdout=True),
 ]
 Hw = Annotated[
     str, typer.Option("--hw", metavar="F", help=f"Preset ({', '.join(PRESETS)}) or TOML file.")
@@ -25,13 +31,30 @@ Knobs = Annotated[
     typer.Option(
         "--knobs", metavar="FILE", help="Choices by layer: JSON, or the report of an earlier run."
     ),
+    Reads(),
 ]
 Records = Annotated[
-    Path | None, typer.Option("--records", metavar="FILE", help="Measured choices (JSON lines).")
+    Path | None,
+    typer.Option("--records", metavar="FILE", help="Measured choices (JSON lines)."),
+    Reads(),
 ]
-Threads = Annotated[int, typer.Option(help="Threads of the processor, for cpu.")]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]
+Threads = Annotated[
+    int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the processor, for cpu.")
+]
+Vthreads = Annotated[
+    int, typer.Option("--vthreads", min=1, max=MOST_VTHREADS, help="Virtual threads.")
+]
+Seed = Annotated[
+    int, typer.Option("--seed", min=0, max=MOST_SEED, help="Seed of all that is random.")
+]
+Inputs = Annotated[
+    Path | None,
+    typer.Option("--input", help="Inputs by name (.npz); by default random."),
+    Reads(),
+]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write."), Writes()]
 CoverageFile = Annotated[
     Path | None,
     typer.Option("--coverage", metavar="F", help="Merge what was exercised into this file."),
+    Merges(),
 ]
