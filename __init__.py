@@ -49,6 +49,11 @@ _LATER = {
 }
 
 
+def __dir__() -> list[str]:
+    """The public names, also those that are imported on first use."""
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """Import the compiler on first use, so that ``import vdla`` stays instant."""
     if name not in _LATER:

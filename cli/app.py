@@ -15,6 +15,7 @@ from .compare import compare
 from .config import config
 from .cosim import cosim
 from .coverage import coverage
+from .doctor import doctor
 from .files import checked
 from .programs import asm, check, disasm
 from .quantize import quantize
@@ -34,6 +35,7 @@ COMMANDS = {
     "asm": asm,
     "disasm": disasm,
     "config": config,
+    "doctor": doctor,
 }
 #: Commands that have commands of their own.
 GROUPS = {"bench": bench.app, "fpga": fpga.app}

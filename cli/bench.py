@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
-from .files import Writes
+from .files import Fills, Writes
 from .options import Hw, JsonFile, Memory, Threads, Vthreads
 from .output import count, emit, new_table, percent, progress_bar
 
@@ -63,6 +63,9 @@ def networks(
     hw: Hw = "16x16",
     models: Annotated[str, typer.Option(help="Names such as resnet18; by default all.")] = "",
     compare: Compare = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the models here, as ONNX."), Fills()
+    ] = None,
     json_file: JsonFile = None,
 ) -> int:
     """Whole networks with random weights."""
@@ -73,7 +76,7 @@ def networks(
     params, memory_params = load_platform(hw, memory)
     simulators = _simulators(target, compare)
     with progress_bar("networks") as advance:
-        rows = network_rows(_names(models), params, memory_params, simulators, advance)
+        rows = network_rows(_names(models), params, memory_params, simulators, advance, save)
     report = header("bench networks", params, memory_params, 0) | {"rows": rows}
     emit(report, json_file, lambda console: _show_networks(console, report))
     return 0

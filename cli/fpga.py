@@ -164,9 +164,12 @@ def _show_sizes(console: Console, report: dict[str, Any]) -> None:
 def _show_fpga(console: Console, report: dict[str, Any]) -> None:
     names = ("lut", "ff", "dsp", "bram")
     table = new_table(f"{report['board']}, configuration {report['config_hash']}", "", *names)
-    table.add_row("used", *(count(report[name]) for name in names))
+    label = "used" if report["synthesised"] else "needed at least; not synthesised"
+    table.add_row(label, *(count(report[name]) for name in names))
     table.add_row("of the device", *(percent(report["device_fraction"][name]) for name in names))
     console.print(table)
+    bits = ", ".join(f"{name} {bits:,}" for name, bits in report["memory_bits"].items())
+    console.print(f"memory bits of the scratchpads, a copy for each read port: {bits}")
     if report.get("fmax_mhz"):
         placed, routed = (_rates(report[name]) for name in ("placed_mhz", "fmax_mhz"))
         console.print(

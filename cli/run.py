@@ -43,6 +43,9 @@ def run(
     program: Annotated[
         Path | None, typer.Option(help="Write the accelerator's program to this file."), Writes()
     ] = None,
+    clock: Annotated[
+        float | None, typer.Option(min=0.001, max=10_000, help="MHz: also say milliseconds.")
+    ] = None,
     explain: Annotated[
         bool,
         typer.Option(
@@ -90,6 +93,8 @@ def run(
             write_trace(place, module.trace)
     report = header("run", module.params, module.memory, seed) | {"model": model.name}
     report |= module.report
+    if clock is not None and report["cycles"] is not None:
+        report |= {"clock_mhz": clock, "time_ms": report["cycles"] / (1000 * clock)}
     emit(report, json_file, lambda console: _show_run(console, report, explain))
     return 0
 
@@ -113,8 +118,10 @@ def _check_not_given(context: typer.Context) -> None:
 def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
     names = ("layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end")
     table = new_table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
-    table.add_column("roofline", justify="right")
-    total = {"name": "total", "op": "", "target": ""}
+    table.add_column("of bound", justify="right")
+    for name in ("bound by", "busiest unit", "main stall"):
+        table.add_column(name)
+    total = {"name": "total", "op": "", "target": "", "busiest_unit": None, "main_stall": None}
     rows = [*report["layers"], {**report, **total}]
     for row in rows:
         if row is rows[-1]:
@@ -128,8 +135,17 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
             count(row["macs"]),
             *(percent(use.get(kind)) for kind in ("spatial", "temporal", "end_to_end")),
             percent(row["roofline_fraction"]),
+            *(row[name] or "" for name in ("bound_by", "busiest_unit", "main_stall")),
         )
     console.print(table)
+    if report["cycles"] is not None:
+        clocked = "time_ms" in report
+        time = f" ({report['time_ms']:.3f} ms at {report['clock_mhz']:g} MHz)" if clocked else ""
+        console.print(
+            f"{report['cycles']:,} cycles{time}; a cycle belongs to "
+            "the earliest layer that has not ended, percentages are of the cycles in which a layer "
+            "is active"
+        )
     _show_reasons(console, report, explain)
     _show_stalls(console, report.get("stalls", {}))
     for name, output in report["outputs"].items():

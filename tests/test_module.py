@@ -142,7 +142,10 @@ def test_named_inputs(simulations: list[int], images: tuple[np.ndarray, np.ndarr
 @pytest.mark.parametrize(
     ("array", "words"),
     [
-        (np.zeros((1, 1, 8, 8)), "expected float32 of shape .N, 1, 8, 8., got float64"),
+        (
+            np.zeros((1, 1, 8, 8), np.float16),
+            "expected float32 of shape .N, 1, 8, 8., got float16",
+        ),
         (np.zeros((1, 8, 8), np.float32), r"got float32 of \(1, 8, 8\)"),
         (np.zeros((1, 1, 8, 9), np.float32), r"got float32 of \(1, 1, 8, 9\)"),
         (np.zeros((0, 1, 8, 8), np.float32), r"got float32 of \(0, 1, 8, 8\)"),
