@@ -11,7 +11,7 @@ from rich.console import Console
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
 from .files import Fills, Writes
-from .options import Hw, JsonFile, Memory, Threads, Vthreads
+from .options import Hw, JsonFile, Memory, Rounds, Threads, Vthreads
 from .output import count, emit, new_table, percent, progress_bar
 
 app = typer.Typer(help="Layers and networks that accelerators are compared on.")
@@ -116,7 +116,7 @@ def bench_cpu(
     ops: Annotated[
         str, typer.Option(help="'table2', 'table2-int8', or layers such as C2,C3-int8.")
     ] = "",
-    rounds: Annotated[int, typer.Option(min=1, help="Turns; their medians count.")] = 15,
+    rounds: Rounds = 15,
     threads: Threads = 1,
     json_file: JsonFile = None,
 ) -> int:
@@ -159,7 +159,7 @@ def speed(
     models: Annotated[
         str, typer.Option(help="Networks or model files with float inputs.")
     ] = "resnet18",
-    rounds: Annotated[int, typer.Option(min=1, help="Runs of each simulator; medians count.")] = 3,
+    rounds: Rounds = 3,
     json_file: JsonFile = None,
 ) -> int:
     """The speed of the SimPy model and of the RTL, which take turns."""

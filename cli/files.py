@@ -20,8 +20,9 @@ from ..runtime.files import check_writable
 
 @dataclass(frozen=True)
 class Reads:
-    """An existing file; with ``or_folder`` also an existing folder."""
+    """An existing file, whose name ends in ``suffix``; with ``or_folder`` also a folder."""
 
+    suffix: str = ""
     or_folder: bool = False
 
 
@@ -117,7 +118,8 @@ def _check(option: str, path: Path, mark: Mark) -> None:
         raise VdlaError(f"{option}: expected the name of a file, got {str(path)!r}")
     try:
         match mark:
-            case Reads(or_folder=or_folder):
+            case Reads(suffix=suffix, or_folder=or_folder):
+                _check_suffix(option, path, suffix)
                 _check_read(option, path, or_folder)
             case Writes(suffix=suffix):
                 _check_written(option, path, suffix)
@@ -149,9 +151,13 @@ def _check_read(option: str, path: Path, or_folder: bool) -> None:
 def _check_written(option: str, path: Path, suffix: str) -> None:
     if path.is_dir():
         raise VdlaError(f"{option}: expected a file to write, got the folder {path}")
+    _check_suffix(option, path, suffix)
+    check_writable(path)
+
+
+def _check_suffix(option: str, path: Path, suffix: str) -> None:
     if suffix and path.suffix != suffix:
         raise VdlaError(f"{option}: expected a file name that ends in {suffix}, got {path}")
-    check_writable(path)
 
 
 def _check_filled(option: str, path: Path) -> None:

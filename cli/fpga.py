@@ -15,7 +15,7 @@ from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.program import Program
 from .files import Fills, Reads
-from .options import JsonFile
+from .options import MOST_ROUNDS, JsonFile
 from .output import count, emit, new_table, percent
 
 app = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
@@ -42,7 +42,7 @@ def fpga_estimate(
 def fpga_build(
     board: BoardName,
     hw: BoardHw = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Placements to try.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Placements to try.")] = 1,
     freq: Annotated[
         float | None, typer.Option(min=4, max=400, help="Clock in MHz; by default the board's.")
     ] = None,

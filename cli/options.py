@@ -11,8 +11,9 @@ from ..isa.memory import MEMORY_PRESETS
 from ..isa.params import PRESETS
 from .files import Merges, Reads, Writes
 
-#: Bounds of numbers. More threads than these help nobody.
-MOST_THREADS, MOST_VTHREADS, MOST_SEED = 1024, 64, 2**63 - 1
+#: Bounds of numbers: what fits 64 bits, and repetitions and threads beyond which nobody waits.
+MOST = 2**63 - 1
+MOST_ROUNDS, MOST_THREADS, MOST_VTHREADS = 1_000_000, 1024, 64
 
 JsonFile = Annotated[
     str | None,
@@ -44,9 +45,11 @@ Threads = Annotated[
 Vthreads = Annotated[
     int, typer.Option("--vthreads", min=1, max=MOST_VTHREADS, help="Virtual threads.")
 ]
-Seed = Annotated[
-    int, typer.Option("--seed", min=0, max=MOST_SEED, help="Seed of all that is random.")
+Rounds = Annotated[
+    int,
+    typer.Option("--rounds", min=1, max=MOST_ROUNDS, help="Turns of each; their medians count."),
 ]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=MOST, help="Seed of all that is random.")]
 Inputs = Annotated[
     Path | None,
     typer.Option("--input", help="Inputs by name (.npz); by default random."),

@@ -74,7 +74,16 @@ def run(
         module = load(model, port, target)
     else:
         module = compile(
-            model, target or "sim", hw, memory, vthreads, dump_ir, port, threads, knobs, records
+            model,
+            "sim" if target is None else target,
+            hw,
+            memory,
+            vthreads,
+            dump_ir,
+            port,
+            threads,
+            knobs,
+            records,
         )
     if program is not None:
         with whole_file(program) as place:

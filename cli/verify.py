@@ -10,12 +10,12 @@ from rich.console import Console
 
 from .coverage import show_summary, summary
 from .files import Fills
-from .options import CoverageFile, Hw, JsonFile, Memory, Seed
+from .options import MOST_ROUNDS, CoverageFile, Hw, JsonFile, Memory, Seed
 from .output import count, emit, new_table, progress_bar
 
 
 def verify(
-    programs: Annotated[int, typer.Option(min=1, help="Random programs.")] = 100,
+    programs: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Random programs.")] = 100,
     seed: Seed = 0,
     hw: Hw = "16x16",
     memory: Memory = "vta",

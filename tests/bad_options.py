@@ -77,7 +77,7 @@ BAD_TEXTS: dict[str, tuple[str, ...]] = {
     "hw": ("name", "", "{missing}", "{folder}", "{garbage}", "{unknown_knob}", "{illegal}"),
 }
 #: Files that look wrong and are not: no records, no instructions.
-FITTING = {("--records", "{empty}"), ("source", "{empty}")}
+FITTING = {("--records", "{empty}"), ("source", "{empty}"), ("--knobs", "{object}")}
 NO_NUMBERS = ("", "x", "1e", "0x10", "one", "1,5", "nan", "inf", "--1")
 NO_INTEGERS = (*NO_NUMBERS, "1.5", "1e3")
 
@@ -201,7 +201,7 @@ def _misshapen(words: str, command: Any) -> Iterator[tuple[str, ...]]:
     yield (*working, "-Z", "1")
     if not any(parameter.nargs == -1 for parameter in command.params):
         yield (*working, *["one", "two", "three"])
-    if WORKING[words]:
+    if any(parameter.required for parameter in command.params):
         yield tuple(words.split())
     for parameter in command.params:
         if parameter.opts[0].startswith("--") and not getattr(parameter, "is_flag", False):
