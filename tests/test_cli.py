@@ -292,14 +292,7 @@ def test_nothing_is_written_over_what_is_read(
     before = model.read_bytes()
     for command in (
         ["quantize", str(model), "--samples", samples, "-o", str(model)],
-        [
-            "quantize",
-            str(model),
-            "--samples",
-            samples,
-            "--json",
-            f"{tmp_path}/../{tmp_path.name}/m.onnx",
-        ],
+        ["quantize", str(model), "--samples", samples, "--json", again],
         ["run", str(DIGITS), "--json", str(tmp_path / "x"), "--trace", str(tmp_path / "x")],
     ):
         assert run_app(command) == 2

@@ -22,7 +22,7 @@ from vdla.hw.fpga.multiplier import VECTOR_LANE, multiply_packed
 from vdla.hw.fpga.pll import find_pll
 from vdla.hw.fpga.synthesis import build, estimate, parse_cells, parse_report, synthesise
 from vdla.isa.errors import VdlaError
-from vdla.isa.params import HwParams
+from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.rtl.toolchain import setup_yosys
 
 setup_yosys()
