@@ -22,18 +22,17 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         Naming ``path``, where it cannot be written.
     """
     wanted = Path(path)
-    if wanted.exists() and not wanted.is_file():
-        yield wanted
-        return
+    is_device = wanted.exists() and not wanted.is_file()
     place = wanted.resolve()  # the file behind a link, so that the link stays
     scratch = place.with_name(f".{place.stem}.{os.getpid()}{place.suffix}")
     try:
-        yield scratch
-        os.replace(scratch, place)
+        yield wanted if is_device else scratch
+        if not is_device:
+            os.replace(scratch, place)
     except OSError as error:
-        if error.filename in (str(scratch), scratch, None):
-            raise OSError(error.errno, error.strerror or str(error), str(path)) from None
-        raise
+        if error.filename not in (None, scratch, str(scratch)):
+            raise
+        raise OSError(error.errno, error.strerror or str(error), str(path)) from None
     finally:
         with suppress(OSError):
             scratch.unlink(missing_ok=True)
