@@ -100,10 +100,11 @@ def run(
     if trace is not None:
         with whole_file(trace) as place:
             write_trace(place, module.trace)
-    report = header("run", module.params, module.memory, seed) | {"model": model.name}
-    report |= module.report
+    report: dict[str, Any] = header("run", module.params, module.memory, seed)
+    report |= {"model": model.name} | module.report
     if clock is not None and report["cycles"] is not None:
-        report |= {"clock_mhz": clock, "time_ms": report["cycles"] / (1000 * clock)}
+        cycles: int = report["cycles"]
+        report |= {"clock_mhz": clock, "time_ms": cycles / (1000 * clock)}
     emit(report, json_file, lambda console: _show_run(console, report, explain))
     return 0
 
