@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.installed
 
-.PHONY: venv demo check test test-torch lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines sweeps clean
+.PHONY: venv demo check test test-torch lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options sweeps clean
 
 venv: $(STAMP)
 
@@ -102,6 +102,10 @@ figures: $(STAMP)
 # Line, branch and toggle coverage of hw/core by random, steered and faulty programs.
 lines: $(STAMP)
 	$(BIN)/python -m tests.campaign.lines
+
+# 5,000 random texts, or VDLA_FUZZ=n, in options of commands: each is taken, or refused in one line.
+options: $(STAMP)
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/test_bad_options.py
 
 # All checks that take long, one after the other, with a table at the end; SWEEPS="fuzz gates" names some. What has passed on
 # this commit is not run again, so that an interrupted run goes on where it was (tests/sweeps).

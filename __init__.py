@@ -64,6 +64,11 @@ def _compiled(function: Native) -> Callable[..., Any]:
 use_compiler(_compiled)
 
 
+def __dir__() -> list[str]:
+    """The public names, also those that are imported on first use."""
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
     """Import the compiler on first use, so that ``import vdla`` stays instant."""
     if name not in _LATER:

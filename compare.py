@@ -10,6 +10,8 @@ from typing import Any
 
 from .isa.errors import VdlaError
 
+#: Wall-clock times of this machine, which change from run to run.
+NOISE = ("wall_s", "sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")
 #: Fields that describe what was measured; they are not results.
 SETTINGS = ("target", "config_hash", "memory", "vthreads", "seed", "batches")
 _HEADER = {"vdla", "command", "config", "model", "model_sha256", *SETTINGS}
@@ -47,10 +49,12 @@ def compare(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``settings`` (name, then the values of a and b), ``rows`` (``{metric, a, b, ratio}`` of
-        every number in both; a ratio is b / a, None where a is 0), ``layers_moved`` (``{layer, a,
-        b, delta, ratio}``, in cycles or milliseconds, the largest change first; those without a
-        change left out), ``only_a`` and ``only_b`` (layers that the other report lacks).
+        ``settings`` (name, then the values of a and b), ``knobs_changed`` (``{where, knob, a, b}``:
+        of the hardware, of the memory, of layers; those that are equal left out), ``rows``
+        (``{metric, a, b, ratio}`` of every number in both but wall-clock times; a ratio is b / a,
+        None where a is 0), ``layers_moved`` (``{layer, a, b, delta, ratio}``, in cycles or
+        milliseconds, the largest change first; those without a change left out),
+        ``only_a`` and ``only_b`` (layers that the other report lacks).
 
     Raises
     ------
@@ -61,6 +65,7 @@ def compare(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     if a["command"] == "run":
         _check_same(a, b, "model_sha256", "model")
     items_a, items_b = _items(a), _items(b)
+    layers_a, layers_b = _layers(items_a), _layers(items_b)
     common = [label for label in items_a if label in items_b]
     if not common:
         raise VdlaError(
@@ -70,12 +75,13 @@ def compare(a: dict[str, Any], b: dict[str, Any]) -> dict[str, Any]:
     numbers_a, numbers_b = _metrics(a, items_a), _metrics(b, items_b)
     return {
         "settings": {name: [a[name], b[name]] for name in SETTINGS if name in a and name in b},
+        "knobs_changed": _knobs_changed(a, b, layers_a, layers_b),
         "rows": [
             {"metric": name, **_pair(numbers_a[name], numbers_b[name])}
             for name in numbers_a
             if name in numbers_b
         ],
-        "layers_moved": _moved(items_a, items_b, common),
+        "layers_moved": _moved(layers_a, layers_b, [x for x in layers_a if x in layers_b]),
         "only_a": [label for label in items_a if label not in items_b],
         "only_b": [label for label in items_b if label not in items_a],
     }
@@ -109,10 +115,43 @@ def _items(report: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return items
 
 
+def _layers(items: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """The entries themselves; for those that have layers, as networks do, the layers of each."""
+    found: dict[str, dict[str, Any]] = {}
+    for label, entry in items.items():
+        if not _is_list_of_objects(entry.get("layers")):
+            found[label] = entry
+            continue
+        found |= {f"{label}/{name}": layer for name, layer in _items(entry).items()}
+    return found
+
+
+def _knobs_changed(
+    a: dict[str, Any],
+    b: dict[str, Any],
+    layers_a: dict[str, dict[str, Any]],
+    layers_b: dict[str, dict[str, Any]],
+) -> list[dict[str, Any]]:
+    """Knobs that differ: of the hardware, of the memory where it is no preset, of layers."""
+    pairs = [("hw", a.get("config"), b.get("config")), ("memory", a.get("memory"), b.get("memory"))]
+    pairs += [
+        (label, layer.get("knobs"), layers_b[label].get("knobs"))
+        for label, layer in layers_a.items()
+        if label in layers_b
+    ]
+    rows = []
+    for where, old, new in pairs:
+        if isinstance(old, dict) and isinstance(new, dict):
+            names = [name for name in {**old, **new} if old.get(name) != new.get(name)]
+            rows += [{"where": where, "knob": n, "a": old.get(n), "b": new.get(n)} for n in names]
+    return rows
+
+
 def _metrics(report: dict[str, Any], items: dict[str, dict[str, Any]]) -> dict[str, float]:
     """The numbers of the whole report, and for a benchmark also those of its rows."""
     whole = {k: v for k, v in report.items() if k not in (*_HEADER, *_LISTS, "outputs")}
-    return dict(_numbers(whole)) | (dict(_numbers(items)) if "rows" in report else {})
+    numbers = dict(_numbers(whole)) | (dict(_numbers(items)) if "rows" in report else {})
+    return {k: v for k, v in numbers.items() if k.rpartition(".")[2] not in NOISE}
 
 
 def _numbers(tree: dict[str, Any], path: str = "") -> Iterator[tuple[str, float]]:

@@ -31,7 +31,7 @@ from .isa.params import HwParams
 from .isa.program import Program
 from .module import check_options, load_platform
 from .runner import Runner
-from .runtime.native import check_array
+from .runtime.native import as_input, check_array
 
 __all__ = ["Kernel", "build_schedule", "lower", "print_func"]
 
@@ -125,7 +125,8 @@ class Kernel:
         return self._cycles
 
     def run(self, *arrays: np.ndarray) -> list[np.ndarray]:
-        """Run on one array per input, of the input's shape and dtype; returns one array per output.
+        """Run on one array per input, of the input's shape and dtype, or
+        float64 for another float; returns one array per output.
 
         Raises
         ------
@@ -138,7 +139,8 @@ class Kernel:
             raise VdlaError(
                 f"{name}: expected {len(self.inputs)} arrays ({known}), got {len(arrays)}"
             )
-        values = dict(zip(self.inputs, map(np.ascontiguousarray, arrays), strict=True))
+        given = (as_input(a, p.dtype) for a, p in zip(arrays, self.inputs, strict=True))
+        values = dict(zip(self.inputs, map(np.ascontiguousarray, given), strict=True))
         for buffer, array in values.items():
             check_array(f"{name}: {buffer.name}", array, buffer.shape, buffer.dtype)
         if isinstance(self._code, Program):

@@ -21,10 +21,11 @@ from .isa.memory import MemoryParams
 from .isa.params import PRESETS, HwParams
 from .isa.program import Program
 from .report import accelerator_report, host_report, join_programs, output_report
-from .runner import Runner
+from .runner import PLACES, Runner
 from .runtime import bundle
 from .runtime.bundle import CodeFor, Settings
 from .runtime.executable import Executable
+from .runtime.native import TensorType, as_input
 
 if TYPE_CHECKING:
     import onnx
@@ -185,17 +186,33 @@ def _choices(
     }
 
 
-def load(path: str | Path, port: str | None = None) -> Module:
+def load(path: str | Path, port: str | None = None, target: str | None = None) -> Module:
     """Load a module that :meth:`Module.save` wrote, ready to run. This does not need the compiler.
 
-    ``port``: the board's serial device, for a module of target ``fpga``.
+    Parameters
+    ----------
+    path : path
+        The folder.
+    port : str, optional
+        The board's serial device, for target ``fpga``.
+    target : str, optional
+        Another place for the same programs: ``sim``, ``rtl`` or ``fpga`` for a module of one of
+        them. By default the module's own target.
 
     Raises
     ------
     VdlaError
-        Unless the module is whole, unchanged, of this version, and for this processor.
+        Unless the module is whole, unchanged, of this version, and for this processor; and for a
+        target that it was not compiled for.
     """
     executable, settings = bundle.load(path)
+    if target is not None and target != settings.target:
+        if not {target, settings.target} <= set(PLACES):
+            raise VdlaError(
+                f"target: expected that of the module, {settings.target!r}, got {target!r}; "
+                "compile the model for it"
+            )
+        settings = replace(settings, target=target)
     _check_port(settings.target, port)
     return Module(executable, settings, port)
 
@@ -316,13 +333,29 @@ class Module:
             raise VdlaError(f"get_output: expected 0..{len(self._outputs) - 1}, got {index!r}")
         return self._outputs[index]
 
-    def run(self, *arrays: np.ndarray, progress: Progress | None = None) -> list[np.ndarray]:
+    @property
+    def inputs(self) -> tuple[TensorType, ...]:
+        """Name, shape and dtype of every input, in the order of :meth:`run`."""
+        return self.compiled.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorType, ...]:
+        """Name, shape and dtype of every output, in the order of the results."""
+        return self.compiled.outputs
+
+    def run(
+        self,
+        *arrays: np.ndarray | Mapping[str, np.ndarray],
+        progress: Progress | None = None,
+        **named: np.ndarray,
+    ) -> list[np.ndarray]:
         """Run the network on any number of images.
 
         Parameters
         ----------
-        arrays
-            One array per input, of its dtype and shape, except that the first dimension may be any
+        arrays, named
+            One array per input, in order, by keyword, or as one mapping by name; of its dtype (or
+            float64 for another float) and shape, except that the first dimension may be any
             multiple of the model's batch; the network then runs once per batch. Without arrays,
             those of ``set_input``.
         progress : callable, optional
@@ -345,7 +378,7 @@ class Module:
         raises an error unless all take the same number of cycles.
         """
         started = time.perf_counter()
-        batches = self._batches(self._given(arrays))
+        batches = self._batches(self._given(arrays, named))
         results, timing = [], None
         for index, batch in enumerate(batches):
             outputs, measured = self._run_batch(batch, timing)
@@ -374,17 +407,30 @@ class Module:
         """
         bundle.save(path, self.compiled, self.settings)
 
-    def _given(self, arrays: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-        types = self.compiled.inputs
+    def _given(
+        self, arrays: tuple[np.ndarray | Mapping[str, np.ndarray], ...], named: dict[str, Any]
+    ) -> list[np.ndarray]:
+        """One array per input, in order, of those that were given in one of the ways."""
+        types = self.inputs
         names = ", ".join(tensor.name for tensor in types)
+        by_name: Mapping[str, Any] = named
+        if len(arrays) == 1 and isinstance(arrays[0], Mapping):
+            by_name, arrays = {**arrays[0], **named}, ()
         if arrays:
-            if len(arrays) != len(types):
-                raise VdlaError(f"run: expected {len(types)} arrays ({names}), got {len(arrays)}")
-            return [np.asarray(array) for array in arrays]
-        missing = [tensor.name for tensor in types if tensor.name not in self._set]
+            if named or len(arrays) != len(types):
+                more = f" and {', '.join(named)} by name" if named else ""
+                raise VdlaError(
+                    f"run: expected {len(types)} arrays ({names}), got {len(arrays)}{more}"
+                )
+            return [as_input(array, t.dtype) for array, t in zip(arrays, types, strict=True)]
+        unknown = [name for name in by_name if name not in {tensor.name for tensor in types}]
+        if unknown:
+            raise VdlaError(f"run: expected inputs named {names}, got {unknown[0]!r}")
+        by_name = by_name or self._set
+        missing = [tensor.name for tensor in types if tensor.name not in by_name]
         if missing:
             raise VdlaError(f"run: expected a value for {missing[0]!r}; give it or call set_input")
-        return [self._set[tensor.name] for tensor in types]
+        return [as_input(by_name[tensor.name], tensor.dtype) for tensor in types]
 
     def _batches(self, arrays: list[np.ndarray]) -> list[list[np.ndarray]]:
         """Cut the inputs into batches of the model's size, after checking them."""

@@ -6,8 +6,15 @@ Vocabulary, for a peak of batch x block_in x block_out MACs a cycle:
   executed;
 - *spatial* = macs / issued, *temporal* = cycles in which the tensor core issues / cycles,
   *end_to_end* = macs / (peak x cycles);
-- the roofline bound of a layer is max(macs / peak, compulsory bytes / bus bytes a cycle), and its
-  *roofline_fraction* = bound / cycles.
+- a layer is *active* in the cycles in which one of its instructions runs. Layers overlap, so that
+  their active cycles may sum to more than the whole. Their *cycles* do not: a cycle belongs to the
+  earliest layer that has not ended yet. A layer whose work hides behind that of earlier ones has
+  few cycles or none. A layer's utilisation is of its active cycles;
+- the roofline *bound* of a layer is the largest of macs / peak, the bytes that it must read / bus
+  bytes a cycle, and the bytes that it must write / bus bytes a cycle, because the bus reads and
+  writes at the same time. It must read its operands and write its result once, unless it moves
+  fewer bytes (a stride leaves some out; another layer has left them on the chip).
+  *roofline_fraction* = bound / active cycles, *bound_by* is what the bound comes from.
 """
 
 from __future__ import annotations
@@ -15,101 +22,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from ._version import __version__
-from .isa.insn import Gemm, Insn, Load, Store
+from .isa.insn import Gemm, Insn
 from .isa.memory import MemoryParams
 from .isa.notes import pack_notes
 from .isa.opcodes import Unit
-from .isa.params import HwParams
+from .isa.params import PRESETS, HwParams
 from .isa.program import Program
 from .isa.regmap import named_causes
-
-#: Counters of one run: unit, then cause, then cycles.
-Counters = Mapping[str, Mapping[str, int]]
-
-
-class Layer(Protocol):
-    """What the report reads of one layer of a compiled model."""
-
-    @property
-    def name(self) -> str:
-        """The node in the model."""
-        ...
-
-    @property
-    def op(self) -> str:
-        """The operator."""
-        ...
-
-    @property
-    def target(self) -> str:
-        """``accel`` or ``cpu``."""
-        ...
-
-    @property
-    def reason(self) -> str:
-        """Why it runs there."""
-        ...
-
-    @property
-    def macs(self) -> int:
-        """Useful multiply-accumulates."""
-        ...
-
-    @property
-    def compulsory_bytes(self) -> int:
-        """Bytes of its operands and its result, each once."""
-        ...
-
-    @property
-    def knobs(self) -> Mapping[str, int | str | bool]:
-        """The knobs that were chosen for it."""
-        ...
-
-    @property
-    def chosen_by(self) -> str:
-        """Who chose: user, record, planner or default; empty where there was no choice."""
-        ...
-
-    @property
-    def predicted_cycles(self) -> int | None:
-        """What a cost model predicts for the choice, if there is one."""
-        ...
-
-    @property
-    def runs(self) -> Sequence[tuple[int, int]] | None:
-        """Its instructions: first and last, both inclusive, of every unbroken run; None on the
-        host."""
-        ...
-
-
-class Timing(Protocol):
-    """What the report reads of the result of a simulation."""
-
-    @property
-    def cycles(self) -> int:
-        """Cycles of the whole program."""
-        ...
-
-    @property
-    def ends(self) -> Sequence[int]:
-        """The cycle in which each instruction ended; empty if it was not recorded."""
-        ...
-
-    @property
-    def causes(self) -> np.ndarray:
-        """int64 [instructions, causes]: for each instruction, the cycles of its unit by cause; no
-        rows if the simulator does not record them."""
-        ...
-
-    @property
-    def counters(self) -> Counters:
-        """Where the cycles of every unit went."""
-        ...
+from .roofline import Bound, Layer, Timing, active_cycles, dram_traffic, insns_of
 
 
 def join_programs(programs: Sequence[Program]) -> Program:
@@ -129,6 +54,24 @@ def join_programs(programs: Sequence[Program]) -> Program:
     if notes:
         meta["names"] = pack_notes(notes) | {"constants": []}
     return replace(programs[0], insns=tuple(insns), image={}, meta=meta)
+
+
+def config_name(params: HwParams) -> str:
+    """A configuration as people call it: its preset, whatever the width of the bus, or its hash."""
+    names = (
+        name
+        for name, preset in PRESETS.items()
+        if replace(preset, bus_bits=params.bus_bits) == params
+    )
+    return next(names, params.hash)
+
+
+def memory_name(memory: MemoryParams) -> str:
+    """A memory as people call it: its preset, or its fields that differ from the default's."""
+    if isinstance(memory.label, str):
+        return memory.label
+    default = MemoryParams().to_dict()
+    return ", ".join(f"{k} {v}" for k, v in memory.to_dict().items() if v != default[k])
 
 
 def header(
@@ -175,6 +118,7 @@ def host_report(layers: Sequence[Layer]) -> dict[str, Any]:
         "macs": sum(layer.macs for layer in layers),
         "utilisation": None,
         "roofline_fraction": None,
+        "bound_by": None,
         "layers": [_host_layer(layer) for layer in layers],
         "dram": None,
         "coverage": coverage(layers),
@@ -186,9 +130,9 @@ def accelerator_report(
 ) -> dict[str, Any]:
     """The report of one inference on the accelerator.
 
-    A layer's cycles are counted from the end of the previous layer's last instruction to the end of
-    its own last one. The last layer also gets the core's final cycles, so that the layers add up to
-    the whole program.
+    A cycle belongs to the earliest layer that has not ended yet. So a layer's cycles are counted
+    from the end of the last instruction of all layers before it to the end of its own last one. The
+    last layer also gets the core's final cycles, so that the layers add up to the whole program.
     """
     rows: list[dict[str, Any]] = []
     last = max((i for i, layer in enumerate(layers) if layer.runs), default=-1)
@@ -200,23 +144,23 @@ def accelerator_report(
         if not timing.ends:  # a board counts cycles, but records no ends
             rows.append(_host_layer(layer))
             continue
-        insns = [i for first, stop in layer.runs for i in range(first, stop + 1)]
+        insns = insns_of(layer)
         end = timing.cycles
         if number != last:
             end = max((begin, *(timing.ends[i] for i in insns)))
-        row = _accelerator_layer(layer, program, memory, insns, end - begin)
-        rows.append(row | {"stalls": layer_stalls(program, timing, insns)})
+        rows.append(_accelerator_layer(layer, program, memory, timing, insns, end - begin))
         begin = end
     on_accelerator = [layer for layer in layers if layer.runs is not None]
     macs = sum(layer.macs for layer in on_accelerator)
-    bound = sum(roofline_cycles(layer, program.params, memory) for layer in on_accelerator)
+    bound = Bound.of(on_accelerator, program, memory)
     return {
         "cycles": timing.cycles,
         "macs": sum(layer.macs for layer in layers),
         "utilisation": _utilisation(
             macs, _gemm_iterations(program.insns), program.params, timing.cycles
         ),
-        "roofline_fraction": bound / timing.cycles if timing.cycles else None,
+        "roofline_fraction": bound.cycles / timing.cycles if timing.cycles else None,
+        "bound_by": bound.by,
         "stalls": {unit: dict(causes) for unit, causes in timing.counters.items()},
         "layers": rows,
         "dram": dram_traffic(program),
@@ -241,27 +185,6 @@ def layer_stalls(
         unit.name.lower(): named_causes(unit, timing.causes[indices].sum(axis=0))
         for unit, indices in of_unit.items()
     }
-
-
-def dram_traffic(program: Program) -> dict[str, int]:
-    """Bytes that one run of a program reads (data and instructions) and writes."""
-    params = program.params
-    read = len(program.insns) * params.insn_bytes
-    written = 0
-    for insn in program.insns:
-        match insn:
-            case Load():
-                entries = insn.x_size * insn.y_size * insn.z_size
-                read += entries * insn.dram_entry_bytes(params)
-            case Store():
-                written += insn.entries * params.entry_bytes("out")
-    return {"read_bytes": read, "written_bytes": written}
-
-
-def roofline_cycles(layer: Layer, params: HwParams, memory: MemoryParams) -> float:
-    """The least cycles that a layer can take: all MACs at peak, or each byte once over the bus."""
-    bytes_per_cycle = params.bus_bytes / memory.cycles_per_beat
-    return max(layer.macs / params.peak_macs_per_cycle, layer.compulsory_bytes / bytes_per_cycle)
 
 
 def _gemm_iterations(insns: Iterable[Insn]) -> int:
@@ -291,19 +214,44 @@ def _host_layer(layer: Layer) -> dict[str, Any]:
         "cycles": None,
         "macs": layer.macs,
         "utilisation": None,
+        "active_cycles": None,
         "roofline_fraction": None,
+        "bound_by": None,
         "stalls": {},
+        "busiest_unit": None,
+        "main_stall": None,
     }
 
 
 def _accelerator_layer(
-    layer: Layer, program: Program, memory: MemoryParams, insns: Sequence[int], cycles: int
+    layer: Layer,
+    program: Program,
+    memory: MemoryParams,
+    timing: Timing,
+    insns: Sequence[int],
+    cycles: int,
 ) -> dict[str, Any]:
-    params = program.params
-    bound = roofline_cycles(layer, params, memory)
+    bound = Bound.of([layer], program, memory)
     iterations = _gemm_iterations(program.insns[i] for i in insns)
+    active = active_cycles(timing, insns)
+    stalls = layer_stalls(program, timing, insns)
+    unit = max(stalls, key=lambda name: stalls[name]["busy"], default=None)
     return _host_layer(layer) | {
         "cycles": cycles,
-        "utilisation": _utilisation(layer.macs, iterations, params, cycles),
-        "roofline_fraction": bound / cycles if cycles else None,
+        "active_cycles": active,
+        "utilisation": _utilisation(layer.macs, iterations, program.params, active),
+        "roofline_fraction": bound.cycles / active if active else None,
+        "bound_by": bound.by,
+        "stalls": stalls,
+        "busiest_unit": unit,
+        "main_stall": None if unit is None else main_stall(stalls[unit]),
     }
+
+
+def main_stall(causes: Mapping[str, int]) -> str | None:
+    """What a unit has waited for most; None if it never waited. An empty queue is no stall: then
+    the unit had nothing to do.
+    """
+    waits = {cause: cycles for cause, cycles in causes.items() if cause not in ("busy", "empty")}
+    longest = max(waits, key=lambda cause: waits[cause], default=None)
+    return longest if longest is not None and waits[longest] else None

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from .runtime.result import SimResult
     from .sim.rtl.driver import RtlSimulator
 
+#: Where the accelerator's programs run, and run alike.
+PLACES = ("sim", "rtl", "fpga")
+
 
 @dataclass(frozen=True)
 class Runner:

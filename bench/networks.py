@@ -5,9 +5,11 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from ..compiler.build import CompiledModel, build
 from ..compiler.targets.base import Options
@@ -15,6 +17,8 @@ from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
+from ..report import accelerator_report, join_programs
+from ..runtime.files import whole_file
 from .measure import measure
 from .workloads import NETWORKS
 
@@ -28,8 +32,10 @@ def network_rows(
     memory: MemoryParams,
     simulators: tuple[str, ...] = ("sim",),
     progress: Callable[[int, int], None] | None = None,
+    save: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """One row for each named network; for all networks if none is named.
+    """One row for each named network; for all networks if none is named. ``save`` is a folder for
+    the models, NAME-int8.onnx and NAME.onnx.
 
     Raises VdlaError for an unknown name, and as :func:`~vdla.bench.measure.measure`.
     """
@@ -38,22 +44,34 @@ def network_rows(
             raise VdlaError(f"models: expected names from {', '.join(NETWORKS)}, got {name!r}")
     rows = []
     for done, name in enumerate(models or NETWORKS):
-        rows.append(_row(name, hw, memory, simulators))
+        rows.append(_row(name, hw, memory, simulators, save))
         if progress is not None:
             progress(done + 1, len(models or NETWORKS))
     return rows
 
 
 def _row(
-    name: str, hw: HwParams, memory: MemoryParams, simulators: tuple[str, ...]
+    name: str,
+    hw: HwParams,
+    memory: MemoryParams,
+    simulators: tuple[str, ...],
+    save: Path | None,
 ) -> dict[str, Any]:
-    model = NETWORKS[name](hw.batch, True)
+    model, real_model = (NETWORKS[name](hw.batch, integer) for integer in (True, False))
+    if save is not None:
+        save.mkdir(parents=True, exist_ok=True)
+        for stem, saved in ((f"{name}-int8", model), (name, real_model)):
+            with whole_file(save / f"{stem}.onnx") as place:
+                onnx.save_model(saved, str(place))
     found = measure(model, hw, memory, simulators)
     cpu = find_target("cpu", Options(hw, memory))
     integer = build(model, cpu)
     if not all(map(np.array_equal, integer.run_cpu(found.inputs), found.outputs)):
         raise VdlaError(f"{name}: the accelerator's outputs differ from the host's")
-    real = build(NETWORKS[name](hw.batch, False), cpu)
+    real = build(real_model, cpu)
+    timing = next(iter(found.results.values()))
+    program = join_programs(found.compiled.programs)
+    body = accelerator_report(found.compiled.layers, program, memory, timing)
     return {
         "model": name,
         "target": simulators[0],
@@ -68,6 +86,8 @@ def _row(
             for layer in found.compiled.layers
             if layer.runs is None and layer.macs
         ],
+        "layers": body["layers"],
+        "stalls": body["stalls"],
         "programs": len(found.compiled.programs),
         "instructions": sum(len(p.insns) for p in found.compiled.programs),
         "sim_wall_s": found.wall_s.get("sim"),

@@ -8,23 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.transforms import Bbox
 
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
+from ..report import config_name, memory_name
 
 
 def draw_roofline(
     rows: Sequence[dict[str, Any]], hw: HwParams, memory: MemoryParams, path: str | Path
 ) -> None:
     """Draw rows of :func:`~vdla.bench.table2.table2_rows` into a picture file: MACs a cycle over
-    MACs a compulsory byte, with one marker for one virtual thread and another for two.
+    MACs a byte of the bus's busier channel, with one marker for one virtual thread and another for
+    two.
     """
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     peak = hw.peak_macs_per_cycle
     bytes_per_cycle = hw.bus_bytes / memory.cycles_per_beat
-    intensities = {row["layer"]: row["macs"] / row["compulsory_bytes"] for row in rows}
+    intensities = {row["layer"]: row["macs"] / row["channel_bytes"] for row in rows}
     low, high = min(intensities.values()) / 2, max(intensities.values()) * 2
     ridge = peak / bytes_per_cycle
     figure, axes = pyplot.subplots(figsize=(8, 5))
@@ -38,14 +41,46 @@ def draw_roofline(
             [row["macs"] / row["cycles"] for row in mine],
             marker, color=colour, label=f"{threads} virtual thread{'s' * (threads > 1)}",
         )  # fmt: skip
-    for row in rows:
-        if row["vthreads"] == 1:
-            place = (intensities[row["layer"]], row["macs"] / row["cycles"])
-            axes.annotate(row["layer"], place, textcoords="offset points", xytext=(4, -10), size=7)
-    axes.set(xscale="log", yscale="log", xlabel="MACs / compulsory byte", ylabel="MACs / cycle")
-    axes.set_title(f"configuration {hw.hash}, memory {memory.label}")
+    axes.set(
+        xscale="log",
+        yscale="log",
+        xlabel="MACs / byte that the bus must read, or write if that is more",
+        ylabel="MACs / cycle",
+    )
+    axes.set_title(f"configuration {config_name(hw)}, memory {memory_name(memory)}")
     axes.legend(loc="lower right")
     axes.grid(True, which="both", alpha=0.2)
     figure.tight_layout()
+    _label(figure, axes, {
+        row["layer"]: (intensities[row["layer"]], row["macs"] / row["cycles"])
+        for row in rows if row["vthreads"] == 1
+    })  # fmt: skip
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
+
+
+def _label(figure: Any, axes: Any, points: dict[str, tuple[float, float]]) -> None:
+    """Write names beside their points, each where it covers no point and no other name: below it,
+    above it, further away.
+    """
+    to_pixels = axes.transData.transform
+    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in map(to_pixels, points.values())]
+    for name, point in points.items():
+        note = axes.annotate(
+            name, point, textcoords="offset points", xytext=(0, 0), size=7,
+            arrowprops={"arrowstyle": "-", "lw": 0.4, "color": "gray"},
+        )  # fmt: skip
+        for offset in _OFFSETS:
+            note.set_position(offset)
+            box = note.get_window_extent(figure.canvas.get_renderer())
+            if not any(box.overlaps(other) for other in taken):
+                break
+        taken.append(note.get_window_extent(figure.canvas.get_renderer()))
+
+
+#: Where a name may stand, in points from its marker, the nearest first.
+_OFFSETS = [
+    (x * distance, y * distance)
+    for distance in (6, 14, 24, 36, 50, 66)
+    for x, y in ((0.6, -1.7), (0.6, 1.0), (-2.2, -1.7), (-2.2, 1.0), (1.5, -0.4), (-3.2, -0.4))
+]

@@ -46,6 +46,10 @@ def speed_rows(
     """
     if rounds < 1:
         raise VdlaError(f"rounds: expected at least 1, got {rounds!r}")
+    for name in models:
+        if name not in NETWORKS and not Path(name).is_file():
+            known = ", ".join(NETWORKS)
+            raise VdlaError(f"models: expected files or names from {known}, got {name!r}")
     rows = []
     for done, name in enumerate(models):
         rows.append(_row(name, hw, memory, rounds))
@@ -55,8 +59,6 @@ def speed_rows(
 
 
 def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str, Any]:
-    if name not in NETWORKS and not Path(name).is_file():
-        raise VdlaError(f"models: expected files or names from {', '.join(NETWORKS)}, got {name!r}")
     model = NETWORKS[name](hw.batch, True) if name in NETWORKS else name
     compiled = build(model, find_target("sim", Options(hw, memory)))
     if compiled.program is None:

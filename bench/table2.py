@@ -8,7 +8,8 @@ from typing import Any
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
-from ..report import roofline_cycles
+from ..report import join_programs
+from ..roofline import Bound
 from .measure import measure
 from .workloads import TABLE_2, ConvLayer
 
@@ -53,7 +54,7 @@ def _row(
 ) -> dict[str, Any]:
     found = measure(layer.model(hw.batch), hw, memory, simulators, threads)
     (info,) = (info for info in found.compiled.layers if info.runs is not None)
-    bound = roofline_cycles(info, hw, memory)
+    bound = Bound.of([info], join_programs(found.compiled.programs), memory)
     vector = None
     if layer.groups > 1:
         vector = -(-layer.out_channels // hw.block) * (layer.out_size * layer.kernel) ** 2
@@ -66,8 +67,12 @@ def _row(
         "mac_cycles": info.macs / hw.peak_macs_per_cycle,
         "vector_cycles": vector,
         "compulsory_bytes": info.compulsory_bytes,
-        "roofline_cycles": bound,
-        "roofline_fraction": bound / found.cycles,
+        "compulsory_read_bytes": info.compulsory_read_bytes,
+        "compulsory_written_bytes": info.compulsory_written_bytes,
+        "channel_bytes": bound.channel_bytes,
+        "roofline_cycles": bound.cycles,
+        "roofline_fraction": bound.cycles / found.cycles,
+        "bound_by": bound.by,
         "end_to_end": info.macs / (hw.peak_macs_per_cycle * found.cycles),
         "vthreads": threads,
         "sim_wall_s": found.wall_s.get("sim"),

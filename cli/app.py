@@ -15,6 +15,8 @@ from .compare import compare
 from .config import config
 from .cosim import cosim
 from .coverage import coverage
+from .doctor import doctor
+from .files import checked
 from .programs import asm, check, disasm
 from .quantize import quantize
 from .run import compile_model, run
@@ -35,6 +37,7 @@ COMMANDS = {
     "asm": asm,
     "disasm": disasm,
     "config": config,
+    "doctor": doctor,
 }
 #: Commands that have commands of their own.
 GROUPS = {"bench": bench.app, "fpga": fpga.app, "records": records_app}
@@ -65,22 +68,33 @@ def main() -> None:
 def run_app(args: list[str]) -> int:
     """Run one command line and return its exit code."""
     try:
-        return int(app(args, prog_name="vdla", standalone_mode=False) or 0)
+        code = int(app(args, prog_name="vdla", standalone_mode=False) or 0)
+        sys.stdout.flush()  # what cannot be written is found here, not when Python ends
+        return code
     except typer.TyperException as error:
         message = error.format_message()
     except VdlaError as error:
         message = str(error)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads any more
+        _give_up_stdout()  # nobody reads any more
         return 2
     except (OSError, UnicodeDecodeError) as error:
         message = _os_message(error)
+        _give_up_stdout()
     except (KeyboardInterrupt, typer.Abort):
         message = "interrupted"
     except ImportError as error:
         message = _missing_package(error)
     print(f"vdla: {' '.join(message.split())}", file=sys.stderr)
     return 2
+
+
+def _give_up_stdout() -> None:
+    """Drop what standard output does not take, which Python would complain about at its end."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _os_message(error: OSError | UnicodeDecodeError) -> str:
@@ -121,8 +135,11 @@ def _application() -> typer.Typer:
     )
     application.callback(invoke_without_command=True)(_root)
     for name, command in COMMANDS.items():
-        application.command(name)(command)
+        application.command(name)(checked(command))
     for name, group in GROUPS.items():
+        for info in group.registered_commands:
+            assert info.callback is not None
+            info.callback = checked(info.callback)
         application.add_typer(group, name=name)
     return application
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING
+from zipfile import BadZipFile
 
 from ..isa.errors import VdlaError
 
@@ -31,8 +32,11 @@ def read_arrays(path: Path, names: list[str]) -> list[np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, AttributeError) as error:
+    except (ValueError, EOFError, AttributeError, TypeError, BadZipFile) as error:
         raise VdlaError(f"{path}: expected arrays in an .npz file ({error})") from None
+    for name, array in arrays.items():
+        if array.dtype.kind not in "biuf":
+            raise VdlaError(f"{path}: expected numbers, got {array.dtype} in {name!r}")
     if len(names) == 1 and names[0] not in arrays:
         only = arrays.get("x", next(iter(arrays.values())) if len(arrays) == 1 else None)
         if only is not None:

@@ -9,7 +9,9 @@ import typer
 from rich.console import Console
 
 from ..isa.errors import VdlaError
-from .options import Hw, JsonFile, Memory
+from ..runtime.files import whole_file
+from .files import Fills, Writes
+from .options import Hw, JsonFile, Memory, Rounds, Threads, Vthreads
 from .output import count, emit, new_table, percent, progress_bar
 
 app = typer.Typer(help="Layers and networks that accelerators are compared on.")
@@ -36,7 +38,7 @@ def table2(
     memory: Memory = "vta",
     hw: Hw = "16x16",
     layers: Annotated[str, typer.Option(help="Names such as C2,D3; by default all.")] = "",
-    vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    vthreads: Vthreads = 2,
     compare: Compare = False,
     json_file: JsonFile = None,
 ) -> int:
@@ -61,6 +63,9 @@ def networks(
     hw: Hw = "16x16",
     models: Annotated[str, typer.Option(help="Names such as resnet18; by default all.")] = "",
     compare: Compare = False,
+    save: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write the models here, as ONNX."), Fills()
+    ] = None,
     json_file: JsonFile = None,
 ) -> int:
     """Whole networks with random weights."""
@@ -71,7 +76,7 @@ def networks(
     params, memory_params = load_platform(hw, memory)
     simulators = _simulators(target, compare)
     with progress_bar("networks") as advance:
-        rows = network_rows(_names(models), params, memory_params, simulators, advance)
+        rows = network_rows(_names(models), params, memory_params, simulators, advance, save)
     report = header("bench networks", params, memory_params, 0) | {"rows": rows}
     emit(report, json_file, lambda console: _show_networks(console, report))
     return 0
@@ -79,7 +84,7 @@ def networks(
 
 @app.command()
 def roofline(
-    png: Annotated[Path, typer.Option(help="The picture to write.")],
+    png: Annotated[Path, typer.Option(help="The picture to write."), Writes(".png")],
     target: BenchTarget = "sim",
     memory: Memory = "vta",
     hw: Hw = "16x16",
@@ -98,7 +103,8 @@ def roofline(
     chosen, simulators = choose_layers(names), _simulators(target, False)
     with progress_bar("roofline") as advance:
         rows = table2_rows(chosen, params, memory_params, simulators, (1, 2), advance)
-    draw_roofline(rows, params, memory_params, png)
+    with whole_file(png) as place:
+        draw_roofline(rows, params, memory_params, place)
     report = header("bench roofline", params, memory_params, 0) | {"rows": rows, "png": str(png)}
     emit(report, json_file, lambda console: _show_layers(console, report))
     return 0
@@ -110,8 +116,8 @@ def bench_cpu(
     ops: Annotated[
         str, typer.Option(help="'table2', 'table2-int8', or layers such as C2,C3-int8.")
     ] = "",
-    rounds: Annotated[int, typer.Option(min=1, help="Turns; their medians count.")] = 15,
-    threads: Annotated[int, typer.Option(min=1, help="More than 1 need an idle machine.")] = 1,
+    rounds: Rounds = 15,
+    threads: Threads = 1,
     json_file: JsonFile = None,
 ) -> int:
     """The host's machine code against ONNX Runtime, and OpenVINO if it is installed, in turns."""
@@ -153,7 +159,7 @@ def speed(
     models: Annotated[
         str, typer.Option(help="Networks or model files with float inputs.")
     ] = "resnet18",
-    rounds: Annotated[int, typer.Option(help="Runs of each simulator; medians count.")] = 3,
+    rounds: Rounds = 3,
     json_file: JsonFile = None,
 ) -> int:
     """The speed of the SimPy model and of the RTL, which take turns."""

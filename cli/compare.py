@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from .files import Reads
 from .options import JsonFile
 from .output import emit, new_table
 
@@ -16,8 +17,10 @@ MOVED_ROWS = 10
 
 
 def compare(
-    a: Annotated[Path, typer.Argument(metavar="A.json", help="The report before, from --json.")],
-    b: Annotated[Path, typer.Argument(metavar="B.json", help="The report after.")],
+    a: Annotated[
+        Path, typer.Argument(metavar="A.json", help="The report before, from --json."), Reads()
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B.json", help="The report after."), Reads()],
     json_file: JsonFile = None,
 ) -> int:
     """Two reports of `vdla run` or `vdla bench` side by side: what changed, and where most."""
@@ -34,6 +37,11 @@ def _show_compare(console: Console, report: dict[str, Any], a: str, b: str) -> N
     for name, (old, new) in report["settings"].items():
         if old != new:
             console.print(f"{name}: {old} in {a}, {new} in {b}")
+    if report["knobs_changed"]:
+        table = new_table("knobs that changed", "of", "knob", a, b, left=2)
+        for row in report["knobs_changed"]:
+            table.add_row(row["where"], row["knob"], _value(row["a"]), _value(row["b"]))
+        console.print(table)
     changed = [row for row in report["rows"] if row["a"] != row["b"]]
     moved = report["layers_moved"]
     tables = (
@@ -52,6 +60,10 @@ def _show_compare(console: Console, report: dict[str, Any], a: str, b: str) -> N
             console.print(f"only in {name}: {', '.join(labels)}")
     equal = len(report["rows"]) - len(changed)
     console.print(f"{equal} of {len(report['rows'])} metrics are equal")
+
+
+def _value(value: object) -> str:
+    return "" if value is None else str(value)
 
 
 def _number(value: float) -> str:

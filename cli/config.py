@@ -7,8 +7,6 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from ..isa.memory import MemoryParams
-from ..isa.params import HwParams
 from .options import JsonFile, Memory
 from .output import emit, new_table
 
@@ -19,9 +17,10 @@ def config(
     json_file: JsonFile = None,
 ) -> int:
     """Check a hardware configuration and show its knobs, its derived sizes and its hash."""
+    from ..module import load_platform
     from ..report import header
 
-    params, memory_params = HwParams.load(hw), MemoryParams.load(memory)
+    params, memory_params = load_platform(hw, memory)
     names = ("peak_macs_per_cycle", "scratchpad_bytes", "insn_bytes", "uop_bits", "bus_bytes")
     derived = {name: getattr(params, name) for name in names}
     report = header("config", params, memory_params) | {"derived": derived}
@@ -37,3 +36,6 @@ def _show_config(console: Console, report: dict[str, Any]) -> None:
     for name, value in report["derived"].items():
         table.add_row(name, f"{value:,}")
     console.print(table)
+    memory = report["memory"]
+    fields = memory if isinstance(memory, str) else ", ".join(f"{k} {v}" for k, v in memory.items())
+    console.print(f"memory {fields}")

@@ -14,7 +14,8 @@ from rich.console import Console
 from ..isa.errors import VdlaError
 from .arrays import model_inputs
 from .coverage import show_lines, show_summary, summary
-from .options import CoverageFile, JsonFile, Memory
+from .files import Merges, Reads, Writes
+from .options import MOST, CoverageFile, Inputs, JsonFile, Memory, Seed
 from .output import count, emit, progress_bar
 from .replay import recorded_block, replacements, replay_block, save_recording, show_divergence
 
@@ -41,6 +42,7 @@ def cosim(
     source: Annotated[
         Path | None,
         typer.Argument(metavar="MODEL|PROGRAM", help="Model or .vdla file; none with --replay."),
+        Reads(),
     ] = None,
     hw: Annotated[
         str | None,
@@ -53,12 +55,12 @@ def cosim(
     pauses: Annotated[
         str, typer.Option(help="Of the AXI RAM's channels: off, light or heavy.")
     ] = "off",
-    seed: Annotated[int, typer.Option(help="Seed of random inputs and pauses.")] = 0,
-    input_file: Annotated[
-        Path | None, typer.Option("--input", help="Inputs by name (.npz); random without.")
-    ] = None,
+    seed: Seed = 0,
+    input_file: Inputs = None,
     bench: Annotated[
-        Path | None, typer.Option(metavar="FILE.py", help="Your cocotb tests in place of ours.")
+        Path | None,
+        typer.Option(metavar="FILE.py", help="Your cocotb tests in place of ours."),
+        Reads(".py"),
     ] = None,
     replace: Annotated[
         list[str] | None,
@@ -76,16 +78,21 @@ def cosim(
         ),
     ] = "core",
     waves: Annotated[
-        Path | None, typer.Option(metavar="FILE.vcd", help="Write a waveform (slower).")
+        Path | None,
+        typer.Option(metavar="FILE.vcd", help="Write a waveform (slower)."),
+        Writes(".vcd"),
     ] = None,
     waves_from: Annotated[
-        int, typer.Option("--from", min=0, help="The cycle in which the waveform begins.")
+        int, typer.Option("--from", min=0, max=MOST, help="First cycle of the waveform.")
     ] = 0,
-    until: Annotated[int | None, typer.Option(min=0, help="Stop after this cycle.")] = None,
+    until: Annotated[
+        int | None, typer.Option(min=0, max=MOST, help="Stop after this cycle.")
+    ] = None,
     coverage: CoverageFile = None,
     line_coverage: Annotated[
         Path | None,
         typer.Option(metavar="F", help="Merge lines, branches and toggles of the RTL (slower)."),
+        Merges(),
     ] = None,
     record: Annotated[
         str | None,
@@ -96,13 +103,16 @@ def cosim(
         typer.Option(
             metavar="FILE", help="Drive the recorded block, or the one of --replace, by itself."
         ),
+        Reads(),
     ] = None,
     untimed: Annotated[
         bool, typer.Option("--untimed", help="Compare a replay in order only, not by cycles.")
     ] = False,
     quiet_cycles: Annotated[
         int | None,
-        typer.Option(min=1, help="Give up what does nothing, or is late, for so many cycles."),
+        typer.Option(
+            min=1, max=MOST, help="Give up what does nothing, or is late, for so many cycles."
+        ),
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
@@ -142,10 +152,12 @@ def cosim(
         settings = dataclasses.replace(settings, quiet_cycles=quiet_cycles)
     if (blocks := replacements(replace, params)) is None:
         return 2
+    collected = None if coverage is None else Coverage.of_file(coverage, params)
+    if line_coverage is not None:
+        LineCoverage.load(line_coverage)  # refuses another file now
     design = _design(params, on, blocks, line_coverage is not None)
     session = Session(design, settings, bench, waves, waves_from, line_coverage)
     results: list[dict[str, Any]] = []
-    collected = None if coverage is None else Coverage.of_file(coverage, params)
 
     with progress_bar(f"{source.name} on the RTL") as progress:
 
@@ -213,7 +225,7 @@ def _load(
     from ..module import compile
 
     if source.suffix != PROGRAM_SUFFIX:
-        module = compile(source, "sim", hw or "16x16", memory)
+        module = compile(source, "sim", "16x16" if hw is None else hw, memory)
         if not module.compiled.programs:
             raise VdlaError(f"{source}: no operator of this model runs on the accelerator")
         arrays = model_inputs(module, input_file, seed)

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from .files import Reads, Writes
 from .options import JsonFile
-from .output import count, emit, new_table, percent
+from .output import count, emit, new_table, percent, write_text
 
 if TYPE_CHECKING:
     from ..sim.coverage.coverage import Coverage
@@ -20,10 +21,12 @@ SHOWN_HOLES = 40
 
 def coverage(
     files: Annotated[
-        list[Path], typer.Argument(metavar="F...", help="Files of cosim or verify --coverage.")
+        list[Path],
+        typer.Argument(metavar="F...", help="Files of cosim or verify --coverage."),
+        Reads(),
     ],
     html: Annotated[
-        Path | None, typer.Option(metavar="PAGE", help="Write a page with every bin.")
+        Path | None, typer.Option(metavar="PAGE", help="Write a page with every bin."), Writes()
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
@@ -35,7 +38,7 @@ def coverage(
     found = merged(one for path in files for one in load(path))
     report = header("coverage") | {"configurations": [summary(one) for one in found]}
     if html is not None:
-        html.write_text(page(found))
+        write_text(html, page(found))
     emit(report, json_file, lambda console: _show(console, report))
     return 1 if any(one["surprises"] for one in report["configurations"]) else 0
 

@@ -14,7 +14,8 @@ from rich.console import Console
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.program import Program
-from .options import JsonFile
+from .files import Fills, Reads
+from .options import MOST_ROUNDS, JsonFile
 from .output import count, emit, new_table, percent
 
 app = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
@@ -25,7 +26,7 @@ BoardHw = Annotated[
     str | None, typer.Option("--hw", metavar="F", help="Preset or TOML; by default the board's.")
 ]
 BuildDir = Annotated[
-    Path | None, typer.Option("--output", "-o", help="Folder; build/BOARD unless given.")
+    Path | None, typer.Option("--output", "-o", help="Folder; build/BOARD unless given."), Fills()
 ]
 
 
@@ -41,7 +42,7 @@ def fpga_estimate(
 def fpga_build(
     board: BoardName,
     hw: BoardHw = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Placements to try.")] = 1,
+    seeds: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Placements to try.")] = 1,
     freq: Annotated[
         float | None, typer.Option(min=4, max=400, help="Clock in MHz; by default the board's.")
     ] = None,
@@ -74,13 +75,16 @@ def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = 
 @app.command("export")
 def fpga_export(
     hw: BoardHw = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder.")] = Path("build/xilinx"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder."), Fills()] = Path(
+        "build/xilinx"
+    ),
     bench: Annotated[
         bool, typer.Option("--bench", help="Also a bench: cocotb tests of the Verilog, for pytest.")
     ] = False,
     program_file: Annotated[
         Path | None,
         typer.Option("--program", metavar="F", help="What the bench runs (.vdla); else random."),
+        Reads(),
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
@@ -160,9 +164,12 @@ def _show_sizes(console: Console, report: dict[str, Any]) -> None:
 def _show_fpga(console: Console, report: dict[str, Any]) -> None:
     names = ("lut", "ff", "dsp", "bram")
     table = new_table(f"{report['board']}, configuration {report['config_hash']}", "", *names)
-    table.add_row("used", *(count(report[name]) for name in names))
+    label = "used" if report["synthesised"] else "needed at least; not synthesised"
+    table.add_row(label, *(count(report[name]) for name in names))
     table.add_row("of the device", *(percent(report["device_fraction"][name]) for name in names))
     console.print(table)
+    bits = ", ".join(f"{name} {bits:,}" for name, bits in report["memory_bits"].items())
+    console.print(f"memory bits of the scratchpads, a copy for each read port: {bits}")
     if report.get("fmax_mhz"):
         placed, routed = (_rates(report[name]) for name in ("placed_mhz", "fmax_mhz"))
         console.print(

@@ -9,9 +9,16 @@ import typer
 
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.params import PRESETS
+from .files import Merges, Reads, Writes
+
+#: Bounds of numbers: what fits 64 bits, and repetitions and threads beyond which nobody waits.
+MOST = 2**63 - 1
+MOST_ROUNDS, MOST_THREADS, MOST_VTHREADS = 1_000_000, 1024, 64
 
 JsonFile = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="Write JSON ('-': standard output).")
+    str | None,
+    typer.Option("--json", metavar="FILE", help="Also write JSON ('-': JSON, no table)."),
+    Writes(or_stdout=True),
 ]
 Hw = Annotated[
     str, typer.Option("--hw", metavar="F", help=f"Preset ({', '.join(PRESETS)}) or TOML file.")
@@ -25,6 +32,7 @@ Knobs = Annotated[
     typer.Option(
         "--knobs", metavar="FILE", help="Choices by layer: JSON, or the report of an earlier run."
     ),
+    Reads(),
 ]
 #: The environment variable that names a file of records.
 RECORDS_VARIABLE = "VDLA_RECORDS"
@@ -36,13 +44,30 @@ Records = Annotated[
         envvar=RECORDS_VARIABLE,
         help="Measured choices (JSON lines), as vdla tune writes them.",
     ),
+    Reads(),
 ]
-Threads = Annotated[int, typer.Option(help="Threads of the processor, for cpu.")]
+Threads = Annotated[
+    int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the processor, for cpu.")
+]
 Emulate = Annotated[
     bool, typer.Option("--emulate", help="With cuda: run the kernels on the processor.")
 ]
-Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write.")]
+Vthreads = Annotated[
+    int, typer.Option("--vthreads", min=1, max=MOST_VTHREADS, help="Virtual threads.")
+]
+Rounds = Annotated[
+    int,
+    typer.Option("--rounds", min=1, max=MOST_ROUNDS, help="Turns of each; their medians count."),
+]
+Seed = Annotated[int, typer.Option("--seed", min=0, max=MOST, help="Seed of all that is random.")]
+Inputs = Annotated[
+    Path | None,
+    typer.Option("--input", help="Inputs by name (.npz); by default random."),
+    Reads(),
+]
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write."), Writes()]
 CoverageFile = Annotated[
     Path | None,
     typer.Option("--coverage", metavar="F", help="Merge what was exercised into this file."),
+    Merges(),
 ]

@@ -13,16 +13,26 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from ..runtime.files import whole_file
+
 
 def emit(report: dict[str, Any], json_file: str | None, show: Callable[[Console], None]) -> None:
-    """Write the report as JSON if a file is named; otherwise let ``show`` print it."""
-    if json_file is None:
-        wide = None if sys.stdout.isatty() else 160  # pipes and files have no width to fit
-        show(Console(width=wide, highlight=False, markup=False))
-    elif json_file == "-":
+    """Let ``show`` print the report, and write it as JSON where a file is named; ``-`` prints it as
+    JSON instead.
+    """
+    if json_file == "-":
         print(json.dumps(report, indent=2))
-    else:
-        Path(json_file).write_text(json.dumps(report, indent=2) + "\n")
+        return
+    if json_file is not None:
+        write_text(json_file, json.dumps(report, indent=2) + "\n")
+    wide = None if sys.stdout.isatty() else 160  # pipes and files have no width to fit
+    show(Console(width=wide, highlight=False, markup=False))
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with whole_file(path) as place:
+        place.write_text(text)
 
 
 @contextmanager

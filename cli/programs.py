@@ -10,12 +10,14 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
+from ..runtime.files import whole_file
+from .files import Reads, Writes, check_files
 from .options import JsonFile, Output
-from .output import emit, new_table
+from .output import emit, new_table, write_text
 
 
 def check(
-    program: Annotated[Path, typer.Argument(help="A program file.")],
+    program: Annotated[Path, typer.Argument(help="A program file."), Reads()],
     hw: Annotated[
         str | None, typer.Option("--hw", metavar="F", help="The core that is to run it.")
     ] = None,
@@ -50,7 +52,7 @@ def _show_check(console: Console, report: dict[str, Any]) -> None:
 
 
 def asm(
-    source: Annotated[Path, typer.Argument(help="Assembly text.")],
+    source: Annotated[Path, typer.Argument(help="Assembly text."), Reads()],
     output: Output = None,
     hw: Annotated[
         str | None, typer.Option("--hw", metavar="F", help="Configuration, or as .config says.")
@@ -61,12 +63,14 @@ def asm(
     from ..isa.asm import assemble
     from ..report import header
 
+    path = output or source.with_suffix(".vdla")
+    check_files({"source": (Reads(), source), "output": (Writes(), path)})
     try:
         program = assemble(source.read_text(), None if hw is None else HwParams.load(hw))
     except VdlaError as error:
         raise VdlaError(f"{source}: {error}") from None
-    path = output or source.with_suffix(".vdla")
-    program.save(path)
+    with whole_file(path) as place:
+        program.save(place)
     body = {"program": str(path), "instructions": len(program.insns)}
     report = header("asm", program.params) | body
     emit(report, json_file, lambda console: console.print(f"{path}: {len(program.insns):,} insns"))
@@ -74,7 +78,7 @@ def asm(
 
 
 def disasm(
-    program: Annotated[Path, typer.Argument(help="A program file.")],
+    program: Annotated[Path, typer.Argument(help="A program file."), Reads()],
     output: Output = None,
     json_file: JsonFile = None,
 ) -> int:
@@ -86,8 +90,8 @@ def disasm(
     loaded = Program.load(program)
     text = disassemble(loaded)
     if output is not None:
-        output.write_text(text)
+        write_text(output, text)
     body = {"instructions": len(loaded.insns), "text": text}
-    if output is None or json_file is not None:
-        emit(header("disasm", loaded.params) | body, json_file, lambda _: print(text, end=""))
+    shown = text if output is None else ""
+    emit(header("disasm", loaded.params) | body, json_file, lambda _: print(shown, end=""))
     return 0

@@ -8,14 +8,16 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
+from ..runtime.files import whole_file
 from .arrays import read_arrays
+from .files import Reads, Writes, check_files
 from .options import JsonFile, Output
 from .output import emit, new_table, percent, progress_bar
 
 
 def quantize(
-    model: Annotated[Path, typer.Argument(help="A float model: ONNX.")],
-    samples: Annotated[Path, typer.Option(help="Typical inputs by name (.npz).")],
+    model: Annotated[Path, typer.Argument(help="A float model: ONNX."), Reads()],
+    samples: Annotated[Path, typer.Option(help="Typical inputs by name (.npz)."), Reads()],
     output: Output = None,
     method: Annotated[
         str, typer.Option(help="Ranges of activations: minmax, percentile or entropy.")
@@ -35,12 +37,14 @@ def quantize(
     from ..compiler.quantize import quantize as quantize_model
     from ..report import header
 
+    path = output or model.with_name(f"{model.stem}_int8.onnx")
+    check_files({"model": (Reads(), model), "output": (Writes(), path)})
     names = input_names(load_model(model)[0])
     arrays = dict(zip(names, read_arrays(samples, names), strict=True))
     with progress_bar(f"quantise {model.name}") as progress:
         made = quantize_model(model, arrays, method, percentile, bias_correction, progress)
-    path = output or model.with_name(f"{model.stem}_int8.onnx")
-    onnx.save_model(made.model, str(path))
+    with whole_file(path) as place:
+        onnx.save_model(made.model, str(place))
     report = header("quantize") | {"model": model.name, "output": str(path)} | made.report
     emit(report, json_file, lambda console: _show_quantize(console, report))
     return 0

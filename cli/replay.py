@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from ..isa.errors import VdlaError
+from ..runtime.files import whole_file
+from .files import Writes, check_files
 from .output import count, emit, new_table
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ def recorded_block(text: str | None) -> tuple[str, Path | None]:
     if not equals or not file:
         raise VdlaError(f"record: expected BLOCK=FILE, got {text!r}")
     check_block(block)
+    check_files({"record": (Writes(), Path(file))})
     return block, Path(file)
 
 
@@ -51,7 +54,8 @@ def save_recording(recordings: Sequence[Recording], source: Path, path: Path) ->
     from ..cosim.recording import Recording
 
     whole = with_fields(Recording.join(recordings), source=source.name)
-    whole.save(path)
+    with whole_file(path) as place:
+        whole.save(place)
     return {
         "file": str(path), "block": whole.block, "programs": len(whole.runs),
         "cycles": whole.samples, "bytes": path.stat().st_size,

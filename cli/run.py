@@ -10,8 +10,10 @@ import typer
 from rich.console import Console
 
 from ..isa.errors import VdlaError
+from ..runtime.files import whole_file
 from .arrays import model_inputs
-from .options import Emulate, Hw, JsonFile, Knobs, Memory, Records, Threads
+from .files import Fills, Reads, Writes
+from .options import Emulate, Hw, Inputs, JsonFile, Knobs, Memory, Records, Seed, Threads, Vthreads
 from .output import count, emit, new_table, percent, progress_bar
 
 if TYPE_CHECKING:
@@ -20,26 +22,36 @@ if TYPE_CHECKING:
 
 def run(
     model: Annotated[
-        Path, typer.Argument(help="A model: ONNX, TensorFlow Lite or PyTorch (.pt2).")
+        Path,
+        typer.Argument(help="ONNX, TensorFlow Lite, PyTorch (.pt2), or a compiled module."),
+        Reads(or_folder=True),
     ],
-    target: Annotated[str, typer.Option(help="sim, rtl, cpu, fpga, cuda or opencl.")] = "sim",
-    port: Annotated[str | None, typer.Option(help="Serial device of the board, for fpga.")] = None,
-    input_file: Annotated[
-        Path | None, typer.Option("--input", help="Inputs by name (.npz); by default random.")
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="sim (without it), rtl, cpu, fpga, cuda or opencl; a module has its own."
+        ),
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Outputs by name (.npz).")] = None,
+    port: Annotated[str | None, typer.Option(help="Serial device of the board, for fpga.")] = None,
+    input_file: Inputs = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Outputs by name (.npz)."), Writes(".npz")
+    ] = None,
     hw: Hw = "16x16",
     memory: Memory = "vta",
-    vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    vthreads: Vthreads = 2,
     threads: Threads = 1,
     knobs: Knobs = None,
     records: Records = None,
-    seed: Annotated[int, typer.Option(help="Seed of random inputs.")] = 0,
+    seed: Seed = 0,
     dump_ir: Annotated[
-        Path | None, typer.Option(help="Directory for the IR before and after every pass.")
+        Path | None, typer.Option(help="Folder for the IR before and after every pass."), Fills()
     ] = None,
     program: Annotated[
-        Path | None, typer.Option(help="Write the accelerator's program to this file.")
+        Path | None, typer.Option(help="Write the accelerator's program to this file."), Writes()
+    ] = None,
+    clock: Annotated[
+        float | None, typer.Option(min=0.001, max=10_000, help="MHz: also say milliseconds.")
     ] = None,
     explain: Annotated[
         bool,
@@ -49,36 +61,60 @@ def run(
         ),
     ] = False,
     trace: Annotated[
-        Path | None, typer.Option(help="Chrome/Perfetto trace of the first batch (JSON).")
+        Path | None,
+        typer.Option(help="Chrome/Perfetto trace of the first batch (JSON)."),
+        Writes(),
     ] = None,
     emulate: Emulate = False,
     json_file: JsonFile = None,
+    *,
+    context: typer.Context,
 ) -> int:
     """Compile a model, run it, and report cycles and utilisation per layer."""
     import numpy as np
 
-    from ..module import compile
+    from ..module import compile, load
     from ..report import header
     from ..sim.trace import write_trace
 
-    module = compile(
-        model, target, hw, memory, vthreads, dump_ir, port, threads, knobs, records, emulate
-    )
-    _note_records(records, module)
+    if model.is_dir():
+        _check_not_given(context)
+        module = load(model, port, target)
+    else:
+        module = compile(
+            model,
+            "sim" if target is None else target,
+            hw,
+            memory,
+            vthreads,
+            dump_ir,
+            port,
+            threads,
+            knobs,
+            records,
+            emulate,
+        )
+        _note_records(records, module)
     if program is not None:
-        module.program.save(program)
+        with whole_file(program) as place:
+            module.program.save(place)
     if trace is not None:
         module.check_traceable()
     arrays = model_inputs(module, input_file, seed)
-    with progress_bar(f"{model.name} on {target}") as progress:
+    with progress_bar(f"{model.name} on {module.target}") as progress:
         outputs = module.run(*arrays, progress=progress)
     if output is not None:
         names = [tensor.name for tensor in module.compiled.outputs]
-        np.savez(output, **dict(zip(names, outputs, strict=True)))  # type: ignore[arg-type]
+        with whole_file(output) as place:
+            np.savez(place, **dict(zip(names, outputs, strict=True)))  # type: ignore[arg-type]
     if trace is not None:
-        write_trace(trace, module.trace)
-    report = header("run", module.params, module.memory, seed) | {"model": model.name}
-    report |= module.report
+        with whole_file(trace) as place:
+            write_trace(place, module.trace)
+    report: dict[str, Any] = header("run", module.params, module.memory, seed)
+    report |= {"model": model.name} | module.report
+    if clock is not None and report["cycles"] is not None:
+        cycles: int = report["cycles"]
+        report |= {"clock_mhz": clock, "time_ms": cycles / (1000 * clock)}
     emit(report, json_file, lambda console: _show_run(console, report, explain))
     return 0
 
@@ -98,11 +134,29 @@ def _note_records(path: Path | None, module: Module) -> None:
         print(f"vdla: {path} has no records of this {what}; none is applied", file=sys.stderr)
 
 
+#: Options of ``vdla run`` that say how a model is compiled.
+_COMPILING = ("hw", "memory", "vthreads", "threads", "knobs", "records", "dump_ir")
+
+
+def _check_not_given(context: typer.Context) -> None:
+    """Raise VdlaError for options that a compiled module cannot follow any more."""
+    for name in _COMPILING:
+        source = context.get_parameter_source(name)
+        if source is not None and source.name == "COMMANDLINE":
+            option = "--" + name.replace("_", "-")
+            raise VdlaError(
+                f"model: expected a model to compile with {option}, got a compiled module, whose "
+                "choices are made; compile the model again"
+            )
+
+
 def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
     names = ("layer", "op", "runs on", "cycles", "MACs", "spatial", "temporal", "end to end")
     table = new_table(f"{report['target']}, configuration {report['config_hash']}", *names, left=3)
-    table.add_column("roofline", justify="right")
-    total = {"name": "total", "op": "", "target": ""}
+    table.add_column("of bound", justify="right")
+    for name in ("bound by", "busiest unit", "main stall"):
+        table.add_column(name)
+    total = {"name": "total", "op": "", "target": "", "busiest_unit": None, "main_stall": None}
     rows = [*report["layers"], {**report, **total}]
     for row in rows:
         if row is rows[-1]:
@@ -116,8 +170,17 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
             count(row["macs"]),
             *(percent(use.get(kind)) for kind in ("spatial", "temporal", "end_to_end")),
             percent(row["roofline_fraction"]),
+            *(row[name] or "" for name in ("bound_by", "busiest_unit", "main_stall")),
         )
     console.print(table)
+    if report["cycles"] is not None:
+        clocked = "time_ms" in report
+        time = f" ({report['time_ms']:.3f} ms at {report['clock_mhz']:g} MHz)" if clocked else ""
+        console.print(
+            f"{report['cycles']:,} cycles{time}; a cycle belongs to "
+            "the earliest layer that has not ended, percentages are of the cycles in which a layer "
+            "is active"
+        )
     _show_reasons(console, report, explain)
     _show_stalls(console, report.get("stalls", {}))
     for name, output in report["outputs"].items():
@@ -169,9 +232,9 @@ def _show_stalls(console: Console, stalls: dict[str, dict[str, int]]) -> None:
 
 def compile_model(
     model: Annotated[
-        Path, typer.Argument(help="A model: ONNX, TensorFlow Lite or PyTorch (.pt2).")
+        Path, typer.Argument(help="A model: ONNX, TensorFlow Lite or PyTorch (.pt2)."), Reads()
     ],
-    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to write."), Fills()],
     target: Annotated[str, typer.Option(help="sim, rtl, cpu, cuda or opencl.")] = "sim",
     triple: Annotated[
         str | None,
@@ -179,7 +242,7 @@ def compile_model(
     ] = None,
     hw: Hw = "16x16",
     memory: Memory = "vta",
-    vthreads: Annotated[int, typer.Option(help="Virtual threads.")] = 2,
+    vthreads: Vthreads = 2,
     threads: Threads = 1,
     knobs: Knobs = None,
     records: Records = None,

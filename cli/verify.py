@@ -9,17 +9,20 @@ import typer
 from rich.console import Console
 
 from .coverage import show_summary, summary
-from .options import CoverageFile, Hw, JsonFile, Memory
+from .files import Fills
+from .options import MOST_ROUNDS, CoverageFile, Hw, JsonFile, Memory, Seed
 from .output import count, emit, new_table, progress_bar
 
 
 def verify(
-    programs: Annotated[int, typer.Option(min=1, help="Random programs.")] = 100,
-    seed: Annotated[int, typer.Option(help="Seed of the programs.")] = 0,
+    programs: Annotated[int, typer.Option(min=1, max=MOST_ROUNDS, help="Random programs.")] = 100,
+    seed: Seed = 0,
     hw: Hw = "16x16",
     memory: Memory = "vta",
     waves: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder for program and waveform of a difference.")
+        Path,
+        typer.Option(metavar="DIR", help="Folder for program and waveform of a difference."),
+        Fills(),
     ] = Path("."),
     coverage: CoverageFile = None,
     json_file: JsonFile = None,

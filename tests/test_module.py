@@ -26,7 +26,8 @@ DIGITS = MODELS / "digits_int8.onnx"
 
 LAYER_FIELDS = {
     "name", "op", "target", "reason", "cycles", "macs", "utilisation", "roofline_fraction",
-    "stalls", "knobs", "chosen_by", "predicted_cycles",
+    "stalls", "knobs", "chosen_by", "predicted_cycles", "active_cycles", "bound_by",
+    "busiest_unit", "main_stall",
 }  # fmt: skip
 
 
@@ -35,6 +36,7 @@ class FakeTiming:
     """Every instruction takes a hundred cycles, one after the other."""
 
     cycles: int
+    starts: list[int]
     ends: list[int]
     counters: dict[str, dict[str, int]]
     causes: np.ndarray = field(default_factory=lambda: NO_CAUSES)
@@ -50,7 +52,8 @@ def simulations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         count = len(program.insns)
         calls.append(100 * count + 2)
         ends = [100 * (index + 1) for index in range(count)]
-        return FakeTiming(calls[-1], ends, {"gemm": {"busy": 2, "empty": calls[-1] - 2}})
+        starts = [end - 99 for end in ends]
+        return FakeTiming(calls[-1], starts, ends, {"gemm": {"busy": 2, "empty": calls[-1] - 2}})
 
     monkeypatch.setattr(Runner, "run", simulate)
     return calls
@@ -139,10 +142,39 @@ def test_named_inputs(simulations: list[int], images: tuple[np.ndarray, np.ndarr
         module.get_output(1)
 
 
+def test_inputs_by_name(simulations: list[int], images: tuple[np.ndarray, np.ndarray]) -> None:
+    """By keyword, as a mapping, in order: the same. NumPy's float64 is taken, too."""
+    module, x = vdla.compile(DIGITS), images[0][:1]
+    (tensor,), (result,) = module.inputs, module.outputs
+    assert (tensor.name, tensor.shape, tensor.dtype) == ("image", (1, 1, 8, 8), "float32")
+    assert (result.name, result.shape) == ("logits", (1, 10))
+    (expected,) = module.run(x)
+    for (found,) in (
+        module.run(image=x), module.run({"image": x}), module.run(x.astype(np.float64)),
+        module.run(image=x.astype(np.float64)),
+    ):  # fmt: skip
+        assert np.array_equal(found, expected)
+    module.set_input("image", x.astype(np.float64))
+    assert np.array_equal(module.run()[0], expected)
+    for call in (lambda: module.run(x=x), lambda: module.run({"image": x, "x": x})):
+        with pytest.raises(vdla.VdlaError, match="expected inputs named image, got 'x'"):
+            call()
+    with pytest.raises(vdla.VdlaError, match=r"expected 1 arrays \(image\), got 1 and image"):
+        module.run(x, image=x)
+
+
+def test_the_package_lists_what_there_is() -> None:
+    assert {"compile", "load", "quantize", "te", "HwParams"} <= {*dir(vdla)} == {*vdla.__all__}
+    assert all(getattr(vdla, name) is not None for name in dir(vdla))
+
+
 @pytest.mark.parametrize(
     ("array", "words"),
     [
-        (np.zeros((1, 1, 8, 8)), "expected float32 of shape .N, 1, 8, 8., got float64"),
+        (
+            np.zeros((1, 1, 8, 8), np.float16),
+            "expected float32 of shape .N, 1, 8, 8., got float16",
+        ),
         (np.zeros((1, 8, 8), np.float32), r"got float32 of \(1, 8, 8\)"),
         (np.zeros((1, 1, 8, 9), np.float32), r"got float32 of \(1, 1, 8, 9\)"),
         (np.zeros((0, 1, 8, 8), np.float32), r"got float32 of \(0, 1, 8, 8\)"),

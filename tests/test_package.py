@@ -23,6 +23,7 @@ ROOT_MODULES = {
     "kernel",
     "module",
     "report",
+    "roofline",
     "runner",
     "tuning",
 }

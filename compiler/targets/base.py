@@ -20,6 +20,7 @@ from ..choose.space import Refusal
 from ..choose.template import Template
 from ..dumps import Dumps
 from ..graph.ir import Graph, Node
+from ..graph.ir import Tensor as GraphTensor
 from ..graph.ops.base import Expression, Shape
 from ..te.schedule import Schedule
 from ..te.tensor import Tensor, placeholder
@@ -171,6 +172,10 @@ def expression_of(graph: Graph, node: Node, shapes: Sequence[Shape] | None = Non
         raise VdlaError(f"node {node.name!r}: {error}") from error
 
 
+def _bytes(tensor: GraphTensor) -> int:
+    return math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+
+
 def layer_info(
     graph: Graph,
     node: Node,
@@ -180,11 +185,12 @@ def layer_info(
     """What reports say about a node. ``runs`` are the ranges of its instructions; None where it is
     not in a program.
     """
-    tensors = [*graph.operands(node), graph.result(node)]
-    size_bytes = sum(math.prod(t.shape) * np.dtype(t.dtype).itemsize for t in tensors)
+    read = sum(map(_bytes, graph.operands(node)))
+    written = _bytes(graph.result(node))
     layer = LayerInfo(
-        node.name, node.op.name, node.target, node.reason, graph.macs(node), size_bytes, runs
-    )
+        node.name, node.op.name, node.target, node.reason, graph.macs(node), read + written, runs,
+        compulsory_written_bytes=written,
+    )  # fmt: skip
     if choice is None or not choice.knobs:
         return layer
     return replace(

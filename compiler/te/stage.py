@@ -9,6 +9,7 @@ from typing import Any
 
 from .errors import ScheduleError
 from .expr import Expr, Extern, Read, Reduce, Var, walk
+from .intrinsic import TensorIntrin
 from .relations import Fuse, Relation, Split, leading_to
 from .tensor import IterVar, Tensor
 
@@ -248,7 +249,7 @@ class Stage:
     #: The name of :meth:`pragma` in TVM's schedules of loop programs.
     annotate = pragma
 
-    def tensorize(self, axis: IterVar, intrinsic: Any) -> None:
+    def tensorize(self, axis: IterVar, intrinsic: TensorIntrin) -> None:
         """Replace a loop and all inside it by a tensor intrinsic, after matching them against its
         declared behaviour.
 
@@ -257,6 +258,11 @@ class Stage:
             for oc: for ic: acc[oc] += inp[ic]*wgt[oc,ic]      ->      gemm(acc, inp, wgt)
         """
         self._position(axis, "tensorize")
+        if not isinstance(intrinsic, TensorIntrin):
+            raise ScheduleError(
+                f"tensorize of {self.name}: expected a TensorIntrin, which says what it computes, "
+                f"got {intrinsic!r}"
+            )
         self.intrinsics[axis] = intrinsic
 
     def prefetch(self, tensor: Tensor, axis: IterVar, offset: int = 1) -> None:

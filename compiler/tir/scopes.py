@@ -178,13 +178,18 @@ def place_buffers(
     Raises
     ------
     VdlaError
-        When a memory is too small, naming the buffers that live in it.
+        For a memory that there is not, and when a memory is too small, naming the buffers.
     """
     first: dict[Buffer, int] = {}
 
     def visit(stmt: Stmt, live: tuple[Buffer, ...]) -> None:
         match stmt:
             case Allocate(buffer=buffer, body=body):
+                if buffer.scope not in scopes:
+                    raise VdlaError(
+                        f"{func.name}: buffer {buffer.name}: expected a memory of the target "
+                        f"({', '.join(scopes)}), got {buffer.scope!r}; name it with set_scope"
+                    )
                 scope = scopes[buffer.scope]
                 if buffer in unplaced:
                     first[buffer] = 0

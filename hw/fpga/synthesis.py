@@ -89,10 +89,11 @@ def estimate(
     directory.mkdir(parents=True, exist_ok=True)
     body: dict[str, Any] = {"board": board.name, "device": board.device.name}
     tools = {"tools": tool_versions()}
+    body["memory_bits"] = memory_bits(params)
     least = least_use(params)
     missed = _over_capacity(board, least, "at least ")
     if missed:
-        return Result(body | _resources(board, least) | tools, missed)
+        return Result(body | _not_synthesised(board, least) | tools, missed)
     used = synthesise(board, params, board.freq_mhz, directory, progress)
     return Result(body | _resources(board, used) | tools, _over_capacity(board, used))
 
@@ -126,11 +127,12 @@ def build(
         "board": board.name, "device": board.device.name, "seeds": list(range(1, seeds + 1)),
         "target_mhz": target, "placed_mhz": [], "fmax_mhz": [], "met": False, "critical_path": [],
         "bitstream": None, "svf": None, "bitstream_sha256": None, "tools": tool_versions(),
+        "memory_bits": memory_bits(params),
     }  # fmt: skip
     least = least_use(params)
     missed = _over_capacity(board, least, "at least ")
     if missed:
-        return Result(body | _resources(board, least), missed)
+        return Result(body | _not_synthesised(board, least), missed)
     used = synthesise(board, params, target, directory, progress)
     missed = _over_capacity(board, used)
     if missed:
@@ -184,8 +186,7 @@ def table(board: Board, directory: Path, progress: Progress = lambda _: None) ->
 
         result = estimate(board, params, folder, told)
         row = {"hw": name, "config_hash": params.hash, "macs_per_cycle": params.peak_macs_per_cycle}
-        # A design that is refused before synthesis has a count of block RAMs only.
-        row |= {resource: result.body[resource] or None for resource in RESOURCES}
+        row |= {resource: result.body[resource] for resource in RESOURCES}
         row |= {"fmax_mhz": None, "missed": result.missed}
         if not result.missed and board.device.nextpnr is not None:
             told("nextpnr: placement")
@@ -198,10 +199,14 @@ def table(board: Board, directory: Path, progress: Progress = lambda _: None) ->
     )  # fmt: skip
 
 
+def memory_bits(params: HwParams) -> dict[str, int]:
+    """Bits that every scratchpad takes: each of its read ports has a copy of them."""
+    return {name: READ_PORTS[name] * prod(rows(name, params)) for name in MEMORIES}
+
+
 def least_use(params: HwParams) -> dict[str, int]:
-    """Block RAMs that no synthesis can do without: every read port has its copy of the bits."""
-    bits = sum(READ_PORTS[name] * prod(rows(name, params)) for name in MEMORIES)
-    return {"lut": 0, "ff": 0, "dsp": 0, "bram": -(-bits // BRAM_BITS)}
+    """The block RAMs that no synthesis can do without; only synthesis counts the rest."""
+    return {"bram": -(-sum(memory_bits(params).values()) // BRAM_BITS)}
 
 
 def synthesise(
@@ -355,7 +360,19 @@ def _source(signal: str, sources: dict[str, str]) -> str | None:
 
 def _resources(board: Board, used: dict[str, int]) -> dict[str, Any]:
     fractions = {name: round(used[name] / board.device.capacity[name], 4) for name in RESOURCES}
-    return {**used, "device_fraction": fractions}
+    return {**used, "device_fraction": fractions, "synthesised": True}
+
+
+def _not_synthesised(board: Board, least: dict[str, int]) -> dict[str, Any]:
+    """The fields of a design that is refused before synthesis: what it needs at least, and None for
+    what only synthesis counts.
+    """
+    counted = dict.fromkeys(RESOURCES) | least
+    fractions = {
+        name: None if value is None else round(value / board.device.capacity[name], 4)
+        for name, value in counted.items()
+    }
+    return {**counted, "device_fraction": fractions, "synthesised": False}
 
 
 def _over_capacity(board: Board, used: dict[str, int], about: str = "") -> list[str]:
@@ -364,7 +381,7 @@ def _over_capacity(board: Board, used: dict[str, int], about: str = "") -> list[
         f"{RESOURCES[name]}, {board.device.name} has {capacity:,} "
         f"({100 * (used[name] / capacity - 1):.0f} % too many)"
         for name, capacity in board.device.capacity.items()
-        if used[name] > capacity
+        if used.get(name, 0) > capacity
     ]
 
 

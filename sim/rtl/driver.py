@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import os
 import re
 import shutil
 import tempfile
 import time
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from ...isa.params import MEMORIES, HwParams
 from ...isa.program import Program
 from ...isa.regmap import CONTROL_START, OFFSETS, read_causes
 from ...isa.status import Status
+from ...runtime.cache import keep_checked, read_checked
 from ...runtime.result import NO_CAUSES, SimResult
 from ..deadlock import waiting_report
 from . import toolchain
@@ -87,11 +89,7 @@ class RtlSimulator:
 
     def _load(self, flags: tuple[str, ...]) -> ctypes.CDLL:
         if self._verilog is None:
-            toolchain.setup_yosys()
-            toolchain.require("amaranth", "amaranth")
-            from ...hw.core.verilog import core_verilog
-
-            self._verilog = core_verilog(self.params)
+            self._verilog = kept_verilog(self.params)
         library = ctypes.CDLL(str(build_library(self._verilog, flags)))
         pointer, size = ctypes.c_void_p, ctypes.c_uint64
         library.vdla_new.restype = pointer
@@ -218,6 +216,40 @@ def _error_index(status: Status, register: int, program: Program, ends: list[int
             return None
         case _:
             return register if status.is_error else None
+
+
+def kept_verilog(params: HwParams) -> str:
+    """The Verilog of a configuration's core. It is made once, because elaboration takes many
+    seconds, and found by what it depends on: the configuration with its instruction set, the source
+    files, the tools.
+    """
+    parts = (
+        params.hash,
+        json.dumps(params.to_dict()),
+        _source_digest(),
+        repr(toolchain.versions()),
+    )
+    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
+    place = toolchain.cache_dir() / f"core_{key}.v"
+    if (kept := read_checked(place)) is not None:
+        return kept.decode()
+    toolchain.setup_yosys()
+    toolchain.require("amaranth", "amaranth")
+    from ...hw.core.verilog import core_verilog
+
+    text = core_verilog(params)
+    keep_checked(place, text.encode())
+    return text
+
+
+@cache
+def _source_digest() -> str:
+    """A digest of the source files that decide what the Verilog is."""
+    root, digest = Path(__file__).parents[2], hashlib.sha256()
+    for folder in ("hw/core", "isa"):
+        for path in sorted((root / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def build_library(verilog: str, flags: tuple[str, ...] = ()) -> Path:

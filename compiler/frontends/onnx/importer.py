@@ -223,13 +223,7 @@ class Importer:
                     f" allows: {first_line(error)}"
                 ) from None
         if body is None:
-            operator = f"{proto.domain}.{proto.op_type}" if proto.domain else proto.op_type
-            known = sorted({*READERS, *DOMAINS.get(proto.domain, {}), "Constant"})
-            nearest = difflib.get_close_matches(proto.op_type, known, NEAREST, cutoff=0.0)
-            raise VdlaError(
-                f"node {name!r}: operator {operator!r} is not supported; of the {len(known)} that"
-                f" are, these have the nearest names: {', '.join(nearest)}"
-            )
+            raise VdlaError(f"node {name!r}: {_unknown(proto)}")
         for index, inner in enumerate(body[0]):
             self.node(inner, index, body[1])
 
@@ -311,3 +305,21 @@ def input_names(model: onnx.ModelProto) -> list[str]:
     """Names of the inputs that a caller must give: those without an initial value."""
     given = {initializer.name for initializer in model.graph.initializer}
     return [value.name for value in model.graph.input if value.name not in given]
+
+
+def _unknown(proto: onnx.NodeProto) -> str:
+    """What to say of an operator that nothing can run: its name, its domain, what there is."""
+    standard = proto.domain in STANDARD
+    operator = proto.op_type if standard else f"{proto.domain}.{proto.op_type}"
+    if not standard and proto.domain not in DOMAINS:
+        return (
+            f"operator {operator!r} is not supported, nor is any other of domain "
+            f"{proto.domain!r}; supported domains are ai.onnx, {', '.join(DOMAINS)}"
+        )
+    known = sorted({*READERS, "Constant"} if standard else DOMAINS[proto.domain])
+    nearest = difflib.get_close_matches(proto.op_type, known, NEAREST, cutoff=0.0)
+    return (
+        f"operator {operator!r} is not supported; of the {len(known)} of domain "
+        f"{proto.domain or 'ai.onnx'!r} that are, these have the nearest names: "
+        f"{', '.join(nearest)}"
+    )

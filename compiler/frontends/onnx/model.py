@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx
 import onnx.inliner
+from google.protobuf import json_format, text_format
 from google.protobuf.message import DecodeError
 
 from ....isa.errors import VdlaError
@@ -54,7 +55,10 @@ def _read(source: str | Path | bytes | onnx.ModelProto, where: str) -> onnx.Mode
             model = onnx.load_model(str(source))
     except OSError as error:
         raise VdlaError(f"{where}: cannot read: {error.strerror or first_line(error)}") from None
-    except (DecodeError, ValueError, onnx.checker.ValidationError) as error:
+    except (
+        DecodeError, ValueError, onnx.checker.ValidationError,
+        json_format.ParseError, text_format.ParseError,
+    ) as error:  # fmt: skip
         raise VdlaError(
             f"{where}: expected an ONNX model, got a damaged file: {first_line(error)}"
         ) from None

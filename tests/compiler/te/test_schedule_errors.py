@@ -45,6 +45,11 @@ REFUSED: dict[str, tuple[str, Callable[[], Workload], Callable[[Workload, Schedu
         blur,
         lambda w, s: s[w.output].split(w.output.axes[0], 0),
     ),
+    "name of an intrinsic": (
+        "tensorize of d: expected a TensorIntrin, which says what it computes, got 'gemm'",
+        blur,
+        lambda w, s: s[w.output].tensorize(w.output.axes[0], "gemm"),  # type: ignore[arg-type]
+    ),
     "no number": (
         "split of i.* in d: expected at least 1, got factor=2.5",
         blur,

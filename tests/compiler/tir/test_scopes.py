@@ -252,6 +252,12 @@ def test_what_lives_at_once_lies_side_by_side() -> None:
     assert placed == {b: 0, c: 16, e: 0, d: 16}
 
 
+def test_a_memory_that_the_target_does_not_have() -> None:
+    buffer = Buffer("b", (4, 16), "int8", "attic")
+    with pytest.raises(VdlaError, match=r"buffer b: expected a memory of the target.*'attic'"):
+        place_buffers(func(Allocate(buffer, Seq(()))), SCOPES)
+
+
 def test_memories_without_entries_and_what_takes_none() -> None:
     b, c, d = (Buffer(n, (20,), "int32", "shared") for n in "bcd")
     g = Buffer("g", (99,), "int32")

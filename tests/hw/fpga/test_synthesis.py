@@ -22,7 +22,7 @@ from vdla.hw.fpga.multiplier import VECTOR_LANE, multiply_packed
 from vdla.hw.fpga.pll import find_pll
 from vdla.hw.fpga.synthesis import build, estimate, parse_cells, parse_report, synthesise
 from vdla.isa.errors import VdlaError
-from vdla.isa.params import HwParams
+from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.rtl.toolchain import setup_yosys
 
 setup_yosys()
@@ -301,9 +301,17 @@ def test_a_tool_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_missed_capacity(what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     command = ["fpga", what, "--board", "ulx3s-85f", "--hw", "32x32", "-o", str(tmp_path)]
     assert run_app(command) == 1
-    (line,) = capsys.readouterr().err.splitlines()
+    out, err = capsys.readouterr()
+    (line,) = err.splitlines()
+    assert "not synthesised" in out and "memory bits of the scratchpads" in out and "wgt" in out
     assert "capacity is missed: the design needs at least" in line
     assert "LFE5U-85F has 208" in line
+    assert run_app([*command, "--json", "-"]) == 1
+    body = json.loads(capsys.readouterr().out)
+    assert body["lut"] is None and body["device_fraction"]["dsp"] is None and body["bram"] > 208
+    assert not body["synthesised"]
+    wgt = PRESETS["32x32"].wgt_depth * PRESETS["32x32"].entry_bytes("wgt") * 8
+    assert body["memory_bits"]["wgt"] == wgt
 
 
 @pytest.mark.slow

@@ -393,6 +393,29 @@ def test_other_tools_and_another_harness_build_anew(
     assert len(paths) == len(builds) == 3
 
 
+def test_verilog_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """It is found by configuration, sources and tools, and made anew where it is damaged."""
+    made: list[HwParams] = []
+
+    def convert(params: HwParams) -> str:
+        made.append(params)
+        return f"module {params.hash}; // {len(made)}"
+
+    monkeypatch.setenv("VDLA_CACHE", str(tmp_path))
+    monkeypatch.setattr("vdla.hw.core.verilog.core_verilog", convert)
+    first = rtl_module.kept_verilog(PARAMS)
+    assert rtl_module.kept_verilog(PARAMS) == first and made == [PARAMS]
+    other = replace(PARAMS, queue_depth=PARAMS.queue_depth + 1)
+    assert rtl_module.kept_verilog(other) != first and made == [PARAMS, other]
+    monkeypatch.setattr(rtl_module, "_source_digest", lambda: "other sources")
+    assert rtl_module.kept_verilog(PARAMS).endswith("// 3")
+    monkeypatch.setattr(toolchain, "versions", lambda: {"amaranth": "0"})
+    assert rtl_module.kept_verilog(PARAMS).endswith("// 4")
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:-1] + b"?")
+    assert rtl_module.kept_verilog(PARAMS).endswith("// 5")
+
+
 def test_a_failed_build_leaves_nothing_behind(builds: list[str]):
     with pytest.raises(VdlaError, match="failed"):
         build_library("module broken;")

