@@ -26,7 +26,7 @@ from .compiler.targets.vdla.layer import Layer
 from .compiler.tune.boosted import FEWEST, BoostedTrees
 from .compiler.tune.candidates import Candidates
 from .compiler.tune.features import Features, pairwise_accuracy, recall
-from .compiler.tune.pool import Alone, Pool, Steps
+from .compiler.tune.pool import Alone, Pool, Steps, check_address
 from .compiler.tune.search import EXPLORERS, Outcome, Search, make_explorer
 from .compiler.tune.task import Task, tasks_of
 from .isa.errors import VdlaError
@@ -193,6 +193,8 @@ def tune(
     for name, value, legal in (("target", target, STEPS), ("tuner", tuner, EXPLORERS)):
         if value not in legal:
             raise VdlaError(f"{name}: expected one of {', '.join(legal)}, got {value!r}")
+    if scheduler is not None:
+        check_address(scheduler)
     params, memory = load_platform(hw, memory)
     where = find_target(target, Options(params, memory, vthreads, threads))
     tuning = _Tuning(model, where, Path(records), tuner, seed)

@@ -47,6 +47,13 @@ def tables_in(folder: Path) -> list[Table]:
     return found
 
 
+def check_explorers(names: Sequence[str]) -> None:
+    """Raise VdlaError for an explorer that there is not."""
+    for name in names:
+        if name not in REPLAYED:
+            raise VdlaError(f"explorers: expected some of {', '.join(REPLAYED)}, got {name!r}")
+
+
 def tuning_rows(
     tables: Sequence[Table],
     explorers: Sequence[str],
@@ -59,9 +66,6 @@ def tuning_rows(
 
     The explorers do not begin with the planner's choice, which has a row of its own.
     """
-    for name in explorers:
-        if name not in REPLAYED:
-            raise VdlaError(f"explorers: expected some of {', '.join(REPLAYED)}, got {name!r}")
     rows = []
     jobs = [(table, name) for table in tables for name in explorers or REPLAYED]
     for done, (table, name) in enumerate(jobs):

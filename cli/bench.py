@@ -11,7 +11,7 @@ from rich.console import Console
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
 from .files import Fills, Writes
-from .options import Hw, JsonFile, Memory, Rounds, Threads, Vthreads
+from .options import MOST_ROUNDS, MOST_VTHREADS, Hw, JsonFile, Memory, Rounds, Threads, Vthreads
 from .output import count, emit, new_table, percent, progress_bar
 
 app = typer.Typer(help="Layers and networks that accelerators are compared on.")
@@ -236,27 +236,40 @@ def _show_networks(console: Console, report: dict[str, Any]) -> None:
 @app.command("tuning")
 def bench_tuning(
     tables: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Tables of exact cycles; by default ours.")
+        Path | None,
+        typer.Option(metavar="DIR", help="Tables of exact cycles; by default ours."),
+        Fills(),
     ] = None,
     make: Annotated[
         str, typer.Option(metavar="LAYERS", help="Make tables first: C8,D7, or 'all'; resumes.")
     ] = "",
     memories: Annotated[str, typer.Option(help="Memories of tables that are made.")] = "vta,slow",
     vthreads: Annotated[
-        int, typer.Option(help="Virtual threads of tables that are made; 0: all numbers.")
+        int,
+        typer.Option(
+            min=0, max=MOST_VTHREADS, help="Virtual threads of tables that are made; 0: all."
+        ),
     ] = 2,
-    seeds: Annotated[int, typer.Option(min=1, help="Replays of each explorer.")] = 100,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=MOST_ROUNDS, help="Replays of each explorer.")
+    ] = 100,
     explorers: Annotated[str, typer.Option(help="Names such as xgb,ga; by default all.")] = "",
-    plot: Annotated[Path | None, typer.Option(help="A picture of the curves.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="A picture of the curves."), Writes(".png")
+    ] = None,
     json_file: JsonFile = None,
 ) -> int:
     """Replay explorers on tables of exact cycles: trials until within 1 % of the optimum."""
-    from ..bench.tables import LAYERS, TABLES, make_table
-    from ..bench.tuning import draw_replays, model_rows, tables_in, tuning_rows
+    from ..bench.tables import LAYERS, TABLES, layer_task, make_table
+    from ..bench.tuning import check_explorers, draw_replays, model_rows, tables_in, tuning_rows
     from ..report import header
 
     folder = tables or TABLES
     layers = LAYERS if make == "all" else _names(make)
+    check_explorers(_names(explorers))
+    for memory in _names(memories):
+        for layer in layers or LAYERS[:1]:
+            layer_task(layer, memory)  # refuses unknown names before an hour's work
     for layer in layers:
         for memory in _names(memories):
             fixed = {"vthreads": vthreads} if vthreads else {}

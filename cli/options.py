@@ -14,6 +14,7 @@ from .files import Merges, Reads, Writes
 #: Bounds of numbers: what fits 64 bits, and repetitions and threads beyond which nobody waits.
 MOST = 2**63 - 1
 MOST_ROUNDS, MOST_THREADS, MOST_VTHREADS = 1_000_000, 1024, 64
+MOST_SECONDS = 1e9
 
 JsonFile = Annotated[
     str | None,

@@ -14,7 +14,20 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from ..isa.errors import VdlaError
-from .options import RECORDS_VARIABLE, Hw, JsonFile, Memory, Threads
+from ..runtime.files import whole_file
+from .files import Merges, Reads, Writes
+from .options import (
+    MOST,
+    MOST_SECONDS,
+    MOST_THREADS,
+    MOST_VTHREADS,
+    RECORDS_VARIABLE,
+    Hw,
+    JsonFile,
+    Memory,
+    Seed,
+    Threads,
+)
 from .output import count, emit, new_table
 
 if TYPE_CHECKING:
@@ -26,7 +39,7 @@ DEFAULT_RECORDS = Path("records.jsonl")
 WORKLOAD_CHARACTERS = 72
 
 records_app = typer.Typer(help="Files of measured choices.")
-RecordFiles = Annotated[list[Path], typer.Argument(help="Files of records (JSON lines).")]
+RecordFiles = Annotated[list[Path], typer.Argument(help="Files of records (JSON lines)."), Reads()]
 WantedTarget = Annotated[
     str | None, typer.Option("--target", help="Only records of it: accel or cpu.")
 ]
@@ -39,29 +52,42 @@ def tune(
         typer.Argument(help="A model's file, a network of vdla bench, or a layer such as C8."),
     ],
     target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
-    trials: Annotated[int, typer.Option(help="Trials of each workload.")] = 64,
+    trials: Annotated[int, typer.Option(min=1, max=MOST, help="Trials of each workload.")] = 64,
     tuner: Annotated[str, typer.Option(help="xgb, sa, ga, random or grid.")] = "xgb",
     records: Annotated[
         Path,
         typer.Option("--records", envvar=RECORDS_VARIABLE, help="File to read and to add to."),
+        Merges(),
     ] = DEFAULT_RECORDS,
     hw: Hw = "16x16",
     memory: Memory = "vta",
-    seed: Annotated[int, typer.Option(help="Seed of the explorer.")] = 0,
+    seed: Seed = 0,
     time_s: Annotated[
-        float | None, typer.Option("--time", metavar="S", help="Seconds after which to stop.")
+        float | None,
+        typer.Option(
+            "--time", metavar="S", min=0, max=MOST_SECONDS, help="Seconds after which to stop."
+        ),
     ] = None,
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDR", help="A Dask scheduler: tcp://host:8786.")
     ] = None,
     workers: Annotated[
-        int, typer.Option(min=0, help="Worker processes here; 0: one, without a scheduler.")
+        int,
+        typer.Option(
+            min=0, max=MOST_THREADS, help="Worker processes here; 0: one, without a scheduler."
+        ),
     ] = 0,
-    timeout: Annotated[float, typer.Option(help="Seconds after which a trial fails.")] = 60.0,
-    vthreads: Annotated[int, typer.Option(help="Virtual threads of the planner.")] = 2,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=MOST_SECONDS, help="Seconds after which a trial fails.")
+    ] = 60.0,
+    vthreads: Annotated[
+        int, typer.Option(min=1, max=MOST_VTHREADS, help="Virtual threads of the planner.")
+    ] = 2,
     threads: Threads = 1,
     plot: Annotated[
-        Path | None, typer.Option(help="A picture of the best so far, for each explorer.")
+        Path | None,
+        typer.Option(help="A picture of the best so far, for each explorer."),
+        Writes(".png"),
     ] = None,
     json_file: JsonFile = None,
 ) -> int:
@@ -83,7 +109,8 @@ def tune(
     if plot is not None:
         from ..bench.tuning import draw_curves
 
-        draw_curves(records, [row["workload"] for row in report["tasks"]], plot)
+        with whole_file(plot) as place:
+            draw_curves(records, [row["workload"] for row in report["tasks"]], place)
     emit(report, json_file, lambda console: _show_tuned(console, report))
     if report["interrupted"]:
         raise VdlaError(f"interrupted; {records} has all trials, and the same command goes on")
@@ -212,7 +239,7 @@ def best(
 @records_app.command("merge")
 def merge(
     files: RecordFiles,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The file to write."), Writes()],
     json_file: JsonFile = None,
 ) -> int:
     """Write the records of several files to one, each once."""
@@ -232,8 +259,15 @@ def _list(
     from ..compiler.choose.records import Records
     from ..report import header
 
-    trials = [trial for file in files for trial in Records.load(file).trials]
-    rows = _rows(Records(trials).where(target=target, template=template))
+    found = Records(trial for file in files for trial in Records.load(file).trials)
+    for field, wanted in (("target", target), ("template", template)):
+        known = dict.fromkeys(getattr(trial.key, field) for trial in found.trials)
+        if wanted is not None and wanted not in known:
+            raise VdlaError(
+                f"{field}: expected one of the records' ({', '.join(known) or 'there are none'}),"
+                f" got {wanted!r}"
+            )
+    rows = _rows(found.where(target=target, template=template))
     report = header(what) | {"rows": rows}
     emit(report, json_file, lambda console: _show_records(console, rows, what.endswith("best")))
     return 0

@@ -19,6 +19,7 @@ from typer.main import get_command
 from vdla.cli import run_app
 from vdla.cli.app import app
 from vdla.cli.files import Fills, Mark, Merges, Reads, Writes, marks
+from vdla.compiler.choose.records import Key, Record, append
 from vdla.isa.params import HwParams
 from vdla.sim.coverage.coverage import Coverage
 
@@ -29,7 +30,8 @@ SAMPLES = DIGITS.with_name("digits_test.npz")
 WORK = (
     "vdla.module.Module.run", "vdla.runtime.bundle.save", "vdla.sim.verify.campaign.verify",
     "vdla.cli.cosim._design", "vdla.bench.table2._row", "vdla.bench.networks._row",
-    "vdla.bench.cpu._row", "vdla.bench.speed._row", "vdla.hw.fpga.synthesis.synthesise",
+    "vdla.bench.cpu._row", "vdla.bench.speed._row", "vdla.bench.tables.make_table",
+    "vdla.bench.tuning._replayed", "vdla.tuning._Tuning.run", "vdla.hw.fpga.synthesis.synthesise",
     "vdla.hw.boards.export.export", "vdla.compiler.quantize.flow.calibrate",
 )  # fmt: skip
 #: What each command needs to work at all, by its words. A new command needs a line here.
@@ -40,6 +42,10 @@ WORKING: dict[str, tuple[str, ...]] = {
     "cosim": ("{model}",),
     "coverage": ("{coverage}",),
     "quantize": ("{float_model}", "--samples", "{samples}", "--output", "{new}.onnx"),
+    "tune": ("{model}",),
+    "records show": ("{records}",),
+    "records best": ("{records}",),
+    "records merge": ("{records}", "--output", "{new}.jsonl"),
     "compare": ("{report}", "{report}"),
     "check": ("{program}",),
     "asm": ("{source}",),
@@ -51,6 +57,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "bench roofline": ("--png", "{new}.png"),
     "bench cpu": (),
     "bench speed": (),
+    "bench tuning": (),
     "fpga estimate": ("--board", "ulx3s-85f"),
     "fpga build": ("--board", "ulx3s-85f"),
     "fpga table": ("--board", "ulx3s-85f"),
@@ -73,11 +80,20 @@ BAD_TEXTS: dict[str, tuple[str, ...]] = {
     "--on": ("name", ""),
     "--replace": ("name", "gemm", "gemm={missing}", "name={garbage}", "=", ""),
     "--record": ("name", "gemm", "gemm={folder}", "name={new}", "gemm={missing}/x", "="),
+    "model": ("name", "", "{missing}", "{folder}", "{garbage}", "{empty}", "{list}", "C99"),
+    "--tuner": ("name", "", "XGB"),
+    "--scheduler": ("name", "", "tcp://", "127.0.0.1", "tcp://host:port"),
+    "--template": ("name", ""),
+    "--make": ("name", "C8,name"),
+    "--memories": ("name", "vta,name"),
+    "--explorers": ("name", "xgb,name"),
     "--json": ("{folder}", "{missing}/x.json", "{garbage}/x.json", "/proc/x.json"),
     "hw": ("name", "", "{missing}", "{folder}", "{garbage}", "{unknown_knob}", "{illegal}"),
 }
 #: Files that look wrong and are not: no records, no instructions.
-FITTING = {("--records", "{empty}"), ("source", "{empty}"), ("--knobs", "{object}")}
+FITTING = {
+    ("--records", "{empty}"), ("source", "{empty}"), ("files", "{empty}"), ("--knobs", "{object}"),
+}  # fmt: skip
 NO_NUMBERS = ("", "x", "1e", "0x10", "one", "1,5", "nan", "inf", "--1")
 NO_INTEGERS = (*NO_NUMBERS, "1.5", "1e3")
 
@@ -147,6 +163,8 @@ def files(folder: Path) -> dict[str, str]:
     made["program"] = folder / "program.vdla"
     command = ["asm", str(made["source"]), "-o", str(made["program"]), "--json"]
     assert run_app([*command, str(folder / "asm.json")]) == 0
+    made["records"] = folder / "records.jsonl"
+    append(made["records"], [Record(Key("accel", "0 {}", "conv", "{}"), {"tile": 1}, 5.0)])
     made["coverage"], made["report"] = folder / "coverage.json", folder / "report.json"
     Coverage(HwParams()).save(made["coverage"])
     layers = [{"name": "one", "cycles": 1}]

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from ...isa.errors import VdlaError
 from ..choose.space import Knobs
@@ -39,6 +40,17 @@ class Steps:
     device: str
     compile: Callable[[Any, Knobs], Any] | None
     measure: Callable[[Any, Any], float]
+
+
+def check_address(address: str) -> None:
+    """Raise VdlaError for what cannot be the address of a scheduler."""
+    try:
+        parts = urlsplit(address)
+        complete = bool(parts.scheme and parts.hostname and parts.port)
+    except ValueError:
+        complete = False
+    if not complete:
+        raise VdlaError(f"scheduler: expected an address such as tcp://host:8786, got {address!r}")
 
 
 class Alone:
