@@ -76,7 +76,7 @@ def fpga_export(
     hw: BoardHw = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder.")] = Path("build/xilinx"),
     bench: Annotated[
-        bool, typer.Option("--bench", help="Also a bench: cocotb tests of the Verilog, for pytest.")
+        bool, typer.Option("--bench", help="Also a bench: cocotb tests, for pytest and for make.")
     ] = False,
     program_file: Annotated[
         Path | None,

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from .errors import VdlaError
 from .footprint import Access, MicroOps, accesses
 from .insn import Insn, Load
 from .opcodes import Unit, Units
@@ -138,6 +139,11 @@ def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[
     insns : instructions in program order
     needs : per unit, the latest instruction that each depends on, or -1 (int64 [units])
 
+    Raises
+    ------
+    VdlaError
+        Where an instruction comes before one that it depends on.
+
     Notes
     -----
     The n-th pop of a unit from another takes the token of the n-th push. So a token that
@@ -156,6 +162,10 @@ def order_by_tokens(insns: Sequence[Insn], needs: Sequence[np.ndarray]) -> list[
         for source, other in sorted(zip(sources, range(len(Unit)), strict=True), reverse=True):
             if other == unit or source <= clock[other]:
                 continue
+            if source >= index:
+                raise VdlaError(
+                    f"instruction {index}: expected instruction {source}, which it needs, before it"
+                )
             pushes[source] |= 1 << unit
             pops[index] |= 1 << other
             clock = list(map(max, clock, clocks[source]))

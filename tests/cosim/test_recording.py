@@ -114,6 +114,7 @@ def test_what_a_read_port_shows_depends_on_the_instruction() -> None:
     (["a.onnx", "--record", "alu=a.rec"], "record: expected a block of fetch, load, gemm"),
     (["--replay", "none.rec"], "none.rec: expected a recording, there is no such file"),
     (["a.onnx", "--replay", "a.rec"], "replay: expected no model or program besides a.rec"),
+    (["--replay", "a.rec", "--until", "5"], "replay: expected no --until with it"),
 ])  # fmt: skip
 def test_mistakes_are_one_line(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str]

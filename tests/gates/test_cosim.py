@@ -34,7 +34,7 @@ def test_random_programs(gates: Design, settings: Settings) -> None:
     run_reference(program, expected)
     result = Session(gates, settings).run(program, dram)
     assert result["first_divergence"] is None and np.array_equal(dram, expected)
-    left_out = {"scratchpads"} if settings.memory else {"scratchpads", "cycles"}
+    left_out = {"streams", "scratchpads"} | ({"cycles"} if settings.memory is None else set())
     assert set(CHECKS) - set(result["checks"]) == left_out
 
 
