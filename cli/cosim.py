@@ -115,6 +115,8 @@ def cosim(
         ),
     ] = None,
     json_file: JsonFile = None,
+    *,
+    context: typer.Context,
 ) -> int:
     """Run a model or a program on the Verilog RTL under cocotb, compared as it runs: bytes when
     instructions end, cycles with SimPy, the rules of AXI, counters.
@@ -131,6 +133,7 @@ def cosim(
     from ..sim.coverage.timeline import Moments
 
     if replay is not None:
+        _check_replay(context)
         return replay_block(source, replay, replace, untimed, quiet_cycles, waves, json_file)
     if source is None:
         raise VdlaError("cosim: expected a model or a program, or --replay with a recording")
@@ -186,6 +189,20 @@ def cosim(
         report["recording"] = save_recording(session.recordings, source, record_file)
     emit(report, json_file, lambda console: _show(console, report, waves))
     return 1 if report["first_divergence"] else 0
+
+
+#: Parameters that a replay follows.
+_OF_REPLAY = ("source", "replay", "replace", "untimed", "quiet_cycles", "waves", "json_file")
+
+
+def _check_replay(context: typer.Context) -> None:
+    """Raise VdlaError for an option that a replay would ignore: a recording says all else."""
+    for parameter in context.command.params:
+        given = context.get_parameter_source(parameter.name or "")
+        by_user = given is not None and given.name == "COMMANDLINE"
+        if by_user and parameter.name not in _OF_REPLAY:
+            option = parameter.opts[0]
+            raise VdlaError(f"replay: expected no {option} with it; a recording says what happens")
 
 
 def _check_place(on: str, axi_ram: bool, inside: dict[str, object]) -> None:
@@ -326,10 +343,8 @@ def _show(console: Console, report: dict[str, Any], waves: Path | None) -> None:
             f"instruction {expected['instruction']}: {expected['what']}: expected "
             f"{expected['expected']}, got {expected['got']}"
         )
-    if found is None:
-        console.print("no divergence")
-    else:
-        show_divergence(console, found)
+    show_divergence(console, found)
+    if found is not None:
         console.print(f"again, with a waveform: {report['repeat']}")
     if "coverage" in report:
         show_summary(console, report["coverage"])

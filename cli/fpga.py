@@ -79,7 +79,7 @@ def fpga_export(
         "build/xilinx"
     ),
     bench: Annotated[
-        bool, typer.Option("--bench", help="Also a bench: cocotb tests of the Verilog, for pytest.")
+        bool, typer.Option("--bench", help="Also a bench: cocotb tests, for pytest and for make.")
     ] = False,
     program_file: Annotated[
         Path | None,

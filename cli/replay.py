@@ -96,16 +96,16 @@ def _show(console: Console, report: dict[str, Any], waves: Path | None) -> None:
         f"{count(report['recorded_cycles'])} cycles recorded, {count(report['cycles'])} replayed, "
         f"compared {compared}"
     )
-    if report["first_divergence"] is None:
-        console.print("no divergence")
-    else:
-        show_divergence(console, report["first_divergence"])
+    show_divergence(console, report["first_divergence"])
     if waves is not None:
         console.print(f"waveform: {waves} (10 ns a cycle)")
 
 
-def show_divergence(console: Console, found: dict[str, Any]) -> None:
-    """Where a core or a block first differs."""
+def show_divergence(console: Console, found: dict[str, Any] | None) -> None:
+    """Where a core or a block first differs, if it does."""
+    if found is None:
+        console.print("no divergence")
+        return
     table = new_table("first divergence", "", "", left=2)
     table.show_header = False
     rows = {

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from ..hw.core.scratchpad import rows
-from ..isa.footprint import dram_rows, gemm_entries, unpack_words, vector_entries
+from ..isa.footprint import dram_rows, gemm_entries, vector_entries
 from ..isa.insn import Gemm, Insn, Load, Store, Vector
 from ..isa.opcodes import Unit
 from ..isa.program import Program
@@ -236,10 +236,7 @@ def _written(insn: Insn, state: State) -> np.ndarray | None:
         case Load():
             return np.arange(insn.base, insn.base + insn.entries)
         case Gemm():
-            words = np.zeros((insn.uop_count, 8), np.uint8)
-            words[:, : state.uop.shape[1]] = state.uop[insn.uop_begin :][: insn.uop_count]
-            uops = unpack_words(words.view("<u8").reshape(-1), params)
-            return _once(gemm_entries(insn, uops)["acc"])
+            return _once(gemm_entries(insn, state.micro_ops(insn))["acc"])
         case Vector():
             return _once(vector_entries(insn)["dst"])
         case Store():

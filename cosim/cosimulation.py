@@ -79,6 +79,10 @@ class CoSimulation:
         self.dram: DramModel | None = None
         self.cycles = 0
         self._prepared = False
+        tapped = {block: getattr(dut, block, None) for block in BLOCKS}
+        self._taps: dict[str, Any] = {
+            name: block.tap for name, block in tapped.items() if block is not None
+        }
         self._rows: dict[tuple[str, int], Any] = {}
         self._broken: Diverged | None = None
         self._recorder: Recorder | None = None
@@ -96,9 +100,8 @@ class CoSimulation:
         settings, dram = self.job.settings, self.job.dram
         if reset:
             await self.bench.reset(watch=False)
-        for block in BLOCKS:
-            if (tapped := getattr(self.dut, block, None)) is not None:
-                cocotb.start_soon(self._watch_streams(block, tapped.tap.broken))
+        for block, tap in self._taps.items():
+            cocotb.start_soon(self._watch_streams(block, tap.broken))
         if settings.record:
             self._recorder = Recorder(self.dut, settings.record, self.job.program)
         if settings.memory is None:
@@ -113,7 +116,7 @@ class CoSimulation:
         Raises
         ------
         Diverged
-            At the first difference. AssertionError for a broken rule of AXI or streams.
+            At the first difference, and at the first broken rule of AXI or of a stream.
         """
         began = time.perf_counter()
         try:
@@ -151,6 +154,7 @@ class CoSimulation:
         bench = self.bench
         made = {
             "axi": bench.axi is not None,
+            "streams": bool(self._taps),
             "writes": bench.axi is not None,
             "starts and ends": bench.started is not None,
             "scratchpads": bench.started is not None and bool(bench.scratchpads),

@@ -15,10 +15,12 @@ from ..isa.program import Program
 #: The file of a job's recording.
 RECORDING = "recording.npz"
 #: What is compared: after the end status, every byte of memory and the counters; while the program
-#: runs AXI's rules, bytes as they are written, instructions' starts and ends in order, the entries
-#: that each leaves in a scratchpad, and every cycle with SimPy.
+#: runs AXI's rules, those of the streams at the core's blocks, bytes as they are written,
+#: instructions' starts and ends in order, the entries that each leaves in a scratchpad, and every
+#: cycle with SimPy.
 CHECKS = (
-    "status", "memory", "counters", "axi", "writes", "starts and ends", "scratchpads", "cycles",
+    "status", "memory", "counters", "axi", "streams", "writes", "starts and ends", "scratchpads",
+    "cycles",
 )  # fmt: skip
 
 

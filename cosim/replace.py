@@ -1,3 +1,4 @@
+# amaranth: UnusedElaboratable=no
 """A block of one's own in place of one of the core's: Verilog, or an Amaranth component."""
 
 from __future__ import annotations

@@ -369,6 +369,7 @@ def build_simulator(design: Design, build: Build) -> Path:
                 timescale=("1ns", "1ps"),
             )
         _publish_runtime(scratch, runtime)
+        _keep_only(scratch, design.top, source.name)
         _publish(scratch, final)
     except (RuntimeError, SystemExit):  # a command has failed
         raise VdlaError(_first_error(scratch / "build.log")) from None
@@ -411,6 +412,13 @@ def _publish_runtime(scratch: Path, runtime: Path) -> None:
     for built in scratch.glob("verilated*.o"):
         shutil.copy(built, copies)
     _publish(copies, runtime)
+
+
+def _keep_only(folder: Path, *names: str) -> None:
+    """Remove all other files of a folder: headers and objects are 100 times the program's size."""
+    for path in folder.iterdir():
+        if path.name not in names:
+            path.unlink()
 
 
 def _publish(folder: Path, final: Path) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from .errors import VdlaError
 from .insn import Insn
 from .native import Ints, Shorts, Table, native
 from .opcodes import Unit, Units
@@ -154,6 +155,11 @@ def order_by_tokens(insns: Sequence[Insn], needs: np.ndarray) -> list[Insn]:
     needs : per unit, the latest instruction that each depends on, or -1 (int64 [instructions,
         units])
 
+    Raises
+    ------
+    VdlaError
+        Where an instruction comes before one that it depends on.
+
     Notes
     -----
     The n-th pop of a unit from another takes the token of the n-th push. So a token that
@@ -162,6 +168,12 @@ def order_by_tokens(insns: Sequence[Insn], needs: np.ndarray) -> list[Insn]:
     far do not imply it. Then *i* is later than every instruction of V that U has waited for, so
     pushes stay in order.
     """
+    late = np.flatnonzero(needs.max(axis=1, initial=-1) >= np.arange(len(insns)))
+    if len(late):
+        raise VdlaError(
+            f"instruction {late[0]}: expected instruction {needs[late[0]].max()}, which it needs, "
+            "before it"
+        )
     units = np.array([insn.unit for insn in insns], np.int64)
     pops, pushes = np.zeros(len(insns), np.int64), np.zeros(len(insns), np.int64)
     clocks, latest = np.full((len(insns), _UNITS), -1), np.full((_UNITS, _UNITS), -1)

@@ -49,6 +49,13 @@ class State:
         """A scratchpad by name."""
         return getattr(self, name)
 
+    def micro_ops(self, insn: Gemm) -> dict[str, np.ndarray]:
+        """Fields of the loaded micro-ops that a GEMM executes, as of ``unpack_words``."""
+        words = np.zeros((insn.uop_count, 8), np.uint8)
+        loaded = self.uop[insn.uop_begin : insn.uop_begin + insn.uop_count]
+        words[:, : loaded.shape[1]] = loaded
+        return unpack_words(words.view("<u8").reshape(-1), self.params)
+
     def scratchpads(self) -> dict[str, np.ndarray]:
         """Contents of every scratchpad, uint8 [depth, bytes of an entry]."""
         return {
@@ -118,9 +125,7 @@ def _load(insn: Load, state: State) -> None:
 
 def _gemm(insn: Gemm, state: State) -> None:
     params = state.params
-    words = np.zeros((insn.uop_count, 8), np.uint8)
-    words[:, : state.uop.shape[1]] = state.uop[insn.uop_begin : insn.uop_begin + insn.uop_count]
-    uops = unpack_words(words.view("<u8").reshape(-1), params)
+    uops = state.micro_ops(insn)
     index = {m: e.reshape(-1) for m, e in gemm_entries(insn, uops).items()}
     for memory, entries in index.items():
         if entries.max() >= params.depth(memory):

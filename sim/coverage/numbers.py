@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...isa.encoding import INT8_MAX, INT8_MIN, VECTOR_LOOPS
-from ...isa.footprint import gemm_entries, unpack_words, vector_entries
+from ...isa.footprint import gemm_entries, vector_entries
 from ...isa.insn import Gemm, Insn, Vector
 from ...isa.reference import State
 from ...isa.timing import GEMM_DEPTH, VECTOR_DEPTH
@@ -70,10 +70,7 @@ def distances(insn: Insn, state: State) -> Iterator[str]:
 
 def _iterations(insn: Gemm, state: State) -> tuple[dict[str, np.ndarray], np.ndarray, np.ndarray]:
     """Entries of every iteration by memory, those of acc again, and whether it overwrites."""
-    words = np.zeros((insn.uop_count, 8), np.uint8)
-    loaded = state.uop[insn.uop_begin : insn.uop_begin + insn.uop_count]
-    words[:, : loaded.shape[1]] = loaded
-    uops = unpack_words(words.view("<u8").reshape(-1), state.params)
+    uops = state.micro_ops(insn)
     entries = {m: e.reshape(-1) for m, e in gemm_entries(insn, uops).items()}
     shape = (insn.outer, insn.inner, insn.uop_count)
     first = np.broadcast_to(uops["first"] & insn.init, shape).reshape(-1)

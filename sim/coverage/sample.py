@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from ...isa.footprint import GRANULE_BYTES, Access, MicroOps, accesses, dram_rows, unpack_words
+from ...isa.footprint import GRANULE_BYTES, Access, MicroOps, accesses, dram_rows
 from ...isa.insn import Gemm, Insn, Load, Store, field_values
 from ...isa.opcodes import READERS, Unit, Units
 from ...isa.params import MEMORIES, HwParams
@@ -174,10 +174,7 @@ class _LoadedUops(MicroOps):
 
     def fields(self, insn: Gemm) -> dict[str, np.ndarray]:
         """As :meth:`MicroOps.fields`."""
-        words = np.zeros((insn.uop_count, 8), np.uint8)
-        loaded = self.state.uop[insn.uop_begin : insn.uop_begin + insn.uop_count]
-        words[:, : loaded.shape[1]] = loaded
-        return unpack_words(words.view("<u8").reshape(-1), self.params)
+        return self.state.micro_ops(insn)
 
 
 class _NoUops(MicroOps):

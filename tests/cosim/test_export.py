@@ -76,7 +76,8 @@ def test_the_flow_of_cocotb(tmp_path: Path) -> None:
 
 
 def test_a_program_without_a_bench(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert export(tmp_path, "--program", "p.vdla") == 2
+    (tmp_path / "p.vdla").touch()
+    assert export(tmp_path, "--program", str(tmp_path / "p.vdla")) == 2
     said = capsys.readouterr().err
     assert "program: expected --bench with it" in said and said.count("\n") == 1
 

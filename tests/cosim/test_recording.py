@@ -112,12 +112,17 @@ def test_what_a_read_port_shows_depends_on_the_instruction() -> None:
     (["a.onnx", "--untimed"], "untimed: expected --replay with a recording"),
     (["a.onnx", "--record", "gemm"], "record: expected BLOCK=FILE, got 'gemm'"),
     (["a.onnx", "--record", "alu=a.rec"], "record: expected a block of fetch, load, gemm"),
-    (["--replay", "none.rec"], "none.rec: expected a recording, there is no such file"),
+    (["--replay", "none.rec"], "replay: expected a file that can be read, got none.rec"),
     (["a.onnx", "--replay", "a.rec"], "replay: expected no model or program besides a.rec"),
+    (["--replay", "a.rec", "--until", "5"], "replay: expected no --until with it"),
 ])  # fmt: skip
 def test_mistakes_are_one_line(
-    options: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+    options: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    Path("a.onnx").touch()
+    Path("a.rec").touch()
     assert run_app(["cosim", *options]) == 2
     said = capsys.readouterr().err
     assert message in said and said.count("\n") == 1

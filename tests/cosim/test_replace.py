@@ -110,7 +110,6 @@ def test_an_amaranth_component(tmp_path: Path) -> None:
     ("store", "Store", "load=own.py:Mine", "own.py:Mine: port "),
     ("store", "Store", "store=own.py:Other", "own.py: expected a class for store as own.py:CLASS"),
 ])  # fmt: skip
-@pytest.mark.filterwarnings("ignore::amaranth.hdl.UnusedElaboratable")
 def test_a_component_that_does_not_fit(
     module: str, name: str, block: str, message: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -34,19 +34,22 @@ def test_random_programs(gates: Design, settings: Settings) -> None:
     run_reference(program, expected)
     result = Session(gates, settings).run(program, dram)
     assert result["first_divergence"] is None and np.array_equal(dram, expected)
-    left_out = {"scratchpads"} if settings.memory else {"scratchpads", "cycles"}
+    left_out = {"streams", "scratchpads"} | ({"cycles"} if settings.memory is None else set())
     assert set(CHECKS) - set(result["checks"]) == left_out
 
 
 @pytest.mark.sweep
 def test_a_wrong_lut(gates: Design) -> None:
-    """One of the sums of the tensor core gives the inverse."""
+    """One LUT of the tensor core's sums gives the inverse: a few random programs show it."""
     luts = [found for found in LUT.finditer(gates.verilog) if found[2].startswith("\\gemm.sum_")]
     chosen = random.Random(1).choice(luts)
     inverse = f"{int(chosen[1], 16) ^ 0xFFFF:04x}"
     wrong = replace(
         gates, verilog=gates.verilog.replace(chosen[0], chosen[0].replace(chosen[1], inverse, 1))
     )
-    program = random_program(SMALL, 1, 60)
-    found = Session(wrong, MODEL).run(program, program.dram_image())["first_divergence"]
+    for seed in range(10):
+        program = random_program(SMALL, seed, 60)
+        found = Session(wrong, MODEL).run(program, program.dram_image())["first_divergence"]
+        if found is not None:
+            break
     assert found is not None and found["what"].startswith("DRAM")
