@@ -61,9 +61,8 @@ def main() -> int:
             if (found := check()) is not None:
                 print(f"{check} fails without a bug: {found}", file=sys.stderr)
                 return 1
-        caught = {mutant.name for mutant in chosen if _caught(mutant)}
-    print(f"{len(caught)} of {len(chosen)} mutants caught")
-    survived = {mutant.name for mutant in chosen} - caught
+        survived = {mutant.name for mutant in chosen if not _caught(mutant)}
+    print(f"{len(chosen) - len(survived)} of {len(chosen)} mutants caught")
     for name in survived & set(unseen):
         print(f"  not to be seen: {name}: {unseen[name]}")
     return 0 if survived <= set(unseen) else 1

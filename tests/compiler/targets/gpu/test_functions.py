@@ -148,7 +148,7 @@ def test_rounding_down(name: str) -> None:
 @pytest.mark.slow
 def test_places_below_zero_floor() -> None:
     x = placeholder((8,), "int32", "x")
-    y = compute((10,), lambda i: x[(i - 5) // 2 + 3] + (i - 5) % 3, "y")
+    y = compute((10,), lambda i: x[(5 - i) // 2 + 2] + (5 - i) % 3, "y")
     schedule = create_schedule(y)
     each_element(schedule, 32)
     values, result = np.arange(8, dtype=np.int32) * 10, np.zeros(10, np.int32)
@@ -157,7 +157,7 @@ def test_places_below_zero_floor() -> None:
     addresses = [values.ctypes.data, result.ctypes.data]
     code.launch(kernel.name, kernel.grid, kernel.block, addresses)
     i = np.arange(10)
-    np.testing.assert_array_equal(result, values[(i - 5) // 2 + 3] + (i - 5) % 3)
+    np.testing.assert_array_equal(result, values[(5 - i) // 2 + 2] + (5 - i) % 3)
 
 
 def units_off(result: np.ndarray, exact: np.ndarray) -> float:
