@@ -222,11 +222,11 @@ class HwParams:
     # ---- identity, files
     # -----------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def hash(self) -> str:
         """Eight hexadecimal digits that identify the configuration and the instruction set that
         follows from it: knobs, every field of every layout, every vector operator. Programs carry
-        it and cores compare it."""
+        it and cores compare it. A plugin may add an operator, so it is not kept."""
         text = json.dumps([self.to_dict(), fingerprint(self)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 

@@ -22,6 +22,7 @@ ROOT_MODULES = {
     "compare",
     "kernel",
     "module",
+    "plugins",
     "report",
     "roofline",
     "runner",
