@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.installed
 
-.PHONY: venv demo check test test-torch lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options sweeps clean
+.PHONY: venv demo check test test-torch lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site sweeps clean
 
 venv: $(STAMP)
 
@@ -15,7 +15,7 @@ $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "vdla needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1); say make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@for tool in g++ perl; do command -v $$tool >/dev/null || { echo "vdla needs $$tool on the PATH to build the RTL simulation; install it first" >&2; exit 1; }; done
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) -m venv failed; on Debian and Ubuntu install python3-venv" >&2; exit 1; }
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rtl,fpga,cosim,tune,opencl,dev]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rtl,fpga,cosim,tune,opencl,docs,dev]'
 	@touch $@
 
 demo: $(STAMP)
@@ -95,9 +95,9 @@ gates: $(STAMP)
 board: $(STAMP)
 	$(BIN)/python -m pytest -m "sweep or not sweep" tests/board
 
-# All cycles that README.md tells, by the SimPy model.
+# All cycles that docs/measured.md tells, by the SimPy model.
 figures: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m "sweep or not sweep" tests/test_readme.py
+	$(BIN)/python -m pytest -n 2 -m "sweep or not sweep" tests/test_measured.py
 
 # Line, branch and toggle coverage of hw/core by random, steered and faulty programs.
 lines: $(STAMP)
@@ -106,6 +106,14 @@ lines: $(STAMP)
 # 5,000 random texts, or VDLA_FUZZ=n, in options of commands: each is taken, or refused in one line.
 options: $(STAMP)
 	$(BIN)/python -m pytest -m "sweep or not sweep" tests/test_bad_options.py
+
+# Every code block of README.md and docs, in a folder of its own.
+docs-code: $(STAMP)
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/test_code_blocks.py
+
+# The documentation as a site in build/site; a warning is an error.
+docs-site: $(STAMP)
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
 
 # All checks that take long, one after the other, with a table at the end; SWEEPS="fuzz gates" names some. What has passed on
 # this commit is not run again, so that an interrupted run goes on where it was (tests/sweeps).

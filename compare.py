@@ -14,7 +14,7 @@ from .isa.errors import VdlaError
 NOISE = ("wall_s", "sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")
 #: Fields that describe what was measured; they are not results.
 SETTINGS = ("target", "config_hash", "memory", "vthreads", "seed", "batches")
-_HEADER = {"vdla", "command", "config", "model", "model_sha256", *SETTINGS}
+_HEADER = {"vdla", "command", "config", "plugins", "model", "model_sha256", *SETTINGS}
 #: The lists of a report, and the fields that name their entries and measure them.
 _LISTS = ("layers", "rows")
 _LABELS = ("layer", "model", "name")

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
+from . import plugins
 from .compiler.dumps import Dumps
 from .compiler.targets.base import Options
 from .compiler.targets.registry import find_target
@@ -72,6 +73,7 @@ def build_schedule(
         For options out of range, a schedule that is not sound, and one that the target cannot run,
         naming the stage or the statement.
     """
+    plugins.load_known()
     check_options(target, port, threads=threads)
     params, memory = load_platform(hw, memory)
     found = find_target(target, Options(params, memory, threads=threads, emulate=emulate))

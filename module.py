@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from . import plugins
 from .isa.errors import VdlaError
 from .isa.memory import MemoryParams
 from .isa.params import PRESETS, HwParams
@@ -111,6 +112,7 @@ def compile(
     VdlaError
         For a damaged or unsupported model and for every argument out of range.
     """
+    plugins.load_known()
     check_options(target, port, vthreads=vthreads, threads=threads)
     if emulate and target != "cuda":
         raise VdlaError(f"emulate: expected target 'cuda' with it, got {target!r}")
@@ -162,6 +164,7 @@ def cross_compile(
     from .compiler.targets.cpu.processor import cross_processor
     from .compiler.targets.cpu.target import Cpu
 
+    plugins.load_known()
     processor = cross_processor(triple)
     params, memory = load_platform(hw, "vta")
     target = Cpu(Options(params, memory), processor)
@@ -205,6 +208,7 @@ def load(path: str | Path, port: str | None = None, target: str | None = None) -
         Unless the module is whole, unchanged, of this version, and for this processor; and for a
         target that it was not compiled for.
     """
+    plugins.load_known()
     executable, settings = bundle.load(path)
     if target is not None and target != settings.target:
         if not {target, settings.target} <= set(PLACES):
@@ -501,6 +505,7 @@ class Module:
             "target": self.target,
             "vthreads": self.settings.vthreads,
             "threads": self.settings.threads,
+            "plugins": plugins.report(),
             "batches": batches,
             **body,
             "memory_plan": self.compiled.memory_plans,

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from . import plugins
 from ._version import __version__
 from .isa.insn import Gemm, Insn
 from .isa.memory import MemoryParams
@@ -88,6 +89,7 @@ def header(
         "config_hash": None if params is None else params.hash,
         "memory": None if memory is None else memory.label,
         "seed": seed,
+        "plugins": plugins.report(),
     }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from . import plugins
 from ._version import __version__
 from .compiler.build import build
 from .compiler.choose.records import Record, Records, append
@@ -189,6 +190,7 @@ def tune(
     VdlaError
         For a bad argument, a model that cannot be compiled, and a file that has no records.
     """
+    plugins.load_known()
     check_options(target, None, trials=trials, vthreads=vthreads, threads=threads)
     for name, value, legal in (("target", target, STEPS), ("tuner", tuner, EXPLORERS)):
         if value not in legal:

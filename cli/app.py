@@ -17,6 +17,7 @@ from .cosim import cosim
 from .coverage import coverage
 from .doctor import doctor
 from .files import checked
+from .plugins import with_plugins
 from .programs import asm, check, disasm
 from .quantize import quantize
 from .run import compile_model, run
@@ -135,11 +136,11 @@ def _application() -> typer.Typer:
     )
     application.callback(invoke_without_command=True)(_root)
     for name, command in COMMANDS.items():
-        application.command(name)(checked(command))
+        application.command(name)(checked(with_plugins(command)))
     for name, group in GROUPS.items():
         for info in group.registered_commands:
             assert info.callback is not None
-            info.callback = checked(info.callback)
+            info.callback = checked(with_plugins(info.callback))
         application.add_typer(group, name=name)
     return application
 

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
+from .. import plugins
 from ..isa.errors import VdlaError
 from .frontends.onnx.importer import import_onnx, input_names
 from .frontends.onnx.ops.call import ValueNeeded
@@ -45,6 +46,7 @@ class VdlaRep(BackendRep):
         VdlaError
             When inputs do not fit the model, or an operator is not supported, naming it.
         """
+        plugins.load_known()
         arrays = self._named(inputs)
         module = self._module(arrays)
         return tuple(module.run(*(arrays[name] for name in module.graph.inputs)))

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import plugins
 from ..isa.memory import MemoryParams
 from ..isa.program import Program
 
@@ -71,6 +72,7 @@ class Job:
     @classmethod
     def load(cls, folder: Path) -> Job:
         """The job that was saved in a folder."""
+        plugins.load_known()
         fields = json.loads((folder / "settings.json").read_text())
         memory = fields.pop("memory")
         settings = Settings(memory and MemoryParams(**memory), **fields)

@@ -14,7 +14,7 @@ from typing import Protocol
 import numpy as np
 
 from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
-from .vector_ops import POST_OPS, VECTOR_OPS
+from .vector_ops import POST_OPS, VECTOR_OP_BITS, VECTOR_OPS
 
 #: The code in the lowest bits of every instruction.
 OPCODE_BITS = 3
@@ -29,8 +29,6 @@ Z_STRIDE_BITS = 32
 VECTOR_LOOPS = 4
 #: Entries of par that PARAM reads: bias, multiplier and shift.
 PARAM_ENTRIES = 3
-#: Codes of operators; there is room for more.
-VECTOR_OP_BITS = 4
 #: Bits of an element of inp, wgt and out, and of an element of acc, tmp and par.
 INT8_BITS, INT32_BITS = 8, 32
 INT8_MIN, INT8_MAX = -(1 << INT8_BITS - 1), (1 << INT8_BITS - 1) - 1

@@ -30,7 +30,7 @@ from .encoding import (  # fmt: skip
 from .errors import VdlaError
 from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit, Units
 from .params import HwParams
-from .vector_ops import BY_NAME, POST_BY_NAME
+from .vector_ops import BY_NAME, OP_CODES, POST_BY_NAME
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -202,7 +202,7 @@ CODES: dict[tuple[Opcode, str], dict[str, int]] = {
     (Opcode.VECTOR, "src0"): {name: code for code, name in enumerate(SRC0_MEMORIES)},
     (Opcode.VECTOR, "src1"): {name: code for code, name in enumerate(SRC1_MEMORIES)},
     (Opcode.VECTOR, "dst"): {name: code for code, name in enumerate(DST_MEMORIES)},
-    (Opcode.VECTOR, "op"): {name: op.code for name, op in BY_NAME.items()},
+    (Opcode.VECTOR, "op"): OP_CODES,
     (Opcode.VECTOR, "post"): {name: post.code for name, post in POST_BY_NAME.items()},
 }
 #: Tuples that the encoding spreads over numbered fields.

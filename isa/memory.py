@@ -9,7 +9,16 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from .errors import VdlaError
-from .params import HwParams
+from .params import HwParams, Legal, legal_text
+
+#: Legal values of each field of :class:`MemoryParams`.
+MEMORY_LEGAL: dict[str, Legal] = {
+    "bus_bits": range(64, 257),
+    "read_latency_cycles": range(1, 10_001),
+    "write_latency_cycles": range(1, 10_001),
+    "outstanding": range(1, 257),
+    "cycles_per_beat": range(1, 65),
+}
 
 
 @dataclass(frozen=True)
@@ -40,17 +49,11 @@ class MemoryParams:
     cycles_per_beat: int = 1
 
     def __post_init__(self) -> None:
-        for name, low, high in (
-            ("bus_bits", 64, 256),
-            ("read_latency_cycles", 1, 10_000),
-            ("write_latency_cycles", 1, 10_000),
-            ("outstanding", 1, 256),
-            ("cycles_per_beat", 1, 64),
-        ):
+        for name, legal in MEMORY_LEGAL.items():
             value = getattr(self, name)
-            if type(value) is not int or not low <= value <= high:
+            if type(value) is not int or value not in legal:
                 raise VdlaError(
-                    f"MemoryParams.{name}: expected an integer {low}..{high}, got {value!r}"
+                    f"MemoryParams.{name}: expected an integer {legal_text(legal)}, got {value!r}"
                 )
 
     def to_dict(self) -> dict[str, int]:

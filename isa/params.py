@@ -36,6 +36,47 @@ def _pow2_ceil(value: int) -> int:
     return 1 << (value - 1).bit_length()
 
 
+#: Legal values, or the lowest and the highest one as a range.
+Legal = tuple[int, ...] | range
+
+
+def legal_text(legal: Legal) -> str:
+    """Legal values as text, such as ``one of 1, 2, 4`` or ``16..65536``."""
+    if isinstance(legal, range):
+        return f"{legal[0]}..{legal[-1]}"
+    return f"one of {', '.join(map(str, legal))}"
+
+
+def check_legal(what: str, value: int, legal: Legal) -> None:
+    """Raise VdlaError unless a value is legal."""
+    if value not in legal:
+        raise VdlaError(f"{what}: expected {legal_text(legal)}, got {value}")
+
+
+_BLOCKS = (4, 8, 16, 32)
+#: Legal values of each knob of :class:`HwParams`.
+LEGAL: dict[str, Legal] = {
+    "batch": (1, 2, 4),
+    "block_in": _BLOCKS,
+    "block_out": _BLOCKS,
+    "inp_depth": range(16, (1 << 16) + 1),
+    "wgt_depth": range(8, (1 << 14) + 1),
+    "acc_depth": range(8, (1 << 16) + 1),
+    "uop_depth": range(8, (1 << 14) + 1),
+    "par_depth": range(4, (1 << 12) + 1),
+    "tmp_depth": range(8, (1 << 14) + 1),
+    "out_depth": range(8, (1 << 16) + 1),
+    "bus_bits": (64, 128, 256),
+    "max_burst_beats": (4, 8, 16, 32, 64, 128, 256),
+    "queue_depth": range(2, 257),
+    "fetch_depth": (2, 4, 8, 16, 32),
+    "loads_in_flight": range(1, 17),
+    "stores_in_flight": range(1, 17),
+    "token_bits": range(4, 17),
+    "vector_passes": (1, 2, 4),
+}
+
+
 @dataclass(frozen=True)
 class HwParams:
     """One accelerator configuration. All fields are raw knobs; see the properties for what follows
@@ -92,30 +133,14 @@ class HwParams:
             value = getattr(self, field.name)
             if type(value) is not int:
                 raise VdlaError(f"HwParams.{field.name}: expected an integer, got {value!r}")
-        self._one_of("batch", (1, 2, 4))
-        self._one_of("block_in", (4, 8, 16, 32))
-        self._one_of("block_out", (4, 8, 16, 32))
+        for name, legal in LEGAL.items():
+            check_legal(f"HwParams.{name}", getattr(self, name), legal)
         if self.block_in != self.block_out:
             raise VdlaError(
                 f"HwParams.block_out: expected block_in ({self.block_in}), got {self.block_out}; "
                 "the output layout of one layer is the input layout of the next, so both must be "
                 "equal"
             )
-        self._one_of("bus_bits", (64, 128, 256))
-        self._one_of("max_burst_beats", (4, 8, 16, 32, 64, 128, 256))
-        self._within("inp_depth", 16, 1 << 16)
-        self._within("wgt_depth", 8, 1 << 14)
-        self._within("acc_depth", 8, 1 << 16)
-        self._within("uop_depth", 8, 1 << 14)
-        self._within("par_depth", 4, 1 << 12)
-        self._within("tmp_depth", 8, 1 << 14)
-        self._within("out_depth", 8, 1 << 16)
-        self._within("queue_depth", 2, 256)
-        self._one_of("fetch_depth", (2, 4, 8, 16, 32))
-        self._within("loads_in_flight", 1, 16)
-        self._within("stores_in_flight", 1, 16)
-        self._within("token_bits", 4, 16)
-        self._one_of("vector_passes", (1, 2, 4))
         if self.max_burst_beats * self.bus_bytes > 4096:
             raise VdlaError(
                 f"HwParams.max_burst_beats: expected at most {4096 // self.bus_bytes} beats of "
@@ -133,18 +158,6 @@ class HwParams:
                 f"HwParams: scratchpads take {self.scratchpad_bytes} bytes, at most "
                 f"{MAX_SCRATCHPAD_BYTES} are allowed; reduce a depth"
             )
-
-    def _one_of(self, name: str, legal: tuple[int, ...]) -> None:
-        value = getattr(self, name)
-        if value not in legal:
-            raise VdlaError(
-                f"HwParams.{name}: expected one of {', '.join(map(str, legal))}, got {value}"
-            )
-
-    def _within(self, name: str, low: int, high: int) -> None:
-        value = getattr(self, name)
-        if not low <= value <= high:
-            raise VdlaError(f"HwParams.{name}: expected {low}..{high}, got {value}")
 
     # ---- derived sizes
     # -------------------------------------------------------------------------------------------
@@ -222,11 +235,11 @@ class HwParams:
     # ---- identity, files
     # -----------------------------------------------------------------------------------------
 
-    @cached_property
+    @property
     def hash(self) -> str:
         """Eight hexadecimal digits that identify the configuration and the instruction set that
         follows from it: knobs, every field of every layout, every vector operator. Programs carry
-        it and cores compare it."""
+        it and cores compare it. A plugin may add an operator, so it is not kept."""
         text = json.dumps([self.to_dict(), fingerprint(self)], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 

@@ -5,7 +5,7 @@ A *kit* is anything with the methods of :class:`NumpyKit` (two's complement, 32 
 NumPy interprets the table in the reference; ``sim/model/llvm_kit.py`` brings a kit that builds LLVM
 IR, ``hw/core/vector/kits.py`` one that says what a lane computes. The decoder, the assembler, the
 random program generator and ``docs/isa.md`` iterate :data:`VECTOR_OPS`; so adding a row is all it
-takes.
+takes, here or by :func:`register_vector_op`.
 
 An instruction with ``reduce`` = r folds its r innermost loops into one result: the first iteration
 of a result computes ``first(a, b)``, every later one ``term(a, b)``, and ``combine(result, term)``
@@ -20,6 +20,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from .additions import check_free, note
+from .errors import VdlaError
 
 Binary = Callable[[Any, Any, Any], Any]
 
@@ -42,7 +45,7 @@ def _left(_kit: Any, a: Any, _b: Any) -> Any:
     return a
 
 
-VECTOR_OPS: tuple[VectorOp, ...] = (
+VECTOR_OPS: list[VectorOp] = [
     VectorOp("min", 0, "min(a, b); reduces to the minimum of b and every a",
              lambda k, a, b: k.min(a, b), _left, lambda k, r, t: k.min(r, t)),
     VectorOp("max", 1, "max(a, b); reduces to the maximum of b and every a",
@@ -55,10 +58,60 @@ VECTOR_OPS: tuple[VectorOp, ...] = (
     VectorOp("shr", 5, "a >> b, arithmetic, b modulo 32", lambda k, a, b: k.shr(a, b)),
     VectorOp("rshr", 6, "a / 2**b rounded half to even, b modulo 32", lambda k, a, b: k.rshr(a, b)),
     VectorOp("shl", 7, "a << b (low 32 bits), b modulo 32", lambda k, a, b: k.shl(a, b)),
-)  # fmt: skip
+]  # fmt: skip
 
 BY_NAME = {op.name: op for op in VECTOR_OPS}
 BY_CODE = {op.code: op for op in VECTOR_OPS}
+OP_CODES = {op.name: op.code for op in VECTOR_OPS}
+#: Codes of operators have so many bits.
+VECTOR_OP_BITS = 4
+
+
+def register_vector_op(op: VectorOp) -> None:
+    """Add an operator to the table. Configurations with it have other hashes than those without.
+
+    Raises
+    ------
+    VdlaError
+        For a name or a code that is taken, and a code that does not fit its field.
+    """
+    check_free("vector operator", op.name, BY_NAME)
+    free = [code for code in range(1 << VECTOR_OP_BITS) if code not in BY_CODE]
+    if op.code not in free:
+        raise VdlaError(
+            f"vector operator {op.name!r}: expected a code that is not taken "
+            f"({', '.join(map(str, free))}), got {op.code!r}"
+        )
+    VECTOR_OPS.append(op)
+    BY_NAME[op.name] = BY_CODE[op.code] = op
+    OP_CODES[op.name] = op.code
+
+    def undo() -> None:
+        VECTOR_OPS.remove(op)
+        del BY_NAME[op.name], BY_CODE[op.code], OP_CODES[op.name]
+
+    note(f"vector operator {op.name}", undo)
+
+
+class _TextKit:
+    """The kit whose results are texts: what a row computes, written down."""
+
+    def __getattr__(self, name: str) -> Callable[..., str]:
+        return lambda *operands: f"{name}({', '.join(map(str, operands))})"
+
+
+def semantics() -> str:
+    """What all operators compute, as text. Tables with equal texts compute the same."""
+    kit = _TextKit()
+    return "\n".join(
+        f"{op.code} {op.name}: "
+        + "; ".join(
+            function(kit, "a", "b")
+            for function in (op.first, op.term, op.combine)
+            if function is not None
+        )
+        for op in VECTOR_OPS
+    )
 
 
 class NumpyKit:

@@ -3,7 +3,8 @@
 ``manifest.json`` says what the module is for and describes its steps; every other file is named
 there with its size and SHA-256. A step on the host is a shared object and its parameters; a step on
 the accelerator is a program file. ``model.so``, ``model.bin`` and ``vdla.h`` of a module for the
-CPU are its interface for C. Loading runs native code: load only what you trust.
+CPU are its interface for C; ``model.h`` and ``vdla_accelerator.h`` are that of programs. Loading
+runs native code: load only what you trust.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import Program
+from .c_steps import c_steps
 from .executable import Executable, LayerInfo, Step
 from .gpu.program import KernelProgram
 from .gpu.saved import describe, restore
@@ -77,8 +79,11 @@ def save(path: str | Path, executable: Executable, settings: Settings) -> None:
     for number, step in enumerate(executable.steps):
         stem = "model" if len(executable.steps) == 1 else f"step{number}"
         described.append(_describe(step, stem, files))
-    if settings.target == "cpu":
-        files["vdla.h"] = Path(__file__).with_name("vdla.h").read_bytes()
+    headers = ["vdla.h"] if settings.target == "cpu" or executable.programs else []
+    if executable.programs:
+        headers.append("vdla_accelerator.h")
+        files["model.h"] = c_steps(_programs(executable, described), described).encode()
+    files |= {name: Path(__file__).with_name(name).read_bytes() for name in headers}
     manifest = {
         "format": FORMAT_VERSION,
         "vdla": __version__,
@@ -100,6 +105,12 @@ def save(path: str | Path, executable: Executable, settings: Settings) -> None:
     manifest["sha256"] = _manifest_hash(manifest)
     files[MANIFEST] = (json.dumps(manifest, indent=2) + "\n").encode()
     _write_folder(Path(path), files)
+
+
+def _programs(executable: Executable, described: Sequence[Mapping[str, Any]]) -> dict[str, Program]:
+    """The programs by the names of their files."""
+    pairs = zip(executable.steps, described, strict=True)
+    return {known["program"]: step for step, known in pairs if isinstance(step, Program)}
 
 
 def _describe(step: Step, stem: str, files: dict[str, bytes]) -> dict[str, Any]:

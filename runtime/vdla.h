@@ -55,6 +55,16 @@ static inline void *vdla_allocate(uint64_t bytes) {
     return aligned_alloc(VDLA_ALIGN_BYTES, (size_t)(bytes / VDLA_ALIGN_BYTES + 1) * VDLA_ALIGN_BYTES);
 }
 
+/* The checksum of a file's content: CRC-32, as zlib has it. */
+static inline uint32_t vdla_crc32(const unsigned char *data, size_t size) {
+    uint32_t crc = 0xffffffffu;
+    for (size_t i = 0; i < size; i++) {
+        crc ^= data[i];
+        for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (0xedb88320u & (0u - (crc & 1u)));
+    }
+    return crc ^ 0xffffffffu;
+}
+
 /* The parameters of a model from its file, to be freed with free(). NULL, with a line on standard
  * error, unless the file is that of this model and unchanged. */
 static inline void *vdla_load_parameters(const vdla_model_t *model, const char *path) {
@@ -70,15 +80,8 @@ static inline void *vdla_load_parameters(const vdla_model_t *model, const char *
         error = "out of memory";
     else if (fread(memory, 1, size, file) != size || fgetc(file) != EOF)
         error = "expected the parameters of this model, the size is another";
-    else {
-        uint32_t crc = 0xffffffffu;
-        for (size_t i = 0; i < size; i++) {
-            crc ^= memory[i];
-            for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (0xedb88320u & (0u - (crc & 1u)));
-        }
-        if ((crc ^ 0xffffffffu) != model->parameters_crc32)
-            error = "expected the parameters of this model, the content is another";
-    }
+    else if (vdla_crc32(memory, size) != model->parameters_crc32)
+        error = "expected the parameters of this model, the content is another";
     if (file) fclose(file);
     if (!error) return memory;
     fprintf(stderr, "vdla: %s: %s\n", path, error);

@@ -1,5 +1,6 @@
 """Every example runs to its end and says what it should."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,11 +63,15 @@ def lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if ": sim " in line]
 
 
-def test_an_operator_of_ones_own():
-    text = run("06_own_operator.py")
-    assert text.count("equal to NumPy: True") == 4
-    assert text.count("on accel, the larger one") == 2 and text.count("on cpu") == 2
-    assert "'size': 64, 'vthreads': 2} by user" in text
+@pytest.mark.slow
+def test_every_kind_of_plugin():
+    text = run("06_plugins/run.py")
+    assert text.count("equal to NumPy: True") == 3
+    assert "operators after the pass: ['Identity']" in text
+    assert "chosen by the template: {'together': 4}" in text
+    (operators,) = re.findall(r"on the accelerator: \{(.*)\}", text)
+    assert sorted(operators.split(", ")) == ["'BlockReshape'", "'QConv2d'", "'QDense'"]
+    assert "vector op=absdiff" in text and "10 programs" in text
 
 
 @pytest.mark.slow

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import vdla
 from vdla import te
+from vdla.compiler.tir.interpret import interpret
 
 SHAPE = (40, 1, 16)
 ROWS = (40, 16)
@@ -97,3 +99,72 @@ def test_mistakes() -> None:
         s = te.create_schedule(y)
         s.cache_read(x, "inp", [s.cache_write(y, "out")])
         vdla.build_schedule(s, [x, y], target="sim")
+
+
+# ---- int8 means the same everywhere ----
+
+#: Values of int8 from an int32 element ``x``, and what they are in NumPy.
+INT8 = {
+    "clip": (lambda x: te.clip(x, -128, 127), lambda x: np.clip(x, -128, 127)),
+    "from below": (lambda x: te.clip(x, 0, 127), lambda x: np.clip(x, 0, 127)),
+    "from above": (lambda x: te.clip(x, -128, 50), lambda x: np.clip(x, -128, 50)),
+    "wrap": (lambda x: x, lambda x: x.astype(np.int8)),
+}
+
+
+def doubled(rule: Callable[[te.Expr], te.Expr], scoped: bool) -> tuple:
+    """``rule(a + a)`` as int8: the sums are in int32, of which many are beyond int8."""
+    a = te.placeholder(SHAPE, "int8", "a")
+    wide = te.compute(SHAPE, lambda *i: a[i].astype("int32") * 2, "wide")
+    out = te.compute(SHAPE, lambda *i: rule(wide[i]).astype("int8"), "out")
+    s = te.create_schedule(out)
+    if scoped:
+        local = s.cache_write(out, "out")
+        s.cache_read(a, "inp", [wide])
+        s[wide].set_scope("tmp")
+        assert local.name
+    return s, [a, out]
+
+
+@pytest.mark.parametrize("kind", INT8)
+def test_casts_to_int8_mean_the_same_everywhere(kind: str) -> None:
+    rule, expected = INT8[kind]
+    a, _ = operands()
+    wanted = expected(a.astype(np.int32) * 2).astype(np.int8)
+    for scoped in (False, True):
+        s, args = doubled(rule, scoped)
+        func = vdla.lower(s, args, "main")
+        found = np.zeros(SHAPE, np.int8)
+        interpret(func, a, found)
+        np.testing.assert_array_equal(found, wanted)
+    kernel = vdla.build_schedule(*doubled(rule, scoped=False), target="cpu")
+    np.testing.assert_array_equal(kernel.run(a)[0], wanted)
+    if kind == "wrap":
+        with pytest.raises(vdla.VdlaError, match=r"saturates to int8, and .* wraps; write te.clip"):
+            vdla.build_schedule(*doubled(rule, scoped=True), target="sim")
+        return
+    kernel = vdla.build_schedule(*doubled(rule, scoped=True), target="sim")
+    np.testing.assert_array_equal(kernel.run(a)[0], wanted)
+
+
+def test_sums_of_int8_wrap_and_their_maxima_do_not() -> None:
+    """What int8 operators compute in int8, the accelerator computes only if it gives the same."""
+
+    def schedule(rule: Callable[[te.Expr, te.Expr], te.Expr]) -> tuple:
+        a = te.placeholder(SHAPE, "int8", "a")
+        out = te.compute(SHAPE, lambda *i: rule(a[i], te.Const(3, "int8")), "out")
+        s = te.create_schedule(out)
+        s.cache_read(a, "inp", [s.cache_write(out, "out")])
+        return s, [a, out]
+
+    a, _ = operands()
+    kernel = vdla.build_schedule(*schedule(te.maximum), target="sim")
+    np.testing.assert_array_equal(kernel.run(a)[0], np.maximum(a, np.int8(3)))
+    with pytest.raises(vdla.VdlaError, match="saturates to int8"):
+        vdla.build_schedule(*schedule(lambda x, y: x + y), target="sim")
+
+
+def test_the_error_says_what_the_vector_unit_computes() -> None:
+    rule = te.clip
+    with pytest.raises(vdla.VdlaError, match=r"computes a op b, where op is \+, -, .*te\.clip"):
+        vdla.build_schedule(*doubled(lambda x: rule(x, -7, 9), scoped=True), target="sim")

@@ -22,6 +22,7 @@ ROOT_MODULES = {
     "compare",
     "kernel",
     "module",
+    "plugins",
     "report",
     "roofline",
     "runner",
@@ -60,7 +61,7 @@ def test_every_dependency_is_pinned_and_explained() -> None:
     metadata = project()["project"]
     extras = metadata["optional-dependencies"]
     assert set(extras) == {
-        "rtl", "fpga", "cosim", "tune", "opencl", "cuda", "torch", "dev",
+        "rtl", "fpga", "cosim", "tune", "opencl", "cuda", "torch", "docs", "dev",
     }  # fmt: skip
     for requirement in [*metadata["dependencies"], *(r for rs in extras.values() for r in rs)]:
         assert "~=" in requirement, f"{requirement} has no compatible pin"

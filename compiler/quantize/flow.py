@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from ... import plugins
 from ...isa.errors import VdlaError
 from .accuracy import compare, report
 from .calibrate import (
@@ -84,6 +85,7 @@ def quantize(
         For a model that cannot be read or run, or has nothing to quantise, and for samples that do
         not fit it.
     """
+    plugins.load_known()
     if method not in METHODS:
         raise VdlaError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
     if not 50 < percentile <= 100:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable
 from typing import IO, Any
 
+from ... import plugins
 from ...isa.errors import VdlaError
 
 #: Bytes of a message's length.
@@ -122,6 +123,7 @@ def serve(memory_bytes: int, package: str) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (memory_bytes, memory_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     importlib.import_module(f"{package}.compiler.build")
+    plugins.load_known()
     _send(answers, ("ready", None))
     subject: Any = None
     with contextlib.suppress(EOFError, BrokenPipeError):

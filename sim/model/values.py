@@ -16,6 +16,7 @@ import numpy as np
 from ...isa.params import HwParams
 from ...isa.program import Program
 from ...isa.reference import AddressError, State, execute
+from ...isa.vector_ops import VECTOR_OPS, VectorOp
 from ...runtime.cache import cache_dir, keep
 from .kernels import POINTERS, build_module
 
@@ -61,10 +62,15 @@ class Kernels:
     run: Callable[..., int]
 
 
-@lru_cache(maxsize=16)
 def kernels(params: HwParams) -> Kernels:
     """The kernels of a configuration, made once for a machine (kept in ``cache_dir()``) and loaded
     once a process."""
+    return _kernels(params, tuple(VECTOR_OPS))
+
+
+@lru_cache(maxsize=16)
+def _kernels(params: HwParams, _operators: tuple[VectorOp, ...]) -> Kernels:
+    """The kernels of a configuration whose vector unit has these operators."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     processor = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()

@@ -25,6 +25,7 @@ from ...isa.params import MEMORIES, HwParams
 from ...isa.program import Program
 from ...isa.regmap import CONTROL_START, OFFSETS, read_causes
 from ...isa.status import Status
+from ...isa.vector_ops import semantics
 from ...runtime.cache import keep_checked, read_checked
 from ...runtime.result import NO_CAUSES, SimResult
 from ..deadlock import waiting_report
@@ -227,6 +228,7 @@ def kept_verilog(params: HwParams) -> str:
         params.hash,
         json.dumps(params.to_dict()),
         _source_digest(),
+        semantics(),
         repr(toolchain.versions()),
     )
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]

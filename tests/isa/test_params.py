@@ -68,10 +68,9 @@ def test_derived_sizes_are_computed_once_and_no_part_of_a_configuration(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     used, fresh = HwParams(queue_depth=7), HwParams(queue_depth=7)
-    sizes = used.insn_bytes, used.lanes, used.scratchpad_bytes, used.hash
+    sizes = used.insn_bytes, used.lanes, used.scratchpad_bytes
     monkeypatch.setattr(params, "widest_layout_bits", None)
-    monkeypatch.setattr(params, "fingerprint", None)
-    assert sizes == (used.insn_bytes, used.lanes, used.scratchpad_bytes, used.hash)
+    assert sizes == (used.insn_bytes, used.lanes, used.scratchpad_bytes)
     assert (used, hash(used), repr(used)) == (fresh, hash(fresh), repr(fresh))
     monkeypatch.undo()
     wider = replace(used, block_in=32, block_out=32, wgt_depth=512)

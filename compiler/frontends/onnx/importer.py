@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import onnx.shape_inference
 from google.protobuf.message import DecodeError
 from onnx import numpy_helper
 
+from ....isa.additions import add, note
 from ....isa.errors import VdlaError
 from ...graph.ir import DTYPES, Graph, Node, Tensor
 from ...graph.ops.base import Misfit
@@ -40,9 +41,20 @@ Values = Mapping[str, np.ndarray]
 
 def register_reader(domain: str, kind: str, read: Reader) -> None:
     """Add a reader for a custom operator: ``read`` gets a :class:`Call` and returns the results of
-    the nodes that it has emitted.
+    the nodes that it has emitted. ``domain`` may be ONNX's own, which is "".
+
+    Raises
+    ------
+    VdlaError
+        When there is a reader for it.
     """
-    DOMAINS.setdefault(domain, {})[kind] = read
+    if domain in STANDARD:
+        add("ONNX operator", kind, READERS, read)
+        return
+    if domain not in DOMAINS:
+        DOMAINS[domain] = {}
+        note(f"ONNX domain {domain}", partial(DOMAINS.pop, domain))
+    add(f"ONNX operator of {domain}", kind, DOMAINS[domain], read)
 
 
 def import_onnx(

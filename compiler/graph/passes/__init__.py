@@ -1,9 +1,15 @@
-"""The graph passes, in order: each a pure function from graph to graph in a file of its own."""
+"""The graph passes, in order: each a pure function from graph to graph in a file of its own.
+
+:func:`register_pass` adds one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from ....isa.additions import check_free, note
+from ....isa.errors import VdlaError
 from ..ir import Graph
 from ..verify import verify
 from .common_subexpressions import common_subexpressions
@@ -23,7 +29,7 @@ from .unique_names import unique_names
 
 GraphPass = Callable[[Graph], Graph]
 
-GRAPH_PASSES: tuple[GraphPass, ...] = (
+GRAPH_PASSES: list[GraphPass] = [
     fold_constants,
     common_subexpressions,
     make_signed,
@@ -38,12 +44,36 @@ GRAPH_PASSES: tuple[GraphPass, ...] = (
     merge_transposes,
     dead_code,
     unique_names,
-)
+]
+
+
+def register_pass(apply: GraphPass, before: str = "dead_code") -> None:
+    """Add a pass. Its name is the function's; the graph is verified after it, as after every pass.
+
+    Parameters
+    ----------
+    apply : from a graph to a graph, without a change to the first
+    before : the name of the pass that it comes before
+
+    Raises
+    ------
+    VdlaError
+        For a name that is taken, and for an unknown pass that it should come before.
+    """
+    names = [known.__name__ for known in GRAPH_PASSES]
+    check_free("graph pass", apply.__name__, names)
+    if before not in names:
+        raise VdlaError(
+            f"graph pass {apply.__name__!r}: expected before one of {', '.join(names)}, "
+            f"got {before!r}"
+        )
+    GRAPH_PASSES.insert(names.index(before), apply)
+    note(f"graph pass {apply.__name__}", partial(GRAPH_PASSES.remove, apply))
 
 
 def run_passes(
     graph: Graph,
-    passes: tuple[GraphPass, ...] = GRAPH_PASSES,
+    passes: Sequence[GraphPass] = GRAPH_PASSES,
     observe: Callable[[str, Graph], None] | None = None,
 ) -> Graph:
     """Apply the passes, verifying after each; ``observe(name, graph)`` sees every result."""

@@ -32,7 +32,7 @@ from .templates.tiles import BlockLayout, DenseTiles, DirectTiles, WindowTiles
 from .templates.winograd import WinogradTiles
 
 #: A node is computed by the first template that handles it; the last one handles all.
-TEMPLATES: tuple[type[CpuTemplate], ...] = (
+TEMPLATES: list[type[CpuTemplate]] = [
     DirectTiles,
     WindowTiles,
     WinogradTiles,
@@ -47,13 +47,17 @@ TEMPLATES: tuple[type[CpuTemplate], ...] = (
     Rows,
     Together,
     General,
-)
+]
+
+
+def templates_of(processor: Processor) -> tuple[CpuTemplate, ...]:
+    """The templates of a processor."""
+    return _made(processor, tuple(TEMPLATES))
 
 
 @cache
-def templates_of(processor: Processor) -> tuple[CpuTemplate, ...]:
-    """The templates of a processor."""
-    return tuple(kind(processor) for kind in TEMPLATES)
+def _made(processor: Processor, kinds: tuple[type[CpuTemplate], ...]) -> tuple[CpuTemplate, ...]:
+    return tuple(kind(processor) for kind in kinds)
 
 
 def template_of(graph: Graph, node: Node, processor: Processor) -> CpuTemplate:

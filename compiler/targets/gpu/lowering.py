@@ -16,12 +16,17 @@ from .templates.gemm import Gemm
 from .templates.general import General
 
 #: A node is computed by the first template that handles it; the last one handles all.
-TEMPLATES: tuple[GpuTemplate, ...] = (Gemm(), General())
+TEMPLATES: list[type[GpuTemplate]] = [Gemm, General]
+
+
+def templates() -> tuple[GpuTemplate, ...]:
+    """The templates of GPUs."""
+    return tuple(kind() for kind in TEMPLATES)
 
 
 def template_of(graph: Graph, node: Node) -> GpuTemplate:
     """The template that computes a node."""
-    return next(t for t in TEMPLATES if isinstance(node.op, t.ops) and t.handles(graph, node))
+    return next(t for t in templates() if isinstance(node.op, t.ops) and t.handles(graph, node))
 
 
 @dataclass(frozen=True, eq=False)

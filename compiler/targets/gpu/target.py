@@ -15,7 +15,7 @@ from .dialects import CUDA, OPENCL, Dialect
 from .func_code import FuncKernels
 from .graph_code import kernels_of_graph
 from .kernels import lower_kernels, to_launches
-from .lowering import TEMPLATES
+from .lowering import templates
 
 
 class Gpu(Target):
@@ -29,7 +29,7 @@ class Gpu(Target):
         if options.threads > 1:
             raise VdlaError(f"threads: expected 1 with target {self.name}, got {options.threads}")
         self.batch = options.hw.batch
-        self.templates = TEMPLATES
+        self.templates = templates()
         self.machine_key = self.dialect.name
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:

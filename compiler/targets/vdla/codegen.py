@@ -38,6 +38,8 @@ from ...tir.printer import expr_text
 from ...tir.scopes import place_buffers
 from .known import Form, slack_of, with_values
 from .patterns import (
+    CLOSED,
+    ONE_PASS,
     Arithmetic,
     Requantize,
     fusable_buffers,
@@ -144,11 +146,12 @@ class _Computed:
     def by(cls, core: Store) -> _Computed:
         """What the value of a statement is."""
         accumulation = match_accumulation(core.value, core.buffer)
-        if accumulation is not None:
+        wraps = core.buffer.dtype == "int8" and accumulation and accumulation.op not in CLOSED
+        if accumulation is not None and not wraps:
             return cls(accumulation)
         requant = match_requantize(core.value)
         value = requant.value if requant else saturated(core.value)
-        return cls(None, requant, match_arithmetic(value))
+        return cls(None, requant, None if value is None else match_arithmetic(value))
 
 
 @dataclass
@@ -602,7 +605,7 @@ class _Walker:
             return
         requant, arithmetic = computed.requantize, computed.arithmetic
         if arithmetic is None:
-            raise VdlaError(f"{self.name}: the vector unit does not compute {expr_text(value)}")
+            raise self.no_pass(value)
         work = self.vector_work(nest, core, arithmetic, 0)
         if requant is None:
             self.stream.vector(work)
@@ -620,6 +623,18 @@ class _Walker:
             base = self.entry(par, parameters) + step
             self.stream.param(base, requant.zero_point, requant.lo, requant.hi)
             self.stream.vector(moved, post=requant.post)
+
+    def no_pass(self, value: Expr) -> VdlaError:
+        """The error for a value that the vector unit does not compute in one pass."""
+        whole = value.a if isinstance(value, Cast) else value
+        if saturated(value) is None and match_arithmetic(whole) is not None:
+            return VdlaError(
+                f"{self.name}: the vector unit saturates to int8, and {expr_text(value)} wraps; "
+                "write te.clip(value, -128, 127).astype('int8')"
+            )
+        return VdlaError(
+            f"{self.name}: the vector unit does not compute {expr_text(value)}; {ONE_PASS}"
+        )
 
     def parameter_steps(
         self, nest: _Nest, buffer: Buffer, target: _Offset, par: Buffer, parameters: _Offset

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ....isa.encoding import INT8_MAX, INT8_MIN
 from ...te.affine import affine
 from ...te.expr import Binary, Call, Cast, Const, Expr, Read, walk
 from ...tir.ir import Buffer, Stmt, Store, walk_stmt
 
 #: Post-operations of the vector unit, by the intrinsic that each one computes.
 POST_OPS = {"requantize": "even", "requantize_tflite": "tflite"}
+#: What the unit computes in one pass, for people who write schedules.
+ONE_PASS = (
+    "in one pass it computes a op b, where op is +, -, *, min, max, >> or <<, a is an element of "
+    "acc, inp or tmp, and b one of tmp or par or a constant; a sum, minimum or maximum over axes; "
+    "or requantize(a + bias, multiplier, shift) with par; then te.clip(value, lo, hi)"
+    ".astype('int8'), with one of the bounds -128 and 127 or, after requantize, any"
+)
 #: Names of the vector unit's operators, by the names that expressions have for them.
 VECTOR_OPERATORS = {
     "+": "add",
@@ -20,6 +28,8 @@ VECTOR_OPERATORS = {
     ">>": "shr",
     "<<": "shl",
 }
+#: Operators whose results of int8 are int8.
+CLOSED = ("min", "max", "shr")
 
 
 @dataclass(frozen=True)
@@ -93,14 +103,27 @@ def match_arithmetic(value: Expr) -> Arithmetic | None:
     return None
 
 
-def saturated(value: Expr) -> Expr:
-    """The operand of a saturating cast to int8, which every write to ``out`` does by itself; any
-    other value is returned as it is.
+def saturated(value: Expr) -> Expr | None:
+    """What a write to ``out`` makes of a value: it saturates to int8 by itself, so that a clip to
+    int8 before the cast is free, and one with a tighter bound is a minimum or a maximum. None for
+    an int8 value that must wrap, which the unit cannot do. Other values are returned as they are.
     """
     match value:
-        case Cast("int8", Binary("min", Binary("max", inner, Const(-128)), Const(127))):
-            return inner
-    return value
+        case Cast("int8", Binary("min", Binary("max", inner, Const(lo)), Const(hi))):
+            if hi == INT8_MAX:
+                return inner if lo == INT8_MIN else Binary("max", inner, Const(lo), "int32")
+            return Binary("min", inner, Const(hi), "int32") if lo == INT8_MIN else value
+    return value if value.dtype != "int8" or _fits_int8(value) else None
+
+
+def _fits_int8(value: Expr) -> bool:
+    """Whether an int8 value is within int8 before it is int8."""
+    match value:
+        case Cast("int8", inner):
+            return inner.dtype == "int8"
+        case Binary(op, a, b):
+            return VECTOR_OPERATORS.get(op) in CLOSED and a.dtype == b.dtype == "int8"
+    return True
 
 
 def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
@@ -118,8 +141,11 @@ def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
 
 
 def _operand(expr: Expr) -> Expr:
-    """An operand without a cast: the vector unit widens its operands by itself."""
-    return expr.a if isinstance(expr, Cast) and isinstance(expr.a, Read) else expr
+    """An operand without a cast to int32: the vector unit widens its operands by itself."""
+    match expr:
+        case Cast("int32", Read() as read) | Cast("int8", Read(dtype="int8") as read):
+            return read
+    return expr
 
 
 def fusable_buffers(body: Stmt) -> frozenset[Buffer]:

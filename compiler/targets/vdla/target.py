@@ -36,6 +36,11 @@ from .templates.tables import Tables
 from .templates.transposed import Transposed
 from .templates.windows import Windows
 
+#: A node is computed by the first template that handles it; these have instructions.
+TEMPLATES: list[type[AcceleratorTemplate]] = [
+    Products, Transposed, Windows, *ELEMENTWISE, Tables,
+]  # fmt: skip
+
 
 class Accelerator(Target):
     """VDLA: int8 tensors in blocks of channels. Nodes that it refuses run on the host."""
@@ -51,8 +56,7 @@ class Accelerator(Target):
         self.machine = Machine(options.hw, options.memory, options.vthreads)
         self.batch = options.hw.batch
         self.host = Cpu(options)
-        kinds = (Products, Transposed, Windows, *ELEMENTWISE, Tables)
-        self.templates = (*(kind(self.machine) for kind in kinds), Renamed(), Joined())
+        self.templates = (*(kind(self.machine) for kind in TEMPLATES), Renamed(), Joined())
         memory = json.dumps(options.memory.to_dict(), sort_keys=True)
         self.machine_key = f"{options.hw.hash} {memory}"
 

@@ -1,4 +1,4 @@
-"""The cycles that README.md tells are those of the simulator.
+"""The cycles that docs/measured.md tells are those of the simulator.
 
 ``make test`` compares what takes seconds, ``make figures`` everything. The RTL takes the same
 cycles, which ``make verify`` and others show.
@@ -25,7 +25,7 @@ from .campaign.configurations import PLATFORMS
 from .campaign.networks import DIGITS, IMAGES
 from .compiler.building import build_for
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text()
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "measured.md").read_text()
 VTA = MEMORY_PRESETS["vta"]
 DIGITS_ROW = "digits, cycles for one image (16x16, `vta`)"
 PROGRAMS_ROW = re.compile(r"10,000 random programs .* \(([\d,]+) cycles\)")
@@ -41,9 +41,9 @@ LONG = {"resnet18", "mobilenet_v1"}
 
 
 def tables() -> list[list[list[str]]]:
-    """Every table of the README: its rows, the heading first; of each row the cells."""
+    """Every table of the page: its rows, the heading first; of each row the cells."""
     found: list[list[list[str]]] = [[]]
-    for line in README.splitlines():
+    for line in PAGE.splitlines():
         if line.startswith("|"):
             found[-1].append([cell.strip() for cell in line.strip("|").split("|")])
         elif found[-1]:
@@ -52,7 +52,7 @@ def tables() -> list[list[list[str]]]:
 
 
 def measured() -> dict[str, str]:
-    """The figures of the table "Measured" by what they are of."""
+    """The figures of the first table by what they are of."""
     (table,) = (rows for rows in tables() if rows[0] == ["what", "figure", "command"])
     return {what: figure for what, figure, _ in table[1:]}
 

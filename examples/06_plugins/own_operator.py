@@ -1,35 +1,29 @@
-"""An operator of your own: its meaning, how ONNX says it, and how the accelerator computes it.
+"""A plugin with an operator: its meaning, how ONNX says it, and how the accelerator computes it.
 
-    python examples/06_own_operator.py
+    vdla run MODEL --plugin examples/06_plugins/own_operator.py
 
-``Larger``, the larger of two int8 tensors element by element, becomes part of VDLA without a change
-to VDLA. The operator alone runs on the CPU. With a template, whose knobs can be set like those of
-any other, it also runs on the accelerator. All must give NumPy's bits, otherwise the exit code is
-1.
+``Larger`` is the larger of two int8 tensors, element by element. Its NumPy value is what every
+target is compared with, and its tensor expression is enough for the CPU. With the template, whose
+knobs can be set like those of any other, the accelerator computes it, too.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
 import numpy as np
-import onnx
 import vdla
-from onnx import TensorProto, helper
 from vdla import te, topi
 from vdla.compiler.choose.space import Knobs, Refusal, Space, Workload
 from vdla.compiler.frontends.onnx.importer import register_reader
 from vdla.compiler.frontends.onnx.ops.call import Call
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.base import Expression, Fusion, Op, Type, expect
-from vdla.compiler.targets.base import Options
-from vdla.compiler.targets.registry import register_target
+from vdla.compiler.targets.registry import register_template
 from vdla.compiler.targets.vdla.machine import Context
 from vdla.compiler.targets.vdla.parts import attach, tile_row
-from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.compiler.targets.vdla.templates.base import AcceleratorTemplate, Track, image_of
 from vdla.compiler.tir.ir import PrimFunc
 
@@ -118,45 +112,7 @@ class LargerTemplate(AcceleratorTemplate[LargerWorkload]):
         return {}
 
 
-class Extended(Accelerator):
-    """The accelerator with one more template."""
+# ---- both become part of VDLA --------------------------------------------------------------------
 
-    def __init__(self, options: Options):
-        super().__init__(options)
-        self.templates = (LargerTemplate(self.machine), *self.templates)
-
-
-# ---- a model with it -----------------------------------------------------------------------------
-
-
-def model() -> onnx.ModelProto:
-    """``y = Larger(a, b)`` of int8 images of 32 channels."""
-    types = [helper.make_tensor_value_info(n, TensorProto.INT8, [1, 32, 24, 24]) for n in "aby"]
-    node = helper.make_node("Larger", ["a", "b"], ["y"], "larger", domain="example")
-    graph = helper.make_graph([node], "larger", types[:2], types[2:])
-    domains = [helper.make_opsetid("", 17), helper.make_opsetid("example", 1)]
-    return helper.make_model(graph, opset_imports=domains, ir_version=8)
-
-
-def main() -> int:
-    """Register, compile for three targets, compare."""
-    register_reader("example", "Larger", read_larger)
-    register_target("extended", Extended)
-    rng = np.random.default_rng(0)
-    a, b = (rng.integers(-128, 128, (1, 32, 24, 24)).astype(np.int8) for _ in "ab")
-    wrong = False
-    for target, knobs in (("cpu", {}), ("sim", {}), ("extended", {}), ("extended", {"size": 64})):
-        module = vdla.compile(model(), target, knobs={"larger": knobs} if knobs else None)
-        (y,) = module.run(a, b)
-        equal = np.array_equal(y, np.maximum(a, b))
-        wrong |= not equal
-        (row,) = module.report["layers"]
-        how = f"on {row['target']}, {row['reason']}"
-        chosen = f"; {row['knobs']} by {row['chosen_by']}" if row["knobs"] else ""
-        cycles = f"; {row['cycles']:,} cycles" if row["cycles"] else ""
-        print(f"{target}: {how}{chosen}{cycles}; equal to NumPy: {equal}")
-    return int(wrong)
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+register_reader("example", "Larger", read_larger)
+register_template(LargerTemplate)
