@@ -65,6 +65,11 @@ Inputs = Annotated[
     typer.Option("--input", help="Inputs by name (.npz); by default random."),
     Reads(),
 ]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="F", help="Write a page with pictures (.html)."),
+    Writes(".html"),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write."), Writes()]
 CoverageFile = Annotated[
     Path | None,

@@ -13,8 +13,20 @@ from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
 from .arrays import model_inputs
 from .files import Fills, Reads, Writes
-from .options import Emulate, Hw, Inputs, JsonFile, Knobs, Memory, Records, Seed, Threads, Vthreads
-from .output import count, emit, new_table, percent, progress_bar
+from .options import (
+    Emulate,
+    Html,
+    Hw,
+    Inputs,
+    JsonFile,
+    Knobs,
+    Memory,
+    Records,
+    Seed,
+    Threads,
+    Vthreads,
+)
+from .output import count, emit, new_table, percent, progress_bar, write_text
 
 if TYPE_CHECKING:
     from ..module import Module
@@ -65,6 +77,7 @@ def run(
         typer.Option(help="Chrome/Perfetto trace of the first batch (JSON)."),
         Writes(),
     ] = None,
+    html: Html = None,
     emulate: Emulate = False,
     json_file: JsonFile = None,
     *,
@@ -115,8 +128,19 @@ def run(
     if clock is not None and report["cycles"] is not None:
         cycles: int = report["cycles"]
         report |= {"clock_mhz": clock, "time_ms": cycles / (1000 * clock)}
+    if html is not None:
+        write_text(html, _page(report, module))
     emit(report, json_file, lambda console: _show_run(console, report, explain))
     return 0
+
+
+def _page(report: dict[str, Any], module: Module) -> str:
+    """The run as an HTML page."""
+    from ..pages.measured import Run
+    from ..pages.run import run_page
+
+    timing = module.timing
+    return run_page(report, None if timing is None else Run(module.compiled.programs, timing))
 
 
 def _note_records(path: Path | None, module: Module) -> None:
