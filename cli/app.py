@@ -20,6 +20,7 @@ from .files import checked
 from .programs import asm, check, disasm
 from .quantize import quantize
 from .run import compile_model, run
+from .sweep import sweep
 from .tune import records_app, tune
 from .verify import verify
 
@@ -32,6 +33,7 @@ COMMANDS = {
     "coverage": coverage,
     "quantize": quantize,
     "tune": tune,
+    "sweep": sweep,
     "compare": compare,
     "check": check,
     "asm": asm,

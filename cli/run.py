@@ -14,6 +14,7 @@ from ..runtime.files import whole_file
 from .arrays import model_inputs
 from .files import Fills, Reads, Writes
 from .options import (
+    Clock,
     Emulate,
     Html,
     Hw,
@@ -62,9 +63,7 @@ def run(
     program: Annotated[
         Path | None, typer.Option(help="Write the accelerator's program to this file."), Writes()
     ] = None,
-    clock: Annotated[
-        float | None, typer.Option(min=0.001, max=10_000, help="MHz: also say milliseconds.")
-    ] = None,
+    clock: Clock = None,
     explain: Annotated[
         bool,
         typer.Option(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..isa.memory import MEMORY_PRESETS, MemoryParams
@@ -95,11 +95,11 @@ def cycle_bars(report: Report) -> Bars:
 def stall_bars(report: Report) -> Bars:
     """What the units did in each layer, by cause: the busiest unit, or one and the same."""
     layers = on_accelerator(report)
-    causes = [c for c in _CAUSES if any(x.get(c) for y in layers for x in y["stalls"].values())]
+    series, causes = stall_series(x for layer in layers for x in layer["stalls"].values())
     views = [_stall_view("busiest unit of each layer", layers, causes, None)]
     views += [_stall_view(unit, layers, causes, unit) for unit in UNITS]
     rows = [
-        (layer["name"], unit, *(stalls.get(cause, 0) for cause in causes))
+        (layer["name"], unit, *stall_values(stalls, causes))
         for layer in layers
         for unit, stalls in layer["stalls"].items()
     ]
@@ -107,10 +107,24 @@ def stall_bars(report: Report) -> Bars:
         title="What the units did, by layer",
         note="Cycles of a unit while it had the layer's instructions. Layers overlap: a unit that"
         " is ahead waits for one that still works on the layer before.",
-        table=Table("Cycles by cause", ("layer", "unit", *map(cause_name, causes)), rows),
-        series=[Series(cause_name(cause), _colour(cause)) for cause in causes],
+        table=Table("Cycles by cause", ("layer", "unit", *(one.name for one in series)), rows),
+        series=series,
         views=views,
     )
+
+
+def stall_series(stalls: Iterable[Mapping[str, int]]) -> tuple[list[Series], list[str]]:
+    """The causes that take cycles in some of the units' stalls, as series and as reports name
+    them.
+    """
+    known = list(stalls)
+    causes = [cause for cause in _CAUSES if any(one.get(cause) for one in known)]
+    return [Series(cause_name(cause), _colour(cause)) for cause in causes], causes
+
+
+def stall_values(stalls: Mapping[str, int], causes: Sequence[str]) -> list[int]:
+    """The cycles of a unit by cause."""
+    return [stalls.get(cause, 0) for cause in causes]
 
 
 def _colour(cause: str) -> int:
@@ -126,7 +140,7 @@ def _stall_view(
         chosen = unit or layer["busiest_unit"]
         if chosen in layer["stalls"]:
             labels.append(layer["name"] if unit else f"{layer['name']} ({chosen})")
-            values.append([layer["stalls"][chosen].get(cause, 0) for cause in causes])
+            values.append(stall_values(layer["stalls"][chosen], causes))
     return View(name, labels, values)
 
 
