@@ -77,6 +77,11 @@ def run(
         Writes(),
     ] = None,
     html: Html = None,
+    roofline: Annotated[
+        Path | None,
+        typer.Option(help="A picture of the layers under the roofline."),
+        Writes(".png"),
+    ] = None,
     emulate: Emulate = False,
     json_file: JsonFile = None,
     *,
@@ -129,6 +134,11 @@ def run(
         report |= {"clock_mhz": clock, "time_ms": cycles / (1000 * clock)}
     if html is not None:
         write_text(html, _page(report, module))
+    if roofline is not None:
+        from ..bench.roofline import draw_roofline, model_rows
+
+        with whole_file(roofline) as place:
+            draw_roofline(model_rows(report), module.params, module.memory, place)
     emit(report, json_file, lambda console: _show_run(console, report, explain))
     return 0
 

@@ -31,6 +31,7 @@ WORK = (
     "vdla.cli.cosim._design", "vdla.bench.table2._row", "vdla.bench.networks._row",
     "vdla.bench.cpu._row", "vdla.bench.speed._row", "vdla.hw.fpga.synthesis.synthesise",
     "vdla.hw.boards.export.export", "vdla.compiler.quantize.flow.calibrate",
+    "vdla.bench.sweep._measured",
 )  # fmt: skip
 #: What each command needs to work at all, by its words. A new command needs a line here.
 WORKING: dict[str, tuple[str, ...]] = {
@@ -40,6 +41,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "cosim": ("{model}",),
     "coverage": ("{coverage}",),
     "quantize": ("{float_model}", "--samples", "{samples}", "--output", "{new}.onnx"),
+    "sweep": ("{model}",),
     "compare": ("{report}", "{report}"),
     "check": ("{program}",),
     "asm": ("{source}",),
@@ -73,6 +75,8 @@ BAD_TEXTS: dict[str, tuple[str, ...]] = {
     "--on": ("name", ""),
     "--replace": ("name", "gemm", "gemm={missing}", "name={garbage}", "=", ""),
     "--record": ("name", "gemm", "gemm={folder}", "name={new}", "gemm={missing}/x", "="),
+    "models": ("name", "", "{missing}", "{folder}", "{garbage}", "{empty}", "{list}", "C99"),
+    "--set": ("name", "", "acc_depth", "acc_depth=", "acc_depth=x", "wings=1", "acc_depth=1,,2"),
     "--json": ("{folder}", "{missing}/x.json", "{garbage}/x.json", "/proc/x.json"),
     "hw": ("name", "", "{missing}", "{folder}", "{garbage}", "{unknown_knob}", "{illegal}"),
 }
