@@ -117,6 +117,11 @@ def run(
             module.program.save(place)
     if trace is not None:
         module.check_traceable()
+    if roofline is not None and not module.compiled.programs:
+        raise VdlaError(
+            f"roofline: expected a model that runs on the accelerator, got target {module.target!r}"
+            " without one of its operators there"
+        )
     arrays = model_inputs(module, input_file, seed)
     with progress_bar(f"{model.name} on {module.target}") as progress:
         outputs = module.run(*arrays, progress=progress)

@@ -259,3 +259,14 @@ def test_names_in_charts_cannot_become_code(run: Run) -> None:
     text = write_page(Page("t", [], Facts({}), [Section("s", "", [chart])]))
     page = read(text)
     assert page.loads == [] and page.data[0]["labels"][0] == evil
+
+
+def test_the_roofline_of_a_model_is_a_picture(tmp_path: Path, capsys) -> None:
+    png = tmp_path / "r.png"
+    assert run_app(["run", str(DIGITS), "--vthreads", "4", "--roofline", str(png)]) == 0
+    assert png.read_bytes().startswith(b"\x89PNG")
+    png.unlink()
+    capsys.readouterr()
+    assert run_app(["run", str(DIGITS), "--target", "cpu", "--roofline", str(png)]) == 2
+    assert "expected a model that runs on the accelerator" in capsys.readouterr().err
+    assert not png.exists()
