@@ -307,7 +307,8 @@ _NOTHING = b"N."
 
 def compared(rows: Sequence[Row]) -> list[Row]:
     """The rows, each with ``changed``: its cycles over those of its model's first row that has some
-    (``ratio``), whether the instructions are the same, and why it is as fast as it is, in words.
+    (``ratio``), whether that has ``moved``, whether the instructions are the same, and why the run
+    is as fast as it is, in words.
     """
     first: dict[str, Row] = {}
     for row in rows:
@@ -323,14 +324,16 @@ def _changed(row: Row, base: Row) -> Row:
     ratio = row["cycles"] / base["cycles"]
     same = row["instructions_sha256"] == base["instructions_sha256"]
     reasons = []
-    if row is not base and abs(ratio - 1) <= STILL:
+    moved = abs(ratio - 1) > STILL
+    if row is not base and not moved:
         reasons += ["the same instructions"] if same else []
         for name, value in row["knobs"].items():
             memory = name.removesuffix("_depth")
             if memory in row["most_in_use"] and value != base["knobs"].get(name):
                 most, depth = row["most_in_use"][memory]
                 reasons.append(f"of {depth:,} {memory} entries at most {most:,} are in use")
-    return {"ratio": ratio, "same_instructions": same, "why": "; ".join([*reasons, _limit(row)])}
+    why = "; ".join([*reasons, _limit(row)])
+    return {"ratio": ratio, "moved": moved, "same_instructions": same, "why": why}
 
 
 def _limit(row: Row) -> str:

@@ -46,9 +46,9 @@ def _summary(named: Sequence[tuple[str, Row]], models: Sequence[str]) -> list[st
         if not mine:
             continue
         label, best = min(mine, key=lambda pair: pair[1]["cycles"])
-        moved = [row for _, row in mine if row["cycles"] != mine[0][1]["cycles"]]
+        moved = sum(row["changed"]["moved"] for _, row in mine)
         text.append(
-            f"{model}: {len(moved)} of {len(mine) - 1} changes move the cycles; fewest with"
+            f"{model}: {moved} of {len(mine) - 1} other machines move the cycles; fewest with"
             f" {label}: {best['cycles']:,}, {best['changed']['ratio']:.3f} of the first."
         )
     if failed := sum(row["error"] is not None for _, row in named):

@@ -19,10 +19,10 @@ charts.areas = (plot, chart) => {
     chart.areas.forEach((area, number) => {
       const [begin, end] = area.x.map((at) => Math.min(view.end, Math.max(view.begin, at)));
       if (area.x[1] <= view.begin || area.x[0] >= view.end) return;
-      const wide = Math.max(0.5, x(end) - x(begin)), high = Math.max(0.5, y(area.y[0]) - y(area.y[1]));
-      const rect = svg(root, "rect", { x: x(begin), y: y(area.y[1]), width: wide, height: high, fill: hue(number), "fill-opacity": 0.7,
+      const size = Math.max(0.5, x(end) - x(begin)), high = Math.max(0.5, y(area.y[0]) - y(area.y[1]));
+      const rect = svg(root, "rect", { x: x(begin), y: y(area.y[1]), width: size, height: high, fill: hue(number), "fill-opacity": 0.7,
         stroke: colour("paper") });
-      if (wide > 40 && high > 14) svg(root, "text", { x: x(begin) + 4, y: y(area.y[1]) + 12, "pointer-events": "none" }, cut(area.name, wide - 8));
+      if (size > 40 && high > 14) svg(root, "text", { x: x(begin) + 4, y: y(area.y[1]) + 12, "pointer-events": "none" }, cut(area.name, size - 8));
       rect.addEventListener("pointermove", (event) => box.show(...within(plot, event),
         `${area.name}\ncycles ${full(area.x[0])} to ${full(area.x[1])}\nfrom ${full(area.y[0])} to ${full(area.y[1])}: ${full(area.y[1] - area.y[0])}`));
       rect.addEventListener("pointerleave", () => box.hide());

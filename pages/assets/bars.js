@@ -20,9 +20,9 @@ charts.bars = (plot, chart) => {
     root.replaceChildren();
     names.replaceChildren();
     if (chart.series.length > 1) legend(names, chart.series.map((series) => [series.name, colour(series.colour)]));
-    const longest = Math.max(0, ...view.labels.map((label) => label.length));
+    const longest = Math.max(0, ...view.labels.map(wide));
     const narrow = width < 560; // labels stand above the bars
-    const left = narrow ? 0 : Math.min(260, 12 + longest * 6.8), right = 62;
+    const left = narrow ? 0 : Math.min(260, 14 + longest), right = 62;
     const height = narrow ? 36 : 22, top = 4;
     const totals = view.values.map((values) => values.reduce((a, b) => a + b, 0));
     const most = Math.max(...totals, 1e-12), bottom = top + view.labels.length * height;

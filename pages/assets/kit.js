@@ -74,10 +74,24 @@ function scale(low, high, from, to, log = false) {
   return (value) => from + ((f(value) - a) / b) * (to - from);
 }
 
+const FONT = '12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
+const ruler = document.createElement("canvas").getContext("2d");
+
+/** The width of a text of charts in pixels. */
+function wide(text) {
+  ruler.font = FONT;
+  return ruler.measureText(text).width;
+}
+
 /** A text cut to a width in pixels. */
 function cut(text, width) {
-  const most = Math.max(1, Math.floor(width / 6.6));
-  return text.length <= most ? text : `${text.slice(0, Math.max(1, most - 1))}…`;
+  if (wide(text) <= width) return text;
+  let [low, high] = [0, text.length]; // so many characters fit
+  while (low < high - 1) {
+    const middle = (low + high) >> 1;
+    if (wide(`${text.slice(0, middle)}…`) <= width) low = middle; else high = middle;
+  }
+  return low ? `${text.slice(0, low)}…` : "";
 }
 
 /** Where an event happened, from the corner of an element. */
@@ -112,10 +126,13 @@ function legend(plot, entries) {
   }
 }
 
-/** Draw now, and again when the width or the colours change. */
+/** Draw now, and again when the width or the colours change. What has no width yet is drawn when it gets some. */
 function redrawn(plot, draw) {
   let width = 0;
-  const again = () => { width = plot.clientWidth; draw(width); };
+  const again = () => {
+    width = plot.clientWidth;
+    if (width) draw(width);
+  };
   new ResizeObserver(() => { if (plot.clientWidth !== width) again(); }).observe(plot);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", again);
   again();

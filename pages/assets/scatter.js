@@ -25,7 +25,7 @@ charts.scatter = (plot, chart) => {
     root.setAttribute("height", height);
     const x = scale(xLow, xHigh, left, width - right, log), y = scale(yLow, yHigh, bottom, top, log);
     const marks = log ? logTicks : ticks;
-    for (const at of marks(xLow, xHigh, width / 60)) {
+    for (const at of marks(xLow, xHigh, width / (log ? 60 : 100))) {
       svg(root, "line", { x1: x(at), x2: x(at), y1: top, y2: bottom, class: "grid" });
       svg(root, "text", { x: x(at), y: bottom + 16, "text-anchor": "middle", class: "soft" }, short(at));
     }
@@ -47,7 +47,7 @@ charts.scatter = (plot, chart) => {
       });
       const [a, b] = line.points[line.points.length - 1];
       svg(root, "text", { x: x(a), y: y(b) - 6, "text-anchor": "end", class: "soft" }, line.name);
-      taken.push([x(a) - line.name.length * 6.6, y(b) - 19, line.name.length * 6.6, 16]);
+      taken.push([x(a) - wide(line.name), y(b) - 19, wide(line.name), 16]);
     }
     for (const point of chart.points) taken.push([x(point.x) - 6, y(point.y) - 6, 12, 12]);
     chart.points.forEach((point, number) => {
@@ -68,7 +68,7 @@ charts.scatter = (plot, chart) => {
       });
       mark.addEventListener("pointerenter", (event) => box.show(...within(plot, event), told(point).join("\n")));
       mark.addEventListener("pointerleave", () => box.hide());
-      const size = [point.name.length * 6.6, 14];
+      const size = [wide(point.name), 14];
       const free = [[9, 4], [9, -8], [9, 16], [-9 - size[0], 4], [-9 - size[0], -8], [-9 - size[0], 16], [-size[0] / 2, -11], [-size[0] / 2, 21],
         [12, 28], [12, 40], [12, 52], [-12 - size[0], 28], [-12 - size[0], 40], [-12 - size[0], 52]]
         .map(([dx, dy]) => [at[0] + dx, at[1] + dy - 11, ...size])

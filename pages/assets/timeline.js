@@ -89,7 +89,7 @@ charts.timeline = (plot, chart) => {
     canvas.height = Math.round((bottom + AXIS) * sharp);
     const pen = canvas.getContext("2d");
     pen.scale(sharp, sharp);
-    pen.font = '12px system-ui, "Segoe UI", Roboto, "DejaVu Sans", sans-serif';
+    pen.font = FONT;
     const inside = { left: LEFT, width: width - LEFT - 8 };
     const x = scale(view.begin, view.end, inside.left, inside.left + inside.width);
     pen.fillStyle = colour("soft");
@@ -113,14 +113,14 @@ charts.timeline = (plot, chart) => {
     crowded = seen.length > inside.width * 0.7;
     if (crowded) overview(pen, inside, seen, colours);
     for (const i of crowded ? [] : seen) {
-      const from = x(start[i]), wide = x(start[i] + cycles[i]) - from, y = tops[row[i]] + lane[i] * LANE;
+      const from = x(start[i]), size = x(start[i] + cycles[i]) - from, y = tops[row[i]] + lane[i] * LANE;
       pen.globalAlpha = only < 0 || label[i] === only ? 1 : 0.13;
       pen.fillStyle = colours[label[i]];
-      pen.fillRect(from, y, wide > 4 ? wide - 0.7 : wide, LANE - 1.5);
-      if (wide > 46) {
+      pen.fillRect(from, y, size > 4 ? size - 0.7 : size, LANE - 1.5);
+      if (size > 46) {
         pen.fillStyle = colour("paper");
         const begin = Math.max(from, inside.left);
-        pen.fillText(cut(chart.labels[label[i]], Math.min(from + wide, inside.left + inside.width) - begin - 6), begin + 3, y + 10);
+        pen.fillText(cut(chart.labels[label[i]], Math.min(from + size, inside.left + inside.width) - begin - 6), begin + 3, y + 10);
       }
     }
     pen.restore();

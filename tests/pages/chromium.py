@@ -140,7 +140,9 @@ class Chromium:
             case "Runtime.consoleAPICalled":
                 self.seen.console.append(json.dumps(params["args"]))
             case "Runtime.exceptionThrown":
-                self.seen.console.append(json.dumps(params["exceptionDetails"])[:500])
+                found = params["exceptionDetails"]
+                thrown = found.get("exception", {}).get("description", found["text"])
+                self.seen.console.append(thrown)
             case "Log.entryAdded":
                 self.seen.console.append(params["entry"]["text"])
             case "Network.requestWillBeSent":

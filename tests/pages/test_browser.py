@@ -125,7 +125,7 @@ def test_charts_answer(pages: Path, browser: Chromium) -> None:
     browser.evaluate(frames)
     assert layer and not browser.evaluate(text).startswith("Cycles 1,661")
     bars = "document.querySelectorAll('.bars')[1]"
-    browser.evaluate(f"[...{bars}.querySelectorAll('button')].at(-1).click()")
+    browser.evaluate(f"[...{bars}.querySelectorAll('.controls button')].at(-1).click()")
     assert browser.evaluate(f"{bars}.querySelector('[aria-pressed=true]').textContent") == "store"
     browser.evaluate("document.querySelector('.scatter .mark').dispatchEvent(new Event('click'))")
     told = browser.evaluate("document.querySelector('.scatter .readout').textContent")
