@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.installed
 
-.PHONY: venv demo check test test-torch lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site sweeps clean
+.PHONY: venv demo check test test-torch test-pages lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site sweeps clean
 
 venv: $(STAMP)
 
@@ -40,6 +40,12 @@ $(TORCH_STAMP): pyproject.toml
 	@test -x $(TORCH_VENV)/bin/python || $(PYTHON) -m venv $(TORCH_VENV)
 	PYTHONWARNINGS=ignore $(TORCH_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[torch,dev]'
 	@touch $@
+
+# The HTML pages in a real browser, Debian's package chromium; skipped, with the reason, where there is none. PICTURES=DIR keeps
+# the screenshots.
+PICTURES ?=
+test-pages: $(STAMP)
+	VDLA_PICTURES=$(PICTURES) $(BIN)/python -m pytest -rs -m "sweep or not sweep" tests/pages/test_browser.py
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

@@ -317,6 +317,13 @@ class Module:
             raise VdlaError("trace: nothing was run yet; call run(...) first")
         return trace(join_programs(self.compiled.programs), self._timing)
 
+    @property
+    def timing(self) -> SimResult | None:
+        """When each instruction of the first batch of the last run ran, all programs as one; None
+        where nothing ran on the accelerator.
+        """
+        return self._timing
+
     def check_traceable(self) -> None:
         """Raise VdlaError where runs have no cycles that a trace could show."""
         if self.target in ("cpu", "cuda", "opencl"):

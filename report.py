@@ -14,7 +14,10 @@ Vocabulary, for a peak of batch x block_in x block_out MACs a cycle:
   bytes a cycle, and the bytes that it must write / bus bytes a cycle, because the bus reads and
   writes at the same time. It must read its operands and write its result once, unless it moves
   fewer bytes (a stride leaves some out; another layer has left them on the chip).
-  *roofline_fraction* = bound / active cycles, *bound_by* is what the bound comes from.
+  *roofline_fraction* = bound / active cycles, *bound_by* is what the bound comes from;
+  *channel_bytes* are those that it must read, or write if that is more;
+- a layer's *dram* is what its instructions read and write; the bytes of the instructions themselves
+  count in the whole alone.
 """
 
 from __future__ import annotations
@@ -35,7 +38,15 @@ from .isa.opcodes import Unit
 from .isa.params import PRESETS, HwParams
 from .isa.program import Program
 from .isa.regmap import named_causes
-from .roofline import Bound, Layer, Timing, active_cycles, dram_traffic, insns_of
+from .roofline import (
+    Bound,
+    Layer,
+    Timing,
+    active_cycles,
+    dram_traffic,
+    insns_of,
+    moved_bytes,
+)
 
 
 def join_programs(programs: Sequence[Program]) -> Program:
@@ -219,6 +230,8 @@ def _host_layer(layer: Layer) -> dict[str, Any]:
         "active_cycles": None,
         "roofline_fraction": None,
         "bound_by": None,
+        "channel_bytes": None,
+        "dram": None,
         "stalls": {},
         "busiest_unit": None,
         "main_stall": None,
@@ -244,6 +257,8 @@ def _accelerator_layer(
         "utilisation": _utilisation(layer.macs, iterations, program.params, active),
         "roofline_fraction": bound.cycles / active if active else None,
         "bound_by": bound.by,
+        "channel_bytes": bound.channel_bytes,
+        "dram": moved_bytes((program.insns[i] for i in insns), program.params),
         "stalls": stalls,
         "busiest_unit": unit,
         "main_stall": None if unit is None else main_stall(stalls[unit]),

@@ -117,12 +117,12 @@ class Timing(Protocol):
 
 def dram_traffic(program: Program) -> dict[str, int]:
     """Bytes that one run of a program reads (data and instructions) and writes."""
-    read, written = _moved_bytes(program.insns, program.params)
+    moved = moved_bytes(program.insns, program.params)
     fetched = len(program.insns) * program.params.insn_bytes
-    return {"read_bytes": read + fetched, "written_bytes": written}
+    return moved | {"read_bytes": moved["read_bytes"] + fetched}
 
 
-def _moved_bytes(insns: Iterable[Insn], params: HwParams) -> tuple[int, int]:
+def moved_bytes(insns: Iterable[Insn], params: HwParams) -> dict[str, int]:
     """Bytes of data that instructions read and write."""
     read = written = 0
     for insn in insns:
@@ -132,7 +132,7 @@ def _moved_bytes(insns: Iterable[Insn], params: HwParams) -> tuple[int, int]:
                 read += entries * insn.dram_entry_bytes(params)
             case Store():
                 written += insn.entries * params.entry_bytes("out")
-    return read, written
+    return {"read_bytes": read, "written_bytes": written}
 
 
 @dataclass(frozen=True)
@@ -168,9 +168,9 @@ class Bound:
         bytes_per_cycle = params.bus_bytes / memory.cycles_per_beat
         must_read = must_write = 0
         for layer in layers:
-            read, written = _moved_bytes([program.insns[i] for i in insns_of(layer)], params)
-            must_read += min(read, layer.compulsory_read_bytes)
-            must_write += min(written, layer.compulsory_written_bytes)
+            moved = moved_bytes([program.insns[i] for i in insns_of(layer)], params)
+            must_read += min(moved["read_bytes"], layer.compulsory_read_bytes)
+            must_write += min(moved["written_bytes"], layer.compulsory_written_bytes)
         macs = sum(layer.macs for layer in layers)
         return Bound(
             macs / params.peak_macs_per_cycle,

@@ -10,6 +10,7 @@ from typing import Any
 import matplotlib
 from matplotlib.transforms import Bbox
 
+from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..report import config_name, memory_name
@@ -18,9 +19,9 @@ from ..report import config_name, memory_name
 def draw_roofline(
     rows: Sequence[dict[str, Any]], hw: HwParams, memory: MemoryParams, path: str | Path
 ) -> None:
-    """Draw rows of :func:`~vdla.bench.table2.table2_rows` into a picture file: MACs a cycle over
-    MACs a byte of the bus's busier channel, with one marker for one virtual thread and another for
-    two.
+    """Draw rows of :func:`~vdla.bench.table2.table2_rows`, or of :func:`model_rows`, into a picture
+    file: MACs a cycle over MACs a byte of the bus's busier channel. One virtual thread has another
+    marker than more.
     """
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -33,8 +34,9 @@ def draw_roofline(
     figure, axes = pyplot.subplots(figsize=(8, 5))
     corners = [low, ridge, max(high, ridge)]
     axes.plot(corners, [min(peak, x * bytes_per_cycle) for x in corners], "k-", label="roofline")
-    styles = {1: ("o", "tab:orange"), 2: ("s", "tab:blue")}
-    for threads, (marker, colour) in styles.items():
+    counts = sorted({row["vthreads"] for row in rows})
+    for threads in counts:
+        marker, colour = ("o", "tab:orange") if threads == 1 else ("s", "tab:blue")
         mine = [row for row in rows if row["vthreads"] == threads]
         axes.plot(
             [intensities[row["layer"]] for row in mine],
@@ -53,10 +55,26 @@ def draw_roofline(
     figure.tight_layout()
     _label(figure, axes, {
         row["layer"]: (intensities[row["layer"]], row["macs"] / row["cycles"])
-        for row in rows if row["vthreads"] == 1
+        for row in rows if row["vthreads"] == counts[0]
     })  # fmt: skip
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
+
+
+def model_rows(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """The layers of a report of ``vdla run`` that multiply, as rows to draw.
+
+    Raises VdlaError where no layer on the accelerator does.
+    """
+    rows = [
+        {"layer": layer["name"], "macs": layer["macs"], "channel_bytes": layer["channel_bytes"],
+         "cycles": layer["active_cycles"], "vthreads": report["vthreads"]}
+        for layer in report["layers"]
+        if layer["macs"] and layer["active_cycles"]
+    ]  # fmt: skip
+    if not rows:
+        raise VdlaError("roofline: expected a layer that multiplies on the accelerator, got none")
+    return rows
 
 
 def _label(figure: Any, axes: Any, points: dict[str, tuple[float, float]]) -> None:

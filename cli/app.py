@@ -21,6 +21,7 @@ from .plugins import with_plugins
 from .programs import asm, check, disasm
 from .quantize import quantize
 from .run import compile_model, run
+from .sweep import sweep
 from .tune import records_app, tune
 from .verify import verify
 
@@ -33,6 +34,7 @@ COMMANDS = {
     "coverage": coverage,
     "quantize": quantize,
     "tune": tune,
+    "sweep": sweep,
     "compare": compare,
     "check": check,
     "asm": asm,

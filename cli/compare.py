@@ -9,8 +9,8 @@ import typer
 from rich.console import Console
 
 from .files import Reads
-from .options import JsonFile
-from .output import emit, new_table
+from .options import Html, JsonFile
+from .output import emit, new_table, write_text
 
 #: The table shows this many of the layers that changed most; JSON has all.
 MOVED_ROWS = 10
@@ -21,6 +21,7 @@ def compare(
         Path, typer.Argument(metavar="A.json", help="The report before, from --json."), Reads()
     ],
     b: Annotated[Path, typer.Argument(metavar="B.json", help="The report after."), Reads()],
+    html: Html = None,
     json_file: JsonFile = None,
 ) -> int:
     """Two reports of `vdla run` or `vdla bench` side by side: what changed, and where most."""
@@ -28,9 +29,20 @@ def compare(
     from ..compare import load_report
     from ..report import header
 
-    report = header("compare") | compare_reports(load_report(a), load_report(b))
+    before, after = load_report(a), load_report(b)
+    compared = compare_reports(before, after)
+    report = header("compare") | compared
+    if html is not None:
+        from ..pages.compare import compare_page
+
+        write_text(html, compare_page(before, after, compared, _file_names(a, b)))
     emit(report, json_file, lambda console: _show_compare(console, report, a.name, b.name))
     return 0
+
+
+def _file_names(a: Path, b: Path) -> tuple[str, str]:
+    """The names of two files, with their folders where the names alone are equal."""
+    return (a.stem, b.stem) if a.stem != b.stem else (f"A: {a}", f"B: {b}")
 
 
 def _show_compare(console: Console, report: dict[str, Any], a: str, b: str) -> None:

@@ -66,6 +66,14 @@ Inputs = Annotated[
     typer.Option("--input", help="Inputs by name (.npz); by default random."),
     Reads(),
 ]
+Clock = Annotated[
+    float | None, typer.Option(min=0.001, max=10_000, help="MHz: also say milliseconds.")
+]
+Html = Annotated[
+    Path | None,
+    typer.Option("--html", metavar="F", help="Write a page with pictures (.html)."),
+    Writes(".html"),
+]
 Output = Annotated[Path | None, typer.Option("--output", "-o", help="File to write."), Writes()]
 CoverageFile = Annotated[
     Path | None,

@@ -13,8 +13,21 @@ from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
 from .arrays import model_inputs
 from .files import Fills, Reads, Writes
-from .options import Emulate, Hw, Inputs, JsonFile, Knobs, Memory, Records, Seed, Threads, Vthreads
-from .output import count, emit, new_table, percent, progress_bar
+from .options import (
+    Clock,
+    Emulate,
+    Html,
+    Hw,
+    Inputs,
+    JsonFile,
+    Knobs,
+    Memory,
+    Records,
+    Seed,
+    Threads,
+    Vthreads,
+)
+from .output import count, emit, new_table, percent, progress_bar, write_text
 
 if TYPE_CHECKING:
     from ..module import Module
@@ -50,9 +63,7 @@ def run(
     program: Annotated[
         Path | None, typer.Option(help="Write the accelerator's program to this file."), Writes()
     ] = None,
-    clock: Annotated[
-        float | None, typer.Option(min=0.001, max=10_000, help="MHz: also say milliseconds.")
-    ] = None,
+    clock: Clock = None,
     explain: Annotated[
         bool,
         typer.Option(
@@ -64,6 +75,12 @@ def run(
         Path | None,
         typer.Option(help="Chrome/Perfetto trace of the first batch (JSON)."),
         Writes(),
+    ] = None,
+    html: Html = None,
+    roofline: Annotated[
+        Path | None,
+        typer.Option(help="A picture of the layers under the roofline."),
+        Writes(".png"),
     ] = None,
     emulate: Emulate = False,
     json_file: JsonFile = None,
@@ -100,6 +117,11 @@ def run(
             module.program.save(place)
     if trace is not None:
         module.check_traceable()
+    if roofline is not None and not module.compiled.programs:
+        raise VdlaError(
+            f"roofline: expected a model that runs on the accelerator, got target {module.target!r}"
+            " without one of its operators there"
+        )
     arrays = model_inputs(module, input_file, seed)
     with progress_bar(f"{model.name} on {module.target}") as progress:
         outputs = module.run(*arrays, progress=progress)
@@ -115,8 +137,24 @@ def run(
     if clock is not None and report["cycles"] is not None:
         cycles: int = report["cycles"]
         report |= {"clock_mhz": clock, "time_ms": cycles / (1000 * clock)}
+    if html is not None:
+        write_text(html, _page(report, module))
+    if roofline is not None:
+        from ..bench.roofline import draw_roofline, model_rows
+
+        with whole_file(roofline) as place:
+            draw_roofline(model_rows(report), module.params, module.memory, place)
     emit(report, json_file, lambda console: _show_run(console, report, explain))
     return 0
+
+
+def _page(report: dict[str, Any], module: Module) -> str:
+    """The run as an HTML page."""
+    from ..pages.measured import Run
+    from ..pages.run import run_page
+
+    timing = module.timing
+    return run_page(report, None if timing is None else Run(module.compiled.programs, timing))
 
 
 def _note_records(path: Path | None, module: Module) -> None:

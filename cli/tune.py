@@ -92,12 +92,13 @@ def tune(
     json_file: JsonFile = None,
 ) -> int:
     """Search the choices of a model's layers. Ctrl-C keeps all trials; run again to go on."""
+    from ..bench.workloads import find_model
     from ..module import load_platform
     from ..report import header
     from ..tuning import tune as run_tune
 
     params, memory_params = load_platform(hw, memory)
-    found = _model(model, params.batch, target)
+    found = find_model(model, params.batch, quantized=target != "cpu")
     with _live(f"{model} on {target}") as watch:
         body = run_tune(
             found, target, records, params, memory_params, trials, tuner, seed, time_s, scheduler,
@@ -115,26 +116,6 @@ def tune(
     if report["interrupted"]:
         raise VdlaError(f"interrupted; {records} has all trials, and the same command goes on")
     return 0
-
-
-def _model(name: str, batch: int, target: str) -> Any:
-    """A model by the name of its file, of a network or of a layer; float for the processor unless
-    the name ends in ``-int8``.
-    """
-    from ..bench.workloads import NETWORKS, TABLE_2
-
-    base, quantized = name.removesuffix("-int8"), target != "cpu" or name.endswith("-int8")
-    layers = {layer.name: layer for layer in TABLE_2}
-    if Path(name).is_file():
-        return name
-    if base in layers:
-        return layers[base].model(batch, quantized)
-    if base in NETWORKS:
-        return NETWORKS[base](batch, quantized)
-    raise VdlaError(
-        f"model: expected a file, one of {', '.join(NETWORKS)}, or a layer from C1 to D9, got"
-        f" {name!r}"
-    )
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import hashlib
 import os
 import tempfile
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
@@ -17,6 +18,16 @@ def cache_dir() -> Path:
     if root:
         return Path(root)
     return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "vdla"
+
+
+@cache
+def source_digest(*rooms: str) -> str:
+    """A digest of the source files of some of the package's folders."""
+    root, digest = Path(__file__).parents[1], hashlib.sha256()
+    for room in rooms:
+        for path in sorted((root / room).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 def keep(path: Path, data: bytes) -> None:

@@ -39,8 +39,9 @@ def trace(program: Program, result: SimResult) -> dict[str, Any]:
     dict
         ``otherData`` (what a microsecond is, cycles, configuration) and ``traceEvents``: metadata,
         a complete event (``ph`` X) per instruction in program order with ``index``, ``node``,
-        ``op``, ``stage``, ``tensor``, ``asm``, ``start`` and ``end`` in its arguments, then the two
-        ends (``ph`` s and f) of each token.
+        ``op``, ``opcode``, ``stage``, ``tensor``, ``asm``, ``start`` and ``end`` in its arguments,
+        then the two ends (``ph`` s and f) of each token. An event has the name of its layer, so
+        that a viewer gives each layer a colour; of its opcode where the program names no layers.
     """
     threads = _threads(program, result)
     return {
@@ -131,7 +132,7 @@ def _slices(program: Program, result: SimResult, threads: list[int]) -> Iterator
         note = program.notes[index] if program.notes else None
         yield {
             "ph": "X",
-            "name": insn.opcode.name.lower(),
+            "name": layer.get("name") or insn.opcode.name.lower(),
             "cat": "instruction",
             **_place(program, threads, index),
             "ts": start,
@@ -139,6 +140,7 @@ def _slices(program: Program, result: SimResult, threads: list[int]) -> Iterator
             "args": {
                 "node": layer.get("name"),
                 "op": layer.get("op"),
+                "opcode": insn.opcode.name.lower(),
                 "stage": note and note.stage,
                 "tensor": (note and note.tensor) or None,
                 "index": index,

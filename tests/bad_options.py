@@ -33,6 +33,7 @@ WORK = (
     "vdla.bench.cpu._row", "vdla.bench.speed._row", "vdla.bench.tables.make_table",
     "vdla.bench.tuning._replayed", "vdla.tuning._Tuning.run", "vdla.hw.fpga.synthesis.synthesise",
     "vdla.hw.boards.export.export", "vdla.compiler.quantize.flow.calibrate",
+    "vdla.bench.sweep._measured",
 )  # fmt: skip
 #: What each command needs to work at all, by its words. A new command needs a line here.
 WORKING: dict[str, tuple[str, ...]] = {
@@ -46,6 +47,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "records show": ("{records}",),
     "records best": ("{records}",),
     "records merge": ("{records}", "--output", "{new}.jsonl"),
+    "sweep": ("{model}",),
     "compare": ("{report}", "{report}"),
     "check": ("{program}",),
     "asm": ("{source}",),
@@ -87,6 +89,8 @@ BAD_TEXTS: dict[str, tuple[str, ...]] = {
     "--make": ("name", "C8,name"),
     "--memories": ("name", "vta,name"),
     "--explorers": ("name", "xgb,name"),
+    "models": ("name", "", "{missing}", "{folder}", "{garbage}", "{empty}", "{list}", "C99"),
+    "--set": ("name", "", "acc_depth", "acc_depth=", "acc_depth=x", "wings=1", "acc_depth=1,,2"),
     "--json": ("{folder}", "{missing}/x.json", "{garbage}/x.json", "/proc/x.json"),
     "hw": ("name", "", "{missing}", "{folder}", "{garbage}", "{unknown_knob}", "{illegal}"),
 }

@@ -13,7 +13,7 @@ import shutil
 import tempfile
 import time
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,7 @@ from ...isa.program import Program
 from ...isa.regmap import CONTROL_START, OFFSETS, read_causes
 from ...isa.status import Status
 from ...isa.vector_ops import semantics
-from ...runtime.cache import keep_checked, read_checked
+from ...runtime.cache import keep_checked, read_checked, source_digest
 from ...runtime.result import NO_CAUSES, SimResult
 from ..deadlock import waiting_report
 from . import toolchain
@@ -227,7 +227,7 @@ def kept_verilog(params: HwParams) -> str:
     parts = (
         params.hash,
         json.dumps(params.to_dict()),
-        _source_digest(),
+        source_digest("hw/core", "isa"),
         semantics(),
         repr(toolchain.versions()),
     )
@@ -242,16 +242,6 @@ def kept_verilog(params: HwParams) -> str:
     text = core_verilog(params)
     keep_checked(place, text.encode())
     return text
-
-
-@cache
-def _source_digest() -> str:
-    """A digest of the source files that decide what the Verilog is."""
-    root, digest = Path(__file__).parents[2], hashlib.sha256()
-    for folder in ("hw/core", "isa"):
-        for path in sorted((root / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()
 
 
 def build_library(verilog: str, flags: tuple[str, ...] = ()) -> Path:

@@ -99,7 +99,7 @@ def test_random_programs(seed: int) -> None:
 
 def test_overlapping_instructions_take_threads() -> None:
     program = assemble(ASSEMBLY)
-    pieces = [s for s in _events(_run(program), "X") if s["name"] == "gemm"]
+    pieces = [s for s in _events(_run(program), "X") if s["args"]["opcode"] == "gemm"]
     first, second = pieces
     assert second["ts"] < first["ts"] + first["dur"], "the test needs an overlap"
     assert (first["tid"], second["tid"]) == (0, 1)

@@ -10,13 +10,12 @@ import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 import llvmlite
 import llvmlite.binding as llvm
 
-from ....runtime.cache import cache_dir, keep_checked, read_checked
+from ....runtime.cache import cache_dir, keep_checked, read_checked, source_digest
 from .processor import Processor
 
 
@@ -30,7 +29,11 @@ class KeptCode:
 
 def place_of(processor: Processor, parts: Iterable[str]) -> Path:
     """The file for the code that depends on these ``parts``, for a processor."""
-    versions = (llvmlite.__version__, str(llvm.llvm_version_info), _source_digest())
+    versions = (
+        llvmlite.__version__,
+        str(llvm.llvm_version_info),
+        source_digest("compiler", "runtime"),
+    )
     digest = hashlib.sha256()
     for part in (*versions, repr(processor), *parts):
         digest.update(hashlib.sha256(part.encode()).digest())
@@ -49,13 +52,3 @@ def read(place: Path) -> KeptCode | None:
 def keep(place: Path, code: KeptCode) -> None:
     """Keep code for :func:`read`."""
     keep_checked(place, json.dumps(code.workspaces).encode() + b"\n" + code.object_file)
-
-
-@cache
-def _source_digest() -> str:
-    """A digest of the source files that decide which code is made."""
-    root, digest = Path(__file__).parents[3], hashlib.sha256()
-    for folder in ("compiler", "runtime"):
-        for path in sorted((root / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
-    return digest.hexdigest()

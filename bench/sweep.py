@@ -1,0 +1,382 @@
+"""Models on every combination of configurations, memories and knobs: the cycles of each, what they
+change, and why they change nothing.
+
+Each combination runs in a process of its own, several at a time. What is measured goes to a file of
+JSON lines at once, so that the same sweep goes on where it was stopped.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from itertools import product
+from pathlib import Path
+from threading import Lock, local
+from typing import Any
+
+from .._version import __version__
+from ..compiler.build import build
+from ..compiler.frontends.load import load_graph
+from ..compiler.targets.base import Options
+from ..compiler.targets.registry import find_target
+from ..compiler.tune.sandbox import Sandbox, TrialFailed
+from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams
+from ..isa.params import MEMORIES, PRESETS, HwParams
+from ..isa.status import Status
+from ..module import load_platform
+from ..pages.layers import cause_name
+from ..pages.measured import Run, occupancy
+from ..report import accelerator_report, join_programs, main_stall
+from ..runtime.cache import source_digest
+from ..runtime.result import join
+from ..sim.model.core import simulate
+from .workloads import find_model
+
+#: Virtual threads of all points, and seconds after which one fails.
+VTHREADS, TIMEOUT_S = 2, 1800.0
+#: Cycles that differ by less than this part have not moved.
+STILL = 0.002
+#: The rooms whose sources decide about cycles.
+_ROOMS = ("bench", "compiler", "isa", "sim")
+_HW = {field.name for field in fields(HwParams)}
+_MEMORY = {field.name for field in fields(MemoryParams)}
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A model on a machine; or why there is no such machine.
+
+    Attributes
+    ----------
+    model : as :func:`~.workloads.find_model` takes it
+    hw, memory : their names
+    knobs : those that were set, of either
+    params, memory_params : the machine; None where it is not legal
+    error : why it is not
+    """
+
+    model: str
+    hw: str
+    memory: str
+    knobs: dict[str, int]
+    params: HwParams | None
+    memory_params: MemoryParams | None
+    error: str = ""
+
+    @property
+    def key(self) -> str:
+        """A digest of all that the point's cycles depend on."""
+        path = Path(self.model)
+        model = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else self.model
+        assert self.params is not None and self.memory_params is not None
+        parts = (
+            model, self.params.to_dict(), self.memory_params.to_dict(), VTHREADS, __version__,
+            source_digest(*_ROOMS),
+        )  # fmt: skip
+        return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def head(self) -> Row:
+        """The fields that say which point a row is about."""
+        return {
+            "model": Path(self.model).name,
+            "hw": Path(self.hw).stem,
+            "memory": Path(self.memory).stem,
+            "knobs": self.knobs,
+            "config_hash": None if self.params is None else self.params.hash,
+            "error": self.error or None,
+        }
+
+
+# ---- points --------------------------------------------------------------------------------------
+
+
+def parse_sets(texts: Sequence[str]) -> dict[str, list[int]]:
+    """The values of each knob, from texts such as ``acc_depth=1024,2048``.
+
+    Raises VdlaError for what is no knob of the hardware or of the memory, and no list of integers.
+    """
+    found: dict[str, list[int]] = {}
+    for text in texts:
+        name, equals, values = text.partition("=")
+        if not equals or name not in _HW | _MEMORY:
+            raise VdlaError(
+                "set: expected KNOB=VALUE,... with a knob of the hardware"
+                f" ({', '.join(sorted(_HW))}) or of the memory ({', '.join(sorted(_MEMORY))}), got"
+                f" {text!r}"
+            )
+        if name in found:
+            raise VdlaError(f"set: expected {name} once, got {text!r}, too; separate by commas")
+        try:
+            found[name] = [int(value) for value in values.split(",")]
+        except ValueError:
+            raise VdlaError(f"set: expected integers for {name}, got {values!r}") from None
+    return found
+
+
+def make_points(
+    models: Sequence[str], hw: Sequence[str], memories: Sequence[str], sets: dict[str, list[int]]
+) -> list[Point]:
+    """All combinations, model by model; the first of a model is what the others are compared with.
+
+    Raises VdlaError for files that cannot be read. A combination that is not legal is a point with
+    the reason.
+    """
+    for name in hw:
+        HwParams.load(name)
+    for name in memories:
+        MemoryParams.load(name)
+    machines = []
+    for hw_name, memory_name, values in product(hw, memories, product(*sets.values())):
+        knobs = dict(zip(sets, values, strict=True))
+        try:
+            machines.append((hw_name, memory_name, knobs, *_machine(hw_name, memory_name, knobs)))
+        except VdlaError as error:
+            machines.append((hw_name, memory_name, knobs, None, None, str(error)))
+    points = [Point(model, *machine) for model in models for machine in machines]
+    for model in models:
+        load_graph(find_model(model, 1), 1)  # what cannot be read is said before the work begins
+    return points
+
+
+def _machine(hw: str, memory: str, knobs: dict[str, int]) -> tuple[HwParams, MemoryParams]:
+    behind = MemoryParams.load(memory)
+    behind = replace(behind, **{name: v for name, v in knobs.items() if name in _MEMORY})
+    params = PRESETS[hw] if hw in PRESETS else HwParams.load(hw)
+    if hw in PRESETS:
+        params = replace(params, bus_bits=behind.bus_bits)
+    params = replace(params, **{name: v for name, v in knobs.items() if name in _HW})
+    return load_platform(params, behind)
+
+
+# ---- measuring -----------------------------------------------------------------------------------
+
+
+def measure_point(_subject: object, model: str, params: HwParams, memory: MemoryParams) -> Row:
+    """What a sweep measures of a model on a machine; runs in a process of its own."""
+    begun = time.perf_counter()
+    resources = {
+        "macs_per_cycle": params.peak_macs_per_cycle,
+        "scratchpad_bytes": params.scratchpad_bytes,
+        "bus_bits": params.bus_bits,
+    }
+    try:
+        target = find_target("sim", Options(params, memory, VTHREADS))
+        compiled = build(find_model(model, params.batch), target)
+        if not compiled.programs:
+            raise VdlaError("no operator of this model runs on the accelerator")
+        runs = [simulate(p, p.dram_image(), memory, values=False) for p in compiled.programs]
+        if any(run.status != Status.DONE for run in runs):
+            raise VdlaError(next(run.report for run in runs if run.status != Status.DONE))
+    except VdlaError as error:
+        return {"resources": resources, "error": " ".join(str(error).split())}
+    timing, program = join(runs), join_programs(compiled.programs)
+    body = accelerator_report(compiled.layers, program, memory, timing)
+    held = occupancy(Run(compiled.programs, timing), 1)
+    kept = ("cycles", "macs", "utilisation", "roofline_fraction", "bound_by", "stalls", "dram")
+    return {
+        **{name: body[name] for name in kept},
+        "resources": resources,
+        "most_in_use": {
+            name: [int(held[name].max()), params.depth(name)] for name in MEMORIES
+        },
+        "instructions": len(program.insns),
+        "instructions_sha256": hashlib.sha256(repr(program.insns).encode()).hexdigest(),
+        "layers": [
+            {"name": row["name"], "cycles": row["cycles"]}
+            for row in body["layers"]
+            if row["cycles"] is not None
+        ],
+        "wall_s": time.perf_counter() - begun,
+        "error": None,
+    }  # fmt: skip
+
+
+class Results:
+    """The file of what was measured, a JSON object a line: ``key`` and ``row``.
+
+    Raises VdlaError for a file that is something else. A last line that was cut short is dropped.
+    """
+
+    def __init__(self, path: Path):
+        self.path, self.rows = path, dict[str, Row]()
+        self._lock = Lock()
+        text = path.read_text("utf-8") if path.exists() else ""
+        *lines, rest = text.split("\n")
+        self._cut = bool(rest)
+        for number, line in enumerate(lines, 1):
+            try:
+                entry = json.loads(line) if line else None
+                if entry is not None:
+                    self.rows[entry["key"]] = dict(entry["row"])
+            except (ValueError, TypeError, KeyError):
+                if line == lines[-1] and number == len(lines) and self._cut:
+                    continue
+                raise VdlaError(
+                    f"{path}: expected results of vdla sweep, got {line[:60]!r} in line {number}"
+                ) from None
+        if self._cut and not self.rows:
+            raise VdlaError(f"{path}: expected results of vdla sweep, got {rest[:60]!r}")
+
+    def add(self, key: str, row: Row) -> None:
+        """Add what was measured, at once."""
+        with self._lock:
+            with self.path.open("a") as file:
+                file.write("\n" * self._cut + json.dumps({"key": key, "row": row}) + "\n")
+            self._cut = False
+            self.rows[key] = row
+
+
+def measure_points(
+    points: Sequence[Point],
+    results: Results,
+    workers: int,
+    progress: Callable[[int, int], None],
+) -> tuple[list[Row], bool]:
+    """A row for each point, measured now or before; and whether Ctrl-C stopped the sweep, then
+    without the rows that are missing.
+    """
+    keys = [point.key if point.params is not None else "" for point in points]
+    wanted = {k: p for k, p in zip(keys, points, strict=True) if k and k not in results.rows}
+    failed: dict[str, Row] = {}
+    progress(len(points) - len(wanted), len(points))
+    interrupted = False
+    try:
+        for done, (key, row, is_kept) in enumerate(_measured(wanted, workers), 1):
+            if is_kept:
+                results.add(key, row)
+            else:
+                failed[key] = row
+            progress(len(points) - len(wanted) + done, len(points))
+    except KeyboardInterrupt:
+        interrupted = True
+    known = results.rows | failed
+    rows = [
+        {**point.head, **(known[key] if key else {})}
+        for key, point in zip(keys, points, strict=True)
+        if not key or key in known
+    ]
+    return rows, interrupted
+
+
+def _measured(wanted: dict[str, Point], workers: int) -> Iterator[tuple[str, Row, bool]]:
+    """Measure points in processes; gives keys, rows, and whether a row is worth keeping: what
+    crashed or took too long may do better another time.
+    """
+    mine, made = local(), list[Sandbox]()
+
+    def measure(point: Point) -> tuple[Row, bool]:
+        if not hasattr(mine, "sandbox"):
+            mine.sandbox = Sandbox(TIMEOUT_S)
+            made.append(mine.sandbox)
+        try:
+            arguments = (point.model, point.params, point.memory_params)
+            return mine.sandbox.call(measure_point, _NOTHING, *arguments), True
+        except TrialFailed as error:
+            return {"error": str(error)}, False
+
+    executor = ThreadPoolExecutor(max(1, min(workers, len(wanted))))
+    try:
+        futures: dict[Future[tuple[Row, bool]], str] = {
+            executor.submit(measure, point): key for key, point in wanted.items()
+        }
+        for future in as_completed(futures):
+            yield futures[future], *future.result()
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+        for sandbox in made:
+            with suppress(OSError):
+                sandbox.close()
+
+
+#: A pickled None: what a sandbox's function gets first.
+_NOTHING = b"N."
+
+
+# ---- what changed --------------------------------------------------------------------------------
+
+
+def compared(rows: Sequence[Row]) -> list[Row]:
+    """The rows, each with ``changed``: its cycles over those of its model's first row that has some
+    (``ratio``), whether that has ``moved``, whether the instructions are the same, and why the run
+    is as fast as it is, in words.
+    """
+    first: dict[str, Row] = {}
+    for row in rows:
+        if row.get("cycles"):
+            first.setdefault(row["model"], row)
+    return [
+        {**row, "changed": _changed(row, first[row["model"]]) if row.get("cycles") else None}
+        for row in rows
+    ]
+
+
+def _changed(row: Row, base: Row) -> Row:
+    ratio = row["cycles"] / base["cycles"]
+    same = row["instructions_sha256"] == base["instructions_sha256"]
+    reasons = []
+    moved = abs(ratio - 1) > STILL
+    if row is not base and not moved:
+        reasons += ["the same instructions"] if same else []
+        for name, value in row["knobs"].items():
+            memory = name.removesuffix("_depth")
+            if memory in row["most_in_use"] and value != base["knobs"].get(name):
+                most, depth = row["most_in_use"][memory]
+                reasons.append(f"of {depth:,} {memory} entries at most {most:,} are in use")
+    why = "; ".join([*reasons, _limit(row)])
+    return {"ratio": ratio, "moved": moved, "same_instructions": same, "why": why}
+
+
+def _limit(row: Row) -> str:
+    """What a run is limited by: its busiest unit, and what that unit waits for."""
+    unit = max(row["stalls"], key=lambda name: row["stalls"][name]["busy"])
+    causes = row["stalls"][unit]
+    said = f"{unit} works in {100 * causes['busy'] / row['cycles']:.1f} % of the cycles"
+    cause = main_stall(causes)
+    if cause is None or causes[cause] < STILL * row["cycles"]:
+        return said
+    return f"{said} and {cause_name(cause)} in {100 * causes[cause] / row['cycles']:.1f} %"
+
+
+def labels(rows: Sequence[Row]) -> list[str]:
+    """A name for each row's machine: what differs between the rows."""
+    varying = [name for name in ("hw", "memory") if len({row[name] for row in rows}) > 1]
+    knobs = [
+        name
+        for name in (rows[0]["knobs"] if rows else ())
+        if len({row["knobs"][name] for row in rows}) > 1
+    ]
+    found = []
+    for row in rows:
+        words = [row[name] for name in varying]
+        words += [f"{name}={row['knobs'][name]}" for name in knobs]
+        found.append(" ".join(words) or row["hw"])
+    return found
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """Write rows as CSV, a knob and a resource a column; the first line has the names."""
+    knobs = list(rows[0]["knobs"]) if rows else []
+    resources = ("macs_per_cycle", "scratchpad_bytes", "bus_bits")
+    numbers = ("cycles", "time_ms", "macs", "roofline_fraction", "bound_by", "instructions")
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        heads = ("model", "hw", "memory", *knobs, "config_hash", *numbers, "end_to_end")
+        writer.writerow([*heads, *resources, "ratio", "same_instructions", "why", "error"])
+        for row in rows:
+            use, changed = row.get("utilisation") or {}, row["changed"] or {}
+            cells = [row[name] for name in ("model", "hw", "memory")]
+            cells += [*(row["knobs"][name] for name in knobs), row["config_hash"]]
+            cells += [*(row.get(name) for name in numbers), use.get("end_to_end")]
+            cells += [(row.get("resources") or {}).get(name) for name in resources]
+            cells += [changed.get(name) for name in ("ratio", "same_instructions", "why")]
+            writer.writerow([*cells, row["error"]])

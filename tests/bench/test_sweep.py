@@ -1,0 +1,225 @@
+"""``vdla sweep``: its rows, what they say about each other, and that a sweep goes on where it was
+stopped.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import vdla
+from vdla.bench import sweep
+from vdla.bench.sweep import Results, compared, labels, make_points, measure_points, parse_sets
+from vdla.cli import run_app
+from vdla.compiler.tune.sandbox import Sandbox, TrialFailed
+from vdla.isa.errors import VdlaError
+from vdla.isa.memory import MemoryParams
+from vdla.isa.params import HwParams
+
+from ..pages.reading import read
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "models" / "digits_int8.onnx"
+
+
+def quiet(_done: int, _total: int) -> None:
+    """No progress."""
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with all that one sweep writes."""
+    folder = tmp_path_factory.mktemp("sweep")
+    (folder / "small.toml").write_text("acc_depth = 1024\nwgt_depth = 512\n")
+    command = [
+        "sweep", str(DIGITS), "C8", "--hw", "16x16", "--hw", str(folder / "small.toml"),
+        "--memory", "vta", "--memory", "slow", "--set", "inp_depth=2048,4096,15", "--clock", "50",
+        "--workers", "2", "--results", str(folder / "r.jsonl"), "--csv", str(folder / "r.csv"),
+        "--html", str(folder / "r.html"), "--json", str(folder / "r.json"),
+    ]  # fmt: skip
+    assert run_app(command) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rows(swept: Path) -> list[dict]:
+    return json.loads((swept / "r.json").read_text())["rows"]
+
+
+def test_every_combination_is_a_row(rows: list[dict]) -> None:
+    seen = [(r["model"], r["hw"], r["memory"], r["knobs"]["inp_depth"]) for r in rows]
+    assert seen == [
+        (model, hw, memory, depth)
+        for model in (DIGITS.name, "C8")
+        for hw in ("16x16", "small")
+        for memory in ("vta", "slow")
+        for depth in (2048, 4096, 15)
+    ]
+
+
+def test_cycles_are_those_of_a_run(rows: list[dict]) -> None:
+    row = next(r for r in rows if (r["hw"], r["memory"]) == ("small", "slow") and r["cycles"])
+    hw = HwParams(acc_depth=1024, wgt_depth=512)
+    module = vdla.compile(DIGITS, hw=hw, memory="slow")
+    module.run(np.zeros((1, 1, 8, 8), np.float32))
+    assert row["cycles"] == module.report["cycles"] and row["config_hash"] == hw.hash
+    assert row["stalls"] == module.report["stalls"] and row["time_ms"] == row["cycles"] / 50_000
+    named = {layer["name"]: layer["cycles"] for layer in row["layers"]}
+    assert named == {
+        r["name"]: r["cycles"] for r in module.report["layers"] if r["cycles"] is not None
+    }
+
+
+def test_what_is_not_legal_is_a_row_with_the_reason(rows: list[dict]) -> None:
+    for row in rows:
+        if row["knobs"]["inp_depth"] == 15:
+            assert row["error"] == "HwParams.inp_depth: expected 16..65536, got 15"
+            assert "cycles" not in row and row["changed"] is None
+        else:
+            assert row["error"] is None and row["cycles"] > 0
+
+
+def test_a_machine_that_is_too_small_is_a_row_with_the_reason(tmp_path: Path) -> None:
+    points = make_points(["C8"], ["16x16"], ["vta"], {"acc_depth": [8], "par_depth": [4]})
+    found, _ = measure_points(points, Results(tmp_path / "r.jsonl"), 1, quiet)
+    assert "cycles" not in found[0] and "par" in found[0]["error"]
+
+
+def test_rows_say_why_nothing_changed(rows: list[dict]) -> None:
+    first, doubled = rows[0], rows[1]
+    assert first["changed"]["ratio"] == 1 and first["changed"]["same_instructions"]
+    assert doubled["knobs"] == {"inp_depth": 4096}
+    most = doubled["most_in_use"]["inp"][0]
+    assert f"of 4,096 inp entries at most {most:,} are in use" in doubled["changed"]["why"]
+    assert most < 2048
+    slow = rows[3]
+    assert slow["memory"] == "slow" and slow["changed"]["ratio"] > 1.1
+    waits = slow["stalls"]["load"]["dma"] / slow["cycles"]
+    assert f"waits for DRAM in {100 * waits:.1f} %" in slow["changed"]["why"]
+
+
+def test_csv_and_page_have_the_same_numbers(swept: Path, rows: list[dict]) -> None:
+    with (swept / "r.csv").open(newline="") as file:
+        table = list(csv.DictReader(file))
+    assert [row["cycles"] for row in table] == [str(row.get("cycles") or "") for row in rows]
+    assert [row["inp_depth"] for row in table] == [str(r["knobs"]["inp_depth"]) for r in rows]
+    page = read((swept / "r.html").read_text())
+    assert page.loads == []
+    assert page.sections == ["All results", f"Model {DIGITS.name}", "Model C8"]
+    shown = page.rows("Results")
+    assert [row["cycles"] for row in shown] == [row.get("cycles", "") for row in rows]
+    assert [row["machine"] for row in shown] == labels(rows)
+    for view in page.data[0]["views"]:  # every bar is as long as its run
+        mine = [row["cycles"] for row in rows if row["model"] == DIGITS.name and "cycles" in row]
+        assert [sum(values) for values in view["values"]] == mine
+
+
+def test_the_same_command_measures_nothing_again(swept: Path, monkeypatch) -> None:
+    def fail(*_: object) -> None:
+        raise AssertionError("measured again")
+
+    monkeypatch.setattr(Sandbox, "call", fail)
+    results = swept / "r.jsonl"
+    before = results.read_text()
+    command = ["sweep", str(DIGITS), "--set", "inp_depth=2048,4096", "--results", str(results)]
+    assert run_app([*command, "--json", str(swept / "again.json")]) == 0
+    assert results.read_text() == before
+    again = json.loads((swept / "again.json").read_text())["rows"]
+    assert [row["cycles"] for row in again] == [
+        row["cycles"] for row in json.loads((swept / "r.json").read_text())["rows"][:2]
+    ]
+
+
+def test_what_crashed_is_tried_again(tmp_path: Path, monkeypatch) -> None:
+    def crash(*_: object) -> None:
+        raise TrialFailed("crashed: SIGSEGV")
+
+    points = make_points(["C8"], ["16x16"], ["vta"], {})
+    results = Results(tmp_path / "r.jsonl")
+    with monkeypatch.context() as patched:
+        patched.setattr(Sandbox, "call", crash)
+        found, interrupted = measure_points(points, results, 1, quiet)
+    assert not interrupted and found[0]["error"] == "crashed: SIGSEGV" and not results.rows
+    found, _ = measure_points(points, results, 1, quiet)
+    assert found[0]["cycles"] == 27499
+
+
+def test_other_sources_are_measured_again(monkeypatch) -> None:
+    (point,) = make_points(["C8"], ["16x16"], ["vta"], {})
+    before = point.key
+    monkeypatch.setattr(sweep, "source_digest", lambda *rooms: "others")
+    assert point.key != before
+
+
+def test_ctrl_c_keeps_all_results(tmp_path: Path) -> None:
+    command = [
+        sys.executable, "-m", "vdla", "sweep", str(DIGITS), "--set",
+        "read_latency_cycles=16,32,48,64,80,96,112,128,144,160,176,192", "--workers", "1",
+        "--results", "r.jsonl", "--json", "r.json",
+    ]  # fmt: skip
+    process = subprocess.Popen(
+        command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    results = tmp_path / "r.jsonl"
+    deadline = time.monotonic() + 600
+    while not results.exists() or not results.read_text().count("\n"):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(process.pid, signal.SIGINT)
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 2 and "goes on" in error and error.count("\n") == 1, error
+    kept = results.read_text()
+    assert 0 < kept.count("\n") < 12
+    again = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert not again.stderr
+    assert results.read_text().startswith(kept) and results.read_text().count("\n") == 12
+    cycles = [row["cycles"] for row in json.loads((tmp_path / "r.json").read_text())["rows"]]
+    assert cycles == sorted(cycles) and len(cycles) == 12
+
+
+def test_a_result_that_was_cut_short_is_measured_again(tmp_path: Path) -> None:
+    points = make_points([str(DIGITS)], ["16x16"], ["vta"], {"acc_depth": [1024, 2048]})
+    path = tmp_path / "r.jsonl"
+    found, _ = measure_points(points, Results(path), 1, quiet)
+    text = path.read_text()
+    path.write_text(text[:-40])
+    again, _ = measure_points(points, Results(path), 1, quiet)
+    assert [row["cycles"] for row in again] == [row["cycles"] for row in found]
+    assert len(Results(path).rows) == 2
+
+
+@pytest.mark.parametrize("text", ['{"no": 1}\n', "[1]\n", "text\n", "text"])
+def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "r.jsonl"
+    path.write_text(text)
+    with pytest.raises(VdlaError, match="expected results of vdla sweep"):
+        Results(path)
+
+
+def test_sets_are_read() -> None:
+    assert parse_sets(["acc_depth=8,16", "outstanding=1"]) == {
+        "acc_depth": [8, 16], "outstanding": [1],
+    }  # fmt: skip
+    for bad in ("acc_depth", "wings=1", "acc_depth=x", "acc_depth=", "acc_depth=1,,2"):
+        with pytest.raises(VdlaError, match=r"^set: "):
+            parse_sets([bad])
+    with pytest.raises(VdlaError, match="once"):
+        parse_sets(["acc_depth=8", "acc_depth=16"])
+
+
+def test_knobs_of_memory_and_bus_reach_both() -> None:
+    (point,) = make_points(["C8"], ["16x16"], ["vta"], {"bus_bits": [128], "outstanding": [2]})
+    assert point.params == HwParams(bus_bits=128)
+    assert point.memory_params == MemoryParams(bus_bits=128, outstanding=2)
+
+
+def test_rows_of_one_machine_are_compared_with_nothing() -> None:
+    assert compared([]) == [] and labels([]) == []

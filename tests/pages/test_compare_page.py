@@ -1,0 +1,74 @@
+"""The page of ``vdla compare --html`` without a browser."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from vdla.cli import run_app
+
+from .reading import read
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "models" / "digits_int8.onnx"
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Reports of digits with two memories, and other virtual threads."""
+    folder = tmp_path_factory.mktemp("reports")
+    paths = folder / "fast.json", folder / "slow.json"
+    for path, options in zip(paths, ([], ["--memory", "slow", "--vthreads", "1"]), strict=True):
+        assert run_app(["run", str(DIGITS), *options, "--json", str(path)]) == 0
+    return paths
+
+
+def test_both_runs_are_side_by_side(reports, tmp_path: Path) -> None:
+    html, compared = tmp_path / "c.html", tmp_path / "c.json"
+    command = ["compare", *map(str, reports), "--html", str(html), "--json", str(compared)]
+    assert run_app(command) == 0
+    page, expected = read(html.read_text()), json.loads(compared.read_text())
+    assert page.loads == []
+    assert page.sections == [
+        "What changed", "Layers that moved", "Units", "Roofline", "DRAM traffic",
+    ]  # fmt: skip
+    moved = page.rows("Layers that moved")
+    assert [row["layer"] for row in moved] == [row["layer"] for row in expected["layers_moved"]]
+    assert [row["difference"] for row in moved] == [
+        row["delta"] for row in expected["layers_moved"]
+    ]
+    assert page.facts["Memory, fast"] == "vta" and page.facts["Memory, slow"] == "slow"
+    assert page.facts["Model"] == DIGITS.name
+    settings = page.rows("Settings and knobs")
+    assert {"of": "settings", "name": "memory", "fast": "vta", "slow": "slow"} in settings
+    a, b = (json.loads(path.read_text()) for path in reports)
+    assert f"fast: {a['cycles']:,} cycles. slow: {b['cycles']:,}" in page.text
+    kinds = [chart["kind"] for chart in page.data]
+    assert kinds == ["bars", "bars", "bars", "scatter", "scatter", "bars", "bars"]
+    for chart, report in zip(page.data[5:], (a, b), strict=True):
+        reads = sum(read for read, _ in chart["views"][0]["values"])
+        assert reads == sum(x["dram"]["read_bytes"] for x in report["layers"] if x["dram"])
+
+
+def test_reports_without_cycles_have_no_page(reports, tmp_path: Path, capsys) -> None:
+    old = json.loads(reports[0].read_text())
+    for layer in old["layers"]:
+        del layer["dram"]
+    (tmp_path / "old.json").write_text(json.dumps(old))
+    html = tmp_path / "c.html"
+    command = ["compare", str(tmp_path / "old.json"), str(reports[1]), "--html", str(html)]
+    assert run_app(command) == 2
+    assert capsys.readouterr().err == (
+        "vdla: html: expected a report of vdla run on the accelerator by this version, got old;"
+        " make it anew with vdla run --json\n"
+    )
+    assert not html.exists()
+
+
+def test_files_of_one_name_are_told_apart(reports, tmp_path: Path) -> None:
+    other = tmp_path / "fast.json"
+    other.write_text(reports[1].read_text())
+    html = tmp_path / "c.html"
+    assert run_app(["compare", str(reports[0]), str(other), "--html", str(html)]) == 0
+    page = read(html.read_text())
+    assert {f"Memory, A: {reports[0]}", f"Memory, B: {other}"} <= set(page.facts)
