@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from html import escape
-from importlib.resources import files
 
 from .parts import Beside, Cell, Chart, Facts, Page, Part, Section, Table
 
@@ -46,7 +45,7 @@ def write_page(page: Page) -> str:
 
 
 def _asset(name: str) -> str:
-    return files(__package__).joinpath("assets", name).read_text("utf-8")
+    return (Path(__file__).parent / "assets" / name).read_text("utf-8")
 
 
 def _charts(parts: Sequence[Part] | Iterator[Part]) -> Iterator[Chart]:
