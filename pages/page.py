@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from html import escape
+from pathlib import Path
 
 from .parts import Beside, Cell, Chart, Facts, Page, Part, Section, Table
 
