@@ -212,27 +212,25 @@ class Results:
         self._lock = Lock()
         text = path.read_text("utf-8") if path.exists() else ""
         *lines, rest = text.split("\n")
-        self._cut = bool(rest)
+        self._cut_bytes = len(rest.encode())
         for number, line in enumerate(lines, 1):
             try:
-                entry = json.loads(line) if line else None
-                if entry is not None:
-                    self.rows[entry["key"]] = dict(entry["row"])
+                entry = json.loads(line)
+                self.rows[entry["key"]] = dict(entry["row"])
             except (ValueError, TypeError, KeyError):
-                if line == lines[-1] and number == len(lines) and self._cut:
-                    continue
                 raise VdlaError(
                     f"{path}: expected results of vdla sweep, got {line[:60]!r} in line {number}"
                 ) from None
-        if self._cut and not self.rows:
+        if rest and not self.rows:
             raise VdlaError(f"{path}: expected results of vdla sweep, got {rest[:60]!r}")
 
     def add(self, key: str, row: Row) -> None:
         """Add what was measured, at once."""
         with self._lock:
-            with self.path.open("a") as file:
-                file.write("\n" * self._cut + json.dumps({"key": key, "row": row}) + "\n")
-            self._cut = False
+            with self.path.open("ab") as file:
+                file.truncate(file.tell() - self._cut_bytes)
+                file.write((json.dumps({"key": key, "row": row}) + "\n").encode())
+            self._cut_bytes = 0
             self.rows[key] = row
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from functools import cache
 
-import llvmlite.binding as llvm
-
 from ..isa.errors import VdlaError
 
 #: Features for operating systems and special programs; compiled loops never use them, so that
@@ -23,11 +21,15 @@ SYSTEM_FEATURES = frozenset({
 @cache
 def host_features() -> dict[str, bool]:
     """Features by LLVM's names, and whether this processor has them."""
+    import llvmlite.binding as llvm
+
     return dict(llvm.get_host_cpu_features())
 
 
 def llvm_triple() -> str:
     """This machine, as LLVM names it."""
+    import llvmlite.binding as llvm
+
     return llvm.get_process_triple()
 
 
