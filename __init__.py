@@ -4,6 +4,11 @@
 >>> module = vdla.compile("digits_int8.onnx", target="sim")  # doctest: +SKIP
 >>> outputs = module.run(images)  # doctest: +SKIP
 >>> module.report["cycles"]  # doctest: +SKIP
+
+``compile``, ``load``, ``quantize`` and ``tune`` are for models, ``Module`` is a compiled one;
+``HwParams`` and ``MemoryParams`` describe machines; ``te``, ``topi``, ``lower``, ``print_func`` and
+``build_schedule`` are for schedules by hand; ``plugins`` loads files that add operators, targets
+and more. Every mistake is a ``VdlaError`` of one line.
 """
 
 from __future__ import annotations
@@ -12,6 +17,7 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from . import plugins
 from ._version import __version__
 from .isa.errors import VdlaError
 from .isa.memory import MemoryParams
@@ -36,6 +42,7 @@ __all__ = [
     "compile",
     "load",
     "lower",
+    "plugins",
     "print_func",
     "quantize",
     "te",

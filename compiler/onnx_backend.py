@@ -16,8 +16,10 @@ from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
 from .. import plugins
 from ..isa.errors import VdlaError
+from ..runtime.native import as_input
 from .frontends.onnx.importer import import_onnx, input_names
 from .frontends.onnx.ops.call import ValueNeeded
+from .graph.ir import DTYPES
 from .graph.passes import run_passes
 from .targets.cpu.graph_code import CpuModule, build_cpu
 from .te.errors import own_schedules
@@ -30,6 +32,7 @@ class VdlaRep(BackendRep):
     def __init__(self, model: onnx.ModelProto):
         self.model = model
         self.inputs = input_names(model)
+        self.dtypes = {value.name: _dtype(value) for value in model.graph.input}
         #: Inputs whose values decide shapes, as far as earlier runs have shown.
         self.specialised: list[str] = []
         self.modules: dict[tuple, CpuModule] = {}
@@ -65,7 +68,8 @@ class VdlaRep(BackendRep):
             inputs = [inputs[name] for name in self.inputs]
         if len(inputs) != len(self.inputs):
             raise VdlaError(f"run: expected {len(self.inputs)} inputs, got {len(inputs)}")
-        return {n: np.asarray(a) for n, a in zip(self.inputs, inputs, strict=True)}
+        given = zip(self.inputs, inputs, strict=True)
+        return {name: as_input(array, self.dtypes[name]) for name, array in given}
 
     def _module(self, arrays: dict[str, np.ndarray]) -> CpuModule:
         while True:
@@ -136,6 +140,15 @@ class VdlaBackend(Backend):
             return Device(device).type == DeviceType.CPU
         except (AttributeError, ValueError):
             return False
+
+
+def _dtype(value: onnx.ValueInfoProto) -> str:
+    """The dtype of an input as NumPy names it; "object" for what the import refuses."""
+    try:
+        name = str(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+    except KeyError:
+        return "object"
+    return name if name in DTYPES else "object"
 
 
 prepare = VdlaBackend.prepare

@@ -122,6 +122,8 @@ def test_inputs_by_name_and_alone() -> None:
     x, shape = np.ones((1, 2), np.float32), np.array([2])
     (y,) = run_model(reshaping(), {"shape": shape, "x": x})
     assert y.tolist() == [2, 2]
+    (y,) = run_model(reshaping(), [x.astype(np.float64), shape])  # as everywhere
+    assert y.dtype == np.float32 and y.tolist() == [2, 2]
     (y,) = run_node(helper.make_node("Relu", ["x"], ["y"]), [np.float32([-1, 2])])
     assert y.tolist() == [0, 2]
 
@@ -132,8 +134,8 @@ def test_inputs_that_do_not_fit() -> None:
         prepared([np.ones((1, 2), np.float32)])
     with pytest.raises(VdlaError, match="input 'shape' is missing"):
         prepared.run({"x": np.ones((1, 2), np.float32)})
-    with pytest.raises(VdlaError, match=r"input 'x' expects float32\[1, 2\], got float64"):
-        prepared([np.ones((1, 2)), np.array([2])])
+    with pytest.raises(VdlaError, match=r"input 'x' expects float32\[1, 2\], got int32"):
+        prepared([np.ones((1, 2), np.int32), np.array([2])])
 
 
 def test_devices() -> None:
