@@ -45,7 +45,7 @@ def lower(
     ``sharing`` says which threads share the memories of the target, if it has threads.
     """
     _check_places(schedule, args, name)
-    _inline(schedule)
+    inline_stages(schedule)
     domains = infer_domains(schedule, sharing or {})
     lowering = _Lowering(schedule, domains, {}, {}, check_scans(schedule, args))
     for tensor in args:
@@ -101,7 +101,8 @@ def _alignments(stage: Stage) -> tuple[tuple[int, int, int], ...]:
     return tuple((axes.index(a) - len(axes), *by) for a, by in stage.alignments.items())
 
 
-def _inline(schedule: Schedule) -> None:
+def inline_stages(schedule: Schedule) -> None:
+    """Put the expressions of inlined stages in place of their reads."""
     for stage in schedule.stages:
         if not stage.inlined:
             continue
