@@ -40,7 +40,7 @@ def tune(
     ],
     target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
     trials: Annotated[int, typer.Option(help="Trials of each workload.")] = 64,
-    tuner: Annotated[str, typer.Option(help="xgb, sa, ga, random or grid.")] = "xgb",
+    tuner: Annotated[str, typer.Option(help="xgb, sa, ga, random, grid or auto.")] = "xgb",
     records: Annotated[
         Path,
         typer.Option("--records", envvar=RECORDS_VARIABLE, help="File to read and to add to."),

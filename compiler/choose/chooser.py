@@ -68,12 +68,22 @@ class Chooser:
         """A chooser for another target of the same compilation, which adds to the same choices."""
         return replace(self, target=target, machine=machine)
 
+    def has_choice(self, decision: Decision[W], workload: W, layer: str) -> bool:
+        """Whether the user or a record makes a decision for a layer, without which it is not
+        made."""
+        given = self.given.get(layer, {})
+        if given and any(name in given for name in decision.space(workload).knobs):
+            return True
+        return self._record(decision, workload) is not None
+
+    def _record(self, decision: Decision[W], workload: W) -> Knobs | None:
+        return self.records.find(self.target, self.machine, decision.name, workload.key)
+
     def attempt(self, decision: Decision[W], workload: W, layer: str) -> Choice | Refusal:
         """The choice for a layer, or why there is none."""
         known = decision.space(workload).knobs
         given = {name: v for name, v in self.given.get(layer, {}).items() if name in known}
-        record = self.records.find(self.target, self.machine, decision.name, workload.key)
-        found = choose(decision, workload, given, record)
+        found = choose(decision, workload, given, self._record(decision, workload))
         if isinstance(found, Choice):
             self.made.setdefault(layer, []).append(found)
         return found

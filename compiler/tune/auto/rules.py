@@ -102,7 +102,7 @@ class _Rules:
     def _follows_in_place(self, stage: Stage) -> bool:
         """Whether one stage reads a stage, each element in its place, and has no reduction."""
         readers = self.b.readers(stage)
-        return len(readers) == 1 and _reads_in_place(readers[0], stage.tensor)
+        return len(readers) == 1 and reads_in_place(readers[0], stage.tensor)
 
     # ---- element-wise stages
 
@@ -110,7 +110,7 @@ class _Rules:
         """Inline a stage, compute it inside its readers' loops, or whole."""
         readers = self.b.readers(stage)
         inlined = self.b.step("compute_inline", stage)
-        if len(readers) == 1 and _reads_in_place(readers[0], stage.tensor):
+        if len(readers) == 1 and reads_in_place(readers[0], stage.tensor):
             self.b.do("compute_inline", stage)
             return
         inside = [self.b.step("compute_at", stage, *place) for place in self.b.locations(stage)]
@@ -144,12 +144,11 @@ class _Rules:
         self.b.do("reorder", stage, *outer, *inner, *([lane] if lane else []))
         self._order(stage, outer)
         outer = self._share(stage, [axis for axis in stage.leaves if axis in outer])
-        for axis in outer:
-            self.b.do("pragma", stage, axis, "keep_loop")
+        self._keep(stage, outer)
         self.b.places.update(outer)
         if lane is not None:
             self.b.do("vectorize", stage, lane)
-        self._unroll(stage, inner, 1)
+        self._unroll(stage, inner)
 
     def _order(self, stage: Stage, outer: Sequence[IterVar]) -> None:
         """Decide the order of the outer loops."""
@@ -172,12 +171,23 @@ class _Rules:
         self.b.do("parallel", stage, outer[first])
         return outer
 
-    def _unroll(self, stage: Stage, loops: Sequence[IterVar], copies: int) -> None:
+    def _unroll(self, stage: Stage, loops: Sequence[IterVar]) -> None:
         """Unroll loops from inside, as far as their copies are few."""
+        copies = 1
         for axis in reversed(loops):
             copies *= axis.extent
-            if axis.extent > 1 and copies <= MAX_COPIES:
+            if copies <= MAX_COPIES:
                 self.b.do("unroll", stage, axis)
+            else:
+                self._keep(stage, [axis])
+
+    def _keep(self, stage: Stage, loops: Sequence[IterVar]) -> None:
+        """Keep LLVM from unrolling loops: that is decided here, and long code takes seconds to be
+        compiled.
+        """
+        for axis in loops:
+            if axis.extent > 1:
+                self.b.do("pragma", stage, axis, "keep_loop")
 
     # ---- reductions
 
@@ -247,6 +257,7 @@ class _Rules:
             tiles.append(axes[-1])
         every = [*around, *tiles, *steps, *inside, *([lane] if lane else [])]
         self.b.do("reorder", stage, *every)
+        self._keep(stage, [*around, *tiles])
         self.b.places.update(around, tiles)
         self._kinds(stage, steps, inside, lane)
 
@@ -255,14 +266,14 @@ class _Rules:
     ) -> None:
         """Unroll the tile in registers, and decide about the loops of the reduction around it."""
         copies = prod(axis.extent for axis in inside)
-        self._unroll(stage, inside, 1)
+        self._unroll(stage, inside)
         if lane is not None:
             self.b.do("vectorize", stage, lane)
             self._contract(stage, lane)
         for axis in reversed(steps):
             if axis.extent > 1:
                 copies *= axis.extent
-                options = [self.b.step("pragma", stage, axis, "keep_loop"), None]
+                options = [self.b.step("pragma", stage, axis, "keep_loop")]
                 if copies <= MAX_COPIES:
                     options.append(self.b.step("unroll", stage, axis))
                 self.b.choose(Kind.UNROLL, f"loop {axis.name}", stage, options)
@@ -293,7 +304,7 @@ def tile_sizes(extent: int) -> list[int]:
     return found
 
 
-def _reads_in_place(reader: Stage, tensor: Tensor) -> bool:
+def reads_in_place(reader: Stage, tensor: Tensor) -> bool:
     """Whether a stage without reduction reads a tensor's elements each in its own place."""
     element = tuple(axis.var for axis in reader.tensor.axes)
     return (
