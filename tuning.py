@@ -17,7 +17,7 @@ import numpy as np
 
 from ._version import __version__
 from .compiler.build import build
-from .compiler.choose.records import Record, Records, append
+from .compiler.choose.records import Key, Record, Records, append
 from .compiler.choose.space import Knobs
 from .compiler.targets.base import Options, Target
 from .compiler.targets.cpu.layer import CpuLayer
@@ -211,6 +211,19 @@ def tune(
         return tuning.run(pool, trials, time_s, watch)
 
 
+def new_record(
+    key: Key, knobs: Knobs, outcome: Outcome, tuner: str, seed: int, preferred: bool = False
+) -> Record:
+    """The record of a trial that is made now, by this user on this machine."""
+    return Record(
+        key, dict(knobs), outcome.cost, outcome.error, tuner, seed,
+        f"{getpass.getuser()}@{socket.gethostname()}",
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        {"vdla": __version__, "python": platform.python_version()},
+        round(outcome.seconds, 4) if outcome.seconds else None, preferred,
+    )  # fmt: skip
+
+
 class _Tuning:
     """The tuning of one model."""
 
@@ -357,17 +370,12 @@ class _Tuning:
         knobs: Knobs,
         cost: float | None,
         error: str = "",
-        seconds: float | None = None,
+        seconds: float = 0.0,
         preferred: bool = False,
     ) -> None:
         """Add a trial to the file and to what is known."""
-        record = Record(
-            task.key, dict(knobs), cost, error, self.tuner, self.seed,
-            f"{getpass.getuser()}@{socket.gethostname()}",
-            datetime.now(UTC).isoformat(timespec="seconds"),
-            {"vdla": __version__, "python": platform.python_version()},
-            None if seconds is None else round(seconds, 4), preferred,
-        )  # fmt: skip
+        outcome = Outcome(cost, error, seconds)
+        record = new_record(task.key, knobs, outcome, self.tuner, self.seed, preferred)
         append(self.path, [record])
         self.known.add(record)
 

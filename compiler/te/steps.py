@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from .errors import ScheduleError
 from .intrinsic import TensorIntrin
-from .schedule import Schedule
+from .schedule import Schedule, inline_stages
 from .stage import Stage
 from .tensor import IterVar
 
@@ -30,7 +30,7 @@ Argument = int | str
 #: Primitives that take a loop and nothing else.
 _OF_LOOP = ("unroll", "vectorize", "parallel", "vthread")
 #: Primitives that take nothing but the stage.
-_OF_STAGE = ("compute_inline", "compute_root", "double_buffer")
+_OF_STAGE = ("compute_root", "double_buffer")
 
 
 @dataclass(frozen=True)
@@ -105,6 +105,9 @@ def apply(schedule: Schedule, step: Step, intrinsics: Mapping[str, TensorIntrin]
             return getattr(stage, name)(find_loop(stage, loop))
         case name, () if name in _OF_STAGE:
             return getattr(stage, name)()
+        case "compute_inline", ():
+            stage.compute_inline()
+            return inline_stages(schedule)  # so that later steps see who reads what
         case "pragma", (str(loop), str(key)):
             return stage.pragma(find_loop(stage, loop), key)
         case "tensorize", (str(loop), str(name)):

@@ -159,7 +159,7 @@ class Search:
 
     def _skip_hopeless(self) -> None:
         """Skip all points whose floor, by the template's cost model, is not below the best cost."""
-        if not np.isfinite(self.best_cost):
+        if not self._points.size or not np.isfinite(self.best_cost):
             return
         hopeless = self._points[self._floors >= self.best_cost]
         self.skipped += int((~self.explorer.known[hopeless]).sum())

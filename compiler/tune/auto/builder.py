@@ -15,7 +15,6 @@ from ...te.stage import Stage
 from ...te.steps import Log, Step, apply, label
 from ...te.tensor import IterVar, Tensor
 from ...tir.bounds import infer_domains
-from ...tir.lower import inline_stages
 
 
 class Kind(Enum):
@@ -113,8 +112,6 @@ class Builder:
     def _make(self, step: Step) -> Any:
         found = apply(self.schedule, step, self.intrinsics)
         self._log.append(step)
-        if step.primitive == "compute_inline":
-            inline_stages(self.schedule)
         return found
 
     def choose(self, kind: Kind, what: str, stage: Stage, options: Sequence[Step | None]) -> Any:

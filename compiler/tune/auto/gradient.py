@@ -1,12 +1,12 @@
-"""Which of a network's tasks gets the next trials (as in Ansor)."""
+"""Which of a network's tasks gets the next trials (after Ansor's gradient scheduler)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-#: How much the past counts for what more trials will gain; the rest is hope (Ansor's alpha).
-PAST = 0.2
+#: How much the past counts for what more trials will gain; the rest is hope. Ansor has 0.2.
+PAST = 0.5
 #: Rounds over which the past gain is measured (Ansor's window).
 WINDOW = 3
 #: How much slower than the fastest similar task a task may hope to stay (Ansor's beta).
@@ -55,9 +55,10 @@ def promise(course: Course, others: Sequence[Course]) -> float:
     if before == float("inf"):
         before = cost
     past = (before - cost) / min(WINDOW, max(1, rounds - 1))
-    # At best the cost vanishes within as many rounds again; or it becomes that of similar tasks.
-    hope = cost / rounds
+    # Of draws by chance, the gain of one more falls with the square of their number. Ansor hopes
+    # for the cost by the number of rounds, and so goes on with large tasks that gain nothing.
+    hope = cost / rounds**2
     rates = [c.best[-1] / c.work for c in others if c.kind == course.kind and c.work and c.best]
     if course.work and rates:
-        hope = min(hope, max(0.0, SLOWER * cost - min(rates) * course.work))
+        hope = max(hope, (cost - SLOWER * min(rates) * course.work) / rounds)
     return course.weight * (PAST * past + (1.0 - PAST) * hope)

@@ -13,7 +13,7 @@ from ...tir.ir import PrimFunc
 from ..candidates import Point
 from ..features import Points
 from ..loop_features import LENGTH, loop_features
-from .builder import Picker, Program, following
+from .builder import Picker, Program, at_random, following
 
 #: The knob that has the log of a program as text.
 STEPS = "steps"
@@ -41,6 +41,16 @@ class Programs:
 
     def __getitem__(self, point: Point) -> Program:
         return self._programs[point]
+
+    def check(self, rng: np.random.Generator) -> None:
+        """Make a program at random.
+
+        Raises
+        ------
+        ScheduleError
+            When the rules do not fit the expression.
+        """
+        self._make(at_random(rng))
 
     def made(self, pick: Picker) -> Point | None:
         """The point of a program that is made now; None where what is decided does not go
