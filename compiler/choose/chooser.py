@@ -68,22 +68,25 @@ class Chooser:
         """A chooser for another target of the same compilation, which adds to the same choices."""
         return replace(self, target=target, machine=machine)
 
-    def has_choice(self, decision: Decision[W], workload: W, layer: str) -> bool:
-        """Whether the user or a record makes a decision for a layer, without which it is not
-        made."""
+    def prefers(self, first: Decision[W], other: Decision[W], workload: W, layer: str) -> bool:
+        """Whether the first of two decisions, of which one is enough, is made for a layer: the user
+        or the cheaper record says so.
+        """
         given = self.given.get(layer, {})
-        if given and any(name in given for name in decision.space(workload).knobs):
-            return True
-        return self._record(decision, workload) is not None
-
-    def _record(self, decision: Decision[W], workload: W) -> Knobs | None:
-        return self.records.find(self.target, self.machine, decision.name, workload.key)
+        if given:
+            return any(name in given for name in first.space(workload).knobs)
+        mine, theirs = (
+            self.records.cost(self.target, self.machine, decision.name, workload.key)
+            for decision in (first, other)
+        )
+        return mine < theirs
 
     def attempt(self, decision: Decision[W], workload: W, layer: str) -> Choice | Refusal:
         """The choice for a layer, or why there is none."""
         known = decision.space(workload).knobs
         given = {name: v for name, v in self.given.get(layer, {}).items() if name in known}
-        found = choose(decision, workload, given, self._record(decision, workload))
+        record = self.records.find(self.target, self.machine, decision.name, workload.key)
+        found = choose(decision, workload, given, record)
         if isinstance(found, Choice):
             self.made.setdefault(layer, []).append(found)
         return found

@@ -115,11 +115,11 @@ def choose_knobs(graph: Graph, node: Node, processor: Processor, chooser: Choose
         For knobs that are not legal, naming the layer.
     """
     workload, by_steps = workload_of(graph, node), BySteps(processor)
-    if chooser.has_choice(by_steps, workload, node.name):
+    template = template_of(graph, node, processor)
+    if chooser.prefers(by_steps, template, workload, node.name):
         found = chooser.choose(by_steps, workload, node.name).knobs
         if found[STEPS]:
             return found
-    template = template_of(graph, node, processor)
     return chooser.choose(template, workload, node.name).knobs
 
 

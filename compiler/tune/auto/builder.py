@@ -181,6 +181,18 @@ def at_random(rng: np.random.Generator) -> Picker:
     return lambda opening: opening.options[int(rng.integers(len(opening.options)))]
 
 
+def inclined(rng: np.random.Generator) -> Picker:
+    """As often the last option as any: whole reductions in a tile, the innermost place. Then what
+    is in registers stays there over the whole reduction.
+    """
+    by_chance = at_random(rng)
+
+    def pick(opening: Opening) -> Step | None:
+        return opening.options[-1] if rng.random() < 0.5 else by_chance(opening)
+
+    return pick
+
+
 def following(log: Log) -> Picker:
     """As in a log. What the log does not have is not decided by it: the first option is taken, and
     the program that results is another one.

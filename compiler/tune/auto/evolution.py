@@ -9,7 +9,7 @@ import numpy as np
 from ..annealing import CostModel
 from ..candidates import Point
 from ..explorer import Explorer
-from .builder import Kind, Opening, Program, as_in, at_random
+from .builder import Kind, Opening, Program, as_in, at_random, inclined
 from .programs import BY_ITSELF, Programs
 
 #: Programs of a generation, and generations between two plans of trials (Ansor: 2,048 and 4).
@@ -24,6 +24,8 @@ MUTATIONS = {
 }  # fmt: skip
 #: The part of a plan that is random (Ansor's epsilon).
 RANDOM_SHARE = 0.05
+#: The part of random programs that are made with an inclination.
+INCLINED = 0.5
 #: Attempts at a new random program.
 TRIES = 40
 
@@ -87,7 +89,7 @@ class Evolution(Explorer):
         """Sound new programs at random, until none is found for a while."""
         idle = 0
         while idle < TRIES:
-            point = self.candidates.made(at_random(self.rng))
+            point = self._made_at_random()
             if point is not None and self.is_new(point) and self.candidates.is_sound(point):
                 idle = 0
                 yield point
@@ -101,10 +103,15 @@ class Evolution(Explorer):
         best = sorted((c, p) for p, c in self._costs.items() if np.isfinite(c) and p != BY_ITSELF)
         found = [point for _, point in best[: int(MEASURED * POPULATION)]]
         for _ in range(POPULATION - len(found)):
-            point = self.candidates.made(at_random(self.rng))
+            point = self._made_at_random()
             if point is not None and self.candidates.is_sound(point):
                 found.append(point)
         return found
+
+    def _made_at_random(self) -> Point | None:
+        """A program whose steps are decided by chance, or by chance and inclination."""
+        kind = inclined if self.rng.random() < INCLINED else at_random
+        return self.candidates.made(kind(self.rng))
 
     def _score(self, population: Sequence[Point], scores: dict[Point, float]) -> None:
         missing = [point for point in dict.fromkeys(population) if point not in scores]

@@ -197,7 +197,7 @@ class _Rules:
             long = stage.reduce_axes[-1]
             sizes = [n * self.lanes for n in (1, 2, 4) if long.extent % (n * self.lanes) == 0]
             options = [self.b.step("split", stage, long, size) for size in sizes]
-            made = self.b.choose(Kind.SKETCH, "factor", stage, [*options, None])
+            made = self.b.choose(Kind.SKETCH, "factor", stage, [None, *options])
             if made is not None:
                 self._factor(stage, made[1])
                 return
@@ -275,7 +275,7 @@ class _Rules:
                 copies *= axis.extent
                 options = [self.b.step("pragma", stage, axis, "keep_loop")]
                 if copies <= MAX_COPIES:
-                    options.append(self.b.step("unroll", stage, axis))
+                    options.insert(0, self.b.step("unroll", stage, axis))
                 self.b.choose(Kind.UNROLL, f"loop {axis.name}", stage, options)
 
     def _contract(self, stage: Stage, axis: IterVar) -> None:

@@ -10,10 +10,15 @@ import numpy as np
 import pytest
 import vdla
 from vdla.bench.net import Net
-from vdla.compiler.choose.records import Records
+from vdla.compiler.choose.chooser import Chooser
+from vdla.compiler.choose.records import Record, Records
 from vdla.compiler.choose.space import Knobs
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.cpu.lowering import choose_knobs
+from vdla.compiler.targets.cpu.target import Cpu
+from vdla.compiler.targets.cpu.templates.by_steps import expression_of_workload
 from vdla.compiler.te.schedule import create_schedule
-from vdla.compiler.te.steps import from_text, replay
+from vdla.compiler.te.steps import from_text, replay, to_text
 from vdla.compiler.te.tensor import compute, placeholder, reduce_axis, sum_of
 from vdla.compiler.tir.ir import For, PrimFunc, walk_stmt
 from vdla.compiler.tir.lower import lower
@@ -24,7 +29,10 @@ from vdla.compiler.tune.auto.gradient import Course, next_task
 from vdla.compiler.tune.auto.programs import BY_ITSELF, ProgramFeatures, Programs
 from vdla.compiler.tune.auto.rules import processor_program
 from vdla.compiler.tune.boosted import BoostedTrees
+from vdla.compiler.tune.task import tasks_of
 from vdla.isa.errors import VdlaError
+from vdla.isa.memory import MEMORY_PRESETS
+from vdla.isa.params import HwParams
 
 
 @pytest.fixture(autouse=True)
@@ -250,3 +258,29 @@ def test_steps_that_are_not_possible_are_refused_in_one_line() -> None:
 def test_only_the_processor_is_scheduled_by_steps(tmp_path: Path) -> None:
     with pytest.raises(VdlaError, match="tuner: auto makes schedules"):
         vdla.tune("any.onnx", "sim", records=tmp_path / "r.jsonl", tuner="auto")
+
+
+def test_the_cheaper_of_two_records_decides_between_steps_and_the_template() -> None:
+    net = Net("product", False)
+    net.output(net.dense(net.input(8, 96), 64))
+    target = Cpu(Options(HwParams(), MEMORY_PRESETS["vta"]))
+    steps, plain = (
+        tasks_of(net.model(), target, by_steps=by_steps)[0] for by_steps in (True, False)
+    )
+    assert steps.key.workload == plain.key.workload
+    log = to_text(
+        processor_program(
+            expression_of_workload(steps.layer.workload).output,
+            lambda opening: opening.options[0],
+            8,
+        ).log
+    )
+    plan = plain.plan()
+    assert plan is not None and log
+    for cost, wanted in ((1.0, {"steps": log}), (3.0, dict(plan.knobs))):
+        records = Records(
+            [Record(steps.key, {"steps": log}, cost), Record(plain.key, plan.knobs, 2.0)]
+        )
+        chooser = Chooser(target.name, target.machine_key, records=records)
+        layer = plain.layer
+        assert choose_knobs(layer.graph, layer.node, target.processor, chooser) == wanted
