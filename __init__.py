@@ -25,6 +25,7 @@ from .isa.native import Native, use_compiler
 from .isa.params import HwParams
 
 if TYPE_CHECKING:
+    from .autoschedule import FoundSchedule, auto_schedule
     from .compiler import te, topi
     from .compiler.quantize import quantize
     from .kernel import Kernel, build_schedule, lower, print_func
@@ -32,12 +33,14 @@ if TYPE_CHECKING:
     from .tuning import tune
 
 __all__ = [
+    "FoundSchedule",
     "HwParams",
     "Kernel",
     "MemoryParams",
     "Module",
     "VdlaError",
     "__version__",
+    "auto_schedule",
     "build_schedule",
     "compile",
     "load",
@@ -54,6 +57,7 @@ __all__ = [
 _LATER = {
     **dict.fromkeys(("Module", "compile", "load"), ".module"),
     **dict.fromkeys(("Kernel", "build_schedule", "lower", "print_func"), ".kernel"),
+    **dict.fromkeys(("FoundSchedule", "auto_schedule"), ".autoschedule"),
     "quantize": ".compiler.quantize",
     "tune": ".tuning",
     "te": ".compiler.te",

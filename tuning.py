@@ -18,17 +18,21 @@ import numpy as np
 from . import plugins
 from ._version import __version__
 from .compiler.build import build
-from .compiler.choose.records import Record, Records, append
+from .compiler.choose.records import Key, Record, Records, append
 from .compiler.choose.space import Knobs
 from .compiler.targets.base import Options, Target
 from .compiler.targets.cpu.layer import CpuLayer
+from .compiler.targets.cpu.target import Cpu
 from .compiler.targets.registry import find_target
 from .compiler.targets.vdla.layer import Layer
+from .compiler.tune.auto.evolution import Evolution
+from .compiler.tune.auto.gradient import Course, next_task
+from .compiler.tune.auto.programs import ProgramFeatures, Programs
 from .compiler.tune.boosted import FEWEST, BoostedTrees
 from .compiler.tune.candidates import Candidates
 from .compiler.tune.features import Features, pairwise_accuracy, recall
 from .compiler.tune.pool import Alone, Pool, Steps, check_address
-from .compiler.tune.search import EXPLORERS, Outcome, Search, make_explorer
+from .compiler.tune.search import PLAN, TUNERS, Outcome, Search, make_explorer, programs_of
 from .compiler.tune.task import Task, tasks_of
 from .isa.errors import VdlaError
 from .isa.memory import MemoryParams
@@ -163,7 +167,9 @@ def tune(
         For each workload; layers of equal workload are tuned once. The planner's choice is the
         first of them.
     tuner : str
-        ``xgb``, ``sa``, ``ga``, ``random`` or ``grid``.
+        ``xgb``, ``sa``, ``ga``, ``random`` or ``grid``; for ``cpu`` also ``auto``, which makes
+        schedules by rules, without templates, and shares the trials among the workloads by what
+        they gain.
     seed : int
         The same seed makes the same trials of an empty file.
     time_s : float, optional
@@ -192,9 +198,11 @@ def tune(
     """
     plugins.load_known()
     check_options(target, None, trials=trials, vthreads=vthreads, threads=threads)
-    for name, value, legal in (("target", target, STEPS), ("tuner", tuner, EXPLORERS)):
+    for name, value, legal in (("target", target, STEPS), ("tuner", tuner, TUNERS)):
         if value not in legal:
             raise VdlaError(f"{name}: expected one of {', '.join(legal)}, got {value!r}")
+    if tuner == Evolution.name and target != Cpu.name:
+        raise VdlaError(f"tuner: {tuner} makes schedules for target cpu, got target {target!r}")
     if scheduler is not None:
         check_address(scheduler)
     params, memory = load_platform(hw, memory)
@@ -207,6 +215,19 @@ def tune(
         return tuning.run(pool, trials, time_s, watch)
 
 
+def new_record(
+    key: Key, knobs: Knobs, outcome: Outcome, tuner: str, seed: int, preferred: bool = False
+) -> Record:
+    """The record of a trial that is made now, by this user on this machine."""
+    return Record(
+        key, dict(knobs), outcome.cost, outcome.error, tuner, seed,
+        f"{getpass.getuser()}@{socket.gethostname()}",
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        {"vdla": __version__, "python": platform.python_version()},
+        round(outcome.seconds, 4) if outcome.seconds else None, preferred,
+    )  # fmt: skip
+
+
 class _Tuning:
     """The tuning of one model."""
 
@@ -214,7 +235,8 @@ class _Tuning:
         self.model, self.target, self.path = model, target, path
         self.tuner, self.seed = tuner, seed
         self.known = Records.load(path) if path.exists() else Records()
-        self.tasks = tasks_of(model, target)
+        self.is_auto = tuner == Evolution.name
+        self.tasks = tasks_of(model, target, by_steps=self.is_auto)
         if not self.tasks:
             raise VdlaError(f"tune: expected a layer with knobs for {target.title}, got none")
         self.searches: list[Search] = []
@@ -228,13 +250,10 @@ class _Tuning:
         total: dict[str, Any] = {"planner": None, "tuned": None}
         interrupted = False
         try:
-            for task in self._in_turn():
-                self.searches.append(self._search(task))
-                number, count = len(rows), max(len(self.tasks), len(rows) + 1)
-                progress = Progress(
-                    task, number, count, 0, trials, 0, np.inf, time.monotonic(), ends
-                )
-                rows.append(self._row(progress, pool, watch))
+            if self.is_auto:
+                self._by_gradient(rows, pool, trials, ends, watch)
+            else:
+                self._one_by_one(rows, pool, trials, ends, watch)
             if self.target.name == "cpu":
                 self._measure_finalists(pool, rows)
             else:
@@ -246,6 +265,50 @@ class _Tuning:
             "records": str(self.path), "model": _model_quality(self.searches),
             "interrupted": interrupted,
         }  # fmt: skip
+
+    def _one_by_one(
+        self, rows: list[dict[str, Any]], pool: Alone | Pool, trials: int, ends: float | None,
+        watch: Watch,
+    ) -> None:  # fmt: skip
+        """All trials of a task, then those of the next one."""
+        for task in self._in_turn():
+            search = self._search(task)
+            self.searches.append(search)
+            number, count = len(rows), max(len(self.tasks), len(rows) + 1)
+            deadline = None
+            if ends is not None:  # the time that is left, shared among the tasks
+                now = time.monotonic()
+                deadline = now + max(0.0, ends - now) / (count - number)
+            begun = time.monotonic()
+            progress = self._progress(search, number, count, trials, ends)
+            self._go_on(progress, search, pool, trials, deadline, watch)
+            rows.append(self._row(search, progress.fresh, time.monotonic() - begun))
+
+    def _by_gradient(
+        self, rows: list[dict[str, Any]], pool: Alone | Pool, trials: int, ends: float | None,
+        watch: Watch,
+    ) -> None:  # fmt: skip
+        """As many trials in all, each plan of them for the task that promises the largest gain."""
+        self.searches = [self._search(task) for task in self.tasks]
+        courses = [_course(search) for search in self.searches]
+        fresh, seconds = [0] * len(courses), [0.0] * len(courses)
+        left = trials * len(courses) - sum(len(search.curve) for search in self.searches)
+        try:
+            while left > 0 and (number := next_task(courses)) is not None:
+                search, begun = self.searches[number], time.monotonic()
+                if ends is not None and begun > ends:
+                    break
+                upto = len(search.curve) + min(PLAN, left)
+                progress = self._progress(search, number, len(courses), upto, ends)
+                self._go_on(progress, search, pool, upto, ends, watch)
+                courses[number].best.append(search.best_cost)
+                courses[number].ended = search.exhausted
+                fresh[number] += progress.fresh
+                seconds[number] += time.monotonic() - begun
+                left -= progress.fresh
+        finally:
+            for search, made, spent in zip(self.searches, fresh, seconds, strict=True):
+                rows.append(self._row(search, made, spent))
 
     def _in_turn(self) -> Iterator[Task]:
         """The tasks. Those that decide for others come first; then the others are asked for again,
@@ -261,18 +324,27 @@ class _Tuning:
 
     def _search(self, task: Task) -> Search:
         """The search for a task, with the trials that the file has."""
-        candidates = Candidates(task.space)
+        candidates = programs_of(task) if self.is_auto else Candidates(task.space)
         first = _planned(task, candidates)
         start = [] if first is None else [first]
         search = Search(task, make_explorer(self.tuner, task, candidates, self.seed, start))
         search.resume(self.known.of(task.key))
         return search
 
-    def _row(self, progress: Progress, pool: Alone | Pool, watch: Watch) -> dict[str, Any]:
-        """Search for a task; what the report says about it."""
-        task, search = progress.task, self.searches[-1]
-        before = progress.made = len(search.curve)
-        progress.best = search.best_cost
+    def _progress(
+        self, search: Search, number: int, tasks: int, trials: int, ends: float | None
+    ) -> Progress:
+        made, best = len(search.curve), search.best_cost
+        return Progress(
+            search.task, number, tasks, made, trials, 0, best, time.monotonic(), ends
+        )  # fmt: skip
+
+    def _go_on(
+        self, progress: Progress, search: Search, pool: Alone | Pool, trials: int,
+        deadline: float | None, watch: Watch,
+    ) -> None:  # fmt: skip
+        """Go on with a search until it has so many trials."""
+        task = progress.task
         watch(progress)
 
         def kept(knobs: Knobs, outcome: Outcome) -> None:
@@ -282,13 +354,11 @@ class _Tuning:
                 progress.best = min(progress.best, outcome.cost)
             watch(progress)
 
-        deadline = None
-        if progress.ends is not None:  # the time that is left, shared among the tasks
-            left = max(0.0, progress.ends - progress.begun)
-            deadline = progress.begun + left / (progress.tasks - progress.number)
-        search.run(pool.measure, progress.of, deadline=deadline, kept=kept)
-        seconds = time.monotonic() - progress.begun
-        fresh = len(search.curve) - before
+        search.run(pool.measure, trials, deadline=deadline, kept=kept)
+
+    def _row(self, search: Search, fresh: int, seconds: float) -> dict[str, Any]:
+        """What the report says about a search that made ``fresh`` trials now."""
+        task = search.task
         return {
             "workload": task.layer.workload.key, "template": task.key.template,
             "layers": list(task.layers), "trials": len(search.curve), "failed": search.failed,
@@ -304,17 +374,12 @@ class _Tuning:
         knobs: Knobs,
         cost: float | None,
         error: str = "",
-        seconds: float | None = None,
+        seconds: float = 0.0,
         preferred: bool = False,
     ) -> None:
         """Add a trial to the file and to what is known."""
-        record = Record(
-            task.key, dict(knobs), cost, error, self.tuner, self.seed,
-            f"{getpass.getuser()}@{socket.gethostname()}",
-            datetime.now(UTC).isoformat(timespec="seconds"),
-            {"vdla": __version__, "python": platform.python_version()},
-            None if seconds is None else round(seconds, 4), preferred,
-        )  # fmt: skip
+        outcome = Outcome(cost, error, seconds)
+        record = new_record(task.key, knobs, outcome, self.tuner, self.seed, preferred)
         append(self.path, [record])
         self.known.add(record)
 
@@ -387,7 +452,15 @@ class _Tuning:
             }  # fmt: skip
 
 
-def _planned(task: Task, candidates: Candidates) -> int | None:
+def _course(search: Search) -> Course:
+    """How far a search has come, with the trials that the file had."""
+    task, layer = search.task, search.task.layer
+    work = float(layer.graph.macs(layer.node))
+    best = [search.best_cost] if search.curve else []
+    return Course(len(task.layers), work, layer.node.op.name, best)
+
+
+def _planned(task: Task, candidates: Candidates | Programs) -> int | None:
     plan = task.plan()
     return None if plan is None else candidates.point(plan.knobs)
 
@@ -406,7 +479,11 @@ def _model_quality(searches: Sequence[Search]) -> dict[str, float | None]:
         half = len(points) // 2
         if half < FEWEST or len(set(costs[half:])) < 2:
             continue
-        model = BoostedTrees(Features(search.task, search.explorer.candidates))
+        candidates = search.explorer.candidates
+        if isinstance(candidates, Programs):
+            model = BoostedTrees(ProgramFeatures(candidates))
+        else:
+            model = BoostedTrees(Features(search.task, candidates))
         model.fit(points[:half], costs[:half])
         scores = model.score(points[half:])
         found.append((pairwise_accuracy(scores, costs[half:]), recall(scores, costs[half:])))

@@ -19,6 +19,7 @@ ROOT_MODULES = {
     "__init__",
     "__main__",
     "_version",
+    "autoschedule",
     "compare",
     "kernel",
     "module",

@@ -68,6 +68,19 @@ class Chooser:
         """A chooser for another target of the same compilation, which adds to the same choices."""
         return replace(self, target=target, machine=machine)
 
+    def prefers(self, first: Decision[W], other: Decision[W], workload: W, layer: str) -> bool:
+        """Whether the first of two decisions, of which one is enough, is made for a layer: the user
+        or the cheaper record says so.
+        """
+        given = self.given.get(layer, {})
+        if given:
+            return any(name in given for name in first.space(workload).knobs)
+        mine, theirs = (
+            self.records.cost(self.target, self.machine, decision.name, workload.key)
+            for decision in (first, other)
+        )
+        return mine < theirs
+
     def attempt(self, decision: Decision[W], workload: W, layer: str) -> Choice | Refusal:
         """The choice for a layer, or why there is none."""
         known = decision.space(workload).knobs

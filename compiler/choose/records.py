@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -141,6 +142,11 @@ class Records:
         """The best knobs for the key of a workload, if there is a record."""
         record = self._best.get(Key(target, machine, template, workload))
         return None if record is None else record.knobs
+
+    def cost(self, target: str, machine: str, template: str, workload: str) -> float:
+        """The cost of these knobs; infinite without a record."""
+        record = self._best.get(Key(target, machine, template, workload))
+        return math.inf if record is None or record.cost is None else record.cost
 
     def best(self) -> list[Record]:
         """The best trial of each key, in the order in which keys were first seen."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .errors import ScheduleError
-from .expr import Expr, Read, Var, rewrite, substitute
+from .expr import Expr, Extern, Read, Var, rewrite, substitute
 from .rfactor import factored
 from .stage import Stage
 from .tensor import IterVar, Tensor
@@ -167,3 +167,35 @@ def reading_state(scan: Stage, stages: list[Stage]) -> list[Stage]:
             sources.add(stage.tensor)
             found.append(stage)
     return found
+
+
+def inline_stages(schedule: Schedule) -> None:
+    """Put the expressions of inlined stages in place of their reads.
+
+    Raises
+    ------
+    ScheduleError
+        When a loop program of the user's reads such a stage.
+    """
+    for stage in schedule.stages:
+        if not stage.inlined:
+            continue
+        axes = stage.tensor.axes
+
+        outside = [s.name for s in schedule.stages if isinstance(s.body, Extern)
+                   and any(r.source is stage.tensor for r in s.reads())]  # fmt: skip
+        if outside:
+            raise ScheduleError(
+                f"compute_inline: {stage.name} is read by the loop program of {outside[0]}, which "
+                "needs it in memory"
+            )
+
+        def leaf(node: Expr, stage: Stage = stage, axes: tuple[IterVar, ...] = axes) -> Expr | None:
+            if isinstance(node, Read) and node.source is stage.tensor:
+                values = {a.var: i for a, i in zip(axes, node.indices, strict=True)}
+                return substitute(stage.body, values)  # type: ignore[arg-type]
+            return None
+
+        for consumer in schedule.stages:
+            if consumer.body is not None and consumer is not stage:
+                consumer.body = rewrite(consumer.body, leaf)

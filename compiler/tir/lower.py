@@ -25,7 +25,7 @@ from ..te.expr import (
 )
 from ..te.intrinsic import TensorIntrin
 from ..te.relations import tail_guards
-from ..te.schedule import Schedule, reading_state
+from ..te.schedule import Schedule, inline_stages, reading_state
 from ..te.stage import Stage, is_thread_axis
 from ..te.tensor import IterVar, Tensor
 from .bounds import Domain, Sharing, infer_domains, read_inside
@@ -45,7 +45,7 @@ def lower(
     ``sharing`` says which threads share the memories of the target, if it has threads.
     """
     _check_places(schedule, args, name)
-    _inline(schedule)
+    inline_stages(schedule)
     domains = infer_domains(schedule, sharing or {})
     lowering = _Lowering(schedule, domains, {}, {}, check_scans(schedule, args))
     for tensor in args:
@@ -99,31 +99,6 @@ def _alignments(stage: Stage) -> tuple[tuple[int, int, int], ...]:
     """Padded dimensions of the stage's buffer, from its end."""
     axes = stage.tensor.axes
     return tuple((axes.index(a) - len(axes), *by) for a, by in stage.alignments.items())
-
-
-def _inline(schedule: Schedule) -> None:
-    for stage in schedule.stages:
-        if not stage.inlined:
-            continue
-        axes = stage.tensor.axes
-
-        outside = [s.name for s in schedule.stages if isinstance(s.body, Extern)
-                   and any(r.source is stage.tensor for r in s.reads())]  # fmt: skip
-        if outside:
-            raise ScheduleError(
-                f"compute_inline: {stage.name} is read by the loop program of {outside[0]}, which "
-                "needs it in memory"
-            )
-
-        def leaf(node: Expr, stage: Stage = stage, axes: tuple[IterVar, ...] = axes) -> Expr | None:
-            if isinstance(node, Read) and node.source is stage.tensor:
-                values = {a.var: i for a, i in zip(axes, node.indices, strict=True)}
-                return substitute(stage.body, values)  # type: ignore[arg-type]
-            return None
-
-        for consumer in schedule.stages:
-            if consumer.body is not None and consumer is not stage:
-                consumer.body = rewrite(consumer.body, leaf)
 
 
 @dataclass

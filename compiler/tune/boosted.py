@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from .features import Features, Points
+from .features import Points
 
 #: Trees of AutoTVM's depth. "mean" compares pairs at random, not only with the best: with
 #: xgboost's default, ranks are little better than none.
@@ -26,12 +26,26 @@ BASE_WEIGHT = 5.0
 Base = Callable[[np.ndarray], np.ndarray]
 
 
+class Described(Protocol):
+    """What describes points to a model (``features.py``, ``auto/programs.py``)."""
+
+    @property
+    def has_estimates(self) -> bool: ...
+    def of(self, points: Points) -> np.ndarray:
+        """float64 [points, features]."""
+        ...
+
+    def prior(self, points: Points) -> np.ndarray:
+        """float64 [points]: the logarithm of an estimated cost; zeros without estimates."""
+        ...
+
+
 class BoostedTrees:
     """Learns from the trials of one task, on top of a base, which ranks points before there are
     trials: the estimates of the template's cost model, and ``base``, a model of other tasks.
     """
 
-    def __init__(self, features: Features, seed: int = 0, base: Base | None = None):
+    def __init__(self, features: Described, seed: int = 0, base: Base | None = None):
         self.features, self.seed, self.base = features, seed, base
         self._trees: Any = None
 
@@ -69,7 +83,7 @@ class BoostedTrees:
         return margin if self.base is None else margin + self.base(self.features.of(points))
 
 
-def train_base(tasks: Sequence[tuple[Features, Points, Sequence[float] | np.ndarray]]) -> Base:
+def train_base(tasks: Sequence[tuple[Described, Points, Sequence[float] | np.ndarray]]) -> Base:
     """A model of the trials of several tasks, whose features must have the same meaning: tasks of
     one template. Each task is ranked by itself. The model corrects the estimates of the template.
     """

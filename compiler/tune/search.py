@@ -11,8 +11,13 @@ import numpy as np
 
 from ..choose.records import Record
 from ..choose.space import Knobs
+from ..targets.cpu.layer import CpuLayer
+from ..targets.cpu.templates.by_steps import expression_of_workload
 from ..tir.ir import PrimFunc
 from .annealing import Annealing, ModelAnnealing
+from .auto.evolution import Evolution
+from .auto.programs import ProgramFeatures, Programs
+from .auto.rules import processor_program
 from .boosted import Base, BoostedTrees
 from .candidates import Candidates, Point
 from .explorer import Explorer, Grid, Random
@@ -22,6 +27,8 @@ from .task import Layer, Task, loop_program
 
 #: The explorers by name; :func:`make_explorer` makes them.
 EXPLORERS = (ModelAnnealing.name, Annealing.name, Genetic.name, Random.name, Grid.name)
+#: All tuners: the explorers of knobs, and the AutoScheduler.
+TUNERS = (*EXPLORERS, Evolution.name)
 #: Trials after which an explorer learns.
 PLAN = 16
 
@@ -39,10 +46,19 @@ class Outcome:
 Measure = Callable[[Task, Sequence[Knobs]], Iterable[tuple[int, Outcome]]]
 
 
+def programs_of(task: Task) -> Programs:
+    """The programs by rules of a task that is scheduled by steps."""
+    layer = task.layer
+    assert isinstance(layer, CpuLayer)
+    output, processor = expression_of_workload(layer.workload).output, layer.processor
+    sizes = {"lanes": processor.vector_lanes, "threads": processor.threads}
+    return Programs(partial(processor_program, output, **sizes), partial(loop_program, layer))
+
+
 def make_explorer(
     name: str,
     task: Task,
-    candidates: Candidates,
+    candidates: Candidates | Programs,
     seed: int,
     start: Iterable[Point] = (),
     base: Base | None = None,
@@ -51,6 +67,8 @@ def make_explorer(
     """The explorer of a name; one with a model learns from the task's features, on a ``base``.
     ``loops`` makes the loop program of a layer, for features; None: without them.
     """
+    if isinstance(candidates, Programs):
+        return Evolution(candidates, seed, BoostedTrees(ProgramFeatures(candidates), seed), start)
     match name:
         case ModelAnnealing.name:
             features = Features(task, candidates, partial(loops, task.layer) if loops else None)
@@ -141,7 +159,7 @@ class Search:
 
     def _skip_hopeless(self) -> None:
         """Skip all points whose floor, by the template's cost model, is not below the best cost."""
-        if not np.isfinite(self.best_cost):
+        if not self._points.size or not np.isfinite(self.best_cost):
             return
         hopeless = self._points[self._floors >= self.best_cost]
         self.skipped += int((~self.explorer.known[hopeless]).sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -13,11 +13,13 @@ from ..choose.space import Knobs, Space, Workload
 from ..choose.template import Plan, Template
 from ..dumps import Dumps
 from ..graph.ir import Graph, Node
+from ..graph.ops.base import Fusion
 from ..rows import parts_of
 from ..targets.base import Part, Target
 from ..targets.cpu.layer import CpuLayer
 from ..targets.cpu.lowering import lower_node
 from ..targets.cpu.target import Cpu
+from ..targets.cpu.templates.by_steps import STEPS, BySteps
 from ..targets.vdla.layer import Layer as VdlaLayer
 from ..targets.vdla.target import Accelerator
 from ..targets.vdla.templates.base import AcceleratorTemplate, Track
@@ -84,11 +86,15 @@ class Task:
         return found if isinstance(found, Plan) else None
 
 
-def tasks_of(model: object, target: Target, records: Records | None = None) -> list[Task]:
+def tasks_of(
+    model: object, target: Target, records: Records | None = None, by_steps: bool = False
+) -> list[Task]:
     """The tasks of a model, in the order of layers, with the choices of ``records``: what a layer
-    may use depends on the choices of its neighbours.
+    may use depends on the choices of its neighbours. ``by_steps``: the processor's layers are
+    scheduled by steps, without templates.
 
-    Layers of equal workload are one task. A layer whose knobs have one value each is none.
+    Layers of equal workload are one task. A layer whose knobs have one value each is none, unless
+    it is scheduled by steps.
 
     Raises
     ------
@@ -103,8 +109,16 @@ def tasks_of(model: object, target: Target, records: Records | None = None) -> l
             case Accelerator() if where is target:
                 found += target.layers(part, chooser)
             case Cpu():
-                found += target.layers(part, chooser)
+                layers = target.layers(part, chooser)
+                found += _by_steps(layers) if by_steps else layers
     return merged(found, target)
+
+
+def _by_steps(layers: Iterable[CpuLayer]) -> Iterator[CpuLayer]:
+    """The layers that compute something, scheduled by steps."""
+    for layer in layers:
+        if layer.node.op.fusion is not Fusion.ALIAS:
+            yield replace(layer, template=BySteps(layer.processor))
 
 
 def merged(layers: Iterable[Layer], target: Target) -> list[Task]:
@@ -112,7 +126,7 @@ def merged(layers: Iterable[Layer], target: Target) -> list[Task]:
     same: dict[tuple[str, str], list[Layer]] = {}
     for layer in layers:
         space = layer.template.space(layer.workload)
-        if any(len(values) > 1 for values in space.knobs.values()):
+        if STEPS in space.knobs or any(len(values) > 1 for values in space.knobs.values()):
             same.setdefault((layer.template.name, layer.workload.key), []).append(layer)
     return [
         Task(

@@ -207,4 +207,4 @@ def test_speed_of_the_simulators(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["bench", "speed", "--models", "vgg"]) == 2
     assert "expected files or names from resnet18" in capsys.readouterr().err
     assert run_app(["bench", "speed", *options[:2], "--rounds", "0"]) == 2
-    assert "rounds: expected at least 1, got 0" in capsys.readouterr().err
+    assert "'--rounds': Input should be greater than or equal to 1" in capsys.readouterr().err

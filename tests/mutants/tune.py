@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from vdla.compiler.choose.records import Records
+from vdla.compiler.targets.cpu import llvm
 from vdla.compiler.targets.vdla import planner
+from vdla.compiler.te import steps
 from vdla.compiler.tune import boosted, explorer, features, loop_features
 from vdla.compiler.tune.annealing import ModelAnnealing
+from vdla.compiler.tune.auto import builder, gradient, rules
+from vdla.compiler.tune.auto.accelerator import _Rules as AcceleratorRules
+from vdla.compiler.tune.auto.evolution import Evolution
 from vdla.compiler.tune.search import Search
 
 from .checks import tests
 from .plant import Mutant
 
 _EXPLORERS = "compiler/tune/test_explorers.py"
+_AUTO = "compiler/tune/test_auto_search.py"
 
 TUNE = (
     Mutant("numbers are no features", "compiler", features.knob_features,
@@ -41,4 +47,37 @@ TUNE = (
     Mutant("a floor too high", "compiler", planner._floor,
            "stored), steps)", "stored), 1.3 * steps)",
            tests("bench/test_tuning.py::test_no_program_beats_the_floor_of_the_cost_model")),
+    Mutant("a cross is one parent", "compiler", Evolution._crossed,
+           "a if self.rng.random() < 0.5 else b", "a",
+           tests(f"{_AUTO}::test_a_cross_takes_each_stage_from_one_of_two")),
+    Mutant("a cross mixes within a stage", "compiler", Evolution._crossed,
+           "if opening.stage not in sides:", "if True:",
+           tests(f"{_AUTO}::test_a_cross_takes_each_stage_from_one_of_two")),
+    Mutant("a change changes everything", "compiler", builder.as_in,
+           "if opening.key in steps and steps[opening.key] in opening.options:", "if False:",
+           tests(f"{_AUTO}::test_a_change_keeps_all_other_steps_that_are_still_possible")),
+    Mutant("logs are not followed", "compiler", builder.following,
+           "if made in opening.options:", "if False:",
+           tests(f"{_AUTO}::test_a_log_in_a_record_is_found_again_and_another_one_is_none")),
+    Mutant("schedules come again", "compiler", Evolution.ask,
+           "self._asked.add(point)", "pass",
+           tests(f"{_AUTO}::test_the_same_seed_makes_the_same_trials_and_no_schedule_comes_twice")),
+    Mutant("each layer counts once", "compiler", gradient.promise,
+           "course.weight * (", "1 * (",
+           tests(f"{_AUTO}::test_a_task_that_the_network_has_often_comes_first_and_an_ended_one"
+                 "_never")),
+    Mutant("stages of one name are one", "compiler", steps.label,
+           'f"{item.name}#{place}" if place else item.name', "item.name",
+           tests("compiler/te/test_steps.py")),
+    Mutant("any reader follows in place", "compiler", rules.reads_in_place,
+           "all(r.indices == element", "all(True",
+           tests("compiler/tune/test_auto_programs.py")),
+    Mutant("operands are exchanged", "compiler", AcceleratorRules._operands,
+           '{rows: "inp", columns: "wgt"}', '{rows: "wgt", columns: "inp"}',
+           tests("compiler/tune/test_auto_accelerator.py::"
+                 "test_tensorized_programs_compute_the_right_bits[dense]")),
+    Mutant("indices of elements never wrap", "compiler", llvm._Emitter._index,
+           'a, b) if _is_total(expr):', "a, b):",
+           tests("compiler/targets/cpu/test_cpu_expressions.py::"
+                 "test_an_index_computed_from_elements_wraps_as_its_dtype_does")),
 )  # fmt: skip

@@ -49,11 +49,11 @@ class CpuLayer:
             if 0 <= made < len(lowered.attributes):
                 arrays.append(np.ascontiguousarray(lowered.attributes[made]))
             else:
-                arrays.append(_random(buffer.shape, buffer.dtype, rng))
+                arrays.append(random_array(buffer.shape, buffer.dtype, rng))
         return lambda: code(*arrays)
 
 
-def _random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray:
+def random_array(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> np.ndarray:
     """Small values: floats around zero, integers that are in the range of every type and are
     indices of every axis.
     """

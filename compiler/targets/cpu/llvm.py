@@ -314,13 +314,14 @@ class _Emitter:
         return total
 
     def _index(self, expr: Expr) -> Value:
-        """An index in int64: indices lie within their buffers, so that nothing wraps."""
+        """An index in int64. Indices of loops lie within their buffers, so that nothing wraps; what
+        is computed from elements wraps as its dtype does."""
         match expr:
             case Var():
                 return self._variable(expr)
             case Const(value):
                 return _I64(int(value))
-            case Binary("+" | "-" | "*" | "//" | "%" | "min" | "max", a, b):
+            case Binary("+" | "-" | "*" | "//" | "%" | "min" | "max", a, b) if _is_total(expr):
                 return self._int_binary(expr.op, self._index(a), self._index(b), expr)
         return self._cast(self._scalar(expr), expr.dtype, "int64")
 

@@ -7,8 +7,9 @@ from functools import cache
 
 import numpy as np
 
+from ....isa.errors import VdlaError
 from ...choose.chooser import Chooser, Given
-from ...choose.space import Knobs
+from ...choose.space import Knobs, Refusal
 from ...graph.ir import Graph, Node
 from ...te.schedule import create_schedule
 from ...tir.ir import PrimFunc
@@ -16,8 +17,9 @@ from ...tir.lower import lower
 from ..base import expression_of
 from .processor import Processor
 from .templates.algorithms import DIRECT, ConvolutionAlgorithm
-from .templates.base import CpuTemplate, loop_shapes, workload_of
+from .templates.base import CpuTemplate, CpuWorkload, loop_shapes, workload_of
 from .templates.bit_serial import BIT_SERIAL, BitSerial, BitsWorkload, IntegerAlgorithm
+from .templates.by_steps import STEPS, BySteps, expression_of_workload
 from .templates.fusing import Joining, Together
 from .templates.plain import (
     General,
@@ -109,28 +111,54 @@ class Lowered:
 
 
 def choose_knobs(graph: Graph, node: Node, processor: Processor, chooser: Chooser) -> Knobs:
-    """The knobs that are chosen for a node.
+    """The knobs that are chosen for a node: those of its template, or steps in place of these.
 
     Raises
     ------
     VdlaError
         For knobs that are not legal, naming the layer.
     """
+    workload, by_steps = workload_of(graph, node), BySteps(processor)
     template = template_of(graph, node, processor)
-    return chooser.choose(template, workload_of(graph, node), node.name).knobs
+    if chooser.prefers(by_steps, template, workload, node.name):
+        found = chooser.choose(by_steps, workload, node.name).knobs
+        if found[STEPS]:
+            return found
+    return chooser.choose(template, workload, node.name).knobs
+
+
+def planned(template: CpuTemplate, workload: CpuWorkload) -> Knobs:
+    """What a template chooses by itself.
+
+    Raises
+    ------
+    VdlaError
+        When it has no legal choice.
+    """
+    found = template.plan(workload, {})
+    if isinstance(found, Refusal):
+        raise VdlaError(f"{template.name}: {found.reason}")
+    return found.knobs
 
 
 def lower_node(graph: Graph, node: Node, processor: Processor, knobs: Knobs) -> Lowered:
-    """The loop program of a node with these knobs.
+    """The loop program of a node with these knobs, or by their steps. Empty steps mean the template
+    and its plan.
 
     Raises
     ------
     VdlaError
         When the operator or a dtype has no expression, naming the node.
     """
-    template = template_of(graph, node, processor)
-    shapes = loop_shapes(node.op, [tensor.shape for tensor in graph.operands(node)])
-    found = expression_of(graph, node, shapes)
+    workload = workload_of(graph, node)
+    if knobs.get(STEPS):
+        # Steps name stages: a record of them serves layers whose tensors have other names.
+        template, found = BySteps(processor), expression_of_workload(workload)
+    else:
+        template = template_of(graph, node, processor)
+        knobs = planned(template, workload) if STEPS in knobs else knobs
+        shapes = loop_shapes(node.op, [tensor.shape for tensor in graph.operands(node)])
+        found = expression_of(graph, node, shapes)
     schedule = create_schedule(found.output)
-    template.apply(workload_of(graph, node), knobs, schedule)
+    template.apply(workload, knobs, schedule)
     return Lowered(lower(schedule, [*found.args, found.output], node.name), found.attributes)

@@ -358,3 +358,12 @@ def test_the_code_of_a_kernel_can_be_read() -> None:
     func, _ = nest("vectorized")
     code = compile_func(func).code
     assert "define" in code.llvm_ir and "ret" in code.assembly
+
+
+def test_an_index_computed_from_elements_wraps_as_its_dtype_does() -> None:
+    x, t = placeholder((4,), "int32", "x"), placeholder((5,), "int32", "t")
+    y = compute((4,), lambda i: t[(x[i] * x[i]) % 5], "y")
+    values = np.array([1, 65535, 50000, -46341], np.int32)
+    table, result = np.arange(5, dtype=np.int32), np.empty(4, np.int32)
+    compile_func(lower(create_schedule(y), [x, t, y]))(values, table, result)
+    np.testing.assert_array_equal(result, (values * values) % 5)
