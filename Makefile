@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.installed
 
-.PHONY: venv demo check test test-torch lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options sweeps clean
+.PHONY: venv demo check test test-torch lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options gpu-emulated sweeps clean
 
 venv: $(STAMP)
 
@@ -64,8 +64,9 @@ schedules: $(STAMP)
 operators: $(STAMP)
 	VDLA_FUZZ=300 $(BIN)/python -m pytest -n 2 tests/compiler/frontends/onnx/test_single_operators.py tests/compiler/graph/test_random_operators.py
 
-# Kernels without a GPU: 2,000 random schedules of threads, and whole networks at full size.
+# Kernels without a GPU: ONNX's node tests, 2,000 random schedules of threads, and whole networks at full size.
 gpu-emulated: $(STAMP)
+	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_node_suite.py
 	VDLA_FUZZ=5000 $(BIN)/python -m pytest -s tests/compiler/targets/gpu/test_random_threads.py
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_full_size.py
 

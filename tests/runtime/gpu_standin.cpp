@@ -39,8 +39,8 @@ int replays = 0, launches = 0;
 
 int run(const Launch& launch) {
   std::vector<void*> arguments = launch.arguments;
-  uint64_t barriers = 0;
-  return launch.entry(arguments.data(), launch.sizes, 0, &barriers) ? FAILED : OK;
+  uint64_t counts[3] = {};
+  return launch.entry(arguments.data(), launch.sizes, 0, counts) ? FAILED : OK;
 }
 
 }  // namespace

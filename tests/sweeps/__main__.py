@@ -25,7 +25,7 @@ ROOT = Path(__file__).resolve().parents[2]
 #: Targets of the Makefile, in the order in which they run.
 SWEEPS = (
     "verify", "mutants", "cosim", "campaign", "schedules", "fuzz", "operators", "gates", "board",
-    "figures", "lines", "options", "test-torch",
+    "figures", "lines", "options", "gpu-emulated", "test-torch",
 )  # fmt: skip
 FOLDER = Path(".vdla") / "sweeps"
 

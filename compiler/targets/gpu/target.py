@@ -15,7 +15,7 @@ from .dialects import CUDA, OPENCL, Dialect
 from .func_code import FuncKernels
 from .graph_code import kernels_of_graph
 from .kernels import lower_kernels, to_launches
-from .lowering import TEMPLATES
+from .lowering import PRECISIONS, templates_of
 
 
 class Gpu(Target):
@@ -28,15 +28,24 @@ class Gpu(Target):
     def __init__(self, options: Options):
         if options.threads > 1:
             raise VdlaError(f"threads: expected 1 with target {self.name}, got {options.threads}")
+        precisions = PRECISIONS if self.dialect.tensor_cores else PRECISIONS[:1]
+        if options.precision not in precisions:
+            raise VdlaError(
+                f"precision: expected {' or '.join(precisions)} with target {self.name}, got "
+                f"{options.precision!r}"
+            )
         self.batch = options.hw.batch
-        self.templates = TEMPLATES
+        self.templates = templates_of(self.dialect, options.precision)
         self.machine_key = self.dialect.name
+        if options.precision != PRECISIONS[0]:
+            self.machine_key += f", {options.precision}"
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
         graph = part.as_graph()
         step = None
         if graph.outputs:
-            step = kernels_of_graph(graph, self.dialect, chooser, dumps).program(self.device)
+            made = kernels_of_graph(graph, self.dialect, self.templates, chooser, dumps)
+            step = made.program(self.device)
         layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]
         return Compiled(step, layers)
 

@@ -12,7 +12,8 @@ import vdla
 from vdla.compiler.targets.gpu.dialects import CUDA
 from vdla.compiler.targets.gpu.kernels import kernels_of, lower_kernels, to_launches
 from vdla.compiler.targets.gpu.scopes import MODEL
-from vdla.compiler.targets.gpu.templates.gemm import Product, tiled
+from vdla.compiler.targets.gpu.templates.gemm import tiled
+from vdla.compiler.targets.gpu.templates.product import Product
 from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Const, Expr, Read, Var, rewrite
@@ -148,8 +149,8 @@ def test_blocks_wait_as_often_as_the_program_says(name: str) -> None:
     result = np.zeros(func.params[-1].shape, func.params[-1].dtype)
     code = load_emulated(print_module([kernel.text], CUDA))
     addresses = [a.ctypes.data for a in (*arrays, result)]
-    waits = code.launch(kernel.name, kernel.grid, kernel.block, addresses)
-    assert waits == barriers_in(kernel.launch.body) * math.prod(kernel.grid) > 0
+    counts = code.launch(kernel.name, kernel.grid, kernel.block, addresses)
+    assert counts.waits == barriers_in(kernel.launch.body) * math.prod(kernel.grid) > 0
 
 
 # ---- mutants -----------------------------------------------------------------------------------
