@@ -126,10 +126,10 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
         return select(all_of(*inside), value, Const(0, value.dtype)) if inside else value
 
     def left(b: Expr, i: Expr, k_: Expr) -> Expr:
-        return factor(product.left(b, i, k_), ((i, m, whole_m), (k_, k, whole_k)))
+        return factor(product.left(b, i, Const(0), k_), ((i, m, whole_m), (k_, k, whole_k)))
 
     def right(b: Expr, k_: Expr, j: Expr) -> Expr:
-        return factor(product.right(b, k_, j), ((k_, k, whole_k), (j, n, whole_n)))
+        return factor(product.right(b, j, Const(0), k_), ((k_, k, whole_k), (j, n, whole_n)))
 
     a = compute((batch, whole_m, whole_k), left, "left")
     c = compute((batch, whole_k, whole_n), right, "right")

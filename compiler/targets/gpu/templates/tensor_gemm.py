@@ -14,7 +14,9 @@ from collections.abc import Sequence
 
 from ....choose.space import Knobs, Space, preferring
 from ....graph.ir import Graph, Node
-from ....graph.ops.convolution import QConv2d
+from ....graph.ops.base import Op
+from ....graph.ops.channels_last import ChannelsLast
+from ....graph.ops.convolution import Conv2d, QConv2d
 from ....graph.ops.linear import QDense
 from ....te.expr import Const, Expr, all_of, bits_of, select
 from ....te.schedule import Schedule, create_schedule
@@ -25,7 +27,7 @@ from ..scopes import BLOCK, SHARED_BYTES, WARP
 from ..tensor_cores import COLUMNS, K_BYTES, ROWS, SUMS, tensor_core
 from .base import Scheduled
 from .gemm import Gemm, best_tiles
-from .product import Product, product_of, sizes_of
+from .product import Element, Product, product_of, sizes_of
 
 #: Bytes that an asynchronous copy brings.
 COPY_BYTES = 16
@@ -47,6 +49,7 @@ class TensorGemm(Gemm):
     Factors of int8 are exact."""
 
     name = "tensor cores"
+    ops = (*Gemm.ops, ChannelsLast)
 
     def __init__(self, precision: str):
         self.precision = precision
@@ -54,17 +57,23 @@ class TensorGemm(Gemm):
     def dtype_of(self, graph: Graph, node: Node) -> str | None:
         """The dtype of a product's factors; None where tensor cores have none that fits."""
         dtypes = {t.dtype for t in graph.operands(node)[:2]}
-        if isinstance(node.op, QConv2d | QDense):
-            return "int8" if dtypes == {"int8"} and not node.op.x_zero_point else None
+        op = inner_of(node.op)
+        if isinstance(op, QConv2d | QDense):
+            return "int8" if dtypes == {"int8"} and not op.x_zero_point else None
         half = dtypes == {"float32"} and self.precision != "float32"
         return self.precision if half else None
 
     def handles(self, graph: Graph, node: Node) -> bool:
-        return super().handles(graph, node) and self.dtype_of(graph, node) is not None
+        op = inner_of(node.op)
+        if not isinstance(op, Gemm.ops) or self.dtype_of(graph, node) is None:
+            return False
+        if isinstance(node.op, ChannelsLast):
+            return isinstance(op, Conv2d | QConv2d) and op.groups == 1
+        return super().handles(graph, node)
 
     def space(self, workload: CpuWorkload) -> Space:
         batch, rows, columns, depth = sizes_of(workload)
-        is_int8 = isinstance(workload.op, QConv2d | QDense)
+        is_int8 = isinstance(inner_of(workload.op), QConv2d | QDense)
         tiles = best_tiles(batch, rows, columns, TILES, ROWS)
         warps = [min(tile, max(tile // 2, ROWS)) for tile in tiles]
         step = K_BYTES // (1 if is_int8 else 2)
@@ -84,6 +93,11 @@ class TensorGemm(Gemm):
         assert dtype is not None
         schedule = tensor_tiled(product, dtype, knobs)
         return Scheduled(schedule, [*product.args, schedule.outputs[0]], product.attributes)
+
+
+def inner_of(op: Op) -> Op:
+    """The operator, in whichever layout."""
+    return op.op if isinstance(op, ChannelsLast) else op
 
 
 def _misfit(knobs: Knobs, element_bytes: int) -> str:
@@ -112,16 +126,14 @@ def tensor_tiled(product: Product, dtype: str, knobs: Knobs) -> Schedule:
     whole_m, whole_n, whole_k = (
         -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))
     )
-    a = factor((batch, whole_m, whole_k), product.left, (m, k), dtype, "left")
-    c = factor(
-        (batch, whole_n, whole_k), lambda b, j, r: product.right(b, r, j), (n, k), dtype, "right"
-    )
-    r = reduce_axis(whole_k, "k")
-    acc = compute(
-        (batch, whole_m, whole_n),
-        lambda b, i, j: sum_of(a[b, i, r].astype(sums) * c[b, j, r].astype(sums), r),
-        "acc",
-    )
+    a = factor((batch, product.taps, whole_m, whole_k), product.left, (m, k), dtype, "left")
+    c = factor((batch, product.taps, whole_n, whole_k), product.right, (n, k), dtype, "right")
+    tap, r = reduce_axis(product.taps, "tap"), reduce_axis(whole_k, "k")
+
+    def product_rule(b: Expr, i: Expr, j: Expr) -> Expr:
+        return sum_of(a[b, tap, i, r].astype(sums) * c[b, tap, j, r].astype(sums), (tap, r))
+
+    acc = compute((batch, whole_m, whole_n), product_rule, "acc")
     out = compute((batch, m, n), lambda b, i, j: product.ending(b, i, j, acc[b, i, j]), "out")
     schedule = create_schedule(out)
     left = schedule.cache_read(a, "fragment_a", [acc])
@@ -155,6 +167,8 @@ def tensor_tiled(product: Product, dtype: str, knobs: Knobs) -> Schedule:
     _, i, j = acc.axes
     steps, step = total.split(r, depth)
     part, r_in = total.split(step, core.depth)
+    total.reorder(tap, steps, part, r_in)
+    steps = total.fuse(tap, steps)
     i_tile, i_in = total.split(i, ROWS)
     j_tile, j_in = total.split(j, COLUMNS)
     total.reorder(steps, part, i_tile, j_tile, i_in, j_in, r_in)
@@ -164,7 +178,7 @@ def tensor_tiled(product: Product, dtype: str, knobs: Knobs) -> Schedule:
     for tensor, intrinsic, size in ((left, core.load_a, ROWS), (right, core.load_b, COLUMNS)):
         stage = schedule[tensor]
         stage.compute_at(total, part)
-        _, i, _ = tensor.axes
+        _, _, i, _ = tensor.axes
         outer, inner = stage.split(i, size)
         stage.unroll(outer)
         stage.tensorize(inner, intrinsic)
@@ -175,19 +189,23 @@ def tensor_tiled(product: Product, dtype: str, knobs: Knobs) -> Schedule:
         if stages > 1:
             stage.pipeline(stages)
         piece = COPY_BYTES * 8 // bits_of(dtype)
-        stage.storage_align(tensor.axes[1], 2 * piece, piece)
+        stage.storage_align(tensor.axes[2], 2 * piece, piece)
         _fetch(stage, depth, warps, across)
     return schedule
 
 
 def factor(
-    shape: tuple[int, int, int], element: object, sizes: tuple[int, int], dtype: str, name: str
+    shape: tuple[int, int, int, int],
+    element: Element,
+    sizes: tuple[int, int],
+    dtype: str,
+    name: str,
 ) -> Tensor:
     """A factor by rows, converted, with zeros beyond its sizes."""
 
-    def rule(b: Expr, i: Expr, k: Expr) -> Expr:
-        value, inside = element(b, i, k)  # type: ignore[operator]
-        edges = zip((i, k), sizes, shape[1:], strict=True)
+    def rule(b: Expr, t: Expr, i: Expr, k: Expr) -> Expr:
+        value, inside = element(b, i, t, k)
+        edges = zip((i, k), sizes, shape[2:], strict=True)
         inside = [*(at < size for at, size, whole in edges if size < whole), *inside]
         value = value if value.dtype == dtype else value.astype(dtype)
         return select(all_of(*inside), value, Const(0, dtype)) if inside else value
@@ -231,7 +249,7 @@ def _fetch(stage: Stage, depth: int, warps: tuple[int, int], across: bool) -> No
     """Let the threads of a block bring a tile together. Each brings 16 bytes of a row at once;
     threads side by side bring parts of one row, or, where elements of different rows lie side by
     side in main memory (``across``), the same part of rows side by side."""
-    _, i, k = stage.tensor.axes
+    _, _, i, k = stage.tensor.axes
     count = COPY_BYTES * 8 // bits_of(stage.tensor.dtype)
     part, vector = stage.split(k, count)
     if across:

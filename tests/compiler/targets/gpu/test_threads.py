@@ -51,7 +51,7 @@ def gemm(m: int = 20, n: int = 24, k: int = 20) -> PrimFunc:
     """A product in tiles, in shared memory."""
     a, b = placeholder((m, k), "float32", "a"), placeholder((k, n), "float32", "b")
     product = Product(
-        (1, m, n, k), lambda _, i, r: (a[i, r], []), lambda _, r, j: (b[r, j], []),
+        (1, m, n, k), lambda _, i, t, r: (a[i, r], []), lambda _, j, t, r: (b[r, j], []),
         lambda _, i, j, acc: acc, "float32", [a, b],
     )  # fmt: skip
     knobs = {"rows": 8, "columns": 16, "thread_rows": 2, "thread_columns": 4, "depth": 8}
@@ -312,7 +312,8 @@ def test_memories_that_threads_do_not_share() -> None:
     def unknown(s, p, y) -> None:
         s[p].set_scope("texture")
 
-    assert "expected a memory of global, shared, local, got 'texture'" in refusal(unknown)
+    assert "expected a memory of global, shared, local, fragment_a" in refusal(unknown)
+    assert "got 'texture'" in refusal(unknown)
 
 
 def test_limits_of_a_block() -> None:
