@@ -75,21 +75,24 @@ class EmulatedKernels:
         return Counts(*counts)
 
 
-def load_emulated(source: str, flags: Sequence[str] = ()) -> EmulatedKernels:
-    """The kernels of a CUDA text; errors as :func:`emulated_library`."""
-    return EmulatedKernels(ctypes.CDLL(str(emulated_library(source, flags))))
+def load_emulated(
+    source: str, flags: Sequence[str] = (), counting: bool = False
+) -> EmulatedKernels:
+    """The kernels of a CUDA text; arguments and errors as :func:`emulated_library`."""
+    return EmulatedKernels(ctypes.CDLL(str(emulated_library(source, flags, counting))))
 
 
-def emulated_library(source: str, flags: Sequence[str] = ()) -> Path:
+def emulated_library(source: str, flags: Sequence[str] = (), counting: bool = False) -> Path:
     """Compile a CUDA text for the host, or find its library in the cache. For each kernel it has
-    ``emulate_NAME``, and ``arguments_NAME``, which says how many arguments it has.
+    ``emulate_NAME``, and ``arguments_NAME``, which says how many arguments it has. ``counting``
+    kernels count their bytes of main memory, and are slower.
 
     Raises
     ------
     VdlaError
         Where g++ is missing, or refuses the text; then with the first error.
     """
-    text = _host_text(source)
+    text = _host_text(source, counting)
     command = [COMPILER, *FLAGS, *flags, "-I", str(_HEADERS[0].parent)]
     headers = [header.read_text() for header in _HEADERS]
     digest = hashlib.sha256(repr((text, headers, command)).encode()).hexdigest()
@@ -99,20 +102,25 @@ def emulated_library(source: str, flags: Sequence[str] = ()) -> Path:
     return place
 
 
-def _host_text(source: str) -> str:
+def _host_text(source: str, counting: bool) -> str:
     """The text with an entry for each kernel, which has a section of its own for shared memory."""
     parts, end = ['#define SHARED_SECTION "unused"\n#include "fibres.h"\n'], 0
     for number, found in enumerate(_KERNEL.finditer(source)):
         parts.append(source[end : found.start()])
         parts.append(f'#undef SHARED_SECTION\n#define SHARED_SECTION "shared{number}"\n')
-        parts.append(found.group())
-        parts.append(_entry(number, *found.groups()))
+        name, parameters, body = found.groups()
+        kinds = [p.rpartition(" ")[0].replace("__restrict__", "") for p in parameters.split(", ")]
+        if counting:
+            kinds = [f"vdla::Counted<{kind.replace('*', '').strip()}>" for kind in kinds]
+        names = [p.rpartition(" ")[2] for p in parameters.split(", ")]
+        declared = ", ".join(f"{kind} {name}" for kind, name in zip(kinds, names, strict=True))
+        parts.append(found.group().replace(f"({parameters})", f"({declared})", 1))
+        parts.append(_entry(number, name, kinds, body))
         end = found.end()
     return "".join((*parts, source[end:]))
 
 
-def _entry(number: int, name: str, parameters: str, body: str) -> str:
-    kinds = [p.rpartition(" ")[0].replace("__restrict__", "") for p in parameters.split(", ") if p]
+def _entry(number: int, name: str, kinds: Sequence[str], body: str) -> str:
     arguments = ", ".join(f"({kind})values[{i}]" for i, kind in enumerate(kinds))
     first, size = "nullptr", "0"
     declared = ""

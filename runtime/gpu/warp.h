@@ -11,6 +11,35 @@ struct alignas(8) uint2 {
 
 namespace vdla {
 
+// ---- bytes of main memory, counted ----
+
+// An element of main memory whose address is taken, or which is read or stored to.
+template <class T>
+struct Place {
+  T* address;
+};
+template <class T>
+struct Element {
+  T* address;
+  operator T() const {
+    block.bytes_read += sizeof(T);
+    return *address;
+  }
+  template <class V>
+  void operator=(V value) const {
+    block.bytes_written += sizeof(T);
+    *address = value;
+  }
+  Place<T> operator&() const { return {address}; }
+};
+// A parameter of a kernel.
+template <class T>
+struct Counted {
+  T* first;
+  explicit Counted(void* address) : first(static_cast<T*>(address)) {}
+  Element<T> operator[](int64_t index) const { return {first + index}; }
+};
+
 // ---- asynchronous copies ----
 
 // The earliest moment that a copy may arrive at is when it starts; the latest is when its thread has waited for it.
@@ -24,7 +53,6 @@ static void arrive(const Pending& copy) {
 static void copy_async(void* to, const void* from, unsigned size, bool exists) {
   check_aligned(to, size);
   if (exists) check_aligned(from, size);
-  block.bytes_read += exists ? size : 0;
   Pending copy{to, from, size, exists, block.running->groups};
   bool early = block.order == FORWARDS || (block.order == SHUFFLED && (uintptr_t)to / size % 2);
   if (early)
@@ -55,17 +83,17 @@ static void access(void* to, const void* from, unsigned size) {
 
 // Element i of a thread's part of a fragment: its row and its column. The tables are those of PTX, "Matrix Fragments for
 // mma.m16n8k16" and "mma.m16n8k32"; `group` is lane / 4, `within` is lane % 4, `per` the elements of a register.
-struct Place {
+struct Position {
   unsigned row, column;
 };
-static Place place_a(unsigned lane, unsigned i, unsigned per) {
+static Position place_a(unsigned lane, unsigned i, unsigned per) {
   unsigned group = lane / 4, within = lane % 4, part = i / per;
   return {part % 2 ? group + 8 : group, within * per + i % per + (part >= 2 ? 4 * per : 0)};
 }
-static Place place_b(unsigned lane, unsigned i, unsigned per) {
+static Position place_b(unsigned lane, unsigned i, unsigned per) {
   return {lane % 4 * per + i % per + (i >= per ? 4 * per : 0), lane / 4};
 }
-static Place place_d(unsigned lane, unsigned i) { return {lane / 4 + (i < 2 ? 0 : 8), lane % 4 * 2 + i % 2}; }
+static Position place_d(unsigned lane, unsigned i) { return {lane / 4 + (i < 2 ? 0 : 8), lane % 4 * 2 + i % 2}; }
 
 static float float_of_bits(uint32_t bits) {
   float number;
@@ -103,15 +131,15 @@ static void multiply(Fibre* const* lanes) {
   for (unsigned lane = 0; lane < WARP; ++lane) {
     void* const* operands = lanes[lane]->operands;
     for (unsigned i = 0; i < 4 * T::PER; ++i) {
-      Place p = place_a(lane, i, T::PER);
+      Position p = place_a(lane, i, T::PER);
       a[p.row][p.column] = T::value(static_cast<const uint32_t*>(operands[1]), i);
     }
     for (unsigned i = 0; i < 2 * T::PER; ++i) {
-      Place p = place_b(lane, i, T::PER);
+      Position p = place_b(lane, i, T::PER);
       b[p.row][p.column] = T::value(static_cast<const uint32_t*>(operands[2]), i);
     }
     for (unsigned i = 0; i < 4; ++i) {
-      Place p = place_d(lane, i);
+      Position p = place_d(lane, i);
       d[p.row][p.column] = static_cast<const Sum*>(operands[0])[i];
     }
   }
@@ -120,7 +148,7 @@ static void multiply(Fibre* const* lanes) {
       for (unsigned k = 0; k < K; ++k) d[i][j] += a[i][k] * b[k][j];
   for (unsigned lane = 0; lane < WARP; ++lane)
     for (unsigned i = 0; i < 4; ++i) {
-      Place p = place_d(lane, i);
+      Position p = place_d(lane, i);
       static_cast<Sum*>(lanes[lane]->operands[0])[i] = d[p.row][p.column];
     }
 }
@@ -141,8 +169,23 @@ static void load_matrices(Fibre* const* lanes) {
 
 #define VDLA_COPIES(size)                                                                                        \
   static inline void copy_##size(void* to, const void* from) { vdla::access(to, from, size); }                   \
+  template <class T>                                                                                             \
+  static inline void copy_##size(vdla::Place<T> to, const void* from) {                                          \
+    vdla::block.bytes_written += size;                                                                           \
+    vdla::access(to.address, from, size);                                                                        \
+  }                                                                                                              \
+  template <class To, class T>                                                                                   \
+  static inline void copy_##size(To to, vdla::Place<T> from) {                                                   \
+    vdla::block.bytes_read += size;                                                                              \
+    copy_##size(to, static_cast<const void*>(from.address));                                                     \
+  }                                                                                                              \
   static inline void copy_async_##size(void* to, const void* from, bool exists) {                                \
     vdla::copy_async(to, from, size, exists);                                                                    \
+  }                                                                                                              \
+  template <class T>                                                                                             \
+  static inline void copy_async_##size(void* to, vdla::Place<T> from, bool exists) {                             \
+    vdla::block.bytes_read += exists ? size : 0;                                                                 \
+    vdla::copy_async(to, from.address, size, exists);                                                            \
   }                                                                                                              \
   static inline void clear_##size(void* to) {                                                                    \
     vdla::check_aligned(to, size);                                                                               \
