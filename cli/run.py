@@ -13,7 +13,19 @@ from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
 from .arrays import model_inputs
 from .files import Fills, Reads, Writes
-from .options import Emulate, Hw, Inputs, JsonFile, Knobs, Memory, Records, Seed, Threads, Vthreads
+from .options import (
+    Emulate,
+    Hw,
+    Inputs,
+    JsonFile,
+    Knobs,
+    Memory,
+    Precision,
+    Records,
+    Seed,
+    Threads,
+    Vthreads,
+)
 from .output import count, emit, new_table, percent, progress_bar
 
 if TYPE_CHECKING:
@@ -66,6 +78,7 @@ def run(
         Writes(),
     ] = None,
     emulate: Emulate = False,
+    precision: Precision = "float32",
     json_file: JsonFile = None,
     *,
     context: typer.Context,
@@ -93,6 +106,7 @@ def run(
             knobs,
             records,
             emulate,
+            precision,
         )
         _note_records(records, module)
     if program is not None:
@@ -135,7 +149,9 @@ def _note_records(path: Path | None, module: Module) -> None:
 
 
 #: Options of ``vdla run`` that say how a model is compiled.
-_COMPILING = ("hw", "memory", "vthreads", "threads", "knobs", "records", "dump_ir")
+_COMPILING = (
+    "hw", "memory", "vthreads", "threads", "knobs", "records", "dump_ir", "precision",
+)  # fmt: skip
 
 
 def _check_not_given(context: typer.Context) -> None:
@@ -247,6 +263,7 @@ def compile_model(
     knobs: Knobs = None,
     records: Records = None,
     emulate: Emulate = False,
+    precision: Precision = "float32",
     json_file: JsonFile = None,
 ) -> int:
     """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
@@ -263,7 +280,7 @@ def compile_model(
     else:
         module = compile(
             model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records,
-            emulate=emulate,
+            emulate=emulate, precision=precision,
         )  # fmt: skip
         _note_records(records, module)
         module.save(output)

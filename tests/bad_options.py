@@ -29,7 +29,8 @@ SAMPLES = DIGITS.with_name("digits_test.npz")
 WORK = (
     "vdla.module.Module.run", "vdla.runtime.bundle.save", "vdla.sim.verify.campaign.verify",
     "vdla.cli.cosim._design", "vdla.bench.table2._row", "vdla.bench.networks._row",
-    "vdla.bench.cpu._row", "vdla.bench.speed._row", "vdla.hw.fpga.synthesis.synthesise",
+    "vdla.bench.cpu._row", "vdla.bench.speed._row", "vdla.bench.gpu._row",
+    "vdla.hw.fpga.synthesis.synthesise",
     "vdla.hw.boards.export.export", "vdla.compiler.quantize.flow.calibrate",
 )  # fmt: skip
 #: What each command needs to work at all, by its words. A new command needs a line here.
@@ -51,6 +52,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "bench roofline": ("--png", "{new}.png"),
     "bench cpu": (),
     "bench speed": (),
+    "bench gpu": (),
     "fpga estimate": ("--board", "ulx3s-85f"),
     "fpga build": ("--board", "ulx3s-85f"),
     "fpga table": ("--board", "ulx3s-85f"),
@@ -66,6 +68,9 @@ BAD_TEXTS: dict[str, tuple[str, ...]] = {
     "--triple": ("name", "", "vax-dec-ultrix"),
     "--method": ("name", "", "MINMAX"),
     "--layers": ("name", "C2,name", "c2"),
+    "--kinds": ("name", "int8,name", "INT8"),
+    "--batches": ("name", "", "0", "1,x", "1.5", "-1", "99999"),
+    "--precision": ("name", "", "float64"),
     "--models": ("name", "resnet18,name"),
     "--ops": ("name", "C2,name"),
     "--board": ("name", ""),

@@ -185,21 +185,35 @@ static Index index_of(unsigned number, Index size) {
   return {number % size.x, number / size.x % size.y, number / size.x / size.y};
 }
 
-// Execute the instructions that warps wait for; whether there were any, or DIVERGENT_WARP.
-static Result step_warps(unsigned threads, bool& stepped) {
-  for (unsigned first = 0; first < threads; first += WARP) {
-    Fibre* lanes[WARP];
-    unsigned count = std::min(WARP, threads - first), waiting = 0;
-    for (unsigned i = 0; i < count; ++i) {
-      lanes[i] = &fibres[first + i];
-      waiting += lanes[i]->state == IN_WARP && lanes[i]->instruction == lanes[0]->instruction;
+// Execute the instruction that a warp waits for, if it does; DIVERGENT_WARP where some of its threads do not.
+static Result step_warp(unsigned first, unsigned threads, bool& stepped) {
+  Fibre* lanes[WARP];
+  unsigned count = std::min(WARP, threads - first), waiting = 0;
+  for (unsigned i = 0; i < count; ++i) lanes[i] = &fibres[first + i];
+  if (std::none_of(lanes, lanes + count, [](Fibre* lane) { return lane->state == IN_WARP; })) return DONE;
+  for (unsigned i = 0; i < count; ++i)
+    waiting += lanes[i]->state == IN_WARP && lanes[i]->instruction == lanes[0]->instruction;
+  if (waiting != WARP) return DIVERGENT_WARP;
+  lanes[0]->instruction(lanes);
+  for (Fibre* lane : lanes) lane->state = READY;
+  stepped = true;
+  return DONE;
+}
+
+// Let all threads run until they wait: warp by warp, each as far as it gets alone, or all threads mixed.
+static Result run_threads(unsigned threads, std::vector<unsigned>& order, Order wish, uint64_t& state) {
+  unsigned warps = (threads + WARP - 1) / WARP, together = wish == SHUFFLED ? warps : 1;
+  for (unsigned number = 0; number < warps; number += together) {
+    unsigned first = (wish == BACKWARDS ? warps - 1 - number : number) * WARP;
+    unsigned end = std::min(threads, first + together * WARP);
+    for (bool stepped = true; stepped;) {
+      stepped = false;
+      if (wish == SHUFFLED) arrange(order, wish, state);
+      for (unsigned thread : order)
+        if (thread >= first && thread < end && fibres[thread].state == READY) resume(fibres[thread]);
+      for (unsigned warp = first; warp < end; warp += WARP)
+        if (Result result = step_warp(warp, threads, stepped)) return result;
     }
-    bool any = std::any_of(lanes, lanes + count, [](Fibre* f) { return f->state == IN_WARP; });
-    if (!any) continue;
-    if (waiting != WARP) return DIVERGENT_WARP;
-    lanes[0]->instruction(lanes);
-    for (Fibre* lane : lanes) lane->state = READY;
-    stepped = true;
   }
   return DONE;
 }
@@ -207,16 +221,10 @@ static Result step_warps(unsigned threads, bool& stepped) {
 // Run the threads of a block to their end.
 static Result run_block(unsigned threads, std::vector<unsigned>& order, Order wish, uint64_t& state) {
   for (;;) {
-    if (wish == SHUFFLED) arrange(order, wish, state);
+    if (Result result = run_threads(threads, order, wish, state)) return result;
     unsigned ended = 0;
-    for (unsigned thread : order) {
-      if (fibres[thread].state == READY) resume(fibres[thread]);
-      ended += fibres[thread].state == ENDED;
-    }
+    for (unsigned i = 0; i < threads; ++i) ended += fibres[i].state == ENDED;
     if (ended == threads) return DONE;
-    bool stepped = false;
-    if (Result result = step_warps(threads, stepped)) return result;
-    if (stepped) continue;
     if (ended) return DIVERGENT_BARRIER;
     ++block.barriers;
     for (unsigned i = 0; i < threads; ++i) fibres[i].state = READY;
