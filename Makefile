@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.installed
 
-.PHONY: venv demo check test test-torch test-pages lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site sweeps clean
+.PHONY: venv demo check test test-torch test-pages lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site gpu-emulated gpu sweeps clean
 
 venv: $(STAMP)
 
@@ -70,10 +70,21 @@ schedules: $(STAMP)
 operators: $(STAMP)
 	VDLA_FUZZ=300 $(BIN)/python -m pytest -n 2 tests/compiler/frontends/onnx/test_single_operators.py tests/compiler/graph/test_random_operators.py
 
-# Kernels without a GPU: 2,000 random schedules of threads, and whole networks at full size.
+# Kernels without a GPU: ONNX's node tests, what NVIDIA's compiler makes of networks (where it is installed), 2,000 random
+# schedules of threads, and whole networks at full size.
 gpu-emulated: $(STAMP)
+	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_node_suite.py tests/compiler/targets/gpu/test_budgets.py
 	VDLA_FUZZ=5000 $(BIN)/python -m pytest -s tests/compiler/targets/gpu/test_random_threads.py
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_full_size.py
+
+# On a machine with an NVIDIA GPU and its driver: correctness, the rounding of tensor cores, compute-sanitizer where it is
+# installed, then medians of all networks, as a table and in gpu.json.
+gpu: $(STAMP)
+	$(BIN)/python -c "from vdla.runtime.gpu.cuda import load_driver; load_driver()" 2>/dev/null || { echo "make gpu needs an NVIDIA GPU and its driver (libcuda.so.1); make gpu-emulated needs none" >&2; exit 1; }
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda]'
+	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/gpu
+	if command -v compute-sanitizer >/dev/null; then for tool in memcheck racecheck synccheck; do compute-sanitizer --tool $$tool --error-exitcode 1 $(BIN)/python -m vdla run examples/models/digits_int8.onnx --target cuda || exit 1; done; fi
+	$(BIN)/python -m vdla bench gpu --batches 1,64 --json gpu.json
 
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)

@@ -75,6 +75,7 @@ def compile(
     knobs: str | Path | Mapping[str, Any] | None = None,
     records: str | Path | None = None,
     emulate: bool = False,
+    precision: str = "float32",
 ) -> Module:
     """Compile a trained network.
 
@@ -106,6 +107,9 @@ def compile(
         own. By default the file that the environment variable ``VDLA_RECORDS`` names.
     emulate : bool
         With ``cuda``: run the kernels on the processor, for tests.
+    precision : str
+        With ``cuda``: ``float16`` or ``bfloat16`` rounds the factors of dense layers and
+        convolutions to it, for the tensor cores; sums stay ``float32``.
 
     Raises
     ------
@@ -116,12 +120,14 @@ def compile(
     check_options(target, port, vthreads=vthreads, threads=threads)
     if emulate and target != "cuda":
         raise VdlaError(f"emulate: expected target 'cuda' with it, got {target!r}")
+    if precision != "float32" and target != "cuda":
+        raise VdlaError(f"precision: expected target 'cuda' with {precision!r}, got {target!r}")
     from .compiler.build import build
     from .compiler.targets.base import Options
     from .compiler.targets.registry import find_target
 
     params, memory = load_platform(hw, memory)
-    found = find_target(target, Options(params, memory, vthreads, threads, emulate))
+    found = find_target(target, Options(params, memory, vthreads, threads, emulate, precision))
     compiled = build(model, found, **_choices(knobs, records), dump_ir=dump_ir)
     settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)
     return Module(compiled, settings, port)

@@ -17,6 +17,8 @@ from .output import count, emit, new_table, percent, progress_bar
 app = typer.Typer(help="Layers and networks that accelerators are compared on.")
 
 BenchTarget = Annotated[str, typer.Option("--target", help="sim or rtl.")]
+#: Images that a network is measured with at once, at most.
+MOST_BATCH = 1024
 Compare = Annotated[
     bool, typer.Option("--compare", help="Both simulators, which must agree in every cycle.")
 ]
@@ -231,6 +233,48 @@ def _show_networks(console: Console, report: dict[str, Any]) -> None:
         for layer in row["uncovered"]:
             what = f"{row['model']}: {layer['layer']} ({percent(layer['macs'] / row['macs'])})"
             console.print(f"{what} on the host: {layer['reason']}")
+
+
+@app.command("gpu")
+def bench_gpu(
+    models: Annotated[str, typer.Option(help="Names such as resnet18,dqn; by default all.")] = "",
+    kinds: Annotated[
+        str, typer.Option(help="Of int8, float32, float16 and bfloat16; by default all.")
+    ] = "",
+    batches: Annotated[str, typer.Option(help="Images at once, such as 1,64.")] = "1",
+    rounds: Rounds = 15,
+    json_file: JsonFile = None,
+) -> int:
+    """Networks on an NVIDIA GPU: compared with the CPU's results, then timed."""
+    from ..bench.gpu import KINDS, gpu_rows
+    from ..bench.workloads import NETWORKS
+    from ..report import header
+
+    sizes = [int(n) if n.isdecimal() and n.isascii() else 0 for n in batches.split(",")]
+    if not all(1 <= size <= MOST_BATCH for size in sizes):
+        raise VdlaError(
+            f"batches: expected numbers of 1 to {MOST_BATCH} such as 1,64, got {batches!r}"
+        )
+    with progress_bar("gpu") as advance:
+        rows = gpu_rows(
+            _names(models) or list(NETWORKS), _names(kinds) or list(KINDS), sizes, rounds, advance
+        )
+    report = header("bench gpu") | {"rounds": rounds, "rows": rows}
+    emit(report, json_file, lambda console: _show_gpu(console, report))
+    return 0
+
+
+def _show_gpu(console: Console, report: dict[str, Any]) -> None:
+    table = new_table(
+        f"bench gpu: medians of {report['rounds']}", "", "numbers", "batch", "kernels", "ms",
+        "least ms", "difference",
+    )  # fmt: skip
+    for row in report["rows"]:
+        table.add_row(
+            row["name"], row["kind"], count(row["batch"]), count(row["kernels"]),
+            f"{row['median_ms']:.3f}", f"{row['least_ms']:.3f}", f"{row['error']:.1g}",
+        )  # fmt: skip
+    console.print(table)
 
 
 @app.command("tuning")

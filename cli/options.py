@@ -53,6 +53,10 @@ Threads = Annotated[
 Emulate = Annotated[
     bool, typer.Option("--emulate", help="With cuda: run the kernels on the processor.")
 ]
+Precision = Annotated[
+    str,
+    typer.Option("--precision", help="With cuda: float16 or bfloat16 for factors of products."),
+]
 Vthreads = Annotated[
     int, typer.Option("--vthreads", min=1, max=MOST_VTHREADS, help="Virtual threads.")
 ]

@@ -22,6 +22,7 @@ from .options import (
     JsonFile,
     Knobs,
     Memory,
+    Precision,
     Records,
     Seed,
     Threads,
@@ -83,6 +84,7 @@ def run(
         Writes(".png"),
     ] = None,
     emulate: Emulate = False,
+    precision: Precision = "float32",
     json_file: JsonFile = None,
     *,
     context: typer.Context,
@@ -110,6 +112,7 @@ def run(
             knobs,
             records,
             emulate,
+            precision,
         )
         _note_records(records, module)
     if program is not None:
@@ -173,7 +176,9 @@ def _note_records(path: Path | None, module: Module) -> None:
 
 
 #: Options of ``vdla run`` that say how a model is compiled.
-_COMPILING = ("hw", "memory", "vthreads", "threads", "knobs", "records", "dump_ir")
+_COMPILING = (
+    "hw", "memory", "vthreads", "threads", "knobs", "records", "dump_ir", "precision",
+)  # fmt: skip
 
 
 def _check_not_given(context: typer.Context) -> None:
@@ -285,6 +290,7 @@ def compile_model(
     knobs: Knobs = None,
     records: Records = None,
     emulate: Emulate = False,
+    precision: Precision = "float32",
     json_file: JsonFile = None,
 ) -> int:
     """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
@@ -301,7 +307,7 @@ def compile_model(
     else:
         module = compile(
             model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records,
-            emulate=emulate,
+            emulate=emulate, precision=precision,
         )  # fmt: skip
         _note_records(records, module)
         module.save(output)

@@ -7,7 +7,7 @@ module is specialised for their values, and another one is made when they change
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,23 +19,31 @@ from ..isa.errors import VdlaError
 from ..runtime.native import as_input
 from .frontends.onnx.importer import import_onnx, input_names
 from .frontends.onnx.ops.call import ValueNeeded
-from .graph.ir import DTYPES
+from .graph.ir import DTYPES, Graph
 from .graph.passes import run_passes
-from .targets.cpu.graph_code import CpuModule, build_cpu
+from .targets.cpu.graph_code import build_cpu
 from .te.errors import own_schedules
+
+#: Takes one array for each input of a graph, and returns one for each output.
+Run = Callable[..., Sequence[np.ndarray]]
+
+
+def compile_for_host(graph: Graph) -> Run:
+    """A graph as machine code of the host."""
+    return build_cpu(run_passes(graph)).run
 
 
 class VdlaRep(BackendRep):
     """A model, compiled once for each combination of input shapes, and of values that decide
-    shapes, with which it is run."""
+    shapes, with which it is run. ``compile`` makes a function of an imported graph."""
 
-    def __init__(self, model: onnx.ModelProto):
-        self.model = model
+    def __init__(self, model: onnx.ModelProto, compile: Callable[[Graph], Run] = compile_for_host):
+        self.model, self.compile = model, compile
         self.inputs = input_names(model)
         self.dtypes = {value.name: _dtype(value) for value in model.graph.input}
         #: Inputs whose values decide shapes, as far as earlier runs have shown.
         self.specialised: list[str] = []
-        self.modules: dict[tuple, CpuModule] = {}
+        self.modules: dict[tuple, tuple[tuple[str, ...], Run]] = {}
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[np.ndarray, ...]:
         """The outputs in the model's order.
@@ -51,8 +59,8 @@ class VdlaRep(BackendRep):
         """
         plugins.load_known()
         arrays = self._named(inputs)
-        module = self._module(arrays)
-        return tuple(module.run(*(arrays[name] for name in module.graph.inputs)))
+        names, run = self._module(arrays)
+        return tuple(run(*(arrays[name] for name in names)))
 
     def __call__(self, inputs: Any) -> list[np.ndarray]:
         """As :meth:`run`, as a list."""
@@ -71,7 +79,8 @@ class VdlaRep(BackendRep):
         given = zip(self.inputs, inputs, strict=True)
         return {name: as_input(array, self.dtypes[name]) for name, array in given}
 
-    def _module(self, arrays: dict[str, np.ndarray]) -> CpuModule:
+    def _module(self, arrays: dict[str, np.ndarray]) -> tuple[tuple[str, ...], Run]:
+        """The inputs of the graph for these arrays, and what runs it."""
         while True:
             values = {name: arrays[name] for name in self.specialised}
             key = (
@@ -87,7 +96,7 @@ class VdlaRep(BackendRep):
                 self.specialised.append(needed.name)
                 continue
             with own_schedules():
-                self.modules[key] = build_cpu(run_passes(graph))
+                self.modules[key] = graph.inputs, self.compile(graph)
 
 
 class VdlaBackend(Backend):

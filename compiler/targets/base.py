@@ -40,6 +40,7 @@ class Options:
     vthreads : virtual threads that a planner uses
     threads : threads of the processor among which parallel loops are shared
     emulate : run the GPU's kernels on the processor
+    precision : of the factors of float32 products on the GPU's tensor cores
     """
 
     hw: HwParams
@@ -47,6 +48,7 @@ class Options:
     vthreads: int = 2
     threads: int = 1
     emulate: bool = False
+    precision: str = "float32"
 
 
 @dataclass(frozen=True)

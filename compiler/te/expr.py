@@ -8,6 +8,7 @@ from functools import wraps
 from itertools import count
 from typing import Any, TypeVar
 
+import ml_dtypes  # noqa: F401 - NumPy's bfloat16
 import numpy as np
 
 from ...isa.errors import VdlaError
@@ -16,12 +17,14 @@ SIGNED_DTYPES = ("int8", "int16", "int32", "int64")
 UNSIGNED_DTYPES = ("uint8", "uint16", "uint32", "uint64")
 INT_DTYPES = (*SIGNED_DTYPES, *UNSIGNED_DTYPES)
 FLOAT_DTYPES = ("float32", "float64")
-DTYPES = ("bool", *INT_DTYPES, *FLOAT_DTYPES)
+#: Floats of two bytes, which are only stored, and converted from and to float32.
+HALF_DTYPES = ("float16", "bfloat16")
+DTYPES = ("bool", *INT_DTYPES, *FLOAT_DTYPES, *HALF_DTYPES)
 
 
 def bits_of(dtype: str) -> int:
     """Width of an integer or float dtype."""
-    return int(dtype.lstrip("uintfloa"))
+    return int(dtype.lstrip("buintfloa"))
 
 
 #: Functions of scalars that :class:`Call` may name: dtypes of arguments and result. ``requantize``
@@ -309,7 +312,7 @@ def wrap_value(value: Any, dtype: str) -> Any:
     """A Python number as a value of ``dtype``: integers wrap, floats round."""
     if dtype == "bool":
         return bool(value)
-    if dtype in FLOAT_DTYPES:
+    if dtype in FLOAT_DTYPES or dtype in HALF_DTYPES:
         return float(np.dtype(dtype).type(value))
     low, high = integer_range(dtype)
     return (int(value) - low) % (high - low + 1) + low

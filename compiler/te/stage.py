@@ -53,6 +53,8 @@ class Stage:
     attach: tuple[Stage, IterVar] | None = None
     inlined: bool = False
     double_buffered: bool = False
+    stages: int = 1
+    covers: dict[IterVar, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.body is None:
@@ -81,7 +83,7 @@ class Stage:
     def untouched(self) -> bool:
         """Whether no primitive has changed the loops of the stage, its buffer or its expression."""
         changes = (self.relations, self.kinds, self.pragmas, self.intrinsics, self.prefetches,
-                   self.alignments, self.inlined)  # fmt: skip
+                   self.alignments, self.covers, self.inlined)  # fmt: skip
         return not any(changes) and self.leaves == self._first_leaves()
 
     def _position(self, axis: IterVar, what: str) -> int:
@@ -374,6 +376,37 @@ class Stage:
         if self.attach is None:
             raise ScheduleError(f"double_buffer of {self.name}: compute it at a loop first")
         self.double_buffered = True
+
+    def cover(self, axis: IterVar, count: int) -> None:
+        """Compute multiples of ``count`` indices of a data axis, where consumers need fewer, as far
+        as the tensor goes: whole tiles for an intrinsic.
+
+        ::
+
+            for i in 5: p[i] = ...      ->      for i in 8: p[i] = ...
+        """
+        if axis not in self.tensor.axes:
+            raise ScheduleError(
+                f"cover of {self.name}: expected one of {list(self.tensor.axes)!r}, got {axis!r}"
+            )
+        if type(count) is not int or count < 1:
+            raise ScheduleError(f"cover of {self.name}: expected 1 or more, got {count!r}")
+        self.covers[axis] = count
+
+    def pipeline(self, stages: int) -> None:
+        """Let a kernel fill ``stages`` buffers in turn, all but one of them ahead of the iteration
+        that reads them. Copies in loops with the pragma "async" arrive meanwhile.
+
+        ::
+
+            for i: b = x[i]; use(b)      ->      b[0] = x[0]
+                                                 for i: b[(i + 1) % 2] = x[i + 1]; use(b[i % 2])
+        """
+        if self.attach is None:
+            raise ScheduleError(f"pipeline of {self.name}: compute it at a loop first")
+        if type(stages) is not int or stages < 2:
+            raise ScheduleError(f"pipeline of {self.name}: expected 2 or more, got {stages!r}")
+        self.stages = stages
 
     def compute_root(self) -> None:
         """Compute the whole tensor before its consumers (the default).

@@ -209,6 +209,9 @@ def _needed(
             ranges[axis.var] = _axis_range(axis, consumer, domain, relaxed)
         for dim, found in enumerate(_swept(consumer.reads(), stage.tensor, ranges)):
             mins[dim], extents[dim] = _union((mins[dim], extents[dim]), found, shape[dim])
+    for dim, axis in enumerate(stage.tensor.axes):
+        count = stage.covers.get(axis, 1)
+        extents[dim] = -(-extents[dim] // count) * count
     whole = [extent >= size for extent, size in zip(extents, shape, strict=True)]
     return Domain(
         [Const(0) if w else (m or Const(0)) for m, w in zip(mins, whole, strict=True)],

@@ -96,12 +96,14 @@ class Seq(Stmt):
 @dataclass(frozen=True, eq=False)
 class Allocate(Stmt):
     """The buffer exists during the body; its contents start undefined. ``double``: iterations of
-    the loop around it alternate between two copies.
+    the loop around it alternate between two copies. ``stages``, where it is not 1: in a kernel
+    there are so many copies, and all but one of them are filled ahead (``passes/pipeline.py``).
     """
 
     buffer: Buffer
     body: Stmt
     double: bool = False
+    stages: int = 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +160,20 @@ class Barrier(Stmt):
     """A thread waits here until all threads of its block are here; then all see what any of them
     stored before.
     """
+
+
+@dataclass(frozen=True, eq=False)
+class CopiesStarted(Stmt):
+    """The asynchronous copies that a thread has started since the last such statement form a group.
+    They are the stores in loops with the pragma "async".
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class CopiesArrived(Stmt):
+    """A thread waits here until all but its ``but`` latest groups of copies have arrived."""
+
+    but: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -265,7 +281,7 @@ def map_stmt(
     match stmt:
         case For() | Launch():
             return replace(stmt, body=again(stmt.body))
-        case Barrier():
+        case Barrier() | CopiesStarted() | CopiesArrived():
             return stmt
         case If():
             return If(on_expr(stmt.cond), again(stmt.body))

@@ -222,7 +222,8 @@ class _StageLowering:
         for producer in reversed(self.context.attached(stage, axis)):
             produced = self._in_order(producer, self.context.produce(producer))
             buffer = self.context.buffers[producer.tensor]
-            body = Allocate(buffer, seq([produced, body]), producer.double_buffered)
+            body = seq([produced, body])
+            body = Allocate(buffer, body, producer.double_buffered, producer.stages)
         body = self._guarded(seq([*self._prefetches(axis), body]), now, axis)
         if extents[axis] == 1:
             return body

@@ -8,6 +8,8 @@ from ..te.expr import Binary, Call, Cast, Const, Expr, Read, Select, Var
 from .ir import (
     Allocate,
     Barrier,
+    CopiesArrived,
+    CopiesStarted,
     For,
     If,
     Launch,
@@ -88,6 +90,7 @@ def _lines(stmt: Stmt, depth: int, names: _Names) -> list[str]:
         case Allocate():
             b = stmt.buffer
             double = ", double" if stmt.double else ""
+            double += f", {stmt.stages} stages" if stmt.stages > 1 else ""
             strides = f", strides {list(b.strides)}" if b.alignments else ""
             head = f"{pad}allocate {b.name}: {b.dtype}{list(b.shape)} in {b.scope}{strides}{double}"
             return [head, *_lines(stmt.body, depth, names)]
@@ -100,6 +103,10 @@ def _lines(stmt: Stmt, depth: int, names: _Names) -> list[str]:
             return [head, *_lines(stmt.body, depth + 1, {**names, **axes})]
         case Barrier():
             return [f"{pad}barrier"]
+        case CopiesStarted():
+            return [f"{pad}copies started"]
+        case CopiesArrived(but):
+            return [f"{pad}copies arrived" + (f" but {but}" if but else "")]
         case Prefetch():
             return [f"{pad}prefetch {element(stmt.buffer.name, stmt.indices)}"]
         case TensorCall():

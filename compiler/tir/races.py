@@ -53,7 +53,9 @@ def check_threads(func: PrimFunc, model: ThreadModel) -> None:
 @dataclass(frozen=True)
 class _Access:
     """Elements of a buffer that a statement touches, by index: ``free`` are the loops that run
-    between the same two barriers, ``facts`` what holds where it happens."""
+    between the same two barriers, ``facts`` what holds where it happens. Threads along the axes of
+    ``together`` do it as one instruction: which of them touches which element is not known, so that
+    it is no thread's own."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -62,6 +64,7 @@ class _Access:
     text: str
     free: Mapping[Var, int] = field(default_factory=dict)
     facts: tuple[Expr, ...] = ()
+    together: tuple[str, ...] = ()
 
     def at(self, values: Mapping[Var, Expr]) -> _Access:
         """The access where variables have these values."""
@@ -113,9 +116,20 @@ class _Checker:
             raise self.error(
                 f"a barrier where not all threads are: only those with {expr_text(cond)}"
             )
+        for stmt in walk_stmt(body):
+            if isinstance(stmt, TensorCall) and self.divides(cond, stmt.intrinsic.collective):
+                raise self.error(
+                    f"{stmt.intrinsic.name} where not all threads of "
+                    f"{', '.join(stmt.intrinsic.collective)} are: only those with {expr_text(cond)}"
+                )
         [row] = self.rows(body, uniform)
         read = list(_reads(cond, expr_text(cond)))
         return [[*read, *(replace(a, facts=(cond, *a.facts)) for a in row)]]
+
+    def divides(self, cond: Expr, axes: Sequence[str]) -> bool:
+        """Whether a condition may differ between threads along some axes."""
+        lanes = {t.var for t in self.launch.block if t.axis in axes}
+        return bool(axes) and any(isinstance(n, Read) or n in lanes for n in walk(cond))
 
     def looped(self, loop: For, uniform: dict[Var, int]) -> list[_Row]:
         inside = {**uniform, loop.var: loop.extent}
@@ -181,9 +195,20 @@ class _Checker:
         if clash.any():
             at = int(np.argmax(clash))
             raise self.error(
-                f"race on {access.buffer.name} in {access.buffer.scope}: {access.text!r} by thread "
-                f"{int(who[at])}, and a store by thread {int(other[at])}, without a barrier between"
+                f"race on {access.buffer.name} in {access.buffer.scope}: {access.text!r} by "
+                f"{self.named(int(who[at]))}, and a store by {self.named(int(other[at]))}, without "
+                "a barrier between"
             )
+
+    def named(self, number: int) -> str:
+        """A thread, or the warp that it is the first of, by the number that :meth:`elements`
+        gives."""
+        count = int(np.prod([t.extent for t in self.launch.block]))
+        is_warp = number >= count and any(
+            isinstance(s, TensorCall) and s.intrinsic.collective
+            for s in walk_stmt(self.launch.body)
+        )
+        return f"the warp of thread {number % count}" if is_warp else f"thread {number}"
 
     def elements(
         self, access: _Access, threads: Sequence[Any], same: Mapping[Var, int], size: int
@@ -197,7 +222,7 @@ class _Checker:
                    for i, n in zip(access.indices, access.box, strict=True)]  # fmt: skip
         used = {n for e in (*indices, *access.facts) for n in walk(e) if isinstance(n, Var)}
         free = {v: n for v, n in {**access.free, **box}.items() if v in used}
-        by = {t.var: t.extent for t in threads}
+        by = {t.var: 1 if t.axis in access.together else t.extent for t in threads}
         order = [*same.items(), *by.items(), *free.items()]
         env = {
             var: np.arange(extent, dtype=np.int64).reshape(
@@ -218,8 +243,12 @@ class _Checker:
                 )
             place = place + found * stride
         who: Any = np.int64(0)
-        for var, extent in by.items():
-            who = who * extent + env[var]
+        for t in threads:
+            who = who * t.extent + env[t.var]
+        if any(t.axis in access.together for t in threads):
+            # Numbers beyond those of single threads. Stores of a warp do not disturb each other.
+            count = int(np.prod([t.extent for t in threads]))
+            who = who + (2 if access.writes else 1) * count
         holds = np.broadcast_to(np.True_, shape)
         for fact in access.facts:
             known = _value(fact, env)
@@ -276,15 +305,16 @@ def _accesses(stmt: Stmt) -> Iterator[_Access]:
             yield _Access(buffer, indices, (1,) * len(indices), True, text)
         case TensorCall(intrinsic, variant, output, inputs):
             for region, tensor in zip(inputs, intrinsic.operands, strict=False):
-                yield _region(region, tensor.shape, False, intrinsic.name)
+                yield _region(region, tensor.shape, False, intrinsic)
             if variant == "update":
-                yield _region(output, intrinsic.behaviour.shape, False, intrinsic.name)
-            yield _region(output, intrinsic.behaviour.shape, True, intrinsic.name)
+                yield _region(output, intrinsic.behaviour.shape, False, intrinsic)
+            yield _region(output, intrinsic.behaviour.shape, True, intrinsic)
 
 
-def _region(region: Any, shape: tuple[int, ...], writes: bool, name: str) -> _Access:
+def _region(region: Any, shape: tuple[int, ...], writes: bool, intrinsic: Any) -> _Access:
     box = (1,) * (len(region.start) - len(shape)) + tuple(shape)
-    return _Access(region.buffer, region.start, box, writes, name)
+    together = intrinsic.collective
+    return _Access(region.buffer, region.start, box, writes, intrinsic.name, together=together)
 
 
 def _reads(expr: Expr, text: str) -> Iterator[_Access]:

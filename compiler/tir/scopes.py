@@ -40,6 +40,8 @@ class MemoryScope:
     writers, readers : which statements may write and read it; "arithmetic" includes copies
     shared_by : thread axes whose threads see one copy of a buffer; along all other axes, each
         thread has a copy of its own
+    collective : whether only instructions touch it that all threads of ``shared_by`` execute
+        together, so that none has to wait for another
     """
 
     name: str
@@ -50,6 +52,7 @@ class MemoryScope:
     writers: tuple[Access, ...] = ANY
     readers: tuple[Access, ...] = ANY
     shared_by: tuple[str, ...] = ()
+    collective: bool = False
 
     def entries_of(self, buffer: Buffer) -> int:
         """How many entries a buffer takes. Raises ScheduleError unless they are whole ones."""

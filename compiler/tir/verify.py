@@ -14,6 +14,7 @@ from ..te.affine import Affine, affine, from_affine, interval, is_of_loops, prov
 from ..te.errors import ScheduleError
 from ..te.expr import (
     DTYPES,
+    HALF_DTYPES,
     INT_DTYPES,
     INTRINSICS,
     Binary,
@@ -34,6 +35,8 @@ from .ir import (
     Allocate,
     Barrier,
     Buffer,
+    CopiesArrived,
+    CopiesStarted,
     For,
     If,
     Launch,
@@ -201,10 +204,12 @@ class _Verifier:
                 self.check_indices(buffer, indices, place)
             case Launch():
                 self.visit(stmt.body, self._launched(stmt, place))
-            case Barrier() if place.in_launch:
+            case Barrier() | CopiesStarted() | CopiesArrived() if place.in_launch:
                 pass
             case Barrier():
                 raise place.error("a barrier outside of any launch")
+            case CopiesStarted() | CopiesArrived():
+                raise place.error("asynchronous copies outside of any launch")
             case _:
                 raise place.error(f"statement expected, got {stmt!r}")
 
@@ -359,12 +364,24 @@ class _Verifier:
         match expr:
             case Binary(op, a, b):
                 compares = op in ("<", "<=", "==")
+                if a.dtype in HALF_DTYPES:
+                    raise place.error(
+                        f"{op} of {a.dtype}, which is only stored; convert to float32 first: "
+                        f"{expr_text(expr)}"
+                    )
                 if a.dtype != b.dtype or expr.dtype != ("bool" if compares else a.dtype):
                     raise place.error(f"dtypes of {op} do not agree: {expr_text(expr)}")
                 if op in _INTEGER_OPS and a.dtype not in INT_DTYPES:
                     raise place.error(f"{op} of {a.dtype}: {expr_text(expr)}")
             case Cast(dtype) | Const(_, dtype) if dtype not in DTYPES:
                 raise place.error(f"unknown dtype {dtype!r}: {expr!r}")
+            case Cast(dtype, a) if "float32" not in (dtype, a.dtype) and (
+                {dtype, a.dtype} & {*HALF_DTYPES}
+            ):
+                raise place.error(
+                    f"{a.dtype} is converted to {dtype}, expected by way of float32: "
+                    f"{expr_text(expr)}"
+                )
             case Call(name, args, dtype):
                 found = tuple(a.dtype for a in args)
                 if name not in INTRINSICS or (found, dtype) not in INTRINSICS[name]:

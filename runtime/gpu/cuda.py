@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -135,6 +136,25 @@ class CudaSession:
     def launch(self, calls: Sequence[KernelCall]) -> None:
         self.call("cuGraphLaunch", self.graph, self.stream)
         self.call("cuStreamSynchronize", self.stream)
+
+    def time_replays(self, count: int) -> list[float]:
+        """Replay the graph so many times; how long each took, in ms, by the GPU's clock."""
+        events = [c_void_p() for _ in range(count + 1)]
+        for event in events:
+            self.call("cuEventCreate", byref(event), c_uint(0))
+        self.call("cuEventRecord", events[0], self.stream)
+        for event in events[1:]:
+            self.call("cuGraphLaunch", self.graph, self.stream)
+            self.call("cuEventRecord", event, self.stream)
+        self.call("cuStreamSynchronize", self.stream)
+        times_ms = []
+        for before, after in pairwise(events):
+            found = c_float()
+            self.call("cuEventElapsedTime", byref(found), before, after)
+            times_ms.append(found.value)
+        for event in events:
+            self.call("cuEventDestroy_v2", event)
+        return times_ms
 
     def read(self, offset: int, data: np.ndarray) -> None:
         if data.size:

@@ -24,13 +24,26 @@ FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fwrapv", "
          "-ftrivial-auto-var-init=pattern")  # fmt: skip
 #: In which order the threads of a block run between two barriers.
 ORDERS = ("forwards", "backwards", "shuffled")
-_HEADER = Path(__file__).with_name("fibres.h")
+_HEADERS = tuple(Path(__file__).with_name(name) for name in ("fibres.h", "warp.h"))
 _KERNEL = re.compile(
     r'extern "C" __global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\) \{\n(.*?)^\}',
     re.DOTALL | re.MULTILINE,
 )
 
+#: What a thread may wait in.
+_WAITS = re.compile(r"__syncthreads|\b(?:mma|load_fragment)_|\bcop(?:y_async|ies)_")
+
 Size = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a launch did: how often its blocks waited at a barrier; bytes of main memory, which are
+    counted only in a text that was compiled to count."""
+
+    waits: int
+    bytes_read: int
+    bytes_written: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,60 +54,73 @@ class EmulatedKernels:
 
     def launch(
         self, name: str, grid: Size, block: Size, addresses: Sequence[int], order: str = ORDERS[0]
-    ) -> int:
-        """Run a kernel on arguments at these addresses; returns how often its blocks waited.
+    ) -> Counts:
+        """Run a kernel on arguments at these addresses; returns what was counted.
 
         Raises
         ------
         VdlaError
-            For a barrier that not all threads of a block reach.
+            For a barrier that not all threads of a block reach, or an instruction of a warp that
+            not all of its threads reach.
         """
         entry = self.library[f"emulate_{name}"]
         values = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
         sizes = (ctypes.c_uint * 6)(*grid, *block)
-        waits = ctypes.c_uint64(0)
-        if entry(values, sizes, ORDERS.index(order), ctypes.byref(waits)):
-            raise VdlaError(f"kernel {name}: not all threads of a block reach a barrier")
-        return waits.value
+        counts = (ctypes.c_uint64 * 3)()
+        match entry(values, sizes, ORDERS.index(order), counts):
+            case 1:
+                raise VdlaError(f"kernel {name}: not all threads of a block reach a barrier")
+            case 2:
+                raise VdlaError(f"kernel {name}: not all threads of a warp reach an instruction")
+        return Counts(*counts)
 
 
-def load_emulated(source: str, flags: Sequence[str] = ()) -> EmulatedKernels:
-    """The kernels of a CUDA text; errors as :func:`emulated_library`."""
-    return EmulatedKernels(ctypes.CDLL(str(emulated_library(source, flags))))
+def load_emulated(
+    source: str, flags: Sequence[str] = (), counting: bool = False
+) -> EmulatedKernels:
+    """The kernels of a CUDA text; arguments and errors as :func:`emulated_library`."""
+    return EmulatedKernels(ctypes.CDLL(str(emulated_library(source, flags, counting))))
 
 
-def emulated_library(source: str, flags: Sequence[str] = ()) -> Path:
+def emulated_library(source: str, flags: Sequence[str] = (), counting: bool = False) -> Path:
     """Compile a CUDA text for the host, or find its library in the cache. For each kernel it has
-    ``emulate_NAME``, and ``arguments_NAME``, which says how many arguments it has.
+    ``emulate_NAME``, and ``arguments_NAME``, which says how many arguments it has. ``counting``
+    kernels count their bytes of main memory, and are slower.
 
     Raises
     ------
     VdlaError
         Where g++ is missing, or refuses the text; then with the first error.
     """
-    text = _host_text(source)
-    command = [COMPILER, *FLAGS, *flags, "-I", str(_HEADER.parent)]
-    digest = hashlib.sha256(repr((text, _HEADER.read_text(), command)).encode()).hexdigest()
+    text = _host_text(source, counting)
+    command = [COMPILER, *FLAGS, *flags, "-I", str(_HEADERS[0].parent)]
+    headers = [header.read_text() for header in _HEADERS]
+    digest = hashlib.sha256(repr((text, headers, command)).encode()).hexdigest()
     place = cache_dir() / f"emulated_{digest[:32]}.so"
     if not place.exists():
         _compile(text, command, place)
     return place
 
 
-def _host_text(source: str) -> str:
+def _host_text(source: str, counting: bool) -> str:
     """The text with an entry for each kernel, which has a section of its own for shared memory."""
     parts, end = ['#define SHARED_SECTION "unused"\n#include "fibres.h"\n'], 0
     for number, found in enumerate(_KERNEL.finditer(source)):
         parts.append(source[end : found.start()])
         parts.append(f'#undef SHARED_SECTION\n#define SHARED_SECTION "shared{number}"\n')
-        parts.append(found.group())
-        parts.append(_entry(number, *found.groups()))
+        name, parameters, body = found.groups()
+        kinds = [p.rpartition(" ")[0].replace("__restrict__", "") for p in parameters.split(", ")]
+        if counting:
+            kinds = [f"vdla::Counted<{kind.replace('*', '').strip()}>" for kind in kinds]
+        names = [p.rpartition(" ")[2] for p in parameters.split(", ")]
+        declared = ", ".join(f"{kind} {name}" for kind, name in zip(kinds, names, strict=True))
+        parts.append(found.group().replace(f"({parameters})", f"({declared})", 1))
+        parts.append(_entry(number, name, kinds, body))
         end = found.end()
     return "".join((*parts, source[end:]))
 
 
-def _entry(number: int, name: str, parameters: str, body: str) -> str:
-    kinds = [p.rpartition(" ")[0].replace("__restrict__", "") for p in parameters.split(", ") if p]
+def _entry(number: int, name: str, kinds: Sequence[str], body: str) -> str:
     arguments = ", ".join(f"({kind})values[{i}]" for i, kind in enumerate(kinds))
     first, size = "nullptr", "0"
     declared = ""
@@ -103,14 +129,14 @@ def _entry(number: int, name: str, parameters: str, body: str) -> str:
         declared = "".join(f'extern "C" char {n}[] __attribute__((weak, visibility("hidden")));\n'
                            for n in names)  # fmt: skip
         first, size = names[0], f"{names[1]} - {names[0]}"
-    waits = "true" if "__syncthreads" in body else "false"
+    waits = "true" if _WAITS.search(body) else "false"
     return f"""
 {declared}static void call_{name}(void** values) {{ {name}({arguments}); }}
 extern "C" int arguments_{name}() {{ return {len(kinds)}; }}
-extern "C" int emulate_{name}(void** values, const unsigned* size, int order, uint64_t* barriers) {{
+extern "C" int emulate_{name}(void** values, const unsigned* size, int order, uint64_t* counts) {{
   return vdla::launch(call_{name}, values, {{size[0], size[1], size[2]}},
                       {{size[3], size[4], size[5]}}, (vdla::Order)order, {waits},
-                      {first}, {size}, barriers);
+                      {first}, {size}, counts);
 }}
 """
 
@@ -145,18 +171,19 @@ class EmulatedSession:
             "arena": aligned_memory(program.plan.planned_bytes),
             "parameters": program.parameters,
         }
-        #: How often the blocks of each kernel have waited, call by call.
-        self.waits: list[int] = []
+        #: What the last run counted, call by call.
+        self.counts: list[Counts] = []
 
     def write(self, offset: int, data: np.ndarray) -> None:
         self.memory["arena"][offset : offset + data.size] = data
 
     def launch(self, calls: Sequence[KernelCall]) -> None:
-        self.waits = []
+        self.counts = []
         for call in calls:
             at = [self.memory[memory].ctypes.data + offset for memory, offset in call.arguments]
-            waits = self.kernels.launch(call.kernel, call.grid, call.block, at, self.order)
-            self.waits.append(waits)
+            self.counts.append(
+                self.kernels.launch(call.kernel, call.grid, call.block, at, self.order)
+            )
 
     def read(self, offset: int, data: np.ndarray) -> None:
         data[...] = self.memory["arena"][offset : offset + data.size]

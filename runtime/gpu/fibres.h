@@ -1,11 +1,15 @@
-// Runs CUDA kernels on the host's processor, for tests: every thread of a block is a fibre, which runs until its next barrier.
+// Runs CUDA kernels on the host's processor, for tests: every thread of a block is a fibre, which runs until its next barrier,
+// or until an instruction that its warp executes together.
 //
 // The kernels' text is compiled as it is. Shared memory is poisoned before each block, and the threads run in an order that the
-// caller chooses, so that what depends on a missing barrier shows. A barrier that not all threads of a block reach is an error.
+// caller chooses, so that what depends on a missing barrier shows. Asynchronous copies arrive as early as they may where threads
+// run forwards, as late where they run backwards, and some so, some so where they are shuffled. A barrier that not all threads of
+// a block reach is an error, and so is an instruction of a warp that not all of its threads reach.
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -18,6 +22,7 @@
 #define __device__
 #define __forceinline__ inline
 #define __launch_bounds__(threads)
+#define __align__(bytes) __attribute__((aligned(bytes)))
 #define __shared__ static __attribute__((section(SHARED_SECTION)))
 
 namespace vdla {
@@ -27,7 +32,9 @@ struct Index {
 };
 
 enum Order { FORWARDS, BACKWARDS, SHUFFLED };
-enum Result { DONE, DIVERGENT_BARRIER };
+enum Result { DONE, DIVERGENT_BARRIER, DIVERGENT_WARP };
+enum State { READY, AT_BARRIER, IN_WARP, ENDED };
+constexpr unsigned WARP = 32;
 constexpr size_t STACK_BYTES = 256 << 10;
 constexpr unsigned char POISON = 0xff;  // a float of these bytes is not a number
 
@@ -62,9 +69,25 @@ vdla_switch:
 )");
 #endif
 
+struct Fibre;
+// An asynchronous copy that has been started and has not arrived; `group` counts the groups that its thread had closed before.
+struct Pending {
+  void* to;
+  const void* from;
+  unsigned size;
+  bool exists;
+  uint64_t group;
+};
+// An instruction of a warp, on its lanes.
+typedef void (*Together)(Fibre* const* lanes);
+
 struct Fibre {
   Index index;
-  bool ended = false;
+  State state = READY;
+  Together instruction = nullptr;
+  void* operands[3] = {};
+  std::vector<Pending> pending;  // asynchronous copies
+  uint64_t groups = 0;           // of such copies
   char* stack = nullptr;
 #ifdef __x86_64__
   void* pointer = nullptr;
@@ -77,7 +100,8 @@ struct Block {
   void (*kernel)(void**) = nullptr;
   void** arguments = nullptr;
   Fibre* running = nullptr;
-  uint64_t barriers = 0;
+  Order order = FORWARDS;
+  uint64_t barriers = 0, bytes_read = 0, bytes_written = 0;  // bytes of main memory
 #ifdef __x86_64__
   void* scheduler = nullptr;
 #else
@@ -87,7 +111,9 @@ struct Block {
 
 static Block block;
 
-static void leave() {
+// Go on with another fibre, in this state until it changes.
+static void leave(State state) {
+  block.running->state = state;
 #ifdef __x86_64__
   vdla_switch(&block.running->pointer, block.scheduler);
 #else
@@ -97,13 +123,30 @@ static void leave() {
 
 static void begin() {
   block.kernel(block.arguments);
-  block.running->ended = true;
-  leave();
+  leave(ENDED);
+}
+
+// Execute an instruction when all threads of the warp are here.
+static void together(Together instruction, void* a, const void* b, const void* c = nullptr) {
+  Fibre& fibre = *block.running;
+  fibre.instruction = instruction;
+  fibre.operands[0] = a;
+  fibre.operands[1] = const_cast<void*>(b);
+  fibre.operands[2] = const_cast<void*>(c);
+  leave(IN_WARP);
+}
+
+static void check_aligned(const void* address, unsigned size) {
+  if ((uintptr_t)address % size == 0) return;
+  fprintf(stderr, "an access of %u bytes at an address that is no multiple of that\n", size);
+  abort();
 }
 
 static void prepare(Fibre& fibre) {
   if (!fibre.stack) fibre.stack = static_cast<char*>(aligned_alloc(64, STACK_BYTES));
-  fibre.ended = false;
+  fibre.state = READY;
+  fibre.pending.clear();
+  fibre.groups = 0;
 #ifdef __x86_64__
   void** top = reinterpret_cast<void**>(fibre.stack + STACK_BYTES) - 2;
   *top = reinterpret_cast<void*>(&begin);
@@ -142,9 +185,55 @@ static Index index_of(unsigned number, Index size) {
   return {number % size.x, number / size.x % size.y, number / size.x / size.y};
 }
 
+// Execute the instruction that a warp waits for, if it does; DIVERGENT_WARP where some of its threads do not.
+static Result step_warp(unsigned first, unsigned threads, bool& stepped) {
+  Fibre* lanes[WARP];
+  unsigned count = std::min(WARP, threads - first), waiting = 0;
+  for (unsigned i = 0; i < count; ++i) lanes[i] = &fibres[first + i];
+  if (std::none_of(lanes, lanes + count, [](Fibre* lane) { return lane->state == IN_WARP; })) return DONE;
+  for (unsigned i = 0; i < count; ++i)
+    waiting += lanes[i]->state == IN_WARP && lanes[i]->instruction == lanes[0]->instruction;
+  if (waiting != WARP) return DIVERGENT_WARP;
+  lanes[0]->instruction(lanes);
+  for (Fibre* lane : lanes) lane->state = READY;
+  stepped = true;
+  return DONE;
+}
+
+// Let all threads run until they wait: warp by warp, each as far as it gets alone, or all threads mixed.
+static Result run_threads(unsigned threads, std::vector<unsigned>& order, Order wish, uint64_t& state) {
+  unsigned warps = (threads + WARP - 1) / WARP, together = wish == SHUFFLED ? warps : 1;
+  for (unsigned number = 0; number < warps; number += together) {
+    unsigned first = (wish == BACKWARDS ? warps - 1 - number : number) * WARP;
+    unsigned end = std::min(threads, first + together * WARP);
+    for (bool stepped = true; stepped;) {
+      stepped = false;
+      if (wish == SHUFFLED) arrange(order, wish, state);
+      for (unsigned thread : order)
+        if (thread >= first && thread < end && fibres[thread].state == READY) resume(fibres[thread]);
+      for (unsigned warp = first; warp < end; warp += WARP)
+        if (Result result = step_warp(warp, threads, stepped)) return result;
+    }
+  }
+  return DONE;
+}
+
+// Run the threads of a block to their end.
+static Result run_block(unsigned threads, std::vector<unsigned>& order, Order wish, uint64_t& state) {
+  for (;;) {
+    if (Result result = run_threads(threads, order, wish, state)) return result;
+    unsigned ended = 0;
+    for (unsigned i = 0; i < threads; ++i) ended += fibres[i].state == ENDED;
+    if (ended == threads) return DONE;
+    if (ended) return DIVERGENT_BARRIER;
+    ++block.barriers;
+    for (unsigned i = 0; i < threads; ++i) fibres[i].state = READY;
+  }
+}
+
 // Runs a kernel. One without barriers needs no fibres: its threads run one after the other.
 static Result launch(void (*kernel)(void**), void** arguments, Index grid, Index size, Order wish, bool waits,
-                     char* shared, size_t shared_bytes, uint64_t* barriers) {
+                     char* shared, size_t shared_bytes, uint64_t* counts) {
   unsigned threads = size.x * size.y * size.z, blocks = grid.x * grid.y * grid.z;
   std::vector<unsigned> order(threads), block_order(blocks);
   for (unsigned i = 0; i < threads; ++i) order[i] = i;
@@ -155,7 +244,8 @@ static Result launch(void (*kernel)(void**), void** arguments, Index grid, Index
   if (waits && fibres.size() < threads) fibres.resize(threads);
   block.kernel = kernel;
   block.arguments = arguments;
-  block.barriers = 0;
+  block.order = wish;
+  block.barriers = block.bytes_read = block.bytes_written = 0;
   for (unsigned number : block_order) {
     blockIdx = index_of(number, grid);
     memset(shared, POISON, shared_bytes);
@@ -170,24 +260,17 @@ static Result launch(void (*kernel)(void**), void** arguments, Index grid, Index
       prepare(fibres[i]);
       fibres[i].index = index_of(i, size);
     }
-    for (unsigned ended = 0; ended < threads;) {
-      if (wish == SHUFFLED) arrange(order, wish, state);
-      ended = 0;
-      for (unsigned thread : order) {
-        resume(fibres[thread]);
-        ended += fibres[thread].ended;
-      }
-      if (ended && ended < threads) return DIVERGENT_BARRIER;
-      block.barriers += !ended;
-    }
+    if (Result result = run_block(threads, order, wish, state)) return result;
   }
-  *barriers += block.barriers;
+  counts[0] += block.barriers;
+  counts[1] += block.bytes_read;
+  counts[2] += block.bytes_written;
   return DONE;
 }
 
 }  // namespace vdla
 
-static inline void __syncthreads() { vdla::leave(); }
+static inline void __syncthreads() { vdla::leave(vdla::AT_BARRIER); }
 static inline float __int_as_float(int bits) {
   float number;
   memcpy(&number, &bits, sizeof number);
@@ -200,3 +283,4 @@ static inline int __float_as_int(float number) {
 }
 static inline int __popc(unsigned x) { return __builtin_popcount(x); }
 static inline int __popcll(unsigned long long x) { return __builtin_popcountll(x); }
+#include "warp.h"

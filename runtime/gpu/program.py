@@ -97,17 +97,18 @@ class KernelProgram:
             what = f"graph {self.name}: input {tensor.name!r}"
             check_array(what, array, tensor.shape, tensor.dtype)
         session = self._sessions.pop() if self._sessions else self.open(self)
+        outputs = self._run_on(session, arrays)
+        self._sessions.append(session)
+        return outputs
+
+    def _run_on(self, session: Session, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         for tensor, array in zip(self.inputs, arrays, strict=True):
             if tensor.name in self.places:
                 session.write(self.places[tensor.name][1], _bytes_of(array))
         session.launch(self.calls)
-        outputs = [self._output(tensor, session, arrays) for tensor in self.outputs]
-        self._sessions.append(session)
-        return outputs
+        return [self._output(tensor, session) for tensor in self.outputs]
 
-    def _output(
-        self, tensor: TensorType, session: Session, arrays: Sequence[np.ndarray]
-    ) -> np.ndarray:
+    def _output(self, tensor: TensorType, session: Session) -> np.ndarray:
         if 0 in tensor.shape:
             return np.empty(tensor.shape, tensor.dtype)
         memory, offset = self.places[tensor.name]

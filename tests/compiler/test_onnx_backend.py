@@ -13,7 +13,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from vdla.compiler.frontends.onnx.ops import READERS
-from vdla.compiler.onnx_backend import VdlaBackend, prepare, run_model, run_node
+from vdla.compiler.onnx_backend import VdlaBackend, VdlaRep, prepare, run_model, run_node
 from vdla.isa.errors import VdlaError
 
 #: Element types that the compiler has.
@@ -28,6 +28,8 @@ REFUSED = {r"test_training_dropout": "dropout while training is random"}
 WITHOUT_CASES = {"LpPool", "Not", "Upsample"}
 #: Some operators without a reader: ONNX defines them by others.
 FUNCTIONS = ("GroupNormalization", "MeanVarianceNormalization")
+#: All operators that have cases.
+OPERATORS = sorted({*READERS, *FUNCTIONS} - WITHOUT_CASES)
 
 
 @cache
@@ -49,23 +51,22 @@ def cases() -> dict[str, list[Any]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operator", sorted({*READERS, *FUNCTIONS} - WITHOUT_CASES))
+@pytest.mark.parametrize("operator", OPERATORS)
 def test_onnx_node_tests(operator: str) -> None:
     passed = 0
     for case in cases()[operator]:
         why = [text for name, text in REFUSED.items() if re.match(name, case.name)]
         if why:
             with pytest.raises(VdlaError, match=why[0]):
-                run_case(case)
+                run_case(case, prepare(case.model))
             continue
-        run_case(case)
+        run_case(case, prepare(case.model))
         passed += 1
     assert passed, f"onnx has no test of {operator} with these types"
 
 
-def run_case(case: Any) -> None:
+def run_case(case: Any, prepared: VdlaRep) -> None:
     """The runner's comparison: dtypes, shapes, values within the case's tolerance."""
-    prepared = prepare(case.model)
     for inputs, expected in case.data_sets:
         got = prepared.run([np.asarray(_array(i)) for i in inputs])
         assert len(got) == len(expected), case.name

@@ -5,7 +5,10 @@ Everything else is their common part. Each text stands alone, without any ``#inc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+
+from ...tir.ir import Buffer, CopiesArrived, CopiesStarted
 
 _FLOAT32 = ("sqrt", "floor", "ceil", "trunc", "log", "log1p", "erf", "sin", "cos", "tan", "asin",
             "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "rint", "fma", "pow",
@@ -76,6 +79,11 @@ class Dialect:
     shared : before the declaration of a buffer that the threads of a block share
     index, block_index : the indices of a thread and of its block along {axis} (x, y, z: {number})
     barrier : the statement
+    aligned : before the declaration of what accesses of 16 bytes touch
+    copy : a statement that copies so many bytes, to and from a place in a buffer; the source may be
+        a private array in place of a buffer
+    clear : a statement that sets so many bytes to zero
+    copies_async, tensor_cores : whether there are asynchronous copies, and tensor cores
     unroll : stands before a loop that is to be unrolled
     """
 
@@ -89,18 +97,58 @@ class Dialect:
     index: str
     block_index: str
     barrier: str
+    aligned: str
+    copy: Callable[[int, str, str, Buffer, Buffer | None], str]
+    clear: Callable[[int, str, Buffer], str]
+    copies_async: bool
+    tensor_cores: bool
     unroll: str = "#pragma unroll"
+
+    def of_copies(self, stmt: CopiesStarted | CopiesArrived) -> list[str]:
+        """Lines for a statement about asynchronous copies; none where copies are done at once."""
+        if not self.copies_async:
+            return []
+        match stmt:
+            case CopiesStarted():
+                return ["copies_started();"]
+            case CopiesArrived(but):
+                return [f"copies_arrived_but_{but}();"]
+
+
+def _copied(size: int, to: str, source: str, target: Buffer, origin: Buffer | None) -> str:
+    return f"copy_{size}({to}, {source});"
+
+
+def _cleared(size: int, to: str, target: Buffer) -> str:
+    return f"clear_{size}({to});"
+
+
+_SPACES = {"global": "__global", "shared": "__local"}
+_VECTORS = {16: "uint4", 8: "uint2", 4: "uint"}
+
+
+def _copied_opencl(size: int, to: str, source: str, target: Buffer, origin: Buffer | None) -> str:
+    vector, space = _VECTORS[size], _SPACES[target.scope]
+    other = "" if origin is None else f"{_SPACES[origin.scope]} "
+    return f"*({space} {vector}*)({to}) = *(const {other}{vector}*)({source});"
+
+
+def _cleared_opencl(size: int, to: str, target: Buffer) -> str:
+    vector = _VECTORS[size]
+    return f"*({_SPACES[target.scope]} {vector}*)({to}) = ({vector})(0);"
 
 
 CUDA = Dialect(
     "CUDA C++", "cu", _CUDA, 'extern "C" __global__ void __launch_bounds__({threads})',
-    "{type}* __restrict__ {name}", "const {type}* __restrict__ {name}", "__shared__",
-    "threadIdx.{axis}", "blockIdx.{axis}", "__syncthreads();",
+    "{type}* __restrict__ {name}", "const {type}* __restrict__ {name}",
+    "__shared__ __align__(16)", "threadIdx.{axis}", "blockIdx.{axis}", "__syncthreads();",
+    "__align__(16)", _copied, _cleared, copies_async=True, tensor_cores=True,
 )  # fmt: skip
 OPENCL = Dialect(
     "OpenCL C", "cl", _OPENCL,
     "__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void",
-    "__global {type}* restrict {name}", "__global const {type}* restrict {name}", "__local",
-    "get_local_id({number})", "get_group_id({number})", "barrier(CLK_LOCAL_MEM_FENCE | "
-    "CLK_GLOBAL_MEM_FENCE);",
+    "__global {type}* restrict {name}", "__global const {type}* restrict {name}",
+    "__local __attribute__((aligned(16)))", "get_local_id({number})", "get_group_id({number})",
+    "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);", "__attribute__((aligned(16)))",
+    _copied_opencl, _cleared_opencl, copies_async=False, tensor_cores=False,
 )  # fmt: skip

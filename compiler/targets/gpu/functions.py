@@ -12,11 +12,14 @@ from __future__ import annotations
 import re
 
 from ...te.expr import INT_DTYPES, bits_of
+from .warp_functions import WARP_FUNCTIONS
 
 #: Names of types in kernels; a bool is stored as one byte.
 TYPES = {"bool": "u8", "float32": "float", "float64": "double"} | {
     dtype: f"{dtype[0]}{bits_of(dtype)}" for dtype in INT_DTYPES
 }
+#: Floats of two bytes are stored as their bits.
+TYPES |= {"float16": "u16", "bfloat16": "u16"}
 
 _EXP = """\
 FUNCTION float exp_f32(float x) {
@@ -87,6 +90,35 @@ FUNCTION i64 requantize_tflite(i32 acc, i32 multiplier, i32 shift) {
 }
 """
 
+_HALF_OF = """\
+FUNCTION u16 float16_of(float x) {
+  u32 bits = bits_of(x), sign = bits >> 16 & 0x8000u, m = bits & 0x7fffffffu;
+  if (m > 0x7f800000u) return (u16)(sign | 0x7e00u);
+  if (m >= 0x477ff000u) return (u16)(sign | 0x7c00u);
+  if (m < 0x38800000u) return (u16)(sign | (u32)rint_f32(float_of(m) * 16777216.0f));
+  return (u16)(sign | ((m - 0x38000000u + 0xfffu + (m >> 13 & 1u)) >> 13));
+}
+"""
+
+_OF_HALF = """\
+FUNCTION float of_float16(u16 x) {
+  u32 m = x & 0x7fffu, sign = (u32)(x & 0x8000u) << 16;
+  if (m < 0x400u) return float_of(sign | bits_of((float)m * 5.9604644775390625e-08f));
+  return float_of(sign | (m >= 0x7c00u ? 0x7f800000u | m << 13 : (m << 13) + 0x38000000u));
+}
+"""
+
+_BFLOAT_OF = """\
+FUNCTION u16 bfloat16_of(float x) {
+  u32 bits = bits_of(x);
+  return (u16)(x != x ? bits >> 16 | 0x40u : (bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+}
+"""
+
+_OF_BFLOAT = """\
+FUNCTION float of_bfloat16(u16 x) { return float_of((u32)x << 16); }
+"""
+
 _TO_INTEGER = """\
 FUNCTION i64 to_i64_{s}({t} x) {{
   {t} rounded = rint_{s}(x);
@@ -147,6 +179,10 @@ FUNCTIONS: dict[str, str] = {
     "scaled_down": _SCALED_DOWN,
     "scaled_floor": "FUNCTION i32 scaled_floor(i32 x, float factor, float offset) "
     "{ return (i32)floor_f32(scaled_down(x, factor, offset)); }\n",
+    "float16_of": _HALF_OF,
+    "of_float16": _OF_HALF,
+    "bfloat16_of": _BFLOAT_OF,
+    "of_bfloat16": _OF_BFLOAT,
     "requantize": _REQUANTIZE,
     "requantize_tflite": _REQUANTIZE_TFLITE,
 }
@@ -154,6 +190,8 @@ for _dtype in INT_DTYPES:
     FUNCTIONS |= _integer_functions(_dtype)
 for _dtype in ("float32", "float64"):
     FUNCTIONS |= _float_functions(_dtype)
+
+FUNCTIONS |= WARP_FUNCTIONS
 
 #: Words that a name in a kernel cannot be, in C, C++ or OpenCL C.
 _RESERVED = """\

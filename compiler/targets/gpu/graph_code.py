@@ -20,7 +20,7 @@ from ...tir.ir import Buffer
 from ..cpu.passes.fuse_elementwise import fuse_elementwise
 from .dialects import Dialect
 from .kernels import Kernel, kernels_of, temporaries_of
-from .lowering import Lowered, lower_node, template_of
+from .lowering import Lowered, Templates, lower_node, template_of
 from .text import element_bytes, element_count, print_module
 
 #: Tensors begin at multiples of this, as parts of OpenCL buffers must on most devices.
@@ -48,8 +48,16 @@ def aligned(size_bytes: int) -> int:
 class GraphKernels:
     """Collects kernels, constants and lifetimes of a graph, then plans its memory."""
 
-    def __init__(self, graph: Graph, dialect: Dialect, chooser: Chooser, dumps: Dumps):
-        self.graph, self.dialect, self.chooser, self.dumps = graph, dialect, chooser, dumps
+    def __init__(
+        self,
+        graph: Graph,
+        dialect: Dialect,
+        templates: Templates,
+        chooser: Chooser,
+        dumps: Dumps,
+    ):
+        self.graph, self.dialect, self.templates = graph, dialect, templates
+        self.chooser, self.dumps = chooser, dumps
         self.found: dict[tuple, NodeKernels] = {}
         #: Kernels, the tensors that their program's buffers stand for, the position of the node.
         self.calls: list[tuple[NodeKernels, dict[Buffer, str], int]] = []
@@ -93,13 +101,13 @@ class GraphKernels:
     def _kernels(self, position: int, node: Node) -> NodeKernels:
         """Kernels of a node. Equal operators on operands of equal types share them, if their knobs
         are equal, too."""
-        template = template_of(self.graph, node)
+        template = template_of(self.graph, node, self.templates)
         workload = template.workload(self.graph, node)
         knobs = self.chooser.choose(template, workload, node.name).knobs
         types = tuple((t.shape, t.dtype) for t in self.graph.operands(node))
         key = (node.op, types, tuple(sorted(knobs.items())))
         if key not in self.found:
-            lowered = lower_node(self.graph, node, knobs, self.dumps)
+            lowered = lower_node(self.graph, node, template, knobs, self.dumps)
             kernels = kernels_of(lowered.func, f"k{position}_", self.dialect)
             self.found[key] = NodeKernels(lowered, kernels)
             for kernel in kernels:
@@ -152,7 +160,7 @@ class GraphKernels:
 
 
 def kernels_of_graph(
-    graph: Graph, dialect: Dialect, chooser: Chooser, dumps: Dumps
+    graph: Graph, dialect: Dialect, templates: Templates, chooser: Chooser, dumps: Dumps
 ) -> GraphKernels:
     """The kernels of a graph after the target's passes.
 
@@ -161,7 +169,7 @@ def kernels_of_graph(
     VdlaError
         When an operator or a dtype has no expression, naming the node.
     """
-    return GraphKernels(fuse_elementwise(graph), dialect, chooser, dumps)
+    return GraphKernels(fuse_elementwise(graph), dialect, templates, chooser, dumps)
 
 
 def tensor_bytes(tensor: Tensor) -> int:

@@ -11,6 +11,7 @@ from ...te.errors import ScheduleError
 from ...te.expr import Expr, Read, walk
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
+from ...tir.arrivals import check_arrivals
 from ...tir.bounds import surrounding
 from ...tir.ir import (
     Allocate,
@@ -28,6 +29,7 @@ from ...tir.passes.barriers import insert_barriers
 from ...tir.passes.double_buffer import double_buffer
 from ...tir.passes.expand import expand_intrinsics
 from ...tir.passes.launch import launch_kernels, raise_guards
+from ...tir.passes.pipeline import pipeline_loops
 from ...tir.passes.vthread import interleave_vthreads
 from ...tir.printer import print_func
 from ...tir.races import check_threads
@@ -44,14 +46,16 @@ from .scopes import (
     SCOPES,
     SHARED_BYTES,
 )
+from .tensor_cores import NATIVE, check_tensor_cores
 from .text import c_name, element_bytes, element_count, print_kernel
 
 #: The passes of every loop program, in order.
 GPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
-    expand_intrinsics,
+    partial(expand_intrinsics, native=NATIVE),
     double_buffer,
     interleave_vthreads,
     partial(launch_kernels, model=MODEL),
+    pipeline_loops,
     partial(insert_barriers, model=MODEL),
     raise_guards,
 )
@@ -91,6 +95,8 @@ def to_launches(func: PrimFunc, dumps: Dumps | None = None) -> PrimFunc:
     verify(func)
     dumps.write(func.name, "launches", partial(print_func, func))
     check_threads(func, MODEL)
+    check_arrivals(func)
+    check_tensor_cores(func)
     for launch in launches_of(func):
         _check_size(launch)
     return func

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,24 +10,33 @@ import numpy as np
 from ...choose.space import Knobs
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
+from ...te.expr import HALF_DTYPES
 from ...tir.ir import PrimFunc
+from .dialects import Dialect
 from .kernels import lower_kernels, to_launches
 from .templates.base import GpuTemplate
 from .templates.gemm import Gemm
 from .templates.general import General
+from .templates.tensor_gemm import TensorGemm
 
+Templates = Sequence[GpuTemplate]
+#: Dtypes of factors of float32 products on tensor cores; the first one stands for none.
+PRECISIONS = ("float32", *(dtype for dtype in HALF_DTYPES))
 #: A node is computed by the first template that handles it; the last one handles all.
 TEMPLATES: list[type[GpuTemplate]] = [Gemm, General]
 
 
-def templates() -> tuple[GpuTemplate, ...]:
-    """The templates of GPUs."""
-    return tuple(kind() for kind in TEMPLATES)
+def templates_of(dialect: Dialect, precision: str = PRECISIONS[0]) -> Templates:
+    """The templates of a GPU: those of :data:`TEMPLATES`, and that of tensor cores before Gemm."""
+    made = [kind() for kind in TEMPLATES]
+    if dialect.tensor_cores:
+        made.insert(TEMPLATES.index(Gemm), TensorGemm(precision))
+    return made
 
 
-def template_of(graph: Graph, node: Node) -> GpuTemplate:
+def template_of(graph: Graph, node: Node, templates: Templates) -> GpuTemplate:
     """The template that computes a node."""
-    return next(t for t in templates() if isinstance(node.op, t.ops) and t.handles(graph, node))
+    return next(t for t in templates if isinstance(node.op, t.ops) and t.handles(graph, node))
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +48,9 @@ class Lowered:
     attributes: tuple[np.ndarray, ...]
 
 
-def lower_node(graph: Graph, node: Node, knobs: Knobs, dumps: Dumps) -> Lowered:
+def lower_node(
+    graph: Graph, node: Node, template: GpuTemplate, knobs: Knobs, dumps: Dumps
+) -> Lowered:
     """The kernels of a node with these knobs.
 
     Raises
@@ -46,6 +58,6 @@ def lower_node(graph: Graph, node: Node, knobs: Knobs, dumps: Dumps) -> Lowered:
     VdlaError
         When the operator or a dtype has no expression, naming the node.
     """
-    found = template_of(graph, node).schedule(graph, node, knobs)
+    found = template.schedule(graph, node, knobs)
     func = lower_kernels(found.schedule, found.args, node.name)
     return Lowered(to_launches(func, dumps), found.attributes)

@@ -12,6 +12,18 @@ SCOPES = {
     "shared": MemoryScope("shared", "on the chip, one copy for each block", shared_by=BLOCK),
     "local": MemoryScope("local", "registers, one copy for each thread"),
 }
+#: Threads of a warp, which lie along threadIdx.x. They hold operands of tensor cores together, and
+#: execute the instructions on them as one.
+WARP = 32
+LANES = (BLOCK[0],)
+FRAGMENTS = ("fragment_a", "fragment_b", "fragment_sums")
+SCOPES |= {
+    name: MemoryScope(
+        name, "registers of a warp, for tensor cores", writers=("intrinsic",),
+        readers=("intrinsic",), shared_by=LANES, collective=True,
+    )
+    for name in FRAGMENTS
+}  # fmt: skip
 MODEL = ThreadModel(SCOPES, GRID, BLOCK)
 #: Threads of a block at most, and bytes of its shared memory, without asking for more.
 MOST_THREADS = 1024

@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar
 
 from ....isa.errors import VdlaError
 from ...choose.chooser import Chooser
 from ...dumps import Dumps
+from ...graph.ir import Graph, Node
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
 from ...tir.ir import PrimFunc
-from ..base import Compiled, Options, Part, Target, layer_info
+from ..base import Compiled, GraphPass, Options, Part, Target, layer_info
 from .dialects import CUDA, OPENCL, Dialect
 from .func_code import FuncKernels
 from .graph_code import kernels_of_graph
 from .kernels import lower_kernels, to_launches
-from .lowering import templates
+from .lowering import PRECISIONS, Templates, templates_of
+from .passes.channels_last import channels_last
+from .templates.tensor_gemm import TensorGemm
+
+#: A convolution of fewer channels, or of other than multiples of this, stays in its layout.
+LEAST_CHANNELS = 16
 
 
 class Gpu(Target):
@@ -24,19 +32,41 @@ class Gpu(Target):
     host = None
     dialect: ClassVar[Dialect]
     device: str
+    templates: Templates
 
     def __init__(self, options: Options):
         if options.threads > 1:
             raise VdlaError(f"threads: expected 1 with target {self.name}, got {options.threads}")
+        precisions = PRECISIONS if self.dialect.tensor_cores else PRECISIONS[:1]
+        if options.precision not in precisions:
+            raise VdlaError(
+                f"precision: expected {' or '.join(precisions)} with target {self.name}, got "
+                f"{options.precision!r}"
+            )
         self.batch = options.hw.batch
-        self.templates = templates()
+        self.templates = templates_of(self.dialect, options.precision)
         self.machine_key = self.dialect.name
+        if options.precision != PRECISIONS[0]:
+            self.machine_key += f", {options.precision}"
+
+    def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
+        if not self.dialect.tensor_cores:
+            return ()
+        return (("channels_last", partial(channels_last, pays=self.pays)),)
+
+    def pays(self, graph: Graph, node: Node) -> bool:
+        """Whether a convolution is faster with channels last: on tensor cores, with channels enough
+        for copies of 16 bytes."""
+        tensor_gemm = next(t for t in self.templates if isinstance(t, TensorGemm))
+        channels = graph[node.inputs[0]].shape[1]
+        return tensor_gemm.handles(graph, node) and channels % LEAST_CHANNELS == 0
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
         graph = part.as_graph()
         step = None
         if graph.outputs:
-            step = kernels_of_graph(graph, self.dialect, chooser, dumps).program(self.device)
+            made = kernels_of_graph(graph, self.dialect, self.templates, chooser, dumps)
+            step = made.program(self.device)
         layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]
         return Compiled(step, layers)
 

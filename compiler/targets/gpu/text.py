@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ....isa.errors import VdlaError
 from ...te.affine import affine, interval, is_of_loops
 from ...te.expr import (
     FLOAT_DTYPES,
+    HALF_DTYPES,
     INT_DTYPES,
     Binary,
     Call,
@@ -30,11 +31,31 @@ from ...te.expr import (
     Var,
     bits_of,
     integer_range,
+    substitute,
 )
-from ...tir.ir import Allocate, Barrier, Buffer, For, If, Launch, Seq, Stmt, Store, walk_stmt
+from ...tir.ir import (
+    Allocate,
+    Barrier,
+    Buffer,
+    CopiesArrived,
+    CopiesStarted,
+    For,
+    If,
+    Launch,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
+    walk_stmt,
+)
+from ...tir.passes.pipeline import ASYNC
 from ...tir.printer import expr_text
 from .dialects import Dialect
 from .functions import TYPES, functions_for, is_taken
+from .scopes import FRAGMENTS
+from .tensor_cores import WarpIntrin, first_register, register_count
+from .vectors import Vector, vector_of
 
 _PRECEDENCE = {"||": 1, "&&": 2, "|": 3, "&": 5, "==": 6, "<": 7, "<=": 7, "<<": 8, ">>": 8, "+": 9,
                "-": 9, "*": 10, "/": 10, "%": 10}  # fmt: skip
@@ -130,6 +151,9 @@ class _Printer:
 
     def declared(self, buffer: Buffer) -> str:
         name = self.fresh(buffer, buffer.name)
+        if buffer.scope in FRAGMENTS:
+            kind = TYPES[buffer.dtype] if buffer.scope == "fragment_sums" else "u32"
+            return f"{kind} {name}[{register_count(buffer)}];"
         return f"{TYPES[buffer.dtype]} {name}[{element_count(buffer)}];"
 
     # ---- statements ----
@@ -153,10 +177,96 @@ class _Printer:
                 return [f"{pad}{target} = {self.value(value)[0]};"]
             case Barrier():
                 return [f"{pad}{self.dialect.barrier}"]
+            case CopiesStarted() | CopiesArrived():
+                return [pad + line for line in self.dialect.of_copies(stmt)]
+            case TensorCall(WarpIntrin() as intrinsic, variant, output, inputs):
+                return [f"{pad}{self.tensor_call(intrinsic, variant, output, inputs)}"]
         raise VdlaError(f"kernel {self.launch.name}: no text for statement {stmt!r}")
+
+    def tensor_call(
+        self, intrinsic: WarpIntrin, variant: str, output: Region, inputs: tuple[Region, ...]
+    ) -> str:
+        if not self.dialect.tensor_cores:
+            raise VdlaError(
+                f"kernel {self.launch.name}: {self.dialect.name} has no tensor cores, expected "
+                f"other knobs than those that need {intrinsic.name}"
+            )
+        if variant == "init":
+            kind = "f32" if output.buffer.dtype == "float32" else "i32"
+            return f"clear_fragment_{kind}({self.fragment(output)});"
+        regions = (output, *inputs)
+        arguments = [
+            self.fragment(r) if r.buffer.scope in FRAGMENTS else self.tile(r, variant, r is output)
+            for r in regions
+        ]
+        return f"{intrinsic.function}({', '.join(arguments)});"
+
+    def fragment(self, region: Region) -> str:
+        return f"&{self.names[region.buffer]}[{self.index(first_register(region))}]"
+
+    def tile(self, region: Region, variant: str, is_stored: bool) -> str:
+        """A tile of shared memory: its first element, and its row in bytes, or in elements where it
+        is stored to."""
+        row = region.buffer.strides[-2]
+        row *= 1 if is_stored else element_bytes(region.buffer.dtype)
+        return f"&{self.element(region.buffer, region.start)}, {row}"
+
+    def vector(self, loop: For, vector: Vector, depth: int) -> list[str]:
+        """A loop over elements side by side as one access of 4, 8 or 16 bytes; nothing where the
+        language has none."""
+        if vector.guard is not None:
+            inner = self.vector(loop, replace(vector, guard=None), depth + 1)
+            pad = "  " * depth
+            return [f"{pad}if ({self.value(vector.guard)[0]}) {{", *inner, f"{pad}}}"]
+        pad, store, read = "  " * depth, vector.store, vector.source
+        to = f"&{self.first(loop, store.buffer, store.indices)}"
+        if read is None:
+            return self.computed_vector(loop, vector, to, depth)
+        source = f"&{self.first(loop, read.source, read.indices)}"
+        exists = "1" if vector.exists is None else self.value(vector.exists)[0]
+        if self.is_async(loop, vector):
+            return [f"{pad}copy_async_{vector.size}({to}, {source}, {exists});"]
+        copy = self.dialect.copy(vector.size, to, source, store.buffer, read.source)
+        if vector.exists is None:
+            return [pad + copy]
+        clear = self.dialect.clear(vector.size, to, store.buffer)
+        return [f"{pad}if ({exists}) {copy}", f"{pad}else {clear}"]
+
+    def is_async(self, loop: For, vector: Vector) -> bool:
+        """Whether a copy is asynchronous: where it may be, from main memory to shared memory."""
+        assert vector.source is not None
+        scopes = vector.source.source.scope, vector.store.buffer.scope
+        may = ASYNC in loop.pragmas and self.dialect.copies_async
+        return may and scopes == ("global", "shared")
+
+    def first(self, loop: For, buffer: Buffer, indices: Sequence[Expr]) -> str:
+        """The element of a loop's first iteration."""
+        return self.element(buffer, tuple(substitute(i, {loop.var: Const(0)}) for i in indices))
+
+    def computed_vector(self, loop: For, vector: Vector, to: str, depth: int) -> list[str]:
+        """Values that are computed one by one, and stored at once."""
+        pad, store = "  " * depth, vector.store
+        name, var = self.fresh(vector, "values"), self.fresh(loop.var, loop.var.name)
+        self.ranges[loop.var] = (0, loop.extent - 1)
+        lines = [
+            f"{pad}{{",
+            f"{pad}  {self.dialect.aligned} {TYPES[store.buffer.dtype]} {name}[{loop.extent}];",
+            f"{pad}  {self.dialect.unroll}",
+            f"{pad}  for (i32 {var} = 0; {var} < {loop.extent}; ++{var}) {{",
+            f"{pad}    {name}[{var}] = {self.value(store.value)[0]};",
+            f"{pad}  }}",
+            f"{pad}  {self.dialect.copy(vector.size, to, name, store.buffer, None)}",
+            f"{pad}}}",
+        ]
+        self.taken -= {name, var}
+        return lines
 
     def loop(self, loop: For, depth: int) -> list[str]:
         pad, outside = "  " * depth, self.contract
+        if loop.kind == "vectorized":
+            found = vector_of(loop)
+            if found is not None:
+                return self.vector(loop, found, depth)
         self.contract |= ("contract", True) in loop.pragmas
         name = self.fresh(loop.var, loop.var.name)
         self.ranges[loop.var] = (0, loop.extent - 1)
@@ -280,6 +390,10 @@ class _Printer:
 
     def cast(self, dtype: str, a: Expr) -> _Text:
         kind = TYPES[dtype]
+        if dtype in HALF_DTYPES:
+            return self.called(f"{dtype}_of", a)
+        if a.dtype in HALF_DTYPES:
+            return self.called(f"of_{a.dtype}", a)
         if a.dtype in FLOAT_DTYPES and dtype in INT_DTYPES:
             helper = "to_small" if _is_small(a) else "to_i64"
             text, _ = self.called(f"{helper}_f{a.dtype[5:]}", a)
@@ -315,6 +429,8 @@ def _narrow(index: Expr) -> Expr:
 def _constant(value: Any, dtype: str) -> _Text:
     if dtype == "bool":
         return ("1" if value else "0"), _ATOM
+    if dtype in HALF_DTYPES:
+        return f"0x{np.dtype(dtype).type(value).view(np.uint16):04x}", _ATOM
     if dtype not in FLOAT_DTYPES:
         return _integer_constant(int(value), dtype)
     number = np.dtype(dtype).type(value)

@@ -55,7 +55,8 @@ def insert_barriers(func: PrimFunc, model: ThreadModel) -> PrimFunc:
 @dataclass(frozen=True, eq=False)
 class _Access:
     """An access, the guards around it, and the extents of the loops around it. ``box`` is how many
-    elements it touches along each dimension."""
+    elements it touches along each dimension. What threads do ``together``, as one instruction, has
+    a guard that the first of them does it; which of them touches which element is not known."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -63,6 +64,7 @@ class _Access:
     writes: bool
     guards: tuple[Expr, ...]
     loops: Mapping[Var, int]
+    together: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ class _Barriers:
                 return self.sequence([self.visit(s, guards, loops) for s in stmts])
             case For():
                 body = self.visit(stmt.body, guards, {**loops, stmt.var: stmt.extent})
-                if stmt.extent > 1 and self.conflict(body.tail, body.head):
+                if stmt.extent > 1 and self.conflict(body.tail, body.head, across=True):
                     again = seq([body.stmt, Barrier()])
                     return _Synced(replace(stmt, body=again), body.head, (), True)
                 return replace(body, stmt=replace(stmt, body=body.stmt))
@@ -99,6 +101,11 @@ class _Barriers:
                 found = self.visit(body, (*guards, cond), loops)
                 assert not found.waits  # guards are on single statements
                 return replace(found, stmt=stmt)
+            case Barrier():
+                return _Synced(stmt, (), (), True)
+        if isinstance(stmt, TensorCall):
+            together = stmt.intrinsic.collective
+            guards += tuple(t.var.equal(Const(0)) for t in self.launch.block if t.axis in together)
         shared = tuple(
             access
             for access in _accesses(stmt, guards, loops)
@@ -124,15 +131,23 @@ class _Barriers:
 
     # ---- conflicts ----
 
-    def conflict(self, earlier: tuple[_Access, ...], later: tuple[_Access, ...]) -> bool:
-        """Whether any of the ``later`` accesses must wait for one of the ``earlier`` ones."""
+    def conflict(
+        self, earlier: tuple[_Access, ...], later: tuple[_Access, ...], across: bool = False
+    ) -> bool:
+        """Whether any of the ``later`` accesses must wait for one of the ``earlier`` ones, which
+        may be of other iterations (``across``)."""
         return any(
-            a.buffer is b.buffer and (a.writes or b.writes) and not self.apart(a, b)
+            a.buffer is b.buffer
+            and (a.writes or b.writes)
+            and not self.apart(a, b)
+            and (across or not _in_other_copies(a, b))
             for a, b in product(earlier, later)
         )
 
     def apart(self, a: _Access, b: _Access) -> bool:
         """Whether two different threads never touch the same element by these accesses."""
+        if (a.together, a.together and a.writes) != (b.together, b.together and b.writes):
+            return False
         pinned = _pinned(a.guards)
         if pinned != _pinned(b.guards):
             return False
@@ -142,11 +157,11 @@ class _Barriers:
                 (self.form(i, a, n, pinned), self.form(j, b, m, pinned))
                 for (i, n), (j, m) in zip(places(a), places(b), strict=True)
             ]
-            told: set[Var] = set()
+            told: set[Expr] = set()
             for one, other in forms:
                 if one is not None and other is not None:
                     told |= _told_apart(one, other, free)
-            if told >= {var for var, extent in free.items() if extent > 1}:
+            if all(_is_told(var, told) for var, extent in free.items() if extent > 1):
                 return True
         return False
 
@@ -157,7 +172,10 @@ class _Barriers:
         found = _Form({}, {}, {1: box} if box > 1 else {}, form.constant)
         for term, coefficient in form.terms:
             if not isinstance(term, Var):
-                return None
+                if _part_of(term) not in block - pinned:
+                    return None
+                found.block[term] = coefficient
+                continue
             if term in pinned:
                 continue
             if term in grid:
@@ -172,35 +190,73 @@ class _Barriers:
 
 @dataclass(frozen=True)
 class _Form:
-    """An index: coefficients of the block's and of the grid's threads; for every coefficient of
-    loops, how many steps they take; a constant."""
+    """An index: coefficients of the block's threads, or of quotients and remainders of them, and of
+    the grid's threads; for every coefficient of loops, how many steps they take; a constant."""
 
-    block: dict[Var, int]
+    block: dict[Expr, int]
     grid: dict[Var, int]
     loops: dict[int, int]
     constant: int
 
 
-def _told_apart(a: _Form, b: _Form, extents: Mapping[Var, int]) -> set[Var]:
-    """The thread indices that are equal wherever two indices are equal.
+def _part_of(term: Expr) -> Expr | None:
+    """The variable of which a term is the quotient or the remainder by a constant."""
+    match term:
+        case Binary("//" | "%", Var() as var, Const()):
+            return var
+    return None
+
+
+def _extent_of(term: Expr, extents: Mapping[Var, int]) -> int:
+    """How many values a thread index, its quotient or its remainder has."""
+    match term:
+        case Var():
+            return extents[term]
+        case Binary("//", Var() as var, Const(n)):
+            return -(-extents[var] // n)
+        case Binary("%", Var() as var, Const(n)):
+            return min(extents[var], n)
+    raise AssertionError(f"{term!r} is no part of a thread index")
+
+
+def _is_told(var: Var, told: set[Expr]) -> bool:
+    """Whether a thread index is among these, or its quotient and its remainder by a number."""
+    quotients = [t for t in told if isinstance(t, Binary) and t.op == "//" and t.a is var]
+    return var in told or any(Binary("%", var, q.b, var.dtype) in told for q in quotients)
+
+
+def _told_apart(a: _Form, b: _Form, extents: Mapping[Var, int]) -> set[Expr]:
+    """The thread indices, or parts of them, that are equal wherever two indices are equal.
 
     Like digits of a number: a coefficient that is greater than all that smaller ones add up to
     tells how far apart its variables are.
     """
     if (a.block, a.grid) != (b.block, b.grid):
         return set()
-    digits: list[tuple[int, int, Var | None]] = [
-        (abs(c), extents[var], var) for var, c in a.block.items()
+    digits: list[tuple[int, int, Expr | None]] = [
+        (abs(c), _extent_of(term, extents), term) for term, c in a.block.items()
     ]
     for step in {*a.loops, *b.loops}:
         digits.append((step, max(a.loops.get(step, 1), b.loops.get(step, 1)), None))
-    found: set[Var] = set()
+    found: set[Expr] = set()
     span = abs(a.constant - b.constant)
     for coefficient, extent, var in sorted(digits, key=lambda digit: digit[0]):
         if var is not None and coefficient > span:
             found.add(var)
         span += coefficient * (extent - 1)
     return found if span < 2**62 else set()
+
+
+def _in_other_copies(a: _Access, b: _Access) -> bool:
+    """Whether two accesses of one iteration go to different copies of a buffer: their indices are
+    different remainders of the same number, as ``b[(k + 1) % 3]`` and ``b[k % 3]``."""
+    for one, other in zip(a.indices, b.indices, strict=True):
+        match one, other:
+            case Binary("%", x, Const(n)), Binary("%", y, Const(m)) if n == m:
+                distance = affine(x - y)
+                if not distance.terms and distance.constant % n:
+                    return True
+    return False
 
 
 def _pinned(guards: tuple[Expr, ...]) -> set[Var]:
@@ -244,4 +300,5 @@ def _accesses(stmt: Stmt, guards: tuple[Expr, ...], loops: Mapping[Var, int]) ->
                 regions.append((output, shapes[0], False))
             for region, shape, writes in regions:
                 box = (1,) * (len(region.start) - len(shape)) + shape
-                yield _Access(region.buffer, region.start, box, writes, guards, loops)
+                together = bool(intrinsic.collective)
+                yield _Access(region.buffer, region.start, box, writes, guards, loops, together)

@@ -33,7 +33,7 @@ def _visit(stmt: Stmt, loop: Var | None) -> Stmt:
         case Allocate(buffer, body, double):
             body = _visit(body, loop)
             if not double or loop is None:
-                return Allocate(buffer, body)
+                return replace(stmt, body=body, double=False)
             pair = replace(buffer, shape=(2, *buffer.shape))
             return Allocate(pair, index_copies(body, {buffer: pair}, loop % 2))
     return stmt

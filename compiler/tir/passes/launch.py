@@ -63,8 +63,10 @@ class ThreadModel:
         return {name: scope.shared_by for name, scope in self.scopes.items()}
 
     def is_block_shared(self, buffer: Buffer) -> bool:
-        """Whether threads of one block see each other's stores to a buffer."""
-        return bool(set(self.scopes[buffer.scope].shared_by) & set(self.block))
+        """Whether threads of one block see each other's stores to a buffer, and must wait for
+        them."""
+        scope = self.scopes[buffer.scope]
+        return not scope.collective and bool(set(scope.shared_by) & set(self.block))
 
 
 def launch_kernels(func: PrimFunc, model: ThreadModel) -> PrimFunc:
@@ -168,7 +170,7 @@ class _Kernel:
                 for region in (output, *inputs):
                     self._check_access(region.buffer, place)
                 starts = tuple(e for r in (output, *inputs) for e in r.start)
-                guards = self._guards(output.buffer, starts, place)
+                guards = self._guards(output.buffer, starts, place, stmt.intrinsic.collective)
                 call = replace(
                     stmt,
                     output=_moved(output, place.values),
@@ -217,10 +219,17 @@ class _Kernel:
             if isinstance(node, Read):
                 self._check_access(node.source, place)
 
-    def _guards(self, buffer: Buffer, exprs: Sequence[Expr], place: _Place) -> tuple[Expr, ...]:
+    def _guards(
+        self,
+        buffer: Buffer,
+        exprs: Sequence[Expr],
+        place: _Place,
+        together: Sequence[str] = (),
+    ) -> tuple[Expr, ...]:
         """The guards around a store: those of the program, and, along each axis whose threads share
-        the buffer but do not share the work, that the first thread does it. A guard of the loops
-        outside of the buffer is not that of the threads that fill it together.
+        the buffer but do not share the work, that the first thread does it, unless they do it
+        ``together``. A guard of the loops outside of the buffer is not that of the threads that
+        fill it together.
         """
         count = place.outside.get(buffer, 0)
         shared = self._shared_by(buffer)
@@ -232,7 +241,7 @@ class _Kernel:
                     f"buffer {buffer.name} in {buffer.scope} depends on {found[0].name}, the index "
                     f"of a thread that shares it; expected a memory of the thread's own"
                 )
-        working = {axis for axis, _ in place.bound[count:]}
+        working = {*together, *(axis for axis, _ in place.bound[count:])}
         idle = [t for axis, t in self.threads.items() if axis in shared and axis not in working]
         first = tuple(t.var.equal(Const(0)) for t in idle)
         mine = (g for g in place.guards if not any(node in others for node in walk(g)))

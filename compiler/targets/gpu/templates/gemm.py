@@ -8,25 +8,19 @@ registers. Bias, bounds and requantisation follow where the sums are.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-
-import numpy as np
+from collections.abc import Sequence
 
 from ....choose.space import Knobs, Space, preferring
-from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import Conv2d, QConv2d
 from ....graph.ops.linear import Dense, MatMul, QDense
 from ....te.expr import Const, Expr, all_of, select
 from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
-from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
-from ....topi import clip_between, window_counts
-from ....topi.quantisation import clipped, rescale
+from ....te.tensor import compute, reduce_axis, sum_of
 from ...cpu.templates.base import CpuWorkload
 from .base import GpuTemplate, Scheduled
+from .product import Product, product_of, sizes_of
 
 #: Rows and columns of a block's tile, and of a thread's; steps of the reduction that share a tile.
 TILES = (64, 32, 16, 8, 128, 4, 1)
@@ -34,30 +28,6 @@ THREAD_TILES = (4, 2, 1, 8)
 DEPTHS = (16, 8, 32)
 #: A launch with fewer blocks leaves most of a large GPU idle.
 MANY_BLOCKS = 64
-
-
-@dataclass(frozen=True)
-class Product:
-    """``result[b, i, j] = ending(b, i, j, sum over k of left(b, i, k) * right(b, k, j))``.
-
-    Attributes
-    ----------
-    sizes : of b, i, j and k
-    left, right : an element of a factor, and the condition on which it exists; else it is 0
-    dtype : of the sums, to which the factors are converted
-    args : the placeholders of all operands and attributes
-    attributes : the values of attributes
-    right_by_column : whether steps of k lie side by side in the right factor
-    """
-
-    sizes: tuple[int, int, int, int]
-    left: Callable[[Expr, Expr, Expr], tuple[Expr, list[Expr]]]
-    right: Callable[[Expr, Expr, Expr], tuple[Expr, list[Expr]]]
-    ending: Callable[[Expr, Expr, Expr, Expr], Expr]
-    dtype: str
-    args: list[Tensor]
-    attributes: tuple[np.ndarray, ...] = ()
-    right_by_column: bool = False
 
 
 class Gemm(GpuTemplate):
@@ -76,24 +46,10 @@ class Gemm(GpuTemplate):
         return not isinstance(node.op, MatMul) or len(x) == len(weight) == 2
 
     def space(self, workload: CpuWorkload) -> Space:
-        batch, rows, columns, depth = _sizes(workload)
-
-        def fits(sizes: Sequence[int], most: int) -> list[int]:
-            """Sizes that are not twice as large as needed, or the smallest."""
-            return [n for n in sizes if n < 2 * most] or [min(sizes)]
+        batch, rows, columns, depth = sizes_of(workload)
 
         row_tiles, column_tiles = fits(TILES, rows), fits(TILES, columns)
-        best_rows, best_columns = row_tiles[0], column_tiles[0]
-        while (
-            batch * -(-rows // best_rows) * -(-columns // best_columns) < MANY_BLOCKS
-            and max(best_rows, best_columns) > 16
-        ):
-            if best_rows >= best_columns and best_rows // 2 in row_tiles:
-                best_rows //= 2
-            elif best_columns // 2 in column_tiles and best_columns > 16:
-                best_columns //= 2
-            else:
-                break
+        best_rows, best_columns = best_tiles(batch, rows, columns, TILES, 16)
         knobs = {
             "rows": preferring(best_rows, row_tiles),
             "columns": preferring(best_columns, column_tiles),
@@ -107,6 +63,31 @@ class Gemm(GpuTemplate):
         product = product_of(graph, node)
         schedule = tiled(product, knobs)
         return Scheduled(schedule, [*product.args, schedule.outputs[0]], product.attributes)
+
+
+def fits(sizes: Sequence[int], most: int) -> list[int]:
+    """Sizes that are not twice as large as needed, or the smallest."""
+    return [n for n in sizes if n < 2 * most] or [min(sizes)]
+
+
+def best_tiles(
+    batch: int, rows: int, columns: int, sizes: Sequence[int], least: int
+) -> tuple[int, int]:
+    """Rows and columns of a block's tile: the first of the ``sizes`` that fits each, halved while
+    there are few blocks and either is larger than ``least``."""
+    row_tiles, column_tiles = fits(sizes, rows), fits(sizes, columns)
+    best_rows, best_columns = row_tiles[0], column_tiles[0]
+    while (
+        batch * -(-rows // best_rows) * -(-columns // best_columns) < MANY_BLOCKS
+        and max(best_rows, best_columns) > least
+    ):
+        if best_rows >= best_columns and best_rows // 2 in row_tiles:
+            best_rows //= 2
+        elif best_columns // 2 in column_tiles and best_columns > least:
+            best_columns //= 2
+        else:
+            break
+    return best_rows, best_columns
 
 
 def _thread_tile(size: int) -> int:
@@ -124,121 +105,6 @@ def _misfit(knobs: Knobs) -> str:
         return f"expected at most 1024 threads, got {threads}"
     size_bytes = 8 * depth * (rows + columns)
     return f"needs {size_bytes} bytes of shared memory" if size_bytes > 48 << 10 else ""
-
-
-def _sizes(workload: CpuWorkload) -> tuple[int, int, int, int]:
-    """Batch, rows, columns and depth of the product of a workload."""
-    (x, _), (weight, _) = workload.operands[:2]
-    result, _ = workload.result
-    match workload.op:
-        case Conv2d() | QConv2d():
-            groups = workload.op.groups
-            return x[0] * groups, weight[0] // groups, math.prod(result[2:]), math.prod(weight[1:])
-    return 1, result[0], result[1], x[1]
-
-
-# ---- products ----------------------------------------------------------------------------------
-
-
-def product_of(graph: Graph, node: Node) -> Product:
-    """A node as a product of matrices."""
-    tensors = graph.operands(node)
-    match node.op:
-        case Conv2d() | QConv2d() as op:
-            return _convolution(op, [t.shape for t in tensors], [t.dtype for t in tensors])
-        case Dense() | MatMul() as op:
-            transposed = isinstance(op, Dense) and op.transposed
-            return _dense(op, tensors, transposed, 0)
-        case QDense() as op:
-            return _dense(op, tensors, True, op.x_zero_point)
-    raise AssertionError(f"{node.op.name} is no product")
-
-
-def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool, zero: int) -> Product:
-    x, w, *bias = (placeholder(t.shape, t.dtype, name) for t, name in zip(tensors, "xwb"))  # noqa: B905
-    rows, depth = x.shape
-    columns = w.shape[0 if by_column else 1]
-    dtype = "int32" if isinstance(op, QDense) else x.dtype
-
-    def left(b: Expr, i: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
-        return _less(x[i, k], zero, dtype), []
-
-    def right(b: Expr, k: Expr, j: Expr) -> tuple[Expr, list[Expr]]:
-        return (w[j, k] if by_column else w[k, j]), []
-
-    ending, more, values = _ending(op, bias)
-    return Product(
-        (1, rows, columns, depth), left, right, lambda b, i, j, acc: ending(acc, j), dtype,
-        [x, w, *bias, *more], values, by_column,
-    )  # fmt: skip
-
-
-def _convolution(op: Conv2d | QConv2d, shapes: list[tuple[int, ...]], dtypes: list[str]) -> Product:
-    (images, _, height, width), (outputs, per_group, *kernel) = shapes[:2]
-    depth, groups = per_group * math.prod(kernel), op.groups
-    rows = outputs // groups
-    counts = window_counts((height, width), tuple(kernel), op.strides, op.pads, op.dilations)
-    x = placeholder(shapes[0], dtypes[0], "x")
-    w = placeholder((outputs, depth), dtypes[1], "w")
-    bias = [placeholder(s, d, "b") for s, d in zip(shapes[2:], dtypes[2:], strict=True)]
-    zero = op.x_zero_point if isinstance(op, QConv2d) else 0
-    dtype = "int32" if isinstance(op, QConv2d) else "float32"
-
-    def left(b: Expr, i: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
-        return w[b % groups * rows + i, k], []
-
-    def right(b: Expr, k: Expr, j: Expr) -> tuple[Expr, list[Expr]]:
-        taps = (k // kernel[1] % kernel[0], k % kernel[1])
-        at = (j // counts[1], j % counts[1])
-        places, inside = [], []
-        for d, size in enumerate((height, width)):
-            before = op.pads[d]
-            place = at[d] * op.strides[d] + taps[d] * op.dilations[d]
-            last = (counts[d] - 1) * op.strides[d] + (kernel[d] - 1) * op.dilations[d]
-            if before:
-                inside.append(place >= before)
-            if last - before >= size:
-                inside.append(place < size + before)
-            places.append(place - before)
-        channel = b % groups * per_group + k // math.prod(kernel)
-        return _less(x[(b // groups, channel, *places)], zero, dtype), inside
-
-    ending, more, values = _ending(op, bias)
-    return Product(
-        (images * groups, rows, math.prod(counts), depth), left, right,
-        lambda b, i, j, acc: ending(acc, b % groups * rows + i), dtype, [x, w, *bias, *more],
-        values,
-    )  # fmt: skip
-
-
-def _less(element: Expr, zero_point: int, dtype: str) -> Expr:
-    """An element less its zero point, which may need 9 bits."""
-    return element.astype("int16") - zero_point if dtype == "int32" else element
-
-
-def _ending(
-    op: Conv2d | QConv2d | Dense | MatMul | QDense, bias: Sequence[Tensor]
-) -> tuple[Callable[[Expr, Expr], Expr], list[Tensor], tuple[np.ndarray, ...]]:
-    """What follows a sum of a channel: a function of both, its parameters and their values."""
-
-    def total(acc: Expr, channel: Expr) -> Expr:
-        return acc + bias[0][channel] if bias else acc
-
-    match op:
-        case QConv2d() | QDense():
-            requant: Requant = op.requant
-            multiplier = placeholder(requant.multiplier.shape, "int32", "multiplier")
-            shift = placeholder(requant.shift.shape, "int32", "shift")
-
-            def requantized(acc: Expr, channel: Expr) -> Expr:
-                at = channel if requant.multiplier.shape[0] > 1 else Const(0)
-                scaled = rescale(total(acc, channel), multiplier[at], shift[at], requant.rounding)
-                return clipped(scaled, requant.zero_point, requant.lo, requant.hi)
-
-            return requantized, [multiplier, shift], (requant.multiplier, requant.shift)
-        case Conv2d() | Dense():
-            return lambda acc, channel: clip_between(total(acc, channel), op.lo, op.hi), [], ()
-    return total, [], ()
 
 
 # ---- schedule ----------------------------------------------------------------------------------
@@ -260,10 +126,10 @@ def tiled(product: Product, knobs: Knobs) -> Schedule:
         return select(all_of(*inside), value, Const(0, value.dtype)) if inside else value
 
     def left(b: Expr, i: Expr, k_: Expr) -> Expr:
-        return factor(product.left(b, i, k_), ((i, m, whole_m), (k_, k, whole_k)))
+        return factor(product.left(b, i, Const(0), k_), ((i, m, whole_m), (k_, k, whole_k)))
 
     def right(b: Expr, k_: Expr, j: Expr) -> Expr:
-        return factor(product.right(b, k_, j), ((k_, k, whole_k), (j, n, whole_n)))
+        return factor(product.right(b, j, Const(0), k_), ((k_, k, whole_k), (j, n, whole_n)))
 
     a = compute((batch, whole_m, whole_k), left, "left")
     c = compute((batch, whole_k, whole_n), right, "right")

@@ -24,7 +24,7 @@ from vdla.compiler.targets.cpu.processor import host
 from vdla.compiler.targets.gpu.dialects import CUDA
 from vdla.compiler.targets.gpu.graph_code import GraphKernels
 from vdla.compiler.targets.gpu.kernels import lower_kernels
-from vdla.compiler.targets.gpu.lowering import template_of
+from vdla.compiler.targets.gpu.lowering import template_of, templates_of
 from vdla.compiler.te.expr import Call, walk
 from vdla.compiler.te.stage import is_thread_axis
 from vdla.compiler.tir.ir import For, PrimFunc, Stmt, Store, map_stmt, walk_stmt
@@ -84,7 +84,7 @@ class Loops:
         values |= dict(zip(graph.inputs, arrays, strict=True))
         for made, names, position in self.found.calls:
             node = graph.nodes[position]
-            template = template_of(graph, node)
+            template = template_of(graph, node, self.found.templates)
             choice = self.found.chooser.choose(template, template.workload(graph, node), node.name)
             scheduled = template.schedule(graph, node, choice.knobs)
             func = lower_kernels(scheduled.schedule, scheduled.args, node.name)
@@ -124,7 +124,7 @@ def _calls(func: PrimFunc) -> bool:
 def test_floats_are_those_of_the_same_loops_on_the_cpu(name: str) -> None:
     graph = run_passes(load_graph(NETWORKS[name](False).SerializeToString(), 1))
     chooser = Chooser("cuda", CUDA.name)
-    found = GraphKernels(fuse_elementwise(graph), CUDA, chooser, Dumps())
+    found = GraphKernels(fuse_elementwise(graph), CUDA, templates_of(CUDA), chooser, Dumps())
     program = found.program("emulated")
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=t.shape).astype(t.dtype) for t in program.inputs]

@@ -12,6 +12,7 @@ from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
 from vdla.compiler.targets.gpu.dialects import CUDA
 from vdla.compiler.targets.gpu.graph_code import kernels_of_graph
+from vdla.compiler.targets.gpu.lowering import templates_of
 
 from ...graph.test_fuzz_graphs import agree
 from ...graph.test_random_operators import FAMILIES, made
@@ -25,7 +26,9 @@ def test_operator(name: str) -> None:
     for number in range(CASES):
         case = made(FAMILIES[name], number)
         graph = run_passes(import_onnx(case.model), GRAPH_PASSES)
-        found = kernels_of_graph(graph, CUDA, Chooser("cuda", CUDA.name), Dumps())
+        found = kernels_of_graph(
+            graph, CUDA, templates_of(CUDA), Chooser("cuda", CUDA.name), Dumps()
+        )
         program = found.program("emulated")
         arrays = [case.inputs[int(tensor.name[1:])] for tensor in program.inputs]
         for value, array in zip(case.expected, program.run(*arrays), strict=True):

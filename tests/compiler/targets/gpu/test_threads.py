@@ -12,7 +12,8 @@ import vdla
 from vdla.compiler.targets.gpu.dialects import CUDA
 from vdla.compiler.targets.gpu.kernels import kernels_of, lower_kernels, to_launches
 from vdla.compiler.targets.gpu.scopes import MODEL
-from vdla.compiler.targets.gpu.templates.gemm import Product, tiled
+from vdla.compiler.targets.gpu.templates.gemm import tiled
+from vdla.compiler.targets.gpu.templates.product import Product
 from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.te.errors import ScheduleError
 from vdla.compiler.te.expr import Const, Expr, Read, Var, rewrite
@@ -50,7 +51,7 @@ def gemm(m: int = 20, n: int = 24, k: int = 20) -> PrimFunc:
     """A product in tiles, in shared memory."""
     a, b = placeholder((m, k), "float32", "a"), placeholder((k, n), "float32", "b")
     product = Product(
-        (1, m, n, k), lambda _, i, r: (a[i, r], []), lambda _, r, j: (b[r, j], []),
+        (1, m, n, k), lambda _, i, t, r: (a[i, r], []), lambda _, j, t, r: (b[r, j], []),
         lambda _, i, j, acc: acc, "float32", [a, b],
     )  # fmt: skip
     knobs = {"rows": 8, "columns": 16, "thread_rows": 2, "thread_columns": 4, "depth": 8}
@@ -148,8 +149,8 @@ def test_blocks_wait_as_often_as_the_program_says(name: str) -> None:
     result = np.zeros(func.params[-1].shape, func.params[-1].dtype)
     code = load_emulated(print_module([kernel.text], CUDA))
     addresses = [a.ctypes.data for a in (*arrays, result)]
-    waits = code.launch(kernel.name, kernel.grid, kernel.block, addresses)
-    assert waits == barriers_in(kernel.launch.body) * math.prod(kernel.grid) > 0
+    counts = code.launch(kernel.name, kernel.grid, kernel.block, addresses)
+    assert counts.waits == barriers_in(kernel.launch.body) * math.prod(kernel.grid) > 0
 
 
 # ---- mutants -----------------------------------------------------------------------------------
@@ -311,7 +312,8 @@ def test_memories_that_threads_do_not_share() -> None:
     def unknown(s, p, y) -> None:
         s[p].set_scope("texture")
 
-    assert "expected a memory of global, shared, local, got 'texture'" in refusal(unknown)
+    assert "expected a memory of global, shared, local, fragment_a" in refusal(unknown)
+    assert "got 'texture'" in refusal(unknown)
 
 
 def test_limits_of_a_block() -> None:

@@ -1,0 +1,209 @@
+"""Operators that are products of matrices: dense layers, and convolutions as products of implicit
+matrices, which are read from the operands as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....graph.arithmetic.requant import Requant
+from ....graph.ir import Graph, Node
+from ....graph.ops.base import Type
+from ....graph.ops.channels_last import ChannelsLast
+from ....graph.ops.convolution import Conv2d, QConv2d
+from ....graph.ops.linear import Dense, MatMul, QDense
+from ....te.expr import Const, Expr
+from ....te.tensor import Tensor, placeholder
+from ....topi import clip_between, window_counts
+from ....topi.quantisation import clipped, rescale
+from ...cpu.templates.base import CpuWorkload
+
+Element = Callable[[Expr, Expr, Expr, Expr], tuple[Expr, list[Expr]]]
+
+
+@dataclass(frozen=True)
+class Product:
+    """``result[b, i, j] = ending(b, i, j, sum over t and k of left(b, i, t, k) * right(b, j, t,
+    k))``; t are the taps of a window whose channels lie side by side, or 0 alone.
+
+    Attributes
+    ----------
+    sizes : of b, i, j and k
+    left, right : an element of a factor, and the condition on which it exists; else it is 0
+    dtype : of the sums, to which the factors are converted
+    args : the placeholders of all operands and attributes
+    attributes : the values of attributes
+    right_by_column : whether steps of k lie side by side in the right factor
+    """
+
+    sizes: tuple[int, int, int, int]
+    left: Element
+    right: Element
+    ending: Callable[[Expr, Expr, Expr, Expr], Expr]
+    dtype: str
+    args: list[Tensor]
+    attributes: tuple[np.ndarray, ...] = ()
+    right_by_column: bool = False
+    taps: int = 1
+
+
+def sizes_of(workload: CpuWorkload) -> tuple[int, int, int, int]:
+    """Batch, rows, columns and depth of the product of a workload."""
+    (x, _), (weight, _) = workload.operands[:2]
+    result, _ = workload.result
+    match workload.op:
+        case ChannelsLast():
+            return 1, math.prod(result[:-1]), weight[0], x[-1]
+        case Conv2d() | QConv2d():
+            groups = workload.op.groups
+            return x[0] * groups, weight[0] // groups, math.prod(result[2:]), math.prod(weight[1:])
+    return 1, result[0], result[1], x[1]
+
+
+def product_of(graph: Graph, node: Node) -> Product:
+    """A node as a product of matrices."""
+    tensors = graph.operands(node)
+    match node.op:
+        case ChannelsLast(Conv2d() | QConv2d() as op):
+            return _channels_last(op, *((t.shape, t.dtype) for t in tensors))
+        case Conv2d() | QConv2d() as op:
+            return _convolution(op, [t.shape for t in tensors], [t.dtype for t in tensors])
+        case Dense() | MatMul() as op:
+            transposed = isinstance(op, Dense) and op.transposed
+            return _dense(op, tensors, transposed, 0)
+        case QDense() as op:
+            return _dense(op, tensors, True, op.x_zero_point)
+    raise AssertionError(f"{node.op.name} is no product")
+
+
+def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool, zero: int) -> Product:
+    x, w, *bias = (placeholder(t.shape, t.dtype, name) for t, name in zip(tensors, "xwb"))  # noqa: B905
+    rows, depth = x.shape
+    columns = w.shape[0 if by_column else 1]
+    dtype = "int32" if isinstance(op, QDense) else x.dtype
+
+    def left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
+        return _less(x[i, k], zero, dtype), []
+
+    def right(b: Expr, j: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
+        return (w[j, k] if by_column else w[k, j]), []
+
+    ending, more, values = _ending(op, bias)
+    return Product(
+        (1, rows, columns, depth), left, right, lambda b, i, j, acc: ending(acc, j), dtype,
+        [x, w, *bias, *more], values, by_column,
+    )  # fmt: skip
+
+
+def _convolution(op: Conv2d | QConv2d, shapes: list[tuple[int, ...]], dtypes: list[str]) -> Product:
+    (images, _, height, width), (outputs, per_group, *kernel) = shapes[:2]
+    depth, groups = per_group * math.prod(kernel), op.groups
+    rows = outputs // groups
+    counts = window_counts((height, width), tuple(kernel), op.strides, op.pads, op.dilations)
+    x = placeholder(shapes[0], dtypes[0], "x")
+    w = placeholder((outputs, depth), dtypes[1], "w")
+    bias = [placeholder(s, d, "b") for s, d in zip(shapes[2:], dtypes[2:], strict=True)]
+    zero = op.x_zero_point if isinstance(op, QConv2d) else 0
+    dtype = "int32" if isinstance(op, QConv2d) else "float32"
+
+    def left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
+        return w[b % groups * rows + i, k], []
+
+    def right(b: Expr, j: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
+        taps = (k // kernel[1] % kernel[0], k % kernel[1])
+        at = (j // counts[1], j % counts[1])
+        places, inside = _windowed(op, (height, width), kernel, counts, at, taps)
+        channel = b % groups * per_group + k // math.prod(kernel)
+        return _less(x[(b // groups, channel, *places)], zero, dtype), inside
+
+    ending, more, values = _ending(op, bias)
+    return Product(
+        (images * groups, rows, math.prod(counts), depth), left, right,
+        lambda b, i, j, acc: ending(acc, b % groups * rows + i), dtype, [x, w, *bias, *more],
+        values,
+    )  # fmt: skip
+
+
+def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type) -> Product:
+    """Images [N, H, W, C] and weights [O, KH, KW, C]: rows are places, columns are channels."""
+    (images, height, width, channels), x_dtype = x_type
+    (outputs, *kernel, _), w_dtype = w_type
+    counts = window_counts((height, width), tuple(kernel), op.strides, op.pads, op.dilations)
+    x, w = placeholder(x_type[0], x_dtype, "x"), placeholder(w_type[0], w_dtype, "w")
+    bias = [placeholder(s, d, "b") for s, d in rest]
+    zero = op.x_zero_point if isinstance(op, QConv2d) else 0
+    dtype = "int32" if isinstance(op, QConv2d) else "float32"
+
+    def left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
+        at = (i // counts[1] % counts[0], i % counts[1])
+        taps = (t // kernel[1], t % kernel[1])
+        places, inside = _windowed(op, (height, width), kernel, counts, at, taps)
+        return _less(x[(i // math.prod(counts), *places, k)], zero, dtype), inside
+
+    def right(b: Expr, j: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
+        return w[j, t // kernel[1], t % kernel[1], k], []
+
+    ending, more, values = _ending(op, bias)
+    return Product(
+        (1, images * math.prod(counts), outputs, channels), left, right,
+        lambda b, i, j, acc: ending(acc, j), dtype, [x, w, *bias, *more], values,
+        right_by_column=True, taps=math.prod(kernel),
+    )  # fmt: skip
+
+
+def _windowed(
+    op: Conv2d | QConv2d,
+    sizes: tuple[int, int],
+    kernel: Sequence[int],
+    counts: Sequence[int],
+    at: tuple[Expr, Expr],
+    taps: tuple[Expr, Expr],
+) -> tuple[list[Expr], list[Expr]]:
+    """Where in the image a tap of a window is, and the conditions on which it is inside."""
+    places, inside = [], []
+    for d, size in enumerate(sizes):
+        before = op.pads[d]
+        last = (counts[d] - 1) * op.strides[d] + (kernel[d] - 1) * op.dilations[d]
+        place = at[d] * op.strides[d] + taps[d] * op.dilations[d]
+        if before:
+            inside.append(place >= before)
+        if last - before >= size:
+            inside.append(place < size + before)
+        places.append(place - before)
+    return places, inside
+
+
+def _less(element: Expr, zero_point: int, dtype: str) -> Expr:
+    """An element less its zero point, which may need 9 bits."""
+    if dtype != "int32" or not zero_point:
+        return element
+    return element.astype("int16") - zero_point
+
+
+def _ending(
+    op: Conv2d | QConv2d | Dense | MatMul | QDense, bias: Sequence[Tensor]
+) -> tuple[Callable[[Expr, Expr], Expr], list[Tensor], tuple[np.ndarray, ...]]:
+    """What follows a sum of a channel: a function of both, its parameters and their values."""
+
+    def total(acc: Expr, channel: Expr) -> Expr:
+        return acc + bias[0][channel] if bias else acc
+
+    match op:
+        case QConv2d() | QDense():
+            requant: Requant = op.requant
+            multiplier = placeholder(requant.multiplier.shape, "int32", "multiplier")
+            shift = placeholder(requant.shift.shape, "int32", "shift")
+
+            def requantized(acc: Expr, channel: Expr) -> Expr:
+                at = channel if requant.multiplier.shape[0] > 1 else Const(0)
+                scaled = rescale(total(acc, channel), multiplier[at], shift[at], requant.rounding)
+                return clipped(scaled, requant.zero_point, requant.lo, requant.hi)
+
+            return requantized, [multiplier, shift], (requant.multiplier, requant.shift)
+        case Conv2d() | Dense():
+            return lambda acc, channel: clip_between(total(acc, channel), op.lo, op.hi), [], ()
+    return total, [], ()

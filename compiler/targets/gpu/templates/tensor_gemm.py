@@ -1,0 +1,278 @@
+"""Products of matrices on tensor cores, in tiles of tiles.
+
+A block computes a tile of the result, each of its warps a part of it. For each step of the
+reduction the threads bring a tile of both factors to shared memory, ``stages - 1`` steps ahead of
+the tensor cores; where the layout allows it, by asynchronous copies of 16 bytes. Rows in shared
+memory are 16 bytes further apart than they are long, so that ``ldmatrix`` reads eight rows from
+different banks. The sums go through shared memory, where bias, bounds and requantisation follow,
+to the result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ....choose.space import Knobs, Space, preferring
+from ....graph.ir import Graph, Node
+from ....graph.ops.base import Op
+from ....graph.ops.channels_last import ChannelsLast
+from ....graph.ops.convolution import Conv2d, QConv2d
+from ....graph.ops.linear import QDense
+from ....te.expr import Const, Expr, all_of, bits_of, select
+from ....te.schedule import Schedule, create_schedule
+from ....te.stage import Stage
+from ....te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
+from ...cpu.templates.base import CpuWorkload
+from ..scopes import BLOCK, SHARED_BYTES, WARP
+from ..tensor_cores import COLUMNS, K_BYTES, ROWS, SUMS, tensor_core
+from .base import Scheduled
+from .gemm import Gemm, best_tiles
+from .product import Element, Product, product_of, sizes_of
+
+#: Bytes that an asynchronous copy brings.
+COPY_BYTES = 16
+
+
+#: Tiles of a block, of a warp, steps of the reduction in bytes, buffers in turn.
+TILES = (64, 32, 128, 16)
+WARP_TILES = (32, 16, 64, 8)
+DEPTHS = (64, 32, 128)
+STAGES = (3, 2, 4, 1)
+#: Registers of 32 bits in which a thread can have sums, and warps of a block.
+MOST_SUMS, MOST_WARPS = 128, 16
+
+
+class TensorGemm(Gemm):
+    """A tile of ``rows`` and ``columns`` for a block, of ``warp_rows`` and ``warp_columns`` for a
+    warp; ``depth`` steps of the reduction at once, in ``stages`` buffers in turn. ``precision`` is
+    the dtype of factors that are float32 in the model; "float32" leaves these to other templates.
+    Factors of int8 are exact."""
+
+    name = "tensor cores"
+    ops = (*Gemm.ops, ChannelsLast)
+
+    def __init__(self, precision: str):
+        self.precision = precision
+
+    def dtype_of(self, graph: Graph, node: Node) -> str | None:
+        """The dtype of a product's factors; None where tensor cores have none that fits."""
+        dtypes = {t.dtype for t in graph.operands(node)[:2]}
+        op = inner_of(node.op)
+        if isinstance(op, QConv2d | QDense):
+            return "int8" if dtypes == {"int8"} and not op.x_zero_point else None
+        half = dtypes == {"float32"} and self.precision != "float32"
+        return self.precision if half else None
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        op = inner_of(node.op)
+        if not isinstance(op, Gemm.ops) or self.dtype_of(graph, node) is None:
+            return False
+        if isinstance(node.op, ChannelsLast):
+            return isinstance(op, Conv2d | QConv2d) and op.groups == 1
+        return super().handles(graph, node)
+
+    def space(self, workload: CpuWorkload) -> Space:
+        batch, rows, columns, depth = sizes_of(workload)
+        is_int8 = isinstance(inner_of(workload.op), QConv2d | QDense)
+        tiles = best_tiles(batch, rows, columns, TILES, ROWS)
+        warps = [min(tile, max(tile // 2, ROWS)) for tile in tiles]
+        step = K_BYTES // (1 if is_int8 else 2)
+        depths = [size // (1 if is_int8 else 2) for size in DEPTHS]
+        knobs = {
+            "rows": preferring(tiles[0], TILES),
+            "columns": preferring(tiles[1], TILES),
+            "warp_rows": preferring(warps[0], WARP_TILES[:-1]),
+            "warp_columns": preferring(warps[1], WARP_TILES),
+            "depth": preferring(depths[0] if depth > step else step, depths),
+            "stages": STAGES,
+        }
+        return Space(knobs, lambda found: _misfit(found, 1 if is_int8 else 2))
+
+    def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
+        product, dtype = product_of(graph, node), self.dtype_of(graph, node)
+        assert dtype is not None
+        schedule = tensor_tiled(product, dtype, knobs)
+        return Scheduled(schedule, [*product.args, schedule.outputs[0]], product.attributes)
+
+
+def inner_of(op: Op) -> Op:
+    """The operator, in whichever layout."""
+    return op.op if isinstance(op, ChannelsLast) else op
+
+
+def _misfit(knobs: Knobs, element_bytes: int) -> str:
+    rows, columns, warp_rows, warp_columns, depth, stages = (
+        int(knobs[n]) for n in ("rows", "columns", "warp_rows", "warp_columns", "depth", "stages")
+    )
+    if rows % warp_rows or columns % warp_columns:
+        return f"expected tiles of warps that divide {rows} x {columns}"
+    warps = rows // warp_rows * (columns // warp_columns)
+    if warps > MOST_WARPS:
+        return f"expected at most {MOST_WARPS} warps, got {warps}"
+    if warp_rows * warp_columns > MOST_SUMS * WARP:
+        return f"expected at most {MOST_SUMS} sums of a thread"
+    row = -(-(columns - 8) // 32) * 32 + 8
+    size = stages * (rows + columns) * (depth * element_bytes + COPY_BYTES) + 4 * rows * row
+    return f"needs {size} bytes of shared memory" if size > SHARED_BYTES else ""
+
+
+def tensor_tiled(product: Product, dtype: str, knobs: Knobs) -> Schedule:
+    """The schedule of a product whose factors are ``dtype`` on the tensor cores."""
+    rows, columns, depth, warp_rows, warp_columns, stages = (
+        int(knobs[n]) for n in ("rows", "columns", "depth", "warp_rows", "warp_columns", "stages")
+    )
+    core, sums = tensor_core(dtype), SUMS[dtype]
+    batch, m, n, k = product.sizes
+    whole_m, whole_n, whole_k = (
+        -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))
+    )
+    a = factor((batch, product.taps, whole_m, whole_k), product.left, (m, k), dtype, "left")
+    c = factor((batch, product.taps, whole_n, whole_k), product.right, (n, k), dtype, "right")
+    tap, r = reduce_axis(product.taps, "tap"), reduce_axis(whole_k, "k")
+
+    def product_rule(b: Expr, i: Expr, j: Expr) -> Expr:
+        return sum_of(a[b, tap, i, r].astype(sums) * c[b, tap, j, r].astype(sums), (tap, r))
+
+    acc = compute((batch, whole_m, whole_n), product_rule, "acc")
+    out = compute((batch, m, n), lambda b, i, j: product.ending(b, i, j, acc[b, i, j]), "out")
+    schedule = create_schedule(out)
+    left = schedule.cache_read(a, "fragment_a", [acc])
+    right = schedule.cache_read(c, "fragment_b", [acc])
+    staged = schedule.cache_read(acc, "shared", [out])
+    result = schedule[out]
+    warps = (rows // warp_rows, columns // warp_columns)
+    tile = _blocks(result, rows, columns)
+    _share(result, list(result.leaves[3:]), columns, warps, out.dtype)
+
+    stage = schedule[staged]
+    stage.compute_at(result, tile)
+    _, i, j = staged.axes
+    stage.cover(i, rows)
+    stage.cover(j, columns)
+    i_warp, i_in = stage.split(i, warp_rows)
+    j_warp, j_in = stage.split(j, warp_columns)
+    i_tile, i_in = stage.split(i_in, ROWS)
+    j_tile, j_in = stage.split(j_in, COLUMNS)
+    stage.reorder(i_warp, j_warp, i_tile, j_tile, i_in, j_in)
+    stage.bind(i_warp, BLOCK[2])
+    stage.bind(j_warp, BLOCK[1])
+    for axis in (i_tile, j_tile):
+        stage.unroll(axis)
+    stage.tensorize(i_in, core.store)
+    stage.storage_align(i, 32, 8)
+
+    total = schedule[acc]
+    total.set_scope("fragment_sums")
+    total.compute_at(stage, j_warp)
+    _, i, j = acc.axes
+    steps, step = total.split(r, depth)
+    part, r_in = total.split(step, core.depth)
+    total.reorder(tap, steps, part, r_in)
+    steps = total.fuse(tap, steps)
+    i_tile, i_in = total.split(i, ROWS)
+    j_tile, j_in = total.split(j, COLUMNS)
+    total.reorder(steps, part, i_tile, j_tile, i_in, j_in, r_in)
+    for axis in (part, i_tile, j_tile):
+        total.unroll(axis)
+    total.tensorize(i_in, core.mma)
+    for tensor, intrinsic, size in ((left, core.load_a, ROWS), (right, core.load_b, COLUMNS)):
+        stage = schedule[tensor]
+        stage.compute_at(total, part)
+        _, _, i, _ = tensor.axes
+        outer, inner = stage.split(i, size)
+        stage.unroll(outer)
+        stage.tensorize(inner, intrinsic)
+    for tensor, across in ((a, False), (c, not product.right_by_column)):
+        stage = schedule[tensor]
+        stage.set_scope("shared")
+        stage.compute_at(total, steps)
+        if stages > 1:
+            stage.pipeline(stages)
+        piece = COPY_BYTES * 8 // bits_of(dtype)
+        stage.storage_align(tensor.axes[2], 2 * piece, piece)
+        _fetch(stage, depth, warps, across)
+    return schedule
+
+
+def factor(
+    shape: tuple[int, int, int, int],
+    element: Element,
+    sizes: tuple[int, int],
+    dtype: str,
+    name: str,
+) -> Tensor:
+    """A factor by rows, converted, with zeros beyond its sizes."""
+
+    def rule(b: Expr, t: Expr, i: Expr, k: Expr) -> Expr:
+        value, inside = element(b, i, t, k)
+        edges = zip((i, k), sizes, shape[2:], strict=True)
+        inside = [*(at < size for at, size, whole in edges if size < whole), *inside]
+        value = value if value.dtype == dtype else value.astype(dtype)
+        return select(all_of(*inside), value, Const(0, dtype)) if inside else value
+
+    return compute(shape, rule, name)
+
+
+def _blocks(result: Stage, rows: int, columns: int) -> IterVar:
+    """Bind tiles of the result to blocks; the innermost loop over blocks."""
+    b, i, j = result.tensor.axes
+    io, ii = result.split(i, rows)
+    jo, jj = result.split(j, columns)
+    result.reorder(b, io, jo, ii, jj)
+    for axis, name in ((b, "blockIdx.z"), (io, "blockIdx.y"), (jo, "blockIdx.x")):
+        result.bind(axis, name)
+    return jo
+
+
+def _share(
+    result: Stage, loops: Sequence[IterVar], columns: int, warps: tuple[int, int], dtype: str
+) -> None:
+    """Let the threads of a block end a tile together: each ``count`` elements side by side, lanes
+    along the rows."""
+    ii, jj = loops
+    size = bits_of(dtype) // 8
+    counts = (COPY_BYTES // size, COPY_BYTES // size // 2, 4 // size)
+    whole = result.tensor.shape[2]
+    count = next((c for c in counts if c and not whole % c and c <= columns), 1)
+    lanes = min(WARP, columns // count)
+    across, vector = result.split(jj, count)
+    steps, lane = result.split(across, lanes)
+    down, row = result.split(ii, warps[0] * warps[1] * (WARP // lanes))
+    warp, row = result.split(row, WARP // lanes)
+    result.reorder(down, steps, warp, row, lane, vector)
+    lane = result.fuse(row, lane)
+    _bind(result, *result.split(warp, warps[1]), lane)
+    result.vectorize(vector)
+
+
+def _fetch(stage: Stage, depth: int, warps: tuple[int, int], across: bool) -> None:
+    """Let the threads of a block bring a tile together. Each brings 16 bytes of a row at once;
+    threads side by side bring parts of one row, or, where elements of different rows lie side by
+    side in main memory (``across``), the same part of rows side by side."""
+    _, _, i, k = stage.tensor.axes
+    count = COPY_BYTES * 8 // bits_of(stage.tensor.dtype)
+    part, vector = stage.split(k, count)
+    if across:
+        outer, row = stage.split(i, warps[0] * WARP)
+        down, lane = stage.split(row, WARP)
+        steps, right = stage.split(part, warps[1])
+        stage.reorder(outer, steps, down, right, lane, vector)
+        _bind(stage, down, right, lane)
+    else:
+        rows = WARP * count // depth
+        outer, row = stage.split(i, warps[0] * warps[1] * rows)
+        warp, row = stage.split(row, rows)
+        stage.reorder(outer, warp, row, part, vector)
+        lane = stage.fuse(row, part)
+        _bind(stage, *stage.split(warp, warps[1]), lane)
+    if across:
+        stage.unroll(vector)
+    else:
+        stage.vectorize(vector)
+        stage.pragma(vector, "async")
+
+
+def _bind(stage: Stage, down: IterVar, right: IterVar, lane: IterVar) -> None:
+    """Bind loops over rows and columns of warps, and one over their lanes."""
+    for axis, name in zip((down, right, lane), reversed(BLOCK), strict=True):
+        stage.bind(axis, name)

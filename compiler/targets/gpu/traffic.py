@@ -1,0 +1,288 @@
+"""What a kernel moves, counted without running it: bytes of main memory, how well the threads of a
+warp share its sectors, conflicts of banks of shared memory, and barriers.
+
+Bytes and barriers are exact: every guard is evaluated for all threads and iterations. Sectors and
+conflicts are those of the first block's warps in the first iteration of each loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...te.expr import Cast, Const, Expr, Read, Select, Var, children, substitute, walk
+from ...te.numpy_values import values_of
+from ...tir.ir import (
+    Allocate,
+    Barrier,
+    Buffer,
+    For,
+    If,
+    Launch,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
+    substatements,
+)
+from .scopes import LANES, WARP
+from .tensor_cores import WarpIntrin
+from .text import element_bytes
+from .vectors import vector_of
+
+#: Bytes that main memory moves at once, of one bank of shared memory, and banks.
+SECTOR_BYTES, BANK_BYTES, BANKS = 32, 4, 32
+
+
+@dataclass(frozen=True)
+class Access:
+    """An access of a warp: ``size`` bytes for each thread at element ``index`` of a buffer.
+    ``loops`` are the extents of the loops around it, ``facts`` what holds where it happens.
+    ``rows`` are the threads whose accesses go to shared memory at the same time."""
+
+    buffer: Buffer
+    index: Expr
+    size: int
+    writes: bool
+    loops: Mapping[Var, int] = field(default_factory=dict)
+    facts: tuple[Expr, ...] = ()
+    rows: int = WARP
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What one kernel does.
+
+    Attributes
+    ----------
+    kernel : its name
+    barriers : how often its blocks wait, all blocks together
+    bytes_read, bytes_written : of main memory, by all threads
+    sectors : for each buffer in main memory, sectors that a warp's access touches, relative to as
+        many as its bytes need; 1 is best
+    conflicts : for each buffer in shared memory, "read" and "written" apart, how many words of one
+        bank a warp's access waits for, at worst; 1 is best
+    """
+
+    kernel: str
+    barriers: int
+    bytes_read: int
+    bytes_written: int
+    sectors: dict[str, float]
+    conflicts: dict[str, int]
+
+    @property
+    def text(self) -> str:
+        """Lines for people."""
+        lines = [
+            f"{self.kernel}: {self.bytes_read} bytes read, {self.bytes_written} written, "
+            f"{self.barriers} barriers"
+        ]
+        lines += [f"  {name}: {found:.2f} x the sectors" for name, found in self.sectors.items()]
+        lines += [f"  {name}: {n} x the banks' time" for name, n in self.conflicts.items()]
+        return "\n".join(lines) + "\n"
+
+
+def traffic_of(launch: Launch) -> Traffic:
+    """Count what a kernel does."""
+    accesses = list(_accesses(launch.body, launch, {}, ()))
+    extents = {t.var: t.extent for t in launch.threads}
+    moved = {True: 0, False: 0}
+    sectors: dict[str, float] = {}
+    conflicts: dict[str, int] = {}
+    for access in accesses:
+        name = access.buffer.name
+        if access.buffer.scope == "global":
+            moved[access.writes] += access.size * _times(access, extents)
+            sectors[name] = max(sectors.get(name, 0.0), _sectors(access, launch))
+        elif access.buffer.scope == "shared":
+            name += " written" if access.writes else " read"
+            conflicts[name] = max(conflicts.get(name, 0), _conflicts(access, launch))
+    blocks = prod(t.extent for t in launch.grid)
+    return Traffic(
+        launch.name, barriers_in(launch.body) * blocks, moved[False], moved[True], sectors,
+        conflicts,
+    )  # fmt: skip
+
+
+def barriers_in(stmt: Stmt) -> int:
+    """How often a block waits in a statement."""
+    match stmt:
+        case Barrier():
+            return 1
+        case For():
+            return stmt.extent * barriers_in(stmt.body)
+    return sum(barriers_in(inner) for inner in substatements(stmt))
+
+
+# ---- accesses ----------------------------------------------------------------------------------
+
+
+def _accesses(
+    stmt: Stmt, launch: Launch, loops: Mapping[Var, int], facts: tuple[Expr, ...]
+) -> Iterator[Access]:
+    match stmt:
+        case Seq(stmts):
+            for inner in stmts:
+                yield from _accesses(inner, launch, loops, facts)
+        case Allocate(body=body):
+            yield from _accesses(body, launch, loops, facts)
+        case If(cond, body):
+            yield from _reads(cond, loops, facts)
+            yield from _accesses(body, launch, loops, (*facts, cond))
+        case For():
+            vector = vector_of(stmt) if stmt.kind == "vectorized" else None
+            inside = {**loops, stmt.var: stmt.extent}
+            if vector is None:
+                yield from _accesses(stmt.body, launch, inside, facts)
+                return
+            facts = facts if vector.guard is None else (*facts, vector.guard)
+            if vector.source is None:
+                yield from _reads(vector.store.value, inside, facts)
+            else:
+                exists = () if vector.exists is None else (vector.exists,)
+                read = _access(vector.source.source, vector.source.indices, False, loops, facts)
+                yield replace(_first(read, stmt.var), size=vector.size, facts=(*facts, *exists))
+            store = _access(vector.store.buffer, vector.store.indices, True, loops, facts)
+            yield replace(_first(store, stmt.var), size=vector.size)
+        case Store(buffer, indices, value):
+            for expr in (*indices, value):
+                yield from _reads(expr, loops, facts)
+            yield _access(buffer, indices, True, loops, facts)
+        case TensorCall(WarpIntrin() as intrinsic, _, output, inputs):
+            lane = next(t.var for t in launch.block if t.axis in LANES)
+            for region in inputs:
+                if region.buffer.scope == "shared":
+                    yield from _loaded(intrinsic, region, lane, loops, facts)
+            if output.buffer.scope == "shared":
+                yield from _stored(output, lane, loops, facts)
+
+
+def _access(
+    buffer: Buffer,
+    indices: tuple[Expr, ...],
+    writes: bool,
+    loops: Mapping[Var, int],
+    facts: tuple[Expr, ...],
+) -> Access:
+    total: Expr = Const(0)
+    for index, stride in zip(indices, buffer.strides, strict=True):
+        total = total + (index if index.dtype == "int32" else Cast("int32", index)) * stride
+    return Access(buffer, total, element_bytes(buffer.dtype), writes, loops, facts)
+
+
+def _first(access: Access, var: Var) -> Access:
+    """The access in the first iteration of a vectorized loop."""
+    return replace(access, index=substitute(access.index, {var: Const(0)}))
+
+
+def _reads(expr: Expr, loops: Mapping[Var, int], facts: tuple[Expr, ...]) -> Iterator[Access]:
+    """Reads of an expression; of a select, those of the side that is taken."""
+    match expr:
+        case Select(cond, a, b):
+            yield from _reads(cond, loops, facts)
+            yield from _reads(a, loops, (*facts, cond))
+            yield from _reads(b, loops, (*facts, cond.equal(Const(False, "bool"))))
+            return
+        case Read(source, indices):
+            yield _access(source, indices, False, loops, facts)
+    for child in children(expr):
+        yield from _reads(child, loops, facts)
+
+
+def _loaded(
+    intrinsic: WarpIntrin, region: Region, lane: Var, loops: Mapping[Var, int], facts: Any
+) -> Iterator[Access]:
+    """The rows of 16 bytes that ``ldmatrix`` reads, eight at a time."""
+    count = 16 // element_bytes(region.buffer.dtype)
+    is_a = intrinsic.function.endswith("_a")
+    row, column = (lane % 16, lane // 16) if is_a else (lane % 8, lane // 8 % 2)
+    access = _access(region.buffer, region.start, False, loops, facts)
+    index = access.index + row * region.buffer.strides[-2] + column * count
+    yield replace(access, index=index, size=16, rows=8)
+
+
+def _stored(
+    region: Region, lane: Var, loops: Mapping[Var, int], facts: tuple[Expr, ...]
+) -> Iterator[Access]:
+    """The pairs of sums that a thread stores, half a warp at a time."""
+    access = _access(region.buffer, region.start, True, loops, facts)
+    index = access.index + lane // 4 * region.buffer.strides[-2] + lane % 4 * 2
+    yield replace(access, index=index, size=8, rows=16)
+
+
+# ---- counting ----------------------------------------------------------------------------------
+
+
+def _times(access: Access, extents: Mapping[Var, int]) -> int:
+    """How often an access happens: in how many threads and iterations all its facts hold."""
+    everything = {**extents, **access.loops}
+    used = {n for fact in access.facts for n in walk(fact) if isinstance(n, Var)}
+    env = _grid({var: everything[var] for var in everything if var in used})
+    holds = np.ones([everything[var] for var in env], bool)
+    for fact in access.facts:
+        if not any(isinstance(n, Read) for n in walk(fact)):
+            holds = holds & values_of(fact, env)
+    return int(holds.sum()) * prod(n for var, n in everything.items() if var not in used)
+
+
+def _grid(extents: Mapping[Var, int]) -> dict[Var, np.ndarray]:
+    """All combinations of variables, as arrays that broadcast."""
+    return {
+        var: np.arange(extent, dtype=np.int32).reshape(
+            [-1 if d == place else 1 for d in range(len(extents))]
+        )
+        for place, (var, extent) in enumerate(extents.items())
+    }
+
+
+def _addresses(access: Access, launch: Launch) -> list[np.ndarray]:
+    """For each warp of a block, the bytes at which its threads begin, those alone that take part,
+    in rows that move at once."""
+    threads = prod(t.extent for t in launch.block)
+    number = np.arange(threads, dtype=np.int32)
+    known: dict[Var, np.ndarray] = {t.var: np.int32(0) for t in launch.grid}  # type: ignore[misc]
+    known |= {var: np.int32(0) for var in access.loops}  # type: ignore[misc]
+    for thread in sorted(launch.block, key=lambda t: t.axis):
+        known[thread.var] = number % thread.extent
+        number = number // thread.extent
+    takes = np.ones(threads, bool)
+    for fact in (*access.facts, access.index):
+        if any(isinstance(n, Read) for n in walk(fact)):
+            return []
+    for fact in access.facts:
+        takes = takes & values_of(fact, known)
+    index = np.broadcast_to(values_of(access.index, known), threads)
+    places = index.astype(np.int64) * element_bytes(access.buffer.dtype)
+    rows = min(access.rows, WARP * BANK_BYTES // max(access.size, BANK_BYTES))
+    return [
+        part
+        for first in range(0, threads, rows)
+        if (part := places[first : first + rows][takes[first : first + rows]]).size
+    ]
+
+
+def _sectors(access: Access, launch: Launch) -> float:
+    """Sectors that a warp touches, over those that its bytes fill; the worst warp."""
+    worst = 1.0
+    for places in _addresses(replace(access, rows=WARP), launch):
+        ends = places + access.size - 1
+        touched = {*(places // SECTOR_BYTES).tolist(), *(ends // SECTOR_BYTES).tolist()}
+        distinct = np.unique(places).size * access.size
+        worst = max(worst, len(touched) / -(-distinct // SECTOR_BYTES))
+    return worst
+
+
+def _conflicts(access: Access, launch: Launch) -> int:
+    """Different words of one bank that the threads of a row need; the worst row."""
+    worst = 1
+    for places in _addresses(access, launch):
+        offsets = np.arange(0, max(access.size, BANK_BYTES), BANK_BYTES)
+        words = np.unique((places[:, None] + offsets) // BANK_BYTES)
+        worst = max(worst, int(np.bincount(words % BANKS).max()))
+    return worst

@@ -1,0 +1,192 @@
+"""Buffers that a kernel fills ahead of the iterations that read them.
+
+::
+
+    for k in n:                               allocate s[3, ..]
+      allocate s[..], 3 stages                for j in 2: s[j] = x[j]; copies started
+      s = x[k]                                copies arrived but 1; barrier
+      use(s)                          ->      for k in n:
+                                                if k + 2 < n: s[(k + 2) % 3] = x[k + 2]
+                                                copies started
+                                                use(s[k % 3])
+                                                copies arrived but 1; barrier
+
+A copy that is asynchronous (its loop has the pragma "async") is under way until ``copies arrived``
+covers its group. A buffer of one stage that is filled so is waited for at once. Other buffers keep
+their barriers to ``passes/barriers.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ...te.errors import ScheduleError
+from ...te.expr import Const, Expr, Read, Var, substitute, walk
+from ..ir import (
+    Allocate,
+    Barrier,
+    Buffer,
+    CopiesArrived,
+    CopiesStarted,
+    For,
+    If,
+    Launch,
+    PrimFunc,
+    Seq,
+    Stmt,
+    index_copies,
+    map_stmt,
+    seq,
+    stored_buffers,
+    walk_stmt,
+)
+
+#: The pragma of loops whose stores are asynchronous copies.
+ASYNC = ("async", True)
+
+
+def pipeline_loops(func: PrimFunc) -> PrimFunc:
+    """Apply the pass to every launch.
+
+    Raises
+    ------
+    ScheduleError
+        Where buffers of one loop have different numbers of stages, or are filled from what the loop
+        computes.
+    """
+
+    def on_stmt(stmt: Stmt) -> Stmt | None:
+        if not isinstance(stmt, Launch):
+            return None
+        return replace(stmt, body=_visit(stmt.body, None, stmt.name))
+
+    return replace(func, body=map_stmt(func.body, lambda expr: expr, on_stmt=on_stmt))
+
+
+def _visit(stmt: Stmt, loop: For | None, name: str) -> Stmt:
+    """The statement; ``loop`` is the loop whose whole body it is."""
+    match stmt:
+        case For():
+            body = _visit(stmt.body, stmt, name)
+            return body if body is not stmt.body and _holds(body, stmt) else replace(
+                stmt, body=body
+            )  # fmt: skip
+        case Allocate():
+            allocated, rest = _flat(stmt)
+            ahead = [a for a in allocated if a.stages > 1 or _filled_async(a.buffer, rest)]
+            if not ahead:
+                return replace(stmt, body=_visit(stmt.body, None, name))
+            inner = seq([_visit(s, None, name) for s in rest])
+            rest = list(inner.stmts) if isinstance(inner, Seq) else [inner]
+            return _pipelined(loop, allocated, ahead, rest, name)
+        case Seq(stmts):
+            return seq([_visit(s, None, name) for s in stmts])
+        case If():
+            return replace(stmt, body=_visit(stmt.body, None, name))
+    return stmt
+
+
+def _holds(body: Stmt, loop: For) -> bool:
+    """Whether a body has the loop inside, in its new form."""
+    return any(isinstance(s, For) and s.var is loop.var for s in walk_stmt(body))
+
+
+def _flat(stmt: Stmt) -> tuple[list[Allocate], list[Stmt]]:
+    """The buffers that are allocated at the beginning of a statement, and the statements behind."""
+    match stmt:
+        case Allocate(body=body):
+            inner, rest = _flat(body)
+            return [stmt, *inner], rest
+        case Seq(stmts):
+            parts = [_flat(s) for s in stmts]
+            return [a for found, _ in parts for a in found], [s for _, r in parts for s in r]
+    return [], [stmt]
+
+
+def _filled_async(buffer: Buffer, stmts: Sequence[Stmt]) -> bool:
+    loops = [s for stmt in stmts for s in walk_stmt(stmt)
+             if isinstance(s, For) and ASYNC in s.pragmas]  # fmt: skip
+    return any(buffer in stored_buffers(loop) for loop in loops)
+
+
+def _pipelined(
+    loop: For | None, allocated: list[Allocate], ahead: list[Allocate], stmts: list[Stmt], name: str
+) -> Stmt:
+    buffers = {a.buffer for a in ahead}
+    fills = [s for s in stmts if stored_buffers(s) and stored_buffers(s) <= buffers]
+    rest = [s for s in stmts if s not in fills]
+    _check(fills, rest, ahead, name)
+    stages = min(ahead[0].stages, loop.extent if loop is not None else 1)
+    kept = [a for a in allocated if a.buffer not in buffers]
+    if stages == 1:
+        body = seq([*fills, CopiesStarted(), CopiesArrived(0), *rest])
+        return _allocated([replace(a, stages=1) for a in allocated], body)
+    assert loop is not None
+    copies = {b: replace(b, shape=(stages, *b.shape)) for b in buffers}
+
+    def filled(k: Expr) -> Stmt:
+        at = _renamed(seq(fills), {loop.var: k})
+        return index_copies(at, copies, k % stages)
+
+    first = Var(f"{loop.var.name}.first")
+    begin: Stmt = seq([filled(first if stages > 2 else Const(0)), CopiesStarted()])
+    if stages > 2:
+        begin = For(first, stages - 1, "serial", begin)
+    arrived = [CopiesArrived(stages - 2), Barrier()]
+    later = loop.var + (stages - 1)
+    following = filled(later)
+    parts = following.stmts if isinstance(following, Seq) else (following,)
+    used = index_copies(_allocated(kept, seq(rest)), copies, loop.var % stages)
+    guarded = [If(later < loop.extent, s) for s in parts]
+    again = replace(loop, body=seq([*guarded, CopiesStarted(), used, *arrived]))
+    made = [Allocate(copies[a.buffer], Seq(())) for a in ahead]
+    return _allocated(made, seq([begin, *arrived, again]))
+
+
+def _check(
+    fills: Sequence[Stmt], rest: Sequence[Stmt], ahead: Sequence[Allocate], name: str
+) -> None:
+    buffers = ahead[0].buffer.name, ahead[-1].buffer.name
+    if len({a.stages for a in ahead}) > 1:
+        raise ScheduleError(
+            f"kernel {name}: buffers {buffers[0]} and {buffers[1]} of one loop have different "
+            "numbers of stages; expected the same"
+        )
+    computed = {b for s in rest for b in stored_buffers(s)}
+    for stmt in fills:
+        found = [e for s in walk_stmt(stmt) for e in _reads(s) if e.source in computed]
+        if found:
+            raise ScheduleError(
+                f"kernel {name}: {buffers[0]} is filled ahead from {found[0].source.name}, which "
+                "the same loop computes"
+            )
+
+
+def _reads(stmt: Stmt) -> list[Read]:
+    found: list[Read] = []
+
+    def on_expr(expr: Expr) -> Expr:
+        found.extend(node for node in walk(expr) if isinstance(node, Read))
+        return expr
+
+    map_stmt(stmt, on_expr)
+    return found
+
+
+def _renamed(stmt: Stmt, values: dict[Var, Expr]) -> Stmt:
+    """A copy of a statement with loops of its own, and these values of outer variables."""
+
+    def on_stmt(inner: Stmt) -> Stmt | None:
+        if not isinstance(inner, For):
+            return None
+        fresh = Var(inner.var.name)
+        return replace(inner, var=fresh, body=_renamed(inner.body, values | {inner.var: fresh}))
+
+    return map_stmt(stmt, lambda expr: substitute(expr, values), on_stmt=on_stmt)
+
+
+def _allocated(allocated: Sequence[Allocate], body: Stmt) -> Stmt:
+    for outer in reversed(allocated):
+        body = replace(outer, body=body)
+    return body

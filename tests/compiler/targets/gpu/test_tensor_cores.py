@@ -1,0 +1,334 @@
+"""Products on tensor cores, emulated by PTX's tables of fragments; what is missing or wrong in such
+a kernel is found by the static checkers, and by running it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+import vdla
+from vdla.bench.net import Net
+from vdla.cli.arrays import model_inputs
+from vdla.compiler.targets.gpu.dialects import CUDA, OPENCL
+from vdla.compiler.targets.gpu.kernels import (
+    kernels_of,
+    launches_of,
+    lower_kernels,
+    to_launches,
+)
+from vdla.compiler.targets.gpu.scopes import MODEL
+from vdla.compiler.targets.gpu.templates.product import Product
+from vdla.compiler.targets.gpu.templates.tensor_gemm import tensor_tiled
+from vdla.compiler.targets.gpu.tensor_cores import check_tensor_cores
+from vdla.compiler.targets.gpu.text import print_module
+from vdla.compiler.targets.gpu.traffic import traffic_of
+from vdla.compiler.te.errors import ScheduleError
+from vdla.compiler.te.expr import Expr
+from vdla.compiler.te.tensor import placeholder
+from vdla.compiler.tir.arrivals import check_arrivals
+from vdla.compiler.tir.ir import (
+    Barrier,
+    Buffer,
+    CopiesArrived,
+    CopiesStarted,
+    PrimFunc,
+    Region,
+    Seq,
+    Stmt,
+    TensorCall,
+    map_stmt,
+    walk_stmt,
+)
+from vdla.compiler.tir.races import check_threads
+from vdla.compiler.tir.verify import verify
+from vdla.runtime.gpu.emulated import ORDERS, load_emulated
+
+from .emulating import Emulated, emulate
+
+RNG = np.random.default_rng(2)
+KNOBS = {"rows": 32, "columns": 32, "warp_rows": 16, "warp_columns": 16, "stages": 3}
+
+
+def product(dtype: str, by_column: bool = True, stages: int = 3, k: int = 208) -> PrimFunc:
+    """A product with edges in all directions. The second factor is [n, k] or [k, n]."""
+    m, n = 40, 48
+    a = placeholder((m, k), dtype, "a")
+    b = placeholder((n, k) if by_column else (k, n), dtype, "b")
+
+    def right(_: Expr, j: Expr, t: Expr, r: Expr) -> tuple[Expr, list[Expr]]:
+        return (b[j, r] if by_column else b[r, j]), []
+
+    found = Product(
+        (1, m, n, k), lambda _, i, t, r: (a[i, r], []), right, lambda _, i, j, acc: acc, "float32",
+        [a, b], right_by_column=by_column,
+    )  # fmt: skip
+    knobs = KNOBS | {"depth": 64 if dtype == "int8" else 32, "stages": stages}
+    schedule = tensor_tiled(found, dtype, knobs)
+    return to_launches(lower_kernels(schedule, [a, b, schedule.outputs[0]], "product"))
+
+
+def arrays_for(func: PrimFunc) -> list[np.ndarray]:
+    """Small integers, whose products float32 adds up exactly in any order."""
+    return [RNG.integers(-8, 8, b.shape).astype(b.dtype) for b in func.params[:-1]]
+
+
+def expected(arrays: list[np.ndarray]) -> np.ndarray:
+    a, b = (array.astype(np.int32) for array in arrays)
+    return (a @ (b.T if b.shape[1] == a.shape[1] else b))[None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("dtype", "by_column", "stages"),
+    [("float16", True, 3), ("bfloat16", False, 2), ("int8", True, 4), ("int8", False, 1)],
+)
+def test_product(dtype: str, by_column: bool, stages: int) -> None:
+    func = product(dtype, by_column, stages)
+    arrays = arrays_for(func)
+    for result in emulate(func, arrays):
+        np.testing.assert_array_equal(result, expected(arrays))
+
+
+def text_of(func: PrimFunc) -> str:
+    return print_module([k.text for k in kernels_of(func, "", CUDA)], CUDA)
+
+
+def test_both_factors_come_by_asynchronous_copies_and_the_result_goes_by_16_bytes() -> None:
+    func = product("float16")
+    text = text_of(func)
+    kernel = text[text.index("// product") :]
+    assert kernel.count("copy_async_16(&left") == kernel.count("copy_async_16(&right") == 2
+    assert "copy_16(&out[" in kernel
+    assert "mma_m16n8k16_f16(" in kernel
+    with pytest.raises(vdla.VdlaError, match="OpenCL C has no tensor cores"):
+        kernels_of(func, "", OPENCL)
+
+
+# ---- networks ----------------------------------------------------------------------------------
+
+
+def residual(quantized: bool) -> onnx.ModelProto:
+    """Convolutions with channels enough for copies of 16 bytes, and what can stand between them."""
+    net = Net("residual", quantized)
+    x = net.conv(net.input(1, 3, 12, 12), 16, 3, 2)
+    y = net.conv(net.conv(x, 16, 3), 16, 3, relu=False)
+    x = net.max_pool(net.add(y, x), 3, 2)
+    x = net.conv(net.conv(x, 16, 3, groups=16), 32, 1)
+    net.output(net.dense(net.global_average(x), 10))
+    return net.model()
+
+
+@pytest.mark.slow
+def test_channels_last() -> None:
+    model = residual(True).SerializeToString()
+    module = vdla.compile(model, "cuda", emulate=True)
+    names = [node.op.name for node in module.compiled.graph.nodes]
+    assert names.count("QConv2d, channels last") == 4
+    assert names.count("QMaxPool, channels last") == 1
+    assert names.count("Transpose") == 2
+    arrays = model_inputs(module, None, 0)
+    [got], [wanted] = module.run(*arrays), vdla.compile(model, "cpu").run(*arrays)
+    assert np.ptp(got) > 0
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "bits"), [("float16", 11), ("bfloat16", 8)])
+def test_precision_of_factors(precision: str, bits: int) -> None:
+    """Rounding both factors of every product changes it by less than 2 ** (1 - bits) of it; six
+    layers follow one another."""
+    model = residual(False).SerializeToString()
+    module = vdla.compile(model, "cuda", emulate=True, precision=precision)
+    arrays = model_inputs(module, None, 0)
+    [got], [wanted] = module.run(*arrays), vdla.compile(model, "cpu").run(*arrays)
+    error = np.abs(got - wanted).max() / np.abs(wanted).max()
+    assert 0 < error < 6 * 2.0 ** (1 - bits)
+
+
+def test_precision_needs_tensor_cores() -> None:
+    model = residual(False).SerializeToString()
+    with pytest.raises(vdla.VdlaError, match="precision: expected target 'cuda' with 'float16'"):
+        vdla.compile(model, "opencl", precision="float16")
+    with pytest.raises(vdla.VdlaError, match=r"expected float32 or .* got 'tf'"):
+        vdla.compile(model, "cuda", emulate=True, precision="tf")
+
+
+# ---- mutants -----------------------------------------------------------------------------------
+
+
+def changed(func: PrimFunc, change: Callable[[Stmt], Stmt | None]) -> PrimFunc:
+    return replace(func, body=map_stmt(func.body, lambda expr: expr, on_stmt=change))
+
+
+def without(func: PrimFunc, kind: type[Stmt], which: int) -> PrimFunc:
+    """The program without one of its statements of a kind."""
+    gone = [s for s in walk_stmt(func.body) if isinstance(s, kind)][which]
+    return changed(func, lambda stmt: Seq(()) if stmt is gone else None)
+
+
+def count(func: PrimFunc, kind: type[Stmt]) -> int:
+    return sum(isinstance(s, kind) for s in walk_stmt(func.body))
+
+
+def check(func: PrimFunc) -> None:
+    """All static checkers of kernels."""
+    verify(func)
+    check_threads(func, MODEL)
+    check_arrivals(func)
+    check_tensor_cores(func)
+
+
+def computes_wrong(mutants: list[PrimFunc], arrays: list[np.ndarray]) -> list[bool]:
+    """Of each mutant, whether its result is wrong in some order of threads."""
+    made = [Emulated.of(func, f"m{number}_") for number, func in enumerate(mutants)]
+    code = load_emulated(print_module([k.text for m in made for k in m.kernels], CUDA))
+    wanted = expected(arrays)
+    return [
+        any(not np.array_equal(m.run(code, arrays, order), wanted) for order in ORDERS)
+        for m in made
+    ]
+
+
+@pytest.mark.slow
+def test_what_is_dropped_is_found() -> None:
+    func = product("int8")
+    kinds = (Barrier, CopiesStarted, CopiesArrived)
+    assert [count(func, kind) for kind in kinds] == [3, 2, 2]
+    mutants = [without(func, kind, n) for kind in kinds for n in range(count(func, kind))]
+    for mutant in mutants:
+        with pytest.raises(ScheduleError, match=r"race on|is read before its copy"):
+            check(mutant)
+    assert all(computes_wrong(mutants, arrays_for(func)))
+
+
+def late(stmt: Stmt) -> Stmt | None:
+    """A wait that leaves a group too many under way."""
+    return CopiesArrived(stmt.but + 1) if isinstance(stmt, CopiesArrived) else None
+
+
+def renamed(stmt: Stmt) -> Stmt | None:
+    """Both factors of a product exchanged."""
+    if isinstance(stmt, TensorCall) and stmt.variant == "update":
+        return replace(stmt, inputs=stmt.inputs[::-1])
+    return None
+
+
+def moved(by: int) -> Callable[[Stmt], Stmt | None]:
+    """The tile of the second factor that a warp loads begins some rows later."""
+
+    def change(stmt: Stmt) -> Stmt | None:
+        if isinstance(stmt, TensorCall) and stmt.intrinsic.name == "load_b":
+            [region] = stmt.inputs
+            *outer, row, column = region.start
+            return replace(stmt, inputs=(Region(region.buffer, (*outer, row + by, column)),))
+        return None
+
+    return change
+
+
+def one_off(stmt: Stmt) -> Stmt | None:
+    """The tile of the sums that a product adds to begins one column later."""
+    if isinstance(stmt, TensorCall) and stmt.variant == "update":
+        *outer, column = stmt.output.start
+        return replace(stmt, output=Region(stmt.output.buffer, (*outer, column + 1)))
+    return None
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (late, "left is read before its copy has arrived"),
+        (renamed, "operand a is int8|expected .* in fragment_a|cannot be shown to lie in"),
+        (moved(8), "cannot be shown to lie in"),
+        (one_off, "cannot be shown to lie in|expected whole tiles"),
+    ],
+)
+def test_what_is_wrong_is_found(change: Callable[[Stmt], Stmt | None], message: str) -> None:
+    with pytest.raises(ScheduleError, match=message):
+        check(changed(product("int8"), change))
+
+
+@pytest.mark.slow
+def test_what_is_wrong_computes_wrong() -> None:
+    func = product("int8")
+    assert computes_wrong([changed(func, late), func], arrays_for(func)) == [True, False]
+
+
+#: Lanes, registers and places of fragments exchanged, in the text of the functions.
+SWAPPED = [
+    ("lane % 16 * row_bytes + lane / 16 * 16", "lane / 16 * row_bytes + lane % 16 * 16"),
+    ("lane % 8 * row_bytes + lane / 8 % 2 * 16", "lane % 8 * row_bytes + lane / 16 % 2 * 16"),
+    ("copy_8(to + 8 * row, d + 2)", "copy_8(to + 8 * row, d)"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("text", "swapped"), SWAPPED)
+def test_a_swapped_index_of_a_fragment_computes_wrong(text: str, swapped: str) -> None:
+    func = product("int8")
+    source = text_of(func)
+    assert source.count(text) == 1
+    arrays = arrays_for(func)
+    code = load_emulated(source.replace(text, swapped))
+    result = Emulated.of(func).run(code, arrays, ORDERS[0])
+    assert not np.array_equal(result, expected(arrays))
+
+
+@pytest.mark.slow
+def test_a_warp_that_is_not_whole_is_an_error() -> None:
+    func = product("int8")
+    source = text_of(func).replace("mma_m16n8k32_s8(&acc", "if (tx) mma_m16n8k32_s8(&acc")
+    with pytest.raises(vdla.VdlaError, match="not all threads of a warp reach an instruction"):
+        Emulated.of(func).run(load_emulated(source), arrays_for(func), ORDERS[0])
+
+
+# ---- what is counted ---------------------------------------------------------------------------
+
+
+def with_rows(func: PrimFunc, alignments: tuple[tuple[int, int, int], ...]) -> PrimFunc:
+    """The program with other distances of rows in shared memory."""
+    renewed: dict[Buffer, Buffer] = {}
+
+    def buffer(b: Buffer) -> Buffer:
+        if b.scope != "shared" or b.dtype != "int8":
+            return b
+        return renewed.setdefault(b, replace(b, alignments=alignments))
+
+    def on_stmt(stmt: Stmt) -> Stmt | None:
+        if not isinstance(stmt, TensorCall):
+            return None
+        inputs = tuple(Region(buffer(r.buffer), r.start) for r in stmt.inputs)
+        return replace(stmt, inputs=inputs, output=Region(buffer(stmt.output.buffer),
+                                                          stmt.output.start))  # fmt: skip
+
+    return replace(func, body=map_stmt(func.body, lambda e: e, buffer, on_stmt))
+
+
+@pytest.mark.slow
+def test_rows_that_share_banks_are_reported_and_right() -> None:
+    func = product("int8")
+    mutant = with_rows(func, ())
+    check(mutant)
+    [before], [after] = launches_of(func), launches_of(mutant)
+    assert traffic_of(before).conflicts["left read"] == 1
+    assert traffic_of(after).conflicts["left read"] == 4
+    assert computes_wrong([mutant], arrays_for(func)) == [False]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by_column", [True, False])
+def test_what_is_counted_statically_is_what_the_emulation_counts(by_column: bool) -> None:
+    func = product("float16", by_column)
+    [kernel] = kernels_of(func, "", CUDA)
+    arrays = [*arrays_for(func), np.zeros(func.params[-1].shape, np.float32)]
+    code = load_emulated(print_module([kernel.text], CUDA), counting=True)
+    addresses = [array.ctypes.data for array in arrays]
+    counts = code.launch(kernel.name, kernel.grid, kernel.block, addresses)
+    found = traffic_of(kernel.launch)
+    assert counts.waits == found.barriers > 0
+    assert (counts.bytes_read, counts.bytes_written) == (found.bytes_read, found.bytes_written)
+    assert found.bytes_written == 40 * 48 * 4
+    assert set(found.sectors.values()) == {1.0}
