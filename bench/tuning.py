@@ -213,9 +213,9 @@ def closed_form(table: Table) -> dict[str, Any]:
 
 
 def _some_trials(table: Table, count: int) -> tuple[Features, np.ndarray, np.ndarray]:
-    """Features of a table, and random points of it with their costs."""
+    """Features of a table, and random points of it with their costs, none of them hopeless."""
     features = Features(table.task, table.candidates)
-    points = np.array(list(table.by_point))
+    points = table.candidates.all()[table.exact]
     chosen = np.random.default_rng(0).permutation(points)[:count]
     return features, chosen, np.array([table.by_point[point] for point in chosen.tolist()])
 
