@@ -104,7 +104,8 @@ def compile(
         compiler makes those that are missing.
     records : path, optional
         A file of measured choices, as :func:`vdla.tune` writes it, which come before the compiler's
-        own. By default the file that the environment variable ``VDLA_RECORDS`` names.
+        own. By default the file that the environment variable ``VDLA_RECORDS`` names, else the
+        records of the package, which were made with two virtual threads and serve these alone.
     emulate : bool
         With ``cuda``: run the kernels on the processor, for tests.
     precision : str
@@ -128,7 +129,7 @@ def compile(
 
     params, memory = load_platform(hw, memory)
     found = find_target(target, Options(params, memory, vthreads, threads, emulate, precision))
-    compiled = build(model, found, **_choices(knobs, records), dump_ir=dump_ir)
+    compiled = build(model, found, **_choices(knobs, records, vthreads), dump_ir=dump_ir)
     settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)
     return Module(compiled, settings, port)
 
@@ -182,16 +183,20 @@ def cross_compile(
 
 
 def _choices(
-    knobs: str | Path | Mapping[str, Any] | None, records: str | Path | None
+    knobs: str | Path | Mapping[str, Any] | None, records: str | Path | None, vthreads: int = 2
 ) -> dict[str, Any]:
-    """Arguments of the compiler: knobs and records, read from files where they are paths."""
+    """Arguments of the compiler: knobs and records, read from files where they are paths; without
+    ``records`` those of the package.
+    """
     from .compiler.choose.files import load_knobs
     from .compiler.choose.records import Records
+    from .compiler.choose.shipped import SHIPPED_VTHREADS, shipped
 
     records = records or os.environ.get("VDLA_RECORDS")
+    found = shipped() if vthreads == SHIPPED_VTHREADS else None
     return {
         "knobs": None if knobs is None else load_knobs(knobs),
-        "records": None if records is None else Records.load(records),
+        "records": found if records is None else Records.load(records),
     }
 
 

@@ -1,8 +1,13 @@
-"""Oracle tables: the exact cycles of every legal choice of knobs for a layer.
+"""Oracle tables: what every legal choice of knobs for a layer costs.
 
 A table is made once, in many minutes, and then answers explorers without a simulator. While it is
 made, every trial is a line of a ``.part`` file beside it, so that the same command goes on where it
 was stopped.
+
+A choice is hopeless if the cost model's floor, which no program can beat, is far above the cycles
+of the planner's choice. Hopeless choices have many small tiles and are the slowest to compile; they
+are not measured, and the table has their floor. So the optimum is exact, and so is every choice
+that comes near it.
 """
 
 from __future__ import annotations
@@ -10,7 +15,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +28,7 @@ from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
 from ..compiler.targets.vdla.layer import Layer
 from ..compiler.tune.candidates import Candidates, Point
+from ..compiler.tune.features import FLOOR
 from ..compiler.tune.task import Task, tasks_of
 from ..isa.errors import VdlaError
 from ..isa.memory import MEMORY_PRESETS
@@ -36,7 +42,9 @@ LAYERS = ("C3", "C5", "C8", "C11", "D7", "D8")
 MEMORIES = ("vta", "slow")
 #: Where the tables of the package are.
 TABLES = Path(__file__).parent / "tables"
-VERSION = 1
+VERSION = 2
+#: A choice is hopeless if its floor is above so many times the cycles of the planner's choice.
+HOPELESS = 1.5
 
 
 def layer_task(layer: str, memory: str, fixed: Knobs | None = None, hw: str = "16x16") -> Task:
@@ -55,14 +63,20 @@ def layer_task(layer: str, memory: str, fixed: Knobs | None = None, hw: str = "1
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The cycles of all legal points of a task, in the order of :meth:`Candidates.all`; nan where
-    no program can be made.
+    """The cycles of all legal points of a task, in the order of :meth:`Candidates.all`.
+
+    Attributes
+    ----------
+    cycles : nan where no program can be made; the floor of a hopeless choice
+    exact : bool, whether the choice was measured
+    programs : how many different programs were measured
     """
 
     layer: str
     memory: str
     task: Task
     cycles: np.ndarray
+    exact: np.ndarray
     programs: int
 
     @cached_property
@@ -72,7 +86,9 @@ class Table:
 
     @cached_property
     def by_point(self) -> dict[Point, float]:
-        """Cycles of each legal point; infinite where no program can be made."""
+        """Cycles of each legal point: infinite where no program can be made, the floor if it is
+        hopeless.
+        """
         costs = np.nan_to_num(self.cycles, nan=np.inf).tolist()
         return dict(zip(self.candidates.all().tolist(), costs, strict=True))
 
@@ -116,14 +132,16 @@ def load_table(path: Path) -> Table:
             " it again with vdla bench tuning --make"
         )
     cycles = np.array([np.nan if value is None else value for value in steps], float)
-    return Table(header["layer"], header["memory"], task, cycles, found["programs"])
+    # The floor of a hopeless choice is written as a negative number.
+    exact = ~(cycles < 0)
+    return Table(header["layer"], header["memory"], task, np.abs(cycles), exact, found["programs"])
 
 
 def _header(layer: str, memory: str, task: Task) -> dict[str, Any]:
     """What a table depends on, as JSON gives it back."""
     header = {
         "version": VERSION, "layer": layer, "memory": memory, "key": task.key._asdict(),
-        "fixed": dict(task.fixed),
+        "fixed": dict(task.fixed), "hopeless": HOPELESS,
         "knobs": {name: list(values) for name, values in task.space.knobs.items()},
     }  # fmt: skip
     return json.loads(json.dumps(header))
@@ -142,26 +160,45 @@ def make_table(
         return load_table(path)
     task = layer_task(layer, memory, fixed)
     header = _header(layer, memory, task)
-    points = Candidates(task.space).all()
+    candidates = Candidates(task.space)
+    points = candidates.all()
+    floors = _floors(task, candidates.columns(points))
+    worth = np.flatnonzero(floors <= HOPELESS * _planner_cycles(task))
     # In random order: those that are left take about as long as those that are done.
-    order = np.random.default_rng(0).permutation(len(points))
+    order = np.random.default_rng(0).permutation(worth).tolist()
     folder.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{layer}_{memory}.part")
     done = _finished(part, header)
-    known = dict(done)
     with part.open("a", buffering=1) as file:
-        if not done:
+        if not part.stat().st_size:
             file.write(json.dumps(header) + "\n")
-        for trial in _trials(task, points[order[len(done) :]], known):
-            file.write(json.dumps(trial) + "\n")
-            done.append(trial)
-            if progress is not None:
-                progress(len(done), len(points))
-    cycles = [done[i][1] for i in np.argsort(order)]
-    body = {"header": header, "cycles": cycles, "programs": len({program for program, _ in done})}
+        for index in order:
+            if index not in done:
+                done[index] = _trial(task, candidates.knobs(int(points[index])))
+                file.write(json.dumps([index, *done[index]]) + "\n")
+                if progress is not None:
+                    progress(len(done), len(order))
+    cycles: list[int | None] = (-np.floor(floors)).astype(int).tolist()
+    for index, (_, measured) in done.items():
+        cycles[index] = measured
+    programs = len({program for program, _ in done.values()})
+    body = {"header": header, "cycles": cycles, "programs": programs}
     path.write_bytes(gzip.compress(json.dumps(body, separators=(",", ":")).encode(), mtime=0))
     part.unlink()
     return load_table(path)
+
+
+def _floors(task: Task, columns: Mapping[str, np.ndarray]) -> np.ndarray:
+    """The fewest cycles that each of many choices can have, by the template's cost model."""
+    layer = task.layer
+    return np.asarray(layer.template.estimates(layer.workload, columns)[FLOOR])
+
+
+def _planner_cycles(task: Task) -> int:
+    """The cycles of the planner's choice."""
+    plan, layer = task.plan(), task.layer
+    assert plan is not None and isinstance(layer, Layer)
+    return count_cycles(layer.program(plan.knobs), layer.machine.memory)
 
 
 def program_digest(program: Program) -> str:
@@ -175,32 +212,23 @@ def program_digest(program: Program) -> str:
     return digest.hexdigest()[:24]
 
 
-def _trials(
-    task: Task, points: np.ndarray, known: dict[str, int | None]
-) -> Iterator[tuple[str, int | None]]:
-    """The digest and the cycles of the program of each point; None for both where there is none.
-    ``known`` has the cycles of programs that were simulated, and gets those that are new.
-    """
-    candidates, layer = Candidates(task.space), task.layer
+def _trial(task: Task, knobs: Knobs) -> tuple[str, int | None]:
+    """The digest and the cycles of the program of some knobs; no cycles where there is none."""
+    layer = task.layer
     assert isinstance(layer, Layer)
-    for point in points.tolist():
-        try:
-            program = layer.program(candidates.knobs(point))
-        except VdlaError:
-            yield "", None
-            continue
-        digest = program_digest(program)
-        if digest not in known:
-            known[digest] = count_cycles(program, layer.machine.memory)
-        yield digest, known[digest]
+    try:
+        program = layer.program(knobs)
+    except VdlaError:
+        return "", None
+    return program_digest(program), count_cycles(program, layer.machine.memory)
 
 
-def _finished(part: Path, header: dict[str, Any]) -> list[tuple[str, int | None]]:
-    """The trials of a part file whose header is ``header``; a last line that was cut off is removed
-    from it.
+def _finished(part: Path, header: dict[str, Any]) -> dict[int, tuple[str, int | None]]:
+    """The trials of a part file whose header is ``header``, by index; a last line that was cut off
+    is removed from it.
     """
     if not part.exists():
-        return []
+        return {}
     text = part.read_text()
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
@@ -208,4 +236,5 @@ def _finished(part: Path, header: dict[str, Any]) -> list[tuple[str, int | None]
     lines = whole.splitlines()
     if lines and json.loads(lines[0]) != header:
         raise VdlaError(f"{part}: expected a part of this table, got one of other knobs; delete it")
-    return [(program, cycles) for program, cycles in map(json.loads, lines[1:])]
+    rows = map(json.loads, lines[1:])
+    return {index: (program, cycles) for index, program, cycles in rows}

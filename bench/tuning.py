@@ -120,8 +120,9 @@ def replay(table: Table, name: str, seed: int, base: Base | None = None) -> list
 
     while len(search.curve) < MOST_TRIALS and not search.exhausted:
         search.run(look_up, min(MOST_TRIALS, len(search.curve) + PLAN))
-        if search.best_cost <= table.optimum:
-            break
+        near = search.best_cost <= (1 + WITHIN) * table.optimum
+        if search.best_cost <= table.optimum or (near and len(search.curve) >= REGRET_TRIALS):
+            break  # nothing that is measured can change
     return search.curve
 
 
@@ -217,9 +218,9 @@ def closed_form(table: Table) -> dict[str, Any]:
 
 
 def _some_trials(table: Table, count: int) -> tuple[Features, np.ndarray, np.ndarray]:
-    """Features of a table, and random points of it with their costs."""
+    """Features of a table, and random points of it with their costs, none of them hopeless."""
     features = Features(table.task, table.candidates)
-    points = np.array(list(table.by_point))
+    points = table.candidates.all()[table.exact]
     chosen = np.random.default_rng(0).permutation(points)[:count]
     return features, chosen, np.array([table.by_point[point] for point in chosen.tolist()])
 

@@ -98,6 +98,25 @@ def mobilenet_v1(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
     return net.model()
 
 
+def mobilenet_v2(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
+    """A network in the style of MobileNet-V2 (Sandler et al. 2018, width 1, ImageNet): inverted
+    residuals, with ReLU in the place of ReLU6.
+    """
+    net = Net("mobilenet_v2", quantized)
+    x = net.conv(net.input(batch, 3, 224, 224), 32, 3, 2)
+    stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
+              (6, 160, 3, 2), (6, 320, 1, 1))  # fmt: skip
+    for expansion, channels, count, first_stride in stages:
+        for stride in (first_stride, *(1,) * (count - 1)):
+            before = net.shapes[x][1]
+            wide = expansion * before
+            y = net.conv(x, wide, 1) if expansion > 1 else x
+            y = net.conv(net.conv(y, wide, 3, stride, groups=wide), channels, 1, relu=False)
+            x = net.add(y, x, relu=False) if stride == 1 and before == channels else y
+    net.output(net.dense(net.global_average(net.conv(x, 1280, 1)), 1000))
+    return net.model()
+
+
 def dcgan(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
     """The generator of DCGAN (Radford et al. 2015): 100 numbers to a picture of 64 x 64."""
     net = Net("dcgan", quantized)

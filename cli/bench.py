@@ -348,3 +348,42 @@ def _show_tuning(console: Console, report: dict[str, Any]) -> None:
         found = (percent(row["pairwise_accuracy"]), percent(row["recall_at_30"]))
         table.add_row(row["layer"], row["memory"], row["learned_from"], *found)
     console.print(table)
+
+
+@app.command("tuned")
+def bench_tuned(
+    models: Annotated[str, typer.Option(help="Networks such as dqn,dcgan; by default all.")] = "",
+    machines: Annotated[
+        str, typer.Option(help="Configurations such as 16x16,8x8; by default three.")
+    ] = "",
+    memories: Annotated[str, typer.Option(help="Such as vta,slow; by default three.")] = "",
+    trials: Annotated[int, typer.Option(min=1, help="For each workload.")] = 16,
+    folder: Annotated[
+        Path, typer.Option(metavar="DIR", help="Trials and networks that are done; resumes.")
+    ] = Path("tuned"),
+    json_file: JsonFile = None,
+) -> int:
+    """Tune networks on many machines: whole networks by the planner and as tuned."""
+    from ..bench.tuned import geometric_means, tuned_rows
+    from ..report import header
+
+    lists = [_names(names) for names in (models, machines, memories)]
+    with progress_bar("networks") as advance:
+        rows = tuned_rows(*lists, folder, trials, advance)
+    report = header("bench tuned") | {"rows": rows, "geometric_means": geometric_means(rows)}
+    emit(report, json_file, lambda console: _show_tuned(console, report))
+    return 0
+
+
+def _show_tuned(console: Console, report: dict[str, Any]) -> None:
+    table = new_table(
+        "whole networks", "network", "configuration", "memory", "planner", "tuned", "saved", left=3
+    )
+    for row in report["rows"]:
+        saved = percent(1 - row["tuned"] / row["planner"])
+        names = (row["model"], row["hw"], row["memory"])
+        table.add_row(*names, count(row["planner"]), count(row["tuned"]), saved)
+    table.add_section()
+    for name, ratio in report["geometric_means"].items():
+        table.add_row(f"geometric mean, {name}", "", "", "", "", percent(1 - ratio))
+    console.print(table)

@@ -16,6 +16,7 @@ from vdla.isa.errors import VdlaError
 from vdla.sim.model.core import count_cycles
 
 SMALL = ConvLayer("D99", 4, 32, 32, 3, 1, groups=32)
+PRODUCTS = ConvLayer("C99", 4, 32, 64, 1, 1)
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +102,23 @@ def test_a_table_that_is_stopped_goes_on(tmp_path: Path, monkeypatch: pytest.Mon
     path = table_path(folder, "D99", "slow")
     assert [p.name for p in folder.iterdir()] == [path.name]
     assert path.read_bytes() == table_path(tmp_path / "whole", "D99", "slow").read_bytes()
+
+
+def test_hopeless_choices_are_not_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "TABLE_2", (PRODUCTS,))
+    monkeypatch.setattr(tables, "HOPELESS", np.inf)
+    fixed = {"vthreads": 2, "order": "stream", "cols": 4}
+    whole = make_table("C99", "vta", tmp_path / "whole", fixed)
+    floors = tables._floors(whole.task, whole.candidates.columns(whole.candidates.all()))
+    assert whole.exact.all()
+    bound = float(np.median(floors))
+    monkeypatch.setattr(tables, "HOPELESS", bound / whole.planner)
+    seen: list[int] = []
+    part = make_table("C99", "vta", tmp_path, fixed, lambda done, count: seen.append(count))
+    assert (part.exact == (floors <= bound)).all() and {part.exact.sum()} == set(seen)
+    assert not part.exact.all()
+    assert (part.cycles == np.where(part.exact, whole.cycles, np.floor(floors))).all()
+    assert part.programs < whole.programs
 
 
 def test_other_files_are_refused(tmp_path: Path, table: Table) -> None:

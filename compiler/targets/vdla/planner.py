@@ -317,14 +317,17 @@ def _estimates(
 
 def _products_floor(tiles: Tiling, shape: ConvShape, machine: Machine) -> Each:
     """Cycles that no program of a tiling can beat: a beat of the bus, a step of the tensor core and
-    a vector of results take at least a cycle each.
+    a vector of results take at least a cycle each. Instructions come over the bus, too: a tile has
+    products for each chunk, and each of its blocks of channels is computed and stored by itself.
     """
     params, results = machine.params, shape.oc_blocks * shape.oh * shape.ow * shape.phases
-    oc_tiles, pixel_tiles, _ = _counts(tiles, shape)
+    oc_tiles, pixel_tiles, chunks = _counts(tiles, shape)
     inp = shape.ic_blocks * _least_input(tiles, shape) * params.entry_bytes("inp")
     wgt = shape.oc_blocks * shape.ic_blocks * shape.taps * shape.phases * params.entry_bytes("wgt")
     loaded = inp * (1 if tiles.order == "pixels" else oc_tiles)
     loaded = loaded + wgt * (1 if tiles.order == "weights" else pixel_tiles)
+    insns = pixel_tiles * (2 * shape.oc_blocks + oc_tiles * chunks)
+    loaded = loaded + insns * params.insn_bytes
     steps = shape.ic_blocks * shape.taps * results
     return _floor(loaded, results, steps, machine)
 
