@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 
 from .parts import Beside, Cell, Chart, Facts, Page, Part, Section, Table
 
@@ -46,7 +46,7 @@ def write_page(page: Page) -> str:
 
 
 def _asset(name: str) -> str:
-    return files(__package__).joinpath("assets", name).read_text("utf-8")
+    return Path(__file__).with_name("assets").joinpath(name).read_text("utf-8")
 
 
 def _charts(parts: Sequence[Part] | Iterator[Part]) -> Iterator[Chart]:
@@ -114,8 +114,10 @@ def _part(part: Part, numbers: dict[int, int]) -> Iterator[str]:
 def _table(table: Table) -> Iterator[str]:
     yield "<div class='scroll' tabindex='0'><table>"
     yield f"<caption>{escape(table.title)}</caption><thead><tr>"
-    for name in table.columns:
-        yield f"<th scope='col'><button type='button'>{escape(name)}</button></th>"
+    for number, name in enumerate(table.columns):
+        counts = any(isinstance(row[number], int | float) for row in table.rows)
+        kind = " class='n'" if counts else ""
+        yield f"<th scope='col'{kind}><button type='button'>{escape(name)}</button></th>"
     yield "</tr></thead><tbody>"
     for row in table.rows:
         cells = zip(row, table.columns, strict=True)
