@@ -16,7 +16,7 @@ from .layers import (
     stall_bars,
 )
 from .page import write_page
-from .parts import Bars, Beside, Chart, Facts, Page, Section, Series, Table, View
+from .parts import Bars, Beside, Chart, Facts, Page, Scatter, Section, Series, Table, View
 
 #: The colours of the two reports where they share a chart.
 _COLOURS = (2, 1)
@@ -80,11 +80,26 @@ def _sections(
     )
     charts = (("Units", stall_bars), ("Roofline", roofline), ("DRAM traffic", dram_bars))
     for title, chart in charts:
+        one, other = chart(a), chart(b)
+        pair = (_alike(one, other), names[0]), (_alike(other, one), names[1])
         yield Section(
             title,
-            f"Left or first {names[0]}, right or below {names[1]}.",
-            [Beside([_named(chart(r), n) for r, n in zip((a, b), names, strict=True)])],
+            f"Left or first {names[0]}, right or below {names[1]}, on the same scale.",
+            [Beside([_named(part, name) for part, name in pair])],
         )
+
+
+def _alike(one: Chart, other: Chart) -> Chart:
+    """The first chart, with axes that reach as far as the other's."""
+    match one, other:
+        case Bars(), Bars():
+            longest = [max(map(sum, view.values), default=0.0) for view in other.views]
+            views = [replace(v, longest=x) for v, x in zip(one.views, longest, strict=True)]
+            return replace(one, views=views)
+        case Scatter(), Scatter():
+            corners = [corner for line in other.lines for corner in line.points]
+            return replace(one, also=[*corners, *((point.x, point.y) for point in other.points)])
+    return one
 
 
 def _named(chart: Chart, name: str) -> Chart:

@@ -114,8 +114,10 @@ def _part(part: Part, numbers: dict[int, int]) -> Iterator[str]:
 def _table(table: Table) -> Iterator[str]:
     yield "<div class='scroll' tabindex='0'><table>"
     yield f"<caption>{escape(table.title)}</caption><thead><tr>"
-    for name in table.columns:
-        yield f"<th scope='col'><button type='button'>{escape(name)}</button></th>"
+    for number, name in enumerate(table.columns):
+        counts = any(isinstance(row[number], int | float) for row in table.rows)
+        kind = " class='n'" if counts else ""
+        yield f"<th scope='col'{kind}><button type='button'>{escape(name)}</button></th>"
     yield "</tr></thead><tbody>"
     for row in table.rows:
         cells = zip(row, table.columns, strict=True)

@@ -61,11 +61,14 @@ class Series:
 
 @dataclass(frozen=True)
 class View:
-    """One way to fill bars: for each row a label, and the length of each series."""
+    """One way to fill bars: for each row a label, and the length of each series. The scale reaches
+    ``longest`` at least, so that several charts can have the same.
+    """
 
     name: str
     labels: Sequence[str]
     values: Sequence[Sequence[float]]
+    longest: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +133,9 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Scatter(Chart):
-    """Points that can be chosen, and lines, on axes that are logarithmic or not."""
+    """Points that can be chosen, and lines, on axes that are logarithmic or not. The axes reach the
+    places of ``also``, too, so that several charts can have the same.
+    """
 
     kind: ClassVar[str] = "scatter"
     x_title: str
@@ -139,6 +144,7 @@ class Scatter(Chart):
     series: Sequence[Series] = ()
     lines: Sequence[Line] = ()
     log_axes: bool = True
+    also: Sequence[tuple[float, float]] = ()
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ charts.bars = (plot, chart) => {
     const left = narrow ? 0 : Math.min(260, 14 + longest), right = 62;
     const height = narrow ? 36 : 22, top = 4;
     const totals = view.values.map((values) => values.reduce((a, b) => a + b, 0));
-    const most = Math.max(...totals, 1e-12), bottom = top + view.labels.length * height;
+    const most = Math.max(...totals, view.longest, 1e-12), bottom = top + view.labels.length * height;
     const x = scale(0, most, left, width - right);
     root.setAttribute("viewBox", `0 0 ${width} ${bottom + 24}`);
     root.setAttribute("height", bottom + 24);

@@ -12,7 +12,7 @@ charts.scatter = (plot, chart) => {
     const margin = (high - low || Math.abs(high) || 1) * 0.08;
     return [low - margin, high + margin];
   };
-  const all = [...chart.points.map((p) => [p.x, p.y]), ...chart.lines.flatMap((line) => line.points)];
+  const all = [...chart.points.map((p) => [p.x, p.y]), ...chart.lines.flatMap((line) => line.points), ...chart.also];
   const [xLow, xHigh] = ends(all.map(([x]) => x)), [yLow, yHigh] = ends(all.map(([, y]) => y));
   const told = (point) => [point.name, ...Object.entries(point.facts).map(([name, value]) => `${name}: ${value}`)];
 

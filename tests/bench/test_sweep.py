@@ -53,6 +53,7 @@ def rows(swept: Path) -> list[dict]:
     return json.loads((swept / "r.json").read_text())["rows"]
 
 
+@pytest.mark.slow
 def test_every_combination_is_a_row(rows: list[dict]) -> None:
     seen = [(r["model"], r["hw"], r["memory"], r["knobs"]["inp_depth"]) for r in rows]
     assert seen == [
@@ -64,6 +65,7 @@ def test_every_combination_is_a_row(rows: list[dict]) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_cycles_are_those_of_a_run(rows: list[dict]) -> None:
     row = next(r for r in rows if (r["hw"], r["memory"]) == ("small", "slow") and r["cycles"])
     hw = HwParams(acc_depth=1024, wgt_depth=512)
@@ -77,6 +79,7 @@ def test_cycles_are_those_of_a_run(rows: list[dict]) -> None:
     }
 
 
+@pytest.mark.slow
 def test_what_is_not_legal_is_a_row_with_the_reason(rows: list[dict]) -> None:
     for row in rows:
         if row["knobs"]["inp_depth"] == 15:
@@ -86,12 +89,14 @@ def test_what_is_not_legal_is_a_row_with_the_reason(rows: list[dict]) -> None:
             assert row["error"] is None and row["cycles"] > 0
 
 
+@pytest.mark.slow
 def test_a_machine_that_is_too_small_is_a_row_with_the_reason(tmp_path: Path) -> None:
     points = make_points(["C8"], ["16x16"], ["vta"], {"acc_depth": [8], "par_depth": [4]})
     found, _ = measure_points(points, Results(tmp_path / "r.jsonl"), 1, quiet)
     assert "cycles" not in found[0] and "par" in found[0]["error"]
 
 
+@pytest.mark.slow
 def test_rows_say_why_nothing_changed(rows: list[dict]) -> None:
     first, doubled = rows[0], rows[1]
     assert first["changed"]["ratio"] == 1 and first["changed"]["same_instructions"]
@@ -105,6 +110,7 @@ def test_rows_say_why_nothing_changed(rows: list[dict]) -> None:
     assert f"waits for DRAM in {100 * waits:.1f} %" in slow["changed"]["why"]
 
 
+@pytest.mark.slow
 def test_csv_and_page_have_the_same_numbers(swept: Path, rows: list[dict]) -> None:
     with (swept / "r.csv").open(newline="") as file:
         table = list(csv.DictReader(file))
@@ -121,6 +127,7 @@ def test_csv_and_page_have_the_same_numbers(swept: Path, rows: list[dict]) -> No
         assert [sum(values) for values in view["values"]] == mine
 
 
+@pytest.mark.slow
 def test_the_same_command_measures_nothing_again(swept: Path, monkeypatch) -> None:
     def fail(*_: object) -> None:
         raise AssertionError("measured again")
@@ -137,6 +144,7 @@ def test_the_same_command_measures_nothing_again(swept: Path, monkeypatch) -> No
     ]
 
 
+@pytest.mark.slow
 def test_what_crashed_is_tried_again(tmp_path: Path, monkeypatch) -> None:
     def crash(*_: object) -> None:
         raise TrialFailed("crashed: SIGSEGV")
@@ -158,6 +166,7 @@ def test_other_sources_are_measured_again(monkeypatch) -> None:
     assert point.key != before
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_all_results(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "vdla", "sweep", str(DIGITS), "--set",
@@ -185,6 +194,7 @@ def test_ctrl_c_keeps_all_results(tmp_path: Path) -> None:
     assert cycles == sorted(cycles) and len(cycles) == 12
 
 
+@pytest.mark.slow
 def test_a_result_that_was_cut_short_is_measured_again(tmp_path: Path) -> None:
     points = make_points([str(DIGITS)], ["16x16"], ["vta"], {"acc_depth": [1024, 2048]})
     path = tmp_path / "r.jsonl"

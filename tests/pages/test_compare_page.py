@@ -50,6 +50,22 @@ def test_both_runs_are_side_by_side(reports, tmp_path: Path) -> None:
         assert reads == sum(x["dram"]["read_bytes"] for x in report["layers"] if x["dram"])
 
 
+def test_both_have_the_same_scales(reports, tmp_path: Path) -> None:
+    html = tmp_path / "c.html"
+    assert run_app(["compare", *map(str, reports), "--html", str(html)]) == 0
+    data = read(html.read_text()).data
+    for a, b in ((data[1], data[2]), (data[5], data[6])):
+        for one, other in zip(a["views"], b["views"], strict=True):
+            ends = [max(v["longest"], *map(sum, v["values"])) for v in (one, other)]
+            assert ends[0] == ends[1] > 0
+    places = [
+        {*((p["x"], p["y"]) for p in chart["points"]), *map(tuple, chart["also"]),
+         *(tuple(corner) for line in chart["lines"] for corner in line["points"])}
+        for chart in data[3:5]
+    ]  # fmt: skip
+    assert places[0] == places[1] and data[3]["points"] != data[4]["points"]
+
+
 def test_reports_without_cycles_have_no_page(reports, tmp_path: Path, capsys) -> None:
     old = json.loads(reports[0].read_text())
     for layer in old["layers"]:
