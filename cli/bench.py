@@ -11,7 +11,17 @@ from rich.console import Console
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
 from .files import Fills, Writes
-from .options import MOST_ROUNDS, MOST_VTHREADS, Hw, JsonFile, Memory, Rounds, Threads, Vthreads
+from .options import (
+    MOST,
+    MOST_ROUNDS,
+    MOST_VTHREADS,
+    Hw,
+    JsonFile,
+    Memory,
+    Rounds,
+    Threads,
+    Vthreads,
+)
 from .output import count, emit, new_table, percent, progress_bar
 
 app = typer.Typer(help="Layers and networks that accelerators are compared on.")
@@ -357,9 +367,11 @@ def bench_tuned(
         str, typer.Option(help="Configurations such as 16x16,8x8; by default three.")
     ] = "",
     memories: Annotated[str, typer.Option(help="Such as vta,slow; by default three.")] = "",
-    trials: Annotated[int, typer.Option(min=1, help="For each workload.")] = 16,
+    trials: Annotated[int, typer.Option(min=1, max=MOST, help="For each workload.")] = 16,
     folder: Annotated[
-        Path, typer.Option(metavar="DIR", help="Trials and networks that are done; resumes.")
+        Path,
+        typer.Option(metavar="DIR", help="Trials and networks that are done; resumes."),
+        Fills(),
     ] = Path("tuned"),
     json_file: JsonFile = None,
 ) -> int:
@@ -367,9 +379,9 @@ def bench_tuned(
     from ..bench.tuned import geometric_means, tuned_rows
     from ..report import header
 
-    lists = [_names(names) for names in (models, machines, memories)]
+    chosen = (_names(models), _names(machines), _names(memories))
     with progress_bar("networks") as advance:
-        rows = tuned_rows(*lists, folder, trials, advance)
+        rows = tuned_rows(*chosen, folder, trials, advance)
     report = header("bench tuned") | {"rows": rows, "geometric_means": geometric_means(rows)}
     emit(report, json_file, lambda console: _show_tuned(console, report))
     return 0
