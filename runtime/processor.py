@@ -1,11 +1,12 @@
-"""The features of the processor that this runs on, and whether they are enough for saved code."""
+"""The features of the processor that this runs on, and whether they are enough for saved code.
+
+LLVM, which knows them, is imported when it is asked, so that small commands start at once.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-
-import llvmlite.binding as llvm
 
 from ..isa.errors import VdlaError
 
@@ -23,11 +24,15 @@ SYSTEM_FEATURES = frozenset({
 @cache
 def host_features() -> dict[str, bool]:
     """Features by LLVM's names, and whether this processor has them."""
+    import llvmlite.binding as llvm
+
     return dict(llvm.get_host_cpu_features())
 
 
 def llvm_triple() -> str:
     """This machine, as LLVM names it."""
+    import llvmlite.binding as llvm
+
     return llvm.get_process_triple()
 
 
