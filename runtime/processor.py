@@ -1,4 +1,7 @@
-"""The features of the processor that this runs on, and whether they are enough for saved code."""
+"""The features of the processor that this runs on, and whether they are enough for saved code.
+
+LLVM, which knows them, is imported when it is asked, so that small commands start at once.
+"""
 
 from __future__ import annotations
 

@@ -90,7 +90,10 @@ def main() -> int:
         command("asm", HERE / "absdiff.asm", "--hw", "4x4", "-o", program, "--plugin", vector_op)
         command("disasm", program, "--plugin", vector_op)
         if rtl:
-            command("verify", "--hw", "4x4", "--programs", 10, "--plugin", vector_op)
+            words = ("verify", "--hw", "4x4", "--programs", 10, "--plugin", vector_op)
+            found = command(*words)
+            differ = found["byte_mismatches"], found["cycle_mismatches"]
+            print(f"{found['programs']} programs differ in bytes, cycles: {differ}")
     return 0
 
 
