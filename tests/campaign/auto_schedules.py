@@ -39,7 +39,7 @@ from vdla.isa.params import HwParams
 
 #: Rounds of a trial and of the last comparison, and the least seconds of a round.
 TRIAL_ROUNDS, ROUNDS, ROUND_S = 3, 41, 0.0005
-SMALL = np.float32(1e-5)
+SMALL = te.Const(1e-5, "float32")
 
 
 def placeholders(*shapes: tuple[int, ...]) -> list[te.Tensor]:
@@ -67,7 +67,7 @@ def layer_norm(rows: int, columns: int) -> list[te.Tensor]:
     k, m = te.reduce_axis(columns, "k"), te.reduce_axis(columns, "m")
     sums = te.compute((rows,), lambda i: te.sum_of(x[i, k], k), "sums")
     squares = te.compute((rows,), lambda i: te.sum_of(x[i, m] * x[i, m], m), "squares")
-    share = np.float32(1 / columns)
+    share = te.Const(1 / columns, "float32")
 
     def rule(i, j):
         mean = sums[i] * share
