@@ -43,7 +43,8 @@ class Gpu(Target):
                 f"{options.precision!r}"
             )
         self.batch = options.hw.batch
-        self.templates = templates_of(self.dialect, options.precision)
+        self.gpu_templates = templates_of(self.dialect, options.precision)
+        self.templates = self.gpu_templates
         self.machine_key = self.dialect.name
         if options.precision != PRECISIONS[0]:
             self.machine_key += f", {options.precision}"
@@ -56,7 +57,7 @@ class Gpu(Target):
     def pays(self, graph: Graph, node: Node) -> bool:
         """Whether a convolution is faster with channels last: on tensor cores, with channels enough
         for copies of 16 bytes."""
-        tensor_gemm = self.templates[0]
+        tensor_gemm = self.gpu_templates[0]
         assert isinstance(tensor_gemm, TensorGemm)
         channels = graph[node.inputs[0]].shape[1]
         return tensor_gemm.handles(graph, node) and channels % LEAST_CHANNELS == 0
@@ -65,7 +66,7 @@ class Gpu(Target):
         graph = part.as_graph()
         step = None
         if graph.outputs:
-            made = kernels_of_graph(graph, self.dialect, self.templates, chooser, dumps)
+            made = kernels_of_graph(graph, self.dialect, self.gpu_templates, chooser, dumps)
             step = made.program(self.device)
         layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]
         return Compiled(step, layers)
