@@ -108,14 +108,17 @@ def _host_text(source: str, counting: bool) -> str:
     for number, found in enumerate(_KERNEL.finditer(source)):
         parts.append(source[end : found.start()])
         parts.append(f'#undef SHARED_SECTION\n#define SHARED_SECTION "shared{number}"\n')
-        name, parameters, body = found.groups()
-        kinds = [p.rpartition(" ")[0].replace("__restrict__", "") for p in parameters.split(", ")]
+        kernel, parameters, body = found.groups()
+        given = [
+            p.replace("__restrict__ ", "").rpartition(" ") for p in parameters.split(", ") if p
+        ]
+        kinds = [kind for kind, _, _ in given]
         if counting:
-            kinds = [f"vdla::Counted<{kind.replace('*', '').strip()}>" for kind in kinds]
-        names = [p.rpartition(" ")[2] for p in parameters.split(", ")]
-        declared = ", ".join(f"{kind} {name}" for kind, name in zip(kinds, names, strict=True))
+            kinds = [f"vdla::Counted<{kind.rstrip('* ')}>" for kind in kinds]
+        pairs = zip(kinds, (name for _, _, name in given), strict=True)
+        declared = ", ".join(f"{kind} {name}" for kind, name in pairs)
         parts.append(found.group().replace(f"({parameters})", f"({declared})", 1))
-        parts.append(_entry(number, name, kinds, body))
+        parts.append(_entry(number, kernel, kinds, body))
         end = found.end()
     return "".join((*parts, source[end:]))
 

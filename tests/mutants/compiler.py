@@ -18,9 +18,9 @@ from vdla.compiler.targets.vdla import order
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.te import affine, relations, rfactor
-from vdla.compiler.tir import bounds, races
+from vdla.compiler.tir import arrivals, bounds, races
 from vdla.compiler.tir.lower import _StageLowering
-from vdla.compiler.tir.passes import barriers
+from vdla.compiler.tir.passes import barriers, pipeline
 from vdla.compiler.tir.passes.barriers import _Barriers
 from vdla.compiler.tir.passes.launch import _Kernel
 from vdla.compiler.tir.passes.vthread import _Interleaver
@@ -79,7 +79,7 @@ COMPILER = (
            "if self.conflict(since, part.head):", "if False:",
            tests("compiler/targets/gpu/test_threads.py")),
     Mutant("no barrier at a loop's end", "compiler", _Barriers.visit,
-           "stmt.extent > 1 and self.conflict(body.tail, body.head)", "False",
+           "stmt.extent > 1 and self.conflict(body.tail, body.head, across=True)", "False",
            tests("compiler/targets/gpu/test_threads.py")),
     Mutant("threads overlap by one", "compiler", barriers._told_apart,
            "coefficient > span", "coefficient >= span",
@@ -93,6 +93,15 @@ COMPILER = (
     Mutant("what a loop carries is not checked", "compiler", races._Checker.looped,
            "if loop.extent > 1:", "if False:",
            tests("compiler/targets/gpu/test_threads.py")),
+    Mutant("a warp counts as its first thread", "compiler", _Barriers.apart,
+           "(a.together, a.together and a.writes) != (b.together, b.together and b.writes)",
+           "False", tests("compiler/targets/gpu/test_tensor_cores.py")),
+    Mutant("a wait covers a group too few", "compiler", pipeline._pipelined,
+           "arrived = [CopiesArrived(stages - 2)", "arrived = [CopiesArrived(stages - 1)",
+           tests("compiler/targets/gpu/test_tensor_cores.py")),
+    Mutant("arrivals are not checked", "compiler", arrivals._Arrivals.touch,
+           "if buffer not in self.buffers:", "if True:",
+           tests("compiler/targets/gpu/test_tensor_cores.py")),
     Mutant("blocks are not compared", "compiler", races._Checker.check,
            "self.compare_blocks()", "pass",
            tests("compiler/targets/gpu/test_threads.py")),
