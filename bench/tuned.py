@@ -11,12 +11,13 @@ from typing import Any
 
 import onnx
 
-from ..compiler.choose.records import Record, Records, append
+from ..compiler.choose.records import Record, Records
 from ..compiler.choose.shipped import slim
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
 from ..module import load_platform
+from ..runtime.files import whole_file
 from ..tuning import tune
 from .workloads import NETWORKS, mobilenet_v2
 
@@ -86,11 +87,19 @@ def _tuned(model: str, memory: str, machine: str, folder: Path, trials: int) -> 
     if total["tuned"] < total["planner"]:
         machine_key = find_target("sim", Options(params, memory_params)).machine_key
         known = Records.load(folder / TRIALS).where(machine=machine_key)
-        append(folder / BEST, helping(known, report["tasks"]))
+        _keep(folder / BEST, helping(known, report["tasks"]))
     return {
         "model": model, "memory": memory, "hw": machine, **total,
         "trials": sum(task["trials"] for task in report["tasks"]),
     }  # fmt: skip
+
+
+def _keep(path: Path, records: Sequence[Record]) -> None:
+    """Add records to a file that has the best one of each workload."""
+    old = Records.load(path).trials if path.exists() else []
+    best = Records([*old, *records]).best()
+    with whole_file(path) as place:
+        Path(place).write_text("".join(record.line() + "\n" for record in best))
 
 
 def helping(records: Records, tasks: Iterable[dict[str, Any]]) -> list[Record]:

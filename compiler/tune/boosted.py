@@ -94,7 +94,7 @@ def train_base(tasks: Sequence[tuple[Described, Points, Sequence[float] | np.nda
     data = xgboost.DMatrix(rows, base_margin=margin, nthread=1)
     data.set_label(np.concatenate([_speeds(costs) for *_, costs in tasks]))
     data.set_group([len(points) for _, points, _ in tasks])
-    trees = xgboost.train({**PARAMETERS, "seed": 0, "base_score": 0.0}, data, 4 * ROUNDS)
+    trees = xgboost.train({**PARAMETERS, "seed": 0, "base_score": 0.0}, data, ROUNDS)
 
     def score(rows: np.ndarray) -> np.ndarray:
         zero = np.zeros(len(rows))

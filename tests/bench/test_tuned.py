@@ -31,7 +31,7 @@ def test_networks_are_tuned_once_and_the_records_that_help_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the second machine nothing is better than the planner's choice."""
-    costs = iter([(80.0, 90), (110.0, 100)])
+    costs = iter([(80.0, 90), (110.0, 100), (80.0, 90)])
 
     def tune(
         network: Any, target: str, records: Path, hw: HwParams, memory: MemoryParams, trials: int
@@ -50,8 +50,11 @@ def test_networks_are_tuned_once_and_the_records_that_help_are_kept(
     ]  # fmt: skip
     (best,) = Records.load(tmp_path / tuned.BEST).trials
     assert (best.knobs, best.cost, best.tuner, best.who) == ({"rows": 1}, 80.0, "xgb", "")
-    # The costs are at their end: what is done is not tuned again, and what is new would be.
+    # What is done is not tuned again: the costs would be others.
     assert tuned.tuned_rows((), ["16x16", "8x8"], ["slow"], tmp_path, 12) == rows
+    (tmp_path / tuned.DONE).unlink()
+    assert tuned.tuned_rows((), ["16x16"], ["slow"], tmp_path, 12) == rows[:1]
+    assert len(Records.load(tmp_path / tuned.BEST).trials) == 1, "each workload once"
     with pytest.raises(StopIteration):
         tuned.tuned_rows((), ["16x16"], ["vta"], tmp_path, 12)
 

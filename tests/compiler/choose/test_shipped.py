@@ -1,0 +1,72 @@
+"""The records of the package: what they say is so, and the compiler uses them by default."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import vdla
+from vdla.bench.tuned import MODELS
+from vdla.compiler.build import build
+from vdla.compiler.choose.records import Key
+from vdla.compiler.choose.shipped import shipped
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.registry import find_target
+from vdla.compiler.targets.vdla.layer import Layer
+from vdla.compiler.tune.task import tasks_of
+from vdla.isa.memory import MemoryParams
+from vdla.isa.params import HwParams
+from vdla.module import load_platform
+from vdla.sim.model.core import count_cycles
+
+#: A network and a machine that have records.
+NETWORK, MACHINE, MEMORY = "dqn", "8x8", "slow"
+
+
+@pytest.fixture(scope="module")
+def platform() -> tuple[HwParams, MemoryParams]:
+    return load_platform(MACHINE, MEMORY)
+
+
+def test_every_record_says_what_it_is_about_and_none_stands_twice() -> None:
+    records = shipped()
+    keys = [record.key for record in records.trials]
+    assert keys and len(keys) == len(set(keys))
+    for record in records.trials:
+        assert isinstance(record.key, Key) and record.key.target == "accel"
+        assert record.cost and record.knobs and record.versions and not record.who
+
+
+def test_a_record_costs_what_it_says_and_less_than_the_planners_choice(
+    platform: tuple[HwParams, MemoryParams],
+) -> None:
+    """Replays the records of one network."""
+    target = find_target("sim", Options(*platform))
+    replayed = 0
+    for task in tasks_of(MODELS[NETWORK](1, True), target, shipped()):
+        plan, layer = task.plan(), task.layer
+        assert plan is not None and isinstance(layer, Layer)
+        for record in shipped().of(task.key):
+            cycles = count_cycles(layer.program(record.knobs), platform[1])
+            planner = count_cycles(layer.program(plan.knobs), platform[1])
+            assert cycles == record.cost < planner
+            replayed += 1
+    assert replayed
+
+
+def test_compile_uses_them_unless_it_is_given_others(
+    platform: tuple[HwParams, MemoryParams], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("VDLA_RECORDS", raising=False)
+    model = MODELS[NETWORK](1, True).SerializeToString()
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    by_planner = build(model, find_target("sim", Options(*platform)))
+    cycles = {}
+    for name, given in (("shipped", {}), ("none", {"records": empty}), ("single", {"vthreads": 1})):
+        compiled = vdla.compile(model, hw=MACHINE, memory=MEMORY, **given).compiled
+        cycles[name] = sum(count_cycles(program, platform[1]) for program in compiled.programs)
+        used = {layer.chosen_by for layer in compiled.layers}
+        assert ("record" in used) == (name == "shipped")
+    assert cycles["shipped"] < cycles["none"]
+    assert cycles["none"] == sum(count_cycles(p, platform[1]) for p in by_planner.programs)
