@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -212,28 +213,31 @@ class Results:
         self._lock = Lock()
         text = path.read_text("utf-8") if path.exists() else ""
         *lines, rest = text.split("\n")
-        self._cut = bool(rest)
+        self._whole_bytes = len(text.encode()) - len(rest.encode()) if rest else None
         for number, line in enumerate(lines, 1):
             try:
-                entry = json.loads(line) if line else None
-                if entry is not None:
-                    self.rows[entry["key"]] = dict(entry["row"])
+                entry = json.loads(line)
+                self.rows[entry["key"]] = dict(entry["row"])
             except (ValueError, TypeError, KeyError):
-                if line == lines[-1] and number == len(lines) and self._cut:
-                    continue
                 raise VdlaError(
                     f"{path}: expected results of vdla sweep, got {line[:60]!r} in line {number}"
                 ) from None
-        if self._cut and not self.rows:
+        if rest and not rest.startswith(_BEGIN[: len(rest)]):
             raise VdlaError(f"{path}: expected results of vdla sweep, got {rest[:60]!r}")
 
     def add(self, key: str, row: Row) -> None:
         """Add what was measured, at once."""
         with self._lock:
+            if self._whole_bytes is not None:
+                os.truncate(self.path, self._whole_bytes)
+                self._whole_bytes = None
             with self.path.open("a") as file:
-                file.write("\n" * self._cut + json.dumps({"key": key, "row": row}) + "\n")
-            self._cut = False
+                file.write(json.dumps({"key": key, "row": row}) + "\n")
             self.rows[key] = row
+
+
+#: How every line of the file of results begins.
+_BEGIN = '{"key": "'
 
 
 def measure_points(
