@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
-from threading import Lock, local
+from threading import local
 from typing import Any
 
 from .._version import __version__
@@ -210,7 +210,6 @@ class Results:
 
     def __init__(self, path: Path):
         self.path, self.rows = path, dict[str, Row]()
-        self._lock = Lock()
         text = path.read_text("utf-8") if path.exists() else ""
         *lines, rest = text.split("\n")
         self._whole_bytes = len(text.encode()) - len(rest.encode()) if rest else None
@@ -227,13 +226,12 @@ class Results:
 
     def add(self, key: str, row: Row) -> None:
         """Add what was measured, at once."""
-        with self._lock:
-            if self._whole_bytes is not None:
-                os.truncate(self.path, self._whole_bytes)
-                self._whole_bytes = None
-            with self.path.open("a") as file:
-                file.write(json.dumps({"key": key, "row": row}) + "\n")
-            self.rows[key] = row
+        if self._whole_bytes is not None:
+            os.truncate(self.path, self._whole_bytes)
+            self._whole_bytes = None
+        with self.path.open("a") as file:
+            file.write(json.dumps({"key": key, "row": row}) + "\n")
+        self.rows[key] = row
 
 
 #: How every line of the file of results begins.
