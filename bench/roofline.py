@@ -4,16 +4,22 @@ roofline."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import matplotlib
+import numpy as np
+from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..report import config_name, memory_name
+
+#: Pixels of an inch; points nearer than so many pixels share a label; free space around a label.
+DPI, MARKER_PIXELS, MARGIN_PIXELS = 150, 8.0, 3.0
 
 
 def draw_roofline(
@@ -31,9 +37,10 @@ def draw_roofline(
     intensities = {row["layer"]: row["macs"] / row["channel_bytes"] for row in rows}
     low, high = min(intensities.values()) / 2, max(intensities.values()) * 2
     ridge = peak / bytes_per_cycle
-    figure, axes = pyplot.subplots(figsize=(8, 5))
+    figure, axes = pyplot.subplots(figsize=(8, 5), dpi=DPI)
     corners = [low, ridge, max(high, ridge)]
-    axes.plot(corners, [min(peak, x * bytes_per_cycle) for x in corners], "k-", label="roofline")
+    roof = [min(peak, x * bytes_per_cycle) for x in corners]
+    (line,) = axes.plot(corners, roof, "k-", label="roofline")
     counts = sorted({row["vthreads"] for row in rows})
     for threads in counts:
         marker, colour = ("o", "tab:orange") if threads == 1 else ("s", "tab:blue")
@@ -56,8 +63,8 @@ def draw_roofline(
     _label(figure, axes, {
         row["layer"]: (intensities[row["layer"]], row["macs"] / row["cycles"])
         for row in rows if row["vthreads"] == counts[0]
-    })  # fmt: skip
-    figure.savefig(path, dpi=150)
+    }, line)  # fmt: skip
+    figure.savefig(path)
     pyplot.close(figure)
 
 
@@ -77,28 +84,62 @@ def model_rows(report: dict[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _label(figure: Any, axes: Any, points: dict[str, tuple[float, float]]) -> None:
-    """Write names beside their points, each where it covers no point and no other name: below it,
-    above it, further away.
+def _label(figure: Any, axes: Any, points: dict[str, tuple[float, float]], roof: Any) -> None:
+    """Write names beside their points, each where it covers no point, no other name and not the
+    roof. Points that lie on each other share a label. A name without any such place is left out.
     """
     to_pixels = axes.transData.transform
-    taken = [Bbox.from_bounds(x - 4, y - 4, 8, 8) for x, y in map(to_pixels, points.values())]
-    for name, point in points.items():
+    taken = [Bbox.from_bounds(x - 6, y - 6, 12, 12) for x, y in map(to_pixels, points.values())]
+    taken += [Bbox.from_bounds(x - 2, y - 2, 4, 4) for x, y in _along(to_pixels(roof.get_xydata()))]
+    taken.append(axes.get_legend().get_window_extent())
+    renderer, inside = figure.canvas.get_renderer(), axes.get_window_extent()
+    for names in _together({name: to_pixels(point) for name, point in points.items()}):
+        more = f" +{len(names) - 2}" if len(names) > 2 else ""
         note = axes.annotate(
-            name, point, textcoords="offset points", xytext=(0, 0), size=7,
-            arrowprops={"arrowstyle": "-", "lw": 0.4, "color": "gray"},
+            ", ".join(names[:2]) + more, points[names[0]], textcoords="offset points",
+            xytext=(0, 0), size=7, arrowprops={"arrowstyle": "-", "lw": 0.4, "color": "gray"},
         )  # fmt: skip
         for offset in _OFFSETS:
             note.set_position(offset)
-            box = note.get_window_extent(figure.canvas.get_renderer())
-            if not any(box.overlaps(other) for other in taken):
+            note.update_positions(renderer)
+            box = Text.get_window_extent(note, renderer)  # an annotation's has its arrow in it
+            box = box.padded(MARGIN_PIXELS)
+            fits = Bbox.intersection(box, inside)
+            if (
+                fits is not None
+                and np.allclose(fits.bounds, box.bounds)
+                and not any(box.overlaps(other) for other in taken)
+            ):
+                taken.append(box)
                 break
-        taken.append(note.get_window_extent(figure.canvas.get_renderer()))
+        else:
+            note.remove()
+
+
+def _together(places: dict[str, Any]) -> list[list[str]]:
+    """Names whose points are nearer than their markers are wide, together."""
+    groups: list[list[str]] = []
+    for name, place in places.items():
+        near = (g for g in groups if np.hypot(*(places[g[0]] - place)) < MARKER_PIXELS)
+        group = next(near, None)
+        if group is None:
+            groups.append([name])
+        else:
+            group.append(name)
+    return groups
+
+
+def _along(corners: np.ndarray) -> np.ndarray:
+    """Places along a line, a few pixels apart: float64 [places, 2]."""
+    parts = [
+        np.linspace(a, b, 2 + int(np.hypot(*(b - a)) / 4)) for a, b in pairwise(corners)
+    ]  # fmt: skip
+    return np.concatenate(parts)
 
 
 #: Where a name may stand, in points from its marker, the nearest first.
 _OFFSETS = [
     (x * distance, y * distance)
-    for distance in (6, 14, 24, 36, 50, 66)
+    for distance in (6, 10, 14, 20, 28, 36, 46, 58, 70, 85, 100, 120, 140)
     for x, y in ((0.6, -1.7), (0.6, 1.0), (-2.2, -1.7), (-2.2, 1.0), (1.5, -0.4), (-3.2, -0.4))
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
@@ -17,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from itertools import product
 from pathlib import Path
-from threading import Lock, local
+from threading import local
 from typing import Any
 
 from .._version import __version__
@@ -209,10 +210,9 @@ class Results:
 
     def __init__(self, path: Path):
         self.path, self.rows = path, dict[str, Row]()
-        self._lock = Lock()
         text = path.read_text("utf-8") if path.exists() else ""
         *lines, rest = text.split("\n")
-        self._cut_bytes = len(rest.encode())
+        self._whole_bytes = len(text.encode()) - len(rest.encode()) if rest else None
         for number, line in enumerate(lines, 1):
             try:
                 entry = json.loads(line)
@@ -221,17 +221,21 @@ class Results:
                 raise VdlaError(
                     f"{path}: expected results of vdla sweep, got {line[:60]!r} in line {number}"
                 ) from None
-        if rest and not self.rows:
+        if rest and not rest.startswith(_BEGIN[: len(rest)]):
             raise VdlaError(f"{path}: expected results of vdla sweep, got {rest[:60]!r}")
 
     def add(self, key: str, row: Row) -> None:
         """Add what was measured, at once."""
-        with self._lock:
-            with self.path.open("ab") as file:
-                file.truncate(file.tell() - self._cut_bytes)
-                file.write((json.dumps({"key": key, "row": row}) + "\n").encode())
-            self._cut_bytes = 0
-            self.rows[key] = row
+        if self._whole_bytes is not None:
+            os.truncate(self.path, self._whole_bytes)
+            self._whole_bytes = None
+        with self.path.open("a") as file:
+            file.write(json.dumps({"key": key, "row": row}) + "\n")
+        self.rows[key] = row
+
+
+#: How every line of the file of results begins.
+_BEGIN = '{"key": "'
 
 
 def measure_points(

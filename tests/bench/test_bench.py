@@ -12,6 +12,7 @@ import pytest
 from vdla.bench.measure import measure, random_inputs
 from vdla.bench.net import Net
 from vdla.bench.networks import network_rows
+from vdla.bench.roofline import draw_roofline
 from vdla.bench.table2 import choose_layers, table2_rows
 from vdla.bench.workloads import NETWORKS, TABLE_2, ConvLayer
 from vdla.cli import run_app
@@ -187,6 +188,34 @@ def test_roofline_picture(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["bench", "roofline", "--png", str(png), "--layers", "C11"]) == 0
     assert png.read_bytes().startswith(b"\x89PNG")
     assert "C11" in capsys.readouterr().out
+
+
+def test_names_in_the_roofline_do_not_collide(tmp_path, monkeypatch) -> None:
+    """Layers whose points lie on and beside each other, as those of a network do."""
+    from matplotlib import pyplot
+    from matplotlib.text import Annotation, Text
+
+    figures = []
+    monkeypatch.setattr(pyplot, "close", figures.append)
+    layers = [(f"layer_{i}", 1_000_000, 4_000 + 300 * (i // 3), 5_000 + i // 3) for i in range(24)]
+    rows = [
+        {"layer": name, "macs": macs, "channel_bytes": read, "cycles": cycles, "vthreads": 2}
+        for name, macs, read, cycles in layers
+    ]
+    draw_roofline(rows, HwParams(), MEMORY_PRESETS["vta"], tmp_path / "r.png")
+    (figure,) = figures
+    (axes,) = figure.axes
+    notes = [note for note in axes.texts if isinstance(note, Annotation)]
+    renderer = figure.canvas.get_renderer()
+    boxes = [Text.get_window_extent(note, renderer) for note in notes]
+    assert "layer_0, layer_1 +1" in [note.get_text() for note in notes] and len(notes) >= 6
+    frame = axes.get_window_extent()
+    for index, box in enumerate(boxes):
+        assert frame.x0 <= box.x0 and box.x1 <= frame.x1 and frame.y0 <= box.y0 <= frame.y1
+        assert not any(box.overlaps(other) for other in boxes[:index])
+        for line in axes.get_lines()[1:]:
+            places = axes.transData.transform(line.get_xydata())
+            assert not any(box.contains(*place) for place in places)
 
 
 @pytest.mark.slow

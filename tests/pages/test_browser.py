@@ -82,6 +82,10 @@ def test_pages_are_clean(name: str, width: int, dark: bool, pages: Path, browser
     assert empty == []
 
 
+def test_the_page_of_a_large_network_stays_small(pages: Path) -> None:
+    assert (pages / "resnet18.html").stat().st_size <= 5_000_000
+
+
 def test_a_request_and_an_error_would_be_seen(tmp_path: Path, browser: Chromium) -> None:
     """That the test above can fail."""
     bad = tmp_path / "bad.html"
