@@ -16,7 +16,7 @@ from vdla.isa.program import Program
 from vdla.isa.reference import AddressError
 from vdla.isa.reference import run as run_reference
 from vdla.isa.vector_ops import POST_OPS, VECTOR_OPS
-from vdla.sim.model.values import kernels, run
+from vdla.sim.model.values import _kernels, run
 from vdla.sim.verify.random_programs import random_program
 
 SMALL = HwParams(
@@ -164,10 +164,10 @@ def fresh(monkeypatch: pytest.MonkeyPatch):
 
     def use(cache: Path) -> None:
         monkeypatch.setenv("VDLA_CACHE", str(cache))
-        kernels.cache_clear()
+        _kernels.cache_clear()
 
     yield use
-    kernels.cache_clear()
+    _kernels.cache_clear()
 
 
 def test_kernels_are_kept(tmp_path: Path, fresh) -> None:

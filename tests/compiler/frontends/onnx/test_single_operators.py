@@ -28,6 +28,7 @@ from vdla.compiler.graph.ops.blocked.dense import PackedDense
 from vdla.compiler.graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from vdla.compiler.graph.ops.blocked.pooling import BlockedPool
 from vdla.compiler.graph.ops.blocked.transposed import BlockedConvTranspose2d
+from vdla.compiler.graph.ops.channels_last import ChannelsLast
 from vdla.compiler.graph.ops.convolution import (
     Conv2d,
     Convolution,
@@ -108,10 +109,10 @@ OF_SEVERAL = {BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPool, QConvTrans
 
 
 def test_every_operator_of_topi_is_named() -> None:
-    """Except those of TensorFlow Lite and of the accelerator, and those made of several operators,
+    """Except those of TensorFlow Lite, of the accelerator and of GPUs, and those made of several operators,
     which have tests of their own."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
-    others = {BlockReshape, PackWindows, Fused, BitSerialConv2d, BitSerialDense}
+    others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
     assert operators(Op) == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
 
