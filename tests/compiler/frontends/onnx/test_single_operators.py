@@ -109,8 +109,8 @@ OF_SEVERAL = {BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPool, QConvTrans
 
 
 def test_every_operator_of_topi_is_named() -> None:
-    """Except those of TensorFlow Lite, of the accelerator and of GPUs, and those made of several operators,
-    which have tests of their own."""
+    """Except those of TensorFlow Lite, of the accelerator and of GPUs, and those made of several
+    operators, which have tests of their own."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
     assert operators(Op) == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
