@@ -64,7 +64,7 @@ fuzz: $(STAMP)
 
 # Random sequences of schedule primitives on random expressions, of which more than 5,000 are legal.
 schedules: $(STAMP)
-	VDLA_FUZZ=9000 $(BIN)/python -m pytest tests/compiler/te/test_schedule_random.py
+	VDLA_FUZZ=9000 $(BIN)/python -m pytest tests/compiler/te/test_schedule_random.py tests/compiler/tune/test_auto_programs.py
 
 # Every operator of ONNX and of topi, and every family behind others: 300 random cases of each.
 operators: $(STAMP)
