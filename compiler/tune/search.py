@@ -23,7 +23,7 @@ from .task import Layer, Task, loop_program
 #: The explorers by name; :func:`make_explorer` makes them.
 EXPLORERS = (ModelAnnealing.name, Annealing.name, Genetic.name, Random.name, Grid.name)
 #: Trials after which an explorer learns.
-PLAN = 16
+PLAN = 8
 
 
 @dataclass(frozen=True)
