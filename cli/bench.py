@@ -310,9 +310,9 @@ def bench_tuned(
     from ..bench.tuned import geometric_means, tuned_rows
     from ..report import header
 
-    lists = [_names(names) for names in (models, machines, memories)]
+    chosen = (_names(models), _names(machines), _names(memories))
     with progress_bar("networks") as advance:
-        rows = tuned_rows(*lists, folder, trials, advance)
+        rows = tuned_rows(*chosen, folder, trials, advance)
     report = header("bench tuned") | {"rows": rows, "geometric_means": geometric_means(rows)}
     emit(report, json_file, lambda console: _show_tuned(console, report))
     return 0
