@@ -21,6 +21,8 @@ ROUNDS = 60
 FEWEST = 8
 #: What a unit of a base's scores weighs: the logarithm of estimated cycles, in units of a rank.
 BASE_WEIGHT = 5.0
+#: What a model of other tasks counts beside the estimates: they differ from task to task.
+TRUST = 0.75
 
 #: Scores by a model that learned from other tasks: features to scores.
 Base = Callable[[np.ndarray], np.ndarray]
@@ -98,7 +100,8 @@ def train_base(tasks: Sequence[tuple[Described, Points, Sequence[float] | np.nda
 
     def score(rows: np.ndarray) -> np.ndarray:
         zero = np.zeros(len(rows))
-        return trees.predict(xgboost.DMatrix(rows, base_margin=zero, nthread=1), output_margin=True)
+        data = xgboost.DMatrix(rows, base_margin=zero, nthread=1)
+        return TRUST * trees.predict(data, output_margin=True)
 
     return score
 

@@ -30,7 +30,7 @@ EXPLORERS = (ModelAnnealing.name, Annealing.name, Genetic.name, Random.name, Gri
 #: All tuners: the explorers of knobs, and the AutoScheduler.
 TUNERS = (*EXPLORERS, Evolution.name)
 #: Trials after which an explorer learns.
-PLAN = 16
+PLAN = 8
 
 
 @dataclass(frozen=True)
