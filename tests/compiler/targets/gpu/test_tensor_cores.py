@@ -107,6 +107,18 @@ def test_both_factors_come_by_asynchronous_copies_and_the_result_goes_by_16_byte
         kernels_of(func, "", OPENCL)
 
 
+def test_a_single_thread_waits_for_what_its_warp_stores() -> None:
+    a, b = placeholder((1, 32), "int8", "a"), placeholder((64, 32), "int8", "b")
+    found = Product(
+        (1, 1, 64, 32), lambda _, i, t, r: (a[i, r], []), lambda _, j, t, r: (b[j, r], []),
+        lambda _, i, j, acc: acc.astype("int8"), "int32", [a, b], right_by_column=True,
+    )  # fmt: skip
+    knobs = KNOBS | {"rows": 16, "columns": 16, "depth": 32, "stages": 1}
+    schedule = tensor_tiled(found, "int8", knobs)
+    func = to_launches(lower_kernels(schedule, [a, b, schedule.outputs[0]], "row"))
+    assert count(func, Barrier) == 2
+
+
 # ---- networks ----------------------------------------------------------------------------------
 
 
