@@ -76,4 +76,5 @@ def test_kernels_for_sm_90(name: str, kind: str, tmp_path: Path) -> None:
     registers = [int(n) for n in re.findall(r"Used (\d+) registers", log)]
     print(f"{name} {kind}: {len(products)} products, {len(wide)} with copies of 16 bytes, at most "
           f"{max(registers)} registers")  # fmt: skip
-    assert len(wide) >= (len(products) - 2 if kind == "int8" else 0)
+    if kind == "int8":  # float tensors are rounded on their way, which asynchronous copies cannot
+        assert len(wide) >= len(products) - 2
