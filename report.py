@@ -235,6 +235,7 @@ def _host_layer(layer: Layer) -> dict[str, Any]:
         "stalls": {},
         "busiest_unit": None,
         "main_stall": None,
+        "kernels": list(layer.kernels),
     }
 
 

@@ -31,7 +31,7 @@ from .compiler.tune.auto.programs import ProgramFeatures, Programs
 from .compiler.tune.boosted import FEWEST, BoostedTrees
 from .compiler.tune.candidates import Candidates
 from .compiler.tune.features import Features, pairwise_accuracy, recall
-from .compiler.tune.pool import Alone, Pool, Steps, check_address
+from .compiler.tune.pool import Alone, Pool, Steps
 from .compiler.tune.search import PLAN, TUNERS, Outcome, Search, make_explorer, programs_of
 from .compiler.tune.task import Task, tasks_of
 from .isa.errors import VdlaError
@@ -40,6 +40,7 @@ from .isa.params import HwParams
 from .isa.program import Program
 from .module import check_options, load_platform
 from .runner import Runner
+from .runtime.workers import check_address
 from .sim.model.core import count_cycles
 
 #: Rounds of a processor's trial, of which the least time counts; seconds of one round at least.

@@ -15,7 +15,7 @@ from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.program import Program
 from .files import Fills, Reads
-from .options import MOST_ROUNDS, JsonFile
+from .options import MOST_ROUNDS, JsonFile, Scheduler, Workers, workers_of
 from .output import count, emit, new_table, percent
 
 app = typer.Typer(help="Bitstreams for boards.", no_args_is_help=False)
@@ -51,11 +51,14 @@ def fpga_build(
         typer.Option("--route-anyway", help="Route even if the clock is missed by over a quarter."),
     ] = False,
     output: BuildDir = None,
+    scheduler: Scheduler = None,
+    workers: Workers = 0,
     json_file: JsonFile = None,
 ) -> int:
     """Build a bitstream; fails when timing or capacity is missed."""
     options = {"seeds": seeds, "freq_mhz": freq, "route_anyway": route_anyway}
-    return _fpga("build", board, hw, output, json_file, **options)
+    with workers_of("cpu", scheduler, workers) as found:
+        return _fpga("build", board, hw, output, json_file, workers=found, **options)
 
 
 @app.command("table")

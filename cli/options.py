@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.params import PRESETS
 from .files import Merges, Reads, Writes
+
+if TYPE_CHECKING:
+    from ..runtime import workers as pool
 
 #: Bounds of numbers: what fits 64 bits, and repetitions and threads beyond which nobody waits.
 MOST = 2**63 - 1
@@ -50,6 +55,17 @@ Records = Annotated[
 Threads = Annotated[
     int, typer.Option(min=1, max=MOST_THREADS, help="Threads of the processor, for cpu.")
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option("--scheduler", metavar="ADDR", help="A Dask scheduler: tcp://host:8786."),
+]
+Workers = Annotated[
+    int,
+    typer.Option(
+        "--workers", min=0, max=MOST_THREADS,
+        help="Worker processes on this machine; 0: no scheduler.",
+    ),
+]  # fmt: skip
 Emulate = Annotated[
     bool, typer.Option("--emulate", help="With cuda: run the kernels on the processor.")
 ]
@@ -84,3 +100,23 @@ CoverageFile = Annotated[
     typer.Option("--coverage", metavar="F", help="Merge what was exercised into this file."),
     Merges(),
 ]
+
+
+@contextmanager
+def workers_of(device: str, scheduler: str | None, workers: int) -> Iterator[pool.Workers | None]:
+    """The workers of a scheduler or of this process, None where neither was asked for.
+
+    Raises
+    ------
+    VdlaError
+        When there is no scheduler at that address, or none of its workers has the device.
+    """
+    from ..runtime import workers as pool
+
+    if scheduler is None and not workers:
+        yield None
+        return
+    if scheduler is not None:
+        pool.check_address(scheduler)
+    with closing(pool.Workers(device, scheduler, workers)) as found:
+        yield found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -241,6 +242,7 @@ def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> No
             table.add_row(row["name"], row["op"], row["target"], row["reason"])
         console.print(table)
         _show_choices(console, report["layers"])
+        _show_kernels(console, report["layers"])
         _show_memory_plan(console, report["memory_plan"])
     elif host and report["target"] != "cpu":
         share = report["coverage"]["macs_on_accelerator"] / max(1, report["coverage"]["macs_total"])
@@ -261,6 +263,26 @@ def _show_choices(console: Console, layers: list[dict[str, Any]]) -> None:
             table.add_row(row["name"], knobs, row["chosen_by"], *cycles)
     if table.row_count:
         console.print(table)
+
+
+def _show_kernels(console: Console, layers: list[dict[str, Any]]) -> None:
+    """What the kernels of a GPU move; of sectors and banks the worst of their accesses."""
+    names = ("kernel", "blocks", "threads", "bytes read", "written", "barriers", "sectors", "banks")
+    table = new_table("what kernels move, counted without running them", *names)
+    for kernel in (kernel for row in layers for kernel in row.get("kernels", ())):
+        sizes = (prod(kernel["grid"]), prod(kernel["block"]), kernel["bytes_read"])
+        table.add_row(
+            kernel["name"],
+            *map(count, (*sizes, kernel["bytes_written"], kernel["barriers"])),
+            f"{max(kernel['sectors'].values(), default=1.0):.2f}",
+            count(max(kernel["conflicts"].values(), default=1)),
+        )
+    if table.row_count:
+        console.print(table)
+        console.print(
+            "sectors: how many times the 32-byte sectors that the bytes need; banks: how many "
+            "times as long as without conflicts in shared memory"
+        )
 
 
 def _show_stalls(console: Console, stalls: dict[str, dict[str, int]]) -> None:

@@ -19,14 +19,15 @@ from .files import Merges, Reads, Writes
 from .options import (
     MOST,
     MOST_SECONDS,
-    MOST_THREADS,
     MOST_VTHREADS,
     RECORDS_VARIABLE,
     Hw,
     JsonFile,
     Memory,
+    Scheduler,
     Seed,
     Threads,
+    Workers,
 )
 from .output import count, emit, new_table
 
@@ -68,15 +69,8 @@ def tune(
             "--time", metavar="S", min=0, max=MOST_SECONDS, help="Seconds after which to stop."
         ),
     ] = None,
-    scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDR", help="A Dask scheduler: tcp://host:8786.")
-    ] = None,
-    workers: Annotated[
-        int,
-        typer.Option(
-            min=0, max=MOST_THREADS, help="Worker processes here; 0: one, without a scheduler."
-        ),
-    ] = 0,
+    scheduler: Scheduler = None,
+    workers: Workers = 0,
     timeout: Annotated[
         float, typer.Option(min=0.1, max=MOST_SECONDS, help="Seconds after which a trial fails.")
     ] = 60.0,

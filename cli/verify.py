@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,7 +11,17 @@ from rich.console import Console
 
 from .coverage import show_summary, summary
 from .files import Fills
-from .options import MOST_ROUNDS, CoverageFile, Hw, JsonFile, Memory, Seed
+from .options import (
+    MOST_ROUNDS,
+    CoverageFile,
+    Hw,
+    JsonFile,
+    Memory,
+    Scheduler,
+    Seed,
+    Workers,
+    workers_of,
+)
 from .output import count, emit, new_table, progress_bar
 
 
@@ -25,6 +36,8 @@ def verify(
         Fills(),
     ] = Path("."),
     coverage: CoverageFile = None,
+    scheduler: Scheduler = None,
+    workers: Workers = 0,
     json_file: JsonFile = None,
 ) -> int:
     """Random programs through reference, SimPy and RTL: bytes and cycles must be equal. With
@@ -34,13 +47,13 @@ def verify(
     from ..report import header
     from ..sim.coverage.coverage import Coverage
     from ..sim.verify import campaign as verification
+    from ..sim.verify.shares import DEVICE, verify_on
 
     params, memory_params = load_platform(hw, memory)
     collected = None if coverage is None else Coverage.of_file(coverage, params)
-    with progress_bar("verify") as progress:
-        body = verification.verify(
-            params, memory_params, programs, seed, progress=progress, coverage=collected
-        )
+    with workers_of(DEVICE, scheduler, workers) as found, progress_bar("verify") as progress:
+        run = verification.verify if found is None else partial(verify_on, found)
+        body = run(params, memory_params, programs, seed, progress=progress, coverage=collected)
     if coverage is not None and collected is not None:
         collected.save(coverage)
         body["coverage"] = summary(collected)

@@ -54,7 +54,8 @@ class LayerInfo:
     unbroken run; indices count through all programs of the model. It is None on the host. ``knobs``
     are the choices for the layer, and ``chosen_by`` says who made them (user, record, planner or
     default; empty where there was no choice). ``predicted_cycles`` is what the cost model predicts
-    for them, if there is one.
+    for them, if there is one. ``kernels`` are those of a GPU: for each its ``name``, ``grid``,
+    ``block`` and what it moves (the fields of ``compiler/targets/gpu/traffic.py``).
     """
 
     name: str
@@ -67,7 +68,9 @@ class LayerInfo:
     knobs: Mapping[str, int | str | bool] = field(default_factory=dict)
     chosen_by: str = ""
     predicted_cycles: int | None = None
-    compulsory_written_bytes: int = 0  # modules that were saved before this field existed
+    # Modules that were saved before these fields existed have none.
+    compulsory_written_bytes: int = 0
+    kernels: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def compulsory_read_bytes(self) -> int:

@@ -71,6 +71,14 @@ def check_array(what: str, array: np.ndarray, shape: tuple[int, ...], dtype: str
         )
 
 
+def check_inputs(graph: str, inputs: Sequence[TensorType], arrays: Sequence[np.ndarray]) -> None:
+    """Raise VdlaError unless each input of a graph has an array of its shape and dtype."""
+    if len(arrays) != len(inputs):
+        raise VdlaError(f"graph {graph}: expected {len(inputs)} inputs, got {len(arrays)}")
+    for tensor, array in zip(inputs, arrays, strict=True):
+        check_array(f"graph {graph}: input {tensor.name!r}", array, tensor.shape, tensor.dtype)
+
+
 @dataclass(frozen=True)
 class MemoryPlan:
     """How well values share memory, in bytes.
@@ -134,13 +142,7 @@ class NativeFunction(NativeCode):
         VdlaError
             When the number of arrays, a shape or a dtype is not the function's.
         """
-        if len(arrays) != len(self.inputs):
-            raise VdlaError(
-                f"graph {self.name}: expected {len(self.inputs)} inputs, got {len(arrays)}"
-            )
-        for tensor, array in zip(self.inputs, arrays, strict=True):
-            what = f"graph {self.name}: input {tensor.name!r}"
-            check_array(what, array, tensor.shape, tensor.dtype)
+        check_inputs(self.name, self.inputs, arrays)
         inputs = [np.ascontiguousarray(array) for array in arrays]
         try:
             outputs = [np.empty(tensor.shape, tensor.dtype) for tensor in self.outputs]

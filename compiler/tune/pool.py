@@ -1,29 +1,22 @@
-"""Devices that measure, on the workers of a Dask scheduler.
+"""Trials of candidates, here or on the workers of a Dask scheduler.
 
-A worker says which devices it has by its resources, such as ``vdla-sim=1``. Any worker compiles;
-a device measures one program at a time. Each worker runs trials in a sandbox.
+Any worker compiles; a device measures one program at a time. Each worker runs trials in a sandbox.
 """
 
 from __future__ import annotations
 
-import contextlib
 import pickle
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from ...isa.errors import VdlaError
+from ...runtime.workers import Workers
 from ..choose.space import Knobs
 from .sandbox import Sandbox, TrialFailed
 from .search import Outcome
 from .task import Task
-
-#: How often a trial is given to a worker again whose earlier one died with it.
-RETRIES = 3
-#: Seconds until workers with the device must be there.
-_WORKERS_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -40,17 +33,6 @@ class Steps:
     device: str
     compile: Callable[[Any, Knobs], Any] | None
     measure: Callable[[Any, Any], float]
-
-
-def check_address(address: str) -> None:
-    """Raise VdlaError for what cannot be the address of a scheduler."""
-    try:
-        parts = urlsplit(address)
-        complete = bool(parts.scheme and parts.hostname and parts.port)
-    except ValueError:
-        complete = False
-    if not complete:
-        raise VdlaError(f"scheduler: expected an address such as tcp://host:8786, got {address!r}")
 
 
 class Alone:
@@ -98,8 +80,7 @@ class Pool:
     Parameters
     ----------
     steps : how trials are made
-    address : of a scheduler, such as ``tcp://host:8786``; by default one in this process, with
-        ``workers`` processes
+    address, workers : of the scheduler, see :class:`Workers`
     timeout_s : seconds that a step of a trial may take
 
     Raises
@@ -109,89 +90,36 @@ class Pool:
     """
 
     def __init__(self, steps: Steps, address: str | None, workers: int, timeout_s: float):
-        from distributed import Client, LocalCluster
-
-        no_dashboard: Any = None
         self.steps, self.timeout_s = steps, timeout_s
-        self._cluster = None
-        if address is None:
-            self._cluster = LocalCluster(
-                n_workers=workers, threads_per_worker=1, processes=True,
-                dashboard_address=no_dashboard, resources={steps.device: 1}, memory_limit=0,
-                silence_logs=40,
-            )  # fmt: skip
-        try:
-            self._client = Client(
-                self._cluster or address, timeout=_WORKERS_S, set_as_default=False
-            )
-        except (OSError, ValueError, TimeoutError) as error:
-            raise VdlaError(
-                f"scheduler: expected a Dask scheduler at {address}, got none"
-                f" ({' '.join(str(error).split()) or type(error).__name__})"
-            ) from None
-        self._wait_for_devices(address)
+        self.workers = Workers(steps.device, address, workers)
         self._task: Task | None = None
         self._subject: Any = None
 
-    def _wait_for_devices(self, address: str | None) -> None:
-        """Wait until a worker has the device."""
-        deadline = time.monotonic() + _WORKERS_S
-        while True:
-            workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
-            if any(worker["resources"].get(self.steps.device) for worker in workers):
-                return
-            if time.monotonic() > deadline:
-                self.close()
-                raise VdlaError(
-                    f"scheduler: expected a worker with {self.steps.device} at {address}, got"
-                    f" {len(workers)} workers without; start one with dask worker {address}"
-                    f" --nthreads 1 --resources {self.steps.device}=1"
-                )
-            time.sleep(0.1)
-
     def measure(self, task: Task, batch: Sequence[Knobs]) -> Iterator[tuple[int, Outcome]]:
         """The outcomes of a batch, by index, as they come."""
-        from distributed import as_completed
-
-        running = {self._submitted(task, knobs): (i, 0) for i, knobs in enumerate(batch)}
-        arriving = as_completed(list(running), loop=self._client.loop)
-        try:
-            for future in arriving:
-                index, tries = running.pop(future)
-                if future.status == "finished":
-                    yield index, _outcome(future.result())
-                elif tries < RETRIES:  # its worker died
-                    again = self._submitted(task, batch[index])
-                    running[again] = index, tries + 1
-                    arriving.add(again)
-                else:
-                    error = f"{RETRIES + 1} workers died with it ({future.status})"
-                    yield index, Outcome(None, error)
-        finally:
-            for future in running:
-                with contextlib.suppress(Exception):
-                    future.cancel()
+        results = self.workers.results(
+            lambda index: self._submitted(task, batch[index]), len(batch)
+        )
+        for index, found in results:
+            failed = isinstance(found, Exception)
+            yield index, Outcome(None, str(found)) if failed else _outcome(found)
 
     def _submitted(self, task: Task, knobs: Knobs) -> Any:
         """The future of a trial: on any worker what is compiled, then on a device its cost."""
         subject, steps = self._subject_of(task), self.steps
         made: Any = (knobs, "", 0.0)
         if steps.compile is not None:
-            made = self._client.submit(
-                compile_step, steps, subject, knobs, self.timeout_s, pure=False
+            made = self.workers.submit(
+                compile_step, steps, subject, knobs, self.timeout_s, on_device=False
             )
-        return self._client.submit(
-            measure_step, steps, subject, made, self.timeout_s, pure=False,
-            resources={steps.device: 1},
-        )  # fmt: skip
+        return self.workers.submit(measure_step, steps, subject, made, self.timeout_s)
 
     def call(self, function: Callable[..., Any], task: Task, *args: Any) -> Any:
         """As :meth:`Alone.call`, on a worker with the device."""
-        future = self._client.submit(
-            call_step, function, self._subject_of(task), args, self.timeout_s, pure=False,
-            resources={self.steps.device: 1},
-        )  # fmt: skip
-        found, error, _ = future.result()
+        subject = self._subject_of(task)
+        found, error, _ = self.workers.submit(
+            call_step, function, subject, args, self.timeout_s
+        ).result()
         if error:
             raise VdlaError(f"{task.layers[0]}: {error}")
         return found
@@ -199,16 +127,12 @@ class Pool:
     def _subject_of(self, task: Task) -> Any:
         """The future of the task's layer on all workers."""
         if task is not self._task:
-            self._task = task
-            found: Any = self._client.scatter([_pickled(task)], broadcast=True)
-            self._subject = found[0]
+            self._task, self._subject = task, self.workers.share(_pickled(task))
         return self._subject
 
     def close(self) -> None:
         """End the workers, if they are this pool's own."""
-        self._client.close()
-        if self._cluster is not None:
-            self._cluster.close()
+        self.workers.close()
 
 
 #: What a step hands on: a result, or why it failed; and the seconds that passed.

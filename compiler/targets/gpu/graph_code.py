@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from .dialects import Dialect
 from .kernels import Kernel, kernels_of, temporaries_of
 from .lowering import Lowered, Templates, lower_node, template_of
 from .text import element_bytes, element_count, print_module
+from .traffic import traffic_of
 
 #: Tensors begin at multiples of this, as parts of OpenCL buffers must on most devices.
 ALIGN_BYTES = 256
@@ -124,6 +126,17 @@ class GraphKernels:
             return
         first = self.lifetimes[name].first if name in self.lifetimes else position
         self.lifetimes[name] = Lifetime(aligned(tensor_bytes(self.graph[name])), first, position)
+
+    def moved(self) -> dict[str, tuple[dict[str, Any], ...]]:
+        """What the kernels of each node move, by its name."""
+        return {
+            self.graph.nodes[position].name: tuple(
+                {"name": kernel.name, "grid": kernel.grid, "block": kernel.block}
+                | asdict(traffic_of(kernel.launch))
+                for kernel in made.kernels
+            )
+            for made, _, position in self.calls
+        }
 
     def program(self, device: str) -> KernelProgram:
         """The graph as a program for a device."""

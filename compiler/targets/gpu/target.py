@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
@@ -63,12 +64,13 @@ class Gpu(Target):
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
         graph = part.as_graph()
-        step = None
-        if graph.outputs:
-            made = kernels_of_graph(graph, self.dialect, self.templates, chooser, dumps)
-            step = made.program(self.device)
         layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]
-        return Compiled(step, layers)
+        if not graph.outputs:
+            return Compiled(None, layers)
+        made = kernels_of_graph(graph, self.dialect, self.templates, chooser, dumps)
+        moved = made.moved()
+        layers = [replace(layer, kernels=moved.get(layer.name, ())) for layer in layers]
+        return Compiled(made.program(self.device), layers)
 
     def lower(self, schedule: Schedule, args: list[Tensor], name: str) -> PrimFunc:
         return lower_kernels(schedule, args, name)

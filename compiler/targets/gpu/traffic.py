@@ -60,7 +60,6 @@ class Traffic:
 
     Attributes
     ----------
-    kernel : its name
     barriers : how often its blocks wait, all blocks together
     bytes_read, bytes_written : of main memory, by all threads
     sectors : for each buffer in main memory, sectors that a warp's access touches, relative to as
@@ -69,23 +68,11 @@ class Traffic:
         bank a warp's access waits for, at worst; 1 is best
     """
 
-    kernel: str
     barriers: int
     bytes_read: int
     bytes_written: int
     sectors: dict[str, float]
     conflicts: dict[str, int]
-
-    @property
-    def text(self) -> str:
-        """Lines for people."""
-        lines = [
-            f"{self.kernel}: {self.bytes_read} bytes read, {self.bytes_written} written, "
-            f"{self.barriers} barriers"
-        ]
-        lines += [f"  {name}: {found:.2f} x the sectors" for name, found in self.sectors.items()]
-        lines += [f"  {name}: {n} x the banks' time" for name, n in self.conflicts.items()]
-        return "\n".join(lines) + "\n"
 
 
 def traffic_of(launch: Launch) -> Traffic:
@@ -104,10 +91,8 @@ def traffic_of(launch: Launch) -> Traffic:
             name += " written" if access.writes else " read"
             conflicts[name] = max(conflicts.get(name, 0), _conflicts(access, launch))
     blocks = prod(t.extent for t in launch.grid)
-    return Traffic(
-        launch.name, barriers_in(launch.body) * blocks, moved[False], moved[True], sectors,
-        conflicts,
-    )  # fmt: skip
+    barriers = barriers_in(launch.body) * blocks
+    return Traffic(barriers, moved[False], moved[True], sectors, conflicts)
 
 
 def barriers_in(stmt: Stmt) -> int:

@@ -93,7 +93,7 @@ def search_in(folder: Path) -> Search:
 
 
 def wait_for_workers(pool: Pool, count: int) -> None:
-    pool._client.wait_for_workers(count, timeout=PATIENCE_S)
+    pool.workers.client.wait_for_workers(count, timeout=PATIENCE_S)
 
 
 @pytest.mark.slow
@@ -126,7 +126,7 @@ def test_two_workers_find_what_one_process_finds_and_a_dead_worker_costs_no_reco
 def test_a_scheduler_without_the_device_is_one_line(
     cluster: Cluster, trials: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vdla.compiler.tune.pool._WORKERS_S", 5.0)
+    monkeypatch.setattr("vdla.runtime.workers._WORKERS_S", 5.0)
     with pytest.raises(VdlaError, match=r"expected a worker with other .* --resources other=1"):
         Pool(Steps("other", None, trials.slowly), cluster.address, 0, 60.0)
 
@@ -135,7 +135,7 @@ def test_a_scheduler_without_the_device_is_one_line(
 def test_an_address_without_a_scheduler_is_one_line(
     trials: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("vdla.compiler.tune.pool._WORKERS_S", 1.0)
+    monkeypatch.setattr("vdla.runtime.workers._WORKERS_S", 1.0)
     with pytest.raises(VdlaError, match=r"a Dask scheduler at tcp://127\.0\.0\.1:1, got none"):
         Pool(Steps("toy", None, trials.slowly), "tcp://127.0.0.1:1", 0, 60.0)
 

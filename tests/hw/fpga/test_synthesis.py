@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from vdla.hw.fpga.pll import find_pll
 from vdla.hw.fpga.synthesis import build, estimate, parse_cells, parse_report, synthesise
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import PRESETS, HwParams
+from vdla.runtime.workers import Workers
 from vdla.sim.rtl.toolchain import setup_yosys
 
 setup_yosys()
@@ -193,6 +195,20 @@ def test_a_board(tmp_path: Path) -> None:
     assert all(step["source"] for step in body["critical_path"][:1])
     assert Path(body["bitstream"]).name == "ulx3s-bram.bit"
     assert Path(body["svf"]).stat().st_size > Path(body["bitstream"]).stat().st_size
+
+
+@pytest.mark.slow
+def test_placements_on_workers_are_those_of_one_process(tmp_path: Path) -> None:
+    here = build(TINY, TINY.hw, tmp_path / "here", seeds=2)
+    with closing(Workers("cpu", None, 2)) as workers:
+        there = build(TINY, TINY.hw, tmp_path / "there", seeds=2, workers=workers)
+    assert here.missed == there.missed == [] and len(set(here.body["placed_mhz"])) > 1
+    where = {"bitstream", "svf"}
+    assert {k: v for k, v in here.body.items() if k not in where} == {
+        k: v for k, v in there.body.items() if k not in where
+    }
+    names = [sorted(p.name for p in (tmp_path / name).iterdir()) for name in ("here", "there")]
+    assert names[0] == names[1] and "nextpnr_2.log" in names[0]
 
 
 @pytest.mark.slow

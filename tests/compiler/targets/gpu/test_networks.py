@@ -7,12 +7,14 @@ they are close.
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import vdla
+from vdla.cli import run_app
 from vdla.cli.arrays import model_inputs
 from vdla.compiler.choose.chooser import Chooser
 from vdla.compiler.dumps import Dumps
@@ -163,3 +165,19 @@ def test_a_saved_module_runs_and_has_its_text(tmp_path: Path) -> None:
 def test_only_cuda_is_emulated() -> None:
     with pytest.raises(vdla.VdlaError, match="emulate: expected target 'cuda' with it, got 'cpu'"):
         vdla.compile(DIGITS, "cpu", emulate=True)
+
+
+def test_reports_say_what_each_kernel_moves(capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["run", str(DIGITS), "--target", "cuda", "--emulate", "--explain", "--json", "-"]
+    assert run_app(command) == 0
+    layers = {row["name"]: row for row in json.loads(capsys.readouterr().out)["layers"]}
+    (added,) = layers["sum"]["kernels"]
+    size = 24 * 4 * 4  # of both operands and the sum
+    assert (added["bytes_read"], added["bytes_written"], added["barriers"]) == (2 * size, size, 0)
+    assert sum(len(row["kernels"]) for row in layers.values()) == len(layers) - 1
+    assert layers["features"]["kernels"] == []  # another name for its input
+    (product,) = layers["left"]["kernels"]
+    assert product["barriers"] > 0 and max(product["sectors"].values()) > 1
+    assert run_app(command[:-2]) == 0
+    table = capsys.readouterr().out
+    assert "what kernels move, counted without running them" in table and added["name"] in table
