@@ -108,8 +108,8 @@ def _relu(real_hi: float) -> Reader:
 # ---- reciprocal square roots
 
 _SQRT_BITS = 20
-_THREE_HALVES = (1 << 28) + (1 << 27)  # in Q3
-_HALF_SQRT_2 = 1518500250  # in Q0
+THREE_HALVES = (1 << 28) + (1 << 27)  # in Q3
+HALF_SQRT_2 = 1518500250  # in Q0
 
 
 def inverse_roots(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -121,8 +121,8 @@ def inverse_roots(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     x = np.full(values.shape, 1 << 28, np.int64)  # 1 in Q3
     for _ in range(5):
         cube = saturating_shift(high_mul(high_mul(x, x), x), 6)
-        x = saturating_shift(high_mul(x, _THREE_HALVES) - high_mul(half, cube), 3)
-    multiplier, shift = high_mul(x, _HALF_SQRT_2), 11 - pairs
+        x = saturating_shift(high_mul(x, THREE_HALVES) - high_mul(half, cube), 3)
+    multiplier, shift = high_mul(x, HALF_SQRT_2), 11 - pairs
     multiplier = multiplier << np.maximum(-shift, 0)
     one = values <= 1
     return np.where(one, INT32_MAX, multiplier), np.where(one, 0, np.maximum(shift, 0))

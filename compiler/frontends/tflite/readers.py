@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import arithmetic, floats, functions, moves, operators, reductions
+from . import arithmetic, floats, functions, moves, norms, operators, reductions, wide
 from .graph import Call
 
 Reader = Callable[[Call], None]
@@ -56,7 +56,7 @@ def _table() -> dict[str, dict[str, Reader]]:
         for kind, reader in readers.items():
             if kind not in _ANY:
                 table.setdefault(kind, {}).update(dict.fromkeys(types, reader))
-    for typed in (arithmetic.TYPED, reductions.TYPED):
+    for typed in (arithmetic.TYPED, reductions.TYPED, norms.TYPED, wide.TYPED):
         for kind, readers in typed.items():
             table.setdefault(kind, {}).update(readers)
     table["MEAN"] |= dict.fromkeys(_BYTES, _mean)

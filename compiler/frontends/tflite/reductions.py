@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ...graph.arithmetic.fixed_point import rescale
 from ...graph.arithmetic.requant import tflite_params
 from ...graph.ops.linear import MatMul
-from ...graph.ops.movement import Reshape, Transpose
 from ...graph.ops.reduction import ArgReduce, Reduce
 from ...te.expr import Const, Expr, integer_range, select
 from .elementwise import _numbers as numbers
@@ -17,6 +17,7 @@ from .elementwise import same_quant
 from .graph import QUANTISED, Call
 from .mapping import map_of, rescaled, saturated, step_map, stored_type
 from .moves import axis_of
+from .norms import back, rows_along, triangle
 
 Reader = Callable[[Call], None]
 
@@ -96,8 +97,6 @@ def _arg(kind: str) -> Reader:
 def _cumsum(call: Call) -> None:
     """Sums of all elements up to each, as a product with a triangle of ones."""
     value = call.value(0, "plain")
-    shape = call.shape_of(value)
-    axis = axis_of(call, numbers(call, 1, "axis")[0], len(shape))
     (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
     widest = 2 * float(x)
     lift, ending = tflite_params(float(x) / widest), tflite_params(widest / (2.0**20 * float(y)))
@@ -107,17 +106,15 @@ def _cumsum(call: Call) -> None:
         lambda v: rescaled((v.astype("int32") - zero_x) * (1 << 20), *lift),
         value,
     )
-    order = (*(i for i in range(len(shape)) if i != axis), axis)
-    moved = call.step("moved", Transpose(order), lifted)
-    size = shape[axis]
-    rows = call.step("rows", Reshape((math.prod(shape) // size, size)), moved)
-    ones = np.tri(size, size, -1 if call.option("Exclusive") else 0, np.int32)
-    ones = ones if call.option("Reverse") else ones.T
-    sums = call.step("sums", MatMul(), rows, call.constant_of("ones", np.ascontiguousarray(ones)))
-    split = call.step("split", Reshape(tuple(shape[i] for i in order)), sums)
-    back = call.step("back", Transpose(tuple(int(i) for i in np.argsort(order))), split)
-    made = lambda v: saturated(rescaled(v, *ending) + zero_y, -128, 127, "int8")  # noqa: E731
-    _emit(call, made, back)
+    order, rows = rows_along(call, lifted)
+    ones = call.constant_of("ones", triangle(call, call.shape_of(rows)[1]))
+    sums = back(call, call.step("sums", MatMul(), rows, ones), lifted, order)
+    start = int(rescale(np.array(-zero_x << 20), *lift))  # the kernel's sums begin here
+
+    def made(v: Expr) -> Expr:
+        return saturated(rescaled(v + start, *ending) + zero_y, -128, 127, "int8")
+
+    _emit(call, made, sums)
 
 
 _NUMBERS = ("float32", "int8", "uint8", "int16", "int32")

@@ -20,10 +20,11 @@ QUANTISED = ("int8", "uint8", "int16")
 
 @dataclass(frozen=True)
 class Case:
-    """A model's file, and inputs."""
+    """A model's file, inputs, and the number of its outputs."""
 
     data: bytes
     inputs: list[np.ndarray]
+    outputs: int = 1
 
 
 @dataclass
@@ -113,7 +114,7 @@ class Draft:
     ) -> Case:
         """The finished model."""
         self.builder.operator(kind, inputs, outputs, table, **options)
-        return Case(self.builder.file(self.inputs, list(outputs)), self.values)
+        return Case(self.builder.file(self.inputs, list(outputs)), self.values, len(outputs))
 
 
 #: A row's function, which draws a model of one operator.
@@ -124,8 +125,8 @@ class Refused(Exception):
     """TensorFlow Lite Micro does not run a model."""
 
 
-def micro(case: Case, count: int, runs: int = 1) -> list[np.ndarray]:
-    """What TensorFlow Lite Micro computes in the last of ``runs`` runs; ``count`` outputs.
+def micro(case: Case) -> list[np.ndarray]:
+    """What TensorFlow Lite Micro computes.
 
     Raises
     ------
@@ -134,10 +135,9 @@ def micro(case: Case, count: int, runs: int = 1) -> list[np.ndarray]:
     """
     try:
         interpreter = runtime.Interpreter.from_bytes(case.data, arena_size=ARENA_BYTES)
-        for _ in range(runs):
-            for index, value in enumerate(case.inputs):
-                interpreter.set_input(value, index)
-            interpreter.invoke()
-        return [interpreter.get_output(index) for index in range(count)]
+        for index, value in enumerate(case.inputs):
+            interpreter.set_input(value, index)
+        interpreter.invoke()
+        return [interpreter.get_output(index) for index in range(case.outputs)]
     except (RuntimeError, ValueError) as error:
         raise Refused(str(error)) from None
