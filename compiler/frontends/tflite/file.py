@@ -35,7 +35,7 @@ OPERATOR_NAMES = {
 _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if type(code) is int}
 
 #: What the accessors of damaged tables raise: offsets outside the file, impossible lengths.
-_DAMAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError)
+DAMAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError)
 
 
 def _label(index: int, name: str) -> str:
@@ -171,7 +171,7 @@ class _Reader:
         """The value that an accessor returns. Raises an error that names a damaged table."""
         try:
             return access(*args)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise self.damaged(what, str(error) or type(error).__name__) from None
 
     def damaged(self, what: str, why: str) -> VdlaError:

@@ -26,9 +26,11 @@ from ...graph.ops.base import Op
 from ...graph.ops.movement import Reshape, Transpose
 from ...graph.ops.quantisation import Quant, Recentre
 from ...te.expr import integer_range
-from .file import FlatModel, FlatOperator, FlatTensor
+from .file import DAMAGE, FlatModel, FlatOperator, FlatTensor
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+#: Characters of what Python or NumPy says about attributes that no operator can have.
+MESSAGE_LIMIT = 120
 #: Types of activations whose integers have a scale and a zero point.
 QUANTISED = ("int8", "uint8", "int16")
 
@@ -63,6 +65,9 @@ class Importer:
                     reader(Call(self, operator))
             except VdlaError as error:
                 raise VdlaError(f"{operator}: {error}") from None
+            except (*DAMAGE, KeyError, ZeroDivisionError) as error:
+                why = " ".join(str(error).split())[:MESSAGE_LIMIT]
+                raise VdlaError(f"{operator} is damaged: {why or type(error).__name__}") from None
         outputs = tuple(self._output(index) for index in self.model.outputs)
         inputs = tuple(self.names[index] for index in self.model.inputs)
         return Graph("main", inputs, outputs, tuple(self.nodes), self.tensors)

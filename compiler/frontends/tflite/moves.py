@@ -42,7 +42,9 @@ def _finish(call: Call, value: str, result: FlatTensor | None = None) -> None:
     call.emit(Reshape(shape), (value,), "plain", result)
 
 
-def _taken(call: Call, value: str, axis: int, places: Sequence[int], label: str) -> str:
+def _taken(
+    call: Call, value: str, axis: int, places: Sequence[int] | np.ndarray, label: str
+) -> str:
     """The elements of some places of an axis."""
     indices = call.constant_of(f"{label}.places{axis}", np.asarray(places, np.int64))
     return call.step(label, Gather(axis), value, indices)
@@ -254,6 +256,8 @@ def _mirror_pad(call: Call) -> None:
     shape, symmetric = call.shape_of(value), call.option("Mode") == 1
     for axis, size in enumerate(shape):
         before, after = spread[2 * axis], spread[2 * axis + 1]
+        if size + before + after != call.importer.shape(call.result)[axis]:
+            raise call.refuse(f"padding {spread} does not make the result's shape")
         if before or after:
             places = np.pad(
                 np.arange(size), (before, after), "symmetric" if symmetric else "reflect"
@@ -269,7 +273,7 @@ def _expanded(call: Call, value: str, shape: tuple[int, ...]) -> str:
     value = call.step("raised", Reshape(given), value)
     for axis, (have, want) in enumerate(zip(given, shape, strict=True)):
         if have != want:
-            value = _taken(call, value, axis, [0] * want, f"repeated{axis}")
+            value = _taken(call, value, axis, np.zeros(want, np.int64), f"repeated{axis}")
     return value
 
 
@@ -327,7 +331,7 @@ def _update_slice(call: Call) -> None:
 
 
 def _resize_nearest(call: Call) -> None:
-    value, sizes = _plain(call), numbers(call, 1, "size")
+    value, sizes = _plain(call), call.importer.shape(call.result)[1:3]
     align, half = call.option("AlignCorners"), call.option("HalfPixelCenters")
     for axis, made in zip((1, 2), sizes, strict=True):
         size = call.shape_of(value)[axis]

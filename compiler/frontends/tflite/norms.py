@@ -19,6 +19,8 @@ from .graph import Call
 from .mapping import map_of, rescaled, step_map
 
 Reader = Callable[[Call], None]
+#: Elements on the axis of cumulative sums; their table of ones has the square of it.
+LONGEST_SUM = 4096
 
 
 def _last(call: Call, value: str) -> tuple[int, ...]:
@@ -124,6 +126,8 @@ def rows_along(call: Call, value: str) -> tuple[tuple[int, ...], str]:
 
 def triangle(call: Call, size: int) -> np.ndarray:
     """Ones where element i is part of sum j."""
+    if size > LONGEST_SUM:
+        raise call.refuse(f"expected up to {LONGEST_SUM} elements on the axis, got {size}")
     ones = np.tri(size, size, -1 if call.option("Exclusive") else 0, np.int32)
     return np.ascontiguousarray(ones if call.option("Reverse") else ones.T)
 
