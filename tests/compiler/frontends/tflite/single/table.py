@@ -23,6 +23,8 @@ UNREAD = (
     "ASSIGN_VARIABLE", "CALL_ONCE", "IF", "READ_VARIABLE", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM",
     "VAR_HANDLE", "WHILE",
 )  # fmt: skip
+#: Functions of float32 whose last bits differ in some cases, however few the table is made from.
+LIBRARY = ("COS", "ELU", "EXP", "L2_NORMALIZATION", "LOG", "SIN")
 PAGE = Path(__file__).parents[5] / "docs" / "tflite.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
 #: Cases of each operator and type that the table is made from.
@@ -74,6 +76,8 @@ def summary(kind: str, dtype: str, cases: int) -> str:
         found = {outcome(draw(kind, dtype, number)) for number in range(cases)}
     except AssertionError as error:
         raise AssertionError(f"{kind} of {dtype}: {error}") from None
+    if dtype == "float32" and kind in LIBRARY:
+        found.add(ROUNDED)
     return next((word for word in (REFUSED, ROUNDED, EXACT) if word in found), NONE)
 
 
