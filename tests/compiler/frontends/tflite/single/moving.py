@@ -226,17 +226,14 @@ def space_to_depth(d: Draft) -> Case:
 
 
 def space_to_batch(d: Draft) -> Case:
-    """TensorFlow Lite Micro pads integers with 0 instead of the zero point, and floats with what it
-    finds in memory, so zero points are 0, and floats are not padded."""
+    """Without padding: TensorFlow Lite Micro pads with what it finds in memory."""
     quant = d.quant()
-    quant = quant and (quant[0], 0)
     n, c = d.size(1, 2), d.size(1, 4)
     blocks = [d.size(1, 3) for _ in range(2)]
-    padded = d.dtype != "float32"
-    spread = [[d.size(0, 2) if padded else 0, 0] for _ in range(2)]
+    spread = [[0, 0], [0, 0]]
     size = []
     for axis in range(2):
-        h = d.size(1, 6) if padded else blocks[axis] * d.size(1, 3)
+        h = blocks[axis] * d.size(1, 3)
         spread[axis][1] = -(h + spread[axis][0]) % blocks[axis]
         size.append(h)
     whole = [h + sum(s) for h, s in zip(size, spread, strict=True)]
