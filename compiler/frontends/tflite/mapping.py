@@ -51,7 +51,7 @@ def step_map(call: Call, label: str, rule: Rule, *values: str) -> str:
     return call.step(label, map_of(call, label.title(), rule, *values), *values)
 
 
-def rescaled(x: Expr, multiplier: int, shift: int) -> Expr:
+def rescaled(x: Expr, multiplier: Expr | int, shift: Expr | int) -> Expr:
     """int32 to int32 by TensorFlow Lite's double rounding."""
     return topi.rescale(x, multiplier, shift, "tflite").astype("int32")
 

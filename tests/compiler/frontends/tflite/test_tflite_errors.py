@@ -13,6 +13,7 @@ from vdla.compiler.frontends.tflite.importer import import_tflite
 from vdla.compiler.graph.interpret import interpret
 from vdla.isa.errors import VdlaError
 
+from .single.table import ROWS, TYPES, draw
 from .tflite_builder import TfliteBuilder
 from .tflite_cases import CASES
 
@@ -215,12 +216,18 @@ def corrupt(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(changed)
 
 
-def test_corrupted_files_never_crash() -> None:
+@pytest.mark.parametrize("kind", ["network", "operator"])
+def test_corrupted_files_never_crash(kind: str) -> None:
     rng = np.random.default_rng(5)
-    names = list(CASES)
+    names, kinds = list(CASES), sorted(ROWS)
     refusals = 0
     for _ in range(CORRUPTED):
-        data = corrupt(CASES[names[rng.integers(len(names))]]()[0], rng)
+        if kind == "network":
+            data = CASES[names[rng.integers(len(names))]]()[0]
+        else:
+            dtype = TYPES[rng.integers(len(TYPES))]
+            data = draw(kinds[rng.integers(len(kinds))], dtype, int(rng.integers(1000))).data
+        data = corrupt(data, rng)
         try:
             import_tflite(data)
         except VdlaError as error:
