@@ -85,7 +85,8 @@ def _leaky_relu(call: Call) -> None:
     alpha = np.float32(call.option("Alpha"))
     if not np.isfinite(alpha) or alpha < 0:
         raise call.refuse(f"expected a slope of at least 0, got {float(alpha)!r}")
-    below, above = _rescaled(call, float(x * alpha / y)), _rescaled(call, float(x / y))
+    above = _rescaled(call, float(x) / float(y))
+    below = _rescaled(call, float(x) * float(alpha) / float(y))
     _emit_table(call, np.where(zero <= STORED, above, below))
 
 

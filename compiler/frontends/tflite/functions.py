@@ -89,16 +89,16 @@ def _abs(call: Call) -> None:
 
 def _leaky_relu(call: Call) -> None:
     values, x, y, zero = _centred(call)
-    alpha = np.float32(call.option("Alpha"))
-    above = rescale(values, *tflite_params(float(x / y)))
-    below = rescale(values, *tflite_params(float(x * alpha / y)))
+    alpha = float(np.float32(call.option("Alpha")))
+    above = rescale(values, *tflite_params(float(x) / float(y)))
+    below = rescale(values, *tflite_params(float(x) * alpha / float(y)))
     _emit(call, np.where(values >= 0, above, below) + zero)
 
 
 def _relu(real_hi: float) -> Reader:
     def read(call: Call) -> None:
         values, x, y, zero = _centred(call)
-        found = rescale(values, *tflite_params(float(x / y))) + zero
+        found = rescale(values, *tflite_params(float(x) / float(y))) + zero
         hi = math.inf if math.isinf(real_hi) else zero + round(real_hi / float(y))
         _emit(call, np.clip(found, zero, min(hi, STORED[stored_type(call)][-1])))
 

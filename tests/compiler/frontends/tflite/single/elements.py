@@ -6,14 +6,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from .draft import QUANTISED, Case, Draft, Maker
+from .draft import QUANTISED, RANGES, Case, Draft, Maker
 
 
 def unary(kind: str, low: float | None = None, high: float | None = None, table: str = "") -> Maker:
     """An operator of one operand; ``low`` and ``high`` bound floats."""
 
     def make(d: Draft) -> Case:
-        shape = d.shape()
+        shape = d.elements()
         bounds = {"low": low, "high": high} if d.dtype == "float32" else {}
         return d.case(kind, [d.x(shape, **bounds)], [d.y(shape)], table)
 
@@ -24,7 +24,7 @@ def function(kind: str, results: dict[str, tuple[float, int]]) -> Maker:
     """An operator whose result has a fixed scale and zero point."""
 
     def make(d: Draft) -> Case:
-        shape, quant = d.shape(), d.quant()
+        shape, quant = d.elements(), d.quant()
         if d.dtype == "int16":
             quant = (2.0 ** -d.size(9, 13) if d.chance() else d.quant()[0], 0)
         return d.case(kind, [d.x(shape, quant=quant)], [d.y(shape, quant=results.get(d.dtype))])
@@ -34,14 +34,14 @@ def function(kind: str, results: dict[str, tuple[float, int]]) -> Maker:
 
 def rsqrt(d: Draft) -> Case:
     """Of positive numbers alone."""
-    shape, quant = d.shape(), d.quant()
+    shape, quant = d.elements(), d.quant()
     low = {"float32": 0.1}.get(d.dtype, 1 if quant is None else quant[1])
     high = {"int8": 127, "int16": 32767, "uint8": 255}.get(d.dtype, 9)
     return d.case("RSQRT", [d.x(shape, quant=quant, low=low, high=high)], [d.y(shape)])
 
 
 def absolute(d: Draft) -> Case:
-    shape, quant = d.shape(), d.quant()
+    shape, quant = d.elements(), d.quant()
     if d.dtype == "int16" or d.chance():
         return d.case("ABS", [d.x(shape, quant=quant)], [d.y(shape, quant=quant)])
     return d.case("ABS", [d.x(shape, quant=quant)], [d.y(shape)])
@@ -49,7 +49,7 @@ def absolute(d: Draft) -> Case:
 
 def relu6(d: Draft) -> Case:
     """TensorFlow Lite Micro only clips, so both sides have one scale, as converters write it."""
-    shape, quant = d.shape(), d.quant()
+    shape, quant = d.elements(), d.quant()
     return d.case(
         "RELU6",
         [d.x(shape, quant=quant, **({"low": -2, "high": 9} if quant is None else {}))],
@@ -58,7 +58,7 @@ def relu6(d: Draft) -> Case:
 
 
 def leaky_relu(d: Draft) -> Case:
-    shape = d.shape()
+    shape = d.elements()
     alpha = float(d.rng.uniform(0, 1))
     return d.case("LEAKY_RELU", [d.x(shape)], [d.y(shape)], "LeakyReluOptions", Alpha=alpha)
 
@@ -74,7 +74,7 @@ def prelu(d: Draft) -> Case:
 
 def broadcast(d: Draft, rank: int | None = None) -> tuple[tuple[int, ...], ...]:
     """Two shapes that broadcast, and the common one."""
-    whole = d.shape(rank)
+    whole = d.elements(rank)
     sides = []
     for _ in range(2):
         sides.append(tuple(n if d.rng.integers(4) else 1 for n in whole))
@@ -98,7 +98,8 @@ def binary(
     high: float | None = None,
     positive: bool = False,
 ) -> Maker:
-    """An operator of two operands; ``same`` where all must have one scale and zero point."""
+    """An operator of two operands; ``same`` where all must have one scale and zero point,
+    ``positive`` where the second must be above zero."""
 
     def make(d: Draft) -> Case:
         a, b, y = broadcast(d)
@@ -107,10 +108,9 @@ def binary(
         bounds = {"low": low, "high": high} if d.dtype not in QUANTISED else {}
         left = d.x(a, quant=given[0], **bounds)
         if positive and d.dtype != "bool":
-            bounds = {"low": 1, "high": 5 if given[1] is None else given[1][1] + 60}
-            bounds["low"] = 1 if given[1] is None else given[1][1] + 1
-            top = {"int8": 127, "uint8": 255, "int16": 32767}.get(d.dtype, 99)
-            bounds = {"low": min(bounds["low"], top), "high": top if d.dtype in QUANTISED else 9}
+            top = RANGES[d.dtype][1] if d.dtype in QUANTISED else 9
+            given[1] = given[1] and (given[1][0], min(given[1][1], top - 1))
+            bounds = {"low": 1 if given[1] is None else given[1][1] + 1, "high": top}
         if d.chance() and d.chance():
             span = (bounds.get("low"), bounds.get("high"))
             if span[0] is None:
