@@ -66,8 +66,9 @@ fuzz: $(STAMP)
 schedules: $(STAMP)
 	VDLA_FUZZ=9000 $(BIN)/python -m pytest tests/compiler/te/test_schedule_random.py tests/compiler/tune/test_auto_programs.py
 
-# Every operator of ONNX and of topi, and every family behind others: 300 random cases of each.
+# Every operator of ONNX and of topi, and every family behind others: 300 random cases of each; 100 of TensorFlow Lite's by type.
 operators: $(STAMP)
+	VDLA_FUZZ=100 $(BIN)/python -m pytest -n 2 tests/compiler/frontends/tflite/test_every_operator.py
 	VDLA_FUZZ=300 $(BIN)/python -m pytest -n 2 tests/compiler/frontends/onnx/test_single_operators.py tests/compiler/graph/test_random_operators.py
 
 # Kernels without a GPU: ONNX's node tests, what NVIDIA's compiler makes of networks (where it is installed), 2,000 random

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...isa.errors import VdlaError
+from ...isa.vector_ops import requantize_tflite
 from .expr import (
     FLOAT_DTYPES,
     INT_DTYPES,
@@ -69,6 +70,8 @@ def _value(expr: Expr, known: Mapping[Var, np.ndarray]) -> np.ndarray:
             return np.bitwise_count(_value(a, known)).astype(dtype)
         case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:
             return _truncating(name, _value(a, known), _value(b, known)).astype(dtype)
+        case Call("requantize_tflite", args):
+            return requantize_tflite(*(_value(a, known) for a in args))
         case Call(name, args, dtype) if name in _FUNCTIONS:
             return _FUNCTIONS[name](*(_value(a, known) for a in args)).astype(dtype)
     raise VdlaError(f"expected an expression of elements, got {expr!r}")

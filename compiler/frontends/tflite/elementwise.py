@@ -15,7 +15,9 @@ from ...graph.arithmetic.requant import INT8_MAX, INT8_MIN, OFFSET, tflite_param
 from ...graph.ops.integer import QTable
 from ...graph.ops.movement import Concat, Identity, Pad, Reshape, Transpose
 from ...graph.ops.quantisation import Dequantize, Quant, QuantizeAway
-from .graph import TO_NCHW, Call, FlatTensor
+from ...te.expr import integer_range
+from .geometry import activation
+from .graph import QUANTISED, TO_NCHW, Call, FlatTensor
 
 #: Every int8 value, in the order of tables.
 STORED = np.arange(INT8_MIN, INT8_MAX + 1)
@@ -34,13 +36,27 @@ def steps_of(real: float, scale: np.float32) -> int:
     return int(math.copysign(math.floor(abs(steps) + 0.5), steps))
 
 
+def bounds_of(call: Call) -> tuple[int, int]:
+    """Bounds of the fused activation in the result's integers, at its scale and zero point."""
+    scale, zero = call.quant(call.result)
+    lowest, highest = integer_range("int16" if call.result.dtype == "int16" else "int8")
+
+    def stored(real: float, bound: int) -> int:
+        if math.isinf(real):
+            return bound
+        return min(max(zero + steps_of(real, scale), lowest), highest)
+
+    lo, hi = activation(call)
+    return stored(lo, lowest), stored(hi, highest)
+
+
 def same_quant(call: Call, tensor: FlatTensor) -> None:
     """Refuse an operand whose integers mean something else than the result's."""
     if call.quant(tensor) != call.quant(call.result):
         raise call.refuse(f"{tensor} and the result have different scales or zero points")
 
 
-# ---- tables --------------------------------------------------------------------------------------
+# ---- tables ------------------------------------------------------------
 
 
 def _emit_table(call: Call, values: np.ndarray) -> None:
@@ -69,7 +85,8 @@ def _leaky_relu(call: Call) -> None:
     alpha = np.float32(call.option("Alpha"))
     if not np.isfinite(alpha) or alpha < 0:
         raise call.refuse(f"expected a slope of at least 0, got {float(alpha)!r}")
-    below, above = _rescaled(call, float(x * alpha / y)), _rescaled(call, float(x / y))
+    above = _rescaled(call, float(x) / float(y))
+    below = _rescaled(call, float(x) * float(alpha) / float(y))
     _emit_table(call, np.where(zero <= STORED, above, below))
 
 
@@ -107,7 +124,7 @@ def _dequantize(call: Call) -> None:
     call.emit(Dequantize(meaning), (call.value(0, layout),), layout)
 
 
-# ---- moving elements -----------------------------------------------------------------------------
+# ---- moving elements ------------------------------------------------------------
 
 
 def _reshape(call: Call) -> None:
@@ -145,16 +162,20 @@ def _pad(call: Call) -> None:
     spread, rank = _numbers(call, 1, "padding"), len(source.shape)
     if len(spread) != 2 * rank or min(spread, default=0) < 0:
         raise call.refuse(f"expected {rank} pairs of sizes >= 0, got {spread}")
-    same_quant(call, source)
-    value = call.quant(source)[1]
+    quantised = source.dtype in QUANTISED
+    value = call.quant(source)[1] if quantised else 0
+    if quantised:
+        same_quant(call, source)
     if call.optional(2) is not None:
-        same_quant(call, call.operand(2))
-        value = int(call.constant(2, "value").reshape(-1)[0])
+        if quantised:
+            same_quant(call, call.operand(2))
+        value = call.constant(2, "value").reshape(-1)[0].item()
         value -= OFFSET if source.dtype == "uint8" else 0
     layout = "nchw" if rank == 4 else "plain"
     order = TO_NCHW if rank == 4 else range(rank)
     before, after = (tuple(spread[2 * axis + side] for axis in order) for side in (0, 1))
-    border = call.importer.constant(f"{call.name}.value", np.array(value, np.int8))
+    stored = "int8" if source.dtype == "uint8" else source.dtype
+    border = call.importer.constant(f"{call.name}.value", np.array(value, stored))
     pad = Pad("constant", (*before, *after))
     call.emit(pad, (call.value(0, layout), border), layout)
 
@@ -164,7 +185,8 @@ def _concatenation(call: Call) -> None:
     if not positions or call.option("FusedActivationFunction") != 0:
         raise call.refuse("expected operands, and no fused activation")
     for position in positions:
-        same_quant(call, call.operand(position))
+        if call.operand(position).dtype in QUANTISED:
+            same_quant(call, call.operand(position))
     rank = len(call.result.shape)
     axis = call.option("Axis")
     axis = axis + rank if axis < 0 else axis

@@ -23,8 +23,10 @@ TENSOR_TYPES = {
     tflite.TensorType.FLOAT32: "float32",
     tflite.TensorType.INT8: "int8",
     tflite.TensorType.UINT8: "uint8",
+    tflite.TensorType.INT16: "int16",
     tflite.TensorType.INT32: "int32",
     tflite.TensorType.INT64: "int64",
+    tflite.TensorType.BOOL: "bool",
 }
 
 OPERATOR_NAMES = {
@@ -33,7 +35,7 @@ OPERATOR_NAMES = {
 _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if type(code) is int}
 
 #: What the accessors of damaged tables raise: offsets outside the file, impossible lengths.
-_DAMAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError)
+DAMAGE = (struct.error, IndexError, ValueError, TypeError, OverflowError, MemoryError)
 
 
 def _label(index: int, name: str) -> str:
@@ -93,26 +95,55 @@ class FlatModel:
 
 #: Options table of each operator that has one, and the fields that are read.
 _WINDOW = ("Padding", "StrideH", "StrideW", "FusedActivationFunction")
+_POOL = ("Pool2DOptions", (*_WINDOW, "FilterHeight", "FilterWidth"))
+_RESIZE = ("AlignCorners", "HalfPixelCenters")
+_REDUCER = ("ReducerOptions", ("KeepDims",))
+_FUSED = ("FusedActivationFunction",)
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
-    "ADD": ("AddOptions", ("FusedActivationFunction",)),
-    "AVERAGE_POOL_2D": ("Pool2DOptions", (*_WINDOW, "FilterHeight", "FilterWidth")),
+    "ADD": ("AddOptions", _FUSED),
+    "AVERAGE_POOL_2D": _POOL,
+    "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY")),
     "CONCATENATION": ("ConcatenationOptions", ("Axis", "FusedActivationFunction")),
     "CONV_2D": ("Conv2DOptions", (*_WINDOW, "DilationHFactor", "DilationWFactor")),
+    "CUMSUM": ("CumsumOptions", ("Exclusive", "Reverse")),
     "DEPTHWISE_CONV_2D": (
         "DepthwiseConv2DOptions",
         (*_WINDOW, "DilationHFactor", "DilationWFactor", "DepthMultiplier"),
     ),
+    "DEPTH_TO_SPACE": ("DepthToSpaceOptions", ("BlockSize",)),
+    "DIV": ("DivOptions", _FUSED),
     "FULLY_CONNECTED": (
         "FullyConnectedOptions",
         ("FusedActivationFunction", "WeightsFormat", "KeepNumDims"),
     ),
+    "GATHER": ("GatherOptions", ("Axis", "BatchDims")),
+    "L2_NORMALIZATION": ("L2NormOptions", _FUSED),
+    "L2_POOL_2D": _POOL,
     "LEAKY_RELU": ("LeakyReluOptions", ("Alpha",)),
-    "MAX_POOL_2D": ("Pool2DOptions", (*_WINDOW, "FilterHeight", "FilterWidth")),
-    "MEAN": ("ReducerOptions", ("KeepDims",)),
-    "MUL": ("MulOptions", ("FusedActivationFunction",)),
+    "MAX_POOL_2D": _POOL,
+    "MEAN": _REDUCER,
+    "MIRROR_PAD": ("MirrorPadOptions", ("Mode",)),
+    "MUL": ("MulOptions", _FUSED),
+    "PACK": ("PackOptions", ("Axis",)),
+    "REDUCE_ALL": _REDUCER,
+    "REDUCE_MAX": _REDUCER,
+    "REDUCE_MIN": _REDUCER,
+    "RESIZE_BILINEAR": ("ResizeBilinearOptions", _RESIZE),
+    "RESIZE_NEAREST_NEIGHBOR": ("ResizeNearestNeighborOptions", _RESIZE),
     "SOFTMAX": ("SoftmaxOptions", ("Beta",)),
-    "SUB": ("SubOptions", ("FusedActivationFunction",)),
+    "SPACE_TO_DEPTH": ("SpaceToDepthOptions", ("BlockSize",)),
+    "STRIDED_SLICE": (
+        "StridedSliceOptions",
+        ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask", "Offset"),
+    ),
+    "SUB": ("SubOptions", _FUSED),
+    "SUM": _REDUCER,
+    "TRANSPOSE_CONV": ("TransposeConvOptions", _WINDOW),
+    "UNPACK": ("UnpackOptions", ("Axis",)),
 }
+#: A table without fields, of which every accessor returns the schema's default: the size of its
+#: list of fields and its own, both without entries, and the way from the table back to the list.
+_EMPTY_TABLE, _EMPTY_TABLE_AT = struct.pack("<HHi", 4, 4, 4), 4
 
 
 def read_model(data: bytes, where: str) -> FlatModel:
@@ -140,7 +171,7 @@ class _Reader:
         """The value that an accessor returns. Raises an error that names a damaged table."""
         try:
             return access(*args)
-        except _DAMAGE as error:
+        except DAMAGE as error:
             raise self.damaged(what, str(error) or type(error).__name__) from None
 
     def damaged(self, what: str, why: str) -> VdlaError:
@@ -295,14 +326,17 @@ class _Reader:
         return FlatOperator(index, kind, inputs, outputs, self.options(what, kind, table))
 
     def options(self, what: str, kind: str, table: Any) -> dict[str, Any]:
-        """The fields that ``OPTIONS`` lists."""
+        """The fields that ``OPTIONS`` lists; their defaults where the file has no table."""
         if kind not in OPTIONS:
             return {}
         name, fields = OPTIONS[kind]
         stored = self.get(what, table.BuiltinOptions)
         given = self.get(what, table.BuiltinOptionsType)
-        if stored is None or given != getattr(tflite.BuiltinOptions, name):
-            raise VdlaError(f"{self.where}: {what}: expected options of type {name}")
         options = getattr(tflite, name)()
-        self.get(what, options.Init, stored.Bytes, stored.Pos)
+        if stored is None:
+            options.Init(_EMPTY_TABLE, _EMPTY_TABLE_AT)
+        elif given != getattr(tflite.BuiltinOptions, name):
+            raise VdlaError(f"{self.where}: {what}: expected options of type {name}")
+        else:
+            self.get(what, options.Init, stored.Bytes, stored.Pos)
         return {field: self.get(what, getattr(options, field)) for field in fields}

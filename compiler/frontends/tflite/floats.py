@@ -109,10 +109,3 @@ READERS: dict[str, Callable[[Call], None]] = {
     "SOFTMAX": _softmax,
     "TANH": _unary("Tanh", lambda x: _function("tanh", x)),
 }
-
-
-def by_type(
-    integer: Callable[[Call], None], real: Callable[[Call], None]
-) -> Callable[[Call], None]:
-    """A reader of both forms of an operator: the first operand's type decides."""
-    return lambda call: (real if call.operand(0).dtype == "float32" else integer)(call)

@@ -25,8 +25,8 @@ _ACTIVATION_NAMES = {code: name for name, code in vars(_Activation).items() if t
 
 
 def activation(call: Call) -> tuple[float, float]:
-    """Real bounds of the fused activation."""
-    code = call.option("FusedActivationFunction")
+    """Real bounds of the fused activation, if the operator has one."""
+    code = call.operator.options.get("FusedActivationFunction", _Activation.NONE)
     if code not in ACTIVATIONS:
         raise call.refuse(
             f"fused activation {_ACTIVATION_NAMES.get(code, code)} is not supported;"
@@ -35,7 +35,7 @@ def activation(call: Call) -> tuple[float, float]:
     return ACTIVATIONS[code]
 
 
-# ---- windows -------------------------------------------------------------------------------------
+# ---- windows ------------------------------------------------------------
 
 
 def _strides(call: Call) -> Pair:
@@ -89,7 +89,7 @@ def window(call: Call) -> tuple[Pair, Pair, Pads]:
     return kernel, strides, _pads(call, kernel, strides)
 
 
-# ---- matrices ------------------------------------------------------------------------------------
+# ---- matrices ------------------------------------------------------------
 
 
 def dense_operands(call: Call, weight: np.ndarray) -> tuple[str, str, np.ndarray]:

@@ -25,9 +25,14 @@ from ...graph.ir import Graph, Node, Tensor, infer
 from ...graph.ops.base import Op
 from ...graph.ops.movement import Reshape, Transpose
 from ...graph.ops.quantisation import Quant, Recentre
-from .file import FlatModel, FlatOperator, FlatTensor
+from ...te.expr import integer_range
+from .file import DAMAGE, FlatModel, FlatOperator, FlatTensor
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+#: Characters of what Python or NumPy says about attributes that no operator can have.
+MESSAGE_LIMIT = 120
+#: Types of activations whose integers have a scale and a zero point.
+QUANTISED = ("int8", "uint8", "int16")
 
 
 @dataclass
@@ -53,13 +58,16 @@ class Importer:
             if reader is None:
                 raise VdlaError(
                     f"operator {operator.index}: {operator.kind} is not supported;"
-                    f" supported are {', '.join(sorted(readers))}"
+                    " see docs/tflite.md for the operators that are"
                 )
             try:
                 with np.errstate(all="ignore"):  # damaged scales; their products are checked
                     reader(Call(self, operator))
             except VdlaError as error:
                 raise VdlaError(f"{operator}: {error}") from None
+            except (*DAMAGE, KeyError, ZeroDivisionError) as error:
+                why = " ".join(str(error).split())[:MESSAGE_LIMIT]
+                raise VdlaError(f"{operator} is damaged: {why or type(error).__name__}") from None
         outputs = tuple(self._output(index) for index in self.model.outputs)
         inputs = tuple(self.names[index] for index in self.model.inputs)
         return Graph("main", inputs, outputs, tuple(self.nodes), self.tensors)
@@ -203,9 +211,10 @@ class Call:
         return tensor.data
 
     def quant(self, tensor: FlatTensor) -> tuple[np.float32, int]:
-        """Scale and zero point of an 8-bit activation, the zero point as for int8."""
-        if tensor.dtype not in ("int8", "uint8"):
-            raise self.refuse(f"supported are int8 and uint8, got {tensor.dtype} of {tensor}")
+        """Scale and zero point of an activation, the zero point of uint8 as for int8."""
+        if tensor.dtype not in QUANTISED:
+            supported = ", ".join(QUANTISED)
+            raise self.refuse(f"supported are {supported}, got {tensor.dtype} of {tensor}")
         if tensor.scale.size != 1:
             raise self.refuse(
                 f"expected one scale and zero point of {tensor}, got {tensor.scale.size};"
@@ -213,7 +222,8 @@ class Call:
             )
         offset = OFFSET if tensor.dtype == "uint8" else 0
         zero = int(tensor.zero_point[0]) - offset
-        if not -128 <= zero <= 127:
+        low, high = integer_range("int8" if offset else tensor.dtype)
+        if not low <= zero <= high:
             raise self.refuse(f"zero point {zero + offset} of {tensor} is not {tensor.dtype}")
         return tensor.scale[0], zero
 
@@ -235,14 +245,39 @@ class Call:
         """The layouts in which a computed operand exists."""
         return self.importer.values.get(self.operand(position).index, {})
 
-    def emit(self, op: Op, inputs: tuple[str, ...], layout: str) -> None:
-        """The operator's node; its result must have the shape that the file says."""
-        importer, tensor = self.importer, self.result
+    def step(self, label: str, op: Op, *inputs: str) -> str:
+        """A node on the way to the result; returns the name of what it computes."""
+        importer, name = self.importer, f"{self.name}.{label}"
+        number = sum(known == name or known.startswith(f"{name}.") for known in importer.tensors)
+        name = f"{name}.{number}" if number else name
+        return importer.emit(name, op, inputs, name)
+
+    def constant_of(self, label: str, data: np.ndarray) -> str:
+        """A constant of the graph that belongs to this operator alone."""
+        return self.importer.constant(f"{self.name}.{label}", data)
+
+    @property
+    def results(self) -> tuple[FlatTensor, ...]:
+        """All results."""
+        return tuple(self.importer.model.tensors[index] for index in self.operator.outputs)
+
+    def shape_of(self, value: str) -> tuple[int, ...]:
+        """The shape of a tensor of the graph."""
+        return self.importer.tensors[value].shape
+
+    def emit(
+        self, op: Op, inputs: tuple[str, ...], layout: str, result: FlatTensor | None = None
+    ) -> None:
+        """The node of a result, by default of the only one; it must have the shape that the file
+        says."""
+        importer, tensor = self.importer, self.result if result is None else result
         if tensor.index in importer.values or tensor.data is not None:
             raise self.refuse(f"{tensor} is defined already")
         plain = layout == "plain"
         name = importer.plain_name(tensor) if plain else f"t{tensor.index}.{layout}"
-        importer.emit(self.name, op, inputs, name)
+        several = len(self.operator.outputs) > 1
+        node = f"{self.name}.{self.operator.outputs.index(tensor.index)}" if several else self.name
+        importer.emit(node, op, inputs, name)
         importer.values[tensor.index] = {layout: name}
         made, dtype = importer.tensors[name].shape, importer.tensors[name].dtype
         if dtype != ("int8" if tensor.dtype == "uint8" else tensor.dtype):

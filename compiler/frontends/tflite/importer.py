@@ -1,7 +1,7 @@
 """Import of TensorFlow Lite models: 8-bit operators with the reference kernels' arithmetic.
 
-``file.py`` reads the file's tables, ``graph.py`` keeps tensors and layouts, and ``operators.py``,
-``elementwise.py`` and ``floats.py`` have a reader per operator.
+``file.py`` reads the file's tables, ``graph.py`` keeps tensors and layouts, ``readers.py`` lists
+the readers, one per operator and type; the other files have them.
 """
 
 from __future__ import annotations
@@ -11,17 +11,9 @@ from pathlib import Path
 from ....isa.errors import VdlaError
 from ...graph.ir import Graph
 from ...graph.verify import verify
-from . import floats as tflite_float
-from . import operators as tflite_operators
 from .file import IDENTIFIER, read_model
-from .floats import by_type
 from .graph import Importer
-
-#: One row per operator; of one with an integer and a float form, the first operand's type decides.
-READERS = {
-    kind: by_type(reader, tflite_float.READERS[kind]) if kind in tflite_float.READERS else reader
-    for kind, reader in tflite_operators.READERS.items()
-}
+from .readers import READERS
 
 
 def is_tflite(source: object) -> bool:

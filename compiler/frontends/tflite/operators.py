@@ -27,24 +27,11 @@ from ...graph.ops.linear import QDense
 from ...graph.ops.movement import Reshape
 from ...graph.ops.pooling import QAvgPool, QAvgPoolValid, QMaxPool
 from . import elementwise as tflite_elementwise
-from .elementwise import elementwise_layout, same_quant, steps_of
-from .geometry import activation, dense_operands, emit_matrix, image_shape, window, window_geometry
+from .elementwise import bounds_of, elementwise_layout, same_quant
+from .geometry import dense_operands, emit_matrix, image_shape, window, window_geometry
 from .graph import Call
 
-# ---- shared by operators -------------------------------------------------------------------------
-
-
-def _bounds(call: Call) -> tuple[int, int]:
-    """int8 bounds of the fused activation, at the result's scale and zero point."""
-    scale, zero = call.quant(call.result)
-
-    def stored(real: float, bound: int) -> int:
-        if math.isinf(real):
-            return bound
-        return min(max(zero + steps_of(real, scale), INT8_MIN), INT8_MAX)
-
-    lo, hi = activation(call)
-    return stored(lo, INT8_MIN), stored(hi, INT8_MAX)
+# ---- shared by operators ------------------------------------------------------------
 
 
 def _bias(call: Call, position: int, channels: int) -> str:
@@ -97,10 +84,10 @@ def _products(call: Call, scales: np.ndarray) -> np.ndarray:
 
 
 def _requant(call: Call, scales: np.ndarray) -> Requant:
-    return tflite_requant(_products(call, scales), call.quant(call.result)[1], *_bounds(call))
+    return tflite_requant(_products(call, scales), call.quant(call.result)[1], *bounds_of(call))
 
 
-# ---- convolutions and dense layers ---------------------------------------------------------------
+# ---- convolutions and dense layers ------------------------------------------------------------
 
 
 def _conv(call: Call) -> None:
@@ -146,7 +133,7 @@ def _add(call: Call, subtract: bool = False) -> None:
     mult_a, shift_a = tflite_params(float(a) / widest)
     mult_b, shift_b = tflite_params(float(b) / widest)
     scale = np.array([widest / (2.0**20 * float(y))])
-    requant = tflite_requant(scale, zero, *_bounds(call))
+    requant = tflite_requant(scale, zero, *bounds_of(call))
     op = QAddFixed(zero_a, zero_b, mult_a, shift_a, mult_b, shift_b, subtract, requant)
     layout = elementwise_layout(call, (0, 1))
     call.emit(op, (call.value(0, layout), call.value(1, layout)), layout)
@@ -155,7 +142,7 @@ def _add(call: Call, subtract: bool = False) -> None:
 def _mul(call: Call) -> None:
     (a, zero_a), (b, zero_b) = (call.quant(call.operand(p)) for p in (0, 1))
     y, zero = call.quant(call.result)
-    requant = tflite_requant(np.array([float(a * b / y)]), zero, *_bounds(call))
+    requant = tflite_requant(np.array([float(a * b / y)]), zero, *bounds_of(call))
     layout = elementwise_layout(call, (0, 1))
     operands = (call.value(0, layout), call.value(1, layout))
     call.emit(QMul(zero_a, zero_b, requant), operands, layout)
@@ -164,7 +151,7 @@ def _mul(call: Call) -> None:
 def _average_pool(call: Call) -> None:
     same_quant(call, call.operand(0))
     kernel, strides, pads = window(call)
-    lo, hi = _bounds(call)
+    lo, hi = bounds_of(call)
     # The mean is rounded away from the 0 of the stored type, so for uint8 it is always rounded up.
     zero = -OFFSET if call.operand(0).dtype == "uint8" else 0
     if any(pads):
@@ -205,7 +192,7 @@ def _mean(call: Call) -> None:
 
 def _max_pool(call: Call) -> None:
     same_quant(call, call.operand(0))
-    call.emit(QMaxPool(*window(call), *_bounds(call)), (call.value(0, "nchw"),), "nchw")
+    call.emit(QMaxPool(*window(call), *bounds_of(call)), (call.value(0, "nchw"),), "nchw")
 
 
 def _softmax(call: Call) -> None:

@@ -237,7 +237,7 @@ class QSoftmax(Op):
         x = placeholder((math.prod(outer), width), "int8", inputs[0].name)
         table = placeholder((256,), "int32", "exponentials")
         exponential, total = _exponentials(x, table)
-        headroom = compute(total.shape, lambda r: _headroom(total[r]), "headroom")
+        headroom = compute(total.shape, lambda r: leading_zeros(total[r]), "headroom")
         inverse = _inverse(total, headroom)
 
         def rule(r: Expr, c: Expr) -> Expr:
@@ -269,7 +269,7 @@ def _exponentials(x: Tensor, table: Tensor) -> tuple[Tensor, Tensor]:
     return exponential, total
 
 
-def _headroom(value: Expr) -> Expr:
+def leading_zeros(value: Expr) -> Expr:
     """Leading zeros of a positive int32."""
     zeros: Expr = Const(31)
     for bit in range(1, 31):

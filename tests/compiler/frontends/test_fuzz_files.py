@@ -17,6 +17,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from .tflite.single.table import ROWS, TYPES, draw
 from .tflite.tflite_cases import CASES
 
 FILES = int(os.environ.get("VDLA_FUZZ", "60"))
@@ -85,16 +86,25 @@ def growing() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+def tflite_model(rng: np.random.Generator) -> bytes:
+    """A network, or a model of one operator."""
+    if rng.integers(2):
+        names = sorted(CASES)
+        return CASES[names[rng.integers(len(names))]]()[0]
+    kinds = sorted(ROWS)
+    kind = kinds[rng.integers(len(kinds))]
+    return draw(kind, TYPES[rng.integers(len(TYPES))], int(rng.integers(1000))).data
+
+
 def write_files(folder: Path, models: Path, count: int) -> None:
     """Corrupted ONNX and TensorFlow Lite files, and beside the folder what none may read."""
     rng = np.random.default_rng(SEED)
     (folder.parent / "secret.bin").write_bytes(bytes(1 << 16))
     originals = [models / name for name in ("digits_int8.onnx", "digits_float.onnx")]
-    names = sorted(CASES)
     for i in range(count):
         kind = rng.integers(3)
         if kind == 0:
-            data = damaged_bytes(CASES[names[rng.integers(len(names))]]()[0], rng)
+            data = damaged_bytes(tflite_model(rng), rng)
             (folder / f"{i:05d}.tflite").write_bytes(data)
             continue
         data = originals[rng.integers(2)].read_bytes()

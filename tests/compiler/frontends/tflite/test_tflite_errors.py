@@ -13,6 +13,7 @@ from vdla.compiler.frontends.tflite.importer import import_tflite
 from vdla.compiler.graph.interpret import interpret
 from vdla.isa.errors import VdlaError
 
+from .single.table import ROWS, TYPES, draw
 from .tflite_builder import TfliteBuilder
 from .tflite_cases import CASES
 
@@ -85,7 +86,7 @@ ACTIVATION = {"FilterHeight": 1, "FilterWidth": 1, "StrideH": 1, "StrideW": 1}
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "expected a TensorFlow Lite model ('TFL3' at byte 4), got b''"),
     "other_file": (lambda: b"not a model at all", "expected a TensorFlow Lite model"),
-    "unknown": (lambda: unary("ABS"), "operator 0: ABS is not supported; supported are ADD,"),
+    "unknown": (lambda: unary("ATAN2"), "operator 0: ATAN2 is not supported; see docs/tflite.md"),
     "no_input_scale": (with_input, "expected one scale and zero point of tensor 0 'x', got 0"),
     "no_weight_scale": (lambda: dense(scale=[]), "weight tensor 1 'w' has no scale"),
     "buffer_too_short": (
@@ -122,8 +123,8 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "float_input": (lambda: with_input("float32"), "of a float operator are float32, got int8"),
     "type": (
-        lambda: with_input("int16", scale=[0.1], zero=[0]),
-        "tensor 0 'x' has type INT16, supported are float32, int8",
+        lambda: with_input("int32", scale=[0.1], zero=[0]),
+        "operator 0 (FULLY_CONNECTED): supported are int8, uint8, ",
     ),
     "odd_rows": (lambda: with_input(shape=(1, 5), scale=[1], zero=[0]), "has no rows of 4"),
     "shape": (shape_is_wrong, "computes shape [1, 4], the file says [1, 5]"),
@@ -133,7 +134,10 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "missing_output": (output_is_missing, "output tensor 1 'tensor_1' is not computed"),
     "wrong_index": (index_is_wrong, "operator 0 (RELU) is damaged: 7 is none of the 1 tensors"),
-    "no_options": (lambda: unary("SOFTMAX"), "expected options of type SoftmaxOptions"),
+    "other_options": (
+        lambda: unary("SOFTMAX", "MulOptions"),
+        "expected options of type SoftmaxOptions",
+    ),
     "softmax_scale": (
         lambda: unary("SOFTMAX", "SoftmaxOptions", Beta=1),
         "operator 0 (SOFTMAX): expected a result of scale 1/256",
@@ -212,12 +216,18 @@ def corrupt(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(changed)
 
 
-def test_corrupted_files_never_crash() -> None:
+@pytest.mark.parametrize("kind", ["network", "operator"])
+def test_corrupted_files_never_crash(kind: str) -> None:
     rng = np.random.default_rng(5)
-    names = list(CASES)
+    names, kinds = list(CASES), sorted(ROWS)
     refusals = 0
     for _ in range(CORRUPTED):
-        data = corrupt(CASES[names[rng.integers(len(names))]]()[0], rng)
+        if kind == "network":
+            data = CASES[names[rng.integers(len(names))]]()[0]
+        else:
+            dtype = TYPES[rng.integers(len(TYPES))]
+            data = draw(kinds[rng.integers(len(kinds))], dtype, int(rng.integers(1000))).data
+        data = corrupt(data, rng)
         try:
             import_tflite(data)
         except VdlaError as error:

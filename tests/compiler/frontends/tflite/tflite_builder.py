@@ -15,6 +15,8 @@ TYPES = {
     "uint8": tflite.TensorType.UINT8,
     "int16": tflite.TensorType.INT16,
     "int32": tflite.TensorType.INT32,
+    "int64": tflite.TensorType.INT64,
+    "bool": tflite.TensorType.BOOL,
 }
 
 
@@ -42,6 +44,7 @@ class TfliteBuilder:
         symbolic: bool = False,
         name: str | None = None,
         stored: np.ndarray | None = None,
+        variable: bool = False,
     ) -> int:
         """Add a tensor (``stored`` replaces a constant's bytes); returns its index."""
         b, index = self.builder, len(self.tensors)
@@ -66,6 +69,7 @@ class TfliteBuilder:
         tflite.TensorAddType(b, TYPES[dtype])
         tflite.TensorAddBuffer(b, len(self.buffers) - 1 if content is not None else 0)
         tflite.TensorAddName(b, text)
+        tflite.TensorAddIsVariable(b, variable)
         if quant is not None:
             tflite.TensorAddQuantization(b, quant)
         if signature is not None:

@@ -1,0 +1,256 @@
+"""Readers of TensorFlow Lite operators of one operand, of all types but int8's simple tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ...graph.arithmetic.fixed_point import (
+    INT32_MAX,
+    divide_by_pot,
+    high_mul,
+    rescale,
+    saturating_shift,
+)
+from ...graph.arithmetic.requant import tflite_params
+from ...te.expr import Call as Function
+from ...te.expr import Const, Expr, maximum, minimum, select
+from .elementwise import _emit_table as emit_table8
+from .elementwise import _function as function8
+from .graph import Call
+from .mapping import STORED, emit_map, emit_table, stored_type
+
+Reader = Callable[[Call], None]
+
+
+def _named(name: str, x: Expr) -> Expr:
+    return Function(name, (x,), x.dtype)
+
+
+def _precise(name: str) -> Reader:
+    """A function of the C library: computed in float64, it rounds as the library does."""
+    return _unary(lambda x: _named(name, x.astype("float64")).astype("float32"))
+
+
+def _unary(rule: Callable[[Expr], Expr]) -> Reader:
+    return lambda call: emit_map(call, rule, 1)
+
+
+def _expm1(x: Expr) -> Expr:
+    wide = x.astype("float64")
+    small = _named("tanh", wide * 0.5)  # exp(x) - 1 without cancellation
+    return (small * 2.0 / (Const(1.0, "float64") - small)).astype("float32")
+
+
+def _leaky(call: Call) -> None:
+    alpha = float(np.float32(call.option("Alpha")))
+    emit_map(call, lambda x: select(x > 0.0, x, x * alpha), 1)
+
+
+#: Readers of operators of one float32 tensor.
+REAL: dict[str, Reader] = {
+    "ABS": _unary(lambda x: maximum(x, 0.0 - x)),
+    "CEIL": _unary(lambda x: _named("ceil", x)),
+    "COS": _precise("cos"),
+    "ELU": _unary(lambda x: select(x < 0.0, _expm1(x), x)),
+    "EXP": _precise("exp"),
+    "FLOOR": _unary(lambda x: _named("floor", x)),
+    "HARD_SWISH": _unary(lambda x: x * minimum(maximum(x + 3.0, 0.0), 6.0) / 6.0),
+    "LEAKY_RELU": _leaky,
+    "LOG": _precise("log"),
+    "NEG": _unary(lambda x: x * -1.0),
+    "ROUND": _unary(lambda x: _named("round", x)),
+    "RSQRT": _unary(lambda x: 1.0 / _named("sqrt", x)),
+    "SIN": _precise("sin"),
+    "SQRT": _unary(lambda x: _named("sqrt", x)),
+    "SQUARE": _unary(lambda x: x * x),
+}
+
+
+def _emit(call: Call, values: np.ndarray) -> None:
+    (emit_table8 if stored_type(call) == "int8" else emit_table)(call, values)
+
+
+def _centred(call: Call) -> tuple[np.ndarray, np.float32, np.float32, int]:
+    """Every stored value less its zero point; the scales; the result's zero point."""
+    (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
+    return STORED[stored_type(call)] - zero_x, x, y, zero_y
+
+
+def _abs(call: Call) -> None:
+    values, x, y, zero = _centred(call)
+    values = np.abs(values)
+    if x != y:
+        values = rescale(values, *tflite_params(float(x / y)))
+    _emit(call, values + zero)
+
+
+def _leaky_relu(call: Call) -> None:
+    values, x, y, zero = _centred(call)
+    alpha = float(np.float32(call.option("Alpha")))
+    above = rescale(values, *tflite_params(float(x) / float(y)))
+    below = rescale(values, *tflite_params(float(x) * alpha / float(y)))
+    _emit(call, np.where(values >= 0, above, below) + zero)
+
+
+def _relu(real_hi: float) -> Reader:
+    def read(call: Call) -> None:
+        values, x, y, zero = _centred(call)
+        found = rescale(values, *tflite_params(float(x) / float(y))) + zero
+        hi = math.inf if math.isinf(real_hi) else zero + round(real_hi / float(y))
+        _emit(call, np.clip(found, zero, min(hi, STORED[stored_type(call)][-1])))
+
+    return read
+
+
+# ---- reciprocal square roots
+
+_SQRT_BITS = 20
+THREE_HALVES = (1 << 28) + (1 << 27)  # in Q3
+HALF_SQRT_2 = 1518500250  # in Q0
+
+
+def inverse_roots(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """TensorFlow Lite's multipliers and shifts to the right of ``1 / sqrt(values)``, of integers of
+    at least 1 and below 2**29: five steps of Newton's method."""
+    zeros = 32 - np.frexp(values.astype(np.float64))[1].astype(np.int64)
+    pairs = (zeros - 1) // 2 - 1
+    half = divide_by_pot((values.astype(np.int64) << (2 * pairs)) >> 1, 1)
+    x = np.full(values.shape, 1 << 28, np.int64)  # 1 in Q3
+    for _ in range(5):
+        cube = saturating_shift(high_mul(high_mul(x, x), x), 6)
+        x = saturating_shift(high_mul(x, THREE_HALVES) - high_mul(half, cube), 3)
+    multiplier, shift = high_mul(x, HALF_SQRT_2), 11 - pairs
+    multiplier = multiplier << np.maximum(-shift, 0)
+    one = values <= 1
+    return np.where(one, INT32_MAX, multiplier), np.where(one, 0, np.maximum(shift, 0))
+
+
+def _rsqrt(call: Call) -> None:
+    values, x, y, zero = _centred(call)
+    multiplier, shift = tflite_params(1.0 / float(np.sqrt(x) * y))
+    inverses, shifts = inverse_roots(np.maximum(values, 1))
+    data = rescale(np.ones_like(inverses), inverses, shifts - _SQRT_BITS)
+    found = rescale(data, multiplier, shift + _SQRT_BITS) + zero
+    _emit(call, np.where(values > 0, found, STORED[stored_type(call)][-1]))
+
+
+# ---- sigmoid and tanh of int16
+
+#: Places where the kernels' table of sigmoid(i / 24) in 16 fraction bits is one above the nearest.
+_ONE_MORE = (
+    4, 8, 12, 14, 15, 16, 17, 19, 20, 21, 22, 25, 27, 28, 29, 30, 31, 33, 34, 35, 37, 39, 40, 41,
+    43, 44, 45, 46, 49, 50, 54, 62, 63, 64, 66, 82, 86, 93, 100, 103, 112, 116, 135, 255,
+)  # fmt: skip
+_SIGMOIDS = np.rint(65536 / (1 + np.exp(-np.arange(257) / 24))).astype(np.int64)
+_SIGMOIDS[list(_ONE_MORE)] += 1
+
+
+def _table_steps(call: Call, powers: tuple[int, ...]) -> np.ndarray:
+    """Every int16 in steps of 1 / (3 * 4096), as the kernels round it."""
+    x, zero = call.quant(call.operand(0))
+    made, zero_made = call.quant(call.result)
+    if zero or zero_made or made != np.float32(2.0**-15):
+        raise call.refuse(
+            f"expected zero points 0 and a result of scale 2**-15, got {zero}, {zero_made} and"
+            f" {float(made)!r}"
+        )
+    mantissa, exponent = math.frexp(float(x))
+    left = 12 + exponent - 1
+    if mantissa == 0.5 and left in powers:
+        return STORED["int16"] * (3 << left)
+    multiplier, shift = float(x) * 4096.0 * 3.0, 0
+    while multiplier <= 32767.0 / 2.0 and shift <= 30:
+        multiplier, shift = multiplier * 2, shift + 1
+    half = 1 << (shift - 1) if shift else 0
+    return (STORED["int16"] * int(multiplier) + half) >> shift
+
+
+def _interpolated(steps: np.ndarray, bits: int) -> np.ndarray:
+    """The table's function of absolute steps, with ``bits`` more fraction bits."""
+    place = np.minimum(np.abs(steps) >> bits, 255)
+    rest = np.abs(steps) & ((1 << bits) - 1)
+    low, high = _SIGMOIDS[place], _SIGMOIDS[place + 1]
+    return np.where(place >= 255, -1, (low << bits) + rest * (high - low))
+
+
+def _logistic16(call: Call) -> None:
+    steps = _table_steps(call, (0,))
+    found = _interpolated(steps, 9)
+    found = np.where(found < 0, 0x7FFF << 10, found)
+    _emit(call, np.where(steps >= 0, found + (1 << 9), (1 << 25) - found + (1 << 9) - 1) >> 10)
+
+
+def _tanh16(call: Call) -> None:
+    steps = _table_steps(call, (0, 1))
+    found = _interpolated(steps, 8)
+    found = np.where(found < 0, 0xFFFF << 8, found)
+    nudge = 1 << 7
+    _emit(call, np.where(steps >= 0, found - (1 << 23) + nudge, (1 << 23) - found + nudge - 1) >> 8)
+
+
+# ---- hard swish
+
+
+def _narrow(multiplier: int) -> int:
+    """A multiplier of 31 fraction bits with 15."""
+    return (
+        (1 << 15) - 1 if multiplier >= (1 << 31) - 1 - (1 << 15) else (multiplier + (1 << 15)) >> 16
+    )
+
+
+def _high16(a: np.ndarray, b: np.ndarray | int, rounding: bool = True) -> np.ndarray:
+    """``a * b / 2**15`` of int16, saturated; to the nearest, or towards zero."""
+    product = a.astype(np.int64) * b
+    if rounding:
+        product = product + np.where(product >= 0, 1 << 14, 1 - (1 << 14))
+    return np.clip(np.sign(product) * (np.abs(product) >> 15), -(1 << 15), (1 << 15) - 1)
+
+
+def _left16(x: np.ndarray, count: int) -> np.ndarray:
+    return np.clip(x << count, -(1 << 15), (1 << 15) - 1)
+
+
+def _hard_swish(call: Call) -> None:
+    values, x, y, zero = _centred(call)
+    fine = np.float32(1 / 128) * x
+    multiplier, shift = tflite_params(float(fine / y))
+    gate_multiplier, gate_shift = tflite_params(float(fine / np.float32(3.0 / 32768.0)))
+    if shift < 0:
+        raise call.refuse("expected a result whose steps are not far finer than the operand's")
+    fine_values = (values << 7).astype(np.int16).astype(np.int64)
+    made = _high16(fine_values, _narrow(multiplier))
+    gate = _left16(fine_values, -gate_shift - 1) if gate_shift < 0 else fine_values
+    gate = _high16(gate, _narrow(gate_multiplier))
+    gate = _left16(gate, 1) if gate_shift < 0 else divide_by_pot(gate, gate_shift)
+    gate = (gate + (1 << 15)) >> 1
+    _emit(call, divide_by_pot(_high16(gate, made, rounding=False), shift) + zero)
+
+
+def _elu(x: np.ndarray) -> np.ndarray:
+    return np.where(x < 0, np.expm1(x.astype(np.float64)), x).astype(np.float32)
+
+
+#: Readers of operators of one int8 tensor, besides those of ``elementwise.py``.
+INT8: dict[str, Reader] = {
+    "ABS": _abs,
+    "ELU": lambda call: function8(call, _elu),
+    "HARD_SWISH": _hard_swish,
+    "RSQRT": _rsqrt,
+}
+#: Readers of operators of one int16 tensor.
+INT16: dict[str, Reader] = {
+    "ABS": _abs,
+    "LEAKY_RELU": _leaky_relu,
+    "LOGISTIC": _logistic16,
+    "RELU": _relu(math.inf),
+    "RELU6": _relu(6.0),
+    "TANH": _tanh16,
+}
+
+
+def zeros_like(call: Call) -> None:
+    """Zeros of the operand's shape."""
+    emit_map(call, lambda x: Const(0.0 if x.dtype == "float32" else 0, x.dtype), 1)

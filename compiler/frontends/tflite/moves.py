@@ -1,0 +1,372 @@
+"""Readers of TensorFlow Lite operators that move elements of any type, without computing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ...graph.ops.movement import (
+    Concat,
+    Gather,
+    Identity,
+    Pad,
+    Reshape,
+    Slice,
+    Transpose,
+)
+from ...te.expr import select
+from .elementwise import _numbers as numbers
+from .file import FlatTensor
+from .graph import Call
+from .mapping import map_of, step_map
+
+Reader = Callable[[Call], None]
+
+
+def axis_of(call: Call, axis: int, rank: int) -> int:
+    """An axis counted from the front."""
+    if not -rank <= axis < rank:
+        raise call.refuse(f"expected an axis from {-rank} to {rank - 1}, got {axis}")
+    return axis % rank
+
+
+def _plain(call: Call, position: int = 0) -> str:
+    return call.value(position, "plain")
+
+
+def _finish(call: Call, value: str, result: FlatTensor | None = None) -> None:
+    """A value as the result, in the result's shape."""
+    shape = call.importer.shape(call.result if result is None else result)
+    call.emit(Reshape(shape), (value,), "plain", result)
+
+
+def _taken(
+    call: Call, value: str, axis: int, places: Sequence[int] | np.ndarray, label: str
+) -> str:
+    """The elements of some places of an axis."""
+    indices = call.constant_of(f"{label}.places{axis}", np.asarray(places, np.int64))
+    return call.step(label, Gather(axis), value, indices)
+
+
+# ---- slices ------------------------------------------------------------
+
+
+def _cut(
+    call: Call, value: str, starts: Sequence[int], shape: Sequence[int], result: FlatTensor
+) -> None:
+    op = Slice(tuple(starts), (1,) * len(starts), tuple(shape))
+    call.emit(op, (value,), "plain", result)
+
+
+def _slice(call: Call) -> None:
+    value = _plain(call)
+    whole, starts, sizes = call.shape_of(value), numbers(call, 1, "begin"), numbers(call, 2, "size")
+    if not len(whole) == len(starts) == len(sizes):
+        raise call.refuse(f"expected begins and sizes of {len(whole)} dimensions")
+    sizes = [n - at if size < 0 else size for n, at, size in zip(whole, starts, sizes, strict=True)]
+    _cut(call, value, starts, sizes, call.result)
+
+
+def _strided_slice(call: Call) -> None:
+    masks = {name: call.option(f"{name}Mask") for name in ("Begin", "End", "Ellipsis", "NewAxis")}
+    if masks["Ellipsis"] or masks["NewAxis"] or call.option("Offset"):
+        raise call.refuse("ellipses, new axes and offsets in slices are not supported")
+    value = _plain(call)
+    shape, rank = call.shape_of(value), len(call.shape_of(value))
+    begin, end, strides = (
+        numbers(call, p, w) for p, w in ((1, "begin"), (2, "end"), (3, "strides"))
+    )
+    if not len(begin) == len(end) == len(strides) <= rank or 0 in strides:
+        raise call.refuse(
+            f"expected begin, end and strides that are not 0 of up to {rank} dimensions"
+        )
+    starts, steps, counts, kept = [], [], [], []
+    for axis, size in enumerate(shape):
+        if axis >= len(begin):
+            parts: tuple = (slice(None), False)
+        else:
+            first = None if masks["Begin"] >> axis & 1 else begin[axis]
+            last = None if masks["End"] >> axis & 1 else end[axis]
+            shrink = bool(call.option("ShrinkAxisMask") >> axis & 1)
+            if shrink:
+                first = begin[axis] % size if -size <= begin[axis] < size else begin[axis]
+                last, strides[axis] = first + 1, 1
+            parts = (slice(first, last, strides[axis]), shrink)
+        places = range(*parts[0].indices(size))
+        if not places:
+            raise call.refuse(f"expected a slice with elements in dimension {axis}")
+        starts.append(places[0])
+        steps.append(places.step)
+        counts.append(len(places))
+        if not parts[1]:
+            kept.append(len(places))
+    cut = call.step("cut", Slice(tuple(starts), tuple(steps), tuple(counts)), value)
+    _finish(call, cut)
+
+
+def _split(call: Call, position: int, axis_position: int) -> None:
+    value = _plain(call, position)
+    shape = call.shape_of(value)
+    axis = axis_of(call, numbers(call, axis_position, "axis")[0], len(shape))
+    at = 0
+    for result in call.results:
+        part = call.importer.shape(result)
+        starts = tuple(at if i == axis else 0 for i in range(len(shape)))
+        _cut(call, value, starts, part, result)
+        at += part[axis]
+    if at != shape[axis]:
+        raise call.refuse(f"expected parts of {shape[axis]} elements together, got {at}")
+
+
+def _unpack(call: Call) -> None:
+    value = _plain(call)
+    shape = call.shape_of(value)
+    axis = axis_of(call, call.option("Axis"), len(shape))
+    if len(call.results) != shape[axis]:
+        raise call.refuse(f"expected {shape[axis]} results, got {len(call.results)}")
+    for place, result in enumerate(call.results):
+        starts = tuple(place if i == axis else 0 for i in range(len(shape)))
+        one = tuple(1 if i == axis else n for i, n in enumerate(shape))
+        part = call.step("part", Slice(starts, (1,) * len(shape), one), value)
+        _finish(call, part, result)
+
+
+def _pack(call: Call) -> None:
+    rank = len(call.result.shape)
+    axis = axis_of(call, call.option("Axis"), rank)
+    parts = []
+    for position in range(len(call.operator.inputs)):
+        value = _plain(call, position)
+        shape = list(call.shape_of(value))
+        shape.insert(axis, 1)
+        parts.append(call.step("part", Reshape(tuple(shape)), value))
+    call.emit(Concat(axis), tuple(parts), "plain")
+
+
+# ---- gathers ------------------------------------------------------------
+
+
+def _gather(call: Call) -> None:
+    if call.option("BatchDims"):
+        raise call.refuse("batch dimensions are not supported")
+    value, indices = _plain(call), _plain(call, 1)
+    axis = axis_of(call, call.option("Axis"), len(call.shape_of(value)))
+    call.emit(Gather(axis), (value, indices), "plain")
+
+
+def _gather_nd(call: Call) -> None:
+    value, indices = _plain(call), _plain(call, 1)
+    shape, table = call.shape_of(value), call.shape_of(indices)
+    depth = table[-1]
+    if not 1 <= depth <= len(shape):
+        raise call.refuse(f"expected indices of up to {len(shape)} dimensions, got {depth}")
+    flat = call.step("rows", Reshape((math.prod(shape[:depth]), *shape[depth:])), value)
+    place = None
+    for axis in range(depth):
+        starts = (0,) * (len(table) - 1) + (axis,)
+        column = call.step("column", Slice(starts, (1,) * len(table), (*table[:-1], 1)), indices)
+        stride = math.prod(shape[axis + 1 : depth])
+        scaled = step_map(call, "scaled", lambda x, s=stride: x.astype("int32") * s, column)
+        place = (
+            scaled if place is None else step_map(call, "place", lambda a, b: a + b, place, scaled)
+        )
+    assert place is not None
+    places = call.step("places", Reshape(table[:-1]), place)
+    call.emit(Gather(0), (flat, places), "plain")
+
+
+def _embedding_lookup(call: Call) -> None:
+    if call.operand(1).dtype != call.result.dtype:
+        raise call.refuse("tables of another type than the result's are not supported")
+    call.emit(Gather(0), (_plain(call, 1), _plain(call, 0)), "plain")
+
+
+# ---- blocks ------------------------------------------------------------
+
+
+def _depth_and_space(to_depth: bool) -> Reader:
+    def read(call: Call) -> None:
+        value, size = _plain(call), call.option("BlockSize")
+        if len(call.shape_of(value)) != 4 or size < 1:
+            raise call.refuse(f"expected an image and a block of at least 1, got {size}")
+        n, h, w, c = call.shape_of(value)
+        if to_depth:
+            parts, order = (n, h // size, size, w // size, size, c), (0, 1, 3, 2, 4, 5)
+        else:
+            parts, order = (n, h, w, size, size, c // size**2), (0, 1, 3, 2, 4, 5)
+        if math.prod(parts) != n * h * w * c:
+            raise call.refuse(f"blocks of {size} do not divide the image {[n, h, w, c]}")
+        split = call.step("parts", Reshape(parts), value)
+        _finish(call, call.step("moved", Transpose(order), split))
+
+    return read
+
+
+def _zero(call: Call) -> str:
+    """The scalar that pads: 0, or the zero point."""
+    source = call.operand(0)
+    stored = "int8" if source.dtype == "uint8" else source.dtype
+    zero = call.quant(source)[1] if source.scale.size and stored in ("int8", "int16") else 0
+    return call.constant_of("zero", np.array(zero, stored))
+
+
+def _space_to_batch(call: Call) -> None:
+    value, blocks = _plain(call), numbers(call, 1, "block shape")
+    spread = numbers(call, 2, "padding")
+    shape, rank = call.shape_of(value), len(blocks)
+    before = [0, *spread[0::2], *[0] * (len(shape) - 1 - rank)]
+    after = [0, *spread[1::2], *[0] * (len(shape) - 1 - rank)]
+    padded = call.step("padded", Pad("constant", (*before, *after)), value, _zero(call))
+    whole = call.shape_of(padded)
+    parts: list[int] = [whole[0]]
+    for size, block in zip(whole[1:], blocks, strict=False):
+        parts += [size // block, block]
+    parts += whole[1 + rank :]
+    split = call.step("parts", Reshape(tuple(parts)), padded)
+    inner = [2 + 2 * i for i in range(rank)]
+    outer = [1 + 2 * i for i in range(rank)]
+    rest = range(1 + 2 * rank, len(parts))
+    _finish(call, call.step("moved", Transpose((*inner, 0, *outer, *rest)), split))
+
+
+def _batch_to_space(call: Call) -> None:
+    value, blocks = _plain(call), numbers(call, 1, "block shape")
+    crops = numbers(call, 2, "crops")
+    shape, rank = call.shape_of(value), len(blocks)
+    batch = shape[0] // math.prod(blocks)
+    split = call.step("parts", Reshape((*blocks, batch, *shape[1:])), value)
+    order = [rank]
+    for i in range(rank):
+        order += [rank + 1 + i, i]
+    order += range(2 * rank + 1, rank + len(shape))
+    moved = call.step("moved", Transpose(tuple(order)), split)
+    joined = tuple(size * block for size, block in zip(shape[1:], blocks, strict=False))
+    whole = call.step("whole", Reshape((batch, *joined, *shape[1 + rank :])), moved)
+    starts = (0, *crops[0::2], *[0] * (len(shape) - 1 - rank))
+    _cut(call, whole, starts, call.importer.shape(call.result), call.result)
+
+
+# ---- others ------------------------------------------------------------
+
+
+def _mirror_pad(call: Call) -> None:
+    value, spread = _plain(call), numbers(call, 1, "padding")
+    shape, symmetric = call.shape_of(value), call.option("Mode") == 1
+    for axis, size in enumerate(shape):
+        before, after = spread[2 * axis], spread[2 * axis + 1]
+        if size + before + after != call.importer.shape(call.result)[axis]:
+            raise call.refuse(f"padding {spread} does not make the result's shape")
+        if before or after:
+            places = np.pad(
+                np.arange(size), (before, after), "symmetric" if symmetric else "reflect"
+            )
+            value = _taken(call, value, axis, places.tolist(), f"padded{axis}")
+    _finish(call, value)
+
+
+def _expanded(call: Call, value: str, shape: tuple[int, ...]) -> str:
+    """A tensor repeated to a shape by NumPy's rules."""
+    given = call.shape_of(value)
+    given = (1,) * (len(shape) - len(given)) + given
+    value = call.step("raised", Reshape(given), value)
+    for axis, (have, want) in enumerate(zip(given, shape, strict=True)):
+        if have != want:
+            value = _taken(call, value, axis, np.zeros(want, np.int64), f"repeated{axis}")
+    return value
+
+
+def _broadcast_to(call: Call) -> None:
+    _finish(call, _expanded(call, _plain(call), call.importer.shape(call.result)))
+
+
+def _fill(call: Call) -> None:
+    _finish(call, _expanded(call, _plain(call, 1), call.importer.shape(call.result)))
+
+
+def _known(call: Call, data: Sequence[int]) -> None:
+    """A result that is known when the model is compiled."""
+    known = np.asarray(data, call.result.dtype).reshape(call.result.shape)
+    call.emit(Identity(), (call.constant_of("value", known),), "plain")
+
+
+def _shape(call: Call) -> None:
+    _known(call, call.importer.shape(call.operand(0)))
+
+
+def _broadcast_args(call: Call) -> None:
+    shapes = [tuple(numbers(call, p, "shape")) for p in (0, 1)]
+    try:
+        _known(call, np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise call.refuse(f"expected shapes that broadcast, got {shapes}") from None
+
+
+def _reverse(call: Call) -> None:
+    value, axes = _plain(call), numbers(call, 1, "axes")
+    rank = len(call.shape_of(value))
+    turned = {axis_of(call, axis, rank) for axis in axes}
+    shape = call.shape_of(value)
+    starts = tuple(n - 1 if i in turned else 0 for i, n in enumerate(shape))
+    steps = tuple(-1 if i in turned else 1 for i in range(rank))
+    call.emit(Slice(starts, steps, shape), (value,), "plain")
+
+
+def _update_slice(call: Call) -> None:
+    """The operand with another tensor in the place that begins at constant indices."""
+    value, update, starts = _plain(call), _plain(call, 1), numbers(call, 2, "start indices")
+    shape, part = call.shape_of(value), call.shape_of(update)
+    starts = [min(max(at, 0), n - m) for at, n, m in zip(starts, shape, part, strict=True)]
+    before = tuple(starts)
+    after = tuple(n - m - at for n, m, at in zip(shape, part, starts, strict=True))
+    inside = np.zeros(shape, np.bool_)
+    inside[tuple(slice(at, at + m) for at, m in zip(starts, part, strict=True))] = True
+    stored = call.importer.tensors[value].dtype
+    zero = call.constant_of("zero", np.zeros((), stored))
+    widened = call.step("widened", Pad("constant", (*before, *after)), update, zero)
+    condition = call.constant_of("inside", inside)
+    chosen = map_of(call, "Updated", lambda c, a, b: select(c, a, b), condition, widened, value)
+    call.emit(chosen, (condition, widened, value), "plain")
+
+
+def _resize_nearest(call: Call) -> None:
+    value, sizes = _plain(call), call.importer.shape(call.result)[1:3]
+    align, half = call.option("AlignCorners"), call.option("HalfPixelCenters")
+    for axis, made in zip((1, 2), sizes, strict=True):
+        size = call.shape_of(value)[axis]
+        scale = np.float32(size) / np.float32(made)
+        if align and made > 1:
+            scale = np.float32(size - 1) / np.float32(made - 1)
+        places = (np.arange(made, dtype=np.float32) + np.float32(0.5 if half else 0)) * scale
+        # The kernel rounds half away from zero; no place is negative.
+        steps = np.floor(places + np.float32(0.5)) if align else np.floor(places)
+        inside = np.clip(steps.astype(np.int64), 0, size - 1).tolist()
+        value = _taken(call, value, axis, inside, f"resized{axis}")
+    _finish(call, value)
+
+
+#: One row per operator, for every type.
+READERS: dict[str, Reader] = {
+    "BATCH_TO_SPACE_ND": _batch_to_space,
+    "BROADCAST_ARGS": _broadcast_args,
+    "BROADCAST_TO": _broadcast_to,
+    "DEPTH_TO_SPACE": _depth_and_space(to_depth=False),
+    "DYNAMIC_UPDATE_SLICE": _update_slice,
+    "EMBEDDING_LOOKUP": _embedding_lookup,
+    "FILL": _fill,
+    "GATHER": _gather,
+    "GATHER_ND": _gather_nd,
+    "MIRROR_PAD": _mirror_pad,
+    "PACK": _pack,
+    "RESIZE_NEAREST_NEIGHBOR": _resize_nearest,
+    "REVERSE_V2": _reverse,
+    "SHAPE": _shape,
+    "SLICE": _slice,
+    "SPACE_TO_BATCH_ND": _space_to_batch,
+    "SPACE_TO_DEPTH": _depth_and_space(to_depth=True),
+    "SPLIT": lambda call: _split(call, 1, 0),
+    "SPLIT_V": lambda call: _split(call, 0, 2),
+    "STRIDED_SLICE": _strided_slice,
+    "UNPACK": _unpack,
+}

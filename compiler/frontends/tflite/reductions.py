@@ -1,0 +1,131 @@
+"""Readers of TensorFlow Lite operators that reduce axes, of all types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ...graph.arithmetic.fixed_point import rescale
+from ...graph.arithmetic.requant import tflite_params
+from ...graph.ops.linear import MatMul
+from ...graph.ops.reduction import ArgReduce, Reduce
+from ...te.expr import Const, Expr, integer_range, select
+from .elementwise import _numbers as numbers
+from .elementwise import same_quant
+from .graph import QUANTISED, Call
+from .mapping import map_of, rescaled, saturated, step_map, stored_type
+from .moves import axis_of
+from .norms import back, rows_along, triangle
+
+Reader = Callable[[Call], None]
+
+
+def _axes(call: Call, rank: int) -> tuple[int, ...]:
+    return tuple(sorted({axis_of(call, axis, rank) for axis in numbers(call, 1, "axes")}))
+
+
+def _total(call: Call, value: str, axes: tuple[int, ...]) -> str:
+    return call.step("total", Reduce("+", axes, bool(call.option("KeepDims"))), value)
+
+
+def _emit(call: Call, rule: Callable[[Expr], Expr], value: str) -> None:
+    call.emit(map_of(call, call.operator.kind.title(), rule, value), (value,), "plain")
+
+
+def sum_or_mean(mean: bool) -> Reader:
+    """The sum, or the mean: of integers, the division is part of the multiplier."""
+
+    def read(call: Call) -> None:
+        value = call.value(0, "plain")
+        shape = call.shape_of(value)
+        axes = _axes(call, len(shape))
+        count = math.prod(shape[axis] for axis in axes)
+        if call.operand(0).dtype == "float32":
+            total = _total(call, value, axes)
+            _emit(call, lambda x: x / float(count) if mean else x * 1.0, total)
+            return
+        (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
+        multiplier, shift = tflite_params(float(x) / float(y))
+        if mean:
+            extra = min(count.bit_length() - 1, 32, 31 - shift)
+            multiplier, shift = (multiplier << extra) // count, shift + extra
+        wide = step_map(call, "wide", lambda v: v.astype("int32"), value)
+        total, stored = _total(call, wide, axes), stored_type(call)
+
+        def rule(v: Expr) -> Expr:
+            made = rescaled(v - zero_x * count, multiplier, shift) + zero_y
+            return saturated(made, *integer_range(stored), stored)
+
+        _emit(call, rule, total)
+
+    return read
+
+
+def _extreme(kind: str) -> Reader:
+    def read(call: Call) -> None:
+        if call.operand(0).dtype in QUANTISED:
+            same_quant(call, call.operand(0))
+        value = call.value(0, "plain")
+        axes = _axes(call, len(call.shape_of(value)))
+        call.emit(Reduce(kind, axes, bool(call.option("KeepDims"))), (value,), "plain")
+
+    return read
+
+
+def _all(call: Call) -> None:
+    value = call.value(0, "plain")
+    axes = _axes(call, len(call.shape_of(value)))
+    number = step_map(call, "number", lambda x: select(x, Const(1), Const(0)), value)
+    least = call.step("least", Reduce("min", axes, bool(call.option("KeepDims"))), number)
+    _emit(call, lambda x: x.equal(1), least)
+
+
+def _arg(kind: str) -> Reader:
+    """The first place of the largest or smallest element."""
+
+    def read(call: Call) -> None:
+        value = call.value(0, "plain")
+        axis = axis_of(call, numbers(call, 1, "axis")[0], len(call.shape_of(value)))
+        place = call.step("place", ArgReduce(kind, axis, False, False), value)
+        _emit(call, lambda x: x.astype(call.result.dtype), place)
+
+    return read
+
+
+def _cumsum(call: Call) -> None:
+    """Sums of all elements up to each, as a product with a triangle of ones."""
+    value = call.value(0, "plain")
+    (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
+    widest = 2 * float(x)
+    lift, ending = tflite_params(float(x) / widest), tflite_params(widest / (2.0**20 * float(y)))
+    lifted = step_map(
+        call,
+        "lifted",
+        lambda v: rescaled((v.astype("int32") - zero_x) * (1 << 20), *lift),
+        value,
+    )
+    order, rows = rows_along(call, lifted)
+    ones = call.constant_of("ones", triangle(call, call.shape_of(rows)[1]))
+    sums = back(call, call.step("sums", MatMul(), rows, ones), lifted, order)
+    start = int(rescale(np.array(-zero_x << 20), *lift))  # the kernel's sums begin here
+
+    def made(v: Expr) -> Expr:
+        return saturated(rescaled(v + start, *ending) + zero_y, -128, 127, "int8")
+
+    _emit(call, made, sums)
+
+
+_NUMBERS = ("float32", "int8", "uint8", "int16", "int32")
+#: Readers by operator and by the first operand's type.
+TYPED: dict[str, dict[str, Reader]] = {
+    "ARG_MAX": dict.fromkeys(_NUMBERS, _arg("max")),
+    "ARG_MIN": dict.fromkeys(_NUMBERS, _arg("min")),
+    "CUMSUM": {"int8": _cumsum},
+    "MEAN": dict.fromkeys(("float32", "int8", "uint8", "int16"), sum_or_mean(mean=True)),
+    "REDUCE_ALL": {"bool": _all},
+    "REDUCE_MAX": dict.fromkeys(_NUMBERS, _extreme("max")),
+    "REDUCE_MIN": dict.fromkeys(_NUMBERS, _extreme("min")),
+    "SUM": dict.fromkeys(("float32", "int8", "int16"), sum_or_mean(mean=False)),
+}

@@ -1,0 +1,412 @@
+"""Readers of products, pools and softmax of int16 activations, and of products of two activations.
+
+Sums are int64 where the file's bias is int64, else int32; both are rescaled as the kernels do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import tflite
+
+from ...graph.arithmetic.fixed_point import rescale
+from ...graph.arithmetic.requant import tflite_params
+from ...graph.ops.base import Op
+from ...graph.ops.convolution import (
+    Convolution,
+    ConvolutionTranspose,
+    ConvTranspose2d,
+    QConvTranspose2d,
+)
+from ...graph.ops.integer import leading_zeros
+from ...graph.ops.linear import MatMul
+from ...graph.ops.movement import Gather, Reshape, Transpose
+from ...graph.ops.pooling import Pool
+from ...graph.ops.reduction import Reduce
+from ...te.expr import Call as Function
+from ...te.expr import Const, Expr, maximum, minimum, select
+from ...te.tensor import clip
+from .elementwise import bounds_of, same_quant
+from .floats import _bias as float_bias
+from .floats import _weight as float_weight
+from .geometry import activation, image_shape, window, window_geometry
+from .graph import Call
+from .mapping import map_of, saturated, step_map, stored_type
+from .operators import _bias as bias8
+from .operators import _products as products
+from .operators import _requant as requant8
+from .operators import _weight as weight8
+
+Reader = Callable[[Call], None]
+
+
+# ---- sums of products
+
+
+def _accumulator(call: Call, bias_position: int) -> str:
+    """The type of sums: the bias's, or int64 without one."""
+    bias = call.optional(bias_position)
+    if bias is None:
+        return "int64"
+    if bias.dtype not in ("int32", "int64"):
+        raise call.refuse(f"supported biases are int32 and int64, got {bias.dtype} of {bias}")
+    return bias.dtype
+
+
+def _reduced(multiplier: np.ndarray) -> np.ndarray:
+    """Multipliers of 31 fraction bits with 15, for sums of int64."""
+    narrow = (multiplier.astype(np.int64) + (1 << 15)) >> 16
+    return np.where(multiplier < 0x7FFF0000, narrow, 0x7FFF)
+
+
+def _emit_sum(
+    call: Call,
+    total: str,
+    scales: np.ndarray,
+    bias_position: int,
+    shape: tuple[int, ...],
+    layout: str,
+) -> None:
+    """Bias, scale, zero point and bounds of a sum whose channels lie along the one axis of
+    ``shape`` that is not 1."""
+    wide = importer_dtype(call, total)
+    channels = int(np.prod(shape))
+    pairs = [tflite_params(float(s)) for s in np.broadcast_to(products(call, scales), channels)]
+    multiplier, shift = (np.array(column) for column in zip(*pairs, strict=True))
+    tensor = call.optional(bias_position)
+    values = np.zeros(channels, wide)
+    if tensor is not None:
+        values = call.constant(bias_position, "bias").reshape(-1)
+        if values.size != channels:
+            raise call.refuse(f"expected a bias of {channels} elements, got {values.size}")
+    multiplier = _reduced(multiplier) if wide == "int64" else multiplier
+    shift = shift + 15 if wide == "int64" else shift
+    operands = tuple(
+        call.constant_of(name, np.asarray(data, wide).reshape(shape))
+        for name, data in (("bias", values), ("multiplier", multiplier), ("shift", shift))
+    )
+    zero = call.quant(call.result)[1]
+    lo, hi = bounds_of(call)
+
+    def rule(acc: Expr, bias: Expr, factor: Expr, count: Expr) -> Expr:
+        acc = acc + bias
+        if wide == "int64":
+            half = Const(1, "int64") << (count - 1)
+            made = (acc * factor + half) >> count
+        else:
+            made = Function("requantize_tflite", (acc, factor, count), "int64")
+        return saturated(made + zero, lo, hi, stored_type(call))
+
+    call.emit(map_of(call, "Rescale", rule, total, *operands), (total, *operands), layout)
+
+
+def importer_dtype(call: Call, value: str) -> str:
+    """The dtype of a tensor of the graph."""
+    return call.importer.tensors[value].dtype
+
+
+def _widened(call: Call, position: int, layout: str, dtype: str) -> str:
+    zero = call.quant(call.operand(position))[1]
+    value = call.value(position, layout)
+    return step_map(call, "wide", lambda x: x.astype(dtype) - zero, value)
+
+
+def _convolved(call: Call, depthwise: bool) -> None:
+    channels, dtype = image_shape(call)[3], _accumulator(call, 2)
+    weight, scales = weight8(call, channel_axis=3 if depthwise else 0)
+    if weight.ndim != 4:
+        raise call.refuse(f"expected a weight of 4 dimensions, got {list(weight.shape)}")
+    weight = weight.transpose((3, 0, 1, 2) if depthwise else (0, 3, 1, 2))
+    if channels % weight.shape[1] or weight.shape[0] % (channels // weight.shape[1]):
+        raise call.refuse(f"weight {list(weight.shape)} does not fit {channels} channels")
+    geometry = window_geometry(call, (weight.shape[2], weight.shape[3]))
+    stored = call.constant_of("oihw", weight.astype(dtype))
+    op = Convolution(*geometry, channels // weight.shape[1])
+    total = call.step("total", op, _widened(call, 0, "nchw", dtype), stored)
+    _emit_sum(call, total, scales, 2, (1, weight.shape[0], 1, 1), "nchw")
+
+
+def _dense(call: Call) -> None:
+    weight, scales = weight8(call, channel_axis=0)
+    dtype, width = _accumulator(call, 2), weight.shape[-1]
+    x = _widened(call, 0, "plain", dtype)
+    count = int(np.prod(call.shape_of(x)))
+    if weight.ndim != 2 or count % width:
+        raise call.refuse(f"weight {list(weight.shape)} does not fit {count} elements")
+    rows = call.step("rows", Reshape((count // width, width)), x)
+    stored = call.constant_of("weight", np.ascontiguousarray(weight.T.astype(dtype)))
+    total = call.step("total", MatMul(), rows, stored)
+    whole = call.step("whole", Reshape(call.importer.shape(call.result)), total)
+    shape = (*[1] * (len(call.shape_of(whole)) - 1), weight.shape[0])
+    _emit_sum(call, whole, scales, 2, shape, "plain")
+
+
+def _transposed_geometry(call: Call, kernel: tuple[int, int]) -> tuple[tuple, tuple, tuple]:
+    """Strides, what is cut off before, and the size of the result."""
+    strides = (call.option("StrideH"), call.option("StrideW"))
+    size = tuple(call.importer.shape(call.result)[1:3])
+    if min(strides) < 1:
+        raise call.refuse(f"expected strides of at least 1, got {strides}")
+    if call.option("Padding") == tflite.Padding.VALID:
+        return strides, (0, 0), size
+    before = tuple(
+        max((-(-n // s) - 1) * s + k - n, 0) // 2
+        for n, s, k in zip(size, strides, kernel, strict=True)
+    )
+    return strides, before, size
+
+
+def _transpose_conv(call: Call) -> None:
+    """Operand 0 is the result's shape, 1 the weight, 2 the image, 3 the bias."""
+    moved = Shifted(call)
+    if moved.operand(0).dtype == "float32":
+        weight = float_weight(moved)
+        strides, before, size = _transposed_geometry(call, weight.shape[1:3])
+        op: Op = ConvTranspose2d(strides, before, size, *activation(call))
+        stored = call.constant_of("weight", np.ascontiguousarray(weight.transpose(3, 0, 1, 2)))
+        operands = (moved.value(0, "nchw"), stored, *float_bias(moved, 2))
+        call.emit(op, operands, "nchw")
+        return
+    weight, scales = weight8(moved, channel_axis=0)
+    strides, before, size = _transposed_geometry(call, weight.shape[1:3])
+    weight, channels = np.ascontiguousarray(weight.transpose(3, 0, 1, 2)), weight.shape[0]
+    if stored_type(moved) == "int8" and weight.dtype == np.int8:
+        zero = moved.quant(moved.operand(0))[1]
+        op = QConvTranspose2d(strides, before, size, zero, requant8(moved, scales))
+        stored = call.constant_of("weight", weight)
+        operands = (moved.value(0, "nchw"), stored, bias8(moved, 2, channels))
+        call.emit(op, operands, "nchw")
+        return
+    dtype = _accumulator(moved, 2)
+    op = ConvolutionTranspose(strides, before, (1, 1), 1, size)
+    stored = call.constant_of("weight", weight.astype(dtype))
+    total = call.step("total", op, _widened(moved, 0, "nchw", dtype), stored)
+    _emit_sum(moved, total, scales, 2, (1, channels, 1, 1), "nchw")
+
+
+class Shifted(Call):
+    """A transposed convolution with its operands in the order of other convolutions."""
+
+    def __init__(self, call: Call):
+        super().__init__(call.importer, call.operator)
+
+    def optional(self, position: int):
+        order = {0: 2, 1: 1, 2: 3}
+        return Call.optional(self, order[position])
+
+
+def _batch_matmul(call: Call) -> None:
+    dtype = "int64" if stored_type(call) == "int16" else "int32"
+    sides = []
+    for position, turned in ((0, call.option("AdjX")), (1, call.option("AdjY"))):
+        value = (
+            call.value(position, "plain")
+            if call.operand(0).dtype == "float32"
+            else _widened(call, position, "plain", dtype)
+        )
+        rank = len(call.shape_of(value))
+        if turned:
+            order = (*range(rank - 2), rank - 1, rank - 2)
+            value = call.step("turned", Transpose(order), value)
+        sides.append(value)
+    if call.operand(0).dtype == "float32":
+        call.emit(MatMul(), (sides[0], sides[1]), "plain")
+        return
+    total = call.step("total", MatMul(), *sides)
+    scale = call.quant(call.operand(1))[0]
+    shape = (1,) * len(call.shape_of(total))
+    _emit_sum(call, total, np.array([scale]), len(call.operator.inputs), shape, "plain")
+
+
+# ---- pools
+
+
+def _counts(call: Call, kernel: tuple, strides: tuple, pads: tuple) -> np.ndarray:
+    """Elements of the image in every window, [1, 1, H, W]."""
+    ones = np.ones((1, 1, *image_shape(call)[1:3]), np.int32)
+    return Pool("+", kernel, strides, pads, (1, 1)).evaluate(ones)
+
+
+def _average(call: Call) -> None:
+    same_quant(call, call.operand(0))
+    kernel, strides, pads = window(call)
+    lo, hi = bounds_of(call)
+    value = step_map(call, "wide", lambda x: x.astype("int32"), call.value(0, "nchw"))
+    total = call.step("total", Pool("+", kernel, strides, pads, (1, 1)), value)
+    counts = call.constant_of("counts", _counts(call, kernel, strides, pads).astype(np.int32))
+
+    def rule(acc: Expr, count: Expr) -> Expr:
+        half = count >> 1
+        nudged = select(acc > 0, acc + half, acc - half)
+        return saturated(Function("divide", (nudged, count), "int32"), lo, hi, "int16")
+
+    call.emit(map_of(call, "Average", rule, total, counts), (total, counts), "nchw")
+
+
+def _maximum(call: Call) -> None:
+    same_quant(call, call.operand(0))
+    kernel, strides, pads = window(call)
+    lo, hi = bounds_of(call)
+    most = call.step("most", Pool("max", kernel, strides, pads, (1, 1)), call.value(0, "nchw"))
+    call.emit(map_of(call, "Clip", lambda x: clip(x, lo, hi), most), (most,), "nchw")
+
+
+def _l2_pool(call: Call) -> None:
+    kernel, strides, pads = window(call)
+    lo, hi = activation(call)
+    squares = step_map(call, "squares", lambda x: x * x, call.value(0, "nchw"))
+    total = call.step("total", Pool("+", kernel, strides, pads, (1, 1)), squares)
+    counts = call.constant_of("counts", _counts(call, kernel, strides, pads).astype(np.float32))
+
+    def rule(acc: Expr, count: Expr) -> Expr:
+        root = Function("sqrt", (acc / count,), "float32")
+        root = root if lo == -np.inf else maximum(root, lo)
+        return root if hi == np.inf else minimum(root, hi)
+
+    call.emit(map_of(call, "L2Pool", rule, total, counts), (total, counts), "nchw")
+
+
+# ---- softmax of int16
+
+
+def _away(x: np.ndarray) -> np.ndarray:
+    """Rounded half away from zero, in float32."""
+    return (np.sign(x) * np.floor(np.abs(x) + np.float32(0.5))).astype(np.float32)
+
+
+def _table(function: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> np.ndarray:
+    """A function of every int16 by interpolation between 513 places, as the kernels have it."""
+    step = np.float32((high - low) / 512)
+    places = (np.float32(low) + np.arange(513, dtype=np.float32) * step).astype(np.float32)
+    exact = (function(places) * np.float32(32768)).astype(np.float32)
+    middle = _away(function(places[:-1] + step / 2) * np.float32(32768))
+    between = _away((exact[1:] + _away(exact[:-1])) / np.float32(2))
+    bias = _away((between - middle) / np.float32(2))
+    found = np.append(_away(exact[:-1]) - bias, _away(exact[-1:]))
+    knots = np.clip(found, -32768, 32767).astype(np.int64)
+    values = np.arange(-32768, 32768)
+    index, rest = 256 + (values >> 7), values & 0x7F
+    return knots[index] + (((knots[index + 1] - knots[index]) * rest + 64) >> 7)
+
+
+def _softmax(call: Call) -> None:
+    x, _ = call.quant(call.operand(0))
+    y, zero = call.quant(call.result)
+    if zero or abs(float(y) * 32768 - 1) > 1e-3:
+        raise call.refuse(f"expected a result of scale 2**-15 and zero point 0, got {y!r}, {zero}")
+    factors = tflite_params(float(x) * float(call.option("Beta")) / (10.0 / 65535.0))
+    exponentials = _table(lambda v: np.exp(v.astype(np.float64)).astype(np.float32), -10.0, 0.0)
+    inverses = _table(lambda v: np.float32(1) / (np.float32(1) + v), 0.0, 1.0)
+    below = np.clip(rescale(-np.arange(65536), *factors) + 32767, -32768, 32767)
+    value = call.value(0, "plain")
+    axes = (len(call.shape_of(value)) - 1,)
+    most = call.step("most", Reduce("max", axes, True), value)
+    under = step_map(call, "under", lambda m, v: m.astype("int32") - v.astype("int32"), most, value)
+    table = call.constant_of("exponentials", exponentials[below + 32768].astype(np.int32))
+    power = call.step("power", Gather(0), table, under)
+    total = call.step("sum", Reduce("+", axes, True), power)
+
+    def place(acc: Expr) -> Expr:
+        lifted = acc.astype("int64") << (leading_zeros(acc).astype("int64") - 1)
+        return clip(((lifted + (1 << 13)) >> 14) - (1 << 16), 0, 65535).astype("int32")
+
+    index = step_map(call, "index", place, total)
+    second = call.constant_of("inverses", inverses.astype(np.int32))
+    inverse = call.step("inverse", Gather(0), second, index)
+
+    def rule(e: Expr, factor: Expr, acc: Expr) -> Expr:
+        count = (Const(31) - leading_zeros(acc)).astype("int64")
+        product = e.astype("int64") * factor.astype("int64")
+        made = (product + (Const(1, "int64") << (count - 1))) >> count
+        return clip(made, 0, 32767).astype("int16")
+
+    call.emit(
+        map_of(call, "Softmax", rule, power, inverse, total), (power, inverse, total), "plain"
+    )
+
+
+# ---- images
+
+
+def _resize_bilinear(call: Call) -> None:
+    """Two taps along each axis; integers with weights of 10 fraction bits."""
+    value = call.value(0, "plain")
+    real = importer_dtype(call, value) == "float32"
+    align, half = call.option("AlignCorners"), call.option("HalfPixelCenters")
+    sizes = call.importer.shape(call.result)[1:3]
+    taps, fractions = [], []
+    for axis, made in ((1, sizes[0]), (2, sizes[1])):
+        size = call.shape_of(value)[axis]
+        low, high, at = (_real_taps if real else _integer_taps)(size, made, align, half)
+        taps.append((low, high))
+        shape = (made, 1, 1) if axis == 1 else (made, 1)
+        fractions.append(call.constant_of(f"fraction{axis}", at.reshape(shape)))
+    corners = []
+    for row in taps[0]:
+        rows = call.step("rows", Gather(1), value, _places(call, "row", row))
+        corners += [
+            call.step("corner", Gather(2), rows, _places(call, "column", c)) for c in taps[1]
+        ]
+    stored = importer_dtype(call, value)
+
+    def blend(a: Expr, b: Expr, c: Expr, d: Expr, y: Expr, x: Expr) -> Expr:
+        """The kernel's order: y0 x0, y1 x0, y0 x1, y1 x1."""
+        if real:
+            other_y, other_x = 1.0 - y, 1.0 - x
+            return a * other_y * other_x + c * y * other_x + b * other_y * x + d * y * x
+        wide = [v.astype("int64") for v in (a, b, c, d)]
+        other_y, other_x = Const(1 << 10, "int64") - y, Const(1 << 10, "int64") - x
+        total = (
+            wide[0] * other_y * other_x
+            + wide[2] * y * other_x
+            + wide[1] * other_y * x
+            + wide[3] * y * x
+        )
+        nudged = total + select(total > 0, Const(1 << 19, "int64"), Const(-(1 << 19), "int64"))
+        return Function("divide", (nudged, Const(1 << 20, "int64")), "int64").astype(stored)
+
+    operands = (*corners, *fractions)
+    call.emit(map_of(call, "ResizeBilinear", blend, *operands), operands, "plain")
+
+
+def _places(call: Call, label: str, places: np.ndarray) -> str:
+    name = f"{label}.{len(call.importer.tensors)}"
+    return call.constant_of(name, places.astype(np.int64))
+
+
+def _real_taps(size: int, made: int, align: int, half: int) -> tuple[np.ndarray, ...]:
+    scale = np.float32(size) / np.float32(made)
+    if align and made > 1:
+        scale = np.float32(size - 1) / np.float32(made - 1)
+    at = np.arange(made, dtype=np.float32)
+    at = (at + np.float32(0.5)) * scale - np.float32(0.5) if half else at * scale
+    low = np.maximum(np.floor(at), 0).astype(np.int64)
+    high = np.minimum(np.ceil(at), size - 1).astype(np.int64)
+    return low, high, (at - low.astype(np.float32)).astype(np.float32)
+
+
+def _integer_taps(size: int, made: int, align: int, half: int) -> tuple[np.ndarray, ...]:
+    scale = ((size << 10) + made // 2) // made
+    if align and made > 1:
+        scale = (((size - 1) << 10) + (made - 1) // 2) // (made - 1)
+    at = np.arange(made, dtype=np.int64) * scale
+    at = at + scale // 2 - (1 << 9) if half else at
+    cut = lambda v: np.where(v < 0, -((-v) >> 10), v >> 10)  # noqa: E731 - towards zero
+    low = np.maximum(cut(at), 0)
+    return low, np.minimum(cut(at + (1 << 10) - 1), size - 1), at - (low << 10)
+
+
+#: Readers by operator and by the first operand's type.
+TYPED: dict[str, dict[str, Reader]] = {
+    "AVERAGE_POOL_2D": {"int16": _average},
+    "BATCH_MATMUL": dict.fromkeys(("float32", "int8", "int16"), _batch_matmul),
+    "CONV_2D": {"int16": lambda call: _convolved(call, depthwise=False)},
+    "DEPTHWISE_CONV_2D": {"int16": lambda call: _convolved(call, depthwise=True)},
+    "FULLY_CONNECTED": {"int16": _dense},
+    "L2_POOL_2D": {"float32": _l2_pool},
+    "MAX_POOL_2D": {"int16": _maximum},
+    "RESIZE_BILINEAR": dict.fromkeys(("float32", "int8"), _resize_bilinear),
+    "SOFTMAX": {"int16": _softmax},
+    "TRANSPOSE_CONV": {"int32": _transpose_conv},
+}

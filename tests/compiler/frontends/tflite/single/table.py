@@ -1,0 +1,110 @@
+"""Every operator of TensorFlow Lite Micro by every type: exact, or refused by name.
+
+``python -m tests.compiler.frontends.tflite.single.table`` writes the table into docs/tflite.md.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from vdla.compiler.frontends.tflite.importer import import_tflite
+from vdla.compiler.graph.interpret import interpret
+from vdla.isa.errors import VdlaError
+
+from . import elements, moving, sums
+from .draft import Case, Draft, Refused, micro
+
+ROWS = {**elements.ROWS, **moving.ROWS, **sums.ROWS}
+TYPES = ("float32", "int8", "uint8", "int16", "int32", "int64", "bool")
+EXACT, ROUNDED, REFUSED, NONE = "exact", "last bits", "refused", ""
+#: Operators of TensorFlow Lite Micro that no row draws, because none of their types is read.
+UNREAD = (
+    "ASSIGN_VARIABLE", "CALL_ONCE", "IF", "READ_VARIABLE", "SVDF", "UNIDIRECTIONAL_SEQUENCE_LSTM",
+    "VAR_HANDLE", "WHILE",
+)  # fmt: skip
+#: Functions of float32 whose last bits differ in some cases, however few the table is made from.
+LIBRARY = ("COS", "ELU", "EXP", "L2_NORMALIZATION", "LOG", "SIN")
+PAGE = Path(__file__).parents[5] / "docs" / "tflite.md"
+BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
+#: Cases of each operator and type that the table is made from.
+CASES = 3
+#: What float results may differ by: the order of sums, and functions of the C library.
+TOLERANCE = 2e-5
+
+
+def draw(kind: str, dtype: str, number: int) -> Case:
+    """One case, the same each time."""
+    seed = [number, *kind.encode()]
+    return ROWS[kind](Draft(np.random.default_rng(seed), dtype))
+
+
+def same(made: np.ndarray, expected: np.ndarray) -> bool:
+    typed = made.dtype == expected.dtype and made.shape == expected.shape
+    return typed and np.array_equal(made, expected, equal_nan=made.dtype.kind == "f")
+
+
+def outcome(case: Case) -> str:
+    """What becomes of a case.
+
+    Raises
+    ------
+    AssertionError
+        For a result that is neither exact nor a float that differs in the last bits.
+    """
+    try:
+        expected = micro(case)
+    except Refused:
+        return NONE
+    try:
+        graph = import_tflite(case.data)
+    except VdlaError as error:
+        assert "\n" not in str(error)
+        return REFUSED
+    made = interpret(graph, *case.inputs)
+    if all(same(y, wanted) for y, wanted in zip(made, expected, strict=True)):
+        return EXACT
+    for y, wanted in zip(made, expected, strict=True):
+        assert y.dtype == np.float32 and wanted.dtype == np.float32, f"{y}\nexpected {wanted}"
+        np.testing.assert_allclose(y, wanted, rtol=TOLERANCE, atol=TOLERANCE)
+    return ROUNDED
+
+
+def summary(kind: str, dtype: str, cases: int) -> str:
+    """What becomes of some cases: the worst of them."""
+    try:
+        found = {outcome(draw(kind, dtype, number)) for number in range(cases)}
+    except AssertionError as error:
+        raise AssertionError(f"{kind} of {dtype}: {error}") from None
+    if dtype == "float32" and kind in LIBRARY:
+        found.add(ROUNDED)
+    return next((word for word in (REFUSED, ROUNDED, EXACT) if word in found), NONE)
+
+
+def cells() -> dict[tuple[str, str], str]:
+    """The table in the documentation."""
+    rows = PAGE.read_text().split(BEGIN)[1].split(END)[0].splitlines()[2:]
+    split = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    return {(row[0], t): cell for row in split for t, cell in zip(TYPES, row[1:], strict=True)}
+
+
+def text(cases: int) -> str:
+    """The table."""
+    lines = [f"| operator | {' | '.join(TYPES)} |", "|---" * (len(TYPES) + 1) + "|"]
+    for kind in sorted((*ROWS, *UNREAD)):
+        if kind in UNREAD:
+            found = [REFUSED] * len(TYPES)
+        else:
+            found = [summary(kind, dtype, cases) for dtype in TYPES]
+        lines.append(f"| {kind} | {' | '.join(found)} |")
+    return "\n".join(lines) + "\n"
+
+
+def write() -> None:
+    """Write the table into its page."""
+    before, rest = PAGE.read_text().split(BEGIN)
+    PAGE.write_text(before + BEGIN + text(CASES) + END + rest.split(END)[1])
+
+
+if __name__ == "__main__":
+    write()

@@ -1,0 +1,79 @@
+"""Every operator of TensorFlow Lite Micro, by type, against its own kernels.
+
+Three cases of each operator and type, or as many as ``VDLA_FUZZ`` says (``make operators``). The
+table in docs/tflite.md says what is expected of each.
+"""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from vdla.compiler.frontends.tflite.importer import import_tflite
+from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.graph.passes import run_passes
+from vdla.compiler.targets.cpu.graph_code import build_cpu
+
+from .single.table import (
+    EXACT,
+    NONE,
+    REFUSED,
+    ROUNDED,
+    ROWS,
+    TOLERANCE,
+    TYPES,
+    UNREAD,
+    cells,
+    draw,
+    outcome,
+)
+
+CASES = int(os.environ.get("VDLA_FUZZ", "3"))
+CELLS = cells()
+#: Cases that are compiled for the CPU, too.
+ON_CPU = max(2, CASES // 10)
+#: What a case may be, by the table's word for its operator and type.
+ALLOWED = {
+    EXACT: {EXACT, NONE},
+    ROUNDED: {EXACT, ROUNDED, NONE},
+    REFUSED: {EXACT, ROUNDED, REFUSED, NONE},
+    NONE: {NONE},
+}
+#: Operators that the table says are exact in some type.
+EXACT_AT_LEAST = 86
+
+
+def test_the_table_has_every_operator() -> None:
+    assert {kind for kind, _ in CELLS} == {*ROWS, *UNREAD}
+    integers = {kind for (kind, dtype), word in CELLS.items() if word == EXACT}
+    assert len(integers) >= EXACT_AT_LEAST
+
+
+@pytest.mark.parametrize("kind", ROWS)
+def test_operator_is_what_the_table_says(kind: str) -> None:
+    for dtype in TYPES:
+        word = CELLS[kind, dtype]
+        for number in range(CASES if word else 1):
+            assert outcome(draw(kind, dtype, number)) in ALLOWED[word], (dtype, number)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ROWS)
+def test_cpu_equals_the_interpreter(kind: str) -> None:
+    """Bit for bit, also of float32 where the table says so."""
+    for dtype in TYPES:
+        word = CELLS[kind, dtype]
+        if word not in (EXACT, ROUNDED):
+            continue
+        for number in range(ON_CPU):
+            case = draw(kind, dtype, number)
+            if outcome(case) not in (EXACT, ROUNDED):
+                continue
+            graph = import_tflite(case.data)
+            made = build_cpu(run_passes(graph)).run(*case.inputs)
+            for y, wanted in zip(made, interpret(graph, *case.inputs), strict=True):
+                if word == ROUNDED:
+                    np.testing.assert_allclose(y, wanted, rtol=TOLERANCE, atol=TOLERANCE)
+                else:
+                    np.testing.assert_array_equal(y, wanted, f"{dtype}, case {number}")
