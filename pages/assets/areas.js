@@ -12,9 +12,9 @@ charts.areas = (plot, chart) => {
     root.setAttribute("height", bottom + 36);
     svg(root, "text", { x: 0, y: 12, class: "soft" }, chart.y_title);
     const x = timeAxis(root, view, LEFT, inside, top, bottom), y = scale(0, chart.y_end, bottom, top);
-    for (const at of ticks(0, chart.y_end, 6)) {
+    for (const [at, text] of labelled(ticks(0, chart.y_end, 6))) {
       svg(root, "line", { x1: LEFT, x2: LEFT + inside, y1: y(at), y2: y(at), class: "grid" });
-      svg(root, "text", { x: LEFT - 7, y: y(at) + 4, "text-anchor": "end", class: "soft" }, short(at));
+      svg(root, "text", { x: LEFT - 7, y: y(at) + 4, "text-anchor": "end", class: "soft" }, text);
     }
     chart.areas.forEach((area, number) => {
       const [begin, end] = area.x.map((at) => Math.min(view.end, Math.max(view.begin, at)));

@@ -29,9 +29,9 @@ charts.bars = (plot, chart) => {
     const x = scale(0, most, left, width - right);
     root.setAttribute("viewBox", `0 0 ${width} ${bottom + 24}`);
     root.setAttribute("height", bottom + 24);
-    for (const at of ticks(0, most, (width - left - right) / 90)) {
+    for (const [at, text] of labelled(ticks(0, most, (width - left - right) / 90))) {
       svg(root, "line", { x1: x(at), x2: x(at), y1: top, y2: bottom, class: "grid" });
-      svg(root, "text", { x: x(at), y: bottom + 16, "text-anchor": at ? "middle" : "start", class: "soft" }, short(at));
+      svg(root, "text", { x: x(at), y: bottom + 16, "text-anchor": at ? "middle" : "start", class: "soft" }, text);
     }
     view.labels.forEach((label, row) => {
       const y = top + row * height, middle = narrow ? y + 13 : y + height / 2 + 4;

@@ -32,13 +32,21 @@ function hue(n) {
   return `hsl(${(n * 137.508 + 205) % 360} 52% ${colour("fill")})`;
 }
 
-/** A number as people read it; long ones with K, M, G. */
-function short(value) {
+/** A number as people read it, with so many digits; long ones with K, M, G. */
+function short(value, digits = 3) {
   const size = Math.abs(value);
   for (const [unit, factor] of [["G", 1e9], ["M", 1e6], ["K", 1e3]]) {
-    if (size >= factor * 0.9995) return `${+(value / factor).toPrecision(3)}${unit}`;
+    if (size >= factor * 0.9995) return `${+(value / factor).toPrecision(digits)}${unit}`;
   }
-  return `${+value.toPrecision(3)}`;
+  return `${+value.toPrecision(digits)}`;
+}
+
+/** Numbers of an axis, each with its text: digits enough that no two look the same. */
+function labelled(values) {
+  let digits = 3;
+  const texts = () => values.map((value) => short(value, digits));
+  while (digits < 15 && new Set(texts()).size < values.length) digits++;
+  return texts().map((text, index) => [values[index], text]);
 }
 
 /** A number in full. */
@@ -226,9 +234,9 @@ function timeButtons(plot, time, actions) {
 /** Grid and labels of an axis of cycles; y is where the labels stand. */
 function timeAxis(root, view, left, width, top, bottom) {
   const x = scale(view.begin, view.end, left, left + width);
-  for (const at of ticks(view.begin, view.end, width / 90)) {
+  for (const [at, text] of labelled(ticks(view.begin, view.end, width / 90))) {
     svg(root, "line", { x1: x(at), x2: x(at), y1: top, y2: bottom, class: "grid" });
-    svg(root, "text", { x: x(at), y: bottom + 15, "text-anchor": "middle", class: "soft" }, short(at));
+    svg(root, "text", { x: x(at), y: bottom + 15, "text-anchor": "middle", class: "soft" }, text);
   }
   svg(root, "text", { x: left + width, y: bottom + 31, "text-anchor": "end", class: "soft" }, "cycles");
   return x;

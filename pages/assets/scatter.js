@@ -25,13 +25,13 @@ charts.scatter = (plot, chart) => {
     root.setAttribute("height", height);
     const x = scale(xLow, xHigh, left, width - right, log), y = scale(yLow, yHigh, bottom, top, log);
     const marks = log ? logTicks : ticks;
-    for (const at of marks(xLow, xHigh, width / (log ? 60 : 100))) {
+    for (const [at, text] of labelled(marks(xLow, xHigh, width / (log ? 60 : 100)))) {
       svg(root, "line", { x1: x(at), x2: x(at), y1: top, y2: bottom, class: "grid" });
-      svg(root, "text", { x: x(at), y: bottom + 16, "text-anchor": "middle", class: "soft" }, short(at));
+      svg(root, "text", { x: x(at), y: bottom + 16, "text-anchor": "middle", class: "soft" }, text);
     }
-    for (const at of marks(yLow, yHigh, height / 40)) {
+    for (const [at, text] of labelled(marks(yLow, yHigh, height / 40))) {
       svg(root, "line", { x1: left, x2: width - right, y1: y(at), y2: y(at), class: "grid" });
-      svg(root, "text", { x: left - 7, y: y(at) + 4, "text-anchor": "end", class: "soft" }, short(at));
+      svg(root, "text", { x: left - 7, y: y(at) + 4, "text-anchor": "end", class: "soft" }, text);
     }
     svg(root, "text", { x: width - right, y: height - 6, "text-anchor": "end", class: "soft" }, chart.x_title);
     svg(root, "text", { x: left + 5, y: top + 2, class: "soft" }, chart.y_title);

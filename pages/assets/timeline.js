@@ -95,9 +95,9 @@ charts.timeline = (plot, chart) => {
     pen.fillStyle = colour("soft");
     pen.strokeStyle = colour("line");
     pen.textAlign = "center";
-    for (const at of ticks(view.begin, view.end, inside.width / 90)) {
+    for (const [at, text] of labelled(ticks(view.begin, view.end, inside.width / 90))) {
       pen.beginPath(); pen.moveTo(x(at), 0); pen.lineTo(x(at), bottom); pen.stroke();
-      pen.fillText(short(at), x(at), bottom + 14);
+      pen.fillText(text, x(at), bottom + 14);
     }
     pen.textAlign = "right";
     pen.fillText("cycles", inside.left + inside.width, bottom + 29);

@@ -110,6 +110,18 @@ def test_the_policy_of_a_page_stops_requests(pages: Path, browser: Chromium) -> 
     assert any("Content Security Policy" in text for text in seen.console)
 
 
+def test_numbers_of_an_axis_differ(pages: Path, browser: Chromium) -> None:
+    """Also where what they count differs by a thousandth."""
+    browser.open(pages / "sweep.html", 1280, False)
+    axes = (
+        "[...document.querySelectorAll('.scatter')]"
+        ".map((c) => [...c.querySelectorAll('text.soft')].map((t) => t.textContent))"
+    )
+    charts = browser.evaluate(axes)
+    assert len(charts) == 2 and any("27.5K" in texts for texts in charts)
+    assert all(len(set(texts)) == len(texts) > 8 for texts in charts), charts
+
+
 def test_charts_answer(pages: Path, browser: Chromium) -> None:
     browser.open(pages / "run.html", 1280, False)
     text = "document.querySelector('.timeline .readout').textContent"
