@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -76,6 +76,11 @@ class Layer(Protocol):
     @property
     def predicted_cycles(self) -> int | None:
         """What a cost model predicts for the choice, if there is one."""
+        ...
+
+    @property
+    def kernels(self) -> Sequence[Mapping[str, Any]]:
+        """What its kernels on a GPU move."""
         ...
 
     @property
