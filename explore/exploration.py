@@ -114,9 +114,9 @@ class Exploration:
                 break
             for knobs in asked:
                 outcome = self._known[self._place(knobs)]
-                known = [outcome.values.get(name) for name in self.spec.objectives]
-                values = None if None in known else [float(v) for v in known if v is not None]
-                self._search.tell(knobs, values, outcome.over)
+                # What has no values is told as bad ones, or a sampler would ask for it again.
+                values = self._objectives(outcome) if outcome.values else self._box
+                self._search.tell(values, outcome.over)
             self.progress(self.state)
 
     @property
@@ -137,10 +137,14 @@ class Exploration:
         on_front = self.front
         volume = 0.0
         if self.outcomes:
-            reference = [BOX * value for value in self._objectives(self.outcomes[0])]
-            volume = hypervolume([self._objectives(one) for one in on_front], reference)
+            volume = hypervolume([self._objectives(one) for one in on_front], self._box)
         elapsed_s = time.monotonic() - self._begun
         return State(self.measured, self.spec.trials, len(on_front), volume, elapsed_s)
+
+    @property
+    def _box(self) -> tuple[float, ...]:
+        """The corner of the box that the hypervolume is a part of."""
+        return tuple(BOX * value for value in self._objectives(self.outcomes[0]))
 
     def _objectives(self, outcome: Outcome) -> tuple[float, ...]:
         return tuple(outcome.values[name] for name in self.spec.objectives)

@@ -26,9 +26,9 @@ class Search(Protocol):
         """A design; None where there are no more. It may have been asked for before."""
         ...
 
-    def tell(self, knobs: Knobs, values: Sequence[float] | None, over: float) -> None:
-        """What became of the designs, in the order in which they were asked for: the objectives,
-        or None where there are none; and by how much limits are exceeded.
+    def tell(self, values: Sequence[float], over: float) -> None:
+        """The objectives of the oldest design that was not told about, and by how much it exceeds
+        limits.
         """
         ...
 
@@ -54,7 +54,7 @@ class RandomSearch:
             knobs[name] = values[index]
         return knobs
 
-    def tell(self, knobs: Knobs, values: Sequence[float] | None, over: float) -> None:
+    def tell(self, values: Sequence[float], over: float) -> None:
         """Nothing is learned."""
 
 
@@ -87,14 +87,11 @@ class OptunaSearch:
             for name, values in self._knobs.items()
         }
 
-    def tell(self, knobs: Knobs, values: Sequence[float] | None, over: float) -> None:
+    def tell(self, values: Sequence[float], over: float) -> None:
         """Tell the sampler about its oldest proposal."""
         trial = self._asked.pop(0)
-        if values is None:
-            self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
-        else:
-            trial.set_constraint("limits", over)
-            self._study.tell(trial, list(values))
+        trial.set_constraint("limits", over)
+        self._study.tell(trial, list(values))
 
 
 def make_search(spec: Spec) -> Search:
