@@ -61,6 +61,8 @@ def explore(
     with _shown() as progress:
         exploration = Exploration(spec, Results(results), workers or os.cpu_count() or 1, progress)
         exploration.run()
+    if not exploration.outcomes:
+        raise VdlaError("interrupted before the first design was measured")
     report = make_report(exploration) | {"results": str(results)}
     if html is not None:
         from ..pages.explore import explore_page

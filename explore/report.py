@@ -14,7 +14,7 @@ from .spec import BLOCK, OBJECTIVES, Spec
 
 
 def make_report(exploration: Exploration) -> dict[str, Any]:
-    """The report.
+    """The report of an exploration that has measured its first design.
 
     ``first`` and ``front`` are designs with ``knobs``, the whole machine as ``toml``, ``values``,
     and of each network what was measured; ``designs`` are all that were measured, in order, without
@@ -24,8 +24,8 @@ def make_report(exploration: Exploration) -> dict[str, Any]:
     on_front = exploration.front
     tables = dict.fromkeys([*NAMES, spec.energy])
     energies = [_energies(exploration, on_front, name) for name in tables]
-    first = exploration.outcomes[0] if exploration.outcomes else None
-    known = first.values if first else {}
+    first = exploration.outcomes[0]
+    known = first.values
     return header("explore", seed=spec.seed) | {
         "networks": {Path(name).name: weight for name, weight in spec.networks.items()},
         "objectives": list(spec.objectives),
@@ -42,7 +42,7 @@ def make_report(exploration: Exploration) -> dict[str, Any]:
         "units": {name: unit for name, unit in OBJECTIVES.items() if name in known},
         "energy_tables": [EnergyTable.load(name).name for name in tables],
         "agreed_order": agreed_order(energies),
-        "first": None if first is None else _design(spec, first) | _networks(exploration, first),
+        "first": _design(spec, first) | _networks(exploration, first),
         "front": [_design(spec, one) | _networks(exploration, one) for one in on_front],
         "designs": [_design(spec, outcome) for outcome in exploration.outcomes if outcome.rows],
         "interrupted": exploration.interrupted,

@@ -47,17 +47,15 @@ def explore_page(report: dict[str, Any]) -> str:
         "Results": Path(report["results"]).name,
         "VDLA": report["vdla"],
     }
-    sections = []
-    if named:
-        sections = [_front(report, named), _knobs(report, named), _beside(report, named)]
-        sections += [_energy(named), *(_network(name, named) for name in report["networks"])]
+    sections = [
+        _front(report, named), _knobs(report, named), _beside(report, named), _energy(named),
+        *(_network(name, named) for name in report["networks"]),
+    ]  # fmt: skip
     return write_page(Page("Exploration", _summary(report), Facts(facts), sections))
 
 
 def _summary(report: dict[str, Any]) -> list[str]:
     """What was found, and how it is known."""
-    if report["first"] is None:
-        return ["Nothing was measured yet."]
     text = []
     for name in report["objectives"]:
         best = min((design["values"][name] for design in report["front"]), default=None)
@@ -80,7 +78,7 @@ def _named(report: dict[str, Any]) -> list[tuple[str, Design]]:
     """The designs of the front by their numbers, and the first, if it is not among them."""
     named = [(f"design {n}", design) for n, design in enumerate(report["front"], 1)]
     first = report["first"]
-    if first is not None and all(d["config_hash"] != first["config_hash"] for _, d in named):
+    if all(d["config_hash"] != first["config_hash"] for _, d in named):
         named.append((_FIRST, first))
     return named
 

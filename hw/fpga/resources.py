@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -274,7 +273,6 @@ def _left_out(table: np.ndarray, true: np.ndarray, index: int) -> float:
     return abs(float(predicted) / true[index] - 1)
 
 
-@cache
 def shipped_model(board: str, device: Device) -> ResourceModel:
     """The model of the samples that the package has for a board.
 
