@@ -95,7 +95,7 @@ def fpga_sample(
 
         chosen = find_board(board)
         path = samples or resources.SAMPLES / f"{chosen.name}.jsonl"
-        wanted = sample.design(points, chosen.device, largest_block)
+        wanted = sample.design(points, chosen.device, largest_block, chosen.hw.bus_bits)
         sample.add_samples(chosen, wanted, path, lambda n, of: progress(f"sample {n} of {of}"))
         kept = resources.load_samples(path)
     rows = [{"params": one.params.to_dict(), "used": one.used} for one in kept]

@@ -69,6 +69,7 @@ class Ladder:
     def __init__(self, spec: Spec):
         self.spec, self.board = spec, find_board(spec.board)
         self.energy = EnergyTable.load(spec.energy)
+        self._check_bus()
         self.model: ResourceModel | None = None
         if {"lut", "ff"} & {*spec.objectives, *spec.limits}:
             self.model = shipped_model(self.board.name, self.board.device)
@@ -79,6 +80,16 @@ class Ladder:
             )
         #: Multiply-accumulates of an image on the accelerator, by network.
         self._macs: dict[str, float] = {}
+
+    def _check_bus(self) -> None:
+        """The link to the host of a board with an ECP5 has one width."""
+        own = self.board.hw.bus_bits
+        first, _ = self.spec.machine({})
+        for bits in (first.bus_bits, *self.spec.knobs.get("bus_bits", ())):
+            if self.counts_rams and bits != own:
+                raise VdlaError(
+                    f"bus_bits: expected {own}, which the board {self.board.name} has, got {bits}"
+                )
 
     @property
     def counts_rams(self) -> bool:

@@ -26,13 +26,13 @@ CANDIDATES, SEED = 600, 1
 _PRIOR = 1e-6
 
 
-def design(count: int, device: Device, largest_block: int) -> list[HwParams]:
+def design(count: int, device: Device, largest_block: int, bus_bits: int = 64) -> list[HwParams]:
     """The first ``count`` configurations of a design, which is the same whenever it is asked for.
 
     Each is the candidate whose prediction the ones before it leave most uncertain, as in D-optimal
     designs.
     """
-    candidates = _candidates(device, largest_block)
+    candidates = _candidates(device, largest_block, bus_bits)
     table = np.array([list(features(params, device).values()) for params in candidates])
     table = table / np.maximum(table.max(axis=0), 1)
     known = _PRIOR * np.eye(table.shape[1])
@@ -45,18 +45,18 @@ def design(count: int, device: Device, largest_block: int) -> list[HwParams]:
     return [candidates[index] for index in chosen]
 
 
-def _candidates(device: Device, largest_block: int) -> list[HwParams]:
+def _candidates(device: Device, largest_block: int, bus_bits: int) -> list[HwParams]:
     """Configurations drawn at random that may fit the device."""
     rng, found = Random(SEED), dict[HwParams, None]()
     blocks = [block for block in LEGAL["block_in"] if block <= largest_block]
     while len(found) < CANDIDATES:
         block = rng.choice(blocks)
-        knobs = {"block_in": block, "block_out": block}
+        knobs = {"block_in": block, "block_out": block, "bus_bits": bus_bits}
         for name, legal in LEGAL.items():
             if name.removesuffix("_depth") in MEMORIES:
                 knobs[name] = round(2 ** rng.uniform(5, 11))
             elif name not in knobs and name != "token_bits":
-                knobs[name] = rng.choice([v for v in legal if v <= 32 or name == "bus_bits"])
+                knobs[name] = rng.choice([value for value in legal if value <= 32])
         try:
             params = HwParams(**knobs)
         except VdlaError:

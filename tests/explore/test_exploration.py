@@ -240,6 +240,13 @@ def test_the_command(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "r.json").read_text()) == report
 
 
+@pytest.mark.parametrize("spec", [replace(SPEC, knobs={"bus_bits": (64, 128)}),
+                                  replace(SPEC, memory="wide")])  # fmt: skip
+def test_a_bus_that_the_board_does_not_have_is_refused(spec: Spec) -> None:
+    with pytest.raises(VdlaError, match=r"bus_bits: expected 64, which the board ulx3s.*, got 128"):
+        Ladder(spec)
+
+
 def test_a_report_of_everything(fake: Fake, tmp_path: Path) -> None:
     found = explored(replace(SPEC, trials=5), tmp_path / "r.jsonl")
     report = make_report(found)
