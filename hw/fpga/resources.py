@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def _products(params: HwParams, device: Device) -> tuple[int, int]:
 
 def features(params: HwParams, device: Device) -> dict[str, float]:
     """What lookup tables and flip-flops grow with; all are counts, so that no coefficient is
-    negative.
+    negative. The bus is not among them: a board has one width.
     """
     narrow, packed = _products(params, device)
     queued = widest_layout_bits(params) * 4 * -(-params.queue_depth // 16)
@@ -110,7 +111,6 @@ def features(params: HwParams, device: Device) -> dict[str, float]:
         "products with a multiplier": narrow,
         "pairs that share a multiplier": packed,
         "products without": params.peak_macs_per_cycle - narrow - 2 * packed,
-        "bits of the bus": params.bus_bits,
         "bits of queues": queued,
     }
 
@@ -241,29 +241,19 @@ def _within(value: int, bounds: tuple[int, int]) -> bool:
 
 
 def _fitted(table: np.ndarray, true: np.ndarray) -> np.ndarray:
-    """Coefficients, none of them negative, with the least squares of relative errors: by turns, the
-    best value of each while the others stay, until none moves.
+    """Coefficients, none of them negative, with the least squares of relative errors: the best of
+    those of every choice of features, which are few.
     """
-    rows_ = table / true[:, None]
-    scale = np.sqrt((rows_**2).sum(axis=0))
-    used = np.flatnonzero(scale)
-    unit = rows_[:, used] / scale[used]
-    square, wanted = unit.T @ unit, unit.T @ np.ones(len(true))
-    found = np.zeros(len(used))
-    for _ in range(_TURNS):
-        before = found.copy()
-        for index in range(len(used)):
-            rest = wanted[index] - square[index] @ found + found[index]
-            found[index] = max(0.0, rest)
-        if np.abs(found - before).max() < _STILL * np.abs(found).max():
-            break
-    result = np.zeros(table.shape[1])
-    result[used] = found / scale[used]
-    return result
-
-
-#: Turns of the fit at most, and the part by which coefficients still move when it ends.
-_TURNS, _STILL = 20_000, 1e-9
+    parts = table / true[:, None]
+    best, found = float("inf"), np.zeros(table.shape[1])
+    for count in range(1, table.shape[1] + 1):
+        for chosen in map(list, combinations(range(table.shape[1]), count)):
+            values, *_ = np.linalg.lstsq(parts[:, chosen], np.ones(len(true)), rcond=None)
+            off = float(((parts[:, chosen] @ values - 1) ** 2).sum())
+            if values.min() >= 0 and off < best:
+                best, found = off, np.zeros(table.shape[1])
+                found[chosen] = values
+    return found
 
 
 def _left_out(table: np.ndarray, true: np.ndarray, index: int) -> float:

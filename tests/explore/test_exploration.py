@@ -197,7 +197,7 @@ def test_what_needs_samples_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     from vdla.hw.fpga import resources
 
     monkeypatch.setattr(resources, "SAMPLES", tmp_path)
-    with pytest.raises(VdlaError, match="resource model: expected at least 10 samples, got 0"):
+    with pytest.raises(VdlaError, match="resource model: expected at least 9 samples, got 0"):
         Ladder(replace(SPEC, objectives=("cycles", "lut")))
     with pytest.raises(VdlaError, match="board: expected one with an ECP5"):
         Ladder(replace(SPEC, board="pynq-z1", objectives=("cycles", "bram")))
