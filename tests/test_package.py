@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("isa", "runtime", "hw", "sim", "compiler", "bench", "cosim", "pages", "cli")
+ROOMS = ("isa", "runtime", "hw", "sim", "compiler", "bench", "cosim", "explore", "pages", "cli")
 #: The modules of the package's root; each of them is meant to be there.
 ROOT_MODULES = {
     "__init__",
