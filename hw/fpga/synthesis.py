@@ -86,6 +86,7 @@ def estimate(
     board: Board, params: HwParams, directory: Path, progress: Progress = lambda _: None
 ) -> Result:
     """Synthesis only: what the design takes of the device."""
+    board.check(params)
     directory.mkdir(parents=True, exist_ok=True)
     body: dict[str, Any] = {"board": board.name, "device": board.device.name}
     tools = {"tools": tool_versions()}
@@ -121,6 +122,7 @@ def build(
     route_anyway : route every placement
     """
     _nextpnr_of(board)
+    board.check(params)
     directory.mkdir(parents=True, exist_ok=True)
     target = board.freq_mhz if freq_mhz is None else freq_mhz
     body: dict[str, Any] = {
