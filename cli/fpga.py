@@ -76,6 +76,9 @@ def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = 
 def fpga_sample(
     board: BoardName = "ulx3s-85f",
     points: Annotated[int, typer.Option(min=1, max=500, help="Configurations of the design.")] = 30,
+    placed: Annotated[
+        int, typer.Option(min=0, max=500, help="Of these, place so many, for the clock.")
+    ] = 0,
     largest_block: Annotated[int, typer.Option(min=4, max=32, help="Blocks up to this.")] = 16,
     samples: Annotated[
         Path | None,
@@ -96,7 +99,11 @@ def fpga_sample(
         chosen = find_board(board)
         path = samples or resources.SAMPLES / f"{chosen.name}.jsonl"
         wanted = sample.design(points, chosen.device, largest_block, chosen.hw.bus_bits)
-        sample.add_samples(chosen, wanted, path, lambda n, of: progress(f"sample {n} of {of}"))
+
+        def told(count: int, of: int) -> None:
+            progress(f"sample {count} of {of}")
+
+        sample.add_samples(chosen, wanted, placed, path, told)
         kept = resources.load_samples(path)
     rows = [{"params": one.params.to_dict(), "used": one.used} for one in kept]
     report = header("fpga sample") | {"board": board, "file": str(path), "rows": rows}

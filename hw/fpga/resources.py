@@ -124,36 +124,43 @@ class Sample:
     params : the configuration
     used : of :data:`~.devices.RESOURCES`
     versions : of the tools
+    placed_mhz : the clock that nextpnr estimates for a placement of seed 1; None where none was
+        made
     """
 
     params: HwParams
     used: dict[str, int]
     versions: dict[str, str]
+    placed_mhz: float | None = None
 
     def to_line(self) -> str:
         """A line of a file of samples, with its end."""
-        entry = {"params": self.params.to_dict(), "used": self.used, "tools": self.versions}
-        return json.dumps(entry) + "\n"
+        entry: dict[str, Any] = {"params": self.params.to_dict(), "used": self.used}
+        if self.placed_mhz is not None:
+            entry["placed_mhz"] = self.placed_mhz
+        return json.dumps(entry | {"tools": self.versions}) + "\n"
 
 
 def load_samples(path: Path) -> list[Sample]:
-    """The samples of a file; none where there is no file.
+    """The samples of a file; none where there is no file. The last of a configuration counts.
 
     Raises VdlaError for a file of something else.
     """
-    found = []
+    found: dict[HwParams, Sample] = {}
     text = path.read_text("utf-8") if path.exists() else ""
     for number, line in enumerate(text.splitlines(), 1):
         try:
             entry: dict[str, Any] = json.loads(line)
             params = HwParams.from_dict(entry["params"])
             used = {str(name): int(value) for name, value in entry["used"].items()}
-            found.append(Sample(params, used, dict(entry["tools"])))
+            mhz = entry.get("placed_mhz")
+            placed_mhz = None if mhz is None else float(mhz)
+            found[params] = Sample(params, used, dict(entry["tools"]), placed_mhz)
         except (ValueError, TypeError, KeyError, AttributeError, VdlaError):
             raise VdlaError(
                 f"{path}: expected samples of vdla fpga sample, got {line[:60]!r} in line {number}"
             ) from None
-    return found
+    return list(found.values())
 
 
 @dataclass(frozen=True)

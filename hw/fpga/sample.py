@@ -1,4 +1,4 @@
-"""A designed sample: configurations that tell most about what designs take, each synthesised once.
+"""A designed sample: configurations that differ as much as they can, each synthesised once.
 
 A model of resources (``resources.py``) is fitted to the file of samples, which grows by a line as
 soon as a configuration is synthesised, so that the same command goes on where it was stopped.
@@ -17,46 +17,50 @@ from ...isa.errors import VdlaError
 from ...isa.params import LEGAL, MEMORIES, HwParams
 from .board import Board
 from .devices import Device
-from .resources import Sample, features, load_samples, multipliers, scratchpad_rams
-from .synthesis import synthesise, tool_versions
+from .resources import Sample, load_samples, multipliers, scratchpad_rams
+from .synthesis import place_and_route, synthesise, tool_versions
 
 #: Configurations that a design chooses from, and the seed of their draw.
 CANDIDATES, SEED = 600, 1
-#: Weight of what is known before the first sample, so that the first choice is defined.
-_PRIOR = 1e-6
+#: Depths of scratchpads, as powers of two; shorter ones are made of lookup tables.
+_LOG2_DEPTHS = (5.1, 11.0)
+#: The most that is drawn of a knob that may be far larger.
+_LARGEST = 32
 
 
 def design(count: int, device: Device, largest_block: int, bus_bits: int = 64) -> list[HwParams]:
     """The first ``count`` configurations of a design, which is the same whenever it is asked for.
 
-    Each is the candidate whose prediction the ones before it leave most uncertain, as in D-optimal
-    designs.
+    Each is the candidate that is farthest from its nearest among those before it, in logarithms of
+    the knobs, each over its range. So the design depends on no model.
     """
     candidates = _candidates(device, largest_block, bus_bits)
-    table = np.array([list(features(params, device).values()) for params in candidates])
-    table = table / np.maximum(table.max(axis=0), 1)
-    known = _PRIOR * np.eye(table.shape[1])
-    chosen: list[int] = []
+    places = np.log2([list(params.to_dict().values()) for params in candidates])
+    places = places / np.maximum(np.ptp(places, axis=0), 1)
+    nearest = np.linalg.norm(places - np.median(places, axis=0), axis=1)
+    # The first is the most ordinary one.
+    chosen = [int(nearest.argmin())]
+    nearest = np.full(len(places), np.inf)
     while len(chosen) < count:
-        doubt = np.einsum("ij,jk,ik->i", table, np.linalg.inv(known), table)
-        doubt[chosen] = -1.0
-        chosen.append(int(doubt.argmax()))
-        known += np.outer(table[chosen[-1]], table[chosen[-1]])
+        nearest = np.minimum(nearest, np.linalg.norm(places - places[chosen[-1]], axis=1))
+        chosen.append(int(nearest.argmax()))
     return [candidates[index] for index in chosen]
 
 
 def _candidates(device: Device, largest_block: int, bus_bits: int) -> list[HwParams]:
-    """Configurations drawn at random that may fit the device."""
+    """Configurations drawn at random that may fit the device. Small blocks come more often, as
+    their synthesis takes less time.
+    """
     rng, found = Random(SEED), dict[HwParams, None]()
     blocks = [block for block in LEGAL["block_in"] if block <= largest_block]
     while len(found) < CANDIDATES:
-        block = rng.choice(blocks)
+        (block,) = rng.choices(blocks, [1 / block for block in blocks])
         knobs = {"block_in": block, "block_out": block, "bus_bits": bus_bits}
         for name, legal in LEGAL.items():
             if name.removesuffix("_depth") in MEMORIES:
-                knobs[name] = round(2 ** rng.uniform(5, 11))
+                knobs[name] = round(2 ** rng.uniform(*_LOG2_DEPTHS))
             elif name not in knobs and name != "token_bits":
-                knobs[name] = rng.choice([value for value in legal if value <= 32])
+                knobs[name] = rng.choice([value for value in legal if value <= _LARGEST])
         try:
             params = HwParams(**knobs)
         except VdlaError:
@@ -72,20 +76,33 @@ def _candidates(device: Device, largest_block: int, bus_bits: int) -> list[HwPar
 def add_samples(
     board: Board,
     wanted: Sequence[HwParams],
+    placed: int,
     path: Path,
     progress: Callable[[int, int], None],
 ) -> None:
-    """Synthesise the configurations that the file has no sample of, and add each to it at once."""
+    """Synthesise the configurations that the file has no sample of, place the first ``placed`` of
+    them, and add each to the file at once.
+    """
     versions = tool_versions()
-    kept = load_samples(path)
-    done = {sample.params for sample in kept if sample.versions == versions}
-    missing = [params for params in wanted if params not in done]
+    known = {s.params: s for s in load_samples(path) if s.versions == versions}
+    missing = [
+        (params, number < placed)
+        for number, params in enumerate(wanted)
+        if params not in known or (number < placed and known[params].placed_mhz is None)
+    ]
     progress(len(wanted) - len(missing), len(wanted))
     path.parent.mkdir(parents=True, exist_ok=True)
-    for number, params in enumerate(missing, 1):
-        with tempfile.TemporaryDirectory(prefix="vdla_sample_") as folder:
-            used = synthesise(board, params, board.freq_mhz, Path(folder), lambda _: None)
-        sample = Sample(params, used, versions)
+    for number, (params, is_placed) in enumerate(missing, 1):
+        sample = _made(board, params, is_placed, versions)
         with path.open("a") as file:
             file.write(sample.to_line())
         progress(len(wanted) - len(missing) + number, len(wanted))
+
+
+def _made(board: Board, params: HwParams, is_placed: bool, versions: dict[str, str]) -> Sample:
+    with tempfile.TemporaryDirectory(prefix="vdla_sample_") as name:
+        folder, mhz = Path(name), None
+        used = synthesise(board, params, board.freq_mhz, folder, lambda _: None)
+        if is_placed:
+            mhz = place_and_route(board, board.freq_mhz, 1, folder, route=False)["fmax_mhz"]
+    return Sample(params, used, versions, mhz)

@@ -143,11 +143,32 @@ def test_a_sample_goes_on_where_it_was_stopped(
     monkeypatch.setattr(sample, "synthesise", synthesise)
     wanted, path = design(4, ECP5_85F, 8), tmp_path / "samples" / "s.jsonl"
     with pytest.raises(KeyboardInterrupt):
-        add_samples(board, wanted, path, lambda *_: None)
+        add_samples(board, wanted, 0, path, lambda *_: None)
     assert [s.params for s in load_samples(path)] == wanted[:2]
-    add_samples(board, wanted, path, lambda *_: None)
+    add_samples(board, wanted, 0, path, lambda *_: None)
     assert [s.params for s in load_samples(path)] == wanted
     assert asked == [*wanted[:3], *wanted[2:]]
+
+
+def test_samples_are_placed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("amaranth_boards")
+    from vdla.hw.boards import find_board
+
+    board, asked = find_board("ulx3s-85f"), []
+
+    def synthesise(_board, params, *_):
+        asked.append(params)
+        return made_up(params).used
+
+    monkeypatch.setattr(sample, "synthesise", synthesise)
+    monkeypatch.setattr(sample, "place_and_route", lambda *_, **__: {"fmax_mhz": 61.5})
+    wanted, path = design(3, ECP5_85F, 8), tmp_path / "s.jsonl"
+    for placed in (0, 2, 2):
+        add_samples(board, wanted, placed, path, lambda *_: None)
+    # Those that were not placed are made again, with their placement, and count once.
+    assert asked == [*wanted, *wanted[:2]]
+    found = {s.params: s.placed_mhz for s in load_samples(path)}
+    assert found == dict(zip(wanted, (61.5, 61.5, None), strict=True))
 
 
 @pytest.mark.parametrize("text", ["text", "[1]\n", '{"params": {"wings": 1}}\n'])
