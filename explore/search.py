@@ -68,7 +68,8 @@ class OptunaSearch:
         self._optuna, self._knobs = optuna, spec.knobs
         make = {"nsga2": self._nsga2, "tpe": self._tpe}[name]
         self._study = optuna.create_study(
-            directions=["minimize"] * len(spec.objectives), sampler=make(seed)
+            directions=[optuna.study.StudyDirection.MINIMIZE] * len(spec.objectives),
+            sampler=make(seed),
         )
         self._asked: list[Any] = []
 
