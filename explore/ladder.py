@@ -52,6 +52,12 @@ class Design:
         except VdlaError as error:
             return cls(knobs, None, None, str(error))
 
+    @property
+    def toml(self) -> str:
+        """The whole configuration, as ``--hw`` of any command reads it from a file."""
+        assert self.params is not None
+        return "".join(f"{name} = {value}\n" for name, value in self.params.to_dict().items())
+
 
 class Ladder:
     """Evaluates designs of an exploration.

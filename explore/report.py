@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from ..report import header
@@ -12,13 +13,18 @@ from .energy import NAMES, EnergyTable, agreed_order
 from .exploration import Exploration, Outcome
 from .spec import BLOCK, OBJECTIVES, Spec
 
+_NO_PROOFS: Mapping[int, dict[str, Any]] = MappingProxyType({})
 
-def make_report(exploration: Exploration) -> dict[str, Any]:
+
+def make_report(
+    exploration: Exploration, proofs: Mapping[int, dict[str, Any]] = _NO_PROOFS
+) -> dict[str, Any]:
     """The report of an exploration that has measured its first design.
 
     ``first`` and ``front`` are designs with ``knobs``, the whole machine as ``toml``, ``values``,
     and of each network what was measured; ``designs`` are all that were measured, in order, without
-    that. ``marks`` say how each value is known.
+    that. ``marks`` say how each value is known. ``proofs`` are those of ``proof.py``, by their
+    designs' places on the front.
     """
     spec, state = exploration.spec, exploration.state
     on_front = exploration.front
@@ -43,7 +49,10 @@ def make_report(exploration: Exploration) -> dict[str, Any]:
         "energy_tables": [EnergyTable.load(name).name for name in tables],
         "agreed_order": agreed_order(energies),
         "first": _design(spec, first) | _networks(exploration, first),
-        "front": [_design(spec, one) | _networks(exploration, one) for one in on_front],
+        "front": [
+            _design(spec, one) | _networks(exploration, one) | {"proof": proofs.get(number)}
+            for number, one in enumerate(on_front)
+        ],
         "designs": [_design(spec, outcome) for outcome in exploration.outcomes if outcome.rows],
         "interrupted": exploration.interrupted,
     }
@@ -62,7 +71,7 @@ def _design(spec: Spec, outcome: Outcome) -> dict[str, Any]:
     return {
         "knobs": knobs,
         "config_hash": params.hash,
-        "toml": "".join(f"{name} = {value}\n" for name, value in params.to_dict().items()),
+        "toml": outcome.design.toml,
         "rung": outcome.rung,
         "reason": outcome.reason,
         "values": outcome.values,

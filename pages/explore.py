@@ -68,10 +68,16 @@ def _summary(report: dict[str, Any]) -> list[str]:
     if not report["front"]:
         text.append("No design is within all limits.")
     text.append(
-        "Cycles are those of the simulator, which are the RTL's. No design of this page was placed"
-        " and routed, and none was run in RTL by this command."
+        "Cycles are those of the simulator, which are the RTL's. Of"
+        f" {len(report['front'])} designs on the front {_count(report, 'rtl_cycles')} ran in RTL,"
+        f" and {_count(report, 'fpga')} went through placement."
     )
     return text
+
+
+def _count(report: dict[str, Any], proof: str) -> int:
+    """Designs on the front of which something was proved."""
+    return sum(proof in (design["proof"] or {}) for design in report["front"])
 
 
 def _named(report: dict[str, Any]) -> list[tuple[str, Design]]:
@@ -84,13 +90,18 @@ def _named(report: dict[str, Any]) -> list[tuple[str, Design]]:
 
 
 def _values(report: dict[str, Any], design: Design) -> dict[str, str]:
-    return {name: f"{design['values'][name]:,.6g}" for name in report["shown"]}
+    values = {name: f"{design['values'][name]:,.6g}" for name in report["shown"]}
+    return values | {"proved": _proved(design)}
+
+
+def _proved(design: Design) -> str:
+    return (design.get("proof") or {}).get("text", "nothing yet")
 
 
 def _front(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Section:
     shown, knobs = report["shown"], list(named[0][1]["knobs"])
     rows = [
-        (label, *(d["values"][n] for n in shown), *(d["knobs"][n] for n in knobs))
+        (label, *(d["values"][n] for n in shown), *(d["knobs"][n] for n in knobs), _proved(d))
         for label, d in named
     ]
     marks = [(name, report["units"][name], report["marks"][name]) for name in shown]
@@ -101,7 +112,7 @@ def _front(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Secti
         " below.",
         [
             *(_scatter(report, named, x, y) for y in others or ["scratchpad_bytes"]),
-            Table("Designs", ("design", *shown, *knobs), rows),
+            Table("Designs", ("design", *shown, *knobs, "proved"), rows),
             Table("How each value is known", ("value", "in", "known"), marks),
         ],
     )
