@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..bench.sweep import Results, measure_points
+from ..bench.sweep import Point, Results, Row, measure_points
 from ..isa.errors import VdlaError
 from .front import dominates, front, hypervolume
 from .ladder import Design, Ladder
-from .search import make_search
+from .search import OptunaSearch, RandomSearch, Search
 from .spec import Spec
+from .surrogate import SurrogateSearch
 
 #: Designs that are proposed before any of them is measured; fixed, so that the number of workers
 #: changes nothing.
@@ -27,6 +28,12 @@ BATCH = 8
 PROPOSALS = 50
 #: The box of the hypervolume ends at so many times the first design's values.
 BOX = 2.0
+
+#: Gives a row for each point, and whether Ctrl-C came between; see :func:`~..bench.sweep.
+#: measure_points`.
+Measure = Callable[
+    [Sequence[Point], Results, int, Callable[[int, int], None]], tuple[list[Row], bool]
+]
 
 
 @dataclass(frozen=True)
@@ -74,6 +81,8 @@ class Exploration:
     results : the file of what is measured
     workers : processes that compile and simulate
     progress : is told the state after each batch
+    measure : measures points, as ``vdla sweep`` does unless something else is given
+    prunes : whether what is beaten at its bound is left out
 
     Attributes
     ----------
@@ -88,21 +97,24 @@ class Exploration:
         results: Results,
         workers: int,
         progress: Callable[[State], None] = lambda _: None,
+        measure: Measure | None = None,
+        prunes: bool = True,
     ):
         self.spec, self.results, self.workers = spec, results, workers
         self.progress, self.ladder = progress, Ladder(spec)
+        self._measure, self._prunes = measure or measure_points, prunes
         self.outcomes: list[Outcome] = []
         self.interrupted = False
-        self._search = make_search(spec)
+        self._search = make_search(spec, self.ladder)
         self._known: dict[tuple[int, ...], Outcome] = {}
-        self._begun = time.monotonic()
+        self._started = time.monotonic()
 
     def run(self) -> None:
         """Explore until the budget is spent, no proposal is new or Ctrl-C ends it.
 
         Raises VdlaError where the first design cannot be measured.
         """
-        if not self._begin():
+        if not self.begin():
             return
         proposed = 0
         while self.measured < self.spec.trials and proposed < PROPOSALS * self.spec.trials:
@@ -116,7 +128,7 @@ class Exploration:
                 outcome = self._known[self._place(knobs)]
                 # What has no values is told as bad ones, or a sampler would ask for it again.
                 values = self._objectives(outcome) if outcome.values else self._box
-                self._search.tell(values, outcome.over)
+                self._search.tell(values, outcome.over, bool(outcome.rows and outcome.values))
             self.progress(self.state)
 
     @property
@@ -138,7 +150,7 @@ class Exploration:
         volume = 0.0
         if self.outcomes:
             volume = hypervolume([self._objectives(one) for one in on_front], self._box)
-        elapsed_s = time.monotonic() - self._begun
+        elapsed_s = time.monotonic() - self._started
         return State(self.measured, self.spec.trials, len(on_front), volume, elapsed_s)
 
     @property
@@ -152,7 +164,7 @@ class Exploration:
     def _place(self, knobs: Any) -> tuple[int, ...]:
         return tuple(knobs[name] for name in self.spec.knobs)
 
-    def _begin(self) -> bool:
+    def begin(self) -> bool:
         """Measure the machine that the search begins at."""
         design = Design.of(self.spec, {})
         rows = self._measured([design])
@@ -208,7 +220,7 @@ class Exploration:
         if over:
             return Outcome(design, "limit", bound, "exceeds a limit", over)
         mine = tuple(bound[name] for name in self.spec.objectives)
-        if any(dominates(other, mine) for other in best):
+        if self._prunes and any(dominates(other, mine) for other in best):
             return Outcome(design, "bound", bound, "a design of the front beats even its bound")
         return None
 
@@ -231,7 +243,7 @@ class Exploration:
         points = [point for design in designs for point in self.ladder.points(design)]
         if not points:
             return []
-        rows, self.interrupted = measure_points(
+        rows, self.interrupted = self._measure(
             points, self.results, self.workers, lambda done, total: None
         )
         count = len(self.spec.networks)
@@ -241,3 +253,16 @@ class Exploration:
 def _chunks(rows: Sequence[Any], count: int) -> Iterator[list[Any]]:
     for first in range(0, len(rows), count):
         yield list(rows[first : first + count])
+
+
+def make_search(spec: Spec, ladder: Ladder) -> Search:
+    """The search that an exploration asks for."""
+    if spec.size == 1:
+        raise VdlaError("knobs: expected at least two combinations of values, got one")
+    match spec.search:
+        case "random":
+            return RandomSearch(spec, spec.seed)
+        case "surrogate":
+            return SurrogateSearch(spec, ladder)
+        case name:
+            return OptunaSearch(spec, name, spec.seed)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Any, Protocol
 
-from ..isa.errors import VdlaError
 from .spec import Spec
 
 #: A design's knobs.
@@ -26,9 +25,9 @@ class Search(Protocol):
         """A design; None where there are no more. It may have been asked for before."""
         ...
 
-    def tell(self, values: Sequence[float], over: float) -> None:
-        """The objectives of the oldest design that was not told about, and by how much it exceeds
-        limits.
+    def tell(self, values: Sequence[float], over: float, is_exact: bool) -> None:
+        """The objectives of the oldest design that was not told about, by how much it exceeds
+        limits, and whether the objectives are exact; else they are bounds.
         """
         ...
 
@@ -54,7 +53,7 @@ class RandomSearch:
             knobs[name] = values[index]
         return knobs
 
-    def tell(self, values: Sequence[float], over: float) -> None:
+    def tell(self, values: Sequence[float], over: float, is_exact: bool) -> None:
         """Nothing is learned."""
 
 
@@ -88,17 +87,8 @@ class OptunaSearch:
             for name, values in self._knobs.items()
         }
 
-    def tell(self, values: Sequence[float], over: float) -> None:
+    def tell(self, values: Sequence[float], over: float, is_exact: bool) -> None:
         """Tell the sampler about its oldest proposal."""
         trial = self._asked.pop(0)
         trial.set_constraint("limits", over)
         self._study.tell(trial, list(values))
-
-
-def make_search(spec: Spec) -> Search:
-    """The search that an exploration asks for."""
-    if spec.size == 1:
-        raise VdlaError("knobs: expected at least two combinations of values, got one")
-    if spec.search == "random":
-        return RandomSearch(spec, spec.seed)
-    return OptunaSearch(spec, spec.search, spec.seed)

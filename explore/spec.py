@@ -27,7 +27,7 @@ OBJECTIVES = {
     "dsp": "multipliers",
     "bram": "block RAMs",
 }
-SEARCHES = ("nsga2", "tpe", "random")
+SEARCHES = ("surrogate", "nsga2", "tpe", "random")
 #: The knob that stands for block_in and block_out, which are equal.
 BLOCK = "block"
 MOST_TRIALS, MOST_VALUES, MOST_SEED = 1_000_000, 1000, 2**32 - 1

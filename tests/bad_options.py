@@ -37,6 +37,7 @@ WORK = (
     "vdla.hw.fpga.synthesis.synthesise",
     "vdla.hw.boards.export.export", "vdla.compiler.quantize.flow.calibrate",
     "vdla.bench.sweep._measured", "vdla.explore.exploration.measure_points",
+    "vdla.explore.replay.replay_rows",
 )  # fmt: skip
 #: What each command needs to work at all, by its words. A new command needs a line here.
 WORKING: dict[str, tuple[str, ...]] = {
@@ -66,6 +67,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "bench tuning": (),
     "bench tuned": (),
     "bench gpu": (),
+    "bench explore": (),
     "fpga estimate": ("--board", "ulx3s-85f"),
     "fpga build": ("--board", "ulx3s-85f"),
     "fpga table": ("--board", "ulx3s-85f"),
@@ -100,6 +102,7 @@ BAD_TEXTS: dict[str, tuple[str, ...]] = {
     "--machines": ("name", "8x8,name"),
     "--memories": ("name", "vta,name"),
     "--explorers": ("name", "xgb,name"),
+    "--methods": ("name", "tpe,name"),
     "models": ("name", "", "{missing}", "{folder}", "{garbage}", "{empty}", "{list}", "C99"),
     "--set": ("name", "", "acc_depth", "acc_depth=", "acc_depth=x", "wings=1", "acc_depth=1,,2"),
     "--json": ("{folder}", "{missing}/x.json", "{garbage}/x.json", "/proc/x.json"),
