@@ -55,7 +55,7 @@ BAD = [
     ("seed = 3", "seed = -1", "seed: expected an integer 0..4294967295, got -1"),
     ("seed = 3", "seed = true", "seed: expected an integer"),
     ("seed = 3", "trials = 0", "trials: expected an integer 1..1000000, got 0"),
-    ("seed = 3", 'search = "xgb"', "search: expected one of nsga2, tpe, random, got xgb"),
+    ("seed = 3", 'search = "xgb"', "search: expected one of surrogate, nsga2, .*, got xgb"),
     ("seed = 3", "wings = 2", "expected networks, objectives,.*, got 'wings'"),
     ("seed = 3", 'hw = "9x9"', "hardware configuration: expected a TOML file or one of"),
     ("seed = 3", "hw = 8", "hw: expected text, got 8"),
