@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any, Protocol
 
 import numpy as np
 
-from .isa.insn import Insn, Load, Store
+from .isa.encoding import PARAM_ENTRIES, VECTOR_LOOPS
+from .isa.insn import Gemm, Insn, Load, Param, Store, Vector
 from .isa.memory import MemoryParams
-from .isa.params import HwParams
+from .isa.params import MEMORIES, HwParams
 from .isa.program import Program
 
 #: Counters of one run: unit, then cause, then cycles.
@@ -138,6 +140,35 @@ def moved_bytes(insns: Iterable[Insn], params: HwParams) -> dict[str, int]:
             case Store():
                 written += insn.entries * params.entry_bytes("out")
     return {"read_bytes": read, "written_bytes": written}
+
+
+def scratchpad_accesses(insns: Iterable[Insn], params: HwParams) -> dict[str, dict[str, int]]:
+    """How often instructions read and write entries of each scratchpad (``read``, ``written``).
+
+    A step of the tensor core reads a micro-op, an activation, a weight tile and an accumulator, and
+    writes the accumulator. A step of the vector unit reads its operands; the result of a reduction
+    is written once.
+    """
+    found = {name: {"read": 0, "written": 0} for name in MEMORIES}
+    for insn in insns:
+        match insn:
+            case Load():
+                found[insn.memory]["written"] += insn.entries
+            case Store():
+                found["out"]["read"] += insn.entries
+            case Gemm():
+                for name in ("uop", "inp", "wgt", "acc"):
+                    found[name]["read"] += insn.iterations
+                found["acc"]["written"] += insn.iterations
+            case Vector():
+                for name in (insn.src0, insn.src1):
+                    if name != "imm":
+                        found[name]["read"] += insn.iterations
+                group = prod(insn.extents[VECTOR_LOOPS - insn.reduce :])
+                found[insn.dst]["written"] += insn.iterations // group
+            case Param():
+                found["par"]["read"] += PARAM_ENTRIES
+    return found
 
 
 @dataclass(frozen=True)

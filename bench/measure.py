@@ -75,14 +75,14 @@ def random_inputs(inputs: Sequence[TensorType], seed: int = 0) -> list[np.ndarra
 
 
 def measure(
-    model: onnx.ModelProto,
+    model: onnx.ModelProto | str,
     hw: HwParams,
     memory: MemoryParams,
     simulators: tuple[str, ...],
     vthreads: int = 2,
     seed: int = 0,
 ) -> Measurement:
-    """Run a model with one image of random input on some simulators.
+    """Run a model, or a file's, with one image of random input on some simulators.
 
     Raises VdlaError when a core stops with an error, when the outputs are not those of the graph's
     interpreter (floats: to a millionth), and when two simulators differ in a byte of DRAM or in a
@@ -92,7 +92,7 @@ def measure(
     inputs = random_inputs(compiled.inputs, seed)
     runs = {name: _Run(name, hw, memory) for name in simulators}
     outputs = {name: compiled.run(inputs, run.execute) for name, run in runs.items()}
-    name = model.graph.name
+    name = model if isinstance(model, str) else model.graph.name
     results = {name: join(run.results) for name, run in runs.items()}
     images = {name: run.images for name, run in runs.items()}
     check_runs(name, compiled.programs, results, images)

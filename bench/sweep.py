@@ -35,6 +35,7 @@ from ..module import load_platform
 from ..pages.layers import cause_name
 from ..pages.measured import Run, occupancy
 from ..report import accelerator_report, join_programs, main_stall
+from ..roofline import scratchpad_accesses
 from ..runtime.cache import source_digest
 from ..runtime.result import join
 from ..sim.model.core import simulate
@@ -140,7 +141,7 @@ def make_points(
     for hw_name, memory_name, values in product(hw, memories, product(*sets.values())):
         knobs = dict(zip(sets, values, strict=True))
         try:
-            machines.append((hw_name, memory_name, knobs, *_machine(hw_name, memory_name, knobs)))
+            machines.append((hw_name, memory_name, knobs, *machine(hw_name, memory_name, knobs)))
         except VdlaError as error:
             machines.append((hw_name, memory_name, knobs, None, None, str(error)))
     points = [Point(model, *machine) for model in models for machine in machines]
@@ -149,7 +150,11 @@ def make_points(
     return points
 
 
-def _machine(hw: str, memory: str, knobs: dict[str, int]) -> tuple[HwParams, MemoryParams]:
+def machine(hw: str, memory: str, knobs: dict[str, int]) -> tuple[HwParams, MemoryParams]:
+    """A configuration and a memory, each a preset or a TOML file, with other values of some knobs.
+
+    Raises VdlaError where there is no such machine.
+    """
     behind = MemoryParams.load(memory)
     behind = replace(behind, **{name: v for name, v in knobs.items() if name in _MEMORY})
     params = PRESETS[hw] if hw in PRESETS else HwParams.load(hw)
@@ -183,13 +188,17 @@ def measure_point(_subject: object, model: str, params: HwParams, memory: Memory
     timing, program = join(runs), join_programs(compiled.programs)
     body = accelerator_report(compiled.layers, program, memory, timing)
     held = occupancy(Run(compiled.programs, timing), 1)
-    kept = ("cycles", "macs", "utilisation", "roofline_fraction", "bound_by", "stalls", "dram")
+    kept = (
+        "cycles", "macs", "utilisation", "roofline_fraction", "bound_by", "stalls", "dram",
+        "coverage",
+    )  # fmt: skip
     return {
         **{name: body[name] for name in kept},
         "resources": resources,
         "most_in_use": {
             name: [int(held[name].max()), params.depth(name)] for name in MEMORIES
         },
+        "accesses": scratchpad_accesses(program.insns, params),
         "instructions": len(program.insns),
         "instructions_sha256": hashlib.sha256(repr(program.insns).encode()).hexdigest(),
         "layers": [

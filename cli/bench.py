@@ -10,10 +10,11 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
-from .files import Fills, Writes
+from .files import Fills, Merges, Reads, Writes
 from .options import (
     MOST,
     MOST_ROUNDS,
+    MOST_THREADS,
     MOST_VTHREADS,
     Hw,
     JsonFile,
@@ -337,6 +338,78 @@ def bench_tuning(
     report = header("bench tuning") | {"seeds": seeds, "rows": rows, "model": model_rows(found)}
     emit(report, json_file, lambda console: _show_tuning(console, report))
     return 0
+
+
+@app.command("explore")
+def bench_explore(
+    table: Annotated[
+        Path | None,
+        typer.Option(metavar="F", help="Table of a space's designs (.json.gz); by default ours."),
+        Merges(),
+    ] = None,
+    make: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="SPEC", help="Make the table first, of an exploration (.toml); resumes."
+        ),
+        Reads(".toml"),
+    ] = None,
+    results: Annotated[
+        Path, typer.Option(metavar="F", help="File of what was measured for it."), Merges()
+    ] = Path("explore.jsonl"),
+    workers: Annotated[
+        int, typer.Option(min=1, max=MOST_THREADS, help="Processes that measure for it.")
+    ] = 1,
+    methods: Annotated[str, typer.Option(help="Names such as tpe,random; by default all.")] = "",
+    trials: Annotated[
+        int, typer.Option(min=1, max=MOST_ROUNDS, help="Designs of each replay.")
+    ] = 100,
+    seeds: Annotated[
+        int, typer.Option(min=1, max=MOST_ROUNDS, help="Replays of each method.")
+    ] = 20,
+    json_file: JsonFile = None,
+) -> int:
+    """Replay the searches of vdla explore on a space whose designs are all known: how much of the
+    front's hypervolume each has after how many of them.
+    """
+    from ..bench.sweep import Results
+    from ..explore.enumeration import TABLES, Enumeration, enumerate_designs
+    from ..explore.replay import check_methods, replay_rows
+    from ..explore.spec import Spec
+    from ..report import header
+
+    check_methods(_names(methods))
+    path, measured = table or TABLES / "dqn.json.gz", Results(results)
+    if make is not None:
+        spec = Spec.load(make)
+        with progress_bar("designs") as advance:
+            enumerate_designs(spec, measured, workers, advance).save(path)
+    found = Enumeration.load(path)
+    with progress_bar("replays") as advance:
+        rows = replay_rows(found, _names(methods), seeds, trials, advance)
+    report = header("bench explore") | {
+        "table": path.name, "designs": len(found.rows), "seeds": seeds, "trials": trials,
+        "objectives": list(found.spec.objectives), "rows": rows,
+    }  # fmt: skip
+    emit(report, json_file, lambda console: _show_explore(console, report))
+    return 0
+
+
+def _show_explore(console: Console, report: dict[str, Any]) -> None:
+    marks = list(report["rows"][0]["part_after"])
+    title = (
+        f"part of the hypervolume of all {report['designs']:,} designs of {report['table']} after"
+        f" so many trials, medians of {report['seeds']} seeds"
+    )
+    table = new_table(title, "method", *marks, "regret", "trials to 99 %")
+    for row in report["rows"]:
+        parts = [percent(part) for part in row["part_after"].values()]
+        needed = row["trials_to_99pct"]
+        table.add_row(
+            row["method"], *parts, percent(row["regret"]),
+            f"over {report['trials']}" if needed is None else count(needed),
+        )  # fmt: skip
+    console.print(table)
 
 
 def _show_tuning(console: Console, report: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ from rich.console import Console
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.program import Program
-from .files import Fills, Reads
+from .files import Fills, Merges, Reads
 from .options import MOST_ROUNDS, JsonFile, Scheduler, Workers, workers_of
 from .output import count, emit, new_table, percent
 
@@ -73,6 +73,68 @@ def fpga_table(board: BoardName, output: BuildDir = None, json_file: JsonFile = 
     report = header("fpga table") | result.body
     emit(report, json_file, lambda out: _show_sizes(out, report))
     return 0
+
+
+@app.command("sample")
+def fpga_sample(
+    board: BoardName = "ulx3s-85f",
+    points: Annotated[int, typer.Option(min=1, max=500, help="Configurations of the design.")] = 30,
+    placed: Annotated[
+        int, typer.Option(min=0, max=500, help="Of these, place so many, for the clock.")
+    ] = 0,
+    largest_block: Annotated[int, typer.Option(min=4, max=32, help="Blocks up to this.")] = 16,
+    samples: Annotated[
+        Path | None,
+        typer.Option(metavar="F", help="File to add to; by default the package's."),
+        Merges(),
+    ] = None,
+    json_file: JsonFile = None,
+) -> int:
+    """Synthesise a designed sample of configurations, to which the model of resources of vdla
+    explore is fitted, and show its error. The same command goes on where it was stopped.
+    """
+    from ..report import header
+
+    with _fpga_tools("sample") as (_, progress):
+        from ..hw.boards import find_board
+        from ..hw.fpga import resources, sample
+
+        chosen = find_board(board)
+        path = samples or resources.SAMPLES / f"{chosen.name}.jsonl"
+        wanted = sample.design(points, chosen.device, largest_block, chosen.hw.bus_bits)
+
+        def told(count: int, of: int) -> None:
+            progress(f"sample {count} of {of}")
+
+        sample.add_samples(chosen, wanted, placed, path, told)
+        kept = resources.load_samples(path)
+    rows = [{"params": one.params.to_dict(), "used": one.used} for one in kept]
+    report = header("fpga sample") | {"board": board, "file": str(path), "rows": rows}
+    report |= {"model": None, "error": None}
+    try:
+        model = resources.ResourceModel.fit(kept, chosen.device)
+        report["model"] = {"error": model.error, "coefficients": model.named_coefficients()}
+    except VdlaError as error:
+        report["error"] = str(error)
+    emit(report, json_file, lambda out: _show_sample(out, report))
+    return 0 if report["model"] else 1
+
+
+def _show_sample(console: Console, report: dict[str, Any]) -> None:
+    console.print(f"{report['file']}: {len(report['rows'])} samples")
+    if report["model"] is None:
+        console.print(report["error"])
+        return
+    fitted = report["model"]["coefficients"]
+    table = new_table("a unit of this takes", "", *fitted)
+    for name in next(iter(fitted.values())):
+        table.add_row(name, *(f"{one[name]:,.1f}" for one in fitted.values()))
+    console.print(table)
+    for name, (median, most) in report["model"]["error"].items():
+        console.print(
+            f"{name}: off by {percent(median)} in the median, {percent(most)} at most, at samples"
+            " that a model has not seen"
+        )
 
 
 @app.command("export")

@@ -148,6 +148,49 @@ class Scatter(Chart):
 
 
 @dataclass(frozen=True)
+class Axis:
+    """An axis of parallel coordinates."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Across:
+    """A line across parallel axes: a value for each. ``series`` is the number of its colour."""
+
+    name: str
+    values: Sequence[float]
+    series: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parallel(Chart):
+    """An axis for each of several quantities, a line for each thing that has them all."""
+
+    kind: ClassVar[str] = "parallel"
+    axes: Sequence[Axis]
+    lines: Sequence[Across]
+    series: Sequence[Series]
+
+
+@dataclass(frozen=True)
+class Described:
+    """Something with facts, and a text to copy."""
+
+    name: str
+    facts: Mapping[str, str]
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Designs(Chart):
+    """Two of several things side by side; what is chosen in another chart of the page is shown."""
+
+    kind: ClassVar[str] = "designs"
+    designs: Sequence[Described]
+
+
+@dataclass(frozen=True)
 class Steps:
     """The values of one line, each from its place to the next."""
 

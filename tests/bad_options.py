@@ -36,7 +36,8 @@ WORK = (
     "vdla.bench.tuned._tuned",
     "vdla.hw.fpga.synthesis.synthesise",
     "vdla.hw.boards.export.export", "vdla.compiler.quantize.flow.calibrate",
-    "vdla.bench.sweep._measured",
+    "vdla.bench.sweep._measured", "vdla.explore.exploration.measure_points",
+    "vdla.explore.replay.replay_rows",
 )  # fmt: skip
 #: What each command needs to work at all, by its words. A new command needs a line here.
 WORKING: dict[str, tuple[str, ...]] = {
@@ -51,6 +52,7 @@ WORKING: dict[str, tuple[str, ...]] = {
     "records best": ("{records}",),
     "records merge": ("{records}", "--output", "{new}.jsonl"),
     "sweep": ("{model}",),
+    "explore": ("{spec}.toml",),
     "compare": ("{report}", "{report}"),
     "check": ("{program}",),
     "asm": ("{source}",),
@@ -65,9 +67,11 @@ WORKING: dict[str, tuple[str, ...]] = {
     "bench tuning": (),
     "bench tuned": (),
     "bench gpu": (),
+    "bench explore": (),
     "fpga estimate": ("--board", "ulx3s-85f"),
     "fpga build": ("--board", "ulx3s-85f"),
     "fpga table": ("--board", "ulx3s-85f"),
+    "fpga sample": (),
     "fpga export": ("--output", "{new}"),
 }
 #: Values that text options must refuse, by their names. ``name`` is no target, no preset, no file.
@@ -98,6 +102,7 @@ BAD_TEXTS: dict[str, tuple[str, ...]] = {
     "--machines": ("name", "8x8,name"),
     "--memories": ("name", "vta,name"),
     "--explorers": ("name", "xgb,name"),
+    "--methods": ("name", "tpe,name"),
     "models": ("name", "", "{missing}", "{folder}", "{garbage}", "{empty}", "{list}", "C99"),
     "--set": ("name", "", "acc_depth", "acc_depth=", "acc_depth=x", "wings=1", "acc_depth=1,,2"),
     "--json": ("{folder}", "{missing}/x.json", "{garbage}/x.json", "/proc/x.json"),
@@ -179,6 +184,10 @@ def files(folder: Path) -> dict[str, str]:
     made["records"] = folder / "records.jsonl"
     append(made["records"], [Record(Key("accel", "0 {}", "conv", "{}"), {"tile": 1}, 5.0)])
     made["coverage"], made["report"] = folder / "coverage.json", folder / "report.json"
+    made["spec"] = folder / "spec"
+    (folder / "spec.toml").write_text(
+        f'objectives = ["cycles"]\nknobs.acc_depth = [512, 1024]\n[networks]\n"{DIGITS}" = 1\n'
+    )
     Coverage(HwParams()).save(made["coverage"])
     layers = [{"name": "one", "cycles": 1}]
     report = {"command": "run", "model_sha256": "0", "model": "m", "layers": layers}

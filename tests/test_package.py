@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-ROOMS = ("isa", "runtime", "hw", "sim", "compiler", "bench", "cosim", "pages", "cli")
+ROOMS = ("isa", "runtime", "hw", "sim", "compiler", "bench", "cosim", "explore", "pages", "cli")
 #: The modules of the package's root; each of them is meant to be there.
 ROOT_MODULES = {
     "__init__",
@@ -62,7 +62,7 @@ def test_every_dependency_is_pinned_and_explained() -> None:
     metadata = project()["project"]
     extras = metadata["optional-dependencies"]
     assert set(extras) == {
-        "rtl", "fpga", "cosim", "tune", "opencl", "cuda", "torch", "docs", "dev",
+        "rtl", "fpga", "cosim", "tune", "explore", "opencl", "cuda", "torch", "docs", "dev",
     }  # fmt: skip
     for requirement in [*metadata["dependencies"], *(r for rs in extras.values() for r in rs)]:
         assert "~=" in requirement, f"{requirement} has no compatible pin"

@@ -7,6 +7,7 @@ from amaranth.lib.cdc import AsyncFFSynchronizer
 from amaranth.lib.wiring import Component, In, Out
 from amaranth_boards.ulx3s import ULX3S_85F_Platform
 
+from ...isa.hostlink import WORD_BYTES
 from ...isa.params import HwParams
 from ..fpga.devices import ECP5_85F
 from ..fpga.pll import find_pll
@@ -15,6 +16,8 @@ from .system import LEDS, System
 OSCILLATOR_MHZ = 25.0
 #: Bits a second of the host link.
 BAUD = 1_000_000
+#: The memory's bus is as wide as a word of the host link.
+BUS_BITS = 8 * WORD_BYTES
 #: Port of the design: resource of the board's pin map, its number, part of it.
 PINS = {
     "clk25": ("clk25", 0, None),

@@ -10,7 +10,7 @@ from ..fpga.board import Board
 from ..fpga.devices import ECP5_85F
 from .sdram import DATA_BITS, Sdram
 from .system import System
-from .ulx3s import PINS, Ulx3s, constraints, system
+from .ulx3s import BUS_BITS, PINS, Ulx3s, constraints, system
 
 #: Ports of the SDRAM: width, and the name in the board's pin map.
 SDRAM_PORTS = {
@@ -67,4 +67,5 @@ BOARD = Board(
         | {name: ("sdram", 0, part) for name, (_, part) in SDRAM_PORTS.items()}
         | {"sdram_dq": ("sdram", 0, "dq")}
     ),
+    bus_bits=BUS_BITS,
 )

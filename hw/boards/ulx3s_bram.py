@@ -8,7 +8,7 @@ from ...isa.params import HwParams
 from ..fpga.board import Board
 from ..fpga.devices import ECP5_85F
 from .block_ram import BlockRam
-from .ulx3s import PINS, Ulx3s, constraints, system
+from .ulx3s import BUS_BITS, PINS, Ulx3s, constraints, system
 
 MEMORY_BYTES = 64 << 10
 
@@ -33,4 +33,5 @@ BOARD = Board(
     freq_mhz=25.0,
     design=design,
     constraints=constraints(PINS),
+    bus_bits=BUS_BITS,
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from amaranth.lib.wiring import Component
 
+from ...isa.errors import VdlaError
 from ...isa.params import HwParams
 from .devices import Device
 
@@ -25,6 +26,7 @@ class Board:
     design : makes the top level for a configuration and a clock in MHz; pins that go both ways are
         in its ``io_ports``
     constraints : the text of the LPF file, or for Xilinx the XDC file
+    bus_bits : the only width that the memory's bus may have; None where any will do
     """
 
     name: str
@@ -34,3 +36,12 @@ class Board:
     freq_mhz: float
     design: Callable[[HwParams, float], Component]
     constraints: str
+    bus_bits: int | None = None
+
+    def check(self, params: HwParams) -> None:
+        """Raise VdlaError for a configuration that the board has no design for."""
+        if self.bus_bits not in (None, params.bus_bits):
+            raise VdlaError(
+                f"bus_bits: expected {self.bus_bits}, which the board {self.name} has, got"
+                f" {params.bus_bits}"
+            )

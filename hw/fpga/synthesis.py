@@ -91,6 +91,7 @@ def estimate(
     board: Board, params: HwParams, directory: Path, progress: Progress = lambda _: None
 ) -> Result:
     """Synthesis only: what the design takes of the device."""
+    board.check(params)
     directory.mkdir(parents=True, exist_ok=True)
     body: dict[str, Any] = {"board": board.name, "device": board.device.name}
     tools = {"tools": tool_versions()}
@@ -128,6 +129,7 @@ def build(
     workers : place and route there, side by side; the result is the same
     """
     nextpnr = _nextpnr_of(board)
+    board.check(params)
     directory.mkdir(parents=True, exist_ok=True)
     target = board.freq_mhz if freq_mhz is None else freq_mhz
     body: dict[str, Any] = {

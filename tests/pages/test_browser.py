@@ -18,7 +18,7 @@ from .chromium import NAMES, Chromium, find_chromium
 pytestmark = pytest.mark.sweep
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "models" / "digits_int8.onnx"
-PAGES = ("run", "host", "compare", "sweep", "resnet18")
+PAGES = ("run", "host", "compare", "sweep", "explore", "resnet18")
 WIDTHS = (1280, 400)
 
 
@@ -45,6 +45,12 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     sweep = ["sweep", str(DIGITS), "C8", "--set", "acc_depth=1024,2048,7", "--memory", "vta"]
     files = ["--results", str(folder / "r.jsonl"), "--html", str(folder / "sweep.html")]
     assert run_app([*sweep, "--memory", "slow", *files]) == 0
+    (folder / "spec.toml").write_text(
+        f'objectives = ["cycles", "bram"]\nsearch = "random"\n[networks]\n"{DIGITS}" = 1\n'
+        "[knobs]\nblock = [4, 8]\nacc_depth = [256, 512]\n"
+    )
+    explore = ["explore", str(folder / "spec.toml"), "--html", str(folder / "explore.html")]
+    assert run_app([*explore, "--results", str(folder / "e.jsonl"), "--trials", "5"]) == 0
     from vdla.bench.workloads import resnet18
 
     (folder / "resnet18.onnx").write_bytes(resnet18().SerializeToString())
@@ -77,7 +83,7 @@ def test_pages_are_clean(name: str, width: int, dark: bool, pages: Path, browser
     assert (paper == "rgb(20, 24, 31)") == dark
     empty = browser.evaluate(
         "[...document.querySelectorAll('figure')].filter((f) => !f.querySelector('canvas, rect,"
-        " circle, path')).map((f) => f.querySelector('figcaption').textContent)"
+        " circle, path, polyline, pre')).map((f) => f.querySelector('figcaption').textContent)"
     )
     assert empty == []
 
@@ -146,6 +152,22 @@ def test_charts_answer(pages: Path, browser: Chromium) -> None:
     browser.evaluate("document.querySelector('.scatter .mark').dispatchEvent(new Event('click'))")
     told = browser.evaluate("document.querySelector('.scatter .readout').textContent")
     assert "active cycles" in told and "of bound" in told
+
+
+def test_a_design_that_is_chosen_is_shown(pages: Path, browser: Chromium) -> None:
+    browser.open(pages / "explore.html", 1280, False)
+    sides = "[...document.querySelectorAll('.designs select')].map((s) => s.value)"
+    assert browser.evaluate(sides) == ["0", "1"]
+    lines = "document.querySelectorAll('.parallel .mark')"
+    browser.evaluate(f"{lines}[2].dispatchEvent(new Event('click'))")
+    assert browser.evaluate(sides) == ["2", "0"]
+    told = browser.evaluate("document.querySelector('.parallel .readout').textContent")
+    name = "document.querySelector('.designs select').selectedOptions[0].textContent"
+    assert told.startswith(browser.evaluate(name))
+    points = "document.querySelectorAll('.scatter .mark')"
+    browser.evaluate(f"{points}[1].dispatchEvent(new Event('click'))")
+    assert browser.evaluate(sides) == ["1", "2"]
+    assert "block_in = " in browser.evaluate("document.querySelector('.designs pre').textContent")
 
 
 def test_tables_are_sorted_by_a_click(pages: Path, browser: Chromium) -> None:

@@ -330,6 +330,18 @@ def test_missed_capacity(what: str, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert body["memory_bits"]["wgt"] == wgt
 
 
+@pytest.mark.parametrize("what", ["build", "estimate"])
+@pytest.mark.parametrize("board", ["ulx3s-85f", "ulx3s-bram"])
+def test_a_bus_that_the_board_does_not_have(
+    what: str, board: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "wide.toml"
+    file.write_text("block_in = 4\nblock_out = 4\nbus_bits = 128\n")
+    assert run_app(["fpga", what, "--board", board, "--hw", str(file), "-o", str(tmp_path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"bus_bits: expected 64, which the board {board} has, got 128" in line
+
+
 @pytest.mark.slow
 def test_missed_capacity_after_synthesis(tmp_path: Path) -> None:
     small = replace(ECP5_85F, capacity=ECP5_85F.capacity | {"dsp": 2})

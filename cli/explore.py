@@ -1,0 +1,162 @@
+"""``vdla explore``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.status import Status
+
+from ..isa.errors import VdlaError
+from .files import Fills, Merges, Reads
+from .options import MOST_ROUNDS, MOST_THREADS, Html, JsonFile
+from .output import emit, new_table, write_text
+
+if TYPE_CHECKING:
+    from ..explore.exploration import Exploration, State
+
+#: Where results go if nothing is said.
+DEFAULT_RESULTS = Path("explore.jsonl")
+#: Where designs are built if nothing is said, each in a folder that its configuration's hash names.
+DEFAULT_OUTPUT = Path("build") / "explore"
+
+
+def explore(
+    spec_file: Annotated[
+        Path, typer.Argument(metavar="SPEC", help="What is explored (.toml)."), Reads(".toml")
+    ],
+    trials: Annotated[
+        int | None, typer.Option(min=1, max=MOST_ROUNDS, help="Designs to compile and simulate.")
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, max=2**32 - 1, help="Seed of all that is random.")
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, max=MOST_THREADS, help="Processes; as many as processors without it."),
+    ] = None,
+    results: Annotated[
+        Path,
+        typer.Option(metavar="F", help="File of what was measured, to read and to add to."),
+        Merges(),
+    ] = DEFAULT_RESULTS,
+    prove: Annotated[
+        int,
+        typer.Option(min=0, max=MOST_ROUNDS, help="Run so many of the front in RTL, best first."),
+    ] = 0,
+    build: Annotated[
+        int,
+        typer.Option(min=0, max=MOST_ROUNDS, help="Also verify, place and route so many of them."),
+    ] = 0,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="DIR", help="Folder for what is built."),
+        Fills(),
+    ] = DEFAULT_OUTPUT,
+    html: Html = None,
+    json_file: JsonFile = None,
+) -> int:
+    """Search for designs that suit networks within limits: the front of those that no other beats.
+    Ctrl-C keeps all results; the same command goes on. The best are those with the least of the
+    first objective; what is run in RTL must have the same cycles.
+    """
+    from dataclasses import replace
+
+    from ..bench.sweep import Results
+    from ..explore.exploration import Exploration
+    from ..explore.report import make_report
+    from ..explore.spec import Spec
+
+    spec = Spec.load(spec_file)
+    given = {"trials": trials, "seed": seed}
+    spec = replace(spec, **{name: value for name, value in given.items() if value is not None})
+    with _shown() as status:
+        workers = workers or os.cpu_count() or 1
+        exploration = Exploration(
+            spec, Results(results), workers, lambda state: status.update(_told(state))
+        )
+        exploration.run()
+        if not exploration.outcomes:
+            raise VdlaError("interrupted before the first design was measured")
+        proofs = {}
+        if not exploration.interrupted:
+            proofs = _proofs(exploration, prove, build, output, status.update)
+    report = make_report(exploration, proofs) | {"results": str(results)}
+    if html is not None:
+        from ..pages.explore import explore_page
+
+        write_text(html, explore_page(report))
+    emit(report, json_file, lambda console: _show(console, report))
+    if exploration.interrupted:
+        raise VdlaError(
+            f"interrupted after {exploration.measured} of {spec.trials} designs; the same command"
+            " goes on"
+        )
+    missed = [line for proof in proofs.values() for line in proof.get("missed", ())]
+    for line in missed:
+        print(f"vdla: {line}", file=sys.stderr)
+    return 0 if exploration.front and not missed else 1
+
+
+def _shown() -> Status:
+    """Shows how far an exploration is, on standard error where that is a terminal."""
+    return Console(stderr=True).status("explore")
+
+
+def _told(state: State) -> str:
+    rate = state.measured / max(state.elapsed_s, 1e-9)
+    left_s = (state.trials - state.measured) / rate
+    return (
+        f"{state.measured} of {state.trials} designs, {state.on_front} on the front,"
+        f" hypervolume {state.hypervolume:.4f}, {3600 * rate:,.0f} an hour,"
+        f" {left_s / 60:.0f} min left at most"
+    )
+
+
+def _proofs(
+    exploration: Exploration, proved: int, built: int, output: Path, progress: Callable[[str], None]
+) -> dict[int, dict[str, Any]]:
+    """The proofs of the best designs, by their places on the front."""
+    from ..explore import proof
+
+    proofs = {}
+    for number, outcome in enumerate(exploration.front[: max(proved, built)]):
+        if number < built:
+            params = outcome.design.params
+            assert params is not None
+            proofs[number] = proof.build(exploration, outcome, output / params.hash, progress)
+        else:
+            proofs[number] = proof.prove(exploration, outcome, progress)
+    return proofs
+
+
+def _show(console: Console, report: dict[str, Any]) -> None:
+    names = report["shown"]
+    knobs = list(report["first"]["knobs"])
+    table = new_table("front", "design", *names, *knobs)
+    for number, design in enumerate([report["first"], *report["front"]]):
+        label = "first" if number == 0 else str(number)
+        values = [f"{design['values'][name]:,.6g}" for name in names]
+        table.add_row(label, *values, *(f"{design['knobs'][name]:,}" for name in knobs))
+    console.print(table)
+    for number, design in enumerate(report["front"], 1):
+        if design["proof"] is not None:
+            console.print(f"design {number}: {design['proof']['text']}")
+    counted = ", ".join(f"{count} {rung}" for rung, count in report["rungs"].items())
+    console.print(
+        f"{sum(report['rungs'].values())} of {report['space']:,} designs ({counted});"
+        f" {report['measured']} compiled and simulated; hypervolume {report['hypervolume']:.4f}"
+    )
+    for name in names:
+        console.print(f"{name}: {report['marks'][name]}")
+    if "energy_uj" in names:
+        console.print(
+            f"tables of energies agree on the order of {100 * report['agreed_order']:.0f} % of the"
+            f" pairs of designs on the front: {', '.join(report['energy_tables'])}; none is of an"
+            " FPGA"
+        )

@@ -1,0 +1,1 @@
+"""Exploring: designs for networks and limits, with what each costs and how that is known."""

@@ -1,0 +1,129 @@
+"""Energy from exact counts and a table of published energies.
+
+The counts are those of the simulated instructions. The energies are somebody else's, of another
+technology than an FPGA's: a table says which, and a person can give another.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from ..isa.errors import VdlaError
+from ..isa.params import MEMORIES, HwParams
+
+_TABLES = Path(__file__).parent / "energy_tables"
+#: The tables of the package.
+NAMES = tuple(sorted(path.stem for path in _TABLES.glob("*.toml")))
+#: Scratchpads of words of 32 bits, and so of the table's accumulators.
+_WIDE = ("par", "acc", "tmp")
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Energy of a byte that a scratchpad of some KiB reads or writes: ``fixed_pj_per_byte +
+    size_pj_per_byte * KiB ** exponent``; with ``per_column`` the KiB of one column of the array.
+    """
+
+    fixed_pj_per_byte: float
+    size_pj_per_byte: float
+    exponent: float
+    per_column: bool
+
+    def picojoules(self, accessed_bytes: float, name: str, params: HwParams) -> float:
+        """The energy of so many bytes of a scratchpad."""
+        kib = params.depth(name) * params.entry_bytes(name) / 1024
+        kib /= params.block_out if self.per_column else 1
+        return accessed_bytes * (
+            self.fixed_pj_per_byte + self.size_pj_per_byte * kib**self.exponent
+        )
+
+
+@dataclass(frozen=True)
+class EnergyTable:
+    """Picojoules of what a design does.
+
+    Attributes
+    ----------
+    name, technology : where the energies are from, and of what
+    mac_pj : a multiply-accumulate of the tensor core
+    dram_pj_per_byte : a byte of DRAM
+    scratchpad, accumulator : scratchpads of bytes, and of words of 32 bits
+    """
+
+    name: str
+    technology: str
+    mac_pj: float
+    dram_pj_per_byte: float
+    scratchpad: Memory
+    accumulator: Memory
+
+    @classmethod
+    def load(cls, name: str) -> EnergyTable:
+        """A table of the package by name, or a TOML file. Raises VdlaError for anything else."""
+        path = _TABLES / f"{name}.toml" if name in NAMES else Path(name)
+        if not path.is_file():
+            raise VdlaError(f"energy: expected one of {', '.join(NAMES)} or a file, got {name!r}")
+        try:
+            entries = tomllib.loads(path.read_text("utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+            raise VdlaError(f"{path}: expected TOML, {error}") from None
+        memories = {
+            part: _filled(Memory, entries.get(part), f"{path}: {part}")
+            for part in ("scratchpad", "accumulator")
+        }
+        return _filled(cls, entries | memories, str(path))
+
+    def picojoules(self, row: Mapping[str, Any], params: HwParams) -> dict[str, float]:
+        """The energy of a measured run, by what takes it.
+
+        Parameters
+        ----------
+        row : what :func:`~..bench.sweep.measure_point` gives
+        params : the machine
+        """
+        steps = row["accesses"]["wgt"]["read"]
+        moved = row["dram"]["read_bytes"] + row["dram"]["written_bytes"]
+        found = {
+            "MACs": self.mac_pj * steps * params.peak_macs_per_cycle,
+            "DRAM": self.dram_pj_per_byte * moved,
+        }
+        for name in MEMORIES:
+            memory = self.accumulator if name in _WIDE else self.scratchpad
+            accessed = sum(row["accesses"][name].values()) * params.entry_bytes(name)
+            found[name] = memory.picojoules(accessed, name, params)
+        return found
+
+
+def _filled(kind: Any, entries: Any, where: str) -> Any:
+    """A table's dataclass from the entries of a file, each of its type."""
+    if not isinstance(entries, dict):
+        raise VdlaError(f"{where}: expected a table, got {entries!r}")
+    names = {field.name: field.type for field in fields(kind)}
+    if set(entries) != set(names):
+        wrong = sorted(set(entries) ^ set(names))[0]
+        raise VdlaError(f"{where}: expected {', '.join(names)}; see {wrong!r}")
+    for name, type_name in names.items():
+        value = entries[name]
+        good = {
+            "str": isinstance(value, str),
+            "bool": isinstance(value, bool),
+            "float": type(value) in (int, float) and 0 <= value < float("inf"),
+        }.get(str(type_name), True)
+        if not good:
+            raise VdlaError(f"{where}: {name}: expected a {type_name} of at least 0, got {value!r}")
+    return kind(**entries)
+
+
+def agreed_order(energies: Sequence[Sequence[float]]) -> float:
+    """The part of all pairs of designs that every table puts into the same order; ``energies`` has
+    those of all designs for each table. 1 where there are no pairs.
+    """
+    pairs = list(combinations(range(len(energies[0])), 2))
+    same = sum(len({(table[a] > table[b]) - (table[a] < table[b]) for table in energies}) == 1
+               for a, b in pairs)  # fmt: skip
+    return same / len(pairs) if pairs else 1.0

@@ -1,0 +1,268 @@
+"""An exploration: designs are proposed and climb the ladder of ``ladder.py`` as far as they
+deserve, and the front of the best is kept.
+
+What is measured of a network on a machine goes to a file of JSON lines, the same as that of ``vdla
+sweep``. An exploration that goes on asks its search the same questions again and finds the answers
+in the file: it ends as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..bench.sweep import Point, Results, Row, measure_points
+from ..isa.errors import VdlaError
+from .front import dominates, front, hypervolume
+from .ladder import Design, Ladder
+from .search import OptunaSearch, RandomSearch, Search
+from .spec import Spec
+from .surrogate import SurrogateSearch
+
+#: Designs that are proposed before any of them is measured; fixed, so that the number of workers
+#: changes nothing.
+BATCH = 8
+#: Proposals for each design that may be measured; a search that finds nothing new ends.
+PROPOSALS = 50
+#: The box of the hypervolume ends at so many times the first design's values.
+BOX = 2.0
+
+#: Gives a row for each point, and whether Ctrl-C came between; see :func:`~..bench.sweep.
+#: measure_points`.
+Measure = Callable[
+    [Sequence[Point], Results, int, Callable[[int, int], None]], tuple[list[Row], bool]
+]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a design.
+
+    Attributes
+    ----------
+    design : the design
+    rung : ``illegal``, ``limit``, ``bound`` (beaten even at its bound), ``failed`` or ``exact``
+    values : what is known of it, by the names of :data:`~.spec.OBJECTIVES`; exact for ``exact``
+        and for limits that only a run shows, else with bounds
+    reason : why it is not exact
+    over : by how much limits are exceeded
+    rows : what was measured of each network
+    """
+
+    design: Design
+    rung: str
+    values: dict[str, float] = field(default_factory=dict)
+    reason: str = ""
+    over: float = 0.0
+    rows: Sequence[dict[str, Any]] = ()
+
+
+@dataclass(frozen=True)
+class State:
+    """How far an exploration is: designs that were compiled and simulated, those on the front, its
+    hypervolume, and the seconds since the begin.
+    """
+
+    measured: int
+    trials: int
+    on_front: int
+    hypervolume: float
+    elapsed_s: float
+
+
+class Exploration:
+    """Explores.
+
+    Parameters
+    ----------
+    spec : what is explored
+    results : the file of what is measured
+    workers : processes that compile and simulate
+    progress : is told the state after each batch
+    measure : measures points, as ``vdla sweep`` does unless something else is given
+    prunes : whether what is beaten at its bound is left out
+
+    Attributes
+    ----------
+    outcomes : of all designs, in the order in which they were proposed, each once; the first is the
+        one that the search begins at
+    interrupted : whether Ctrl-C ended it
+    """
+
+    def __init__(
+        self,
+        spec: Spec,
+        results: Results,
+        workers: int,
+        progress: Callable[[State], None] = lambda _: None,
+        measure: Measure | None = None,
+        prunes: bool = True,
+    ):
+        self.spec, self.results, self.workers = spec, results, workers
+        self.progress, self.ladder = progress, Ladder(spec)
+        self._measure, self._prunes = measure or measure_points, prunes
+        self.outcomes: list[Outcome] = []
+        self.interrupted = False
+        self._search = make_search(spec, self.ladder)
+        self._known: dict[tuple[int, ...], Outcome] = {}
+        self._started = time.monotonic()
+
+    def run(self) -> None:
+        """Explore until the budget is spent, no proposal is new or Ctrl-C ends it.
+
+        Raises VdlaError where the first design cannot be measured.
+        """
+        if not self.begin():
+            return
+        proposed = 0
+        while self.measured < self.spec.trials and proposed < PROPOSALS * self.spec.trials:
+            asked = [knobs for _ in range(BATCH) if (knobs := self._search.ask()) is not None]
+            if not asked:
+                break
+            proposed += len(asked)
+            if not self._evaluate([Design.of(self.spec, knobs) for knobs in asked]):
+                break
+            for knobs in asked:
+                outcome = self._known[self._place(knobs)]
+                # What has no values is told as bad ones, or a sampler would ask for it again.
+                values = self._objectives(outcome) if outcome.values else self._box
+                self._search.tell(values, outcome.over, bool(outcome.rows and outcome.values))
+            self.progress(self.state)
+
+    @property
+    def measured(self) -> int:
+        """Designs that were compiled and simulated."""
+        return sum(bool(outcome.rows) for outcome in self.outcomes)
+
+    @property
+    def front(self) -> list[Outcome]:
+        """The designs within all limits that no other beats, by the first objective."""
+        exact = [outcome for outcome in self.outcomes if outcome.rung == "exact"]
+        kept = [exact[index] for index in front([self._objectives(one) for one in exact])]
+        return sorted(kept, key=self._objectives)
+
+    @property
+    def state(self) -> State:
+        """How far it is."""
+        on_front = self.front
+        volume = 0.0
+        if self.outcomes:
+            volume = hypervolume([self._objectives(one) for one in on_front], self._box)
+        elapsed_s = time.monotonic() - self._started
+        return State(self.measured, self.spec.trials, len(on_front), volume, elapsed_s)
+
+    @property
+    def _box(self) -> tuple[float, ...]:
+        """The corner of the box that the hypervolume is a part of."""
+        return tuple(BOX * value for value in self._objectives(self.outcomes[0]))
+
+    def _objectives(self, outcome: Outcome) -> tuple[float, ...]:
+        return tuple(outcome.values[name] for name in self.spec.objectives)
+
+    def _place(self, knobs: Any) -> tuple[int, ...]:
+        return tuple(knobs[name] for name in self.spec.knobs)
+
+    def begin(self) -> bool:
+        """Measure the machine that the search begins at."""
+        design = Design.of(self.spec, {})
+        rows = self._measured([design])
+        if self.interrupted:
+            return False
+        try:
+            values = self.ladder.exact(design, rows[0])
+        except VdlaError as error:
+            raise VdlaError(f"the first design, {self.spec.hw}: {error}") from None
+        over = self.ladder.over(values)
+        self.outcomes.append(self._judged(design, rows[0], values, over))
+        self.ladder.learn(design, rows[0])
+        self.progress(self.state)
+        return True
+
+    def _evaluate(self, designs: Sequence[Design]) -> bool:
+        """Let designs climb; False where Ctrl-C came between, or the budget ended first."""
+        spent = False
+        fresh: dict[tuple[int, ...], Design] = {}
+        outcomes: dict[tuple[int, ...], Outcome] = {}
+        best = [self._objectives(one) for one in self.front]
+        left = self.spec.trials - self.measured
+        for design in designs:
+            place = self._place(design.knobs)
+            if place in self._known or place in outcomes or place in fresh:
+                continue
+            outcome = self._cheap(design, best)
+            if outcome is not None:
+                outcomes[place] = outcome
+            elif len(fresh) < left:
+                fresh[place] = design
+            else:
+                spent = True
+                break
+        rows = self._measured(list(fresh.values()))
+        if self.interrupted:
+            return False
+        for (place, design), its in zip(fresh.items(), rows, strict=True):
+            outcomes[place] = self._exact(design, its)
+        for design in designs:
+            place = self._place(design.knobs)
+            if place in outcomes and place not in self._known:
+                self._known[place] = outcomes[place]
+                self.outcomes.append(outcomes[place])
+        return not spent
+
+    def _cheap(self, design: Design, best: Sequence[Sequence[float]]) -> Outcome | None:
+        """The outcome of a design that need not be compiled."""
+        if design.params is None:
+            return Outcome(design, "illegal", reason=design.error, over=1.0)
+        bound = self.ladder.bound(design)
+        over = self.ladder.over(bound)
+        if over:
+            return Outcome(design, "limit", bound, "exceeds a limit", over)
+        mine = tuple(bound[name] for name in self.spec.objectives)
+        if self._prunes and any(dominates(other, mine) for other in best):
+            return Outcome(design, "bound", bound, "a design of the front beats even its bound")
+        return None
+
+    def _exact(self, design: Design, rows: Sequence[dict[str, Any]]) -> Outcome:
+        try:
+            values = self.ladder.exact(design, rows)
+        except VdlaError as error:
+            return Outcome(design, "failed", reason=str(error), over=1.0, rows=rows)
+        return self._judged(design, rows, values, self.ladder.over(values))
+
+    def _judged(
+        self, design: Design, rows: Sequence[dict[str, Any]], values: dict[str, float], over: float
+    ) -> Outcome:
+        if over:
+            return Outcome(design, "limit", values, "exceeds a limit", over, rows)
+        return Outcome(design, "exact", values, rows=rows)
+
+    def _measured(self, designs: Sequence[Design]) -> list[list[dict[str, Any]]]:
+        """The rows of each design, one for each network."""
+        points = [point for design in designs for point in self.ladder.points(design)]
+        if not points:
+            return []
+        rows, self.interrupted = self._measure(
+            points, self.results, self.workers, lambda done, total: None
+        )
+        count = len(self.spec.networks)
+        return list(_chunks(rows, count)) if not self.interrupted else []
+
+
+def _chunks(rows: Sequence[Any], count: int) -> Iterator[list[Any]]:
+    for first in range(0, len(rows), count):
+        yield list(rows[first : first + count])
+
+
+def make_search(spec: Spec, ladder: Ladder) -> Search:
+    """The search that an exploration asks for."""
+    if spec.size == 1:
+        raise VdlaError("knobs: expected at least two combinations of values, got one")
+    match spec.search:
+        case "random":
+            return RandomSearch(spec, spec.seed)
+        case "surrogate":
+            return SurrogateSearch(spec, ladder)
+        case name:
+            return OptunaSearch(spec, name, spec.seed)

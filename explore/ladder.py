@@ -1,0 +1,202 @@
+"""The rungs of an evaluation, cheapest first: what a design is known to cost, and how it is known.
+
+1. *counted*: block RAMs, multipliers and bytes on the chip follow from the configuration.
+2. *model*: lookup tables and flip-flops, from a model that is fitted to synthesised samples.
+3. *bound*: no run is faster than its multiply-accumulates allow. A design that is beaten even at
+   its bound is not compiled.
+4. *exact*: cycles, bytes and energies of counted accesses, from the simulation of the compiled
+   networks, which has the cycles of the RTL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..bench.sweep import Point
+from ..hw.boards import find_board
+from ..hw.fpga.devices import ECP5
+from ..hw.fpga.resources import ResourceModel, multipliers, scratchpad_rams, shipped_model
+from ..isa.errors import VdlaError
+from ..isa.memory import MemoryParams
+from ..isa.params import HwParams
+from .energy import EnergyTable
+from .spec import Spec
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Design:
+    """Values of the knobs, and the machine that has them; or why there is none.
+
+    Attributes
+    ----------
+    knobs : by the names of the exploration
+    params, memory : the machine; None where it is not legal
+    error : why it is not
+    """
+
+    knobs: Mapping[str, int]
+    params: HwParams | None
+    memory: MemoryParams | None
+    error: str = ""
+
+    @classmethod
+    def of(cls, spec: Spec, knobs: Mapping[str, int]) -> Design:
+        """The design of an exploration with these values."""
+        try:
+            return cls(knobs, *spec.machine(knobs))
+        except VdlaError as error:
+            return cls(knobs, None, None, str(error))
+
+    @property
+    def toml(self) -> str:
+        """The whole configuration, as ``--hw`` of any command reads it from a file."""
+        assert self.params is not None
+        return "".join(f"{name} = {value}\n" for name, value in self.params.to_dict().items())
+
+
+class Ladder:
+    """Evaluates designs of an exploration.
+
+    Parameters
+    ----------
+    spec : the exploration
+
+    Raises
+    ------
+    VdlaError
+        Where an objective or a limit needs what is not known for the board.
+    """
+
+    def __init__(self, spec: Spec):
+        self.spec, self.board = spec, find_board(spec.board)
+        self.energy = EnergyTable.load(spec.energy)
+        self._check_bus()
+        self.model: ResourceModel | None = None
+        if {"lut", "ff"} & {*spec.objectives, *spec.limits}:
+            self.model = shipped_model(self.board.name, self.board.device)
+        if {"bram", "dsp"} & {*spec.objectives, *spec.limits} and not self.counts_rams:
+            raise VdlaError(
+                "board: expected one with an ECP5, whose block RAMs and multipliers are counted"
+                f" without synthesis, got {spec.board!r}"
+            )
+        #: Multiply-accumulates of an image on the accelerator, by network.
+        self._macs: dict[str, float] = {}
+
+    def _check_bus(self) -> None:
+        first, _ = self.spec.machine({})
+        self.board.check(first)
+        for bits in self.spec.knobs.get("bus_bits", ()):
+            self.board.check(replace(first, bus_bits=bits))
+
+    @property
+    def counts_rams(self) -> bool:
+        """Whether the rules of ``resources.py`` hold for the board's device."""
+        return self.board.device.family is ECP5
+
+    def of_machine(self, design: Design) -> dict[str, float]:
+        """What is known of the machine alone, without a run."""
+        params = design.params
+        assert params is not None
+        found: dict[str, float] = {"scratchpad_bytes": params.scratchpad_bytes}
+        if self.model is not None:
+            return found | self.model.predict(params)
+        if self.counts_rams:
+            found["dsp"] = multipliers(params, self.board.device)
+            found["bram"] = sum(scratchpad_rams(params).values())
+        return found
+
+    def marks(self) -> dict[str, str]:
+        """How each value is known, by its name."""
+        found = {"cycles": "exact", "dram_bytes": "exact"}
+        found["energy_uj"] = f"exact counts, energies of {self.energy.name}"
+        found["scratchpad_bytes"] = "counted"
+        if self.counts_rams:
+            around = "" if self.model is not None else ", of the core alone"
+            found |= {"bram": f"counted{around}", "dsp": "counted"}
+        if self.model is not None:
+            for name, (median, most) in self.model.error.items():
+                found[name] = (
+                    f"model of {self.model.count} samples, off by {100 * median:.1f} % in the"
+                    f" median and {100 * most:.1f} % at most"
+                )
+        return found
+
+    def over(self, values: Mapping[str, float]) -> float:
+        """By how much values exceed limits, as parts of these and in all; 0 where they do not.
+        The device's own capacity is a limit, too.
+        """
+        limits = {**self.board.device.capacity, **self.spec.limits}
+        for name, most in self.board.device.capacity.items():
+            limits[name] = min(limits[name], most)
+        return sum(
+            max(0.0, values[name] / most - 1) for name, most in limits.items() if name in values
+        )
+
+    # ---- bound
+
+    def learn(self, design: Design, rows: Sequence[Row]) -> None:
+        """Take each network's multiply-accumulates from what was measured of the first design."""
+        params = design.params
+        assert params is not None
+        for name, row in zip(self.spec.networks, rows, strict=True):
+            covered = row["coverage"]["macs_on_accelerator"]
+            self._macs[name] = covered / self.images(name, params)
+
+    def bound(self, design: Design) -> dict[str, float]:
+        """Values that no run can be below: those of the machine, and the cycles in which tensor
+        core and vector unit could do the multiply-accumulates; 0 where nothing is known.
+        """
+        params = design.params
+        assert params is not None
+        rate = params.peak_macs_per_cycle + params.vector_lanes
+        cycles = sum(
+            weight * self._macs.get(name, 0) / rate for name, weight in self.spec.networks.items()
+        )
+        return self.of_machine(design) | {"cycles": cycles, "dram_bytes": 0.0, "energy_uj": 0.0}
+
+    # ---- exact
+
+    def points(self, design: Design) -> list[Point]:
+        """What has to be measured of a design: a point for each network."""
+        spec, knobs = self.spec, dict(design.knobs)
+        return [
+            Point(name, spec.hw, spec.memory, knobs, design.params, design.memory)
+            for name in spec.networks
+        ]
+
+    def images(self, network: str, params: HwParams) -> int:
+        """Images that a run of a network takes: a file's has one, those of the package as many as
+        the machine's batch.
+        """
+        return 1 if Path(network).is_file() else params.batch
+
+    def exact(self, design: Design, rows: Sequence[Row]) -> dict[str, float]:
+        """The values of a design from what was measured of its networks, in their order.
+
+        Raises VdlaError where a network has no cycles, and where more of one runs on the host than
+        with the first design: the host's time is not counted.
+        """
+        params = design.params
+        assert params is not None
+        values = self.of_machine(design) | {"cycles": 0.0, "dram_bytes": 0.0, "energy_uj": 0.0}
+        for (name, weight), row in zip(self.spec.networks.items(), rows, strict=True):
+            if row.get("error"):
+                raise VdlaError(f"{Path(name).name}: {row['error']}")
+            covered = row["coverage"]["macs_on_accelerator"] / self.images(name, params)
+            if covered < self._macs.get(name, 0):
+                raise VdlaError(
+                    f"{Path(name).name}: more of it runs on the host than with the first design:"
+                    f" {covered:,.0f} MACs an image on the accelerator, not {self._macs[name]:,.0f}"
+                )
+            times = weight / self.images(name, params)
+            values["cycles"] += times * row["cycles"]
+            values["dram_bytes"] += times * sum(
+                row["dram"][part] for part in ("read_bytes", "written_bytes")
+            )
+            values["energy_uj"] += times * sum(self.energy.picojoules(row, params).values()) / 1e6
+        return values

@@ -1,0 +1,114 @@
+"""The report of an exploration: JSON of all that its table and its page show."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from ..report import header
+from .energy import NAMES, EnergyTable, agreed_order
+from .exploration import Exploration, Outcome
+from .spec import BLOCK, OBJECTIVES, Spec
+
+_NO_PROOFS: Mapping[int, dict[str, Any]] = MappingProxyType({})
+
+
+def make_report(
+    exploration: Exploration, proofs: Mapping[int, dict[str, Any]] = _NO_PROOFS
+) -> dict[str, Any]:
+    """The report of an exploration that has measured its first design.
+
+    ``first`` and ``front`` are designs with ``knobs``, the whole machine as ``toml``, ``values``,
+    and of each network what was measured; ``designs`` are all that were measured, in order, without
+    that. ``marks`` say how each value is known. ``proofs`` are those of ``proof.py``, by their
+    designs' places on the front.
+    """
+    spec, state = exploration.spec, exploration.state
+    on_front = exploration.front
+    tables = dict.fromkeys([*NAMES, spec.energy])
+    energies = [_energies(exploration, on_front, name) for name in tables]
+    first = exploration.outcomes[0]
+    known = first.values
+    return header("explore", seed=spec.seed) | {
+        "networks": {Path(name).name: weight for name, weight in spec.networks.items()},
+        "objectives": list(spec.objectives),
+        "shown": [*spec.objectives, *(name for name in known if name not in spec.objectives)],
+        "limits": dict(spec.limits),
+        "board": spec.board,
+        "search": spec.search,
+        "space": spec.size,
+        "trials": spec.trials,
+        "measured": state.measured,
+        "rungs": dict(Counter(outcome.rung for outcome in exploration.outcomes)),
+        "hypervolume": state.hypervolume,
+        "marks": {name: mark for name, mark in exploration.ladder.marks().items() if name in known},
+        "units": {name: unit for name, unit in OBJECTIVES.items() if name in known},
+        "energy_tables": [EnergyTable.load(name).name for name in tables],
+        "agreed_order": agreed_order(energies),
+        "first": _design(spec, first) | _networks(exploration, first),
+        "front": [
+            _design(spec, one) | _networks(exploration, one) | {"proof": proofs.get(number)}
+            for number, one in enumerate(on_front)
+        ],
+        "designs": [_design(spec, outcome) for outcome in exploration.outcomes if outcome.rows],
+        "interrupted": exploration.interrupted,
+    }
+
+
+def _design(spec: Spec, outcome: Outcome) -> dict[str, Any]:
+    """What is said of every design."""
+    params = outcome.design.params
+    assert params is not None
+    knobs = {}
+    for name in spec.knobs:
+        source = params.to_dict() | {BLOCK: params.block}
+        if outcome.design.memory is not None:
+            source |= {k: v for k, v in outcome.design.memory.to_dict().items() if k not in source}
+        knobs[name] = source[name]
+    return {
+        "knobs": knobs,
+        "config_hash": params.hash,
+        "toml": outcome.design.toml,
+        "rung": outcome.rung,
+        "reason": outcome.reason,
+        "values": outcome.values,
+    }
+
+
+def _networks(exploration: Exploration, outcome: Outcome) -> dict[str, Any]:
+    """What was measured of each network, and where its energy goes."""
+    kept = ("cycles", "stalls", "layers", "bound_by", "roofline_fraction", "most_in_use")
+    params, table = outcome.design.params, exploration.ladder.energy
+    assert params is not None
+    return {
+        "networks": {
+            Path(name).name: {part: row.get(part) for part in kept}
+            | {
+                "picojoules": None if row.get("error") else table.picojoules(row, params),
+            }
+            for name, row in zip(exploration.spec.networks, outcome.rows, strict=True)
+        }
+    }
+
+
+def _energies(exploration: Exploration, designs: Sequence[Outcome], name: str) -> list[float]:
+    """The energy of each design by another table."""
+    table, ladder = EnergyTable.load(name), exploration.ladder
+    found = []
+    for outcome in designs:
+        params = outcome.design.params
+        assert params is not None
+        found.append(
+            sum(
+                weight
+                / ladder.images(network, params)
+                * sum(table.picojoules(row, params).values())
+                for (network, weight), row in zip(
+                    exploration.spec.networks.items(), outcome.rows, strict=True
+                )
+            )
+        )
+    return found

@@ -1,0 +1,278 @@
+"""What a design takes of an ECP5, without synthesis: multipliers and block RAMs by the rules that
+the core and yosys follow, lookup tables and flip-flops by a model that is fitted to samples.
+
+A sample (``samples/BOARD.jsonl``, a JSON object a line) is a configuration and what yosys made of
+it; ``sample.py`` makes more. The fit takes milliseconds, so no coefficients are kept: a new sample
+counts at once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...isa.encoding import widest_layout_bits
+from ...isa.errors import VdlaError
+from ...isa.params import LEGAL, MEMORIES, HwParams
+from ..core.core import READ_PORTS
+from ..core.scratchpad import rows, written_parts
+from .devices import Device
+from .multiplier import VECTOR_LANE
+
+#: Where the package keeps samples.
+SAMPLES = Path(__file__).parent / "samples"
+#: What is fitted; the other resources are counted.
+FITTED = ("lut", "ff")
+#: A fit needs so many samples more than it has features.
+SPARE = 2
+#: Bits of a row of a block RAM with the rows that it then has: two ports of either direction up to
+#: 18 bits, one of each direction with 36.
+_SHAPES = ((1, 16384), (2, 8192), (4, 4096), (9, 2048), (18, 1024), (36, 512))
+#: Bits that a write enable of a block RAM covers.
+_BYTE_BITS = 9
+#: Memories of so many rows are made of lookup tables.
+_TABLE_ROWS = 32
+
+
+# ---- what is counted -----------------------------------------------------------------------------
+
+
+def block_rams(depth: int, width: int, reads: int, parts: int) -> int:
+    """The 18 kbit block RAMs that yosys makes of a memory for an ECP5: none for a short one, which
+    goes to lookup tables.
+
+    Exact for up to 1,024 rows and for powers of two; other depths may take one or two fewer, as
+    yosys joins columns of several shapes.
+
+    Parameters
+    ----------
+    depth, width : rows, and bits of a row
+    reads : read ports; each has a copy
+    parts : parts of a row with a write enable of their own
+    """
+    if depth <= _TABLE_ROWS:
+        return 0
+    return reads * min(_blocks(depth, width, parts, *shape) for shape in _SHAPES)
+
+
+def _blocks(depth: int, width: int, parts: int, bits: int, block_rows: int) -> int:
+    """Block RAMs of a copy, each with rows of ``bits``."""
+    if parts == 1:
+        across = -(-width // bits)
+    elif bits < _BYTE_BITS:
+        across = parts * -(-(width // parts) // bits)
+    else:
+        enables = parts * -(-(width // parts) // _BYTE_BITS)
+        across = -(-enables // (bits // _BYTE_BITS))
+    return across * -(-depth // block_rows)
+
+
+def scratchpad_rams(params: HwParams) -> dict[str, int]:
+    """Block RAMs of each scratchpad."""
+    return {
+        name: block_rams(*rows(name, params), READ_PORTS[name], written_parts(name, params))
+        for name in MEMORIES
+    }
+
+
+def multipliers(params: HwParams, device: Device) -> int:
+    """The multipliers that the tensor core and the vector unit take; see ``multiplier.py``."""
+    vector = VECTOR_LANE * params.vector_lanes
+    narrow, packed = _products(params, device)
+    return vector + narrow + packed
+
+
+def _products(params: HwParams, device: Device) -> tuple[int, int]:
+    """Products of the tensor core with a multiplier of their own, and pairs that share one."""
+    left = max(0, device.capacity["dsp"] - VECTOR_LANE * params.vector_lanes)
+    products = params.peak_macs_per_cycle
+    return (products, 0) if products <= left else (0, min(left, products // 2))
+
+
+# ---- what is fitted ------------------------------------------------------------------------------
+
+
+def features(params: HwParams, device: Device) -> dict[str, float]:
+    """What lookup tables and flip-flops grow with; all are counts, so that no coefficient is
+    negative. The bus is not among them: a board has one width.
+    """
+    narrow, packed = _products(params, device)
+    queued = widest_layout_bits(params) * 4 * -(-params.queue_depth // 16)
+    return {
+        "core": 1.0,
+        "lanes of the vector unit": params.vector_lanes,
+        "accumulators": params.lanes,
+        "products with a multiplier": narrow,
+        "pairs that share a multiplier": packed,
+        "products without": params.peak_macs_per_cycle - narrow - 2 * packed,
+        "bits of queues": queued,
+    }
+
+
+@dataclass(frozen=True)
+class Sample:
+    """A configuration, and what synthesis made of it.
+
+    Attributes
+    ----------
+    params : the configuration
+    used : of :data:`~.devices.RESOURCES`
+    versions : of the tools
+    placed_mhz : the clock that nextpnr estimates for a placement of seed 1; None where none was
+        made
+    """
+
+    params: HwParams
+    used: dict[str, int]
+    versions: dict[str, str]
+    placed_mhz: float | None = None
+
+    def to_line(self) -> str:
+        """A line of a file of samples, with its end."""
+        entry: dict[str, Any] = {"params": self.params.to_dict(), "used": self.used}
+        if self.placed_mhz is not None:
+            entry["placed_mhz"] = self.placed_mhz
+        return json.dumps(entry | {"tools": self.versions}) + "\n"
+
+
+def load_samples(path: Path) -> list[Sample]:
+    """The samples of a file; none where there is no file. The last of a configuration counts.
+
+    Raises VdlaError for a file of something else.
+    """
+    found: dict[HwParams, Sample] = {}
+    text = path.read_text("utf-8") if path.exists() else ""
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            entry: dict[str, Any] = json.loads(line)
+            params = HwParams.from_dict(entry["params"])
+            used = {str(name): int(value) for name, value in entry["used"].items()}
+            mhz = entry.get("placed_mhz")
+            placed_mhz = None if mhz is None else float(mhz)
+            found[params] = Sample(params, used, dict(entry["tools"]), placed_mhz)
+        except (ValueError, TypeError, KeyError, AttributeError, VdlaError):
+            raise VdlaError(
+                f"{path}: expected samples of vdla fpga sample, got {line[:60]!r} in line {number}"
+            ) from None
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class ResourceModel:
+    """Resources of configurations on a device.
+
+    Attributes
+    ----------
+    device : the device
+    around_rams : block RAMs of the board beside the core's scratchpads
+    coefficients : for each of :data:`FITTED`, what one of each feature takes
+    error : for each of :data:`FITTED`, how far predictions of samples are off, each by a model that
+        has not seen it: the median and the largest part of the true value
+    count : how many samples there were
+    ranges : of each knob, the lowest and the highest value among the samples
+    """
+
+    device: Device
+    around_rams: int
+    coefficients: dict[str, np.ndarray]
+    error: dict[str, tuple[float, float]]
+    count: int
+    ranges: dict[str, tuple[int, int]]
+
+    @classmethod
+    def fit(cls, samples: Sequence[Sample], device: Device) -> ResourceModel:
+        """A model of samples.
+
+        Raises VdlaError for too few of them, and where they do not obey the rules of what is
+        counted.
+        """
+        table = np.array([list(features(s.params, device).values()) for s in samples], float)
+        needed = SPARE + len(features(HwParams(), device))
+        if len(samples) < needed:
+            raise VdlaError(
+                f"resource model: expected at least {needed} samples, got {len(samples)}; make more"
+                " with vdla fpga sample"
+            )
+        around = {s.used["bram"] - sum(scratchpad_rams(s.params).values()) for s in samples}
+        if len(around) != 1:
+            raise VdlaError(
+                "resource model: expected samples of one board, whose block RAMs beside the core"
+                f" are as many in each, got {sorted(around)}"
+            )
+        coefficients, error = {}, {}
+        for name in FITTED:
+            true = np.array([s.used[name] for s in samples], float)
+            coefficients[name] = _fitted(table, true)
+            off = [_left_out(table, true, index) for index in range(len(samples))]
+            error[name] = float(np.median(off)), float(np.max(off))
+        ranges = {}
+        for name in LEGAL:
+            values = [getattr(s.params, name) for s in samples]
+            ranges[name] = min(values), max(values)
+        return cls(device, around.pop(), coefficients, error, len(samples), ranges)
+
+    def predict(self, params: HwParams) -> dict[str, int]:
+        """What a configuration takes, by the names of :data:`~.devices.RESOURCES`."""
+        row = np.array(list(features(params, self.device).values()))
+        fitted = {name: round(float(row @ self.coefficients[name])) for name in FITTED}
+        return fitted | {
+            "dsp": multipliers(params, self.device),
+            "bram": self.around_rams + sum(scratchpad_rams(params).values()),
+        }
+
+    def named_coefficients(self) -> dict[str, dict[str, float]]:
+        """What one of each feature takes, by resource and feature."""
+        names = features(HwParams(), self.device)
+        return {
+            resource: dict(zip(names, map(float, values), strict=True))
+            for resource, values in self.coefficients.items()
+        }
+
+    def beyond(self, params: HwParams) -> list[str]:
+        """Knobs with values outside of those of the samples, where the error is not known."""
+        return [
+            field.name
+            for field in fields(params)
+            if not _within(getattr(params, field.name), self.ranges[field.name])
+        ]
+
+
+def _within(value: int, bounds: tuple[int, int]) -> bool:
+    return bounds[0] <= value <= bounds[1]
+
+
+def _fitted(table: np.ndarray, true: np.ndarray) -> np.ndarray:
+    """Coefficients, none of them negative, with the least squares of relative errors: the best of
+    those of every choice of features, which are few.
+    """
+    parts = table / true[:, None]
+    best, found = float("inf"), np.zeros(table.shape[1])
+    for count in range(1, table.shape[1] + 1):
+        for chosen in map(list, combinations(range(table.shape[1]), count)):
+            values, *_ = np.linalg.lstsq(parts[:, chosen], np.ones(len(true)), rcond=None)
+            off = float(((parts[:, chosen] @ values - 1) ** 2).sum())
+            if values.min() >= 0 and off < best:
+                best, found = off, np.zeros(table.shape[1])
+                found[chosen] = values
+    return found
+
+
+def _left_out(table: np.ndarray, true: np.ndarray, index: int) -> float:
+    """The relative error at a sample of the model of all others."""
+    others = np.arange(len(true)) != index
+    predicted = table[index] @ _fitted(table[others], true[others])
+    return abs(float(predicted) / true[index] - 1)
+
+
+def shipped_model(board: str, device: Device) -> ResourceModel:
+    """The model of the samples that the package has for a board.
+
+    Raises VdlaError where there are too few.
+    """
+    return ResourceModel.fit(load_samples(SAMPLES / f"{board}.jsonl"), device)

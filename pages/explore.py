@@ -1,0 +1,265 @@
+"""The page of an exploration: ``vdla explore --html``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from .layers import UNITS, stall_series, stall_values
+from .page import write_page
+from .parts import (
+    Across,
+    Axis,
+    Bars,
+    Described,
+    Designs,
+    Facts,
+    Page,
+    Parallel,
+    Point,
+    Scatter,
+    Section,
+    Series,
+    Table,
+    View,
+)
+
+Design = dict[str, Any]
+#: Name of the machine that the search begins at.
+_FIRST = "first"
+#: Colours of designs on the front, of the first and of the others.
+_SERIES = (Series("front", 0), Series("first", 1), Series("others", 6))
+
+
+def explore_page(report: dict[str, Any]) -> str:
+    """The page of an exploration as HTML, from its report (``vdla explore --json``)."""
+    named = _named(report)
+    facts = {
+        "Networks": ", ".join(f"{name} x {times:g}" for name, times in report["networks"].items()),
+        "Search": f"{report['search']}, seed {report['seed']}",
+        "Designs possible": f"{report['space']:,}",
+        "Compiled and simulated": f"{report['measured']:,}",
+        "On the front": str(len(report["front"])),
+        "Hypervolume": f"{report['hypervolume']:.4f}",
+        "Limits": ", ".join(f"{n} {most:,g}" for n, most in report["limits"].items()) or "none",
+        "Board": report["board"],
+        "Results": Path(report["results"]).name,
+        "VDLA": report["vdla"],
+    }
+    sections = [
+        _front(report, named), _knobs(report, named), _beside(report, named), _energy(named),
+        *(_network(name, named) for name in report["networks"]),
+    ]  # fmt: skip
+    return write_page(Page("Exploration", _summary(report), Facts(facts), sections))
+
+
+def _summary(report: dict[str, Any]) -> list[str]:
+    """What was found, and how it is known."""
+    text = []
+    for name in report["objectives"]:
+        best = min((design["values"][name] for design in report["front"]), default=None)
+        if best is not None:
+            first = report["first"]["values"][name]
+            text.append(
+                f"Least {name}: {best:,.6g} {report['units'][name]}, {best / first:.3f} of the"
+                " first design's."
+            )
+    if not report["front"]:
+        text.append("No design is within all limits.")
+    text.append(
+        "Cycles are those of the simulator, which are the RTL's. Of"
+        f" {len(report['front'])} designs on the front {_count(report, 'rtl_cycles')} ran in RTL,"
+        f" and {_count(report, 'fpga')} went through placement."
+    )
+    return text
+
+
+def _count(report: dict[str, Any], proof: str) -> int:
+    """Designs on the front of which something was proved."""
+    return sum(proof in (design["proof"] or {}) for design in report["front"])
+
+
+def _named(report: dict[str, Any]) -> list[tuple[str, Design]]:
+    """The designs of the front by their numbers, and the first, if it is not among them."""
+    named = [(f"design {n}", design) for n, design in enumerate(report["front"], 1)]
+    first = report["first"]
+    if all(d["config_hash"] != first["config_hash"] for _, d in named):
+        named.append((_FIRST, first))
+    return named
+
+
+def _values(report: dict[str, Any], design: Design) -> dict[str, str]:
+    values = {name: f"{design['values'][name]:,.6g}" for name in report["shown"]}
+    return values | {"proved": _proved(design)}
+
+
+def _proved(design: Design) -> str:
+    return (design.get("proof") or {}).get("text", "nothing yet")
+
+
+def _front(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Section:
+    shown, knobs = report["shown"], list(named[0][1]["knobs"])
+    rows = [
+        (label, *(d["values"][n] for n in shown), *(d["knobs"][n] for n in knobs), _proved(d))
+        for label, d in named
+    ]
+    marks = [(name, report["units"][name], report["marks"][name]) for name in shown]
+    x, *others = report["objectives"]
+    return Section(
+        "Front",
+        "Designs within the limits that no other beats in everything. Choose one to see its knobs"
+        " below.",
+        [
+            *(_scatter(report, named, x, y) for y in others or ["scratchpad_bytes"]),
+            Table("Designs", ("design", *shown, *knobs, "proved"), rows),
+            Table("How each value is known", ("value", "in", "known"), marks),
+        ],
+    )
+
+
+def _scatter(
+    report: dict[str, Any], named: Sequence[tuple[str, Design]], x: str, y: str
+) -> Scatter:
+    known = {design["config_hash"] for _, design in named}
+    points = [
+        Point(label, d["values"][x], d["values"][y], int(label == _FIRST), _values(report, d))
+        for label, d in named
+    ]
+    points += [
+        Point("", d["values"][x], d["values"][y], 2, {"not on the front": d["reason"] or "beaten"})
+        for d in report["designs"]
+        if d["config_hash"] not in known and x in d["values"] and y in d["values"]
+    ]
+    rows = [(p.name or "other", p.x, p.y) for p in points]
+    return Scatter(
+        title=f"{y} against {x}",
+        note="Further left and further down is better.",
+        table=Table(f"Values of {x} and {y}", ("design", x, y), rows),
+        x_title=x,
+        y_title=y,
+        points=points,
+        series=_SERIES,
+        log_axes=all(min(p.x, p.y) > 0 for p in points),
+    )
+
+
+def _knobs(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Section:
+    knobs, objectives = list(named[0][1]["knobs"]), report["objectives"]
+    lines = [
+        Across(
+            label,
+            [*(d["knobs"][n] for n in knobs), *(d["values"][n] for n in objectives)],
+            int(label == _FIRST),
+        )
+        for label, d in named
+    ]
+    return Section(
+        "Knobs",
+        "A line is a design: where it crosses an axis is its value. What designs of the front have"
+        " in common matters; where they differ is the trade.",
+        [
+            Parallel(
+                title="Knobs and objectives of each design",
+                note="Each axis reaches from the least to the largest value among these designs.",
+                table=Table(
+                    "Knobs", ("design", *knobs, *objectives), [(x.name, *x.values) for x in lines]
+                ),
+                axes=[Axis(name) for name in (*knobs, *objectives)],
+                lines=lines,
+                series=_SERIES[:2],
+            )
+        ],
+    )
+
+
+def _beside(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Section:
+    designs = [Described(label, _values(report, d), d["toml"]) for label, d in named]
+    return Section(
+        "Two designs",
+        "The text is the whole configuration: save it as a file for --hw of any command.",
+        [
+            Designs(
+                title="Designs side by side",
+                note="A design that is chosen in a picture above comes to the left.",
+                table=Table(
+                    "Configurations",
+                    ("design", "configuration"),
+                    [(label, d["config_hash"]) for label, d in named],
+                ),
+                designs=designs,
+            )
+        ],
+    )
+
+
+def _energy(named: Sequence[tuple[str, Design]]) -> Section:
+    parts = list(next(iter(named[0][1]["networks"].values()))["picojoules"])
+    networks = list(named[0][1]["networks"])
+    labels = [label for label, _ in named]
+    views = [
+        View(
+            network,
+            labels,
+            [
+                [d["networks"][network]["picojoules"][part] / 1e6 for part in parts]
+                for _, d in named
+            ],
+        )
+        for network in networks
+    ]
+    rows = [
+        (network, label, *values)
+        for network, view in zip(networks, views, strict=True)
+        for label, values in zip(labels, view.values, strict=True)
+    ]
+    return Section(
+        "Energy",
+        "Counts of accesses are exact; energies are published ones of another technology than an"
+        " FPGA's, so compare designs and do not read joules.",
+        [
+            Bars(
+                title="Microjoules a run, by what takes them",
+                note="A small memory takes less for a byte than a large one.",
+                table=Table("Microjoules", ("network", "design", *parts), rows),
+                series=[Series(part, number) for number, part in enumerate(parts)],
+                views=views,
+            )
+        ],
+    )
+
+
+def _network(network: str, named: Sequence[tuple[str, Design]]) -> Section:
+    labels = [label for label, _ in named]
+    runs = [design["networks"][network] for _, design in named]
+    stalls = [run["stalls"] for run in runs]
+    series, causes = stall_series([one for units in stalls for one in units.values()])
+    columns = ("design", "unit", *(one.name for one in series))
+    rows = [
+        (label, unit, *stall_values(units[unit], causes))
+        for label, units in zip(labels, stalls, strict=True)
+        for unit in UNITS
+    ]
+    views = [View(u, labels, [stall_values(units[u], causes) for units in stalls]) for u in UNITS]
+    layers = [
+        (layer["name"], *values)
+        for layer, *values in zip(
+            runs[0]["layers"],
+            *([one["cycles"] for one in run["layers"]] for run in runs),
+            strict=False,
+        )
+    ]
+    return Section(
+        f"Network {network}",
+        "Where the cycles of a run go on each design.",
+        [
+            Bars(
+                title=f"Cycles of {network}, by what a unit does",
+                note="All bars of a design are as long as its run.",
+                table=Table(f"Cycles by cause, {network}", columns, rows),
+                series=series,
+                views=sorted(views, key=lambda view: view.name != "gemm"),
+            ),
+            Table(f"Cycles by layer, {network}", ("layer", *labels), layers),
+        ],
+    )

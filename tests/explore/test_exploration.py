@@ -1,0 +1,256 @@
+"""Explorations: what they find against all designs, and that they go on where they were stopped.
+
+Most measure with a formula in the place of compiler and simulator, which has the same bounds.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from vdla.bench.sweep import Point, Results
+from vdla.cli import run_app
+from vdla.explore import exploration as exploring
+from vdla.explore.exploration import Exploration, Outcome
+from vdla.explore.front import front
+from vdla.explore.ladder import Design, Ladder
+from vdla.explore.report import make_report
+from vdla.explore.spec import Spec
+from vdla.isa.errors import VdlaError
+from vdla.isa.params import HwParams
+
+from ..pages.reading import read
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "models" / "digits_int8.onnx"
+MACS = 226_112
+SPEC = Spec(
+    networks={str(DIGITS): 2.0},
+    objectives=("cycles", "scratchpad_bytes"),
+    limits={},
+    knobs={
+        "block": (4, 8, 16), "acc_depth": (64, 256, 512), "wgt_depth": (64, 512, 1024),
+        "vector_passes": (1, 2, 4), "max_burst_beats": (8, 64),
+    },
+    search="random",
+    trials=1000,
+)  # fmt: skip
+
+
+def formula(params: HwParams) -> dict[str, Any]:
+    """What would be measured: cycles above the bound, less with more memory."""
+    cycles = MACS / params.peak_macs_per_cycle * (1.5 + 90 / params.acc_depth)
+    cycles *= 1 + 30 / params.wgt_depth + 0.2 * (params.vector_passes - 1)
+    accesses = {n: {"read": 9, "written": 3} for n in ("inp", "wgt", "uop", "acc", "out")}
+    return {
+        "cycles": round(cycles),
+        "coverage": {"macs_on_accelerator": MACS, "macs_total": MACS},
+        "dram": {"read_bytes": 4000, "written_bytes": 500},
+        "accesses": accesses | {n: {"read": 1, "written": 0} for n in ("par", "tmp")},
+        "stalls": {}, "layers": [], "error": None,
+    }  # fmt: skip
+
+
+class Fake:
+    """In the place of ``measure_points``; ends with Ctrl-C after some designs."""
+
+    def __init__(self, most: int = 10_000):
+        self.most, self.calls = most, 0
+        self.fails: dict[tuple[int, int], str] = {}
+
+    def __call__(self, points: Sequence[Point], results: Results, *_: Any) -> tuple[list, bool]:
+        rows = []
+        for point in points:
+            params = point.params
+            assert params is not None
+            if point.key not in results.rows:
+                if self.calls == self.most:
+                    return rows, True
+                self.calls += 1
+                results.add(point.key, formula(params))
+            row = results.rows[point.key]
+            error = self.fails.get((params.block, params.acc_depth))
+            rows.append({"error": error} if error else row)
+        return rows, False
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> Fake:
+    found = Fake()
+    monkeypatch.setattr(exploring, "measure_points", found)
+    return found
+
+
+def explored(spec: Spec, path: Path) -> Exploration:
+    found = Exploration(spec, Results(path), 1)
+    found.run()
+    return found
+
+
+def told(outcomes: Sequence[Outcome]) -> list[tuple]:
+    return [(dict(o.design.knobs), o.rung, o.values, o.over) for o in outcomes]
+
+
+def everything(spec: Spec) -> list[tuple[float, float]]:
+    """Cycles and bytes on the chip of all legal designs."""
+    ladder, found = Ladder(spec), []
+    names = list(spec.knobs)
+
+    def visit(knobs: dict[str, int]) -> None:
+        if len(knobs) < len(names):
+            for value in spec.knobs[names[len(knobs)]]:
+                visit(knobs | {names[len(knobs)]: value})
+            return
+        design = Design.of(spec, knobs)
+        if design.params is not None:
+            values = ladder.exact(design, [formula(design.params)])
+            if not ladder.over(values):
+                found.append((values["cycles"], values["scratchpad_bytes"]))
+
+    visit({})
+    return found
+
+
+@pytest.mark.parametrize("limits", [{}, {"bram": 60.0}, {"cycles": 20_000.0, "dsp": 130.0}])
+def test_the_front_is_that_of_all_designs(fake: Fake, tmp_path: Path, limits: dict) -> None:
+    spec = replace(SPEC, limits=limits)
+    found = explored(spec, tmp_path / "r.jsonl")
+    known = everything(spec)
+    first = found.outcomes[0]
+    if first.rung == "exact":
+        known.insert(0, (first.values["cycles"], first.values["scratchpad_bytes"]))
+    expected = sorted(known[k] for k in front(known))
+    best = [(o.values["cycles"], o.values["scratchpad_bytes"]) for o in found.front]
+    assert best == expected
+    assert len(found.outcomes) == 1 + spec.size
+    rungs = {outcome.rung for outcome in found.outcomes}
+    assert {"illegal", "exact"} <= rungs and ("limit" if limits else "bound") in rungs
+    assert found.measured < spec.size  # what is pruned is not compiled
+    assert fake.calls == found.measured
+
+
+def test_no_run_is_below_its_bound(fake: Fake, tmp_path: Path) -> None:
+    found = explored(SPEC, tmp_path / "r.jsonl")
+    for outcome in found.outcomes:
+        if outcome.rung == "exact":
+            bound = found.ladder.bound(outcome.design)
+            assert 0 < bound["cycles"] < outcome.values["cycles"]
+            assert bound["bram"] == outcome.values["bram"]
+
+
+@pytest.mark.parametrize("search", ["random", "nsga2", "tpe"])
+def test_a_resumed_search_equals_one_that_was_not_stopped(
+    search: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = replace(SPEC, search=search, seed=7, trials=30)
+    monkeypatch.setattr(exploring, "measure_points", Fake())
+    whole = explored(spec, tmp_path / "whole.jsonl")
+    path = tmp_path / "parts.jsonl"
+    for most in (0, 1, 13):
+        monkeypatch.setattr(exploring, "measure_points", Fake(most))
+        part = explored(spec, path)
+        assert part.interrupted
+        assert told(part.outcomes) == told(whole.outcomes)[: len(part.outcomes)]
+    last = Fake()
+    monkeypatch.setattr(exploring, "measure_points", last)
+    resumed = explored(spec, path)
+    assert told(resumed.outcomes) == told(whole.outcomes)
+    assert whole.measured == 30 and last.calls == 30 - 14
+    assert path.read_text() == (tmp_path / "whole.jsonl").read_text()
+    other = explored(replace(spec, seed=8), path)
+    assert told(other.outcomes) != told(whole.outcomes)
+
+
+def test_designs_that_leave_more_to_the_host_do_not_count(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ladder = Ladder(SPEC)
+    design = Design.of(SPEC, {})
+    assert design.params is not None
+    row = formula(design.params)
+    ladder.learn(design, [row])
+    less = row | {"coverage": {"macs_on_accelerator": MACS - 1, "macs_total": MACS}}
+    with pytest.raises(VdlaError, match="more of it runs on the host than with the first"):
+        ladder.exact(design, [less])
+    assert ladder.exact(design, [row])["cycles"] == 2 * row["cycles"]
+
+
+def test_what_does_not_compile_is_not_on_the_front(fake: Fake, tmp_path: Path) -> None:
+    fake.fails[16, 512] = "acc is too small"
+    found = explored(SPEC, tmp_path / "r.jsonl")
+    failed = [o for o in found.outcomes if o.rung == "failed"]
+    assert failed and all(o.design.knobs["acc_depth"] == 512 for o in failed)
+    assert failed[0].reason == "digits_int8.onnx: acc is too small"
+    assert not {id(o) for o in failed} & {id(o) for o in found.front}
+
+
+def test_a_network_that_the_first_design_cannot_run(fake: Fake, tmp_path: Path) -> None:
+    fake.fails[8, 1024] = "par is too small"
+    with pytest.raises(VdlaError, match=r"the first design, 8x8: digits.*: par is too small"):
+        explored(SPEC, tmp_path / "r.jsonl")
+
+
+def test_what_needs_samples_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from vdla.hw.fpga import resources
+
+    monkeypatch.setattr(resources, "SAMPLES", tmp_path)
+    with pytest.raises(VdlaError, match="resource model: expected at least 9 samples, got 0"):
+        Ladder(replace(SPEC, objectives=("cycles", "lut")))
+    with pytest.raises(VdlaError, match="board: expected one with an ECP5"):
+        Ladder(replace(SPEC, board="pynq-z1", objectives=("cycles", "bram")))
+    assert Ladder(replace(SPEC, board="pynq-z1")).of_machine(Design.of(SPEC, {})).keys() == {
+        "scratchpad_bytes"
+    }
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path: Path) -> None:
+    """Real cycles: the command, its JSON, its page, and that it measures nothing twice."""
+    (tmp_path / "spec.toml").write_text(
+        f'objectives = ["cycles", "bram"]\nhw = "16x16"\n[networks]\n"{DIGITS}" = 1\n'
+        "[limits]\nbram = 190\n[knobs]\nacc_depth = [512, 2048]\nwgt_depth = [256, 512]\n"
+    )
+    command = [
+        "explore", str(tmp_path / "spec.toml"), "--trials", "3", "--workers", "1", "--results",
+        str(tmp_path / "r.jsonl"), "--json", str(tmp_path / "r.json"), "--html",
+        str(tmp_path / "r.html"),
+    ]  # fmt: skip
+    assert run_app(command) == 0
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert report["first"]["rung"] == "limit" and report["first"]["values"]["cycles"] == 6645
+    assert report["measured"] == 3 and report["front"]
+    for design in report["front"]:
+        assert design["values"]["bram"] <= 190
+        run = design["networks"][DIGITS.name]
+        assert run["cycles"] == design["values"]["cycles"]
+        assert sum(run["picojoules"].values()) / 1e6 == design["values"]["energy_uj"]
+        path = tmp_path / "one.toml"
+        path.write_text(design["toml"])
+        assert HwParams.load(path).hash == design["config_hash"]
+    page = read((tmp_path / "r.html").read_text())
+    assert page.loads == [] and page.sections[:3] == ["Front", "Knobs", "Two designs"]
+    shown = [row["cycles"] for row in page.rows("Designs") if row["design"] != "first"]
+    assert shown == [design["values"]["cycles"] for design in report["front"]]
+    before = (tmp_path / "r.jsonl").read_text()
+    assert run_app(command) == 0
+    assert (tmp_path / "r.jsonl").read_text() == before
+    assert json.loads((tmp_path / "r.json").read_text()) == report
+
+
+@pytest.mark.parametrize("spec", [replace(SPEC, knobs={"bus_bits": (64, 128)}),
+                                  replace(SPEC, memory="wide")])  # fmt: skip
+def test_a_bus_that_the_board_does_not_have_is_refused(spec: Spec) -> None:
+    with pytest.raises(VdlaError, match=r"bus_bits: expected 64, which the board ulx3s.*, got 128"):
+        Ladder(spec)
+
+
+def test_a_report_of_everything(fake: Fake, tmp_path: Path) -> None:
+    found = explored(replace(SPEC, trials=5), tmp_path / "r.jsonl")
+    report = make_report(found)
+    assert report["measured"] == len(report["designs"]) == 5
+    assert report["hypervolume"] == found.state.hypervolume > 0.2
+    assert set(report["marks"]) == set(report["shown"]) == set(report["units"])
+    assert 0 <= report["agreed_order"] <= 1

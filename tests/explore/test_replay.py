@@ -1,0 +1,150 @@
+"""Searches replayed on a space whose designs are all known, by a formula."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from vdla.bench.sweep import Results
+from vdla.explore import enumeration
+from vdla.explore.enumeration import Enumeration, enumerate_designs, possible
+from vdla.explore.exploration import Exploration
+from vdla.explore.ladder import Ladder
+from vdla.explore.replay import METHODS, curve, replay_rows
+from vdla.explore.spec import Spec
+from vdla.explore.surrogate import Process
+from vdla.isa.errors import VdlaError
+from vdla.isa.params import HwParams
+
+MACS = 1_000_000
+SPEC = Spec(
+    networks={"dqn": 1.0},
+    objectives=("cycles", "bram"),
+    limits={},
+    knobs={
+        "block": (4, 8, 16), "vector_passes": (1, 2, 4), "acc_depth": (128, 512, 2048),
+        "wgt_depth": (64, 256, 1024), "inp_depth": (256, 1024), "loads_in_flight": (1, 4),
+    },
+)  # fmt: skip
+
+
+def formula(params: HwParams) -> dict[str, Any]:
+    """Cycles above the bound that depend on all knobs."""
+    cycles = MACS / params.peak_macs_per_cycle * (1.3 + 90 / params.acc_depth)
+    cycles *= 1 + 8 * params.block / params.wgt_depth / params.loads_in_flight
+    cycles *= 1 + 0.2 * (params.vector_passes - 1) * params.block / 16 + 100 / params.inp_depth
+    accesses = {n: {"read": 9, "written": 3} for n in ("inp", "wgt", "uop", "acc", "out")}
+    return {
+        "cycles": round(cycles),
+        "coverage": {"macs_on_accelerator": MACS, "macs_total": MACS},
+        "dram": {"read_bytes": 4000, "written_bytes": 500},
+        "accesses": accesses | {n: {"read": 1, "written": 0} for n in ("par", "tmp")},
+        "error": None, "layers": ["not kept"],
+    }  # fmt: skip
+
+
+@pytest.fixture
+def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Enumeration:
+    def measure(points, results, workers, progress):
+        return [formula(point.params) for point in points], False
+
+    monkeypatch.setattr(enumeration, "measure_points", measure)
+    return enumerate_designs(SPEC, Results(tmp_path / "r.jsonl"), 1, lambda *_: None)
+
+
+def test_every_possible_design_is_there(table: Enumeration) -> None:
+    ladder = Ladder(SPEC)
+    designs = list(possible(SPEC, ladder))
+    assert 0 < len(designs) < SPEC.size  # some exceed the device
+    assert list(table.rows) == [tuple(design.knobs.values()) for design in designs]
+    for design in designs:
+        params = design.params
+        assert params is not None and ladder.over(ladder.of_machine(design)) == 0
+        (row,) = table.rows[tuple(design.knobs.values())]
+        assert row["cycles"] == formula(params)["cycles"] and "layers" not in row
+
+
+def test_a_table_is_read_as_it_was_written(table: Enumeration, tmp_path: Path) -> None:
+    one, other = tmp_path / "one.json.gz", tmp_path / "other.json.gz"
+    table.save(one)
+    found = Enumeration.load(one)
+    assert found.spec == table.spec and found.first == table.first and found.rows == table.rows
+    found.save(other)
+    assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "data", [b"text", gzip.compress(b"{}"), gzip.compress(json.dumps({"version": 0}).encode())]
+)
+def test_something_else_is_refused(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "t.json.gz"
+    path.write_bytes(data)
+    with pytest.raises(VdlaError, match=r"t.json.gz: expected a table of vdla bench explore"):
+        Enumeration.load(path)
+
+
+def test_an_interrupted_enumeration_makes_no_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(enumeration, "measure_points", lambda *_: ([], True))
+    with pytest.raises(VdlaError, match="interrupted; the same command goes on"):
+        enumerate_designs(SPEC, Results(tmp_path / "r.jsonl"), 1, lambda *_: None)
+
+
+@pytest.mark.parametrize("method", ["random", "random-bounds"])
+def test_a_search_through_everything_has_the_whole_front(table: Enumeration, method: str) -> None:
+    (row,) = replay_rows(table, [method], 1, len(table.rows))
+    assert row["curve"][-1] == pytest.approx(1)
+    assert row["curve"] == sorted(row["curve"]) and row["curve"][0] < 0.9
+    needed = row["trials_to_99pct"]
+    assert row["curve"][needed - 1] >= 0.99 > row["curve"][needed - 2]
+    assert row["regret"] == pytest.approx(1 - np.mean(row["curve"]))
+
+
+def test_a_replay_does_what_an_exploration_does(table: Enumeration) -> None:
+    """With the bounds on, it is the same search."""
+    found = curve(table, METHODS["nsga2-bounds"], 3, 20)
+    spec = replace(table.spec, search="nsga2", seed=3, trials=21)
+    exploration = Exploration(spec, Results(Path("/dev/null")), 1, measure=table.measure)
+    exploration.run()
+    assert exploration.measured == 21 and len(found) == 20
+    assert found[-1] == pytest.approx(exploration.state.hypervolume)
+
+
+@pytest.mark.slow
+def test_the_surrogate_needs_fewer_designs_than_random_search(table: Enumeration) -> None:
+    rows = replay_rows(table, ["random", "surrogate"], 3, 60)
+    random, surrogate = rows
+    assert surrogate["trials_to_99pct"] is not None and surrogate["trials_to_99pct"] <= 40
+    assert random["trials_to_99pct"] is None
+    assert surrogate["regret"] < random["regret"]
+
+
+def test_proposals_of_the_surrogate_fit_and_come_once(table: Enumeration) -> None:
+    spec = replace(SPEC, search="surrogate", trials=40)
+    found = Exploration(spec, Results(Path("/dev/null")), 1, measure=table.measure)
+    found.run()
+    places = [tuple(one.design.knobs.values()) for one in found.outcomes[1:]]
+    assert len(set(places)) == len(places) and set(places) <= set(table.rows)
+
+
+def test_a_process_predicts_what_it_has_seen() -> None:
+    """And is sure there, unsure elsewhere; a knob that does not matter gets a long length."""
+    rng = np.random.default_rng(1)
+    places = rng.random((40, 2))
+    values = np.sin(5 * places[:, 0])
+    lengths = np.ones(2)
+    process = Process(places, values, lengths)
+    mean, deviation = process.predict(places)
+    assert np.abs(mean - values).max() < 0.01 and deviation.max() < 0.05
+    assert lengths[1] > lengths[0]
+    others = rng.random((30, 2))
+    mean, _ = process.predict(others)
+    assert np.abs(mean - np.sin(5 * others[:, 0])).max() < 0.05
+    _, far = process.predict(np.array([[4.0, 0.5]]))
+    assert far[0] > 10 * deviation.max()
