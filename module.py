@@ -192,7 +192,7 @@ def _choices(
     from .compiler.choose.records import Records
     from .compiler.choose.shipped import SHIPPED_VTHREADS, shipped
 
-    records = records or os.environ.get("VDLA_RECORDS")
+    records = records or os.environ.get("VDLA_RECORDS") or None  # empty is as not set
     found = shipped() if vthreads == SHIPPED_VTHREADS else None
     return {
         "knobs": None if knobs is None else load_knobs(knobs),
