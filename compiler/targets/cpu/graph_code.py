@@ -31,6 +31,7 @@ from ....runtime.native import (
 )
 from ...arena import Lifetime, plan_arena
 from ...choose.chooser import Chooser, Given
+from ...dumps import Dumps
 from ...graph.ir import Graph, Node, Tensor
 from ...graph.ops.base import Fusion
 from ...graph.verify import verify as verify_graph
@@ -188,9 +189,14 @@ def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
     return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
 
 
-def compile_graph(graph: Graph, processor: Processor, chooser: Chooser | None = None) -> CpuCode:
+def compile_graph(
+    graph: Graph,
+    processor: Processor,
+    chooser: Chooser | None = None,
+    dumps: Dumps | None = None,
+) -> CpuCode:
     """Compile a whole graph for some processor, or find its code in the cache. Without a chooser,
-    the templates choose.
+    the templates choose. ``dumps`` tells of each node whose loop program is there.
 
     Raises
     ------
@@ -198,10 +204,12 @@ def compile_graph(graph: Graph, processor: Processor, chooser: Chooser | None = 
         When an operator or a dtype has no expression for the CPU, naming the node.
     """
     chooser = new_chooser(processor) if chooser is None else chooser
+    dumps = dumps or Dumps()
     graph = on_blocks(graph, processor, chooser)
     builder = _GraphBuilder(graph, processor, chooser)
     for position, node in enumerate(graph.nodes):
         builder.add(position, node)
+        dumps.step()
     return builder.finish()
 
 
@@ -240,7 +248,9 @@ def check_threads(processor: Processor) -> None:
         )
 
 
-def load_graph_code(graph: Graph, processor: Processor, chooser: Chooser) -> CpuModule:
+def load_graph_code(
+    graph: Graph, processor: Processor, chooser: Chooser, dumps: Dumps | None = None
+) -> CpuModule:
     """Compile a whole graph for the host, ready to run.
 
     Raises
@@ -249,7 +259,7 @@ def load_graph_code(graph: Graph, processor: Processor, chooser: Chooser) -> Cpu
         As :func:`compile_graph`, and without the library that more than one thread needs.
     """
     check_threads(processor)
-    code = compile_graph(graph, processor, chooser)
+    code = compile_graph(graph, processor, chooser, dumps)
     loaded = load_object(code.object_file, ENTRY_NAME, 4)
     function = NativeFunction(
         graph.name, code.inputs, code.outputs, code.parameters, code.plan,
