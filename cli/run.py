@@ -220,7 +220,8 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
     for name, output in report["outputs"].items():
         shape = "x".join(map(str, output["shape"]))
         console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
-    console.print(f"{report['batches']} batches in {report['wall_s']:.2f} s")
+    batches = "batch" if report["batches"] == 1 else "batches"
+    console.print(f"{report['batches']} {batches} in {report['wall_s']:.2f} s")
 
 
 def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> None:
