@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, fields, is_dataclass
 from enum import Enum
 from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -20,12 +22,15 @@ from ....isa.additions import added_rows
 from ....isa.program import Program
 from ....runtime.executable import LayerInfo
 from ...choose.chooser import Choice, Chooser
+from ...graph.ir import Graph
 from .. import kept
 from ..base import Compiled, Part
 from .machine import Machine
 from .templates.base import AcceleratorTemplate
 
 _PACKAGE = __name__.partition(".")[0]
+#: The text of a graph, which has all of its constants, while its parts are compiled.
+_texts: WeakKeyDictionary[Graph, str] = WeakKeyDictionary()
 
 
 class Foreign(Exception):
@@ -43,7 +48,8 @@ def place_of(
         for record in chooser.records.where(target=chooser.target, machine=chooser.machine).best()
     ]
     kinds = {output: type(template) for output, template in templates.items()}
-    known = (part, kinds, machine, chooser.given, chooser.made, records)
+    nodes = [node.output for node in part.nodes]
+    known = (part.graph, nodes, part.wanted, kinds, machine, chooser.given, chooser.made, records)
     try:
         return kept.place_of("program", map(text_of, known))
     except Foreign:
@@ -100,7 +106,16 @@ def text_of(value: object) -> str:
             return f"{{{','.join(f'{text_of(k)}:{text_of(v)}' for k, v in value.items())}}}"
         case type() if value.__module__.partition(".")[0] == _PACKAGE:
             return f"{value.__module__}.{value.__qualname__}"
+        case Graph() if value in _texts:
+            return _texts[value]
+        case Graph():
+            _texts[value] = _text_of_dataclass(value)
+            return _texts[value]
         case _ if is_dataclass(value) and not isinstance(value, type):
-            attributes = (text_of(getattr(value, field.name)) for field in fields(value))
-            return f"{text_of(type(value))}({','.join(attributes)})"
+            return _text_of_dataclass(value)
     raise Foreign(repr(type(value)))
+
+
+def _text_of_dataclass(value: Any) -> str:
+    attributes = (text_of(getattr(value, field.name)) for field in fields(value))
+    return f"{text_of(type(value))}({','.join(attributes)})"
