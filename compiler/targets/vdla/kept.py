@@ -96,7 +96,7 @@ def text_of(value: object) -> str:
         case None | bool() | int() | float() | str():
             return repr(value)
         case np.ndarray() if not value.dtype.hasobject:
-            digest = hashlib.sha256(np.ascontiguousarray(value)).hexdigest()
+            digest = hashlib.sha256(np.ascontiguousarray(value).data).hexdigest()
             return f"{value.dtype.str}{value.shape}{digest}"
         case np.generic():
             return text_of(np.asarray(value))
