@@ -76,6 +76,7 @@ def compile(
     records: str | Path | None = None,
     emulate: bool = False,
     precision: str = "float32",
+    progress: Progress | None = None,
 ) -> Module:
     """Compile a trained network.
 
@@ -111,6 +112,8 @@ def compile(
     precision : str
         With ``cuda``: ``float16`` or ``bfloat16`` rounds the factors of dense layers and
         convolutions to it, for the tensor cores; sums stay ``float32``.
+    progress : callable, optional
+        Called with (steps done, steps in all): two steps a node.
 
     Raises
     ------
@@ -129,7 +132,8 @@ def compile(
 
     params, memory = load_platform(hw, memory)
     found = find_target(target, Options(params, memory, vthreads, threads, emulate, precision))
-    compiled = build(model, found, **_choices(knobs, records, vthreads), dump_ir=dump_ir)
+    choices = _choices(knobs, records, vthreads)
+    compiled = build(model, found, **choices, dump_ir=dump_ir, progress=progress)
     settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)
     return Module(compiled, settings, port)
 
@@ -141,6 +145,7 @@ def cross_compile(
     hw: HwParams | str | Path = "16x16",
     knobs: str | Path | Mapping[str, Any] | None = None,
     records: str | Path | None = None,
+    progress: Progress | None = None,
 ) -> None:
     """Write a model for the CPU of another machine: a folder as :meth:`Module.save` writes, with
     an object file that the other machine's linker takes, and ``vdla.h`` for C.
@@ -157,7 +162,7 @@ def cross_compile(
         supports.
     hw : HwParams, or the name of a preset or TOML file
         Its batch becomes the model's batch where the model leaves that open.
-    knobs, records
+    knobs, records, progress
         As for :func:`compile`.
 
     Raises
@@ -175,7 +180,7 @@ def cross_compile(
     processor = cross_processor(triple)
     params, memory = load_platform(hw, "vta")
     target = Cpu(Options(params, memory), processor)
-    compiled = build(model, target, **_choices(knobs, records))
+    compiled = build(model, target, **_choices(knobs, records), progress=progress)
     features = tuple(name[1:] for name in processor.features if name[0] == "+")
     code_for = CodeFor(triple, features)
     settings = Settings("cpu", params, memory, 1, _model_sha256(model), code_for)
@@ -192,7 +197,7 @@ def _choices(
     from .compiler.choose.records import Records
     from .compiler.choose.shipped import SHIPPED_VTHREADS, shipped
 
-    records = records or os.environ.get("VDLA_RECORDS")
+    records = records or os.environ.get("VDLA_RECORDS") or None  # empty is as not set
     found = shipped() if vthreads == SHIPPED_VTHREADS else None
     return {
         "knobs": None if knobs is None else load_knobs(knobs),

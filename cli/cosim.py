@@ -242,7 +242,9 @@ def _load(
     from ..module import compile
 
     if source.suffix != PROGRAM_SUFFIX:
-        module = compile(source, "sim", "16x16" if hw is None else hw, memory)
+        config = "16x16" if hw is None else hw
+        with progress_bar(f"compiling {source.name}") as progress:
+            module = compile(source, "sim", config, memory, progress=progress)
         if not module.compiled.programs:
             raise VdlaError(f"{source}: no operator of this model runs on the accelerator")
         arrays = model_inputs(module, input_file, seed)

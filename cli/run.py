@@ -101,20 +101,11 @@ def run(
         _check_not_given(context)
         module = load(model, port, target)
     else:
-        module = compile(
-            model,
-            "sim" if target is None else target,
-            hw,
-            memory,
-            vthreads,
-            dump_ir,
-            port,
-            threads,
-            knobs,
-            records,
-            emulate,
-            precision,
-        )
+        with progress_bar(f"compiling {model.name}") as progress:
+            module = compile(
+                model, "sim" if target is None else target, hw, memory, vthreads, dump_ir, port,
+                threads, knobs, records, emulate, precision, progress,
+            )  # fmt: skip
         _note_records(records, module)
     if program is not None:
         with whole_file(program) as place:
@@ -230,7 +221,8 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
     for name, output in report["outputs"].items():
         shape = "x".join(map(str, output["shape"]))
         console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
-    console.print(f"{report['batches']} batches in {report['wall_s']:.2f} s")
+    batches = "batch" if report["batches"] == 1 else "batches"
+    console.print(f"{report['batches']} {batches} in {report['wall_s']:.2f} s")
 
 
 def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> None:
@@ -324,15 +316,16 @@ def compile_model(
         raise VdlaError(f"triple: expected target 'cpu' with a triple, got {target!r}")
     if triple is not None and threads != 1:
         raise VdlaError(f"threads: expected 1 with a triple, got {threads}")
-    if triple is not None:
-        cross_compile(model, output, triple, hw, knobs, records)
-    else:
-        module = compile(
-            model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records,
-            emulate=emulate, precision=precision,
-        )  # fmt: skip
-        _note_records(records, module)
-        module.save(output)
+    with progress_bar(f"compiling {model.name}") as progress:
+        if triple is not None:
+            cross_compile(model, output, triple, hw, knobs, records, progress)
+        else:
+            module = compile(
+                model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records,
+                emulate=emulate, precision=precision, progress=progress,
+            )  # fmt: skip
+            _note_records(records, module)
+            module.save(output)
     manifest = read_manifest(output)
     body: dict[str, Any] = {"model": model.name, "output": str(output)}
     body |= {key: manifest[key] for key in ("target", "triple", "features", "memory_plan")}

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from ..runtime.executable import Executable, LayerInfo, Step
 from ..runtime.native import TensorType
 from .choose.chooser import Chooser, Given
 from .choose.records import Records
-from .dumps import Dumps
+from .dumps import STEPS_OF_NODE, Dumps
 from .frontends.load import load_graph
 from .graph.ir import Graph, dump
 from .graph.passes import GRAPH_PASSES
@@ -47,6 +47,7 @@ def build(
     knobs: Given | None = None,
     records: Records | None = None,
     dump_ir: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> CompiledModel:
     """Compile a model (path, bytes, onnx.ModelProto, torch.export.ExportedProgram or Graph).
 
@@ -55,6 +56,7 @@ def build(
     knobs : by layer; they come before all other choices
     records : they come before the templates' own choices
     dump_ir : a directory for all intermediate representations
+    progress : called with (steps done, steps in all)
 
     Raises
     ------
@@ -62,14 +64,17 @@ def build(
         For a model that cannot be read, an operator that nothing can run, and a choice that is not
         legal, naming it.
     """
-    dumps = Dumps(dump_ir)
+    dumps = Dumps(dump_ir, progress)
     chooser = Chooser(target.name, target.machine_key, knobs or {}, records or Records())
     graph = prepare(model, target, chooser, dumps)
     layers: list[LayerInfo] = []
     steps: list[Step] = []
-    issued = 0
+    issued = done = 0
+    dumps.steps = STEPS_OF_NODE * len(graph.nodes)
     for where, part in parts_of(graph, target):
         compiled = where.compile(part, chooser.on(where.name, where.machine_key), dumps)
+        done += STEPS_OF_NODE * len(part.nodes)
+        dumps.reach(done)  # a target may tell only some of its steps
         layers += [_later(layer, issued) for layer in compiled.layers]
         if compiled.step is not None:
             steps.append(compiled.step)

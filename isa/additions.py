@@ -37,6 +37,8 @@ class Additions:
         self.names.clear()
 
 
+#: What each row is that was added and not taken back, in order.
+_present: list[str] = []
 #: Those who note additions now; the last one does, when code that is noted loads other code.
 _noting: list[Additions] = []
 
@@ -62,9 +64,15 @@ def check_free(kind: str, name: str, taken: object) -> None:
 
 def note(name: str, undo: Callable[[], object]) -> None:
     """Note that a row was added, and the function that removes it."""
+    _present.append(name)
     if _noting:
         _noting[-1].names.append(name)
-        _noting[-1]._undo.append(undo)
+        _noting[-1]._undo += [partial(_present.remove, name), undo]
+
+
+def added_rows() -> tuple[str, ...]:
+    """What each row is that is in the tables now beside the package's own, in order."""
+    return tuple(_present)
 
 
 @contextmanager

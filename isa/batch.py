@@ -4,15 +4,27 @@ computed for all of them at once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from .encoding import Field, layout
-from .insn import CLASSES, Gemm, Insn, Load, Param, Store, Vector, fault, field_values
+from .encoding import OPCODE_MASK, Field, layout, layout_bits, unpack_all
+from .insn import (
+    ATTRIBUTES,
+    CLASSES,
+    Gemm,
+    Insn,
+    Load,
+    Param,
+    Store,
+    Vector,
+    fault,
+    field_values,
+)
+from .opcodes import Opcode, Units
 from .params import HwParams
 
 #: The attributes that all instructions of a batch share: names, and what decides about shapes.
@@ -108,3 +120,52 @@ def _pack(spec: tuple[Field, ...], batch: Batch, count: int) -> np.ndarray:
             words[:, word + 1] |= raw >> np.uint64(64 - shift)
         lsb += field.bits
     return words
+
+
+def decode_all(encoded: bytes, params: HwParams) -> list[Insn] | None:
+    """:func:`~.insn.decode` of many instructions; None if one of them does not decode."""
+    words = np.frombuffer(encoded, "<u8").reshape(-1, params.insn_bytes // 8)
+    opcodes = words[:, 0] & np.uint64(OPCODE_MASK)
+    if not np.isin(opcodes, list(Opcode)).all():
+        return None
+    found: list[Any] = [None] * len(words)
+    for opcode in Opcode:
+        rows = np.flatnonzero(opcodes == opcode)
+        decoded = _decode(opcode, words[rows], params)
+        if decoded is None:
+            return None
+        for row, insn in zip(rows.tolist(), decoded, strict=True):
+            found[row] = insn
+    return found
+
+
+def _decode(opcode: Opcode, words: np.ndarray, params: HwParams) -> list[Insn] | None:
+    """The instructions of an opcode, uint64 [n, words]; None if one of them does not decode."""
+    spec = layout(opcode, params)
+    word, shift = divmod(layout_bits(spec), 64)
+    above = words[:, word:].copy()
+    above[:, :1] >>= np.uint64(shift)
+    if above.any():
+        return None
+    columns = unpack_all(spec, words).T.tolist()
+    raw = dict(zip((field.name for field in spec), columns, strict=True))
+    attributes, values = ATTRIBUTES[opcode], dict[str, Sequence[Any]]()
+    for name in attributes.numbers:
+        values[name] = raw[name]
+    for name, codes in attributes.named:
+        names = {code: name for name, code in codes.items()}
+        if not names.keys() >= set(raw[name]):
+            return None
+        values[name] = [names[code] for code in raw[name]]
+    for name, numbered in attributes.spread:
+        values[name] = list(zip(*(raw[n] for n in numbered), strict=True))
+    for name in ("pop", "push"):
+        values[name] = [Units(mask) for mask in raw[name]]
+    return [_made(CLASSES[opcode], values, row) for row in zip(*values.values(), strict=True)]
+
+
+def _made(cls: type[Insn], names: Iterable[str], values: tuple[Any, ...]) -> Insn:
+    """An instruction of these attributes; it has nothing to check, and ``cls(...)`` is slow."""
+    insn = object.__new__(cls)
+    insn.__dict__.update(zip(names, values, strict=True))
+    return insn

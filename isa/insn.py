@@ -222,7 +222,7 @@ def field_values(insn: Insn) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class _Attributes:
+class Attributes:
     """How the attributes of a class of instructions become bit fields: those whose value is a name,
     with its codes; tuples, with the fields that they are spread over; and numbers.
     """
@@ -232,7 +232,7 @@ class _Attributes:
     numbers: tuple[str, ...]
 
     @classmethod
-    def of(cls, opcode: Opcode) -> _Attributes:
+    def of(cls, opcode: Opcode) -> Attributes:
         """Those of an opcode's class."""
         names = [field.name for field in fields(CLASSES[opcode])]
         named = tuple((n, CODES[opcode, n]) for n in names if (opcode, n) in CODES)
@@ -244,11 +244,11 @@ class _Attributes:
         return cls(named, spread, tuple(n for n in names if n not in others))
 
 
-_ATTRIBUTES = {opcode: _Attributes.of(opcode) for opcode in CLASSES}
+ATTRIBUTES = {opcode: Attributes.of(opcode) for opcode in CLASSES}
 
 
 def _values(insn: Insn) -> dict[str, int]:
-    attributes = _ATTRIBUTES[insn.opcode]
+    attributes = ATTRIBUTES[insn.opcode]
     values: dict[str, int] = {"opcode": int(insn.opcode)}
     for name in attributes.numbers:
         values[name] = getattr(insn, name)
@@ -261,7 +261,7 @@ def _values(insn: Insn) -> dict[str, int]:
 
 def _unknown(insn: Insn) -> Iterator[str]:
     """What cannot be encoded: names without a code, and tuples of another length."""
-    attributes, what = _ATTRIBUTES[insn.opcode], insn.opcode.name
+    attributes, what = ATTRIBUTES[insn.opcode], insn.opcode.name
     for name, codes in attributes.named:
         if (value := getattr(insn, name)) not in codes:
             yield f"{what} {name}: expected one of {', '.join(codes)}, got {value!r}"

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from .batch import encode_all
+from .batch import decode_all, encode_all
 from .encoding import DRAM_ADDR_BITS, decode_fields, layout
 from .errors import VdlaError
 from .insn import Insn, decode, encode
@@ -36,7 +36,7 @@ from .params import HwParams
 
 MAGIC = b"VDLAPROG"
 FORMAT_VERSION = 1
-#: As many instructions are faster encoded in batches than one by one.
+#: As many instructions are faster encoded and decoded in batches than one by one.
 MANY = 200
 #: Programs start on a page, so that no fetch burst crosses a 4 KiB boundary.
 PROGRAM_ALIGN_BYTES = 4096
@@ -331,6 +331,10 @@ def _check_hash(path: str | Path, claimed: str, params: HwParams) -> None:
 
 def _decode_all(path: str | Path, raw: bytes, params: HwParams) -> tuple[Insn, ...]:
     size, insns = params.insn_bytes, []
+    whole = raw[: len(raw) // size * size]
+    many = decode_all(whole, params) if len(raw) >= MANY * size else None
+    if many is not None:
+        return tuple(many)
     for index in range(len(raw) // size):
         try:
             insns.append(decode(raw[index * size : (index + 1) * size], params))

@@ -191,11 +191,10 @@ def _load(path: Path, manifest: Mapping[str, Any]) -> tuple[Executable, Settings
     if any("code" in step for step in manifest["steps"]):
         check_features(path, code_for.triple, code_for.features)
     params = HwParams.from_dict(manifest["hw"], where=f"{path}: hw")
-    layers = [layer | {"runs": _runs(layer["runs"])} for layer in manifest["layers"]]
     executable = Executable(
         _types(manifest["inputs"]),
         _types(manifest["outputs"]),
-        tuple(LayerInfo(**layer) for layer in layers),
+        tuple(map(LayerInfo.from_dict, manifest["layers"])),
         tuple(
             _load_step(path, step, _plan(plan), files)
             for step, plan in zip(manifest["steps"], manifest["memory_plan"], strict=True)
@@ -304,7 +303,3 @@ def _plan(entry: Mapping[str, Any]) -> MemoryPlan:
 
 def _types(tensors: Sequence[Mapping[str, Any]]) -> tuple[TensorType, ...]:
     return tuple(TensorType(t["name"], tuple(t["shape"]), t["dtype"]) for t in tensors)
-
-
-def _runs(runs: list[list[int]] | None) -> tuple[tuple[int, int], ...] | None:
-    return None if runs is None else tuple((first, last) for first, last in runs)

@@ -72,6 +72,14 @@ class LayerInfo:
     compulsory_written_bytes: int = 0
     kernels: tuple[Mapping[str, Any], ...] = ()
 
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> LayerInfo:
+        """The layer whose fields JSON has held, which turns tuples into lists."""
+        runs = values["runs"]
+        if runs is not None:
+            runs = tuple((first, last) for first, last in runs)
+        return LayerInfo(**{**values, "runs": runs})
+
     @property
     def compulsory_read_bytes(self) -> int:
         """Bytes of its operands."""
@@ -123,7 +131,8 @@ class Executable:
         plans = []
         for number, step in enumerate(self.steps):
             if isinstance(step, Program):
-                plans.append({"where": f"step {number}, DRAM", **step.meta["memory_plan"]})
+                plan = MemoryPlan(**step.meta["memory_plan"])
+                plans.append({"where": f"step {number}, DRAM", **asdict(plan)})
             else:
                 where = step.device if isinstance(step, KernelProgram) else "host"
                 plans.append({"where": f"step {number}, {where}", **asdict(step.plan)})

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from vdla.compiler.targets import kept
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -50,6 +51,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--update-golden`` writes golden files instead of comparing with them."""
     parser.addoption("--update-golden", action="store_true", help="write golden files anew")
+
+
+@pytest.fixture(autouse=True)
+def programs_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test takes a program that was compiled before it: it may replace functions of the
+    compiler, or watch them.
+    """
+
+    def read(place: Path, read: Callable[[Path], kept.Kept | None] = kept.read) -> kept.Kept | None:
+        return None if place.name.startswith("program_") else read(place)
+
+    monkeypatch.setattr(kept, "read", read)
 
 
 @pytest.fixture

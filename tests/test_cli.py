@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
+import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -261,6 +263,26 @@ def test_the_command_is_quick_and_lazy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert result.stderr.strip() == "[]"
+
+
+def test_progress_is_for_terminals(tmp_path: Path) -> None:
+    """On a terminal, what is being compiled stands on standard error; elsewhere nothing does."""
+    model = Path(__file__).parents[1] / "examples" / "models" / "digits_int8.onnx"
+    command = [sys.executable, "-m", "vdla", "compile", str(model), "-o", str(tmp_path / "made")]
+    mine, its = os.openpty()
+    with open(mine, "rb", buffering=0) as terminal:
+        environment = os.environ | {"TERM": "xterm"}
+        shown = b""
+        with subprocess.Popen(
+            command, stderr=its, stdout=subprocess.DEVNULL, env=environment
+        ) as run:
+            os.close(its)
+            with suppress(OSError):  # how a terminal ends
+                while piece := terminal.read(4096):
+                    shown += piece
+    assert run.returncode == 0 and b"compiling digits_int8.onnx" in shown
+    done = subprocess.run(command, capture_output=True, check=True)
+    assert done.stderr == b"" and done.stdout
 
 
 def test_a_saved_module_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

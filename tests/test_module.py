@@ -236,6 +236,26 @@ def test_impossible_threads(arguments: dict[str, Any], words: str) -> None:
         vdla.compile(DIGITS, **arguments)
 
 
+@pytest.mark.parametrize(
+    ("model", "target"),
+    [
+        ("digits_int8", "sim"),
+        ("digits_int8", "cpu"),
+        ("digits_float", "sim"),
+        ("digits_int8", "cuda"),
+    ],
+)
+def test_a_compilation_tells_how_far_it_is(model: str, target: str) -> None:
+    seen: list[tuple[int, int]] = []
+    module = vdla.compile(
+        MODELS / f"{model}.onnx", target, emulate=target == "cuda",
+        progress=lambda done, total: seen.append((done, total)),
+    )  # fmt: skip
+    nodes = len(module.compiled.layers)
+    assert seen[-1] == (2 * nodes, 2 * nodes) and len(seen) > nodes
+    assert seen == sorted(seen) and {total for _, total in seen} == {2 * nodes}
+
+
 def test_bus_widths_agree() -> None:
     params, memory = load_platform("16x16", "wide")
     assert params.bus_bits == memory.bus_bits == 128

@@ -65,7 +65,10 @@ class Space:
         return ""
 
     def refuse(self, knobs: Knobs) -> str:
-        """Why knobs are not legal; empty if they are. No knob may be missing."""
+        """Why knobs are not legal; empty if they are. None may be missing, and none unknown."""
+        for name in knobs:
+            if name not in self.knobs:
+                return f"knob {name}: expected one of {', '.join(self.knobs) or 'none'}"
         missing = [name for name in self.knobs if name not in knobs]
         if missing:
             return f"knob {missing[0]}: expected {_listed(self.knobs[missing[0]])}, got nothing"

@@ -440,9 +440,11 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 def walk(expr: Expr):
     """Every node, outermost first."""
-    yield expr
-    for child in children(expr):
-        yield from walk(child)
+    waiting = [expr]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += reversed(children(node))
 
 
 def rewrite(expr: Expr, leaf: Callable[[Expr], Expr | None]) -> Expr:

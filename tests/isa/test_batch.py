@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from vdla.isa.batch import batches, encode_all
-from vdla.isa.insn import Gemm, Insn, Load, Store, Vector, encode
+from vdla.isa.batch import batches, decode_all, encode_all
+from vdla.isa.encoding import layout, pack, unpack
+from vdla.isa.errors import VdlaError
+from vdla.isa.insn import Gemm, Insn, Load, Store, Vector, decode, encode
 from vdla.isa.opcodes import Units
-from vdla.isa.params import HwParams
+from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.verify.random_programs import random_program
 
 PARAMS = HwParams(block_in=4, block_out=4, inp_depth=64, wgt_depth=16, acc_depth=32, uop_depth=32)
@@ -21,6 +23,35 @@ def test_encoded_as_one_by_one(seed: int) -> None:
     assert sorted(i for batch in batches(insns) for i in batch.rows.tolist()) == [
         *range(len(insns))
     ]
+
+
+@pytest.mark.parametrize("params", [PARAMS, *PRESETS.values()], ids=["small", *PRESETS])
+def test_decoded_as_one_by_one(params: HwParams) -> None:
+    insns = random_program(params, 5, length=80).insns
+    encoded = b"".join(encode(insn, params) for insn in insns)
+    found = decode_all(encoded, params)
+    assert found == list(insns)
+    for insn, mine in zip(insns, found, strict=True):
+        assert repr(mine) == repr(insn) and hash(mine) == hash(insn)
+
+
+def test_an_undecodable_instruction_among_many_is_seen() -> None:
+    insns = random_program(PARAMS, 1, length=80).insns
+    encoded = bytearray(b"".join(encode(insn, PARAMS) for insn in insns))
+    size = PARAMS.insn_bytes
+    for insn in {type(insn): insn for insn in insns}.values():
+        at = insns.index(insn) * size
+        word = int.from_bytes(encoded[at : at + size], "little")
+        spec = layout(insn.opcode, PARAMS)
+        wrong = [word & ~7, word | 7, word | 1 << 8 * size - 1]
+        if isinstance(insn, Vector):
+            wrong.append(pack(spec, unpack(spec, word) | {"op": 15}))
+        for other in wrong:
+            changed = encoded.copy()
+            changed[at : at + size] = other.to_bytes(size, "little")
+            with pytest.raises(VdlaError, match="undecodable"):
+                decode(changed[at : at + size], PARAMS)
+            assert decode_all(bytes(changed), PARAMS) is None, hex(other)
 
 
 def _wrong(insn: Insn) -> list[Insn]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
-from vdla.compiler.targets.cpu import graph_code as cpu
+from vdla.compiler.targets import kept
 from vdla.sim.rtl import toolchain
 
 from .checker import CHECKER
@@ -54,7 +54,7 @@ def main() -> int:
         TemporaryDirectory() as cache,
         patch.dict(os.environ, VDLA_CACHE=cache),
         patch.object(toolchain, "compile_shared", compile_quickly),
-        patch.object(cpu, "KEPT_FROM_S", math.inf),  # kept code knows no bugs of the compiler
+        patch.object(kept, "KEPT_FROM_S", math.inf),  # what is kept knows no bugs of the compiler
     ):
         # Before any mutant is planted: so the true RTL is the true one.
         for check in dict.fromkeys(mutant.check for mutant in chosen):

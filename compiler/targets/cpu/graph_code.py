@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import llvmlite
+import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 
@@ -29,6 +31,7 @@ from ....runtime.native import (
 )
 from ...arena import Lifetime, plan_arena
 from ...choose.chooser import Chooser, Given
+from ...dumps import Dumps
 from ...graph.ir import Graph, Node, Tensor
 from ...graph.ops.base import Fusion
 from ...graph.verify import verify as verify_graph
@@ -39,7 +42,7 @@ from ...tir.passes.unroll import unroll_loops
 from ...tir.printer import print_func
 from ...tir.scopes import check_scopes
 from ...tir.verify import verify
-from . import kept
+from .. import kept
 from .c_model import emit_model
 from .link import link
 from .llvm import Value, emit_function, symbol
@@ -186,9 +189,14 @@ def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
     return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
 
 
-def compile_graph(graph: Graph, processor: Processor, chooser: Chooser | None = None) -> CpuCode:
+def compile_graph(
+    graph: Graph,
+    processor: Processor,
+    chooser: Chooser | None = None,
+    dumps: Dumps | None = None,
+) -> CpuCode:
     """Compile a whole graph for some processor, or find its code in the cache. Without a chooser,
-    the templates choose.
+    the templates choose. ``dumps`` tells of each node whose loop program is there.
 
     Raises
     ------
@@ -196,10 +204,12 @@ def compile_graph(graph: Graph, processor: Processor, chooser: Chooser | None = 
         When an operator or a dtype has no expression for the CPU, naming the node.
     """
     chooser = new_chooser(processor) if chooser is None else chooser
+    dumps = dumps or Dumps()
     graph = on_blocks(graph, processor, chooser)
     builder = _GraphBuilder(graph, processor, chooser)
     for position, node in enumerate(graph.nodes):
         builder.add(position, node)
+        dumps.step()
     return builder.finish()
 
 
@@ -238,7 +248,9 @@ def check_threads(processor: Processor) -> None:
         )
 
 
-def load_graph_code(graph: Graph, processor: Processor, chooser: Chooser) -> CpuModule:
+def load_graph_code(
+    graph: Graph, processor: Processor, chooser: Chooser, dumps: Dumps | None = None
+) -> CpuModule:
     """Compile a whole graph for the host, ready to run.
 
     Raises
@@ -247,7 +259,7 @@ def load_graph_code(graph: Graph, processor: Processor, chooser: Chooser) -> Cpu
         As :func:`compile_graph`, and without the library that more than one thread needs.
     """
     check_threads(processor)
-    code = compile_graph(graph, processor, chooser)
+    code = compile_graph(graph, processor, chooser, dumps)
     loaded = load_object(code.object_file, ENTRY_NAME, 4)
     function = NativeFunction(
         graph.name, code.inputs, code.outputs, code.parameters, code.plan,
@@ -262,10 +274,6 @@ def object_file(code: CpuCode) -> NativeCode:
         code.graph.name, code.inputs, code.outputs, code.parameters, code.plan,
         lambda: code.object_file, "o",
     )  # fmt: skip
-
-
-#: A graph that is compiled in fewer seconds is not kept in the cache.
-KEPT_FROM_S = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -358,10 +366,10 @@ class _GraphBuilder:
             raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
             parameters[places[name] : places[name] + data.nbytes] = raw
         checksum = zlib.crc32(parameters.data)
-        place = kept.place_of(self.processor, self._texts(checksum))
+        place = kept.place_of("cpu", self._texts(checksum))
         found = kept.read(place)
         functions = self._emit_kernels() if found is None else {}
-        workspaces = found.workspaces if found else tuple(size for _, size in functions.values())
+        workspaces = found.head if found else [size for _, size in functions.values()]
         needed = dict(zip(self.kernels.values(), workspaces, strict=True))
         for kernel, _, position in self.calls:
             self.lifetimes[position] = Lifetime(needed[kernel], position, position)
@@ -371,19 +379,19 @@ class _GraphBuilder:
             inputs, outputs = tensor_types(graph, graph.inputs), tensor_types(graph, graph.outputs)
             emit_model(self.module, entry, inputs, outputs, parameters.nbytes, checksum, plan)
             optimised = optimise(self.module, self.processor)
-            found = kept.KeptCode(emit_object(optimised, self.processor), workspaces)
-            if time.perf_counter() - begin > KEPT_FROM_S:
-                kept.keep(place, found)
+            found = kept.Kept(workspaces, emit_object(optimised, self.processor))
+            kept.keep(place, found, time.perf_counter() - begin)
         tensors = {name: offset for name, offset in offsets.items() if isinstance(name, str)}
         shared = {n: tensors[s] for n, s in self.sources.items() if s in tensors}
         return CpuCode(
             graph, tuple(kernel.func for kernel in self.kernels.values()), self.processor,
-            found.object_file, parameters, tensors | shared, plan,
+            found.data, parameters, tensors | shared, plan,
         )  # fmt: skip
 
     def _texts(self, checksum: int) -> Iterator[str]:
         """Everything that the code of the graph depends on."""
         graph = self.graph
+        yield f"{llvmlite.__version__} {llvm.llvm_version_info} {self.processor!r}"
         yield repr((graph.name, *(tensor_types(graph, n) for n in (graph.inputs, graph.outputs))))
         yield repr([(kernel.name, names, position) for kernel, names, position in self.calls])
         yield repr([(name, data.nbytes) for name, data in self.constants.items()])

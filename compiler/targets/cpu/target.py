@@ -46,9 +46,9 @@ class Cpu(Target):
         graph = part.as_graph()
         function: NativeCode | None = None
         if graph.outputs and self.loads:
-            function = load_graph_code(graph, self.processor, chooser).function
+            function = load_graph_code(graph, self.processor, chooser, dumps).function
         elif graph.outputs:
-            function = object_file(compile_graph(graph, self.processor, chooser))
+            function = object_file(compile_graph(graph, self.processor, chooser, dumps))
         layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]
         return Compiled(function, layers)
 

@@ -71,6 +71,7 @@ class GraphKernels:
                 self.lifetimes[name] = Lifetime(aligned(tensor_bytes(graph[name])), 0, 0)
         for position, node in enumerate(graph.nodes):
             self._add(position, node)
+            dumps.step()
         for name in graph.outputs:
             self._use(self._source(name), len(graph.nodes), graph[name])
 

@@ -69,7 +69,7 @@ def choose_operators(
     working = [node for node in part.nodes if node.output in templates]
     return share_scratchpads(
         part.graph, working, lambda node: templates[node.output], machine.params, chooser,
-        partial(run_loop_passes, params=machine.params, dumps=dumps),
+        partial(run_loop_passes, params=machine.params, dumps=dumps), dumps.step,
     )  # fmt: skip
 
 
@@ -85,6 +85,7 @@ def write_program(
     writer.place()
     for node in part.nodes:
         writer.generate(node)
+        dumps.step()
     return Compiled(_checked(writer.finish(), dumps), writer.layers)
 
 

@@ -50,8 +50,10 @@ def share_scratchpads(
     params: HwParams,
     chooser: Chooser,
     finish: Finish,
+    step: Callable[[], None],
 ) -> dict[str, Operator]:
-    """Choose for every node, within its part of the scratchpads; the result is by output.
+    """Choose for every node, within its part of the scratchpads; the result is by output. ``step``
+    is called after each choice.
 
     An operator of the vector track gets ``VECTOR_SHARE``. An operator of the tensor track gets what
     its neighbours on the vector track leave. Where that is too little, an operator gets everything,
@@ -84,6 +86,7 @@ def share_scratchpads(
             funcs[same] = finish(template.schedule(workload, found.knobs, node.name))
         func = replace(funcs[same], name=node.name)
         made[node.output] = Operator(node, template, workload, found, func)
+        step()
         return made[node.output]
 
     kept = {m: params.depth(m) - int(params.depth(m) * VECTOR_SHARE) for m in SHARED}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -19,6 +20,7 @@ from ...graph.ops.quantisation import Quantize, QuantizeAway, Recentre
 from ...tir.ir import PrimFunc
 from ..base import Compiled, GraphPass, Options, Part, Target
 from ..cpu.target import Cpu
+from . import kept
 from .layer import Layer
 from .machine import ACCELERATOR, Machine
 from .passes.absorb_flatten import absorb_flatten
@@ -102,7 +104,16 @@ class Accelerator(Target):
         return any(graph.macs(node) for node in nodes)
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
-        return build_program(part, self._templates(part), self.machine, chooser, dumps)
+        templates, place = self._templates(part), None
+        if dumps.directory is None:  # dumps show the compiler at work
+            place = kept.place_of(part, templates, self.machine, chooser)
+        if place is not None and (known := kept.read(place, chooser)) is not None:
+            return known
+        begin = time.perf_counter()
+        compiled = build_program(part, templates, self.machine, chooser, dumps)
+        if place is not None:
+            kept.keep(place, compiled, chooser, time.perf_counter() - begin)
+        return compiled
 
     def layers(self, part: Part, chooser: Chooser) -> list[Layer]:
         """The layers of a part that have instructions, to try knobs on. Their workloads have the

@@ -81,7 +81,8 @@ def test_records_of_another_machine_or_that_are_illegal_do_not_count(tmp_path: P
     knobs = {layer.name: layer for layer in vdla.compile(DIGITS).compiled.layers}["left"].knobs
     record = record_of("left", "sim", dict(knobs) | {"rows": 1}, 1.0)
     illegal = record | {"knobs": record["knobs"] | {"rows": 0}}
-    for other in (illegal, record | {"machine": "another"}, record | {"target": "cpu"}):
+    unknown = record | {"knobs": record["knobs"] | {"windows": "packed"}}
+    for other in (illegal, unknown, record | {"machine": "another"}, record | {"target": "cpu"}):
         module = vdla.compile(DIGITS, records=write(tmp_path / "records", other))
         layers = {layer.name: layer for layer in module.compiled.layers}
         assert (layers["left"].chosen_by, layers["left"].knobs) == ("planner", knobs)

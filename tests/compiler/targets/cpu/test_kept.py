@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import Conv2d
+from vdla.compiler.targets import kept
 from vdla.compiler.targets.cpu import graph_code as cpu
-from vdla.compiler.targets.cpu import kept
 from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_graph
 from vdla.compiler.targets.cpu.processor import host
 
@@ -32,7 +32,7 @@ def network(factor: float = 1.0, stride: int = 1) -> Graph:
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache that keeps everything."""
     monkeypatch.setenv("VDLA_CACHE", str(tmp_path))
-    monkeypatch.setattr(cpu, "KEPT_FROM_S", 0.0)
+    monkeypatch.setattr(kept, "KEPT_FROM_S", 0.0)
     return tmp_path
 
 
@@ -92,6 +92,6 @@ def test_a_cache_that_cannot_be_written_costs_only_time(
 
 
 def test_small_graphs_are_not_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "KEPT_FROM_S", 1000.0)
+    monkeypatch.setattr(kept, "KEPT_FROM_S", 1000.0)
     build_cpu(network())
     assert not files(folder)
