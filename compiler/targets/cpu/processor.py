@@ -15,6 +15,26 @@ from ....runtime.processor import host_features, llvm_triple
 
 
 @dataclass(frozen=True)
+class Core:
+    """What one core can do, by which schedules are planned.
+
+    Attributes
+    ----------
+    products_per_cycle : products of vectors that it begins in a cycle
+    l1_bytes, l2_bytes : sizes of the nearest cache for data, and of the next one
+    """
+
+    products_per_cycle: float = 1
+    l1_bytes: int = 32 << 10
+    l2_bytes: int = 1 << 20
+
+    @property
+    def near_bytes(self) -> int:
+        """Size of data that stays in the second-level cache while other data passes through it."""
+        return self.l2_bytes * 3 // 8
+
+
+@dataclass(frozen=True)
 class Processor:
     """The processor that code is generated for, in LLVM's terms.
 
@@ -25,6 +45,7 @@ class Processor:
     features : of its instruction set, each with ``+`` or ``-`` in front
     abi : the calling convention, where the triple does not tell it
     threads : number of threads that share parallel loops
+    core : what one of its cores can do
     """
 
     triple: str
@@ -32,6 +53,7 @@ class Processor:
     features: tuple[str, ...] = ()
     abi: str = ""
     threads: int = 1
+    core: Core = Core()
 
     @property
     def vector_lanes(self) -> int:
