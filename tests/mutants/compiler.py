@@ -12,7 +12,8 @@ from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _of_fewer
-from vdla.compiler.targets.cpu import micro_kernel_code
+from vdla.compiler.targets.cpu import core, micro_kernel_code
+from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.llvm import _Emitter
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
@@ -167,6 +168,11 @@ COMPILER = (
            "row % sh, column % sw", "column % sh, row % sw",
            tests("compiler/targets/cpu/test_tiles.py"
                  "::test_convolutions_equal_their_operator")),
+    Mutant("sums wait for nothing", "compiler", Core.step_cycles,
+           "latency_cycles, loading)", "loading)",
+           tests("compiler/targets/cpu/test_core.py")),
+    Mutant("a contended core is a slow one", "compiler", core._rate,
+           "RATE_FRACTION * rate", "rate", tests("compiler/targets/cpu/test_core.py")),
     # ---- graph passes and quantisation
     Mutant("multiplier truncated", "compiler", requant.requant_params,
            "round(mantissa * 2**MULTIPLIER_BITS)", "int(mantissa * 2**MULTIPLIER_BITS)",

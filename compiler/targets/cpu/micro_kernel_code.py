@@ -12,7 +12,7 @@ from ....isa.errors import VdlaError
 from ....runtime.processor import TILE_PERMISSION
 from ...te.intrinsic import TensorIntrin
 from ...tir.ir import For, Stmt, TensorCall, substatements
-from .llvm_vector import splat
+from .llvm_vector import add_products, splat
 from .micro_kernels import (
     DOT,
     DOT_EACH,
@@ -56,15 +56,6 @@ class MicroKernel:
     feature: str
     emit: Callable[..., None]
     depth: int = 0
-
-
-def add_products(builder: Value, sums: Value, x: Value, w: Value) -> Value:
-    """Add the products of four uint8 in ``x`` and four int8 in ``w`` to each lane of ``sums``."""
-    name = "llvm.x86.avx512.vpdpbusd.512"
-    callee = builder.module.globals.get(name)
-    if callee is None:
-        callee = ir.Function(builder.module, ir.FunctionType(_SUMS, [_SUMS, _BYTES, _BYTES]), name)
-    return builder.call(callee, [sums, x, w])
 
 
 def _update(builder: Value, y: Operand, x: Value, w: Operand) -> None:
