@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 
-from ..compiler.targets.cpu.llvm_vector import splat
-from ..compiler.targets.cpu.micro_kernel_code import add_products, native_intrinsics
+from ..compiler.targets.cpu.llvm_vector import add_products, splat
+from ..compiler.targets.cpu.micro_kernel_code import native_intrinsics
 from ..compiler.targets.cpu.micro_kernels import DOT, DOT_WIDTH
 from ..compiler.targets.cpu.processor import MachineCode, host, load, optimise
 

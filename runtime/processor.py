@@ -5,6 +5,8 @@ LLVM, which knows them, is imported when it is asked, so that small commands sta
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from collections.abc import Iterable
 from functools import cache
 
@@ -21,12 +23,31 @@ SYSTEM_FEATURES = frozenset({
 })  # fmt: skip
 
 
+#: The call by which Linux lets a process use the tiles of AMX, whose state is large: the number of
+#: ``arch_prctl`` on x86-64, ``ARCH_REQ_XCOMP_PERM`` and ``XFEATURE_XTILE_DATA``.
+TILE_PERMISSION = (158, 0x1023, 18)
+
+
+@cache
+def ask_for_tiles() -> bool:
+    """Ask for permission to use the tiles of AMX in this process; whether it is given."""
+    if sys.platform != "linux":
+        return False
+    return ctypes.CDLL(None).syscall(*map(ctypes.c_long, TILE_PERMISSION)) == 0
+
+
 @cache
 def host_features() -> dict[str, bool]:
-    """Features by LLVM's names, and whether this processor has them."""
+    """Features by LLVM's names, and whether this processor has them and this process may use them.
+
+    LLVM asks the instruction CPUID for them; the processor's name would not tell.
+    """
     import llvmlite.binding as llvm
 
-    return dict(llvm.get_host_cpu_features())
+    found = dict(llvm.get_host_cpu_features())
+    if found.get("amx-tile") and not ask_for_tiles():
+        found |= {name: False for name in found if name.startswith("amx-")}
+    return found
 
 
 def llvm_triple() -> str:

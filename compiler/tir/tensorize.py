@@ -26,7 +26,7 @@ def match_intrinsic(
 
     The data loops must be the behaviour's data axes in order and extent, the reduction loops its
     reduction axes; the stored expression must be the behaviour's, operand by operand, with the
-    loops as trailing indices of unit stride.
+    loops in the trailing indices, each times what it is times in the behaviour.
     """
     behaviour = intrinsic.behaviour
     data = [axis for axis in loops if axis.kind == "data"]
@@ -84,13 +84,7 @@ class _Matcher:
         if isinstance(wanted, Read):
             if not isinstance(got, Read) or got.dtype != wanted.dtype:
                 raise self.mismatch(wanted, got)
-            indices = tuple(i for i in wanted.indices if isinstance(i, Var))
-            if len(indices) != len(wanted.indices):
-                raise ScheduleError(
-                    f"intrinsic {self.intrinsic.name}: operand indices must be plain axes, "
-                    f"got {expr_text(wanted)}"
-                )
-            region = self.region(got, indices)
+            region = self.region(got, wanted.indices)
             known = self.bound.setdefault(wanted.source, region)
             if known.buffer is not region.buffer or known.start != region.start:
                 raise self.mismatch(wanted, got)
@@ -103,26 +97,28 @@ class _Matcher:
         for a, b in zip(children(wanted), children(got), strict=True):
             self.unify(a, b)
 
-    def region(self, read: Read, axes: tuple[Var, ...]) -> Region:
-        """The box that ``read`` sweeps when its trailing indices are ``axes`` with unit stride."""
-        lead = len(read.indices) - len(axes)
+    def region(self, read: Read, wanted: tuple[Expr, ...]) -> Region:
+        """The box that ``read`` sweeps when its trailing indices are those ``wanted``, which are
+        sums of the behaviour's axes times constants.
+        """
+        lead = len(read.indices) - len(wanted)
         if lead < 0:
             raise ScheduleError(
                 f"tensorize of {self.stage}: {read.source.name} has {len(read.indices)} "
-                f"dimensions, {self.intrinsic.name} needs {len(axes)}"
+                f"dimensions, {self.intrinsic.name} needs {len(wanted)}"
             )
         start = []
         for dim, index in enumerate(read.indices):
             rest = index
             if dim >= lead:
-                wanted = self.names[axes[dim - lead]]
-                form = affine(index).coefficients
-                if isinstance(wanted, Var) and form.get(wanted) != 1:
-                    raise ScheduleError(
-                        f"tensorize of {self.stage}: index {dim} of {read.source.name} must "
-                        f"advance by 1 with {wanted!r}, got {expr_text(index)}"
-                    )
-                rest = substitute(index, {wanted: Const(0)} if isinstance(wanted, Var) else {})
+                steps, found = self._steps(wanted[dim - lead]), affine(index).coefficients
+                for loop, step in steps.items():
+                    if found.get(loop) != step:
+                        raise ScheduleError(
+                            f"tensorize of {self.stage}: index {dim} of {read.source.name} must "
+                            f"advance by {step} with {loop!r}, got {expr_text(index)}"
+                        )
+                rest = substitute(index, dict.fromkeys(steps, Const(0)))
             if any(node in self.moving for node in walk(rest) if isinstance(node, Var)):
                 raise ScheduleError(
                     f"tensorize of {self.stage}: index {dim} of {read.source.name}, "
@@ -131,3 +127,14 @@ class _Matcher:
                 )
             start.append(rest)
         return Region(read.source, tuple(start))
+
+    def _steps(self, wanted: Expr) -> dict[Var, int]:
+        """By how much an index of the behaviour advances with each loop of the nest."""
+        form = affine(wanted)
+        if form.constant or not all(axis in self.names for axis, _ in form.terms):
+            raise ScheduleError(
+                f"intrinsic {self.intrinsic.name}: operand indices must be sums of axes, got "
+                f"{expr_text(wanted)}"
+            )
+        steps = {self.names[axis]: step for axis, step in form.terms if isinstance(axis, Var)}
+        return {loop: step for loop, step in steps.items() if isinstance(loop, Var)}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from vdla.compiler import arena
 from vdla.compiler.graph.arithmetic import fixed_point, floor_requant, requant, windows
+from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.pooling import QAvgPoolValid
 from vdla.compiler.graph.passes.drop_identities import _same_value
 from vdla.compiler.graph.passes.fold_activations import fold_activations
@@ -11,6 +12,8 @@ from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _of_fewer
+from vdla.compiler.targets.cpu import core, micro_kernel_code
+from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.llvm import _Emitter
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
@@ -21,7 +24,7 @@ from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, races
 from vdla.compiler.tir.lower import _StageLowering
-from vdla.compiler.tir.passes import barriers, pipeline
+from vdla.compiler.tir.passes import barriers, divisions, pipeline
 from vdla.compiler.tir.passes.barriers import _Barriers
 from vdla.compiler.tir.passes.launch import _Kernel
 from vdla.compiler.tir.passes.vthread import _Interleaver
@@ -151,6 +154,25 @@ COMPILER = (
     Mutant("ties go down", "compiler", _Emitter._requantize,
            "builder.sub(half, one), odd", "builder.sub(half, one), builder.sub(one, one)",
            tests("compiler/targets/cpu/test_cpu_expressions.py::test_requantize_ties")),
+    Mutant("quotients are those of the first iteration", "compiler", divisions._simplified,
+           "found[0] // divisor == found[1] // divisor", "True",
+           tests("compiler/tir/test_divisions.py")),
+    Mutant("tiles of weights have all their rows", "compiler", micro_kernel_code._configuration,
+           "(fours, TILE_BYTES)", "(TILE_ROWS, TILE_BYTES)",
+           tests("compiler/targets/cpu/test_tiles.py"
+                 "::test_instructions_are_their_declared_behaviour")),
+    Mutant("tiles after a parallel loop are not prepared", "compiler", _Emitter._parallel_loop,
+           "if self.tile_depth and inner.tile_depth:", "if False:",
+           tests("compiler/targets/cpu/test_tiles.py::test_tiles_after_a_parallel_loop")),
+    Mutant("phases in the wrong order", "compiler", BlockedMatrixConv2d._products,
+           "row % sh, column % sw", "column % sh, row % sw",
+           tests("compiler/targets/cpu/test_tiles.py"
+                 "::test_convolutions_equal_their_operator")),
+    Mutant("sums wait for nothing", "compiler", Core.step_cycles,
+           "latency_cycles, loading)", "loading)",
+           tests("compiler/targets/cpu/test_core.py")),
+    Mutant("a contended core is a slow one", "compiler", core._rate,
+           "RATE_FRACTION * rate", "rate", tests("compiler/targets/cpu/test_core.py")),
     # ---- graph passes and quantisation
     Mutant("multiplier truncated", "compiler", requant.requant_params,
            "round(mantissa * 2**MULTIPLIER_BITS)", "int(mantissa * 2**MULTIPLIER_BITS)",

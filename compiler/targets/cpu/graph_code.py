@@ -36,6 +36,7 @@ from ...graph.ir import Graph, Node, Tensor
 from ...graph.ops.base import Fusion
 from ...graph.verify import verify as verify_graph
 from ...tir.ir import PrimFunc
+from ...tir.passes.divisions import simplify_divisions
 from ...tir.passes.expand import expand_intrinsics
 from ...tir.passes.peel import peel_tails
 from ...tir.passes.unroll import unroll_loops
@@ -54,8 +55,9 @@ from .lowering import (
     joins_reader,
     lower_node,
     new_chooser,
+    uses_matrices,
 )
-from .micro_kernel_code import native_intrinsics
+from .micro_kernel_code import ask_for_tiles, native_intrinsics, uses_tiles
 from .micro_kernels import DOT
 from .passes.bit_serial import bit_serial
 from .passes.block_channels import block_channels
@@ -65,7 +67,11 @@ from .scopes import SCOPES, THREAD_AXES
 
 #: The passes of every loop program before code generation, in order, after intrinsics that the
 #: processor lacks have become loops.
-CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (peel_tails, unroll_loops)
+CPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
+    simplify_divisions,
+    peel_tails,
+    unroll_loops,
+)
 
 _POINTER = ir.PointerType()
 _I64 = ir.IntType(64)
@@ -221,7 +227,8 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
     verify_graph(graph)
     dots = DOT in native_intrinsics(processor)
     algorithm = partial(algorithm_of, processor=processor, chooser=chooser)
-    graph = block_channels(graph, processor.vector_lanes, dots, algorithm)
+    matrices = partial(uses_matrices, processor=processor, chooser=chooser)
+    graph = block_channels(graph, processor.vector_lanes, dots, algorithm, matrices)
     verify_graph(graph)
     graph = fuse_elementwise(graph, partial(joins_reader, chooser=chooser))
     verify_graph(graph)
@@ -428,6 +435,8 @@ class _GraphBuilder:
         function = ir.Function(self.module, signature, ENTRY_NAME)
         inputs, outputs, parameters, arena = function.args
         builder = ir.IRBuilder(function.append_basic_block("entry"))
+        if uses_tiles(self.module):
+            ask_for_tiles(builder)
 
         def at(base: Value, offset: int) -> Value:
             return builder.gep(base, [_I64(offset)], source_etype=ir.IntType(8))

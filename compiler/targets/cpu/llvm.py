@@ -14,7 +14,9 @@ been expanded before (``tir/passes/unroll.py``), or are too long for that and st
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -37,11 +39,25 @@ from ...te.expr import (
     bits_of,
     walk,
 )
-from ...tir.ir import Allocate, Buffer, For, If, Prefetch, PrimFunc, Seq, Stmt, Store, TensorCall
+from ...tir.ir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    Prefetch,
+    PrimFunc,
+    Region,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
+)
+from ...tir.printer import expr_text
 from . import micro_kernel_code as micro_kernels
 from .llvm_narrow import ROWS, NarrowRow, has_packs, narrow_rows, packed
 from .llvm_parallel import call_in_parallel, declare_part
 from .llvm_vector import LLVM_FUNCTIONS, is_invariant, offset_of, splat, stores_of
+from .micro_kernels import TILE_REGISTERS
 from .processor import Processor
 
 #: Allocations up to this size live on the stack.
@@ -100,7 +116,8 @@ def emit_function(
     start = function.append_basic_block("start")
     emitter = _Emitter(func.name, processor, ir.IRBuilder(start), ir.IRBuilder(entry), function)
     emitter.memory |= dict(zip(func.params, function.args, strict=False))
-    emitter.stmt(func.body)
+    with emitter.with_tiles(func.body):
+        emitter.stmt(func.body)
     emitter.builder.ret_void()
     emitter.entry.branch(start)
     return function, emitter.workspace.size
@@ -110,7 +127,9 @@ def emit_function(
 class _Emitter:
     """``variables`` holds loop counters as int64; ``entry`` builds the block for allocations on the
     stack; ``vector`` is the loop whose iterations are being emitted as one vector, if any; ``sums``
-    holds the sums of index terms that a block has already computed, by block and terms."""
+    holds the sums of index terms that a block has already computed, by block and terms;
+    ``tile_depth`` is the number of channels in a tile of AMX, 0 where the function uses no tiles;
+    ``tiles`` has the numbers of the tiles of buffers that are in tiles."""
 
     name: str
     processor: Processor
@@ -123,6 +142,8 @@ class _Emitter:
     sums: dict[tuple, Value] = field(default_factory=dict)
     contract: bool = False
     vector: For | None = None
+    tile_depth: int = 0
+    tiles: dict[Buffer, list[int]] = field(default_factory=dict)
 
     # ---- statements ----
 
@@ -169,9 +190,30 @@ class _Emitter:
 
     def _tensor_call(self, call: TensorCall) -> None:
         """Emit the processor's instruction; intrinsics that it lacks have become loops before."""
-        regions = (call.output, *call.inputs)
-        addresses = (self._address(r.buffer, r.start) for r in regions)
-        micro_kernels.emit(self.builder, call.intrinsic, *addresses)
+        behaviour, operands = call.intrinsic.behaviour, call.intrinsic.operands
+        regions = zip((call.output, *call.inputs), (behaviour, *operands), strict=False)
+        found = (self._operand(region, tensor.shape) for region, tensor in regions)
+        micro_kernels.MICRO_KERNELS[call.intrinsic].emit(self.builder, *found)
+
+    def _operand(self, region: Region, shape: Sequence[int]) -> micro_kernels.Operand:
+        """An operand of a tensor intrinsic: a tile, or where it begins in memory."""
+        buffer = region.buffer
+        if buffer.scope in TILE_REGISTERS:
+            return micro_kernels.Operand(tile=self._tile(region))
+        row_bytes = ELEMENT_BYTES[buffer.dtype] * buffer.strides[-len(shape)]
+        return micro_kernels.Operand(self._address(buffer, region.start), row_bytes)
+
+    def _tile(self, region: Region) -> int:
+        """The number of the tile that is a region."""
+        place, terms = offset_of(region.buffer, region.start, None)
+        size = micro_kernels.tile_elements(region.buffer.scope, self.tile_depth)
+        if terms or place % size:
+            name, start = region.buffer.name, ", ".join(map(expr_text, region.start))
+            raise VdlaError(
+                f"{self.name}: expected a tile that is known when the code is made, got "
+                f"{name}[{start}]; unroll the loops over tiles"
+            )
+        return self.tiles[region.buffer][place // size]
 
     def _store(self, stmt: Store) -> None:
         value = self.value(stmt.value)
@@ -221,7 +263,8 @@ class _Emitter:
         )  # fmt: skip
         inner.memory |= dict(zip(buffers, part.args, strict=False))
         inner.variables |= dict(zip(counters, part.args[len(buffers) :], strict=False))
-        inner._counted_loop(loop, *part.args[-3:-1])
+        with inner.with_tiles(loop.body):
+            inner._counted_loop(loop, *part.args[-3:-1])
         inner.builder.ret_void()
         inner.entry.branch(start)
         size, threads, mark = inner.workspace.size, self.processor.threads, self.workspace.top
@@ -232,6 +275,8 @@ class _Emitter:
         call_in_parallel(
             self.builder, self.entry, part, captured, (base, size), loop.extent, threads
         )
+        if self.tile_depth and inner.tile_depth:  # this thread was one of them
+            micro_kernels.configure_tiles(self.builder, self.tile_depth)
 
     def _vector_loop(self, loop: For) -> bool:
         """Emit a loop as vectors; False where vectors cannot compute its statements."""
@@ -264,7 +309,36 @@ class _Emitter:
         loop_id.operands = (loop_id, wish)
         return loop_id
 
+    @contextmanager
+    def with_tiles(self, body: Stmt) -> Iterator[None]:
+        """Emit what the tiles of a thread need before and after ``body``, if that uses any."""
+        self.tile_depth = micro_kernels.tile_depth(body, self.processor.threads)
+        if self.tile_depth:
+            micro_kernels.configure_tiles(self.builder, self.tile_depth)
+        yield
+        if self.tile_depth:
+            micro_kernels.release_tiles(self.builder)
+
+    def _allocate_tiles(self, stmt: Allocate) -> None:
+        """Give a buffer the first tiles that are free."""
+        buffer, registers = stmt.buffer, TILE_REGISTERS[stmt.buffer.scope]
+        taken = {tile for tiles in self.tiles.values() for tile in tiles}
+        free = [tile for tile in registers if tile not in taken]
+        size = micro_kernels.tile_elements(buffer.scope, self.tile_depth)
+        needed = -(-math.prod(buffer.shape) // size)
+        if needed > len(free):
+            raise VdlaError(
+                f"{self.name}: expected at most {len(free)} tiles in {buffer.scope}, "
+                f"{buffer.name}{list(buffer.shape)} needs {needed}; compute fewer together"
+            )
+        self.tiles[buffer] = free[:needed]
+        self.stmt(stmt.body)
+        del self.tiles[buffer]
+
     def _allocate(self, stmt: Allocate) -> None:
+        if self.tile_depth and stmt.buffer.scope in TILE_REGISTERS:
+            self._allocate_tiles(stmt)
+            return
         buffer, size_bytes = stmt.buffer, buffer_bytes(stmt.buffer)
         mark = self.workspace.top
         if size_bytes <= STACK_BYTES:

@@ -114,3 +114,12 @@ def _splat_operands(kind: ir.Type, lanes: int) -> tuple[ir.Constant, ir.Constant
     each object builds its own text, which is long."""
     undefined = ir.Constant(ir.VectorType(kind, lanes), ir.Undefined)
     return undefined, ir.Constant(ir.VectorType(ir.IntType(32), lanes), [0] * lanes)
+
+
+def add_products(builder: ir.IRBuilder, sums, x, w):
+    """Add the products of four uint8 in ``x`` and four int8 in ``w`` to each lane of ``sums``, of
+    16."""
+    name, kinds = "llvm.x86.avx512.vpdpbusd.512", [value.type for value in (sums, x, w)]
+    known = builder.module.globals.get(name)
+    callee = known or ir.Function(builder.module, ir.FunctionType(sums.type, kinds), name)
+    return builder.call(callee, [sums, x, w])

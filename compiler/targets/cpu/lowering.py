@@ -21,6 +21,7 @@ from .templates.base import CpuTemplate, CpuWorkload, loop_shapes, workload_of
 from .templates.bit_serial import BIT_SERIAL, BitSerial, BitsWorkload, IntegerAlgorithm
 from .templates.by_steps import STEPS, BySteps, expression_of_workload
 from .templates.fusing import Joining, Together
+from .templates.matrix_tiles import MATRICES, MatrixTiles, ProductInstruction
 from .templates.plain import (
     General,
     IntegerDense,
@@ -35,6 +36,7 @@ from .templates.winograd import WinogradTiles
 
 #: A node is computed by the first template that handles it; the last one handles all.
 TEMPLATES: list[type[CpuTemplate]] = [
+    MatrixTiles,
     DirectTiles,
     WindowTiles,
     WinogradTiles,
@@ -82,6 +84,14 @@ def algorithm_of(graph: Graph, node: Node, processor: Processor, chooser: Choose
     if not decision.is_open(workload):
         return DIRECT
     return str(chooser.choose(decision, workload, node.name).knobs["algorithm"])
+
+
+def uses_matrices(graph: Graph, node: Node, processor: Processor, chooser: Chooser) -> bool:
+    """Whether a convolution of int8 is computed by products of matrices."""
+    decision, workload = ProductInstruction(processor), workload_of(graph, node)
+    if not decision.is_open(workload):
+        return False
+    return chooser.choose(decision, workload, node.name).knobs["instruction"] == MATRICES
 
 
 def is_bit_serial(

@@ -2,76 +2,231 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from llvmlite import ir
 
+from ....isa.errors import VdlaError
+from ....runtime.processor import TILE_PERMISSION
 from ...te.intrinsic import TensorIntrin
-from .llvm_vector import splat
-from .micro_kernels import DOT, DOT_EACH, DOT_LANES, DOT_WIDTH
+from ...tir.ir import For, Stmt, TensorCall, substatements
+from .llvm_vector import add_products, splat
+from .micro_kernels import (
+    DOT,
+    DOT_EACH,
+    DOT_LANES,
+    DOT_WIDTH,
+    TILE_BYTES,
+    TILE_PRODUCTS,
+    TILE_REGISTERS,
+    TILE_ROWS,
+    TILE_STORE,
+    TILE_SUMS,
+    TILE_W,
+    TILE_X,
+)
 from .processor import Processor
 
 #: Objects of llvmlite, whose type annotations do not agree with its code.
 Value = Any
 
-_I32 = ir.IntType(32)
+_POINTER, _I8, _I16, _I32, _I64 = ir.PointerType(), *(ir.IntType(bits) for bits in (8, 16, 32, 64))
 _SUMS = ir.VectorType(_I32, DOT_LANES)
 _BYTES = ir.VectorType(ir.IntType(8), DOT_LANES * DOT_WIDTH)
 
 
 @dataclass(frozen=True)
+class Operand:
+    """An operand in memory, with the address of its first element and the distance of its rows; or
+    one in a ``tile``, by its number."""
+
+    address: Value = None
+    row_bytes: int = 0
+    tile: int | None = None
+
+
+@dataclass(frozen=True)
 class MicroKernel:
     """``feature`` is LLVM's name of the feature that the processor must have; ``emit`` takes a
-    builder and the addresses of output and inputs."""
+    builder and the operands, output first, without inputs where it is to set the output to the
+    neutral element. Where operands are in tiles, ``depth`` is the number of channels in one."""
 
     feature: str
     emit: Callable[..., None]
+    depth: int = 0
 
 
-def add_products(builder: Value, sums: Value, x: Value, w: Value) -> Value:
-    """Add the products of four uint8 in ``x`` and four int8 in ``w`` to each lane of ``sums``."""
-    name = "llvm.x86.avx512.vpdpbusd.512"
-    callee = builder.module.globals.get(name)
-    if callee is None:
-        callee = ir.Function(builder.module, ir.FunctionType(_SUMS, [_SUMS, _BYTES, _BYTES]), name)
-    return builder.call(callee, [sums, x, w])
+def _update(builder: Value, y: Operand, x: Value, w: Operand) -> None:
+    sums = builder.load(y.address, align=4, typ=_SUMS)
+    weights = builder.load(w.address, align=1, typ=_BYTES)
+    builder.store(add_products(builder, sums, x, weights), y.address, align=4)
 
 
-def _update(builder: Value, y: Value, x: Value, w: Value) -> None:
-    sums, weights = builder.load(y, align=4, typ=_SUMS), builder.load(w, align=1, typ=_BYTES)
-    builder.store(add_products(builder, sums, x, weights), y, align=4)
+def _clear(builder: Value, y: Operand) -> None:
+    builder.store(ir.Constant(_SUMS, None), y.address, align=4)
 
 
-def _dot(builder: Value, y: Value, x: Value, w: Value) -> None:
+def _dot(builder: Value, y: Operand, *inputs: Operand) -> None:
     """All lanes use the same four bytes of ``x``."""
-    element = splat(builder, builder.load(x, align=1, typ=_I32), DOT_LANES)
-    _update(builder, y, builder.bitcast(element, _BYTES), w)
+    if not inputs:
+        return _clear(builder, y)
+    x, w = inputs
+    element = splat(builder, builder.load(x.address, align=1, typ=_I32), DOT_LANES)
+    return _update(builder, y, builder.bitcast(element, _BYTES), w)
 
 
-def _dot_each(builder: Value, y: Value, x: Value, w: Value) -> None:
+def _dot_each(builder: Value, y: Operand, *inputs: Operand) -> None:
     """Each lane uses four bytes of its own: ``x`` is transposed from four places of 16 channels to
     16 channels of four places.
     """
-    places = builder.load(x, align=1, typ=_BYTES)
+    if not inputs:
+        return _clear(builder, y)
+    x, w = inputs
+    places = builder.load(x.address, align=1, typ=_BYTES)
     order = [k * DOT_LANES + o for o in range(DOT_LANES) for k in range(DOT_WIDTH)]
     indices = ir.Constant(ir.VectorType(_I32, len(order)), order)
-    _update(builder, y, builder.shuffle_vector(places, places, indices), w)
+    return _update(builder, y, builder.shuffle_vector(places, places, indices), w)
 
 
-def emit(builder: Value, intrinsic: TensorIntrin, y: Value, *inputs: Value) -> None:
-    """The code of an intrinsic on its operands' addresses; without inputs it sets ``y`` to the
-    neutral element."""
-    if inputs:
-        MICRO_KERNELS[intrinsic].emit(builder, y, *inputs)
-    else:
-        builder.store(ir.Constant(_SUMS, None), y, align=4)
+# ---- tiles ---------------------------------------------------------------------------------------
+
+_PREFIX = "llvm.x86."
+
+
+def _tile_instruction(builder: Value, name: str, *args: Value) -> None:
+    """One of LLVM's intrinsics for AMX, whose tiles are constants."""
+    name = _PREFIX + name
+    known = builder.module.globals.get(name)
+    signature = ir.FunctionType(ir.VoidType(), [arg.type for arg in args])
+    builder.call(known or ir.Function(builder.module, signature, name), args)
+
+
+def _number(operand: Operand) -> Value:
+    if operand.tile is None:
+        raise VdlaError(
+            "tiles: expected operands of products of matrices in tiles, got one in memory; set the "
+            f"scopes of their stages: {', '.join(TILE_REGISTERS)}"
+        )
+    return _I8(operand.tile)
+
+
+def _rows(operand: Operand) -> tuple[Value, Value]:
+    if operand.tile is not None:
+        raise VdlaError("tiles: expected a copy between a tile and memory, got one between tiles")
+    return operand.address, _I64(operand.row_bytes)
+
+
+def _tile_load(builder: Value, tile: Operand, source: Operand) -> None:
+    _tile_instruction(builder, "tileloadd64", _number(tile), *_rows(source))
+
+
+def _tile_store(builder: Value, target: Operand, tile: Operand) -> None:
+    _tile_instruction(builder, "tilestored64", _number(tile), *_rows(target))
+
+
+def _tile_product(builder: Value, y: Operand, *inputs: Operand) -> None:
+    name = "tdpbusd" if inputs else "tilezero"
+    _tile_instruction(builder, name, *(_number(operand) for operand in (y, *inputs)))
+
+
+#: Bytes of a configuration of the tiles, and where in it the bytes of a row (16 bits each) and the
+#: rows (8 bits each) begin. The first byte is the number of the palette.
+_CONFIGURATION_BYTES, _ROW_BYTES_AT, _ROWS_AT, _PALETTE = 64, 16, 48, 1
+
+
+def _configuration(depth: int) -> bytes:
+    """What the processor is to know of each tile before it uses them."""
+    fours = depth // DOT_WIDTH
+    shapes = {
+        TILE_SUMS: (TILE_ROWS, TILE_BYTES), TILE_X: (TILE_ROWS, depth), TILE_W: (fours, TILE_BYTES)
+    }  # fmt: skip
+    found = bytearray(_CONFIGURATION_BYTES)
+    found[0] = _PALETTE
+    for scope, (rows, row_bytes) in shapes.items():
+        for tile in TILE_REGISTERS[scope.name]:
+            place = _ROW_BYTES_AT + 2 * tile
+            found[place : place + 2] = row_bytes.to_bytes(2, "little")
+            found[_ROWS_AT + tile] = rows
+    return bytes(found)
+
+
+def tile_depth(stmt: Stmt, threads: int) -> int:
+    """The number of channels in a tile of x; 0 where nothing uses tiles. With several ``threads``,
+    parallel loops are left out: each thread has tiles of its own.
+
+    Raises
+    ------
+    VdlaError
+        For tiles of several numbers of channels: the processor is told one of them.
+    """
+    found = set(_depths(stmt, threads))
+    if len(found) > 1:
+        raise VdlaError(
+            f"tiles: expected one number of channels in a loop program, got {sorted(found)}; "
+            "compute the products in loop programs of their own"
+        )
+    return found.pop() if found else 0
+
+
+def _depths(stmt: Stmt, threads: int) -> Iterator[int]:
+    match stmt:
+        case TensorCall(intrinsic) if MICRO_KERNELS[intrinsic].depth:
+            yield MICRO_KERNELS[intrinsic].depth
+        case For(kind="parallel") if threads > 1:
+            return
+    for inner in substatements(stmt):
+        yield from _depths(inner, threads)
+
+
+def tile_elements(scope: str, depth: int) -> int:
+    """Elements in a tile of a memory, for products over ``depth`` channels."""
+    return TILE_ROWS * (TILE_ROWS if scope == TILE_SUMS.name else depth)
+
+
+def configure_tiles(builder: Value, depth: int) -> None:
+    """Prepare the tiles of a thread, for products over ``depth`` channels."""
+    name, kind = f"tiles{depth}", ir.ArrayType(_I8, _CONFIGURATION_BYTES)
+    known = builder.module.globals.get(name)
+    if known is None:
+        known = ir.GlobalVariable(builder.module, kind, name)
+        known.linkage, known.global_constant, known.align = "internal", True, _CONFIGURATION_BYTES
+        known.initializer = ir.Constant(kind, bytearray(_configuration(depth)))
+    _tile_instruction(builder, "ldtilecfg", builder.bitcast(known, _POINTER))
+
+
+def release_tiles(builder: Value) -> None:
+    """Let the processor forget the tiles, so that nothing has to save them."""
+    _tile_instruction(builder, "tilerelease")
+
+
+def uses_tiles(module: ir.Module) -> bool:
+    """Whether a module has code that uses tiles."""
+    return f"{_PREFIX}ldtilecfg" in module.globals
+
+
+def ask_for_tiles(builder: Value) -> None:
+    """Ask Linux for permission to use tiles: programs in C that run the code need not know of it.
+    To ask again costs about a tenth of a microsecond."""
+    signature = ir.FunctionType(_I64, [_I64], var_arg=True)
+    call = ir.Function(builder.module, signature, "syscall")
+    builder.call(call, [_I64(number) for number in TILE_PERMISSION])
+
+
+def _tile_kernels() -> dict[TensorIntrin, MicroKernel]:
+    found = {TILE_STORE: MicroKernel("amx-int8", _tile_store)}
+    for depth, products in TILE_PRODUCTS.items():
+        for load in (products.load_x, products.load_w):
+            found[load] = MicroKernel("amx-int8", _tile_load, depth)
+        found[products.product] = MicroKernel("amx-int8", _tile_product, depth)
+    return found
 
 
 MICRO_KERNELS: dict[TensorIntrin, MicroKernel] = {
     DOT: MicroKernel("avx512vnni", _dot),
     DOT_EACH: MicroKernel("avx512vnni", _dot_each),
+    **_tile_kernels(),
 }
 
 

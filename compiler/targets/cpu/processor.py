@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 
 import llvmlite.binding as llvm
@@ -12,6 +12,7 @@ from llvmlite import ir
 
 from ....isa.errors import VdlaError
 from ....runtime.processor import host_features, llvm_triple
+from .core import Core, host_core
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Processor:
     features : of its instruction set, each with ``+`` or ``-`` in front
     abi : the calling convention, where the triple does not tell it
     threads : number of threads that share parallel loops
+    core : what one of its cores can do
     """
 
     triple: str
@@ -32,11 +34,37 @@ class Processor:
     features: tuple[str, ...] = ()
     abi: str = ""
     threads: int = 1
+    core: Core = field(default_factory=Core)
 
     @property
     def vector_lanes(self) -> int:
         """float32 values in one of its vector registers."""
         return 16 if self.has("avx512f") else 8 if self.has("avx2") else 4
+
+    @property
+    def registers(self) -> int:
+        """The number of its vector registers."""
+        many = self.has("avx512f") or self.triple.partition("-")[0] == "aarch64"
+        return 32 if many else 16
+
+    @property
+    def sums(self) -> int:
+        """Vector registers that hold results. The others hold weights, and an element of the image
+        where no instruction reads it from memory to all lanes. Of many registers, fewer than half
+        hold results: a tile is then short enough for the processor's instruction window, so that
+        the processor finishes one tile while it computes the products of the next.
+        """
+        return self.registers // 2 - 2 if self.registers >= 32 else self.registers - 4
+
+    @property
+    def dot_sums(self) -> int:
+        """As :attr:`sums`, where four products are added at once. Such sums take more instructions
+        to finish: a quarter of the registers hold them, if the products that wait for one another
+        are no more.
+        """
+        few = self.registers // 4
+        waiting = self.core.dot_latency_cycles * self.core.products_per_cycle
+        return few if waiting <= few else self.sums
 
     @property
     def key(self) -> str:
@@ -82,10 +110,15 @@ def _initialize() -> None:
 
 @cache
 def host() -> Processor:
-    """The processor of this machine, with all its features."""
+    """The processor of this machine, with all its features; its core is measured once and kept."""
     features = tuple(sorted(host_features().items()))
     signed = tuple(f"{'+' if present else '-'}{name}" for name, present in features)
-    return Processor(llvm_triple(), llvm.get_host_cpu_name(), signed)
+    found = Processor(llvm_triple(), llvm.get_host_cpu_name(), signed)
+    if not found.fuses_multiply_add:  # its loops would call functions of the C library
+        return found
+    key, dots = f"{found.cpu} {found.features}", found.has("avx512vnni")
+    core = host_core(key, found.target_machine, found.vector_lanes, dots)
+    return replace(found, core=core)
 
 
 def cross_processor(triple: str) -> Processor:

@@ -61,19 +61,21 @@ def _rounded_down(x: np.ndarray) -> np.ndarray:
     return np.where(nearest.astype(np.float64) > x, lower, nearest).astype(np.float64)
 
 
-def _requantized(
-    acc: Tensor,
+def requantized(
+    sums: Callable[..., Expr],
+    shape: Shape,
     requant: Requant,
     columns: Sequence[Tensor],
     ending: Callable[[Expr], Expr] = lambda element: element,
 ) -> Tensor:
-    """Requantise ``acc``, which includes the bias (the first column), by the other columns."""
+    """Requantise ``sums``, a function of the result's indices that includes the bias (the first
+    column), by the other columns."""
     scaling = columns[1:]
     fits = bool((requant.shift > MULTIPLIER_BITS).all())  # scales below a half: int32 holds results
     name, dtype = ("rescale", "int32") if fits else ("requantize", "int64")
 
     def rule(n: Expr, cb: Expr, oh: Expr, ow: Expr, c: Expr) -> Expr:
-        total, found = acc[n, cb, oh, ow, c], [column[cb, c] for column in scaling]
+        total, found = sums(n, cb, oh, ow, c), [column[cb, c] for column in scaling]
         match found:  # of a FloorRequant, which has the zero point in the bias; or of a Requant
             case [Expr(dtype="float32") as factor, offset, *rest]:
                 for more in rest:
@@ -83,7 +85,17 @@ def _requantized(
                 stored = Call(name, (total, *found), dtype) + requant.zero_point
         return ending(clip(stored, requant.lo, requant.hi).astype("int8"))
 
-    return compute(acc.shape, rule, "out")
+    return compute(shape, rule, "out")
+
+
+def _of_sums(
+    acc: Tensor,
+    requant: Requant,
+    columns: Sequence[Tensor],
+    ending: Callable[[Expr], Expr] = lambda element: element,
+) -> Tensor:
+    """:func:`requantized` of sums that have the result's shape."""
+    return requantized(lambda *index: acc[index], acc.shape, requant, columns, ending)
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,7 +145,7 @@ class BlockedQConv2d(Windowed):
             inside=lambda element: element.astype("int32") - self.x_zero_point,
         )  # fmt: skip
         acc = (depthwise_sums if self.depthwise else conv_sums)(self, image, weight, columns[0])
-        return Expression(_requantized(acc, self.requant, columns), tuple(inputs))
+        return Expression(_of_sums(acc, self.requant, columns), tuple(inputs))
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,7 +210,7 @@ class BlockedDotConv2d(Windowed):
         image = padded_image(x, self.pads, border, inside=inside)
         acc = self._sums(image, weight, columns[0])
         ending = lifted if self.lifts else lambda element: element
-        return Expression(_requantized(acc, self.requant, columns, ending), tuple(inputs))
+        return Expression(_of_sums(acc, self.requant, columns, ending), tuple(inputs))
 
     def _sums(self, image: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         *_, lanes, four = weight.shape

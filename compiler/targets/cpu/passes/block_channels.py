@@ -26,6 +26,7 @@ from ....graph.ops.base import Op
 from ....graph.ops.blocked.convolution import BlockedConv2d, BlockedDepthwise, BlockedWinograd
 from ....graph.ops.blocked.dense import PackedDense
 from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
+from ....graph.ops.blocked.matrix import BlockedMatrixConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
 from ....graph.ops.blocked.transposed import BlockedConvTranspose2d
 from ....graph.ops.convolution import Conv2d, ConvolutionTranspose, ConvTranspose2d, QConv2d
@@ -35,6 +36,7 @@ from ....graph.ops.layout import FromBlocks, ToBlocks, in_blocks
 from ....graph.ops.linear import Dense
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
 from ..templates.algorithms import ALGORITHMS, DIRECT, transformed_weight
+from ..templates.matrix_tiles import depth_of
 
 #: Shapes of one element, which broadcasts in every layout.
 SCALARS = {(), (1,)}
@@ -42,6 +44,8 @@ SCALARS = {(), (1,)}
 
 #: The algorithm of a convolution: a name of ``templates/algorithms.py``.
 AlgorithmOf = Callable[[Graph, Node], str]
+#: Whether a convolution of int8 is computed by products of matrices.
+UsesMatrices = Callable[[Graph, Node], bool]
 
 
 def block_channels(
@@ -49,11 +53,13 @@ def block_channels(
     block: int = 16,
     dots: bool = False,
     algorithm: AlgorithmOf = lambda graph, node: DIRECT,
+    uses_matrices: UsesMatrices = lambda graph, node: False,
 ) -> Graph:
     """The graph with convolutions, and operators that can follow them, on blocks of channels. Float
     convolutions use the ``algorithm`` that is chosen for each. Integer convolutions add products by
-    fours where the processor has an instruction for that (``dots``)."""
-    rewriting = _Rewriting(graph, block, dots, algorithm)
+    fours where the processor has an instruction for that (``dots``), or as products of matrices
+    where that is chosen."""
+    rewriting = _Rewriting(graph, block, dots, algorithm, uses_matrices)
     for node in graph.nodes:
         rewriting.add(node)
     return rewriting.finish()
@@ -68,6 +74,7 @@ class _Rewriting:
     block: int
     dots: bool
     algorithm: AlgorithmOf
+    uses_matrices: UsesMatrices
     nodes: dict[str, Node] = field(default_factory=dict)
     tensors: dict[str, Tensor] = field(default_factory=dict)
     blocked: dict[str, str] = field(default_factory=dict)
@@ -207,9 +214,11 @@ class _Rewriting:
         columns = self._columns(node, op.requant)
         new: BlockedQConv2d | BlockedDotConv2d
         if self._adds_fours(node, op):
-            image, packed, missing = self._image_and_fours(node, op.groups)
+            matrices = self.uses_matrices(self.graph, node)
+            image, packed, missing = self._image_and_fours(node, op.groups, matrices)
             pads = (*op.pads[:3], op.pads[3] + missing)
-            new = BlockedDotConv2d(op.strides, pads, op.dilations, op.groups > 1, *rest)
+            kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
+            new = kind(op.strides, pads, op.dilations, op.groups > 1, *rest)
             sums = self._data(node.inputs[1]).astype(np.int64).sum((1, 2, 3))
             lifted = columns["bias"] - (op.x_zero_point + OFFSET) * sums
             columns["bias"] = lifted.astype(np.int32)
@@ -259,10 +268,13 @@ class _Rewriting:
         fits = self._data(node.inputs[1]).dtype == np.int8
         return self.dots and fits and (op.groups == 1 or op.dilations[1] == 1)
 
-    def _image_and_fours(self, node: Node, groups: int) -> tuple[str, np.ndarray, int]:
+    def _image_and_fours(
+        self, node: Node, groups: int, matrices: bool
+    ) -> tuple[str, np.ndarray, int]:
         """As :meth:`_image_and_weight`, with groups of four channels innermost; in a depthwise
         convolution, groups of four taps of a row. Also returns how many taps of zeros that adds to
-        a row. An image of fewer channels than a block gets a smaller block."""
+        a row. An image of fewer channels than a block gets a smaller block. For products of
+        ``matrices``, the weights of several blocks lie together."""
         x, weight = node.inputs[0], self._data(node.inputs[1])
         if groups > 1:
             packed = in_blocks(in_blocks(weight[:, 0], self.block, 0), 4, 3)
@@ -270,7 +282,9 @@ class _Rewriting:
         channels = weight.shape[1]
         wide = x in self.blocked or channels >= self.block
         size = self.block if wide else -(-channels // 4) * 4
-        packed = in_blocks(in_blocks(weight, self.block, 0), size, 2)
+        together = depth_of(-(-channels // size)) if matrices else size
+        filled = in_blocks(weight, size, 1).reshape(len(weight), -1, *weight.shape[2:])
+        packed = in_blocks(in_blocks(filled, self.block, 0), together, 2)
         packed = in_blocks(packed, 4, 3).transpose(0, 2, 5, 6, 3, 1, 4)
         return self._blocks(x) if wide else self._narrow_block(x, size), packed, 0
 

@@ -85,11 +85,12 @@ class ConvolutionAlgorithm(Decision[CpuWorkload]):
         return best if costs[best] < PAYS_BELOW * direct else DIRECT
 
     def _direct(self, workload: CpuWorkload) -> float:
-        """Cycles for an image, at one product of vectors a cycle."""
+        """Cycles for an image."""
         (weight, _), (result, _) = workload.operands[1], workload.result
         block = self.processor.vector_lanes
         taps = math.prod(weight[1:]) * -(-result[1] // block)
-        return max(taps * math.prod(result[2:]), taps * 4 * block / WEIGHT_BYTES_PER_CYCLE)
+        products = taps * math.prod(result[2:]) / self.processor.core.products_per_cycle
+        return max(products, taps * 4 * block / WEIGHT_BYTES_PER_CYCLE)
 
     def _cost(self, workload: CpuWorkload, size: int) -> float:
         """Cycles for an image: products while the weights arrive, and transformations."""
@@ -98,6 +99,9 @@ class ConvolutionAlgorithm(Decision[CpuWorkload]):
         tiles = math.prod(-(-extent // size) for extent in result[2:])
         points, blocks = points_of(size) ** 2, -(-result[1] // block)
         weights = points * channels * blocks
-        products = max(weights * tiles, weights * 4 * block / WEIGHT_BYTES_PER_CYCLE)
+        products = max(
+            weights * tiles / self.processor.core.products_per_cycle,
+            weights * 4 * block / WEIGHT_BYTES_PER_CYCLE,
+        )
         vectors = points * tiles * (-(-channels // block) + blocks)
         return products + vectors * CYCLES_PER_POINT

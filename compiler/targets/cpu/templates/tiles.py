@@ -30,23 +30,13 @@ from ....graph.ops.blocked.transposed import BlockedConvTranspose2d, transposed_
 from ....graph.ops.layout import FromBlocks, ToBlocks
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
+from ..core import Core
 from ..micro_kernels import DOT, DOT_EACH
+from ..processor import Processor
 from .base import CpuTemplate, CpuWorkload
 
-#: By values in a vector register: the number of registers (AVX-512 has 32, AVX2 and SSE have 16),
-#: and how many of them may hold results. The others hold weights, and an element of the image where
-#: no instruction reads it from memory to all lanes. With AVX-512, fewer than half hold results: a
-#: tile is then short enough for the processor's instruction window, so that the processor finishes
-#: one tile while it computes the products of the next.
-REGISTERS = {16: 32, 8: 16, 4: 16}
-ACCUMULATORS = {16: 14, 8: 12, 4: 12}
-#: Registers that may hold results where four products are added at once: such sums take more
-#: instructions to finish.
-DOT_ACCUMULATORS = 8
 #: Additional registers of a step: for a product of integers, and for its element of the image.
 SCRATCH = {"float32": 0, "int32": 2}
-#: Cycles from adding a product to a sum until the next product can be added to it.
-LATENCY_CYCLES = 4
 #: Blocks of channels that share an element of the image. Four would save loads, but the weights of
 #: four blocks of a large layer do not fit the second-level cache, and each row reads them again.
 MAX_BLOCKS = 2
@@ -54,37 +44,51 @@ MAX_BLOCKS = 2
 DENSE_TILE = 8
 #: In blocks of at most so many channels, a row of each channel is read at the same time.
 FEW_LANES = 4
-#: Size of data that stays in the second-level cache while other data passes through it.
-CACHE_BYTES = 384 << 10
 
 
 @dataclass(frozen=True)
 class _Tiled:
-    """The results that are cut into tiles: ``blocks`` of channels, ``width`` places of a row,
-    ``lanes`` values in a block. ``most`` registers may hold sums, and a step needs ``scratch``
-    more. The reduction has ``steps`` steps for each row of each block; there are ``rows`` rows.
+    """The results that are cut into tiles: ``blocks`` of channels, ``width`` places of a row. Of
+    ``registers``, ``most`` may hold sums, and a step needs ``scratch`` more. The reduction has
+    ``steps`` steps for each row of each block; there are ``rows`` rows. ``latency_cycles`` is that
+    of the core's products. A step ``loads`` an element for each place and weights for each block,
+    where these decide how fast it is.
     """
 
     blocks: int
     width: int
-    lanes: int
+    registers: int
     most: int
     scratch: int
     steps: int
     rows: int
+    core: Core
+    latency_cycles: int
+    loads: bool = False
 
     def misfit(self, blocks: int, width: int) -> str:
         """Why ``blocks`` by ``width`` sums do not fit the registers, or an empty string."""
         if blocks * width > self.most:
             return f"{blocks} x {width} sums need {blocks * width} registers of {self.most}"
         used = blocks * width + blocks + self.scratch
-        if used > REGISTERS[self.lanes]:
-            return f"{blocks} x {width} sums need {used} registers of {REGISTERS[self.lanes]}"
+        if used > self.registers:
+            return f"{blocks} x {width} sums need {used} registers of {self.registers}"
         return ""
 
+    def row_cycles(self, blocks: int, places: int) -> float:
+        """Cycles of a step of the reduction for a row of one block, in tiles of ``blocks`` by
+        ``places``: each tile takes one cycle more than its step.
+        """
+        widths = [min(places, self.width - first) for first in range(0, self.width, places)]
+        return sum(self._step_cycles(blocks, width) + 1 for width in widths) / blocks
+
+    def _step_cycles(self, blocks: int, width: int) -> float:
+        operands = (width, blocks) if self.loads else (0, 0)
+        return self.core.step_cycles(blocks * width, self.latency_cycles, *operands)
+
     def cycles(self, blocks: int, width: int) -> int:
-        """The cycles that the cost model predicts, at one product of vectors a cycle."""
-        return round(row_cycles(self.width, blocks, width) * self.blocks * self.rows * self.steps)
+        """The cycles that the cost model predicts."""
+        return round(self.row_cycles(blocks, width) * self.blocks * self.rows * self.steps)
 
 
 class DirectTiles(CpuTemplate):
@@ -100,7 +104,7 @@ class DirectTiles(CpuTemplate):
         return not getattr(node.op, "depthwise", False)
 
     def space(self, workload: CpuWorkload) -> Space:
-        tiled = _tiled(workload)
+        tiled = _tiled(workload, self.processor)
         knobs: dict[str, Sequence[KnobValue]] = {
             "blocks": [m for m in range(1, 5) if tiled.blocks % m == 0],
             "width": range(1, tiled.width + 1),
@@ -109,7 +113,7 @@ class DirectTiles(CpuTemplate):
         return Space(knobs, lambda k: tiled.misfit(int(k["blocks"]), int(k["width"])))
 
     def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
-        tiled = _tiled(workload)
+        tiled = _tiled(workload, self.processor)
         most = int(fixed.get("blocks", min(tiled.blocks, MAX_BLOCKS)))
         tiles = [
             (m, w)
@@ -120,12 +124,14 @@ class DirectTiles(CpuTemplate):
         if not tiles:
             return Refusal(tiled.misfit(int(fixed.get("blocks", 1)), int(fixed.get("width", 1))))
         blocks, width = _best_tile(tiled, tiles)
-        outer = fixed.get("outer") or _outer(workload, tiled.blocks // blocks)
+        outer = fixed.get("outer") or _outer(
+            workload, tiled.blocks // blocks, self.processor.core.near_bytes
+        )
         knobs = {"blocks": blocks, "width": width, "outer": outer}
         return Plan(knobs, self.predict(workload, knobs))
 
     def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
-        return _tiled(workload).cycles(int(knobs["blocks"]), int(knobs["width"]))
+        return _tiled(workload, self.processor).cycles(int(knobs["blocks"]), int(knobs["width"]))
 
     def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
         output = schedule.outputs[0]
@@ -146,12 +152,12 @@ class WindowTiles(CpuTemplate):
     ops = (BlockedDepthwise, BlockedQConv2d, BlockedDotConv2d, BlockedPool)
 
     def space(self, workload: CpuWorkload) -> Space:
-        tiled = _tiled_window(workload)
+        tiled = _tiled_window(workload, self.processor)
         knobs = {"width": range(1, tiled.width + 1)}
         return Space(knobs, lambda k: tiled.misfit(1, int(k["width"])))
 
     def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
-        tiled = _tiled_window(workload)
+        tiled = _tiled_window(workload, self.processor)
         widths = range(1, min(tiled.width, tiled.most) + 1)
         tiles = [(1, w) for w in widths if w == fixed.get("width", w) and not tiled.misfit(1, w)]
         if not tiles:
@@ -160,7 +166,7 @@ class WindowTiles(CpuTemplate):
         return Plan({"width": width}, tiled.cycles(1, width))
 
     def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
-        return _tiled_window(workload).cycles(1, int(knobs["width"]))
+        return _tiled_window(workload, self.processor).cycles(1, int(knobs["width"]))
 
     def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
         _schedule_windows(schedule, schedule.outputs[0], int(knobs["width"]))
@@ -173,7 +179,7 @@ class DenseTiles(CpuTemplate):
     ops = (PackedDense,)
 
     def space(self, workload: CpuWorkload) -> Space:
-        tiled = _tiled_dense(workload)
+        tiled = _tiled_dense(workload, self.processor)
         knobs = {
             "rows": [m for m in range(1, 5) if tiled.blocks % m == 0],
             "blocks": range(1, min(DENSE_TILE, tiled.width) + 1),
@@ -181,7 +187,7 @@ class DenseTiles(CpuTemplate):
         return Space(knobs, lambda k: tiled.misfit(int(k["rows"]), int(k["blocks"])))
 
     def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
-        tiled = _tiled_dense(workload)
+        tiled = _tiled_dense(workload, self.processor)
         tiles = [
             (m, w)
             for m in range(1, min(tiled.blocks, MAX_BLOCKS) + 1) if tiled.blocks % m == 0
@@ -194,7 +200,9 @@ class DenseTiles(CpuTemplate):
         return Plan(knobs, self.predict(workload, knobs))
 
     def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
-        return _tiled_dense(workload).cycles(int(knobs["rows"]), int(knobs["blocks"]))
+        return _tiled_dense(workload, self.processor).cycles(
+            int(knobs["rows"]), int(knobs["blocks"])
+        )
 
     def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
         _schedule_dense(schedule, int(knobs["rows"]), int(knobs["blocks"]))
@@ -226,7 +234,7 @@ class BlockLayout(CpuTemplate):
 # ---- results that are cut into tiles -------------------------------------------------------------
 
 
-def _tiled(workload: CpuWorkload) -> _Tiled:
+def _tiled(workload: CpuWorkload, processor: Processor) -> _Tiled:
     """The results of a convolution that sums over channels."""
     weight, _ = workload.operands[1]
     (images, blocks, height, width, lanes), _ = workload.result
@@ -242,39 +250,55 @@ def _tiled(workload: CpuWorkload) -> _Tiled:
         steps = math.prod(weight[3:7])
         height, width = (-(-n // s) for n, s in zip(op.size, phases, strict=True))
         rows = images * height * math.prod(phases)
-    most = DOT_ACCUMULATORS if dots else ACCUMULATORS[lanes]
-    return _Tiled(blocks, width, lanes, most, scratch, steps // (4 if dots else 1), rows)
+    most, latency_cycles = _sums(processor, dots)
+    return _Tiled(
+        blocks, width, processor.registers, most, scratch, steps // (4 if dots else 1), rows,
+        processor.core, latency_cycles, loads=True,
+    )  # fmt: skip
 
 
-def _tiled_window(workload: CpuWorkload) -> _Tiled:
+def _tiled_window(workload: CpuWorkload, processor: Processor) -> _Tiled:
     """The results of windows over each channel by itself."""
     (images, blocks, height, width, lanes), _ = workload.result
     op = workload.op
-    most = DOT_ACCUMULATORS if isinstance(op, BlockedDotConv2d) else ACCUMULATORS[lanes]
+    most, latency_cycles = _sums(processor, isinstance(op, BlockedDotConv2d))
     if isinstance(op, BlockedPool):
         steps = math.prod(op.pool.kernel)
     else:
         (weight, _) = workload.operands[1]
         steps = math.prod(weight) // (weight[0] * lanes)
-    return _Tiled(1, width, lanes, most, 0, steps, images * height * blocks)
+    rows = images * height * blocks
+    return _Tiled(
+        1, width, processor.registers, most, 0, steps, rows, processor.core, latency_cycles
+    )
 
 
-def _tiled_dense(workload: CpuWorkload) -> _Tiled:
+def _tiled_dense(workload: CpuWorkload, processor: Processor) -> _Tiled:
     """The results of a dense layer: blocks are rows of the matrix, places vectors of results."""
     (x, _), (weight, _), *_ = workload.operands
-    vectors, depth, lanes = weight
-    return _Tiled(x[0], vectors, lanes, ACCUMULATORS[lanes], 0, depth, 1)
+    vectors, depth, _ = weight
+    most, latency_cycles = _sums(processor, dots=False)
+    return _Tiled(
+        x[0], vectors, processor.registers, most, 0, depth, 1, processor.core, latency_cycles
+    )
 
 
-def _outer(workload: CpuWorkload, groups: int) -> str:
+def _sums(processor: Processor, dots: bool) -> tuple[int, int]:
+    """The most registers that hold sums, and the latency of a product, or of four ``dots``."""
+    if dots:
+        return processor.dot_sums, processor.core.dot_latency_cycles
+    return processor.sums, processor.core.latency_cycles
+
+
+def _outer(workload: CpuWorkload, groups: int, cache_bytes: int) -> str:
     """The outer loop: over ``groups`` of blocks, each of which reads the whole image, or over rows,
-    each of which reads all weights; whichever reads less. Data that fits the cache costs nothing to
-    read again.
+    each of which reads all weights; whichever reads less. Data that fits the cache, of which
+    ``cache_bytes`` are free, costs nothing to read again.
     """
     image_bytes, weight_bytes = (4 * n for n in _sizes(workload))
     rows = _tiled_rows(workload)
-    image_traffic = image_bytes * groups if image_bytes > CACHE_BYTES else 0
-    weight_traffic = weight_bytes * rows if weight_bytes > CACHE_BYTES else 0
+    image_traffic = image_bytes * groups if image_bytes > cache_bytes else 0
+    weight_traffic = weight_bytes * rows if weight_bytes > cache_bytes else 0
     return "blocks" if image_traffic <= weight_traffic else "rows"
 
 
@@ -415,13 +439,4 @@ def _best_tile(tiled: _Tiled, tiles: Sequence[tuple[int, int]]) -> tuple[int, in
     the fewest blocks, or the most where the blocks share a register that holds an element.
     """
     share = -1 if tiled.scratch else 1
-    return min(tiles, key=lambda t: (row_cycles(tiled.width, *t), share * t[0], t))
-
-
-def row_cycles(width: int, blocks: int, places: int) -> float:
-    """Cycles of a step of the reduction for a row of one block, in tiles of ``blocks`` by
-    ``places``. A cycle starts one product of vectors, a tile takes at least ``LATENCY_CYCLES``, and
-    each tile takes one cycle more.
-    """
-    steps = [min(places, width - first) for first in range(0, width, places)]
-    return sum(max(blocks * s, LATENCY_CYCLES) + 1 for s in steps) / blocks
+    return min(tiles, key=lambda t: (tiled.row_cycles(*t), share * t[0], t))

@@ -19,12 +19,13 @@ from ....graph.ops.blocked.convolution import BlockedWinograd
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
 from ....topi.winograd import points_of
+from ..core import Core
+from ..processor import Processor
 from .base import CpuTemplate, CpuWorkload
-from .tiles import ACCUMULATORS, LATENCY_CYCLES, MAX_BLOCKS, REGISTERS
+from .tiles import MAX_BLOCKS
 
-#: The most bytes of a group's ``tiles`` and ``products``, so that they stay in the second-level
-#: cache; and the fewest tiles that a group should have, as each group reads all weights.
-GROUP_BYTES, GROUP_TILES = 1 << 20, 12
+#: The fewest tiles that a group should have, as each group reads all weights.
+GROUP_TILES = 12
 #: How many rows before their use weights are prefetched: hundreds of cycles, and across the ends of
 #: pages, where the processor's own prefetching stops.
 WEIGHTS_AHEAD = 32
@@ -41,7 +42,7 @@ class WinogradTiles(CpuTemplate):
     def space(self, workload: CpuWorkload) -> Space:
         sizes = _sizes(workload)
         groups = [r for r in range(1, sizes.rows + 1) if sizes.rows % r == 0]
-        most = ACCUMULATORS[sizes.lanes]
+        most = self.processor.sums
         knobs: dict[str, Sequence[KnobValue]] = {
             "group": groups,
             "blocks": [m for m in range(1, 5) if sizes.blocks % m == 0],
@@ -49,12 +50,12 @@ class WinogradTiles(CpuTemplate):
             "columns": range(1, min(sizes.columns, most) + 1),
             "ahead": preferring(WEIGHTS_AHEAD, (8, 16, 32, 64)),
         }
-        return Space(knobs, lambda k: _misfit(sizes, k))
+        return Space(knobs, lambda k: _misfit(sizes, self.processor, k))
 
     def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
         sizes = _sizes(workload)
-        group = int(fixed.get("group", _rows_of_group(sizes)))
-        blocks, rows, columns = matrix_tile(sizes.blocks, group, sizes.columns, sizes.lanes)
+        group = int(fixed.get("group", _rows_of_group(sizes, self.processor.core)))
+        blocks, rows, columns = matrix_tile(sizes.blocks, group, sizes.columns, self.processor)
         tile = {"group": group, "blocks": blocks, "rows": rows, "columns": columns}
         knobs = {**tile, "ahead": WEIGHTS_AHEAD, **fixed}
         if reason := self.space(workload).refuse(knobs):
@@ -62,11 +63,11 @@ class WinogradTiles(CpuTemplate):
         return Plan(knobs, self.predict(workload, knobs))
 
     def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
-        """Cycles of the products alone, at one product of vectors a cycle."""
+        """Cycles of the products alone."""
         sizes = _sizes(workload)
         group = int(knobs["group"])
         tile = tuple(int(knobs[name]) for name in ("blocks", "rows", "columns"))
-        step = tile_cycles(group, sizes.columns, *tile)
+        step = tile_cycles(self.processor.core, group, sizes.columns, *tile)
         groups = sizes.images * sizes.rows // group
         return round(step * groups * sizes.blocks * sizes.channels * points_of(sizes.size) ** 2)
 
@@ -111,25 +112,26 @@ def _sizes(workload: CpuWorkload) -> _Sizes:
     return _Sizes(op.size, images, rows, columns, blocks, weight[3] * weight[4], lanes)
 
 
-def _misfit(sizes: _Sizes, knobs: Knobs) -> str:
+def _misfit(sizes: _Sizes, processor: Processor, knobs: Knobs) -> str:
     """Why a register tile is not legal, or an empty string."""
     blocks, rows, columns = (int(knobs[name]) for name in ("blocks", "rows", "columns"))
     if rows > int(knobs["group"]):
         return f"knob rows: expected at most group, {knobs['group']}, got {rows}"
     sums = blocks * rows * columns
-    if sums > ACCUMULATORS[sizes.lanes] or sums + blocks > REGISTERS[sizes.lanes]:
-        return f"{sums} sums need as many registers of {ACCUMULATORS[sizes.lanes]}"
+    if sums > processor.sums or sums + blocks > processor.registers:
+        return f"{sums} sums need as many registers of {processor.sums}"
     return ""
 
 
-def _rows_of_group(sizes: _Sizes) -> int:
-    """Rows of tiles in a group. Groups are equal, so that threads can share them: the largest that
-    stay in the cache, else the smallest with enough tiles, else all rows in one group."""
+def _rows_of_group(sizes: _Sizes, core: Core) -> int:
+    """Rows of tiles in a group. Groups are equal, so that threads can share them: the largest whose
+    ``tiles`` and ``products`` stay in the second-level cache, else the smallest with enough tiles,
+    else all rows in one group."""
     rows, columns, lanes = sizes.rows, sizes.columns, sizes.lanes
     channels = -(-sizes.channels // lanes) + sizes.blocks
     row_bytes = 4 * points_of(sizes.size) ** 2 * channels * lanes * columns
     enough = [r for r in range(1, rows + 1) if rows % r == 0 and r * columns >= GROUP_TILES]
-    near = [r for r in enough if r * row_bytes <= GROUP_BYTES]
+    near = [r for r in enough if r * row_bytes <= core.l2_bytes]
     return max(near) if near else min(enough, default=rows)
 
 
@@ -191,25 +193,26 @@ def _as_vectors(stage: Stage, unrolled: tuple[IterVar, ...], lanes: IterVar) -> 
     stage.pragma(lanes, "contract")
 
 
-def matrix_tile(blocks: int, rows: int, columns: int, lanes: int) -> tuple[int, int, int]:
+def matrix_tile(blocks: int, rows: int, columns: int, processor: Processor) -> tuple[int, int, int]:
     """Blocks of channels, rows and columns of tiles that are computed together: those with the
     fewest cycles."""
+    most = processor.sums
     tiles = [
         (m, r, c)
         for m in range(1, min(blocks, MAX_BLOCKS) + 1) if blocks % m == 0
-        for r in range(1, min(rows, ACCUMULATORS[lanes]) + 1)
-        for c in range(1, min(columns, ACCUMULATORS[lanes] // (m * r)) + 1)
-        if m * r * c + m <= REGISTERS[lanes]
+        for r in range(1, min(rows, most) + 1)
+        for c in range(1, min(columns, most // (m * r)) + 1)
+        if m * r * c + m <= processor.registers
     ]  # fmt: skip
-    return min(tiles, key=lambda tile: (tile_cycles(rows, columns, *tile), tile))
+    return min(tiles, key=lambda tile: (tile_cycles(processor.core, rows, columns, *tile), tile))
 
 
-def tile_cycles(rows: int, columns: int, m: int, r: int, c: int) -> float:
+def tile_cycles(core: Core, rows: int, columns: int, m: int, r: int, c: int) -> float:
     """Cycles of a step of the reduction for all tiles and one block, in register tiles of ``m``
-    blocks by ``r`` rows by ``c`` columns, counted as ``tiles.row_cycles`` counts them."""
+    blocks by ``r`` rows by ``c`` columns, counted as those of direct convolutions are."""
     steps = [
         min(r, rows - first) * min(c, columns - left)
         for first in range(0, rows, r)
         for left in range(0, columns, c)
     ]
-    return sum(max(m * s, LATENCY_CYCLES) + 1 for s in steps) / m
+    return sum(core.step_cycles(m * s, core.latency_cycles, s, m) + 1 for s in steps) / m

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
 from vdla.compiler.graph.ops.base import Op, Type
 from vdla.compiler.targets.base import expression_of
+from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.graph_code import build_cpu
 from vdla.compiler.targets.cpu.lowering import choose_knobs, lower_node, new_chooser
 from vdla.compiler.targets.cpu.processor import host
@@ -25,11 +27,12 @@ def graph_of(op: Op, types: Sequence[Type]) -> Graph:
 
 
 def scheduled(op: Op, types: Sequence[Type]) -> PrimFunc:
-    """Its loop program, with what its template chooses."""
-    graph = graph_of(op, types)
+    """Its loop program, with what its template chooses for a core whose speeds do not depend on
+    this machine."""
+    graph, processor = graph_of(op, types), replace(host(), core=Core())
     [node] = graph.nodes
-    knobs = choose_knobs(graph, node, host(), new_chooser(host()))
-    return lower_node(graph, node, host(), knobs).func
+    knobs = choose_knobs(graph, node, processor, new_chooser(processor))
+    return lower_node(graph, node, processor, knobs).func
 
 
 def plain(op: Op, types: Sequence[Type]) -> PrimFunc:

@@ -20,6 +20,7 @@ from vdla.compiler.te.tensor import Tensor, clip, compute, placeholder, reduce_a
 from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import Buffer, For, If, PrimFunc, Store, TensorCall, walk_stmt
 from vdla.compiler.tir.lower import lower
+from vdla.compiler.tir.passes.divisions import simplify_divisions
 from vdla.compiler.tir.passes.expand import expand_intrinsics
 from vdla.compiler.tir.passes.peel import peel_tails
 from vdla.compiler.tir.passes.unroll import MAX_COPIES, unroll_loops
@@ -122,7 +123,7 @@ def test_passes_verify_what_they_get() -> None:
     beyond = replace(func, body=replace(loop, extent=5))
     with pytest.raises(VdlaError, match="index 0 of"):
         run_passes(beyond, host())
-    assert CPU_PASSES == (peel_tails, unroll_loops)
+    assert CPU_PASSES == (simplify_divisions, peel_tails, unroll_loops)
 
 
 # ---- schedules: whatever order of loops, the same machine results ----

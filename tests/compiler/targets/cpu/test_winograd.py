@@ -26,6 +26,7 @@ from vdla.compiler.graph.ops.blocked.convolution import BlockedConv2d, BlockedWi
 from vdla.compiler.graph.ops.convolution import Conv2d
 from vdla.compiler.graph.ops.layout import FromBlocks, ToBlocks
 from vdla.compiler.graph.passes import run_passes
+from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks
 from vdla.compiler.targets.cpu.llvm_parallel import has_threads
 from vdla.compiler.targets.cpu.lowering import new_chooser
@@ -42,7 +43,7 @@ from vdla.compiler.topi.winograd import POINTS, matrices
 
 Shape = tuple[int, ...]
 #: A processor whose registers have 16 values.
-WIDE = replace(host(), features=("+avx512f",))
+WIDE = replace(host(), features=("+avx512f",), core=Core())
 #: Largest errors that are let pass, several times those that are seen.
 TOLERANCE = {2: 2e-6, 4: 8e-6}
 

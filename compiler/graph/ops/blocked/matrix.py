@@ -1,0 +1,110 @@
+"""Convolutions of int8 as products of matrices: places by channels, channels by features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ....te.expr import Const, Expr, all_of, select
+from ....te.tensor import Tensor, compute, reduce_axis, sum_of
+from ...arithmetic.requant import OFFSET
+from ..base import Expression, Pair, Shape, Type, expect
+from ..layout import lifted
+from .integer import BlockedDotConv2d, requantized
+
+#: Places of a result that one instruction computes, and the most such groups that a schedule
+#: computes together.
+PLACES, GROUPS = 16, 2
+
+
+@dataclass(frozen=True, eq=False)
+class BlockedMatrixConv2d(BlockedDotConv2d):
+    """:class:`BlockedDotConv2d` by an instruction that multiplies matrices: the sums of 16 places
+    and 16 features grow at once by the products over ``X`` channels.
+
+    The operands are those of :class:`BlockedDotConv2d`, but the channels of the weight, int8
+    [OC/B, C/X, KH, KW, X/4, B, 4], are grouped by more than a block of x: X is a multiple of B.
+
+    The image is copied first, so that the operands of one instruction lie in rows at equal
+    distances, whatever the strides of the convolution are. It is divided into *phases*, the
+    remainders of places by the strides; rows follow one another, so that the places of several rows
+    form one long row::
+
+        image[n, c, row % SH, column % SW, row // SH * pitch + column // SW, X channels]
+        acc[n, ob, oh * pitch + ow, o] = sum of image[..., oh * pitch + ow + a constant, ...] * w
+
+    The sums between the last place of a row and the first one of the next row are nobody's.
+    """
+
+    def infer(self, *types: Type) -> Type:
+        (x, x_dtype), (weight, w_dtype), *rest = types
+        expect(not self.depthwise and len(x) == 5 and len(weight) == 7, "an image in blocks")
+        group = weight[4] * weight[6]
+        whole = group % x[4] == 0 and weight[1] * group == x[1] * x[4]
+        expect(whole, "channels in groups of whole blocks")
+        regrouped = (x[0], weight[1], *x[2:4], group)
+        return super().infer((regrouped, x_dtype), (weight, w_dtype), *rest)
+
+    def pitch(self, weight: Shape, width: int) -> int:
+        """The distance of two rows of ``width`` results in one long row of places."""
+        return width + (weight[3] - 1) * self.dilations[1] // self.strides[1]
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        x, weight, *columns = inputs
+        types = [(tensor.shape, tensor.dtype) for tensor in inputs]
+        result, _ = self.infer(*types)
+        pitch = self.pitch(weight.shape, result[3])
+        places = result[2] * pitch + PLACES * GROUPS - 1
+        acc = self._products(self._image(x, weight, pitch, places), weight, pitch, places)
+
+        def sums(n: Expr, ob: Expr, oh: Expr, ow: Expr, o: Expr) -> Expr:
+            return acc[n, ob, oh * pitch + ow, o] + columns[0][ob, o]
+
+        ending = lifted if self.lifts else lambda element: element
+        found = requantized(sums, result, self.requant, columns, ending)
+        return Expression(found, tuple(inputs))
+
+    def _phases(self, weight: Shape) -> Pair:
+        """The number of phases of rows and columns that the window reads."""
+        spans = [(k - 1) * d + 1 for k, d in zip(weight[2:4], self.dilations, strict=True)]
+        rows, columns = (min(s, n) for s, n in zip(self.strides, spans, strict=True))
+        return rows, columns
+
+    def _image(self, x: Tensor, weight: Tensor, pitch: int, places: int) -> Tensor:
+        """The phases of the image with its border, by 128 more: ``places`` and what the window
+        reads beyond them, in whole rows."""
+        (sh, sw), (top, left, *_) = self.strides, self.pads
+        (dh, dw), (kh, kw) = self.dilations, weight.shape[2:4]
+        group, (_, _, height, width, lanes) = weight.shape[4] * weight.shape[6], x.shape
+        beyond = (kh - 1) * dh // sh * pitch + (kw - 1) * dw // sw
+        rows = -(-(places + beyond) // pitch)
+        border = Const(self.x_zero_point + OFFSET, "uint8")
+
+        def rule(n: Expr, ic: Expr, hp: Expr, wp: Expr, place: Expr, c: Expr) -> Expr:
+            row = place // pitch * sh + hp - top
+            column = place % pitch * sw + wp - left
+            channel = ic * group + c
+            element: Expr = x[n, channel // lanes, row, column, channel % lanes]
+            element = element if x.dtype == "uint8" else lifted(element)
+            inside = (row >= 0, row < height, column >= 0, column < width)
+            return select(all_of(*inside), element, border)
+
+        shape = (x.shape[0], weight.shape[1], *self._phases(weight.shape), rows * pitch, group)
+        return compute(shape, rule, "image")
+
+    def _products(self, image: Tensor, weight: Tensor, pitch: int, places: int) -> Tensor:
+        """The sums of products of the long rows of places."""
+        (sh, sw), (dh, dw) = self.strides, self.dilations
+        lanes, four = weight.shape[-2:]
+        taps = tuple(map(reduce_axis, weight.shape[1:5], ("ic", "kh", "kw", "fours")))
+        ic, kh, kw, fours = taps
+        k = reduce_axis(four, "k")
+
+        def rule(n: Expr, ob: Expr, place: Expr, o: Expr) -> Expr:
+            row, column = kh * dh, kw * dw
+            moved = place + row // sh * pitch + column // sw
+            element = image[n, ic, row % sh, column % sw, moved, fours * four + k]
+            factor = weight[(ob, *taps, o, k)]
+            return sum_of(element.astype("int32") * factor.astype("int32"), (*taps, k))
+
+        return compute((image.shape[0], weight.shape[0], places, lanes), rule, "acc")

@@ -1,0 +1,205 @@
+"""What a core can do: measured, kept, and what the planner makes of it on made-up processors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from vdla.bench.net import Net
+from vdla.bench.workloads import TABLE_2
+from vdla.compiler.frontends.load import load_graph
+from vdla.compiler.graph.ir import Graph
+from vdla.compiler.graph.passes import run_passes
+from vdla.compiler.targets.cpu import core
+from vdla.compiler.targets.cpu.core import Core, cache_sizes, host_core, speeds_of
+from vdla.compiler.targets.cpu.graph_code import load_graph_code, on_blocks
+from vdla.compiler.targets.cpu.lowering import choose_knobs, new_chooser
+from vdla.compiler.targets.cpu.processor import Processor, host
+
+AVX512 = tuple(
+    f"+{name}"
+    for name in ("avx2", "fma", "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni")
+)
+X86 = "x86_64-unknown-linux-gnu"
+#: One unit for products of 512 bits; two units, whose products of int8 take longer; 16 registers of
+#: 256 bits and a small cache; 32 registers of 128 bits.
+PROCESSORS = {
+    "one_unit": Processor(X86, "znver4", AVX512),
+    "two_units": Processor(
+        X86, "icelake-server", AVX512,
+        core=Core(2.0, 4, 5, 2.0, 2.0, l1_bytes=48 << 10, l2_bytes=2 << 20),
+    ),
+    "few_registers": Processor(
+        X86, "haswell", ("+avx2", "+fma"),
+        core=Core(2.0, 5, 5, 2.0, 2.0, l1_bytes=32 << 10, l2_bytes=256 << 10),
+    ),
+    "short_vectors": Processor(
+        "aarch64-unknown-linux-gnu", "generic", ("+neon",),
+        core=Core(2.0, 4, 4, 2.0, 2.0, l1_bytes=64 << 10, l2_bytes=1 << 20),
+    ),
+}  # fmt: skip
+
+
+# ---- measured ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("slower", [1.0, 1.3], ids=["alone", "beside another thread"])
+def test_speeds_are_whole(slower: float) -> None:
+    """From times in nanoseconds. What a core begins in a cycle becomes less beside another thread;
+    a latency does not."""
+    cycle = 0.3
+    times = {
+        "multiply": 4 * cycle, "products": 0.5 * cycle * slower, "latency": 4.02 * cycle,
+        "loads": 1.06 * cycle * slower, "broadcasts": 0.56 * cycle * slower,
+        "dot_latency": 4.97 * cycle,
+    }  # fmt: skip
+    assert Core(**speeds_of(times)) == Core(2.0, 4, 5, 1.0, 2.0)
+    del times["dot_latency"]
+    assert Core(**speeds_of(times)) == Core(2.0, 4, 4, 1.0, 2.0)
+
+
+def test_the_core_of_this_machine() -> None:
+    """Nothing that no processor has."""
+    found = host().core
+    assert found.products_per_cycle in (0.5, 1, 2, 4) and found.loads_per_cycle in (0.5, 1, 2, 4)
+    assert 2 <= found.latency_cycles <= 8 and 2 <= found.dot_latency_cycles <= 8
+    assert 16 << 10 <= found.l1_bytes <= 256 << 10
+    assert 128 << 10 <= found.l2_bytes <= 64 << 20
+
+
+def test_it_is_measured_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And again where the file is damaged, or for another processor."""
+    calls = []
+
+    def measure(machine: Callable, lanes: int, dots: bool) -> dict[str, float]:
+        calls.append((lanes, dots))
+        return {"products_per_cycle": 2.0, "latency_cycles": 5}
+
+    monkeypatch.setenv("VDLA_CACHE", str(tmp_path))
+    monkeypatch.setattr(core, "measured_speeds", measure)
+    monkeypatch.setattr(core, "cache_sizes", lambda: {"l2_bytes": 3 << 20})
+    expected = Core(2.0, 5, l2_bytes=3 << 20)
+    for _ in range(2):
+        assert host_core("a", lambda: None, 8, False) == expected
+    assert calls == [(8, False)]
+    [kept] = tmp_path.iterdir()
+    kept.write_bytes(kept.read_bytes()[:-1])
+    assert host_core("a", lambda: None, 8, False) == expected
+    host_core("b", lambda: None, 16, True)
+    assert calls == [(8, False), (8, False), (16, True)]
+
+
+def test_sizes_of_caches(tmp_path: Path) -> None:
+    """As Linux lists them; nothing where it lists none, or in words that nobody knows."""
+    assert cache_sizes(tmp_path) == {}
+    caches = [("1", "Data", "48K"), ("1", "Instruction", "32K"), ("2", "Unified", "2048K"),
+              ("3", "Unified", "32768K")]  # fmt: skip
+    for index, texts in enumerate(caches):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        for name, text in zip(("level", "type", "size"), texts, strict=True):
+            (folder / name).write_text(f"{text}\n")
+    (tmp_path / "index4").mkdir()
+    assert cache_sizes(tmp_path) == {"l1_bytes": 48 << 10, "l2_bytes": 2 << 20}
+    (tmp_path / "index2" / "size").write_text("much\n")
+    assert cache_sizes(tmp_path) == {"l1_bytes": 48 << 10}
+
+
+# ---- planned -------------------------------------------------------------------------------------
+
+
+def plan(graph: Graph, processor: Processor) -> tuple[str, dict, int]:
+    """Operator, knobs and predicted cycles of the only convolution."""
+    chooser = new_chooser(processor)
+    blocked = on_blocks(graph, processor, chooser)
+    [node] = [n for n in blocked.nodes if n.op.name.startswith(("BlockedC", "BlockedD", "BlockedQ",
+                                                                "BlockedW"))]  # fmt: skip
+    knobs = dict(choose_knobs(blocked, node, processor, chooser))
+    choice = chooser.of(node.name)
+    assert choice is not None and choice.predicted_cycles is not None
+    return node.op.name, knobs, choice.predicted_cycles
+
+
+def layer(name: str, quantized: bool) -> Graph:
+    found = next(layer for layer in TABLE_2 if layer.name == name)
+    return run_passes(load_graph(found.model(1, quantized), batch=1))
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_plans_of_made_up_processors(name: str, golden: Callable[[str, str], None]) -> None:
+    """Of the paper's layers."""
+    lines = []
+    for found in TABLE_2:
+        for quantized in (False, True):
+            op, knobs, cycles = plan(layer(found.name, quantized), PROCESSORS[name])
+            text = " ".join(f"{key}={value}" for key, value in knobs.items())
+            lines.append(f"{found.name} {op} {text} cycles={cycles}\n")
+    golden(f"plans_{name}.txt", "".join(lines))
+
+
+def test_two_units_share_loaded_elements() -> None:
+    """With as many loads as products in a cycle, an element must serve two blocks. With one unit it
+    need not, and one block's weights stay in the cache more easily."""
+    graph = layer("C4", False)
+    _, one, one_cycles = plan(graph, PROCESSORS["one_unit"])
+    _, two, two_cycles = plan(graph, PROCESSORS["two_units"])
+    assert (one["blocks"], two["blocks"]) == (1, 2)
+    assert 0.5 <= two_cycles / one_cycles <= 0.55
+    free = replace(PROCESSORS["two_units"].core, broadcasts_per_cycle=4.0, loads_per_cycle=4.0)
+    _, knobs, _ = plan(graph, replace(PROCESSORS["two_units"], core=free))
+    assert knobs["blocks"] == 1
+
+
+def test_sums_wait_for_one_another() -> None:
+    """Two units of latency 5 need ten sums of products of four; eight are enough for one unit."""
+    sums = {}
+    for name in ("one_unit", "two_units"):
+        _, knobs, _ = plan(layer("C6", True), PROCESSORS[name])
+        sums[name] = knobs["blocks"] * knobs["width"]
+    assert sums["one_unit"] <= 8
+    assert sums["two_units"] >= 10
+
+
+def test_registers_are_enough() -> None:
+    for name, most in (("one_unit", 32), ("few_registers", 16), ("short_vectors", 32)):
+        processor = PROCESSORS[name]
+        assert processor.registers == most
+        for found in TABLE_2:
+            _, knobs, _ = plan(layer(found.name, False), processor)
+            blocks = knobs.get("blocks", 1)
+            tile = blocks * knobs.get("rows", 1) * knobs.get("width", knobs.get("columns", 1))
+            assert tile <= processor.sums and tile + blocks < most
+
+
+def test_groups_fill_the_second_level_cache() -> None:
+    """Winograd's rows of tiles; and which loop is outside follows from what stays there."""
+    graph, processor = layer("C2", False), PROCESSORS["two_units"]
+    groups, outer = [], []
+    for size in (1 << 18, 1 << 20, 1 << 24):
+        sized = replace(processor, core=replace(processor.core, l2_bytes=size))
+        groups.append(plan(graph, sized)[1]["group"])
+        outer.append(plan(layer("C7", False), sized)[1]["outer"])
+    assert groups == sorted(groups) and groups[0] < groups[-1]
+    assert set(outer) == {"blocks"}  # without a cache each row would read 1.2 MB of weights
+
+
+@pytest.mark.parametrize("name", ["two_units", "few_registers"])
+@pytest.mark.parametrize("quantized", [False, True])
+def test_plans_for_other_cores_compute_the_same(name: str, quantized: bool) -> None:
+    """On this processor, by the plans for another core: integers to the bit; floats nearly, where
+    another algorithm is planned."""
+    net = Net("mixed", quantized)
+    image = net.conv(net.input(1, 16, 15, 15), 32, 3)
+    image = net.conv(net.conv(image, 32, 3, groups=32), 48, 1, 2)
+    net.output(net.dense(net.global_average(net.conv(image, 64, 3)), 10))
+    graph = run_passes(load_graph(net.model(), batch=1))
+    x = np.random.default_rng(1).normal(0, 2, graph["x"].shape).astype(np.float32)
+    [here], [there] = (
+        load_graph_code(graph, processor, new_chooser(processor)).run(x)
+        for processor in (host(), replace(host(), core=PROCESSORS[name].core))
+    )
+    np.testing.assert_allclose(there, here, 0 if quantized else 1e-4, 0 if quantized else 1e-5)
+    assert np.unique(here).size > 5
