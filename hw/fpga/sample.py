@@ -18,7 +18,7 @@ from ...isa.params import LEGAL, MEMORIES, HwParams
 from .board import Board
 from .devices import Device
 from .resources import Sample, load_samples, multipliers, scratchpad_rams
-from .synthesis import place_and_route, synthesise, tool_versions
+from .synthesis import nextpnr_of, place_and_route, synthesise, tool_versions
 
 #: Configurations that a design chooses from, and the seed of their draw.
 CANDIDATES, SEED = 600, 1
@@ -104,5 +104,7 @@ def _made(board: Board, params: HwParams, is_placed: bool, versions: dict[str, s
         folder, mhz = Path(name), None
         used = synthesise(board, params, board.freq_mhz, folder, lambda _: None)
         if is_placed:
-            mhz = place_and_route(board, board.freq_mhz, 1, folder, route=False)["fmax_mhz"]
+            mhz = place_and_route(nextpnr_of(board), board.freq_mhz, 1, folder, route=False)[
+                "fmax_mhz"
+            ]
     return Sample(params, used, versions, mhz)

@@ -128,7 +128,7 @@ def build(
     route_anyway : route every placement
     workers : place and route there, side by side; the result is the same
     """
-    nextpnr = _nextpnr_of(board)
+    nextpnr = nextpnr_of(board)
     board.check(params)
     directory.mkdir(parents=True, exist_ok=True)
     target = board.freq_mhz if freq_mhz is None else freq_mhz
@@ -344,7 +344,8 @@ def place_and_route(
     return placed | parsed | {"config": config}
 
 
-def _nextpnr_of(board: Board) -> Nextpnr:
+def nextpnr_of(board: Board) -> Nextpnr:
+    """What nextpnr needs to know of a board's device; VdlaError where it does not know that."""
     if board.device.nextpnr is None:
         raise VdlaError(
             f"{board.name}: expected a board that nextpnr knows, got {board.device.name}, whose "
