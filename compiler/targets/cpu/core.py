@@ -211,7 +211,7 @@ def _emit_loop(
     function = ir.Function(module, ir.FunctionType(ir.VoidType(), [_POINTER]), name)
     entry, loop, end = (function.append_basic_block(b) for b in ("entry", "loop", "end"))
     builder, (data,) = ir.IRBuilder(entry), function.args
-    operands = [builder.load(data, align=4, typ=operand)]
+    operands: list[Value] = [builder.load(data, align=4, typ=operand)]
     first = builder.load(data, align=4, typ=kind)
     builder.branch(loop)
     builder.position_at_end(loop)

@@ -191,8 +191,8 @@ def configure_tiles(builder: Value, depth: int) -> None:
     known = builder.module.globals.get(name)
     if known is None:
         known = ir.GlobalVariable(builder.module, kind, name)
-        known.linkage, known.global_constant, known.align = "internal", True, _CONFIGURATION_BYTES
-        known.initializer = ir.Constant(kind, bytearray(_configuration(depth)))
+        known.linkage, known.global_constant = "internal", True
+        known.initializer = ir.Constant(kind, bytearray(_configuration(depth)))  # type: ignore[assignment]
     _tile_instruction(builder, "ldtilecfg", builder.bitcast(known, _POINTER))
 
 

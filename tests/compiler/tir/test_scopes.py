@@ -197,7 +197,7 @@ def test_a_schedule_meets_its_target() -> None:
     ):
         check_scopes(program, memory_scopes(HwParams()))
     with pytest.raises(
-        ScheduleError, match=r"main: buffer a\.l2: expected a memory of global, got"
+        ScheduleError, match=r"main: buffer a\.l2: expected a memory of global, tile_sums"
     ):
         check_scopes(program, host.SCOPES, host.THREAD_AXES)
 
