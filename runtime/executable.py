@@ -78,7 +78,8 @@ class LayerInfo:
         runs = values["runs"]
         if runs is not None:
             runs = tuple((first, last) for first, last in runs)
-        return LayerInfo(**{**values, "runs": runs})
+        kernels = tuple(values.get("kernels", ()))
+        return LayerInfo(**{**values, "runs": runs, "kernels": kernels})
 
     @property
     def compulsory_read_bytes(self) -> int:
