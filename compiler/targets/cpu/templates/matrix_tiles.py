@@ -15,12 +15,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....choose.space import Knobs, Refusal, Space
+from ....choose.space import Knobs, KnobValue, Refusal, Space
 from ....choose.template import Decision, Plan
 from ....graph.ops.base import Pair
-from ....graph.ops.blocked.matrix import GROUPS, PLACES, BlockedMatrixConv2d
+from ....graph.ops.blocked.matrix import (
+    GROUPS,
+    PLACES,
+    BlockedMatrixConv2d,
+    pitch_of,
+)
 from ....graph.ops.convolution import QConv2d
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
@@ -55,8 +61,8 @@ RESCALED_PLACES = 8
 @dataclass(frozen=True)
 class _Sizes:
     """A convolution as products of matrices: ``rows`` x ``width`` results of ``images``, the
-    distance ``pitch`` of two rows, ``blocks`` of features, ``taps`` x ``groups`` products for each
-    of ``depth`` channels, and bytes of the image with its border and of the weights.
+    distance ``pitch`` of two rows, ``blocks`` of features, ``steps`` products for each tile, and
+    about the bytes of the image with its border and of the weights.
     """
 
     images: int
@@ -67,6 +73,16 @@ class _Sizes:
     steps: int
     image_bytes: int
     weight_bytes: int
+
+    @property
+    def knobs(self) -> dict[str, Sequence[KnobValue]]:
+        """The legal values of all knobs; all go together."""
+        return {
+            "blocks": [m for m in range(1, GROUPS + 1) if self.blocks % m == 0],
+            "places": range(1, GROUPS + 1),
+            "rows": [r for r in range(1, self.rows + 1) if self.rows % r == 0],
+            "outer": ("blocks", "rows"),
+        }
 
     def tiles(self, rows: int, places: int) -> int:
         """Tiles of 16 places for a group of rows, of which ``places`` are computed together."""
@@ -107,15 +123,7 @@ class MatrixTiles(CpuTemplate):
     ops = (BlockedMatrixConv2d,)
 
     def space(self, workload: CpuWorkload) -> Space:
-        sizes = _sizes(workload)
-        return Space(
-            {
-                "blocks": [m for m in range(1, GROUPS + 1) if sizes.blocks % m == 0],
-                "places": range(1, GROUPS + 1),
-                "rows": [r for r in range(1, sizes.rows + 1) if sizes.rows % r == 0],
-                "outer": ("blocks", "rows"),
-            }
-        )
+        return Space(_sizes(workload).knobs)
 
     def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
         sizes = _sizes(workload)
@@ -185,12 +193,8 @@ class ProductInstruction(Decision[CpuWorkload]):
             vectors = workload.op.macs(*shapes) / (DOT_LANES * DOT_WIDTH)
             return round(vectors / self.processor.core.products_per_cycle)
         sizes = _plain_sizes(workload)
-        blocks = max(m for m in range(1, GROUPS + 1) if sizes.blocks % m == 0)
         near = self.processor.core.l1_bytes
-        return min(
-            sizes.cycles({"blocks": blocks, "places": GROUPS, "rows": rows}, near)
-            for rows in range(1, sizes.rows + 1) if sizes.rows % rows == 0
-        )  # fmt: skip
+        return min(sizes.cycles(knobs, near) for knobs in Space(sizes.knobs).points())
 
 
 def _sizes(workload: CpuWorkload) -> _Sizes:
@@ -211,7 +215,7 @@ def _plain_sizes(workload: CpuWorkload) -> _Sizes:
     (images, features, rows, width), _ = workload.result
     input_blocks = -(-weight[1] // DOT_LANES)
     depth = depth_of(input_blocks)
-    pitch = width + (weight[3] - 1) * op.dilations[1] // op.strides[1]
+    pitch = pitch_of(width, weight[3], op.strides[1], op.dilations[1])
     return _of_convolution(
         (images, -(-features // DOT_LANES), rows, width), pitch, input_blocks * DOT_LANES // depth,
         (weight[2], weight[3]), depth, op.strides,
@@ -238,13 +242,14 @@ def _of_convolution(
 
 
 def _schedule_image(image: Stage, pitch: int, lanes: int) -> None:
-    """A vector of channels of one place after another."""
+    """A vector of channels of one place after another; threads share the rows."""
     n, ic, hp, wp, place, channel = image.tensor.axes
     row, column = image.split(place, pitch)
     block, lane = image.split(channel, lanes)
     image.unroll(block)
     image.vectorize(lane)
-    for axis in (n, ic, hp, wp, row, column):
+    image.reorder(n, row, ic, hp, wp, column, block, lane)
+    for axis in (n, row, ic, hp, wp, column):
         image.pragma(axis, "keep_loop")
     image.parallel(row)
 
