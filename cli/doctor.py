@@ -32,6 +32,8 @@ EXTRAS: dict[str, tuple[str, dict[str, str]]] = {
         "pytest": "pytest", "onnxruntime": "onnxruntime", "matplotlib": "matplotlib",
     }),
 }  # fmt: skip
+#: Features of processors that make code faster.
+VECTOR_FEATURES = ("avx2", "avx512f", "avx512vnni", "avxvnni", "amx-int8", "neon")
 #: The packages without which nothing works.
 NEEDED = ("numpy", "simpy", "llvmlite", "onnx", "tflite", "rich", "typer")
 #: Programs of the system, and what they are for.
@@ -62,15 +64,22 @@ def _python() -> dict[str, Any]:
 
 def _processor() -> dict[str, Any]:
     """The processor that machine code is made for. It is asked as the compiler asks."""
-    if importlib.util.find_spec("llvmlite") is None:
-        return _check("processor", False, "llvmlite is missing", needed=True)
-    import llvmlite.binding as llvm
+    for package in ("llvmlite", "numpy"):
+        if importlib.util.find_spec(package) is None:
+            return _check("processor", False, f"{package} is missing", needed=True)
+    from ..compiler.targets.cpu.processor import host
 
-    has = llvm.get_host_cpu_features()
-    wide = [name for name in ("avx2", "avx512f", "avx512vnni", "avxvnni", "neon") if has.get(name)]
+    found = host()
+    wide = [name for name in VECTOR_FEATURES if found.has(name)]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    name, known = llvm.get_host_cpu_name(), ", ".join(wide) or "no vector unit that we know"
-    return _check("processor", True, f"{name}, {cores} cores, {known}")
+    known = ", ".join(wide) or "no vector unit that we know"
+    core = found.core
+    speed = (
+        f"products of {found.vector_lanes} float32 that a core begins in a cycle: "
+        f"{core.products_per_cycle:g}; caches of {core.l1_bytes >> 10:,} and "
+        f"{core.l2_bytes >> 10:,} KiB"
+    )
+    return _check("processor", True, f"{found.cpu}, {cores} cores, {known}; {speed}")
 
 
 def _packages() -> list[dict[str, Any]]:

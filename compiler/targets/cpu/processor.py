@@ -12,7 +12,7 @@ from llvmlite import ir
 
 from ....isa.errors import VdlaError
 from ....runtime.processor import host_features, llvm_triple
-from .core import Core, host_core
+from .core import Core, cache_sizes, host_core
 
 
 @dataclass(frozen=True)
@@ -114,8 +114,8 @@ def host() -> Processor:
     features = tuple(sorted(host_features().items()))
     signed = tuple(f"{'+' if present else '-'}{name}" for name, present in features)
     found = Processor(llvm_triple(), llvm.get_host_cpu_name(), signed)
-    if not found.fuses_multiply_add:  # its loops would call functions of the C library
-        return found
+    if not found.fuses_multiply_add:  # the measured loops would call functions of the C library
+        return replace(found, core=Core(**cache_sizes()))
     key, dots = f"{found.cpu} {found.features}", found.has("avx512vnni")
     core = host_core(key, found.target_machine, found.vector_lanes, dots)
     return replace(found, core=core)

@@ -11,6 +11,7 @@ from vdla.compiler.te.expr import Expr, cast
 from vdla.compiler.te.intrinsic import TensorIntrin
 from vdla.compiler.te.schedule import Schedule, create_schedule
 from vdla.compiler.te.tensor import Tensor, compute, max_of, placeholder, reduce_axis, sum_of
+from vdla.compiler.tir.interpret import interpret
 from vdla.compiler.tir.ir import For, PrimFunc, TensorCall, walk_stmt
 from vdla.compiler.tir.lower import lower
 from vdla.compiler.tir.passes.expand import expand_intrinsics
@@ -213,6 +214,43 @@ def test_strided_operand_does_not_match() -> None:
     s = create_schedule(y)
     s[y].tensorize(y.axes[0], gemm(1, 4, 4))
     refused(lambda: lower(s, [x, w, y]), r"index 1 of x must advance by 1 with k, got k \* 2")
+
+
+@pytest.mark.parametrize("step", [2, 1])
+def test_an_operand_at_a_sum_of_axes(step: int) -> None:
+    """An intrinsic whose operand is read at ``2 f + k`` matches that, and not ``f + k``."""
+    f, k = reduce_axis(2, "f"), reduce_axis(2, "k")
+    x, w = placeholder((4,), "int8", "x"), placeholder((2, 2), "int8", "w")
+    y = compute((1,), lambda i: sum_of(wide(x[f * 2 + k]) * wide(w[f, k]), (f, k)), "y")
+    pairs = TensorIntrin("pairs", y)
+    f, k = reduce_axis(2, "f"), reduce_axis(2, "k")
+    x, w = placeholder((3, 8), "int8", "x"), placeholder((3, 2, 2), "int8", "w")
+    y = compute(
+        (3, 1), lambda n, i: sum_of(wide(x[n, 4 + f * step + k]) * wide(w[n, f, k]), (f, k)), "y"
+    )
+    s = create_schedule(y)
+    s[y].tensorize(y.axes[1], pairs)
+    if step == 1:
+        refused(lambda: lower(s, [x, w, y]), r"index 1 of x must advance by 2 with f, got f \+ k")
+        return
+    func = lower(s, [x, w, y])
+    assert "pairs.update(y[n, 0], x[n, 4], w[n, 0, 0])" in print_func(func)
+    arrays = [np.arange(t.shape[0] * 8 // (1 + (t is w)), dtype=np.int8).reshape(t.shape)
+              for t in (x, w)]  # fmt: skip
+    result = np.zeros(y.shape, np.int32)
+    interpret(func, *arrays, result)
+    expected = (arrays[0][:, 4:].astype(int) * arrays[1].reshape(3, 4)).sum(1)
+    np.testing.assert_array_equal(result[:, 0], expected)
+
+
+def test_operands_at_other_indices_are_refused() -> None:
+    """Of an intrinsic's own declaration."""
+    k = reduce_axis(4, "k")
+    x, w = placeholder((5,), "int8", "x"), placeholder((4,), "int8", "w")
+    y = compute((1,), lambda i: sum_of(wide(x[k + 1]) * wide(w[k]), k), "y")
+    s = create_schedule(y)
+    s[y].tensorize(y.axes[0], TensorIntrin("shifted", y))
+    refused(lambda: lower(s, [x, w, y]), r"operand indices must be sums of axes, got k \+ 1")
 
 
 def test_loop_in_a_leading_index_does_not_match() -> None:

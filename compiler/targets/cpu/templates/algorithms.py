@@ -22,8 +22,9 @@ ALGORITHMS = {f"winograd{size}": size for size in POINTS}
 MIN_CHANNELS, MIN_CYCLES = 32, 1 << 16
 #: Winograd's algorithm pays below this fraction of the direct convolution's cycles.
 PAYS_BELOW = 0.85
-#: Cycles to transform a vector to a point of a tile, or back; measured.
-CYCLES_PER_POINT = 8
+#: The time to transform a vector to a point of a tile, or back, in products that a core could begin
+#: meanwhile; measured.
+PRODUCTS_PER_POINT = 8
 #: Kernels that are transformed at once: their products in float64 stay in the cache.
 SLAB = 1024
 #: How fast weights come from memory, measured on one core.
@@ -99,9 +100,8 @@ class ConvolutionAlgorithm(Decision[CpuWorkload]):
         tiles = math.prod(-(-extent // size) for extent in result[2:])
         points, blocks = points_of(size) ** 2, -(-result[1] // block)
         weights = points * channels * blocks
-        products = max(
-            weights * tiles / self.processor.core.products_per_cycle,
-            weights * 4 * block / WEIGHT_BYTES_PER_CYCLE,
-        )
         vectors = points * tiles * (-(-channels // block) + blocks)
-        return products + vectors * CYCLES_PER_POINT
+        per_cycle = self.processor.core.products_per_cycle
+        arrival = weights * 4 * block / WEIGHT_BYTES_PER_CYCLE
+        products = max(weights * tiles / per_cycle, arrival)
+        return products + vectors * PRODUCTS_PER_POINT / per_cycle

@@ -15,12 +15,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ....choose.space import Knobs, Refusal, Space
+from ....choose.space import Knobs, KnobValue, Refusal, Space
 from ....choose.template import Decision, Plan
 from ....graph.ops.base import Pair
-from ....graph.ops.blocked.matrix import GROUPS, PLACES, BlockedMatrixConv2d
+from ....graph.ops.blocked.matrix import (
+    GROUPS,
+    PLACES,
+    BlockedMatrixConv2d,
+    pitch_of,
+)
 from ....graph.ops.convolution import QConv2d
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
@@ -44,10 +50,10 @@ DOTS, MATRICES = "dots", "matrices"
 #: Cycles of instructions on whole tiles, by Intel's optimization manual: a product, a load, a
 #: store; and from a product until the next one can be added to its sums.
 PRODUCT_CYCLES, LOAD_CYCLES, STORE_CYCLES, LATENCY_CYCLES = 16, 8, 16, 52
-#: Cycles to rescale a vector of sums, and to copy a vector of the image; estimated.
-RESCALE_CYCLES, COPY_CYCLES = 6, 2
-#: Cycles that a vector of sums takes longer where a group's sums leave the nearest cache.
-FAR_CYCLES = 4
+#: Cycles to rescale a vector of sums, and to copy a vector of the image; and how many more a vector
+#: of sums takes where a group's sums leave the nearest cache. Measured on a core without AMX, by
+#: code whose instructions on tiles did nothing.
+RESCALE_CYCLES, COPY_CYCLES, FAR_CYCLES = 3, 2, 2
 #: Places that are rescaled by one stretch of code: whole groups of four are packed together.
 RESCALED_PLACES = 8
 
@@ -55,8 +61,8 @@ RESCALED_PLACES = 8
 @dataclass(frozen=True)
 class _Sizes:
     """A convolution as products of matrices: ``rows`` x ``width`` results of ``images``, the
-    distance ``pitch`` of two rows, ``blocks`` of features, ``taps`` x ``groups`` products for each
-    of ``depth`` channels, and bytes of the image with its border and of the weights.
+    distance ``pitch`` of two rows, ``blocks`` of features, ``steps`` products for each tile, and
+    about the bytes of the image with its border and of the weights.
     """
 
     images: int
@@ -67,6 +73,16 @@ class _Sizes:
     steps: int
     image_bytes: int
     weight_bytes: int
+
+    @property
+    def knobs(self) -> dict[str, Sequence[KnobValue]]:
+        """The legal values of all knobs; all go together."""
+        return {
+            "blocks": [m for m in range(1, GROUPS + 1) if self.blocks % m == 0],
+            "places": range(1, GROUPS + 1),
+            "rows": [r for r in range(1, self.rows + 1) if self.rows % r == 0],
+            "outer": ("blocks", "rows"),
+        }
 
     def tiles(self, rows: int, places: int) -> int:
         """Tiles of 16 places for a group of rows, of which ``places`` are computed together."""
@@ -107,15 +123,7 @@ class MatrixTiles(CpuTemplate):
     ops = (BlockedMatrixConv2d,)
 
     def space(self, workload: CpuWorkload) -> Space:
-        sizes = _sizes(workload)
-        return Space(
-            {
-                "blocks": [m for m in range(1, GROUPS + 1) if sizes.blocks % m == 0],
-                "places": range(1, GROUPS + 1),
-                "rows": [r for r in range(1, sizes.rows + 1) if sizes.rows % r == 0],
-                "outer": ("blocks", "rows"),
-            }
-        )
+        return Space(_sizes(workload).knobs)
 
     def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
         sizes = _sizes(workload)
@@ -180,17 +188,12 @@ class ProductInstruction(Decision[CpuWorkload]):
         return min(plans, key=lambda plan: plan.cycles or 0)
 
     def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
-        if knobs["instruction"] == DOTS:
+        if knobs["instruction"] == DOTS:  # which are rescaled while the next ones are added
             shapes = [shape for shape, _ in workload.operands]
             vectors = workload.op.macs(*shapes) / (DOT_LANES * DOT_WIDTH)
             return round(vectors / self.processor.core.products_per_cycle)
-        sizes = _plain_sizes(workload)
-        blocks = max(m for m in range(1, GROUPS + 1) if sizes.blocks % m == 0)
-        near = self.processor.core.l1_bytes
-        return min(
-            sizes.cycles({"blocks": blocks, "places": GROUPS, "rows": rows}, near)
-            for rows in range(1, sizes.rows + 1) if sizes.rows % rows == 0
-        )  # fmt: skip
+        sizes, near = _plain_sizes(workload), self.processor.core.l1_bytes
+        return min(sizes.cycles(knobs, near) for knobs in Space(sizes.knobs).points())
 
 
 def _sizes(workload: CpuWorkload) -> _Sizes:
@@ -211,7 +214,7 @@ def _plain_sizes(workload: CpuWorkload) -> _Sizes:
     (images, features, rows, width), _ = workload.result
     input_blocks = -(-weight[1] // DOT_LANES)
     depth = depth_of(input_blocks)
-    pitch = width + (weight[3] - 1) * op.dilations[1] // op.strides[1]
+    pitch = pitch_of(width, weight[3], op.strides[1], op.dilations[1])
     return _of_convolution(
         (images, -(-features // DOT_LANES), rows, width), pitch, input_blocks * DOT_LANES // depth,
         (weight[2], weight[3]), depth, op.strides,
@@ -238,13 +241,14 @@ def _of_convolution(
 
 
 def _schedule_image(image: Stage, pitch: int, lanes: int) -> None:
-    """A vector of channels of one place after another."""
+    """A vector of channels of one place after another; threads share the rows."""
     n, ic, hp, wp, place, channel = image.tensor.axes
     row, column = image.split(place, pitch)
     block, lane = image.split(channel, lanes)
     image.unroll(block)
     image.vectorize(lane)
-    for axis in (n, ic, hp, wp, row, column):
+    image.reorder(n, row, ic, hp, wp, column, block, lane)
+    for axis in (n, row, ic, hp, wp, column):
         image.pragma(axis, "keep_loop")
     image.parallel(row)
 

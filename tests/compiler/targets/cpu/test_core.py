@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,11 +26,15 @@ AVX512 = tuple(
 )
 X86 = "x86_64-unknown-linux-gnu"
 #: One unit for products of 512 bits; two units, whose products of int8 take longer; 16 registers of
-#: 256 bits and a small cache; 32 registers of 128 bits.
+#: 256 bits and a small cache; 32 registers of 128 bits; two units and AMX.
 PROCESSORS = {
     "one_unit": Processor(X86, "znver4", AVX512),
     "two_units": Processor(
         X86, "icelake-server", AVX512,
+        core=Core(2.0, 4, 5, 2.0, 2.0, l1_bytes=48 << 10, l2_bytes=2 << 20),
+    ),
+    "tiles": Processor(
+        X86, "sapphirerapids", (*AVX512, "+amx-tile", "+amx-int8"),
         core=Core(2.0, 4, 5, 2.0, 2.0, l1_bytes=48 << 10, l2_bytes=2 << 20),
     ),
     "few_registers": Processor(
@@ -115,8 +120,7 @@ def plan(graph: Graph, processor: Processor) -> tuple[str, dict, int]:
     """Operator, knobs and predicted cycles of the only convolution."""
     chooser = new_chooser(processor)
     blocked = on_blocks(graph, processor, chooser)
-    [node] = [n for n in blocked.nodes if n.op.name.startswith(("BlockedC", "BlockedD", "BlockedQ",
-                                                                "BlockedW"))]  # fmt: skip
+    [node] = [n for n in blocked.nodes if re.match("Blocked.*(Conv2d|wise|Winograd)", n.op.name)]
     knobs = dict(choose_knobs(blocked, node, processor, chooser))
     choice = chooser.of(node.name)
     assert choice is not None and choice.predicted_cycles is not None
@@ -128,6 +132,7 @@ def layer(name: str, quantized: bool) -> Graph:
     return run_passes(load_graph(found.model(1, quantized), batch=1))
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("name", PROCESSORS)
 def test_plans_of_made_up_processors(name: str, golden: Callable[[str, str], None]) -> None:
     """Of the paper's layers."""

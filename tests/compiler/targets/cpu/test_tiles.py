@@ -119,6 +119,7 @@ def product(depth: int, groups: int, steps: int) -> tuple[list[Tensor], PrimFunc
     return [x, w, y], lower(schedule, [x, w, y])
 
 
+@pytest.mark.fast(2)
 @pytest.mark.parametrize("depth", TILE_PRODUCTS)
 def test_instructions_are_their_declared_behaviour(tiles: Emulation, depth: int) -> None:
     """On extreme values: the loop program interpreted, as loops on this processor, and with the
@@ -204,7 +205,7 @@ def convolution(draw) -> tuple[BlockedMatrixConv2d, list[np.ndarray]]:
     return op, [(x.astype(np.int16) + OFFSET).astype(np.uint8) if lifted else x, w, *columns]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.data())
 def test_convolutions_equal_their_operator(library, tmp_path_factory, data: st.DataObject) -> None:
     """With any legal knobs."""
@@ -272,6 +273,7 @@ def small() -> tuple[Graph, np.ndarray, np.ndarray]:
     return graph, x, interpret_graph(graph, x)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_network_equals_the_interpreter_and_the_products_of_four(
     tiles: Emulation, small: tuple[Graph, np.ndarray, np.ndarray], threads: int
@@ -292,7 +294,8 @@ def test_a_network_equals_the_interpreter_and_the_products_of_four(
     assert np.unique(expected).size > 5
 
 
-@pytest.mark.parametrize("name", ["C4", "C10", "C11", "C12"])
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("name", ["C11", "C4", "C10", "C12"])
 def test_layers_equal_the_interpreter(tiles: Emulation, name: str) -> None:
     """In the form for ONNX Runtime, whose zero points are not 0, and as the planner chooses."""
     layer = next(layer for layer in TABLE_2 if layer.name == name)
