@@ -55,8 +55,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def programs_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test takes a program that was compiled before it, or keeps one: it may replace functions of
-    the compiler, or watch them.
+    """No test takes a program that was compiled before it, or keeps one: tests may replace
+    functions of the compiler, or watch them.
     """
     read, keep = kept.read, kept.keep
 
