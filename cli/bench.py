@@ -82,13 +82,14 @@ def networks(
     json_file: JsonFile = None,
 ) -> int:
     """Whole networks with random weights."""
-    from ..bench.networks import network_rows
     from ..module import load_platform
     from ..report import header
 
     params, memory_params = load_platform(hw, memory)
     simulators = _simulators(target, compare)
     with progress_bar("networks") as advance:
+        from ..bench.networks import network_rows  # takes a second
+
         rows = network_rows(_names(models), params, memory_params, simulators, advance, save)
     report = header("bench networks", params, memory_params, 0) | {"rows": rows}
     emit(report, json_file, lambda console: _show_networks(console, report))
@@ -315,9 +316,11 @@ def bench_tuning(
     json_file: JsonFile = None,
 ) -> int:
     """Replay explorers on tables of exact cycles: trials until within 1 % of the optimum."""
-    from ..bench.tables import LAYERS, TABLES, layer_task, make_table
-    from ..bench.tuning import check_explorers, draw_replays, model_rows, tables_in, tuning_rows
     from ..report import header
+
+    with progress_bar("starting"):  # imports take a second
+        from ..bench.tables import LAYERS, TABLES, layer_task, make_table
+        from ..bench.tuning import check_explorers, draw_replays, model_rows, tables_in, tuning_rows
 
     folder = tables or TABLES
     layers = LAYERS if make == "all" else _names(make)

@@ -59,15 +59,16 @@ def sweep(
     """Models on every combination of hardware, memory and knobs: what changes, and why nothing
     does. Ctrl-C keeps all results; the same command goes on.
     """
-    from ..bench import sweep as sweeping
     from ..pages.sweep import sweep_page
     from ..report import header
 
-    points = sweeping.make_points(
-        models, hw or ["16x16"], memory or ["vta"], sweeping.parse_sets(sets or [])
-    )
-    kept = sweeping.Results(results)
     with progress_bar("sweep") as progress:
+        from ..bench import sweep as sweeping  # takes a second
+
+        points = sweeping.make_points(
+            models, hw or ["16x16"], memory or ["vta"], sweeping.parse_sets(sets or [])
+        )
+        kept = sweeping.Results(results)
         rows, interrupted = sweeping.measure_points(
             points, kept, workers or os.cpu_count() or 1, progress
         )

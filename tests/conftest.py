@@ -55,14 +55,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(autouse=True)
 def programs_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test takes a program that was compiled before it: it may replace functions of the
-    compiler, or watch them.
+    """No test takes a program that was compiled before it, or keeps one: tests may replace
+    functions of the compiler, or watch them.
     """
+    read, keep = kept.read, kept.keep
 
-    def read(place: Path, read: Callable[[Path], kept.Kept | None] = kept.read) -> kept.Kept | None:
+    def read_code(place: Path) -> kept.Kept | None:
         return None if place.name.startswith("program_") else read(place)
 
-    monkeypatch.setattr(kept, "read", read)
+    def keep_code(place: Path, result: kept.Kept, seconds: float) -> None:
+        if not place.name.startswith("program_"):
+            keep(place, result, seconds)
+
+    monkeypatch.setattr(kept, "read", read_code)
+    monkeypatch.setattr(kept, "keep", keep_code)
 
 
 @pytest.fixture

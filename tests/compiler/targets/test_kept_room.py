@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from vdla.compiler.targets import kept
 
-#: Before a fixture of all tests replaces it.
-READ = kept.read
+#: Before a fixture of all tests replaces them.
+READ, KEEP = kept.read, kept.keep
 
 
 def test_those_that_were_used_last_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +18,7 @@ def test_those_that_were_used_last_stay(tmp_path: Path, monkeypatch: pytest.Monk
 
     def keep(kind: str, name: str, seconds: float = 1.0) -> Path:
         place = kept.place_of(kind, [name])
-        kept.keep(place, kept.Kept(name, bytes(1000)), seconds)
+        KEEP(place, kept.Kept(name, bytes(1000)), seconds)
         return place
 
     other = keep("cpu", "a")

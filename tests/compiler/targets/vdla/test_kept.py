@@ -30,8 +30,8 @@ DIGITS = EXAMPLES / "models" / "digits_int8.onnx"
 X = np.random.default_rng(0).normal(0, 1, (1, 1, 8, 8)).astype(np.float32)
 
 
-#: Before a fixture of all tests replaces it.
-READ = kept.read
+#: Before a fixture of all tests replaces them.
+READ, KEEP = kept.read, kept.keep
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty cache that keeps everything."""
     cache = tmp_path / "cache"
     monkeypatch.setattr(kept, "read", READ)
+    monkeypatch.setattr(kept, "keep", KEEP)
     monkeypatch.setenv("VDLA_CACHE", str(cache))
     monkeypatch.setenv("VDLA_RECORDS", "")  # empty is as not set
     monkeypatch.setattr(kept, "KEPT_FROM_S", 0.0)
