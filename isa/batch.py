@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .encoding import Field, layout
-from .insn import CLASSES, Gemm, Insn, Load, Param, Store, Vector, fault, field_values
+from .insn import CLASSES, Gemm, Insn, Load, Param, Store, Table, Vector, fault, field_values
 from .params import HwParams
 
 #: The attributes that all instructions of a batch share: names, and what decides about shapes.
@@ -22,6 +22,7 @@ _SHARED: dict[type[Insn], tuple[str, ...]] = {
     Vector: ("op", "src0", "src1", "dst", "post", "reduce"),
     Param: (),
     Store: (),
+    Table: (),
 }
 _SPREAD = ("extents", "src0_strides", "src1_strides", "dst_strides")
 _NUMBERS = {
