@@ -61,8 +61,8 @@ VECTOR_OPS: list[VectorOp] = [
     VectorOp("shr", 5, "a >> b, arithmetic, b modulo 32", lambda k, a, b: k.shr(a, b)),
     VectorOp("rshr", 6, "a / 2**b rounded half to even, b modulo 32", lambda k, a, b: k.rshr(a, b)),
     VectorOp("shl", 7, "a << b (low 32 bits), b modulo 32", lambda k, a, b: k.shl(a, b)),
-    VectorOp("table", 15, "table[a modulo 256] + b; reduces to b plus the sum of the table's values "
-             "for every a", lambda k, a, b: k.add(k.table(a), b), lambda k, a, _: k.table(a),
+    VectorOp("table", 15, "table[a modulo 256] + b; reduces to b plus the sum of the table's "
+             "values for every a", lambda k, a, b: k.add(k.table(a), b), lambda k, a, _: k.table(a),
              lambda k, r, t: k.add(r, t), looks_up=True),
 ]  # fmt: skip
 

@@ -42,8 +42,8 @@ assert Stage.WRITE == VECTOR_DEPTH, "the timing contract says how long an iterat
 
 
 class Tag(IntEnum):
-    """What an iteration is for: a vector, one of the parameters that PARAM sets, in order, or a word
-    of the table.
+    """What an iteration is for: a vector, one of the parameters that PARAM sets, in order, or a
+    word of the table.
     """
 
     DATA = 0
@@ -86,10 +86,9 @@ def iteration_signature(params: HwParams) -> wiring.Signature:
     ``tag``: a :class:`Tag`. ``first``: it is the first that is reduced. ``op``: the operator;
     ``by_power``: it multiplies by a power of two. ``requantized``: there is a post-operation;
     ``tflite``: it rounds as TensorFlow Lite. ``src0``, ``src1``: a bit for each memory, of which
-    the operand's is set. ``imm``: the immediate, the limits and the zero point, or the number of the
-    table's word. ``tmp``,
-    ``out``: the result is written there, to entry ``dst``. ``last``: the last pass of an
-    instruction; ``push``: its tokens.
+    the operand's is set. ``imm``: the immediate, the limits and the zero point, or which word of
+    the table it is. ``tmp``, ``out``: the result is written there, to entry ``dst``. ``last``: the
+    last pass of an instruction; ``push``: its tokens.
     """
     return wiring.Signature(
         {

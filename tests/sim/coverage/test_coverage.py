@@ -20,7 +20,7 @@ from vdla.isa.memory import MemoryParams
 from vdla.isa.opcodes import Opcode, Unit, Units
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
-from vdla.isa.vector_ops import VECTOR_OPS, VectorOp
+from vdla.isa.vector_ops import VectorOp, operators
 from vdla.sim.coverage import bins as bins_module
 from vdla.sim.coverage import numbers
 from vdla.sim.coverage.bins import GROUPS, bins
@@ -102,7 +102,7 @@ def fresh_bins(params: HwParams) -> dict[str, tuple[str, ...]]:
 def test_a_new_operator_adds_its_bins(monkeypatch: pytest.MonkeyPatch) -> None:
     before = fresh_bins(SMALL)
     new = VectorOp("xor", 8, "a ^ b", lambda k, a, b: k.xor(a, b))
-    monkeypatch.setattr(bins_module, "VECTOR_OPS", (*VECTOR_OPS, new))
+    monkeypatch.setattr(bins_module, "operators", lambda _: (*operators(SMALL), new))
     codes = dict(bins_module.CODES)
     codes[Opcode.VECTOR, "op"] = codes[Opcode.VECTOR, "op"] | {"xor": 8}
     monkeypatch.setattr(bins_module, "CODES", codes)
