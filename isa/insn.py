@@ -39,7 +39,7 @@ from .opcodes import (  # fmt: skip
     opcodes,
 )
 from .params import HwParams
-from .vector_ops import BY_NAME, OP_CODES, POST_BY_NAME
+from .vector_ops import BY_NAME, OP_CODES, POST_BY_NAME, operators
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -341,6 +341,8 @@ def decode(data: bytes, params: HwParams) -> Insn:
             )
         elif (codes := CODES.get((opcode, field.name))) is not None:
             names = {number: name for name, number in codes.items()}
+            if field.name == "op":
+                names = {op.code: op.name for op in operators(params)}
             if raw[field.name] not in names:
                 raise VdlaError(
                     f"{opcode.name} {field.name}: undecodable, code {raw[field.name]} names nothing"

@@ -239,7 +239,7 @@ def test_looking_up_needs_a_table() -> None:
     taken = replace(look_up, pop=Units.LOAD)
 
     def found(*insns: Insn) -> list[tuple[str, int]]:
-        return [(f.kind, f.instruction) for f in check(Program(params, insns, image, {}, 2048))]
+        return [(f.kind, f.instruction) for f in check(Program(params, insns, image, {}, 4096))]
 
     assert not found(load, inputs, table, taken)
     assert found(load, inputs, taken, table) == [("uninitialised", 2)]

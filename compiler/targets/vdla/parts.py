@@ -6,7 +6,7 @@ KH, KW, block_out, block_in], requantisation parameters [oc blocks, 3, block].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....isa.params import HwParams
@@ -100,6 +100,17 @@ def requantized(acc: Tensor, par: Tensor, ending: Ending, per_channel: bool = Tr
         return clipped(scaled, ending.zero_point, ending.lo, ending.hi)
 
     return compute(acc.shape, rule, "out")
+
+
+def looked_up(x: Expr, table: Callable[[Expr, Expr], Expr], block: int) -> Expr:
+    """The value of a table for ``x`` (int8), as int8.
+
+    ``table`` reads words of int32, each of four values, by row and channel: as TABLE takes them
+    from par.
+    """
+    index = (x.astype("int32") + 256) % 256
+    word = table(index // (4 * block), index // 4 % block)
+    return ((word << (24 - index % 4 * 8)) >> 24).astype("int8")
 
 
 def part_axes(count: int) -> tuple[IterVar, ...]:

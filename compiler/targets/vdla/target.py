@@ -30,6 +30,7 @@ from .program import build_func, build_program, choose_operators
 from .templates.base import AcceleratorTemplate
 from .templates.elementwise import ELEMENTWISE
 from .templates.in_place import Joined, Renamed
+from .templates.look_ups import LookUps
 from .templates.packing import PACKED, Packing
 from .templates.products import Products
 from .templates.tables import Tables
@@ -38,7 +39,7 @@ from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Products, Transposed, Windows, *ELEMENTWISE, Tables,
+    Products, Transposed, Windows, *ELEMENTWISE, LookUps, Tables,
 ]  # fmt: skip
 
 
