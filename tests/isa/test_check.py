@@ -242,7 +242,7 @@ def test_looking_up_needs_a_table() -> None:
         return [(f.kind, f.instruction) for f in check(Program(params, insns, image, {}, 4096))]
 
     assert not found(load, inputs, table, taken)
-    assert found(load, inputs, taken, table) == [("uninitialised", 2)]
+    assert ("uninitialised", 2) in found(load, inputs, taken, table)
     # It reads all of its entries, in order with what loads them.
     assert found(replace(load, x_size=params.table_entries - 1), inputs, table, taken) == [
         ("uninitialised", 2)

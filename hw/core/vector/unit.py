@@ -108,8 +108,8 @@ class Vector(wiring.Component):
         the iteration behind the last word keeps those after from looking up too early.
         """
         its = pipeline.stages[Stage.READ]
-        writes = its.valid & (its.tag == Tag.TABLE) & (its.part == 0)
-        writes &= its.imm[: TABLE_WORD_BITS + 1] < TABLE_WORDS
+        is_word = its.imm[: TABLE_WORD_BITS + 1] < TABLE_WORDS
+        writes = its.valid & (its.tag == Tag.TABLE) & is_word
         channel = its.imm[: (self.params.block - 1).bit_length()]
         word = delayed(m, self.par.data.word_select(channel, TABLE_WORD), "table_word")
         row = delayed(m, its.imm[:TABLE_WORD_BITS], "table_row")

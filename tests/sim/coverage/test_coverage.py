@@ -17,7 +17,7 @@ from vdla.isa.encoding import HEADER, Field
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Vector
 from vdla.isa.memory import MemoryParams
-from vdla.isa.opcodes import Opcode, Unit, Units
+from vdla.isa.opcodes import Opcode, Unit, Units, opcodes
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
 from vdla.isa.vector_ops import VectorOp, operators
