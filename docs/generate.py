@@ -43,7 +43,7 @@ EFFECTS = {
     "stores_in_flight": "Latency of the memory is hidden behind more stores.",
     "token_bits": "More tokens may wait, which programs rarely need.",
     "vector_passes": "The vector unit is as many times slower and smaller.",
-    "vector_table": "Functions of one int8 take a cycle a vector; each lane takes a block RAM more.",
+    "vector_table": "Functions of one int8 take a cycle a vector; a block RAM more in each lane.",
     "read_latency_cycles": "Loads wait longer, unless others are in flight.",
     "write_latency_cycles": "Stores wait longer, unless others are in flight.",
     "outstanding": "More bursts hide the latency.",
