@@ -168,7 +168,7 @@ def test_nothing_comes_between_a_table_and_what_looks_up() -> None:
             Vector(op="table", src0="inp", src1="imm", dst="out", src0_base=n, dst_base=n),
         ]
         tracks += [n % 2] * 2
-    program = Program(params, tuple(insns), image, {"dram_bytes": 4096}, 4096)
+    program = Program(params, tuple(insns), image, {"dram_bytes": 8192}, 4096)
     expected = run(program, program.dram_image())
     found, _ = ordered(program, tracks)
     assert not check(found)
