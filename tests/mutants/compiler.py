@@ -36,10 +36,6 @@ COMPILER = (
     Mutant("a table outlives its entries of par", "compiler", order.without_repeated_tables,
            "base < insn.base + insn.entries and ", "False and ",
            tests("compiler/targets/vdla/test_order.py::test_a_table_is_not_set_again")),
-    Mutant("looks up in the table of another", "compiler", order._groups,
-           'post != "none" or BY_NAME[op].looks_up', 'post != "none"',
-           tests("compiler/targets/vdla/test_order.py"
-                 "::test_nothing_comes_between_a_table_and_what_looks_up")),
     # ---- order and tokens
     Mutant("dropped token", "compiler", depend._find_tokens.__wrapped__,
            "pushes[source] |= 1 << unit",

@@ -149,27 +149,3 @@ def test_a_table_is_not_set_again() -> None:
     assert kept(second, load(32), second) == kept(second, load(32 + last), second) == [0, 1, 2]
     for apart in (load(31), load(33 + last), load(32, "inp")):
         assert kept(second, apart, second) == [0, 1]
-
-
-def test_nothing_comes_between_a_table_and_what_looks_up() -> None:
-    """Two tracks with a table each: every vector gets the values of its own."""
-    params = replace(PARAMS, par_depth=64, vector_table=1)
-    table_bytes = 256
-    image = {0: bytes(range(256)) + bytes(reversed(range(256))) + bytes(range(128))}
-    insns: list[Insn] = [
-        Load(memory="par", base=0, dram_addr=0, x_size=16),
-        Load(memory="par", base=16, dram_addr=table_bytes, x_size=16),
-        Load(memory="inp", base=0, dram_addr=2 * table_bytes, x_size=32),
-    ]
-    tracks = [0, 0, 0]
-    for n in range(24):
-        insns += [
-            Table(par_base=16 * (n % 2)),
-            Vector(op="table", src0="inp", src1="imm", dst="out", src0_base=n, dst_base=n),
-        ]
-        tracks += [n % 2] * 2
-    program = Program(params, tuple(insns), image, {"dram_bytes": 8192}, 4096)
-    expected = run(program, program.dram_image())
-    found, _ = ordered(program, tracks)
-    assert not check(found)
-    np.testing.assert_array_equal(run(found, found.dram_image()).out, expected.out)
