@@ -26,6 +26,7 @@ from .dumps import Dumps
 from .frontends.load import load_graph
 from .graph.ir import Graph, dump
 from .graph.passes import GRAPH_PASSES
+from .graph.passes.split_batch import split_batch
 from .graph.verify import verify
 from .rows import leave_host_for_enough, parts_of, place
 from .targets.base import GraphPass, Target
@@ -97,6 +98,7 @@ def _graph_passes(target: Target, chooser: Chooser) -> list[tuple[str, GraphPass
     """All passes of a graph for a target: names and functions, in order."""
     return [
         *((apply.__name__, apply) for apply in GRAPH_PASSES),
+        *((("split_batch", partial(split_batch, batch=target.batch)),) * target.splits_batches),
         ("place", partial(place, target=target)),
         *target.graph_passes(chooser),
         ("leave_host_for_enough", partial(leave_host_for_enough, target=target)),

@@ -39,8 +39,8 @@ def copy_with_row(folder: Path) -> None:
         shutil.copy(module, package)
     table = package / "isa" / "vector_ops.py"
     text = table.read_text()
-    head, end, tail = text.partition(")  # fmt: skip\n")
-    assert end, "the operator table ends with `)  # fmt: skip`"
+    head, end, tail = text.partition("]  # fmt: skip\n")
+    assert end, "the operator table ends with `]  # fmt: skip`"
     table.write_text(head + ROW + end + tail)
 
 

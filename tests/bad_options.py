@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from inspect import signature
 from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import numpy as np
@@ -168,9 +169,9 @@ def files(folder: Path) -> dict[str, str]:
     np.savez(folder / "other.npz", other=np.zeros(3), another=np.zeros(3))
     made |= {
         "other": folder / "other.npz",
-        "model": DIGITS,
-        "float_model": DIGITS.with_name("digits_float.onnx"),
-        "samples": SAMPLES,
+        "model": copy(DIGITS, folder),  # copies: some command may well write to them
+        "float_model": copy(FLOAT, folder),
+        "samples": copy(SAMPLES, folder),
     }
     made["program"] = folder / "program.vdla"
     command = ["asm", str(made["source"]), "-o", str(made["program"]), "--json"]

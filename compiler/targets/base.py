@@ -90,6 +90,7 @@ class Target(ABC):
     name : in ``Node.target``, in reports and in records
     title : for messages, such as "the accelerator"
     batch : images that are computed at once, where a model leaves that open
+    splits_batches : whether that also holds for larger batches that a model fixes
     host : the target that takes what this one refuses; None if there is no other
     templates : its templates; a node gets the first one that handles it
     machine_key : the machine as text; records of choices are found by workload and machine
@@ -98,6 +99,7 @@ class Target(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     batch: int
+    splits_batches: ClassVar[bool] = False
     host: Target | None
     templates: Sequence[Template]
     machine_key: str

@@ -10,6 +10,7 @@ from vdla.compiler.graph.passes.fold_activations import fold_activations
 from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
+from vdla.compiler.graph.passes.split_batch import _is_shared, _of_fewer
 from vdla.compiler.targets.cpu.llvm import _Emitter
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
@@ -114,6 +115,15 @@ COMPILER = (
     Mutant("rows of a scan before the first", "compiler", _StageLowering._in_order,
            "if producer in parts", "if producer not in parts",
            tests("compiler/te/test_language.py")),
+    Mutant("images in another order", "compiler", _of_fewer,
+           "(op.starts[0], op.steps[0]) == (0, 1)", "True",
+           tests("compiler/graph/passes/test_split_batch.py")),
+    Mutant("a border between images", "compiler", _of_fewer,
+           "op.pads[0] == op.pads[len(result)] == 0", "True",
+           tests("compiler/graph/passes/test_split_batch.py")),
+    Mutant("each image its own factor", "compiler", _is_shared,
+           "len(operand.shape) < rank or operand.shape[0] == 1", "True",
+           tests("compiler/graph/passes/test_split_batch.py")),
     Mutant("padding on the wrong side", "compiler", Stream.load,
            "pad_left=pad_x.before, pad_right=pad_x.after",
            "pad_left=pad_x.after, pad_right=pad_x.before",

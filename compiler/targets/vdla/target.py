@@ -48,6 +48,7 @@ class Accelerator(Target):
 
     name = ACCELERATOR
     title = "the accelerator"
+    splits_batches = True
 
     def __init__(self, options: Options):
         if options.threads > 1:
