@@ -154,12 +154,20 @@ def test_any_function_by_the_table(hw: HwParams, shape: tuple[int, ...]) -> None
 
 
 def test_a_table_is_set_once_and_bound_by_the_bus() -> None:
-    shape = (1, 16, 64, 64)
-    module = vdla.compile(sines(shape, 1), hw=HwParams(vector_table=1))
-    x = np.random.default_rng(1).integers(-128, 128, shape, np.int8)
-    module.run(x)
-    (program,) = module.compiled.programs
-    opcodes = [insn.opcode.name for insn in program.insns]
-    assert opcodes.count("TABLE") == 1 and opcodes.count("VECTOR") > 4
-    # A vector takes two beats of the bus, which is what bounds it; all else adds less than 20 %.
-    assert module.report["cycles"] < 1.2 * 2 * 64 * 64
+    """Twice as many vectors take what the bus needs for the second half, and 10 % at most.
+
+    The whole of a small tensor takes more: 9,537 cycles for 64 x 64 vectors, 16 % over 8,192 beats,
+    because the first tile of 128 vectors is loaded and looked up before anything is stored (500
+    cycles). From then on a store of 256 beats ends every 281 cycles.
+    """
+    cycles = {}
+    for rows in (64, 128):
+        shape = (1, 16, rows, 64)
+        module = vdla.compile(sines(shape, 1), hw=HwParams(vector_table=1))
+        module.run(np.random.default_rng(1).integers(-128, 128, shape, np.int8))
+        (program,) = module.compiled.programs
+        opcodes = [insn.opcode.name for insn in program.insns]
+        assert opcodes.count("TABLE") == 1 and opcodes.count("VECTOR") > 4
+        cycles[rows] = module.report["cycles"]
+    # A vector takes two beats of the bus, which is what bounds it.
+    assert 1 <= (cycles[128] - cycles[64]) / (2 * 64 * 64) < 1.1
