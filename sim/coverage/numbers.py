@@ -5,6 +5,7 @@ lie between a write and a read of the same entry.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -111,10 +112,10 @@ def _vector(insn: Vector, state: State) -> Iterator[str]:
     if (exact != result).any():
         yield f"vector {op.name} wraps"
     if op.looks_up:
-        ranges = zip(INDEX_BINS, INDEX_LIMITS, INDEX_LIMITS[1:], strict=True)
+        ranges = zip(INDEX_BINS, pairwise(INDEX_LIMITS), strict=True)
         yield from (
             f"vector looks up {place}"
-            for place, low, end in ranges
+            for place, (low, end) in ranges
             if ((low <= a) & (a < end)).any()
         )
     if post.rounding is None:

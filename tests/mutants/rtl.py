@@ -75,7 +75,7 @@ RTL = (
     Mutant("byte for the next operand", "rtl vector", Operands._look_up,
            "self.a[:bytes_bits]", "operand[:bytes_bits]", NEIGHBOURS),
     Mutant("a table beyond par is legal", "rtl vector", Issue._beyond,
-           "Mux(is_table, self.params.table_entries, ", "Mux(is_table, 0, ",
+           "either(is_table, self.params.table_entries, ", "either(is_table, 0, ",
            tests("hw/core/test_vector.py::test_refuses_with_a_table")),
     # ---- load, store and the bus
     Mutant("wrong padding value", "rtl load", Writer._write,

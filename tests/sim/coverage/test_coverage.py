@@ -15,7 +15,7 @@ from vdla.cli import run_app
 from vdla.isa.check import check
 from vdla.isa.encoding import HEADER, Field
 from vdla.isa.errors import VdlaError
-from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Vector
+from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Table, Vector
 from vdla.isa.memory import MemoryParams
 from vdla.isa.opcodes import Opcode, Unit, Units, opcodes
 from vdla.isa.params import PRESETS, HwParams
@@ -235,6 +235,23 @@ NUMBERS = Load(memory="inp", base=0, dram_addr=0, x_size=1, y_size=0, pad_top=2,
 def test_numbers(insn: Insn, hit: set[str]) -> None:
     found = of_run([NUMBERS, insn], [0, 10], [9, 20])
     assert {bin_name for group, bin_name in found if group == "numbers"} == hit
+
+
+@pytest.mark.parametrize("asked, place", [
+    (-129, "below -128"), (-128, "from -128 to -1"), (-1, "from -128 to -1"),
+    (0, "from 0 to 127"), (127, "from 0 to 127"), (128, "above 127"),
+])  # fmt: skip
+def test_what_the_table_is_asked_for(asked: int, place: str) -> None:
+    params = replace(SMALL, par_depth=19, vector_table=1)
+    insns = (
+        Load(memory="inp", base=0, dram_addr=0, x_size=1, y_size=0, pad_top=1, pad_value=0),
+        Vector(op="add", src0="inp", src1="imm", dst="tmp", imm=asked), Table(par_base=0),
+        Vector(op="table", src0="tmp", src1="imm", dst="out"),
+    )  # fmt: skip
+    program = Program(params, insns, {0: bytes(4096)}, {}, 8192)
+    found = sample(program, program.dram_image(), Moments([0] * 4, [9] * 4, {}))
+    bins_hit = {n for group, n in found if group == "numbers" and "looks up" in n}
+    assert bins_hit == {f"vector looks up {place}"}
 
 
 def test_the_largest_product() -> None:
