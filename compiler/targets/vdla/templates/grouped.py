@@ -41,7 +41,7 @@ from .products import (
     product_space,
     schedule_products,
     sums_of_products,
-    together,
+    taken_together,
 )
 
 
@@ -154,7 +154,7 @@ class Grouped(AcceleratorTemplate[GroupedWorkload]):
         assert isinstance(op, QConv2d) and groups is not None
         assert weight is not None and bias is not None
         packed = [
-            pack_weight(together(part, op.groups, groups.together), self.machine.params)
+            pack_weight(taken_together(part, op.groups, groups.together), self.machine.params)
             for part in int8_parts(weight)
         ]
         folded = folded_bias(weight, bias, op.x_zero_point)

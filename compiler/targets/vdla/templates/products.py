@@ -164,7 +164,7 @@ class Products(AcceleratorTemplate[ProductsWorkload]):
         kernel = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
         groups = op.groups if isinstance(op, QConv2d) else 1
         packed = [
-            pack_weight(together(part, groups, groups), self.machine.params)
+            pack_weight(taken_together(part, groups, groups), self.machine.params)
             for part in int8_parts(kernel)
         ]
         together = packed[0] if len(packed) == 1 else np.stack(packed, 2)
@@ -316,7 +316,7 @@ def folded_bias(weight: np.ndarray, bias: np.ndarray, zero_point: int) -> np.nda
     return (bias.astype(np.int64) - offset).astype(np.int32)
 
 
-def together(weight: np.ndarray, groups: int, count: int) -> np.ndarray:
+def taken_together(weight: np.ndarray, groups: int, count: int) -> np.ndarray:
     """A weight [OC,C/groups,KH,KW] with ``count`` groups at a time as one, [OC, count * C/groups,
     KH,KW]: zero for the channels of other groups.
     """
