@@ -15,7 +15,7 @@ from vdla.compiler.targets.cpu.llvm import _Emitter
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.gpu.text import _Printer
-from vdla.compiler.targets.vdla import order, parts
+from vdla.compiler.targets.vdla import order
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.targets.vdla.templates import products
@@ -42,9 +42,6 @@ COMPILER = (
     # ---- convolutions in groups
     Mutant("a group has the channels of the first", "compiler", products.taken_together,
            "g % count * channels", "0",
-           tests("compiler/targets/vdla/test_grouped.py::test_accelerator_equals_the_interpreter")),
-    Mutant("all blocks of a group have the parameters of the first", "compiler", parts.requantized,
-           "2: (0, 1)", "2: (0, 0)",
            tests("compiler/targets/vdla/test_grouped.py::test_accelerator_equals_the_interpreter")),
     Mutant("groups beyond the last block", "compiler", Grouped.groups_of,
            "if fits and", "if",
