@@ -20,11 +20,13 @@ from .insn import (
     Load,
     Param,
     Store,
+    Table,
     Vector,
     fault,
     field_values,
+    names_by_code,
 )
-from .opcodes import Opcode, Units
+from .opcodes import Opcode, Units, opcodes
 from .params import HwParams
 
 #: The attributes that all instructions of a batch share: names, and what decides about shapes.
@@ -34,6 +36,7 @@ _SHARED: dict[type[Insn], tuple[str, ...]] = {
     Vector: ("op", "src0", "src1", "dst", "post", "reduce"),
     Param: (),
     Store: (),
+    Table: (),
 }
 _SPREAD = ("extents", "src0_strides", "src1_strides", "dst_strides")
 _NUMBERS = {
@@ -125,12 +128,13 @@ def _pack(spec: tuple[Field, ...], batch: Batch, count: int) -> np.ndarray:
 def decode_all(encoded: bytes, params: HwParams) -> list[Insn] | None:
     """:func:`~.insn.decode` of many instructions; None if one of them does not decode."""
     words = np.frombuffer(encoded, "<u8").reshape(-1, params.insn_bytes // 8)
-    opcodes = words[:, 0] & np.uint64(OPCODE_MASK)
-    if not np.isin(opcodes, list(Opcode)).all():
+    codes = words[:, 0] & np.uint64(OPCODE_MASK)
+    known = opcodes(params)
+    if not np.isin(codes, known).all():
         return None
     found: list[Any] = [None] * len(words)
-    for opcode in Opcode:
-        rows = np.flatnonzero(opcodes == opcode)
+    for opcode in known:
+        rows = np.flatnonzero(codes == opcode)
         decoded = _decode(opcode, words[rows], params)
         if decoded is None:
             return None
@@ -152,8 +156,8 @@ def _decode(opcode: Opcode, words: np.ndarray, params: HwParams) -> list[Insn] |
     attributes, values = ATTRIBUTES[opcode], dict[str, Sequence[Any]]()
     for name in attributes.numbers:
         values[name] = raw[name]
-    for name, codes in attributes.named:
-        names = {code: name for name, code in codes.items()}
+    for name, _ in attributes.named:
+        names = names_by_code(opcode, name, params)
         if not names.keys() >= set(raw[name]):
             return None
         values[name] = [names[code] for code in raw[name]]

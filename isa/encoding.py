@@ -13,8 +13,17 @@ from typing import Protocol
 
 import numpy as np
 
-from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
-from .vector_ops import POST_OPS, VECTOR_OP_BITS, VECTOR_OPS
+from .opcodes import (  # fmt: skip
+    DST_MEMORIES,
+    LOADABLE,
+    SRC0_MEMORIES,
+    SRC1_MEMORIES,
+    Features,
+    Opcode,
+    Unit,
+    opcodes,
+)
+from .vector_ops import POST_OPS, VECTOR_OP_BITS, operators
 
 #: The code in the lowest bits of every instruction.
 OPCODE_BITS = 3
@@ -43,6 +52,10 @@ class Scratchpads(Protocol):
     def index_bits(self, memory: str) -> int:
         """Bits of an index into a scratchpad."""
         ...
+
+
+class Machine(Scratchpads, Features, Protocol):
+    """What a whole instruction set depends on."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +199,10 @@ def _param(params: Scratchpads) -> tuple[Field, ...]:
     )
 
 
+def _table(params: Scratchpads) -> tuple[Field, ...]:
+    return (Field("par_base", params.index_bits("par"), "first par entry of the table"),)
+
+
 def _store(params: Scratchpads) -> tuple[Field, ...]:
     return (
         Field("base", params.index_bits("out"), "first entry read"),
@@ -204,6 +221,7 @@ _BODIES = {
     Opcode.VECTOR: _vector,
     Opcode.PARAM: _param,
     Opcode.STORE: _store,
+    Opcode.TABLE: _table,
 }
 
 
@@ -234,17 +252,18 @@ def widest_layout_bits(params: Scratchpads) -> int:
     return max(layout_bits(layout(opcode, params)) for opcode in Opcode)
 
 
-def fingerprint(params: Scratchpads) -> list:
+def fingerprint(params: Machine) -> list:
     """Names, widths and codes of the whole instruction set, JSON-ready: what a program and a core
     must agree on.
     """
-    layouts = {opcode.name: layout(opcode, params) for opcode in Opcode} | {
+    known = opcodes(params)
+    layouts = {opcode.name: layout(opcode, params) for opcode in known} | {
         "uop": uop_layout(params)
     }
     return [
         {name: [[field.name, field.bits] for field in fields] for name, fields in layouts.items()},
-        {opcode.name: opcode.value for opcode in Opcode},
-        [[row.name, row.code] for row in (*VECTOR_OPS, *POST_OPS)],
+        {opcode.name: opcode.value for opcode in known},
+        [[row.name, row.code] for row in (*operators(params), *POST_OPS)],
     ]
 
 

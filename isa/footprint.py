@@ -10,7 +10,7 @@ import numpy as np
 
 from .encoding import PARAM_ENTRIES, uop_layout
 from .errors import VdlaError
-from .insn import Gemm, Insn, Load, Param, Store, Vector
+from .insn import Gemm, Insn, Load, Param, Store, Table, Vector
 from .params import HwParams
 
 #: DRAM is described in granules: every legal DRAM address and stride is a multiple of this.
@@ -151,6 +151,8 @@ def boxes(insn: Insn, params: HwParams) -> list[Box]:
             ]
         case Param():
             return [Box("par", False, insn.par_base, ((PARAM_ENTRIES, 1),))]
+        case Table():
+            return [Box("par", False, insn.par_base, ((params.table_entries, 1),))]
     raise VdlaError(f"footprint: unknown instruction {insn!r}")
 
 

@@ -28,6 +28,7 @@ from .steps import (
     INSN,
     LOAD_UOPS,
     MICRO_OPS,
+    NO_PARAM,
     OPERAND,
     OUTSIDE,
     PROGRAM,
@@ -219,10 +220,12 @@ class _Walk:
         self.contents = program.dram_image() if dram is None else dram
         self.memories = _Memories(program, len(self.contents))
         starting = order.position < np.array(order.started)[order.units]
-        params = np.flatnonzero(starting & (program.table[:, 0] == Opcode.PARAM))
-        first_param = int(params[0]) if params.size else len(program.insns)
+        first_set = {}
+        for opcode in (Opcode.PARAM, Opcode.TABLE):
+            setting = np.flatnonzero(starting & (program.table[:, 0] == opcode))
+            first_set[opcode] = int(setting[0]) if setting.size else len(program.insns)
         granules = len(self.memories.spaces[DRAM].written)
-        self.steps = steps_of(program, starting, granules, first_param)
+        self.steps = steps_of(program, starting, granules, first_set)
         sizes = self.steps[:, EXTENTS:STRIDES].prod(axis=1)
         sizes *= np.where(self.steps[:, OPERAND] >= 0, self.steps[:, COUNT], 1)
         self.entries = np.zeros(int(sizes.max(initial=0)), np.int64)
@@ -277,8 +280,10 @@ class _Walk:
             self._find("dram", f"bytes up to {last:#x} of DRAM with {size:#x} bytes")
         elif action == PROGRAM:
             self._spares_program(step)
-        else:
+        elif action == NO_PARAM:
             self._find("uninitialised", "requantises before any PARAM instruction")
+        else:
+            self._find("uninitialised", "looks up before any TABLE instruction")
         return step, stage + 1
 
     def _entries(self, step: int) -> np.ndarray:

@@ -28,9 +28,18 @@ from .encoding import (  # fmt: skip
     uop_layout,
 )
 from .errors import VdlaError
-from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit, Units
+from .opcodes import (  # fmt: skip
+    DST_MEMORIES,
+    LOADABLE,
+    SRC0_MEMORIES,
+    SRC1_MEMORIES,
+    Opcode,
+    Unit,
+    Units,
+    opcodes,
+)
 from .params import HwParams
-from .vector_ops import BY_NAME, OP_CODES, POST_BY_NAME
+from .vector_ops import BY_NAME, OP_CODES, POST_BY_NAME, operators
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +174,17 @@ class Param(Insn):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Table(Insn):
+    """Vector unit: 256 bytes of par from entry par_base on, in the order in which they lie in DRAM,
+    become the table of the operators that look up values. Byte i is the value for int8 i if i is
+    less than 128, else for i - 256. It holds for the vector instructions that follow. Only
+    configurations with ``vector_table`` have it."""
+
+    opcode = Opcode.TABLE
+    par_base: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Store(Insn):
     """Scratchpad ``out`` to DRAM: ``z_size`` planes of ``y_size`` rows of ``x_size`` contiguous
     entries. Addresses and strides are bytes, multiples of min(entry bytes, bus bytes)."""
@@ -194,7 +214,9 @@ class Uop:
     first: int = 0
 
 
-CLASSES: dict[Opcode, type[Insn]] = {cls.opcode: cls for cls in (Load, Gemm, Vector, Param, Store)}
+CLASSES: dict[Opcode, type[Insn]] = {
+    cls.opcode: cls for cls in (Load, Gemm, Vector, Param, Store, Table)
+}
 
 #: Fields whose value is a name: how names map to codes.
 CODES: dict[tuple[Opcode, str], dict[str, int]] = {
@@ -205,6 +227,7 @@ CODES: dict[tuple[Opcode, str], dict[str, int]] = {
     (Opcode.VECTOR, "op"): OP_CODES,
     (Opcode.VECTOR, "post"): {name: post.code for name, post in POST_BY_NAME.items()},
 }
+_NO_TABLE = "the vector unit of this configuration has no table; set vector_table = 1"
 #: Tuples that the encoding spreads over numbered fields.
 _SPREAD = {
     "extents": "n{}",
@@ -301,8 +324,8 @@ def decode(data: bytes, params: HwParams) -> Insn:
         raise VdlaError(f"instruction: expected {params.insn_bytes} bytes, got {len(data)}")
     word = int.from_bytes(data, "little")
     code = word & OPCODE_MASK
-    if code not in set(Opcode):
-        known = ", ".join(f"{o.value} {o.name}" for o in Opcode)
+    if code not in opcodes(params):
+        known = ", ".join(f"{o.value} {o.name}" for o in opcodes(params))
         raise VdlaError(f"instruction: undecodable, opcode {code} is none of {known}")
     opcode = Opcode(code)
     spec = layout(opcode, params)
@@ -316,8 +339,8 @@ def decode(data: bytes, params: HwParams) -> Insn:
             values[field.name] = tuple(
                 raw[_SPREAD[field.name].format(i)] for i in range(VECTOR_LOOPS)
             )
-        elif (codes := CODES.get((opcode, field.name))) is not None:
-            names = {number: name for name, number in codes.items()}
+        elif (opcode, field.name) in CODES:
+            names = names_by_code(opcode, field.name, params)
             if raw[field.name] not in names:
                 raise VdlaError(
                     f"{opcode.name} {field.name}: undecodable, code {raw[field.name]} names nothing"
@@ -328,6 +351,13 @@ def decode(data: bytes, params: HwParams) -> Insn:
         else:
             values[field.name] = raw[field.name]
     return cls(**values)
+
+
+def names_by_code(opcode: Opcode, field: str, params: HwParams) -> dict[int, str]:
+    """The names that a symbolic field's codes have in this configuration."""
+    if field == "op":
+        return {op.code: op.name for op in operators(params)}
+    return {code: name for name, code in CODES[opcode, field].items()}
 
 
 def encode_uop(uop: Uop, params: HwParams) -> bytes:
@@ -373,6 +403,8 @@ def _faults(insn: Insn, params: HwParams, values: dict[str, int]) -> Iterator[st
     earlier ones. The numbers of the instruction may be arrays: those of a batch.
     """
     what = insn.opcode.name
+    if insn.opcode not in opcodes(params):
+        yield f"{what}: {_NO_TABLE}"
     yield from _out_of_range(what, layout(insn.opcode, params), values)
     if _any((insn.pop | insn.push) >> insn.unit & 1):
         yield (
@@ -391,6 +423,8 @@ def _faults(insn: Insn, params: HwParams, values: dict[str, int]) -> Iterator[st
             yield from _outside(what, "par", insn.par_base + PARAM_ENTRIES, params)
             if _any(insn.lo > insn.hi):
                 yield f"{what} lo: expected at most hi ({insn.hi}), got {insn.lo}"
+        case Table():
+            yield from _outside(what, "par", insn.par_base + params.table_entries, params)
         case Store():
             yield from _not_positive(what, insn, ("x_size", "y_size", "z_size"))
             yield from _outside(what, "out", insn.base + insn.entries, params)
@@ -430,6 +464,8 @@ def _vector_faults(insn: Vector, params: HwParams) -> Iterator[str]:
         yield f"VECTOR extents: expected at least 1 each, got {insn.extents}"
     if insn.reduce > VECTOR_LOOPS:
         yield f"VECTOR reduce: expected 0..{VECTOR_LOOPS} loops, got {insn.reduce}"
+    if BY_NAME[insn.op].looks_up and not params.vector_table:
+        yield f"VECTOR op: {insn.op!r}: {_NO_TABLE}"
     if insn.reduce and BY_NAME[insn.op].term is None:
         yield f"VECTOR reduce: operator {insn.op!r} does not reduce"
     if any(_any(stride) for stride in insn.dst_strides[VECTOR_LOOPS - insn.reduce :]):

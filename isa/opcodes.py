@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag
+from typing import Protocol
 
 
 class Unit(IntEnum):
@@ -32,6 +33,7 @@ class Opcode(IntEnum):
     VECTOR = 3
     PARAM = 4
     STORE = 5
+    TABLE = 6
 
     @property
     def unit(self) -> Unit:
@@ -45,7 +47,23 @@ _UNIT_OF = {
     Opcode.VECTOR: Unit.VECTOR,
     Opcode.PARAM: Unit.VECTOR,
     Opcode.STORE: Unit.STORE,
+    Opcode.TABLE: Unit.VECTOR,
 }
+
+
+class Features(Protocol):
+    """What a configuration may have or not. :class:`~.params.HwParams` says which it has."""
+
+    @property
+    def vector_table(self) -> int:
+        """Whether the vector unit has a table."""
+        ...
+
+
+def opcodes(params: Features) -> tuple[Opcode, ...]:
+    """The instructions of a configuration."""
+    return tuple(code for code in Opcode if code is not Opcode.TABLE or params.vector_table)
+
 
 #: Memories that LOAD writes, by code.
 LOADABLE = ("inp", "wgt", "uop", "par")

@@ -16,8 +16,9 @@ from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
-from .encoding import fingerprint, layout_bits, uop_layout, widest_layout_bits
+from .encoding import PARAM_ENTRIES, fingerprint, layout_bits, uop_layout, widest_layout_bits
 from .errors import VdlaError
+from .vector_ops import TABLE_VALUES
 
 #: Scratchpads in the order of their codes in a LOAD instruction; the last three are not loadable.
 MEMORIES = ("inp", "wgt", "uop", "par", "acc", "tmp", "out")
@@ -74,7 +75,10 @@ LEGAL: dict[str, Legal] = {
     "stores_in_flight": range(1, 17),
     "token_bits": range(4, 17),
     "vector_passes": (1, 2, 4),
+    "vector_table": (0, 1),
 }
+#: Knobs that say whether a configuration has a feature; 0 if not.
+FEATURES = ("vector_table",)
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,9 @@ class HwParams:
     vector_passes : int
         Cycles that an iteration of the vector unit takes: 1, 2 or 4. The unit computes a vector in
         this many parts, one after the other, and has fewer lanes by this factor.
+    vector_table : int
+        Whether the vector unit has a table of 256 values (1) or not (0). All lanes read it at once,
+        and so each of them has a copy, in a block RAM of its own.
     """
 
     batch: int = 1
@@ -127,6 +134,7 @@ class HwParams:
     stores_in_flight: int = 4
     token_bits: int = 12
     vector_passes: int = 1
+    vector_table: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):
@@ -152,6 +160,11 @@ class HwParams:
                 f"HwParams.fetch_depth: half of it ({self.fetch_chunk} instructions of "
                 f"{self.insn_bytes} bytes) must fit one burst of {self.max_burst_beats} beats of "
                 f"{self.bus_bytes} bytes; reduce fetch_depth or lengthen the burst"
+            )
+        if self.vector_table and self.par_depth < self.table_entries + PARAM_ENTRIES:
+            raise VdlaError(
+                f"HwParams.par_depth: expected at least {self.table_entries + PARAM_ENTRIES} "
+                f"entries, for a table and the parameters of a requantisation, got {self.par_depth}"
             )
         if self.scratchpad_bytes > MAX_SCRATCHPAD_BYTES:
             raise VdlaError(
@@ -216,6 +229,11 @@ class HwParams:
         raise VdlaError(f"memory: expected one of {', '.join(MEMORIES)}, got {memory!r}")
 
     @cached_property
+    def table_entries(self) -> int:
+        """Entries of par that a table takes."""
+        return TABLE_VALUES // self.entry_bytes("par")
+
+    @cached_property
     def scratchpad_bytes(self) -> int:
         """On-chip memory in all."""
         return sum(self.depth(m) * self.entry_bytes(m) for m in MEMORIES)
@@ -244,8 +262,10 @@ class HwParams:
         return hashlib.sha256(text.encode()).hexdigest()[:8]
 
     def to_dict(self) -> dict[str, int]:
-        """Raw knobs as a JSON-ready dictionary."""
-        return asdict(self)
+        """Raw knobs as a JSON-ready dictionary. Features that are off are left out: programs and
+        hashes of configurations without them do not depend on what features there are."""
+        knobs = asdict(self)
+        return {name: v for name, v in knobs.items() if v or name not in FEATURES}
 
     @classmethod
     def from_dict(cls, knobs: dict, where: str = "configuration") -> HwParams:

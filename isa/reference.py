@@ -11,10 +11,10 @@ import numpy as np
 
 from .errors import VdlaError
 from .footprint import dram_rows, gemm_entries, unpack_words, vector_entries
-from .insn import Gemm, Insn, Load, Param, Store, Vector
+from .insn import Gemm, Insn, Load, Param, Store, Table, Vector
 from .params import MEMORIES, HwParams
 from .program import Program
-from .vector_ops import BY_NAME, POST_BY_NAME, NumpyKit
+from .vector_ops import BY_NAME, POST_BY_NAME, TABLE_VALUES, NumpyKit
 
 
 class AddressError(VdlaError):
@@ -30,6 +30,7 @@ class State:
     inp, out : int8 [depth, batch, block];  wgt : int8 [depth, block_out, block_in]
     uop : uint8 [depth, bytes];  par : int32 [depth, block];  acc, tmp : int32 [depth, batch, block]
     bias, multiplier, shift : int32 [block];  zero_point, lo, hi : int
+    table : int8 [256], by the value modulo 256
     """
 
     def __init__(self, params: HwParams, dram: np.ndarray):
@@ -44,6 +45,7 @@ class State:
         self.out = np.zeros((params.out_depth, *vector), np.int8)
         self.bias, self.multiplier, self.shift = np.zeros((3, params.block), np.int32)
         self.zero_point, self.lo, self.hi = 0, -128, 127
+        self.table = np.zeros(TABLE_VALUES, np.int8)
 
     def memory(self, name: str) -> np.ndarray:
         """A scratchpad by name."""
@@ -92,6 +94,9 @@ def execute(insn: Insn, state: State) -> None:
                 insn.par_base : insn.par_base + 3
             ].copy()
             state.zero_point, state.lo, state.hi = insn.zero_point, insn.lo, insn.hi
+        case Table():
+            rows = state.par[insn.par_base : insn.par_base + state.params.table_entries]
+            state.table[...] = rows.reshape(-1).view(np.int8)
         case Store():
             _store(insn, state)
 
@@ -165,7 +170,8 @@ def _vector(insn: Vector, state: State) -> None:
         part = slice(begin, begin + step)
         a = _operand(insn.src0, index["src0"][part], insn, state)
         b = _operand(insn.src1, index["src1"][part], insn, state)
-        result = _fold(insn, a.reshape(-1, group, *a.shape[1:]), b.reshape(-1, group, *b.shape[1:]))
+        operands = (x.reshape(-1, group, *x.shape[1:]) for x in (a, b))
+        result = _fold(insn, *operands, NumpyKit(state.table))
         target = state.memory(insn.dst)
         target[index["dst"][part][::group]] = _finish(insn, result, state).astype(target.dtype)
 
@@ -188,13 +194,13 @@ def _operand(name: str, entries: np.ndarray, insn: Vector, state: State) -> np.n
     return np.broadcast_to(values[:, None, :], shape) if name == "par" else values
 
 
-def _fold(insn: Vector, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def _fold(insn: Vector, a: np.ndarray, b: np.ndarray, kit: NumpyKit) -> np.ndarray:
     """Results [n, batch, block] of operands [n, group, batch, block]."""
     op = BY_NAME[insn.op]
-    result = op.first(NumpyKit, a[:, 0], b[:, 0])
+    result = op.first(kit, a[:, 0], b[:, 0])
     for k in range(1, a.shape[1]):
         assert op.term is not None and op.combine is not None
-        result = op.combine(NumpyKit, result, op.term(NumpyKit, a[:, k], b[:, k]))
+        result = op.combine(kit, result, op.term(kit, a[:, k], b[:, k]))
     return result
 
 

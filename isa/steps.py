@@ -17,7 +17,7 @@ from .native import Ints, Table, native
 from .opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode
 from .params import MEMORIES, HwParams
 from .program import Program
-from .vector_ops import POST_BY_NAME
+from .vector_ops import POST_BY_NAME, VECTOR_OPS
 
 #: Every DRAM address and stride of a legal instruction is a multiple of this.
 GRANULE_BYTES = 4
@@ -27,9 +27,9 @@ SPACES = {name: number for number, name in enumerate((*MEMORIES, "dram"))}
 DRAM = SPACES["dram"]
 
 #: What a step does: it reads or writes entries; it needs micro-ops to be known and their entries to
-#: exist. The others are for Python: it loads micro-ops, leaves DRAM, may store into the program, or
-#: requantises before there are parameters.
-READ, WRITE, MICRO_OPS, LOAD_UOPS, OUTSIDE, PROGRAM, NO_PARAM = range(7)
+#: exist. The others are for Python: it loads micro-ops, leaves DRAM, may store into the program,
+#: requantises before there are parameters, or looks up before there is a table.
+READ, WRITE, MICRO_OPS, LOAD_UOPS, OUTSIDE, PROGRAM, NO_PARAM, NO_TABLE = range(8)
 #: Columns of the table of steps: instruction, action, space, base, extents and strides of the
 #: loops; first micro-op, number of micro-ops, and the operand (else -1) whose field each adds.
 INSN, ACTION, SPACE, BASE, EXTENTS, STRIDES = 0, 1, 2, 3, 4, 8
@@ -100,9 +100,9 @@ class Part:
         return self.table[:, BASE] + loops.sum(axis=1)
 
 
-def _parts(program: Program, granules: int, first_param: int) -> Iterator[Part]:
+def _parts(program: Program, granules: int, first_set: Mapping[Opcode, int]) -> Iterator[Part]:
     """All steps of all instructions, as the core decodes them. DRAM has ``granules``; no parameters
-    are there before instruction ``first_param``.
+    and no table are there before the instructions ``first_set``.
     """
     params = program.params
     rows = {op: np.flatnonzero(program.table[:, 0] == op) for op in Opcode}
@@ -114,9 +114,12 @@ def _parts(program: Program, granules: int, first_param: int) -> Iterator[Part]:
             case Opcode.GEMM:
                 yield from _gemm_parts(insns, columns)
             case Opcode.VECTOR:
-                yield from _vector_parts(insns, columns, first_param)
+                yield from _vector_parts(insns, columns, first_set)
             case Opcode.PARAM:
                 yield Part.of(insns, 0, READ, "par", columns["par_base"], (3,), (1,))
+            case Opcode.TABLE:
+                entries = params.table_entries
+                yield Part.of(insns, 0, READ, "par", columns["par_base"], (entries,), (1,))
             case Opcode.STORE:
                 size = columns["x_size"] * columns["y_size"] * columns["z_size"]
                 yield Part.of(insns, 0, READ, "out", columns["base"], (size,), (1,))
@@ -170,11 +173,13 @@ def _gemm_parts(insns: np.ndarray, columns: Mapping[str, np.ndarray]) -> Iterato
 
 
 def _vector_parts(
-    insns: np.ndarray, columns: Mapping[str, np.ndarray], first_param: int
+    insns: np.ndarray, columns: Mapping[str, np.ndarray], first_set: Mapping[Opcode, int]
 ) -> Iterator[Part]:
     extents = [columns[f"n{k}"] for k in range(VECTOR_LOOPS)]
     requantises = columns["post"] != POST_BY_NAME["none"].code
-    yield Part.of(insns, 0, NO_PARAM).where(requantises & (insns < first_param))
+    looks_up = np.isin(columns["op"], [op.code for op in VECTOR_OPS if op.looks_up])
+    yield Part.of(insns, 0, NO_PARAM).where(requantises & (insns < first_set[Opcode.PARAM]))
+    yield Part.of(insns, 0, NO_TABLE).where(looks_up & (insns < first_set[Opcode.TABLE]))
     actions = (("src0", SRC0_MEMORIES, READ), ("src1", SRC1_MEMORIES, READ),
                ("dst", DST_MEMORIES, WRITE))  # fmt: skip
     for place, (name, memories, action) in enumerate(actions, 1):
@@ -220,16 +225,18 @@ def list_entries(steps: Table, step: int, uops: Table, entries: Ints) -> int:
     return count
 
 
-def steps_of(program: Program, starting: np.ndarray, granules: int, first_param: int) -> np.ndarray:
+def steps_of(
+    program: Program, starting: np.ndarray, granules: int, first_set: Mapping[Opcode, int]
+) -> np.ndarray:
     """The steps of the instructions that start, in order: int64 [steps, columns].
 
     Parameters
     ----------
     starting : bool [instructions]
     granules : the size of DRAM
-    first_param : the first PARAM instruction that starts, or behind all
+    first_set : the first PARAM and the first TABLE instruction that starts, or behind all
     """
-    found = [part.where(starting[part.insns]) for part in _parts(program, granules, first_param)]
+    found = [part.where(starting[part.insns]) for part in _parts(program, granules, first_set)]
     table = np.concatenate([part.table for part in found])
     places = np.concatenate([np.full(len(part.insns), part.place) for part in found])
     return np.ascontiguousarray(table[np.lexsort((places, table[:, INSN]))])

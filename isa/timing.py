@@ -24,5 +24,8 @@ STORE_BURSTS = 32
 STORE_END = 1
 #: Iterations that a PARAM instruction issues: bias, multiplier, shift, clamp.
 PARAM_ITERATIONS = 4
+#: Iterations that a TABLE instruction issues: one for each word of four bytes, and one in which the
+#: last word is written.
+TABLE_ITERATIONS = 65
 #: The last event of the last instruction in cycle e: the core reports done in cycle e + DONE.
 DONE = 2

@@ -23,6 +23,7 @@ import numpy as np
 
 from .additions import check_free, note
 from .errors import VdlaError
+from .opcodes import Features
 
 Binary = Callable[[Any, Any, Any], Any]
 
@@ -30,7 +31,8 @@ Binary = Callable[[Any, Any, Any], Any]
 @dataclass(frozen=True)
 class VectorOp:
     """One row: ``first(kit, a, b)``, and for reductions ``term(kit, a, b)`` and ``combine(kit,
-    result, term)``.
+    result, term)``. An operator that ``looks_up`` reads the table, and configurations without one
+    do not have it.
     """
 
     name: str
@@ -39,6 +41,7 @@ class VectorOp:
     first: Binary
     term: Binary | None = None
     combine: Binary | None = None
+    looks_up: bool = False
 
 
 def _left(_kit: Any, a: Any, _b: Any) -> Any:
@@ -58,6 +61,9 @@ VECTOR_OPS: list[VectorOp] = [
     VectorOp("shr", 5, "a >> b, arithmetic, b modulo 32", lambda k, a, b: k.shr(a, b)),
     VectorOp("rshr", 6, "a / 2**b rounded half to even, b modulo 32", lambda k, a, b: k.rshr(a, b)),
     VectorOp("shl", 7, "a << b (low 32 bits), b modulo 32", lambda k, a, b: k.shl(a, b)),
+    VectorOp("table", 15, "table[a modulo 256] + b; reduces to b plus the sum of the table's "
+             "values for every a", lambda k, a, b: k.add(k.table(a), b), lambda k, a, _: k.table(a),
+             lambda k, r, t: k.add(r, t), looks_up=True),
 ]  # fmt: skip
 
 BY_NAME = {op.name: op for op in VECTOR_OPS}
@@ -65,6 +71,13 @@ BY_CODE = {op.code: op for op in VECTOR_OPS}
 OP_CODES = {op.name: op.code for op in VECTOR_OPS}
 #: Codes of operators have so many bits.
 VECTOR_OP_BITS = 4
+#: Values of the table, one for each int8.
+TABLE_VALUES = 256
+
+
+def operators(params: Features) -> tuple[VectorOp, ...]:
+    """The operators of a configuration."""
+    return tuple(op for op in VECTOR_OPS if params.vector_table or not op.looks_up)
 
 
 def register_vector_op(op: VectorOp) -> None:
@@ -115,7 +128,13 @@ def semantics() -> str:
 
 
 class NumpyKit:
-    """The kit over int32 arrays."""
+    """The kit over int32 arrays. An instance has a table, int8 [256]; the class has none."""
+
+    def __init__(self, table: np.ndarray) -> None:
+        self._table = table
+
+    def table(self, a: np.ndarray) -> np.ndarray:
+        return self._table[a % TABLE_VALUES].astype(np.int32)
 
     @staticmethod
     def min(a: np.ndarray, b: np.ndarray) -> np.ndarray:

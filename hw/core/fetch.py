@@ -9,7 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from ...isa.encoding import DRAM_ADDR_BITS, OPCODE_BITS
-from ...isa.opcodes import Opcode, Unit
+from ...isa.opcodes import Unit, opcodes
 from ...isa.params import HwParams
 from ...isa.status import Status
 from .dma import burst_layout
@@ -100,10 +100,10 @@ class Fetch(wiring.Component):
             m.d.sync += self.receiving.eq(self.receiving + complete)
 
         head = buffer.o.payload
-        opcode = head[:OPCODE_BITS]
+        opcode, known = head[:OPCODE_BITS], opcodes(params)
         ready = Signal()
         for unit in Unit:
-            mine = Cat(opcode == code for code in Opcode if code.unit == unit).any()
+            mine = Cat(opcode == code for code in known if code.unit == unit).any()
             m.d.comb += [
                 self.o[unit].payload.word.eq(head),
                 self.o[unit].payload.index.eq(dispatched),
@@ -111,7 +111,7 @@ class Fetch(wiring.Component):
             ]
             with m.If(mine):
                 m.d.comb += ready.eq(self.o[unit].ready)
-        legal = Cat(opcode == code for code in Opcode).any()
+        legal = Cat(opcode == code for code in known).any()
         m.d.comb += [
             sent.eq(self.enable & buffer.o.valid & ready),
             buffer.o.ready.eq(sent),

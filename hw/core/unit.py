@@ -9,7 +9,7 @@ from amaranth.lib import stream, wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
 from ...isa.encoding import layout, layout_bits
-from ...isa.opcodes import Opcode, Unit
+from ...isa.opcodes import Opcode, Unit, opcodes
 from ...isa.params import HwParams
 from ...isa.status import Status
 from .layouts import INDEX_BITS, insn_layout, queued_insn
@@ -90,7 +90,7 @@ def take(m: Module, core, params: HwParams, opcode: Opcode, ready, unit: Unit):
     own = (head.pop | head.push) & (1 << unit)
     beyond = [
         (head.opcode == code) & core.insn.payload.word[layout_bits(layout(code, params)) :].any()
-        for code in Opcode
+        for code in opcodes(params)
         if code.unit is unit
     ]
     wrong = start & ((own != 0) | Cat(beyond).any())

@@ -12,11 +12,11 @@ from itertools import combinations
 
 from ...isa.encoding import HEADER, VECTOR_LOOPS, layout
 from ...isa.insn import CODES
-from ...isa.opcodes import LOADABLE, READERS, WRITER, Opcode, Unit
+from ...isa.opcodes import LOADABLE, READERS, WRITER, Opcode, Unit, opcodes
 from ...isa.params import MEMORIES, HwParams
 from ...isa.regmap import CAUSES, named_causes
 from ...isa.timing import GEMM_DEPTH, VECTOR_DEPTH
-from ...isa.vector_ops import POST_OPS, VECTOR_OPS
+from ...isa.vector_ops import POST_OPS, operators
 
 #: What each group of bins is about.
 GROUPS = {
@@ -50,6 +50,8 @@ CLAMP_BINS = (
     "below the clamp", "inside the clamp", "above the clamp", "sum wraps", "least times least",
 )  # fmt: skip
 
+#: What the table is asked for.
+INDEX_BINS = ("below -128", "from -128 to -1", "from 0 to 127", "above 127")
 #: Fields that say where something lies: the groups entries and dram are about them.
 _PLACE = re.compile(r"(base|_begin|_addr|[yz]_stride)$")
 #: Fields that may not be 0.
@@ -72,22 +74,23 @@ _COUNTED = {
 @cache
 def bins(params: HwParams) -> dict[str, tuple[str, ...]]:
     """Every bin of a configuration by group, those that cannot be reached included."""
+    known = opcodes(params)
     found = {
-        "kinds": _kinds(),
-        "pairs": _pairs(),
-        "tokens": _tokens(),
+        "kinds": _kinds(params),
+        "pairs": _pairs(params),
+        "tokens": _tokens(params),
         "hazards": _hazards(),
-        "waits": (f"{name(op)} for {name(u)}" for op in Opcode for u in Unit if u != op.unit),
+        "waits": (f"{name(op)} for {name(u)}" for op in known for u in Unit if u != op.unit),
         "stalls": (
             f"{name(unit)} {cause}" for unit in Unit for cause in named_causes(unit, [0] * _CAUSES)
         ),
         "overlap": _overlap(),
-        "entries": _entries(),
+        "entries": _entries(params),
         "fields": _fields(params),
         "padding": (*(f"sides {s}" for s in _subsets(SIDES)),
                     *(f"{m} {side}" for m in LOADABLE for side in SIDES)),
-        "dram": (f"{name(op)} {row}" for op in Opcode if has_rows(op) for row in ROW_BINS),
-        "numbers": _numbers(),
+        "dram": (f"{name(op)} {row}" for op in known if has_rows(op) for row in ROW_BINS),
+        "numbers": _numbers(params),
         "distances": _distances(params),
     }  # fmt: skip
     return {group: tuple(found[group]) for group in GROUPS}
@@ -116,6 +119,14 @@ def choices(opcode: Opcode) -> dict[str, dict[int, str]]:
         elif field.bits == 1:
             found[field.name] = {0: "0", 1: "1"}
     return found
+
+
+def _offered(opcode: Opcode, params: HwParams) -> dict[str, dict[int, str]]:
+    """The same, with only the operators of a configuration."""
+    found = choices(opcode)
+    return (
+        found | {"op": {op.code: op.name for op in operators(params)}} if "op" in found else found
+    )
 
 
 @cache
@@ -161,23 +172,23 @@ def indexed(opcode: Opcode) -> tuple[str, ...]:
 # ---- the groups ----
 
 
-def _kinds() -> Iterator[str]:
-    for opcode in Opcode:
+def _kinds(params: HwParams) -> Iterator[str]:
+    for opcode in opcodes(params):
         yield name(opcode)
-        for field, values in choices(opcode).items():
+        for field, values in _offered(opcode, params).items():
             yield from (f"{name(opcode)} {field}={text}" for text in values.values())
 
 
-def _pairs() -> Iterator[str]:
-    for opcode in Opcode:
-        for (a, of_a), (b, of_b) in combinations(choices(opcode).items(), 2):
+def _pairs(params: HwParams) -> Iterator[str]:
+    for opcode in opcodes(params):
+        for (a, of_a), (b, of_b) in combinations(_offered(opcode, params).items(), 2):
             for x in of_a.values():
                 yield from (f"{name(opcode)} {a}={x} {b}={y}" for y in of_b.values())
 
 
-def _tokens() -> Iterator[str]:
+def _tokens(params: HwParams) -> Iterator[str]:
     units = [name(unit) for unit in Unit]
-    for opcode in Opcode:
+    for opcode in opcodes(params):
         for mask in ("pop", "push"):
             yield from (f"{name(opcode)} {mask} {subset}" for subset in _subsets(units))
 
@@ -204,8 +215,8 @@ def _overlap() -> Iterator[str]:
     yield "the most of load"
 
 
-def _entries() -> Iterator[str]:
-    for opcode in Opcode:
+def _entries(params: HwParams) -> Iterator[str]:
+    for opcode in opcodes(params):
         for memory in indexed(opcode):
             uses = ["reads"] * (opcode.unit in READERS[memory])
             uses += ["writes"] * (opcode.unit == WRITER[memory])
@@ -214,14 +225,16 @@ def _entries() -> Iterator[str]:
 
 
 def _fields(params: HwParams) -> Iterator[str]:
-    for opcode in Opcode:
+    for opcode in opcodes(params):
         for field in extremes(opcode, params):
             yield from (f"{name(opcode)} {field} {end}" for end in ("least", "most"))
 
 
-def _numbers() -> Iterator[str]:
+def _numbers(params: HwParams) -> Iterator[str]:
     yield "gemm sum wraps"
-    yield from (f"vector {op.name} wraps" for op in VECTOR_OPS)
+    yield from (f"vector {op.name} wraps" for op in operators(params))
+    if params.vector_table:
+        yield from (f"vector looks up {place}" for place in INDEX_BINS)
     yield from (f"vector saturates at {end}" for end in ("the least", "the greatest"))
     for post in POST_OPS:
         if post.rounding is not None:

@@ -5,6 +5,7 @@ lie between a write and a read of the same entry.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,11 @@ from ...isa.insn import Gemm, Insn, Vector
 from ...isa.reference import State
 from ...isa.timing import GEMM_DEPTH, VECTOR_DEPTH
 from ...isa.vector_ops import BY_NAME, POST_BY_NAME, NumpyKit, VectorOp
+from .bins import INDEX_BINS
 
 INT32 = np.iinfo(np.int32)
+#: Where the ranges of ``bins.INDEX_BINS`` begin, and where the last one ends.
+INDEX_LIMITS = (INT32.min, INT8_MIN, 0, INT8_MAX + 1, INT32.max + 1)
 
 
 class _ExactKit(NumpyKit):
@@ -103,10 +107,17 @@ def _vector(insn: Vector, state: State) -> Iterator[str]:
     op, post = BY_NAME[insn.op], POST_BY_NAME[insn.post]
     groups = int(np.prod(insn.extents[: VECTOR_LOOPS - insn.reduce]))
     a, b = (_operand(insn, name, groups, state) for name in ("src0", "src1"))
-    exact = _fold(op, _ExactKit, a.astype(np.int64), b.astype(np.int64))
-    result = _fold(op, NumpyKit, a, b)
+    exact = _fold(op, _ExactKit(state.table), a.astype(np.int64), b.astype(np.int64))
+    result = _fold(op, NumpyKit(state.table), a, b)
     if (exact != result).any():
         yield f"vector {op.name} wraps"
+    if op.looks_up:
+        ranges = zip(INDEX_BINS, pairwise(INDEX_LIMITS), strict=True)
+        yield from (
+            f"vector looks up {place}"
+            for place, (low, end) in ranges
+            if ((low <= a) & (a < end)).any()
+        )
     if post.rounding is None:
         if insn.dst == "out" and (result < INT8_MIN).any():
             yield "vector saturates at the least"

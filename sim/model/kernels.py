@@ -13,14 +13,15 @@ from llvmlite import ir
 from ...isa.encoding import layout, uop_layout
 from ...isa.opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode
 from ...isa.params import MEMORIES, HwParams
-from ...isa.vector_ops import POST_OPS, VECTOR_OPS
+from ...isa.vector_ops import POST_OPS, TABLE_VALUES, operators
 from .llvm_code import POINTER, Code
 from .llvm_kit import I1, I8, I16, I32, I64, ROUNDINGS, LlvmKit, Value, constant, splat, vector
 
 #: What the table of pointers holds: the scratchpads, DRAM, the registers that PARAM sets (int32:
-#: bias, multiplier and shift per channel, then zero point, lo, hi), and the weights in the order in
-#: which the tensor core's kernel reads them (int16 [entry, pair of inputs, output, 2]).
-POINTERS = (*MEMORIES, "dram", "registers", "pairs")
+#: bias, multiplier and shift per channel, then zero point, lo, hi), the weights in the order in
+#: which the tensor core's kernel reads them (int16 [entry, pair of inputs, output, 2]), and
+#: the table (int8 [256]).
+POINTERS = (*MEMORIES, "dram", "registers", "pairs", "table")
 
 
 def build_module(params: HwParams) -> ir.Module:
@@ -30,7 +31,8 @@ def build_module(params: HwParams) -> ir.Module:
     """
     module = ir.Module("values")
     kernels: dict[int, Kernel] = {
-        kernel.opcode: kernel(module, params) for kernel in (Load, Gemm, Vector, Param, Store)
+        kernel.opcode: kernel(module, params)
+        for kernel in (Load, Gemm, Vector, Param, Store, Table)
     }
     code = Code(module, "run", I64, POINTER, POINTER, I64, POINTER, I64)
     table, order, count, pointers, dram_bytes = code.function.args
@@ -252,7 +254,7 @@ class Vector(Kernel):
 
     def body(self) -> None:
         b, f = self.b, self.f
-        self.kit, self.lanes = LlvmKit(b), vector(I32, self.block)
+        self.kit, self.lanes = LlvmKit(b, self.memory("table")), vector(I32, self.block)
         results = [self.variable(constant(self.lanes, 0)) for _ in range(self.params.batch)]
         n0, n1, n2, n3 = (self.loop(f[f"n{number}"]) for number in range(4))
         with n0 as i0, n1 as i1, n2 as i2, n3 as i3:
@@ -320,7 +322,8 @@ class Vector(Kernel):
             later = op.combine(self.kit, result, op.term(self.kit, x, y))
             return self.b.select(first, value, later)
 
-        return self.choose(self.f["op"], {op.code: lambda op=op: merged(op) for op in VECTOR_OPS})
+        cases = {op.code: lambda op=op: merged(op) for op in operators(self.params)}
+        return self.choose(self.f["op"], cases)
 
     def _finish(self, entry: Value, row: int, result: Value) -> None:
         """Post-operation, saturation, and the write."""
@@ -366,6 +369,17 @@ class Param(Kernel):
             self.write(registers, I64(number), lanes)
         for number, name in enumerate(("zero_point", "lo", "hi")):
             self.write(registers, I64(3 * self.block + number), b.trunc(f[name], I32))
+
+
+class Table(Kernel):
+    """par to the table."""
+
+    opcode = Opcode.TABLE
+
+    def body(self) -> None:
+        offset = self.b.mul(self.f["par_base"], I64(self.params.entry_bytes("par")))
+        source = self.at(self.memory("par"), offset, I8)
+        self.copy(self.memory("table"), source, I64(TABLE_VALUES))
 
 
 class Store(Kernel):

@@ -11,6 +11,8 @@ from typing import Any
 
 from llvmlite import ir
 
+from ...isa.vector_ops import TABLE_VALUES
+
 #: Objects of llvmlite; its type annotations do not match its code.
 Value = Any
 
@@ -39,10 +41,20 @@ def splat(b: ir.IRBuilder, value: Value, lanes: int) -> Value:
 
 
 class LlvmKit:
-    """The kit over vectors of int32."""
+    """The kit over vectors of int32; ``table`` is the address of the table, int8 [256]."""
 
-    def __init__(self, b: ir.IRBuilder):
-        self.b = b
+    def __init__(self, b: ir.IRBuilder, table: Value):
+        self.b, self._table = b, table
+
+    def table(self, x: Value) -> Value:
+        index = self.b.and_(x, constant(x.type, TABLE_VALUES - 1))
+        found = ir.Constant(x.type, ir.Undefined)
+        for lane in range(x.type.count):
+            offset = self.b.extract_element(index, I32(lane))
+            place = self.b.gep(self._table, [offset], source_etype=I8)
+            value = self.b.sext(self.b.load(place, typ=I8), I32)
+            found = self.b.insert_element(found, value, I32(lane))
+        return found
 
     def min(self, x: Value, y: Value) -> Value:
         return self.b.select(self.b.icmp_signed("<", x, y), x, y)

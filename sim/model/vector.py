@@ -11,7 +11,7 @@ import numpy as np
 
 from ...isa.footprint import affine_entries
 from ...isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
-from ...isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
+from ...isa.timing import PARAM_ITERATIONS, TABLE_ITERATIONS, VECTOR_DEPTH
 from .dma import for_each
 from .shared import Shared
 from .unit import UnitProcess
@@ -22,19 +22,22 @@ Writes = tuple[tuple[int, int], ...]
 
 
 class Vector(UnitProcess):
-    """Runs VECTOR and PARAM instructions."""
+    """Runs VECTOR, PARAM and TABLE instructions."""
 
     unit = Unit.VECTOR
     drain = VECTOR_DEPTH
 
     def __init__(self, shared: Shared):
         super().__init__(shared)
-        is_vector = shared.program.table[shared.indices[Unit.VECTOR], 0] == Opcode.VECTOR
+        opcodes = shared.program.table[shared.indices[Unit.VECTOR], 0].tolist()
         passes = shared.params.vector_passes
         columns = _tmp_columns(shared.program.columns(Opcode.VECTOR))
         vectors = iter(for_each(partial(_pattern, passes), columns))
-        param = Pattern(passes, PARAM_ITERATIONS, 1, [], None)
-        self.patterns = [next(vectors) if vector else param for vector in is_vector.tolist()]
+        setting = {
+            Opcode.PARAM: Pattern(passes, PARAM_ITERATIONS, 1, [], None),
+            Opcode.TABLE: Pattern(passes, TABLE_ITERATIONS, 1, [], None),
+        }
+        self.patterns = [setting[code] if code in setting else next(vectors) for code in opcodes]
         self.busy = np.array([passes * each.iterations for each in self.patterns], np.int64)
         self.writes: Writes = ()
 

@@ -16,11 +16,11 @@ import numpy as np
 
 from ...isa.depend import insert_tokens
 from ...isa.encoding import VECTOR_EXTENT_BITS
-from ...isa.insn import Gemm, Insn, Load, Param, Store, Uop, Vector, encode_uop
+from ...isa.insn import Gemm, Insn, Load, Param, Store, Table, Uop, Vector, encode_uop
 from ...isa.opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Unit, Units
 from ...isa.params import HwParams
 from ...isa.program import PROGRAM_ALIGN_BYTES, Program
-from ...isa.vector_ops import POST_OPS, VECTOR_OPS
+from ...isa.vector_ops import POST_OPS, operators
 
 #: DRAM of a random program: constants in the first part, results in the second, instructions
 #: behind.
@@ -95,6 +95,9 @@ class Generator:
         insns: list[Insn] = [self.load_uops(), *map(self.fill, ("wgt", "inp", "par")), self.param()]
         drawn = (self.any_load, self.gemm, self.vector, self.param, self.store)
         odds = np.array([0.3, 0.25, 0.25, 0.08, 0.12])
+        if self.params.vector_table:
+            insns.append(self.table())
+            drawn, odds = (*drawn, self.table), np.array([0.28, 0.23, 0.29, 0.06, 0.1, 0.04])
         while len(insns) < length:
             insns += self.draw(drawn, odds)
         image = {0: self.constants.tobytes()}
@@ -257,6 +260,10 @@ class Generator:
             base -= base % 3
         return Param(par_base=base, zero_point=zero_point, lo=lo, hi=hi)
 
+    def table(self) -> Table:
+        """Any entries of par, which need not look like a table."""
+        return Table(par_base=self.base(self.params.par_depth - self.params.table_entries))
+
     def immediate(self, op: str) -> int:
         """A number of any size; for shifts often a few bits, because many of their results are
         ties."""
@@ -267,7 +274,8 @@ class Generator:
     def vector(self) -> Vector:
         """Any operator on any operands, reductions and hazards on tmp included."""
         params, rng = self.params, self.rng
-        op = VECTOR_OPS[int(rng.integers(len(VECTOR_OPS)))]
+        ops = operators(params)
+        op = ops[int(rng.integers(len(ops)))]
         post = POST_OPS[int(rng.integers(len(POST_OPS)))]
         extents = [1 + self.below(4) for _ in range(4)]
         while int(np.prod(extents)) > MAX_ITERATIONS:

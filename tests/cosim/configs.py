@@ -14,4 +14,6 @@ NARROW = HwParams(
 )  # fmt: skip
 #: Two beats in an entry of `inp` and `out`.
 WIDE = replace(NARROW, batch=4)
-CONFIGS = {"narrow": NARROW, "wide": WIDE}
+#: With a table.
+TABLE = replace(NARROW, par_depth=32, vector_table=1)
+CONFIGS = {"narrow": NARROW, "wide": WIDE, "table": TABLE}

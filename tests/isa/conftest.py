@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 from vdla.isa.encoding import layout
 from vdla.isa.errors import VdlaError
 from vdla.isa.insn import CLASSES, Insn, Load, Vector, validate
-from vdla.isa.opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Units
+from vdla.isa.opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Units, opcodes
 from vdla.isa.params import HwParams
-from vdla.isa.vector_ops import POST_OPS, VECTOR_OPS
+from vdla.isa.vector_ops import POST_OPS, operators
 
 _CHOICES = {
     "memory": LOADABLE,
     "src0": SRC0_MEMORIES,
     "src1": SRC1_MEMORIES,
     "dst": DST_MEMORIES,
-    "op": tuple(op.name for op in VECTOR_OPS),
     "post": tuple(post.name for post in POST_OPS),
 }
 _EXTENTS = ("x_size", "y_size", "z_size", "uop_count", "outer", "inner")
@@ -35,7 +34,7 @@ def _legal(insn: Insn, params: HwParams) -> bool:
 
 @st.composite
 def _insn(draw: st.DrawFn, params: HwParams) -> Insn:
-    opcode = draw(st.sampled_from(list(Opcode)))
+    opcode = draw(st.sampled_from(opcodes(params)))
     widths = {field.name: field for field in layout(opcode, params)}
 
     def number(name: str, high: int | None = None) -> int:
@@ -53,6 +52,8 @@ def _insn(draw: st.DrawFn, params: HwParams) -> Insn:
     names = [f.name for f in fields(CLASSES[opcode]) if f.name not in ("pop", "push")]
     for name in names:
         match name:
+            case "op":
+                values[name] = draw(st.sampled_from(operators(params))).name
             case _ if name in _CHOICES:
                 values[name] = draw(st.sampled_from(_CHOICES[name]))
             case "extents":

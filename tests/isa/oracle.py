@@ -9,7 +9,7 @@ from fractions import Fraction
 from itertools import product
 
 import numpy as np
-from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Vector
+from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Table, Vector
 from vdla.isa.params import HwParams
 
 Entry = list[int]
@@ -35,6 +35,7 @@ class Oracle:
         self.out: list[Entry] = [[0] * lanes for _ in range(params.out_depth)]
         self.requant = [[0] * params.block] * 3
         self.zero_point, self.lo, self.hi = 0, -128, 127
+        self.table = [0] * 256
 
     def numbers(self, memory: str, entry: int, size: int) -> Entry:
         """Signed little-endian numbers of ``size`` bytes."""
@@ -65,6 +66,9 @@ class Oracle:
                 rows = range(insn.par_base, insn.par_base + 3)
                 self.requant = [self.numbers("par", row, 4) for row in rows]
                 self.zero_point, self.lo, self.hi = insn.zero_point, insn.lo, insn.hi
+            case Table():
+                data = b"".join(self.raw["par"][insn.par_base :])[:256]
+                self.table = [byte - 256 * (byte > 127) for byte in data]
             case Store():
                 self.store(insn)
 
@@ -134,14 +138,17 @@ class Oracle:
                 + sum(i * s for i, s in zip(n, getattr(insn, f"{name}_strides"), strict=True))
                 for name in ("src0", "src1", "dst")
             }
-            a = self.operand(insn.src0, where["src0"], insn.imm)
+            op, a = insn.op, self.operand(insn.src0, where["src0"], insn.imm)
+            if op == "table":
+                # By the byte that the number ends with.
+                op, a = "add", [self.table[number & 0xFF] for number in a]
             b = self.operand(insn.src1, where["src1"], insn.imm)
             folded = range(4 - insn.reduce, 4)
             if all(n[k] == 0 for k in folded):
-                result = [compute(insn.op, p, q) for p, q in zip(a, b, strict=True)]
+                result = [compute(op, p, q) for p, q in zip(a, b, strict=True)]
             else:
-                terms = [p * q if insn.op == "mul" else p for p, q in zip(a, b, strict=True)]
-                merge = "add" if insn.op == "mul" else insn.op
+                terms = [p * q if op == "mul" else p for p, q in zip(a, b, strict=True)]
+                merge = "add" if op == "mul" else op
                 result = [compute(merge, r, t) for r, t in zip(result, terms, strict=True)]
             if all(n[k] == insn.extents[k] - 1 for k in folded):
                 getattr(self, insn.dst)[where["dst"]] = [

@@ -114,7 +114,7 @@ def test_bytes_of_overlapping_micro_ops_appear_once() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("\nmul x=1", "line 2: expected one of load, gemm, vector, param, store, got 'mul'"),
+        ("\nmul x=1", "line 2: expected one of load, gemm, vector, param, store, table, got 'mul'"),
         ("gemm uop_begin=0", "line 1: gemm: field 'uop_count' is missing"),
         ("gemm uop_begin=0 uop_begin=1", "line 1: gemm uop_begin: given twice"),
         ("gemm 5", "line 1: gemm: expected field=value, got '5'"),

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from vdla.isa.check import check
 from vdla.isa.depend import insert_tokens
 from vdla.isa.findings import KINDS, Finding
-from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Uop, Vector, encode_uop
+from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Table, Uop, Vector, encode_uop
 from vdla.isa.opcodes import Unit, Units
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
@@ -227,6 +227,38 @@ def test_other_findings(index: int, fields: dict, expected: set[tuple[str, int]]
     found = _kinds(check(_changed(index, **fields)))
     assert expected <= found
     assert {kind for kind, _ in found} <= {kind for kind, _ in expected} | {"uninitialised"}
+
+
+def test_looking_up_needs_a_table() -> None:
+    params = replace(PARAMS, par_depth=64, vector_table=1)
+    image = {0: bytes(1024)}
+    load = Load(memory="par", base=0, dram_addr=0, x_size=params.table_entries, push=Units.VECTOR)
+    table = Table(par_base=0, pop=Units.LOAD)
+    look_up = Vector(op="table", src0="inp", src1="imm", dst="tmp")
+    inputs = Load(memory="inp", base=0, dram_addr=0, x_size=1, push=Units.VECTOR)
+    taken = replace(look_up, pop=Units.LOAD)
+
+    def found(*insns: Insn) -> list[tuple[str, int]]:
+        return [(f.kind, f.instruction) for f in check(Program(params, insns, image, {}, 4096))]
+
+    assert not found(load, inputs, table, taken)
+    assert ("uninitialised", 2) in found(load, inputs, taken, table)
+    # It reads all of its entries, in order with what loads them.
+    assert found(replace(load, x_size=params.table_entries - 1), inputs, table, taken) == [
+        ("uninitialised", 2)
+    ]
+    assert ("raw", 2) in found(
+        replace(load, push=Units.NONE), inputs, replace(table, pop=Units.NONE), taken
+    )
+    assert found(replace(table, pop=Units.NONE, par_base=64 - params.table_entries + 1)) == [
+        ("illegal", 0)
+    ]
+
+
+def test_no_table_where_the_configuration_has_none() -> None:
+    for insn in (Table(par_base=0), Vector(op="table", src0="inp", src1="imm", dst="tmp")):
+        [finding] = check(_program((insn,)))
+        assert finding.kind == "illegal" and "set vector_table = 1" in finding.detail
 
 
 def test_requantisation_needs_parameters() -> None:

@@ -81,7 +81,7 @@ def test_derived_sizes_are_computed_once_and_no_part_of_a_configuration(
 def test_every_knob_changes_the_hash() -> None:
     """No two of these configurations may run each other's programs."""
     legal = {"batch": 2, "bus_bits": 128, "max_burst_beats": 64, "fetch_depth": 4,
-             "vector_passes": 2}  # fmt: skip
+             "vector_passes": 2, "vector_table": 1}  # fmt: skip
     variants = [HwParams(), HwParams(block_in=8, block_out=8)]
     for field in fields(HwParams):
         if not field.name.startswith("block_"):
@@ -99,9 +99,23 @@ def test_the_instruction_set_changes_the_hash(monkeypatch: pytest.MonkeyPatch) -
         assert HwParams().hash != before
     encoding.layout.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(encoding, "VECTOR_OPS", vector_ops.VECTOR_OPS[:-1])
+        patch.setattr(encoding, "operators", lambda _: vector_ops.VECTOR_OPS[:-2])
         assert HwParams().hash != before
     assert HwParams().hash == before
+
+
+def test_a_feature_that_is_off_is_as_if_it_did_not_exist() -> None:
+    """Programs and hashes from before there was a table stay what they were."""
+    assert HwParams().hash == "de45ae47" and "vector_table" not in HwParams().to_dict()
+    on = HwParams(vector_table=1)
+    assert HwParams.from_dict(on.to_dict()) == on and on.hash != HwParams().hash
+
+
+def test_a_table_needs_room_in_par() -> None:
+    sizes = {"block_in": 4, "block_out": 4, "vector_table": 1}
+    assert HwParams(par_depth=19, **sizes).table_entries == 16
+    with pytest.raises(VdlaError, match=r"par_depth: expected at least 19 entries, for a table"):
+        HwParams(par_depth=18, **sizes)
 
 
 def test_configuration_files(tmp_path: Path) -> None:

@@ -24,7 +24,14 @@ ODD = replace(SMALL, batch=4, block_in=8, block_out=8, inp_depth=37, wgt_depth=1
               uop_depth=21, par_depth=11, tmp_depth=13, out_depth=29, bus_bits=256)  # fmt: skip
 
 
-@pytest.mark.parametrize("params", [SMALL, ODD, HwParams(uop_depth=64)], ids=["4x4", "odd", "16"])
+#: With a table.
+TABLE = replace(SMALL, par_depth=32, vector_table=1)
+
+
+@pytest.mark.parametrize(
+    "params", [SMALL, ODD, HwParams(uop_depth=64), TABLE, replace(ODD, vector_table=1)],
+    ids=["4x4", "odd", "16", "4x4 table", "odd table"],
+)  # fmt: skip
 @pytest.mark.parametrize("seed", range(4))
 def test_random_programs_equal_the_oracle(params: HwParams, seed: int):
     program = random_program(params, 7000 + seed, length=30)
@@ -60,6 +67,8 @@ def test_every_operator_on_extreme_numbers(op: str, reduce: int, post: str):
         reference.tmp = [[int(v) for v in entry.reshape(-1)] for entry in state.tmp]
         state.par[2] = shift
         state.par[3] = [0, 1, 31, -1]
+        state.table[...] = (np.arange(256) * 37 + 11).astype(np.int8)
+        reference.table = state.table.tolist()
         reference.raw["par"] = [entry.tobytes() for entry in state.par]
         insns = (
             Param(par_base=0, zero_point=-3, lo=-100, hi=99),

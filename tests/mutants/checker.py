@@ -38,6 +38,10 @@ CHECKER = (
            "columns[\"x_size\"] * entry_bytes // unit", "entry_bytes // unit", CASES),
     Mutant("micro-ops from stores are known", "checker", hazards._Walk._load_uops,
            "not stored[self._entries(source)].any()", "True", CASES),
+    Mutant("looks up what nothing set", "checker", steps._vector_parts,
+           "looks_up & (insns < first_set[Opcode.TABLE])", "looks_up & (insns < 0)", CASES),
+    Mutant("a table is an entry of par", "checker", steps._parts,
+           "entries = params.table_entries", "entries = 1", CASES),
     Mutant("a sum needs no beginning", "checker", hazards._Walk._accumulates,
            "if bad.any():", "if bad.all():", CASES),
 )  # fmt: skip

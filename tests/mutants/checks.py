@@ -46,6 +46,8 @@ PARAMS = HwParams(
 )  # fmt: skip
 #: The same with a vector unit of half the lanes.
 PASSES = replace(PARAMS, vector_passes=2)
+#: The same with a table.
+TABLE = replace(PARAMS, vector_table=1)
 MEMORY = MEMORY_PRESETS["vta"]
 #: One burst at a time, a beat every third cycle.
 NARROW = replace(MEMORY, outstanding=1, cycles_per_beat=3)
@@ -63,9 +65,9 @@ def build_rtl(params: HwParams = PARAMS) -> RtlSimulator:
 
 
 @cache
-def true_rtl() -> RtlSimulator:
+def true_rtl(params: HwParams = PARAMS) -> RtlSimulator:
     """The RTL without a mutant, for mutants that are planted elsewhere."""
-    return build_rtl()
+    return build_rtl(params)
 
 
 # ---- co-verification -----------------------------------------------------------------------------
@@ -113,6 +115,11 @@ def rtl_differs() -> str | None:
 def passes_differ() -> str | None:
     """The same where vectors take several passes."""
     return _differences(build_rtl(PASSES))
+
+
+def table_differs() -> str | None:
+    """A mutant of the SimPy model or of the reference where there is a table."""
+    return _differences(true_rtl(TABLE))
 
 
 def sim_differs() -> str | None:

@@ -21,6 +21,8 @@ from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla import order
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.stream import Stream
+from vdla.compiler.targets.vdla.templates import products
+from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, races
 from vdla.compiler.tir.lower import _StageLowering
@@ -37,6 +39,16 @@ from .checks import missing_tokens, tests, unordered, wrong_digits
 from .plant import Mutant
 
 COMPILER = (
+    Mutant("a table outlives its entries of par", "compiler", order.without_repeated_tables,
+           "base < insn.base + insn.entries and ", "False and ",
+           tests("compiler/targets/vdla/test_order.py::test_a_table_is_not_set_again")),
+    # ---- convolutions in groups
+    Mutant("a group has the channels of the first", "compiler", products.taken_together,
+           "g % count * channels", "0",
+           tests("compiler/targets/vdla/test_grouped.py::test_accelerator_equals_the_interpreter")),
+    Mutant("groups beyond the last block", "compiler", Grouped.groups_of,
+           "if fits and", "if",
+           tests("compiler/targets/vdla/test_grouped.py::test_groups_fill_whole_blocks")),
     # ---- order and tokens
     Mutant("dropped token", "compiler", depend._find_tokens.__wrapped__,
            "pushes[source] |= 1 << unit",

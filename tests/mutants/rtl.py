@@ -19,12 +19,15 @@ from vdla.hw.core.vector.controls import Controls
 from vdla.hw.core.vector.interlock import Interlock
 from vdla.hw.core.vector.issue import Issue
 from vdla.hw.core.vector.kits import rounds_up
-from vdla.hw.core.vector.lane import Reduction
+from vdla.hw.core.vector.lane import Operands, Reduction
 from vdla.hw.core.vector.parameters import Parameters
 from vdla.hw.core.vector.requantize import Requantizer
 
-from .checks import passes_differ, rtl_differs, second_run, wrong_stops
+from .checks import passes_differ, rtl_differs, second_run, tests, wrong_stops
 from .plant import Mutant
+
+#: Tables between instructions that look up.
+NEIGHBOURS = tests("hw/core/test_vector.py::test_the_table_changes_between_neighbours")
 
 RTL = (
     # ---- tensor core
@@ -63,6 +66,17 @@ RTL = (
            "last & ends & ~interlock.hazard", "last & ~interlock.hazard", passes_differ),
     Mutant("tmp of the other pass", "rtl vector", Vector._read,
            "self.tmp1.addr.eq(Cat(part, ", "self.tmp1.addr.eq(Cat(~part, ", passes_differ),
+    Mutant("last word of the table too late", "rtl vector", Issue.elaborate,
+           "step == TABLE_ITERATIONS - 2", "step == TABLE_ITERATIONS - 3", NEIGHBOURS),
+    Mutant("words of the table from a row too few", "rtl vector", Issue.elaborate,
+           "params.block.bit_length() - 1)", "params.block.bit_length())", NEIGHBOURS),
+    Mutant("table's row of another word", "rtl vector", Vector._write_table,
+           "its.imm[:TABLE_WORD_BITS], ", "its.imm[1 : TABLE_WORD_BITS + 1], ", NEIGHBOURS),
+    Mutant("byte for the next operand", "rtl vector", Operands._look_up,
+           "self.a[:bytes_bits]", "operand[:bytes_bits]", NEIGHBOURS),
+    Mutant("a table beyond par is legal", "rtl vector", Issue._beyond,
+           "either(is_table, self.params.table_entries, ", "either(is_table, 0, ",
+           tests("hw/core/test_vector.py::test_refuses_with_a_table")),
     # ---- load, store and the bus
     Mutant("wrong padding value", "rtl load", Writer._write,
            "pad_value.eq(target.pad_value)", "pad_value.eq(~target.pad_value)", rtl_differs),

@@ -8,9 +8,9 @@ from vdla.sim.model.dma import ReadArbiter, Rows, WriteChannel
 from vdla.sim.model.gemm import Gemm
 from vdla.sim.model.queue import Queue
 from vdla.sim.model.unit import UnitProcess
-from vdla.sim.model.vector import Pattern
+from vdla.sim.model.vector import Pattern, Vector
 
-from .checks import sim_differs
+from .checks import sim_differs, table_differs
 from .plant import Mutant
 
 SIM = (
@@ -30,6 +30,13 @@ SIM = (
            "counter.put(cycle)", "counter.put(cycle - 1)", sim_differs),
     Mutant("hazard window one short", "sim vector", Pattern._conflicts,
            "self.passes) + 1):", "self.passes)):", sim_differs),
+    Mutant("a table costs a cycle less", "sim vector", Vector.__init__,
+           "Pattern(passes, TABLE_ITERATIONS,", "Pattern(passes, TABLE_ITERATIONS - 1,",
+           table_differs),
+    Mutant("table from the wrong entry", "sim values", kernels.Table.body,
+           'self.params.entry_bytes("par")', "4", table_differs, (values.kernels,)),
+    Mutant("looks up without wrapping the index", "reference", vector_ops.NumpyKit.table,
+           "a % TABLE_VALUES", "np.clip(a, -128, 127)", table_differs),
     Mutant("right padding costs nothing", "sim load", load.plan,
            "padding = right + (bottom", "padding = 0 + (bottom", sim_differs),
     Mutant("left padding before the first beat", "sim load", load.plan,

@@ -45,6 +45,7 @@ from .patterns import (
     fusable_buffers,
     match_accumulation,
     match_arithmetic,
+    match_look_up,
     match_requantize,
     saturated,
 )
@@ -135,12 +136,13 @@ class _Offset:
 @dataclass(frozen=True)
 class _Computed:
     """What a statement of the vector unit computes: an accumulation; or arithmetic, perhaps with
-    requantisation after it; or nothing that the unit knows.
+    requantisation after it, or with a table before it; or nothing that the unit knows.
     """
 
     accumulation: Arithmetic | None
     requantize: Requantize | None = None
     arithmetic: Arithmetic | None = None
+    table: Buffer | None = None
 
     @classmethod
     def by(cls, core: Store) -> _Computed:
@@ -149,6 +151,8 @@ class _Computed:
         wraps = core.buffer.dtype == "int8" and accumulation and accumulation.op not in CLOSED
         if accumulation is not None and not wraps:
             return cls(accumulation)
+        if (found := match_look_up(core.value)) is not None:
+            return cls(None, None, Arithmetic("table", found.x, Const(0)), found.words.source)
         requant = match_requantize(core.value)
         value = requant.value if requant else saturated(core.value)
         return cls(None, requant, None if value is None else match_arithmetic(value))
@@ -607,6 +611,8 @@ class _Walker:
         if arithmetic is None:
             raise self.no_pass(value)
         work = self.vector_work(nest, core, arithmetic, 0)
+        if computed.table is not None:
+            self.stream.table(self.bases[computed.table])
         if requant is None:
             self.stream.vector(work)
             return

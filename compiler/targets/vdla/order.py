@@ -17,11 +17,13 @@ import numpy as np
 
 from ....isa.batch import batches
 from ....isa.insn import Gemm, Insn, Load, Param, Store, Vector
+from ....isa.insn import Table as SetTable
 from ....isa.memory import MemoryParams
 from ....isa.native import Ints, Table, native
 from ....isa.opcodes import Unit
 from ....isa.params import HwParams
-from ....isa.timing import GEMM_DEPTH, PARAM_ITERATIONS, VECTOR_DEPTH
+from ....isa.timing import GEMM_DEPTH, PARAM_ITERATIONS, TABLE_ITERATIONS, VECTOR_DEPTH
+from ....isa.vector_ops import BY_NAME
 
 #: Estimated cycles that a load takes in addition to those of its entries.
 LOAD_CYCLES = 3
@@ -176,22 +178,40 @@ def _when_ready(
     return ready  # type: ignore[return-value]
 
 
+def without_repeated_tables(insns: Sequence[Insn], params: HwParams) -> list[int]:
+    """Indices of the instructions, in order, without each TABLE that sets what is set already."""
+    kept, base = [], -1
+    for index, insn in enumerate(insns):
+        match insn:
+            case SetTable(par_base=begin):
+                if begin == base:
+                    continue
+                base = begin
+            case Load(memory="par") if (
+                base < insn.base + insn.entries and insn.base < base + params.table_entries
+            ):
+                base = -1
+        kept.append(index)
+    return kept
+
+
 def _groups(insns: Sequence[Insn], tracks: Sequence[int]) -> list[list[int]]:
-    """Groups of indices, which no instruction of another track may interrupt: a PARAM and all
-    instructions that use its registers are a group; any other instruction is a group by itself.
+    """Groups of indices, which no instruction of another track may interrupt: a PARAM or a TABLE
+    and all instructions that use what it sets are a group; any other instruction is a group by
+    itself.
     """
     if len(set(tracks)) == 1:
         return [[index] for index in range(len(insns))]
     groups: list[list[int]] = []
-    spans: dict[int, list[int]] = {}  # by track: its last PARAM and the VECTORs since then
+    spans: dict[int, list[int]] = {}  # by track: its last PARAM or TABLE and the VECTORs since
     for index, (insn, track) in enumerate(zip(insns, tracks, strict=True)):
         groups.append([index])
         match insn:
-            case Param():
+            case Param() | SetTable():
                 spans[track] = [index]
-            case Vector(post=post) if track in spans:
+            case Vector(op=op, post=post) if track in spans:
                 spans[track].append(index)
-                if post != "none":
+                if post != "none" or BY_NAME[op].looks_up:
                     first, *rest = spans[track]
                     groups[first] = [first, *rest]
                     for member in rest:
@@ -215,4 +235,6 @@ def _estimate(insn: Insn, params: HwParams, memory: MemoryParams) -> tuple[int, 
             return params.vector_passes * insn.iterations, VECTOR_DEPTH
         case Param():
             return params.vector_passes * PARAM_ITERATIONS, VECTOR_DEPTH
+        case SetTable():
+            return params.vector_passes * TABLE_ITERATIONS, VECTOR_DEPTH
     raise TypeError(f"instruction expected, got {insn!r}")

@@ -6,7 +6,7 @@ KH, KW, block_out, block_in], requantisation parameters [oc blocks, 3, block].
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....isa.params import HwParams
@@ -73,12 +73,13 @@ def gemm_intrin(params: HwParams) -> TensorIntrin:
 
 def padded(data: Tensor, pads: Pads, value: int, row_step: int = 1) -> Tensor:
     """Every ``row_step``-th row of the activation with a border of ``value``; with no border at
-    all, a plain copy."""
-    _, height, width, _, _ = data.shape
+    all, a plain copy. Blocks of channels may have two dimensions: groups, and blocks of a group."""
+    *blocks, height, width, _, _ = data.shape
+    rows, cols = len(blocks), len(blocks) + 1
     top, left, bottom, right = pads
     borders = {
-        1: Border(top, top + height + bottom, row_step),
-        2: Border(left, left + width + right),
+        rows: Border(top, top + height + bottom, row_step),
+        cols: Border(left, left + width + right),
     }
     return bordered(data, borders, Const(value, "int8"), name="padded")
 
@@ -87,19 +88,32 @@ def requantized(acc: Tensor, par: Tensor, ending: Ending, per_channel: bool = Tr
     """``clip(rescale(acc + bias, multiplier, shift) + zero_point)`` as int8.
 
     ``par`` is [channel blocks, 3, block]; if not ``per_channel``, all channels use its first set.
-    Where phases lie side by side, ``acc`` is [channel blocks, rows, row phases, columns, column
-    phases, batch, block] and ``par`` [channel blocks, row phases, column phases, 3, block].
+    In groups, ``acc`` is [groups, channel blocks, rows, columns, batch, block] and ``par`` [groups,
+    channel blocks, 3, block]. Where phases lie side by side, ``acc`` is [channel blocks, rows, row
+    phases, columns, column phases, batch, block] and ``par`` [channel blocks, row phases, column
+    phases, 3, block].
     """
+    # The dimensions of ``acc`` whose indices choose parameters.
+    choosing = {1: (0,), 2: (0, 1), 3: (0, 2, 4)}[len(par.shape) - 2]
 
     def rule(*index: Expr) -> Expr:
-        channel, *places, _, i = index
-        phases = places[1::2] if len(places) == 4 else ()
-        row = channel if per_channel else Const(0)
-        bias, multiplier, shift = (par[(row, *phases, k, i)] for k in range(REQUANT_ENTRIES))
+        row = [index[d] for d in choosing] if per_channel else [Const(0)]
+        bias, multiplier, shift = (par[(*row, k, index[-1])] for k in range(REQUANT_ENTRIES))
         scaled = rescale(acc[index] + bias, multiplier, shift, ending.rounding)
         return clipped(scaled, ending.zero_point, ending.lo, ending.hi)
 
     return compute(acc.shape, rule, "out")
+
+
+def looked_up(x: Expr, table: Callable[[Expr, Expr], Expr], block: int) -> Expr:
+    """The value of a table for ``x`` (int8), as int8.
+
+    ``table`` reads words of int32, each of four values, by row and channel: as TABLE takes them
+    from par.
+    """
+    index = (x.astype("int32") + 256) % 256
+    word = table(index // (4 * block), index // 4 % block)
+    return ((word << (24 - index % 4 * 8)) >> 24).astype("int8")
 
 
 def part_axes(count: int) -> tuple[IterVar, ...]:

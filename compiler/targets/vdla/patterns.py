@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ....isa.encoding import INT8_MAX, INT8_MIN
 from ...te.affine import affine
 from ...te.expr import Binary, Call, Cast, Const, Expr, Read, walk
 from ...tir.ir import Buffer, Stmt, Store, walk_stmt
+from ...tir.printer import expr_text
+from .parts import looked_up
 
 #: Post-operations of the vector unit, by the intrinsic that each one computes.
 POST_OPS = {"requantize": "even", "requantize_tflite": "tflite"}
@@ -101,6 +104,29 @@ def match_arithmetic(value: Expr) -> Arithmetic | None:
             if isinstance(a, Read) and isinstance(b, Const | Read):
                 return Arithmetic(VECTOR_OPERATORS[op], a, b)
     return None
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """The values of ``x`` in the table whose words are ``words``, in par."""
+
+    x: Read
+    words: Read
+
+
+def match_look_up(value: Expr) -> LookUp | None:
+    """Recognise what :func:`~.parts.looked_up` writes."""
+    match value:
+        case Cast("int8", Binary(">>", Binary("<<", Read(table, (row, _)) as words, _), Const())):
+            for x in (node for node in walk(row) if isinstance(node, Read)):
+                whole = looked_up(x, partial(_element, table), table.shape[-1])
+                if expr_text(whole) == expr_text(value):
+                    return LookUp(x, words)
+    return None
+
+
+def _element(table: Buffer, *index: Expr) -> Read:
+    return Read(table, index)
 
 
 def saturated(value: Expr) -> Expr | None:

@@ -82,6 +82,8 @@ class ConvShape:
     phases: int = 1
     shift_h: int = 0
     shift_w: int = 0
+    #: Whether the blocks of results are groups, each of ``ic_blocks`` blocks of its own.
+    grouped: bool = False
 
     def input_rows(self, rows: int) -> int:
         """Input rows that are loaded for ``rows`` output rows."""
@@ -141,7 +143,7 @@ def plan_products(
     """
     vthreads = _vthreads(machine, fixed)
     candidates: list[_Candidates] = []
-    for tiles in _tilings(shape, ORDERS, vthreads, fixed):
+    for tiles in _tilings(shape, product_orders(shape), vthreads, fixed):
         fitting = _pick(tiles, _fits(_products_needs(tiles, shape), context.budget))
         work = _work(fitting, shape, machine.params, machine.memory)
         candidates.append(_Candidates(fitting, work))
@@ -187,6 +189,13 @@ def plan_windows(
         reason = window_misfit(least, shape, weighted, context.budget)
         return f"a window of {shape.kh}x{shape.kw}: {_no_tile(least, reason)}"
     return _fastest(candidates, machine.memory)
+
+
+def product_orders(shape: ConvShape) -> tuple[Order, ...]:
+    """The loop orders for products. In groups, no output channels share their input, so that none
+    can stay for others.
+    """
+    return ("weights", "stream") if shape.grouped else ORDERS
 
 
 def window_orders(weighted: bool) -> tuple[Order, ...]:
@@ -324,7 +333,10 @@ def _products_floor(tiles: Tiling, shape: ConvShape, machine: Machine) -> Each:
     oc_tiles, pixel_tiles, chunks = _counts(tiles, shape)
     inp = shape.ic_blocks * _least_input(tiles, shape) * params.entry_bytes("inp")
     wgt = shape.oc_blocks * shape.ic_blocks * shape.taps * shape.phases * params.entry_bytes("wgt")
-    loaded = inp * (1 if tiles.order == "pixels" else oc_tiles)
+    if shape.grouped:
+        loaded = inp * shape.oc_blocks
+    else:
+        loaded = inp * (1 if tiles.order == "pixels" else oc_tiles)
     loaded = loaded + wgt * (1 if tiles.order == "weights" else pixel_tiles)
     insns = pixel_tiles * (2 * shape.oc_blocks + oc_tiles * chunks)
     loaded = loaded + insns * params.insn_bytes
@@ -401,7 +413,9 @@ def _tilings(
 def _entries(tile: Tiling, shape: ConvShape) -> tuple[Each, Each]:
     """Entries of inp and wgt that one tile loads for one chunk of input channels."""
     inputs = shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
-    return tile.ic_blocks * inputs, tile.oc_blocks * tile.ic_blocks * shape.taps * shape.phases
+    groups = tile.oc_blocks if shape.grouped else 1
+    weights = tile.oc_blocks * tile.ic_blocks * shape.taps * shape.phases
+    return groups * tile.ic_blocks * inputs, weights
 
 
 def _counts(tile: Tiling, shape: ConvShape) -> tuple[Each, Each, Each]:

@@ -33,7 +33,7 @@ from ...tir.verify import verify
 from ..base import Compiled, Part, layer_info
 from .codegen import Place, generate
 from .machine import Machine
-from .order import dispatch_order, loads_by_need
+from .order import dispatch_order, loads_by_need, without_repeated_tables
 from .placement import place_activations
 from .scopes import memory_scopes
 from .sharing import Operator, share_scratchpads
@@ -140,7 +140,12 @@ def _ordered(
     insns, tracks = [stream.insns[i] for i in late], [tracks[i] for i in late]
     needs = dependencies(found.reordered(late), tracks)
     order = dispatch_order(insns, tracks, needs, params, memory)
-    return order_by_tokens(*reorder(insns, needs, order)), [late[i] for i in order], image
+    insns, needs = reorder(insns, needs, order)
+    kept = without_repeated_tables(insns, params)
+    if len(kept) < len(insns):
+        insns, order = [insns[i] for i in kept], [order[i] for i in kept]
+        needs = dependencies(Footprints.of(insns, params, image))[:, 0]
+    return order_by_tokens(insns, needs), [late[i] for i in order], image
 
 
 def _program(

@@ -17,7 +17,7 @@ import numpy as np
 
 from ....isa.encoding import PAD_BITS, SIZE_BITS, VECTOR_EXTENT_BITS
 from ....isa.errors import VdlaError
-from ....isa.insn import Gemm, Insn, Load, Param, Store, Uop, Vector, encode_uop
+from ....isa.insn import Gemm, Insn, Load, Param, Store, Table, Uop, Vector, encode_uop
 from ....isa.notes import Note
 from ....isa.params import HwParams
 
@@ -336,6 +336,11 @@ class Stream:
     def param(self, par_base: int, zero_point: int, lo: int, hi: int) -> None:
         """Set the requantisation registers."""
         self.append(Param(par_base=par_base, zero_point=zero_point, lo=lo, hi=hi))
+
+    def table(self, par_base: int) -> None:
+        """Set the table of the vector unit. Where it is set already, the program will not repeat
+        it (:func:`~.order.without_repeated_tables`)."""
+        self.append(Table(par_base=par_base))
 
     def vector(self, work: VectorWork, post: str = "none") -> None:
         """Run a nest on the vector unit, whose instructions have four loops; further spatial loops

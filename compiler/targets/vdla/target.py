@@ -31,7 +31,9 @@ from .passes.rows_as_places import rows_as_places
 from .program import build_func, build_program, choose_operators
 from .templates.base import AcceleratorTemplate
 from .templates.elementwise import ELEMENTWISE
+from .templates.grouped import Grouped
 from .templates.in_place import Joined, Renamed
+from .templates.look_ups import LookUps
 from .templates.packing import PACKED, Packing
 from .templates.products import Products
 from .templates.tables import Tables
@@ -40,7 +42,7 @@ from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Products, Transposed, Windows, *ELEMENTWISE, Tables,
+    Grouped, Products, Transposed, Windows, *ELEMENTWISE, LookUps, Tables,
 ]  # fmt: skip
 
 

@@ -65,8 +65,8 @@ def lane_signature(params: HwParams) -> wiring.Signature:
             "src0": Out(len(source_legs(SRC0_MEMORIES, params))),
             "src1": Out(len(source_legs(SRC1_MEMORIES, params))),
         },
-        Stage.OPERATE: {name: Out(len(legs)) for name, legs in operator_choices().items()},
-        Stage.REDUCE: {"merge": Out(len(merge_choices()))},
+        Stage.OPERATE: {name: Out(len(legs)) for name, legs in operator_choices(params).items()},
+        Stage.REDUCE: {"merge": Out(len(merge_choices(params)))},
         Stage.CLAMP: {"low": int8, "top": int8, "saturates": Out(1)},
     }
     iteration = iteration_signature(params).members
@@ -106,10 +106,10 @@ class Controls(wiring.Component):
                 for name in names:
                     m.d.comb += getattr(told, name).eq(read(m, stage, name))
         self._sources(m)
-        for name, choices in operator_choices().items():
+        for name, choices in operator_choices(self.params).items():
             chosen = self._chosen(m, name, choices, Stage.OPERATE)
             m.d.comb += getattr(self.lane.operate, name).eq(chosen)
-        merges = self._chosen(m, "merge", merge_choices(), Stage.REDUCE)
+        merges = self._chosen(m, "merge", merge_choices(self.params), Stage.REDUCE)
         m.d.comb += self.lane.reduce.merge.eq(merges)
         self._limits(m)
         return m

@@ -10,13 +10,14 @@ from ....isa.encoding import PARAM_ENTRIES, VECTOR_LOOPS
 from ....isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
 from ....isa.params import HwParams
 from ....isa.status import Status
-from ....isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
-from ....isa.vector_ops import BY_NAME, POST_BY_NAME, VECTOR_OPS
+from ....isa.timing import PARAM_ITERATIONS, TABLE_ITERATIONS, VECTOR_DEPTH
+from ....isa.vector_ops import BY_NAME, POST_BY_NAME, operators
 from ..layouts import INDEX_BITS, insn_layout
 from ..unit import raise_error, take, taker_signature
 from .interlock import SOURCES, Interlock, access_signature
+from .logic import either
 from .loops import LOOPS, Addresses, Loops
-from .stages import Tag, entry_bits, iteration_signature
+from .stages import TABLE_WORD_BITS, Tag, entry_bits, iteration_signature
 
 MEMORIES = {"src0": SRC0_MEMORIES, "src1": SRC1_MEMORIES, "dst": DST_MEMORIES}
 NONE, TFLITE = POST_BY_NAME["none"].code, POST_BY_NAME["tflite"].code
@@ -67,8 +68,14 @@ class Issue(wiring.Component):
         param_head = Signal(insn_layout(Opcode.PARAM, params), name="param_head")
         insn, param = Signal.like(head, reset_less=True), Signal.like(param_head, reset_less=True)
         now = Signal(INDEX_BITS, reset_less=True)
-        is_param = insn.opcode == Opcode.PARAM
-        step = Signal(range(PARAM_ITERATIONS), reset_less=True)
+        is_param, is_table = insn.opcode == Opcode.PARAM, None
+        loops_first = head.opcode != Opcode.PARAM
+        if params.vector_table:
+            is_table = insn.opcode == Opcode.TABLE
+            loops_first = head.opcode == Opcode.VECTOR
+        sets = is_param if is_table is None else is_param | is_table
+        steps = TABLE_ITERATIONS if params.vector_table else PARAM_ITERATIONS
+        step = Signal(range(steps), reset_less=True)
         m.d.comb += [
             param_head.as_value().eq(unit.insn.payload.word),
             ends.eq(part == params.vector_passes - 1),
@@ -84,26 +91,29 @@ class Issue(wiring.Component):
             with m.If(last):
                 m.d.sync += running.eq(0)
             next_is_last = Mux(is_param, step == PARAM_ITERATIONS - 2, loops.next_at_end)
+            next_is_last = either(is_table, step == TABLE_ITERATIONS - 2, next_is_last)
             m.d.sync += last.eq(next_is_last & ~last)
         with m.If(start):
             m.d.sync += [insn.eq(head), param.eq(param_head), now.eq(index), running.eq(1)]
-            m.d.sync += [step.eq(0), last.eq((head.opcode != Opcode.PARAM) & loops.starts_at_end)]
+            m.d.sync += [step.eq(0), last.eq(loops_first & loops.starts_at_end)]
         self._join_loops(m, loops, addresses, start, head, moves)
         self._join_interlock(m, interlock, loops, addresses, start, head, ends)
         raise_error(m, unit, start & self._illegal(head), Status.ILLEGAL, index)
-        beyond = running & self._beyond(insn, param, is_param, addresses)
+        beyond = running & self._beyond(insn, param, sets, is_table, addresses)
         raise_error(m, unit, beyond, Status.ADDRESS, now)
-        par_row = param.par_base + step
+        # The table's words lie one after the other in the entries of par.
+        row_of_table = step[:TABLE_WORD_BITS] >> (params.block.bit_length() - 1)
+        par_row = param.par_base + either(is_table, row_of_table, step)
         m.d.comb += [
             self.src0.eq(addresses["src0"].entry),
             self.src1.eq(addresses["src1"].entry),
-            self.par.eq(Mux(is_param, par_row, addresses["src1"].entry)),
+            self.par.eq(Mux(sets, par_row, addresses["src1"].entry)),
             self.iteration.valid.eq(fire),
             self.iteration.part.eq(part),
             self.iteration.dst.eq(addresses["dst"].entry),
             self.iteration.last.eq(last & moves),
         ]
-        self._describe(m, insn, param, is_param, step, loops)
+        self._describe(m, insn, param, is_param, is_table, sets, step, loops)
         return m
 
     def _join_loops(self, m: Module, loops: Loops, addresses: dict, start, head, moves) -> None:
@@ -144,9 +154,9 @@ class Issue(wiring.Component):
 
     def _illegal(self, head) -> Value:
         """Whether a code names nothing, a loop is empty, or the operator cannot reduce."""
-        is_vector = head.opcode == Opcode.VECTOR
-        known = Cat(head.op == op.code for op in VECTOR_OPS).any()
-        folds = Cat(head.op == op.code for op in VECTOR_OPS if op.term is not None).any()
+        is_vector, ops = head.opcode == Opcode.VECTOR, operators(self.params)
+        known = Cat(head.op == op.code for op in ops).any()
+        folds = Cat(head.op == op.code for op in ops if op.term is not None).any()
         empty = Cat(head[f"n{k}"] == 0 for k in LOOPS).any()
         codes = (
             (head.post > TFLITE)
@@ -156,7 +166,7 @@ class Issue(wiring.Component):
         )
         return is_vector & (~known | empty | codes | ((head.reduce != 0) & ~folds))
 
-    def _beyond(self, insn, param, is_param, addresses: dict) -> Value:
+    def _beyond(self, insn, param, sets, is_table, addresses: dict) -> Value:
         """Whether an index is beyond its memory."""
 
         def of_operand(name: str) -> Value:
@@ -166,33 +176,37 @@ class Issue(wiring.Component):
                 if memory != "imm"
             ).any()
 
-        rows = param.par_base + PARAM_ENTRIES > self.params.par_depth
-        return Mux(is_param, rows, of_operand("src0") | of_operand("src1") | of_operand("dst"))
+        entries = either(is_table, self.params.table_entries, PARAM_ENTRIES)
+        rows = param.par_base + entries > self.params.par_depth
+        return Mux(sets, rows, of_operand("src0") | of_operand("src1") | of_operand("dst"))
 
-    def _describe(self, m: Module, insn, param, is_param, step, loops: Loops) -> None:
+    def _describe(
+        self, m: Module, insn, param, is_param, is_table, sets, step, loops: Loops
+    ) -> None:
         """What the stages do with the iteration."""
         its = self.iteration
-        done = is_param | loops.done
+        done = sets | loops.done
         # The limits and the zero point are in the instruction, the other parameters in par.
         limits = step + 1 == Tag.CLAMP
         of_param = {"imm": limits, "par": ~limits, "tmp": 0}
+        imm = Mux(is_param, Cat(param.zero_point, param.lo, param.hi), insn.imm)
         m.d.comb += [
             its.live.eq(its.valid & done),
-            its.tag.eq(Mux(is_param, step + 1, Tag.DATA)),
-            its.first.eq(is_param | loops.first),
+            its.tag.eq(either(is_table, Tag.TABLE, Mux(is_param, step + 1, Tag.DATA))),
+            its.first.eq(sets | loops.first),
             its.op.eq(insn.op),
             its.by_power.eq(insn.op == BY_NAME["shl"].code),
-            its.requantized.eq(~is_param & (insn.post != NONE)),
-            its.tflite.eq(~is_param & (insn.post == TFLITE)),
-            its.src0.eq(Cat(~is_param & (insn.src0 == n) for n in range(len(SRC0_MEMORIES)))),
+            its.requantized.eq(~sets & (insn.post != NONE)),
+            its.tflite.eq(~sets & (insn.post == TFLITE)),
+            its.src0.eq(Cat(~sets & (insn.src0 == n) for n in range(len(SRC0_MEMORIES)))),
             its.src1.eq(
                 Cat(
-                    Mux(is_param, of_param[memory], insn.src1 == n)
+                    Mux(sets, of_param[memory], insn.src1 == n)
                     for n, memory in enumerate(SRC1_MEMORIES)
                 )
             ),
-            its.imm.eq(Mux(is_param, Cat(param.zero_point, param.lo, param.hi), insn.imm)),
-            its.tmp.eq(~is_param & loops.done & (insn.dst == DST_MEMORIES.index("tmp"))),
-            its.out.eq(~is_param & loops.done & (insn.dst == DST_MEMORIES.index("out"))),
+            its.imm.eq(either(is_table, step, imm)),
+            its.tmp.eq(~sets & loops.done & (insn.dst == DST_MEMORIES.index("tmp"))),
+            its.out.eq(~sets & loops.done & (insn.dst == DST_MEMORIES.index("out"))),
             its.push.eq(insn.push),
         ]

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
 from ....isa.encoding import INT32_BITS
-from ....isa.vector_ops import VECTOR_OPS
+from ....isa.opcodes import Features
+from ....isa.vector_ops import operators
 from ..rounding import shift_right
 from .logic import any_of
 
@@ -36,6 +37,7 @@ class Source(Enum):
     LOW = "the product of the lower halves of the operands"
     MIDDLE = "2**16 times the product of the first one's lower and the second one's upper half"
     HIGH = "the product of the first one's upper and the second one's lower half"
+    TABLE = "the table's value for the first operand"
     RESULT = "what was reduced so far"
     TERM = "the next term of the reduction"
     SUM = "the sum of these two"
@@ -92,7 +94,14 @@ class FirstKit:
         return self._parts(a, b, Parts(Leg(A, When.NOT_LESS), Leg(B, When.LESS)))
 
     def add(self, a, b) -> Parts:
+        if (a, b) == (Source.TABLE, B):
+            return Parts(Leg(a), Leg(b))
         return self._parts(a, b, Parts(Leg(A), Leg(B)))
+
+    def table(self, a) -> Source:
+        if a is not A:
+            raise ValueError("expected an operator of one step")
+        return Source.TABLE
 
     def sub(self, a, b) -> Parts:
         return self._parts(a, b, Parts(Leg(A), Leg(Source.INVERSE), up=Leg(Source.ONE)))
@@ -169,12 +178,12 @@ class Case(NamedTuple):
 Choices = dict[Leg, list[Case]]
 
 
-def operator_choices() -> dict[str, Choices]:
+def operator_choices(params: Features) -> dict[str, Choices]:
     """The legs of every part of an operator's result."""
     kit = FirstKit()
     # Parameters pass as the result of an addition to zero.
     cases = [(Case(parameter=True), kit.add(A, B))]
-    for op in VECTOR_OPS:
+    for op in operators(params):
         cases.append((Case(False, op.code, first=True), _whole(kit, op.first)))
         if op.term is not None:
             cases.append((Case(False, op.code, first=False), _whole(kit, op.term)))
@@ -184,10 +193,10 @@ def operator_choices() -> dict[str, Choices]:
     }
 
 
-def merge_choices() -> Choices:
+def merge_choices(params: Features) -> Choices:
     """The legs of a reduction's next result."""
     kit, cases = CombineKit(), [(Case(first=True), Leg(Source.TERM))]
-    for op in VECTOR_OPS:
+    for op in operators(params):
         if op.combine is not None:
             legs = op.combine(kit, Source.RESULT, Source.TERM)
             cases += [(Case(op=op.code, first=False), leg) for leg in legs]

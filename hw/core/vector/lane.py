@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
 from amaranth.lib import wiring
-from amaranth.lib.wiring import In, Out, connect, flipped
+from amaranth.lib.memory import Memory
+from amaranth.lib.wiring import In, Member, Out, connect, flipped
 
 from ....isa.encoding import INT8_BITS, INT32_BITS
 from ....isa.opcodes import SRC0_MEMORIES, SRC1_MEMORIES
 from ....isa.params import HwParams
 from ..rounding import shift_right
+from ..scratchpad import write_signature
 from ..technology import SIMULATION, Technology
 from .controls import lane_signature, source_legs
 from .kits import (  # fmt: skip
@@ -28,6 +30,7 @@ from .kits import (  # fmt: skip
 from .logic import any_of, named, register
 from .parameters import channel_signature, shared_signature, taps_signature
 from .requantize import Requantizer
+from .stages import TABLE_WORD, TABLE_WORDS
 
 HALF = INT32_BITS // 2
 
@@ -47,6 +50,13 @@ def words_signature(params: HwParams) -> wiring.Signature:
     )
 
 
+def table_members(params: HwParams, more: dict[str, Member] | None = None) -> dict[str, Member]:
+    """Members of what has a table: its write port, and more; none in configurations without."""
+    if not params.vector_table:
+        return {}
+    return {"table": In(write_signature(TABLE_WORDS, TABLE_WORD)), **(more or {})}
+
+
 class Operands(wiring.Component):
     """Stage READ: chooses the operands.
 
@@ -54,6 +64,7 @@ class Operands(wiring.Component):
     ----------
     told : controls of the stage;  words : what the memories have
     a, b : the operands, a cycle later
+    looked_up : the table's value for ``a``, with it; ``table`` : writes the table
     """
 
     def __init__(self, params: HwParams, technology: Technology = SIMULATION):
@@ -64,6 +75,7 @@ class Operands(wiring.Component):
                 "words": In(words_signature(params)),
                 "a": Out(signed(INT32_BITS)),
                 "b": Out(signed(INT32_BITS)),
+                **table_members(params, {"looked_up": Out(signed(INT8_BITS))}),
             }
         )
 
@@ -79,11 +91,28 @@ class Operands(wiring.Component):
             operand = register(name, INT32_BITS)
             m.d.comb += port.eq(operand)
             legs = enumerate(source_legs(memories, self.params))
+            read = any_of(Mux(chosen[n], its[memory][part], 0) for n, (memory, part) in legs)
             with self.technology.when(m, self.told.valid):
-                m.d.sync += operand.eq(
-                    any_of(Mux(chosen[n], its[memory][part], 0) for n, (memory, part) in legs)
-                )
+                m.d.sync += operand.eq(read)
+            if name == "a" and self.params.vector_table:
+                self._look_up(m, read)
         return m
+
+    def _look_up(self, m: Module, operand) -> None:
+        """The table is read while the operand is registered, so that its value comes with it."""
+        m.submodules.table = memory = Memory(
+            shape=unsigned(TABLE_WORD), depth=TABLE_WORDS, init=[], attrs={"no_rw_check": 1}
+        )
+        write, read = memory.write_port(), memory.read_port(domain="sync")
+        bytes_bits = (TABLE_WORD // INT8_BITS - 1).bit_length()
+        m.d.comb += [
+            write.en.eq(self.table.en),
+            write.addr.eq(self.table.addr),
+            write.data.eq(self.table.data),
+            read.en.eq(1),
+            read.addr.eq(operand[bytes_bits:]),
+            self.looked_up.eq(read.data.word_select(self.a[:bytes_bits], INT8_BITS)),
+        ]
 
 
 class Operator(wiring.Component):
@@ -91,24 +120,25 @@ class Operator(wiring.Component):
 
     Attributes
     ----------
-    told : controls of the stage;  a, b : the operands
+    told : controls of the stage;  a, b : the operands;  looked_up : the table's value for ``a``
     x, y, upper, up : the parts, a cycle later, as of ``kits.Parts``
     """
 
     def __init__(self, params: HwParams, technology: Technology = SIMULATION):
-        self.technology = technology
+        self.params, self.technology = params, technology
         super().__init__(
             {
                 "told": In(lane_signature(params).members["operate"].signature),
                 "a": In(signed(INT32_BITS)),
                 "b": In(signed(INT32_BITS)),
                 **{name: Out(bits) for name, bits in PART_BITS.items()},
+                **({"looked_up": In(signed(INT8_BITS))} if params.vector_table else {}),
             }
         )
 
     def elaborate(self, platform) -> Module:
         m = Module()
-        a, b, choices = self.a, self.b, operator_choices()
+        a, b, choices = self.a, self.b, operator_choices(self.params)
         power = Cat(b[:SHIFT_BITS] == bit for bit in range(INT32_BITS))
         factor = named(m, Mux(self.told.by_power, power, b), "factor", INT32_BITS)
         floor, dropped = shift_right(m, a, Const(0, 2), b[:SHIFT_BITS], SHIFT_STEPS)
@@ -125,6 +155,8 @@ class Operator(wiring.Component):
             ),
             Source.HIGH: named(m, (a[HALF:] * factor[:HALF])[:HALF], "high", HALF),
         }
+        if self.params.vector_table:
+            has[Source.TABLE] = named(m, self.looked_up, "looked_up_wide", INT32_BITS)
         kit = ValueKit(m)
         has |= {leg.source: leg.source(kit, a, b) for leg in choices["x"] if callable(leg.source)}
         less = Signal()
@@ -172,7 +204,7 @@ class Reduction(wiring.Component):
         before = results[-1]
         total = named(m, before + value, "total", INT32_BITS)
         has = {Source.RESULT: before, Source.TERM: value, Source.SUM: total}
-        merged = choose(merge_choices(), self.reduce.merge, has, before < value)
+        merged = choose(merge_choices(self.params), self.reduce.merge, has, before < value)
         with m.If(self.reduce.valid):
             m.d.sync += results[0].eq(merged)
             m.d.sync += [late.eq(early) for early, late in pairwise(results)]
@@ -188,7 +220,7 @@ class Lane(wiring.Component):
     told : controls;  words : what the memories have
     channels, shared : parameters of the channel of each pass, and of all
     taps : what the lane holds where parameters are captured
-    written : the result, in stage WRITE
+    written : the result, in stage WRITE;  table : writes the table, if there is one
     """
 
     def __init__(self, params: HwParams, technology: Technology = SIMULATION):
@@ -201,6 +233,7 @@ class Lane(wiring.Component):
                 "shared": In(shared_signature()),
                 "taps": Out(taps_signature()),
                 "written": Out(signed(INT32_BITS)),
+                **table_members(params),
             }
         )
 
@@ -215,6 +248,9 @@ class Lane(wiring.Component):
         connect(m, flipped(self.words), operands.words)
         connect(m, told.operate, operator.told)
         m.d.comb += [operator.a.eq(operands.a), operator.b.eq(operands.b)]
+        if params.vector_table:
+            connect(m, flipped(self.table), operands.table)
+            m.d.comb += operator.looked_up.eq(operands.looked_up)
         connect(m, told.add, reduction.add)
         connect(m, told.reduce, reduction.reduce)
         m.d.comb += [getattr(reduction, n).eq(getattr(operator, n)) for n in PART_BITS]

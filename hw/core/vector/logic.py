@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import reduce
 from operator import or_
 
-from amaranth.hdl import Module, Signal, Value, signed
+from amaranth.hdl import Module, Mux, Signal, Value, ValueLike, signed
 
 
 def any_of(values: Iterable[Value]) -> Value:
@@ -26,3 +26,10 @@ def register(name: str, bits: int) -> Signal:
     reset.
     """
     return Signal(signed(bits), name=name, reset_less=True)
+
+
+def either(flag: ValueLike | None, then: ValueLike, otherwise: ValueLike) -> Value:
+    """``then`` where the flag is set. ``otherwise`` alone, without logic, where there is no flag:
+    in a configuration without the feature that it is for.
+    """
+    return Value.cast(otherwise) if flag is None else Mux(flag, then, otherwise)

@@ -8,10 +8,11 @@ from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ....isa.encoding import INT32_BITS, Field, layout
+from ....isa.encoding import INT8_BITS, INT32_BITS, Field, layout
 from ....isa.opcodes import SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
 from ....isa.params import HwParams
-from ....isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
+from ....isa.timing import PARAM_ITERATIONS, TABLE_ITERATIONS, VECTOR_DEPTH
+from ....isa.vector_ops import TABLE_VALUES
 from ..pipeline import PipelineStage, delayed
 
 
@@ -41,16 +42,26 @@ assert Stage.WRITE == VECTOR_DEPTH, "the timing contract says how long an iterat
 
 
 class Tag(IntEnum):
-    """What an iteration is for: a vector, or one of the parameters that PARAM sets, in order."""
+    """What an iteration is for: a vector, one of the parameters that PARAM sets, in order, or a
+    word of the table.
+    """
 
     DATA = 0
     BIAS = 1
     MULTIPLIER = 2
     SHIFT = 3
     CLAMP = 4
+    TABLE = 5
 
 
-assert len(Tag) == 1 + PARAM_ITERATIONS, "PARAM issues an iteration for each parameter"
+assert Tag.CLAMP == PARAM_ITERATIONS, "PARAM issues an iteration for each parameter"
+
+
+#: Bits of a word of the table, and of its number.
+TABLE_WORD = INT32_BITS
+TABLE_WORDS = TABLE_VALUES * INT8_BITS // TABLE_WORD
+TABLE_WORD_BITS = (TABLE_WORDS - 1).bit_length()
+assert TABLE_ITERATIONS == TABLE_WORDS + 1, "the last word is written an iteration after it is read"
 
 
 def vector_field(name: str, params: HwParams) -> Field:
@@ -75,9 +86,9 @@ def iteration_signature(params: HwParams) -> wiring.Signature:
     ``tag``: a :class:`Tag`. ``first``: it is the first that is reduced. ``op``: the operator;
     ``by_power``: it multiplies by a power of two. ``requantized``: there is a post-operation;
     ``tflite``: it rounds as TensorFlow Lite. ``src0``, ``src1``: a bit for each memory, of which
-    the operand's is set. ``imm``: the immediate, or the limits and the zero point. ``tmp``,
-    ``out``: the result is written there, to entry ``dst``. ``last``: the last pass of an
-    instruction; ``push``: its tokens.
+    the operand's is set. ``imm``: the immediate, the limits and the zero point, or which word of
+    the table it is. ``tmp``, ``out``: the result is written there, to entry ``dst``. ``last``: the
+    last pass of an instruction; ``push``: its tokens.
     """
     return wiring.Signature(
         {

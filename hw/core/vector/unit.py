@@ -16,7 +16,7 @@ from .controls import Controls
 from .issue import Issue
 from .lane import Lane
 from .parameters import Parameters
-from .stages import Pipeline, Stage
+from .stages import TABLE_WORD, TABLE_WORD_BITS, TABLE_WORDS, Pipeline, Stage, Tag
 
 #: Neighbouring lanes that read the same copy of their controls.
 LANES_OF_COPY = 2
@@ -62,6 +62,8 @@ class Vector(wiring.Component):
         _join_stages(m, pipeline, parameters)
         self._read(m, issue)
         lanes = self._lanes(m, pipeline, parameters)
+        if params.vector_table:
+            self._write_table(m, pipeline, lanes)
         self._write(m, pipeline.stages[Stage.WRITE], lanes)
         return m
 
@@ -99,6 +101,23 @@ class Vector(wiring.Component):
             self._words(m, lane, number)
             lanes.append(lane)
         return lanes
+
+    def _write_table(self, m: Module, pipeline: Pipeline, lanes: list[Lane]) -> None:
+        """Each word of a table that comes from par goes to all lanes, from a register: it is
+        written in stage OPERATE, in which nothing is looked up for the instructions before, and
+        the iteration behind the last word keeps those after from looking up too early.
+        """
+        its = pipeline.stages[Stage.READ]
+        is_word = its.imm[: TABLE_WORD_BITS + 1] < TABLE_WORDS
+        writes = its.valid & (its.tag == Tag.TABLE) & is_word
+        channel = its.imm[: (self.params.block - 1).bit_length()]
+        word = delayed(m, self.par.data.word_select(channel, TABLE_WORD), "table_word")
+        row = delayed(m, its.imm[:TABLE_WORD_BITS], "table_row")
+        enable = delayed(m, writes, "table_writes", flag=True)
+        for lane in lanes:
+            m.d.comb += [
+                lane.table.en.eq(enable), lane.table.addr.eq(row), lane.table.data.eq(word)
+            ]  # fmt: skip
 
     def _elements(self, lane: int) -> range:
         """The elements of a vector that a lane computes, pass by pass. They are neighbours, because

@@ -9,13 +9,13 @@ import pytest
 from vdla.hw.core.vector import Vector as VectorUnit
 from vdla.hw.core.vector.kits import A, B, FirstKit
 from vdla.isa.errors import VdlaError
-from vdla.isa.insn import Insn, Param, Vector, validate
+from vdla.isa.insn import Insn, Param, Table, Vector, validate
 from vdla.isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Units
 from vdla.isa.params import HwParams
 from vdla.isa.reference import State
 from vdla.isa.status import Status
-from vdla.isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
-from vdla.isa.vector_ops import POST_OPS, VECTOR_OPS
+from vdla.isa.timing import PARAM_ITERATIONS, TABLE_ITERATIONS, VECTOR_DEPTH
+from vdla.isa.vector_ops import POST_OPS, operators
 
 from .bench import (
     BATCHED,
@@ -42,7 +42,8 @@ def random_vector(params: HwParams, rng: np.random.Generator) -> Vector:
         return tuple(int(n) for n in rng.choice([0, 0, 1, 2, 4], 4) % limit)
 
     while True:
-        op = VECTOR_OPS[int(rng.integers(len(VECTOR_OPS)))]
+        ops = operators(params)
+        op = ops[int(rng.integers(len(ops)))]
         reduce = int(rng.integers(0, 5)) if op.term else 0
         dst = strides(4)
         insn = Vector(
@@ -83,6 +84,12 @@ def random_param(params: HwParams, rng: np.random.Generator) -> Param:
     )
 
 
+def random_table(params: HwParams, rng: np.random.Generator) -> Table:
+    """A TABLE of any entries of par."""
+    last = params.par_depth - params.table_entries
+    return Table(pop=MASKS[int(rng.integers(8))], par_base=int(rng.integers(0, last + 1)))
+
+
 def random_case(params: HwParams, seed: int, count: int) -> tuple[list[Insn], State]:
     """Vector and PARAM instructions over memories with requantisation parameters among them."""
     rng = np.random.default_rng(seed)
@@ -92,7 +99,9 @@ def random_case(params: HwParams, seed: int, count: int) -> tuple[list[Insn], St
         state.par[row + 1] = rng.choice(SHIFTS, params.block)
     state.acc[: params.acc_depth // 2] >>= 8
     make = [random_vector, random_vector, random_param]
-    insns = [make[int(rng.integers(3))](params, rng) for _ in range(count - 1)]
+    if params.vector_table:
+        make.append(random_table)
+    insns = [make[int(rng.integers(len(make)))](params, rng) for _ in range(count - 1)]
     # Each of its iterations reads what the one before writes.
     chain = Vector(op="add", src0="tmp", src1="imm", imm=3, dst="tmp", extents=(1, 1, 1, 3))
     insns.insert(int(rng.integers(count)), chain)
@@ -109,6 +118,8 @@ def issues(
     passes = params.vector_passes
     if isinstance(insn, Param):
         return [start + 1 + k for k in range(passes * PARAM_ITERATIONS)], 0
+    if isinstance(insn, Table):
+        return [start + 1 + k for k in range(passes * TABLE_ITERATIONS)], 0
     t, stalls, cycles = start, 0, []
     for counter in np.ndindex(insn.extents):
 
@@ -153,6 +164,8 @@ PASSES = {
     "four passes": replace(SMALL, vector_passes=4),
     "a batch each": replace(BATCHED, vector_passes=2),
     "half a batch each": replace(BATCHED, vector_passes=4),
+    "table": replace(BATCHED, par_depth=24, vector_table=1),
+    "table, two passes": replace(SMALL, par_depth=24, vector_passes=2, vector_table=1),
 }
 
 
@@ -187,6 +200,28 @@ def test_parameters_change_between_neighbours(post: str) -> None:
     run = Bench(VectorUnit(SMALL)).run(insns, state, stalls=False)
     check_cycles(run, insns)
     check_values(run, insns, state)
+
+
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("passes", [1, 2])
+def test_the_table_changes_between_neighbours(passes: int) -> None:
+    """TABLE between vectors that look up, back to back: those before get the values of the old
+    table, those behind all 256 of the new one, the last word included.
+    """
+    params = replace(SMALL, inp_depth=64, par_depth=35, out_depth=192, vector_passes=passes,
+                     vector_table=1)  # fmt: skip
+    state = random_state(params, np.random.default_rng(3))
+    state.inp.reshape(-1)[:] = np.arange(255, -1, -1).astype(np.uint8).view(np.int8)
+    look_up = Vector(op="table", src0="inp", src1="imm", dst="out", extents=(1, 1, 1, 64),
+                     src0_strides=(0, 0, 0, 1), dst_strides=(0, 0, 0, 1))  # fmt: skip
+    insns: list[Insn] = [
+        Table(par_base=0), look_up, Table(par_base=19), replace(look_up, dst_base=64),
+        Table(par_base=1), replace(look_up, dst_base=128),
+    ]  # fmt: skip
+    run = Bench(VectorUnit(params)).run(insns, state, stalls=False)
+    check_cycles(run, insns, params)
+    check_values(run, insns, state)
+    assert len({state.out[n : n + 64].tobytes() for n in (0, 64, 128)}) == 3
 
 
 EDGES = [0, 1, -1, 2, -2, 3, -3, 5, 127, -128, (1 << 30), (1 << 31) - 1, -(1 << 31), 12345, -777]
@@ -264,6 +299,22 @@ REFUSALS = {
     "param with bits above the layout": (LEGAL_PARAM, {"above": 1 << 9}, Status.ILLEGAL),
     "param out of range": (LEGAL_PARAM, {"par_base": 10}, Status.ADDRESS),
 }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("insn", "changes", "status"), [
+    (Table(par_base=0), {"par_base": 17}, Status.ADDRESS),
+    (Table(par_base=0), {"push": 4}, Status.ILLEGAL),
+    (Table(par_base=0), {"above": 1 << 9}, Status.ILLEGAL),
+    (LEGAL, {"op": 14}, Status.ILLEGAL),
+])  # fmt: skip
+def test_refuses_with_a_table(insn: Insn, changes: dict[str, int], status: Status) -> None:
+    params = replace(SMALL, par_depth=32, vector_table=1)
+    state = random_state(params, np.random.default_rng(0))
+    legal = Table(par_base=16)
+    run = Bench(VectorUnit(params)).run([legal, poke(insn, params, **changes)], state, stalls=False)
+    last = run.cycles[-1]
+    assert (last.error, last.error_index) == (status, FIRST_INDEX + 1)
 
 
 @pytest.mark.slow

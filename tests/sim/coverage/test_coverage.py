@@ -15,12 +15,12 @@ from vdla.cli import run_app
 from vdla.isa.check import check
 from vdla.isa.encoding import HEADER, Field
 from vdla.isa.errors import VdlaError
-from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Vector
+from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Table, Vector
 from vdla.isa.memory import MemoryParams
-from vdla.isa.opcodes import Opcode, Unit, Units
+from vdla.isa.opcodes import Opcode, Unit, Units, opcodes
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
-from vdla.isa.vector_ops import VECTOR_OPS, VectorOp
+from vdla.isa.vector_ops import VectorOp, operators
 from vdla.sim.coverage import bins as bins_module
 from vdla.sim.coverage import numbers
 from vdla.sim.coverage.bins import GROUPS, bins
@@ -102,7 +102,7 @@ def fresh_bins(params: HwParams) -> dict[str, tuple[str, ...]]:
 def test_a_new_operator_adds_its_bins(monkeypatch: pytest.MonkeyPatch) -> None:
     before = fresh_bins(SMALL)
     new = VectorOp("xor", 8, "a ^ b", lambda k, a, b: k.xor(a, b))
-    monkeypatch.setattr(bins_module, "VECTOR_OPS", (*VECTOR_OPS, new))
+    monkeypatch.setattr(bins_module, "operators", lambda _: (*operators(SMALL), new))
     codes = dict(bins_module.CODES)
     codes[Opcode.VECTOR, "op"] = codes[Opcode.VECTOR, "op"] | {"xor": 8}
     monkeypatch.setattr(bins_module, "CODES", codes)
@@ -125,7 +125,7 @@ def test_a_new_opcode_adds_its_bins(monkeypatch: pytest.MonkeyPatch) -> None:
         base = Field("base", params.index_bits("tmp"), "first entry")
         return (*HEADER, base, Field("length", 6, "entries"), Field("fill", 1, "or a constant"))
 
-    monkeypatch.setattr(bins_module, "Opcode", [*Opcode, copy])
+    monkeypatch.setattr(bins_module, "opcodes", lambda params: [*opcodes(params), copy])
     monkeypatch.setattr(bins_module, "layout", with_copy)
     after = fresh_bins(SMALL)
     added = {g: set(after[g]) - set(before[g]) for g in GROUPS}
@@ -235,6 +235,23 @@ NUMBERS = Load(memory="inp", base=0, dram_addr=0, x_size=1, y_size=0, pad_top=2,
 def test_numbers(insn: Insn, hit: set[str]) -> None:
     found = of_run([NUMBERS, insn], [0, 10], [9, 20])
     assert {bin_name for group, bin_name in found if group == "numbers"} == hit
+
+
+@pytest.mark.parametrize("asked, place", [
+    (-129, "below -128"), (-128, "from -128 to -1"), (-1, "from -128 to -1"),
+    (0, "from 0 to 127"), (127, "from 0 to 127"), (128, "above 127"),
+])  # fmt: skip
+def test_what_the_table_is_asked_for(asked: int, place: str) -> None:
+    params = replace(SMALL, par_depth=19, vector_table=1)
+    insns = (
+        Load(memory="inp", base=0, dram_addr=0, x_size=1, y_size=0, pad_top=1, pad_value=0),
+        Vector(op="add", src0="inp", src1="imm", dst="tmp", imm=asked), Table(par_base=0),
+        Vector(op="table", src0="tmp", src1="imm", dst="out"),
+    )  # fmt: skip
+    program = Program(params, insns, {0: bytes(4096)}, {}, 8192)
+    found = sample(program, program.dram_image(), Moments([0] * 4, [9] * 4, {}))
+    bins_hit = {n for group, n in found if group == "numbers" and "looks up" in n}
+    assert bins_hit == {f"vector looks up {place}"}
 
 
 def test_the_largest_product() -> None:

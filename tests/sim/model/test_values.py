@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Uop, Vector, encode_uop, validate
+from vdla.isa.insn import Gemm, Insn, Load, Param, Store, Table, Uop, Vector, encode_uop, validate
 from vdla.isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
@@ -29,7 +29,8 @@ ODD = replace(
     PRESETS["8x8"], batch=2, inp_depth=3001, wgt_depth=1027, acc_depth=2049, tmp_depth=13,
     bus_bits=128,
 )  # fmt: skip
-CONFIGS = {"small": SMALL, "odd": ODD, "batch 4": replace(SMALL, batch=4), **PRESETS}
+CONFIGS = {"small": SMALL, "odd": ODD, "batch 4": replace(SMALL, batch=4),
+           "table": replace(SMALL, batch=2, par_depth=32, vector_table=1), **PRESETS}  # fmt: skip
 
 
 def _assert_equal(program: Program, dram: np.ndarray) -> None:
@@ -62,7 +63,8 @@ def vector_programs(draw: st.DrawFn) -> tuple[Program, np.ndarray]:
     extents = tuple(draw(st.integers(1, 3)) for _ in range(4))
     strides = st.tuples(*[st.integers(0, 1)] * 4)
     dst_strides = tuple(0 if i >= 4 - reduce else draw(st.integers(0, 1)) for i in range(4))
-    params = replace(SMALL, inp_depth=16, acc_depth=16, par_depth=16, tmp_depth=16, out_depth=16)
+    params = replace(SMALL, inp_depth=16, acc_depth=16, par_depth=19, tmp_depth=16, out_depth=16,
+                     vector_table=1)  # fmt: skip
     vector = Vector(
         op=op.name, src0=draw(st.sampled_from(SRC0_MEMORIES)),
         src1=draw(st.sampled_from(SRC1_MEMORIES)), dst=draw(st.sampled_from(DST_MEMORIES)),
@@ -80,6 +82,7 @@ def vector_programs(draw: st.DrawFn) -> tuple[Program, np.ndarray]:
                  src1_base=15 - i) for i in range(16)),
         Param(par_base=draw(st.integers(0, 13)), zero_point=draw(st.integers(-128, 127)), lo=low,
               hi=high),
+        Table(par_base=draw(st.integers(0, 3))),
         vector,
     ]  # fmt: skip
     for insn in insns:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from vdla.isa.check import check
@@ -21,7 +22,8 @@ SMALL = HwParams(
     tmp_depth=8, out_depth=8, max_burst_beats=8, queue_depth=2, fetch_depth=2,
     loads_in_flight=1, stores_in_flight=1,
 )  # fmt: skip
-CONFIGS = {"small": SMALL, **PRESETS}
+TABLE = replace(PRESETS["4x4"], vector_table=1)
+CONFIGS = {"small": SMALL, "table": TABLE, **PRESETS}
 SEEDS = range(40)
 
 
@@ -90,7 +92,7 @@ def test_programs_exercise_every_field():
         *(f"src1 {m}" for m in SRC1_MEMORIES), *(f"dst {m}" for m in DST_MEMORIES),
         *(f"loop {i}" for i in range(4)), "clamp",
     }  # fmt: skip
-    params = PRESETS["4x4"]
+    params = TABLE
     seen = Counter(
         feature
         for seed in SEEDS

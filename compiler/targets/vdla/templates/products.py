@@ -32,10 +32,10 @@ from ..parts import (
     vthread_tiles,
 )
 from ..planner import (
-    ORDERS,
     ConvShape,
     Tiling,
     plan_products,
+    product_orders,
     products_cycles,
     products_estimates,
     products_fit,
@@ -53,9 +53,10 @@ from .base import (
     tiling_space,
 )
 
-#: A convolution in groups is computed as a convolution in one group, whose weights between groups
-#: are zero. That pays for at most MOST_GROUPS groups, or, as groups share blocks where channels are
-#: few, for at most MOST_GROUPED_CHANNELS input channels.
+#: A convolution whose groups do not make whole blocks (``grouped.py``) is computed as a convolution
+#: in one group, whose weights between groups are zero. That pays for at most MOST_GROUPS groups,
+#: or, as groups share blocks where channels are few, for at most MOST_GROUPED_CHANNELS input
+#: channels.
 MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 
 
@@ -105,7 +106,7 @@ class Products(AcceleratorTemplate[ProductsWorkload]):
             case QConv2d(groups=groups):
                 channels = graph[node.inputs[0]].shape[1]
                 if groups > MOST_GROUPS and channels > MOST_GROUPED_CHANNELS:
-                    return Refusal(f"convolution in {groups} groups of several channels")
+                    return Refusal(f"convolution in {groups} groups that do not fill whole blocks")
                 return f"on the tensor core, with zeros between its {groups} groups"
         return "matrix product on the tensor core"
 
@@ -150,7 +151,8 @@ class Products(AcceleratorTemplate[ProductsWorkload]):
         blocks = (workload.oc_blocks, workload.ic_blocks)
         weight = placeholder((*blocks, *taps, block, block), "int8", "weight")
         par = placeholder((workload.oc_blocks, REQUANT_ENTRIES, block), "int32", "param")
-        acc, image = _sums(workload, data, weight, part)
+        window, pad_value = workload.window, workload.pad_value
+        acc, image = sums_of_products(window, pad_value, data, weight, part)
         out = requantized(acc, par, workload.ending)
         tensors = (out, acc, image, weight, par)
         s = schedule_products(*tensors, (0, 1, 2), tiling_of(knobs), self.machine)
@@ -162,7 +164,7 @@ class Products(AcceleratorTemplate[ProductsWorkload]):
         kernel = weight.reshape(*weight.shape, *(1,) * (4 - weight.ndim))
         groups = op.groups if isinstance(op, QConv2d) else 1
         packed = [
-            pack_weight(_across_groups(part, groups), self.machine.params)
+            pack_weight(taken_together(part, groups, groups), self.machine.params)
             for part in int8_parts(kernel)
         ]
         together = packed[0] if len(packed) == 1 else np.stack(packed, 2)
@@ -173,37 +175,41 @@ class Products(AcceleratorTemplate[ProductsWorkload]):
         }
 
 
-def _sums(
-    workload: ProductsWorkload, data: Tensor, weight: Tensor, part: tuple[IterVar, ...]
+# ---- shared with convolutions in groups and transposed ones --------------------------------------
+
+
+def sums_of_products(
+    window: Window, pad_value: int, data: Tensor, weight: Tensor, part: tuple[IterVar, ...]
 ) -> tuple[Tensor, Tensor]:
-    """The sums of products, and the image with its border that they read."""
-    window = workload.window
+    """The sums of products, and the image with its border that they read.
+
+    ``data`` is [blocks, H, W, batch, block] and ``weight`` [blocks of results, blocks, part, KH,
+    KW, block, block]; in groups, both have a dimension more before these, and so have the sums.
+    """
     (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
     # A kernel of one row reads no row between those of its stride.
     row_step = sh if kh == 1 else 1
-    image = padded(data, window.pads, workload.pad_value, row_step)
-    *_, batch, block = data.shape
+    image = padded(data, window.pads, pad_value, row_step)
+    *groups, ic_blocks, height, width, batch, block = data.shape
     cb, ky, kx, ci = (
         reduce_axis(extent, axis)
-        for extent, axis in ((workload.ic_blocks, "cb"), (kh, "ky"), (kw, "kx"), (block, "ci"))
+        for extent, axis in ((ic_blocks, "cb"), (kh, "ky"), (kw, "kx"), (block, "ci"))
     )
 
-    def products(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
+    def products(*index: Expr) -> Expr:
+        *group, c, y, x, b, i = index
         row, col = y * (sh // row_step) + ky * dh, x * sw + kx * dw
-        element = image[cb, row, col, b, ci].astype("int32")
-        factor = weight[(c, cb, *part, ky, kx, i, ci)].astype("int32")
+        element = image[(*group, cb, row, col, b, ci)].astype("int32")
+        factor = weight[(*group, c, cb, *part, ky, kx, i, ci)].astype("int32")
         return sum_of(element * factor, (cb, *part, ky, kx, ci))
 
-    size = window.output(workload.height, workload.width)
-    return compute((workload.oc_blocks, *size, batch, block), products, "acc"), image
-
-
-# ---- shared with transposed convolutions ---------------------------------------------------------
+    size = (*groups, weight.shape[len(groups)], *window.output(height, width), batch, block)
+    return compute(size, products, "acc"), image
 
 
 def product_space(shape: ConvShape, context: Context) -> Space:
     """Tilings whose buffers fit the budget."""
-    knobs = tiling_space(shape, ORDERS, chunks=True)
+    knobs = tiling_space(shape, product_orders(shape), chunks=True)
     budget = context.budget
     return Space(
         knobs,
@@ -310,11 +316,13 @@ def folded_bias(weight: np.ndarray, bias: np.ndarray, zero_point: int) -> np.nda
     return (bias.astype(np.int64) - offset).astype(np.int32)
 
 
-def _across_groups(weight: np.ndarray, groups: int) -> np.ndarray:
-    """A weight [OC,C/groups,KH,KW] as [OC,C,KH,KW]: zero for the channels of other groups."""
+def taken_together(weight: np.ndarray, groups: int, count: int) -> np.ndarray:
+    """A weight [OC,C/groups,KH,KW] with ``count`` groups at a time as one, [OC, count * C/groups,
+    KH,KW]: zero for the channels of other groups.
+    """
     outputs, channels = weight.shape[0] // groups, weight.shape[1]
-    wide = np.zeros((weight.shape[0], groups * channels, *weight.shape[2:]), weight.dtype)
+    wide = np.zeros((weight.shape[0], count * channels, *weight.shape[2:]), weight.dtype)
     for g in range(groups):
-        rows = slice(g * outputs, (g + 1) * outputs)
-        wide[rows, g * channels : (g + 1) * channels] = weight[rows]
+        rows, first = slice(g * outputs, (g + 1) * outputs), g % count * channels
+        wide[rows, first : first + channels] = weight[rows]
     return wide

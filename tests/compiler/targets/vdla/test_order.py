@@ -6,10 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from vdla.compiler.targets.vdla.order import dispatch_order, loads_by_need
+from vdla.compiler.targets.vdla.order import (  # fmt: skip
+    dispatch_order,
+    loads_by_need,
+    without_repeated_tables,
+)
 from vdla.isa.check import check
 from vdla.isa.depend import deadlines, dependencies, order_by_tokens, reorder
-from vdla.isa.insn import Insn, Load, Param, Vector
+from vdla.isa.insn import Insn, Load, Param, Table, Vector
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.opcodes import Unit
 from vdla.isa.params import HwParams
@@ -124,3 +128,24 @@ def test_a_load_moves_to_its_first_reader_and_not_past_its_buffers_next_use() ->
     assert loads_by_need([2, 3, 3]) == [0, 1, 2]
     # An instruction that is no load keeps its place behind the loads that it needs.
     assert loads_by_need([2, 1, 2, 3, 4]) == [1, 0, 2, 3, 4]
+
+
+def test_a_table_is_not_set_again() -> None:
+    """A TABLE goes if the one before it took the same entries of par, and nothing was loaded into
+    them since."""
+    params = replace(PARAMS, par_depth=64, vector_table=1)
+    last = params.table_entries - 1
+    look_up = Vector(op="table", src0="inp", src1="imm", dst="out")
+    first, second = Table(par_base=0), Table(par_base=32)
+
+    def load(base: int, memory: str = "par") -> Load:
+        return Load(memory=memory, base=base, dram_addr=0, x_size=1)
+
+    def kept(*insns: Insn) -> list[int]:
+        return without_repeated_tables(insns, params)
+
+    assert kept(first, look_up, first, look_up, first) == [0, 1, 3]
+    assert kept(first, second, first) == [0, 1, 2]
+    assert kept(second, load(32), second) == kept(second, load(32 + last), second) == [0, 1, 2]
+    for apart in (load(31), load(33 + last), load(32, "inp")):
+        assert kept(second, apart, second) == [0, 1]

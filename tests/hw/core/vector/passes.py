@@ -10,7 +10,7 @@ from dataclasses import replace
 from vdla.hw.core.vector.stages import FLAGS, Stage, Tag, iteration_signature
 from vdla.isa.opcodes import SRC0_MEMORIES, SRC1_MEMORIES
 from vdla.isa.params import HwParams
-from vdla.isa.vector_ops import VECTOR_OPS
+from vdla.isa.vector_ops import operators
 
 from ..bench import BATCHED, SMALL
 
@@ -19,14 +19,16 @@ Pass = dict[str, int]
 CONFIGS = {
     "a pass": SMALL,
     "two passes": replace(SMALL, vector_passes=2),
+    "with a table": replace(SMALL, vector_table=1, par_depth=32),
     "half a batch in each of four": replace(BATCHED, vector_passes=4),
 }
 
 
 def random_pass(params: HwParams, rng: random.Random, part: int) -> Pass:
     """A pass with fields that an iteration can have."""
-    tag = rng.choice((Tag.DATA, Tag.DATA, *Tag))
-    op = rng.choice(VECTOR_OPS)
+    tags = [tag for tag in Tag if tag is not Tag.TABLE or params.vector_table]
+    tag = rng.choice((Tag.DATA, Tag.DATA, *tags))
+    op = rng.choice(operators(params))
     parameter = tag != Tag.DATA
     first = parameter or op.term is None or rng.random() < 0.5
     done = parameter or op.term is None or rng.random() < 0.5

@@ -34,6 +34,7 @@ MERGES = {
     "max": {Leg(Source.RESULT, When.NOT_LESS), Leg(Source.TERM, When.LESS)},
     "add": {Leg(Source.SUM)},
     "mul": {Leg(Source.SUM)},
+    "table": {Leg(Source.SUM)},
 }
 
 
@@ -94,10 +95,10 @@ def test_lanes_are_told(params: HwParams, copies: bool) -> None:
                 for name, memories in (("src0", SRC0_MEMORIES), ("src1", SRC1_MEMORIES)):
                     bits = int(ctx.get(getattr(lane.read, name)))
                     check_sources(bits, read[name], read["part"], memories, params)
-                check_parts(ctx, lane.operate, stages[Stage.OPERATE], operator_choices())
+                check_parts(ctx, lane.operate, stages[Stage.OPERATE], operator_choices(params))
                 term = {Leg(Source.TERM)}
                 merged = term if reduced["first"] else MERGES[BY_CODE[reduced["op"]].name]
-                assert chosen(int(ctx.get(lane.reduce.merge)), merge_choices()) == merged
+                assert chosen(int(ctx.get(lane.reduce.merge)), merge_choices(params)) == merged
                 check_limits(ctx, lane.clamp, stages[Stage.CLAMP])
             await ctx.tick()
 

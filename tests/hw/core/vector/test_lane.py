@@ -12,12 +12,14 @@ from vdla.hw.core.vector.kits import PART_BITS, Choices, merge_choices, operator
 from vdla.hw.core.vector.lane import Operands, Operator, Reduction
 from vdla.isa.opcodes import SRC0_MEMORIES, SRC1_MEMORIES
 from vdla.isa.params import HwParams
-from vdla.isa.vector_ops import VECTOR_OPS, NumpyKit, VectorOp
+from vdla.isa.vector_ops import NumpyKit, VectorOp, operators
 
 from ..bench import SMALL
 from ..simulation import simulate
 from .passes import CONFIGS
 
+#: The table's values, none of which is its index or its neighbour's value.
+TABLE = (np.arange(256) * 37 + 11).astype(np.int8)
 EXTREMES = (0, 1, -1, 2, 31, 32, 33, 0xFFFF, 0x10000, -(1 << 31), (1 << 31) - 1)
 
 
@@ -27,7 +29,7 @@ def random_word(rng: random.Random) -> int:
 
 def value(function, *operands: int) -> int:
     """An operator's function of some numbers."""
-    return int(function(NumpyKit, *(np.array([n], np.int32) for n in operands))[0])
+    return int(function(NumpyKit(TABLE), *(np.array([n], np.int32) for n in operands))[0])
 
 
 def bits(choices: Choices, **facts) -> int:
@@ -71,14 +73,16 @@ def test_operands(params: HwParams) -> None:
     simulate(operands, bench)
 
 
-def check_operator(ops: tuple[VectorOp, ...]) -> None:
+def check_operator(params: HwParams, ops: tuple[VectorOp, ...]) -> None:
     """The parts of every operator add up to its result."""
     rng = random.Random(2)
-    operator, choices = Operator(SMALL), operator_choices()
+    operator, choices = Operator(params), operator_choices(params)
 
     async def result(ctx, op: VectorOp, first: bool, a: int, b: int) -> int:
         ctx.set(operator.a, a)
         ctx.set(operator.b, b)
+        if params.vector_table:
+            ctx.set(operator.looked_up, int(TABLE[a % 256]))
         ctx.set(operator.told.valid, 1)
         ctx.set(operator.told.by_power, int(op.name == "shl"))
         for name, legs in choices.items():
@@ -101,32 +105,36 @@ def check_operator(ops: tuple[VectorOp, ...]) -> None:
 
 
 @pytest.mark.slow
-def test_every_operator() -> None:
-    check_operator(VECTOR_OPS)
+@pytest.mark.parametrize(
+    "params", [SMALL, CONFIGS["with a table"]], ids=["without", "with a table"]
+)
+def test_every_operator(params: HwParams) -> None:
+    check_operator(params, operators(params))
 
 
 @pytest.mark.slow
 def test_operators_of_several_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new row of the table needs no change here: it gets logic of its own."""
     steps = ("min", "max", "add", "sub", "mul", "shl", "shr", "rshr")
-    assert len(VECTOR_OPS) + len(steps) <= 16
+    ours = operators(SMALL)
+    assert len(ours) + len(steps) <= 16
     ops = tuple(
         VectorOp(
-            f"{step} of sum", len(VECTOR_OPS) + n, "",
+            f"{step} of sum", len(ours) + n, "",
             lambda kit, a, b, step=step: getattr(kit, step)(kit.add(a, b), b),
         )
         for n, step in enumerate(steps)
     )  # fmt: skip
-    monkeypatch.setattr(kits, "VECTOR_OPS", (*VECTOR_OPS, *ops))
-    check_operator(ops)
+    monkeypatch.setattr(kits, "operators", lambda _: (*ours, *ops))
+    check_operator(SMALL, ops)
 
 
 @pytest.mark.parametrize("params", CONFIGS.values(), ids=CONFIGS)
 def test_reduction(params: HwParams) -> None:
     """Passes reduce side by side; a new reduction begins with its first term."""
     rng = random.Random(4)
-    reduction, choices = Reduction(params), merge_choices()
-    folds = [op for op in VECTOR_OPS if op.combine is not None]
+    reduction, choices = Reduction(params), merge_choices(params)
+    folds = [op for op in operators(params) if op.combine is not None]
     # Of each pass: what was reduced so far.
     so_far = [0] * params.vector_passes
 

@@ -1,0 +1,181 @@
+"""Convolutions in groups on the tensor core, a few groups at a time, so that little is multiplied
+by the zeros between groups.
+
+Groups of few channels are taken together until they fill whole blocks. Channels, [blocks, H, W,
+batch, block], then are [groups, blocks of a group, H, W, batch, block], which lies in memory the
+same way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import gcd, lcm
+
+import numpy as np
+
+from .....runtime.layout import blocks, pack_weight
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.ir import Graph, Node
+from ....graph.ops.convolution import QConv2d
+from ....te.tensor import placeholder
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..machine import Context
+from ..parts import REQUANT_ENTRIES, Ending, Window, part_axes, requantized
+from ..planner import ConvShape, products_cycles, products_estimates
+from .base import (
+    AcceleratorTemplate,
+    Track,
+    estimates_of,
+    image_of,
+    requant_parameters,
+    tiling_of,
+)
+from .products import (
+    folded_bias,
+    int8_parts,
+    plans_rows_first,
+    product_plan,
+    product_space,
+    schedule_products,
+    sums_of_products,
+    taken_together,
+)
+
+
+@dataclass(frozen=True)
+class Groups:
+    """A convolution's groups, ``together`` of them as one: ``count`` of these, each with ``inputs``
+    blocks of input channels and ``outputs`` blocks of output channels.
+    """
+
+    together: int
+    count: int
+    inputs: int
+    outputs: int
+
+
+@dataclass(frozen=True)
+class GroupedWorkload(Workload):
+    """A convolution in groups of blocks of channels; the rest is as in a ``ProductsWorkload``."""
+
+    groups: int
+    ic_blocks: int
+    height: int
+    width: int
+    oc_blocks: int
+    window: Window
+    parts: int
+    context: Context
+    pad_value: int = field(compare=False)
+    ending: Ending = field(compare=False)
+
+    @property
+    def shape(self) -> ConvShape:
+        """The convolution as the planner sees it: groups in place of blocks of output channels,
+        and the blocks of a group as results that lie side by side.
+        """
+        window = self.window
+        return ConvShape(
+            self.ic_blocks, self.groups, *window.output(self.height, self.width), *window.kernel,
+            *window.strides, *window.dilations, parts=self.parts, phases=self.oc_blocks,
+            grouped=True,
+        )  # fmt: skip
+
+
+class Grouped(AcceleratorTemplate[GroupedWorkload]):
+    """Convolution in groups on the tensor core. ``oc_blocks`` of a tile counts groups."""
+
+    name = "grouped"
+    ops = (QConv2d,)
+    track = Track.TENSOR
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        depthwise = isinstance(node.op, QConv2d) and node.op.is_depthwise(
+            graph[node.inputs[1]].shape
+        )
+        return not depthwise and self.groups_of(graph, node) is not None
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        assert isinstance(node.op, QConv2d)
+        return f"on the tensor core, in {node.op.groups} groups"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> GroupedWorkload:
+        op, weight, groups = node.op, graph[node.inputs[1]], self.groups_of(graph, node)
+        assert isinstance(op, QConv2d) and weight.data is not None and groups is not None
+        kernel = weight.shape[2], weight.shape[3]
+        _, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        return GroupedWorkload(
+            groups.count, groups.inputs, height, width, groups.outputs,
+            Window(kernel, op.strides, op.pads, op.dilations), len(int8_parts(weight.data)),
+            context, op.x_zero_point, Ending.of(op.requant),
+        )  # fmt: skip
+
+    def space(self, workload: GroupedWorkload) -> Space:
+        return product_space(workload.shape, workload.context)
+
+    def plan(self, workload: GroupedWorkload, fixed: Knobs) -> Plan | Refusal:
+        return product_plan(workload.shape, workload.context, self.machine, fixed)
+
+    def predict(self, workload: GroupedWorkload, knobs: Knobs) -> int:
+        return products_cycles(tiling_of(knobs), workload.shape, self.machine)
+
+    def estimates(
+        self, workload: GroupedWorkload, columns: Mapping[str, np.ndarray]
+    ) -> Mapping[str, np.ndarray]:
+        return estimates_of(columns, lambda t: products_estimates(t, workload.shape, self.machine))
+
+    def rows_first(self, workload: GroupedWorkload) -> bool:
+        return plans_rows_first(workload.shape, workload.context, self.machine)
+
+    def schedule(self, workload: GroupedWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
+        params, groups = self.machine.params, workload.groups
+        batch, block = params.batch, params.block
+        size = (groups, workload.ic_blocks, workload.height, workload.width, batch, block)
+        data = placeholder(size, "int8", "data")
+        part = part_axes(workload.parts)
+        taps = (*(axis.extent for axis in part), *workload.window.kernel)
+        results = (groups, workload.oc_blocks)
+        weight = placeholder((*results, workload.ic_blocks, *taps, block, block), "int8", "weight")
+        par = placeholder((*results, REQUANT_ENTRIES, block), "int32", "param")
+        window, pad_value = workload.window, workload.pad_value
+        acc, image = sums_of_products(window, pad_value, data, weight, part)
+        out = requantized(acc, par, workload.ending)
+        tensors = (out, acc, image, weight, par)
+        s = schedule_products(*tensors, (0, 2, 3), tiling_of(knobs), self.machine)
+        return lower(s, [data, weight, par, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
+        groups = self.groups_of(graph, node)
+        assert isinstance(op, QConv2d) and groups is not None
+        assert weight is not None and bias is not None
+        packed = [
+            pack_weight(taken_together(part, op.groups, groups.together), self.machine.params)
+            for part in int8_parts(weight)
+        ]
+        folded = folded_bias(weight, bias, op.x_zero_point)
+        return {
+            "weight": packed[0] if len(packed) == 1 else np.stack(packed, 2),
+            "requantisation": requant_parameters(folded, op.requant, self.machine),
+        }
+
+    def groups_of(self, graph: Graph, node: Node) -> Groups | None:
+        """How groups are taken together; None where they do not make several groups of whole
+        blocks."""
+        assert isinstance(node.op, QConv2d)
+        params, count = self.machine.params, node.op.groups
+        outputs, inputs, *_ = graph[node.inputs[1]].shape
+        outputs //= count
+        fill = [params.block // gcd(params.block, channels) for channels in (inputs, outputs)]
+        taken = lcm(*fill)
+        found = Groups(
+            taken, -(-count // taken), blocks(taken * inputs, params),
+            blocks(taken * outputs, params),
+        )  # fmt: skip
+        whole = (found.count * found.inputs, found.count * found.outputs)
+        fits = whole == (blocks(count * inputs, params), blocks(count * outputs, params))
+        return found if fits and found.count > 1 else None

@@ -1,0 +1,101 @@
+"""A function of one int8 on the vector unit of a configuration that has a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.ir import Graph, Node
+from ....graph.ops.integer import QTable
+from ....te.schedule import create_schedule
+from ....te.tensor import compute, placeholder
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..machine import Budget, Context
+from ..parts import attach, looked_up, split_tiles, vthread_tiles
+from ..planner import VTHREADS, row_cycles
+from .base import AcceleratorTemplate, Track, image_of
+
+
+@dataclass(frozen=True)
+class LookUpWorkload(Workload):
+    """A table of 256 values, applied to ``entries`` vectors."""
+
+    entries: int
+    context: Context
+
+
+class LookUps(AcceleratorTemplate[LookUpWorkload]):
+    """``table[x + 128]``, in one pass: ``size`` vectors are loaded, looked up and stored at a
+    time.
+    """
+
+    name = "look-up"
+    ops = (QTable,)
+    track = Track.VECTOR
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        return bool(self.machine.params.vector_table)
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return "on the vector unit, by its table"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> LookUpWorkload:
+        return LookUpWorkload(prod(image_of(graph[node.inputs[0]].shape, self.machine)), context)
+
+    def space(self, workload: LookUpWorkload) -> Space:
+        budget = workload.context.budget
+        sizes = range(1, min(workload.entries, budget.inp, budget.out) + 1)
+        return Space({"size": sizes, "vthreads": VTHREADS},
+                     lambda knobs: self._misfit(budget, knobs))  # fmt: skip
+
+    def plan(self, workload: LookUpWorkload, fixed: Knobs) -> Plan | Refusal:
+        budget = workload.context.budget
+        vthreads = int(fixed.get("vthreads", self.machine.vthreads))
+        size = min(workload.entries, max(1, min(budget.inp, budget.out) // (2 * vthreads)))
+        knobs = {"size": int(fixed.get("size", size)), "vthreads": vthreads}
+        if reason := self.space(workload).refuse(knobs):
+            return Refusal(reason)
+        return Plan(knobs, self.predict(workload, knobs))
+
+    def predict(self, workload: LookUpWorkload, knobs: Knobs) -> int:
+        size, vthreads = int(knobs["size"]), int(knobs["vthreads"])
+        return row_cycles(workload.entries, size, 1, 1, vthreads, self.machine)
+
+    def _misfit(self, budget: Budget, knobs: Knobs) -> str:
+        """Which scratchpad is too small, or an empty string."""
+        needed = int(knobs["size"]) * int(knobs["vthreads"])
+        entries = self.machine.params.table_entries
+        for name, count in {"inp": needed, "out": needed, "par": entries}.items():
+            if count > budget.of(name):
+                return f"{name} needs {count} entries of {budget.of(name)}"
+        return ""
+
+    def schedule(self, workload: LookUpWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: x, the table (int32 [entries of par, block]), out."""
+        params = self.machine.params
+        shape = (1, 1, workload.entries, params.batch, params.block)
+        x = placeholder(shape, "int8", "x")
+        table = placeholder((params.table_entries, params.block), "int32", "table")
+        out = compute(
+            shape, lambda *at: looked_up(x[at], lambda *word: table[word], params.block), "out"
+        )
+        s = create_schedule(out)
+        local = s.cache_write(out, "out")
+        x_tile, words = s.cache_read(x, "inp", [local]), s.cache_read(table, "par", [local])
+        (channels, rows, cols), _ = split_tiles(s[out], (1, 1, int(knobs["size"])))
+        tile = vthread_tiles(s[out], [rows, cols], int(knobs["vthreads"]))
+        attach(s, {x_tile: "inp", local: "out"}, s[out], tile)
+        # The table is the same for all tiles, and is loaded once.
+        attach(s, {words: "par"}, s[out], channels)
+        return lower(s, [x, table, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        assert isinstance(node.op, QTable)
+        # TABLE wants the values of 0 to 127 first.
+        return {"table": np.roll(node.op.table, len(node.op.table) // 2)}
