@@ -61,7 +61,9 @@ def _table() -> dict[str, dict[str, Reader]]:
             table.setdefault(kind, {}).update(readers)
     table["MEAN"] |= dict.fromkeys(_BYTES, _mean)
     table["QUANTIZE"] = {ANY: _quantize}
-    table["DEQUANTIZE"] |= {"int16": arithmetic.dequantize16}
+    table["DEQUANTIZE"] |= {"int16": arithmetic.dequantize16, "float16": arithmetic.widened}
+    for dtype in _BYTES:
+        table["DEQUANTIZE"][dtype] = arithmetic.dequantize8
     return table
 
 
