@@ -123,7 +123,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "DIV": ("DivOptions", _FUSED),
     "FULLY_CONNECTED": (
         "FullyConnectedOptions",
-        ("FusedActivationFunction", "WeightsFormat", "KeepNumDims"),
+        ("FusedActivationFunction", "WeightsFormat", "KeepNumDims", "AsymmetricQuantizeInputs"),
     ),
     "GATHER": ("GatherOptions", ("Axis", "BatchDims")),
     "L2_NORMALIZATION": ("L2NormOptions", _FUSED),
