@@ -187,6 +187,7 @@ def _max_unpool(call: Call) -> Outputs:
     if len(kernel) != rank:
         raise call.refuse(f"expected a kernel of {rank} dimensions, got {kernel}")
     strides, pads = call.integers("strides", (1,) * rank), call.integers("pads", (0,) * 2 * rank)
+    call.check_made(indices.shape)
     sizes = [
         (n - 1) * s - pads[i] - pads[i + rank] + k
         for i, (n, s, k) in enumerate(zip(x.shape[2:], strides, kernel, strict=True))
@@ -211,18 +212,23 @@ def _col2im(call: Call) -> Outputs:
     x = call.operand(0)
     image = call.integers_of(1, "image shape") or []
     kernel, rank = call.integers_of(2, "block shape") or [], len(image)
+    if len(kernel) != rank or min((*image, *kernel, 1)) < 1:
+        raise call.refuse(f"expected an image and a block of as many sizes, got {image}, {kernel}")
     strides, dilations = (call.integers(n, (1,) * rank) for n in ("strides", "dilations"))
     pads = call.integers("pads", (0,) * 2 * rank)
+    if min((*strides, *dilations, 1)) < 1 or min(pads, default=0) < 0:
+        raise call.refuse(f"expected strides and dilations of at least 1, got {strides}, {pads}")
     padded = [n + pads[i] + pads[i + rank] for i, n in enumerate(image)]
     counts = [
         (n - ((k - 1) * d + 1)) // s + 1
         for n, k, d, s in zip(padded, kernel, dilations, strides, strict=True)
     ]
     taps, blocks = math.prod(kernel), math.prod(counts)
+    call.check_made((*padded, taps))
+    call.check_made(counts)
     if len(x.shape) != 3 or x.shape[1] % taps or x.shape[2] != blocks:
         raise call.refuse(f"expected [N, a multiple of {taps}, {blocks}], got {x.type_text}")
     channels = x.shape[0] * x.shape[1] // taps
-    call.check_made((*padded, taps))
     tap = np.indices(kernel).reshape(rank, taps, 1)
     block = np.indices(counts).reshape(rank, 1, blocks)
     at = [block[i] * strides[i] + tap[i] * dilations[i] for i in range(rank)]
