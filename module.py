@@ -382,7 +382,7 @@ class Module:
         ----------
         arrays, named
             One array per input, in order, by keyword, or as one mapping by name; of its dtype (or
-            float64 for another float) and shape, except that the first dimension may be any
+            another float type for float32) and shape, except that the first dimension may be any
             multiple of the model's batch; the network then runs once per batch. Without arrays,
             those of ``set_input``.
         progress : callable, optional

@@ -18,6 +18,7 @@ from .. import plugins
 from ..isa.errors import VdlaError
 from ..runtime.native import as_input
 from .frontends.onnx.importer import import_onnx, input_names
+from .frontends.onnx.narrow import HELD, held
 from .frontends.onnx.ops.call import ValueNeeded
 from .graph.ir import DTYPES, Graph
 from .graph.passes import run_passes
@@ -41,6 +42,8 @@ class VdlaRep(BackendRep):
         self.model, self.compile = model, compile
         self.inputs = input_names(model)
         self.dtypes = {value.name: _dtype(value) for value in model.graph.input}
+        #: Of the outputs: float16 and bfloat16 are float32 in graphs.
+        self.types = [_declared(value) for value in model.graph.output]
         #: Inputs whose values decide shapes, as far as earlier runs have shown.
         self.specialised: list[str] = []
         self.modules: dict[tuple, tuple[tuple[str, ...], Run]] = {}
@@ -60,7 +63,9 @@ class VdlaRep(BackendRep):
         plugins.load_known()
         arrays = self._named(inputs)
         names, run = self._module(arrays)
-        return tuple(run(*(arrays[name] for name in names)))
+        found = run(*(arrays[name] for name in names))
+        both = zip(found, self.types, strict=True)
+        return tuple(y.astype(kind) if kind in HELD else y for y, kind in both)
 
     def __call__(self, inputs: Any) -> list[np.ndarray]:
         """As :meth:`run`, as a list."""
@@ -77,7 +82,7 @@ class VdlaRep(BackendRep):
         if len(inputs) != len(self.inputs):
             raise VdlaError(f"run: expected {len(self.inputs)} inputs, got {len(inputs)}")
         given = zip(self.inputs, inputs, strict=True)
-        return {name: as_input(array, self.dtypes[name]) for name, array in given}
+        return {name: as_input(held(_array(a, name)), self.dtypes[name]) for name, a in given}
 
     def _module(self, arrays: dict[str, np.ndarray]) -> tuple[tuple[str, ...], Run]:
         """The inputs of the graph for these arrays, and what runs it."""
@@ -151,13 +156,27 @@ class VdlaBackend(Backend):
             return False
 
 
-def _dtype(value: onnx.ValueInfoProto) -> str:
-    """The dtype of an input as NumPy names it; "object" for what the import refuses."""
+def _array(value: Any, name: str) -> np.ndarray:
     try:
-        name = str(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
+        return np.asarray(value)
+    except ValueError:  # a list of arrays of several shapes
+        got = type(value).__name__
+        raise VdlaError(f"run: input {name!r}: expected an array, got a {got}") from None
+
+
+def _dtype(value: onnx.ValueInfoProto) -> str:
+    """The dtype that holds an input; "object" for what the import refuses."""
+    name = _declared(value)
+    name = HELD.get(name, name)
+    return name if name in DTYPES else "object"
+
+
+def _declared(value: onnx.ValueInfoProto) -> str:
+    """The dtype of an input or output in the model as NumPy names it; "object" without one."""
+    try:
+        return str(onnx.helper.tensor_dtype_to_np_dtype(value.type.tensor_type.elem_type))
     except KeyError:
         return "object"
-    return name if name in DTYPES else "object"
 
 
 prepare = VdlaBackend.prepare

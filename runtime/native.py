@@ -54,10 +54,12 @@ class TensorType:
 
 
 def as_input(value: object, dtype: str) -> np.ndarray:
-    """An array as an input of this dtype. NumPy's own float64 is rounded to a narrower float; no
-    other dtype is changed.
+    """An array as an input of this dtype. NumPy's own float64 is rounded to a narrower float, and
+    half types are widened to float32; no other dtype is changed.
     """
     array = np.asarray(value)
+    if dtype == "float32" and str(array.dtype) in ("float16", "bfloat16"):
+        return array.astype(dtype)
     if array.dtype == np.float64 and np.issubdtype(np.dtype(dtype), np.floating):
         return array.astype(dtype)
     return array

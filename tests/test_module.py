@@ -172,8 +172,8 @@ def test_the_package_lists_what_there_is() -> None:
     ("array", "words"),
     [
         (
-            np.zeros((1, 1, 8, 8), np.float16),
-            "expected float32 of shape .N, 1, 8, 8., got float16",
+            np.zeros((1, 1, 8, 8), np.int32),
+            "expected float32 of shape .N, 1, 8, 8., got int32",
         ),
         (np.zeros((1, 8, 8), np.float32), r"got float32 of \(1, 8, 8\)"),
         (np.zeros((1, 1, 8, 9), np.float32), r"got float32 of \(1, 1, 8, 9\)"),
@@ -183,6 +183,13 @@ def test_the_package_lists_what_there_is() -> None:
 def test_arrays_that_do_not_fit(simulations: list[int], array: np.ndarray, words: str) -> None:
     with pytest.raises(vdla.VdlaError, match=words):
         vdla.compile(DIGITS).run(array)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
+def test_other_floats_are_taken(dtype: str) -> None:
+    x = np.round(np.random.default_rng(1).uniform(0, 16, (1, 1, 8, 8)))
+    module = vdla.compile(DIGITS, target="cpu")
+    np.testing.assert_array_equal(module.run(x.astype(dtype)), module.run(x.astype(np.float32)))
 
 
 def test_save_load(

@@ -7,7 +7,7 @@ every operand that decides a shape must be constant.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -25,8 +25,10 @@ from ...graph.ir import DTYPES, Graph, Node, Tensor
 from ...graph.ops.base import Misfit
 from ...graph.ops.movement import Identity
 from ...graph.verify import verify
+from .control import CONTROL, renamed_node
 from .functions import function_body
 from .model import STANDARD, first_line, load_model, opset_of
+from .narrow import HELD, held, in_range, narrow_results, narrow_type, widened
 from .ops import MICROSOFT, READERS
 from .ops.call import Call, Reader
 
@@ -108,6 +110,8 @@ class Importer:
     nodes: list[Node] = field(default_factory=list)
     producers: dict[str, Node] = field(default_factory=dict)
     known: dict[str, np.ndarray] = field(default_factory=dict)
+    #: Types in the model of tensors that have a wider one here, by name.
+    narrow: dict[str, str] = field(default_factory=dict)
 
     def run(self, model: onnx.ModelProto) -> Graph:
         opset = opset_of(model)
@@ -152,6 +156,9 @@ class Importer:
             raise VdlaError(
                 f"{self.where}: constant {proto.name!r} is damaged: {first_line(error)}"
             ) from None
+        if narrow_type(proto.data_type):
+            self.narrow[proto.name] = narrow_type(proto.data_type)
+        data = held(data)
         if str(data.dtype) not in DTYPES:
             raise VdlaError(
                 f"{self.where}: constant {proto.name!r} has type {data.dtype},"
@@ -161,12 +168,18 @@ class Importer:
 
     def input(self, value: onnx.ValueInfoProto) -> Tensor:
         name, kind = value.name, value.type.tensor_type
+        if value.type.WhichOneof("value") not in (None, "tensor_type"):
+            what = value.type.WhichOneof("value").removesuffix("_type").replace("_", " ")
+            raise VdlaError(f"{self.where}: input {name!r}: expected a tensor, got a {what}")
+        if narrow_type(kind.elem_type):
+            self.narrow[name] = narrow_type(kind.elem_type)
         if name in self.values:
-            return Tensor.constant(name, np.ascontiguousarray(self.values[name]))
+            return Tensor.constant(name, held(np.array(self.values[name], order="C")))
         try:
             dtype = str(onnx.helper.tensor_dtype_to_np_dtype(kind.elem_type))
         except KeyError:
             dtype = "not a tensor" if not kind.elem_type else f"type {kind.elem_type}"
+        dtype = "strings" if kind.elem_type == onnx.TensorProto.STRING else HELD.get(dtype, dtype)
         known = name in self.shapes or kind.HasField("shape")
         if dtype not in DTYPES or not known:
             raise VdlaError(
@@ -198,25 +211,37 @@ class Importer:
         if standard:
             _check_form(proto, label)
         operands = tuple(self.tensors[i] if i else None for i in proto.input)
-        if reader is None and not (proto.op_type == "Constant" and standard):
+        control = CONTROL.get(proto.op_type) if standard else None
+        if reader is None and control is None and not (proto.op_type == "Constant" and standard):
             self.function(proto, name, opset, operands)
             return
+        try:
+            inferred = standard and control is None
+            narrow = narrow_results(proto, opset, operands, self.narrow) if inferred else {}
+        except VdlaError as error:
+            raise VdlaError(f"{label}: {error}") from None
+        proto = widened(proto)
+        self.narrow |= narrow
         try:
             attributes = {a.name: onnx.helper.get_attribute_value(a) for a in proto.attribute}
         except ValueError as error:
             raise VdlaError(f"{label}: damaged attributes: {first_line(error)}") from None
-        if reader is None:
+        if reader is None and control is None:
             self.define(Tensor.constant(proto.output[0], self.constant(attributes, label)))
             return
         call = Call(
             name, proto.op_type, operands, attributes, tuple(proto.output), opset,
             self.tensors, self.producers, self.known,
         )  # fmt: skip
+        if reader is None:
+            CONTROL[proto.op_type](self, call)
+            return
         try:
             found = reader(call)
         except Misfit as misfit:
             raise call.refuse(f"expected {misfit}") from None
-        self.adopt(call, found if isinstance(found, tuple) else (found,))
+        results = found if isinstance(found, tuple) else (found,)
+        self.adopt(call, _in_range(call, results, narrow))
 
     def function(
         self, proto: onnx.NodeProto, name: str, opset: int, operands: tuple[Tensor | None, ...]
@@ -228,7 +253,7 @@ class Importer:
         body = None
         if proto.domain in STANDARD:
             try:
-                body = function_body(named, opset, operands)
+                body = function_body(named, opset, operands, self.narrow)
             except (ValueError, RuntimeError, onnx.shape_inference.InferenceError) as error:
                 raise VdlaError(
                     f"node {name!r} ({proto.op_type}): expected what ONNX's definition of it"
@@ -238,6 +263,38 @@ class Importer:
             raise VdlaError(f"node {name!r}: {_unknown(proto)}")
         for index, inner in enumerate(body[0]):
             self.node(inner, index, body[1])
+
+    def inline(
+        self, call: Call, graph: onnx.GraphProto, prefix: str, given: Mapping[str, str]
+    ) -> list[str]:
+        """Read a subgraph of a node in its place; ``given`` names the tensors that are its inputs,
+        and ``prefix`` begins the names of its own. Returns the names of its outputs."""
+        names = dict(given)
+        for initializer in graph.initializer:
+            constant = onnx.TensorProto()
+            constant.CopyFrom(initializer)
+            constant.name = names[initializer.name] = f"{prefix}/{initializer.name}"
+            self.define(Tensor.constant(constant.name, self.array(constant)))
+        made = [name for node in graph.node for name in node.output if name]
+        names |= {name: f"{prefix}/{name}" for name in made}
+        for index, node in enumerate(graph.node):
+            copy = renamed_node(node, names)
+            copy.name = f"{prefix}/{node.name or f'{node.op_type}_{index}'}"
+            self.node(copy, index, call.opset)
+        found = [names.get(value.name, value.name) for value in graph.output]
+        unknown = [name for name in found if name not in self.tensors]
+        if unknown:
+            raise call.refuse(f"output {unknown[0]!r} of its subgraph is not computed by any node")
+        return found
+
+    def emit(self, like: Call, build: Callable[[Call], Tensor], name: str) -> Tensor:
+        """Add the nodes that ``build`` makes of a node; the result gets a name."""
+        call = replace(like, name=name, outputs=(name,), nodes=[], made={})
+        self.adopt(call, (build(call),))
+        read = {self.narrow[n] for node in call.nodes for n in node.inputs if n in self.narrow}
+        if len(read) == 1:
+            self.narrow[name] = read.pop()
+        return self.tensors[name]
 
     def adopt(self, call: Call, results: tuple[Tensor | None, ...]) -> None:
         """Add the nodes and tensors that a reader made; results get the names of the outputs."""
@@ -278,6 +335,20 @@ class Importer:
         except (ValueError, TypeError):
             pass  # of another type than its name says
         raise VdlaError(f"{label}: expected a tensor or numbers, got {sorted(attributes)}")
+
+
+def _in_range(
+    call: Call, results: tuple[Tensor | None, ...], narrow: Mapping[str, str]
+) -> tuple[Tensor | None, ...]:
+    """Results with those of narrow types rounded, unless elements only moved."""
+    moved = all(node.op.moves for node in call.nodes) and call.kind not in ("Cast", "CastLike")
+    if not narrow or moved:
+        return results
+    names = (*call.outputs, *[""] * len(results))
+    return tuple(
+        in_range(call, tensor, narrow[name]) if tensor is not None and name in narrow else tensor
+        for tensor, name in zip(results, names, strict=False)
+    )
 
 
 def _check_form(proto: onnx.NodeProto, label: str) -> None:

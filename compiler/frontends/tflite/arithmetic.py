@@ -8,9 +8,11 @@ import numpy as np
 
 from ...graph.arithmetic.fixed_point import high_mul, reciprocal_of_one_plus, rescale
 from ...graph.arithmetic.requant import tflite_params
+from ...graph.ops.movement import Identity
 from ...graph.ops.quantisation import Dequantize, Quant
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, binary, integer_range, maximum, minimum, select
+from . import operators
 from .elementwise import bounds_of, same_quant
 from .graph import Call
 from .mapping import (
@@ -308,6 +310,26 @@ def dequantize16(call: Call) -> None:
     source, layout = call.operand(0), layout_of(call, (0,))
     meaning = Quant(source.scale, source.zero_point.astype(np.int32), source.dtype)
     call.emit(Dequantize(meaning), (call.value(0, layout),), layout)
+
+
+def widened(call: Call) -> None:
+    """A float16 constant as float32."""
+    data = call.constant(0, "float16 tensor").astype(np.float32)
+    call.emit(Identity(), (call.constant_of("value", data),), "plain")
+
+
+def dequantize8(call: Call) -> None:
+    """8 bits to float32; a constant may have a scale for each channel."""
+    source = call.operand(0)
+    if source.data is None or source.scale.size == 1:
+        operators.READERS["DEQUANTIZE"](call)
+        return
+    if not source.scale.size:
+        raise call.refuse(f"{source} has no scale")
+    shape = [-1 if axis == source.axis else 1 for axis in range(source.data.ndim)]
+    centred = source.data.astype(np.int32) - source.zero_point.reshape(shape)
+    data = centred.astype(np.float32) * source.scale.reshape(shape)
+    call.emit(Identity(), (call.constant_of("value", data.astype(np.float32)),), "plain")
 
 
 _MAX, _MIN = _extreme(maximum), _extreme(minimum)

@@ -21,6 +21,7 @@ NAME_LIMIT = 60  # characters of a name in messages
 #: Tensor types that are read, and the NumPy dtypes that hold them.
 TENSOR_TYPES = {
     tflite.TensorType.FLOAT32: "float32",
+    tflite.TensorType.FLOAT16: "float16",  # of constants, which DEQUANTIZE reads
     tflite.TensorType.INT8: "int8",
     tflite.TensorType.UINT8: "uint8",
     tflite.TensorType.INT16: "int16",
@@ -85,12 +86,20 @@ class FlatOperator:
 
 @dataclass(frozen=True)
 class FlatModel:
-    """The one subgraph of a file."""
+    """The first subgraph of a file; converters write further ones for control flow and for other
+    signatures. A tensor that is not supported is the error that says so: it may be unused."""
 
-    tensors: tuple[FlatTensor, ...]
+    tensors: tuple[FlatTensor | VdlaError, ...]
     operators: tuple[FlatOperator, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
+
+    def tensor(self, index: int) -> FlatTensor:
+        """A tensor. Raises VdlaError for one that is not supported."""
+        found = self.tensors[index]
+        if isinstance(found, VdlaError):
+            raise found
+        return found
 
 
 #: Options table of each operator that has one, and the fields that are read.
@@ -114,7 +123,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "DIV": ("DivOptions", _FUSED),
     "FULLY_CONNECTED": (
         "FullyConnectedOptions",
-        ("FusedActivationFunction", "WeightsFormat", "KeepNumDims"),
+        ("FusedActivationFunction", "WeightsFormat", "KeepNumDims", "AsymmetricQuantizeInputs"),
     ),
     "GATHER": ("GatherOptions", ("Axis", "BatchDims")),
     "L2_NORMALIZATION": ("L2NormOptions", _FUSED),
@@ -146,26 +155,25 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
 _EMPTY_TABLE, _EMPTY_TABLE_AT = struct.pack("<HHi", 4, 4, 4), 4
 
 
-def read_model(data: bytes, where: str) -> FlatModel:
+def read_model(data: bytes) -> FlatModel:
     """Read a file.
 
     Raises
     ------
     VdlaError
-        When the file is not a whole model with one subgraph, naming the table that is damaged.
+        When the file is not a whole model, naming the table that is damaged.
     """
     if len(data) < 8 or data[4:8] != IDENTIFIER:
         raise VdlaError(
-            f"{where}: expected a TensorFlow Lite model ({IDENTIFIER.decode()!r} at byte 4),"
+            f"expected a TensorFlow Lite model ({IDENTIFIER.decode()!r} at byte 4),"
             f" got {data[4:8]!r}"
         )
-    return _Reader(data, where).model()
+    return _Reader(data).model()
 
 
 class _Reader:
-    def __init__(self, data: bytes, where: str):
+    def __init__(self, data: bytes):
         self.data = data
-        self.where = where
 
     def get(self, what: str, access: Callable[..., Any], *args: object) -> Any:
         """The value that an accessor returns. Raises an error that names a damaged table."""
@@ -175,7 +183,7 @@ class _Reader:
             raise self.damaged(what, str(error) or type(error).__name__) from None
 
     def damaged(self, what: str, why: str) -> VdlaError:
-        return VdlaError(f"{self.where}: {what} is damaged: {' '.join(why.split())}")
+        return VdlaError(f"{what} is damaged: {' '.join(why.split())}")
 
     def count(self, what: str, access: Callable[[], Any]) -> int:
         """The length of a vector of tables, which each take at least four bytes."""
@@ -199,11 +207,11 @@ class _Reader:
     def model(self) -> FlatModel:
         model = self.get("the model", tflite.Model.GetRootAsModel, self.data, 0)
         subgraphs = self.count("the list of subgraphs", model.SubgraphsLength)
-        if subgraphs != 1:
-            raise VdlaError(f"{self.where}: expected a model of one subgraph, got {subgraphs}")
+        if not subgraphs:
+            raise VdlaError("expected a model with a subgraph, got none")
         graph = self.table("the subgraph", model.Subgraphs, 0)
         tensors = tuple(
-            self.tensor(model, self.table(f"tensor {i}", graph.Tensors, i), i)
+            self.tensor_or_error(model, self.table(f"tensor {i}", graph.Tensors, i), i)
             for i in range(self.count("the list of tensors", graph.TensorsLength))
         )
         operators = tuple(
@@ -223,6 +231,12 @@ class _Reader:
 
     # ---- tensors ----
 
+    def tensor_or_error(self, model: Any, table: Any, index: int) -> FlatTensor | VdlaError:
+        try:
+            return self.tensor(model, table, index)
+        except VdlaError as error:
+            return error
+
     def tensor(self, model: Any, table: Any, index: int) -> FlatTensor:
         text = self.get(f"tensor {index}", table.Name) or b""
         name = text.decode(errors="replace")
@@ -232,24 +246,20 @@ class _Reader:
         code = self.get(what, table.Type)
         if code not in TENSOR_TYPES:
             raise VdlaError(
-                f"{self.where}: {what} has type {_TYPE_NAMES.get(code, code)},"
+                f"{what} has type {_TYPE_NAMES.get(code, code)},"
                 f" supported are {', '.join(TENSOR_TYPES.values())}"
             )
         if max(len(shape), len(signature)) > MAX_RANK:
-            raise VdlaError(
-                f"{self.where}: {what}: expected up to {MAX_RANK} dimensions, got {len(shape)}"
-            )
+            raise VdlaError(f"{what}: expected up to {MAX_RANK} dimensions, got {len(shape)}")
         if min(shape, default=1) < 1 or len(signature) != len(shape):
             raise VdlaError(
-                f"{self.where}: {what}: expected positive dimensions and as many in the signature,"
+                f"{what}: expected positive dimensions and as many in the signature,"
                 f" got {list(shape)} and {list(signature)}"
             )
         if math.prod(shape) > MAX_ELEMENTS:
-            raise VdlaError(
-                f"{self.where}: {what}: expected up to {MAX_ELEMENTS} elements, got {list(shape)}"
-            )
+            raise VdlaError(f"{what}: expected up to {MAX_ELEMENTS} elements, got {list(shape)}")
         if self.get(what, table.IsVariable) or self.get(what, table.Sparsity) is not None:
-            raise VdlaError(f"{self.where}: {what}: variables and sparse tensors are not supported")
+            raise VdlaError(f"{what}: variables and sparse tensors are not supported")
         data = self.constant(model, table, what, shape, TENSOR_TYPES[code])
         scale, zero_point, axis = self.quantisation(table, what, shape)
         return FlatTensor(
@@ -269,7 +279,7 @@ class _Reader:
         expected = math.prod(shape) * np.dtype(dtype).itemsize
         if length != expected:
             raise VdlaError(
-                f"{self.where}: {what}: expected {expected} bytes of {dtype}{list(shape)} in"
+                f"{what}: expected {expected} bytes of {dtype}{list(shape)} in"
                 f" buffer {number}, got {length}"
             )
         raw = self.get(f"buffer {number}", buffer.DataAsNumpy)
@@ -293,16 +303,14 @@ class _Reader:
         zero_point = zero_point if zero_point.size else np.zeros(scale.size, np.int64)
         axis = int(self.get(what, found.QuantizedDimension))
         if not (np.isfinite(scale).all() and (scale > 0).all()):
-            raise VdlaError(f"{self.where}: {what}: expected positive finite scales")
+            raise VdlaError(f"{what}: expected positive finite scales")
         if zero_point.size not in (1, scale.size):
-            raise VdlaError(
-                f"{self.where}: {what}: expected {scale.size} zero points, got {zero_point.size}"
-            )
+            raise VdlaError(f"{what}: expected {scale.size} zero points, got {zero_point.size}")
         if np.abs(zero_point).max() > 2**31:
-            raise VdlaError(f"{self.where}: {what}: zero point {zero_point[0]} is not an int32")
+            raise VdlaError(f"{what}: zero point {zero_point[0]} is not an int32")
         if scale.size > 1 and not (0 <= axis < len(shape) and shape[axis] == scale.size):
             raise VdlaError(
-                f"{self.where}: {what}: expected one scale per element of dimension {axis!r} of"
+                f"{what}: expected one scale per element of dimension {axis!r} of"
                 f" {list(shape)}, got {scale.size}"
             )
         return scale, np.broadcast_to(zero_point, scale.shape), axis
@@ -336,7 +344,7 @@ class _Reader:
         if stored is None:
             options.Init(_EMPTY_TABLE, _EMPTY_TABLE_AT)
         elif given != getattr(tflite.BuiltinOptions, name):
-            raise VdlaError(f"{self.where}: {what}: expected options of type {name}")
+            raise VdlaError(f"{what}: expected options of type {name}")
         else:
             self.get(what, options.Init, stored.Bytes, stored.Pos)
         return {field: self.get(what, getattr(options, field)) for field in fields}

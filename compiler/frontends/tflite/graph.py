@@ -13,9 +13,10 @@ uint8 becomes int8 at the edges (``Recentre``).
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -31,6 +32,8 @@ from .file import DAMAGE, FlatModel, FlatOperator, FlatTensor
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 #: Characters of what Python or NumPy says about attributes that no operator can have.
 MESSAGE_LIMIT = 120
+#: Elements that are computed while a model is read: of constants, and of what they make.
+MAX_FOLDED = 1 << 26
 #: Types of activations whose integers have a scale and a zero point.
 QUANTISED = ("int8", "uint8", "int16")
 
@@ -45,6 +48,12 @@ class Importer:
     nodes: list[Node] = field(default_factory=list)
     values: dict[int, dict[str, str]] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
+    #: Tensors that operators compute from constants, with their values, by index.
+    folded: dict[int, FlatTensor] = field(default_factory=dict)
+
+    def tensor(self, index: int) -> FlatTensor:
+        """A tensor of the file."""
+        return self.folded[index] if index in self.folded else self.model.tensor(index)
 
     def run(self, readers: Mapping[str, Callable[[Call], None]]) -> Graph:
         """The graph; ``readers`` has a row per operator."""
@@ -52,7 +61,7 @@ class Importer:
             raise VdlaError("expected a model with outputs, got none")
         self._name_interface()
         for index in self.model.inputs:
-            self._input(self.model.tensors[index])
+            self._input(self.tensor(index))
         for operator in self.model.operators:
             reader = readers.get(operator.kind)
             if reader is None:
@@ -62,7 +71,7 @@ class Importer:
                 )
             try:
                 with np.errstate(all="ignore"):  # damaged scales; their products are checked
-                    reader(Call(self, operator))
+                    self._read(operator, reader)
             except VdlaError as error:
                 raise VdlaError(f"{operator}: {error}") from None
             except (*DAMAGE, KeyError, ZeroDivisionError) as error:
@@ -72,20 +81,46 @@ class Importer:
         inputs = tuple(self.names[index] for index in self.model.inputs)
         return Graph("main", inputs, outputs, tuple(self.nodes), self.tensors)
 
+    def _read(self, operator: FlatOperator, reader: Callable[[Call], None]) -> None:
+        """Read an operator; if it depends on constants only, its results become constants."""
+        before = len(self.nodes)
+        reader(Call(self, operator))
+        nodes = self.nodes[before:]
+        made = {node.output for node in nodes}
+        read = {name for node in nodes for name in node.inputs} - made
+        known = all(self.tensors[name].is_constant for name in read)
+        if not known or any(index in self.names for index in operator.outputs):
+            return
+        plain = {i: self.value(self.tensor(i), "plain") for i in operator.outputs}
+        sizes = [math.prod(self.tensors[node.output].shape) for node in self.nodes[before:]]
+        if sum(sizes) > MAX_FOLDED:
+            return
+        values = {n: t.data for n, t in self.tensors.items() if t.data is not None}
+        for node in self.nodes[before:]:
+            values[node.output] = node.op.evaluate(*(values[name] for name in node.inputs))
+            del self.tensors[node.output]
+        del self.nodes[before:]
+        for index, name in plain.items():
+            tensor, data = self.tensor(index), values[name]
+            if tensor.dtype == "uint8":
+                data = (data.astype(np.int16) + OFFSET).astype(np.uint8)
+            self.folded[index] = replace(tensor, data=data)
+            del self.values[index]
+
     def _name_interface(self) -> None:
         """Inputs and outputs keep their names, unless these are empty, odd or not unique."""
         indices = dict.fromkeys((*self.model.inputs, *self.model.outputs))
-        count = Counter(self.model.tensors[i].name for i in indices)
+        count = Counter(self.tensor(i).name for i in indices)
         taken = {f"t{i}" for i in range(len(self.model.tensors))}
         for i in indices:
-            name = self.model.tensors[i].name
+            name = self.tensor(i).name
             usable = name.isprintable() and name and count[name] == 1 and name not in taken
             self.names[i] = name if usable else f"t{i}"
 
     @property
     def scale(self) -> int:
         """How many times the file's own batch is computed at once."""
-        inputs = [self.model.tensors[i] for i in self.model.inputs]
+        inputs = [self.tensor(i) for i in self.model.inputs]
         symbolic = all(t.signature[:1] == (-1,) and t.shape[0] == 1 for t in inputs)
         return self.batch if symbolic else 1
 
@@ -104,7 +139,7 @@ class Importer:
             self.values[tensor.index] = {"plain": signed}
 
     def _output(self, index: int) -> str:
-        tensor, name = self.model.tensors[index], self.names[index]
+        tensor, name = self.tensor(index), self.names[index]
         if index not in self.values:
             raise VdlaError(f"output {tensor} is not computed by any operator")
         value = self.value(tensor, "plain")
@@ -189,7 +224,7 @@ class Call:
         inputs = self.operator.inputs
         if position >= len(inputs) or inputs[position] < 0:
             return None
-        return self.importer.model.tensors[inputs[position]]
+        return self.importer.tensor(inputs[position])
 
     def operand(self, position: int) -> FlatTensor:
         tensor = self.optional(position)
@@ -202,7 +237,7 @@ class Call:
         """The one result."""
         if len(self.operator.outputs) != 1:
             raise self.refuse(f"expected one output, got {len(self.operator.outputs)}")
-        return self.importer.model.tensors[self.operator.outputs[0]]
+        return self.importer.tensor(self.operator.outputs[0])
 
     def constant(self, position: int, what: str) -> np.ndarray:
         tensor = self.operand(position)
@@ -259,7 +294,7 @@ class Call:
     @property
     def results(self) -> tuple[FlatTensor, ...]:
         """All results."""
-        return tuple(self.importer.model.tensors[index] for index in self.operator.outputs)
+        return tuple(self.importer.tensor(index) for index in self.operator.outputs)
 
     def shape_of(self, value: str) -> tuple[int, ...]:
         """The shape of a tensor of the graph."""

@@ -44,9 +44,8 @@ def import_tflite(source: str | Path | bytes, *, batch: int = 1) -> Graph:
         data = source if isinstance(source, bytes) else Path(source).read_bytes()
     except OSError as error:
         raise VdlaError(f"{where}: {error.strerror or error}") from None
-    model = read_model(data, where)
     try:
-        graph = Importer(model, batch).run(READERS)
+        graph = Importer(read_model(data), batch).run(READERS)
     except VdlaError as error:
         raise VdlaError(f"{where}: {error}") from None
     verify(graph)

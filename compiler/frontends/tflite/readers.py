@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import arithmetic, floats, functions, moves, norms, operators, reductions, wide
+from . import arithmetic, floats, functions, hybrid, moves, norms, operators, reductions, wide
 from .graph import Call
 
 Reader = Callable[[Call], None]
@@ -44,6 +44,20 @@ def _quantize(call: Call) -> None:
     (operators.READERS["QUANTIZE"] if plain else arithmetic.quantize16)(call)
 
 
+def _real(kind: str) -> Reader:
+    """A float operator, whose weights may be int8."""
+    quantised: dict[str, Reader] = {
+        "FULLY_CONNECTED": hybrid.dense,
+        "CONV_2D": lambda call: hybrid.convolution(call, depthwise=False),
+        "DEPTHWISE_CONV_2D": lambda call: hybrid.convolution(call, depthwise=True),
+    }
+
+    def read(call: Call) -> None:
+        (quantised[kind] if hybrid.is_hybrid(call) else floats.READERS[kind])(call)
+
+    return read
+
+
 def _table() -> dict[str, dict[str, Reader]]:
     table: dict[str, dict[str, Reader]] = {kind: {ANY: reader} for kind, reader in _ANY.items()}
     for types, readers in (
@@ -59,9 +73,13 @@ def _table() -> dict[str, dict[str, Reader]]:
     for typed in (arithmetic.TYPED, reductions.TYPED, norms.TYPED, wide.TYPED):
         for kind, readers in typed.items():
             table.setdefault(kind, {}).update(readers)
+    for kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
+        table[kind]["float32"] = _real(kind)
     table["MEAN"] |= dict.fromkeys(_BYTES, _mean)
     table["QUANTIZE"] = {ANY: _quantize}
-    table["DEQUANTIZE"] |= {"int16": arithmetic.dequantize16}
+    table["DEQUANTIZE"] |= {"int16": arithmetic.dequantize16, "float16": arithmetic.widened}
+    for dtype in _BYTES:
+        table["DEQUANTIZE"][dtype] = arithmetic.dequantize8
     return table
 
 

@@ -54,6 +54,7 @@ from ...tir.ir import (
 )
 from ...tir.printer import expr_text
 from . import micro_kernel_code as micro_kernels
+from .llvm_half import rounded_to
 from .llvm_narrow import ROWS, NarrowRow, has_packs, narrow_rows, packed
 from .llvm_parallel import call_in_parallel, declare_part
 from .llvm_vector import LLVM_FUNCTIONS, is_invariant, offset_of, splat, stores_of
@@ -431,6 +432,8 @@ class _Emitter:
                 if _is_total(a) and _is_total(b):
                     return self.builder.select(self._scalar(cond), self.value(a), self.value(b))
                 return self._choose(cond, lambda: self.value(a), lambda: self.value(b))
+            case Cast("float32", Cast("float16" | "bfloat16" as half, a)) if a.dtype == "float32":
+                return rounded_to(self.builder, self.value(a), half)
             case Cast(dtype, a) if a.dtype in FLOAT_DTYPES and dtype in INT_DTYPES:
                 return self._to_integer(self.value(a), a.dtype, dtype, _is_small(a))
             case Cast(dtype, a):

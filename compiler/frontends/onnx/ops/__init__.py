@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from . import (
+    einsum,
     elementwise,
+    grid,
     linear,
     microsoft,
+    ordering,
     quantized,
     recurrent,
     reduction,
     resize,
+    scatter,
     shape,
     spatial,
 )
@@ -21,11 +25,15 @@ MICROSOFT: dict[str, Reader] = microsoft.READERS
 #: One row per ONNX operator (``Constant`` apart, which makes no node).
 READERS: dict[str, Reader] = (
     elementwise.READERS
+    | einsum.READERS
+    | grid.READERS
     | linear.READERS
+    | ordering.READERS
     | quantized.READERS
     | recurrent.READERS
     | reduction.READERS
     | resize.READERS
+    | scatter.READERS
     | shape.READERS
     | spatial.READERS
 )

@@ -93,7 +93,10 @@ class Call:
         ValueNeeded
             When it depends on an input of the model.
         """
-        tensor = self.operand(index)
+        return self.value_of(self.operand(index), what)
+
+    def value_of(self, tensor: Tensor, what: str) -> np.ndarray:
+        """The value of a tensor, as :meth:`constant` has it."""
         return self._value(tensor, f"expected a constant {what}, got the computed tensor")
 
     def scalar(self, index: int, what: str) -> Any:

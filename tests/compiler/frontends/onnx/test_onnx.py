@@ -36,8 +36,8 @@ Break = tuple[str, Callable[[Any], Any], str]
 NODES: list[Break] = [
     (
         "operator",
-        lambda b: b.node("NonZero", ["x"], "y"),
-        "node 'y_node': operator 'NonZero' is not supported; of the ",
+        lambda b: b.node("Det", ["x"], "y"),
+        "node 'y_node': operator 'Det' is not supported; of the ",
     ),
     (
         "domain",
@@ -109,7 +109,7 @@ NODES: list[Break] = [
     (
         "zero_type",
         lambda b: b.scaled("QuantizeLinear", "v", "y", 1.0, np.array(0, np.float16)),
-        "constant 'y_zero' has type float16, supported are float32, float64, int8,",
+        "node 'y_node' (QuantizeLinear): expected operands that ONNX says it has: y_zero_point ",
     ),
     (
         "channels_of_scale",
@@ -123,8 +123,8 @@ NODES: list[Break] = [
     ),
     (
         "type",
-        lambda b: b.constant("h", np.ones(2, np.float16)),
-        "constant 'h' has type float16, supported are",
+        lambda b: b.constant("h", np.ones(2, np.complex64)),
+        "constant 'h' has type complex64, supported are float32, float64, int8,",
     ),
     (
         "bias",

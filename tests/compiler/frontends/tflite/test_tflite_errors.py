@@ -121,7 +121,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
         lambda: with_input(scale=[1e30], zero=[0]),
         "operator 0 (FULLY_CONNECTED): expected a scale from 0 to below 2**30, got ",
     ),
-    "float_input": (lambda: with_input("float32"), "of a float operator are float32, got int8"),
+    "float_input": (lambda: with_input("float32"), "computes float32, the file says int8 for"),
     "type": (
         lambda: with_input("int32", scale=[0.1], zero=[0]),
         "operator 0 (FULLY_CONNECTED): supported are int8, uint8, ",

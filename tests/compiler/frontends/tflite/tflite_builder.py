@@ -11,6 +11,8 @@ import tflite
 
 TYPES = {
     "float32": tflite.TensorType.FLOAT32,
+    "float16": tflite.TensorType.FLOAT16,
+    "string": tflite.TensorType.STRING,
     "int8": tflite.TensorType.INT8,
     "uint8": tflite.TensorType.UINT8,
     "int16": tflite.TensorType.INT16,
@@ -111,8 +113,8 @@ class TfliteBuilder:
             self.builder.PrependUOffsetTRelative(offset)
         return self.builder.EndVector()
 
-    def file(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
-        """The model as the bytes of a file."""
+    def file(self, inputs: Sequence[int], outputs: Sequence[int], subgraphs: int = 1) -> bytes:
+        """The model as the bytes of a file; all subgraphs are the same."""
         b = self.builder
         tensors, operators = self._tables(self.tensors), self._tables(self.operators)
         reads, writes = self.numbers(list(inputs)), self.numbers(list(outputs))
@@ -121,13 +123,13 @@ class TfliteBuilder:
         tflite.SubGraphAddInputs(b, reads)
         tflite.SubGraphAddOutputs(b, writes)
         tflite.SubGraphAddOperators(b, operators)
-        subgraphs = self._tables([tflite.SubGraphEnd(b)])
+        graphs = self._tables([tflite.SubGraphEnd(b)] * subgraphs)
         codes = self._tables([self._code(code) for code in self.codes])
         buffers = self._tables([self._buffer(data) for data in self.buffers])
         tflite.ModelStart(b)
         tflite.ModelAddVersion(b, 3)
         tflite.ModelAddOperatorCodes(b, codes)
-        tflite.ModelAddSubgraphs(b, subgraphs)
+        tflite.ModelAddSubgraphs(b, graphs)
         tflite.ModelAddBuffers(b, buffers)
         b.Finish(tflite.ModelEnd(b), file_identifier=b"TFL3")
         return bytes(b.Output())

@@ -1,0 +1,126 @@
+"""Readers of float operators with weights of int8: activations are quantised while they run.
+
+Each row of a dense layer, and each image of a convolution, has a scale of its own. The products are
+summed as integers, and the sums become float32 again.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...graph.ops.convolution import Convolution
+from ...graph.ops.linear import MatMul
+from ...graph.ops.movement import Reshape
+from ...graph.ops.reduction import Reduce
+from ...te.expr import Call as Function
+from ...te.expr import Const, Expr, maximum, minimum, select
+from .floats import _bias as float_bias
+from .geometry import image_shape, window_geometry
+from .graph import Call
+from .mapping import between, map_of, step_map
+from .operators import _weight as weight8
+
+
+def is_hybrid(call: Call) -> bool:
+    """Whether a float operator has weights of int8."""
+    return call.operand(0).dtype == "float32" and call.operand(1).dtype in ("int8", "uint8")
+
+
+def _rounded(x: Expr) -> Expr:
+    """The nearest whole number, half away from zero."""
+    whole = Function("trunc", (x,), "float32")
+    rest = x - whole
+    return whole + select(rest >= 0.5, 1.0, 0.0) - select(rest <= -0.5, 1.0, 0.0)
+
+
+def _quantised(call: Call, value: str, axes: tuple[int, ...], asymmetric: bool) -> tuple[str, str]:
+    """Integers less their zero point, int32, and their scales, which have size 1 along ``axes``."""
+    least = call.step("least", Reduce("min", axes, True), value)
+    most = call.step("most", Reduce("max", axes, True), value)
+    if not asymmetric:
+        bound = step_map(call, "bound", lambda a, b: maximum(b, 0.0 - a), least, most)
+
+        def symmetric(x: Expr, b: Expr) -> Expr:
+            steps = _rounded(x * (127.0 / select(b <= 0.0, 1.0, b)))
+            return minimum(maximum(steps, -127.0), 127.0).astype("int32")
+
+        whole = step_map(call, "whole", symmetric, value, bound)
+        return whole, step_map(call, "scale", lambda b: select(b <= 0.0, 1.0, b / 127.0), bound)
+
+    def spread(a: Expr, b: Expr) -> tuple[Expr, Expr, Expr]:
+        low = minimum(a, 0.0).astype("float64")
+        high = maximum(b, 0.0).astype("float64")
+        step = (high - low) / Const(255.0, "float64")
+        return low, high, select(step <= 0.0, Const(1.0, "float64"), step)
+
+    def offset(a: Expr, b: Expr) -> Expr:
+        low, high, step = spread(a, b)
+        from_low, from_high = -128.0 - low / step, 127.0 - high / step
+        nearer = 128.0 - low / step < 127.0 + high / step
+        place = select(nearer, from_low, from_high)
+        bounded = minimum(maximum(place, -128.0), 127.0).astype("float32")
+        return select(high <= low, 0.0, _rounded(bounded))
+
+    zero = step_map(call, "zero", offset, least, most)
+    scale = step_map(call, "scale", lambda a, b: spread(a, b)[2].astype("float32"), least, most)
+
+    def shifted(x: Expr, s: Expr, z: Expr) -> Expr:
+        steps = minimum(maximum(_rounded(z + x * (1.0 / s)), -128.0), 127.0)
+        return (steps - z).astype("int32")
+
+    return step_map(call, "whole", shifted, value, scale, zero), scale
+
+
+def dense(call: Call) -> None:
+    """``bias + sum * (scale of the row * scale of the weights)``."""
+    weight, scales = weight8(call, channel_axis=0)
+    value = call.value(0, "plain")
+    count, width = math.prod(call.shape_of(value)), weight.shape[-1]
+    if weight.ndim != 2 or count % width or scales.size != 1:
+        raise call.refuse(
+            f"expected a weight matrix of one scale that fits {count} elements, got"
+            f" {list(weight.shape)} and {scales.size} scales"
+        )
+    rows = call.step("rows", Reshape((count // width, width)), value)
+    whole, scale = _quantised(call, rows, (1,), bool(call.option("AsymmetricQuantizeInputs")))
+    stored = call.constant_of("weight", np.ascontiguousarray(weight.T.astype(np.int32)))
+    total = call.step("total", MatMul(), whole, stored)
+    factor = float(scales[0])
+
+    def rule(acc: Expr, s: Expr, *bias: Expr) -> Expr:
+        made = acc.astype("float32") * (s * factor)
+        return between(call, bias[0] + made if bias else made)
+
+    operands = (total, scale, *float_bias(call, 2))
+    made = call.step("made", map_of(call, "Hybrid", rule, *operands), *operands)
+    call.emit(Reshape(call.importer.shape(call.result)), (made,), "plain")
+
+
+def convolution(call: Call, depthwise: bool) -> None:
+    """``sum * scale of the channel * scale of the image + bias``."""
+    channels = image_shape(call)[3]
+    weight, scales = weight8(call, channel_axis=3 if depthwise else 0)
+    if weight.ndim != 4:
+        raise call.refuse(f"expected a weight of 4 dimensions, got {list(weight.shape)}")
+    weight = weight.transpose((3, 0, 1, 2) if depthwise else (0, 3, 1, 2))
+    made, each = weight.shape[:2]
+    if channels % each or made % (channels // each):
+        raise call.refuse(f"weight {list(weight.shape)} does not fit {channels} channels")
+    geometry = window_geometry(call, (weight.shape[2], weight.shape[3]))
+    single = scales.size == 1 and not depthwise
+    whole, scale = _quantised(call, call.value(0, "nchw"), (1, 2, 3), not single)
+    stored = call.constant_of("oihw", np.ascontiguousarray(weight.astype(np.int32)))
+    total = call.step("total", Convolution(*geometry, channels // each), whole, stored)
+    shape = (1, made, 1, 1)
+    factors = call.constant_of("scales", np.broadcast_to(scales, made).reshape(shape))
+    biases = [call.step("bias", Reshape(shape), name) for name in float_bias(call, 2)]
+
+    def rule(acc: Expr, s: Expr, factor: Expr, *bias: Expr) -> Expr:
+        real = acc.astype("float32")
+        found = real * (s * factor) if single or depthwise else real * factor * s
+        return between(call, found + bias[0] if bias else found)
+
+    operands = (total, scale, factors, *biases)
+    call.emit(map_of(call, "Hybrid", rule, *operands), operands, "nchw")

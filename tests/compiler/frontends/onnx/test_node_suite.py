@@ -1,0 +1,78 @@
+"""Every node test of the onnx package in the interpreter: right, or refused for a reason below.
+
+``tests/compiler/test_onnx_backend.py`` runs those of supported types as machine code, too.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, numpy_helper
+from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.onnx_backend import VdlaRep
+from vdla.isa.errors import VdlaError
+
+#: What a refusal may say. Each has a number of cases in the onnx package that was looked at.
+REASONS = {
+    "sequences and optionals": r"expected a tensor, got a (sequence|optional)|got a list|"
+    r"operator '(Sequence\w*|\w+Sequence|Optional\w*)' is not",
+    "strings": r"got strings|operator 'TfIdfVectorizer' is not",
+    "other domains": r"operator 'ai\.onnx\.(ml|preview)\.[\w.]+' is not supported",
+    "random numbers": r"operator 'Random\w+' is not|dropout while training is random",
+    "results of 2, 4 and 8 bits": r"(float8_\w+|float4_\w+|u?int[24])( is|.* are) not supported",
+    "floats of 8 bits": r"got float8_e8m0fnu|expected integers, got float32|supported output types",
+    "operators": r"operator '(BitCast|DFT|Det|DeformConv|ImageDecoder|MelWeightMatrix|"
+    r"NonMaxSuppression|RoiAlign|STFT|TensorScatter)' is not supported",
+    "old operator sets": r"expected opset 7 to|Scan before opset 9",
+}
+#: How many cases of onnx 1.23 pass, at least.
+PASSED = 1630
+#: The last two places of half types, relative to a number: their sums are rounded once here, and
+#: after each term in the cases' expected values.
+LAST_PLACES = {"float16": 2.0**-9, "bfloat16": 2.0**-6}
+
+
+def outcome(case: Any) -> str:
+    """ "passed", or why the case is refused.
+
+    Raises
+    ------
+    AssertionError
+        For a wrong result, or a refusal for no known reason.
+    """
+    model = VdlaRep(case.model, lambda graph: partial(interpret, graph))
+    for inputs, expected in case.data_sets:
+        try:
+            made = model.run([_plain(value) for value in inputs])
+        except VdlaError as error:
+            found = [name for name, text in REASONS.items() if re.search(text, str(error))]
+            assert found and "\n" not in str(error), f"{case.name}: {error}"
+            return found[0]
+        for y, wanted in zip(made, map(_plain, expected), strict=True):
+            assert (y.dtype, y.shape) == (wanted.dtype, wanted.shape), case.name
+            rtol = max(case.rtol, LAST_PLACES.get(str(y.dtype), 0.0))
+            wide = (y, wanted) if y.dtype.kind in "biu" else (a.astype("f8") for a in (y, wanted))
+            np.testing.assert_allclose(*wide, rtol, case.atol, err_msg=case.name)
+    return "passed"
+
+
+def _plain(value: Any) -> Any:
+    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
+
+
+@pytest.mark.slow
+def test_every_node_test() -> None:
+    from onnx.backend.test.case.node import collect_testcases
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the NumPy code that computes the expected values
+        cases = collect_testcases(None)
+        seen = Counter(outcome(case) for case in cases)
+    assert seen["passed"] >= PASSED, seen
+    assert {*REASONS, "passed"} == {*seen}
