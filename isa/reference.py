@@ -170,8 +170,8 @@ def _vector(insn: Vector, state: State) -> None:
         part = slice(begin, begin + step)
         a = _operand(insn.src0, index["src0"][part], insn, state)
         b = _operand(insn.src1, index["src1"][part], insn, state)
-        operands = (x.reshape(-1, group, *x.shape[1:]) for x in (a, b))
-        result = _fold(insn, *operands, NumpyKit(state.table))
+        left, right = (x.reshape(-1, group, *x.shape[1:]) for x in (a, b))
+        result = _fold(insn, left, right, NumpyKit(state.table))
         target = state.memory(insn.dst)
         target[index["dst"][part][::group]] = _finish(insn, result, state).astype(target.dtype)
 

@@ -29,6 +29,8 @@ from .single.table import (
     outcome,
 )
 
+pytest.importorskip("tflite_micro", reason="tflite-micro is there for Linux on x86-64 only")
+
 CASES = int(os.environ.get("VDLA_FUZZ", "3"))
 CELLS = cells()
 #: Cases that are compiled for the CPU, too.

@@ -14,7 +14,6 @@ from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu
 from vdla.isa.errors import VdlaError
 
-from .single.draft import Case, micro
 from .tflite_builder import TfliteBuilder
 
 
@@ -136,5 +135,4 @@ def test_further_subgraphs_are_left() -> None:
     b.operator("ABS", [x], [y])
     data = b.file([x], [y], subgraphs=3)
     value = np.array([-1, 2, -3, 4], np.float32)
-    [wanted] = micro(Case(data, [value]))
-    np.testing.assert_array_equal(interpret(import_tflite(data), value)[0], wanted)
+    np.testing.assert_array_equal(interpret(import_tflite(data), value)[0], np.abs(value))

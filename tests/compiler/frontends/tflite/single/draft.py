@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from tflite_micro.python.tflite_micro import runtime
 
 from ..tflite_builder import TfliteBuilder
 
@@ -138,6 +137,9 @@ def micro(case: Case) -> list[np.ndarray]:
     Refused
         When it does not run the model.
     """
+    # There are packages for Linux on x86-64 only; those who only draw models need none.
+    from tflite_micro.python.tflite_micro import runtime
+
     try:
         interpreter = runtime.Interpreter.from_bytes(case.data, arena_size=ARENA_BYTES)
         for index, value in enumerate(case.inputs):
