@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..bench.sweep import Point, Results, Row, measure_points
+from ..compiler.tune.pool import Pool
 from ..isa.errors import VdlaError
 from .front import dominates, front, hypervolume
 from .ladder import Design, Ladder
@@ -32,7 +33,8 @@ BOX = 2.0
 #: Gives a row for each point, and whether Ctrl-C came between; see :func:`~..bench.sweep.
 #: measure_points`.
 Measure = Callable[
-    [Sequence[Point], Results, int, Callable[[int, int], None]], tuple[list[Row], bool]
+    [Sequence[Point], Results, int, Callable[[int, int], None], Pool | None],
+    tuple[list[Row], bool],
 ]
 
 
@@ -82,6 +84,7 @@ class Exploration:
     workers : processes that compile and simulate
     progress : is told the state after each batch
     measure : measures points, as ``vdla sweep`` does unless something else is given
+    pool : workers that measure instead of processes here
     prunes : whether what is beaten at its bound is left out
 
     Attributes
@@ -98,11 +101,12 @@ class Exploration:
         workers: int,
         progress: Callable[[State], None] = lambda _: None,
         measure: Measure | None = None,
+        pool: Pool | None = None,
         prunes: bool = True,
     ):
         self.spec, self.results, self.workers = spec, results, workers
         self.progress, self.ladder = progress, Ladder(spec)
-        self._measure, self._prunes = measure or measure_points, prunes
+        self._measure, self._pool, self._prunes = measure or measure_points, pool, prunes
         self.outcomes: list[Outcome] = []
         self.interrupted = False
         self._search = make_search(spec, self.ladder)
@@ -244,7 +248,7 @@ class Exploration:
         if not points:
             return []
         rows, self.interrupted = self._measure(
-            points, self.results, self.workers, lambda done, total: None
+            points, self.results, self.workers, lambda done, total: None, self._pool
         )
         count = len(self.spec.networks)
         return list(_chunks(rows, count)) if not self.interrupted else []

@@ -22,6 +22,10 @@ from .task import Task
 
 #: How often a trial is given to a worker again whose earlier one died with it.
 RETRIES = 3
+#: What a step hands on: a result, or why it failed; and the seconds that passed.
+_Made = tuple[Any, str, float]
+#: A pickled None: what functions of no layer get.
+_NOTHING = b"N."
 #: Seconds until workers with the device must be there.
 _WORKERS_S = 30.0
 
@@ -151,22 +155,45 @@ class Pool:
 
     def measure(self, task: Task, batch: Sequence[Knobs]) -> Iterator[tuple[int, Outcome]]:
         """The outcomes of a batch, by index, as they come."""
+        for index, made in self._gathered(lambda i: self._submitted(task, batch[i]), len(batch)):
+            yield index, _outcome(made)
+
+    def each(
+        self, function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, Any, str]]:
+        """``function(None, *job)`` for each job, on workers with the device: by index, as they
+        come, what it returned, or why it did not.
+        """
+
+        def submit(index: int) -> Any:
+            return self._client.submit(
+                call_step, function, _NOTHING, jobs[index], self.timeout_s, pure=False,
+                resources={self.steps.device: 1},
+            )  # fmt: skip
+
+        for index, (found, error, _) in self._gathered(submit, len(jobs)):
+            yield index, found, error
+
+    def _gathered(self, submit: Callable[[int], Any], count: int) -> Iterator[tuple[int, _Made]]:
+        """What jobs give, by index, as they come. A job whose worker died is submitted again."""
         from distributed import as_completed
 
-        running = {self._submitted(task, knobs): (i, 0) for i, knobs in enumerate(batch)}
+        running = {submit(index): (index, 0) for index in range(count)}
         arriving = as_completed(list(running), loop=self._client.loop)
         try:
             for future in arriving:
                 index, tries = running.pop(future)
                 if future.status == "finished":
-                    yield index, _outcome(future.result())
-                elif tries < RETRIES:  # its worker died
-                    again = self._submitted(task, batch[index])
+                    yield index, future.result()
+                elif tries < RETRIES:
+                    again = submit(index)
                     running[again] = index, tries + 1
                     arriving.add(again)
                 else:
-                    error = f"{RETRIES + 1} workers died with it ({future.status})"
-                    yield index, Outcome(None, error)
+                    yield (
+                        index,
+                        (None, f"{RETRIES + 1} workers died with it ({future.status})", 0.0),
+                    )
         finally:
             for future in running:
                 with contextlib.suppress(Exception):
@@ -209,10 +236,6 @@ class Pool:
         self._client.close()
         if self._cluster is not None:
             self._cluster.close()
-
-
-#: What a step hands on: a result, or why it failed; and the seconds that passed.
-_Made = tuple[Any, str, float]
 
 
 def compile_step(steps: Steps, subject: bytes, knobs: Knobs, timeout_s: float) -> _Made:
