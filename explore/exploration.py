@@ -104,12 +104,13 @@ class Exploration:
         pool: Pool | None = None,
         prunes: bool = True,
     ):
+        if spec.size == 1:
+            raise VdlaError("knobs: expected at least two combinations of values, got one")
         self.spec, self.results, self.workers = spec, results, workers
         self.progress, self.ladder = progress, Ladder(spec)
         self._measure, self._pool, self._prunes = measure or measure_points, pool, prunes
         self.outcomes: list[Outcome] = []
         self.interrupted = False
-        self._search = make_search(spec, self.ladder)
         self._known: dict[tuple[int, ...], Outcome] = {}
         self._started = time.monotonic()
 
@@ -120,9 +121,9 @@ class Exploration:
         """
         if not self.begin():
             return
-        proposed = 0
+        search, proposed = make_search(self.spec, self.ladder, self._box), 0
         while self.measured < self.spec.trials and proposed < PROPOSALS * self.spec.trials:
-            asked = [knobs for _ in range(BATCH) if (knobs := self._search.ask()) is not None]
+            asked = [knobs for _ in range(BATCH) if (knobs := search.ask()) is not None]
             if not asked:
                 break
             proposed += len(asked)
@@ -132,7 +133,7 @@ class Exploration:
                 outcome = self._known[self._place(knobs)]
                 # What has no values is told as bad ones, or a sampler would ask for it again.
                 values = self._objectives(outcome) if outcome.values else self._box
-                self._search.tell(values, outcome.over, bool(outcome.rows and outcome.values))
+                search.tell(values, outcome.over, bool(outcome.rows and outcome.values))
             self.progress(self.state)
 
     @property
@@ -259,14 +260,12 @@ def _chunks(rows: Sequence[Any], count: int) -> Iterator[list[Any]]:
         yield list(rows[first : first + count])
 
 
-def make_search(spec: Spec, ladder: Ladder) -> Search:
-    """The search that an exploration asks for."""
-    if spec.size == 1:
-        raise VdlaError("knobs: expected at least two combinations of values, got one")
+def make_search(spec: Spec, ladder: Ladder, corner: Sequence[float]) -> Search:
+    """The search that an exploration asks for; see :class:`~.surrogate.SurrogateSearch`."""
     match spec.search:
         case "random":
             return RandomSearch(spec, spec.seed)
         case "surrogate":
-            return SurrogateSearch(spec, ladder)
+            return SurrogateSearch(spec, ladder, corner)
         case name:
             return OptunaSearch(spec, name, spec.seed)
