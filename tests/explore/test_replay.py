@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vdla.bench.sweep import Results
+from vdla.bench.sweep import Results, measure_point
 from vdla.explore import enumeration
 from vdla.explore.enumeration import Enumeration, enumerate_designs, possible
 from vdla.explore.exploration import Exploration
-from vdla.explore.ladder import Ladder
+from vdla.explore.ladder import Design, Ladder
 from vdla.explore.replay import METHODS, curve, replay_rows
 from vdla.explore.spec import Spec
 from vdla.explore.surrogate import Process
@@ -76,6 +76,27 @@ def test_a_table_is_read_as_it_was_written(table: Enumeration, tmp_path: Path) -
     assert found.spec == table.spec and found.first == table.first and found.rows == table.rows
     found.save(other)
     assert one.read_bytes() == other.read_bytes()
+
+
+def test_the_table_of_the_package_is_of_its_space() -> None:
+    table = Enumeration.load(enumeration.TABLES / "dqn.json.gz")
+    assert table.spec == Spec.load(enumeration.TABLES / "dqn.toml")
+    designs = list(possible(table.spec, Ladder(table.spec)))
+    assert list(table.rows) == [tuple(design.knobs.values()) for design in designs]
+    assert len(designs) >= 500
+
+
+@pytest.mark.slow
+def test_the_table_of_the_package_has_the_cycles_of_the_simulator() -> None:
+    """If not: ``vdla bench explore --make explore/tables/dqn.toml``."""
+    table = Enumeration.load(enumeration.TABLES / "dqn.json.gz")
+    places = list(table.rows)
+    for knobs in (places[0], places[len(places) // 2], places[-1]):
+        design = Design.of(table.spec, dict(zip(table.spec.knobs, knobs, strict=True)))
+        assert design.params is not None and design.memory is not None
+        row = measure_point(None, "dqn", design.params, design.memory)
+        (known,) = table.rows[knobs]
+        assert known == {name: row[name] for name in known}
 
 
 @pytest.mark.parametrize(
