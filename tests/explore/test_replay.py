@@ -17,7 +17,7 @@ from vdla.explore.exploration import Exploration
 from vdla.explore.ladder import Design, Ladder
 from vdla.explore.replay import METHODS, curve, replay_rows
 from vdla.explore.spec import Spec
-from vdla.explore.surrogate import Process
+from vdla.explore.surrogate import Process, SurrogateSearch
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 
@@ -146,12 +146,13 @@ def test_the_surrogate_needs_fewer_designs_than_random_search(table: Enumeration
     assert surrogate["regret"] < random["regret"]
 
 
-def test_proposals_of_the_surrogate_fit_and_come_once(table: Enumeration) -> None:
-    spec = replace(SPEC, search="surrogate", trials=40)
-    found = Exploration(spec, Results(Path("/dev/null")), 1, measure=table.measure)
-    found.run()
-    places = [tuple(one.design.knobs.values()) for one in found.outcomes[1:]]
-    assert len(set(places)) == len(places) and set(places) <= set(table.rows)
+def test_the_surrogate_proposes_every_possible_design_once(table: Enumeration) -> None:
+    ladder = Ladder(SPEC)
+    ladder.learn(Design.of(SPEC, {}), table.first)
+    search, asked = SurrogateSearch(SPEC, ladder, (1e6, 300.0)), []
+    while len(asked) <= len(table.rows) and (knobs := search.ask()) is not None:
+        asked.append(tuple(knobs.values()))
+    assert len(asked) == len(table.rows) and set(asked) == set(table.rows)
 
 
 def test_a_process_predicts_what_it_has_seen() -> None:
