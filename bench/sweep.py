@@ -26,6 +26,7 @@ from ..compiler.build import build
 from ..compiler.frontends.load import load_graph
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
+from ..compiler.tune.pool import Pool
 from ..compiler.tune.sandbox import Sandbox, TrialFailed
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
@@ -43,6 +44,8 @@ from .workloads import find_model
 
 #: Virtual threads of all points, and seconds after which one fails.
 VTHREADS, TIMEOUT_S = 2, 1800.0
+#: A point is tried so often: what ended the first trial may have been meant for its process alone.
+ATTEMPTS = 2
 #: Cycles that differ by less than this part have not moved.
 STILL = 0.002
 #: The rooms whose sources decide about cycles.
@@ -85,6 +88,11 @@ class Point:
             source_digest(*_ROOMS),
         )  # fmt: skip
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
+    def job(self) -> tuple[str, HwParams | None, MemoryParams | None]:
+        """What :func:`measure_point` takes."""
+        return self.model, self.params, self.memory_params
 
     @property
     def head(self) -> Row:
@@ -252,9 +260,10 @@ def measure_points(
     results: Results,
     workers: int,
     progress: Callable[[int, int], None],
+    pool: Pool | None = None,
 ) -> tuple[list[Row], bool]:
     """A row for each point, measured now or before; and whether Ctrl-C stopped the sweep, then
-    without the rows that are missing.
+    without the rows that are missing. With a pool its workers measure, else processes here.
     """
     keys = [point.key if point.params is not None else "" for point in points]
     wanted = {k: p for k, p in zip(keys, points, strict=True) if k and k not in results.rows}
@@ -262,7 +271,8 @@ def measure_points(
     progress(len(points) - len(wanted), len(points))
     interrupted = False
     try:
-        for done, (key, row, is_kept) in enumerate(_measured(wanted, workers), 1):
+        measured = _measured(wanted, workers) if pool is None else _of_pool(wanted, pool)
+        for done, (key, row, is_kept) in enumerate(measured, 1):
             if is_kept:
                 results.add(key, row)
             else:
@@ -289,11 +299,13 @@ def _measured(wanted: dict[str, Point], workers: int) -> Iterator[tuple[str, Row
         if not hasattr(mine, "sandbox"):
             mine.sandbox = Sandbox(TIMEOUT_S)
             made.append(mine.sandbox)
-        try:
-            arguments = (point.model, point.params, point.memory_params)
-            return mine.sandbox.call(measure_point, _NOTHING, *arguments), True
-        except TrialFailed as error:
-            return {"error": str(error)}, False
+        row: Row = {}
+        for _ in range(ATTEMPTS):
+            try:
+                return mine.sandbox.call(measure_point, _NOTHING, *point.job), True
+            except TrialFailed as error:
+                row = {"error": str(error)}
+        return row, False
 
     executor = ThreadPoolExecutor(max(1, min(workers, len(wanted))))
     try:
@@ -307,6 +319,13 @@ def _measured(wanted: dict[str, Point], workers: int) -> Iterator[tuple[str, Row
         for sandbox in made:
             with suppress(OSError):
                 sandbox.close()
+
+
+def _of_pool(wanted: dict[str, Point], pool: Pool) -> Iterator[tuple[str, Row, bool]]:
+    """The same on the workers of a scheduler."""
+    keys = list(wanted)
+    for index, row, error in pool.each(measure_point, [point.job for point in wanted.values()]):
+        yield keys[index], {"error": error} if error else row, not error
 
 
 #: A pickled None: what a sandbox's function gets first.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +14,13 @@ from rich.console import Console
 from rich.status import Status
 
 from ..isa.errors import VdlaError
-from .files import Fills, Merges, Reads
-from .options import MOST_ROUNDS, MOST_THREADS, Html, JsonFile
+from ..runtime.files import whole_file
+from .files import Fills, Merges, Reads, Writes
+from .options import MOST_ROUNDS, MOST_THREADS, Html, JsonFile, Scheduler
 from .output import emit, new_table, write_text
 
 if TYPE_CHECKING:
+    from ..compiler.tune.pool import Pool
     from ..explore.exploration import Exploration, State
 
 #: Where results go if nothing is said.
@@ -40,6 +43,7 @@ def explore(
         int | None,
         typer.Option(min=1, max=MOST_THREADS, help="Processes; as many as processors without it."),
     ] = None,
+    scheduler: Scheduler = None,
     results: Annotated[
         Path,
         typer.Option(metavar="F", help="File of what was measured, to read and to add to."),
@@ -58,6 +62,11 @@ def explore(
         typer.Option("--output", "-o", metavar="DIR", help="Folder for what is built."),
         Fills(),
     ] = DEFAULT_OUTPUT,
+    png: Annotated[
+        Path | None,
+        typer.Option(metavar="F", help="Write a picture of the front (.png)."),
+        Writes(".png"),
+    ] = None,
     html: Html = None,
     json_file: JsonFile = None,
 ) -> int:
@@ -71,14 +80,20 @@ def explore(
     from ..explore.exploration import Exploration
     from ..explore.report import make_report
     from ..explore.spec import Spec
+    from ..runtime.workers import check_address
 
     spec = Spec.load(spec_file)
     given = {"trials": trials, "seed": seed}
     spec = replace(spec, **{name: value for name, value in given.items() if value is not None})
-    with _shown() as status:
+    if png is not None and len(spec.objectives) == 1:
+        raise VdlaError(f"png: expected two objectives to draw, got {', '.join(spec.objectives)}")
+    if scheduler is not None:
+        check_address(scheduler)
+    measured = Results(results)
+    with _pool(scheduler) as pool, _shown() as status:
         workers = workers or os.cpu_count() or 1
         exploration = Exploration(
-            spec, Results(results), workers, lambda state: status.update(_told(state))
+            spec, measured, workers, lambda state: status.update(_told(state)), pool=pool
         )
         exploration.run()
         if not exploration.outcomes:
@@ -91,6 +106,11 @@ def explore(
         from ..pages.explore import explore_page
 
         write_text(html, explore_page(report))
+    if png is not None:
+        from ..explore.picture import draw_front
+
+        with whole_file(png) as place:
+            draw_front(report, place)
     emit(report, json_file, lambda console: _show(console, report))
     if exploration.interrupted:
         raise VdlaError(
@@ -101,6 +121,17 @@ def explore(
     for line in missed:
         print(f"vdla: {line}", file=sys.stderr)
     return 0 if exploration.front and not missed else 1
+
+
+def _pool(scheduler: str | None) -> AbstractContextManager[Pool | None]:
+    """The workers of a scheduler that have the simulator."""
+    if scheduler is None:
+        return nullcontext()
+    from ..bench.sweep import TIMEOUT_S
+    from ..compiler.tune.pool import Pool
+    from ..tuning import STEPS
+
+    return closing(Pool(STEPS["sim"], scheduler, 0, TIMEOUT_S))
 
 
 def _shown() -> Status:

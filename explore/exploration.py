@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..bench.sweep import Point, Results, Row, measure_points
+from ..compiler.tune.pool import Pool
 from ..isa.errors import VdlaError
 from .front import dominates, front, hypervolume
 from .ladder import Design, Ladder
@@ -32,7 +33,8 @@ BOX = 2.0
 #: Gives a row for each point, and whether Ctrl-C came between; see :func:`~..bench.sweep.
 #: measure_points`.
 Measure = Callable[
-    [Sequence[Point], Results, int, Callable[[int, int], None]], tuple[list[Row], bool]
+    [Sequence[Point], Results, int, Callable[[int, int], None], Pool | None],
+    tuple[list[Row], bool],
 ]
 
 
@@ -82,6 +84,7 @@ class Exploration:
     workers : processes that compile and simulate
     progress : is told the state after each batch
     measure : measures points, as ``vdla sweep`` does unless something else is given
+    pool : workers that measure instead of processes here
     prunes : whether what is beaten at its bound is left out
 
     Attributes
@@ -98,14 +101,16 @@ class Exploration:
         workers: int,
         progress: Callable[[State], None] = lambda _: None,
         measure: Measure | None = None,
+        pool: Pool | None = None,
         prunes: bool = True,
     ):
+        if spec.size == 1:
+            raise VdlaError("knobs: expected at least two combinations of values, got one")
         self.spec, self.results, self.workers = spec, results, workers
         self.progress, self.ladder = progress, Ladder(spec)
-        self._measure, self._prunes = measure or measure_points, prunes
+        self._measure, self._pool, self._prunes = measure or measure_points, pool, prunes
         self.outcomes: list[Outcome] = []
         self.interrupted = False
-        self._search = make_search(spec, self.ladder)
         self._known: dict[tuple[int, ...], Outcome] = {}
         self._started = time.monotonic()
 
@@ -116,9 +121,9 @@ class Exploration:
         """
         if not self.begin():
             return
-        proposed = 0
+        search, proposed = make_search(self.spec, self.ladder, self._box), 0
         while self.measured < self.spec.trials and proposed < PROPOSALS * self.spec.trials:
-            asked = [knobs for _ in range(BATCH) if (knobs := self._search.ask()) is not None]
+            asked = [knobs for _ in range(BATCH) if (knobs := search.ask()) is not None]
             if not asked:
                 break
             proposed += len(asked)
@@ -128,7 +133,7 @@ class Exploration:
                 outcome = self._known[self._place(knobs)]
                 # What has no values is told as bad ones, or a sampler would ask for it again.
                 values = self._objectives(outcome) if outcome.values else self._box
-                self._search.tell(values, outcome.over, bool(outcome.rows and outcome.values))
+                search.tell(values, outcome.over, bool(outcome.rows and outcome.values))
             self.progress(self.state)
 
     @property
@@ -244,7 +249,7 @@ class Exploration:
         if not points:
             return []
         rows, self.interrupted = self._measure(
-            points, self.results, self.workers, lambda done, total: None
+            points, self.results, self.workers, lambda done, total: None, self._pool
         )
         count = len(self.spec.networks)
         return list(_chunks(rows, count)) if not self.interrupted else []
@@ -255,14 +260,12 @@ def _chunks(rows: Sequence[Any], count: int) -> Iterator[list[Any]]:
         yield list(rows[first : first + count])
 
 
-def make_search(spec: Spec, ladder: Ladder) -> Search:
-    """The search that an exploration asks for."""
-    if spec.size == 1:
-        raise VdlaError("knobs: expected at least two combinations of values, got one")
+def make_search(spec: Spec, ladder: Ladder, corner: Sequence[float]) -> Search:
+    """The search that an exploration asks for; see :class:`~.surrogate.SurrogateSearch`."""
     match spec.search:
         case "random":
             return RandomSearch(spec, spec.seed)
         case "surrogate":
-            return SurrogateSearch(spec, ladder)
+            return SurrogateSearch(spec, ladder, corner)
         case name:
             return OptunaSearch(spec, name, spec.seed)

@@ -19,14 +19,14 @@ from .ladder import Design, Ladder
 from .search import Knobs
 from .spec import Spec
 
-#: Designs that are spread over the space before anything is predicted.
+#: Designs that are spread over the space before the bounds or a prediction choose.
 START = 2
 #: The most candidates; of larger spaces a random part.
 CANDIDATES = 4000
 #: Points in the box of objectives, which tell how much of it a design may gain.
 SAMPLES = 4096
 #: Standard deviations by which predictions are optimistic.
-OPTIMISM = 1.0
+OPTIMISM = 0.3
 #: Lengths over which knobs matter, in parts of their ranges, that are tried.
 _LENGTHS = (0.25, 0.5, 1.0, 2.0, 8.0)
 #: With more designs than this, lengths stay: they hardly change, and the search for them takes
@@ -103,10 +103,11 @@ class SurrogateSearch:
     spec : the exploration
     ladder : knows areas and bounds; it must have learned from the first design before the first
         proposal
+    corner : where the box of the hypervolume ends, for each objective
     """
 
-    def __init__(self, spec: Spec, ladder: Ladder):
-        self._spec, self._ladder = spec, ladder
+    def __init__(self, spec: Spec, ladder: Ladder, corner: Sequence[float]):
+        self._spec, self._ladder, self._corner = spec, ladder, np.array(corner, float)
         self._rng = np.random.default_rng(spec.seed)
         self._knobs: list[Knobs] = []
         self._asked: list[int] = []
@@ -226,12 +227,10 @@ class SurrogateSearch:
         return hopeful, expected, self._not_beaten(hopeful, values[good])
 
     def _not_beaten(self, hopeful: np.ndarray, best: np.ndarray) -> np.ndarray:
-        """Points between the ideal and the worst of the front that no known design beats."""
-        low = hopeful[self._open].min(axis=0)
-        high = hopeful[self._open].max(axis=0)
-        if len(best):
-            low, high = np.minimum(low, best.min(axis=0)), np.maximum(high, best.max(axis=0))
-        points = low + self._rng.random((SAMPLES, len(low))) * (high - low)
+        """Points of the box that some design may beat and no known one does."""
+        low = np.exp(hopeful[self._open].min(axis=0))
+        wide = np.maximum(self._corner - low, 1e-9)
+        points = np.log(low + self._rng.random((SAMPLES, len(low))) * wide)
         if not len(best):
             return points
         beaten = (best[:, None, :] <= points[None, :, :]).all(axis=2).any(axis=0)

@@ -18,6 +18,9 @@ from .sandbox import Sandbox, TrialFailed
 from .search import Outcome
 from .task import Task
 
+#: A pickled None: what functions of no layer get.
+_NOTHING = b"N."
+
 
 @dataclass(frozen=True)
 class Steps:
@@ -103,6 +106,22 @@ class Pool:
         for index, found in results:
             failed = isinstance(found, Exception)
             yield index, Outcome(None, str(found)) if failed else _outcome(found)
+
+    def each(
+        self, function: Callable[..., Any], jobs: Sequence[tuple[Any, ...]]
+    ) -> Iterator[tuple[int, Any, str]]:
+        """``function(None, *job)`` for each job, in the sandboxes of workers with the device: by
+        index, as they come, what it returned, or why it did not.
+        """
+        results = self.workers.results(
+            lambda index: self.workers.submit(
+                call_step, function, _NOTHING, jobs[index], self.timeout_s
+            ),
+            len(jobs),
+        )
+        for index, made in results:
+            found, error, _ = (None, str(made), 0.0) if isinstance(made, Exception) else made
+            yield index, found, error
 
     def _submitted(self, task: Task, knobs: Knobs) -> Any:
         """The future of a trial: on any worker what is compiled, then on a device its cost."""

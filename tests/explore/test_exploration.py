@@ -216,7 +216,7 @@ def test_the_command(tmp_path: Path) -> None:
     command = [
         "explore", str(tmp_path / "spec.toml"), "--trials", "3", "--workers", "1", "--results",
         str(tmp_path / "r.jsonl"), "--json", str(tmp_path / "r.json"), "--html",
-        str(tmp_path / "r.html"),
+        str(tmp_path / "r.html"), "--png", str(tmp_path / "r.png"),
     ]  # fmt: skip
     assert run_app(command) == 0
     report = json.loads((tmp_path / "r.json").read_text())
@@ -234,6 +234,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert page.loads == [] and page.sections[:3] == ["Front", "Knobs", "Two designs"]
     shown = [row["cycles"] for row in page.rows("Designs") if row["design"] != "first"]
     assert shown == [design["values"]["cycles"] for design in report["front"]]
+    assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
     before = (tmp_path / "r.jsonl").read_text()
     assert run_app(command) == 0
     assert (tmp_path / "r.jsonl").read_text() == before

@@ -10,14 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from vdla.bench.sweep import Results
+from vdla.bench.sweep import Results, measure_point
 from vdla.explore import enumeration
 from vdla.explore.enumeration import Enumeration, enumerate_designs, possible
 from vdla.explore.exploration import Exploration
-from vdla.explore.ladder import Ladder
+from vdla.explore.ladder import Design, Ladder
 from vdla.explore.replay import METHODS, curve, replay_rows
 from vdla.explore.spec import Spec
-from vdla.explore.surrogate import Process
+from vdla.explore.surrogate import Process, SurrogateSearch
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 
@@ -78,6 +78,27 @@ def test_a_table_is_read_as_it_was_written(table: Enumeration, tmp_path: Path) -
     assert one.read_bytes() == other.read_bytes()
 
 
+def test_the_table_of_the_package_is_of_its_space() -> None:
+    table = Enumeration.load(enumeration.TABLES / "dqn.json.gz")
+    assert table.spec == Spec.load(enumeration.TABLES / "dqn.toml")
+    designs = list(possible(table.spec, Ladder(table.spec)))
+    assert list(table.rows) == [tuple(design.knobs.values()) for design in designs]
+    assert len(designs) >= 500
+
+
+@pytest.mark.slow
+def test_the_table_of_the_package_has_the_cycles_of_the_simulator() -> None:
+    """If not: ``vdla bench explore --make explore/tables/dqn.toml``."""
+    table = Enumeration.load(enumeration.TABLES / "dqn.json.gz")
+    places = list(table.rows)
+    for knobs in (places[0], places[len(places) // 2], places[-1]):
+        design = Design.of(table.spec, dict(zip(table.spec.knobs, knobs, strict=True)))
+        assert design.params is not None and design.memory is not None
+        row = measure_point(None, "dqn", design.params, design.memory)
+        (known,) = table.rows[knobs]
+        assert known == {name: row[name] for name in known}
+
+
 @pytest.mark.parametrize(
     "data", [b"text", gzip.compress(b"{}"), gzip.compress(json.dumps({"version": 0}).encode())]
 )
@@ -125,12 +146,13 @@ def test_the_surrogate_needs_fewer_designs_than_random_search(table: Enumeration
     assert surrogate["regret"] < random["regret"]
 
 
-def test_proposals_of_the_surrogate_fit_and_come_once(table: Enumeration) -> None:
-    spec = replace(SPEC, search="surrogate", trials=40)
-    found = Exploration(spec, Results(Path("/dev/null")), 1, measure=table.measure)
-    found.run()
-    places = [tuple(one.design.knobs.values()) for one in found.outcomes[1:]]
-    assert len(set(places)) == len(places) and set(places) <= set(table.rows)
+def test_the_surrogate_proposes_every_possible_design_once(table: Enumeration) -> None:
+    ladder = Ladder(SPEC)
+    ladder.learn(Design.of(SPEC, {}), table.first)
+    search, asked = SurrogateSearch(SPEC, ladder, (1e6, 300.0)), []
+    while len(asked) <= len(table.rows) and (knobs := search.ask()) is not None:
+        asked.append(tuple(knobs.values()))
+    assert len(asked) == len(table.rows) and set(asked) == set(table.rows)
 
 
 def test_a_process_predicts_what_it_has_seen() -> None:

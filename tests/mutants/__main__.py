@@ -23,12 +23,13 @@ from vdla.sim.rtl import toolchain
 from .checker import CHECKER
 from .compiler import COMPILER
 from .cosim import COSIM, UNSEEN
+from .explore import EXPLORE
 from .plant import Mutant
 from .rtl import RTL
 from .sim import SIM
 from .tune import TUNE
 
-MUTANTS: tuple[Mutant, ...] = (*RTL, *SIM, *COMPILER, *TUNE, *CHECKER)
+MUTANTS: tuple[Mutant, ...] = (*RTL, *SIM, *COMPILER, *TUNE, *EXPLORE, *CHECKER)
 COSIM_OPTION = "--cosim"
 
 _compile = toolchain.compile_shared

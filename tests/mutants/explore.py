@@ -1,0 +1,37 @@
+"""Bugs in explorations: fronts, bounds, what is counted, workers that die."""
+
+from __future__ import annotations
+
+from vdla.bench import sweep
+from vdla.explore import front
+from vdla.explore.ladder import Ladder
+from vdla.explore.surrogate import SurrogateSearch
+from vdla.hw.fpga import resources
+
+from .checks import tests
+from .plant import Mutant
+
+EXPLORE = (
+    Mutant("as good is not good enough", "explore", front.dominates,
+           "a <= b", "a < b",
+           tests("explore/test_front.py")),
+    Mutant("a hypervolume of one slice", "explore", front._volume,
+           "points[:count]", "points[:1]",
+           tests("explore/test_front.py")),
+    Mutant("a bound that a run beats", "explore", Ladder.bound,
+           "weight * self._macs", "2 * weight * self._macs",
+           tests("explore/test_exploration.py::test_no_run_is_below_its_bound")),
+    Mutant("the host is free", "explore", Ladder.exact,
+           "if covered < self._macs.get(name, 0):", "if False:",
+           tests("explore/test_exploration.py::"
+                 "test_designs_that_leave_more_to_the_host_do_not_count")),
+    Mutant("designs come again", "explore", SurrogateSearch.ask,
+           "self._open[chosen] = False", "pass",
+           tests("explore/test_replay.py::test_the_surrogate_proposes_every_possible_design_once")),
+    Mutant("a killed process is a failed design", "explore", sweep._measured,
+           "range(ATTEMPTS)", "range(1)",
+           tests("explore/test_workers.py::test_a_process_that_is_killed_loses_nothing")),
+    Mutant("one copy for all ports", "explore", resources.block_rams,
+           "reads * min(", "min(",
+           tests("hw/fpga/test_resources.py::test_block_rams_are_those_of_yosys")),
+)  # fmt: skip
