@@ -100,7 +100,9 @@ def test_the_table_of_the_package_has_the_cycles_of_the_simulator() -> None:
 
 
 @pytest.mark.parametrize(
-    "data", [b"text", gzip.compress(b"{}"), gzip.compress(json.dumps({"version": 0}).encode())]
+    "data",
+    [b"text", gzip.compress(b"{}"), gzip.compress(json.dumps({"version": 0}).encode())],
+    ids=["text", "empty", "old"],
 )
 def test_something_else_is_refused(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "t.json.gz"
