@@ -34,7 +34,8 @@ WORK = (
     "vdla.bench.cpu._row", "vdla.bench.speed._row", "vdla.bench.gpu._row",
     "vdla.bench.tables.make_table", "vdla.bench.tuning._replayed", "vdla.tuning._Tuning.run",
     "vdla.bench.tuned._tuned",
-    "vdla.hw.fpga.synthesis.synthesise",
+    # The module that imports a function comes before the one that has it.
+    "vdla.hw.fpga.sample.synthesise", "vdla.hw.fpga.synthesis.synthesise",
     "vdla.hw.boards.export.export", "vdla.compiler.quantize.flow.calibrate",
     "vdla.bench.sweep._measured", "vdla.explore.exploration.measure_points",
     "vdla.explore.replay.replay_rows",
