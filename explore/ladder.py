@@ -18,7 +18,7 @@ from typing import Any
 from ..bench.sweep import Point
 from ..hw.boards import find_board
 from ..hw.fpga.devices import ECP5
-from ..hw.fpga.resources import ResourceModel, multipliers, scratchpad_rams, shipped_model
+from ..hw.fpga.resources import ResourceModel, core_rams, multipliers, shipped_model
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
@@ -107,7 +107,7 @@ class Ladder:
             return found | self.model.predict(params)
         if self.counts_rams:
             found["dsp"] = multipliers(params, self.board.device)
-            found["bram"] = sum(scratchpad_rams(params).values())
+            found["bram"] = core_rams(params)
         return found
 
     def marks(self) -> dict[str, str]:

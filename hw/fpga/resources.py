@@ -81,6 +81,12 @@ def scratchpad_rams(params: HwParams) -> dict[str, int]:
     }
 
 
+def core_rams(params: HwParams) -> int:
+    """Block RAMs of the core: of its scratchpads, and one for the table of each lane."""
+    tables = params.vector_lanes if params.vector_table else 0
+    return sum(scratchpad_rams(params).values()) + tables
+
+
 def multipliers(params: HwParams, device: Device) -> int:
     """The multipliers that the tensor core and the vector unit take; see ``multiplier.py``."""
     vector = VECTOR_LANE * params.vector_lanes
@@ -199,7 +205,7 @@ class ResourceModel:
                 f"resource model: expected at least {needed} samples, got {len(samples)}; make more"
                 " with vdla fpga sample"
             )
-        around = {s.used["bram"] - sum(scratchpad_rams(s.params).values()) for s in samples}
+        around = {s.used["bram"] - core_rams(s.params) for s in samples}
         if len(around) != 1:
             raise VdlaError(
                 "resource model: expected samples of one board, whose block RAMs beside the core"
@@ -223,7 +229,7 @@ class ResourceModel:
         fitted = {name: round(float(row @ self.coefficients[name])) for name in FITTED}
         return fitted | {
             "dsp": multipliers(params, self.device),
-            "bram": self.around_rams + sum(scratchpad_rams(params).values()),
+            "bram": self.around_rams + core_rams(params),
         }
 
     def named_coefficients(self) -> dict[str, dict[str, float]]:

@@ -14,10 +14,10 @@ from random import Random
 import numpy as np
 
 from ...isa.errors import VdlaError
-from ...isa.params import LEGAL, MEMORIES, HwParams
+from ...isa.params import FEATURES, LEGAL, MEMORIES, HwParams
 from .board import Board
 from .devices import Device
-from .resources import Sample, load_samples, multipliers, scratchpad_rams
+from .resources import Sample, core_rams, load_samples, multipliers
 from .synthesis import nextpnr_of, place_and_route, synthesise, tool_versions
 
 #: Configurations that a design chooses from, and the seed of their draw.
@@ -59,7 +59,7 @@ def _candidates(device: Device, largest_block: int, bus_bits: int) -> list[HwPar
         for name, legal in LEGAL.items():
             if name.removesuffix("_depth") in MEMORIES:
                 knobs[name] = round(2 ** rng.uniform(*_LOG2_DEPTHS))
-            elif name not in knobs and name != "token_bits":
+            elif name not in knobs and name not in ("token_bits", *FEATURES):
                 knobs[name] = rng.choice([value for value in legal if value <= _LARGEST])
         try:
             params = HwParams(**knobs)
@@ -67,7 +67,7 @@ def _candidates(device: Device, largest_block: int, bus_bits: int) -> list[HwPar
             continue
         if (
             multipliers(params, device) <= device.capacity["dsp"]
-            and sum(scratchpad_rams(params).values()) < device.capacity["bram"]
+            and core_rams(params) < device.capacity["bram"]
         ):
             found[params] = None
     return list(found)
