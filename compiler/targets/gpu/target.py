@@ -64,13 +64,18 @@ class Gpu(Target):
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
         graph = part.as_graph()
-        layers = [layer_info(graph, node, None, chooser.of(node.name)) for node in part.nodes]
-        if not graph.outputs:
-            return Compiled(None, layers)
-        made = kernels_of_graph(graph, self.dialect, self.templates, chooser, dumps)
-        moved = made.moved()
-        layers = [replace(layer, kernels=moved.get(layer.name, ())) for layer in layers]
-        return Compiled(made.program(self.device), layers)
+        step, moved = None, dict[str, tuple]()
+        if graph.outputs:
+            made = kernels_of_graph(graph, self.dialect, self.templates, chooser, dumps)
+            step, moved = made.program(self.device), made.moved()
+        layers = [
+            replace(
+                layer_info(graph, node, None, chooser.of(node.name)),
+                kernels=moved.get(node.name, ()),
+            )
+            for node in part.nodes
+        ]
+        return Compiled(step, layers)
 
     def lower(self, schedule: Schedule, args: list[Tensor], name: str) -> PrimFunc:
         return lower_kernels(schedule, args, name)
