@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import nullcontext
 
 import pytest
 from vdla.isa.params import MEMORIES
@@ -48,7 +49,9 @@ def test_the_run_says_where_it_failed(
 ) -> None:
     found = {"programs": 2, "instructions": 80, "cycles": 900, "byte_mismatches": 0,
              "cycle_mismatches": 0, "first_divergence": first}  # fmt: skip
-    monkeypatch.setattr(command, "verify", lambda *_, coverage: found)
+    monkeypatch.setattr(command, "Workers", lambda *_: nullcontext())
+    monkeypatch.setattr(command, "closing", nullcontext)
+    monkeypatch.setattr(command, "verify_on", lambda *_: found)
     monkeypatch.setattr(command.Coverage, "fraction", lambda _: covered)
     monkeypatch.setattr(command, "differences", lambda _: (700, wrong))
     monkeypatch.setattr(sys, "argv", ["verify", "4x4", "--programs", "2", "--json", "-"])

