@@ -15,8 +15,7 @@ from math import gcd, lcm
 import numpy as np
 
 from .....runtime.layout import blocks, pack_weight
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, Refusal
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConv2d
 from ....te.tensor import placeholder
@@ -24,21 +23,17 @@ from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..machine import Context
 from ..parts import REQUANT_ENTRIES, Ending, Window, part_axes, requantized
-from ..planner import ConvShape, products_cycles, products_estimates
+from ..planner import ConvShape
 from .base import (
-    AcceleratorTemplate,
-    Track,
-    estimates_of,
     image_of,
     requant_parameters,
     tiling_of,
 )
 from .products import (
+    OnTensorCore,
+    TensorCoreWorkload,
     folded_bias,
     int8_parts,
-    plans_rows_first,
-    product_plan,
-    product_space,
     schedule_products,
     sums_of_products,
     taken_together,
@@ -58,7 +53,7 @@ class Groups:
 
 
 @dataclass(frozen=True)
-class GroupedWorkload(Workload):
+class GroupedWorkload(TensorCoreWorkload):
     """A convolution in groups of blocks of channels; the rest is as in a ``ProductsWorkload``."""
 
     groups: int
@@ -85,12 +80,11 @@ class GroupedWorkload(Workload):
         )  # fmt: skip
 
 
-class Grouped(AcceleratorTemplate[GroupedWorkload]):
+class Grouped(OnTensorCore[GroupedWorkload]):
     """Convolution in groups on the tensor core. ``oc_blocks`` of a tile counts groups."""
 
     name = "grouped"
     ops = (QConv2d,)
-    track = Track.TENSOR
 
     def handles(self, graph: Graph, node: Node) -> bool:
         depthwise = isinstance(node.op, QConv2d) and node.op.is_depthwise(
@@ -112,23 +106,6 @@ class Grouped(AcceleratorTemplate[GroupedWorkload]):
             Window(kernel, op.strides, op.pads, op.dilations), len(int8_parts(weight.data)),
             context, op.x_zero_point, Ending.of(op.requant),
         )  # fmt: skip
-
-    def space(self, workload: GroupedWorkload) -> Space:
-        return product_space(workload.shape, workload.context)
-
-    def plan(self, workload: GroupedWorkload, fixed: Knobs) -> Plan | Refusal:
-        return product_plan(workload.shape, workload.context, self.machine, fixed)
-
-    def predict(self, workload: GroupedWorkload, knobs: Knobs) -> int:
-        return products_cycles(tiling_of(knobs), workload.shape, self.machine)
-
-    def estimates(
-        self, workload: GroupedWorkload, columns: Mapping[str, np.ndarray]
-    ) -> Mapping[str, np.ndarray]:
-        return estimates_of(columns, lambda t: products_estimates(t, workload.shape, self.machine))
-
-    def rows_first(self, workload: GroupedWorkload) -> bool:
-        return plans_rows_first(workload.shape, workload.context, self.machine)
 
     def schedule(self, workload: GroupedWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""

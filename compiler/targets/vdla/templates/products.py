@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 
@@ -60,8 +61,53 @@ from .base import (
 MOST_GROUPS, MOST_GROUPED_CHANNELS = 8, 128
 
 
+class TensorCoreWorkload(Workload):
+    """Products that are planned as a convolution."""
+
+    context: Context
+
+    @property
+    def shape(self) -> ConvShape:
+        """The convolution as the planner sees it."""
+        raise NotImplementedError
+
+
+W = TypeVar("W", bound=TensorCoreWorkload)
+
+
+class OnTensorCore(AcceleratorTemplate[W]):
+    """Products on the tensor core: their knobs are tilings of a convolution."""
+
+    track = Track.TENSOR
+
+    def space(self, workload: W) -> Space:
+        shape, budget = workload.shape, workload.context.budget
+        return Space(
+            tiling_space(shape, product_orders(shape), chunks=True),
+            lambda knobs: products_misfit(tiling_of(knobs), shape, budget),
+            lambda columns: fits_of(columns, lambda tiles: products_fit(tiles, shape, budget)),
+        )
+
+    def plan(self, workload: W, fixed: Knobs) -> Plan | Refusal:
+        wanted = tuple(sorted(fixed.items()))
+        found = plan_products(workload.shape, workload.context, self.machine, wanted)
+        if isinstance(found, str):
+            return Refusal(found)
+        return Plan(knobs_of(found[0], True), found[1])
+
+    def predict(self, workload: W, knobs: Knobs) -> int:
+        return products_cycles(tiling_of(knobs), workload.shape, self.machine)
+
+    def estimates(self, workload: W, columns: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        return estimates_of(columns, lambda t: products_estimates(t, workload.shape, self.machine))
+
+    def rows_first(self, workload: W) -> bool:
+        found = plan_products(workload.shape, workload.context, self.machine)
+        return not isinstance(found, str) and found[0].rows_first(workload.shape)
+
+
 @dataclass(frozen=True)
-class ProductsWorkload(Workload):
+class ProductsWorkload(TensorCoreWorkload):
     """A convolution in blocks of channels; a dense layer is a convolution of a single pixel.
 
     Each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``, the
@@ -88,12 +134,11 @@ class ProductsWorkload(Workload):
         )  # fmt: skip
 
 
-class Products(AcceleratorTemplate[ProductsWorkload]):
+class Products(OnTensorCore[ProductsWorkload]):
     """Convolution and dense layer: ``acc += inp . wgt``, block by block of channels."""
 
     name = "products"
     ops = (QConv2d, QDense)
-    track = Track.TENSOR
 
     def handles(self, graph: Graph, node: Node) -> bool:
         weight = graph[node.inputs[1]].shape
@@ -122,23 +167,6 @@ class Products(AcceleratorTemplate[ProductsWorkload]):
             *image_of(graph[node.inputs[0]].shape, self.machine), oc_blocks, window,
             len(int8_parts(weight.data)), context, op.x_zero_point, Ending.of(op.requant),
         )  # fmt: skip
-
-    def space(self, workload: ProductsWorkload) -> Space:
-        return product_space(workload.shape, workload.context)
-
-    def plan(self, workload: ProductsWorkload, fixed: Knobs) -> Plan | Refusal:
-        return product_plan(workload.shape, workload.context, self.machine, fixed)
-
-    def predict(self, workload: ProductsWorkload, knobs: Knobs) -> int:
-        return products_cycles(tiling_of(knobs), workload.shape, self.machine)
-
-    def estimates(
-        self, workload: ProductsWorkload, columns: Mapping[str, np.ndarray]
-    ) -> Mapping[str, np.ndarray]:
-        return estimates_of(columns, lambda t: products_estimates(t, workload.shape, self.machine))
-
-    def rows_first(self, workload: ProductsWorkload) -> bool:
-        return plans_rows_first(workload.shape, workload.context, self.machine)
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
@@ -205,31 +233,6 @@ def sums_of_products(
 
     size = (*groups, weight.shape[len(groups)], *window.output(height, width), batch, block)
     return compute(size, products, "acc"), image
-
-
-def product_space(shape: ConvShape, context: Context) -> Space:
-    """Tilings whose buffers fit the budget."""
-    knobs = tiling_space(shape, product_orders(shape), chunks=True)
-    budget = context.budget
-    return Space(
-        knobs,
-        lambda knobs: products_misfit(tiling_of(knobs), shape, budget),
-        lambda columns: fits_of(columns, lambda tiles: products_fit(tiles, shape, budget)),
-    )
-
-
-def product_plan(
-    shape: ConvShape, context: Context, machine: Machine, fixed: Knobs
-) -> Plan | Refusal:
-    """The best tiling by the cost model."""
-    found = plan_products(shape, context, machine, tuple(sorted(fixed.items())))
-    return Refusal(found) if isinstance(found, str) else Plan(knobs_of(found[0], True), found[1])
-
-
-def plans_rows_first(shape: ConvShape, context: Context, machine: Machine) -> bool:
-    """Whether the best tiling delivers all channels of some pixels before others."""
-    found = plan_products(shape, context, machine)
-    return not isinstance(found, str) and found[0].rows_first(shape)
 
 
 def schedule_products(

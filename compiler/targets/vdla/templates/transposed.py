@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from .....runtime.layout import pack_weight
-from ....choose.space import Knobs, Refusal, Space, Workload
-from ....choose.template import Plan
+from ....choose.space import Knobs, Refusal
 from ....graph.arithmetic.subpixel import Subpixel, phase_weights, subpixels
 from ....graph.ir import Graph, Node
 from ....graph.ops.convolution import QConvTranspose2d
@@ -24,26 +23,22 @@ from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..machine import Context
 from ..parts import REQUANT_ENTRIES, Ending, padded, requantized
-from ..planner import ConvShape, products_cycles, products_estimates
+from ..planner import ConvShape
 from .base import (
-    AcceleratorTemplate,
-    Track,
-    estimates_of,
     image_of,
     requant_parameters,
     tiling_of,
 )
 from .products import (
+    OnTensorCore,
+    TensorCoreWorkload,
     folded_bias,
-    plans_rows_first,
-    product_plan,
-    product_space,
     schedule_products,
 )
 
 
 @dataclass(frozen=True)
-class TransposedWorkload(Workload):
+class TransposedWorkload(TensorCoreWorkload):
     """A transposed convolution in blocks of channels, with the phases of rows and of columns."""
 
     ic_blocks: int
@@ -67,12 +62,11 @@ class TransposedWorkload(Workload):
         )  # fmt: skip
 
 
-class Transposed(AcceleratorTemplate[TransposedWorkload]):
+class Transposed(OnTensorCore[TransposedWorkload]):
     """Transposed convolution on the tensor core, phase by phase."""
 
     name = "transposed"
     ops = (QConvTranspose2d,)
-    track = Track.TENSOR
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         op = node.op
@@ -88,23 +82,6 @@ class Transposed(AcceleratorTemplate[TransposedWorkload]):
         image = image_of(graph[node.inputs[0]].shape, self.machine)
         ending = Ending.of(op.requant)
         return TransposedWorkload(*image, oc_blocks, *phases, context, op.x_zero_point, ending)
-
-    def space(self, workload: TransposedWorkload) -> Space:
-        return product_space(workload.shape, workload.context)
-
-    def plan(self, workload: TransposedWorkload, fixed: Knobs) -> Plan | Refusal:
-        return product_plan(workload.shape, workload.context, self.machine, fixed)
-
-    def predict(self, workload: TransposedWorkload, knobs: Knobs) -> int:
-        return products_cycles(tiling_of(knobs), workload.shape, self.machine)
-
-    def estimates(
-        self, workload: TransposedWorkload, columns: Mapping[str, np.ndarray]
-    ) -> Mapping[str, np.ndarray]:
-        return estimates_of(columns, lambda t: products_estimates(t, workload.shape, self.machine))
-
-    def rows_first(self, workload: TransposedWorkload) -> bool:
-        return plans_rows_first(workload.shape, workload.context, self.machine)
 
     def schedule(self, workload: TransposedWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight of the phase)``."""
