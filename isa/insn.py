@@ -375,8 +375,7 @@ def decode_uop(data: bytes, params: HwParams) -> Uop:
     return Uop(**unpack(uop_layout(params), int.from_bytes(data, "little")))
 
 
-# ---- legality: what a core refuses to run, whatever the data
-# -------------------------------------------------------------
+# ---- legality: what a core refuses to run, whatever the data ----
 
 
 def validate(insn: Insn, params: HwParams) -> None:

@@ -57,7 +57,7 @@ def _floor_mod(a: Expr, b: Expr) -> Expr:
     return rest + other
 
 
-# ---- quantised
+# ---- quantised -----------------------------------------------------------------------------------
 
 
 def _add(subtract: bool = False, left_shift: int = 15) -> Reader:
@@ -172,7 +172,7 @@ def _prelu(call: Call) -> None:
     emit_map(call, rule, 2)
 
 
-# ---- comparisons
+# ---- comparisons ---------------------------------------------------------------------------------
 
 _COMPARISONS: dict[str, Pair] = {
     "EQUAL": lambda a, b: a.equal(b),
@@ -210,7 +210,7 @@ def compare(kind: str) -> dict[str, Reader]:
     return {**found, "bool": plain} if kind in ("EQUAL", "NOT_EQUAL") else found
 
 
-# ---- others
+# ---- others --------------------------------------------------------------------------------------
 
 
 def _logical(op: str) -> Reader:

@@ -18,9 +18,10 @@ from ...graph.ops.quantisation import Dequantize, Quant, QuantizeAway
 from ...te.expr import integer_range
 from .geometry import activation
 from .graph import QUANTISED, TO_NCHW, Call, FlatTensor
+from .mapping import STORED
 
 #: Every int8 value, in the order of tables.
-STORED = np.arange(INT8_MIN, INT8_MAX + 1)
+STORED8 = STORED["int8"]
 
 
 def elementwise_layout(call: Call, positions: tuple[int, ...]) -> str:
@@ -56,13 +57,13 @@ def same_quant(call: Call, tensor: FlatTensor) -> None:
         raise call.refuse(f"{tensor} and the result have different scales or zero points")
 
 
-# ---- tables ------------------------------------------------------------
+# ---- tables --------------------------------------------------------------------------------------
 
 
-def _emit_table(call: Call, values: np.ndarray) -> None:
-    """Emit a table. ``values`` has the result for each of ``STORED``, not yet clamped to int8."""
+def emit_table8(call: Call, values: np.ndarray) -> None:
+    """Emit a table. ``values`` has the result for each of ``STORED8``, not yet clamped to int8."""
     table = np.clip(values, INT8_MIN, INT8_MAX).astype(np.int8)
-    op = Identity() if np.array_equal(table, STORED) else QTable(table)
+    op = Identity() if np.array_equal(table, STORED8) else QTable(table)
     layout = elementwise_layout(call, (0,))
     call.emit(op, (call.value(0, layout),), layout)
 
@@ -71,13 +72,13 @@ def _rescaled(call: Call, factor: float) -> np.ndarray:
     """Every value times ``factor``, by double rounding, plus the result's zero point."""
     zero_x, zero_y = call.quant(call.operand(0))[1], call.quant(call.result)[1]
     multiplier, shift = tflite_params(factor)
-    return rescale(STORED - zero_x, multiplier, shift) + zero_y
+    return rescale(STORED8 - zero_x, multiplier, shift) + zero_y
 
 
 def _relu(call: Call, real_hi: float) -> None:
     (x, _), (y, zero) = call.quant(call.operand(0)), call.quant(call.result)
     hi = INT8_MAX if math.isinf(real_hi) else zero + steps_of(real_hi, y)
-    _emit_table(call, np.clip(_rescaled(call, float(x / y)), zero, max(hi, zero)))
+    emit_table8(call, np.clip(_rescaled(call, float(x / y)), zero, max(hi, zero)))
 
 
 def _leaky_relu(call: Call) -> None:
@@ -87,16 +88,16 @@ def _leaky_relu(call: Call) -> None:
         raise call.refuse(f"expected a slope of at least 0, got {float(alpha)!r}")
     above = _rescaled(call, float(x) / float(y))
     below = _rescaled(call, float(x) * float(alpha) / float(y))
-    _emit_table(call, np.where(zero <= STORED, above, below))
+    emit_table8(call, np.where(zero <= STORED8, above, below))
 
 
-def _function(call: Call, function: Callable[[np.ndarray], np.ndarray]) -> None:
+def emit_function8(call: Call, function: Callable[[np.ndarray], np.ndarray]) -> None:
     """A real function in float32, rounded half away from zero."""
     (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
-    real = function(x * (STORED - zero_x).astype(np.float32))
+    real = function(x * (STORED8 - zero_x).astype(np.float32))
     steps = real * (np.float32(1) / y)
     rounded = np.sign(steps) * np.floor(np.abs(steps).astype(np.float64) + 0.5)
-    _emit_table(call, rounded.astype(np.int64) + zero_y)
+    emit_table8(call, rounded.astype(np.int64) + zero_y)
 
 
 def _logistic(x: np.ndarray) -> np.ndarray:
@@ -114,7 +115,7 @@ def _quantize(call: Call) -> None:
         call.emit(QuantizeAway(float(scale), zero), (call.value(0, layout),), layout)
         return
     (x, _), (y, _) = call.quant(source), call.quant(call.result)
-    _emit_table(call, _rescaled(call, float(x) / float(y)))
+    emit_table8(call, _rescaled(call, float(x) / float(y)))
 
 
 def _dequantize(call: Call) -> None:
@@ -124,7 +125,7 @@ def _dequantize(call: Call) -> None:
     call.emit(Dequantize(meaning), (call.value(0, layout),), layout)
 
 
-# ---- moving elements ------------------------------------------------------------
+# ---- moving elements -----------------------------------------------------------------------------
 
 
 def _reshape(call: Call) -> None:
@@ -201,7 +202,7 @@ READERS: dict[str, Callable[[Call], None]] = {
     "DEQUANTIZE": _dequantize,
     "EXPAND_DIMS": _reshape,
     "LEAKY_RELU": _leaky_relu,
-    "LOGISTIC": lambda call: _function(call, _logistic),
+    "LOGISTIC": lambda call: emit_function8(call, _logistic),
     "PAD": _pad,
     "PADV2": _pad,
     "QUANTIZE": _quantize,
@@ -209,6 +210,6 @@ READERS: dict[str, Callable[[Call], None]] = {
     "RELU6": lambda call: _relu(call, 6.0),
     "RESHAPE": _reshape,
     "SQUEEZE": _reshape,
-    "TANH": lambda call: _function(call, np.tanh),
+    "TANH": lambda call: emit_function8(call, np.tanh),
     "TRANSPOSE": _transpose,
 }

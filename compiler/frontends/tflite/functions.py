@@ -17,8 +17,7 @@ from ...graph.arithmetic.fixed_point import (
 from ...graph.arithmetic.requant import tflite_params
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, maximum, minimum, select
-from .elementwise import _emit_table as emit_table8
-from .elementwise import _function as function8
+from .elementwise import emit_function8, emit_table8
 from .graph import Call
 from .mapping import STORED, emit_map, emit_table, stored_type
 
@@ -105,7 +104,7 @@ def _relu(real_hi: float) -> Reader:
     return read
 
 
-# ---- reciprocal square roots
+# ---- reciprocal square roots ---------------------------------------------------------------------
 
 _SQRT_BITS = 20
 THREE_HALVES = (1 << 28) + (1 << 27)  # in Q3
@@ -137,7 +136,7 @@ def _rsqrt(call: Call) -> None:
     _emit(call, np.where(values > 0, found, STORED[stored_type(call)][-1]))
 
 
-# ---- sigmoid and tanh of int16
+# ---- sigmoid and tanh of int16 -------------------------------------------------------------------
 
 #: Places where the kernels' table of sigmoid(i / 24) in 16 fraction bits is one above the nearest.
 _ONE_MORE = (
@@ -191,7 +190,7 @@ def _tanh16(call: Call) -> None:
     _emit(call, np.where(steps >= 0, found - (1 << 23) + nudge, (1 << 23) - found + nudge - 1) >> 8)
 
 
-# ---- hard swish
+# ---- hard swish ----------------------------------------------------------------------------------
 
 
 def _narrow(multiplier: int) -> int:
@@ -236,7 +235,7 @@ def _elu(x: np.ndarray) -> np.ndarray:
 #: Readers of operators of one int8 tensor, besides those of ``elementwise.py``.
 INT8: dict[str, Reader] = {
     "ABS": _abs,
-    "ELU": lambda call: function8(call, _elu),
+    "ELU": lambda call: emit_function8(call, _elu),
     "HARD_SWISH": _hard_swish,
     "RSQRT": _rsqrt,
 }

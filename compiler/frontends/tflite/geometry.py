@@ -35,7 +35,7 @@ def activation(call: Call) -> tuple[float, float]:
     return ACTIVATIONS[code]
 
 
-# ---- windows ------------------------------------------------------------
+# ---- windows -------------------------------------------------------------------------------------
 
 
 def _strides(call: Call) -> Pair:
@@ -89,7 +89,7 @@ def window(call: Call) -> tuple[Pair, Pair, Pads]:
     return kernel, strides, _pads(call, kernel, strides)
 
 
-# ---- matrices ------------------------------------------------------------
+# ---- matrices ------------------------------------------------------------------------------------
 
 
 def dense_operands(call: Call, weight: np.ndarray) -> tuple[str, str, np.ndarray]:

@@ -50,7 +50,7 @@ def _taken(
     return call.step(label, Gather(axis), value, indices)
 
 
-# ---- slices ------------------------------------------------------------
+# ---- slices --------------------------------------------------------------------------------------
 
 
 def _cut(
@@ -145,7 +145,7 @@ def _pack(call: Call) -> None:
     call.emit(Concat(axis), tuple(parts), "plain")
 
 
-# ---- gathers ------------------------------------------------------------
+# ---- gathers -------------------------------------------------------------------------------------
 
 
 def _gather(call: Call) -> None:
@@ -183,7 +183,7 @@ def _embedding_lookup(call: Call) -> None:
     call.emit(Gather(0), (_plain(call, 1), _plain(call, 0)), "plain")
 
 
-# ---- blocks ------------------------------------------------------------
+# ---- blocks --------------------------------------------------------------------------------------
 
 
 def _depth_and_space(to_depth: bool) -> Reader:
@@ -248,7 +248,7 @@ def _batch_to_space(call: Call) -> None:
     _cut(call, whole, starts, call.importer.shape(call.result), call.result)
 
 
-# ---- others ------------------------------------------------------------
+# ---- others --------------------------------------------------------------------------------------
 
 
 def _mirror_pad(call: Call) -> None:

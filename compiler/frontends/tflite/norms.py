@@ -54,7 +54,7 @@ def _norm(call: Call) -> None:
     call.emit(map_of(call, "L2Normalization", rule, value, total), (value, total), "plain")
 
 
-# ---- integers: Newton's method in fixed point
+# ---- integers: Newton's method in fixed point ----------------------------------------------------
 
 
 def _times_power(x: Expr, count: int) -> Expr:

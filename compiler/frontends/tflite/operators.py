@@ -31,7 +31,7 @@ from .elementwise import bounds_of, elementwise_layout, same_quant
 from .geometry import dense_operands, emit_matrix, image_shape, window, window_geometry
 from .graph import Call
 
-# ---- shared by operators ------------------------------------------------------------
+# ---- shared by operators -------------------------------------------------------------------------
 
 
 def _bias(call: Call, position: int, channels: int) -> str:
@@ -87,7 +87,7 @@ def _requant(call: Call, scales: np.ndarray) -> Requant:
     return tflite_requant(_products(call, scales), call.quant(call.result)[1], *bounds_of(call))
 
 
-# ---- convolutions and dense layers ------------------------------------------------------------
+# ---- convolutions and dense layers ---------------------------------------------------------------
 
 
 def _conv(call: Call) -> None:

@@ -41,7 +41,7 @@ from .operators import _weight as weight8
 Reader = Callable[[Call], None]
 
 
-# ---- sums of products
+# ---- sums of products ----------------------------------------------------------------------------
 
 
 def _accumulator(call: Call, bias_position: int) -> str:
@@ -219,7 +219,7 @@ def _batch_matmul(call: Call) -> None:
     _emit_sum(call, total, np.array([scale]), len(call.operator.inputs), shape, "plain")
 
 
-# ---- pools
+# ---- pools ---------------------------------------------------------------------------------------
 
 
 def _counts(call: Call, kernel: tuple, strides: tuple, pads: tuple) -> np.ndarray:
@@ -267,7 +267,7 @@ def _l2_pool(call: Call) -> None:
     call.emit(map_of(call, "L2Pool", rule, total, counts), (total, counts), "nchw")
 
 
-# ---- softmax of int16
+# ---- softmax of int16 ----------------------------------------------------------------------------
 
 
 def _away(x: np.ndarray) -> np.ndarray:
@@ -326,7 +326,7 @@ def _softmax(call: Call) -> None:
     )
 
 
-# ---- images
+# ---- images --------------------------------------------------------------------------------------
 
 
 def _resize_bilinear(call: Call) -> None:
