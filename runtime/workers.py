@@ -53,13 +53,13 @@ class Workers:
     def __init__(self, device: str, address: str | None, processes: int):
         from distributed import Client, LocalCluster
 
-        no_dashboard: Any = None
         self.device = device
         self._cluster = None
         if address is None:
+            # Any free port: without one, two clusters would both want the port of the dashboard.
             self._cluster = LocalCluster(
                 n_workers=processes, threads_per_worker=1, processes=True,
-                dashboard_address=no_dashboard, resources={device: 1}, memory_limit=0,
+                dashboard_address="127.0.0.1:0", resources={device: 1}, memory_limit=0,
                 silence_logs=40,
             )  # fmt: skip
         try:

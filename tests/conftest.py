@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from vdla import plugins
 from vdla.compiler.targets import kept
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,6 +70,16 @@ def programs_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(kept, "read", read_code)
     monkeypatch.setattr(kept, "keep", keep_code)
+
+
+@pytest.fixture
+def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No plugin is loaded before a test, and what it has added is taken back after it."""
+    monkeypatch.setattr(plugins, "_loaded", {})
+    monkeypatch.setenv(plugins.VARIABLE, "")
+    yield
+    for plugin in reversed(plugins.loaded()):
+        plugin.additions.take_back()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -28,15 +27,7 @@ PLUGINS = EXAMPLES / "06_plugins"
 DIGITS = EXAMPLES / "models" / "digits_int8.onnx"
 TARGET = "from vdla.compiler.targets.registry import register_target\n"
 
-
-@pytest.fixture(autouse=True)
-def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No plugin is loaded before a test, and what it has added is taken back after it."""
-    monkeypatch.setattr(plugins, "_loaded", {})
-    monkeypatch.setenv(plugins.VARIABLE, "")
-    yield
-    for plugin in reversed(plugins.loaded()):
-        plugin.additions.take_back()
+pytestmark = pytest.mark.usefixtures("nothing_stays")
 
 
 def sha256(path: Path) -> str:

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -21,13 +18,14 @@ from vdla.explore.exploration import Exploration
 from vdla.explore.spec import Spec
 from vdla.tuning import STEPS
 
+from ..cluster import PATIENCE_S, Cluster, two_workers
+
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "models" / "digits_int8.onnx"
 SPEC = Spec(
     networks={str(DIGITS): 1.0}, objectives=("cycles", "bram"), limits={},
     knobs={"acc_depth": (256, 512, 1024), "wgt_depth": (128, 256)}, hw="8x8", search="nsga2",
     seed=3, trials=5,
 )  # fmt: skip
-PATIENCE_S = 120.0
 
 
 def told(exploration: Exploration) -> list[tuple]:
@@ -68,29 +66,10 @@ def test_a_process_that_is_killed_loses_nothing(
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen]]]:
-    """The address of a scheduler, and its two workers."""
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
     pytest.importorskip("distributed")
-    file = tmp_path / "scheduler.json"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0"]
-    processes = [
-        subprocess.Popen([*command, "--no-dashboard", "--scheduler-file", str(file)], **quiet)
-    ]
-    command = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(file)]
-    command += ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "0"]
-    command += ["--resources", f"{STEPS['sim'].device}=1", "--local-directory", str(tmp_path)]
-    processes += [subprocess.Popen(command, **quiet) for _ in range(2)]
-    begun = time.monotonic()
-    while not file.exists() and time.monotonic() < begun + PATIENCE_S:
-        time.sleep(0.1)
-    time.sleep(0.2)
-    try:
-        yield json.loads(file.read_text())["address"], processes[1:]
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    with two_workers(STEPS["sim"].device, tmp_path) as cluster:
+        yield cluster
 
 
 class Killing(Results):
@@ -106,16 +85,15 @@ class Killing(Results):
 
 @pytest.mark.slow
 def test_a_worker_of_a_scheduler_that_is_killed_loses_nothing(
-    whole: Exploration, cluster: tuple[str, list[subprocess.Popen]], tmp_path: Path
+    whole: Exploration, cluster: Cluster, tmp_path: Path
 ) -> None:
-    address, workers = cluster
     results = Killing(tmp_path / "r.jsonl")
-    results.victim = workers[0]
-    with closing(Pool(STEPS["sim"], address, 0, PATIENCE_S)) as pool:
+    results.victim = cluster.workers[0]
+    with closing(Pool(STEPS["sim"], cluster.address, 0, PATIENCE_S)) as pool:
         pool.workers.client.wait_for_workers(2, timeout=PATIENCE_S)
         found = Exploration(SPEC, results, 1, pool=pool)
         found.run()
-    assert workers[0].wait() == -signal.SIGKILL and workers[1].poll() is None
+    assert cluster.workers[0].wait() == -signal.SIGKILL and cluster.workers[1].poll() is None
     assert told(found) == told(whole) and kept(results) == kept(whole.results)
 
 

@@ -11,21 +11,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from vdla import plugins
 from vdla.cli import run_app
 
 PLUGIN = Path(__file__).parents[2] / "examples" / "06_plugins" / "own_operator.py"
 SHAPE = (1, 16, 12, 12)
 
-
-@pytest.fixture(autouse=True)
-def nothing_stays(monkeypatch: pytest.MonkeyPatch):
-    """The plugin is taken back at the end."""
-    monkeypatch.setattr(plugins, "_loaded", {})
-    monkeypatch.setenv(plugins.VARIABLE, "")
-    yield
-    for plugin in plugins.loaded():
-        plugin.additions.take_back()
+pytestmark = pytest.mark.usefixtures("nothing_stays")
 
 
 def model(path: Path) -> None:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
+import socket
 import sys
-import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,11 +19,11 @@ from vdla.compiler.tune.search import Search, make_explorer
 from vdla.compiler.tune.task import Task
 from vdla.isa.errors import VdlaError
 
+from ...cluster import PATIENCE_S, Cluster, two_workers
 from .toys import Toy, ToyWorkload
 
 pytest.importorskip("distributed")
 HERE = Path(__file__).parent
-PATIENCE_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -51,38 +50,20 @@ def trials() -> Iterator[Any]:
     sys.modules.pop("trials", None)
 
 
-@dataclass
-class Cluster:
-    """A scheduler and its workers."""
-
-    address: str
-    workers: list[subprocess.Popen]
+@pytest.fixture
+def another_pool() -> Iterator[None]:
+    """Something listens at the port that Dask's scheduler takes unless told otherwise."""
+    with socket.socket() as taken:
+        with suppress(OSError):  # taken already
+            taken.bind(("", 8787))
+            taken.listen()
+        yield
 
 
 @pytest.fixture
 def cluster(trials: Any, tmp_path: Path) -> Iterator[Cluster]:
-    file = tmp_path / "scheduler.json"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0"]
-    processes = [
-        subprocess.Popen([*command, "--no-dashboard", "--scheduler-file", str(file)], **quiet)
-    ]
-    command = [sys.executable, "-m", "distributed.cli.dask_worker", "--scheduler-file", str(file)]
-    command += ["--nthreads", "1", "--no-nanny", "--no-dashboard", "--resources", "toy=1"]
-    command += ["--memory-limit", "0", "--local-directory", str(tmp_path)]
-    processes += [subprocess.Popen(command, **quiet) for _ in range(2)]
-    begun = time.monotonic()
-    while not file.exists() and time.monotonic() < begun + PATIENCE_S:
-        time.sleep(0.1)
-    import json
-
-    time.sleep(0.2)
-    try:
-        yield Cluster(json.loads(file.read_text())["address"], processes[1:])
-    finally:
-        for process in processes:
-            process.kill()
-            process.wait()
+    with two_workers("toy", tmp_path) as cluster:
+        yield cluster
 
 
 def search_in(folder: Path) -> Search:
@@ -141,6 +122,7 @@ def test_an_address_without_a_scheduler_is_one_line(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("another_pool")
 def test_workers_of_the_pool_itself_compile_and_measure(trials: Any, tmp_path: Path) -> None:
     search = search_in(tmp_path / "own")
     steps = Steps("toy", trials.doubled, trials.size_of)

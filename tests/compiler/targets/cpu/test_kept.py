@@ -14,6 +14,8 @@ from vdla.compiler.targets.cpu import graph_code as cpu
 from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_graph
 from vdla.compiler.targets.cpu.processor import host
 
+from ..damage import DAMAGE
+
 X = np.random.default_rng(0).normal(0, 1, (1, 4, 9, 9)).astype(np.float32)
 
 
@@ -66,18 +68,12 @@ def test_whatever_changes_code_has_a_file_of_its_own(
     assert len(files(folder)) == 5
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_files_are_made_again(folder: Path, damage: str) -> None:
     expected = build_cpu(network()).run(X)[0]
     (path,) = folder.iterdir()
     whole = path.read_bytes()
-    middle = len(whole) // 2
-    damaged = {
-        "cut": whole[:middle],
-        "changed": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
-        "empty": b"",
-    }
-    path.write_bytes(damaged[damage])
+    path.write_bytes(DAMAGE[damage](whole))
     np.testing.assert_array_equal(build_cpu(network()).run(X)[0], expected)
     assert path.read_bytes() == whole
 

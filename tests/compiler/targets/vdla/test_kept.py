@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +23,8 @@ from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla import target as accelerator
 from vdla.compiler.targets.vdla.kept import Foreign, text_of
 from vdla.compiler.tune.task import tasks_of
+
+from ..damage import DAMAGE
 
 EXAMPLES = Path(__file__).parents[4] / "examples"
 DIGITS = EXAMPLES / "models" / "digits_int8.onnx"
@@ -48,16 +49,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def programs(folder: Path) -> set[str]:
     return {path.name for path in folder.glob("program_*.bin")}
-
-
-@pytest.fixture
-def nothing_stays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No plugin is loaded before a test, and what it has added is taken back after it."""
-    monkeypatch.setattr(plugins, "_loaded", {})
-    monkeypatch.setenv(plugins.VARIABLE, "")
-    yield
-    for plugin in reversed(plugins.loaded()):
-        plugin.additions.take_back()
 
 
 def without_time(report: dict) -> dict:
@@ -157,18 +148,12 @@ def test_whatever_changes_a_program_has_a_file_of_its_own(
     assert len(programs(folder)) == len(before) + 2
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "empty"])
+@pytest.mark.parametrize("damage", DAMAGE)
 def test_damaged_files_are_compiled_again(folder: Path, damage: str) -> None:
     expected = vdla.compile(DIGITS).program
     (path,) = (folder / name for name in programs(folder))
     whole = path.read_bytes()
-    middle = len(whole) // 2
-    damaged = {
-        "cut": whole[:middle],
-        "changed": whole[:middle] + bytes([whole[middle] ^ 1]) + whole[middle + 1 :],
-        "empty": b"",
-    }
-    path.write_bytes(damaged[damage])
+    path.write_bytes(DAMAGE[damage](whole))
     assert vdla.compile(DIGITS).program == expected
     assert path.read_bytes() == whole
 
