@@ -10,7 +10,7 @@ from vdla.isa.insn import Gemm, Load, Param, Store, Uop, Vector, encode_uop
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import AddressError, State, execute, run
-from vdla.isa.vector_ops import VECTOR_OPS
+from vdla.isa.vector_ops import VECTOR_OPS, NumpyKit
 from vdla.sim.verify.random_programs import random_program
 
 from . import oracle
@@ -155,3 +155,11 @@ def test_scratchpads_are_bytes_of_every_memory():
     assert {n: c.shape for n, c in contents.items()} == {
         n: (SMALL.depth(n), SMALL.entry_bytes(n)) for n in contents
     }
+
+
+def test_a_table_is_looked_up_by_the_lowest_byte() -> None:
+    table = np.random.default_rng(0).permutation(np.arange(-128, 128)).astype(np.int8)
+    places = [0, 1, -1, 127, 128, -128, -129, 255, 256, 46_976, -57_617, 2**31 - 1, -(2**31)]
+    found = NumpyKit(table).table(np.array(places, np.int32))
+    assert found.dtype == np.int32
+    assert found.tolist() == [table[place & 0xFF] for place in places]

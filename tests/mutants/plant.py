@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,11 +62,16 @@ class Mutant:
                 f"{self.function.__qualname__}, found {source.count(self.old)}; mend the mutant"
             )
         changed = source.replace(self.old, self.new)
-        # Methods are indented; the module's `from __future__ import annotations` holds here too.
-        nested = f"if True:\n{changed}" if changed[0].isspace() else changed
-        flags = annotations.compiler_flag
+        name, free = self.function.__name__, self.function.__code__.co_freevars
+        # Methods are indented. What a function has from around it, such as the class that `super()`
+        # means, are parameters of a function around it here.
+        nested = f"if True:\n{textwrap.indent(changed, ' ')}"
+        if free:
+            inside = textwrap.indent(nested, " ")
+            nested = f"def around({', '.join(free)}):\n{inside}\n return {name}\n"
+        flags = annotations.compiler_flag  # of the function's module
         made: dict[str, Any] = {}
         filename = inspect.getsourcefile(self.function) or "<mutant>"
         exec(compile(nested, filename, "exec", flags), self.function.__globals__, made)
-        function = made[self.function.__name__]
+        function = made["around"](*free) if free else made[name]
         return inspect.unwrap(getattr(function, "__func__", function)).__code__

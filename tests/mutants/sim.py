@@ -10,7 +10,7 @@ from vdla.sim.model.queue import Queue
 from vdla.sim.model.unit import UnitProcess
 from vdla.sim.model.vector import Pattern, Vector
 
-from .checks import sim_differs, table_differs
+from .checks import sim_differs, table_differs, tests
 from .plant import Mutant
 
 SIM = (
@@ -34,9 +34,10 @@ SIM = (
            "Pattern(passes, TABLE_ITERATIONS,", "Pattern(passes, TABLE_ITERATIONS - 1,",
            table_differs),
     Mutant("table from the wrong entry", "sim values", kernels.Table.body,
-           'self.params.entry_bytes("par")', "4", table_differs, (values.kernels,)),
+           'self.params.entry_bytes("par")', "4", table_differs, (values._kernels,)),
     Mutant("looks up without wrapping the index", "reference", vector_ops.NumpyKit.table,
-           "a % TABLE_VALUES", "np.clip(a, -128, 127)", table_differs),
+           "a % TABLE_VALUES", "np.clip(a, -128, 127)",
+           tests("isa/test_reference.py::test_a_table_is_looked_up_by_the_lowest_byte")),
     Mutant("right padding costs nothing", "sim load", load.plan,
            "padding = right + (bottom", "padding = 0 + (bottom", sim_differs),
     Mutant("left padding before the first beat", "sim load", load.plan,
@@ -47,7 +48,7 @@ SIM = (
            "until - np.maximum(cursor, starts)", "until - starts", sim_differs),
     Mutant("widens without sign", "sim values", kernels.Load.body,
            "b.sext(self.read(source, i, I8), I32)", "b.zext(self.read(source, i, I8), I32)",
-           sim_differs, (values.kernels,)),
+           sim_differs, (values._kernels,)),
     Mutant("widens without sign", "reference", reference._load,
            "values.view(np.int8)", "values.view(np.uint8)", sim_differs),
     Mutant("adds to what is overwritten", "reference", reference._gemm,

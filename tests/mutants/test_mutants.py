@@ -21,9 +21,12 @@ ROOT = Path(__file__).parents[2]
 CHEAP = ("forgotten micro-ops", "multiplier truncated", "negatives upwards", "do not wait")
 
 
-def test_the_text_of_every_mutant_is_there() -> None:
-    for mutant in MUTANTS:
-        assert mutant.code() != mutant.function.__code__, mutant.name
+def test_every_mutant_can_be_planted() -> None:
+    for mutant in (*MUTANTS, *COSIM):
+        true = mutant.function.__code__
+        with mutant.plant():
+            assert mutant.function.__code__ != true, mutant.name
+        assert mutant.function.__code__ == true
     assert len({(mutant.place, mutant.name) for mutant in MUTANTS}) == len(MUTANTS) >= 32
 
 
