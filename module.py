@@ -267,6 +267,7 @@ class Module:
         self.port = port
         self._runner = Runner(settings.target, settings.params, settings.memory, port)
         self._report: dict[str, Any] | None = None
+        self._measured: tuple[int, float] | None = None  # batches and seconds of the last run
         self._timing: SimResult | None = None
         self._set: dict[str, np.ndarray] = {}
         self._outputs: list[np.ndarray] = []
@@ -308,13 +309,18 @@ class Module:
     def report(self) -> dict[str, Any]:
         """The last run: cycles, utilisation, layers, stalls, DRAM traffic, outputs.
 
+        It is made when it is first asked for, because hashing the outputs can take longer than a
+        run on the host.
+
         Raises
         ------
         VdlaError
             Before the first run.
         """
-        if self._report is None:
+        if self._measured is None:
             raise VdlaError("report: nothing was run yet; call run(...) first")
+        if self._report is None:
+            self._report = self._make_report(*self._measured)
         return self._report
 
     @property
@@ -419,8 +425,8 @@ class Module:
             if len(results) == 1
             else [np.concatenate(parts) for parts in zip(*results, strict=True)]
         )
-        self._timing = timing
-        self._report = self._make_report(timing, len(batches), time.perf_counter() - started)
+        self._timing, self._report = timing, None
+        self._measured = len(batches), time.perf_counter() - started
         return list(self._outputs)
 
     def save(self, path: str | Path) -> None:
@@ -514,8 +520,8 @@ class Module:
             )
         return outputs, timing
 
-    def _make_report(self, timing: SimResult | None, batches: int, wall_s: float) -> dict[str, Any]:
-        layers = self.compiled.layers
+    def _make_report(self, batches: int, wall_s: float) -> dict[str, Any]:
+        layers, timing = self.compiled.layers, self._timing
         if timing is None:
             body = host_report(layers)
         else:

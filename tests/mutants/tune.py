@@ -71,7 +71,7 @@ TUNE = (
            tests("compiler/te/test_steps.py")),
     Mutant("any reader follows in place", "compiler", rules.reads_in_place,
            "all(r.indices == element", "all(True",
-           tests("compiler/tune/test_auto_programs.py")),
+           tests("compiler/tune/test_auto_programs.py::test_who_reads_in_place")),
     Mutant("operands are exchanged", "compiler", AcceleratorRules._operands,
            '{rows: "inp", columns: "wgt"}', '{rows: "wgt", columns: "inp"}',
            tests("compiler/tune/test_auto_accelerator.py::"

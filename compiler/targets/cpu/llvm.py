@@ -3,7 +3,8 @@
 A function takes a pointer per parameter buffer and a last one to its workspace, scratch memory of
 ``Workspace.size`` bytes for allocations that are too large for the stack. Integers wrap, shifts
 of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single or double
-precision; transcendental functions are the C library's. Only inside a loop with the pragma
+precision; functions are those of ``targets/float_functions.py``, the others are the C library's.
+Only inside a loop with the pragma
 "contract", a product and a sum may be rounded once, where that is faster.
 
 Vectorized loops become vectors (``llvm_vector.py``) or carry a hint. Parallel loops are shared
@@ -53,11 +54,22 @@ from ...tir.ir import (
     TensorCall,
 )
 from ...tir.printer import expr_text
+from ..float_functions import FUNCTIONS
 from . import micro_kernel_code as micro_kernels
+from .llvm_functions import call_function
 from .llvm_half import rounded_to
 from .llvm_narrow import ROWS, NarrowRow, has_packs, narrow_rows, packed
 from .llvm_parallel import call_in_parallel, declare_part
-from .llvm_vector import LLVM_FUNCTIONS, is_invariant, offset_of, splat, stores_of
+from .llvm_vector import (
+    LLVM_FUNCTIONS,
+    constant_of,
+    is_invariant,
+    like,
+    offset_of,
+    splat,
+    stores_of,
+    suffix_of,
+)
 from .micro_kernels import TILE_REGISTERS
 from .processor import Processor
 
@@ -559,10 +571,10 @@ class _Emitter:
 
     def _multiply_add(self, a: Value, b: Value, c: Value) -> Value:
         """``a * b + c``, rounded once where that is faster."""
-        return self._call(f"llvm.fmuladd.{_suffix(a.type)}", a.type, a, b, c)
+        return self._call(f"llvm.fmuladd.{suffix_of(a.type)}", a.type, a, b, c)
 
     def _cast(self, value: Value, source: str, target: str) -> Value:
-        builder, kind = self.builder, _like(value, _TYPES[target])
+        builder, kind = self.builder, like(value, _TYPES[target])
         from_float, to_float = source in FLOAT_DTYPES, target in FLOAT_DTYPES
         unsigned = source == "bool" or source[0] == "u"
         if source == target:
@@ -591,10 +603,10 @@ class _Emitter:
         builder, rounded = self.builder, self._function("round", source, value)
         if small:
             is_number = builder.fcmp_ordered("==", rounded, rounded)
-            safe = builder.select(is_number, rounded, _number(value.type, 0.0))
-            return self._cast(builder.fptosi(safe, _like(value, _I32)), "int32", target)
-        whole = _like(value, _I64)
-        name = f"llvm.fptosi.sat.{_suffix(whole)}.{_suffix(value.type)}"
+            safe = builder.select(is_number, rounded, constant_of(value.type, 0.0))
+            return self._cast(builder.fptosi(safe, like(value, _I32)), "int32", target)
+        whole = like(value, _I64)
+        name = f"llvm.fptosi.sat.{suffix_of(whole)}.{suffix_of(value.type)}"
         return self._cast(self._call(name, whole, rounded), "int64", target)
 
     def _divide(self, name: str, a: Value, b: Value, dtype: str) -> Value:
@@ -618,10 +630,10 @@ class _Emitter:
         """``acc * multiplier / 2**shift``, half to even: add half less one, and one more where the
         quotient is odd, then shift. The sum fits int64 for every product of two int32.
         """
-        builder, wide = self.builder, _like(acc, _I64)
-        one, none = _number(wide, 1), _number(wide, 0)
+        builder, wide = self.builder, like(acc, _I64)
+        one, none = constant_of(wide, 1), constant_of(wide, 0)
         product = builder.mul(builder.sext(acc, wide), builder.sext(multiplier, wide))
-        count = builder.zext(builder.and_(shift, _number(shift.type, 63)), wide)
+        count = builder.zext(builder.and_(shift, constant_of(shift.type, 63)), wide)
         half = builder.lshr(builder.shl(one, count), one)
         odd = builder.and_(builder.ashr(product, count), one)
         nudge = builder.add(builder.sub(half, one), odd)
@@ -636,13 +648,13 @@ class _Emitter:
         """
         if not self.processor.fuses_multiply_add:
             return self._requantize(acc, multiplier, shift, "int32")
-        builder, wide, real = self.builder, _like(acc, _I64), _like(acc, ir.DoubleType())
-        exponent = builder.sub(_number(wide, 1023), builder.zext(shift, wide))
-        power = builder.bitcast(builder.shl(exponent, _number(wide, 52)), real)
+        builder, wide, real = self.builder, like(acc, _I64), like(acc, ir.DoubleType())
+        exponent = builder.sub(constant_of(wide, 1023), builder.zext(shift, wide))
+        power = builder.bitcast(builder.shl(exponent, constant_of(wide, 52)), real)
         scale = builder.fmul(builder.sitofp(multiplier, real), power)
         whole = self._call(
-            f"llvm.fma.{_suffix(real)}", real, builder.sitofp(acc, real), scale,
-            _number(real, 1.5 * 2.0**52),
+            f"llvm.fma.{suffix_of(real)}", real, builder.sitofp(acc, real), scale,
+            constant_of(real, 1.5 * 2.0**52),
         )  # fmt: skip
         if not isinstance(wide, ir.VectorType):
             return builder.trunc(builder.bitcast(whole, wide), acc.type)
@@ -655,7 +667,7 @@ class _Emitter:
         if not self._rounds_down(total):
             return self.builder.fptosi(self._function("floor", "float32", total), x.type)
         name, all_lanes = "llvm.x86.avx512.mask.cvtps2dq.512", ir.IntType(16)(-1)
-        return self._call(name, x.type, total, _number(x.type, 0), all_lanes, _I32(_ROUND_DOWN))
+        return self._call(name, x.type, total, constant_of(x.type, 0), all_lanes, _I32(_ROUND_DOWN))
 
     def _scaled_down(self, x: Value, factor: Value, offset: Value) -> Value:
         """``float32(x) * factor + offset`` rounded down. Without an instruction for that, float64
@@ -665,7 +677,7 @@ class _Emitter:
         if self._rounds_down(single):
             name = "llvm.x86.avx512.vfmadd.ps.512"
             return self._call(name, single.type, single, factor, offset, _I32(_ROUND_DOWN))
-        real, bits = _like(x, ir.DoubleType()), x.type
+        real, bits = like(x, ir.DoubleType()), x.type
         wide_factor, wide_offset = (builder.fpext(v, real) for v in (factor, offset))
         product = builder.fmul(builder.fpext(single, real), wide_factor)
         total = builder.fadd(product, wide_offset)
@@ -676,11 +688,13 @@ class _Emitter:
         nearest = builder.fptrunc(total, factor.type)
         above = builder.fsub(builder.fpext(nearest, real), total)
         is_above = builder.fcmp_ordered(">", above, lost)
-        zero = _number(factor.type, -0.0)  # unlike +0.0, its bits plus 1 are the next float below
+        zero = constant_of(
+            factor.type, -0.0
+        )  # unlike +0.0, its bits plus 1 are the next float below
         is_zero = builder.fcmp_ordered("==", nearest, zero)
         raw = builder.bitcast(builder.select(is_zero, zero, nearest), bits)
-        negative = builder.icmp_signed("<", raw, _number(bits, 0))
-        step = builder.select(negative, _number(bits, 1), _number(bits, -1))
+        negative = builder.icmp_signed("<", raw, constant_of(bits, 0))
+        step = builder.select(negative, constant_of(bits, 1), constant_of(bits, -1))
         return builder.bitcast(builder.select(is_above, builder.add(raw, step), raw), factor.type)
 
     def _rounds_down(self, value: Value) -> bool:
@@ -709,13 +723,22 @@ class _Emitter:
         return builder.add(builder.ashr(high, count), builder.zext(up, _I64))
 
     def _function(self, name: str, dtype: str, *args: Value) -> Value:
-        """A function of floats."""
+        """A function of floats. Those of ours need fused multiply-adds; processors without them
+        call the C library, element by element."""
         kind = args[0].type
         if name in LLVM_FUNCTIONS:
-            name = f"llvm.{LLVM_FUNCTIONS[name]}.{_suffix(kind)}"
-        elif dtype == "float32":
-            name += "f"
-        return self._call(name, kind, *args)
+            return self._call(f"llvm.{LLVM_FUNCTIONS[name]}.{suffix_of(kind)}", kind, *args)
+        if dtype == "float32" and name in FUNCTIONS and self.processor.fuses_multiply_add:
+            return call_function(self.builder, name, *args)
+        name += "f" if dtype == "float32" else ""
+        if not isinstance(kind, ir.VectorType):
+            return self._call(name, kind, *args)
+        found = ir.Constant(kind, ir.Undefined)
+        for lane in map(_I32, range(kind.count)):
+            elements = (self.builder.extract_element(arg, lane) for arg in args)
+            element = self._call(name, kind.element, *elements)
+            found = self.builder.insert_element(found, element, lane)
+        return found
 
     def _call(self, name: str, result: ir.Type, *args: Value) -> Value:
         module = self.function.module
@@ -723,29 +746,6 @@ class _Emitter:
         if callee is None:
             callee = ir.Function(module, ir.FunctionType(result, [a.type for a in args]), name)
         return self.builder.call(callee, args)
-
-
-def _like(value: Value, kind: Value) -> Value:
-    """A type, or a vector of it where the value is a vector."""
-    lanes = value.type.count if isinstance(value.type, ir.VectorType) else 0
-    return ir.VectorType(kind, lanes) if lanes else kind
-
-
-def _suffix(kind: Value) -> str:
-    """A type as it is written in the names of LLVM's intrinsics, such as ``v16f32``."""
-    lanes = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
-    element = kind.element if lanes else kind
-    match element:
-        case ir.IntType():
-            return f"{lanes}i{element.width}"
-        case ir.FloatType():
-            return f"{lanes}f32"
-    return f"{lanes}f64"
-
-
-def _number(kind: Value, number: float) -> Value:
-    """A constant of a type, in every lane."""
-    return kind([number] * kind.count) if isinstance(kind, ir.VectorType) else kind(number)
 
 
 def _loop_hint(loop: For) -> tuple[Value, ...] | None:

@@ -7,21 +7,54 @@ side by side, computed from elements that lie side by side or are the same for a
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from llvmlite import ir
 
 from ...te.affine import affine
-from ...te.expr import FLOAT_DTYPES, INT_DTYPES, Binary, Call, Cast, Expr, Read, Select, Var, walk
+from ...te.expr import (
+    FLOAT_DTYPES,
+    FLOAT_FUNCTIONS,
+    INT_DTYPES,
+    Binary,
+    Call,
+    Cast,
+    Expr,
+    Read,
+    Select,
+    Var,
+    walk,
+)
 from ...tir.ir import Buffer, For, Seq, Stmt, Store
+from ..float_functions import FUNCTIONS
+
+#: Objects of llvmlite, whose type annotations do not agree with its code.
+Value = Any
 
 #: Extents of vector loops: LLVM splits what is wider than the processor's registers.
 VECTOR_EXTENTS = (4, 8, 16, 32)
 _OPERATORS = ("+", "-", "*", "/", "min", "max", "&", "|")
 _DTYPES = (*FLOAT_DTYPES, *INT_DTYPES)
-#: Functions that are instructions of common processors; the others are calls of the C library.
+#: Functions that are instructions of common processors.
 LLVM_FUNCTIONS = {
     "round": "rint", "floor": "floor", "ceil": "ceil", "trunc": "trunc", "sqrt": "sqrt",
 }  # fmt: skip
+
+
+def is_ours(call: Call) -> bool:
+    """Whether a call is of a function of ``targets/float_functions.py``."""
+    return call.name in FUNCTIONS and call.dtype == "float32"
+
+
+def calls_library(expr: Expr) -> bool:
+    """Whether an expression calls the C library."""
+    return any(
+        isinstance(node, Call)
+        and node.name in ("pow", *FLOAT_FUNCTIONS)
+        and node.name not in LLVM_FUNCTIONS
+        and not is_ours(node)
+        for node in walk(expr)
+    )
 
 
 def stores_of(loop: For) -> tuple[Store, ...] | None:
@@ -59,7 +92,7 @@ def fits_vectors(expr: Expr, var: Var) -> bool:
             return op in _OPERATORS and fits_vectors(a, var) and fits_vectors(b, var)
         case Cast(_, a):
             return fits_vectors(a, var)
-        case Call(name, args) if name in LLVM_FUNCTIONS:
+        case Call(name, args) if name in LLVM_FUNCTIONS or is_ours(expr):
             return all(fits_vectors(arg, var) for arg in args)
         case Call(name, args) if name in ("requantize", "rescale", "scaled_down", "scaled_floor"):
             return all(fits_vectors(arg, var) for arg in args)
@@ -123,3 +156,29 @@ def add_products(builder: ir.IRBuilder, sums, x, w):
     known = builder.module.globals.get(name)
     callee = known or ir.Function(builder.module, ir.FunctionType(sums.type, kinds), name)
     return builder.call(callee, [sums, x, w])
+
+
+# ---- types ----
+
+
+def like(value: Value, kind: Value) -> Value:
+    """A type, or a vector of it where the value is a vector."""
+    lanes = value.type.count if isinstance(value.type, ir.VectorType) else 0
+    return ir.VectorType(kind, lanes) if lanes else kind
+
+
+def suffix_of(kind: Value) -> str:
+    """A type as it is written in the names of LLVM's intrinsics, such as ``v16f32``."""
+    lanes = f"v{kind.count}" if isinstance(kind, ir.VectorType) else ""
+    element = kind.element if lanes else kind
+    match element:
+        case ir.IntType():
+            return f"{lanes}i{element.width}"
+        case ir.FloatType():
+            return f"{lanes}f32"
+    return f"{lanes}f64"
+
+
+def constant_of(kind: Value, number: float) -> Value:
+    """A constant of a type, in every lane."""
+    return kind([number] * kind.count) if isinstance(kind, ir.VectorType) else kind(number)

@@ -29,6 +29,7 @@ from .templates.plain import (
     PlainDense,
     PlainPool,
     PlainTransposed,
+    RowReduction,
     Rows,
 )
 from .templates.tiles import BlockLayout, DenseTiles, DirectTiles, WindowTiles
@@ -50,6 +51,7 @@ TEMPLATES: list[type[CpuTemplate]] = [
     PlainTransposed,
     Rows,
     Together,
+    RowReduction,
     General,
 ]
 

@@ -9,17 +9,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ...tir.ir import Buffer, CopiesArrived, CopiesStarted
+from ..float_functions import FUNCTIONS as FLOAT_FUNCTIONS
 
-_FLOAT32 = ("sqrt", "floor", "ceil", "trunc", "log", "log1p", "erf", "sin", "cos", "tan", "asin",
+_FLOAT32 = ("sqrt", "floor", "ceil", "trunc", "log", "log1p", "sin", "cos", "tan", "asin",
             "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "rint", "fma", "pow",
             "fmod")  # fmt: skip
 
 
 def _names(single: str, functions: tuple[str, ...] = _FLOAT32) -> str:
     """Names of float functions: ours have the type at the end. ``single`` is C's end of a name of
-    float32; exp and tanh of float32 are functions of ours."""
+    float32; some of float32 are functions of ours."""
     rows = [f"#define {name}_f32 {name}{single}\n" for name in functions]
-    rows += [f"#define {name}_f64 {name}\n" for name in (*functions, "exp", "tanh")]
+    rows += [f"#define {name}_f64 {name}\n" for name in (*functions, *FLOAT_FUNCTIONS)]
     return "".join(rows)
 
 

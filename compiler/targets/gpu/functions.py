@@ -3,15 +3,20 @@
 Each function is written once, in the common part of CUDA C++ and OpenCL C. A kernel's text has only
 those that it uses.
 
-``exp_f32`` and ``tanh_f32`` are polynomials of ours, so that all GPUs give the same bits. Both are
-fused multiply-adds of float32; their errors are below 1.5 and 3 units in the last place.
+Functions such as ``exp_f32`` are polynomials of ours (``targets/float_functions.py``), so that all
+GPUs give the same bits, which are the processor's.
 """
 
 from __future__ import annotations
 
+import math
 import re
 
-from ...te.expr import INT_DTYPES, bits_of
+import numpy as np
+
+from ...te.expr import INT_DTYPES, Binary, Call, Const, Expr, Select, Var, bits_of
+from ..float_functions import FUNCTIONS as FLOAT_FUNCTIONS
+from ..float_functions import FloatFunction
 from .warp_functions import WARP_FUNCTIONS
 
 #: Names of types in kernels; a bool is stored as one byte.
@@ -21,35 +26,11 @@ TYPES = {"bool": "u8", "float32": "float", "float64": "double"} | {
 #: Floats of two bytes are stored as their bits.
 TYPES |= {"float16": "u16", "bfloat16": "u16"}
 
-_EXP = """\
-FUNCTION float exp_f32(float x) {
-  float n = rint_f32(x * 1.44269504f);
-  float r = fma_f32(n, -0.693145752f, x);  // log(2) in two parts
-  r = fma_f32(n, -1.42860677e-06f, r);
-  float p = fma_f32(1.98756912e-04f, r, 1.39819994e-03f);
-  p = fma_f32(p, r, 8.33345205e-03f);
-  p = fma_f32(p, r, 4.16657962e-02f);
-  p = fma_f32(p, r, 1.66666657e-01f);
-  p = fma_f32(p, r, 0.5f);
-  p = fma_f32(p, r * r, r) + 1.0f;
+_SCALE = """\
+FUNCTION float scale_f32(float x, float n) {
   i32 k = (i32)(n > 300.0f ? 300.0f : (n > -300.0f ? n : -300.0f));  // not-a-number as -300
   i32 h = k / 2;
-  float y = p * float_of((u32)(h + 127) << 23) * float_of((u32)(k - h + 127) << 23);
-  return x != x ? x : (x > 89.0f ? float_of(0x7f800000u) : (x < -104.0f ? 0.0f : y));
-}
-"""
-
-_TANH = """\
-FUNCTION float tanh_f32(float x) {
-  float a = x < 0.0f ? -x : x;
-  float s = x * x;
-  float p = fma_f32(-5.70498872745e-03f, s, 2.06390887954e-02f);
-  p = fma_f32(p, s, -5.37397155531e-02f);
-  p = fma_f32(p, s, 1.33314422036e-01f);
-  p = fma_f32(p, s, -3.33332819422e-01f);
-  float inner = fma_f32(p * s, x, x);
-  float outer = 1.0f - 2.0f / (exp_f32(2.0f * a) + 1.0f);
-  return a < 0.625f ? inner : (x < 0.0f ? -outer : (x != x ? x : outer));
+  return x * float_of((u32)(h + 127) << 23) * float_of((u32)(k - h + 127) << 23);
 }
 """
 
@@ -174,8 +155,7 @@ def _float_functions(dtype: str) -> dict[str, str]:
 
 #: Text by name.
 FUNCTIONS: dict[str, str] = {
-    "exp_f32": _EXP,
-    "tanh_f32": _TANH,
+    "scale_f32": _SCALE,
     "scaled_down": _SCALED_DOWN,
     "scaled_floor": "FUNCTION i32 scaled_floor(i32 x, float factor, float offset) "
     "{ return (i32)floor_f32(scaled_down(x, factor, offset)); }\n",
@@ -192,6 +172,42 @@ for _dtype in ("float32", "float64"):
     FUNCTIONS |= _float_functions(_dtype)
 
 FUNCTIONS |= WARP_FUNCTIONS
+
+
+# ---- functions of floats -------------------------------------------------------------------------
+
+_C_NAMES = {"round": "rint"}
+
+
+def _function_text(function: FloatFunction) -> str:
+    lines = [f"FUNCTION float {function.name}_f32(float {function.x.name}) {{"]
+    lines += [f"  float {step.name} = {_c_text(value)};" for step, value in function.steps]
+    return "\n".join((*lines, f"  return {_c_text(function.result)};", "}", ""))
+
+
+def _c_text(expr: Expr) -> str:
+    match expr:
+        case Var(name):
+            return name
+        case Const(value):
+            return "float_of(0x7f800000u)" if value == math.inf else f"{np.float32(value)}f"
+        case Binary("max", a, b):
+            return f"max_f32({_c_text(a)}, {_c_text(b)})"
+        case Binary(op, a, b):
+            return f"{_c_operand(a)} {op} {_c_operand(b)}"
+        case Select(cond, a, b):
+            return f"{_c_text(cond)} ? {_c_operand(a)} : {_c_operand(b)}"
+        case Call(name, args):
+            return f"{_C_NAMES.get(name, name)}_f32({', '.join(map(_c_text, args))})"
+    raise TypeError(f"expected an expression of float32, got {expr!r}")
+
+
+def _c_operand(expr: Expr) -> str:
+    text = _c_text(expr)
+    return f"({text})" if isinstance(expr, Binary | Select) else text
+
+
+FUNCTIONS |= {f"{name}_f32": _function_text(f) for name, f in FLOAT_FUNCTIONS.items()}
 
 #: Words that a name in a kernel cannot be, in C, C++ or OpenCL C.
 _RESERVED = """\

@@ -9,6 +9,7 @@
                                                   if 3*14 + i < 55: a[3*14 + i] = ...
 
 The copies of the unrolled loop then have no guards: in the last iteration, their outcome is known.
+The same for choices between elements in a vectorized loop, which then is made of whole vectors.
 """
 
 from __future__ import annotations
@@ -17,15 +18,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from ...te.affine import prove
-from ...te.expr import Const, Expr, Var, walk
-from ..ir import Allocate, For, If, PrimFunc, Seq, Stmt, seq, substatements
+from ...te.expr import Const, Expr, Select, Var, rewrite, walk
+from ..ir import Allocate, For, If, PrimFunc, Seq, Stmt, Store, seq, substatements
 from .unroll import copy_with
 
 Ranges = Mapping[Expr, tuple[int, int]]
 
 
 def peel_tails(func: PrimFunc) -> PrimFunc:
-    """Peel serial and parallel loops around unrolled ones, innermost first."""
+    """Peel serial and parallel loops around unrolled or vectorized ones, innermost first."""
     return replace(func, body=_visit(func.body, {}))
 
 
@@ -49,7 +50,7 @@ def _peel(loop: For, ranges: Ranges) -> Stmt:
     without the guards, and then the last iteration.
     """
     before = {**ranges, loop.var: (0, loop.extent - 2)}
-    removable = [g for g, inner in _tail_guards(loop) if prove(g.cond, {**before, **inner})]
+    removable = {cond for cond, inner in _tail_guards(loop) if prove(cond, {**before, **inner})}
     if not removable:
         return loop
     first = _without(loop.body, removable)
@@ -57,30 +58,47 @@ def _peel(loop: For, ranges: Ranges) -> Stmt:
     return seq([replace(loop, extent=loop.extent - 1, body=first), last])
 
 
-def _tail_guards(loop: For) -> Iterator[tuple[If, Ranges]]:
-    """Guards in the loop that depend on it and on an unrolled loop inside, with the ranges of the
-    loops between."""
+def _tail_guards(loop: For) -> Iterator[tuple[Expr, Ranges]]:
+    """Conditions in the loop that depend on it and on an unrolled loop inside, or that choose an
+    element of a vectorized loop, with the ranges of the loops between."""
 
-    def visit(stmt: Stmt, ranges: Ranges, unrolled: frozenset[Var]) -> Iterator[tuple[If, Ranges]]:
-        if isinstance(stmt, If):
-            names = {node for node in walk(stmt.cond) if isinstance(node, Var)}
-            if loop.var in names and names & unrolled:
-                yield stmt, ranges
-        if isinstance(stmt, For):
-            ranges = {**ranges, stmt.var: (0, stmt.extent - 1)}
-            unrolled |= {stmt.var} if stmt.kind == "unrolled" else set()
+    def depends(cond: Expr, inside: frozenset[Var]) -> bool:
+        names = {node for node in walk(cond) if isinstance(node, Var)}
+        return loop.var in names and bool(names & inside)
+
+    def visit(
+        stmt: Stmt, ranges: Ranges, unrolled: frozenset[Var], lanes: frozenset[Var]
+    ) -> Iterator[tuple[Expr, Ranges]]:
+        match stmt:
+            case If(cond) if depends(cond, unrolled):
+                yield cond, ranges
+            case Store(_, _, value):
+                for node in walk(value):
+                    if isinstance(node, Select) and depends(node.cond, lanes):
+                        yield node.cond, ranges
+            case For(var):
+                ranges = {**ranges, var: (0, stmt.extent - 1)}
+                unrolled |= {var} if stmt.kind == "unrolled" else set()
+                lanes |= {var} if stmt.kind == "vectorized" else set()
         for child in substatements(stmt):
-            yield from visit(child, ranges, unrolled)
+            yield from visit(child, ranges, unrolled, lanes)
 
-    return visit(loop.body, {}, frozenset())
+    return visit(loop.body, {}, frozenset(), frozenset())
 
 
-def _without(stmt: Stmt, guards: list[If]) -> Stmt:
+def _without(stmt: Stmt, guards: set[Expr]) -> Stmt:
     match stmt:
-        case If() if any(stmt is guard for guard in guards):
+        case If(cond) if cond in guards:
             return _without(stmt.body, guards)
         case For() | If() | Allocate():
             return replace(stmt, body=_without(stmt.body, guards))
         case Seq(stmts):
             return seq([_without(s, guards) for s in stmts])
+        case Store(_, _, value):
+            return replace(stmt, value=rewrite(value, lambda node: _chosen(node, guards)))
     return stmt
+
+
+def _chosen(node: Expr, guards: set[Expr]) -> Expr | None:
+    """What a choice is where its condition holds; None where that is not known."""
+    return node.a if isinstance(node, Select) and node.cond in guards else None

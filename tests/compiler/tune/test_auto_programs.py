@@ -25,7 +25,7 @@ from vdla.compiler.tir.printer import print_func
 from vdla.compiler.tir.verify import verify
 from vdla.compiler.topi import convolution
 from vdla.compiler.tune.auto.builder import Kind, Program, at_random
-from vdla.compiler.tune.auto.rules import processor_program
+from vdla.compiler.tune.auto.rules import processor_program, reads_in_place
 
 from ..te.random_expressions import random_workload
 from ..workloads import WORKLOADS, Workload, in_main_memory, run
@@ -136,3 +136,19 @@ def test_random_expressions_are_right_however_steps_are_decided() -> None:
             raise
     assert refused < CASES // 20
     assert CASES < 200 or set(seen) == set(Kind)
+
+
+def test_who_reads_in_place() -> None:
+    """Another order of the elements, more of them, or one again is not in place."""
+    x, k = placeholder((4, 4, 8), "float32", "x"), reduce_axis(8, "k")
+    acc = compute((4, 4), lambda i, j: sum_of(x[i, j, k], k), "acc")
+    rules = {
+        "same": lambda i, j: acc[i, j] * 2.0,
+        "twice": lambda i, j: acc[i, j] * acc[i, j],
+        "transposed": lambda i, j: acc[j, i],
+        "both": lambda i, j: acc[i, j] + acc[j, i],
+        "shifted": lambda i, j: acc[i, 3 - j],
+    }
+    stages = {name: compute((4, 4), rule, name) for name, rule in rules.items()}
+    found = {name: reads_in_place(create_schedule(out)[out], acc) for name, out in stages.items()}
+    assert [name for name, in_place in found.items() if in_place] == ["same", "twice"]

@@ -1,4 +1,4 @@
-"""Dense layers of float32 whose weights lie in blocks of features."""
+"""Products of float32 matrices whose second factor lies in blocks of columns."""
 
 from __future__ import annotations
 
@@ -9,14 +9,53 @@ from dataclasses import dataclass
 import numpy as np
 
 from .... import topi
-from ....te.expr import Expr
+from ....te.expr import Const, Expr, select
 from ....te.tensor import Tensor, compute, reduce_axis, sum_of
-from ..base import Expression, Fusion, Op, Shape, Type, clip, expect, expect_dtypes
+from ..base import Expression, Fusion, Op, Shape, Type, clip, expect, expect_dtypes, operands
+from ..layout import in_blocks
+
+
+@dataclass(frozen=True)
+class PackColumns(Op):
+    """Matrices [..., K, N] in blocks of ``block`` columns, [..., N/B, K, B]; columns beyond N are
+    0. Dimension i of the matrices is dimension ``order[i]`` of the operand."""
+
+    block: int
+    order: tuple[int, ...]
+
+    def infer(self, *types: Type) -> Type:
+        [(shape, dtype)] = operands(types, 1)
+        ordered = sorted(self.order) == list(range(len(shape)))
+        expect(ordered and len(shape) >= 2, f"matrices, and an order of {len(shape)} axes")
+        *lead, depth, columns = (shape[axis] for axis in self.order)
+        return (*lead, -(-columns // self.block), depth, self.block), dtype
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        matrices = args[0].transpose(self.order)
+        blocks = in_blocks(matrices, self.block, matrices.ndim - 1)
+        return np.ascontiguousarray(blocks.swapaxes(-3, -2))
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        [x] = inputs
+        (shape, _) = self.infer((x.shape, x.dtype))
+        columns = x.shape[self.order[-1]]
+
+        def rule(*index: Expr) -> Expr:
+            *lead, block, depth, lane = index
+            column = block * self.block + lane
+            places = dict(zip(self.order, (*lead, depth, column), strict=True))
+            element = x[tuple(places[axis] for axis in range(len(places)))]
+            if columns % self.block == 0:
+                return element
+            return select(column < columns, element, Const(0, element.dtype))
+
+        return Expression(compute(shape, rule, "out"), (x,))
 
 
 @dataclass(frozen=True)
 class PackedDense(Op):
-    """``clip(x @ w + bias)``: x [N, K], weight [OC/B, K, B], bias [OC/B, B]; result [N, OC]."""
+    """``clip(x @ w + bias)``: x [..., N, K], w [..., OC/B, K, B] of the same leading dimensions,
+    bias [OC/B, B], if any; result [..., N, OC]."""
 
     features: int
     lo: float = -math.inf
@@ -25,33 +64,46 @@ class PackedDense(Op):
     fusion = Fusion.REDUCTION
 
     def infer(self, *types: Type) -> Type:
-        x, weight, bias = expect_dtypes(types, "float32", "float32", "float32")
-        fits = len(x) == 2 and len(weight) == 3 and x[1] == weight[1]
-        expect(fits and bias == (weight[0], weight[2]), "a matrix and a packed weight")
-        blocks, _, block = weight
+        x, weight, *bias = expect_dtypes(types, *["float32"] * max(2, len(types)))
+        fits = len(weight) == len(x) + 1 >= 3 and (*x[:-2], x[-1]) == (*weight[:-3], weight[-2])
+        expect(fits, "matrices, and packed ones that they can be multiplied by")
+        *_, blocks, _, block = weight
+        expect(bias in ([], [(blocks, block)]), f"a bias [{blocks}, {block}]")
         expect((blocks - 1) * block < self.features <= blocks * block, "blocks of all features")
-        return (x[0], self.features), "float32"
+        return (*x[:-1], self.features), "float32"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        x, weight, bias = args
-        plain = weight.transpose(1, 0, 2).reshape(weight.shape[1], -1).astype(np.float64)
-        sums = (x.astype(np.float64) @ plain).astype(np.float32) + bias.reshape(-1)
-        return clip(sums[:, : self.features], self.lo, self.hi)
+        x, weight, *bias = args
+        apart = weight.swapaxes(-3, -2).astype(np.float64)
+        plain = apart.reshape(*apart.shape[:-2], -1)
+        sums = (x.astype(np.float64) @ plain).astype(np.float32)
+        sums = sums + bias[0].reshape(-1) if bias else sums
+        return clip(sums[..., : self.features], self.lo, self.hi)
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        x, weight, bias = inputs
-        blocks, size, block = weight.shape
+        x, weight, *bias = inputs
+        *lead, blocks, size, block = weight.shape
         k = reduce_axis(size, "k")
-        acc = compute(
-            (x.shape[0], blocks, block),
-            lambda n, ob, o: sum_of(x[n, k] * weight[ob, k, o], k),
-            "acc",
-        )
 
-        def ending(n: Expr, ob: Expr, o: Expr) -> Expr:
-            return topi.clip_between(acc[n, ob, o] + bias[ob, o], self.lo, self.hi)
+        def product(*index: Expr) -> Expr:
+            *places, n, ob, o = index
+            return sum_of(x[(*places, n, k)] * weight[(*places, ob, k, o)], k)
+
+        acc = compute((*lead, x.shape[-2], blocks, block), product, "acc")
+
+        def ending(*index: Expr) -> Expr:
+            total = acc[index] + bias[0][index[-2:]] if bias else acc[index]
+            return topi.clip_between(total, self.lo, self.hi)
 
         done = compute(acc.shape, ending, "blocks")
-        shape = (x.shape[0], self.features)
-        out = compute(shape, lambda n, o: done[n, o // block, o % block], "out")
+
+        def rule(*index: Expr) -> Expr:
+            *places, o = index
+            return done[(*places, o // block, o % block)]
+
+        out = compute((*x.shape[:-1], self.features), rule, "out")
         return Expression(out, tuple(inputs))
+
+    def macs(self, *shapes: Shape) -> int:
+        x, *_ = shapes
+        return math.prod(x) * self.features

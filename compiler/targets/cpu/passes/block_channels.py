@@ -24,7 +24,7 @@ from ....graph.arithmetic.requant import OFFSET, UINT8_MAX, Requant
 from ....graph.ir import Graph, Node, Tensor, infer
 from ....graph.ops.base import Op
 from ....graph.ops.blocked.convolution import BlockedConv2d, BlockedDepthwise, BlockedWinograd
-from ....graph.ops.blocked.dense import PackedDense
+from ....graph.ops.blocked.dense import PackColumns, PackedDense
 from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ....graph.ops.blocked.matrix import BlockedMatrixConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
@@ -33,13 +33,16 @@ from ....graph.ops.convolution import Conv2d, ConvolutionTranspose, ConvTranspos
 from ....graph.ops.elementwise import Add, Clip, Map, Relu
 from ....graph.ops.integer import QAdd
 from ....graph.ops.layout import FromBlocks, ToBlocks, in_blocks
-from ....graph.ops.linear import Dense
+from ....graph.ops.linear import Dense, MatMul
+from ....graph.ops.movement import Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
 from ..templates.algorithms import ALGORITHMS, DIRECT, transformed_weight
 from ..templates.matrix_tiles import depth_of
 
 #: Shapes of one element, which broadcasts in every layout.
 SCALARS = {(), (1,)}
+#: Packing a matrix takes about as long as multiplying a few rows by it.
+LEAST_ROWS = 4
 
 
 #: The algorithm of a convolution: a name of ``templates/algorithms.py``.
@@ -113,6 +116,8 @@ class _Rewriting:
                 self._emit_blocked(node, node.op, *inputs)
             case Dense() if self._packs(node):
                 self._dense(node, node.op)
+            case MatMul() if self._packs_columns(node):
+                self._product(node)
             case _:
                 inputs = tuple(self._plain(name) for name in node.inputs)
                 self.nodes[node.output] = replace(node, inputs=inputs)
@@ -327,6 +332,34 @@ class _Rewriting:
         )
         new = PackedDense(weight.shape[0], op.lo, op.hi)
         self.nodes[node.output] = replace(node, op=new, inputs=inputs)
+        self.plain.add(node.output)
+
+    def _packs_columns(self, node: Node) -> bool:
+        """Whether it pays to pack the second factor of a product of matrices: there are rows enough
+        that read it, and columns for most lanes of a vector."""
+        a, b = self.graph.operands(node)
+        alike = a.dtype == "float32" and a.shape[:-2] == b.shape[:-2] and 0 not in a.shape
+        return alike and a.shape[-2] >= LEAST_ROWS and 2 * b.shape[-1] >= self.block
+
+    def _product(self, node: Node) -> None:
+        """A product of matrices that are both computed. A transposition of the second one joins its
+        packing."""
+        a, b = node.inputs
+        source, order = b, tuple(range(len(self.graph[b].shape)))
+        made = self.nodes.get(b)
+        if made is not None and isinstance(made.op, Transpose):
+            source, order = made.inputs[0], made.op.order
+            if len(self.readers[b]) == 1 and b not in self.graph.outputs:
+                del self.nodes[b]
+        packed = f"{node.output}.columns"
+        if not self.graph[b].is_constant:
+            pack = PackColumns(self.block, order)
+            self._tensor(packed, pack, (source,))
+            self.nodes[packed] = Node(f"{node.name}.columns", pack, (self._plain(source),), packed)
+        else:
+            packed = self._constant(packed, PackColumns(self.block, order).evaluate(self._data(b)))
+        new = PackedDense(self.graph[b].shape[-1])
+        self.nodes[node.output] = replace(node, op=new, inputs=(self._plain(a), packed))
         self.plain.add(node.output)
 
     def _adds_blocks(self, node: Node) -> bool:

@@ -7,11 +7,10 @@ import math
 from ....choose.space import Knobs, Space, preferring
 from ....choose.template import Decision
 from ....graph.ops.fused import Fused
-from ....te.expr import FLOAT_FUNCTIONS, Call, walk
 from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar, placeholder
-from ..llvm_vector import LLVM_FUNCTIONS, fits_vectors
+from ..llvm_vector import calls_library, fits_vectors
 from .base import CpuTemplate, CpuWorkload, row_extent
 from .plain import SHARED_ELEMENTS, share_rows
 
@@ -26,7 +25,6 @@ VECTORS_WITH_CALLS = 2
 #: The most elements of a strip around calls of the C library, for rows without a whole vector: LLVM
 #: makes vectors of a loop over a strip, but not of one with calls.
 LONGEST_STRIP = 1024
-CALLED = {"pow", *FLOAT_FUNCTIONS} - {*LLVM_FUNCTIONS}
 
 
 class Joining(Decision[CpuWorkload]):
@@ -96,6 +94,4 @@ def _calls(workload: CpuWorkload) -> bool:
     inputs = [placeholder((1,), dtype, "x") for _, dtype in workload.operands]
     found = workload.op.expression(inputs, [()] * len(inputs))
     bodies = [s.body for s in create_schedule(found.output).stages if s.body is not None]
-    return any(
-        isinstance(node, Call) and node.name in CALLED for body in bodies for node in walk(body)
-    )
+    return any(map(calls_library, bodies))

@@ -23,6 +23,7 @@ from ....graph.ops.integer import QAdd
 from ....graph.ops.linear import Dense, MatMul, QDense
 from ....graph.ops.pooling import AvgPool, MaxPool, Pool, QAvgPool, QAvgPoolValid, QMaxPool
 from ....graph.ops.quantisation import Dequantize, Quantize
+from ....graph.ops.reduction import Reduce
 from ....te.schedule import Schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar, Tensor
@@ -32,6 +33,8 @@ from .base import CpuTemplate, CpuWorkload, row_extent
 CHANNEL_TILE = 4
 #: Elements that are quantised, or added, at once.
 ROW_LANES = (16, 4, 8, 32)
+#: Dtypes of which vectors reduce rows.
+ROW_DTYPES = ("float32", "int32")
 #: Number of elements from which it pays to share them among threads.
 SHARED_ELEMENTS = 1 << 15
 
@@ -172,6 +175,35 @@ def share_rows(stage: Stage, outer: IterVar) -> None:
     for the last axis: it is the outer loop of its split."""
     axes = (*stage.tensor.axes[:-1], outer)
     stage.parallel(next((axis for axis in axes if axis.extent > 1), outer))
+
+
+class RowReduction(CpuTemplate):
+    """A reduction along rows whose elements lie side by side: ``lanes`` partial results of a row at
+    once, then these are reduced. Sums of floats are rounded in this order."""
+
+    name = "row reduction"
+    ops = (Reduce,)
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        [x] = graph.operands(node)
+        assert isinstance(node.op, Reduce)
+        along = len(x.shape) - 1 in node.op.axes and 0 not in x.shape and x.dtype in ROW_DTYPES
+        return along and x.shape[-1] >= min(ROW_LANES)
+
+    def space(self, workload: CpuWorkload) -> Space:
+        [(shape, _)] = workload.operands
+        return Space({"lanes": [lanes for lanes in ROW_LANES if lanes <= shape[-1]]})
+
+    def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
+        whole = schedule[reduced_tensor(schedule)]
+        *_, last = whole.tensor.reduce_axes
+        _, lane = whole.split(last, int(knobs["lanes"]))
+        partial = schedule[schedule.rfactor(whole.tensor, lane, len(whole.tensor.axes))]
+        *_, lanes = partial.tensor.axes
+        partial.reorder(*partial.tensor.reduce_axes, lanes)
+        partial.vectorize(lanes)
+        row = schedule[whole.tensor]
+        partial.compute_at(row, row.tensor.axes[-1])
 
 
 class General(CpuTemplate):

@@ -18,12 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 from ....choose.space import Knobs, KnobValue, Refusal, Space
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.blocked.convolution import BlockedConv2d, BlockedDepthwise
-from ....graph.ops.blocked.dense import PackedDense
+from ....graph.ops.blocked.dense import PackColumns, PackedDense
 from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
 from ....graph.ops.blocked.transposed import BlockedConvTranspose2d, transposed_pads
@@ -31,6 +32,7 @@ from ....graph.ops.layout import FromBlocks, ToBlocks
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
 from ..core import Core
+from ..llvm_vector import fits_vectors
 from ..micro_kernels import DOT, DOT_EACH
 from ..processor import Processor
 from .base import CpuTemplate, CpuWorkload
@@ -77,10 +79,10 @@ class _Tiled:
 
     def row_cycles(self, blocks: int, places: int) -> float:
         """Cycles of a step of the reduction for a row of one block, in tiles of ``blocks`` by
-        ``places``: each tile takes one cycle more than its step.
+        ``places``, and what is left of them: each tile takes one cycle more than its step.
         """
-        widths = [min(places, self.width - first) for first in range(0, self.width, places)]
-        return sum(self._step_cycles(blocks, width) + 1 for width in widths) / blocks
+        tiles = product(_parts(self.blocks, blocks), _parts(self.width, places))
+        return sum(self._step_cycles(*tile) + 1 for tile in tiles) / self.blocks
 
     def _step_cycles(self, blocks: int, width: int) -> float:
         operands = (width, blocks) if self.loads else (0, 0)
@@ -89,6 +91,11 @@ class _Tiled:
     def cycles(self, blocks: int, width: int) -> int:
         """The cycles that the cost model predicts."""
         return round(self.row_cycles(blocks, width) * self.blocks * self.rows * self.steps)
+
+
+def _parts(extent: int, size: int) -> list[int]:
+    """An extent in parts of a size, of which the last one may be smaller."""
+    return [min(size, extent - first) for first in range(0, extent, size)]
 
 
 class DirectTiles(CpuTemplate):
@@ -173,7 +180,8 @@ class WindowTiles(CpuTemplate):
 
 
 class DenseTiles(CpuTemplate):
-    """A dense layer: ``rows`` by ``blocks`` vectors of results in registers."""
+    """Products of the rows of a matrix with weights: ``rows`` by ``blocks`` vectors of results in
+    registers."""
 
     name = "packed dense"
     ops = (PackedDense,)
@@ -181,38 +189,37 @@ class DenseTiles(CpuTemplate):
     def space(self, workload: CpuWorkload) -> Space:
         tiled = _tiled_dense(workload, self.processor)
         knobs = {
-            "rows": [m for m in range(1, 5) if tiled.blocks % m == 0],
-            "blocks": range(1, min(DENSE_TILE, tiled.width) + 1),
+            "rows": range(1, min(tiled.most, tiled.width) + 1),
+            "blocks": range(1, min(DENSE_TILE, tiled.blocks) + 1),
         }
-        return Space(knobs, lambda k: tiled.misfit(int(k["rows"]), int(k["blocks"])))
+        return Space(knobs, lambda k: tiled.misfit(int(k["blocks"]), int(k["rows"])))
 
     def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
-        tiled = _tiled_dense(workload, self.processor)
-        tiles = [
-            (m, w)
-            for m in range(1, min(tiled.blocks, MAX_BLOCKS) + 1) if tiled.blocks % m == 0
-            for w in range(1, tiled.width + 1) if not tiled.misfit(m, w)
-        ]  # fmt: skip
-        rows, blocks = _best_tile(tiled, tiles)
-        knobs = {"rows": rows, "blocks": min(blocks, DENSE_TILE)} | dict(fixed)
-        if reason := self.space(workload).refuse(knobs):
+        space, tiled = self.space(workload), _tiled_dense(workload, self.processor)
+        if reason := space.refuse({"rows": 1, "blocks": 1} | dict(fixed)):
             return Refusal(reason)
-        return Plan(knobs, self.predict(workload, knobs))
+        tiles = [
+            (blocks, rows)
+            for rows in space.knobs["rows"] if rows == fixed.get("rows", rows)
+            for blocks in space.knobs["blocks"] if blocks == fixed.get("blocks", blocks)
+            if not tiled.misfit(int(blocks), int(rows))
+        ]  # fmt: skip
+        blocks, rows = _best_tile(tiled, tiles)
+        return Plan({"rows": rows, "blocks": blocks}, tiled.cycles(blocks, rows))
 
     def predict(self, workload: CpuWorkload, knobs: Knobs) -> int:
-        return _tiled_dense(workload, self.processor).cycles(
-            int(knobs["rows"]), int(knobs["blocks"])
-        )
+        tiled = _tiled_dense(workload, self.processor)
+        return tiled.cycles(int(knobs["blocks"]), int(knobs["rows"]))
 
     def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
         _schedule_dense(schedule, int(knobs["rows"]), int(knobs["blocks"]))
 
 
 class BlockLayout(CpuTemplate):
-    """Elements into blocks of channels, and back."""
+    """Elements into blocks of channels or columns, and back."""
 
     name = "block layout"
-    ops = (ToBlocks, FromBlocks)
+    ops = (ToBlocks, FromBlocks, PackColumns)
 
     def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
         output = schedule.outputs[0]
@@ -223,6 +230,14 @@ class BlockLayout(CpuTemplate):
                 *_, width, lane = output.axes
                 schedule[output].reorder(lane, width)
                 _keep_outer_loops(schedule[output])
+            case PackColumns():
+                stage = schedule[output]
+                *_, depth, lane = output.axes
+                if _reads_in_order(stage, lane):
+                    stage.vectorize(lane)
+                else:  # a row of the operand after another
+                    stage.reorder(lane, depth)
+                _keep_loops(stage, stage.leaves[:-2])
             case FromBlocks():  # rows of one block's channels: the block stays in the nearest cache
                 stage = schedule[output]
                 _, channel, height, width = output.axes
@@ -274,13 +289,14 @@ def _tiled_window(workload: CpuWorkload, processor: Processor) -> _Tiled:
 
 
 def _tiled_dense(workload: CpuWorkload, processor: Processor) -> _Tiled:
-    """The results of a dense layer: blocks are rows of the matrix, places vectors of results."""
+    """The results of a dense layer: blocks are vectors of results, places rows of the matrix."""
     (x, _), (weight, _), *_ = workload.operands
-    vectors, depth, _ = weight
+    *lead, vectors, depth, _ = weight
     most, latency_cycles = _sums(processor, dots=False)
     return _Tiled(
-        x[0], vectors, processor.registers, most, 0, depth, 1, processor.core, latency_cycles
-    )
+        vectors, x[-2], processor.registers, most, 0, depth, math.prod(lead), processor.core,
+        latency_cycles, loads=True,
+    )  # fmt: skip
 
 
 def _sums(processor: Processor, dots: bool) -> tuple[int, int]:
@@ -392,16 +408,21 @@ def _schedule_windows(schedule: Schedule, output: Tensor, width: int) -> None:
 
 
 def _schedule_dense(schedule: Schedule, rows: int, blocks: int) -> None:
-    done, acc = _stage(schedule, "blocks"), _stage(schedule, "acc")
-    assert done is not None and acc is not None
-    n, ob, o = done.tensor.axes
-    ob_outer, ob_inner = done.split(ob, blocks)
-    n_outer, n_inner = done.split(n, rows)
-    done.reorder(ob_outer, n_outer, ob_inner, n_inner, o)
-    done.parallel(ob_outer)
-    _in_registers(done, (ob_inner, n_inner), o)
-    acc.compute_at(done, n_outer)
-    n, ob, o = acc.tensor.axes
+    out, done, acc = (_stage(schedule, name) for name in ("out", "blocks", "acc"))
+    assert out is not None and done is not None and acc is not None
+    *lead, n, o = out.tensor.axes
+    ob, lane = out.split(o, acc.tensor.shape[-1])
+    ob_outer, ob_inner = out.split(ob, blocks)
+    n_outer, n_inner = out.split(n, rows)
+    out.reorder(*lead, ob_outer, n_outer, ob_inner, n_inner, lane)
+    out.parallel(next((axis for axis in lead if axis.extent > 1), ob_outer))
+    _keep_loops(out, (*lead, ob_outer, n_outer))
+    _in_registers(out, (ob_inner, n_inner), lane)
+    for stage in (done, acc):
+        stage.compute_at(out, n_outer)
+    *_, n, ob, o = done.tensor.axes
+    _in_registers(done, (ob, n), o)
+    *_, n, ob, o = acc.tensor.axes
     _sums_in_registers(acc, (ob, n), o)
 
 
@@ -409,6 +430,11 @@ def _in_registers(stage: Stage, unrolled: Sequence[IterVar], lanes: IterVar) -> 
     for axis in unrolled:
         stage.unroll(axis)
     stage.vectorize(lanes)
+
+
+def _reads_in_order(stage: Stage, lanes: IterVar) -> bool:
+    """Whether vectors can compute a stage along an axis."""
+    return stage.body is not None and fits_vectors(stage.body, lanes.var)
 
 
 def _keep_outer_loops(stage: Stage) -> None:

@@ -24,7 +24,7 @@ from vdla.compiler.graph.ops.blocked.convolution import (
     BlockedDepthwise,
     BlockedWinograd,
 )
-from vdla.compiler.graph.ops.blocked.dense import PackedDense
+from vdla.compiler.graph.ops.blocked.dense import PackColumns, PackedDense
 from vdla.compiler.graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.blocked.pooling import BlockedPool
@@ -96,8 +96,8 @@ TOPI: dict[type[Op], str] = {
     BlockedDepthwise: "Conv", BlockedDotConv2d: "QLinearConv", Clip: "Clip", Conv2d: "Conv",
     ConvTranspose2d: "ConvTranspose", Convolution: "ConvInteger",
     ConvolutionTranspose: "ConvTranspose", Dense: "MatMul", FromBlocks: "Conv",
-    Interpolate: "Resize", MaxPool: "MaxPool", PackedDense: "Gemm", Pool: "MaxPool",
-    PoolArg: "MaxPool", QAdd: "com.microsoft.QLinearAdd", QConv2d: "QLinearConv",
+    Interpolate: "Resize", MaxPool: "MaxPool", PackColumns: "MatMul", PackedDense: "Gemm",
+    Pool: "MaxPool", PoolArg: "MaxPool", QAdd: "com.microsoft.QLinearAdd", QConv2d: "QLinearConv",
     QDense: "QLinearMatMul", QMaxPool: "MaxPool", ToBlocks: "Conv",
 }  # fmt: skip
 #: In every case of an ONNX operator.

@@ -70,7 +70,7 @@ RULES = {
     "a choice for each": lambda a, b, i: select(a[i] < b[i], a[i], b[i]),
     "an instruction": lambda a, b, i: Call("round", (a[i] * 4.0,), "float32") + b[i],
     "whole numbers": lambda a, b, i: clip(a[i] * 9.0, -99.0, 99.0).astype("int8").astype("float32"),
-    "a function": lambda a, b, i: Call("exp", (a[i],), "float32") + b[i],
+    "a function": lambda a, b, i: Call("log", (a[i],), "float32") + b[i],
 }
 VECTORS = ("sides", "one for all", "a choice for all", "an instruction", "whole numbers")
 
