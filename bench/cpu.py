@@ -35,6 +35,7 @@ from ..compiler.targets.cpu.graph_code import build_cpu
 from ..isa.errors import VdlaError
 from ..runtime.native import aligned_memory
 from .measure import random_inputs
+from .modern import MODERN
 from .peak import peak_kernel, peak_ops, repeat_code
 from .peers import PEERS, REFERENCE, installed_peers
 from .table2 import choose_layers
@@ -53,7 +54,7 @@ INT8 = "-int8"
 #: the clock take as long as a small convolution.
 KERNEL_CALLS = 30
 #: Networks that are compared where none are named.
-MODELS = (*NETWORKS, "resnet18-int8", "mobilenet_v1-int8")
+MODELS = (*NETWORKS, "resnet18-int8", "mobilenet_v1-int8", *MODERN)
 _CONVOLUTIONS = (
     BlockedConv2d | BlockedWinograd | BlockedDepthwise | BlockedDotConv2d | BlockedQConv2d
 )
@@ -79,23 +80,35 @@ def cpu_rows(
 
     Raises VdlaError for an unknown name, without ONNX Runtime, and when results differ.
     """
-    for name in models:
-        if name.removesuffix(INT8) not in NETWORKS:
-            known = ", ".join(NETWORKS)
-            raise VdlaError(
-                f"models: expected names from {known}, each with {INT8} or without, got {name!r}"
-            )
+    jobs = [(name, _builder_of(name)) for name in models]
     chosen = choose_layers([n.removesuffix(INT8) for n in layers]) if layers else []
-    jobs = [(name, NETWORKS[name.removesuffix(INT8)]) for name in models]
-    jobs += [(name, layer.model) for name, layer in zip(layers, chosen, strict=True)]
+    jobs += [
+        (name, _in_either(layer.model, name)) for name, layer in zip(layers, chosen, strict=True)
+    ]
     rows = []
     for done, (name, build) in enumerate(jobs):
         dtype = "int8" if name.endswith(INT8) else "float32"
-        model = in_uint8(build(1, True)) if dtype == "int8" else build(1, False)
-        rows.append(_row(name, model, dtype, rounds, threads))
+        rows.append(_row(name, build(), dtype, rounds, threads))
         if progress is not None:
             progress(done + 1, len(jobs))
     return rows
+
+
+def _builder_of(name: str) -> Callable[[], onnx.ModelProto]:
+    base = name.removesuffix(INT8)
+    if base in NETWORKS:
+        return _in_either(NETWORKS[base], name)
+    if name in MODERN:
+        return MODERN[name]
+    raise VdlaError(
+        f"models: expected names from {', '.join(NETWORKS)}, each with {INT8} or without, or "
+        f"from {', '.join(MODERN)}, got {name!r}"
+    )
+
+
+def _in_either(build: Callable[[int, bool], onnx.ModelProto], name: str) -> Callable[[], Any]:
+    """The model of a batch of one, quantised if its name says so."""
+    return lambda: in_uint8(build(1, True)) if name.endswith(INT8) else build(1, False)
 
 
 def peaks(rows: Sequence[dict[str, Any]]) -> dict[str, float | None]:

@@ -75,7 +75,9 @@ def _tanh() -> FloatFunction:
                         1.33314422036e-01, -3.33332819422e-01)),
         (outer, _number(1.0) - _number(2.0) / (_call("exp", 2.0 * a) + 1.0)),
     )  # fmt: skip
-    return FloatFunction("tanh", x, steps, _odd(x, a, 0.625, _call("fma", p * s, x, x), outer))
+    # A sum of x and a product would lose the sign of -0.
+    inner = x * _call("fma", p, s, _number(1.0))
+    return FloatFunction("tanh", x, steps, _odd(x, a, 0.625, inner, outer))
 
 
 def _erf() -> FloatFunction:

@@ -158,37 +158,3 @@ def test_places_below_zero_floor() -> None:
     code.launch(kernel.name, kernel.grid, kernel.block, addresses)
     i = np.arange(10)
     np.testing.assert_array_equal(result, values[(5 - i) // 2 + 2] + (5 - i) % 3)
-
-
-def units_off(result: np.ndarray, exact: np.ndarray) -> float:
-    """The greatest error in units in the last place."""
-    nearest = exact.astype(np.float32)
-    return float(np.max(np.abs(result - exact) / np.spacing(np.abs(nearest)).astype(np.float64)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "reach", "most"), [("exp", 87.0, 1.5), ("tanh", 12.0, 3.0)])
-def test_polynomials(name: str, reach: float, most: float) -> None:
-    steps = np.linspace(-reach, reach, 20001)
-    x = np.concatenate([steps, RNG.normal(size=20000)]).astype(np.float32)
-    inputs = placeholder(x.shape, "float32", "x")
-    y = compute(x.shape, lambda i: Call(name, (inputs[i],), "float32"), "y")
-    schedule = create_schedule(y)
-    each_element(schedule, 64)
-    [kernel] = kernels_of(to_launches(lower_kernels(schedule, [inputs, y], "f")), "", CUDA)
-    result = np.zeros_like(x)
-    code = load_emulated(print_module([kernel.text], CUDA))
-    code.launch(kernel.name, kernel.grid, kernel.block, [x.ctypes.data, result.ctypes.data])
-    assert units_off(result, getattr(np, name)(x.astype(np.float64))) < most
-
-
-@pytest.mark.slow
-def test_polynomials_at_their_ends() -> None:
-    x = np.array([0, -0.0, 88.7, 89.5, 200, -103.9, -104.5, -1e30, 1e30, np.inf, -np.inf, np.nan],
-                 np.float32)  # fmt: skip
-    for name in ("exp", "tanh"):
-        *made, _ = both(lambda p, name=name: Call(name, (p[0],), "float32"), x)
-        with np.errstate(over="ignore", under="ignore"):
-            expected = getattr(np, name)(x.astype(np.float64)).astype(np.float32)
-        for result in made:
-            np.testing.assert_allclose(result, expected, rtol=1e-6, atol=3e-45)
