@@ -23,6 +23,7 @@ import onnx
 
 from ..compiler.frontends.load import load_graph
 from ..compiler.graph.ir import Graph
+from ..compiler.graph.ops.base import Fusion
 from ..compiler.graph.ops.blocked.convolution import (
     BlockedConv2d,
     BlockedDepthwise,
@@ -166,9 +167,9 @@ def _row(
 def _convolution(graph: Graph, threads: int) -> Callable[[], None] | None:
     """A function that makes ``KERNEL_CALLS`` calls of a graph's only convolution, by itself and in
     its own layout, as a network calls it: border, bias and clip included. None for a graph that has
-    not exactly one."""
-    nodes = [n for n in graph.nodes if isinstance(n.op, _CONVOLUTIONS)]
-    if len(nodes) != 1:
+    not exactly one, or other products and sums."""
+    nodes = [n for n in graph.nodes if n.op.fusion is Fusion.REDUCTION]
+    if len(nodes) != 1 or not isinstance(nodes[0].op, _CONVOLUTIONS):
         return None
     [node] = nodes
     part = build_cpu(Part(graph, [node], [node.output]).as_graph(), threads)
