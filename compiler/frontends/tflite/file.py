@@ -28,6 +28,7 @@ TENSOR_TYPES = {
     tflite.TensorType.INT32: "int32",
     tflite.TensorType.INT64: "int64",
     tflite.TensorType.BOOL: "bool",
+    tflite.TensorType.RESOURCE: "resource",  # the handle of a variable, which has no value
 }
 
 OPERATOR_NAMES = {
@@ -54,6 +55,7 @@ class FlatTensor:
     shape, signature : dimensions; the signature has -1 where one is symbolic
     data : the constant's values, or None
     scale, zero_point : float32 and int64, [1] or [dimension ``axis``]; empty without quantisation
+    variable : whether its value is kept from one run to the next
     """
 
     index: int
@@ -65,6 +67,7 @@ class FlatTensor:
     scale: np.ndarray
     zero_point: np.ndarray
     axis: int
+    variable: bool = False
 
     def __str__(self) -> str:
         return _label(self.index, self.name)
@@ -85,9 +88,9 @@ class FlatOperator:
 
 
 @dataclass(frozen=True)
-class FlatModel:
-    """The first subgraph of a file; converters write further ones for control flow and for other
-    signatures. A tensor that is not supported is the error that says so: it may be unused."""
+class FlatGraph:
+    """A subgraph of a file. A tensor that is not supported is the error that says so: it may be
+    unused."""
 
     tensors: tuple[FlatTensor | VdlaError, ...]
     operators: tuple[FlatOperator, ...]
@@ -97,6 +100,24 @@ class FlatModel:
     def tensor(self, index: int) -> FlatTensor:
         """A tensor. Raises VdlaError for one that is not supported."""
         found = self.tensors[index]
+        if isinstance(found, VdlaError):
+            raise found
+        return found
+
+
+@dataclass(frozen=True)
+class FlatModel:
+    """A file: the first subgraph is the network. The others are for control flow, to set variables,
+    and for other signatures; one that cannot be read is the error that says so.
+    """
+
+    graphs: tuple[FlatGraph | VdlaError, ...]
+
+    def graph(self, index: int) -> FlatGraph:
+        """A subgraph. Raises VdlaError where there is none, or none that can be read."""
+        if not 0 <= index < len(self.graphs):
+            raise VdlaError(f"expected one of {len(self.graphs)} subgraphs, got {index}")
+        found = self.graphs[index]
         if isinstance(found, VdlaError):
             raise found
         return found
@@ -112,6 +133,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ADD": ("AddOptions", _FUSED),
     "AVERAGE_POOL_2D": _POOL,
     "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY")),
+    "CALL_ONCE": ("CallOnceOptions", ("InitSubgraphIndex",)),
     "CONCATENATION": ("ConcatenationOptions", ("Axis", "FusedActivationFunction")),
     "CONV_2D": ("Conv2DOptions", (*_WINDOW, "DilationHFactor", "DilationWFactor")),
     "CUMSUM": ("CumsumOptions", ("Exclusive", "Reverse")),
@@ -126,6 +148,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("FusedActivationFunction", "WeightsFormat", "KeepNumDims", "AsymmetricQuantizeInputs"),
     ),
     "GATHER": ("GatherOptions", ("Axis", "BatchDims")),
+    "IF": ("IfOptions", ("ThenSubgraphIndex", "ElseSubgraphIndex")),
     "L2_NORMALIZATION": ("L2NormOptions", _FUSED),
     "L2_POOL_2D": _POOL,
     "LEAKY_RELU": ("LeakyReluOptions", ("Alpha",)),
@@ -147,8 +170,15 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "SUB": ("SubOptions", _FUSED),
     "SUM": _REDUCER,
+    "SVDF": ("SVDFOptions", ("Rank", *_FUSED)),
     "TRANSPOSE_CONV": ("TransposeConvOptions", _WINDOW),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (
+        "UnidirectionalSequenceLSTMOptions",
+        ("CellClip", "ProjClip", "TimeMajor", *_FUSED),
+    ),
     "UNPACK": ("UnpackOptions", ("Axis",)),
+    "VAR_HANDLE": ("VarHandleOptions", ("Container", "SharedName")),
+    "WHILE": ("WhileOptions", ("CondSubgraphIndex", "BodySubgraphIndex")),
 }
 #: A table without fields, of which every accessor returns the schema's default: the size of its
 #: list of fields and its own, both without entries, and the way from the table back to the list.
@@ -209,7 +239,17 @@ class _Reader:
         subgraphs = self.count("the list of subgraphs", model.SubgraphsLength)
         if not subgraphs:
             raise VdlaError("expected a model with a subgraph, got none")
-        graph = self.table("the subgraph", model.Subgraphs, 0)
+        first = self.graph(model, 0)
+        return FlatModel((first, *(self.graph_or_error(model, i) for i in range(1, subgraphs))))
+
+    def graph_or_error(self, model: Any, index: int) -> FlatGraph | VdlaError:
+        try:
+            return self.graph(model, index)
+        except VdlaError as error:
+            return VdlaError(f"subgraph {index}: {error}")
+
+    def graph(self, model: Any, number: int) -> FlatGraph:
+        graph = self.table("the subgraph", model.Subgraphs, number)
         tensors = tuple(
             self.tensor_or_error(model, self.table(f"tensor {i}", graph.Tensors, i), i)
             for i in range(self.count("the list of tensors", graph.TensorsLength))
@@ -220,7 +260,7 @@ class _Reader:
         )
         inputs = self.indices("the list of inputs", graph, "Inputs", 0, len(tensors))
         outputs = self.indices("the list of outputs", graph, "Outputs", 0, len(tensors))
-        return FlatModel(tensors, operators, inputs, outputs)
+        return FlatGraph(tensors, operators, inputs, outputs)
 
     def indices(self, what: str, table: Any, name: str, first: int, stop: int) -> tuple[int, ...]:
         found = tuple(int(v) for v in self.numbers(what, table, name))
@@ -258,12 +298,14 @@ class _Reader:
             )
         if math.prod(shape) > MAX_ELEMENTS:
             raise VdlaError(f"{what}: expected up to {MAX_ELEMENTS} elements, got {list(shape)}")
-        if self.get(what, table.IsVariable) or self.get(what, table.Sparsity) is not None:
-            raise VdlaError(f"{what}: variables and sparse tensors are not supported")
-        data = self.constant(model, table, what, shape, TENSOR_TYPES[code])
+        if self.get(what, table.Sparsity) is not None:
+            raise VdlaError(f"{what}: sparse tensors are not supported")
+        dtype, variable = TENSOR_TYPES[code], bool(self.get(what, table.IsVariable))
+        valued = dtype != "resource" and not variable
+        data = self.constant(model, table, what, shape, dtype) if valued else None
         scale, zero_point, axis = self.quantisation(table, what, shape)
         return FlatTensor(
-            index, name, shape, signature, TENSOR_TYPES[code], data, scale, zero_point, axis
+            index, name, shape, signature, dtype, data, scale, zero_point, axis, variable
         )
 
     def constant(

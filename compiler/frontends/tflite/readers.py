@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import arithmetic, floats, functions, hybrid, moves, norms, operators, reductions, wide
+from . import (
+    arithmetic,
+    control,
+    floats,
+    functions,
+    hybrid,
+    moves,
+    norms,
+    operators,
+    recurrent,
+    reductions,
+    wide,
+)
 from .graph import Call
 
 Reader = Callable[[Call], None]
@@ -26,6 +38,7 @@ _ANY: dict[str, Reader] = {
     "SQUEEZE": operators.READERS["SQUEEZE"],
     "TRANSPOSE": operators.READERS["TRANSPOSE"],
     "ZEROS_LIKE": functions.zeros_like,
+    **control.READERS,
     **moves.READERS,
 }
 
@@ -70,7 +83,7 @@ def _table() -> dict[str, dict[str, Reader]]:
         for kind, reader in readers.items():
             if kind not in _ANY:
                 table.setdefault(kind, {}).update(dict.fromkeys(types, reader))
-    for typed in (arithmetic.TYPED, reductions.TYPED, norms.TYPED, wide.TYPED):
+    for typed in (arithmetic.TYPED, reductions.TYPED, norms.TYPED, wide.TYPED, recurrent.TYPED):
         for kind, readers in typed.items():
             table.setdefault(kind, {}).update(readers)
     for kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):

@@ -19,6 +19,7 @@ TYPES = {
     "int32": tflite.TensorType.INT32,
     "int64": tflite.TensorType.INT64,
     "bool": tflite.TensorType.BOOL,
+    "resource": tflite.TensorType.RESOURCE,
 }
 
 
@@ -31,6 +32,8 @@ class TfliteBuilder:
     buffers: list[np.ndarray | None] = field(default_factory=lambda: [None])
     operators: list[int] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
+    #: Subgraphs that are finished; in the file they come after the one that ``file()`` finishes.
+    graphs: list[int] = field(default_factory=list)
 
     def numbers(self, values: Sequence[int] | Sequence[float], dtype: str = "int32") -> int:
         return self.builder.CreateNumpyVector(np.asarray(values, dtype))
@@ -113,8 +116,13 @@ class TfliteBuilder:
             self.builder.PrependUOffsetTRelative(offset)
         return self.builder.EndVector()
 
-    def file(self, inputs: Sequence[int], outputs: Sequence[int], subgraphs: int = 1) -> bytes:
-        """The model as the bytes of a file; all subgraphs are the same."""
+    def subgraph(self, inputs: Sequence[int], outputs: Sequence[int]) -> int:
+        """Finish a subgraph; what is added from now on belongs to another. Returns its number."""
+        self.graphs.append(self._graph(inputs, outputs))
+        self.tensors, self.operators = [], []
+        return len(self.graphs)
+
+    def _graph(self, inputs: Sequence[int], outputs: Sequence[int]) -> int:
         b = self.builder
         tensors, operators = self._tables(self.tensors), self._tables(self.operators)
         reads, writes = self.numbers(list(inputs)), self.numbers(list(outputs))
@@ -123,7 +131,12 @@ class TfliteBuilder:
         tflite.SubGraphAddInputs(b, reads)
         tflite.SubGraphAddOutputs(b, writes)
         tflite.SubGraphAddOperators(b, operators)
-        graphs = self._tables([tflite.SubGraphEnd(b)] * subgraphs)
+        return tflite.SubGraphEnd(b)
+
+    def file(self, inputs: Sequence[int], outputs: Sequence[int], subgraphs: int = 1) -> bytes:
+        """The model as the bytes of a file; its first subgraph is there ``subgraphs`` times."""
+        b = self.builder
+        graphs = self._tables([self._graph(inputs, outputs)] * subgraphs + self.graphs)
         codes = self._tables([self._code(code) for code in self.codes])
         buffers = self._tables([self._buffer(data) for data in self.buffers])
         tflite.ModelStart(b)
