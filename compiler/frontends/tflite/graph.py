@@ -41,6 +41,8 @@ MAX_FOLDED = 1 << 26
 
 #: Subgraphs that call each other; more is a damaged file, in which one calls itself.
 MAX_DEPTH = 8
+#: How often subgraphs are read in all, so that loops in loops end.
+MAX_CALLS = 1 << 14
 #: Operators of subgraphs and of state, by which images of a batch could depend on each other.
 _TOGETHER = ("CALL_ONCE", "IF", "VAR_HANDLE", "WHILE")
 #: A value that goes from one subgraph to another: a constant in the file's own type, the graph's
@@ -66,6 +68,8 @@ class Importer:
     tensors: dict[str, Tensor] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
     variables: Variables = field(default_factory=Variables)
+    #: How often each subgraph was read.
+    calls: Counter[int] = field(default_factory=Counter)
     values: dict[int, dict[str, str]] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     #: Tensors that operators compute from constants, with their values, by index.
@@ -104,6 +108,9 @@ class Importer:
         """
         if self.depth >= MAX_DEPTH:
             raise VdlaError(f"expected at most {MAX_DEPTH} subgraphs that call each other")
+        self.calls[number] += 1
+        if self.calls.total() > MAX_CALLS:
+            raise VdlaError(f"expected loops of at most {MAX_CALLS} subgraphs in all")
         inner = replace(
             self, number=number, prefix=f"{self.prefix}{label}/", depth=self.depth + 1,
             values={}, names={}, folded={}, handles={},
@@ -223,6 +230,8 @@ class Importer:
             raise VdlaError(f"{tensor} is an input twice")
         if tensor.dtype == "resource":
             raise VdlaError(f"{tensor} is an input: the handle of a variable cannot be given")
+        if 0 in tensor.shape:
+            raise VdlaError(f"{tensor} is an input without elements, {list(tensor.shape)}")
         self.tensors[name] = Tensor(name, self.shape(tensor), tensor.dtype, quant=quant_of(tensor))
         self.values[tensor.index] = {"plain": name}
         if tensor.dtype == "uint8":
@@ -425,6 +434,8 @@ class Call:
         """The node of a result, by default of the only one; it must have the shape that the file
         says."""
         importer, tensor = self.importer, self.result if result is None else result
+        if 0 in tensor.shape:
+            raise self.refuse(f"{tensor} has no elements, {list(tensor.shape)}")
         if tensor.index in importer.values or tensor.data is not None:
             raise self.refuse(f"{tensor} is defined already")
         plain = layout == "plain"

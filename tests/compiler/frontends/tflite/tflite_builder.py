@@ -13,6 +13,7 @@ TYPES = {
     "float32": tflite.TensorType.FLOAT32,
     "float16": tflite.TensorType.FLOAT16,
     "string": tflite.TensorType.STRING,
+    "int4": tflite.TensorType.INT4,
     "int8": tflite.TensorType.INT8,
     "uint8": tflite.TensorType.UINT8,
     "int16": tflite.TensorType.INT16,
@@ -21,6 +22,9 @@ TYPES = {
     "bool": tflite.TensorType.BOOL,
     "resource": tflite.TensorType.RESOURCE,
 }
+
+#: What stands in tables for the place and the size of a buffer until they are known.
+_PLACE, _SIZE = 0x1122334455660000, 0x2211334455660000
 
 
 @dataclass
@@ -34,6 +38,10 @@ class TfliteBuilder:
     codes: list[int] = field(default_factory=list)
     #: Subgraphs that are finished; in the file they come after the one that ``file()`` finishes.
     graphs: list[int] = field(default_factory=list)
+    #: The name of operators that are CUSTOM.
+    custom: str = ""
+    #: Whether buffers lie behind the tables, at offsets in the file.
+    behind: bool = False
 
     def numbers(self, values: Sequence[int] | Sequence[float], dtype: str = "int32") -> int:
         return self.builder.CreateNumpyVector(np.asarray(values, dtype))
@@ -50,12 +58,14 @@ class TfliteBuilder:
         name: str | None = None,
         stored: np.ndarray | None = None,
         variable: bool = False,
+        signature: Sequence[int] | None = None,
     ) -> int:
         """Add a tensor (``stored`` replaces a constant's bytes); returns its index."""
         b, index = self.builder, len(self.tensors)
         text = b.CreateString(f"tensor_{index}" if name is None else name)
         shapes = self.numbers(list(shape))
-        signature = self.numbers([-1, *shape[1:]]) if symbolic else None
+        given = [-1, *shape[1:]] if symbolic else signature
+        signed = None if given is None else self.numbers(list(given))
         quant = None
         if len(scale):
             scales = self.numbers(list(scale), "float32")
@@ -77,8 +87,8 @@ class TfliteBuilder:
         tflite.TensorAddIsVariable(b, variable)
         if quant is not None:
             tflite.TensorAddQuantization(b, quant)
-        if signature is not None:
-            tflite.TensorAddShapeSignature(b, signature)
+        if signed is not None:
+            tflite.TensorAddShapeSignature(b, signed)
         self.tensors.append(tflite.TensorEnd(b))
         return index
 
@@ -138,24 +148,45 @@ class TfliteBuilder:
         b = self.builder
         graphs = self._tables([self._graph(inputs, outputs)] * subgraphs + self.graphs)
         codes = self._tables([self._code(code) for code in self.codes])
-        buffers = self._tables([self._buffer(data) for data in self.buffers])
+        buffers = self._tables([self._buffer(data, i) for i, data in enumerate(self.buffers)])
         tflite.ModelStart(b)
         tflite.ModelAddVersion(b, 3)
         tflite.ModelAddOperatorCodes(b, codes)
         tflite.ModelAddSubgraphs(b, graphs)
         tflite.ModelAddBuffers(b, buffers)
         b.Finish(tflite.ModelEnd(b), file_identifier=b"TFL3")
-        return bytes(b.Output())
+        return self._with_buffers(bytes(b.Output())) if self.behind else bytes(b.Output())
+
+    def _with_buffers(self, tables: bytes) -> bytes:
+        """The file with the buffers behind its tables; their places were marked."""
+        data = bytearray(tables)
+        for i, content in enumerate(self.buffers):
+            if content is None:
+                continue
+            raw = content.tobytes()
+            for mark, value in ((_PLACE, len(data)), (_SIZE, len(raw))):
+                at = tables.index((mark + i).to_bytes(8, "little"))
+                data[at : at + 8] = value.to_bytes(8, "little")
+            data += raw
+        return bytes(data)
 
     def _code(self, code: int) -> int:
+        name = self.builder.CreateString(self.custom)
         tflite.OperatorCodeStart(self.builder)
+        if code == tflite.BuiltinOperator.CUSTOM:
+            tflite.OperatorCodeAddCustomCode(self.builder, name)
         tflite.OperatorCodeAddDeprecatedBuiltinCode(self.builder, min(code, 127))
         tflite.OperatorCodeAddVersion(self.builder, 1)
         tflite.OperatorCodeAddBuiltinCode(self.builder, code)
         return tflite.OperatorCodeEnd(self.builder)
 
-    def _buffer(self, data: np.ndarray | None) -> int:
+    def _buffer(self, data: np.ndarray | None, number: int) -> int:
         content = None
+        if data is not None and self.behind:
+            tflite.BufferStart(self.builder)
+            tflite.BufferAddOffset(self.builder, _PLACE + number)
+            tflite.BufferAddSize(self.builder, _SIZE + number)
+            return tflite.BufferEnd(self.builder)
         if data is not None:
             raw = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
             content = self.builder.CreateNumpyVector(raw)
