@@ -18,6 +18,8 @@ from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.onnx_backend import VdlaRep
 from vdla.isa.errors import VdlaError
 
+from ...test_onnx_backend import ROUNDED_SUMS
+
 #: What a refusal may say. Each has a number of cases in the onnx package that was looked at.
 REASONS = {
     "sequences and optionals": r"expected a tensor, got a (sequence|optional)|got a list|"
@@ -36,8 +38,6 @@ PASSED = 1670
 #: The last two places of half types, relative to a number: their sums are rounded once here, and
 #: after each term in the cases' expected values.
 LAST_PLACES = {"float16": 2.0**-9, "bfloat16": 2.0**-6}
-#: The expected values of transforms back are sums of float32; here they are rounded once.
-ROUNDED_SUMS = {"test_dft_inverse": 1e-6, "test_dft_inverse_opset19": 1e-6}
 
 
 def outcome(case: Any) -> str:
