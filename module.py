@@ -406,6 +406,9 @@ class Module:
 
         Notes
         -----
+        A model with states (:meth:`reset`) runs the batches as a sequence: each begins with the
+        states that the one before it left, and the first with those of the run before.
+
         Cycles do not depend on data. So ``sim`` simulates both timing and values for the first
         batch, and only values for the others. ``rtl`` runs every batch through the hardware and
         raises an error unless all take the same number of cycles.
@@ -428,6 +431,12 @@ class Module:
         self._timing, self._report = timing, None
         self._measured = len(batches), time.perf_counter() - started
         return list(self._outputs)
+
+    def reset(self) -> None:
+        """Set all states of the model, such as variables of TensorFlow Lite, to their initial
+        values; the next run is like the first.
+        """
+        self.compiled.reset()
 
     def save(self, path: str | Path) -> None:
         """Write a folder that :func:`load` and C programs read (``runtime/bundle.py``).

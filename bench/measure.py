@@ -91,7 +91,10 @@ def measure(
     compiled = build(model, find_target("sim", Options(hw, memory, vthreads)))
     inputs = random_inputs(compiled.inputs, seed)
     runs = {name: _Run(name, hw, memory) for name in simulators}
-    outputs = {name: compiled.run(inputs, run.execute) for name, run in runs.items()}
+    outputs = {}
+    for name, run in runs.items():
+        compiled.reset()
+        outputs[name] = compiled.run(inputs, run.execute)
     name = model if isinstance(model, str) else model.graph.name
     results = {name: join(run.results) for name, run in runs.items()}
     images = {name: run.images for name, run in runs.items()}

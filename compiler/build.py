@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from ..isa.program import Program
-from ..runtime.executable import Executable, LayerInfo, Step
+from ..runtime.executable import Executable, LayerInfo, State, Step
 from ..runtime.native import TensorType
 from .choose.chooser import Chooser, Given
 from .choose.records import Records
@@ -81,8 +81,9 @@ def build(
         if isinstance(compiled.step, Program):
             issued += len(compiled.step.insns)
     chooser.check_given()
-    inputs, outputs = _types(graph, graph.inputs), _types(graph, graph.outputs)
-    return CompiledModel(inputs, outputs, tuple(layers), tuple(steps), graph)
+    inputs, outputs = _types(graph, graph.given), _types(graph, graph.results)
+    states = tuple(State(*kept) for kept in graph.kept)
+    return CompiledModel(inputs, outputs, tuple(layers), tuple(steps), graph, states=states)
 
 
 def prepare(model: object, target: Target, chooser: Chooser, dumps: Dumps) -> Graph:

@@ -27,7 +27,7 @@ from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..isa.program import Program
 from .c_steps import c_steps
-from .executable import Executable, LayerInfo, Step
+from .executable import Executable, LayerInfo, State, Step
 from .gpu.program import KernelProgram
 from .gpu.saved import describe, restore
 from .native import ENTRY_NAME, MemoryPlan, NativeCode, NativeFunction, TensorType, aligned_memory
@@ -79,6 +79,7 @@ def save(path: str | Path, executable: Executable, settings: Settings) -> None:
     for number, step in enumerate(executable.steps):
         stem = "model" if len(executable.steps) == 1 else f"step{number}"
         described.append(_describe(step, stem, files))
+    states = [_describe_state(state, i, files) for i, state in enumerate(executable.states)]
     headers = ["vdla.h"] if settings.target == "cpu" or executable.programs else []
     if executable.programs:
         headers.append("vdla_accelerator.h")
@@ -97,6 +98,7 @@ def save(path: str | Path, executable: Executable, settings: Settings) -> None:
         "features": list(settings.code_for.features),
         "inputs": [asdict(tensor) for tensor in executable.inputs],
         "outputs": [asdict(tensor) for tensor in executable.outputs],
+        "states": states,
         "layers": [asdict(layer) for layer in executable.layers],
         "steps": described,
         "memory_plan": executable.memory_plans,
@@ -132,6 +134,19 @@ def _describe(step: Step, stem: str, files: dict[str, bytes]) -> dict[str, Any]:
         "parameters": f"{stem}.bin",
         "inputs": [asdict(tensor) for tensor in step.inputs],
         "outputs": [asdict(tensor) for tensor in step.outputs],
+    }
+
+
+def _describe_state(state: State, number: int, files: dict[str, bytes]) -> dict[str, Any]:
+    """Describe a state for the manifest, and add the file of its initial value to ``files``."""
+    name, value = f"state{number}.bin", state.initial
+    files[name] = value.tobytes()
+    return {
+        "input": state.input,
+        "output": state.output,
+        "shape": list(value.shape),
+        "dtype": str(value.dtype),
+        "initial": name,
     }
 
 
@@ -199,6 +214,8 @@ def _load(path: Path, manifest: Mapping[str, Any]) -> tuple[Executable, Settings
             _load_step(path, step, _plan(plan), files)
             for step, plan in zip(manifest["steps"], manifest["memory_plan"], strict=True)
         ),
+        # Modules that were saved before this field existed have none.
+        states=tuple(_load_state(state, files) for state in manifest.get("states", ())),
     )
     memory = MemoryParams(**manifest["memory"])
     settings = Settings(
@@ -283,6 +300,11 @@ def _load_step(
         entry,
         library,
     )
+
+
+def _load_state(state: Mapping[str, Any], files: Mapping[str, bytes]) -> State:
+    data = np.frombuffer(files[state["initial"]], state["dtype"])
+    return State(state["input"], state["output"], data.reshape(state["shape"]))
 
 
 def _open_library(path: Path, code: bytes) -> ctypes.CDLL:

@@ -88,18 +88,34 @@ class LayerInfo:
 
 
 @dataclass(frozen=True, eq=False)
+class State:
+    """A tensor that a model keeps from one run to the next.
+
+    The steps read it as the tensor ``input`` and compute its next value as the tensor ``output``.
+    The first run reads ``initial``.
+    """
+
+    input: str
+    output: str
+    initial: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
 class Executable:
     """A model with everything that is needed to run it.
 
     ``steps`` are programs for the accelerator and steps on the host, which run one after the other.
     Tensors go from one step to the next by name, as NumPy arrays. Native code for another machine
-    can be saved, but not run.
+    can be saved, but not run. ``states`` are neither among ``inputs`` nor among ``outputs``; their
+    values after a run are those that the next run reads.
     """
 
     inputs: tuple[TensorType, ...]
     outputs: tuple[TensorType, ...]
     layers: tuple[LayerInfo, ...]
     steps: tuple[Step, ...]
+    states: tuple[State, ...] = field(default=(), kw_only=True)
+    _held: dict[str, np.ndarray] = field(default_factory=dict, init=False, repr=False)
 
     @property
     def programs(self) -> tuple[Program, ...]:
@@ -149,7 +165,12 @@ class Executable:
                 self._read(step, dram, values)
             else:
                 _call(step, values)
+        self._held.update((state.input, values[state.output]) for state in self.states)
         return [values[tensor.name] for tensor in self.outputs]
+
+    def reset(self) -> None:
+        """Let the next run read the initial values of all states."""
+        self._held.clear()
 
     def run_cpu(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Run a model that has no programs, and return the outputs."""
@@ -177,7 +198,9 @@ class Executable:
         return self.run(arrays, done)
 
     def _start(self, arrays: Sequence[np.ndarray]) -> dict[str, np.ndarray]:
-        return {t.name: array for t, array in zip(self.inputs, arrays, strict=True)}
+        given = {t.name: array for t, array in zip(self.inputs, arrays, strict=True)}
+        held = {s.input: self._held.get(s.input, s.initial) for s in self.states}
+        return given | held
 
     def _image(self, program: Program, values: dict[str, np.ndarray]) -> np.ndarray:
         dram = program.dram_image()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -11,13 +11,27 @@ from .ir import Graph
 
 
 def interpret(graph: Graph, *inputs: np.ndarray) -> list[np.ndarray]:
-    """The graph's outputs for its inputs, in the graph's order; errors as :func:`evaluate`."""
-    if len(inputs) != len(graph.inputs):
-        raise VdlaError(
-            f"graph {graph.name}: expected {len(graph.inputs)} inputs, got {len(inputs)}"
-        )
-    values = evaluate(graph, dict(zip(graph.inputs, inputs, strict=True)))
-    return [values[name] for name in graph.outputs]
+    """The graph's outputs for its inputs, in the graph's order; those of the first run, where it
+    has states. Errors as :func:`evaluate`.
+    """
+    (outputs,) = interpret_runs(graph, inputs)
+    return outputs
+
+
+def interpret_runs(graph: Graph, *runs: Sequence[np.ndarray]) -> list[list[np.ndarray]]:
+    """The outputs of runs one after the other: each begins with the states that the one before it
+    left. Errors as :func:`evaluate`.
+    """
+    held, found = {before: value for before, _, value in graph.kept}, []
+    for inputs in runs:
+        if len(inputs) != len(graph.given):
+            raise VdlaError(
+                f"graph {graph.name}: expected {len(graph.given)} inputs, got {len(inputs)}"
+            )
+        values = evaluate(graph, {**dict(zip(graph.given, inputs, strict=True)), **held})
+        held = {before: values[after] for before, after, _ in graph.kept}
+        found.append([values[name] for name in graph.results])
+    return found
 
 
 def evaluate(graph: Graph, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

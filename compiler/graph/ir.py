@@ -71,16 +71,37 @@ class Node:
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """Nodes in running order; every tensor is an input, a constant or one node's output."""
+    """Nodes in running order; every tensor is an input, a constant or one node's output.
+
+    ``states`` are the initial values of what a model keeps from one run to the next: the last
+    inputs are the values before a run, and the last outputs those after it, in the same order.
+    """
 
     name: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     nodes: tuple[Node, ...]
     tensors: Mapping[str, Tensor] = field(repr=False)
+    states: tuple[np.ndarray, ...] = field(default=(), repr=False)
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The inputs without the states."""
+        return self.inputs[: len(self.inputs) - len(self.states)]
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The outputs without the next values of the states."""
+        return self.outputs[: len(self.outputs) - len(self.states)]
+
+    @property
+    def kept(self) -> list[tuple[str, str, np.ndarray]]:
+        """For each state the input, the output, and the initial value."""
+        inputs, outputs = self.inputs[len(self.given) :], self.outputs[len(self.results) :]
+        return list(zip(inputs, outputs, self.states, strict=True))
 
     def operands(self, node: Node) -> tuple[Tensor, ...]:
         """The input tensors of a node, in order."""
@@ -139,6 +160,7 @@ def dump(graph: Graph) -> str:
             lines.append(f"  const  {tensor.name}: {tensor.type_text} {data}{quant}")
     lines += [f"  {_node_text(graph, node)}" for node in graph.nodes]
     lines += [f"  output {name}" for name in graph.outputs]
+    lines += [f"  state  {a}, then {b}: {array_text(data)}" for a, b, data in graph.kept]
     return "\n".join(lines) + "\n"
 
 

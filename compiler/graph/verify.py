@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...isa.errors import VdlaError
-from .ir import Graph, infer
+from .ir import Graph, Tensor, infer
 
 
 def verify(graph: Graph) -> None:
@@ -43,3 +43,10 @@ def verify(graph: Graph) -> None:
     for name in graph.outputs:
         if name not in ready:
             raise VdlaError(f"graph {graph.name}: output {name!r} is not computed")
+    for before, after, value in graph.kept:
+        tensors = graph[before], graph[after], Tensor.constant(before, value)
+        types = sorted({tensor.type_text for tensor in tensors})
+        if len(types) > 1:
+            raise VdlaError(
+                f"graph {graph.name}: state {before!r} has several types: {', '.join(types)}"
+            )

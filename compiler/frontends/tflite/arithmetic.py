@@ -262,17 +262,20 @@ def cast(call: Call) -> None:
     source, target = call.operand(0).dtype, call.result.dtype
 
     def rule(x: Expr) -> Expr:
+        if source == "uint8":  # the graph stores 128 less
+            x = _int32(x) + 128
         if target == "bool":
-            zero = Const(0.0 if source == "float32" else 0, source)
-            return _negated(x.equal(zero))
+            return _negated(x.equal(Const(0.0 if source == "float32" else 0, x.dtype)))
         if source == "bool":
             one, none = (1.0, 0.0) if target == "float32" else (1, 0)
-            return select(x, Const(one, target), Const(none, target))
-        cut = source == "float32" and target != "float32"
-        return (_named("trunc", x) if cut else x).astype(target)
+            kind = "int32" if target == "uint8" else target
+            x = select(x, Const(one, kind), Const(none, kind))
+        elif source == "float32" and target != "float32":
+            x = _named("trunc", x)
+        if target == "uint8":
+            return ((_int32(x) & 255) - 128).astype("int8")
+        return x.astype(target)
 
-    if "uint8" in (source, target):
-        raise call.refuse("conversions from and to uint8 are not supported")
     emit_map(call, rule, 1)
 
 

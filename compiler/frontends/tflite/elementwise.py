@@ -16,8 +16,9 @@ from ...graph.ops.integer import QTable
 from ...graph.ops.movement import Concat, Identity, Pad, Reshape, Transpose
 from ...graph.ops.quantisation import Dequantize, Quant, QuantizeAway
 from ...te.expr import integer_range
+from .file import FlatTensor
 from .geometry import activation
-from .graph import QUANTISED, TO_NCHW, Call, FlatTensor
+from .graph import QUANTISED, TO_NCHW, Call
 from .mapping import STORED
 
 #: Every int8 value, in the order of tables.

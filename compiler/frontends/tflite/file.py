@@ -22,12 +22,14 @@ NAME_LIMIT = 60  # characters of a name in messages
 TENSOR_TYPES = {
     tflite.TensorType.FLOAT32: "float32",
     tflite.TensorType.FLOAT16: "float16",  # of constants, which DEQUANTIZE reads
+    tflite.TensorType.INT4: "int8",  # of constants, two in a byte
     tflite.TensorType.INT8: "int8",
     tflite.TensorType.UINT8: "uint8",
     tflite.TensorType.INT16: "int16",
     tflite.TensorType.INT32: "int32",
     tflite.TensorType.INT64: "int64",
     tflite.TensorType.BOOL: "bool",
+    tflite.TensorType.RESOURCE: "resource",  # the handle of a variable, which has no value
 }
 
 OPERATOR_NAMES = {
@@ -54,6 +56,7 @@ class FlatTensor:
     shape, signature : dimensions; the signature has -1 where one is symbolic
     data : the constant's values, or None
     scale, zero_point : float32 and int64, [1] or [dimension ``axis``]; empty without quantisation
+    variable : whether its value is kept from one run to the next
     """
 
     index: int
@@ -65,6 +68,7 @@ class FlatTensor:
     scale: np.ndarray
     zero_point: np.ndarray
     axis: int
+    variable: bool = False
 
     def __str__(self) -> str:
         return _label(self.index, self.name)
@@ -85,9 +89,9 @@ class FlatOperator:
 
 
 @dataclass(frozen=True)
-class FlatModel:
-    """The first subgraph of a file; converters write further ones for control flow and for other
-    signatures. A tensor that is not supported is the error that says so: it may be unused."""
+class FlatGraph:
+    """A subgraph of a file. A tensor that is not supported is the error that says so: it may be
+    unused."""
 
     tensors: tuple[FlatTensor | VdlaError, ...]
     operators: tuple[FlatOperator, ...]
@@ -97,6 +101,24 @@ class FlatModel:
     def tensor(self, index: int) -> FlatTensor:
         """A tensor. Raises VdlaError for one that is not supported."""
         found = self.tensors[index]
+        if isinstance(found, VdlaError):
+            raise found
+        return found
+
+
+@dataclass(frozen=True)
+class FlatModel:
+    """A file: the first subgraph is the network. The others are for control flow, to set variables,
+    and for other signatures; one that cannot be read is the error that says so.
+    """
+
+    graphs: tuple[FlatGraph | VdlaError, ...]
+
+    def graph(self, index: int) -> FlatGraph:
+        """A subgraph. Raises VdlaError where there is none, or none that can be read."""
+        if not 0 <= index < len(self.graphs):
+            raise VdlaError(f"expected one of {len(self.graphs)} subgraphs, got {index}")
+        found = self.graphs[index]
         if isinstance(found, VdlaError):
             raise found
         return found
@@ -112,6 +134,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ADD": ("AddOptions", _FUSED),
     "AVERAGE_POOL_2D": _POOL,
     "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY")),
+    "CALL_ONCE": ("CallOnceOptions", ("InitSubgraphIndex",)),
     "CONCATENATION": ("ConcatenationOptions", ("Axis", "FusedActivationFunction")),
     "CONV_2D": ("Conv2DOptions", (*_WINDOW, "DilationHFactor", "DilationWFactor")),
     "CUMSUM": ("CumsumOptions", ("Exclusive", "Reverse")),
@@ -125,16 +148,25 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         "FullyConnectedOptions",
         ("FusedActivationFunction", "WeightsFormat", "KeepNumDims", "AsymmetricQuantizeInputs"),
     ),
+    "GELU": ("GeluOptions", ("Approximate",)),
     "GATHER": ("GatherOptions", ("Axis", "BatchDims")),
+    "IF": ("IfOptions", ("ThenSubgraphIndex", "ElseSubgraphIndex")),
     "L2_NORMALIZATION": ("L2NormOptions", _FUSED),
     "L2_POOL_2D": _POOL,
+    "LOCAL_RESPONSE_NORMALIZATION": (
+        "LocalResponseNormalizationOptions",
+        ("Radius", "Bias", "Alpha", "Beta"),
+    ),
     "LEAKY_RELU": ("LeakyReluOptions", ("Alpha",)),
     "MAX_POOL_2D": _POOL,
     "MEAN": _REDUCER,
     "MIRROR_PAD": ("MirrorPadOptions", ("Mode",)),
     "MUL": ("MulOptions", _FUSED),
+    "ONE_HOT": ("OneHotOptions", ("Axis",)),
     "PACK": ("PackOptions", ("Axis",)),
     "REDUCE_ALL": _REDUCER,
+    "REDUCE_ANY": _REDUCER,
+    "REDUCE_PROD": _REDUCER,
     "REDUCE_MAX": _REDUCER,
     "REDUCE_MIN": _REDUCER,
     "RESIZE_BILINEAR": ("ResizeBilinearOptions", _RESIZE),
@@ -147,8 +179,15 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "SUB": ("SubOptions", _FUSED),
     "SUM": _REDUCER,
+    "SVDF": ("SVDFOptions", ("Rank", *_FUSED)),
     "TRANSPOSE_CONV": ("TransposeConvOptions", _WINDOW),
+    "UNIDIRECTIONAL_SEQUENCE_LSTM": (
+        "UnidirectionalSequenceLSTMOptions",
+        ("CellClip", "ProjClip", "TimeMajor", *_FUSED),
+    ),
     "UNPACK": ("UnpackOptions", ("Axis",)),
+    "VAR_HANDLE": ("VarHandleOptions", ("Container", "SharedName")),
+    "WHILE": ("WhileOptions", ("CondSubgraphIndex", "BodySubgraphIndex")),
 }
 #: A table without fields, of which every accessor returns the schema's default: the size of its
 #: list of fields and its own, both without entries, and the way from the table back to the list.
@@ -169,6 +208,12 @@ def read_model(data: bytes) -> FlatModel:
             f" got {data[4:8]!r}"
         )
     return _Reader(data).model()
+
+
+def _unpacked(raw: np.ndarray) -> np.ndarray:
+    """Integers of 4 bits as int8, of each byte the lower half first."""
+    halves = np.stack([raw & 15, raw >> 4], axis=1).reshape(-1).astype(np.int8)
+    return np.where(halves > 7, halves - 16, halves).astype(np.int8)
 
 
 class _Reader:
@@ -209,7 +254,17 @@ class _Reader:
         subgraphs = self.count("the list of subgraphs", model.SubgraphsLength)
         if not subgraphs:
             raise VdlaError("expected a model with a subgraph, got none")
-        graph = self.table("the subgraph", model.Subgraphs, 0)
+        first = self.graph(model, 0)
+        return FlatModel((first, *(self.graph_or_error(model, i) for i in range(1, subgraphs))))
+
+    def graph_or_error(self, model: Any, index: int) -> FlatGraph | VdlaError:
+        try:
+            return self.graph(model, index)
+        except VdlaError as error:
+            return VdlaError(f"subgraph {index}: {error}")
+
+    def graph(self, model: Any, number: int) -> FlatGraph:
+        graph = self.table("the subgraph", model.Subgraphs, number)
         tensors = tuple(
             self.tensor_or_error(model, self.table(f"tensor {i}", graph.Tensors, i), i)
             for i in range(self.count("the list of tensors", graph.TensorsLength))
@@ -220,7 +275,7 @@ class _Reader:
         )
         inputs = self.indices("the list of inputs", graph, "Inputs", 0, len(tensors))
         outputs = self.indices("the list of outputs", graph, "Outputs", 0, len(tensors))
-        return FlatModel(tensors, operators, inputs, outputs)
+        return FlatGraph(tensors, operators, inputs, outputs)
 
     def indices(self, what: str, table: Any, name: str, first: int, stop: int) -> tuple[int, ...]:
         found = tuple(int(v) for v in self.numbers(what, table, name))
@@ -242,51 +297,72 @@ class _Reader:
         name = text.decode(errors="replace")
         what = _label(index, name)
         shape = tuple(int(v) for v in self.numbers(what, table, "Shape"))
-        signature = tuple(int(v) for v in self.numbers(what, table, "ShapeSignature")) or shape
+        signature = tuple(int(v) for v in self.numbers(what, table, "ShapeSignature"))
+        signature = signature if len(signature) == len(shape) else shape
         code = self.get(what, table.Type)
         if code not in TENSOR_TYPES:
             raise VdlaError(
                 f"{what} has type {_TYPE_NAMES.get(code, code)},"
                 f" supported are {', '.join(TENSOR_TYPES.values())}"
             )
-        if max(len(shape), len(signature)) > MAX_RANK:
+        if len(shape) > MAX_RANK:
             raise VdlaError(f"{what}: expected up to {MAX_RANK} dimensions, got {len(shape)}")
-        if min(shape, default=1) < 1 or len(signature) != len(shape):
-            raise VdlaError(
-                f"{what}: expected positive dimensions and as many in the signature,"
-                f" got {list(shape)} and {list(signature)}"
-            )
+        if min(shape, default=0) < 0:
+            raise VdlaError(f"{what}: expected dimensions of at least 0, got {list(shape)}")
         if math.prod(shape) > MAX_ELEMENTS:
             raise VdlaError(f"{what}: expected up to {MAX_ELEMENTS} elements, got {list(shape)}")
-        if self.get(what, table.IsVariable) or self.get(what, table.Sparsity) is not None:
-            raise VdlaError(f"{what}: variables and sparse tensors are not supported")
-        data = self.constant(model, table, what, shape, TENSOR_TYPES[code])
+        if self.get(what, table.Sparsity) is not None:
+            raise VdlaError(f"{what}: sparse tensors are not supported")
+        dtype, variable = TENSOR_TYPES[code], bool(self.get(what, table.IsVariable))
+        data = None
+        if dtype != "resource" and not variable:
+            data = self.constant(model, table, what, shape, code)
+        if data is None and code == tflite.TensorType.INT4:
+            raise VdlaError(f"{what} has type INT4, which is supported of constants")
         scale, zero_point, axis = self.quantisation(table, what, shape)
         return FlatTensor(
-            index, name, shape, signature, TENSOR_TYPES[code], data, scale, zero_point, axis
+            index, name, shape, signature, dtype, data, scale, zero_point, axis, variable
         )
 
     def constant(
-        self, model: Any, table: Any, what: str, shape: tuple[int, ...], dtype: str
+        self, model: Any, table: Any, what: str, shape: tuple[int, ...], code: int
     ) -> np.ndarray | None:
-        number = self.get(what, table.Buffer)
-        if not 0 <= number < self.count("the list of buffers", model.BuffersLength):
-            raise self.damaged(what, f"there is no buffer {number}")
-        buffer = self.table(f"buffer {number}", model.Buffers, number)
-        length = self.get(f"buffer {number}", buffer.DataLength)
-        if not length:
-            return None
-        expected = math.prod(shape) * np.dtype(dtype).itemsize
-        if length != expected:
+        """The values of a constant; None for a tensor that is computed. One without elements has
+        nothing to compute.
+        """
+        dtype, count = np.dtype(TENSOR_TYPES[code]), math.prod(shape)
+        raw = self.buffer(model, self.get(what, table.Buffer), what)
+        if not raw.size:
+            return None if count else np.zeros(shape, dtype)
+        packed = code == tflite.TensorType.INT4
+        expected = (count + 1) // 2 if packed else count * dtype.itemsize
+        if raw.size != expected:
             raise VdlaError(
                 f"{what}: expected {expected} bytes of {dtype}{list(shape)} in"
-                f" buffer {number}, got {length}"
+                f" buffer {self.get(what, table.Buffer)}, got {raw.size}"
             )
-        raw = self.get(f"buffer {number}", buffer.DataAsNumpy)
-        if not isinstance(raw, np.ndarray) or raw.size != expected:
-            raise self.damaged(f"buffer {number}", "it ends beyond the file")
-        little = np.dtype(dtype).newbyteorder("<")
-        return raw.view(np.uint8).copy().view(little).astype(dtype).reshape(shape)
+        if packed:
+            return _unpacked(raw)[:count].reshape(shape)
+        return raw.copy().view(dtype.newbyteorder("<")).astype(dtype).reshape(shape)
+
+    def buffer(self, model: Any, number: int, what: str) -> np.ndarray:
+        """The bytes of a buffer, which may lie behind the tables; none for a computed tensor."""
+        if not 0 <= number < self.count("the list of buffers", model.BuffersLength):
+            raise self.damaged(what, f"there is no buffer {number}")
+        where = f"buffer {number}"
+        buffer = self.table(where, model.Buffers, number)
+        first, size = self.get(where, buffer.Offset), self.get(where, buffer.Size)
+        if first > 1:  # 0 and 1 mean that the buffer is a part of its table
+            if first + size > len(self.data):
+                raise self.damaged(where, "it ends beyond the file")
+            return np.frombuffer(self.data, np.uint8, size, first)
+        length = self.get(where, buffer.DataLength)
+        if not length:
+            return np.zeros(0, np.uint8)
+        raw = self.get(where, buffer.DataAsNumpy)
+        if not isinstance(raw, np.ndarray) or raw.size != length:
+            raise self.damaged(where, "it ends beyond the file")
+        return raw.view(np.uint8)
 
     def quantisation(
         self, table: Any, what: str, shape: tuple[int, ...]

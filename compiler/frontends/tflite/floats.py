@@ -25,7 +25,7 @@ def _bias(call: Call, position: int) -> tuple[str, ...]:
     if tensor is None:
         return ()
     data = call.constant(position, "bias").reshape(-1)
-    return (call.importer.constant(f"t{tensor.index}", data),)
+    return (call.importer.constant(call.importer.label(tensor), data),)
 
 
 def _weight(call: Call) -> np.ndarray:
@@ -43,7 +43,7 @@ def _conv(call: Call, depthwise: bool = False) -> None:
     strides, pads, dilations = window_geometry(call, (weight.shape[2], weight.shape[3]))
     groups = channels // weight.shape[1]
     op = Conv2d(strides, pads, dilations, groups, *activation(call))
-    stored = call.importer.constant(f"t{call.operand(1).index}.oihw", weight)
+    stored = call.importer.constant(f"{call.importer.label(call.operand(1))}.oihw", weight)
     call.emit(op, (call.value(0, "nchw"), stored, *_bias(call, 2)), "nchw")
 
 

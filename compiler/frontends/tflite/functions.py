@@ -175,19 +175,27 @@ def _interpolated(steps: np.ndarray, bits: int) -> np.ndarray:
     return np.where(place >= 255, -1, (low << bits) + rest * (high - low))
 
 
-def _logistic16(call: Call) -> None:
-    steps = _table_steps(call, (0,))
+def logistic16(steps: np.ndarray) -> np.ndarray:
+    """The sigmoid of steps of 1 / (3 * 4096), in 15 fraction bits."""
     found = _interpolated(steps, 9)
     found = np.where(found < 0, 0x7FFF << 10, found)
-    _emit(call, np.where(steps >= 0, found + (1 << 9), (1 << 25) - found + (1 << 9) - 1) >> 10)
+    return np.where(steps >= 0, found + (1 << 9), (1 << 25) - found + (1 << 9) - 1) >> 10
 
 
-def _tanh16(call: Call) -> None:
-    steps = _table_steps(call, (0, 1))
+def tanh16(steps: np.ndarray) -> np.ndarray:
+    """The hyperbolic tangent of steps of 1 / (3 * 4096), in 15 fraction bits."""
     found = _interpolated(steps, 8)
     found = np.where(found < 0, 0xFFFF << 8, found)
     nudge = 1 << 7
-    _emit(call, np.where(steps >= 0, found - (1 << 23) + nudge, (1 << 23) - found + nudge - 1) >> 8)
+    return np.where(steps >= 0, found - (1 << 23) + nudge, (1 << 23) - found + nudge - 1) >> 8
+
+
+def _logistic(call: Call) -> None:
+    _emit(call, logistic16(_table_steps(call, (0,))))
+
+
+def _tanh(call: Call) -> None:
+    _emit(call, tanh16(_table_steps(call, (0, 1))))
 
 
 # ---- hard swish ----------------------------------------------------------------------------------
@@ -243,10 +251,10 @@ INT8: dict[str, Reader] = {
 INT16: dict[str, Reader] = {
     "ABS": _abs,
     "LEAKY_RELU": _leaky_relu,
-    "LOGISTIC": _logistic16,
+    "LOGISTIC": _logistic,
     "RELU": _relu(math.inf),
     "RELU6": _relu(6.0),
-    "TANH": _tanh16,
+    "TANH": _tanh,
 }
 
 

@@ -99,7 +99,7 @@ def dense_operands(call: Call, weight: np.ndarray) -> tuple[str, str, np.ndarray
     if weight.ndim != 2:
         raise call.refuse(f"expected a weight matrix, got {list(weight.shape)}")
     x, order = _rows(call, weight.shape[1])
-    name = f"t{call.operand(1).index}"
+    name = call.importer.label(call.operand(1))
     return (x, name, weight) if order is None else (x, f"{name}.{call.name}", weight[:, order])
 
 
@@ -124,7 +124,7 @@ def _rows(call: Call, width: int) -> tuple[str, np.ndarray | None]:
         source = layouts["nchw"]
         batch, *image = importer.tensors[source].shape
         if math.prod(image) == width:
-            op, name = Reshape((batch, width)), f"t{tensor.index}.rows"
+            op, name = Reshape((batch, width)), f"{call.importer.label(tensor)}.rows"
             name = name if name in importer.tensors else importer.emit(name, op, (source,), name)
             return name, _nchw_order(tuple(image))
     source = call.value(0, "plain")
@@ -134,7 +134,7 @@ def _rows(call: Call, width: int) -> tuple[str, np.ndarray | None]:
     rows = (math.prod(shape) // width, width)
     if shape == rows:
         return source, None
-    name = f"t{tensor.index}.rows{width}"
+    name = f"{call.importer.label(tensor)}.rows{width}"
     made = name in importer.tensors
     return name if made else importer.emit(name, Reshape(rows), (source,), name), None
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -24,46 +24,138 @@ from ....isa.errors import VdlaError
 from ...graph.arithmetic.requant import OFFSET
 from ...graph.ir import Graph, Node, Tensor, infer
 from ...graph.ops.base import Op
-from ...graph.ops.movement import Reshape, Transpose
+from ...graph.ops.movement import Identity, Reshape, Transpose
 from ...graph.ops.quantisation import Quant, Recentre
 from ...te.expr import integer_range
-from .file import DAMAGE, FlatModel, FlatOperator, FlatTensor
+from .file import DAMAGE, FlatGraph, FlatModel, FlatOperator, FlatTensor
+from .state import Key, Variables
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
+#: Types of activations whose integers have a scale and a zero point.
+QUANTISED = ("int8", "uint8", "int16")
 #: Characters of what Python or NumPy says about attributes that no operator can have.
 MESSAGE_LIMIT = 120
 #: Elements that are computed while a model is read: of constants, and of what they make.
 MAX_FOLDED = 1 << 26
-#: Types of activations whose integers have a scale and a zero point.
-QUANTISED = ("int8", "uint8", "int16")
+
+
+#: Subgraphs that call each other; more is a damaged file, in which one calls itself.
+MAX_DEPTH = 8
+#: How often subgraphs are read in all, so that loops in loops end.
+MAX_CALLS = 1 << 14
+#: Operators of subgraphs and of state, by which images of a batch could depend on each other.
+_TOGETHER = ("CALL_ONCE", "IF", "VAR_HANDLE", "WHILE")
+#: A value that goes from one subgraph to another: a constant in the file's own type, the graph's
+#: tensor that holds it in the layout ``plain``, or a variable.
+Bound = np.ndarray | str | Key
+Readers = Mapping[str, Callable[["Call"], None]]
 
 
 @dataclass
 class Importer:
-    """The graph while it grows. ``values`` names the graph's tensor of each layout that exists."""
+    """The graph while it grows, and the subgraph that is read.
+
+    ``values`` names the graph's tensor of each layout that exists. ``prefix`` begins the names of
+    what a subgraph makes; nodes, tensors and variables are those of the whole graph.
+    """
 
     model: FlatModel
     batch: int
+    readers: Readers
+    number: int = 0
+    prefix: str = ""
+    depth: int = 0
     tensors: dict[str, Tensor] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
+    variables: Variables = field(default_factory=Variables)
+    #: How often each subgraph was read.
+    calls: Counter[int] = field(default_factory=Counter)
     values: dict[int, dict[str, str]] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     #: Tensors that operators compute from constants, with their values, by index.
     folded: dict[int, FlatTensor] = field(default_factory=dict)
+    #: Variables whose handles tensors hold.
+    handles: dict[int, Key] = field(default_factory=dict)
+
+    @property
+    def flat(self) -> FlatGraph:
+        """The subgraph that is read."""
+        return self.model.graph(self.number)
 
     def tensor(self, index: int) -> FlatTensor:
         """A tensor of the file."""
-        return self.folded[index] if index in self.folded else self.model.tensor(index)
+        return self.folded[index] if index in self.folded else self.flat.tensor(index)
 
-    def run(self, readers: Mapping[str, Callable[[Call], None]]) -> Graph:
-        """The graph; ``readers`` has a row per operator."""
-        if not self.model.outputs:
+    def run(self) -> Graph:
+        """The graph of the first subgraph."""
+        flat = self.flat
+        if not flat.outputs:
             raise VdlaError("expected a model with outputs, got none")
         self._name_interface()
-        for index in self.model.inputs:
+        for index in flat.inputs:
             self._input(self.tensor(index))
-        for operator in self.model.operators:
-            reader = readers.get(operator.kind)
+        self._operators()
+        outputs = tuple(self._output(index) for index in flat.outputs)
+        inputs = tuple(self.names[index] for index in flat.inputs)
+        before, after, initial = self.variables.finish(self.tensors, self.emit)
+        return Graph(
+            "main", (*inputs, *before), (*outputs, *after), tuple(self.nodes), self.tensors, initial
+        )
+
+    def call_subgraph(self, number: int, given: Sequence[Bound], label: str) -> list[Bound]:
+        """Read a subgraph in the place of an operator; its inputs have the values ``given``.
+        Returns its outputs.
+        """
+        if self.depth >= MAX_DEPTH:
+            raise VdlaError(f"expected at most {MAX_DEPTH} subgraphs that call each other")
+        self.calls[number] += 1
+        if self.calls.total() > MAX_CALLS:
+            raise VdlaError(f"expected loops of at most {MAX_CALLS} subgraphs in all")
+        inner = replace(
+            self, number=number, prefix=f"{self.prefix}{label}/", depth=self.depth + 1,
+            values={}, names={}, folded={}, handles={},
+        )  # fmt: skip
+        indices = inner.flat.inputs
+        if len(indices) != len(given):
+            raise VdlaError(
+                f"subgraph {number}: expected {len(indices)} operands, got {len(given)}"
+            )
+        for index, value in zip(indices, given, strict=True):
+            inner.bind(index, value)
+        inner._operators()
+        return [inner.bound(index) for index in inner.flat.outputs]
+
+    def bound(self, index: int) -> Bound:
+        """A tensor's value for another subgraph."""
+        if index in self.handles:
+            return self.handles[index]
+        tensor = self.tensor(index)
+        return self.value(tensor, "plain") if tensor.data is None else tensor.data
+
+    def bind(self, index: int, value: Bound) -> None:
+        """Define a tensor by a value from another subgraph, which must be of its type."""
+        tensor = self.tensor(index)
+        if isinstance(value, tuple):
+            self.handles[index] = value
+            return
+        known = isinstance(value, np.ndarray)
+        found = value if known else self.tensors[value]
+        dtype = str(found.dtype) if known else found.dtype
+        wanted = "int8" if not known and tensor.dtype == "uint8" else tensor.dtype
+        if (dtype, found.shape) != (wanted, tensor.shape):
+            raise VdlaError(
+                f"{tensor} of subgraph {self.number} is {tensor.dtype}{list(tensor.shape)}, and"
+                f" gets {dtype}{list(found.shape)}; shapes that change in a loop are not supported"
+            )
+        if isinstance(value, np.ndarray):
+            self.folded[index] = replace(tensor, data=value)
+        else:
+            self.values[index] = {"plain": value}
+
+    def _operators(self) -> None:
+        """Read all operators of the subgraph."""
+        for operator in self.flat.operators:
+            reader = self.readers.get(operator.kind)
             if reader is None:
                 raise VdlaError(
                     f"operator {operator.index}: {operator.kind} is not supported;"
@@ -77,9 +169,6 @@ class Importer:
             except (*DAMAGE, KeyError, ZeroDivisionError) as error:
                 why = " ".join(str(error).split())[:MESSAGE_LIMIT]
                 raise VdlaError(f"{operator} is damaged: {why or type(error).__name__}") from None
-        outputs = tuple(self._output(index) for index in self.model.outputs)
-        inputs = tuple(self.names[index] for index in self.model.inputs)
-        return Graph("main", inputs, outputs, tuple(self.nodes), self.tensors)
 
     def _read(self, operator: FlatOperator, reader: Callable[[Call], None]) -> None:
         """Read an operator; if it depends on constants only, its results become constants."""
@@ -89,9 +178,11 @@ class Importer:
         made = {node.output for node in nodes}
         read = {name for node in nodes for name in node.inputs} - made
         known = all(self.tensors[name].is_constant for name in read)
-        if not known or any(index in self.names for index in operator.outputs):
+        kept = any(index in self.names for index in operator.outputs) or self.variables.hold(made)
+        if not nodes or not known or kept:
             return
-        plain = {i: self.value(self.tensor(i), "plain") for i in operator.outputs}
+        results = [i for i in operator.outputs if i not in self.folded]
+        plain = {i: self.value(self.tensor(i), "plain") for i in results}
         sizes = [math.prod(self.tensors[node.output].shape) for node in self.nodes[before:]]
         if sum(sizes) > MAX_FOLDED:
             return
@@ -109,9 +200,10 @@ class Importer:
 
     def _name_interface(self) -> None:
         """Inputs and outputs keep their names, unless these are empty, odd or not unique."""
-        indices = dict.fromkeys((*self.model.inputs, *self.model.outputs))
+        flat = self.flat
+        indices = dict.fromkeys((*flat.inputs, *flat.outputs))
         count = Counter(self.tensor(i).name for i in indices)
-        taken = {f"t{i}" for i in range(len(self.model.tensors))}
+        taken = {f"t{i}" for i in range(len(flat.tensors))}
         for i in indices:
             name = self.tensor(i).name
             usable = name.isprintable() and name and count[name] == 1 and name not in taken
@@ -120,9 +212,13 @@ class Importer:
     @property
     def scale(self) -> int:
         """How many times the file's own batch is computed at once."""
-        inputs = [self.tensor(i) for i in self.model.inputs]
+        flat = self.model.graph(0)
+        inputs = [flat.tensor(i) for i in flat.inputs]
         symbolic = all(t.signature[:1] == (-1,) and t.shape[0] == 1 for t in inputs)
-        return self.batch if symbolic else 1
+        apart = not any(op.kind in _TOGETHER for op in flat.operators) and not any(
+            isinstance(t, FlatTensor) and t.variable for t in flat.tensors
+        )
+        return self.batch if symbolic and apart else 1
 
     def shape(self, tensor: FlatTensor) -> tuple[int, ...]:
         """A computed tensor's shape in the file's layout, for the batch that is compiled."""
@@ -132,6 +228,10 @@ class Importer:
         name = self.names[tensor.index]
         if tensor.index in self.values:
             raise VdlaError(f"{tensor} is an input twice")
+        if tensor.dtype == "resource":
+            raise VdlaError(f"{tensor} is an input: the handle of a variable cannot be given")
+        if 0 in tensor.shape:
+            raise VdlaError(f"{tensor} is an input without elements, {list(tensor.shape)}")
         self.tensors[name] = Tensor(name, self.shape(tensor), tensor.dtype, quant=quant_of(tensor))
         self.values[tensor.index] = {"plain": name}
         if tensor.dtype == "uint8":
@@ -140,9 +240,13 @@ class Importer:
 
     def _output(self, index: int) -> str:
         tensor, name = self.tensor(index), self.names[index]
-        if index not in self.values:
+        if tensor.data is not None:
+            return self.constant(name, tensor.data)
+        if index not in self.values and not tensor.variable:
             raise VdlaError(f"output {tensor} is not computed by any operator")
         value = self.value(tensor, "plain")
+        if tensor.variable and tensor.dtype != "uint8":
+            return self.emit(f"{name}.value", Identity(), (value,), name)
         if tensor.dtype == "uint8" and name not in self.tensors:
             return self.emit(f"{name}.unsigned", Recentre(), (value,), name)
         return name if tensor.dtype == "uint8" else value
@@ -163,6 +267,11 @@ class Importer:
     def value(self, tensor: FlatTensor, layout: str) -> str:
         """The graph's tensor that holds a computed tensor in a layout, converted if it must be."""
         found = self.values.get(tensor.index)
+        if found is None and tensor.variable:
+            found = {
+                "plain": self.variables.read(self.tensors, (self.number, tensor.index), tensor)
+            }
+            self.values[tensor.index] = found
         if found is None:
             raise VdlaError(f"{tensor} is read, and nothing before it defines it")
         if layout not in found:
@@ -170,7 +279,7 @@ class Importer:
         return found[layout]
 
     def _convert(self, tensor: FlatTensor, found: dict[str, str], layout: str) -> str:
-        name = self.plain_name(tensor) if layout == "plain" else f"t{tensor.index}.{layout}"
+        name = self.plain_name(tensor) if layout == "plain" else f"{self.label(tensor)}.{layout}"
         if "flat" in found:  # rows of an image, in the wrong order for anything but a dense layer
             image = self.nodes_of(found["flat"]).inputs[0]
             moved = self.emit(f"{name}.nhwc", Transpose(TO_NHWC), (image,), f"{name}.nhwc")
@@ -186,6 +295,15 @@ class Importer:
         op = Reshape(after) if moved == sorted(moved) else Transpose(perm)
         return self.emit(name, op, (source,), name)
 
+    def assign(self, tensor: FlatTensor, value: str) -> None:
+        """Give a variable of the file its next value, a tensor of the graph."""
+        self.variables.current[self.number, tensor.index] = value
+        self.values[tensor.index] = {"plain": value}
+
+    def label(self, tensor: FlatTensor) -> str:
+        """What begins the names of a tensor's layouts."""
+        return f"{self.prefix}t{tensor.index}"
+
     def nodes_of(self, output: str) -> Node:
         """The node that computes a tensor."""
         return next(node for node in self.nodes if node.output == output)
@@ -196,7 +314,7 @@ class Importer:
         return (
             self.names.get(tensor.index, "")
             if signed and tensor.index in self.names
-            else (f"t{tensor.index}")
+            else self.label(tensor)
         )
 
 
@@ -210,6 +328,11 @@ class Call:
     @property
     def name(self) -> str:
         """The node's name, such as ``conv_2d_4``: operators have none in the file."""
+        return f"{self.importer.prefix}{self.label}"
+
+    @property
+    def label(self) -> str:
+        """The node's name in its subgraph."""
         return f"{self.operator.kind.lower()}_{self.operator.index}"
 
     def refuse(self, why: str) -> VdlaError:
@@ -269,12 +392,17 @@ class Call:
         importer, tensor = self.importer, self.operand(position)
         if tensor.data is None:
             return importer.value(tensor, layout)
-        data = tensor.data
-        if data.dtype == np.uint8:
-            data = (data.astype(np.int16) - OFFSET).astype(np.int8)
+        data = self.as_stored(tensor.data)
         if layout == "nchw":
             data = data.reshape(*(1,) * (4 - data.ndim), *data.shape).transpose(TO_NCHW)
-        return importer.constant(f"t{tensor.index}{'.nchw' if layout == 'nchw' else ''}", data)
+        return importer.constant(importer.label(tensor) + ".nchw" * (layout == "nchw"), data)
+
+    @staticmethod
+    def as_stored(data: np.ndarray) -> np.ndarray:
+        """Values of the file as the graph stores them: uint8 as int8."""
+        if data.dtype != np.uint8:
+            return data
+        return (data.astype(np.int16) - OFFSET).astype(np.int8)
 
     def layouts(self, position: int) -> dict[str, str]:
         """The layouts in which a computed operand exists."""
@@ -306,10 +434,12 @@ class Call:
         """The node of a result, by default of the only one; it must have the shape that the file
         says."""
         importer, tensor = self.importer, self.result if result is None else result
+        if 0 in tensor.shape:
+            raise self.refuse(f"{tensor} has no elements, {list(tensor.shape)}")
         if tensor.index in importer.values or tensor.data is not None:
             raise self.refuse(f"{tensor} is defined already")
         plain = layout == "plain"
-        name = importer.plain_name(tensor) if plain else f"t{tensor.index}.{layout}"
+        name = importer.plain_name(tensor) if plain else f"{importer.label(tensor)}.{layout}"
         several = len(self.operator.outputs) > 1
         node = f"{self.name}.{self.operator.outputs.index(tensor.index)}" if several else self.name
         importer.emit(node, op, inputs, name)

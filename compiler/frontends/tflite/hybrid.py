@@ -74,26 +74,25 @@ def _quantised(call: Call, value: str, axes: tuple[int, ...], asymmetric: bool) 
 
 
 def dense(call: Call) -> None:
-    """``bias + sum * (scale of the row * scale of the weights)``."""
+    """``bias + sum * (scale of the row * scale of the weights)``; each output may have its own."""
     weight, scales = weight8(call, channel_axis=0)
     value = call.value(0, "plain")
     count, width = math.prod(call.shape_of(value)), weight.shape[-1]
-    if weight.ndim != 2 or count % width or scales.size != 1:
+    if weight.ndim != 2 or count % width:
         raise call.refuse(
-            f"expected a weight matrix of one scale that fits {count} elements, got"
-            f" {list(weight.shape)} and {scales.size} scales"
+            f"expected a weight matrix that fits {count} elements, got {list(weight.shape)}"
         )
     rows = call.step("rows", Reshape((count // width, width)), value)
     whole, scale = _quantised(call, rows, (1,), bool(call.option("AsymmetricQuantizeInputs")))
     stored = call.constant_of("weight", np.ascontiguousarray(weight.T.astype(np.int32)))
     total = call.step("total", MatMul(), whole, stored)
-    factor = float(scales[0])
+    factors = call.constant_of("scales", np.broadcast_to(scales, (1, weight.shape[0])))
 
-    def rule(acc: Expr, s: Expr, *bias: Expr) -> Expr:
+    def rule(acc: Expr, s: Expr, factor: Expr, *bias: Expr) -> Expr:
         made = acc.astype("float32") * (s * factor)
         return between(call, bias[0] + made if bias else made)
 
-    operands = (total, scale, *float_bias(call, 2))
+    operands = (total, scale, factors, *float_bias(call, 2))
     made = call.step("made", map_of(call, "Hybrid", rule, *operands), *operands)
     call.emit(Reshape(call.importer.shape(call.result)), (made,), "plain")
 

@@ -45,7 +45,7 @@ def import_tflite(source: str | Path | bytes, *, batch: int = 1) -> Graph:
     except OSError as error:
         raise VdlaError(f"{where}: {error.strerror or error}") from None
     try:
-        graph = Importer(read_model(data), batch).run(READERS)
+        graph = Importer(read_model(data), batch, READERS).run()
     except VdlaError as error:
         raise VdlaError(f"{where}: {error}") from None
     verify(graph)

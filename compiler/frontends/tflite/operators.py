@@ -45,7 +45,7 @@ def _bias(call: Call, position: int, channels: int) -> str:
         raise call.refuse(
             f"expected a bias int32[{channels}], got {tensor.dtype}{list(data.shape)} of {tensor}"
         )
-    return call.importer.constant(f"t{tensor.index}", data.reshape(channels))
+    return call.importer.constant(call.importer.label(tensor), data.reshape(channels))
 
 
 def _weight(call: Call, channel_axis: int) -> tuple[np.ndarray, np.ndarray]:
@@ -111,7 +111,7 @@ def _window_sum(call: Call, weight: np.ndarray, scales: np.ndarray, groups: int)
     strides, pads, dilations = window_geometry(call, (weight.shape[2], weight.shape[3]))
     zero = call.quant(call.operand(0))[1]
     op = QConv2d(strides, pads, dilations, groups, zero, _requant(call, scales))
-    stored = call.importer.constant(f"t{call.operand(1).index}.oihw", weight)
+    stored = call.importer.constant(f"{call.importer.label(call.operand(1))}.oihw", weight)
     call.emit(op, (call.value(0, "nchw"), stored, _bias(call, 2, weight.shape[0])), "nchw")
 
 

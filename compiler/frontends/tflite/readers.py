@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from . import arithmetic, floats, functions, hybrid, moves, norms, operators, reductions, wide
+from . import (
+    arithmetic,
+    beyond,
+    control,
+    floats,
+    functions,
+    hybrid,
+    moves,
+    norms,
+    operators,
+    recurrent,
+    reductions,
+    wide,
+)
 from .graph import Call
 
 Reader = Callable[[Call], None]
@@ -26,8 +39,15 @@ _ANY: dict[str, Reader] = {
     "SQUEEZE": operators.READERS["SQUEEZE"],
     "TRANSPOSE": operators.READERS["TRANSPOSE"],
     "ZEROS_LIKE": functions.zeros_like,
+    **control.READERS,
     **moves.READERS,
 }
+
+#: Operators whose int8 form means the same of uint8, whose elements the graph stores less 128.
+_ALIKE = (
+    "CUMSUM", "DIV", "L2_NORMALIZATION", "MAXIMUM", "MINIMUM", "PRELU", "RESIZE_BILINEAR",
+    "SQUARED_DIFFERENCE", "SUM",
+)  # fmt: skip
 
 
 def _mean(call: Call) -> None:
@@ -70,11 +90,15 @@ def _table() -> dict[str, dict[str, Reader]]:
         for kind, reader in readers.items():
             if kind not in _ANY:
                 table.setdefault(kind, {}).update(dict.fromkeys(types, reader))
-    for typed in (arithmetic.TYPED, reductions.TYPED, norms.TYPED, wide.TYPED):
+    for typed in (
+        arithmetic.TYPED, reductions.TYPED, norms.TYPED, wide.TYPED, recurrent.TYPED, beyond.TYPED,
+    ):  # fmt: skip
         for kind, readers in typed.items():
             table.setdefault(kind, {}).update(readers)
     for kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
         table[kind]["float32"] = _real(kind)
+    for kind in _ALIKE:
+        table[kind]["uint8"] = table[kind]["int8"]
     table["MEAN"] |= dict.fromkeys(_BYTES, _mean)
     table["QUANTIZE"] = {ANY: _quantize}
     table["DEQUANTIZE"] |= {"int16": arithmetic.dequantize16, "float16": arithmetic.widened}

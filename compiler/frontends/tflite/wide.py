@@ -54,10 +54,19 @@ def _accumulator(call: Call, bias_position: int) -> str:
     return bias.dtype
 
 
-def _reduced(multiplier: np.ndarray) -> np.ndarray:
+def reduced(multiplier: np.ndarray) -> np.ndarray:
     """Multipliers of 31 fraction bits with 15, for sums of int64."""
     narrow = (multiplier.astype(np.int64) + (1 << 15)) >> 16
     return np.where(multiplier < 0x7FFF0000, narrow, 0x7FFF)
+
+
+def scaled(acc: Expr, factor: Expr, count: Expr) -> Expr:
+    """A sum by a multiplier and a shift: of int64 by one of 15 bits, of int32 with the double
+    rounding; int64."""
+    if acc.dtype == "int64":
+        half = Const(1, "int64") << (count - 1)
+        return (acc * factor + half) >> count
+    return Function("requantize_tflite", (acc, factor, count), "int64")
 
 
 def _emit_sum(
@@ -80,7 +89,7 @@ def _emit_sum(
         values = call.constant(bias_position, "bias").reshape(-1)
         if values.size != channels:
             raise call.refuse(f"expected a bias of {channels} elements, got {values.size}")
-    multiplier = _reduced(multiplier) if wide == "int64" else multiplier
+    multiplier = reduced(multiplier) if wide == "int64" else multiplier
     shift = shift + 15 if wide == "int64" else shift
     operands = tuple(
         call.constant_of(name, np.asarray(data, wide).reshape(shape))
@@ -90,12 +99,7 @@ def _emit_sum(
     lo, hi = bounds_of(call)
 
     def rule(acc: Expr, bias: Expr, factor: Expr, count: Expr) -> Expr:
-        acc = acc + bias
-        if wide == "int64":
-            half = Const(1, "int64") << (count - 1)
-            made = (acc * factor + half) >> count
-        else:
-            made = Function("requantize_tflite", (acc, factor, count), "int64")
+        made = scaled(acc + bias, factor, count)
         return saturated(made + zero, lo, hi, stored_type(call))
 
     call.emit(map_of(call, "Rescale", rule, total, *operands), (total, *operands), layout)

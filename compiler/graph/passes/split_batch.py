@@ -33,8 +33,11 @@ _OF_IMAGES = (
 def split_batch(graph: Graph, batch: int) -> Graph:
     """The graph for ``batch`` images instead of the larger batch that the model fixes, which is
     then run several times. The graph stays as it is unless the first dimension of all its inputs
-    and outputs is a multiple of ``batch``, and every operator is known to leave images apart.
+    and outputs is a multiple of ``batch``, every operator is known to leave images apart, and there
+    are no states, which go from all images of a run to all of the next.
     """
+    if graph.states:
+        return graph
     shapes = [graph[name].shape for name in (*graph.inputs, *graph.outputs)]
     sizes = {shape[0] if shape else 0 for shape in shapes}
     images = max(sizes)

@@ -12,10 +12,12 @@ from . import (
     quantized,
     recurrent,
     reduction,
+    regions,
     resize,
     scatter,
     shape,
     spatial,
+    spectral,
 )
 from .call import Reader
 
@@ -32,8 +34,10 @@ READERS: dict[str, Reader] = (
     | quantized.READERS
     | recurrent.READERS
     | reduction.READERS
+    | regions.READERS
     | resize.READERS
     | scatter.READERS
     | shape.READERS
     | spatial.READERS
+    | spectral.READERS
 )

@@ -180,6 +180,19 @@ def _cast(call: Call) -> Outputs:
     return call.emit(Identity(), x) if target == x.dtype else call.map(converted(target), x)
 
 
+def _bit_cast(call: Call) -> Outputs:
+    """The same bits as another type: of integers of one width a conversion, which wraps."""
+    x, target = call.operand(0), dtype_of(call, call.integer("to", 0))
+    floats = [dtype for dtype in (x.dtype, target) if dtype.startswith("float")]
+    if x.dtype == "bool" and target in ("int8", "uint8"):
+        return call.map(lambda v: select(v, Const(1, target), Const(0, target)), x)
+    if floats and x.dtype != target:
+        raise call.refuse(f"the bits of {floats[0]} as another type are not supported")
+    if np.dtype(x.dtype).itemsize != np.dtype(target).itemsize or target == "bool":
+        raise call.refuse(f"expected a type as wide as {x.dtype}, got {target}")
+    return call.emit(Identity(), call.cast(x, target))
+
+
 def converted(target: str) -> Callable[[Expr], Expr]:
     """ONNX's conversion: floats lose their fraction."""
 
@@ -299,6 +312,7 @@ READERS: dict[str, Reader] = {
     "BitwiseNot": _unary(lambda x: number(-1, x) - x),
     "BitwiseOr": _binary(lambda a, b: a | b),
     "BitwiseXor": _binary(lambda a, b: (a | b) - (a & b)),
+    "BitCast": _bit_cast,
     "Cast": _cast,
     "CastLike": _cast,
     "Celu": _activation(_celu, alpha=1.0),

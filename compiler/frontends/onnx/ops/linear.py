@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from ....graph.ir import Tensor
 from ....graph.ops.base import broadcast
 from ....graph.ops.linear import Dense, MatMul
+from ....graph.ops.reduction import ArgReduce
+from ....te.expr import Expr, select
 from .call import Call, Outputs, Reader
-from .elementwise import number
+from .elementwise import absolute, number
 
 
 def _gemm(call: Call) -> Outputs:
@@ -57,4 +61,50 @@ def matmul(call: Call, a: Tensor, b: Tensor) -> Tensor:
     return call.reshape(y, tuple(shape))
 
 
-READERS: dict[str, Reader] = {"Gemm": _gemm, "MatMul": _matmul}
+#: The largest matrix whose determinant is computed: each of its rows is some nodes.
+_MAX_ROWS = 64
+
+
+def _det(call: Call) -> Outputs:
+    """The product of pivots: each step takes the row whose first element is the largest out of the
+    matrix, and its column with it."""
+    x = call.operand(0)
+    size = x.shape[-1] if x.shape else 0
+    if len(x.shape) < 2 or x.shape[-2] != size or not 0 < size <= _MAX_ROWS:
+        raise call.refuse(f"expected matrices of 1 to {_MAX_ROWS} rows, got {x.type_text}")
+    outer = math.prod(x.shape[:-2])
+    rest, found = call.reshape(x, (outer, size, size)), None
+    for left in range(size, 0, -1):
+        column = call.part(rest, 2, 0, 1)
+        large = call.map(absolute, column)
+        chosen = call.emit(ArgReduce("max", 1, True, False), large)
+        own = call.value(np.arange(left).reshape(1, left, 1), "int64")
+        row = call.map(
+            lambda at, i, v: select(i.equal(at), v, number(0, v)), chosen, own, rest, label="Row"
+        )
+        row = call.reduce("+", row, (1,))
+        pivot = call.part(row, 2, 0, 1)
+        signed = call.map(
+            lambda at, p: select(at.equal(0), p, number(0, p) - p), chosen, pivot, label="Sign"
+        )
+        found = signed if found is None else call.map(lambda a, b: a * b, found, signed)
+        if left == 1:
+            break
+        top = call.part(rest, 1, 0, 1)
+        swapped = call.map(
+            lambda at, i, v, first: select(i.equal(at), first, v), chosen, own, rest, top
+        )
+        lower = call.part(call.part(swapped, 1, 1, left - 1), 2, 1, left - 1)
+        below = call.part(call.part(swapped, 1, 1, left - 1), 2, 0, 1)
+        rest = call.map(_eliminated, lower, below, call.part(row, 2, 1, left - 1), pivot)
+    assert found is not None
+    return call.reshape(found, x.shape[:-2])
+
+
+def _eliminated(v: Expr, below: Expr, row: Expr, pivot: Expr) -> Expr:
+    zero = number(0, pivot)
+    safe = select(pivot.equal(zero), number(1, pivot), pivot)
+    return v - below / safe * row
+
+
+READERS: dict[str, Reader] = {"Det": _det, "Gemm": _gemm, "MatMul": _matmul}

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ....graph.ir import Tensor
-from ....graph.ops.movement import Concat, Gather
+from ....graph.ops.movement import Concat, Gather, GatherElements
 from ....te.expr import Const, Expr, maximum, minimum, select
 from ....topi.reduction import neutral
 from .call import Call, Outputs, Reader, ValueNeeded
@@ -242,7 +242,47 @@ def _col2im(call: Call) -> Outputs:
     return call.reshape(whole, (x.shape[0], x.shape[1] // taps, *image))
 
 
+def _tensor_scatter(call: Call) -> Outputs:
+    """Rows of a cache that begin at each image's own place are replaced."""
+    cache, update, first = call.operand(0), call.operand(1), call.optional(2)
+    rank = len(cache.shape)
+    axis = call.axis(call.integer("axis", -2), rank)
+    mode = call.text("mode", "linear")
+    fits = len(update.shape) == rank > 1 and axis > 0 and mode in ("linear", "circular")
+    others = [a == b for i, (a, b) in enumerate(zip(cache.shape, update.shape)) if i != axis]  # noqa: B905
+    if not fits or not all(others) or not 0 < update.shape[axis] <= cache.shape[axis]:
+        raise call.refuse(
+            f"expected an update that fits the cache but in axis {axis}, got {update.type_text} and"
+            f" {cache.type_text}"
+        )
+    size, count, batch = cache.shape[axis], update.shape[axis], cache.shape[0]
+    if first is None:
+        first = call.value(np.zeros(batch), "int64")
+    if first.shape != (batch,):
+        raise call.refuse(f"expected {batch} places, got {first.type_text}")
+    first = call.reshape(first, (batch, *[1] * (rank - 1)))
+    shape = [size if i == axis else 1 for i in range(rank)]
+    own = call.value(np.arange(size).reshape(shape), "int64")
+
+    def source(at: Expr, i: Expr) -> Expr:
+        place = i - at
+        return select(place < 0, place + size, place) if mode == "circular" else place
+
+    place = call.map(source, first, own, label="Place")
+    everywhere = call.value(np.zeros(cache.shape, bool))
+    index = call.map(
+        lambda p, _: minimum(maximum(p, Const(0, "int64")), Const(count - 1, "int64")),
+        place, everywhere,
+    )  # fmt: skip
+    moved = call.emit(GatherElements(axis), update, index)
+    return call.map(
+        lambda p, new, old: select((p < 0) | (Const(count - 1, "int64") < p), old, new),
+        place, moved, cache,
+    )  # fmt: skip
+
+
 READERS: dict[str, Reader] = {
+    "TensorScatter": _tensor_scatter,
     "Col2Im": _col2im,
     "GatherND": _gather_nd,
     "MaxUnpool": _max_unpool,

@@ -18,6 +18,8 @@ from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.onnx_backend import VdlaRep
 from vdla.isa.errors import VdlaError
 
+from ...test_onnx_backend import ROUNDED_SUMS
+
 #: What a refusal may say. Each has a number of cases in the onnx package that was looked at.
 REASONS = {
     "sequences and optionals": r"expected a tensor, got a (sequence|optional)|got a list|"
@@ -27,12 +29,12 @@ REASONS = {
     "random numbers": r"operator 'Random\w+' is not|dropout while training is random",
     "results of 2, 4 and 8 bits": r"(float8_\w+|float4_\w+|u?int[24])( is|.* are) not supported",
     "floats of 8 bits": r"got float8_e8m0fnu|expected integers, got float32|supported output types",
-    "operators": r"operator '(BitCast|DFT|Det|DeformConv|ImageDecoder|MelWeightMatrix|"
-    r"NonMaxSuppression|RoiAlign|STFT|TensorScatter)' is not supported",
+    "files of images": r"operator 'ImageDecoder' is not supported",
+    "bits of floats": r"the bits of float(32|64) as another type are not supported",
     "old operator sets": r"expected opset 7 to|Scan before opset 9",
 }
 #: How many cases of onnx 1.23 pass, at least.
-PASSED = 1630
+PASSED = 1670
 #: The last two places of half types, relative to a number: their sums are rounded once here, and
 #: after each term in the cases' expected values.
 LAST_PLACES = {"float16": 2.0**-9, "bfloat16": 2.0**-6}
@@ -58,7 +60,8 @@ def outcome(case: Any) -> str:
             assert (y.dtype, y.shape) == (wanted.dtype, wanted.shape), case.name
             rtol = max(case.rtol, LAST_PLACES.get(str(y.dtype), 0.0))
             wide = (y, wanted) if y.dtype.kind in "biu" else (a.astype("f8") for a in (y, wanted))
-            np.testing.assert_allclose(*wide, rtol, case.atol, err_msg=case.name)
+            atol = ROUNDED_SUMS.get(case.name, case.atol)
+            np.testing.assert_allclose(*wide, rtol, atol, err_msg=case.name)
     return "passed"
 
 

@@ -36,8 +36,8 @@ Break = tuple[str, Callable[[Any], Any], str]
 NODES: list[Break] = [
     (
         "operator",
-        lambda b: b.node("Det", ["x"], "y"),
-        "node 'y_node': operator 'Det' is not supported; of the ",
+        lambda b: b.node("ImageDecoder", ["x"], "y"),
+        "node 'y_node': operator 'ImageDecoder' is not supported; of the ",
     ),
     (
         "domain",

@@ -14,7 +14,6 @@ from vdla.compiler.frontends.tflite.importer import import_tflite
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu
-from vdla.isa.errors import VdlaError
 
 from .hybrid_cases import hybrid_case
 from .tflite_builder import TfliteBuilder
@@ -36,10 +35,22 @@ def test_cpu_is_exact(number: int) -> None:
     np.testing.assert_array_equal(made, GOLDEN[str(number)])
 
 
-def test_a_scale_for_each_row_of_a_dense_layer_is_refused() -> None:
-    b = TfliteBuilder()
-    x, y = b.tensor((1, 4), "float32"), b.tensor((1, 2), "float32")
-    w = b.tensor((2, 4), "int8", [0.1, 0.2], [0, 0], data=np.ones((2, 4), np.int8))
-    b.operator("FULLY_CONNECTED", [x, w], [y], "FullyConnectedOptions")
-    with pytest.raises(VdlaError, match=r"a weight matrix of one scale .* and 2 scales"):
-        import_tflite(b.file([x], [y]))
+@pytest.mark.parametrize("asymmetric", [0, 1])
+def test_a_scale_for_each_row_of_a_dense_layer(asymmetric: int) -> None:
+    """As the layer with one scale and weights of one row, which the golden files prove."""
+    rng = np.random.default_rng(asymmetric)
+    weight, bias = rng.integers(-127, 128, (5, 9), np.int8), rng.normal(size=5).astype(np.float32)
+    scales, x = rng.uniform(0.01, 0.1, 5), rng.normal(size=(3, 9)).astype(np.float32)
+
+    def layer(rows: slice) -> np.ndarray:
+        b = TfliteBuilder()
+        count = len(bias[rows])
+        given, made = b.tensor(x.shape, "float32"), b.tensor((3, count), "float32")
+        w = b.tensor((count, 9), "int8", scales[rows].tolist(), [0] * count, data=weight[rows])
+        c = b.tensor((count,), "float32", data=bias[rows])
+        b.operator("FULLY_CONNECTED", [given, w, c], [made], "FullyConnectedOptions",
+                   AsymmetricQuantizeInputs=asymmetric)  # fmt: skip
+        return interpret(import_tflite(b.file([given], [made])), x)[0]
+
+    parts = [layer(slice(i, i + 1)) for i in range(5)]
+    np.testing.assert_array_equal(layer(slice(None)), np.concatenate(parts, axis=1))

@@ -13,13 +13,18 @@ TYPES = {
     "float32": tflite.TensorType.FLOAT32,
     "float16": tflite.TensorType.FLOAT16,
     "string": tflite.TensorType.STRING,
+    "int4": tflite.TensorType.INT4,
     "int8": tflite.TensorType.INT8,
     "uint8": tflite.TensorType.UINT8,
     "int16": tflite.TensorType.INT16,
     "int32": tflite.TensorType.INT32,
     "int64": tflite.TensorType.INT64,
     "bool": tflite.TensorType.BOOL,
+    "resource": tflite.TensorType.RESOURCE,
 }
+
+#: What stands in tables for the place and the size of a buffer until they are known.
+_PLACE, _SIZE = 0x1122334455660000, 0x2211334455660000
 
 
 @dataclass
@@ -31,6 +36,12 @@ class TfliteBuilder:
     buffers: list[np.ndarray | None] = field(default_factory=lambda: [None])
     operators: list[int] = field(default_factory=list)
     codes: list[int] = field(default_factory=list)
+    #: Subgraphs that are finished; in the file they come after the one that ``file()`` finishes.
+    graphs: list[int] = field(default_factory=list)
+    #: The name of operators that are CUSTOM.
+    custom: str = ""
+    #: Whether buffers lie behind the tables, at offsets in the file.
+    behind: bool = False
 
     def numbers(self, values: Sequence[int] | Sequence[float], dtype: str = "int32") -> int:
         return self.builder.CreateNumpyVector(np.asarray(values, dtype))
@@ -47,12 +58,14 @@ class TfliteBuilder:
         name: str | None = None,
         stored: np.ndarray | None = None,
         variable: bool = False,
+        signature: Sequence[int] | None = None,
     ) -> int:
         """Add a tensor (``stored`` replaces a constant's bytes); returns its index."""
         b, index = self.builder, len(self.tensors)
         text = b.CreateString(f"tensor_{index}" if name is None else name)
         shapes = self.numbers(list(shape))
-        signature = self.numbers([-1, *shape[1:]]) if symbolic else None
+        given = [-1, *shape[1:]] if symbolic else signature
+        signed = None if given is None else self.numbers(list(given))
         quant = None
         if len(scale):
             scales = self.numbers(list(scale), "float32")
@@ -74,8 +87,8 @@ class TfliteBuilder:
         tflite.TensorAddIsVariable(b, variable)
         if quant is not None:
             tflite.TensorAddQuantization(b, quant)
-        if signature is not None:
-            tflite.TensorAddShapeSignature(b, signature)
+        if signed is not None:
+            tflite.TensorAddShapeSignature(b, signed)
         self.tensors.append(tflite.TensorEnd(b))
         return index
 
@@ -113,8 +126,13 @@ class TfliteBuilder:
             self.builder.PrependUOffsetTRelative(offset)
         return self.builder.EndVector()
 
-    def file(self, inputs: Sequence[int], outputs: Sequence[int], subgraphs: int = 1) -> bytes:
-        """The model as the bytes of a file; all subgraphs are the same."""
+    def subgraph(self, inputs: Sequence[int], outputs: Sequence[int]) -> int:
+        """Finish a subgraph; what is added from now on belongs to another. Returns its number."""
+        self.graphs.append(self._graph(inputs, outputs))
+        self.tensors, self.operators = [], []
+        return len(self.graphs)
+
+    def _graph(self, inputs: Sequence[int], outputs: Sequence[int]) -> int:
         b = self.builder
         tensors, operators = self._tables(self.tensors), self._tables(self.operators)
         reads, writes = self.numbers(list(inputs)), self.numbers(list(outputs))
@@ -123,26 +141,52 @@ class TfliteBuilder:
         tflite.SubGraphAddInputs(b, reads)
         tflite.SubGraphAddOutputs(b, writes)
         tflite.SubGraphAddOperators(b, operators)
-        graphs = self._tables([tflite.SubGraphEnd(b)] * subgraphs)
+        return tflite.SubGraphEnd(b)
+
+    def file(self, inputs: Sequence[int], outputs: Sequence[int], subgraphs: int = 1) -> bytes:
+        """The model as the bytes of a file; its first subgraph is there ``subgraphs`` times."""
+        b = self.builder
+        graphs = self._tables([self._graph(inputs, outputs)] * subgraphs + self.graphs)
         codes = self._tables([self._code(code) for code in self.codes])
-        buffers = self._tables([self._buffer(data) for data in self.buffers])
+        buffers = self._tables([self._buffer(data, i) for i, data in enumerate(self.buffers)])
         tflite.ModelStart(b)
         tflite.ModelAddVersion(b, 3)
         tflite.ModelAddOperatorCodes(b, codes)
         tflite.ModelAddSubgraphs(b, graphs)
         tflite.ModelAddBuffers(b, buffers)
         b.Finish(tflite.ModelEnd(b), file_identifier=b"TFL3")
-        return bytes(b.Output())
+        return self._with_buffers(bytes(b.Output())) if self.behind else bytes(b.Output())
+
+    def _with_buffers(self, tables: bytes) -> bytes:
+        """The file with the buffers behind its tables; their places were marked."""
+        data = bytearray(tables)
+        for i, content in enumerate(self.buffers):
+            if content is None:
+                continue
+            raw = content.tobytes()
+            for mark, value in ((_PLACE, len(data)), (_SIZE, len(raw))):
+                at = tables.index((mark + i).to_bytes(8, "little"))
+                data[at : at + 8] = value.to_bytes(8, "little")
+            data += raw
+        return bytes(data)
 
     def _code(self, code: int) -> int:
+        name = self.builder.CreateString(self.custom)
         tflite.OperatorCodeStart(self.builder)
+        if code == tflite.BuiltinOperator.CUSTOM:
+            tflite.OperatorCodeAddCustomCode(self.builder, name)
         tflite.OperatorCodeAddDeprecatedBuiltinCode(self.builder, min(code, 127))
         tflite.OperatorCodeAddVersion(self.builder, 1)
         tflite.OperatorCodeAddBuiltinCode(self.builder, code)
         return tflite.OperatorCodeEnd(self.builder)
 
-    def _buffer(self, data: np.ndarray | None) -> int:
+    def _buffer(self, data: np.ndarray | None, number: int) -> int:
         content = None
+        if data is not None and self.behind:
+            tflite.BufferStart(self.builder)
+            tflite.BufferAddOffset(self.builder, _PLACE + number)
+            tflite.BufferAddSize(self.builder, _SIZE + number)
+            return tflite.BufferEnd(self.builder)
         if data is not None:
             raw = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
             content = self.builder.CreateNumpyVector(raw)

@@ -19,11 +19,13 @@ QUANTISED = ("int8", "uint8", "int16")
 
 @dataclass(frozen=True)
 class Case:
-    """A model's file, inputs, and the number of its outputs."""
+    """A model's file, inputs, and the number of its outputs. ``later`` are the inputs of further
+    runs, which begin with the state that the run before them left."""
 
     data: bytes
     inputs: list[np.ndarray]
     outputs: int = 1
+    later: list[list[np.ndarray]] = field(default_factory=list)
 
 
 @dataclass
@@ -35,6 +37,9 @@ class Draft:
     builder: TfliteBuilder = field(default_factory=TfliteBuilder)
     inputs: list[int] = field(default_factory=list)
     values: list[np.ndarray] = field(default_factory=list)
+    #: How many times the model runs.
+    runs: int = 1
+    later: list[list[np.ndarray]] = field(default_factory=list)
 
     def size(self, low: int, high: int) -> int:
         """A number from ``low`` to ``high``."""
@@ -87,6 +92,10 @@ class Draft:
         span = RANGES.get(dtype, (-4.0, 4.0))
         low, high = (span[0] if low is None else low), (span[1] if high is None else high)
         given = self.draw(shape, dtype, low, high) if values is None else values
+        for run in range(self.runs - 1):
+            self.later += [[]] * (run == len(self.later))
+            again = self.draw(shape, dtype, low, high) if values is None else values
+            self.later[run] = [*self.later[run], again]
         index = self.tensor(shape, dtype, quant)
         self.inputs.append(index)
         self.values.append(given)
@@ -118,7 +127,8 @@ class Draft:
     ) -> Case:
         """The finished model."""
         self.builder.operator(kind, inputs, outputs, table, **options)
-        return Case(self.builder.file(self.inputs, list(outputs)), self.values, len(outputs))
+        data = self.builder.file(self.inputs, list(outputs))
+        return Case(data, self.values, len(outputs), self.later)
 
 
 #: A row's function, which draws a model of one operator.
@@ -130,7 +140,7 @@ class Refused(Exception):
 
 
 def micro(case: Case) -> list[np.ndarray]:
-    """What TensorFlow Lite Micro computes.
+    """What TensorFlow Lite Micro computes, the outputs of all runs one after the other.
 
     Raises
     ------
@@ -142,9 +152,12 @@ def micro(case: Case) -> list[np.ndarray]:
 
     try:
         interpreter = runtime.Interpreter.from_bytes(case.data, arena_size=ARENA_BYTES)
-        for index, value in enumerate(case.inputs):
-            interpreter.set_input(value, index)
-        interpreter.invoke()
-        return [interpreter.get_output(index) for index in range(case.outputs)]
+        found = []
+        for inputs in (case.inputs, *case.later):
+            for index, value in enumerate(inputs):
+                interpreter.set_input(value, index)
+            interpreter.invoke()
+            found += [interpreter.get_output(index).copy() for index in range(case.outputs)]
+        return found
     except (RuntimeError, ValueError) as error:
         raise Refused(str(error)) from None

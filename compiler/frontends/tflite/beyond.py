@@ -1,0 +1,233 @@
+"""Readers of operators that TensorFlow Lite has and TensorFlow Lite Micro does not.
+
+They compute what TensorFlow Lite's reference kernels define. Those of quantised numbers only move
+them; arithmetic is of float32, and of integers without a scale as shapes need it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+
+from ...graph.ops.movement import Concat, Gather, Identity, Reshape
+from ...graph.ops.reduction import Reduce
+from ...te.expr import Call as Function
+from ...te.expr import Const, Expr, maximum, minimum, select
+from .elementwise import _numbers as numbers
+from .elementwise import same_quant
+from .graph import Call
+from .mapping import emit_map, map_of, step_map
+from .moves import axis_of
+
+Reader = Callable[[Call], None]
+#: sqrt(1/2), and sqrt(2 / pi) of the approximation of GELU by the hyperbolic tangent.
+_ROOT_HALF, _ROOT_2_PI = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
+
+
+def _named(name: str, *args: Expr) -> Expr:
+    return Function(name, args, args[0].dtype)
+
+
+def _zero(x: Expr) -> Expr:
+    return Const(0.0 if x.dtype.startswith("float") else 0, x.dtype)
+
+
+def _one(x: Expr) -> Expr:
+    return Const(1.0 if x.dtype.startswith("float") else 1, x.dtype)
+
+
+# ---- element by element --------------------------------------------------------------------------
+
+
+def _unary(rule: Callable[[Expr], Expr]) -> Reader:
+    return lambda call: emit_map(call, rule, 1)
+
+
+def _pair(rule: Callable[[Expr, Expr], Expr]) -> Reader:
+    return lambda call: emit_map(call, rule, 2)
+
+
+def _sign(x: Expr) -> Expr:
+    return select(x > _zero(x), _one(x), select(x < _zero(x), _zero(x) - _one(x), _zero(x)))
+
+
+def _gelu(call: Call) -> None:
+    def exact(x: Expr) -> Expr:
+        return 0.5 * x * (1.0 + _named("erf", x * _ROOT_HALF))
+
+    def near(x: Expr) -> Expr:
+        return 0.5 * x * (1.0 + _named("tanh", _ROOT_2_PI * (x + 0.044715 * x * x * x)))
+
+    emit_map(call, near if call.option("Approximate") else exact, 1)
+
+
+def _floor_div(a: Expr, b: Expr) -> Expr:
+    quotient, rest = _named("divide", a, b), _named("remainder", a, b)
+    differ = (rest < _zero(rest)).equal(b < _zero(b)).equal(Const(False, "bool"))
+    inexact = rest.equal(_zero(rest)).equal(Const(False, "bool"))
+    return select(inexact & differ, quotient - _one(quotient), quotient)
+
+
+def _floor_mod(a: Expr, b: Expr) -> Expr:
+    return a - _floor_div(a, b) * b
+
+
+def _select(call: Call) -> None:
+    """As SELECT_V2, or whole rows by a condition of rank 1."""
+    condition, result = call.operand(0), call.result
+    if condition.dtype != "bool":
+        raise call.refuse(f"expected a condition of bool, got {condition.dtype}")
+    if call.operand(1).scale.size:
+        for position in (1, 2):
+            same_quant(call, call.operand(position))
+    flags, rank = call.value(0, "plain"), len(result.shape)
+    if len(call.shape_of(flags)) == 1 and rank > 1:
+        flags = call.step("rows", Reshape((*call.shape_of(flags), *(1,) * (rank - 1))), flags)
+    values = (flags, call.value(1, "plain"), call.value(2, "plain"))
+    call.emit(map_of(call, "Select", select, *values), values, "plain")
+
+
+# ---- moves, and what is known when the model is read ---------------------------------------------
+
+
+def _tile(call: Call) -> None:
+    value, counts = call.value(0, "plain"), numbers(call, 1, "multiples")
+    shape = call.importer.shape(call.result)
+    if len(counts) != len(shape):
+        raise call.refuse(f"expected {len(shape)} multiples, got {len(counts)}")
+    for axis, size in enumerate(shape):
+        before = call.shape_of(value)[axis]
+        if counts[axis] * before != size:
+            raise call.refuse(f"expected {size} elements in axis {axis}, got {counts[axis]} times"
+                              f" {before}")  # fmt: skip
+        if counts[axis] > 1:
+            places = call.constant_of(f"places{axis}", np.tile(np.arange(before), counts[axis]))
+            value = call.step("tiled", Gather(axis), value, places)
+    call.emit(Identity(), (value,), "plain")
+
+
+def _known(call: Call, data: object) -> None:
+    made = np.asarray(data, call.result.dtype).reshape(call.result.shape)
+    call.emit(Identity(), (call.constant_of("value", made),), "plain")
+
+
+def _range(call: Call) -> None:
+    first, limit, step = (call.constant(i, "range").reshape(-1)[0] for i in range(3))
+    _known(call, np.arange(first, limit, step))
+
+
+def _one_hot(call: Call) -> None:
+    """Values where a place is an index, others elsewhere."""
+    depth = int(call.constant(1, "depth").reshape(-1)[0])
+    shape = call.importer.shape(call.result)
+    axis = axis_of(call, call.option("Axis"), len(shape))
+    if shape[axis] != depth:
+        raise call.refuse(f"expected {depth} elements in axis {axis}, got {list(shape)}")
+    indices = call.value(0, "plain")
+    raised = (*shape[:axis], 1, *shape[axis + 1 :])
+    indices = call.step("raised", Reshape(raised), indices)
+    places = np.arange(depth, dtype=call.operand(0).dtype)
+    places = places.reshape([depth if i == axis else 1 for i in range(len(shape))])
+    values = (indices, call.constant_of("places", places), *map(_scalar(call), (2, 3)))
+    rule = lambda i, place, on, off: select(i.equal(place), on, off)  # noqa: E731
+    call.emit(map_of(call, "OneHot", rule, *values), values, "plain")
+
+
+def _scalar(call: Call) -> Callable[[int], str]:
+    return lambda position: call.step("scalar", Reshape(()), call.value(position, "plain"))
+
+
+# ---- reductions ----------------------------------------------------------------------------------
+
+
+def _axes(call: Call, rank: int) -> tuple[int, ...]:
+    return tuple(sorted({axis_of(call, axis, rank) for axis in numbers(call, 1, "axes")}))
+
+
+def _reduced(kind: str) -> Reader:
+    def read(call: Call) -> None:
+        value = call.value(0, "plain")
+        axes = _axes(call, len(call.shape_of(value)))
+        call.emit(Reduce(kind, axes, bool(call.option("KeepDims"))), (value,), "plain")
+
+    return read
+
+
+def _any(call: Call) -> None:
+    value = call.value(0, "plain")
+    axes, keep = _axes(call, len(call.shape_of(value))), bool(call.option("KeepDims"))
+    number = step_map(call, "number", lambda x: select(x, Const(1), Const(0)), value)
+    most = call.step("most", Reduce("max", axes, keep), number)
+    call.emit(map_of(call, "Any", lambda x: x.equal(1), most), (most,), "plain")
+
+
+def _response(call: Call) -> None:
+    """``x * (bias + alpha * sum of squares of the nearest channels) ** -beta``."""
+    value = call.value(0, "plain")
+    shape, radius = call.shape_of(value), int(call.option("Radius"))
+    squares, last = step_map(call, "squares", lambda x: x * x, value), len(shape) - 1
+    if not 0 <= radius < 1 << 10:
+        raise call.refuse(f"expected a radius from 0 to 1023, got {radius}")
+    total = ""
+    for shift in range(-radius, radius + 1):
+        if abs(shift) >= shape[last]:
+            continue
+        places = call.constant_of(f"places{shift}", _moved(shape[last], shift))
+        zeros = call.constant_of("zeros", np.zeros((*shape[:last], 1), np.float32))
+        padded = call.step("padded", Concat(last), squares, zeros)
+        moved = call.step("moved", Gather(last), padded, places)
+        total = step_map(call, "total", lambda a, b: a + b, total, moved) if total else moved
+    bias, alpha, beta = (float(call.option(name)) for name in ("Bias", "Alpha", "Beta"))
+
+    def rule(x: Expr, acc: Expr) -> Expr:
+        return x * _named("pow", acc * alpha + bias, Const(-beta, "float32"))
+
+    call.emit(map_of(call, "Lrn", rule, value, total), (value, total), "plain")
+
+
+def _moved(size: int, shift: int) -> np.ndarray:
+    """Places ``shift`` further on; ``size`` where there is none."""
+    places = np.arange(size) + shift
+    return np.where((places < 0) | (places >= size), size, places)
+
+
+def _clipped(low: float, high: float) -> Reader:
+    return _unary(lambda x: minimum(maximum(x, low), high))
+
+
+_WHOLE = ("int32", "int64")
+_PLAIN = ("float32", *_WHOLE)
+
+
+def _of(types: tuple[str, ...], reader: Reader) -> dict[str, Reader]:
+    return dict.fromkeys(types, reader)
+
+
+#: Readers by operator and by the first operand's type.
+TYPED: dict[str, dict[str, Reader]] = {
+    "ABS": _of(_WHOLE, _unary(lambda x: maximum(x, _zero(x) - x))),
+    "ADD": _of(("int64",), _pair(lambda a, b: a + b)),
+    "DIV": _of(("int64",), _pair(lambda a, b: _named("divide", a, b))),
+    "FLOOR_DIV": _of(_WHOLE, _pair(_floor_div)),
+    "FLOOR_MOD": _of(_WHOLE, _pair(_floor_mod)),
+    "GELU": {"float32": _gelu},
+    "LOCAL_RESPONSE_NORMALIZATION": {"float32": _response},
+    "MUL": _of(("int64",), _pair(lambda a, b: a * b)),
+    "NEG": _of(_WHOLE, _unary(lambda x: _zero(x) - x)),
+    "ONE_HOT": _of(_WHOLE, _one_hot),
+    "POW": {"float32": _pair(lambda a, b: _named("pow", a, b))},
+    "RANGE": _of(_PLAIN, _range),
+    "RANK": {"any": lambda call: _known(call, len(call.operand(0).shape))},
+    "REDUCE_ANY": {"bool": _any},
+    "REDUCE_PROD": _of(_PLAIN, _reduced("*")),
+    "RELU_0_TO_1": {"float32": _clipped(0.0, 1.0)},
+    "RELU_N1_TO_1": {"float32": _clipped(-1.0, 1.0)},
+    "SELECT": {"any": _select},
+    "SIGN": _of(_PLAIN, _unary(_sign)),
+    "SQUARE": _of(_WHOLE, _unary(lambda x: x * x)),
+    "SUB": _of(("int64",), _pair(lambda a, b: a - b)),
+    "SUM": _of(_WHOLE, _reduced("+")),
+    "TILE": {"any": _tile},
+}
