@@ -42,7 +42,7 @@ from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
 from vdla.compiler.graph.ops.fused import Fused
 from vdla.compiler.graph.ops.integer import QAdd, QAddFixed, QMul, QSoftmax, QTable
 from vdla.compiler.graph.ops.layout import BlockReshape, FromBlocks, PackWindows, ToBlocks
-from vdla.compiler.graph.ops.linear import Dense, MatMul, QDense
+from vdla.compiler.graph.ops.linear import Dense, MatMul, QDense, QMatMul
 from vdla.compiler.graph.ops.movement import (
     Concat,
     Gather,
@@ -98,7 +98,7 @@ TOPI: dict[type[Op], str] = {
     ConvolutionTranspose: "ConvTranspose", Dense: "MatMul", FromBlocks: "Conv",
     Interpolate: "Resize", MaxPool: "MaxPool", PackedDense: "Gemm", Pool: "MaxPool",
     PoolArg: "MaxPool", QAdd: "com.microsoft.QLinearAdd", QConv2d: "QLinearConv",
-    QDense: "QLinearMatMul", QMaxPool: "MaxPool", ToBlocks: "Conv",
+    QDense: "QLinearMatMul", QMatMul: "QLinearMatMul", QMaxPool: "MaxPool", ToBlocks: "Conv",
 }  # fmt: skip
 #: In every case of an ONNX operator.
 COMMON = {
