@@ -281,7 +281,7 @@ def _of_activations(call: Call) -> Tensor | None:
     scale_a, zero_a, scale_b, zero_b, scale_y, zero = (np.asarray(v) for v in known)
     floats = all(v.dtype == np.float32 for v in (scale_a, scale_b, scale_y))
     rescale = _rescale(scale_a, scale_b, scale_y, zero) if floats else None
-    if rescale is None or a.shape[-1] * UINT8_MAX**2 >= 2**MULTIPLIER_BITS:
+    if rescale is None or math.prod(a.shape[-1:]) * UINT8_MAX**2 >= 2**MULTIPLIER_BITS:
         return None
     op = QMatMul(_signed_zero(zero_a), _signed_zero(zero_b), rescale)
     return as_before(call, call.emit(op, signed(call, a), signed(call, b)), zero_y.dtype)
