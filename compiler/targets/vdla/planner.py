@@ -565,7 +565,9 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
     cols = shape.input_cols(tile.cols)
     inp = _read_cycles(inp_entries // cols, cols * params.entry_bytes("inp"), params, memory)
     wgt = _read_cycles(1, wgt_entries * params.entry_bytes("wgt"), params, memory)
-    sums = sum(_sums(tile, shape))
+    of_weights, of_inputs = _sums(tile, shape)
+    # The sums of what stays on chip are made when it is loaded, not for each tile.
+    sums = of_weights * (tile.order != "weights") + of_inputs * (tile.order != "pixels")
     gemm = tile.ic_blocks * shape.taps * (results + sums) + tile.oc_blocks
     passes = 1 + int(shape.sums_weights and shape.sums_inputs)
     vector = passes * (results + INSN_CYCLES * tile.oc_blocks * shape.phases) + sums

@@ -218,19 +218,63 @@ def weight_tiles(
     return compute((groups, tiles, channel_blocks, 1, 1, block, block), element, "tiles")
 
 
+@dataclass(frozen=True)
+class _Sums:
+    """Sums of an operand: the ones that it is multiplied by, which lie in ``scope``, the sums in
+    acc, and their share of the products, sums times a zero point, in tmp.
+    """
+
+    operand: Tensor
+    ones: Tensor
+    scope: str
+    total: Tensor
+    share: Tensor
+
+    @classmethod
+    def of_weights(cls, tiles: Tensor, one: Tensor, zero_point: int) -> _Sums:
+        """For each tile of weights, the sums of its rows: products with a vector of ones."""
+        groups, oc_blocks, ic_blocks, *_, block = tiles.shape
+        cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
+
+        def products(g: Expr, c: Expr, b: Expr, i: Expr) -> Expr:
+            weight = tiles[g, c, cb, 0, 0, i, ci].astype("int32")
+            return sum_of(one[b, ci].astype("int32") * weight, (cb, ci))
+
+        total = compute((groups, oc_blocks, *one.shape), products, "weight_sums")
+        return cls(tiles, one, "inp", total, _times(total, -zero_point))
+
+    @classmethod
+    def of_inputs(cls, image: Tensor, ones: Tensor, zero_point: int) -> _Sums:
+        """For each place, the sum of its channels in every lane: products with a tile of ones."""
+        groups, ic_blocks, places, _, batch, block = image.shape
+        cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
+
+        def products(g: Expr, y: Expr, b: Expr, i: Expr) -> Expr:
+            element = image[g, cb, y, 0, b, ci].astype("int32")
+            return sum_of(element * ones[i, ci].astype("int32"), (cb, ci))
+
+        total = compute((groups, places, batch, block), products, "input_sums")
+        return cls(image, ones, "wgt", total, _times(total, -zero_point))
+
+    def at(self, dims: tuple[int, ...]) -> Callable[[tuple[Expr, ...]], Expr]:
+        """The share of an element of the products, of whose index it has some dimensions."""
+        return lambda index: self.share[tuple(index[d] for d in dims)]
+
+
+def _times(sums: Tensor, factor: int) -> Tensor:
+    return compute(sums.shape, lambda *i: sums[i] * factor, f"{sums.name}_share")
+
+
 @dataclass
 class _Stages:
-    """The tensors of a product: tiles of operands, sums in acc, and what they become in tmp."""
+    """The tensors of a product: tiles of operands, products in acc, and sums."""
 
     image: Tensor
     tiles: Tensor
     acc: Tensor
     out: Tensor
     par: Tensor
-    #: Sums of weights and of inputs by the tensor core, with the ones that each multiplies by; and
-    #: these sums times a zero point.
-    sums: list[tuple[Tensor, Tensor, str]]
-    shares: list[Tensor]
+    sums: list[_Sums]
     #: Products with the sums of inputs added, where sums of weights come on top.
     partial: Tensor | None
 
@@ -239,23 +283,19 @@ class _Stages:
         cls, w: ActivationsWorkload, acc: Tensor, image: Tensor, tiles: Tensor, one: Tensor,
         ones: Tensor, par: Tensor,
     ) -> _Stages:  # fmt: skip
-        sums: list[tuple[Tensor, Tensor, str]] = []
-        of_weights = of_inputs = None
+        sums, partial = [], None
+        by_channel = by_place = None
         if w.sums_weights:
-            sums.append((_sums_of_weights(tiles, one), one, "inp"))
-            of_weights = _times(sums[-1][0], -w.a_zero_point, "of_weights")
+            sums.append(_Sums.of_weights(tiles, one, w.a_zero_point))
+            by_channel = sums[-1].at((0, 1, 4, 5))
         if w.sums_inputs:
-            sums.append((_sums_of_inputs(image, ones), ones, "wgt"))
-            of_inputs = _times(sums[-1][0], -w.b_zero_point, "of_inputs")
-        by_channel = _at(of_weights, (0, 1, 4, 5))
-        by_place = _at(of_inputs, (0, 2, 4, 5))
-        partial = None
-        if of_weights is not None and by_place is not None:
+            sums.append(_Sums.of_inputs(image, ones, w.b_zero_point))
+            by_place = sums[-1].at((0, 2, 4, 5))
+        if by_channel and by_place:
             partial = compute(acc.shape, lambda *i: acc[i] + by_place(i), "partial")
-        summed = acc if partial is None else partial
-        out = requantized(summed, par, w.ending, addend=by_channel or by_place)
-        shares = [share for share in (of_weights, of_inputs) if share is not None]
-        return cls(image, tiles, acc, out, par, sums, shares, partial)
+        products = acc if partial is None else partial
+        out = requantized(products, par, w.ending, addend=by_channel or by_place)
+        return cls(image, tiles, acc, out, par, sums, partial)
 
     def scheduled(self, tiling: Tiling, params: HwParams) -> Schedule:
         """The schedule for a tiling."""
@@ -284,12 +324,12 @@ class _Stages:
             s[tensor].compute_at(out, staying.get(tensor, tile))
         for tensor in staying if tiling.vthreads > 1 else ():
             s[tensor].double_buffer()
-        self._schedule_sums(s, tile, channel)
+        self._schedule_sums(s, {self.image: tile, self.tiles: tile, **staying}, channel)
         out.unroll(channel)
         s[local].compute_at(out, channel)
         if tiling.oc_blocks > 1:
             s[local].double_buffer()
-        for tensor in (self.acc, *(total for total, _, _ in self.sums)):
+        for tensor in (self.acc, *(sums.total for sums in self.sums)):
             *places, b, i = tensor.axes
             cb, *rest, ci = tensor.reduce_axes
             # Sums begin before the loops over places, so that these are loops of one instruction.
@@ -298,48 +338,15 @@ class _Stages:
             s[tensor].tensorize(b, gemm_intrin(params))
         return s
 
-    def _schedule_sums(self, s: Schedule, tile: IterVar, channel: IterVar) -> None:
-        """Sums once for each tile; the ones stay on chip from the start."""
-        for total, ones, scope in self.sums:
-            s.cache_read(ones, scope, [total])
-            s[total].set_scope("acc")
-            s[total].compute_at(s[self.out], tile)
-        for share in self.shares:
-            s[share].set_scope("tmp")
-            s[share].compute_at(s[self.out], tile)
+    def _schedule_sums(self, s: Schedule, places: dict[Tensor, IterVar], channel: IterVar) -> None:
+        """Sums once for each operand, where that is loaded; the ones stay on chip from the
+        start."""
+        out = s[self.out]
+        for sums in self.sums:
+            s.cache_read(sums.ones, sums.scope, [sums.total])
+            for tensor, scope in ((sums.total, "acc"), (sums.share, "tmp")):
+                s[tensor].set_scope(scope)
+                s[tensor].compute_at(out, places[sums.operand])
         if self.partial is not None:
             s[self.partial].set_scope("tmp")
-            s[self.partial].compute_at(s[self.out], channel)
-
-
-def _sums_of_weights(tiles: Tensor, one: Tensor) -> Tensor:
-    """For each tile of weights, the sums of its rows: products with a vector of ones."""
-    groups, oc_blocks, ic_blocks, *_, block = tiles.shape
-    cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
-
-    def products(g: Expr, c: Expr, b: Expr, i: Expr) -> Expr:
-        weight = tiles[g, c, cb, 0, 0, i, ci].astype("int32")
-        return sum_of(one[b, ci].astype("int32") * weight, (cb, ci))
-
-    return compute((groups, oc_blocks, *one.shape), products, "weight_sums")
-
-
-def _sums_of_inputs(image: Tensor, ones: Tensor) -> Tensor:
-    """For each place, the sum of its channels in every lane: products with a tile of ones."""
-    groups, ic_blocks, places, _, batch, block = image.shape
-    cb, ci = reduce_axis(ic_blocks, "cb"), reduce_axis(block, "ci")
-
-    def products(g: Expr, y: Expr, b: Expr, i: Expr) -> Expr:
-        element = image[g, cb, y, 0, b, ci].astype("int32")
-        return sum_of(element * ones[i, ci].astype("int32"), (cb, ci))
-
-    return compute((groups, places, batch, block), products, "input_sums")
-
-
-def _times(sums: Tensor, factor: int, name: str) -> Tensor:
-    return compute(sums.shape, lambda *i: sums[i] * factor, name)
-
-
-def _at(tensor: Tensor | None, dims: tuple[int, ...]) -> Callable[[tuple[Expr, ...]], Expr] | None:
-    """The element of a tensor for an index of the products, of which it has some dimensions."""
-    return None if tensor is None else lambda index: tensor[tuple(index[d] for d in dims)]
+            s[self.partial].compute_at(out, channel)
