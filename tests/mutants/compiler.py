@@ -20,9 +20,12 @@ from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla import order
 from vdla.compiler.targets.vdla.codegen import _Walker
+from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.stream import Stream
-from vdla.compiler.targets.vdla.templates import products
+from vdla.compiler.targets.vdla.templates import activations, products
+from vdla.compiler.targets.vdla.templates.activations import Activations
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
+from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, races
 from vdla.compiler.tir.lower import _StageLowering
@@ -38,6 +41,8 @@ from vdla.runtime import layout
 from .checks import missing_tokens, tests, unordered, wrong_digits
 from .plant import Mutant
 
+PRODUCTS = "compiler/targets/vdla/test_activations.py::test_products"
+
 COMPILER = (
     Mutant("a table outlives its entries of par", "compiler", order.without_repeated_tables,
            "base < insn.base + insn.entries and ", "False and ",
@@ -49,6 +54,29 @@ COMPILER = (
     Mutant("groups beyond the last block", "compiler", Grouped.groups_of,
            "if fits and", "if",
            tests("compiler/targets/vdla/test_grouped.py::test_groups_fill_whole_blocks")),
+    # ---- products of two activations
+    Mutant("zero points of the other operand", "compiler", _Fusion.matmul,
+           "QMatMul(*zeros, rescale)", "QMatMul(*zeros[::-1], rescale)",
+           tests("compiler/graph/ops/test_operators.py::test_integer_operator_agrees")),
+    Mutant("zero points without their product", "compiler", Activations.constants,
+           "count * w.a_zero_point * w.b_zero_point", "0",
+           tests(f"{PRODUCTS}_equal_the_interpreter")),
+    Mutant("sums of inputs with the first zero point", "compiler", activations._Stages.of.__func__,
+           "ones, w.b_zero_point", "ones, w.a_zero_point",
+           tests(f"{PRODUCTS}_equal_the_interpreter")),
+    Mutant("memory ends with an operand", "compiler", Activations.reach,
+           "reach_of_tiles(graph[node.inputs[1]], self.machine.params)", "{}",
+           tests("compiler/targets/vdla/test_activations.py::test_what_is_read_behind_an_operand_is_memory")),
+    Mutant("rows of tiles close up", "compiler", _Walker.load_shape,
+           "loop.extent + pad.before + pad.after", "loop.extent",
+           tests("compiler/targets/vdla/test_activations.py::test_tiles_of_transpositions")),
+    Mutant("a transposed image keeps what is beyond", "compiler", GroupsTransposed.constants,
+           "np.full(places,", "np.full(-(-places // params.block) * params.block,",
+           tests("compiler/targets/vdla/test_activations.py::test_transpositions_equal_the_interpreter")),
+    Mutant("any image of the right shape", "compiler", _Images.operand,
+           "as_it_is = (order == (g * width + c) * places + p).all()", "as_it_is = True",
+           tests("compiler/targets/vdla/passes/test_products_of_places.py"
+                 "::test_as_many_tokens_as_channels")),
     # ---- order and tokens
     Mutant("dropped token", "compiler", depend._find_tokens.__wrapped__,
            "pushes[source] |= 1 << unit",

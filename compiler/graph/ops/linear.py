@@ -131,3 +131,39 @@ class QDense(Op):
     def macs(self, *shapes: Shape) -> int:
         x, weight, _ = shapes
         return x[0] * weight[0] * weight[1]
+
+
+@dataclass(frozen=True, eq=False)
+class QMatMul(Op):
+    """Product of two int8 activations over their last two dimensions, the others broadcast.
+
+    ``acc = sum over k of (a[.., i, k] - a_zero_point) * (b[.., k, j] - b_zero_point)`` in wrapping
+    int32; ``y = requant(acc)`` as int8, with one parameter set for all elements.
+    """
+
+    a_zero_point: int
+    b_zero_point: int
+    requant: Requant
+
+    fusion = Fusion.REDUCTION
+
+    def infer(self, *types: Type) -> Type:
+        a, b = expect_dtypes(types, "int8", "int8")
+        return MatMul().infer((a, "int8"), (b, "int8"))[0], "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        zero_points = (self.a_zero_point, self.b_zero_point)
+        a, b = (x.astype(np.int64) - zero for x, zero in zip(args, zero_points, strict=True))
+        acc = int32(np.matmul(a, b))
+        return self.requant.apply(acc.reshape(-1, 1)).reshape(acc.shape)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        zero_points = (self.a_zero_point, self.b_zero_point)
+        a, b = (
+            compute(x.shape, lambda *i, x=x, z=zero: x[i].astype("int32") - z, "shifted")
+            for x, zero in zip(inputs, zero_points, strict=True)
+        )
+        return requantized(topi.matmul(a, b, shapes), self.requant, inputs)
+
+    def macs(self, *shapes: Shape) -> int:
+        return MatMul().macs(*shapes)

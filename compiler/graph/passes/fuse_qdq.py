@@ -13,12 +13,12 @@ from ..ops.base import Bounded, Op
 from ..ops.convolution import Conv2d, ConvTranspose2d, QConv2d, QConvTranspose2d
 from ..ops.elementwise import Add
 from ..ops.integer import QAdd
-from ..ops.linear import Dense, QDense
+from ..ops.linear import Dense, MatMul, QDense, QMatMul
 from ..ops.pooling import AvgPool, MaxPool, QAvgPool, QMaxPool
 from ..ops.quantisation import Dequantize, Quant, Quantize
 
 INT32_LIMIT = 2**31
-FUSIBLE = (Conv2d, ConvTranspose2d, Dense, Add, MaxPool, AvgPool)
+FUSIBLE = (Conv2d, ConvTranspose2d, Dense, MatMul, Add, MaxPool, AvgPool)
 
 
 def fuse_qdq(graph: Graph) -> Graph:
@@ -62,8 +62,12 @@ class _Fusion:
                 return self.conv(node, node.op, out)
             case ConvTranspose2d():
                 return self.conv_transpose(node, node.op, out)
+            case Dense() if self.is_of_activations(node):
+                return self.matmul(node, *_bounds(node.op, out), out)
             case Dense():
                 return self.dense(node, node.op, out)
+            case MatMul():
+                return self.matmul(node, INT8_MIN, INT8_MAX, out)
             case Add():
                 return self.add(node, node.op, out)
             case MaxPool() as op:
@@ -112,6 +116,24 @@ class _Fusion:
         _check_accumulator(weight, bias, x_zero)
         rescale = requant(scale / _scale(out), int(out.zero_point[0]), *_bounds(op, out))
         return QDense(x_zero, rescale), (x, weight.name, bias.name)
+
+    def is_of_activations(self, node: Node) -> bool:
+        """Whether a dense layer multiplies an activation by another one, rows by columns."""
+        assert isinstance(node.op, Dense)
+        weight = self.producers.get(node.inputs[1])
+        constant = weight is None or self.graph[weight.inputs[0]].is_constant
+        return not (constant or node.op.transposed) and len(node.inputs) == 2
+
+    def matmul(self, node: Node, lo: int, hi: int, out: Quant) -> Fused:
+        (a, a_quant), (b, b_quant) = (self.activation(name) for name in node.inputs)
+        zeros = (int(a_quant.zero_point[0]), int(b_quant.zero_point[0]))
+        far = [max(zero - INT8_MIN, INT8_MAX - zero) for zero in zeros]
+        worst = far[0] * far[1] * self.graph[a].shape[-1]
+        if worst >= INT32_LIMIT:
+            raise VdlaError(f"the sum of products may reach {worst}, beyond int32")
+        scale = np.array([_scale(a_quant) * _scale(b_quant) / _scale(out)])
+        rescale = requant(scale, int(out.zero_point[0]), lo, hi)
+        return QMatMul(*zeros, rescale), (a, b)
 
     def add(self, node: Node, op: Add, out: Quant) -> Fused:
         (a, a_quant), (b, b_quant) = (self.activation(name) for name in node.inputs)

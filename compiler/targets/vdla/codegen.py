@@ -472,7 +472,8 @@ class _Walker:
             start += low * source.of(axis)
         # Each block of output channels has a load of its own for its weights: the tensor core uses
         # them block by block.
-        entries = prod(loop.extent for loop in loops[1:])
+        inner = zip(loops[1:], padding[1:], strict=True)
+        entries = prod(loop.extent + pad.before + pad.after for loop, pad in inner)
         beats = entries * self.params.entry_bytes(buffer.scope) // self.params.bus_bytes
         apart = buffer.scope == "wgt" and len(loops) > 1 and beats >= MIN_INSN_CYCLES
         return loops, padding, start * item_bytes, entries, apart

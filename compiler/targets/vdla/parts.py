@@ -84,8 +84,15 @@ def padded(data: Tensor, pads: Pads, value: int, row_step: int = 1) -> Tensor:
     return bordered(data, borders, Const(value, "int8"), name="padded")
 
 
-def requantized(acc: Tensor, par: Tensor, ending: Ending, per_channel: bool = True) -> Tensor:
-    """``clip(rescale(acc + bias, multiplier, shift) + zero_point)`` as int8.
+def requantized(
+    acc: Tensor,
+    par: Tensor,
+    ending: Ending,
+    per_channel: bool = True,
+    addend: Callable[[tuple[Expr, ...]], Expr] | None = None,
+) -> Tensor:
+    """``clip(rescale(acc + bias, multiplier, shift) + zero_point)`` as int8. ``addend``, if given,
+    is added to ``acc``: the int32 value for the element at an index.
 
     ``par`` is [channel blocks, 3, block]; if not ``per_channel``, all channels use its first set.
     In groups, ``acc`` is [groups, channel blocks, rows, columns, batch, block] and ``par`` [groups,
@@ -99,7 +106,8 @@ def requantized(acc: Tensor, par: Tensor, ending: Ending, per_channel: bool = Tr
     def rule(*index: Expr) -> Expr:
         row = [index[d] for d in choosing] if per_channel else [Const(0)]
         bias, multiplier, shift = (par[(*row, k, index[-1])] for k in range(REQUANT_ENTRIES))
-        scaled = rescale(acc[index] + bias, multiplier, shift, ending.rounding)
+        total = acc[index] if addend is None else acc[index] + addend(index)
+        scaled = rescale(total + bias, multiplier, shift, ending.rounding)
         return clipped(scaled, ending.zero_point, ending.lo, ending.hi)
 
     return compute(acc.shape, rule, "out")

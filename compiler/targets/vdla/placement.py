@@ -16,10 +16,14 @@ from .templates.base import Track
 
 
 def place_activations(
-    part: Part, tracks: Mapping[str, Track], params: HwParams
+    part: Part,
+    tracks: Mapping[str, Track],
+    params: HwParams,
+    reach: Mapping[str, int] | None = None,
 ) -> tuple[dict[str, int], MemoryPlan]:
     """The byte offset of every tensor that a program reads or writes, and how they share memory.
-    ``tracks`` has, by output, the tracks of the nodes that have instructions.
+    ``tracks`` has, by output, the tracks of the nodes that have instructions; ``reach`` the bytes
+    that are read of a tensor, by name, where these are more than it has.
 
     Inputs are there from the start, results stay to the end. A reshape lies where its source lies,
     and the operands of a concatenation lie in its result.
@@ -31,12 +35,14 @@ def place_activations(
     made, kept = {node.output for node in nodes}, {*part.wanted}
     homes = _homes(graph, nodes, params)
     lives: dict[str, Lifetime] = {}
+    reach = reach or {}
     for step, node in enumerate(nodes):
         for name in (*node.inputs, node.output):
             if graph[name].is_constant:
                 continue
             home, start = homes.setdefault(name, (name, 0))
-            size_bytes = start + activation_bytes(graph[name].shape, params)
+            own_bytes = activation_bytes(graph[name].shape, params)
+            size_bytes = start + max(own_bytes, reach.get(name, 0))
             first = step if name in made else 0
             last = len(nodes) if name in kept else _last_beside(nodes, tracks, step)
             old = lives.get(home, Lifetime(size_bytes, first, last))

@@ -84,6 +84,10 @@ class ConvShape:
     shift_w: int = 0
     #: Whether the blocks of results are groups, each of ``ic_blocks`` blocks of its own.
     grouped: bool = False
+    #: Whether the tensor core also sums the weights of each output channel, and the inputs of each
+    #: pixel, and the vector unit adds these sums to the products.
+    sums_weights: bool = False
+    sums_inputs: bool = False
 
     def input_rows(self, rows: int) -> int:
         """Input rows that are loaded for ``rows`` output rows."""
@@ -481,14 +485,28 @@ def _products_needs(tile: Tiling, shape: ConvShape) -> dict[str, Each]:
     uop = tile.ic_blocks * shape.taps * tile.oc_blocks * shape.phases
     # Results leave block by block of channels, through two buffers.
     leaving = tile.rows * tile.cols * shape.phases * np.minimum(tile.oc_blocks, 2)
-    return {
-        "acc": results * vthreads,
+    of_weights, of_inputs = _sums(tile, shape)
+    needs = {
+        "acc": (results + of_weights + of_inputs) * vthreads,
         "out": leaving * vthreads,
-        "inp": inp,
-        "wgt": wgt,
+        "inp": inp + int(shape.sums_weights),
+        "wgt": wgt + int(shape.sums_inputs),
         "par": par,
         "uop": uop,
     }
+    if shape.sums_weights or shape.sums_inputs:
+        # With sums of both kinds, products with one of them wait for the other one in tmp.
+        waiting = of_inputs if shape.sums_weights else 0
+        needs["tmp"] = (of_weights + of_inputs + waiting) * vthreads
+        needs["uop"] = uop + tile.oc_blocks * tile.ic_blocks
+    return needs
+
+
+def _sums(tile: Tiling, shape: ConvShape) -> tuple[Each, Each]:
+    """Vectors of sums of weights, and of sums of inputs, in one tile."""
+    return (
+        tile.oc_blocks * int(shape.sums_weights), tile.rows * tile.cols * int(shape.sums_inputs),
+    )  # fmt: skip
 
 
 def _window_needs(tile: Tiling, shape: ConvShape, weighted: bool) -> dict[str, Each]:
@@ -547,8 +565,12 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
     cols = shape.input_cols(tile.cols)
     inp = _read_cycles(inp_entries // cols, cols * params.entry_bytes("inp"), params, memory)
     wgt = _read_cycles(1, wgt_entries * params.entry_bytes("wgt"), params, memory)
-    gemm = tile.ic_blocks * shape.taps * results + tile.oc_blocks
-    vector = results + INSN_CYCLES * tile.oc_blocks * shape.phases
+    of_weights, of_inputs = _sums(tile, shape)
+    # The sums of what stays on chip are made when it is loaded, not for each tile.
+    sums = of_weights * (tile.order != "weights") + of_inputs * (tile.order != "pixels")
+    gemm = tile.ic_blocks * shape.taps * (results + sums) + tile.oc_blocks
+    passes = 1 + int(shape.sums_weights and shape.sums_inputs)
+    vector = passes * (results + INSN_CYCLES * tile.oc_blocks * shape.phases) + sums
     store = _store_cycles(tile, shape, params, memory)
     counts = (1, oc_tiles * pixel_tiles, chunks, tile.oc_blocks)
     staying = 0.0

@@ -195,7 +195,8 @@ class _Writer:
         """Give every activation its place in DRAM."""
         graph, params = self.part.graph, self.machine.params
         tracks = {output: operator.template.track for output, operator in self.made.items()}
-        offsets, plan = place_activations(self.part, tracks, params)
+        reach = self._reach()
+        offsets, plan = place_activations(self.part, tracks, params, reach)
         base = self.stream.dram.allocate(plan.planned_bytes)
         if self.stream.dram.end >= MAX_DRAM_BYTES:
             raise VdlaError(
@@ -205,6 +206,17 @@ class _Writer:
             )
         self.placed = {name: base + offset for name, offset in offsets.items()}
         self.memory_plan = asdict(plan)
+        for name, end in reach.items():
+            own = activation_bytes(graph[name].shape, params)
+            self.stream.dram.zeros(self.placed[name] + own, end - own, f"{name}, behind it")
+
+    def _reach(self) -> dict[str, int]:
+        """The bytes that are read of activations, where these are more than they have."""
+        reach: dict[str, int] = {}
+        for operator in self.made.values():
+            for name, end in operator.template.reach(self.part.graph, operator.node).items():
+                reach[name] = max(end, reach.get(name, 0))
+        return reach
 
     def generate(self, node: Node) -> None:
         """Append the instructions of a node, if it has any, and its layer."""

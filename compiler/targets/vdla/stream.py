@@ -79,6 +79,18 @@ class DramPlan:
             self.names[address] = name
         return self._constants[data]
 
+    def zeros(self, address: int, size_bytes: int, name: str) -> None:
+        """Let bytes that are placed already be zero before the program runs, if no other segment of
+        the image has them.
+        """
+        taken = sorted((at, at + len(data)) for at, data in self.image.items())
+        for at, end in (*taken, (address + size_bytes, 0)):
+            if at > address and size_bytes > 0:
+                self.image[address] = bytes(min(at - address, size_bytes))
+                self.names[address] = name
+            moved = max(end - address, 0)
+            address, size_bytes = address + moved, size_bytes - moved
+
 
 class Padding(NamedTuple):
     """Padding of one copied dimension: entries before and after the data."""

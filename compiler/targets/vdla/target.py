@@ -26,12 +26,15 @@ from .machine import ACCELERATOR, Machine
 from .passes.absorb_flatten import absorb_flatten
 from .passes.fit_layout import fit_layout
 from .passes.pack_windows import pack_windows
+from .passes.products_of_places import products_of_places
 from .passes.reshape_blocks import reshape_blocks
 from .passes.rows_as_places import rows_as_places
 from .program import build_func, build_program, choose_operators
+from .templates.activations import Activations
 from .templates.base import AcceleratorTemplate
 from .templates.elementwise import ELEMENTWISE
 from .templates.grouped import Grouped
+from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
 from .templates.look_ups import LookUps
 from .templates.packing import PACKED, Packing
@@ -42,7 +45,8 @@ from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Grouped, Products, Transposed, Windows, *ELEMENTWISE, LookUps, Tables,
+    Grouped, Products, Activations, GroupsTransposed, Transposed, Windows, *ELEMENTWISE, LookUps,
+    Tables,
 ]  # fmt: skip
 
 
@@ -88,6 +92,7 @@ class Accelerator(Target):
         return (
             ("absorb_flatten", partial(absorb_flatten, most_places=most_places)),
             ("rows_as_places", partial(rows_as_places, batch=params.batch)),
+            ("products_of_places", partial(products_of_places, block=params.block)),
             ("fit_layout", partial(fit_layout, params=params)),
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),

@@ -10,10 +10,17 @@ import math
 
 import numpy as np
 
-from ....graph.arithmetic.requant import MULTIPLIER_BITS, OFFSET, Requant, centre, requant
+from ....graph.arithmetic.requant import (
+    MULTIPLIER_BITS,
+    OFFSET,
+    UINT8_MAX,
+    Requant,
+    centre,
+    requant,
+)
 from ....graph.ir import Tensor
 from ....graph.ops.convolution import QConv2d
-from ....graph.ops.linear import QDense
+from ....graph.ops.linear import QDense, QMatMul
 from ....graph.ops.quantisation import Dequantize, Quant, Quantize
 from ....te.expr import FLOAT_DTYPES, INT_DTYPES, Expr, integer_range, maximum, minimum, select
 from ....te.expr import Call as FunctionCall
@@ -174,7 +181,7 @@ def _requantized(call: Call, acc: Tensor, factors: list[Tensor], zero: Tensor) -
 
 
 def _qlinear_matmul(call: Call) -> Outputs:
-    made = _dense(call)
+    made = _dense(call) or _of_activations(call)
     if made is not None:
         return made
     a = _shifted(call, call.operand(0), _rows(call, call.operand(2)))
@@ -256,12 +263,41 @@ def _parameters(call: Call, channel_axis: int) -> tuple[int, np.ndarray, Requant
         return None
     shape = [1] * data.ndim
     shape[channel_axis] = -1
-    # The factor is computed in float32, as ONNX Runtime does; the product with it is then exact.
-    factor = scale_x.reshape(-1) * scale_w.reshape(-1) / scale_y.reshape(-1)
+    rescale = _rescale(scale_x, scale_w, scale_y, zero)
+    if rescale is None:
+        return None
+    return _signed_zero(zero_x), centre(data, zero_w.reshape(shape)), rescale
+
+
+def _of_activations(call: Call) -> Tensor | None:
+    """QLinearMatMul of two activations as QMatMul, where all scales and zero points are constants,
+    one value each, and no sum of products can leave int32."""
+    a, b, zero_y = call.operand(0), call.operand(3), call.operand(7)
+    known = [call.operand(i).data for i in (1, 2, 4, 5, 6, 7)]
+    eight_bits = all(t.dtype in ("int8", "uint8") for t in (a, b, zero_y))
+    matrices = len(a.shape) >= 2 and len(b.shape) >= 2
+    if not (eight_bits and matrices) or any(v is None or v.size != 1 for v in known):
+        return None
+    scale_a, zero_a, scale_b, zero_b, scale_y, zero = (np.asarray(v) for v in known)
+    floats = all(v.dtype == np.float32 for v in (scale_a, scale_b, scale_y))
+    rescale = _rescale(scale_a, scale_b, scale_y, zero) if floats else None
+    if rescale is None or math.prod(a.shape[-1:]) * UINT8_MAX**2 >= 2**MULTIPLIER_BITS:
+        return None
+    op = QMatMul(_signed_zero(zero_a), _signed_zero(zero_b), rescale)
+    return as_before(call, call.emit(op, signed(call, a), signed(call, b)), zero_y.dtype)
+
+
+def _rescale(
+    scale_a: np.ndarray, scale_b: np.ndarray, scale_y: np.ndarray, zero_y: np.ndarray
+) -> Requant | None:
+    """The requantisation of a product; None for factors that :func:`requant` does not take.
+
+    The factor is computed in float32, as ONNX Runtime does; the product with it is then exact.
+    """
+    factor = scale_a.reshape(-1) * scale_b.reshape(-1) / scale_y.reshape(-1)
     if not ((factor > 0) & (factor < 2.0 ** (MULTIPLIER_BITS - 1))).all():
         return None
-    rescale = requant(factor.astype(np.float64), _signed_zero(zero))
-    return _signed_zero(zero_x), centre(data, zero_w.reshape(shape)), rescale
+    return requant(factor.astype(np.float64), _signed_zero(zero_y))
 
 
 def _signed_zero(zero: np.ndarray) -> int:

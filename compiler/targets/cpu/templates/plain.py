@@ -20,7 +20,7 @@ from ....graph.ops.convolution import (
     QConvTranspose2d,
 )
 from ....graph.ops.integer import QAdd
-from ....graph.ops.linear import Dense, MatMul, QDense
+from ....graph.ops.linear import Dense, MatMul, QDense, QMatMul
 from ....graph.ops.pooling import AvgPool, MaxPool, Pool, QAvgPool, QAvgPoolValid, QMaxPool
 from ....graph.ops.quantisation import Dequantize, Quantize
 from ....graph.ops.reduction import Reduce
@@ -218,7 +218,7 @@ class General(CpuTemplate):
     def space(self, workload: CpuWorkload) -> Space:
         if workload.op.fusion is not Fusion.REDUCTION:
             return Space({})
-        inside = isinstance(workload.op, MatMul | Convolution | Pool)
+        inside = isinstance(workload.op, MatMul | QMatMul | Convolution | Pool)
         return Space({"results_inside": preferring(inside, (False, True))})
 
     def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:

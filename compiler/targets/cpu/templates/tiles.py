@@ -200,9 +200,9 @@ class DenseTiles(CpuTemplate):
             return Refusal(reason)
         tiles = [
             (blocks, rows)
-            for rows in space.knobs["rows"] if rows == fixed.get("rows", rows)
-            for blocks in space.knobs["blocks"] if blocks == fixed.get("blocks", blocks)
-            if not tiled.misfit(int(blocks), int(rows))
+            for rows in map(int, space.knobs["rows"]) if rows == fixed.get("rows", rows)
+            for blocks in map(int, space.knobs["blocks"]) if blocks == fixed.get("blocks", blocks)
+            if not tiled.misfit(blocks, rows)
         ]  # fmt: skip
         blocks, rows = _best_tile(tiled, tiles)
         return Plan({"rows": rows, "blocks": blocks}, tiled.cycles(blocks, rows))

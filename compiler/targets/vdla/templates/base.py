@@ -54,6 +54,12 @@ class AcceleratorTemplate(Template[W]):
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         """Constant operands as they lie in DRAM, by kind, such as "weight"."""
 
+    def reach(self, graph: Graph, node: Node) -> Mapping[str, int]:
+        """Bytes that are read of an operand, by its name, where these are more than it has. They
+        change no result, but memory must be there.
+        """
+        return {}
+
     def rows_first(self, workload: W) -> bool:
         """Whether the template's own plan delivers all channels of some pixels before others."""
         return False

@@ -42,7 +42,7 @@ from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
 from vdla.compiler.graph.ops.fused import Fused
 from vdla.compiler.graph.ops.integer import QAdd, QAddFixed, QMul, QSoftmax, QTable
 from vdla.compiler.graph.ops.layout import BlockReshape, FromBlocks, PackWindows, ToBlocks
-from vdla.compiler.graph.ops.linear import Dense, MatMul, QDense
+from vdla.compiler.graph.ops.linear import Dense, MatMul, QDense, QMatMul
 from vdla.compiler.graph.ops.movement import (
     Concat,
     Gather,
@@ -54,6 +54,7 @@ from vdla.compiler.graph.ops.movement import (
     Slice,
     Transpose,
 )
+from vdla.compiler.graph.ops.places import QGroupMatMul, TransposeGroups
 from vdla.compiler.graph.ops.pooling import (
     AvgPool,
     MaxPool,
@@ -98,7 +99,7 @@ TOPI: dict[type[Op], str] = {
     ConvolutionTranspose: "ConvTranspose", Dense: "MatMul", FromBlocks: "Conv",
     Interpolate: "Resize", MaxPool: "MaxPool", PackColumns: "MatMul", PackedDense: "Gemm",
     Pool: "MaxPool", PoolArg: "MaxPool", QAdd: "com.microsoft.QLinearAdd", QConv2d: "QLinearConv",
-    QDense: "QLinearMatMul", QMaxPool: "MaxPool", ToBlocks: "Conv",
+    QDense: "QLinearMatMul", QMatMul: "QLinearMatMul", QMaxPool: "MaxPool", ToBlocks: "Conv",
 }  # fmt: skip
 #: In every case of an ONNX operator.
 COMMON = {
@@ -116,7 +117,7 @@ def test_every_operator_of_topi_is_named() -> None:
     operators, which have tests of their own. Tiles of AMX derive from the dots of four."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
-    others |= {BlockedMatrixConv2d}
+    others |= {BlockedMatrixConv2d, QGroupMatMul, TransposeGroups}
     assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
 

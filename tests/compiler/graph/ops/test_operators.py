@@ -14,7 +14,7 @@ from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import evaluate, interpret
 from vdla.compiler.graph.ops.convolution import QConv2d, QConvTranspose2d
 from vdla.compiler.graph.ops.integer import QAdd
-from vdla.compiler.graph.ops.linear import QDense
+from vdla.compiler.graph.ops.linear import QDense, QMatMul
 from vdla.compiler.graph.ops.movement import Reshape
 from vdla.compiler.graph.ops.pooling import QAvgPool, QMaxPool
 from vdla.compiler.graph.passes import run_passes
@@ -116,6 +116,18 @@ case(QDense, "gemm_untransposed", kind="Gemm", transposed=False)(dense)
 case(QDense, "matmul", kind="MatMul", transposed=False)(dense)
 
 
+@case(QMatMul, "activations", shapes=((3, 7), (7, 5)))
+@case(QMatMul, "activations_in_batches", shapes=((2, 4, 5, 9), (2, 4, 9, 3)))
+@case(QMatMul, "activations_broadcast", shapes=((2, 1, 5, 9), (4, 9, 3)))
+def of_activations(b: Any, rng: np.random.Generator, dtype: str, shapes: Any) -> str:
+    offset = 128 if dtype == "uint8" else 0
+    operands = []
+    for name, shape, scale, zero in zip("xz", shapes, (0.031, 0.027), (-7, 11), strict=True):
+        b.input(name, list(shape))
+        operands.append(b.qdq(name, scale, zero + offset, dtype))
+    return b.node("MatMul", operands, "y")
+
+
 @case(QAdd, "add", relu=False)
 @case(QAdd, "add_relu", relu=True)
 def add(b: Any, rng: np.random.Generator, dtype: str, relu: bool) -> str:
@@ -160,6 +172,8 @@ def build(name: str, b: Any, dtype: str) -> tuple[onnx.ModelProto, str, type]:
     scale, zero = (0.031, -7) if same else (0.047, 9)
     if op in (QConv2d, QConvTranspose2d, QDense):
         scale = 0.11
+    if op is QMatMul:
+        scale = 0.31
     q = b.quantize(y, scale, zero + (128 if dtype == "uint8" else 0), dtype)
     b.scaled("DequantizeLinear", q, "real", scale, b_zero(zero, dtype))
     return b.model([q, "real"]), q, op

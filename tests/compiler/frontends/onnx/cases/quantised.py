@@ -92,8 +92,11 @@ def _qlinear_matmul(d: Draw) -> Sample:
     a, b, kind_a, kind_b = _matrices(d)
     many = b.array.shape[1] if d.flag() else None
     grid_b = _grid(d, kind_b, many)
-    operands = [a, *_grid(d, kind_a), b, *grid_b, *_result(d, kind_a, a.array.shape[-1])]
-    return Sample("QLinearMatMul", operands, steps=ONE)
+    result = _result(d, kind_a, a.array.shape[-1])
+    if many is None and d.flag():  # the second is an activation, too
+        stack = a.array.shape[:-2] if d.flag() else ()
+        b = Operand(d.array((*stack, *b.array.shape), kind_b), is_constant=False)
+    return Sample("QLinearMatMul", [a, *_grid(d, kind_a), b, *grid_b, *result], steps=ONE)
 
 
 def _result(d: Draw, dtype: str, terms: int) -> list[Operand]:

@@ -1,0 +1,121 @@
+"""Products and transpositions of images in groups of channels: attention on the accelerator.
+
+A matrix is an image whose places are its rows, [1, C, N, 1]. Several matrices, one for each head,
+are groups of channels of one image. These operators say how many channels a group has, so that
+groups can be filled up to whole blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...te.expr import Const, Expr, minimum, select
+from ...te.tensor import Tensor, compute, reduce_axis, sum_of
+from ..arithmetic.requant import Requant
+from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes, int32
+from .epilogue import requantized
+
+
+@dataclass(frozen=True, eq=False)
+class QGroupMatMul(Op):
+    """Products of two images, group by group: a int8 [1,G*K,M,1] and b int8 [1,G*K,N,1] to int8
+    [1,G*W,M,1], G is ``groups`` and W is ``width``.
+
+    ``acc = sum over k of (a[g*K + k, m] - a_zero_point) * (b[g*K + k, n] - b_zero_point)`` in
+    wrapping int32; ``y[g*W + n, m] = requant(acc)``, with one parameter set for all elements. The
+    channels from N to W of each group are ``requant(0)``.
+    """
+
+    groups: int
+    width: int
+    a_zero_point: int
+    b_zero_point: int
+    requant: Requant
+
+    fusion = Fusion.REDUCTION
+
+    def infer(self, *types: Type) -> Type:
+        a, b = expect_dtypes(types, "int8", "int8")
+        _expect_image(a, self.groups)
+        _expect_image(b, self.groups)
+        expect(a[1] == b[1], "images of as many channels")
+        expect(b[2] <= self.width, f"at most {self.width} places of the second image")
+        return (1, self.groups * self.width, a[2], 1), "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        zero_points = (self.a_zero_point, self.b_zero_point)
+        a, b = (
+            x.astype(np.int64).reshape(self.groups, -1, x.shape[2]) - zero
+            for x, zero in zip(args, zero_points, strict=True)
+        )
+        acc = np.zeros((self.groups, self.width, a.shape[2]), np.int64)
+        acc[:, : b.shape[2]] = b.transpose(0, 2, 1) @ a
+        return self.requant.apply(int32(acc).reshape(1, -1, a.shape[2], 1))
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        a, b = (
+            compute(x.shape, lambda *i, x=x, z=zero: x[i].astype("int32") - z, "shifted")
+            for x, zero in zip(inputs, (self.a_zero_point, self.b_zero_point), strict=True)
+        )
+        size, places, width = a.shape[1] // self.groups, b.shape[2], self.width
+        k = reduce_axis(size, "k")
+
+        def products(y: Expr, c: Expr, m: Expr, x: Expr) -> Expr:
+            first, n = c // width * size, minimum(c % width, Const(places - 1))
+            return sum_of(a[0, first + k, m, 0] * b[0, first + k, n, 0], k)
+
+        acc = compute((1, self.groups * width, a.shape[2], 1), products, "products")
+        known = compute(
+            acc.shape,
+            lambda *i: select(i[1] % width < places, acc[i], Const(0, "int32")),
+            "known",
+        )
+        return requantized(known if places < width else acc, self.requant, inputs)
+
+    def macs(self, *shapes: Shape) -> int:
+        a, b = shapes
+        return a[1] * a[2] * b[2]
+
+
+@dataclass(frozen=True)
+class TransposeGroups(Op):
+    """Channels and places of an image change places, group by group: int8 [1,G*C,R,1] to
+    [1,G*W,C,1], G is ``groups`` and W is ``width``: ``y[g*W + r, c] = x[g*C + c, r]``. The channels
+    from R to W of each group are ``fill``.
+    """
+
+    groups: int
+    width: int
+    fill: int
+
+    def infer(self, *types: Type) -> Type:
+        [x] = expect_dtypes(types, "int8")
+        _expect_image(x, self.groups)
+        expect(x[2] <= self.width, f"at most {self.width} places")
+        return (1, self.groups * self.width, x[1] // self.groups, 1), "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        [x] = args
+        groups = x.reshape(self.groups, -1, x.shape[2]).transpose(0, 2, 1)
+        missing = self.width - x.shape[2]
+        full = np.pad(groups, ((0, 0), (0, missing), (0, 0)), constant_values=self.fill)
+        return full.reshape(1, -1, full.shape[2], 1)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        [x], width = inputs, self.width
+        size, places = x.shape[1] // self.groups, x.shape[2]
+
+        def moved(y: Expr, c: Expr, m: Expr, z: Expr) -> Expr:
+            row = c % width
+            found = x[0, c // width * size + m, minimum(row, Const(places - 1)), 0]
+            return select(row < places, found, Const(self.fill, "int8"))
+
+        return Expression(compute((1, self.groups * width, size, 1), moved, "out"), (x,))
+
+
+def _expect_image(shape: Shape, groups: int) -> None:
+    is_image = len(shape) == 4 and shape[0] == shape[3] == 1
+    expect(is_image and shape[1] % groups == 0, f"[1, C, N, 1] whose channels make {groups} groups")

@@ -1,0 +1,138 @@
+"""Products of two activations among dense layers, against ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import vdla
+from onnx import TensorProto, helper, numpy_helper
+from vdla.isa.program import Program
+
+RNG = np.random.default_rng(8)
+#: Standard deviation of a value that fills int8, in steps, and that of a weight.
+STEPS, WEIGHT = 40, 0.74
+
+
+class Net:
+    """A quantised model: every result has a scale and a zero point of its own."""
+
+    def __init__(self) -> None:
+        self.nodes: list[onnx.NodeProto] = []
+        self.constants: list[onnx.TensorProto] = []
+
+    def constant(self, value: Any) -> str:
+        self.constants.append(numpy_helper.from_array(np.asarray(value), f"c{len(self.constants)}"))
+        return self.constants[-1].name
+
+    def op(self, kind: str, *names: str, **attributes: Any) -> str:
+        count = len(self.nodes)
+        self.nodes.append(helper.make_node(kind, names, [f"t{count}"], f"n{count}", **attributes))
+        return self.nodes[-1].output[0]
+
+    def pair(self, x: str, scale: float, zero: int) -> str:
+        quant = self.constant(np.float32(scale)), self.constant(np.int8(zero))
+        return self.op("DequantizeLinear", self.op("QuantizeLinear", x, *quant), *quant)
+
+    def dense(self, x: str, width: int, channels: int, scale: float, zero: int) -> str:
+        w = self.constant(RNG.integers(-128, 128, (width, channels)).astype(np.int8))
+        w = self.op(
+            "DequantizeLinear", w, self.constant(np.float32(0.01)), self.constant(np.int8(0))
+        )
+        return self.pair(self.op("MatMul", x, w), scale, zero)
+
+    def heads(self, x: str, shape: tuple[int, ...], order: list[int]) -> str:
+        apart = self.op("Reshape", x, self.constant(np.array(shape)))
+        return self.op("Transpose", apart, perm=order)
+
+    def model(self, shape: tuple[int, ...], y: str) -> onnx.ModelProto:
+        ends = [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, shape),
+            helper.make_tensor_value_info(y, TensorProto.FLOAT, None),
+        ]
+        graph = helper.make_graph(self.nodes, "net", ends[:1], ends[1:], self.constants)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8)
+
+
+def attention(
+    tokens: int, heads: int, size: int, leading: tuple[int, ...] = (), queries: bool = False
+) -> onnx.ModelProto:
+    """Attention without a softmax: (q k^T) v for each head, between dense layers. With
+    ``queries``, q and k are the same."""
+    net, width = Net(), heads * size
+    dense = 2 * WEIGHT * width**0.5 / STEPS
+    scored = STEPS * dense**2 * size**0.5
+    summed = STEPS * scored * dense * tokens**0.5
+    x = net.pair("x", 2 / STEPS, 5)
+    q = net.dense(x, width, width, dense, -3)
+    k = q if queries else net.dense(x, width, width, dense, 11)
+    v = net.dense(x, width, width, dense, 4)
+    apart = (1, tokens, heads, size)
+    scores = net.op("MatMul", net.heads(q, apart, [0, 2, 1, 3]), net.heads(k, apart, [0, 2, 3, 1]))
+    values = net.heads(v, apart, [0, 2, 1, 3])
+    mixed = net.pair(net.op("MatMul", net.pair(scores, scored, 7), values), summed, -20)
+    together = net.op("Transpose", mixed, perm=[0, 2, 1, 3])
+    y = net.op("Reshape", together, net.constant(np.array((*leading, tokens, width))))
+    last = net.dense(net.pair(y, summed, -20), width, 24, summed * WEIGHT * width**0.5, 0)
+    return net.model((*leading, tokens, width), last)
+
+
+def expected(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(
+        model.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    return session.run(None, {"x": x})[0]
+
+
+def compare(model: onnx.ModelProto, hw: str = "16x16") -> Any:
+    """Accelerator and host give the same bits, and those of ONNX Runtime but for ties; returns the
+    layers and the number of programs."""
+    shape = tuple(d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)
+    x = RNG.standard_normal(shape).astype(np.float32) * 2
+    module = vdla.compile(model, "sim", hw=hw)
+    [got], [host] = module.run(x), vdla.compile(model, "cpu").run(x)
+    np.testing.assert_array_equal(got, host)
+    wanted = expected(model, x)
+    values = np.unique(wanted)
+    assert len(values) > 20
+    assert np.abs(got - wanted).max() <= 1.01 * np.diff(values).min()
+    assert (got == wanted).mean() > 0.97
+    programs = [step for step in module.compiled.steps if isinstance(step, Program)]
+    return module.compiled.layers, len(programs)
+
+
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("leading", [(), (1,)], ids=["matrix", "batch"])
+@pytest.mark.parametrize("queries", [False, True], ids=["keys", "queries as keys"])
+def test_one_program(leading: tuple[int, ...], queries: bool) -> None:
+    """Tokens that fill no whole blocks; dense layers, products and the transposition of values
+    between them move nothing on the host."""
+    layers, programs = compare(attention(37, 3, 32, leading, queries))
+    assert programs == 1
+    ops = [layer.op for layer in layers if layer.target == "accel"]
+    kinds = {"QConv2d", "QGroupMatMul", "TransposeGroups"}
+    assert {op: ops.count(op) for op in kinds} == {
+        "QConv2d": 3 if queries else 4, "QGroupMatMul": 2, "TransposeGroups": 1,
+    }  # fmt: skip
+    assert all(layer.target == "accel" for layer in layers if layer.macs)
+
+
+def test_as_many_tokens_as_channels() -> None:
+    """Images of values and of keys have one shape; only values are transposed."""
+    layers, programs = compare(attention(32, 3, 32))
+    assert programs == 1 and [layer.op for layer in layers].count("TransposeGroups") == 1
+
+
+def test_heads_that_fill_no_blocks() -> None:
+    """Their channels are laid out anew by the host, and all products stay on the accelerator."""
+    layers, programs = compare(attention(9, 2, 12))
+    assert programs > 1 and "Pad" in {layer.op for layer in layers}
+    assert all(layer.target == "accel" for layer in layers if layer.macs)
+
+
+def test_another_configuration() -> None:
+    _, programs = compare(attention(21, 2, 16), hw="8x8")
+    assert programs == 1
