@@ -353,7 +353,8 @@ def bench_explore(
     make: Annotated[
         Path | None,
         typer.Option(
-            metavar="SPEC", help="Make the table first, of an exploration (.toml); resumes."
+            metavar="SPEC",
+            help="Make the table first, of an exploration (.toml); resumes. It lies beside.",
         ),
         Reads(".toml"),
     ] = None,
@@ -382,7 +383,9 @@ def bench_explore(
     from ..report import header
 
     check_methods(_names(methods))
-    path, measured = table or TABLES / "dqn.json.gz", Results(results)
+    if table is None:
+        table = TABLES / "dqn.json.gz" if make is None else make.with_suffix(".json.gz")
+    path, measured = table, Results(results)
     if make is not None:
         spec = Spec.load(make)
         with progress_bar("designs") as advance:

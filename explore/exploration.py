@@ -24,7 +24,7 @@ from .surrogate import SurrogateSearch
 
 #: Designs that are proposed before any of them is measured; fixed, so that the number of workers
 #: changes nothing.
-BATCH = 8
+BATCH = 4
 #: Proposals for each design that may be measured; a search that finds nothing new ends.
 PROPOSALS = 50
 #: The box of the hypervolume ends at so many times the first design's values.

@@ -161,7 +161,7 @@ def test_samples_are_placed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return made_up(params).used
 
     monkeypatch.setattr(sample, "synthesise", synthesise)
-    monkeypatch.setattr(sample, "place_and_route", lambda *_, **__: {"fmax_mhz": 61.5})
+    monkeypatch.setattr(sample, "place_and_route", lambda *_, **__: {"placed_mhz": 61.5})
     wanted, path = design(3, ECP5_85F, 8), tmp_path / "s.jsonl"
     for placed in (0, 2, 2):
         add_samples(board, wanted, placed, path, lambda *_: None)
