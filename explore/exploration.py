@@ -17,6 +17,7 @@ from ..bench.sweep import Point, Results, Row, measure_points
 from ..compiler.tune.pool import Pool
 from ..isa.errors import VdlaError
 from .front import dominates, front, hypervolume
+from .hardware_first import HardwareFirst
 from .ladder import Design, Ladder
 from .search import OptunaSearch, RandomSearch, Search
 from .spec import Spec
@@ -267,5 +268,7 @@ def make_search(spec: Spec, ladder: Ladder, corner: Sequence[float]) -> Search:
             return RandomSearch(spec, spec.seed)
         case "surrogate":
             return SurrogateSearch(spec, ladder, corner)
+        case "hardware-first":
+            return HardwareFirst(spec, ladder, corner)
         case name:
             return OptunaSearch(spec, name, spec.seed)
