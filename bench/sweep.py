@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from itertools import product
 from pathlib import Path
 from threading import local
@@ -30,7 +31,8 @@ from ..compiler.tune.pool import Pool
 from ..compiler.tune.sandbox import Sandbox, TrialFailed
 from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
-from ..isa.params import MEMORIES, PRESETS, HwParams
+from ..isa.params import MEMORIES, NOT_IN_PROGRAMS, PRESETS, HwParams
+from ..isa.program import Program
 from ..isa.status import Status
 from ..module import load_platform
 from ..pages.layers import cause_name
@@ -38,6 +40,7 @@ from ..pages.measured import Run, occupancy
 from ..report import accelerator_report, join_programs, main_stall
 from ..roofline import scratchpad_accesses
 from ..runtime.cache import source_digest
+from ..runtime.executable import LayerInfo
 from ..runtime.result import join
 from ..sim.model.core import simulate
 from .workloads import find_model
@@ -46,6 +49,8 @@ from .workloads import find_model
 VTHREADS, TIMEOUT_S = 2, 1800.0
 #: A point is tried so often: what ended the first trial may have been meant for its process alone.
 ATTEMPTS = 2
+#: Compiled models that a process keeps.
+WORKS = 4
 #: Cycles that differ by less than this part have not moved.
 STILL = 0.002
 #: The rooms whose sources decide about cycles.
@@ -67,6 +72,7 @@ class Point:
     knobs : those that were set, of either
     params, memory_params : the machine; None where it is not legal
     error : why it is not
+    vthreads : virtual threads of the planner
     """
 
     model: str
@@ -76,23 +82,22 @@ class Point:
     params: HwParams | None
     memory_params: MemoryParams | None
     error: str = ""
+    vthreads: int = VTHREADS
 
     @property
     def key(self) -> str:
         """A digest of all that the point's cycles depend on."""
-        path = Path(self.model)
-        model = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else self.model
         assert self.params is not None and self.memory_params is not None
         parts = (
-            model, self.params.to_dict(), self.memory_params.to_dict(), VTHREADS, __version__,
-            source_digest(*_ROOMS),
+            _content(self.model), self.params.to_dict(), self.memory_params.to_dict(),
+            self.vthreads, __version__, source_digest(*_ROOMS),
         )  # fmt: skip
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
     @property
-    def job(self) -> tuple[str, HwParams | None, MemoryParams | None]:
+    def job(self) -> tuple[str, HwParams | None, MemoryParams | None, int]:
         """What :func:`measure_point` takes."""
-        return self.model, self.params, self.memory_params
+        return self.model, self.params, self.memory_params, self.vthreads
 
     @property
     def head(self) -> Row:
@@ -105,6 +110,12 @@ class Point:
             "config_hash": None if self.params is None else self.params.hash,
             "error": self.error or None,
         }
+
+
+def _content(model: str) -> str:
+    """A digest of a model's file; the name of a model of the package."""
+    path = Path(model)
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else model
 
 
 # ---- points --------------------------------------------------------------------------------------
@@ -175,7 +186,9 @@ def machine(hw: str, memory: str, knobs: dict[str, int]) -> tuple[HwParams, Memo
 # ---- measuring -----------------------------------------------------------------------------------
 
 
-def measure_point(_subject: object, model: str, params: HwParams, memory: MemoryParams) -> Row:
+def measure_point(
+    _subject: object, model: str, params: HwParams, memory: MemoryParams, vthreads: int = VTHREADS
+) -> Row:
     """What a sweep measures of a model on a machine; runs in a process of its own."""
     begun = time.perf_counter()
     resources = {
@@ -184,18 +197,17 @@ def measure_point(_subject: object, model: str, params: HwParams, memory: Memory
         "bus_bits": params.bus_bits,
     }
     try:
-        target = find_target("sim", Options(params, memory, VTHREADS))
-        compiled = build(find_model(model, params.batch), target)
-        if not compiled.programs:
-            raise VdlaError("no operator of this model runs on the accelerator")
-        runs = [simulate(p, p.dram_image(), memory, values=False) for p in compiled.programs]
+        usual = {name: getattr(HwParams, name) for name in NOT_IN_PROGRAMS}
+        work = _work(model, _content(model), replace(params, **usual), memory, vthreads)
+        programs = [replace(program, params=params) for program in work.programs]
+        runs = [simulate(p, p.dram_image(), memory, values=False) for p in programs]
         if any(run.status != Status.DONE for run in runs):
             raise VdlaError(next(run.report for run in runs if run.status != Status.DONE))
     except VdlaError as error:
         return {"resources": resources, "error": " ".join(str(error).split())}
-    timing, program = join(runs), join_programs(compiled.programs)
-    body = accelerator_report(compiled.layers, program, memory, timing)
-    held = occupancy(Run(compiled.programs, timing), 1)
+    timing, program = join(runs), join_programs(programs)
+    body = accelerator_report(work.layers, program, memory, timing)
+    held = occupancy(Run(programs, timing), 1)
     kept = (
         "cycles", "macs", "utilisation", "roofline_fraction", "bound_by", "stalls", "dram",
         "coverage",
@@ -206,9 +218,9 @@ def measure_point(_subject: object, model: str, params: HwParams, memory: Memory
         "most_in_use": {
             name: [int(held[name].max()), params.depth(name)] for name in MEMORIES
         },
-        "accesses": scratchpad_accesses(program.insns, params),
+        "accesses": dict(work.accesses),
         "instructions": len(program.insns),
-        "instructions_sha256": hashlib.sha256(repr(program.insns).encode()).hexdigest(),
+        "instructions_sha256": work.digest,
         "layers": [
             {"name": row["name"], "cycles": row["cycles"]}
             for row in body["layers"]
@@ -217,6 +229,32 @@ def measure_point(_subject: object, model: str, params: HwParams, memory: Memory
         "wall_s": time.perf_counter() - begun,
         "error": None,
     }  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class _Work:
+    """A compiled model: its programs and layers, and what of a row they alone decide about."""
+
+    programs: Sequence[Program]
+    layers: Sequence[LayerInfo]
+    accesses: Row
+    digest: str
+
+
+@lru_cache(WORKS)
+def _work(model: str, content: str, params: HwParams, memory: MemoryParams, vthreads: int) -> _Work:
+    """The model compiled. The last ones are kept, as machines that differ in knobs of
+    :data:`NOT_IN_PROGRAMS` often come one after the other, each with all models.
+
+    Raises VdlaError where nothing of it runs on the accelerator.
+    """
+    target = find_target("sim", Options(params, memory, vthreads))
+    compiled = build(find_model(model, params.batch), target)
+    if not compiled.programs:
+        raise VdlaError("no operator of this model runs on the accelerator")
+    insns = join_programs(compiled.programs).insns
+    digest = hashlib.sha256(repr(insns).encode()).hexdigest()
+    return _Work(compiled.programs, compiled.layers, scratchpad_accesses(insns, params), digest)
 
 
 class Results:

@@ -353,7 +353,8 @@ def bench_explore(
     make: Annotated[
         Path | None,
         typer.Option(
-            metavar="SPEC", help="Make the table first, of an exploration (.toml); resumes."
+            metavar="SPEC",
+            help="Make the table first, of an exploration (.toml); resumes. It lies beside.",
         ),
         Reads(".toml"),
     ] = None,
@@ -377,19 +378,22 @@ def bench_explore(
     """
     from ..bench.sweep import Results
     from ..explore.enumeration import TABLES, Enumeration, enumerate_designs
-    from ..explore.replay import check_methods, replay_rows
+    from ..explore.replay import methods_of, replay_rows
     from ..explore.spec import Spec
     from ..report import header
 
-    check_methods(_names(methods))
-    path, measured = table or TABLES / "dqn.json.gz", Results(results)
+    if table is None:
+        table = TABLES / "dqn.json.gz" if make is None else make.with_suffix(".json.gz")
+    path, measured = table, Results(results)
     if make is not None:
         spec = Spec.load(make)
+        methods_of(spec, _names(methods))  # what is wrong is said before the work
         with progress_bar("designs") as advance:
             enumerate_designs(spec, measured, workers, advance).save(path)
     found = Enumeration.load(path)
+    chosen = methods_of(found.spec, _names(methods))
     with progress_bar("replays") as advance:
-        rows = replay_rows(found, _names(methods), seeds, trials, advance)
+        rows = replay_rows(found, chosen, seeds, trials, advance)
     report = header("bench explore") | {
         "table": path.name, "designs": len(found.rows), "seeds": seeds, "trials": trials,
         "objectives": list(found.spec.objectives), "rows": rows,

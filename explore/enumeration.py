@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import product
@@ -78,10 +79,16 @@ class Enumeration:
         return hypervolume([values[k] for k in front(values)], box)
 
     def save(self, path: Path) -> None:
-        """Write the table; the same designs give the same bytes."""
+        """Write the table; the same designs give the same bytes. It says where the files of
+        networks lie from its own place.
+        """
+        networks = {
+            os.path.relpath(name, path.parent) if Path(name).is_file() else name: weight
+            for name, weight in self.spec.networks.items()
+        }
         entry = {
             "version": VERSION,
-            "spec": asdict(self.spec),
+            "spec": asdict(self.spec) | {"networks": networks},
             "first": self.first,
             "rows": [[list(knobs), rows] for knobs, rows in self.rows.items()],
         }

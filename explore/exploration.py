@@ -17,6 +17,7 @@ from ..bench.sweep import Point, Results, Row, measure_points
 from ..compiler.tune.pool import Pool
 from ..isa.errors import VdlaError
 from .front import dominates, front, hypervolume
+from .hardware_first import HardwareFirst
 from .ladder import Design, Ladder
 from .search import OptunaSearch, RandomSearch, Search
 from .spec import Spec
@@ -24,7 +25,7 @@ from .surrogate import SurrogateSearch
 
 #: Designs that are proposed before any of them is measured; fixed, so that the number of workers
 #: changes nothing.
-BATCH = 8
+BATCH = 4
 #: Proposals for each design that may be measured; a search that finds nothing new ends.
 PROPOSALS = 50
 #: The box of the hypervolume ends at so many times the first design's values.
@@ -267,5 +268,7 @@ def make_search(spec: Spec, ladder: Ladder, corner: Sequence[float]) -> Search:
             return RandomSearch(spec, spec.seed)
         case "surrogate":
             return SurrogateSearch(spec, ladder, corner)
+        case "hardware-first":
+            return HardwareFirst(spec, ladder, corner)
         case name:
             return OptunaSearch(spec, name, spec.seed)

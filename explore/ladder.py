@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..bench.sweep import Point
+from ..bench.sweep import VTHREADS, Point
 from ..hw.boards import find_board
 from ..hw.fpga.devices import ECP5
 from ..hw.fpga.resources import ResourceModel, core_rams, multipliers, shipped_model
@@ -23,7 +23,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from .energy import EnergyTable
-from .spec import Spec
+from .spec import SCHEDULE, Spec
 
 Row = dict[str, Any]
 
@@ -51,6 +51,11 @@ class Design:
             return cls(knobs, *spec.machine(knobs))
         except VdlaError as error:
             return cls(knobs, None, None, str(error))
+
+    @property
+    def vthreads(self) -> int:
+        """Virtual threads of the planner."""
+        return self.knobs.get(SCHEDULE, VTHREADS)
 
     @property
     def toml(self) -> str:
@@ -165,9 +170,12 @@ class Ladder:
         """What has to be measured of a design: a point for each network."""
         spec, knobs = self.spec, dict(design.knobs)
         return [
-            Point(name, spec.hw, spec.memory, knobs, design.params, design.memory)
+            Point(
+                name, spec.hw, spec.memory, knobs, design.params, design.memory,
+                vthreads=design.vthreads,
+            )
             for name in spec.networks
-        ]
+        ]  # fmt: skip
 
     def images(self, network: str, params: HwParams) -> int:
         """Images that a run of a network takes: a file's has one, those of the package as many as

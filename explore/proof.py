@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from ..bench.measure import Measurement, measure
-from ..bench.sweep import VTHREADS
 from ..bench.workloads import find_model
 from ..hw.fpga import synthesis
 from ..hw.fpga.board import Board
@@ -44,7 +43,7 @@ def run_in_rtl(
     for name, row in zip(exploration.spec.networks, outcome.rows, strict=True):
         progress(f"{params.hash}: {Path(name).name} in RTL")
         model = find_model(name, params.batch)
-        run = measure(model, params, memory, ("rtl", "sim"), VTHREADS)
+        run = measure(model, params, memory, ("rtl", "sim"), outcome.design.vthreads)
         if run.cycles != row["cycles"]:
             raise VdlaError(
                 f"{Path(name).name} on {params.hash}: expected {row['cycles']:,} cycles in RTL, as"

@@ -10,11 +10,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ..bench.sweep import Results
+from ..bench.sweep import VTHREADS, Results
 from ..isa.errors import VdlaError
 from .enumeration import Enumeration
 from .exploration import BOX, Exploration
 from .front import hypervolume
+from .spec import SCHEDULE, Spec
 
 #: Near enough to the front of all designs: this part of its hypervolume.
 GOOD = 0.99
@@ -36,14 +37,22 @@ METHODS = {
     "nsga2-bounds": Method("nsga2", True),
     "tpe-bounds": Method("tpe", True),
     "surrogate": Method("surrogate", True),
+    "hardware-first": Method("hardware-first", True),
 }
 
 
-def check_methods(names: Sequence[str]) -> None:
-    """Raise VdlaError for a method that there is not."""
+def methods_of(spec: Spec, names: Sequence[str] = ()) -> list[str]:
+    """The names, or without some all methods that suit a space: a method that puts off the choice
+    of schedules needs some.
+
+    Raises VdlaError for a method that there is not, or that does not suit.
+    """
+    staged = VTHREADS in spec.knobs.get(SCHEDULE, ())
+    known = [name for name in METHODS if name != "hardware-first" or staged]
     for name in names:
-        if name not in METHODS:
-            raise VdlaError(f"methods: expected some of {', '.join(METHODS)}, got {name!r}")
+        if name not in known:
+            raise VdlaError(f"methods: expected some of {', '.join(known)}, got {name!r}")
+    return list(names) or known
 
 
 def curve(table: Enumeration, method: Method, seed: int, trials: int) -> list[float]:
@@ -86,13 +95,12 @@ def replay_rows(
     first.begin()
     whole = table.best(_box(first))
     rows = []
-    names = methods or list(METHODS)
-    for done, name in enumerate(names):
+    for done, name in enumerate(methods):
         curves = []
         for seed in range(seeds):
             parts = curve(table, METHODS[name], seed, trials)
             curves.append([volume / whole for volume in parts])
-            progress(done * seeds + seed + 1, len(names) * seeds)
+            progress(done * seeds + seed + 1, len(methods) * seeds)
         rows.append({"method": name} | _measures(curves, trials))
     return rows
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..report import header
 from .energy import NAMES, EnergyTable, agreed_order
 from .exploration import Exploration, Outcome
-from .spec import BLOCK, OBJECTIVES, Spec
+from .spec import BLOCK, OBJECTIVES, SCHEDULE, Spec
 
 _NO_PROOFS: Mapping[int, dict[str, Any]] = MappingProxyType({})
 
@@ -64,7 +64,7 @@ def _design(spec: Spec, outcome: Outcome) -> dict[str, Any]:
     assert params is not None
     knobs = {}
     for name in spec.knobs:
-        source = params.to_dict() | {BLOCK: params.block}
+        source = params.to_dict() | {BLOCK: params.block, SCHEDULE: outcome.design.vthreads}
         if outcome.design.memory is not None:
             source |= {k: v for k, v in outcome.design.memory.to_dict().items() if k not in source}
         knobs[name] = source[name]

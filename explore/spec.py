@@ -30,6 +30,11 @@ OBJECTIVES = {
 SEARCHES = ("surrogate", "nsga2", "tpe", "random")
 #: The knob that stands for block_in and block_out, which are equal.
 BLOCK = "block"
+#: The knob of the schedules: virtual threads of the compiler's planner.
+SCHEDULE, SCHEDULE_LEGAL = "vthreads", range(1, 17)
+#: Legal values of each knob.
+_LEGAL = {BLOCK: LEGAL["block_in"], SCHEDULE: SCHEDULE_LEGAL, **MEMORY_LEGAL, **LEGAL}
+del _LEGAL["block_in"], _LEGAL["block_out"]
 MOST_TRIALS, MOST_VALUES, MOST_SEED = 1_000_000, 1000, 2**32 - 1
 
 
@@ -42,7 +47,7 @@ class Spec:
     networks : models, as :func:`~..bench.workloads.find_model` takes them, and how often each runs
     objectives : what is minimised, of :data:`OBJECTIVES`
     limits : the most that a design may have of each
-    knobs : the values of each knob that is chosen, of :class:`HwParams` or ``block``
+    knobs : the values of each knob that is chosen, of :class:`HwParams`, ``block`` or ``vthreads``
     hw, memory : the machine that the search begins at, and whose other knobs stay; its memory
     board : whose device the resources are counted for
     energy : the table of energies, of the package or a TOML file
@@ -73,7 +78,7 @@ class Spec:
 
     def machine(self, knobs: Mapping[str, int]) -> tuple[HwParams, MemoryParams]:
         """The machine with values of knobs. Raises VdlaError where it is not legal."""
-        plain = {name: value for name, value in knobs.items() if name != BLOCK}
+        plain = {name: v for name, v in knobs.items() if name not in (BLOCK, SCHEDULE)}
         if BLOCK in knobs:
             plain |= {"block_in": knobs[BLOCK], "block_out": knobs[BLOCK]}
         return machine(self.hw, self.memory, plain)
@@ -188,11 +193,9 @@ def _knobs(value: Any) -> dict[str, tuple[int, ...]]:
     found = {}
     for name, given in _table("knobs", value).items():
         what = f"knobs.{name}"
-        legal = LEGAL["block_in"] if name == BLOCK else LEGAL.get(name, MEMORY_LEGAL.get(name))
-        if legal is None or name in ("block_in", "block_out"):
-            names = [BLOCK, *(n for n in LEGAL if not n.startswith("block"))]
-            names += [n for n in MEMORY_LEGAL if n not in LEGAL]
-            raise VdlaError(f"knobs: expected one of {', '.join(names)}, got {name!r}")
+        legal = _LEGAL.get(name)
+        if legal is None:
+            raise VdlaError(f"knobs: expected one of {', '.join(_LEGAL)}, got {name!r}")
         values = _values(what, given)
         for one in values:
             if type(one) is not int or one not in legal:

@@ -79,6 +79,8 @@ LEGAL: dict[str, Legal] = {
 }
 #: Knobs that say whether a configuration has a feature; 0 if not.
 FEATURES = ("vector_table",)
+#: Knobs that decide about cycles alone: the programs of a model are the same with any value.
+NOT_IN_PROGRAMS = ("loads_in_flight", "stores_in_flight")
 
 
 @dataclass(frozen=True)

@@ -36,19 +36,17 @@ SPARE = 2
 _SHAPES = ((1, 16384), (2, 8192), (4, 4096), (9, 2048), (18, 1024), (36, 512))
 #: Bits that a write enable of a block RAM covers.
 _BYTE_BITS = 9
-#: Memories of so many rows are made of lookup tables.
-_TABLE_ROWS = 32
+#: Bits and rows of a memory of lookup tables, and what yosys says that it costs; a block RAM; a
+#: multiplexer of one bit. Yosys takes what costs least.
+_SMALL, _SMALL_COST, _BLOCK_COST, _SELECT_COST = (4, 16), 4, 128, 0.5
 
 
 # ---- what is counted -----------------------------------------------------------------------------
 
 
 def block_rams(depth: int, width: int, reads: int, parts: int) -> int:
-    """The 18 kbit block RAMs that yosys makes of a memory for an ECP5: none for a short one, which
-    goes to lookup tables.
-
-    Exact for up to 1,024 rows and for powers of two; other depths may take one or two fewer, as
-    yosys joins columns of several shapes.
+    """The 18 kbit block RAMs that yosys makes of a memory for an ECP5: none for one that costs less
+    as lookup tables.
 
     Parameters
     ----------
@@ -56,21 +54,25 @@ def block_rams(depth: int, width: int, reads: int, parts: int) -> int:
     reads : read ports; each has a copy
     parts : parts of a row with a write enable of their own
     """
-    if depth <= _TABLE_ROWS:
-        return 0
-    return reads * min(_blocks(depth, width, parts, *shape) for shape in _SHAPES)
+    memory = depth, width, reads, parts
+    cost, blocks = min(_mapped(*memory, *shape, _BLOCK_COST) for shape in _SHAPES)
+    small, _ = _mapped(*memory, *_SMALL, _SMALL_COST)
+    return 0 if small < cost else blocks
 
 
-def _blocks(depth: int, width: int, parts: int, bits: int, block_rows: int) -> int:
-    """Block RAMs of a copy, each with rows of ``bits``."""
-    if parts == 1:
-        across = -(-width // bits)
-    elif bits < _BYTE_BITS:
-        across = parts * -(-(width // parts) // bits)
-    else:
-        enables = parts * -(-(width // parts) // _BYTE_BITS)
-        across = -(-enables // (bits // _BYTE_BITS))
-    return across * -(-depth // block_rows)
+def _mapped(
+    depth: int, width: int, reads: int, parts: int, bits: int, block_rows: int, each: int
+) -> tuple[float, int]:
+    """What a memory costs as blocks of a shape, and how many they are. A row is padded so that each
+    of its parts begins at an enable of a block. Rows that do not fit a block go to further blocks,
+    behind multiplexers, and share blocks at their ends.
+    """
+    enabled = min(bits, _BYTE_BITS)
+    padded = parts * enabled * -(-(width // parts) // enabled)
+    turns = -(-depth // block_rows)
+    blocks = reads * -(-turns * padded // bits)
+    selected = (turns - 1) * width * reads + (turns * parts if turns > 1 else 0)
+    return each * blocks + _SELECT_COST * selected, blocks
 
 
 def scratchpad_rams(params: HwParams) -> dict[str, int]:

@@ -7,7 +7,8 @@ soon as a configuration is synthesised, so that the same command goes on where i
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from math import inf
 from pathlib import Path
 from random import Random
 
@@ -93,18 +94,22 @@ def add_samples(
     progress(len(wanted) - len(missing), len(wanted))
     path.parent.mkdir(parents=True, exist_ok=True)
     for number, (params, is_placed) in enumerate(missing, 1):
-        sample = _made(board, params, is_placed, versions)
-        with path.open("a") as file:
-            file.write(sample.to_line())
+        for sample in _made(board, params, is_placed, versions):
+            with path.open("a") as file:
+                file.write(sample.to_line())
         progress(len(wanted) - len(missing) + number, len(wanted))
 
 
-def _made(board: Board, params: HwParams, is_placed: bool, versions: dict[str, str]) -> Sample:
+def _made(
+    board: Board, params: HwParams, is_placed: bool, versions: dict[str, str]
+) -> Iterator[Sample]:
+    """The sample as soon as it is synthesised, and again with its clock, which may take long."""
     with tempfile.TemporaryDirectory(prefix="vdla_sample_") as name:
-        folder, mhz = Path(name), None
+        folder = Path(name)
         used = synthesise(board, params, board.freq_mhz, folder, lambda _: None)
+        yield Sample(params, used, versions)
         if is_placed:
-            mhz = place_and_route(nextpnr_of(board), board.freq_mhz, 1, folder, route=False)[
-                "fmax_mhz"
-            ]
-    return Sample(params, used, versions, mhz)
+            # No placement is as fast as that, so none is routed.
+            nextpnr, freq_mhz = nextpnr_of(board), board.freq_mhz
+            mhz = place_and_route(nextpnr, freq_mhz, 1, folder, least_mhz=inf)["placed_mhz"]
+            yield Sample(params, used, versions, mhz)

@@ -11,13 +11,24 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import vdla
 from vdla.bench import sweep
-from vdla.bench.sweep import Results, compared, labels, make_points, measure_points, parse_sets
+from vdla.bench.sweep import (
+    Results,
+    compared,
+    labels,
+    machine,
+    make_points,
+    measure_point,
+    measure_points,
+    parse_sets,
+)
+from vdla.bench.workloads import find_model
 from vdla.cli import run_app
 from vdla.compiler.tune.sandbox import Sandbox, TrialFailed
 from vdla.isa.errors import VdlaError
@@ -164,6 +175,31 @@ def test_other_sources_are_measured_again(monkeypatch) -> None:
     before = point.key
     monkeypatch.setattr(sweep, "source_digest", lambda *rooms: "others")
     assert point.key != before
+
+
+def test_a_model_that_changes_is_compiled_again(tmp_path: Path) -> None:
+    """A worker of a scheduler lives on while files change."""
+    model = tmp_path / "m.onnx"
+    params, memory = machine("16x16", "vta", {})
+    cycles = []
+    for name in ("C8", "C9", "C8"):
+        model.write_bytes(find_model(name, 1).SerializeToString())
+        cycles.append(measure_point(None, str(model), params, memory)["cycles"])
+    assert cycles[0] == cycles[2] != cycles[1]
+
+
+def test_a_compiled_model_is_used_again_where_its_programs_are_the_same(monkeypatch) -> None:
+    params, memory = machine("16x16", "vta", {})
+    sweep._work.cache_clear()
+    first = measure_point(None, "C8", params, memory)
+    monkeypatch.setattr(sweep, "build", lambda *_: pytest.fail("compiled again"))
+    other = measure_point(None, "C8", replace(params, loads_in_flight=1), memory)
+    assert other["cycles"] > first["cycles"]
+    assert other["instructions_sha256"] == first["instructions_sha256"]
+    monkeypatch.undo()
+    sweep._work.cache_clear()
+    again = measure_point(None, "C8", replace(params, loads_in_flight=1), memory)
+    assert other | {"wall_s": 0} == again | {"wall_s": 0}
 
 
 def heed_signals() -> None:

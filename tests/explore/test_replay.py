@@ -15,7 +15,7 @@ from vdla.explore import enumeration
 from vdla.explore.enumeration import Enumeration, enumerate_designs, possible
 from vdla.explore.exploration import Exploration
 from vdla.explore.ladder import Design, Ladder
-from vdla.explore.replay import METHODS, curve, replay_rows
+from vdla.explore.replay import METHODS, curve, methods_of, replay_rows
 from vdla.explore.spec import Spec
 from vdla.explore.surrogate import Process, SurrogateSearch
 from vdla.isa.errors import VdlaError
@@ -172,3 +172,53 @@ def test_a_process_predicts_what_it_has_seen() -> None:
     assert np.abs(mean - np.sin(5 * others[:, 0])).max() < 0.05
     _, far = process.predict(np.array([[4.0, 0.5]]))
     assert far[0] > 10 * deviation.max()
+
+
+@pytest.fixture
+def scheduled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Enumeration:
+    """A space in which the best virtual threads depend on the depth of the accumulators."""
+
+    def measure(points, results, workers, progress):
+        rows = []
+        for point in points:
+            row = formula(point.params)
+            best = {128: 1, 512: 2, 2048: 4}.get(point.params.acc_depth, 2)
+            row["cycles"] = round(row["cycles"] * (1 if point.vthreads == best else 1.5))
+            rows.append(row)
+        return rows, False
+
+    monkeypatch.setattr(enumeration, "measure_points", measure)
+    knobs = {**SPEC.knobs, "vthreads": (1, 2, 4)}
+    del knobs["loads_in_flight"]
+    spec = replace(SPEC, knobs=knobs)
+    return enumerate_designs(spec, Results(tmp_path / "r.jsonl"), 1, lambda *_: None)
+
+
+def test_hardware_first_leaves_schedules_for_the_second_half(scheduled: Enumeration) -> None:
+    spec = replace(scheduled.spec, search="hardware-first", seed=1, trials=31)
+    found = Exploration(spec, Results(Path("/dev/null")), 1, measure=scheduled.measure)
+    found.run()
+    threads = [o.design.vthreads for o in found.outcomes if o.rows]
+    first = [count for count in threads if count == 2]
+    assert len(first) >= 15 and set(threads) == {1, 2, 4}
+    assert set(threads[:15]) == {2} and set(threads[20:]) == {1, 4}
+    # What is tried then has the hardware of a design of the first half.
+    machines = [o.design.params for o in found.outcomes if o.rows]
+    assert set(machines[20:]) <= set(machines[:20])
+
+
+def test_schedules_are_measured_apart(scheduled: Enumeration) -> None:
+    place = list(scheduled.spec.knobs).index("vthreads")
+    knobs = next(knobs for knobs in scheduled.rows if 2048 in knobs)  # of acc_depth alone
+    cycles = [
+        scheduled.rows[(*knobs[:place], count, *knobs[place + 1 :])][0]["cycles"]
+        for count in (1, 2, 4)
+    ]
+    assert cycles[0] == cycles[1] > cycles[2]
+
+
+def test_methods_suit_the_space(table: Enumeration, scheduled: Enumeration) -> None:
+    assert "hardware-first" not in methods_of(table.spec)
+    assert "hardware-first" in methods_of(scheduled.spec)
+    with pytest.raises(VdlaError, match=r"methods: expected some of random, .*, got 'hardware-f"):
+        methods_of(table.spec, ["hardware-first"])

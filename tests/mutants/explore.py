@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vdla.bench import sweep
+from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.explore import front
 from vdla.explore.ladder import Ladder
 from vdla.explore.surrogate import SurrogateSearch
@@ -31,7 +32,19 @@ EXPLORE = (
     Mutant("a killed process is a failed design", "explore", sweep._measured,
            "range(ATTEMPTS)", "range(1)",
            tests("explore/test_workers.py::test_a_process_that_is_killed_loses_nothing")),
-    Mutant("one copy for all ports", "explore", resources.block_rams,
-           "reads * min(", "min(",
+    Mutant("one copy for all ports", "explore", resources._mapped,
+           "blocks = reads * -(", "blocks = -(",
            tests("hw/fpga/test_resources.py::test_block_rams_are_those_of_yosys")),
+    Mutant("last rows have blocks of their own", "explore", resources._mapped,
+           "-(-turns * padded // bits)", "turns * -(-padded // bits)",
+           tests("hw/fpga/test_resources.py::test_block_rams_are_those_of_yosys")),
+    Mutant("a program keeps the knobs of another machine", "explore", Accelerator._own,
+           "program.params == self.machine.params", "program.params",
+           tests("compiler/targets/vdla/test_kept.py")),
+    Mutant("a worker keeps a model that has changed", "explore", sweep._content,
+           "hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else model", "model",
+           tests("bench/test_sweep.py::test_a_model_that_changes_is_compiled_again")),
+    Mutant("schedules are not measured apart", "explore", Ladder.points,
+           "vthreads=design.vthreads", "vthreads=2",
+           tests("explore/test_replay.py::test_schedules_are_measured_apart")),
 )  # fmt: skip

@@ -168,6 +168,7 @@ class Stream:
     note: Note = NO_NOTE
     _uop_slots: dict[tuple[_UopFields, ...], int] = field(default_factory=dict)
     _uop_end: int = 0
+    _uop_bytes: dict[tuple[_UopFields, ...], bytes] = field(default_factory=dict)
     _fusions: dict[tuple[Loop, ...], list[Loop]] = field(default_factory=dict)
     _rows: dict[tuple, tuple[list[Loop], list[Padding]]] = field(default_factory=dict)
     _gemms: dict[tuple, tuple[Loop, Loop, list[tuple[_UopFields, ...]]]] = field(
@@ -330,11 +331,7 @@ class Stream:
             if self._uop_end + len(uops) > self.params.uop_depth:
                 self._uop_slots.clear()
                 self._uop_end = 0
-            data = b"".join(
-                encode_uop(Uop(acc=acc, inp=inp, wgt=wgt, first=first), self.params)
-                for acc, inp, wgt, first in uops
-            )
-            address = self.dram.constant(data, f"{self.note.layer}.micro-ops")
+            address = self.dram.constant(self._encoded(uops), f"{self.note.layer}.micro-ops")
             entry_bytes = self.params.entry_bytes("uop")
             note, self.note = self.note, Note(self.note.layer, "micro-ops")
             self.load("uop", self._uop_end, address, [Loop(len(uops), (entry_bytes,))], [Padding()])
@@ -342,6 +339,15 @@ class Stream:
             self._uop_slots[uops] = self._uop_end
             self._uop_end += len(uops)
         return self._uop_slots[uops]
+
+    def _encoded(self, uops: tuple[_UopFields, ...]) -> bytes:
+        """The bytes of a micro-op sequence; a large layer places each of a few many times."""
+        if uops not in self._uop_bytes:
+            self._uop_bytes[uops] = b"".join(
+                encode_uop(Uop(acc=acc, inp=inp, wgt=wgt, first=first), self.params)
+                for acc, inp, wgt, first in uops
+            )
+        return self._uop_bytes[uops]
 
     # ---- vector unit ----
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from ....isa.errors import VdlaError
+from ....isa.params import NOT_IN_PROGRAMS, HwParams
 from ....isa.program import Program
 from ...choose.chooser import Chooser
 from ...choose.space import Refusal
@@ -112,15 +114,25 @@ class Accelerator(Target):
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
         templates, place = self._templates(part), None
+        # One program is kept for all values of the knobs that it does not depend on.
+        usual = {name: getattr(HwParams, name) for name in NOT_IN_PROGRAMS}
+        machine = replace(self.machine, params=replace(self.machine.params, **usual))
         if dumps.directory is None:  # dumps show the compiler at work
-            place = kept.place_of(part, templates, self.machine, chooser)
+            place = kept.place_of(part, templates, machine, chooser)
         if place is not None and (known := kept.read(place, chooser)) is not None:
-            return known
+            return self._own(known)
         begin = time.perf_counter()
-        compiled = build_program(part, templates, self.machine, chooser, dumps)
+        compiled = build_program(part, templates, machine, chooser, dumps)
         if place is not None:
             kept.keep(place, compiled, chooser, time.perf_counter() - begin)
-        return compiled
+        return self._own(compiled)
+
+    def _own(self, compiled: Compiled) -> Compiled:
+        """A compiled part with this target's configuration."""
+        program = compiled.step
+        if not isinstance(program, Program) or program.params == self.machine.params:
+            return compiled
+        return replace(compiled, step=replace(program, params=self.machine.params))
 
     def layers(self, part: Part, chooser: Chooser) -> list[Layer]:
         """The layers of a part that have instructions, to try knobs on. Their workloads have the

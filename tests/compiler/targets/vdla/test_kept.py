@@ -23,6 +23,7 @@ from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla import target as accelerator
 from vdla.compiler.targets.vdla.kept import Foreign, text_of
 from vdla.compiler.tune.task import tasks_of
+from vdla.isa.params import NOT_IN_PROGRAMS
 
 from ..damage import DAMAGE
 
@@ -76,6 +77,27 @@ def test_a_program_is_compiled_once_for_all_places(
     names = {path.name for path in (tmp_path / "first").iterdir()}
     for name in names:
         assert (tmp_path / "again" / name).read_bytes() == (tmp_path / "first" / name).read_bytes()
+
+
+@pytest.mark.parametrize("knob", NOT_IN_PROGRAMS)
+def test_knobs_of_cycles_alone_share_a_program(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, knob: str
+) -> None:
+    usual = replace(vdla.HwParams(), acc_depth=1024)  # there are no shipped records of it
+    other = replace(usual, **{knob: 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(accelerator, "NOT_IN_PROGRAMS", ())
+        own = vdla.compile(DIGITS, hw=other)
+    first = vdla.compile(DIGITS, hw=usual)
+    before = programs(folder)
+    shared = vdla.compile(DIGITS, hw=other)
+    assert programs(folder) == before and len(before) == 2
+    assert shared.program.params == other != first.program.params
+    assert shared.program.to_bytes() == own.program.to_bytes()
+    assert shared.compiled.layers == own.compiled.layers
+    shared.run(X)
+    own.run(X)
+    assert shared.report["cycles"] == own.report["cycles"]
 
 
 def test_a_program_whose_layers_have_choices_before_it(folder: Path) -> None:
