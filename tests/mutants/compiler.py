@@ -12,9 +12,10 @@ from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _of_fewer
-from vdla.compiler.targets.cpu import core, micro_kernel_code
+from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
 from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.llvm import _Emitter
+from vdla.compiler.targets.cpu.passes import block_channels
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.gpu.text import _Printer
@@ -29,7 +30,7 @@ from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTranspo
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, races
 from vdla.compiler.tir.lower import _StageLowering
-from vdla.compiler.tir.passes import barriers, divisions, pipeline
+from vdla.compiler.tir.passes import barriers, divisions, peel, pipeline
 from vdla.compiler.tir.passes.barriers import _Barriers
 from vdla.compiler.tir.passes.launch import _Kernel
 from vdla.compiler.tir.passes.vthread import _Interleaver
@@ -54,6 +55,22 @@ COMPILER = (
     Mutant("groups beyond the last block", "compiler", Grouped.groups_of,
            "if fits and", "if",
            tests("compiler/targets/vdla/test_grouped.py::test_groups_fill_whole_blocks")),
+    # ---- products of matrices, rows and functions on the processor
+    Mutant("a choice holds in the last iteration, too", "compiler", peel._peel,
+           "copy_with(loop.body", "copy_with(first",
+           tests("compiler/targets/cpu/test_products.py"
+                 "::test_schedules_compute_what_plain_loops_do")),
+    Mutant("columns are packed as they come", "compiler", block_channels._Rewriting._product,
+           "made.inputs[0], made.op.order", "made.inputs[0], order",
+           tests("compiler/targets/cpu/test_products.py"
+                 "::test_a_transposition_joins_the_packing")),
+    Mutant("a transposition that is read again is gone", "compiler",
+           block_channels._Rewriting._product, "len(self.readers[b]) == 1 and", "",
+           tests("compiler/targets/cpu/test_products.py"
+                 "::test_products_of_two_inputs_equal_onnx_runtime")),
+    Mutant("powers of two half as large", "compiler", llvm_functions._scaled,
+           "constant_of(whole, 127)", "constant_of(whole, 126)",
+           tests("compiler/targets/test_float_functions.py::test_how_far_from_the_exact_function")),
     # ---- products of two activations
     Mutant("zero points of the other operand", "compiler", _Fusion.matmul,
            "QMatMul(*zeros, rescale)", "QMatMul(*zeros[::-1], rescale)",

@@ -1,0 +1,106 @@
+"""Products of matrices and reductions of rows: tiles and lanes that divide nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from vdla.compiler.choose.space import Refusal
+from vdla.compiler.graph.ops.blocked.dense import PackColumns, PackedDense
+from vdla.compiler.graph.ops.reduction import Reduce
+from vdla.compiler.targets.cpu.graph_code import compile_func
+from vdla.compiler.targets.cpu.lowering import lower_node, templates_of
+from vdla.compiler.targets.cpu.processor import Processor, host
+from vdla.compiler.targets.cpu.templates.base import CpuWorkload
+from vdla.compiler.targets.cpu.templates.tiles import DenseTiles
+
+from .one_operator import graph_of, plain, scheduled
+from .whole_numbers import Model, Shape, compare, integers, kinds
+
+
+@pytest.mark.slow
+@settings(max_examples=40, derandomize=True)
+@given(st.data())
+def test_products_of_two_inputs_equal_onnx_runtime(data: st.DataObject) -> None:
+    """The second factor as it is, or transposed by another operator, which something else may
+    read, too."""
+    draw = data.draw
+    lead = draw(st.lists(st.integers(1, 3), min_size=1, max_size=2), label="lead")
+    rows, depth, columns = (draw(st.integers(1, 40), name) for name in ("rows", "depth", "columns"))
+    order = draw(st.permutations(range(len(lead) + 2)), label="order")
+    shape = (*lead, depth, columns)
+    model = Model(a=(*lead, rows, depth), b=tuple(shape[order.index(i)] for i in range(len(order))))
+    b = model.node("Transpose", "b", perm=[int(i) for i in np.argsort(np.argsort(order))])
+    y = model.node("MatMul", "a", b)
+    outputs = [y, model.node("Neg", b)] if draw(st.booleans(), "read again") else [y]
+    found = kinds(compare(model.finish(*outputs)))
+    assert ("PackedDense" in found) == (rows >= 4 and 2 * columns >= 16)
+
+
+def test_a_transposition_joins_the_packing() -> None:
+    model = Model(a=(1, 3, 20, 24), b=(1, 18, 3, 24))
+    b = model.node("Transpose", "b", perm=[0, 2, 3, 1])
+    graph = compare(model.finish(model.node("MatMul", "a", b)))
+    assert kinds(graph) == ["PackColumns", "PackedDense"]
+    pack, _ = (node.op for node in graph.nodes)
+    assert isinstance(pack, PackColumns) and pack.order == (0, 2, 3, 1)
+
+
+OPERATORS: list[tuple[PackColumns | PackedDense | Reduce, list[Shape]]] = [
+    (PackColumns(16, (0, 1)), [(5, 37)]),
+    (PackColumns(16, (0, 2, 3, 1)), [(2, 19, 3, 7)]),
+    (PackedDense(70), [(2, 3, 9, 33), (2, 3, 5, 33, 16)]),
+    (PackedDense(64, hi=20.0), [(13, 8), (4, 8, 16), (4, 16)]),
+    *[(Reduce(kind, (2,), True), [(2, 3, n)]) for kind in ("+", "max") for n in (4, 16, 67, 197)],
+    (Reduce("min", (0, 2), False), [(4, 5, 21)]),
+]
+
+
+@pytest.mark.parametrize(("op", "shapes"), OPERATORS, ids=str)
+def test_schedules_compute_what_plain_loops_do(op, shapes: list[Shape]) -> None:
+    types = [(shape, "float32") for shape in shapes]
+    arrays = [integers(shape, i) for i, shape in enumerate(shapes)]
+    results = []
+    for func in (plain(op, types), scheduled(op, types)):
+        results.append(np.full(func.params[-1].shape, np.nan, np.float32))
+        compile_func(func)(*arrays, results[-1])
+    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], op.evaluate(*arrays).reshape(results[0].shape))
+
+
+@pytest.mark.parametrize(
+    ("cpu", "features", "shape", "expected"),
+    [
+        # With 32 registers 14 sums: rows that share loaded weights, but for a single row.
+        ("skylake-avx512", ("+avx512f", "+fma"), (128, 256, 64), (7, 2)),
+        ("skylake-avx512", ("+avx512f", "+fma"), (1, 512, 64), (1, 8)),
+        ("haswell", ("+avx2", "+fma"), (128, 256, 128), (4, 3)),
+    ],
+)
+def test_default_tiles(cpu, features, shape: Shape, expected: tuple[int, int]) -> None:
+    rows, depth, blocks = shape
+    processor = Processor("x86_64-unknown-linux-gnu", cpu, features)
+    lanes, op = processor.vector_lanes, PackedDense(blocks * processor.vector_lanes)
+    types = (((rows, depth), "float32"), ((blocks, depth, lanes), "float32"))
+    workload = CpuWorkload(op.name, (), types, ((rows, blocks * lanes), "float32"), op)
+    template = next(t for t in templates_of(processor) if isinstance(t, DenseTiles))
+    plan = template.plan(workload, {})
+    assert (plan.knobs["rows"], plan.knobs["blocks"]) == expected
+    fixed = template.plan(workload, {"rows": 1})
+    assert fixed.knobs["rows"] == 1 and fixed.cycles >= plan.cycles
+    refused = template.plan(workload, {"rows": 1, "blocks": 9})
+    assert refused == Refusal("knob blocks: expected 1 to 8, got 9")
+    if rows > 1:
+        refused = template.plan(workload, {"rows": 2, "blocks": 8})
+        assert refused == Refusal(f"8 x 2 sums need 16 registers of {processor.sums}")
+
+
+@pytest.mark.parametrize(("rows", "blocks"), [(1, 1), (3, 2), (2, 5), (9, 1)])
+def test_every_tile_computes_the_same(rows: int, blocks: int) -> None:
+    op, shapes = PackedDense(70, lo=-9.0), [(10, 24), (5, 24, 16), (5, 16)]
+    graph = graph_of(op, [(shape, "float32") for shape in shapes])
+    func = lower_node(graph, graph.nodes[0], host(), {"rows": rows, "blocks": blocks}).func
+    arrays, result = [integers(s, i) for i, s in enumerate(shapes)], np.zeros((10, 70), np.float32)
+    compile_func(func)(*arrays, result)
+    np.testing.assert_array_equal(result, op.evaluate(*arrays))
