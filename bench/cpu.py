@@ -55,7 +55,7 @@ INT8 = "-int8"
 #: the clock take as long as a small convolution.
 KERNEL_CALLS = 30
 #: Networks that are compared where none are named.
-MODELS = (*NETWORKS, "resnet18-int8", "mobilenet_v1-int8", *MODERN)
+MODELS = (*NETWORKS, *(f"{name}{INT8}" for name in NETWORKS), *MODERN)
 _CONVOLUTIONS = (
     BlockedConv2d | BlockedWinograd | BlockedDepthwise | BlockedDotConv2d | BlockedQConv2d
 )

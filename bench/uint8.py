@@ -36,8 +36,21 @@ def in_uint8(model: onnx.ModelProto) -> onnx.ModelProto:
         nodes.append(node)
         node.input[:] = inputs
     zeros = [numpy_helper.from_array(np.array(z, np.uint8), name) for name, z in _ZEROS.items()]
-    constants = [c for c in made.graph.initializer if c.name != "zero"]
+    tables = {node.input[0] for node in nodes if node.op_type == "Gather"}
+    constants = [
+        _raised(constant) if constant.name in tables else constant
+        for constant in made.graph.initializer if constant.name != "zero"
+    ]  # fmt: skip
     graph = helper.make_graph(
         nodes, made.graph.name, made.graph.input, made.graph.output, [*constants, *zeros]
     )
     return helper.make_model(graph, opset_imports=made.opset_import, ir_version=made.ir_version)
+
+
+def _raised(table: onnx.TensorProto) -> onnx.TensorProto:
+    """A table of int8 as the uint8 that mean the same; another one as it is."""
+    values = numpy_helper.to_array(table)
+    if values.dtype != np.int8:
+        return table
+    raised = (values.astype(np.int16) + _ZEROS["zero"]).astype(np.uint8)
+    return numpy_helper.from_array(raised, table.name)

@@ -15,7 +15,7 @@ from vdla.compiler.graph.passes.split_batch import _is_shared, _of_fewer
 from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
 from vdla.compiler.targets.cpu.core import Core
 from vdla.compiler.targets.cpu.llvm import _Emitter
-from vdla.compiler.targets.cpu.passes import block_channels
+from vdla.compiler.targets.cpu.passes import block_channels, transposed_phases
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.gpu.text import _Printer
@@ -71,6 +71,9 @@ COMPILER = (
     Mutant("powers of two half as large", "compiler", llvm_functions._scaled,
            "constant_of(whole, 127)", "constant_of(whole, 126)",
            tests("compiler/targets/test_float_functions.py::test_how_far_from_the_exact_function")),
+    Mutant("taps of a phase in their order", "compiler", transposed_phases._axes,
+           "stride)][::-1]", "stride)]",
+           tests("compiler/targets/cpu/test_transposed_phases.py::test_the_same_bits")),
     # ---- products of two activations
     Mutant("zero points of the other operand", "compiler", _Fusion.matmul,
            "QMatMul(*zeros, rescale)", "QMatMul(*zeros[::-1], rescale)",

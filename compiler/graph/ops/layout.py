@@ -13,7 +13,18 @@ from ...te.expr import Const, Expr, select
 from ...te.tensor import Tensor, compute
 from ..arithmetic.requant import OFFSET
 from ..arithmetic.windows import windows
-from .base import Expression, Op, Pads, Pair, Shape, Type, expect, expect_dtypes, operands
+from .base import (
+    Expression,
+    Op,
+    Pads,
+    Pair,
+    Shape,
+    Type,
+    expect,
+    expect_dtypes,
+    one_dtype,
+    operands,
+)
 from .convolution import window_shape
 
 
@@ -105,6 +116,51 @@ def unblocked(x: np.ndarray) -> np.ndarray:
     """[N, C/B, H, W, B] as [N, C, H, W]."""
     n, blocks, height, width, block = x.shape
     return x.transpose(0, 1, 4, 2, 3).reshape(n, blocks * block, height, width)
+
+
+@dataclass(frozen=True)
+class Interleave(Op):
+    """Images that take turns: row ``h`` and column ``w`` of the result come from operand
+    ``h % rows * columns + w % columns``. Operands are [N, C, H, W], or in blocks."""
+
+    rows: int
+    columns: int
+
+    def infer(self, *types: Type) -> Type:
+        expect(len(types) == self.rows * self.columns, f"{self.rows * self.columns} operands")
+        dtype = one_dtype(types)
+        shapes = [shape for shape, _ in types]
+        heights = [shape[2] for shape in shapes[:: self.columns]]
+        widths = [shape[3] for shape in shapes[: self.columns]]
+        n, c, *_ = first = shapes[0]
+        expected = [(n, c, h, w, *first[4:]) for h in heights for w in widths]
+        in_turn = all(sizes[0] - sizes[-1] in (0, 1) and sizes == sorted(sizes, reverse=True)
+                      for sizes in (heights, widths))  # fmt: skip
+        expect(len(first) in (4, 5) and shapes == expected and in_turn, "images that take turns")
+        return (n, c, sum(heights), sum(widths), *first[4:]), dtype
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        shape, dtype = self.infer(*((a.shape, str(a.dtype)) for a in args))
+        found = np.empty(shape, dtype)
+        for turn, array in enumerate(args):
+            row, column = divmod(turn, self.columns)
+            found[:, :, row :: self.rows, column :: self.columns] = array
+        return found
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        shape, _ = self.infer(*((x.shape, x.dtype) for x in inputs))
+
+        def rule(*index: Expr) -> Expr:
+            n, c, h, w, *lane = index
+            places = (n, c, h // self.rows, w // self.columns, *lane)
+            found: Expr = inputs[-1][places]
+            for turn, x in reversed([*enumerate(inputs)][:-1]):
+                row, column = divmod(turn, self.columns)
+                here = (h % self.rows).equal(row) & (w % self.columns).equal(column)
+                found = select(here, x[places], found)
+            return found
+
+        return Expression(compute(shape, rule, "out"), tuple(inputs))
 
 
 @dataclass(frozen=True)

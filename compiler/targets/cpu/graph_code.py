@@ -62,6 +62,7 @@ from .micro_kernels import DOT
 from .passes.bit_serial import bit_serial
 from .passes.block_channels import block_channels
 from .passes.fuse_elementwise import fuse_elementwise
+from .passes.transposed_phases import transposed_phases
 from .processor import MachineCode, Processor, emit_object, host, load, load_object, optimise
 from .scopes import SCOPES, THREAD_AXES
 
@@ -224,6 +225,8 @@ def on_blocks(graph: Graph, processor: Processor, chooser: Chooser) -> Graph:
     registers holds, with the chosen algorithms, and with element-wise operators fused.
     """
     graph = bit_serial(graph, partial(is_bit_serial, processor=processor, chooser=chooser))
+    verify_graph(graph)
+    graph = transposed_phases(graph)
     verify_graph(graph)
     dots = DOT in native_intrinsics(processor)
     algorithm = partial(algorithm_of, processor=processor, chooser=chooser)

@@ -32,7 +32,7 @@ from ....graph.ops.blocked.transposed import BlockedConvTranspose2d
 from ....graph.ops.convolution import Conv2d, ConvolutionTranspose, ConvTranspose2d, QConv2d
 from ....graph.ops.elementwise import Add, Clip, Map, Relu
 from ....graph.ops.integer import QAdd
-from ....graph.ops.layout import FromBlocks, ToBlocks, in_blocks
+from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks, in_blocks
 from ....graph.ops.linear import Dense, MatMul
 from ....graph.ops.movement import Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
@@ -108,6 +108,8 @@ class _Rewriting:
                 self._emit_blocked(node, node.op, self._blocks(node.inputs[0]))
             case Add() if self._adds_blocks(node):
                 self._add(node, node.op)
+            case Interleave() if all(name in self.blocked for name in node.inputs):
+                self._emit_blocked(node, node.op, *(self._blocks(n) for n in node.inputs))
             case QAdd() if self._adds_blocks(node):
                 self._emit_blocked(node, node.op, *(self._blocks(n) for n in node.inputs))
             case Map() if self._maps_blocks(node):

@@ -28,7 +28,7 @@ from ....graph.ops.blocked.dense import PackColumns, PackedDense
 from ....graph.ops.blocked.integer import BlockedDotConv2d, BlockedQConv2d
 from ....graph.ops.blocked.pooling import BlockedPool
 from ....graph.ops.blocked.transposed import BlockedConvTranspose2d, transposed_pads
-from ....graph.ops.layout import FromBlocks, ToBlocks
+from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks
 from ....te.schedule import Schedule, Stage
 from ....te.tensor import IterVar, Tensor
 from ..core import Core
@@ -216,10 +216,10 @@ class DenseTiles(CpuTemplate):
 
 
 class BlockLayout(CpuTemplate):
-    """Elements into blocks of channels or columns, and back."""
+    """Elements into blocks of channels or columns, and back; images that take turns."""
 
     name = "block layout"
-    ops = (ToBlocks, FromBlocks, PackColumns)
+    ops = (ToBlocks, FromBlocks, PackColumns, Interleave)
 
     def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
         output = schedule.outputs[0]
@@ -238,6 +238,16 @@ class BlockLayout(CpuTemplate):
                 else:  # a row of the operand after another
                     stage.reorder(lane, depth)
                 _keep_loops(stage, stage.leaves[:-2])
+            case Interleave(rows, columns):
+                stage, (_, _, height, width, *lane) = schedule[output], output.axes
+                outer, turns = stage.split(height, rows)
+                inner, others = stage.split(width, columns)
+                stage.reorder(outer, turns, others, inner)
+                for axis in (turns, others):
+                    stage.unroll(axis)
+                _keep_loops(stage, stage.leaves[:-2])
+                for axis in lane:
+                    stage.vectorize(axis)
             case FromBlocks():  # rows of one block's channels: the block stays in the nearest cache
                 stage = schedule[output]
                 _, channel, height, width = output.axes

@@ -41,7 +41,13 @@ from vdla.compiler.graph.ops.convolution import (
 from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
 from vdla.compiler.graph.ops.fused import Fused
 from vdla.compiler.graph.ops.integer import QAdd, QAddFixed, QMul, QSoftmax, QTable
-from vdla.compiler.graph.ops.layout import BlockReshape, FromBlocks, PackWindows, ToBlocks
+from vdla.compiler.graph.ops.layout import (
+    BlockReshape,
+    FromBlocks,
+    Interleave,
+    PackWindows,
+    ToBlocks,
+)
 from vdla.compiler.graph.ops.linear import Dense, MatMul, QDense, QMatMul
 from vdla.compiler.graph.ops.movement import (
     Concat,
@@ -117,7 +123,7 @@ def test_every_operator_of_topi_is_named() -> None:
     operators, which have tests of their own. Tiles of AMX derive from the dots of four."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
-    others |= {BlockedMatrixConv2d, QGroupMatMul, TransposeGroups}
+    others |= {Interleave, BlockedMatrixConv2d, QGroupMatMul, TransposeGroups}
     assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
 
