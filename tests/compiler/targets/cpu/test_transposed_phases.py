@@ -29,7 +29,7 @@ def transposed(op: QConvTranspose2d, x: tuple, weight: np.ndarray, bias: np.ndar
 
 
 def an_operator(strides: tuple, before: tuple, size: tuple) -> QConvTranspose2d:
-    requant = Requant(np.int64(1 << 30), np.int64(34), 3, -128, 127)
+    requant = Requant(np.int32(1 << 30), np.int32(40), 3)
     return QConvTranspose2d(strides, before, size, -7, requant)
 
 
