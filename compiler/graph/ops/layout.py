@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from ... import topi
-from ...te.expr import Const, Expr, select
+from ...te.expr import Const, Expr, minimum, select
 from ...te.tensor import Tensor, compute
 from ..arithmetic.requant import OFFSET
 from ..arithmetic.windows import windows
@@ -152,12 +152,23 @@ class Interleave(Op):
 
         def rule(*index: Expr) -> Expr:
             n, c, h, w, *lane = index
-            places = (n, c, h // self.rows, w // self.columns, *lane)
-            found: Expr = inputs[-1][places]
+
+            def element(x: Tensor) -> Expr:
+                # An image that is shorter than others is not read beyond its end.
+                row, column = (
+                    place if size == x_size else minimum(place, x_size - 1)
+                    for place, size, x_size in zip(
+                        (h // self.rows, w // self.columns), inputs[0].shape[2:4], x.shape[2:4],
+                        strict=True,
+                    )
+                )  # fmt: skip
+                return x[(n, c, row, column, *lane)]
+
+            found = element(inputs[-1])
             for turn, x in reversed([*enumerate(inputs)][:-1]):
                 row, column = divmod(turn, self.columns)
                 here = (h % self.rows).equal(row) & (w % self.columns).equal(column)
-                found = select(here, x[places], found)
+                found = select(here, element(x), found)
             return found
 
         return Expression(compute(shape, rule, "out"), tuple(inputs))

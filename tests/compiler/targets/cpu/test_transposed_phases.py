@@ -28,8 +28,8 @@ def transposed(op: QConvTranspose2d, x: tuple, weight: np.ndarray, bias: np.ndar
     return replace(graph, inputs=("x0",), tensors=graph.tensors | known)
 
 
-def an_operator(strides: tuple, before: tuple, size: tuple) -> QConvTranspose2d:
-    requant = Requant(np.int32(1 << 30), np.int32(40), 3)
+def an_operator(channels: int, strides: tuple, before: tuple, size: tuple) -> QConvTranspose2d:
+    requant = Requant(np.full(channels, 2**30, np.int32), np.full(channels, 40, np.int32), 3)
     return QConvTranspose2d(strides, before, size, -7, requant)
 
 
@@ -51,7 +51,10 @@ def test_the_same_bits(data: st.DataObject) -> None:
     weight = rng.integers(-127, 128, (channels, features, *kernel)).astype(np.int8)
     bias = rng.integers(-999, 999, features).astype(np.int32)
     graph = transposed(
-        an_operator(tuple(strides), tuple(before), size), (1, channels, *image), weight, bias
+        an_operator(features, tuple(strides), tuple(before), size),
+        (1, channels, *image),
+        weight,
+        bias,
     )
     x = rng.integers(-128, 128, graph["x0"].shape).astype(np.int8)
     expected = graph.nodes[0].op.evaluate(x, weight, bias)
@@ -69,7 +72,7 @@ def test_the_same_bits(data: st.DataObject) -> None:
     ],
 )  # fmt: skip
 def test_who_has_phases(kernel: int, stride: int, before: int, size: int, phases: bool) -> None:
-    op = an_operator((stride, stride), (before, before), (size, size))
+    op = an_operator(16, (stride, stride), (before, before), (size, size))
     weight = np.ones((16, 16, kernel, kernel), np.int8)
     graph = transposed(op, (1, 16, 8, 8), weight, np.zeros(16, np.int32))
     found = kinds(transposed_phases(graph))
