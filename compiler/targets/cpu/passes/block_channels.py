@@ -113,7 +113,7 @@ class _Rewriting:
             case QAdd() if self._adds_blocks(node):
                 self._emit_blocked(node, node.op, *(self._blocks(n) for n in node.inputs))
             case Map() if self._maps_blocks(node):
-                inputs = (n if self.graph[n].shape in SCALARS else self._blocks(n)
+                inputs = (n if self.graph[n].shape in SCALARS else self._blocks_of_channels(n)
                           for n in node.inputs)  # fmt: skip
                 self._emit_blocked(node, node.op, *inputs)
             case Dense() if self._packs(node):
@@ -371,12 +371,23 @@ class _Rewriting:
 
     def _maps_blocks(self, node: Node) -> bool:
         """Whether a map can work on blocks. These must be full: elements beyond the last channel
-        have to stay finite, which a map does not promise.
+        have to stay finite, which a map does not promise. There may be numbers for each channel.
         """
-        shapes = {self.graph[name].shape for name in node.inputs}
         shape = self.graph.result(node).shape
-        full = len(shape) == 4 and shape[1] % self.block == 0
-        return full and shapes - SCALARS == {shape} and any(n in self.blocked for n in node.inputs)
+        if len(shape) != 4 or shape[1] % self.block:
+            return False
+        shapes = {self.graph[name].shape for name in node.inputs} - SCALARS
+        of_channels = {(*shape[:2], 1, 1), (shape[1], 1, 1), (1, shape[1], 1, 1)}
+        known = shape in shapes and shapes <= {shape, *of_channels}
+        return known and any(n in self.blocked for n in node.inputs if self.graph[n].shape == shape)
+
+    def _blocks_of_channels(self, name: str) -> str:
+        """A tensor in blocks; a constant is put into them here."""
+        tensor = self.graph[name]
+        if tensor.data is None:
+            return self._blocks(name)
+        whole = tensor.data.reshape((1,) * (4 - tensor.data.ndim) + tensor.data.shape)
+        return self._constant(f"{name}.blocks", ToBlocks(self.block).evaluate(whole))
 
     def _add(self, node: Node, op: Add) -> None:
         """Make an addition part of the convolution that computes one of its operands, if nothing

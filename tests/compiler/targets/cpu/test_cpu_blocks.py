@@ -256,3 +256,19 @@ def test_integer_convolutions_equal_the_interpreter(data: st.DataObject) -> None
     for found in (build_cpu(graph).run(x), interpret(blocked, x)):
         for ours, expected in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(ours, expected)
+
+
+@pytest.mark.parametrize("constant", [(32, 1, 1), (1, 32, 1, 1), None])
+def test_numbers_for_each_channel_stay_in_blocks(constant: Shape | None) -> None:
+    """Factors of a constant, or of what is computed from all of the channel."""
+    model = Model(x=(1, 16, 5, 5))
+    y = model.node("Conv", "x", model.weight(32, 16, 1, 1))
+    if constant is None:
+        factors = model.node("Conv", model.node("GlobalMaxPool", y), model.weight(32, 32, 1, 1))
+    else:
+        factors = model.weight(*constant)
+    scaled = model.node("Mul", y, factors)
+    graph = compare(model.finish(model.node("Conv", scaled, model.weight(16, 32, 1, 1))))
+    found = kinds(graph)
+    assert found.count("Map") == 1 and found[0] == "ToBlocks" and found[-1] == "FromBlocks"
+    assert not {"ToBlocks", "FromBlocks"} & set(found[1:-1])
