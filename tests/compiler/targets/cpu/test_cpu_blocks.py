@@ -261,10 +261,10 @@ def test_integer_convolutions_equal_the_interpreter(data: st.DataObject) -> None
 @pytest.mark.parametrize("constant", [(32, 1, 1), (1, 32, 1, 1), None])
 def test_numbers_for_each_channel_stay_in_blocks(constant: Shape | None) -> None:
     """Factors of a constant, or of what is computed from all of the channel."""
-    model = Model(x=(1, 16, 5, 5))
+    model = Model(x=(1, 16, 4, 4))
     y = model.node("Conv", "x", model.weight(32, 16, 1, 1))
     if constant is None:
-        factors = model.node("Conv", model.node("GlobalMaxPool", y), model.weight(32, 32, 1, 1))
+        factors = model.node("Conv", model.node("GlobalAveragePool", y), model.weight(32, 32, 1, 1))
     else:
         factors = model.weight(*constant)
     scaled = model.node("Mul", y, factors)
