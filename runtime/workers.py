@@ -16,6 +16,8 @@ from ..isa.errors import VdlaError
 
 #: How often work is given to a worker again whose earlier one died with it.
 RETRIES = 3
+#: What Dask calls the size from which it warns of what is given to a call.
+_WARNS_FROM = "distributed.admin.large-graph-warning-threshold"
 #: Seconds until workers with the device must be there.
 _WORKERS_S = 30.0
 
@@ -93,9 +95,14 @@ class Workers:
         return self.client.submit(function, *args, pure=False, resources=wanted)
 
     def share(self, value: Any) -> Any:
-        """The future of a value on all workers."""
-        found: Any = self.client.scatter([value], broadcast=True)
-        return found[0]
+        """The future of a value that workers fetch from one another. It is the result of a call,
+        because the scheduler calls again where the only worker that has a result dies; data that is
+        scattered would be lost.
+        """
+        import dask
+
+        with dask.config.set({_WARNS_FROM: "4 GiB"}):
+            return self.client.submit(_same, value, pure=False)
 
     def each(self, function: Callable[..., Any], items: Sequence[tuple]) -> Iterator[tuple]:
         """``(index, function(*item))`` for each item, as they come; errors as ``function``'s.
@@ -150,6 +157,10 @@ class Workers:
         self.client.close()
         if self._cluster is not None:
             self._cluster.close()
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _raising(results: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:

@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -101,6 +102,22 @@ def test_two_workers_find_what_one_process_finds_and_a_dead_worker_costs_no_reco
     assert cluster.workers[0].wait() == -signal.SIGKILL and cluster.workers[1].poll() is None
     assert search.tried == alone.tried and search.best == alone.best
     assert len(kept) == len(set(kept)) == 48 and search.failed == 0
+
+
+@pytest.mark.slow
+def test_what_is_shared_outlives_the_worker_that_has_it(cluster: Cluster, trials: Any) -> None:
+    """A scheduler drops all but one of several copies, in seconds."""
+    with closing(Pool(Steps("toy", None, trials.slowly), cluster.address, 0, 60.0)) as pool:
+        wait_for_workers(pool, 2)
+        workers, client = pool.workers, pool.workers.client
+        shared = workers.share(b"layer")
+        processes: Any = client.run(os.getpid)
+        deadline = time.monotonic() + PATIENCE_S
+        while len(holders := client.who_has([shared])[shared.key]) != 1:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        os.kill(processes[holders[0]], signal.SIGKILL)
+        assert workers.submit(len, shared).result(PATIENCE_S) == 5
 
 
 @pytest.mark.slow
