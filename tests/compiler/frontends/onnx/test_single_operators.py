@@ -103,7 +103,7 @@ TOPI: dict[type[Op], str] = {
     BlockedDepthwise: "Conv", BlockedDotConv2d: "QLinearConv", Clip: "Clip", Conv2d: "Conv",
     ConvTranspose2d: "ConvTranspose", Convolution: "ConvInteger",
     ConvolutionTranspose: "ConvTranspose", Dense: "MatMul", FromBlocks: "Conv",
-    Interpolate: "Resize", MaxPool: "MaxPool", PackColumns: "MatMul", PackedDense: "Gemm",
+    Interpolate: "Resize", MaxPool: "MaxPool", PackedDense: "Gemm",
     Pool: "MaxPool", PoolArg: "MaxPool", QAdd: "com.microsoft.QLinearAdd", QConv2d: "QLinearConv",
     QDense: "QLinearMatMul", QMatMul: "QLinearMatMul", QMaxPool: "MaxPool", ToBlocks: "Conv",
 }  # fmt: skip
@@ -113,9 +113,9 @@ COMMON = {
     Quantize, Recentre, Reduce, Relu, Reshape, Slice, Transpose,
 }  # fmt: skip
 #: Operators that are made of several ONNX operators, or only for other processors. They are tested
-#: in ``test_random_operators.py``, ``test_cpu_blocks.py``, ``test_winograd.py`` and
-#: ``test_conv_transpose.py``.
-OF_SEVERAL = {BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPool, QConvTranspose2d}
+#: in ``test_random_operators.py``, ``test_cpu_blocks.py``, ``test_winograd.py``, ``test_products.py``
+#: and ``test_conv_transpose.py``.
+OF_SEVERAL = {PackColumns, BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPool, QConvTranspose2d}
 
 
 def test_every_operator_of_topi_is_named() -> None:
