@@ -54,7 +54,7 @@ from vdla.compiler.graph.ops.movement import (
     Slice,
     Transpose,
 )
-from vdla.compiler.graph.ops.places import QGroupMatMul, TransposeGroups
+from vdla.compiler.graph.ops.places import QAddChannels, QGroupMatMul, TransposeGroups
 from vdla.compiler.graph.ops.pooling import (
     AvgPool,
     MaxPool,
@@ -117,7 +117,7 @@ def test_every_operator_of_topi_is_named() -> None:
     operators, which have tests of their own. Tiles of AMX derive from the dots of four."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
-    others |= {BlockedMatrixConv2d, QGroupMatMul, TransposeGroups}
+    others |= {BlockedMatrixConv2d, QAddChannels, QGroupMatMul, TransposeGroups}
     assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
 

@@ -80,6 +80,39 @@ def attention(
     return net.model((*leading, tokens, width), last)
 
 
+def residual(
+    tokens: int, heads: int, size: int, second: float, by_scalar: bool = False
+) -> onnx.ModelProto:
+    """Attention with a bias behind each dense layer, halved scores and the sum with its input,
+    whose scale is ``second`` times that of the other addend; or with a sum with a scalar."""
+    net, width = Net(), heads * size
+    dense = 2 * WEIGHT * width**0.5 / STEPS
+    apart = (1, tokens, heads, size)
+    x = net.pair("x", 2 / STEPS, 5)
+
+    def biased(x: str, scale: float, zero: int) -> str:
+        y = net.dense(x, width, width, scale, zero)
+        bias = RNG.standard_normal(() if by_scalar else width).astype(np.float32)
+        stored = net.constant(np.rint(30 * bias).astype(np.int8))
+        real = net.op("DequantizeLinear", stored, net.constant(np.float32(scale)),
+                      net.constant(np.int8(-3)))  # fmt: skip
+        return net.pair(net.op("Add", y, real), 1.1 * scale, zero + 3)
+
+    q, k, v = (biased(x, dense, zero) for zero in (-3, 11, 4))
+    scores = net.op("MatMul", net.heads(q, apart, [0, 2, 1, 3]), net.heads(k, apart, [0, 2, 3, 1]))
+    scored = STEPS * dense**2 * size**0.5
+    scores = net.op("Div", net.pair(scores, scored, 7), net.constant(np.float32(2)))
+    summed = STEPS * scored * dense * tokens**0.5 / 2
+    values = net.heads(v, apart, [0, 2, 1, 3])
+    mixed = net.pair(net.op("MatMul", net.pair(scores, scored / 2, 7), values), summed, -20)
+    together = net.op("Transpose", mixed, perm=[0, 2, 1, 3])
+    y = net.op("Reshape", together, net.constant(np.array((1, tokens, width))))
+    last = summed * WEIGHT * width**0.5
+    y = biased(net.pair(y, summed, -20), last, 0)
+    total = net.op("Add", y, net.pair("x", second * last, 1))
+    return net.model((1, tokens, width), net.pair(total, 1.5 * last, 4))
+
+
 def expected(model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
     session = onnxruntime.InferenceSession(
         model.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -118,6 +151,44 @@ def test_one_program(leading: tuple[int, ...], queries: bool) -> None:
         "QConv2d": 3 if queries else 4, "QGroupMatMul": 2, "TransposeGroups": 1,
     }  # fmt: skip
     assert all(layer.target == "accel" for layer in layers if layer.macs)
+
+
+def test_what_is_element_by_element() -> None:
+    """Biases, a table of two pieces and the sum with the input, which the host lays out, are in the
+    program, too."""
+    layers, programs = compare(residual(37, 3, 32, 0.01))
+    assert programs == 1
+    ops = [layer.op for layer in layers if layer.target == "accel"]
+    kinds = {"QConv2d", "QGroupMatMul", "TransposeGroups", "QAddChannels", "QTable", "QAdd"}
+    assert {op: ops.count(op) for op in kinds} == {
+        "QConv2d": 4, "QGroupMatMul": 2, "TransposeGroups": 1, "QAddChannels": 4, "QTable": 1,
+        "QAdd": 1,
+    }  # fmt: skip
+
+
+def test_a_scalar_is_no_constant_for_each_channel() -> None:
+    layers, _ = compare(residual(20, 2, 16, 0.01, by_scalar=True))
+    assert "QAddChannels" not in {layer.op for layer in layers}
+
+
+@pytest.mark.parametrize("kind", ["sum with its transposed", "constant for each place"])
+def test_images_in_another_order(kind: str) -> None:
+    """Scores of as many queries as keys, whose image has the shape of its transposed: neither is
+    their sum one of images, nor a constant along places one along channels."""
+    net, scale = Net(), 2 * WEIGHT * 32**0.5 / STEPS
+    q = net.dense(net.pair("x", 2 / STEPS, 5), 32, 32, scale, -3)
+    k = net.op("Transpose", net.dense(q, 32, 32, 30 * scale, 2), perm=[1, 0])
+    scores = net.pair(net.op("MatMul", q, k), 6000 * scale**2, 7)
+    shape = net.constant(np.array([1, 32, 32]))
+    turned = net.op("Transpose", net.op("Reshape", scores, shape), perm=[0, 2, 1])
+    second = net.op("Reshape", scores, shape)
+    if kind == "constant for each place":
+        stored = net.constant(RNG.integers(-128, 128, 32).astype(np.int8))
+        quant = net.constant(np.float32(3000 * scale**2)), net.constant(np.int8(4))
+        second = net.op("DequantizeLinear", stored, *quant)
+    total = net.pair(net.op("Add", turned, second), 7777 * scale**2, -5)
+    layers, _ = compare(net.model((32, 32), total))
+    assert {layer.target for layer in layers if layer.op in ("QAdd", "QAddChannels")} <= {"cpu"}
 
 
 def test_as_many_tokens_as_channels() -> None:
