@@ -26,6 +26,7 @@ from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla import order
 from vdla.compiler.targets.vdla.codegen import _Walker
+from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.targets.vdla.templates import activations, products
@@ -89,6 +90,9 @@ COMPILER = (
     Mutant("constants along places", "compiler", _Images.by_channels,
            "self.is_places(source) and _is_matrix(order, shape)", "self.is_places(source)",
            tests(f"{PLACES}::test_images_in_another_order")),
+    Mutant("a table of two tensors", "compiler", _Function.operand,
+           'source in ("", name)', "True",
+           tests(f"{PLACES}::test_a_function_of_two_tensors_is_no_table")),
     Mutant("constants that miss a value", "compiler", shifted_scale.constants_of,
            "(low < high - 1).all() and fits", "fits",
            tests("compiler/graph/arithmetic/test_shifted_scale.py"

@@ -14,7 +14,8 @@ that image: nothing moves. Where its channels and places have changed roles, it 
 accelerator (TransposeGroups). Any other operand is laid out by the host.
 
 Additions and tables of such images work on them, too, and so does the addition of a constant for
-each channel, which has no integer form elsewhere (QAddChannels).
+each channel, which has no integer form elsewhere (QAddChannels). What is a function of one int8
+tensor becomes one table.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from ....graph.ops.places import QGroupMatMul, TransposeGroups
 from ....graph.passes.dead_code import dead_code
 from ..machine import ACCELERATOR, HOST
 from .constant_additions import constant_added
+from .functions_of_one import function_of_one
 
 MOVES = (Identity, Reshape, Slice, Transpose)
 #: Operators of single elements, whose operands have one shape.
@@ -40,6 +42,7 @@ ELEMENTWISE = (QAdd, QAddFixed, QTable)
 #: Pieces of a line that is computed in place of a table; the host looks up the values of others.
 MOST_PIECES = 2
 WHY = "a matrix becomes the places of an image, or these become a matrix"
+FUNCTION = "a function of one tensor, whose steps are a table"
 TRANSPOSED = "channels and places change roles for a product of two activations"
 
 
@@ -50,6 +53,7 @@ def products_of_places(graph: Graph, block: int, has_table: bool = False) -> Gra
         return graph
     images = _Images(graph, block, has_table)
     for node in graph.nodes:
+        node = images.as_table(node)
         if _is_product(node):
             images.product(node)
         elif not (images.by_elements(node) or images.by_channels(node)):
@@ -80,6 +84,9 @@ class _Images:
     made: dict[str, Tensor] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.before = self.graph.producers()
+
     def product(self, node: Node) -> None:
         """Append the product of two images, and its way back to a matrix."""
         op, (a, b) = node.op, node.inputs
@@ -104,6 +111,15 @@ class _Images:
         shape = self.graph.result(node).shape
         back = Node(f"{node.name}.back", Reshape(shape), (rows,), node.output, HOST, WHY)
         self.append(back)
+
+    def as_table(self, node: Node) -> Node:
+        """The node; as a table, if it ends several steps that are a function of one tensor."""
+        found = function_of_one(self.graph, self.before, node)
+        if found is None:
+            return node
+        op, source = found
+        target = ACCELERATOR if self.has_table else HOST
+        return replace(node, op=op, inputs=(source,), target=target, reason=FUNCTION)
 
     def by_elements(self, node: Node) -> bool:
         """Append an element-wise operator on images, if all its operands are images in one order,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -169,6 +170,43 @@ def test_what_is_element_by_element() -> None:
 def test_a_scalar_is_no_constant_for_each_channel() -> None:
     layers, _ = compare(residual(20, 2, 16, 0.01, by_scalar=True))
     assert "QAddChannels" not in {layer.op for layer in layers}
+
+
+def gated(tokens: int, width: int, two: bool) -> onnx.ModelProto:
+    """Scores of what a GELU, a pair behind each of its steps, makes of a dense layer; with ``two``,
+    the factor of a value comes from another layer."""
+    net, scale = Net(), 2 * WEIGHT * width**0.5 / STEPS
+
+    def number(value: float) -> str:
+        stored, zero = net.constant(np.int8(127)), net.constant(np.int8(0))
+        return net.op("DequantizeLinear", stored, net.constant(np.float32(value / 127)), zero)
+
+    x = net.pair("x", 2 / STEPS, 5)
+    h = net.dense(x, width, width, scale, 6)
+    other = net.dense(x, width, width, scale, -4) if two else h
+    inside = net.op("Div", other, net.constant(np.float32(20 * scale)))
+    erf = net.pair(net.op("Erf", inside), 1 / 127, 0)
+    factor = net.pair(net.op("Add", erf, number(1)), 2 / 255, -128)
+    y = net.pair(net.op("Mul", h, factor), 2 * scale, -100)
+    y = net.pair(net.op("Mul", y, number(0.5)), scale, -100)
+    turned = net.op("Transpose", y, perm=[0, 2, 1])
+    scored = net.pair(net.op("MatMul", y, turned), 40 * scale**2 * width**0.5, -30)
+    return net.model((1, tokens, width), scored)
+
+
+@pytest.mark.parametrize("has_table", [False, True], ids=["bends", "table"])
+def test_a_function_in_several_steps_is_a_table(has_table: bool, tmp_path: Path) -> None:
+    hw = tmp_path / "hw.toml"
+    hw.write_text(f"vector_table = {int(has_table)}\n")
+    layers, programs = compare(gated(21, 32, two=False), hw=str(hw))
+    functions = [layer.target for layer in layers if layer.op in ("QTable", "Map")]
+    assert functions == ["accel" if has_table else "cpu"]
+    assert programs == (1 if has_table else 2)
+
+
+def test_a_function_of_two_tensors_is_no_table() -> None:
+    layers, _ = compare(gated(21, 32, two=True))
+    assert "Map" in {layer.op for layer in layers if layer.target == "cpu"}
 
 
 @pytest.mark.parametrize("kind", ["sum with its transposed", "constant for each place"])
