@@ -172,13 +172,20 @@ class _Images:
         self.append(Node(f"{node.name}.back", moves[-1], (image,), node.output, HOST, WHY))
 
     def matrix_laid_out(self, name: str, shape: tuple[int, ...]) -> str:
-        """The image [1, C, N, 1] of a tensor whose elements are a matrix [N, C], by the host."""
+        """The image [1, C, N, 1] of a tensor whose elements are a matrix [N, C], by the host, which
+        may have made it for a dense layer already."""
         _, channels, places, _ = shape
-        label, column = f"{name}.places", (places, channels, 1, 1)
-        if f"{label}.image" not in self.made:
-            x = self.add(label, Reshape(column), (name,), f"{label}.column", HOST)
-            self.add(f"{label}.turned", Transpose((2, 1, 0, 3)), (x,), f"{label}.image", HOST)
-        return f"{label}.image"
+        source, order, _ = self.origin(name)
+        turned = Transpose((2, 1, 0, 3))
+        for node in self.nodes:
+            if node.op == turned and self[node.output].shape == shape:
+                other, image, _ = self.origin(node.output)
+                same = image.reshape(channels, places) == order.reshape(places, channels).T
+                if other == source and same.all():
+                    return node.output
+        column = (places, channels, 1, 1)
+        x = self.add(f"{name}.places", Reshape(column), (name,), f"{name}.places.column", HOST)
+        return self.add(f"{name}.turned", turned, (x,), f"{name}.places.image", HOST)
 
     def is_places(self, name: str) -> bool:
         """Whether a tensor is an image [1, C, N, 1] that the accelerator makes."""

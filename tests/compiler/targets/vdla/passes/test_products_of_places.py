@@ -82,10 +82,11 @@ def attention(
 
 
 def residual(
-    tokens: int, heads: int, size: int, second: float, by_scalar: bool = False
+    tokens: int, heads: int, size: int, second: float | None, by_scalar: bool = False
 ) -> onnx.ModelProto:
     """Attention with a bias behind each dense layer, halved scores and the sum with its input,
-    whose scale is ``second`` times that of the other addend; or with a sum with a scalar."""
+    whose scale is ``second`` times that of the other addend, or that of the dense layers' input; or
+    with biases that are numbers."""
     net, width = Net(), heads * size
     dense = 2 * WEIGHT * width**0.5 / STEPS
     apart = (1, tokens, heads, size)
@@ -110,7 +111,7 @@ def residual(
     y = net.op("Reshape", together, net.constant(np.array((1, tokens, width))))
     last = summed * WEIGHT * width**0.5
     y = biased(net.pair(y, summed, -20), last, 0)
-    total = net.op("Add", y, net.pair("x", second * last, 1))
+    total = net.op("Add", y, x if second is None else net.pair("x", second * last, 1))
     return net.model((1, tokens, width), net.pair(total, 1.5 * last, 4))
 
 
@@ -154,11 +155,14 @@ def test_one_program(leading: tuple[int, ...], queries: bool) -> None:
     assert all(layer.target == "accel" for layer in layers if layer.macs)
 
 
-def test_what_is_element_by_element() -> None:
-    """Biases, a table of two pieces and the sum with the input, which the host lays out, are in the
-    program, too."""
-    layers, programs = compare(residual(37, 3, 32, 0.01))
+@pytest.mark.parametrize("second", [0.01, None], ids=["two inputs", "one input"])
+def test_what_is_element_by_element(second: float | None) -> None:
+    """Biases, a table of two pieces and the sum with the input are in the program, too. The host
+    lays out each input once."""
+    layers, programs = compare(residual(37, 3, 32, second))
     assert programs == 1
+    turned = [layer for layer in layers if layer.op == "Transpose"]
+    assert len(turned) == (2 if second is None else 3)
     ops = [layer.op for layer in layers if layer.target == "accel"]
     kinds = {"QConv2d", "QGroupMatMul", "TransposeGroups", "QAddChannels", "QTable", "QAdd"}
     assert {op: ops.count(op) for op in kinds} == {
