@@ -71,7 +71,7 @@ def attention(
     q = net.dense(x, width, width, dense, -3)
     k = q if queries else net.dense(x, width, width, dense, 11)
     v = net.dense(x, width, width, dense, 4)
-    apart = (1, tokens, heads, size)
+    apart = (*(leading or (1,)), tokens, heads, size)
     scores = net.op("MatMul", net.heads(q, apart, [0, 2, 1, 3]), net.heads(k, apart, [0, 2, 3, 1]))
     values = net.heads(v, apart, [0, 2, 1, 3])
     mixed = net.pair(net.op("MatMul", net.pair(scores, scored, 7), values), summed, -20)
@@ -237,6 +237,13 @@ def test_as_many_tokens_as_channels() -> None:
     """Images of values and of keys have one shape; only values are transposed."""
     layers, programs = compare(attention(32, 3, 32))
     assert programs == 1 and [layer.op for layer in layers].count("TransposeGroups") == 1
+
+
+def test_several_sequences() -> None:
+    """Their tokens are places of one image, which the host cuts for products."""
+    layers, programs = compare(attention(12, 2, 16, leading=(3,)))
+    assert programs > 1
+    assert all(layer.target == "accel" for layer in layers if layer.macs)
 
 
 def test_heads_that_fill_no_blocks() -> None:
