@@ -271,7 +271,7 @@ class _Images:
             moves.append(node.op)
             name = node.inputs[0]
         shape = self[name].shape
-        places = np.arange(prod(shape), dtype=np.int64).reshape(shape)
+        places = np.arange(prod(shape), dtype=np.int32).reshape(shape)
         moves.reverse()
         for op in moves:
             places = op.evaluate(places)
