@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from vdla.compiler import arena
-from vdla.compiler.graph.arithmetic import fixed_point, floor_requant, requant, windows
+from vdla.compiler.graph.arithmetic import (
+    fixed_point,
+    floor_requant,
+    requant,
+    shifted_scale,
+    windows,
+)
 from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.pooling import QAvgPoolValid
 from vdla.compiler.graph.passes.drop_identities import _same_value
@@ -21,10 +27,12 @@ from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla import order
 from vdla.compiler.targets.vdla.codegen import _Walker
+from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.targets.vdla.templates import activations, products
 from vdla.compiler.targets.vdla.templates.activations import Activations
+from vdla.compiler.targets.vdla.templates.channel_addition import ChannelAddition
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
 from vdla.compiler.te import affine, relations, rfactor
@@ -43,6 +51,7 @@ from .checks import missing_tokens, tests, unordered, wrong_digits
 from .plant import Mutant
 
 PRODUCTS = "compiler/targets/vdla/test_activations.py::test_products"
+PLACES = "compiler/targets/vdla/passes/test_products_of_places.py"
 
 COMPILER = (
     Mutant("a table outlives its entries of par", "compiler", order.without_repeated_tables,
@@ -95,8 +104,23 @@ COMPILER = (
            tests("compiler/targets/vdla/test_activations.py::test_transpositions_equal_the_interpreter")),
     Mutant("any image of the right shape", "compiler", _Images.operand,
            "as_it_is = (order == (g * width + c) * places + p).all()", "as_it_is = True",
-           tests("compiler/targets/vdla/passes/test_products_of_places.py"
-                 "::test_as_many_tokens_as_channels")),
+           tests(f"{PLACES}::test_as_many_tokens_as_channels")),
+    Mutant("images in any order are added", "compiler", _Images.by_elements,
+           "(order == first[1]).all()", "True", tests(f"{PLACES}::test_images_in_another_order")),
+    Mutant("constants along places", "compiler", _Images.by_channels,
+           "self.is_places(source) and _is_matrix(order, shape)", "self.is_places(source)",
+           tests(f"{PLACES}::test_images_in_another_order")),
+    Mutant("a table of two tensors", "compiler", _Function.operand,
+           'source in ("", name)', "True",
+           tests(f"{PLACES}::test_a_function_of_two_tensors_is_no_table")),
+    Mutant("constants that miss a value", "compiler", shifted_scale.constants_of,
+           "(low < high - 1).all() and fits", "fits",
+           tests("compiler/graph/arithmetic/test_shifted_scale.py"
+                 "::test_what_does_not_scale_has_no_constants")),
+    Mutant("channels without their constants", "compiler", ChannelAddition.constants,
+           "pack_parameters(op.const", "pack_parameters(0 * op.const",
+           tests("compiler/targets/vdla/test_activations.py"
+                 "::test_additions_equal_the_interpreter")),
     # ---- order and tokens
     Mutant("dropped token", "compiler", depend._find_tokens.__wrapped__,
            "pushes[source] |= 1 << unit",

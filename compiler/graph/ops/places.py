@@ -12,9 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ....isa.vector_ops import shift_right_half_even
+from ... import topi
 from ...te.expr import Const, Expr, minimum, select
-from ...te.tensor import Tensor, compute, reduce_axis, sum_of
-from ..arithmetic.requant import Requant
+from ...te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
+from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant
 from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes, int32
 from .epilogue import requantized
 
@@ -114,6 +116,41 @@ class TransposeGroups(Op):
             return select(row < places, found, Const(self.fill, "int8"))
 
         return Expression(compute((1, self.groups * width, size, 1), moved, "out"), (x,))
+
+
+@dataclass(frozen=True, eq=False)
+class QAddChannels(Op):
+    """An image plus a constant for each channel: x int8 [1,C,N,1] to int8 of that shape.
+
+    ``y = clamp(round_half_even((x*mult + const[c]) / 2**shift) + zero_point)``; every intermediate
+    value fits int32, and 1 <= shift <= 30. ``const`` is int32 [C].
+    """
+
+    mult: int
+    shift: int
+    const: np.ndarray
+    zero_point: int
+
+    def infer(self, *types: Type) -> Type:
+        [x] = expect_dtypes(types, "int8")
+        _expect_image(x, 1)
+        expect(x[1] == len(self.const), f"an image of {len(self.const)} channels")
+        return x, "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        total = args[0].astype(np.int64) * self.mult + self.const.reshape(1, -1, 1, 1)
+        rounded = shift_right_half_even(total, np.asarray(self.shift)) + self.zero_point
+        return np.clip(rounded, INT8_MIN, INT8_MAX).astype(np.int8)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        [x], const = inputs, placeholder((len(self.const),), "int32", "const")
+
+        def rule(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
+            total = x[n, c, h, w].astype("int32") * self.mult + const[c]
+            scaled = topi.rescale(total, 1, self.shift)
+            return topi.quantisation.clipped(scaled, self.zero_point, INT8_MIN, INT8_MAX)
+
+        return Expression(compute(x.shape, rule, "out"), (x, const), (self.const,))
 
 
 def _expect_image(shape: Shape, groups: int) -> None:

@@ -395,6 +395,11 @@ def row_cycles(
     return round(_replay(work, memory, vthreads))
 
 
+def read_cycles(read_bytes: int, machine: Machine) -> int:
+    """Cycles that the bus needs to read so many bytes, operands and instructions together."""
+    return round(read_bytes / machine.params.bus_bytes * machine.memory.cycles_per_beat)
+
+
 def _tilings(
     shape: ConvShape, orders: tuple[Order, ...], vthreads: int, fixed: Fixed, window: bool = False
 ) -> list[Tiling]:

@@ -34,6 +34,7 @@ from .passes.rows_as_places import rows_as_places
 from .program import build_func, build_program, choose_operators
 from .templates.activations import Activations
 from .templates.base import AcceleratorTemplate
+from .templates.channel_addition import ChannelAddition
 from .templates.elementwise import ELEMENTWISE
 from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
@@ -47,8 +48,8 @@ from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Grouped, Products, Activations, GroupsTransposed, Transposed, Windows, *ELEMENTWISE, LookUps,
-    Tables,
+    Grouped, Products, Activations, GroupsTransposed, Transposed, Windows, *ELEMENTWISE,
+    ChannelAddition, LookUps, Tables,
 ]  # fmt: skip
 
 
@@ -94,7 +95,12 @@ class Accelerator(Target):
         return (
             ("absorb_flatten", partial(absorb_flatten, most_places=most_places)),
             ("rows_as_places", partial(rows_as_places, batch=params.batch)),
-            ("products_of_places", partial(products_of_places, block=params.block)),
+            (
+                "products_of_places",
+                partial(
+                    products_of_places, block=params.block, has_table=bool(params.vector_table)
+                ),
+            ),
             ("fit_layout", partial(fit_layout, params=params)),
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),

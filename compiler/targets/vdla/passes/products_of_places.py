@@ -1,4 +1,5 @@
-"""Let the accelerator compute products of two activations: their matrices become images.
+"""Let the accelerator compute products of two activations, and what is element by element around
+them: their matrices become images.
 
 The leading dimensions of the matrices, such as heads, become groups of channels, rows become places
 and the dimension that is summed becomes channels, in whole blocks (``'``)::
@@ -11,6 +12,10 @@ and the dimension that is summed becomes channels, in whole blocks (``'``)::
 An operand that is an image of the accelerator with other dimensions, which it mostly is, is read as
 that image: nothing moves. Where its channels and places have changed roles, it is transposed on the
 accelerator (TransposeGroups). Any other operand is laid out by the host.
+
+Additions and tables of such images work on them, too, and so does the addition of a constant for
+each channel, which has no integer form elsewhere (QAddChannels). What is a function of one int8
+tensor becomes one table.
 """
 
 from __future__ import annotations
@@ -22,28 +27,46 @@ import numpy as np
 
 from ....graph.ir import Graph, Node, Tensor, infer
 from ....graph.ops.base import Op
+from ....graph.ops.integer import QAdd, QAddFixed, QTable
 from ....graph.ops.linear import QMatMul
 from ....graph.ops.movement import Identity, Pad, Reshape, Slice, Transpose
 from ....graph.ops.places import QGroupMatMul, TransposeGroups
 from ....graph.passes.dead_code import dead_code
 from ..machine import ACCELERATOR, HOST
+from .constant_additions import constant_added
+from .functions_of_one import function_of_one
 
 MOVES = (Identity, Reshape, Slice, Transpose)
+#: Operators of single elements, whose operands have one shape.
+ELEMENTWISE = (QAdd, QAddFixed, QTable)
+#: Pieces of a line that is computed in place of a table; the host looks up the values of others.
+MOST_PIECES = 2
 WHY = "a matrix becomes the places of an image, or these become a matrix"
+FUNCTION = "a function of one tensor, whose steps are a table"
 TRANSPOSED = "channels and places change roles for a product of two activations"
 
 
-def products_of_places(graph: Graph, block: int) -> Graph:
-    """Rewrite the products of two activations that are on the accelerator."""
+def products_of_places(graph: Graph, block: int, has_table: bool = False) -> Graph:
+    """Rewrite the products of two activations that are on the accelerator, and what is around
+    them. ``has_table``: a table takes the vector unit one pass."""
     if not any(map(_is_product, graph.nodes)):
         return graph
-    images = _Images(graph, block)
+    images = _Images(graph, block, has_table)
     for node in graph.nodes:
+        node = images.as_table(node)
         if _is_product(node):
             images.product(node)
-        else:
+        elif not (images.by_elements(node) or images.by_channels(node)):
             images.append(images.direct(node))
     return dead_code(graph.with_nodes(images.nodes, *images.made.values()))
+
+
+def _is_matrix(order: np.ndarray, image: tuple[int, ...]) -> bool:
+    """Whether the elements of a tensor are rows and columns of a matrix [N, C] that is an image
+    [1, C, N, 1]."""
+    _, channels, places, _ = image
+    matrix = np.arange(channels * places).reshape(channels, places).T
+    return order.size == matrix.size and (order.reshape(matrix.shape) == matrix).all()
 
 
 def _is_product(node: Node) -> bool:
@@ -56,9 +79,13 @@ class _Images:
 
     graph: Graph
     block: int
+    has_table: bool
     nodes: list[Node] = field(default_factory=list)
     made: dict[str, Tensor] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.before = self.graph.producers()
 
     def product(self, node: Node) -> None:
         """Append the product of two images, and its way back to a matrix."""
@@ -72,8 +99,10 @@ class _Images:
         )
         width = self.whole(others)
         product = QGroupMatMul(groups, width, op.a_zero_point, op.b_zero_point, op.requant)
-        image = self.add(node.name, product, (first, second), f"{node.output}.image", ACCELERATOR)
-        self.nodes[-1] = self.producers[image] = replace(self.nodes[-1], reason=node.reason)
+        names = (first, second)
+        image = self.add(
+            node.name, product, names, f"{node.output}.image", ACCELERATOR, node.reason
+        )
         apart = self.moved(node, Reshape((groups, width, places)), image, "apart")
         if width != others:
             kept = Slice((0, 0, 0), (1, 1, 1), (groups, others, places))
@@ -82,6 +111,86 @@ class _Images:
         shape = self.graph.result(node).shape
         back = Node(f"{node.name}.back", Reshape(shape), (rows,), node.output, HOST, WHY)
         self.append(back)
+
+    def as_table(self, node: Node) -> Node:
+        """The node; as a table, if it ends several steps that are a function of one tensor."""
+        found = function_of_one(self.graph, self.before, node)
+        if found is None:
+            return node
+        op, source = found
+        target = ACCELERATOR if self.has_table else HOST
+        return replace(node, op=op, inputs=(source,), target=target, reason=FUNCTION)
+
+    def by_elements(self, node: Node) -> bool:
+        """Append an element-wise operator on images, if all its operands are images in one order,
+        or the host can lay them out in that order; whether it does."""
+        if node.target != ACCELERATOR or not self.is_cheap(node.op):
+            return False
+        found = [self.origin(name) for name in node.inputs]
+        first = next((o for o in found if o[2] and self.is_places(o[0])), None)
+        if first is None or len(self.graph.result(node).shape) < 3:
+            return False
+        inputs = []
+        for name, (source, order, _) in zip(node.inputs, found, strict=True):
+            alike = self[source].shape == self[first[0]].shape and (order == first[1]).all()
+            if alike and self.is_made(source):
+                inputs.append(source)
+            elif _is_matrix(first[1], self[first[0]].shape):
+                inputs.append(self.matrix_laid_out(name, self[first[0]].shape))
+            else:
+                return False
+        self.on_images(node, node.op, tuple(inputs), first[2], node.reason)
+        return True
+
+    def is_cheap(self, op: Op) -> bool:
+        """Whether an operator is an element-wise one of few passes."""
+        if isinstance(op, QTable) and not self.has_table:
+            return op.bends is not None and len(op.bends.knots) <= MOST_PIECES
+        return isinstance(op, ELEMENTWISE)
+
+    def by_channels(self, node: Node) -> bool:
+        """Append a QAddChannels for a quantised addition of a constant to the channels of an image,
+        if it can give every value of it; whether it does."""
+        found = constant_added(self.graph, self.producers, node)
+        if found is None:
+            return False
+        source, order, moves = self.origin(found.x)
+        shape = self[source].shape
+        op = found.operator() if self.is_places(source) and _is_matrix(order, shape) else None
+        if op is None or shape[1] != len(op.const):
+            return False
+        self.on_images(node, op, (source,), moves, "on the vector unit, its constants as biases")
+        return True
+
+    def on_images(
+        self, node: Node, op: Op, inputs: tuple[str, ...], moves: list[Op], reason: str
+    ) -> None:
+        """Append an operator on images, and the moves that make a node's result of its image."""
+        image = self.add(node.name, op, inputs, f"{node.output}.image", ACCELERATOR, reason)
+        for number, move in enumerate(moves[:-1]):
+            image = self.moved(node, move, image, f"moved{number}")
+        self.append(Node(f"{node.name}.back", moves[-1], (image,), node.output, HOST, WHY))
+
+    def matrix_laid_out(self, name: str, shape: tuple[int, ...]) -> str:
+        """The image [1, C, N, 1] of a tensor whose elements are a matrix [N, C], by the host, which
+        may have made it for a dense layer already."""
+        _, channels, places, _ = shape
+        source, order, _ = self.origin(name)
+        turned = Transpose((2, 1, 0, 3))
+        for node in self.nodes:
+            if node.op == turned and self[node.output].shape == shape:
+                other, image, _ = self.origin(node.output)
+                same = image.reshape(channels, places) == order.reshape(places, channels).T
+                if other == source and same.all():
+                    return node.output
+        column = (places, channels, 1, 1)
+        x = self.add(f"{name}.places", Reshape(column), (name,), f"{name}.places.column", HOST)
+        return self.add(f"{name}.turned", turned, (x,), f"{name}.places.image", HOST)
+
+    def is_places(self, name: str) -> bool:
+        """Whether a tensor is an image [1, C, N, 1] that the accelerator makes."""
+        shape = self[name].shape
+        return self.is_made(name) and len(shape) == 4 and shape[0] == shape[3] == 1
 
     def operand(
         self,
@@ -99,7 +208,7 @@ class _Images:
         columns. ``is_filled``: what is beyond the matrix does not matter, because the other operand
         is the zero point there.
         """
-        source, origin = self.origin(name)
+        source, origin, _ = self.origin(name)
         order = origin.reshape(shape) if rows else origin.reshape(shape).transpose(0, 2, 1)
         groups, places, depth = order.shape
         width = self.whole(depth)
@@ -141,7 +250,7 @@ class _Images:
 
     def unmoved(self, name: str) -> str:
         """The image of the accelerator that an operand is, or the operand itself."""
-        source, origin = self.origin(name)
+        source, origin, _ = self.origin(name)
         same = self.is_made(source) and self[source].shape == self[name].shape
         return source if same and (np.diff(origin.reshape(-1)) == 1).all() else name
 
@@ -154,17 +263,19 @@ class _Images:
         node = self.producers.get(name)
         return node is not None and node.target == ACCELERATOR
 
-    def origin(self, name: str) -> tuple[str, np.ndarray]:
-        """The tensor whose elements a tensor has, and the place of each of its elements there."""
+    def origin(self, name: str) -> tuple[str, np.ndarray, list[Op]]:
+        """The tensor whose elements a tensor has, the place of each of its elements there, and the
+        moves from one to the other."""
         moves: list[Op] = []
         while (node := self.producers.get(name)) is not None and isinstance(node.op, MOVES):
             moves.append(node.op)
             name = node.inputs[0]
         shape = self[name].shape
-        places = np.arange(prod(shape), dtype=np.int64).reshape(shape)
-        for op in reversed(moves):
+        places = np.arange(prod(shape), dtype=np.int32).reshape(shape)
+        moves.reverse()
+        for op in moves:
             places = op.evaluate(places)
-        return name, places
+        return name, places, moves
 
     def moved(self, node: Node, op: Op, source: str, label: str, *others: str) -> str:
         """Append a move by the host, and return its result."""
@@ -177,11 +288,13 @@ class _Images:
         for node in self.nodes:
             if node.op == op and node.inputs == (source,):
                 return node.output
-        return self.add(name, op, (source,), f"{name}.{label}", ACCELERATOR)
+        return self.add(name, op, (source,), f"{name}.{label}", ACCELERATOR, TRANSPOSED)
 
-    def add(self, name: str, op: Op, inputs: tuple[str, ...], output: str, target: str) -> str:
+    def add(
+        self, name: str, op: Op, inputs: tuple[str, ...], output: str, target: str,
+        reason: str = WHY,
+    ) -> str:  # fmt: skip
         """Append a node with a new result."""
-        reason = WHY if target == HOST else TRANSPOSED
         shape, dtype = infer(op, tuple(self[i] for i in inputs), name)
         self.made[output] = Tensor(output, shape, dtype)
         self.append(Node(name, op, inputs, output, target, reason))

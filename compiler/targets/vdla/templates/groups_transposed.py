@@ -31,7 +31,7 @@ from ..parts import (
     split_tiles,
     vthread_tiles,
 )
-from ..planner import VTHREADS, even_sizes, row_cycles
+from ..planner import VTHREADS, even_sizes, read_cycles, row_cycles
 from .activations import reach_of_tiles, tile_bytes, weight_tiles
 from .base import AcceleratorTemplate, Track, requant_parameters
 
@@ -109,7 +109,7 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
     def predict(self, workload: TransposedWorkload, knobs: Knobs) -> int:
         """As for a row of vectors: a tile of weights is as many bytes as the vectors that it
         becomes. Small tiles keep the bus busy with parameters and instructions."""
-        w, params, memory = workload, self.machine.params, self.machine.memory
+        w, params = workload, self.machine.params
         tiles, channel_blocks = int(knobs["tiles"]), int(knobs["channel_blocks"])
         entries = w.groups * w.tiles * w.channel_blocks * params.block
         size = tiles * channel_blocks * params.block
@@ -119,7 +119,7 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
         insns_bytes = (4 * tiles + 3) * params.insn_bytes
         par_bytes = tiles * REQUANT_ENTRIES * params.entry_bytes("par")
         read_bytes = entries * params.entry_bytes("inp") + steps * (insns_bytes + par_bytes)
-        return max(row, round(read_bytes / params.bus_bytes * memory.cycles_per_beat))
+        return max(row, read_cycles(read_bytes, self.machine))
 
     def schedule(self, workload: TransposedWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` is the zero point with the opposite sign, so that values stay."""

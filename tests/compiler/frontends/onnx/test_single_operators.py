@@ -60,7 +60,7 @@ from vdla.compiler.graph.ops.movement import (
     Slice,
     Transpose,
 )
-from vdla.compiler.graph.ops.places import QGroupMatMul, TransposeGroups
+from vdla.compiler.graph.ops.places import QAddChannels, QGroupMatMul, TransposeGroups
 from vdla.compiler.graph.ops.pooling import (
     AvgPool,
     MaxPool,
@@ -113,8 +113,8 @@ COMMON = {
     Quantize, Recentre, Reduce, Relu, Reshape, Slice, Transpose,
 }  # fmt: skip
 #: Operators that are made of several ONNX operators, or only for other processors. They are tested
-#: in ``test_random_operators.py``, ``test_cpu_blocks.py``, ``test_winograd.py``, ``test_products.py``
-#: and ``test_conv_transpose.py``.
+#: in ``test_random_operators.py``, ``test_cpu_blocks.py``, ``test_winograd.py``,
+#: ``test_products.py`` and ``test_conv_transpose.py``.
 OF_SEVERAL = {PackColumns, BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPool, QConvTranspose2d}
 
 
@@ -123,7 +123,7 @@ def test_every_operator_of_topi_is_named() -> None:
     operators, which have tests of their own. Tiles of AMX derive from the dots of four."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
-    others |= {Interleave, BlockedMatrixConv2d, QGroupMatMul, TransposeGroups}
+    others |= {Interleave, BlockedMatrixConv2d, QAddChannels, QGroupMatMul, TransposeGroups}
     assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
 

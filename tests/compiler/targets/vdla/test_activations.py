@@ -1,4 +1,4 @@
-"""Products of two activations, and transpositions in groups, on the tensor core."""
+"""Products of two activations, transpositions in groups, and constants added to channels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
 from vdla.compiler.graph.ops.base import Op
 from vdla.compiler.graph.ops.linear import QMatMul
-from vdla.compiler.graph.ops.places import QGroupMatMul, TransposeGroups
+from vdla.compiler.graph.ops.places import QAddChannels, QGroupMatMul, TransposeGroups
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.isa.memory import MEMORY_PRESETS
@@ -70,6 +70,12 @@ def transposition(groups: int, channels: int, places: int, fill: int, block: int
     return one_operator(op, (1, groups * channels, places, 1))
 
 
+def addition(channels: int, places: int) -> Graph:
+    """A constant for each channel of an image."""
+    const = np.random.default_rng(0).integers(-(2**28), 2**28, channels).astype(np.int32)
+    return one_operator(QAddChannels(3028255, 23, const, -9), (1, channels, places, 1))
+
+
 def inputs_of(graph: Graph) -> list[np.ndarray]:
     rng = np.random.default_rng(1)
     shapes = [graph[name].shape for name in graph.inputs]
@@ -112,6 +118,24 @@ TRANSPOSITIONS = {
     "blocks of 8": (transposition(2, 16, 21, 3, 8), PRESETS["8x8"]),
     "blocks of 4": (transposition(2, 8, 10, 3, 4), SMALL),
 }
+
+
+ADDITIONS = {
+    "whole blocks": (addition(64, 50), DEFAULT),
+    "channels that fill no blocks": (addition(37, 197), DEFAULT),
+    "one place": (addition(300, 1), DEFAULT),
+    "blocks of 4": (addition(9, 30), SMALL),
+    "batch": (addition(20, 11), replace(PRESETS["8x8"], batch=2)),
+}
+
+
+@pytest.mark.parametrize("case", ADDITIONS)
+def test_additions_equal_the_interpreter(case: str) -> None:
+    check_values(*ADDITIONS[case])
+
+
+def test_a_tile_of_additions_with_a_remainder() -> None:
+    check_values(addition(37, 197), DEFAULT, {"places": 66, "vthreads": 3})
 
 
 @pytest.mark.fast(1)

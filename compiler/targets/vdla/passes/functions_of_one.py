@@ -1,0 +1,84 @@
+"""Functions of one int8 tensor that are computed step by step between QDQ pairs, as one table.
+
+ONNX Runtime's quantiser puts a pair behind every operator, so that ``x * (1 + erf(x / sqrt(2))) /
+2`` is four operators, each on a result of int8. The 256 values of all of them together are a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ....graph.arithmetic.requant import INT8_MAX, INT8_MIN
+from ....graph.ir import Graph, Node
+from ....graph.ops.elementwise import Add, Clip, Map, Relu
+from ....graph.ops.integer import QTable
+from ....graph.ops.quantisation import Dequantize, Quantize
+
+EVERY_INT8 = np.arange(INT8_MIN, INT8_MAX + 1, dtype=np.int8)
+
+
+def function_of_one(
+    graph: Graph, producers: Mapping[str, Node], node: Node
+) -> tuple[QTable, str] | None:
+    """The table that a Quantize ends, and the int8 tensor that it is a function of, which is itself
+    no function of another one. None if there is no such table.
+    """
+    if not (isinstance(node.op, Quantize) and _is_int8(node.op)):
+        return None
+    found = _Function(graph, producers, graph.result(node).shape)
+    table = found.value(node)
+    return None if table is None or not found.source else (QTable(table), found.source)
+
+
+def _is_int8(op: Quantize | Dequantize) -> bool:
+    return op.quant.dtype == "int8" and op.quant.axis is None
+
+
+@dataclass
+class _Function:
+    """Values of tensors for every int8 of ``source``, the one tensor that all depend on."""
+
+    graph: Graph
+    producers: Mapping[str, Node]
+    shape: tuple[int, ...]
+    source: str = ""
+    known: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def value(self, node: Node) -> np.ndarray | None:
+        """The values of a node's result; None if it is no function of one int8 tensor."""
+        match node.op:
+            case Quantize() | Dequantize() as op if not _is_int8(op):
+                return None
+            case Quantize() | Dequantize() | QTable() | Map() | Relu() | Clip() | Add():
+                operands = []
+                for name in node.inputs:
+                    value = self.operand(name)
+                    if value is None:
+                        return None
+                    operands.append(value)
+                return node.op.evaluate(*operands)
+        return None
+
+    def operand(self, name: str) -> np.ndarray | None:
+        """The values of an operand: of a constant number one, of any other tensor 256."""
+        tensor, node = self.graph[name], self.producers.get(name)
+        if name in self.known:
+            return self.known[name]
+        if tensor.data is not None:
+            return tensor.data.reshape(()) if tensor.data.size == 1 else None
+        number = node is not None and tensor.shape in ((), (1,))
+        if not number and tensor.shape != self.shape:
+            return None
+        value, source = None, self.source
+        if node is not None:
+            value = self.value(node)
+        if value is None:
+            self.source = source  # not what a way that ended nowhere has found
+        if value is None and tensor.dtype == "int8" and source in ("", name):
+            self.source, value = name, EVERY_INT8
+        if value is not None:
+            self.known[name] = value
+        return value
