@@ -25,7 +25,7 @@ from vdla.compiler.targets.cpu.passes import block_channels, transposed_phases
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.gpu.text import _Printer
-from vdla.compiler.targets.vdla import order
+from vdla.compiler.targets.vdla import order, planner
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
@@ -61,6 +61,9 @@ COMPILER = (
     Mutant("a group has the channels of the first", "compiler", products.taken_together,
            "g % count * channels", "0",
            tests("compiler/targets/vdla/test_grouped.py::test_accelerator_equals_the_interpreter")),
+    Mutant("tiles of padding only", "compiler", planner._has_blank_tile,
+           "(size <= before) | (last <= behind)", "False",
+           tests("compiler/targets/vdla/test_grouped.py::test_no_tile_sees_padding_only")),
     Mutant("groups beyond the last block", "compiler", Grouped.groups_of,
            "if fits and", "if",
            tests("compiler/targets/vdla/test_grouped.py::test_groups_fill_whole_blocks")),

@@ -42,6 +42,19 @@ class Window:
             width, kw, sw, left + right, dw
         )
 
+    def blank(self, height: int, width: int) -> tuple[Pair, Pair]:
+        """How many rows of results see nothing but padding, before the others and behind them; and
+        how many columns."""
+        top, left, *_ = self.pads
+        rows, cols = (
+            (max(0, -(-(before - (k - 1) * d) // s)), max(0, count + -(size + before) // s))
+            for size, count, before, k, s, d in zip(
+                (height, width), self.output(height, width), (top, left), self.kernel,
+                self.strides, self.dilations, strict=True,
+            )
+        )  # fmt: skip
+        return rows, cols
+
 
 @dataclass(frozen=True)
 class Ending:

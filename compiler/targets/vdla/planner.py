@@ -34,6 +34,7 @@ from ....isa.memory import MemoryParams
 from ....isa.native import Floats, native
 from ....isa.params import HwParams
 from ...choose.space import KnobValue
+from ...graph.ops.base import Pair
 from .machine import Budget, Context, Machine
 
 #: Estimates for the cost model: additional cycles of a load or vector instruction, additional
@@ -88,6 +89,9 @@ class ConvShape:
     #: pixel, and the vector unit adds these sums to the products.
     sums_weights: bool = False
     sums_inputs: bool = False
+    #: Rows, and columns, of results whose windows see nothing but padding: before the others, and
+    #: behind them.
+    blank: tuple[Pair, Pair] = ((0, 0), (0, 0))
 
     def input_rows(self, rows: int) -> int:
         """Input rows that are loaded for ``rows`` output rows."""
@@ -148,7 +152,7 @@ def plan_products(
     vthreads = _vthreads(machine, fixed)
     candidates: list[_Candidates] = []
     for tiles in _tilings(shape, product_orders(shape), vthreads, fixed):
-        fitting = _pick(tiles, _fits(_products_needs(tiles, shape), context.budget))
+        fitting = _pick(tiles, products_fit(tiles, shape, context.budget))
         work = _work(fitting, shape, machine.params, machine.memory)
         candidates.append(_Candidates(fitting, work))
     if not any(len(c) for c in candidates):
@@ -185,7 +189,7 @@ def plan_windows(
         orders = window_orders(weighted)
     candidates: list[_Candidates] = []
     for tiles in _tilings(shape, orders, vthreads, fixed, window=True):
-        fitting = _pick(tiles, _fits(_window_needs(tiles, shape, weighted), context.budget))
+        fitting = _pick(tiles, window_fit(tiles, shape, weighted, context.budget))
         work = _window_work(fitting, shape, weighted, machine.params, machine.memory)
         candidates.append(_Candidates(fitting, work))
     if not any(len(c) for c in candidates):
@@ -436,23 +440,41 @@ def _counts(tile: Tiling, shape: ConvShape) -> tuple[Each, Each, Each]:
 
 
 def products_misfit(tile: Tiling, shape: ConvShape, budget: Budget) -> str:
-    """Which scratchpad a tiling of products exceeds, or an empty string."""
-    return _misfit(_products_needs(tile, shape), budget)
+    """Which scratchpad a tiling of products exceeds, or what else is wrong with it, or an empty
+    string."""
+    return _misfit(_products_needs(tile, shape), budget) or _blank_misfit(tile, shape)
 
 
 def window_misfit(tile: Tiling, shape: ConvShape, weighted: bool, budget: Budget) -> str:
-    """Which scratchpad a tiling of windows exceeds, or an empty string."""
-    return _misfit(_window_needs(tile, shape, weighted), budget)
+    """As :func:`products_misfit`, for a tiling of windows."""
+    return _misfit(_window_needs(tile, shape, weighted), budget) or _blank_misfit(tile, shape)
 
 
 def products_fit(tiles: Tiling, shape: ConvShape, budget: Budget) -> np.ndarray:
-    """Which of many tilings of products fit the scratchpads: bool [tilings]."""
-    return _fits(_products_needs(tiles, shape), budget)
+    """Which of many tilings of products fit the scratchpads and can be loaded: bool [tilings]."""
+    return _fits(_products_needs(tiles, shape), budget) & ~_has_blank_tile(tiles, shape)
 
 
 def window_fit(tiles: Tiling, shape: ConvShape, weighted: bool, budget: Budget) -> np.ndarray:
-    """Which of many tilings of windows fit the scratchpads: bool [tilings]."""
-    return _fits(_window_needs(tiles, shape, weighted), budget)
+    """As :func:`products_fit`, for many tilings of windows."""
+    return _fits(_window_needs(tiles, shape, weighted), budget) & ~_has_blank_tile(tiles, shape)
+
+
+def _blank_misfit(tile: Tiling, shape: ConvShape) -> str:
+    if not _has_blank_tile(tile, shape):
+        return ""
+    return f"a tile of {tile.rows} x {tile.cols} results would see padding only"
+
+
+def _has_blank_tile(tile: Tiling, shape: ConvShape) -> np.ndarray:
+    """Whether there is a tile that sees nothing but padding, which no load can make: then the first
+    or the last one is one."""
+    found = np.zeros(np.shape(tile.rows), bool)
+    sizes = (tile.rows, shape.oh), (tile.cols, shape.ow)
+    for (size, extent), (before, behind) in zip(sizes, shape.blank, strict=True):
+        last = extent - (extent - 1) // size * size
+        found = found | (size <= before) | (last <= behind)
+    return found
 
 
 def _misfit(needs: Mapping[str, int], budget: Budget) -> str:

@@ -76,7 +76,7 @@ class GroupedWorkload(TensorCoreWorkload):
         return ConvShape(
             self.ic_blocks, self.groups, *window.output(self.height, self.width), *window.kernel,
             *window.strides, *window.dilations, parts=self.parts, phases=self.oc_blocks,
-            grouped=True,
+            grouped=True, blank=window.blank(self.height, self.width),
         )  # fmt: skip
 
 

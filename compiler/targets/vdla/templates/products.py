@@ -131,6 +131,7 @@ class ProductsWorkload(TensorCoreWorkload):
         return ConvShape(
             self.ic_blocks, self.oc_blocks, *window.output(self.height, self.width),
             *window.kernel, *window.strides, *window.dilations, parts=self.parts,
+            blank=window.blank(self.height, self.width),
         )  # fmt: skip
 
 

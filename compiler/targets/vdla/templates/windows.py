@@ -85,6 +85,7 @@ class WindowWorkload(Workload):
         return ConvShape(
             self.blocks, self.blocks, *window.output(self.height, self.width), *window.kernel,
             *window.strides, *window.dilations, skips_rows=False, parts=self.parts,
+            blank=window.blank(self.height, self.width),
         )  # fmt: skip
 
     @property

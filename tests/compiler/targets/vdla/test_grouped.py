@@ -10,12 +10,16 @@ import vdla
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vdla.bench.net import Net
+from vdla.compiler.build import build
 from vdla.compiler.graph.arithmetic.requant import Requant
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.machine import Machine
 from vdla.compiler.targets.vdla.templates.grouped import Grouped, Groups
+from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
@@ -127,6 +131,22 @@ def test_random_groups(data: st.DataObject) -> None:
     strides, dilations = (data.draw(st.tuples(*[st.integers(1, 2)] * 2)) for _ in range(2))
     images = data.draw(st.integers(1, hw.batch))
     check_values(grouped(groups, channels, size, kernel, strides, dilations, images), hw)
+
+
+@pytest.mark.parametrize("behind", [1, 2])
+def test_no_tile_sees_padding_only(behind: int) -> None:
+    """Rows of results beyond the image, of a kernel of one row: no load can make such a tile."""
+    hw, (height, width) = PRESETS["8x8"], (4, 5)
+    graph = grouped(8, (3, 1), (height, width), (1, 3))
+    [node] = graph.nodes
+    assert isinstance(node.op, QConv2d)
+    node = replace(node, op=replace(node.op, pads=(0, 1, behind, 1)))
+    y = replace(graph["y"], shape=(1, 8, height + behind, width))
+    graph = replace(graph, nodes=(node,), tensors=graph.tensors | {"y": y})
+    check_values(graph, hw)
+    target = find_target("sim", Options(hw, VTA, 2, 1))
+    with pytest.raises(VdlaError, match=f"a tile of 1 x {width} results would see padding only"):
+        build(graph, target, knobs={"node": {"rows": 1, "cols": width}})
 
 
 def test_products_of_blocks_and_no_more() -> None:
