@@ -11,6 +11,7 @@ from . import (
     floats,
     functions,
     hybrid,
+    log_softmax,
     moves,
     norms,
     operators,
@@ -99,6 +100,7 @@ def _table() -> dict[str, dict[str, Reader]]:
         table[kind]["float32"] = _real(kind)
     for kind in _ALIKE:
         table[kind]["uint8"] = table[kind]["int8"]
+    table["LOG_SOFTMAX"]["int8"] = log_softmax.log_softmax
     table["MEAN"] |= dict.fromkeys(_BYTES, _mean)
     table["QUANTIZE"] = {ANY: _quantize}
     table["DEQUANTIZE"] |= {"int16": arithmetic.dequantize16, "float16": arithmetic.widened}
