@@ -35,6 +35,8 @@ TENSOR_TYPES = {
 OPERATOR_NAMES = {
     code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)
 }
+#: Custom operators that are read, by their names in files.
+CUSTOM_NAMES = {"TFLite_Detection_PostProcess": "DETECTION_POSTPROCESS"}
 _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if type(code) is int}
 
 #: What the accessors of damaged tables raise: offsets outside the file, impossible lengths.
@@ -402,8 +404,8 @@ class _Reader:
         both = (self.get(what, code.BuiltinCode), self.get(what, code.DeprecatedBuiltinCode))
         kind = OPERATOR_NAMES.get(max(both), str(max(both)))
         if kind == "CUSTOM":
-            name = self.get(what, code.CustomCode) or b""
-            kind = f"CUSTOM {name[:NAME_LIMIT].decode(errors='replace')!r}"
+            name = (self.get(what, code.CustomCode) or b"").decode(errors="replace")
+            kind = CUSTOM_NAMES.get(name) or f"CUSTOM {name[:NAME_LIMIT]!r}"
         what = f"operator {index} ({kind})"
         inputs = self.indices(what, table, "Inputs", -1, tensors)
         outputs = self.indices(what, table, "Outputs", 0, tensors)
@@ -411,6 +413,8 @@ class _Reader:
 
     def options(self, what: str, kind: str, table: Any) -> dict[str, Any]:
         """The fields that ``OPTIONS`` lists; their defaults where the file has no table."""
+        if kind in CUSTOM_NAMES.values():
+            return {"data": self.numbers(what, table, "CustomOptions").tobytes()}
         if kind not in OPTIONS:
             return {}
         name, fields = OPTIONS[kind]

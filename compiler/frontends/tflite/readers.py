@@ -8,6 +8,7 @@ from . import (
     arithmetic,
     beyond,
     control,
+    detection,
     floats,
     functions,
     hybrid,
@@ -40,6 +41,7 @@ _ANY: dict[str, Reader] = {
     "SQUEEZE": operators.READERS["SQUEEZE"],
     "TRANSPOSE": operators.READERS["TRANSPOSE"],
     "ZEROS_LIKE": functions.zeros_like,
+    "DETECTION_POSTPROCESS": detection.read,
     **control.READERS,
     **moves.READERS,
 }
