@@ -29,6 +29,7 @@ TENSOR_TYPES = {
     tflite.TensorType.INT32: "int32",
     tflite.TensorType.INT64: "int64",
     tflite.TensorType.BOOL: "bool",
+    tflite.TensorType.COMPLEX64: "complex64",  # between a transform and what takes its parts
     tflite.TensorType.RESOURCE: "resource",  # the handle of a variable, which has no value
 }
 
@@ -146,6 +147,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "DEPTH_TO_SPACE": ("DepthToSpaceOptions", ("BlockSize",)),
     "DIV": ("DivOptions", _FUSED),
+    "FAKE_QUANT": ("FakeQuantOptions", ("Min", "Max", "NumBits", "NarrowRange")),
     "FULLY_CONNECTED": (
         "FullyConnectedOptions",
         ("FusedActivationFunction", "WeightsFormat", "KeepNumDims", "AsymmetricQuantizeInputs"),

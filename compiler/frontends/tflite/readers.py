@@ -18,6 +18,7 @@ from . import (
     operators,
     recurrent,
     reductions,
+    spectra,
     wide,
 )
 from .graph import Call
@@ -95,6 +96,7 @@ def _table() -> dict[str, dict[str, Reader]]:
                 table.setdefault(kind, {}).update(dict.fromkeys(types, reader))
     for typed in (
         arithmetic.TYPED, reductions.TYPED, norms.TYPED, wide.TYPED, recurrent.TYPED, beyond.TYPED,
+        spectra.TYPED,
     ):  # fmt: skip
         for kind, readers in typed.items():
             table.setdefault(kind, {}).update(readers)

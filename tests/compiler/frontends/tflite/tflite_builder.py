@@ -20,6 +20,7 @@ TYPES = {
     "int32": tflite.TensorType.INT32,
     "int64": tflite.TensorType.INT64,
     "bool": tflite.TensorType.BOOL,
+    "complex64": tflite.TensorType.COMPLEX64,
     "resource": tflite.TensorType.RESOURCE,
 }
 
