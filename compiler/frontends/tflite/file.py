@@ -313,7 +313,7 @@ class _Reader:
             raise VdlaError(f"{what}: expected up to {MAX_RANK} dimensions, got {len(shape)}")
         if min(shape, default=0) < 0:
             raise VdlaError(f"{what}: expected dimensions of at least 0, got {list(shape)}")
-        if math.prod(shape) > MAX_ELEMENTS:
+        if math.prod(max(n, 1) for n in shape) > MAX_ELEMENTS:
             raise VdlaError(f"{what}: expected up to {MAX_ELEMENTS} elements, got {list(shape)}")
         if self.get(what, table.Sparsity) is not None:
             raise VdlaError(f"{what}: sparse tensors are not supported")
