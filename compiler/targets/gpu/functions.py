@@ -172,6 +172,15 @@ def _float_functions(dtype: str) -> dict[str, str]:
     }
 
 
+_REINTERPRET = """\
+FUNCTION {to} reinterpret_{to}({of} x) {{
+  union {{ {of} before; {to} after; }} both;
+  both.before = x;
+  return both.after;
+}}
+"""
+
+
 #: Text by name.
 FUNCTIONS: dict[str, str] = {
     "exp_f32": _EXP,
@@ -186,6 +195,8 @@ FUNCTIONS: dict[str, str] = {
     "requantize": _REQUANTIZE,
     "requantize_tflite": _REQUANTIZE_TFLITE,
 }
+for _of, _to in (("float", "i32"), ("i32", "float"), ("double", "i64"), ("i64", "double")):
+    FUNCTIONS[f"reinterpret_{_to}"] = _REINTERPRET.format(of=_of, to=_to)
 for _dtype in INT_DTYPES:
     FUNCTIONS |= _integer_functions(_dtype)
 for _dtype in ("float32", "float64"):
