@@ -84,6 +84,13 @@ def run(
         typer.Option(help="A picture of the layers under the roofline."),
         Writes(".png"),
     ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            help="onnxruntime: how far each integer operator of an ONNX model is from its"
+            " definition."
+        ),
+    ] = None,
     emulate: Emulate = False,
     precision: Precision = "float32",
     json_file: JsonFile = None,
@@ -97,6 +104,7 @@ def run(
     from ..report import header
     from ..sim.trace import write_trace
 
+    _check_against(against, model)
     if model.is_dir():
         _check_not_given(context)
         module = load(model, port, target)
@@ -129,6 +137,8 @@ def run(
             write_trace(place, module.trace)
     report: dict[str, Any] = header("run", module.params, module.memory, seed)
     report |= {"model": model.name} | module.report
+    if against is not None:
+        report["distance"] = _distances(model, module, arrays)
     if clock is not None and report["cycles"] is not None:
         cycles: int = report["cycles"]
         report |= {"clock_mhz": clock, "time_ms": cycles / (1000 * clock)}
@@ -141,6 +151,26 @@ def run(
             draw_roofline(model_rows(report), module.params, module.memory, place)
     emit(report, json_file, lambda console: _show_run(console, report, explain))
     return 0
+
+
+def _check_against(against: str | None, model: Path) -> None:
+    """Raise VdlaError for a library that is not known, and for a model that it does not run."""
+    if against is None:
+        return
+    if against != "onnxruntime":
+        raise VdlaError(f"against: expected onnxruntime, got {against!r}")
+    if model.is_dir() or model.suffix in (".tflite", ".pt2"):
+        raise VdlaError(f"against: expected an ONNX model, got {str(model)!r}")
+
+
+def _distances(model: Path, module: Module, arrays: list[Any]) -> list[dict[str, Any]]:
+    """How far the operators are from their definitions, on the first batch."""
+    from dataclasses import asdict
+
+    from ..bench.distance import distances
+
+    first = [a[: t.shape[0]] if t.shape else a for a, t in zip(arrays, module.inputs, strict=True)]
+    return [asdict(found) for found in distances(model, first)]
 
 
 def _page(report: dict[str, Any], module: Module) -> str:
@@ -218,11 +248,25 @@ def _show_run(console: Console, report: dict[str, Any], explain: bool) -> None:
         )
     _show_reasons(console, report, explain)
     _show_stalls(console, report.get("stalls", {}))
+    _show_distances(console, report.get("distance", []))
     for name, output in report["outputs"].items():
         shape = "x".join(map(str, output["shape"]))
         console.print(f"output {name}: {output['dtype']} {shape}, sha256 {output['sha256'][:16]}")
     batches = "batch" if report["batches"] == 1 else "batches"
     console.print(f"{report['batches']} {batches} in {report['wall_s']:.2f} s")
+
+
+def _show_distances(console: Console, rows: list[dict[str, Any]]) -> None:
+    """How many elements of each result are how many steps of its quantisation off."""
+    if not rows:
+        return
+    steps = [str(i) for i in range(len(rows[0]["counts"]) - 1)]
+    names = ("layer", "op", *steps, f"{len(steps)} or more", "largest")
+    title = "elements by their distance from ONNX's definition, in steps of the quantisation"
+    table = new_table(title, *names, left=2)
+    for row in rows:
+        table.add_row(row["name"], row["op"], *map(count, row["counts"]), count(row["largest"]))
+    console.print(table)
 
 
 def _show_reasons(console: Console, report: dict[str, Any], explain: bool) -> None:

@@ -79,6 +79,7 @@ WORKING: dict[str, tuple[str, ...]] = {
 #: A new text option needs a line here.
 BAD_TEXTS: dict[str, tuple[str, ...]] = {
     "--target": ("name", "", "SIM", "sim,rtl"),
+    "--against": ("name", "", "openvino"),
     "--port": ("/dev/null",),  # without --target fpga
     "--hw": ("name", "", "{missing}", "{folder}", "{garbage}", "{unknown_knob}", "{illegal}"),
     "--memory": ("name", "", "{missing}", "{folder}", "{garbage}", "{unknown_knob}"),

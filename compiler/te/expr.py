@@ -34,7 +34,8 @@ def bits_of(dtype: str) -> int:
 #: down to float32, once, and ``scaled_floor`` the floor of that, which must fit int32; ``round``
 #: rounds half to even; ``divide`` truncates towards zero, and gives 0 where the divisor is 0;
 #: ``remainder`` has the dividend's sign (of integers it is 0 where the divisor is 0); ``popcount``
-#: is the number of bits that are 1; the others are C's.
+#: is the number of bits that are 1; ``reinterpret`` has the same bits as a float or an integer; the
+#: others are C's.
 INTRINSICS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "requantize": ((("int32",) * 3, "int32"), (("int32",) * 3, "int64")),
     "rescale": ((("int32",) * 3, "int32"),),
@@ -44,6 +45,11 @@ INTRINSICS: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "divide": tuple(((dtype,) * 2, dtype) for dtype in INT_DTYPES),
     "remainder": tuple(((dtype,) * 2, dtype) for dtype in (*INT_DTYPES, *FLOAT_DTYPES)),
     "popcount": tuple(((dtype,), dtype) for dtype in UNSIGNED_DTYPES),
+    "reinterpret": tuple(
+        ((a,), b)
+        for pair in (("float32", "int32"), ("float64", "int64"))
+        for a, b in (pair, pair[::-1])
+    ),
     "pow": tuple(((dtype,) * 2, dtype) for dtype in FLOAT_DTYPES),
 }
 #: Functions of one float, whose results have the same dtype.
@@ -387,6 +393,11 @@ def cast(dtype: str, a: Operand) -> Expr:
 def popcount(a: Expr) -> Expr:
     """Number of bits of an unsigned integer that are 1, in its dtype."""
     return Call("popcount", (a,), a.dtype)
+
+
+def reinterpret(a: Expr, dtype: str) -> Expr:
+    """The bits of a float as an integer as wide, or those of an integer as a float."""
+    return Call("reinterpret", (a,), dtype)
 
 
 def minimum(a: Operand, b: Operand) -> Expr:

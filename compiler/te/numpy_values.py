@@ -68,6 +68,8 @@ def _value(expr: Expr, known: Mapping[Var, np.ndarray]) -> np.ndarray:
             return converted(_value(a, known), dtype)
         case Call("popcount", (a,), dtype):
             return np.bitwise_count(_value(a, known)).astype(dtype)
+        case Call("reinterpret", (a,), dtype):
+            return _value(a, known).view(dtype)
         case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:
             return _truncating(name, _value(a, known), _value(b, known)).astype(dtype)
         case Call("requantize_tflite", args):

@@ -159,6 +159,8 @@ class _Interpreter:
                 return down if expr.name == "scaled_down" else math.floor(down)
             case Call("popcount", (a,)):
                 return self.value(a, env).bit_count()
+            case Call("reinterpret", (a,), dtype):
+                return np.array(self.value(a, env), a.dtype).view(dtype).item()
             case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:
                 return wrap_value(_divide(name, self.value(a, env), self.value(b, env)), dtype)
             case Call(name, args, dtype) if name in _FUNCTIONS:

@@ -25,7 +25,6 @@ CORE_TYPES = {
 #: Cases that are refused, with what the refusal says.
 REFUSED = {
     r"test_training_dropout": "dropout while training is random",
-    r"test_bitcast_.*float": "the bits of float(32|64) as another type are not supported",
 }
 #: Differences that cases allow beside their own: the expected values of transforms back are sums
 #: of float32, and here they are rounded once.

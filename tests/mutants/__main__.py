@@ -24,12 +24,13 @@ from .checker import CHECKER
 from .compiler import COMPILER
 from .cosim import COSIM, UNSEEN
 from .explore import EXPLORE
+from .frontends import FRONTENDS
 from .plant import Mutant
 from .rtl import RTL
 from .sim import SIM
 from .tune import TUNE
 
-MUTANTS: tuple[Mutant, ...] = (*RTL, *SIM, *COMPILER, *TUNE, *EXPLORE, *CHECKER)
+MUTANTS: tuple[Mutant, ...] = (*RTL, *SIM, *COMPILER, *FRONTENDS, *TUNE, *EXPLORE, *CHECKER)
 COSIM_OPTION = "--cosim"
 
 _compile = toolchain.compile_shared

@@ -22,6 +22,8 @@ from .mapping import emit_map, map_of, step_map
 from .moves import axis_of
 
 Reader = Callable[[Call], None]
+#: Pairs of elements that are compared to find the largest ones.
+MAX_PAIRS = 1 << 26
 #: sqrt(1/2), and sqrt(2 / pi) of the approximation of GELU by the hyperbolic tangent.
 _ROOT_HALF, _ROOT_2_PI = math.sqrt(0.5), math.sqrt(2.0 / math.pi)
 
@@ -115,6 +117,9 @@ def _known(call: Call, data: object) -> None:
 
 def _range(call: Call) -> None:
     first, limit, step = (call.constant(i, "range").reshape(-1)[0] for i in range(3))
+    count = math.ceil((float(limit) - float(first)) / float(step))
+    if call.result.shape != (count,):
+        raise call.refuse(f"makes {count} numbers, the file says {list(call.result.shape)}")
     _known(call, np.arange(first, limit, step))
 
 
@@ -193,6 +198,55 @@ def _moved(size: int, shift: int) -> np.ndarray:
     return np.where((places < 0) | (places >= size), size, places)
 
 
+def _top_k(call: Call) -> None:
+    """The rank of an element is how many come before it; each is compared with all others."""
+    value, count = call.value(0, "plain"), int(call.constant(1, "k").reshape(-1)[0])
+    *outer, size = call.shape_of(value)
+    rows = math.prod(outer)
+    if not 0 < count <= size or rows * size * size > MAX_PAIRS or len(call.results) != 2:
+        raise call.refuse(f"expected a k of 1 to {size}, and up to {MAX_PAIRS} pairs of elements")
+    places = np.arange(size)
+    earlier = call.constant_of("earlier", (places < places[:, None])[None])
+    one = call.step("one", Reshape((rows, size, 1)), value)
+    other = call.step("other", Reshape((rows, 1, size)), value)
+
+    def before(a: Expr, b: Expr, first: Expr) -> Expr:
+        return select((a < b) | (a.equal(b) & first), Const(1), Const(0))
+
+    ahead = step_map(call, "ahead", before, one, other, earlier)
+    ranks = call.step("ranks", Reduce("+", (2,), False), ahead)
+    ranks = call.step("ranks", Reshape((rows, 1, size)), ranks)
+    wanted = call.constant_of("wanted", np.arange(count, dtype=np.int32)[:, None])
+    own = call.constant_of("own", places.astype(np.int32))
+    hit = step_map(call, "hit", lambda r, w, i: select(r.equal(w), i, 0), ranks, wanted, own)
+    index = call.step("index", Reduce("+", (2,), False), hit)
+    base = call.constant_of("base", (np.arange(rows) * size).reshape(rows, 1))
+    flat = step_map(call, "flat", lambda i, b: i.astype("int64") + b, index, base)
+    whole = call.step("whole", Reshape((rows * size,)), value)
+    found = call.step("found", Gather(0), whole, flat)
+    for made, result in zip((found, index), call.results, strict=True):
+        call.emit(Reshape((*outer, count)), (made,), "plain", result)
+
+
+def _fake_quant(call: Call) -> None:
+    """The nearest of evenly spaced numbers, one of which is zero."""
+    bits, low, high = (call.option(name) for name in ("NumBits", "Min", "Max"))
+    least, most = int(bool(call.option("NarrowRange"))), (1 << bits) - 1
+    if not (2 <= bits <= 16 and low <= 0 <= high and low < high and np.isfinite(high - low)):
+        raise call.refuse(f"expected a range around 0 in 2 to 16 bits, got {low} to {high}")
+    step = np.float32((np.float32(high) - np.float32(low)) / np.float32(most - least))
+    zero = np.clip(np.float32(least) - np.float32(low) / step, least, most)
+    zero = np.floor(zero + np.float32(0.5))
+    ends = float((least - zero) * step), float((most - zero) * step)
+    inverse = float(np.float32(1) / step)
+
+    def rule(x: Expr) -> Expr:
+        steps = (minimum(maximum(x, ends[0]), ends[1]) - ends[0]) * inverse
+        return _named("floor", steps + 0.5) * float(step) + ends[0]
+
+    emit_map(call, rule, 1)
+
+
 def _clipped(low: float, high: float) -> Reader:
     return _unary(lambda x: minimum(maximum(x, low), high))
 
@@ -212,6 +266,7 @@ TYPED: dict[str, dict[str, Reader]] = {
     "DIV": _of(("int64",), _pair(lambda a, b: _named("divide", a, b))),
     "FLOOR_DIV": _of(_WHOLE, _pair(_floor_div)),
     "FLOOR_MOD": _of(_WHOLE, _pair(_floor_mod)),
+    "FAKE_QUANT": {"float32": _fake_quant},
     "GELU": {"float32": _gelu},
     "LOCAL_RESPONSE_NORMALIZATION": {"float32": _response},
     "MUL": _of(("int64",), _pair(lambda a, b: a * b)),
@@ -230,4 +285,5 @@ TYPED: dict[str, dict[str, Reader]] = {
     "SUB": _of(("int64",), _pair(lambda a, b: a - b)),
     "SUM": _of(_WHOLE, _reduced("+")),
     "TILE": {"any": _tile},
+    "TOPK_V2": {"any": _top_k},
 }

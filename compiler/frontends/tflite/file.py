@@ -29,12 +29,15 @@ TENSOR_TYPES = {
     tflite.TensorType.INT32: "int32",
     tflite.TensorType.INT64: "int64",
     tflite.TensorType.BOOL: "bool",
+    tflite.TensorType.COMPLEX64: "complex64",  # between a transform and what takes its parts
     tflite.TensorType.RESOURCE: "resource",  # the handle of a variable, which has no value
 }
 
 OPERATOR_NAMES = {
     code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)
 }
+#: Custom operators that are read, by their names in files.
+CUSTOM_NAMES = {"TFLite_Detection_PostProcess": "DETECTION_POSTPROCESS"}
 _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if type(code) is int}
 
 #: What the accessors of damaged tables raise: offsets outside the file, impossible lengths.
@@ -144,6 +147,7 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "DEPTH_TO_SPACE": ("DepthToSpaceOptions", ("BlockSize",)),
     "DIV": ("DivOptions", _FUSED),
+    "FAKE_QUANT": ("FakeQuantOptions", ("Min", "Max", "NumBits", "NarrowRange")),
     "FULLY_CONNECTED": (
         "FullyConnectedOptions",
         ("FusedActivationFunction", "WeightsFormat", "KeepNumDims", "AsymmetricQuantizeInputs"),
@@ -309,7 +313,7 @@ class _Reader:
             raise VdlaError(f"{what}: expected up to {MAX_RANK} dimensions, got {len(shape)}")
         if min(shape, default=0) < 0:
             raise VdlaError(f"{what}: expected dimensions of at least 0, got {list(shape)}")
-        if math.prod(shape) > MAX_ELEMENTS:
+        if math.prod(max(n, 1) for n in shape) > MAX_ELEMENTS:
             raise VdlaError(f"{what}: expected up to {MAX_ELEMENTS} elements, got {list(shape)}")
         if self.get(what, table.Sparsity) is not None:
             raise VdlaError(f"{what}: sparse tensors are not supported")
@@ -402,8 +406,8 @@ class _Reader:
         both = (self.get(what, code.BuiltinCode), self.get(what, code.DeprecatedBuiltinCode))
         kind = OPERATOR_NAMES.get(max(both), str(max(both)))
         if kind == "CUSTOM":
-            name = self.get(what, code.CustomCode) or b""
-            kind = f"CUSTOM {name[:NAME_LIMIT].decode(errors='replace')!r}"
+            name = (self.get(what, code.CustomCode) or b"").decode(errors="replace")
+            kind = CUSTOM_NAMES.get(name) or f"CUSTOM {name[:NAME_LIMIT]!r}"
         what = f"operator {index} ({kind})"
         inputs = self.indices(what, table, "Inputs", -1, tensors)
         outputs = self.indices(what, table, "Outputs", 0, tensors)
@@ -411,6 +415,8 @@ class _Reader:
 
     def options(self, what: str, kind: str, table: Any) -> dict[str, Any]:
         """The fields that ``OPTIONS`` lists; their defaults where the file has no table."""
+        if kind in CUSTOM_NAMES.values():
+            return {"data": self.numbers(what, table, "CustomOptions").tobytes()}
         if kind not in OPTIONS:
             return {}
         name, fields = OPTIONS[kind]

@@ -178,7 +178,8 @@ class Importer:
         made = {node.output for node in nodes}
         read = {name for node in nodes for name in node.inputs} - made
         known = all(self.tensors[name].is_constant for name in read)
-        kept = any(index in self.names for index in operator.outputs) or self.variables.hold(made)
+        kept = any(i in self.names or self.tensor(i).dtype == "complex64" for i in operator.outputs)
+        kept = kept or self.variables.hold(made)
         if not nodes or not known or kept:
             return
         results = [i for i in operator.outputs if i not in self.folded]
@@ -230,6 +231,8 @@ class Importer:
             raise VdlaError(f"{tensor} is an input twice")
         if tensor.dtype == "resource":
             raise VdlaError(f"{tensor} is an input: the handle of a variable cannot be given")
+        if tensor.dtype == "complex64":
+            raise VdlaError(f"{tensor} is an input of complex numbers, which are not supported")
         if 0 in tensor.shape:
             raise VdlaError(f"{tensor} is an input without elements, {list(tensor.shape)}")
         self.tensors[name] = Tensor(name, self.shape(tensor), tensor.dtype, quant=quant_of(tensor))
@@ -274,6 +277,8 @@ class Importer:
             self.values[tensor.index] = found
         if found is None:
             raise VdlaError(f"{tensor} is read, and nothing before it defines it")
+        if layout not in found and tensor.dtype == "complex64":
+            raise VdlaError(f"{tensor}: only COMPLEX_ABS, REAL and IMAG read complex numbers")
         if layout not in found:
             found[layout] = self._convert(tensor, found, layout)
         return found[layout]

@@ -69,40 +69,53 @@ def _slice(call: Call) -> None:
     _cut(call, value, starts, sizes, call.result)
 
 
+def _entries(call: Call, count: int, rank: int) -> dict[int, int]:
+    """Which begin, end and stride belongs to each dimension of the operand. An ellipsis stands for
+    as many dimensions as are left, a new axis for none."""
+    ellipses, added = (
+        call.option("EllipsisMask"),
+        call.option("NewAxisMask") & ~call.option("EllipsisMask"),
+    )
+    places = [i for i in range(count) if not (ellipses | added) >> i & 1]
+    if (ellipses & (1 << count) - 1).bit_count() > 1 or len(places) > rank:
+        raise call.refuse(f"expected one ellipsis and up to {rank} dimensions besides")
+    found, axis = {}, 0
+    for i in range(count):
+        if ellipses >> i & 1:
+            axis += rank - len(places)
+        elif i in places:
+            found[axis] = i
+            axis += 1
+    return found
+
+
 def _strided_slice(call: Call) -> None:
-    masks = {name: call.option(f"{name}Mask") for name in ("Begin", "End", "Ellipsis", "NewAxis")}
-    if masks["Ellipsis"] or masks["NewAxis"] or call.option("Offset"):
-        raise call.refuse("ellipses, new axes and offsets in slices are not supported")
+    """New axes and those that shrink are the business of the result's shape."""
     value = _plain(call)
-    shape, rank = call.shape_of(value), len(call.shape_of(value))
+    shape = call.shape_of(value)
     begin, end, strides = (
         numbers(call, p, w) for p, w in ((1, "begin"), (2, "end"), (3, "strides"))
     )
-    if not len(begin) == len(end) == len(strides) <= rank or 0 in strides:
-        raise call.refuse(
-            f"expected begin, end and strides that are not 0 of up to {rank} dimensions"
-        )
-    starts, steps, counts, kept = [], [], [], []
+    if not len(begin) == len(end) == len(strides) or 0 in strides:
+        raise call.refuse("expected as many begins as ends, and strides that are not 0")
+    if call.option("Offset"):  # ends are counted from begins
+        end = [a + b for a, b in zip(begin, end, strict=True)]
+    entries = _entries(call, len(begin), len(shape))
+    parts = []
     for axis, size in enumerate(shape):
-        if axis >= len(begin):
-            parts: tuple = (slice(None), False)
-        else:
-            first = None if masks["Begin"] >> axis & 1 else begin[axis]
-            last = None if masks["End"] >> axis & 1 else end[axis]
-            shrink = bool(call.option("ShrinkAxisMask") >> axis & 1)
-            if shrink:
-                first = begin[axis] % size if -size <= begin[axis] < size else begin[axis]
-                last, strides[axis] = first + 1, 1
-            parts = (slice(first, last, strides[axis]), shrink)
-        places = range(*parts[0].indices(size))
+        places, i = range(size), entries.get(axis)
+        if i is not None and call.option("ShrinkAxisMask") >> i & 1:
+            first = begin[i] + size if begin[i] < 0 else begin[i]
+            places = range(first, first + 1) if 0 <= first < size else range(0)
+        elif i is not None:
+            first = None if call.option("BeginMask") >> i & 1 else begin[i]
+            last = None if call.option("EndMask") >> i & 1 else end[i]
+            places = range(*slice(first, last, strides[i]).indices(size))
         if not places:
             raise call.refuse(f"expected a slice with elements in dimension {axis}")
-        starts.append(places[0])
-        steps.append(places.step)
-        counts.append(len(places))
-        if not parts[1]:
-            kept.append(len(places))
-    cut = call.step("cut", Slice(tuple(starts), tuple(steps), tuple(counts)), value)
+        parts.append((places[0], places.step, len(places)))
+    starts, steps, counts = zip(*parts, strict=True)
+    cut = call.step("cut", Slice(starts, steps, counts), value)
     _finish(call, cut)
 
 

@@ -8,14 +8,17 @@ from . import (
     arithmetic,
     beyond,
     control,
+    detection,
     floats,
     functions,
     hybrid,
+    log_softmax,
     moves,
     norms,
     operators,
     recurrent,
     reductions,
+    spectra,
     wide,
 )
 from .graph import Call
@@ -39,6 +42,7 @@ _ANY: dict[str, Reader] = {
     "SQUEEZE": operators.READERS["SQUEEZE"],
     "TRANSPOSE": operators.READERS["TRANSPOSE"],
     "ZEROS_LIKE": functions.zeros_like,
+    "DETECTION_POSTPROCESS": detection.read,
     **control.READERS,
     **moves.READERS,
 }
@@ -92,6 +96,7 @@ def _table() -> dict[str, dict[str, Reader]]:
                 table.setdefault(kind, {}).update(dict.fromkeys(types, reader))
     for typed in (
         arithmetic.TYPED, reductions.TYPED, norms.TYPED, wide.TYPED, recurrent.TYPED, beyond.TYPED,
+        spectra.TYPED,
     ):  # fmt: skip
         for kind, readers in typed.items():
             table.setdefault(kind, {}).update(readers)
@@ -99,6 +104,7 @@ def _table() -> dict[str, dict[str, Reader]]:
         table[kind]["float32"] = _real(kind)
     for kind in _ALIKE:
         table[kind]["uint8"] = table[kind]["int8"]
+    table["LOG_SOFTMAX"]["int8"] = log_softmax.log_softmax
     table["MEAN"] |= dict.fromkeys(_BYTES, _mean)
     table["QUANTIZE"] = {ANY: _quantize}
     table["DEQUANTIZE"] |= {"int16": arithmetic.dequantize16, "float16": arithmetic.widened}

@@ -467,6 +467,11 @@ class _Emitter:
                 bits = self.value(a)
                 lanes = f"v{bits.type.count}" if isinstance(bits.type, ir.VectorType) else ""
                 return self._call(f"llvm.ctpop.{lanes}i{bits_of(dtype)}", bits.type, bits)
+            case Call("reinterpret", (a,), dtype):
+                bits, kind = self.value(a), _TYPES[dtype]
+                if isinstance(bits.type, ir.VectorType):
+                    kind = ir.VectorType(kind, bits.type.count)
+                return self.builder.bitcast(bits, kind)
             case Call("divide" | "remainder", (a, b), dtype) if dtype in INT_DTYPES:
                 return self._divide(expr.name, self.value(a), self.value(b), dtype)
             case Call("remainder", (a, b)):

@@ -153,6 +153,15 @@ def _float_functions(dtype: str) -> dict[str, str]:
     }
 
 
+_REINTERPRET = """\
+FUNCTION {to} reinterpret_{to}({of} x) {{
+  union {{ {of} before; {to} after; }} both;
+  both.before = x;
+  return both.after;
+}}
+"""
+
+
 #: Text by name.
 FUNCTIONS: dict[str, str] = {
     "scale_f32": _SCALE,
@@ -166,6 +175,8 @@ FUNCTIONS: dict[str, str] = {
     "requantize": _REQUANTIZE,
     "requantize_tflite": _REQUANTIZE_TFLITE,
 }
+for _of, _to in (("float", "i32"), ("i32", "float"), ("double", "i64"), ("i64", "double")):
+    FUNCTIONS[f"reinterpret_{_to}"] = _REINTERPRET.format(of=_of, to=_to)
 for _dtype in INT_DTYPES:
     FUNCTIONS |= _integer_functions(_dtype)
 for _dtype in ("float32", "float64"):

@@ -415,6 +415,8 @@ class _Printer:
             case "popcount":
                 text, _ = self.called(f"popcount_{max(32, bits_of(dtype))}", *args)
                 return f"({TYPES[dtype]}){text}", _CAST
+            case "reinterpret":
+                return self.called(f"reinterpret_{TYPES[dtype]}", *args)
             case "divide" | "remainder" if dtype in INT_DTYPES:
                 return self.called(f"{name}_{TYPES[dtype]}", *args)
         named = {"round": "rint", "remainder": "fmod"}.get(name, name)

@@ -374,6 +374,48 @@ def product(g: RandomGraph) -> None:
         g.apply("MatMul", [x, g.pick(lambda v: v.is_float and v.array.shape[:1] == (size,))])
 
 
+def transform(g: RandomGraph) -> None:
+    """A Fourier transform of a real signal, and the real one back."""
+    x = g.float_value()
+    axis = g.integer(0, x.rank - 1)
+    signal = g.apply("Unsqueeze", [x, g.constant([-1], np.int64)])
+    place, onesided = g.constant(axis, np.int64), g.integer(0, 1)
+    y = g.apply("DFT", [signal, None, place], onesided=onesided)
+    if onesided and g.integer(0, 1):
+        length = g.constant(x.array.shape[axis], np.int64)
+        g.apply("DFT", [y, length, place], inverse=1, onesided=1)
+
+
+def regions(g: RandomGraph) -> None:
+    """Bins of boxes, or a convolution whose taps move."""
+    x = g.float_value(4)
+    images, channels, *size = x.array.shape
+    if g.integer(0, 1):
+        count = g.integer(1, 3)
+        low = g.rng.uniform(-1, 3, (count, 2))
+        boxes = g.constant(np.concatenate([low, low + g.rng.uniform(0.5, 4, (count, 2))], 1))
+        chosen = g.constant(g.rng.integers(0, images, count), np.int64)
+        g.apply("RoiAlign", [x, boxes, chosen], output_height=g.integer(1, 3),
+                output_width=g.integer(1, 3), sampling_ratio=g.integer(1, 2))  # fmt: skip
+        return
+    kernel = [g.integer(1, 2) for _ in range(2)]
+    out = [n - k + 1 for n, k in zip(size, kernel, strict=True)]
+    if min(size) < 2 or min(out) < 1:
+        raise Skip
+    moved = g.constant(g.rng.uniform(-1, 1, (images, 2 * kernel[0] * kernel[1], *out)))
+    weight = g.constant(g.floats(g.integer(1, 2), channels, *kernel))
+    g.apply("DeformConv", [x, weight, moved], kernel_shape=kernel)
+
+
+def determinant(g: RandomGraph) -> None:
+    x = g.pick(lambda v: v.is_float and v.rank >= 2 and v.array.shape[-1] >= 2)
+    if x.array.shape[-2] < 2:
+        raise Skip
+    ends = [g.constant([n, n], np.int64) for n in (0, 2)]
+    square = g.apply("Slice", [x, *ends, g.constant([-2, -1], np.int64)])
+    g.apply("Det", [square])
+
+
 def recurrent(g: RandomGraph) -> None:
     x = g.float_value(3)
     kind, hidden = g.choice([*CELLS]), g.integer(1, 3)
@@ -471,6 +513,6 @@ MAKERS: tuple[Maker, ...] = (
     again, again, unary, unary, unary, binary, binary, compare, logic, where, clip, cast, integers,
     reshape, transpose, transpose, undone, squeeze, slice_, concat, split, spread, gather, pad,
     trilu, about_shape, one_hot, depth_and_space, reduce, reduce, arg, normalise, per_channel, conv,
-    conv, pool, resize, product, recurrent, quantized_operator, quantized_operator,
-    quantized_operator, integer_product, dynamic,
+    conv, pool, resize, product, recurrent, transform, regions, determinant, quantized_operator,
+    quantized_operator, quantized_operator, integer_product, dynamic,
 )  # fmt: skip

@@ -14,7 +14,16 @@ from .....isa.errors import VdlaError
 from ....graph.ir import DTYPES
 from ....graph.ops.elementwise import Add, Clip, Relu
 from ....graph.ops.movement import Identity
-from ....te.expr import FLOAT_DTYPES, UNSIGNED_DTYPES, Const, Expr, maximum, minimum, select
+from ....te.expr import (
+    FLOAT_DTYPES,
+    UNSIGNED_DTYPES,
+    Const,
+    Expr,
+    maximum,
+    minimum,
+    reinterpret,
+    select,
+)
 from ....te.expr import Call as FunctionCall
 from .call import Call, Outputs, Reader
 
@@ -181,16 +190,20 @@ def _cast(call: Call) -> Outputs:
 
 
 def _bit_cast(call: Call) -> Outputs:
-    """The same bits as another type: of integers of one width a conversion, which wraps."""
+    """The same bits as another type. Of integers of one width it is a conversion, which wraps;
+    floats go by way of the signed integer of their width."""
     x, target = call.operand(0), dtype_of(call, call.integer("to", 0))
-    floats = [dtype for dtype in (x.dtype, target) if dtype.startswith("float")]
     if x.dtype == "bool" and target in ("int8", "uint8"):
         return call.map(lambda v: select(v, Const(1, target), Const(0, target)), x)
-    if floats and x.dtype != target:
-        raise call.refuse(f"the bits of {floats[0]} as another type are not supported")
-    if np.dtype(x.dtype).itemsize != np.dtype(target).itemsize or target == "bool":
+    if np.dtype(x.dtype).itemsize != np.dtype(target).itemsize or "bool" in (x.dtype, target):
         raise call.refuse(f"expected a type as wide as {x.dtype}, got {target}")
-    return call.emit(Identity(), call.cast(x, target))
+    if x.dtype.startswith("float") == target.startswith("float"):
+        return call.emit(Identity(), call.cast(x, target))
+    if target.startswith("float"):
+        whole = call.cast(x, f"int{target[5:]}")
+        return call.map(lambda v: reinterpret(v, target), whole)
+    made = call.map(lambda v: reinterpret(v, f"int{x.dtype[5:]}"), x)
+    return call.emit(Identity(), call.cast(made, target))
 
 
 def converted(target: str) -> Callable[[Expr], Expr]:

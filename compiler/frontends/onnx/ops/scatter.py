@@ -255,6 +255,7 @@ def _tensor_scatter(call: Call) -> Outputs:
             f"expected an update that fits the cache but in axis {axis}, got {update.type_text} and"
             f" {cache.type_text}"
         )
+    call.check_made(cache.shape)
     size, count, batch = cache.shape[axis], update.shape[axis], cache.shape[0]
     if first is None:
         first = call.value(np.zeros(batch), "int64")

@@ -111,8 +111,8 @@ def _stft(call: Call) -> Outputs:
         )
     if onesided and x.shape[-1] == 2:
         raise call.refuse("expected a real signal where one side is wanted")
-    places = np.arange(count)[:, None] * step + np.arange(length)
     call.check_made((x.shape[0], count, length, x.shape[-1]))
+    places = np.arange(count)[:, None] * step + np.arange(length)
     frames = call.gather(x, places, 1)
     if window is not None:
         frames = call.map(lambda v, w: v * w, frames, call.reshape(window, (length, 1)))

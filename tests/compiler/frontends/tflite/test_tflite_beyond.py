@@ -107,6 +107,64 @@ def test_operator_against_numpy(name: str) -> None:
         np.testing.assert_allclose(made[0], wanted, rtol=2e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("size", [(1, 16), (4, 6), (3, 7)])
+@pytest.mark.parametrize("kind", ["COMPLEX_ABS", "REAL", "IMAG"])
+def test_transforms_against_numpy(kind: str, size: tuple[int, int]) -> None:
+    """Rows that are too short get zeros, rows that are too long are cut."""
+    x = RNG.normal(size=(2, 3, 8)).astype(np.float32)
+    wanted = np.fft.rfft2(x.astype(np.float64), size)
+    b = TfliteBuilder()
+    given, made = b.tensor(x.shape, "float32"), b.tensor(wanted.shape, "complex64")
+    length = b.tensor((2,), "int32", data=np.array(size, np.int32))
+    y = b.tensor(wanted.shape, "float32")
+    b.operator("RFFT2D", [given, length], [made])
+    b.operator(kind, [made], [y])
+    graph = import_tflite(b.file([given], [y]))
+    expected = {"COMPLEX_ABS": np.abs, "REAL": np.real, "IMAG": np.imag}[kind](wanted)
+    for found in (interpret(graph, x), build_cpu(run_passes(graph)).run(x)):
+        np.testing.assert_allclose(found[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_complex_numbers_have_few_readers() -> None:
+    b = TfliteBuilder()
+    x, made = b.tensor((1, 8), "float32"), b.tensor((1, 5), "complex64")
+    length = b.tensor((2,), "int32", data=np.array([1, 8], np.int32))
+    y = b.tensor((5,), "complex64")
+    b.operator("RFFT2D", [x, length], [made])
+    b.operator("RESHAPE", [made], [y])
+    with pytest.raises(VdlaError, match="only COMPLEX_ABS, REAL and IMAG read complex numbers"):
+        import_tflite(b.file([x], [y]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8"])
+def test_the_largest_elements(dtype: str) -> None:
+    x = (RNG.integers(-6, 6, (2, 3, 9)) * (1 if dtype == "int8" else 0.5)).astype(dtype)
+    order = np.argsort(-x.astype(np.float64), axis=-1, kind="stable")[..., :4]
+    b = TfliteBuilder()
+    quant = {"scale": [0.5], "zero": [0]} if dtype == "int8" else {}
+    given, count = b.tensor(x.shape, dtype, **quant), b.tensor((), "int32", data=np.array(4, "i4"))
+    values, index = b.tensor((2, 3, 4), dtype, **quant), b.tensor((2, 3, 4), "int32")
+    b.operator("TOPK_V2", [given, count], [values, index])
+    graph = import_tflite(b.file([given], [values, index]))
+    for found in (interpret(graph, x), build_cpu(run_passes(graph)).run(x)):
+        np.testing.assert_array_equal(found[0], np.take_along_axis(x, order, -1))
+        np.testing.assert_array_equal(found[1], order)
+
+
+def test_simulated_quantisation() -> None:
+    """Eight bits from -1 to 3: a zero point of 64, and steps of 4 / 255."""
+    x = np.linspace(-2, 4, 301, dtype=np.float32)
+    b = TfliteBuilder()
+    given, y = b.tensor(x.shape, "float32"), b.tensor(x.shape, "float32")
+    b.operator("FAKE_QUANT", [given], [y], "FakeQuantOptions", Min=-1.0, Max=3.0, NumBits=8)
+    (made,) = interpret(import_tflite(b.file([given], [y])), x)
+    step = 4 / 255
+    wanted = (np.rint(x.astype(np.float64) / step).clip(-64, 191)) * step
+    near = np.abs(x / step - np.rint(x / step)) < 0.49  # ties may go to either side
+    np.testing.assert_allclose(made[near], wanted[near], atol=1e-5)
+    assert (made[x < -1.1] == made[0]).all() and made[150] != made[0]
+
+
 def test_a_range_is_known() -> None:
     b = TfliteBuilder()
     ends = [b.tensor((), "int32", data=np.array(v, np.int32)) for v in (7, -2, -3)]

@@ -145,6 +145,34 @@ def run(data: bytes, *inputs: np.ndarray) -> list[np.ndarray]:
     return made
 
 
+SLICES = {
+    "ellipsis": ([1, 0, 2], [2, 0, 3], [1, 1, 1], {"EllipsisMask": 2, "ShrinkAxisMask": 4},
+                 np.s_[1:2, ..., 2]),
+    "last": ([0, 1], [0, 3], [1, 1], {"EllipsisMask": 1}, np.s_[..., 1:3]),
+    "new": ([0, 0, 1], [2, 0, 9], [1, 1, 2], {"NewAxisMask": 2, "BeginMask": 1},
+            np.s_[:2, None, 1:9:2]),
+    "both": ([0, 0, 0, -1], [0, 0, 0, 0], [1, 1, 1, 1],
+             {"EllipsisMask": 1, "NewAxisMask": 6, "ShrinkAxisMask": 8},
+             np.s_[..., None, None, -1]),
+    "offset": ([1, 1], [1, 2], [1, 1], {"Offset": True}, np.s_[1:2, 1:3]),
+    "back": ([-1, 4], [0, 0], [1, -2], {"ShrinkAxisMask": 1, "EndMask": 2}, np.s_[-1, 4::-2]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SLICES)
+def test_slices_are_numpys(name: str) -> None:
+    begin, end, strides, masks, index = SLICES[name]
+    value = np.arange(2 * 5 * 3 * 4, dtype=np.float32).reshape(2, 5, 3, 4)
+    wanted = value[index]
+    b = TfliteBuilder()
+    x, y = b.tensor(value.shape, "float32"), b.tensor(wanted.shape, "float32")
+    parts = [
+        b.tensor((len(v),), "int32", data=np.array(v, np.int32)) for v in (begin, end, strides)
+    ]
+    b.operator("STRIDED_SLICE", [x, *parts], [y], "StridedSliceOptions", **masks)
+    np.testing.assert_array_equal(run(b.file([x], [y]), value)[0], wanted)
+
+
 def test_two_tensors_share_a_buffer() -> None:
     b = TfliteBuilder()
     data = np.arange(6, dtype=np.float32)

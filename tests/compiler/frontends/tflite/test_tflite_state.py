@@ -115,6 +115,25 @@ def test_operators_with_state_are_compiled(kind: str, dtype: str) -> None:
                 np.testing.assert_allclose(y, z, rtol=1e-5, atol=1e-6 * (dtype == "float32"))
 
 
+def test_a_batch_of_the_file_is_not_cut() -> None:
+    """On hardware of one image, as the state of all images goes to the next run."""
+    b = TfliteBuilder()
+    x, kept = b.tensor((2, 4, 4, 1), "float32"), b.tensor((2, 4, 4, 1), "float32")
+    weight = b.tensor((1, 3, 3, 1), "float32", data=np.ones((1, 3, 3, 1), np.float32))
+    at = b.tensor((), "resource")
+    b.operator("VAR_HANDLE", [], [at], "VarHandleOptions",
+               SharedName=b.builder.CreateString("v"))  # fmt: skip
+    made, y = b.tensor((2, 4, 4, 1), "float32"), b.tensor((2, 4, 4, 1), "float32")
+    b.operator("READ_VARIABLE", [at], [kept])
+    b.operator("CONV_2D", [x, weight], [made], "Conv2DOptions", StrideH=1, StrideW=1)
+    b.operator("ADD", [made, kept], [y], "AddOptions")
+    b.operator("ASSIGN_VARIABLE", [at, y], [])
+    module = vdla.compile(b.file([x], [y]), hw="8x8")
+    images = RNG.normal(size=(2, 4, 4, 1)).astype(np.float32)
+    first, second = module.run(images)[0], module.run(images)[0]
+    np.testing.assert_allclose(second, 2 * first, rtol=1e-5)
+
+
 def test_a_failed_run_leaves_the_state(model: bytes, images: np.ndarray) -> None:
     module = vdla.compile(model, "cpu")
     first = module.run(images[0])[0]

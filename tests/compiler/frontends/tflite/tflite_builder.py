@@ -20,6 +20,7 @@ TYPES = {
     "int32": tflite.TensorType.INT32,
     "int64": tflite.TensorType.INT64,
     "bool": tflite.TensorType.BOOL,
+    "complex64": tflite.TensorType.COMPLEX64,
     "resource": tflite.TensorType.RESOURCE,
 }
 
@@ -98,10 +99,13 @@ class TfliteBuilder:
         inputs: Sequence[int],
         outputs: Sequence[int],
         table: str = "",
-        **options: float,
+        **options: float | bytes,
     ) -> None:
-        """Add an operator; ``table`` and ``options`` as the schema names them."""
-        b, stored = self.builder, None
+        """Add an operator; ``table`` and ``options`` as the schema names them, ``own`` are the
+        options of a custom operator."""
+        b, stored, own = self.builder, None, None
+        if isinstance(given := options.pop("own", None), bytes):
+            own = b.CreateByteVector(given)
         if table:
             getattr(tflite, f"{table}Start")(b)
             for option, value in options.items():
@@ -118,6 +122,8 @@ class TfliteBuilder:
         if stored is not None:
             tflite.OperatorAddBuiltinOptionsType(b, getattr(tflite.BuiltinOptions, table))
             tflite.OperatorAddBuiltinOptions(b, stored)
+        if own is not None:
+            tflite.OperatorAddCustomOptions(b, own)
         self.operators.append(tflite.OperatorEnd(b))
 
     def _tables(self, offsets: list[int]) -> int:

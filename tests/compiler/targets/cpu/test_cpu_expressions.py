@@ -21,6 +21,7 @@ from vdla.compiler.te.expr import (
     Var,
     maximum,
     minimum,
+    reinterpret,
     select,
     wrap_value,
 )
@@ -107,6 +108,18 @@ def test_division_of_two_truncates_and_never_traps(dtype: str) -> None:
     for name, expected in (("divide", quotients), ("remainder", rests)):
         got = run_both(called(name, x, y), [x, y], a, b)
         assert got.tolist() == [wrap_value(value, dtype) for value in expected]
+
+
+@pytest.mark.parametrize("bits", [32, 64])
+def test_bits_of_floats_and_back(bits: int) -> None:
+    """Every bit stays, of infinities and denormal numbers, too."""
+    whole, real = f"int{bits}", f"float{bits}"
+    a = np.array([0.0, -0.0, 1.5, -1e30, np.inf, -np.inf, 1e-40, np.pi], real)
+    x, y = placeholder(a.shape, real), placeholder(a.shape, whole)
+    made = run_both(compute(a.shape, lambda i: reinterpret(x[i], whole)), [x], a)
+    np.testing.assert_array_equal(made, a.view(whole))
+    back = run_both(compute(a.shape, lambda i: reinterpret(y[i], real)), [y], a.view(whole))
+    np.testing.assert_array_equal(back.view(whole), a.view(whole))
 
 
 def called(name: str, x: Tensor, y: Tensor) -> Tensor:

@@ -136,7 +136,7 @@ def test_random_groups(data: st.DataObject) -> None:
 @pytest.mark.parametrize("behind", [1, 2])
 def test_no_tile_sees_padding_only(behind: int) -> None:
     """Rows of results beyond the image, of a kernel of one row: no load can make such a tile."""
-    hw, (height, width) = PRESETS["8x8"], (4, 5)
+    hw, (height, width) = SMALL, (4, 5)
     graph = grouped(8, (3, 1), (height, width), (1, 3))
     [node] = graph.nodes
     assert isinstance(node.op, QConv2d)

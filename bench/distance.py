@@ -1,0 +1,182 @@
+"""How far integer operators are from what ONNX defines: the float operator between dequantisation
+and quantisation, computed by ONNX Runtime without optimisations.
+
+Every operator is compared by itself, on the operands that the graph computes. So distances do not
+add up from one to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from ..compiler.frontends.onnx.importer import import_onnx
+from ..compiler.frontends.onnx.model import load_model
+from ..compiler.graph.arithmetic.requant import OFFSET
+from ..compiler.graph.interpret import evaluate
+from ..compiler.graph.ir import Graph, Node
+from ..compiler.graph.passes import run_passes
+from ..isa.errors import VdlaError
+
+#: Distances that are counted apart; larger ones are counted together.
+STEPS = 3
+
+
+@dataclass(frozen=True)
+class Distance:
+    """How far one operator is from its definition.
+
+    Attributes
+    ----------
+    name, op : of the graph's node
+    counts : elements that are 0, 1, 2, ... steps of the quantisation away; the last of them at
+        least ``STEPS``
+    largest : the largest distance, in steps
+    """
+
+    name: str
+    op: str
+    counts: tuple[int, ...]
+    largest: int
+
+    @property
+    def elements(self) -> int:
+        """How many elements the result has."""
+        return sum(self.counts)
+
+
+def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]) -> list[Distance]:
+    """Compare each integer operator of a model whose result the model itself quantises.
+
+    Parameters
+    ----------
+    source : an ONNX model with QuantizeLinear and DequantizeLinear, or its file
+    inputs : one batch, in the order of the model's inputs
+
+    Raises
+    ------
+    VdlaError
+        For a model that cannot be read, without such an operator, and where ONNX Runtime is not
+        installed.
+    """
+    session = _runtime()
+    model, where = load_model(source)
+    batch = inputs[0].shape[0] if inputs and inputs[0].ndim else 1
+    graph = run_passes(import_onnx(model, batch=batch))
+    values = evaluate(graph, dict(zip(graph.inputs, inputs, strict=True)))
+    makers = {name: node for node in model.graph.node for name in node.output if name}
+    known = {n.output[0]: n for n in model.graph.node if n.op_type == "QuantizeLinear"}
+    types = _stored_types(model, known)
+    found = []
+    for node in graph.nodes:
+        if node.output not in known or graph.result(node).dtype not in ("int8", "uint8"):
+            continue
+        operands = _operands(graph, node, {*known, *graph.inputs})
+        part = _part(model, makers, operands, node.output, values, types)
+        feeds = {name: _as_stored(values[name], types.get(name)) for name in operands}
+        (wanted,) = session(part).run(None, feeds)
+        found.append(_distance(node, _as_stored(values[node.output], str(wanted.dtype)), wanted))
+    if not found:
+        raise VdlaError(f"{where}: expected a model with QuantizeLinear and integer operators")
+    return found
+
+
+def _runtime() -> Any:
+    try:
+        import onnxruntime
+    except ImportError:
+        raise VdlaError(
+            "expected ONNX Runtime, which is not installed: pip install onnxruntime"
+        ) from None
+
+    def session(model: onnx.ModelProto) -> Any:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.intra_op_num_threads = 1
+        return onnxruntime.InferenceSession(
+            model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+        )
+
+    return session
+
+
+def _stored_types(model: onnx.ModelProto, known: Mapping[str, onnx.NodeProto]) -> dict[str, str]:
+    """The types in the model of tensors that it quantises: uint8 is int8 in the graph."""
+    kinds = {i.name: i.data_type for i in model.graph.initializer}
+    found = {}
+    for name, node in known.items():
+        zero = node.input[2] if len(node.input) > 2 else ""
+        kind = kinds.get(zero, onnx.TensorProto.UINT8)
+        found[name] = str(helper.tensor_dtype_to_np_dtype(kind))
+    return found
+
+
+def _as_stored(value: np.ndarray, dtype: str | None) -> np.ndarray:
+    """A value of the graph as the model stores it."""
+    if dtype == "uint8" and value.dtype == np.int8:
+        return (value.astype(np.int16) + OFFSET).astype(np.uint8)
+    return value
+
+
+def _operands(graph: Graph, node: Node, named: set[str]) -> list[str]:
+    """The nearest tensors before a node that the model has, too."""
+    producers, found, waiting = graph.producers(), [], [*node.inputs]
+    while waiting:
+        name = waiting.pop()
+        if graph[name].is_constant or name in found:
+            continue
+        if name in named:
+            found.append(name)
+        else:
+            waiting += producers[name].inputs
+    return found
+
+
+def _part(
+    model: onnx.ModelProto,
+    makers: Mapping[str, onnx.NodeProto],
+    operands: Sequence[str],
+    output: str,
+    values: Mapping[str, np.ndarray],
+    types: Mapping[str, str],
+) -> onnx.ModelProto:
+    """The model's nodes between some tensors and one that they make."""
+    constants = {i.name: i for i in model.graph.initializer}
+    chosen: dict[int, onnx.NodeProto] = {}
+    waiting, used = [output], set()
+    while waiting:
+        name = waiting.pop()
+        if not name or name in used:
+            continue
+        used.add(name)
+        if name in makers and name not in operands:
+            chosen[id(makers[name])] = makers[name]
+            waiting += makers[name].input
+    ordered = [node for node in model.graph.node if id(node) in chosen]
+    inputs = [
+        helper.make_tensor_value_info(
+            name,
+            helper.np_dtype_to_tensor_dtype(_as_stored(values[name], types.get(name)).dtype),
+            values[name].shape,
+        )
+        for name in operands
+    ]
+    graph = helper.make_graph(
+        ordered, "part", inputs, [onnx.ValueInfoProto(name=output)],
+        [constants[name] for name in sorted(used) if name in constants],
+    )  # fmt: skip
+    return helper.make_model(
+        graph, opset_imports=list(model.opset_import), ir_version=model.ir_version
+    )
+
+
+def _distance(node: Node, made: np.ndarray, wanted: np.ndarray) -> Distance:
+    steps = np.abs(made.astype(np.int64) - wanted.astype(np.int64)).reshape(-1)
+    counts = np.bincount(np.minimum(steps, STEPS), minlength=STEPS + 1)
+    return Distance(node.name, node.op.name, tuple(map(int, counts)), int(steps.max(initial=0)))

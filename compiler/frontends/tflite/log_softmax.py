@@ -1,0 +1,157 @@
+"""The logarithm of a softmax of int8: exponentials from a table, and a logarithm in fixed point.
+
+A number of Q(n) has n bits before the binary point and 31 - n behind it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...graph.arithmetic.fixed_point import divide_by_pot, exp_on_negative_values, rescale
+from ...graph.arithmetic.requant import tflite_params
+from ...graph.ops.integer import leading_zeros
+from ...graph.ops.movement import Gather
+from ...graph.ops.reduction import Reduce
+from ...te.expr import Const, Expr, maximum, minimum, select
+from ...te.tensor import clip
+from .graph import Call
+from .mapping import map_of, rescaled, step_map
+
+#: Bits before the point of differences, of sums of exponentials, and of the result.
+_DIFFERENCE, _SUM, _RESULT = 5, 12, 4
+_LOG_2, _ROOT_HALF, _FOURTH_ROOT_HALF = 1488522236, 1518500250, 1805811301  # in Q(0)
+#: Coefficients of the quotient of polynomials that is the logarithm near 1, in Q(0).
+_NUMERATOR, _SQUARE, _WHOLE, _LINEAR = 117049297, 127690142, 1057819769, 638450708
+_PLUS_48_OVER_17, _NEG_32_OVER_17 = 1515870810, -1010580540
+#: A quarter in Q(6), which the powers of two of the logarithm are in.
+_POWERS, _QUARTER = 6, 1 << 23
+
+
+def _times(a: Expr, b: Expr | int) -> Expr:
+    return rescaled(a, b, 0)
+
+
+def _wide(x: Expr) -> Expr:
+    return x.astype("int64")
+
+
+def _narrow(x: Expr) -> Expr:
+    """int64 saturated to int32."""
+    return clip(x, -(1 << 31), (1 << 31) - 1).astype("int32")
+
+
+def _shifted(x: Expr, count: Expr) -> Expr:
+    """``x * 2**count``, saturated; count >= 0."""
+    return _narrow(_wide(x) << _wide(count))
+
+
+def _divided(x: Expr, count: int) -> Expr:
+    """``x / 2**count`` rounded half away from zero."""
+    negative = select(x < 0, Const(1, x.dtype), Const(0, x.dtype))
+    mask = (1 << count) - 1
+    up = select((x & mask) > ((mask >> 1) + negative), Const(1, x.dtype), Const(0, x.dtype))
+    return (x >> count) + up
+
+
+def _reciprocal(call: Call, value: str) -> str:
+    """1 / (1 + x) in Q(0) of 0 <= x < 1: three steps of Newton and Raphson."""
+    half = step_map(call, "half", lambda x: ((_wide(x) + (1 << 31)) >> 1).astype("int32"), value)
+    found = step_map(call, "inverse", lambda h: _times(h, _NEG_32_OVER_17) + _PLUS_48_OVER_17, half)
+    for _ in range(3):
+
+        def better(x: Expr, h: Expr) -> Expr:
+            rest = Const(1 << 29) - _times(h, x)
+            return x + _shifted(_times(x, rest), Const(2))
+
+        found = step_map(call, "inverse", better, found, half)
+    return step_map(call, "inverse", lambda x: _shifted(x, Const(1)), found)
+
+
+def _logarithm(call: Call, total: str) -> str:
+    """The logarithm in Q(5) of sums of at least 1 in Q(12). Two ways to write a sum as a power of
+    two and a rest are tried, of which the one with the smaller rest counts."""
+
+    def first(z: Expr) -> tuple[Expr, Expr]:
+        zeros = leading_zeros(z)
+        rest = _shifted(_times(_shifted(z, zeros - 1), _ROOT_HALF), Const(1))
+        return rest, _narrow(_wide(Const(_SUM) - zeros) * (1 << 25) + _QUARTER)
+
+    def second(z: Expr, b: Expr) -> tuple[Expr, Expr]:
+        zeros = leading_zeros(b) - 1
+        return _shifted(z, zeros), _narrow(_wide(Const(_SUM) - zeros) * (1 << 25) - _QUARTER)
+
+    lower = step_map(call, "lower", lambda z: _times(z, _ROOT_HALF), total)
+    pairs = [
+        step_map(call, "rest", lambda z: first(z)[0], total),
+        step_map(call, "rest", lambda z, b: second(z, b)[0], total, lower),
+    ]
+    rest = step_map(call, "rest", minimum, *pairs)
+    pairs = [
+        step_map(call, "power", lambda z: first(z)[1], total),
+        step_map(call, "power", lambda z, b: second(z, b)[1], total, lower),
+    ]
+    power = step_map(call, "power", maximum, *pairs)
+    middle = step_map(
+        call,
+        "middle",
+        lambda r: ((_wide(r) + _FOURTH_ROOT_HALF + 1) >> 1).astype("int32"),
+        rest,
+    )
+    away = step_map(call, "away", lambda r: (r - _FOURTH_ROOT_HALF) * 2, rest)
+    square = step_map(call, "square", lambda q: _times(q, q), away)
+
+    def top(q: Expr, r: Expr, s: Expr) -> Expr:
+        return _times(q, r) + _times(_times(q, s), _NUMERATOR)
+
+    def bottom(p: Expr, q: Expr, s: Expr) -> Expr:
+        return _times(p, q + _WHOLE + _times(s, _SQUARE)) + _times(q, _LINEAR)
+
+    numerator = step_map(call, "numerator", top, away, rest, square)
+    inverse = _reciprocal(call, step_map(call, "bottom", bottom, middle, away, square))
+
+    def joined(power: Expr, n: Expr, i: Expr) -> Expr:
+        whole = _times(power, _LOG_2) + _times(_divided(n, _POWERS), i)
+        return _shifted(whole, Const(_POWERS - _DIFFERENCE))
+
+    return step_map(call, "logarithm", joined, power, numerator, inverse)
+
+
+def log_softmax(call: Call) -> None:
+    """Of int8; the result has the scale 1/16 and the zero point 127."""
+    (x, _), (y, zero) = call.quant(call.operand(0)), call.quant(call.result)
+    if float(y) != 1 / 16 or zero != 127:
+        raise call.refuse(f"expected a result of scale 1/16 and zero point 127, got {y!r}, {zero}")
+    fraction = 31 - _DIFFERENCE
+    multiplier, shift = tflite_params(min(float(x) * (1 << fraction), float((1 << 31) - 1)))
+    back = tflite_params(2.0 ** (31 + shift) / multiplier)
+    least = -int(((1 << _DIFFERENCE) - 1) * 2.0**fraction / 2.0**-shift)
+    below = np.arange(-255, 1)
+    scaled = rescale(below, multiplier, shift)
+    exponentials = divide_by_pot(exp_on_negative_values(np.where(below >= least, scaled, 0)), _SUM)
+    exponentials = np.where(below >= least, exponentials, 0)
+    value = call.value(0, "plain")
+    axes = (len(call.shape_of(value)) - 1,)
+    most = call.step("most", Reduce("max", axes, True), value)
+
+    def place(v: Expr, m: Expr) -> Expr:
+        return v.astype("int32") - m.astype("int32") + 255
+
+    index = step_map(call, "index", place, value, most)
+    table = call.constant_of("exponentials", exponentials.astype(np.int32))
+    power = call.step("power", Gather(0), table, index)
+    total = call.step("sum", Reduce("+", axes, True), power)
+    logarithm = _logarithm(call, total)
+
+    def limit(log: Expr) -> Expr:
+        return maximum(rescaled((_wide(log) - (1 << 31)).astype("int32"), *back), least - 1)
+
+    def rule(i: Expr, scaled: Expr, log: Expr, bound: Expr) -> Expr:
+        made = _divided(_wide(scaled) - _wide(log), 31 - _DIFFERENCE - _RESULT)
+        made = clip(made + 127, -128, 127).astype("int8")
+        return select(i - 255 > bound, made, Const(-128, "int8"))
+
+    bound = step_map(call, "bound", limit, logarithm)
+    scales = call.constant_of("scaled", scaled.astype(np.int32))
+    differences = call.step("differences", Gather(0), scales, index)
+    operands = (index, differences, logarithm, bound)
+    call.emit(map_of(call, "LogSoftmax", rule, *operands), operands, "plain")

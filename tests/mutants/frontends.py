@@ -1,0 +1,118 @@
+"""Bugs in the readers of TensorFlow Lite and ONNX, and in what models keep from run to run."""
+
+from __future__ import annotations
+
+from vdla.compiler.frontends.onnx import control as onnx_control
+from vdla.compiler.frontends.onnx import narrow
+from vdla.compiler.frontends.onnx.ops import linear, ordering, regions, scatter, spectral
+from vdla.compiler.frontends.tflite import (
+    beyond,
+    control,
+    detection,
+    file,
+    functions,
+    hybrid,
+    log_softmax,
+    moves,
+    norms,
+    recurrent,
+    spectra,
+    state,
+    wide,
+)
+from vdla.compiler.graph.passes.split_batch import split_batch
+from vdla.runtime.executable import Executable
+
+from .checks import tests
+from .plant import Check, Mutant
+
+_TFLITE = "compiler/frontends/tflite"
+_ONNX = "compiler/frontends/onnx"
+_STATE = f"{_TFLITE}/test_tflite_state.py"
+
+
+def _single(kind: str) -> Check:
+    """The cases of an operator of TensorFlow Lite against Micro's kernels."""
+    return tests(f"{_TFLITE}/test_every_operator.py::test_operator_is_what_the_table_says[{kind}]")
+
+
+def _suite(kind: str) -> Check:
+    """ONNX's own cases of an operator."""
+    return tests(f"compiler/test_onnx_backend.py::test_onnx_node_tests[{kind}]")
+
+
+_ROWS = (
+    # ---- state
+    ("state is not held", Executable.run, "self._held.update(", "print(",
+     tests(f"{_STATE}::test_several_batches_are_a_sequence")),
+    ("a reset leaves the state", Executable.reset, "self._held.clear()", "pass",
+     tests(f"{_STATE}::test_targets_keep_state")),
+    ("a state begins at zero", state._zeros, 'like.dtype == "int8" and', "False and",
+     tests(f"{_STATE}::test_targets_keep_state")),
+    ("an assigned state is a constant", state.Variables.finish,
+     "self.current[key] == name", "True", tests(f"{_STATE}::test_targets_keep_state")),
+    ("images of a batch share a state", split_batch, "if graph.states:", "if False:",
+     tests(f"{_STATE}::test_a_batch_of_the_file_is_not_cut")),
+    ("what is set before the first run is lost", control._call_once,
+     "variables.initial[key] = data", "pass", _single("CALL_ONCE")),
+    ("both branches assign", control._merged, "values[0] != values[1]", "False",
+     tests(f"{_STATE}::test_only_the_branch_that_is_taken_assigns")),
+    ("a loop ends a step early", control._while, "if not verdict[0]", "if step or not verdict[0]",
+     _single("WHILE")),
+    # ---- recurrent operators
+    ("the memory of a filter is not shifted", recurrent._svdf,
+     "_part(call, state, 2, 1, memory - 1)", "_part(call, state, 2, 0, memory - 1)",
+     _single("SVDF")),
+    ("a gate without its bias", recurrent._Lstm.gates, "acc + other if first else acc", "acc",
+     _single("UNIDIRECTIONAL_SEQUENCE_LSTM")),
+    ("the cell is not clipped", recurrent._Lstm.cell, "if clip > 0", "if False",
+     _single("UNIDIRECTIONAL_SEQUENCE_LSTM")),
+    ("the cell's scale off by a bit", recurrent._Lstm.hidden, "int(exponent) - 1",
+     "max(int(exponent) - 2, -15)", _single("UNIDIRECTIONAL_SEQUENCE_LSTM")),
+    ("the hidden state is not kept", recurrent._Lstm.run, "_keep(call, _HIDDEN, hidden)", "pass",
+     _single("UNIDIRECTIONAL_SEQUENCE_LSTM")),
+    # ---- integers
+    ("multipliers of 16 bits have 17", wide.reduced, ">> 16", ">> 15", _single("CONV_2D")),
+    ("sums of 64 bits are cut off", wide.scaled, "(acc * factor + half)", "(acc * factor)",
+     _single("FULLY_CONNECTED")),
+    ("Newton's method without three halves", norms._newton, "THREE_HALVES", "1 << 28",
+     _single("L2_NORMALIZATION")),
+    ("sigmoid of int16 a step off", functions.logistic16, "+ (1 << 9) - 1)", "+ (1 << 9))",
+     _single("LOGISTIC")),
+    ("halves of bytes change places", file._unpacked, "raw & 15, raw >> 4", "raw >> 4, raw & 15",
+     tests(f"{_TFLITE}/test_tflite_beyond.py::test_weights_of_4_bits_are_exact")),
+    ("all rows have the scale of the first", hybrid.dense, "np.broadcast_to(scales,",
+     "np.broadcast_to(scales[:1],",
+     tests(f"{_TFLITE}/test_tflite_hybrid.py::test_a_scale_for_each_row_of_a_dense_layer")),
+    ("floors are cut off", beyond._floor_div, "inexact & differ", "inexact & False",
+     tests(f"{_TFLITE}/test_tflite_beyond.py::test_operator_against_numpy[floor_div]")),
+    ("an ellipsis stands for nothing", moves._entries, "axis += rank - len(places)", "pass",
+     tests(f"{_TFLITE}/test_tflite_files.py::test_slices_are_numpys")),
+    ("of two ways to take a logarithm the worse", log_softmax._logarithm,
+     '"rest", minimum', '"rest", maximum', _single("LOG_SOFTMAX")),
+    ("objects of other classes are dropped", detection.read,
+     "& k.equal(kind)", "", tests(f"{_TFLITE}/test_tflite_detection.py")),
+    ("columns are not transformed", spectra._rfft2d, "if lengths[0] > 1:", "if False:",
+     tests(f"{_TFLITE}/test_tflite_beyond.py::test_transforms_against_numpy")),
+    # ---- ONNX
+    ("the other branch is taken", onnx_control.run_if, 'call.scalar(0, "condition") else',
+     'not call.scalar(0, "condition") else',
+     tests(f"{_ONNX}/test_onnx_control.py::test_subgraphs_are_what_onnx_runtime_computes")),
+    ("halves are not rounded", narrow.in_range, "x.astype(kind).astype", "x.astype",
+     tests(f"{_ONNX}/test_onnx_control.py::test_every_half_is_rounded_as_numpy_does")),
+    ("of equal elements the last comes first", ordering._top_k,
+     "places.reshape(1, -1) < places", "places.reshape(1, -1) > places", _suite("TopK")),
+    ("updates of a place count once", scatter._gathered, "turns[m] = seen[place]", "turns[m] = 0",
+     _suite("Col2Im")),
+    ("a circular cache is not one", scatter._tensor_scatter, 'if mode == "circular"', "if False",
+     _suite("TensorScatter")),
+    ("the imaginary part has the other sign", spectral._transformed,
+     "_product(call, sides[0], -sines)", "_product(call, sides[0], sines)", _suite("DFT")),
+    ("boxes that touch the limit are dropped", regions._kept, "> overlap", ">= overlap",
+     _suite("NonMaxSuppression")),
+    ("samples outside count", regions._weights,
+     "select(outside, number(0, place), weight)", "weight",
+     tests(f"{_ONNX}/test_onnx_regions.py::test_boxes_outside_of_the_image")),
+    ("a swap of rows keeps the sign", linear._det, "number(0, p) - p", "p", _suite("Det")),
+)  # fmt: skip
+FRONTENDS = tuple(Mutant(name, "compiler", *rest) for name, *rest in _ROWS)  # pyright: ignore
