@@ -99,9 +99,9 @@ class Workers:
         because the scheduler calls again where the only worker that has a result dies; data that is
         scattered would be lost.
         """
-        import dask
+        from dask import config
 
-        with dask.config.set({_WARNS_FROM: "4 GiB"}):
+        with config.set({_WARNS_FROM: "4 GiB"}):
             return self.client.submit(_same, value, pure=False)
 
     def each(self, function: Callable[..., Any], items: Sequence[tuple]) -> Iterator[tuple]:
