@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from vdla.bench.sweep import Results, measure_point
+from vdla.bench.workloads import find_model
 from vdla.explore import enumeration
 from vdla.explore.enumeration import Enumeration, enumerate_designs, possible
 from vdla.explore.exploration import Exploration
@@ -117,6 +118,22 @@ def test_something_else_is_refused(data: bytes, tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(VdlaError, match=r"t.json.gz: expected a table of vdla bench explore"):
         Enumeration.load(path)
+
+
+def test_a_table_lies_where_its_models_are(table: Enumeration, tmp_path: Path) -> None:
+    """It names files from its own place, so that a copied pair works, and says which is missing."""
+    model, folder = tmp_path / "models" / "m.onnx", tmp_path / "tables"
+    model.parent.mkdir()
+    folder.mkdir()
+    model.write_bytes(find_model("C8", 1).SerializeToString())
+    renamed = replace(table.spec, networks={str(model): 1.0})
+    Enumeration(renamed, table.first, table.rows).save(folder / "t.json.gz")
+    found = Enumeration.load(folder / "t.json.gz")
+    (name,) = found.spec.networks
+    assert Path(name).samefile(model) and "tables" in name
+    model.unlink()
+    with pytest.raises(VdlaError, match=r"t.json.gz: model: expected a file, .*m.onnx"):
+        Enumeration.load(folder / "t.json.gz")
 
 
 def test_an_interrupted_enumeration_makes_no_table(
