@@ -108,12 +108,16 @@ def fpga_sample(
 
         sample.add_samples(chosen, wanted, placed, path, told)
         kept = resources.load_samples(path)
-    rows = [{"params": one.params.to_dict(), "used": one.used} for one in kept]
+    rows = [
+        {"params": one.params.to_dict(), "used": one.used, "placed_mhz": one.placed_mhz}
+        for one in kept
+    ]
     report = header("fpga sample") | {"board": board, "file": str(path), "rows": rows}
     report |= {"model": None, "error": None}
     try:
         model = resources.ResourceModel.fit(kept, chosen.device)
-        report["model"] = {"error": model.error, "coefficients": model.named_coefficients()}
+        errors = model.error | ({"clock": model.clock.error} if model.clock is not None else {})
+        report["model"] = {"error": errors, "coefficients": model.named_coefficients()}
     except VdlaError as error:
         report["error"] = str(error)
     emit(report, json_file, lambda out: _show_sample(out, report))

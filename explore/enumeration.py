@@ -105,6 +105,8 @@ class Enumeration:
                 raise ValueError
             rows = {tuple(knobs): list(found) for knobs, found in entry["rows"]}
             return cls(Spec.from_dict(entry["spec"], path.parent), entry["first"], rows)
+        except VdlaError as error:
+            raise VdlaError(f"{path}: {error}") from None
         except (OSError, EOFError, ValueError, KeyError, TypeError):
             raise VdlaError(
                 f"{path}: expected a table of vdla bench explore --make, version {VERSION}, got"

@@ -1,7 +1,8 @@
 """The rungs of an evaluation, cheapest first: what a design is known to cost, and how it is known.
 
 1. *counted*: block RAMs, multipliers and bytes on the chip follow from the configuration.
-2. *model*: lookup tables and flip-flops, from a model that is fitted to synthesised samples.
+2. *model*: lookup tables, flip-flops and the clock, from models that are fitted to synthesised and
+   placed samples.
 3. *bound*: no run is faster than its multiply-accumulates allow. A design that is beaten even at
    its bound is not compiled.
 4. *exact*: cycles, bytes and energies of counted accesses, from the simulation of the compiled
@@ -82,9 +83,12 @@ class Ladder:
         self.energy = EnergyTable.load(spec.energy)
         self._check_bus()
         self.model: ResourceModel | None = None
-        if {"lut", "ff"} & {*spec.objectives, *spec.limits}:
+        wanted = {*spec.objectives, *spec.limits}
+        if {"lut", "ff", "time_us"} & wanted:
             self.model = shipped_model(self.board.name, self.board.device)
-        if {"bram", "dsp"} & {*spec.objectives, *spec.limits} and not self.counts_rams:
+        if "time_us" in wanted:
+            self._mhz(spec.machine({})[0])  # what is missing is said before the work
+        if {"bram", "dsp"} & wanted and not self.counts_rams:
             raise VdlaError(
                 "board: expected one with an ECP5, whose block RAMs and multipliers are counted"
                 f" without synthesis, got {spec.board!r}"
@@ -125,9 +129,12 @@ class Ladder:
             found |= {"bram": f"counted{around}", "dsp": "counted"}
         if self.model is not None:
             for name, (median, most) in self.model.error.items():
-                found[name] = (
-                    f"model of {self.model.count} samples, off by {100 * median:.1f} % in the"
-                    f" median and {100 * most:.1f} % at most"
+                found[name] = f"model of {self.model.count} samples, {_off(median, most)}"
+            if self.model.clock is not None:
+                clock = self.model.clock
+                found["time_us"] = (
+                    f"exact cycles, at the clock of a model of {clock.count} placed samples,"
+                    f" {_off(*clock.error)}"
                 )
         return found
 
@@ -162,7 +169,18 @@ class Ladder:
         cycles = sum(
             weight * self._macs.get(name, 0) / rate for name, weight in self.spec.networks.items()
         )
-        return self.of_machine(design) | {"cycles": cycles, "dram_bytes": 0.0, "energy_uj": 0.0}
+        found = self.of_machine(design) | {"cycles": cycles, "dram_bytes": 0.0, "energy_uj": 0.0}
+        return self._timed(params, found)
+
+    def _mhz(self, params: HwParams) -> float:
+        assert self.model is not None
+        return self.model.mhz(params)
+
+    def _timed(self, params: HwParams, values: dict[str, float]) -> dict[str, float]:
+        """The values with the time that their cycles take, where the clock is known."""
+        if self.model is None or self.model.clock is None:
+            return values
+        return values | {"time_us": values["cycles"] / self._mhz(params)}
 
     # ---- exact
 
@@ -207,4 +225,8 @@ class Ladder:
                 row["dram"][part] for part in ("read_bytes", "written_bytes")
             )
             values["energy_uj"] += times * sum(self.energy.picojoules(row, params).values()) / 1e6
-        return values
+        return self._timed(params, values)
+
+
+def _off(median: float, most: float) -> str:
+    return f"off by {100 * median:.1f} % in the median and {100 * most:.1f} % at most"

@@ -19,6 +19,7 @@ from ..isa.params import LEGAL, HwParams, legal_text
 #: its weight says.
 OBJECTIVES = {
     "cycles": "cycles an image",
+    "time_us": "microseconds an image",
     "dram_bytes": "bytes to and from DRAM an image",
     "energy_uj": "microjoules an image",
     "scratchpad_bytes": "bytes on the chip",

@@ -161,7 +161,7 @@ class SurrogateSearch:
         self._nearest = np.full(len(places), np.inf)
         self._over: dict[int, float] = {}
         #: Which objectives only a run tells.
-        names = ("cycles", "dram_bytes", "energy_uj")
+        names = ("cycles", "time_us", "dram_bytes", "energy_uj")
         self._of_run = [k for k, name in enumerate(spec.objectives) if name in names]
         self._lengths = [np.ones(len(spec.knobs)) for _ in self._of_run]
         self._model: Any = None

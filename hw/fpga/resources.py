@@ -31,6 +31,8 @@ SAMPLES = Path(__file__).parent / "samples"
 FITTED = ("lut", "ff")
 #: A fit needs so many samples more than it has features.
 SPARE = 2
+#: A model of the clock, which has two coefficients, needs so many placed samples.
+PLACED = 2 + SPARE
 #: Bits of a row of a block RAM with the rows that it then has: two ports of either direction up to
 #: 18 bits, one of each direction with 36.
 _SHAPES = ((1, 16384), (2, 8192), (4, 4096), (9, 2048), (18, 1024), (36, 512))
@@ -172,6 +174,50 @@ def load_samples(path: Path) -> list[Sample]:
 
 
 @dataclass(frozen=True)
+class ClockModel:
+    """Clocks of placed designs: a period that grows with what a design takes, as its wires do.
+
+    Attributes
+    ----------
+    base_ns, lut_ns : the period of the smallest design, and what a lookup table adds to it
+    error : how far predictions of samples are off, each by models of clock and lookup tables that
+        have not seen it: the median and the largest part of the true value
+    count : how many placed samples there were
+    """
+
+    base_ns: float
+    lut_ns: float
+    error: tuple[float, float]
+    count: int
+
+    @classmethod
+    def fit(cls, samples: Sequence[Sample], table: np.ndarray) -> ClockModel | None:
+        """The model of those samples that are placed; None for too few. ``table`` has the
+        :func:`features` of all samples.
+        """
+        luts = np.array([s.used["lut"] for s in samples], float)
+        periods = np.array([1000 / (s.placed_mhz or np.inf) for s in samples])
+        placed = np.flatnonzero(periods)
+        if len(placed) < PLACED:
+            return None
+        inputs = np.stack([np.ones(len(luts)), luts], axis=1)
+        off = []
+        for index in placed:
+            others = np.arange(len(samples)) != index
+            lut = table[index] @ _fitted(table[others], luts[others])
+            others &= periods > 0
+            base, each = _fitted(inputs[others], periods[others])
+            off.append(abs(periods[index] / (base + each * lut) - 1))
+        base, each = _fitted(inputs[placed], periods[placed])
+        error = float(np.median(off)), float(np.max(off))
+        return cls(float(base), float(each), error, len(placed))
+
+    def mhz(self, lut: float) -> float:
+        """The clock of a design with so many lookup tables."""
+        return 1000 / (self.base_ns + self.lut_ns * lut)
+
+
+@dataclass(frozen=True)
 class ResourceModel:
     """Resources of configurations on a device.
 
@@ -184,6 +230,7 @@ class ResourceModel:
         has not seen it: the median and the largest part of the true value
     count : how many samples there were
     ranges : of each knob, the lowest and the highest value among the samples
+    clock : None where too few samples are placed
     """
 
     device: Device
@@ -192,6 +239,7 @@ class ResourceModel:
     error: dict[str, tuple[float, float]]
     count: int
     ranges: dict[str, tuple[int, int]]
+    clock: ClockModel | None = None
 
     @classmethod
     def fit(cls, samples: Sequence[Sample], device: Device) -> ResourceModel:
@@ -223,7 +271,8 @@ class ResourceModel:
         for name in LEGAL:
             values = [getattr(s.params, name) for s in samples]
             ranges[name] = min(values), max(values)
-        return cls(device, around.pop(), coefficients, error, len(samples), ranges)
+        clock = ClockModel.fit(samples, table)
+        return cls(device, around.pop(), coefficients, error, len(samples), ranges, clock)
 
     def predict(self, params: HwParams) -> dict[str, int]:
         """What a configuration takes, by the names of :data:`~.devices.RESOURCES`."""
@@ -233,6 +282,18 @@ class ResourceModel:
             "dsp": multipliers(params, self.device),
             "bram": self.around_rams + core_rams(params),
         }
+
+    def mhz(self, params: HwParams) -> float:
+        """The clock that nextpnr would estimate for a placement.
+
+        Raises VdlaError where too few samples are placed.
+        """
+        if self.clock is None:
+            raise VdlaError(
+                f"clock: expected at least {PLACED} placed samples; make more with vdla fpga sample"
+                " --placed"
+            )
+        return self.clock.mhz(self.predict(params)["lut"])
 
     def named_coefficients(self) -> dict[str, dict[str, float]]:
         """What one of each feature takes, by resource and feature."""
@@ -283,4 +344,12 @@ def shipped_model(board: str, device: Device) -> ResourceModel:
 
     Raises VdlaError where there are too few.
     """
-    return ResourceModel.fit(load_samples(SAMPLES / f"{board}.jsonl"), device)
+    path = SAMPLES / f"{board}.jsonl"
+    key = path, path.stat().st_mtime_ns if path.exists() else 0
+    if key not in _models:
+        _models[key] = ResourceModel.fit(load_samples(path), device)
+    return _models[key]
+
+
+#: Models by their files of samples and when these were written: replays make many ladders.
+_models: dict[tuple[Path, int], ResourceModel] = {}

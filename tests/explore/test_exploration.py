@@ -206,6 +206,39 @@ def test_what_needs_samples_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     }
 
 
+def test_time_is_cycles_at_the_modelled_clock(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from vdla.hw.fpga import resources
+    from vdla.hw.fpga.devices import ECP5_85F
+    from vdla.hw.fpga.sample import design
+
+    lines = []
+    for number, params in enumerate(design(14, ECP5_85F, 16)):
+        lut = 9000 + 400 * params.lanes
+        used = {
+            "lut": lut, "ff": 5000, "dsp": resources.multipliers(params, ECP5_85F),
+            "bram": 2 + resources.core_rams(params),
+        }  # fmt: skip
+        placed_mhz = 1000 / (10 + 0.0003 * lut) if number < 6 else None
+        lines.append(resources.Sample(params, used, {}, placed_mhz).to_line())
+    monkeypatch.setattr(resources, "SAMPLES", tmp_path)
+    (tmp_path / "ulx3s-85f.jsonl").write_text("".join(lines[6:]) + lines[0])
+    timed = replace(SPEC, objectives=("time_us", "lut"), search="surrogate", trials=20)
+    with pytest.raises(VdlaError, match="clock: expected at least 4 placed samples"):
+        Ladder(timed)
+    (tmp_path / "ulx3s-85f.jsonl").write_text("".join(lines))
+    found = explored(timed, tmp_path / "r.jsonl")
+    assert found.front and "6 placed samples, off by 0.0 %" in found.ladder.marks()["time_us"]
+    for one in found.outcomes:
+        if one.rung == "exact":
+            params = one.design.params
+            assert params is not None
+            mhz = 1000 / (10 + 0.0003 * (9000 + 400 * params.lanes))
+            assert one.values["time_us"] == pytest.approx(one.values["cycles"] / mhz, rel=1e-3)
+            assert found.ladder.bound(one.design)["time_us"] <= one.values["time_us"]
+
+
 @pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     """Real cycles: the command, its JSON, its page, and that it measures nothing twice."""

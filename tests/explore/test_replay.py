@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from vdla.bench.sweep import Results, measure_point
+from vdla.bench.workloads import find_model
 from vdla.explore import enumeration
 from vdla.explore.enumeration import Enumeration, enumerate_designs, possible
 from vdla.explore.exploration import Exploration
@@ -78,24 +79,32 @@ def test_a_table_is_read_as_it_was_written(table: Enumeration, tmp_path: Path) -
     assert one.read_bytes() == other.read_bytes()
 
 
-def test_the_table_of_the_package_is_of_its_space() -> None:
-    table = Enumeration.load(enumeration.TABLES / "dqn.json.gz")
-    assert table.spec == Spec.load(enumeration.TABLES / "dqn.toml")
+#: Tables of the package, with the fewest designs that each has.
+MADE = {"dqn": 500, "digits": 2000, "imagenet": 200}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_a_table_of_the_package_is_of_its_space(name: str) -> None:
+    table = Enumeration.load(enumeration.TABLES / f"{name}.json.gz")
+    assert table.spec == Spec.load(enumeration.TABLES / f"{name}.toml")
     designs = list(possible(table.spec, Ladder(table.spec)))
     assert list(table.rows) == [tuple(design.knobs.values()) for design in designs]
-    assert len(designs) >= 500
+    assert len(designs) >= MADE[name]
 
 
 @pytest.mark.slow
-def test_the_table_of_the_package_has_the_cycles_of_the_simulator() -> None:
-    """If not: ``vdla bench explore --make explore/tables/dqn.toml``."""
-    table = Enumeration.load(enumeration.TABLES / "dqn.json.gz")
-    places = list(table.rows)
-    for knobs in (places[0], places[len(places) // 2], places[-1]):
-        design = Design.of(table.spec, dict(zip(table.spec.knobs, knobs, strict=True)))
-        assert design.params is not None and design.memory is not None
-        row = measure_point(None, "dqn", design.params, design.memory)
-        (known,) = table.rows[knobs]
+@pytest.mark.parametrize(
+    ("name", "part"), [("dqn", 0.0), ("dqn", 0.99), ("digits", 0.3), ("digits", 0.8),
+                       ("imagenet", 0.6)],
+)  # fmt: skip
+def test_a_table_of_the_package_has_the_cycles_of_the_simulator(name: str, part: float) -> None:
+    """If not: ``vdla bench explore --make explore/tables/NAME.toml``."""
+    table = Enumeration.load(enumeration.TABLES / f"{name}.json.gz")
+    knobs = list(table.rows)[int(part * len(table.rows))]
+    design = Design.of(table.spec, dict(zip(table.spec.knobs, knobs, strict=True)))
+    assert design.params is not None and design.memory is not None
+    for network, known in zip(table.spec.networks, table.rows[knobs], strict=True):
+        row = measure_point(None, network, design.params, design.memory, design.vthreads)
         assert known == {name: row[name] for name in known}
 
 
@@ -109,6 +118,22 @@ def test_something_else_is_refused(data: bytes, tmp_path: Path) -> None:
     path.write_bytes(data)
     with pytest.raises(VdlaError, match=r"t.json.gz: expected a table of vdla bench explore"):
         Enumeration.load(path)
+
+
+def test_a_table_lies_where_its_models_are(table: Enumeration, tmp_path: Path) -> None:
+    """It names files from its own place, so that a copied pair works, and says which is missing."""
+    model, folder = tmp_path / "models" / "m.onnx", tmp_path / "tables"
+    model.parent.mkdir()
+    folder.mkdir()
+    model.write_bytes(find_model("C8", 1).SerializeToString())
+    renamed = replace(table.spec, networks={str(model): 1.0})
+    Enumeration(renamed, table.first, table.rows).save(folder / "t.json.gz")
+    found = Enumeration.load(folder / "t.json.gz")
+    (name,) = found.spec.networks
+    assert Path(name).samefile(model) and "tables" in name
+    model.unlink()
+    with pytest.raises(VdlaError, match=r"t.json.gz: model: expected a file, .*m.onnx"):
+        Enumeration.load(folder / "t.json.gz")
 
 
 def test_an_interrupted_enumeration_makes_no_table(

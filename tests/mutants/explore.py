@@ -8,6 +8,7 @@ from vdla.explore import front
 from vdla.explore.ladder import Ladder
 from vdla.explore.surrogate import SurrogateSearch
 from vdla.hw.fpga import resources
+from vdla.hw.fpga.resources import ClockModel
 
 from .checks import tests
 from .plant import Mutant
@@ -38,6 +39,10 @@ EXPLORE = (
     Mutant("last rows have blocks of their own", "explore", resources._mapped,
            "-(-turns * padded // bits)", "turns * -(-padded // bits)",
            tests("hw/fpga/test_resources.py::test_block_rams_are_those_of_yosys")),
+    Mutant("a clock has seen its sample", "explore", ClockModel.fit.__func__,
+           "others = np.arange(len(samples)) != index", "others = periods > -1",
+           tests("hw/fpga/test_resources.py::"
+                 "test_the_error_of_a_clock_is_of_placements_that_were_not_seen")),
     Mutant("a program keeps the knobs of another machine", "explore", Accelerator._own,
            "program.params == self.machine.params", "program.params",
            tests("compiler/targets/vdla/test_kept.py")),

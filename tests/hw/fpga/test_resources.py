@@ -35,6 +35,7 @@ MADE = (
     # Other depths, whose last rows share blocks; and a short memory that is cheaper as tables.
     (1100, 37, 1, 1, 4), (2500, 128, 1, 1, 19), (3500, 128, 2, 1, 54), (9000, 40, 1, 1, 23),
     (1311, 128, 2, 2, 24), (48, 28, 1, 1, 0),
+    (64, 32, 1, 1, 1),  # the table of a lane
 )  # fmt: skip
 #: Block RAMs of a board beside the scratchpads: the host link's and the SDRAM's buffers.
 AROUND = 2
@@ -77,6 +78,43 @@ def test_a_fit_finds_what_samples_obey() -> None:
     found = model.named_coefficients()["lut"]
     assert found["core"] == pytest.approx(5000, rel=0.05)
     assert found["lanes of the vector unit"] == pytest.approx(300, rel=0.05)
+
+
+def clocked(params: HwParams) -> Sample:
+    """A sample whose period grows with its lookup tables."""
+    sample = made_up(params)
+    return replace(sample, placed_mhz=1000 / (12 + 0.0002 * sample.used["lut"]))
+
+
+def test_a_clock_is_that_of_placed_samples() -> None:
+    chosen = design(40, ECP5_85F, 16)
+    samples = [clocked(p) for p in chosen[:6]] + [made_up(p) for p in chosen[6:30]]
+    model = ResourceModel.fit(samples, ECP5_85F)
+    assert model.clock is not None and model.clock.count == 6
+    assert model.clock.base_ns == pytest.approx(12, rel=0.01)
+    assert model.clock.error[1] < 0.01
+    for params in chosen[30:]:
+        true = clocked(params).placed_mhz
+        assert true is not None and model.mhz(params) == pytest.approx(true, rel=0.01)
+
+
+def test_the_error_of_a_clock_is_of_placements_that_were_not_seen() -> None:
+    chosen = design(20, ECP5_85F, 16)
+    samples = [clocked(p) for p in chosen[:6]] + [made_up(p) for p in chosen[6:]]
+    rate = samples[3].placed_mhz
+    assert rate is not None
+    samples[3] = replace(samples[3], placed_mhz=rate / 2)
+    model = ResourceModel.fit(samples, ECP5_85F)
+    assert model.clock is not None and model.clock.error[1] == pytest.approx(1, rel=0.01)
+
+
+def test_too_few_placements_are_refused() -> None:
+    chosen = design(12, ECP5_85F, 8)
+    samples = [clocked(p) for p in chosen[:3]] + [made_up(p) for p in chosen[3:]]
+    model = ResourceModel.fit(samples, ECP5_85F)
+    assert model.clock is None
+    with pytest.raises(VdlaError, match=r"clock: expected at least 4 placed samples; make more"):
+        model.mhz(chosen[0])
 
 
 def test_the_error_is_of_samples_that_were_not_seen() -> None:
