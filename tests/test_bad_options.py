@@ -121,5 +121,7 @@ def test_any_text_is_taken_or_refused_in_one_line(option, value, made, capsys) -
     if code == 2:
         assert not out and err.count("\n") == 1 and err.startswith("vdla: "), (arguments, out, err)
         assert {*Path.cwd().rglob("*")} == before
+    elif code == 1:  # a design that does not fit its device is no bad option
+        assert err.count("\n") == 1 and "capacity is missed" in err, (arguments, out, err)
     else:
         assert code == 0 and not err, (arguments, code, err)
