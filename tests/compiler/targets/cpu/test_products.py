@@ -35,7 +35,7 @@ def test_products_of_two_inputs_equal_onnx_runtime(data: st.DataObject) -> None:
     y = model.node("MatMul", "a", b)
     outputs = [y, model.node("Neg", b)] if draw(st.booleans(), "read again") else [y]
     found = kinds(compare(model.finish(*outputs)))
-    assert ("PackedDense" in found) == (rows >= 4 and 2 * columns >= 16)
+    assert ("PackedDense" in found) == (rows >= 4 and 2 * columns >= host().vector_lanes)
 
 
 def test_a_transposition_joins_the_packing() -> None:
