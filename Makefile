@@ -29,7 +29,7 @@ check: lint docs
 # Everything that continuous integration runs: all tests but the sweeps below, and but those of PyTorch, which are skipped
 # because PyTorch is not installed in .venv (`make test-torch` runs them).
 test: lint docs
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # The tests that need PyTorch, in a virtual environment of their own. PyPI's PyTorch for Linux comes with gigabytes of CUDA;
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu lets pip take the build for CPUs.
@@ -111,7 +111,7 @@ gates: $(STAMP)
 
 # The driver of --target fpga against the simulated board, also 50 programs over a bad line.
 board: $(STAMP)
-	$(BIN)/python -m pytest -m "sweep or not sweep" tests/board
+	$(BIN)/python -m pytest -m "sweep or not sweep" tests/board tests/hw/fpga/test_synthesis.py
 
 # All cycles that docs/measured.md tells, by the SimPy model.
 figures: $(STAMP)

@@ -164,7 +164,7 @@ PASSES = {
     "four passes": replace(SMALL, vector_passes=4),
     "a batch each": replace(BATCHED, vector_passes=2),
     "half a batch each": replace(BATCHED, vector_passes=4),
-    "table": replace(BATCHED, par_depth=24, vector_table=1),
+    "table": replace(SMALL, par_depth=24, vector_table=1),
     "table, two passes": replace(SMALL, par_depth=24, vector_passes=2, vector_table=1),
 }
 

@@ -180,7 +180,7 @@ def test_copies_of_a_register_stay(device: Device, tmp_path: Path) -> None:
     assert used["ff"] == 3 + 1
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_a_board(tmp_path: Path) -> None:
     """A whole design, from its source to its bitstream, at the clock that it says."""
     board = find_board("ulx3s-bram")
