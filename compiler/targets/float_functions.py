@@ -12,6 +12,9 @@ function    largest error                     how
 ``tanh``    3                                 a polynomial below 0.625, else ``exp``
 ``erf``     1.5                               a polynomial below 1, else ``exp``
 ==========  ================================  ======================================
+
+Besides operators and comparisons they call ``round``; ``fma(a, b, c)``, which is ``a * b + c``,
+rounded once; and ``scale(x, n)``, which is ``x * 2**n`` of a whole number ``n``.
 """
 
 from __future__ import annotations
@@ -21,11 +24,6 @@ from dataclasses import dataclass
 from functools import reduce
 
 from ..te.expr import Call, Const, Expr, Var, maximum, select
-
-#: What these functions use besides operators and comparisons: ``fma(a, b, c)`` is ``a * b + c``,
-#: rounded once; ``scale(x, n)`` is ``x * 2**n`` of a whole ``n``, of which only what lies between
-#: -300 and 300 counts; not-a-number counts as -300.
-HELPERS = ("round", "fma", "scale")
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ CORE_TYPES = {
 REFUSED = {
     r"test_training_dropout": "dropout while training is random",
 }
-#: Differences that cases allow beside their own: the expected values of transforms back are sums
-#: of float32, and here they are rounded once.
-ROUNDED_SUMS = {"test_dft_inverse": 1e-6, "test_dft_inverse_opset19": 1e-6}
+#: Cases whose tolerance, 1e-7, our results exceed: their expected values are sums of float32, and
+#: here sums are rounded once.
+BEYOND_TOLERANCE = ("test_dft_inverse", "test_dft_inverse_opset19")
 #: Operators whose only cases have other types, or are models of operator sets before 7.
 WITHOUT_CASES = {"LpPool", "Not", "Upsample"}
 #: Some operators without a reader: ONNX defines them by others.
@@ -65,6 +65,10 @@ def test_onnx_node_tests(operator: str) -> None:
             with pytest.raises(VdlaError, match=why[0]):
                 run_case(case, prepare(case.model))
             continue
+        if case.name in BEYOND_TOLERANCE:
+            with pytest.raises(AssertionError, match="Not equal to tolerance"):
+                run_case(case, prepare(case.model))
+            continue
         run_case(case, prepare(case.model))
         passed += 1
     assert passed, f"onnx has no test of {operator} with these types"
@@ -77,8 +81,7 @@ def run_case(case: Any, prepared: VdlaRep) -> None:
         assert len(got) == len(expected), case.name
         for a, b in zip(got, map(_array, expected), strict=True):
             assert (a.dtype, a.shape) == (b.dtype, b.shape), case.name
-            atol = ROUNDED_SUMS.get(case.name, case.atol)
-            np.testing.assert_allclose(a, b, case.rtol, atol, err_msg=case.name)
+            np.testing.assert_allclose(a, b, case.rtol, case.atol, err_msg=case.name)
 
 
 def _array(value: Any) -> np.ndarray:

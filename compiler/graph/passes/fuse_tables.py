@@ -27,7 +27,7 @@ def fuse_tables(graph: Graph) -> Graph:
     producers = graph.producers()
     nodes = []
     for node in graph.nodes:
-        if isinstance(node.op, Quantize) and _per_tensor(node.op.quant):
+        if isinstance(node.op, Quantize) and is_int8(node.op.quant):
             cone = _Cone(graph, producers, graph.result(node).shape)
             if cone.add(node.inputs[0]) and cone.source:
                 name = (cone.nodes or [node])[-1].name
@@ -37,7 +37,8 @@ def fuse_tables(graph: Graph) -> Graph:
     return graph.with_nodes(nodes)
 
 
-def _per_tensor(quant: Quant) -> bool:
+def is_int8(quant: Quant) -> bool:
+    """Whether all elements are int8 with one scale."""
     return quant.dtype == "int8" and quant.axis is None
 
 
@@ -63,7 +64,7 @@ class _Cone:
         if isinstance(node.op, Dequantize):
             same = self.source in ("", node.inputs[0])
             self.source = node.inputs[0]
-            if not (same and _per_tensor(node.op.quant)):
+            if not (same and is_int8(node.op.quant)):
                 return False
         elif not (isinstance(node.op, ELEMENTWISE) and all(self.add(i) for i in node.inputs)):
             return False

@@ -3,9 +3,9 @@
 A function takes a pointer per parameter buffer and a last one to its workspace, scratch memory of
 ``Workspace.size`` bytes for allocations that are too large for the stack. Integers wrap, shifts
 of the width or more shift everything out, ``//`` and ``%`` floor, floats are IEEE single or double
-precision; functions are those of ``targets/float_functions.py``, the others are the C library's.
-Only inside a loop with the pragma
-"contract", a product and a sum may be rounded once, where that is faster.
+precision. ``targets/float_functions.py`` says what some functions compute; the others are the C
+library's. Only inside a loop with the pragma "contract", a product and a sum may be rounded once,
+where that is faster.
 
 Vectorized loops become vectors (``llvm_vector.py``) or carry a hint. Parallel loops are shared
 among the processor's threads (``llvm_parallel.py``), where it has several. Virtual threads and
@@ -62,6 +62,7 @@ from .llvm_narrow import ROWS, NarrowRow, has_packs, narrow_rows, packed
 from .llvm_parallel import call_in_parallel, declare_part
 from .llvm_vector import (
     LLVM_FUNCTIONS,
+    call_named,
     constant_of,
     is_invariant,
     like,
@@ -468,10 +469,8 @@ class _Emitter:
                 lanes = f"v{bits.type.count}" if isinstance(bits.type, ir.VectorType) else ""
                 return self._call(f"llvm.ctpop.{lanes}i{bits_of(dtype)}", bits.type, bits)
             case Call("reinterpret", (a,), dtype):
-                bits, kind = self.value(a), _TYPES[dtype]
-                if isinstance(bits.type, ir.VectorType):
-                    kind = ir.VectorType(kind, bits.type.count)
-                return self.builder.bitcast(bits, kind)
+                bits = self.value(a)
+                return self.builder.bitcast(bits, like(bits, _TYPES[dtype]))
             case Call("divide" | "remainder", (a, b), dtype) if dtype in INT_DTYPES:
                 return self._divide(expr.name, self.value(a), self.value(b), dtype)
             case Call("remainder", (a, b)):
@@ -746,11 +745,7 @@ class _Emitter:
         return found
 
     def _call(self, name: str, result: ir.Type, *args: Value) -> Value:
-        module = self.function.module
-        callee = module.globals.get(name)
-        if callee is None:
-            callee = ir.Function(module, ir.FunctionType(result, [a.type for a in args]), name)
-        return self.builder.call(callee, args)
+        return call_named(self.builder, name, result, *args)
 
 
 def _loop_hint(loop: For) -> tuple[Value, ...] | None:

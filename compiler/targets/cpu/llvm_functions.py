@@ -3,14 +3,14 @@ vectors of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from llvmlite import ir
 
 from ...te.expr import Binary, Call, Const, Expr, Select, Var
 from ..float_functions import FUNCTIONS, FloatFunction
-from .llvm_vector import constant_of, like, suffix_of
+from .llvm_vector import call_named, constant_of, like, suffix_of
 
 #: Objects of llvmlite, whose type annotations do not agree with its code.
 Value = Any
@@ -65,9 +65,11 @@ def _value(builder: Value, expr: Expr, values: Mapping[Var, Value], kind: ir.Typ
         case Call("scale", (x, n)):
             return _scaled(builder, value(x), value(n))
         case Call("fma", args):
-            return _intrinsic(builder, "fma", [value(arg) for arg in args])
+            return call_named(
+                builder, f"llvm.fma.{suffix_of(kind)}", kind, *(value(arg) for arg in args)
+            )
         case Call("round", (x,)):
-            return _intrinsic(builder, "rint", [value(x)])
+            return call_named(builder, f"llvm.rint.{suffix_of(kind)}", kind, value(x))
         case Call(name, (x,)):
             return call_function(builder, name, value(x))
     raise TypeError(f"expected an expression of float32, got {expr!r}")
@@ -86,11 +88,3 @@ def _scaled(builder: Value, x: Value, n: Value) -> Value:
         power = builder.bitcast(builder.shl(biased, constant_of(whole, 23)), x.type)
         x = builder.fmul(x, power)
     return x
-
-
-def _intrinsic(builder: Value, name: str, args: Sequence[Value]) -> Value:
-    kind = args[0].type
-    full = f"llvm.{name}.{suffix_of(kind)}"
-    known = builder.module.globals.get(full)
-    signature = ir.FunctionType(kind, [kind] * len(args))
-    return builder.call(known or ir.Function(builder.module, signature, full), args)

@@ -152,10 +152,15 @@ def _splat_operands(kind: ir.Type, lanes: int) -> tuple[ir.Constant, ir.Constant
 def add_products(builder: ir.IRBuilder, sums, x, w):
     """Add the products of four uint8 in ``x`` and four int8 in ``w`` to each lane of ``sums``, of
     16."""
-    name, kinds = "llvm.x86.avx512.vpdpbusd.512", [value.type for value in (sums, x, w)]
-    known = builder.module.globals.get(name)
-    callee = known or ir.Function(builder.module, ir.FunctionType(sums.type, kinds), name)
-    return builder.call(callee, [sums, x, w])
+    return call_named(builder, "llvm.x86.avx512.vpdpbusd.512", sums.type, sums, x, w)
+
+
+def call_named(builder: ir.IRBuilder, name: str, result: ir.Type, *args: Value) -> Value:
+    """Call a function by its name, which is declared where the module does not have it."""
+    module = builder.module
+    known = module.globals.get(name)
+    kind = ir.FunctionType(result, [arg.type for arg in args])
+    return builder.call(known or ir.Function(module, kind, name), args)
 
 
 # ---- types ----

@@ -201,7 +201,7 @@ def _c_text(expr: Expr) -> str:
         case Var(name):
             return name
         case Const(value):
-            return "float_of(0x7f800000u)" if value == math.inf else f"{np.float32(value)}f"
+            return "float_of(0x7f800000u)" if value == math.inf else f"{np.float32(value)!s}f"
         case Binary("max", a, b):
             return f"max_f32({_c_text(a)}, {_c_text(b)})"
         case Binary(op, a, b):

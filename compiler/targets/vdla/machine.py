@@ -50,6 +50,13 @@ class Budget:
         """The entries of one scratchpad."""
         return getattr(self, scratchpad)
 
+    def lack(self, needs: Mapping[str, int]) -> str:
+        """Which scratchpad has fewer entries than are needed, or an empty string."""
+        for name, entries in needs.items():
+            if entries > self.of(name):
+                return f"{name} needs {entries} entries of {self.of(name)}"
+        return ""
+
 
 @dataclass(frozen=True)
 class Context:

@@ -478,23 +478,21 @@ def _has_blank_tile(tile: Tiling, shape: ConvShape) -> np.ndarray:
 
 
 def _misfit(needs: Mapping[str, int], budget: Budget) -> str:
-    for name, entries in needs.items():
-        if entries > _most(name, budget):
-            return f"{name} needs {entries} entries of {_most(name, budget)}"
-    return ""
+    return _of_tilings(budget).lack(needs)
 
 
 def _fits(needs: Mapping[str, Each], budget: Budget) -> np.ndarray:
     """Which tilings fit: bool [tilings]."""
-    within = (need <= _most(name, budget) for name, need in needs.items())
+    usable = _of_tilings(budget)
+    within = (need <= usable.of(name) for name, need in needs.items())
     return reduce(np.logical_and, within)
 
 
-def _most(scratchpad: str, budget: Budget) -> int:
-    """Entries of a scratchpad that a tiling may use. Micro-ops of the next operator are loaded
-    while those of this one are in use.
+def _of_tilings(budget: Budget) -> Budget:
+    """What a tiling may use. Micro-ops of the next operator are loaded while those of this one are
+    in use.
     """
-    return budget.uop // 2 if scratchpad == "uop" else budget.of(scratchpad)
+    return replace(budget, uop=budget.uop // 2)
 
 
 def _products_needs(tile: Tiling, shape: ConvShape) -> dict[str, Each]:

@@ -376,10 +376,15 @@ class _Rewriting:
         shape = self.graph.result(node).shape
         if len(shape) != 4 or shape[1] % self.block:
             return False
-        shapes = {self.graph[name].shape for name in node.inputs} - SCALARS
-        of_channels = {(*shape[:2], 1, 1), (shape[1], 1, 1), (1, shape[1], 1, 1)}
-        known = shape in shapes and shapes <= {shape, *of_channels}
-        return known and any(n in self.blocked for n in node.inputs if self.graph[n].shape == shape)
+        images = [name for name in node.inputs if self.graph[name].shape == shape]
+        numbers = [self.graph[name] for name in node.inputs if name not in images]
+        of_channels = ((*shape[:2], 1, 1), (1, shape[1], 1, 1))
+        fits = all(
+            tensor.shape in (*SCALARS, *of_channels)
+            or (tensor.is_constant and tensor.shape == (shape[1], 1, 1))
+            for tensor in numbers
+        )
+        return fits and any(name in self.blocked for name in images)
 
     def _blocks_of_channels(self, name: str) -> str:
         """A tensor in blocks; a constant is put into them here."""

@@ -11,13 +11,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ....graph.arithmetic.requant import INT8_MAX, INT8_MIN
 from ....graph.ir import Graph, Node
 from ....graph.ops.elementwise import Add, Clip, Map, Relu
 from ....graph.ops.integer import QTable
 from ....graph.ops.quantisation import Dequantize, Quantize
-
-EVERY_INT8 = np.arange(INT8_MIN, INT8_MAX + 1, dtype=np.int8)
+from ....graph.passes.fuse_tables import EVERY_INT8, is_int8
 
 
 def function_of_one(
@@ -26,15 +24,11 @@ def function_of_one(
     """The table that a Quantize ends, and the int8 tensor that it is a function of, which is itself
     no function of another one. None if there is no such table.
     """
-    if not (isinstance(node.op, Quantize) and _is_int8(node.op)):
+    if not (isinstance(node.op, Quantize) and is_int8(node.op.quant)):
         return None
     found = _Function(graph, producers, graph.result(node).shape)
     table = found.value(node)
     return None if table is None or not found.source else (QTable(table), found.source)
-
-
-def _is_int8(op: Quantize | Dequantize) -> bool:
-    return op.quant.dtype == "int8" and op.quant.axis is None
 
 
 @dataclass
@@ -50,7 +44,7 @@ class _Function:
     def value(self, node: Node) -> np.ndarray | None:
         """The values of a node's result; None if it is no function of one int8 tensor."""
         match node.op:
-            case Quantize() | Dequantize() as op if not _is_int8(op):
+            case Quantize() | Dequantize() as op if not is_int8(op.quant):
                 return None
             case Quantize() | Dequantize() | QTable() | Map() | Relu() | Clip() | Add():
                 operands = []

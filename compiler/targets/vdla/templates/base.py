@@ -10,8 +10,8 @@ from typing import ClassVar, TypeVar
 import numpy as np
 
 from .....runtime.layout import blocks, pack_parameters
-from ....choose.space import Knobs, Space, Workload
-from ....choose.template import Template
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan, Template
 from ....graph.arithmetic.requant import Requant
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
@@ -59,6 +59,19 @@ class AcceleratorTemplate(Template[W]):
         change no result, but memory must be there.
         """
         return {}
+
+    def cheapest(self, workload: W, fixed: Knobs) -> Plan | Refusal:
+        """The legal knobs of the fewest predicted cycles, with the machine's virtual threads unless
+        they are ``fixed``: for templates whose spaces are small."""
+        wanted = {"vthreads": self.machine.vthreads, **fixed}
+        plans = [
+            Plan(knobs, self.predict(workload, knobs))
+            for knobs in self.space(workload).points()
+            if all(knobs[name] == value for name, value in wanted.items())
+        ]
+        if not plans:
+            return Refusal(f"{self.name}: no tile fits with {wanted}")
+        return min(plans, key=lambda plan: plan.cycles or 0)
 
     def rows_first(self, workload: W) -> bool:
         """Whether the template's own plan delivers all channels of some pixels before others."""

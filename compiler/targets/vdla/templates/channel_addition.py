@@ -58,22 +58,13 @@ class ChannelAddition(AcceleratorTemplate[ChannelAdditionWorkload]):
 
     def _misfit(self, workload: ChannelAdditionWorkload, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
-        budget, vthreads = workload.context.budget, int(knobs["vthreads"])
+        vthreads = int(knobs["vthreads"])
         vectors = int(knobs["places"]) * vthreads
         needs = {"inp": vectors, "out": vectors, "par": REQUANT_ENTRIES * vthreads}
-        over = [name for name, entries in needs.items() if entries > budget.of(name)]
-        return f"{over[0]} needs {needs[over[0]]} entries of {budget.of(over[0])}" if over else ""
+        return workload.context.budget.lack(needs)
 
     def plan(self, workload: ChannelAdditionWorkload, fixed: Knobs) -> Plan | Refusal:
-        wanted = {"vthreads": self.machine.vthreads, **fixed}
-        legal = [
-            knobs for knobs in self.space(workload).points()
-            if all(knobs[name] == value for name, value in wanted.items())
-        ]  # fmt: skip
-        if not legal:
-            return Refusal(f"an addition to channels: no tile fits with {wanted}")
-        plans = [Plan(knobs, self.predict(workload, knobs)) for knobs in legal]
-        return min(plans, key=lambda plan: plan.cycles or 0)
+        return self.cheapest(workload, fixed)
 
     def predict(self, workload: ChannelAdditionWorkload, knobs: Knobs) -> int:
         """As for a row of vectors; small tiles keep the bus busy with parameters and

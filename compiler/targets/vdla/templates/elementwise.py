@@ -71,10 +71,7 @@ def _misfit(workload: AdditionWorkload, knobs: Knobs) -> str:
         "tmp": entries * workload.steps, "out": entries, "inp": 2 * entries,
         "par": REQUANT_ENTRIES * int(knobs["vthreads"]),
     }  # fmt: skip
-    for name, count in needs.items():
-        if count > budget.of(name):
-            return f"{name} needs {count} entries of {budget.of(name)}"
-    return ""
+    return budget.lack(needs)
 
 
 def row_plan(workload: AdditionWorkload, machine: Machine, fixed: Knobs) -> Plan | Refusal:

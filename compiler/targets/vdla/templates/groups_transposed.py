@@ -91,20 +91,10 @@ class GroupsTransposed(AcceleratorTemplate[TransposedWorkload]):
             "par": REQUANT_ENTRIES * tiles * vthreads,
             "uop": 2 * tiles * channel_blocks,
         }
-        budget = workload.context.budget
-        over = [n for n, entries in needs.items() if entries > budget.of(n)]
-        return f"{over[0]} needs {needs[over[0]]} entries of {budget.of(over[0])}" if over else ""
+        return workload.context.budget.lack(needs)
 
     def plan(self, workload: TransposedWorkload, fixed: Knobs) -> Plan | Refusal:
-        wanted = {"vthreads": self.machine.vthreads, **fixed}
-        legal = [
-            knobs for knobs in self.space(workload).points()
-            if all(knobs[name] == value for name, value in wanted.items())
-        ]  # fmt: skip
-        if not legal:
-            return Refusal(f"a transposition: no tile fits with {wanted}")
-        plans = [Plan(knobs, self.predict(workload, knobs)) for knobs in legal]
-        return min(plans, key=lambda plan: plan.cycles or 0)
+        return self.cheapest(workload, fixed)
 
     def predict(self, workload: TransposedWorkload, knobs: Knobs) -> int:
         """As for a row of vectors: a tile of weights is as many bytes as the vectors that it

@@ -71,10 +71,7 @@ class LookUps(AcceleratorTemplate[LookUpWorkload]):
         """Which scratchpad is too small, or an empty string."""
         needed = int(knobs["size"]) * int(knobs["vthreads"])
         entries = self.machine.params.table_entries
-        for name, count in {"inp": needed, "out": needed, "par": entries}.items():
-            if count > budget.of(name):
-                return f"{name} needs {count} entries of {budget.of(name)}"
-        return ""
+        return budget.lack({"inp": needed, "out": needed, "par": entries})
 
     def schedule(self, workload: LookUpWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: x, the table (int32 [entries of par, block]), out."""

@@ -167,10 +167,7 @@ def _misfit(workload: TableWorkload, knobs: Knobs) -> str:
         "out": size * vthreads,
         "par": 2 * workload.pieces + REQUANT_ENTRIES,
     }
-    for name, count in needs.items():
-        if count > budget.of(name):
-            return f"{name} needs {count} entries of {budget.of(name)}"
-    return ""
+    return budget.lack(needs)
 
 
 def _bends(node: Node) -> Bends:

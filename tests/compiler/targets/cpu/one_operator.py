@@ -10,7 +10,7 @@ from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
 from vdla.compiler.graph.ops.base import Op, Type
 from vdla.compiler.targets.base import expression_of
 from vdla.compiler.targets.cpu.core import Core
-from vdla.compiler.targets.cpu.graph_code import build_cpu
+from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_func
 from vdla.compiler.targets.cpu.lowering import choose_knobs, lower_node, new_chooser
 from vdla.compiler.targets.cpu.processor import host
 from vdla.compiler.te.schedule import create_schedule
@@ -46,3 +46,15 @@ def run_op(op: Op, arrays: Sequence[np.ndarray]) -> np.ndarray:
     """Its result, as machine code."""
     graph = graph_of(op, [(a.shape, str(a.dtype)) for a in arrays])
     return build_cpu(graph).run(*arrays)[0]
+
+
+def as_plain_loops(op: Op, arrays: Sequence[np.ndarray]) -> np.ndarray:
+    """Its result, which is the same with its template's schedule and without any."""
+    types = [(a.shape, str(a.dtype)) for a in arrays]
+    results = []
+    for func in (plain(op, types), scheduled(op, types)):
+        shape, dtype = func.params[-1].shape, func.params[-1].dtype
+        results.append(np.full(shape, np.nan if dtype[0] == "f" else 85, dtype))
+        compile_func(func)(*arrays, results[-1])
+    np.testing.assert_array_equal(*results)
+    return results[0]
