@@ -15,8 +15,7 @@ from ...graph.ops.movement import Concat, Gather, Identity, Reshape
 from ...graph.ops.reduction import Reduce
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, maximum, minimum, select
-from .elementwise import _numbers as numbers
-from .elementwise import same_quant
+from .elementwise import numbers, same_quant
 from .graph import Call
 from .mapping import emit_map, map_of, step_map
 from .moves import axis_of
@@ -117,6 +116,8 @@ def _known(call: Call, data: object) -> None:
 
 def _range(call: Call) -> None:
     first, limit, step = (call.constant(i, "range").reshape(-1)[0] for i in range(3))
+    if not (step and np.isfinite([first, limit, step]).all()):
+        raise call.refuse(f"expected a finite range with a step, got {first} to {limit} by {step}")
     count = math.ceil((float(limit) - float(first)) / float(step))
     if call.result.shape != (count,):
         raise call.refuse(f"makes {count} numbers, the file says {list(call.result.shape)}")
@@ -145,27 +146,6 @@ def _scalar(call: Call) -> Callable[[int], str]:
 
 
 # ---- reductions ----------------------------------------------------------------------------------
-
-
-def _axes(call: Call, rank: int) -> tuple[int, ...]:
-    return tuple(sorted({axis_of(call, axis, rank) for axis in numbers(call, 1, "axes")}))
-
-
-def _reduced(kind: str) -> Reader:
-    def read(call: Call) -> None:
-        value = call.value(0, "plain")
-        axes = _axes(call, len(call.shape_of(value)))
-        call.emit(Reduce(kind, axes, bool(call.option("KeepDims"))), (value,), "plain")
-
-    return read
-
-
-def _any(call: Call) -> None:
-    value = call.value(0, "plain")
-    axes, keep = _axes(call, len(call.shape_of(value))), bool(call.option("KeepDims"))
-    number = step_map(call, "number", lambda x: select(x, Const(1), Const(0)), value)
-    most = call.step("most", Reduce("max", axes, keep), number)
-    call.emit(map_of(call, "Any", lambda x: x.equal(1), most), (most,), "plain")
 
 
 def _response(call: Call) -> None:
@@ -275,15 +255,12 @@ TYPED: dict[str, dict[str, Reader]] = {
     "POW": {"float32": _pair(lambda a, b: _named("pow", a, b))},
     "RANGE": _of(_PLAIN, _range),
     "RANK": {"any": lambda call: _known(call, len(call.operand(0).shape))},
-    "REDUCE_ANY": {"bool": _any},
-    "REDUCE_PROD": _of(_PLAIN, _reduced("*")),
     "RELU_0_TO_1": {"float32": _clipped(0.0, 1.0)},
     "RELU_N1_TO_1": {"float32": _clipped(-1.0, 1.0)},
     "SELECT": {"any": _select},
     "SIGN": _of(_PLAIN, _unary(_sign)),
     "SQUARE": _of(_WHOLE, _unary(lambda x: x * x)),
     "SUB": _of(("int64",), _pair(lambda a, b: a - b)),
-    "SUM": _of(_WHOLE, _reduced("+")),
     "TILE": {"any": _tile},
     "TOPK_V2": {"any": _top_k},
 }

@@ -144,7 +144,7 @@ def _reshape(call: Call) -> None:
     call.emit(Reshape(shape), (call.value(0, "plain"),), "plain")
 
 
-def _numbers(call: Call, position: int, what: str) -> list[int]:
+def numbers(call: Call, position: int, what: str) -> list[int]:
     data = call.constant(position, what)
     if data.dtype.kind != "i":
         raise call.refuse(f"expected integers as {what}, got {data.dtype}")
@@ -152,7 +152,7 @@ def _numbers(call: Call, position: int, what: str) -> list[int]:
 
 
 def _transpose(call: Call) -> None:
-    perm, rank = _numbers(call, 1, "permutation"), len(call.operand(0).shape)
+    perm, rank = numbers(call, 1, "permutation"), len(call.operand(0).shape)
     perm = [axis + rank if axis < 0 else axis for axis in perm]
     if sorted(perm) != list(range(rank)):
         raise call.refuse(f"expected a permutation of {rank} dimensions, got {perm}")
@@ -161,7 +161,7 @@ def _transpose(call: Call) -> None:
 
 def _pad(call: Call) -> None:
     source = call.operand(0)
-    spread, rank = _numbers(call, 1, "padding"), len(source.shape)
+    spread, rank = numbers(call, 1, "padding"), len(source.shape)
     if len(spread) != 2 * rank or min(spread, default=0) < 0:
         raise call.refuse(f"expected {rank} pairs of sizes >= 0, got {spread}")
     quantised = source.dtype in QUANTISED

@@ -17,7 +17,7 @@ from ...graph.ops.movement import (
     Transpose,
 )
 from ...te.expr import select
-from .elementwise import _numbers as numbers
+from .elementwise import numbers
 from .file import FlatTensor
 from .graph import Call
 from .mapping import map_of, step_map

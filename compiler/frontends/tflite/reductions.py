@@ -12,8 +12,7 @@ from ...graph.arithmetic.requant import tflite_params
 from ...graph.ops.linear import MatMul
 from ...graph.ops.reduction import ArgReduce, Reduce
 from ...te.expr import Const, Expr, integer_range, select
-from .elementwise import _numbers as numbers
-from .elementwise import same_quant
+from .elementwise import numbers, same_quant
 from .graph import QUANTISED, Call
 from .mapping import map_of, rescaled, saturated, step_map, stored_type
 from .moves import axis_of
@@ -63,7 +62,9 @@ def sum_or_mean(mean: bool) -> Reader:
     return read
 
 
-def _extreme(kind: str) -> Reader:
+def _reduced(kind: str) -> Reader:
+    """Numbers without a scale, or the largest or smallest of numbers with one."""
+
     def read(call: Call) -> None:
         if call.operand(0).dtype in QUANTISED:
             same_quant(call, call.operand(0))
@@ -74,12 +75,17 @@ def _extreme(kind: str) -> Reader:
     return read
 
 
-def _all(call: Call) -> None:
-    value = call.value(0, "plain")
-    axes = _axes(call, len(call.shape_of(value)))
-    number = step_map(call, "number", lambda x: select(x, Const(1), Const(0)), value)
-    least = call.step("least", Reduce("min", axes, bool(call.option("KeepDims"))), number)
-    _emit(call, lambda x: x.equal(1), least)
+def _logical(kind: str) -> Reader:
+    """Whether the largest or the smallest of bools is true."""
+
+    def read(call: Call) -> None:
+        value = call.value(0, "plain")
+        axes = _axes(call, len(call.shape_of(value)))
+        number = step_map(call, "number", lambda x: select(x, Const(1), Const(0)), value)
+        found = call.step("found", Reduce(kind, axes, bool(call.option("KeepDims"))), number)
+        _emit(call, lambda x: x.equal(1), found)
+
+    return read
 
 
 def _arg(kind: str) -> Reader:
@@ -117,6 +123,7 @@ def _cumsum(call: Call) -> None:
     _emit(call, made, sums)
 
 
+_PLAIN = ("float32", "int32", "int64")
 _NUMBERS = ("float32", "int8", "uint8", "int16", "int32")
 #: Readers by operator and by the first operand's type.
 TYPED: dict[str, dict[str, Reader]] = {
@@ -124,8 +131,13 @@ TYPED: dict[str, dict[str, Reader]] = {
     "ARG_MIN": dict.fromkeys(_NUMBERS, _arg("min")),
     "CUMSUM": {"int8": _cumsum},
     "MEAN": dict.fromkeys(("float32", "int8", "uint8", "int16"), sum_or_mean(mean=True)),
-    "REDUCE_ALL": {"bool": _all},
-    "REDUCE_MAX": dict.fromkeys(_NUMBERS, _extreme("max")),
-    "REDUCE_MIN": dict.fromkeys(_NUMBERS, _extreme("min")),
-    "SUM": dict.fromkeys(("float32", "int8", "int16"), sum_or_mean(mean=False)),
+    "REDUCE_ALL": {"bool": _logical("min")},
+    "REDUCE_ANY": {"bool": _logical("max")},
+    "REDUCE_MAX": dict.fromkeys(_NUMBERS, _reduced("max")),
+    "REDUCE_MIN": dict.fromkeys(_NUMBERS, _reduced("min")),
+    "REDUCE_PROD": dict.fromkeys(_PLAIN, _reduced("*")),
+    "SUM": {
+        **dict.fromkeys(("float32", "int8", "int16"), sum_or_mean(mean=False)),
+        **dict.fromkeys(("int32", "int64"), _reduced("+")),
+    },
 }

@@ -14,7 +14,7 @@ from ...graph.ops.linear import MatMul
 from ...graph.ops.movement import Identity, Reshape, Slice, Transpose
 from ...te.expr import Call as Function
 from ...te.expr import Expr
-from .elementwise import _numbers as numbers
+from .elementwise import numbers
 from .graph import Call
 from .mapping import map_of, step_map
 

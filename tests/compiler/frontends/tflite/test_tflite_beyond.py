@@ -176,6 +176,17 @@ def test_a_range_is_known() -> None:
     assert interpret(graph, np.zeros(3, np.int32))[0].tolist() == [7, 4, 1]
 
 
+@pytest.mark.parametrize("ends", [(0, 3, 0), (0.0, float("inf"), 1.0)])
+def test_a_range_without_end_is_refused(ends: tuple) -> None:
+    dtype = "int32" if ends[2] == 0 else "float32"
+    b = TfliteBuilder()
+    given = [b.tensor((), dtype, data=np.array(v, dtype)) for v in ends]
+    made = b.tensor((3,), dtype)
+    b.operator("RANGE", given, [made])
+    with pytest.raises(VdlaError, match="expected a finite range with a step, got 0"):
+        import_tflite(b.file([], [made]))
+
+
 def as_uint8(case: Case) -> tuple[bytes, list[np.ndarray]]:
     """The case of int8 with its tensors of uint8: zero points and values are 128 more."""
     data = bytearray(case.data)
