@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing, nullcontext
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from rich.status import Status
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
 from .files import Fills, Merges, Reads, Writes
-from .options import MOST_ROUNDS, MOST_THREADS, Html, JsonFile, Scheduler
+from .options import MOST_ROUNDS, MOST_THREADS, Html, JsonFile, Scheduler, TimeLimit
 from .output import emit, new_table, write_text
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ def explore(
     trials: Annotated[
         int | None, typer.Option(min=1, max=MOST_ROUNDS, help="Designs to compile and simulate.")
     ] = None,
+    time_s: TimeLimit = None,
     seed: Annotated[
         int | None, typer.Option(min=0, max=2**32 - 1, help="Seed of all that is random.")
     ] = None,
@@ -93,7 +95,12 @@ def explore(
     with _pool(scheduler) as pool, _shown() as status:
         workers = workers or os.cpu_count() or 1
         exploration = Exploration(
-            spec, measured, workers, lambda state: status.update(_told(state)), pool=pool
+            spec,
+            measured,
+            workers,
+            lambda state: status.update(_told(state)),
+            pool=pool,
+            time_s=inf if time_s is None else time_s,
         )
         exploration.run()
         if not exploration.outcomes:
@@ -141,7 +148,7 @@ def _shown() -> Status:
 
 def _told(state: State) -> str:
     rate = state.measured / max(state.elapsed_s, 1e-9)
-    left_s = (state.trials - state.measured) / rate
+    left_s = min((state.trials - state.measured) / max(rate, 1e-9), state.left_s)
     return (
         f"{state.measured} of {state.trials} designs, {state.on_front} on the front,"
         f" hypervolume {state.hypervolume:.4f}, {3600 * rate:,.0f} an hour,"

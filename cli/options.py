@@ -66,6 +66,12 @@ Workers = Annotated[
         help="Worker processes on this machine; 0: no scheduler.",
     ),
 ]  # fmt: skip
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(
+        "--time", metavar="S", min=0, max=MOST_SECONDS, help="Seconds after which to stop."
+    ),
+]
 Emulate = Annotated[
     bool, typer.Option("--emulate", help="With cuda: run the kernels on the processor.")
 ]

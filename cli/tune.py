@@ -27,6 +27,7 @@ from .options import (
     Scheduler,
     Seed,
     Threads,
+    TimeLimit,
     Workers,
 )
 from .output import count, emit, new_table
@@ -63,12 +64,7 @@ def tune(
     hw: Hw = "16x16",
     memory: Memory = "vta",
     seed: Seed = 0,
-    time_s: Annotated[
-        float | None,
-        typer.Option(
-            "--time", metavar="S", min=0, max=MOST_SECONDS, help="Seconds after which to stop."
-        ),
-    ] = None,
+    time_s: TimeLimit = None,
     scheduler: Scheduler = None,
     workers: Workers = 0,
     timeout: Annotated[

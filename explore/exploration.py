@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from ..bench.sweep import Point, Results, Row, measure_points
@@ -65,7 +66,7 @@ class Outcome:
 @dataclass(frozen=True)
 class State:
     """How far an exploration is: designs that were compiled and simulated, those on the front, its
-    hypervolume, and the seconds since the begin.
+    hypervolume, the seconds since the begin, and those that are left of a limit (infinite without).
     """
 
     measured: int
@@ -73,6 +74,7 @@ class State:
     on_front: int
     hypervolume: float
     elapsed_s: float
+    left_s: float
 
 
 class Exploration:
@@ -87,6 +89,7 @@ class Exploration:
     measure : measures points, as ``vdla sweep`` does unless something else is given
     pool : workers that measure instead of processes here
     prunes : whether what is beaten at its bound is left out
+    time_s : no designs are proposed after so many seconds
 
     Attributes
     ----------
@@ -104,26 +107,30 @@ class Exploration:
         measure: Measure | None = None,
         pool: Pool | None = None,
         prunes: bool = True,
+        time_s: float = inf,
     ):
         if spec.size == 1:
             raise VdlaError("knobs: expected at least two combinations of values, got one")
         self.spec, self.results, self.workers = spec, results, workers
         self.progress, self.ladder = progress, Ladder(spec)
         self._measure, self._pool, self._prunes = measure or measure_points, pool, prunes
+        self._time_s = time_s
         self.outcomes: list[Outcome] = []
         self.interrupted = False
         self._known: dict[tuple[int, ...], Outcome] = {}
         self._started = time.monotonic()
 
     def run(self) -> None:
-        """Explore until the budget is spent, no proposal is new or Ctrl-C ends it.
+        """Explore until the designs or the seconds are spent, no proposal is new or Ctrl-C ends
+        it.
 
         Raises VdlaError where the first design cannot be measured.
         """
         if not self.begin():
             return
         search, proposed = make_search(self.spec, self.ladder, self._box), 0
-        while self.measured < self.spec.trials and proposed < PROPOSALS * self.spec.trials:
+        trials = self.spec.trials
+        while self.measured < trials and proposed < PROPOSALS * trials and self._left_s > 0:
             asked = [knobs for _ in range(BATCH) if (knobs := search.ask()) is not None]
             if not asked:
                 break
@@ -156,8 +163,12 @@ class Exploration:
         volume = 0.0
         if self.outcomes:
             volume = hypervolume([self._objectives(one) for one in on_front], self._box)
-        elapsed_s = time.monotonic() - self._started
-        return State(self.measured, self.spec.trials, len(on_front), volume, elapsed_s)
+        left_s, elapsed_s = self._left_s, time.monotonic() - self._started
+        return State(self.measured, self.spec.trials, len(on_front), volume, elapsed_s, left_s)
+
+    @property
+    def _left_s(self) -> float:
+        return max(0.0, self._started + self._time_s - time.monotonic())
 
     @property
     def _box(self) -> tuple[float, ...]:

@@ -164,6 +164,20 @@ def test_a_resumed_search_equals_one_that_was_not_stopped(
     assert told(other.outcomes) != told(whole.outcomes)
 
 
+def test_no_designs_are_proposed_after_the_time(
+    fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = explored(SPEC, tmp_path / "whole.jsonl")
+    fake.calls = 0
+    monkeypatch.setattr(exploring.time, "monotonic", lambda: float(fake.calls))
+    part = Exploration(SPEC, Results(tmp_path / "part.jsonl"), 1, time_s=6.0)
+    part.run()
+    # Those that were proposed when the time ended are measured.
+    assert 6 <= part.measured < 6 + exploring.BATCH
+    assert told(part.outcomes) == told(whole.outcomes)[: len(part.outcomes)]
+    assert part.state.left_s == 0.0 and not part.interrupted
+
+
 def test_designs_that_leave_more_to_the_host_do_not_count(
     fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
