@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -60,16 +61,12 @@ def make_report(
 
 def _design(spec: Spec, outcome: Outcome) -> dict[str, Any]:
     """What is said of every design."""
-    params = outcome.design.params
-    assert params is not None
-    knobs = {}
-    for name in spec.knobs:
-        source = params.to_dict() | {BLOCK: params.block, SCHEDULE: outcome.design.vthreads}
-        if outcome.design.memory is not None:
-            source |= {k: v for k, v in outcome.design.memory.to_dict().items() if k not in source}
-        knobs[name] = source[name]
+    params, memory = outcome.design.params, outcome.design.memory
+    assert params is not None and memory is not None
+    knobs = asdict(memory) | asdict(params)
+    knobs |= {BLOCK: params.block, SCHEDULE: outcome.design.vthreads}
     return {
-        "knobs": knobs,
+        "knobs": {name: knobs[name] for name in spec.knobs},
         "config_hash": params.hash,
         "toml": outcome.design.toml,
         "rung": outcome.rung,

@@ -152,7 +152,9 @@ class SurrogateSearch:
                 bounds.append([bound[name] for name in spec.objectives])
         self._open = np.ones(len(self._knobs), bool)
         self._bounds = np.array(bounds, float).reshape(len(bounds), len(spec.objectives))
-        places = np.log2([[knobs[name] for name in spec.knobs] for knobs in self._knobs])
+        values = np.array([[knobs[name] for name in spec.knobs] for knobs in self._knobs], float)
+        # A feature that is off is 0, and as far from 1 as 1 from 2.
+        places = np.log2(np.maximum(values, 0.5))
         places = places.reshape(len(self._knobs), len(spec.knobs))
         if len(places):
             low, wide = places.min(axis=0), np.ptp(places, axis=0)

@@ -302,3 +302,12 @@ def test_a_report_of_everything(fake: Fake, tmp_path: Path) -> None:
     assert report["hypervolume"] == found.state.hypervolume > 0.2
     assert set(report["marks"]) == set(report["shown"]) == set(report["units"])
     assert 0 <= report["agreed_order"] <= 1
+
+
+def test_a_feature_is_a_knob(fake: Fake, tmp_path: Path) -> None:
+    """Its value 0, as which a configuration leaves it out, has no logarithm."""
+    knobs = {"vector_table": (0, 1), "acc_depth": (64, 256, 512)}
+    found = explored(replace(SPEC, knobs=knobs, search="surrogate"), tmp_path / "r.jsonl")
+    report = make_report(found)
+    assert {design["knobs"]["vector_table"] for design in report["designs"]} == {0, 1}
+    assert len(found.outcomes) == 1 + 6
