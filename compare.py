@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .isa.errors import VdlaError
+from .isa.text_files import read_text
 
 #: Wall-clock times of this machine, which change from run to run.
 NOISE = ("wall_s", "sim_wall_s", "rtl_wall_s", "cpu_ms", "cpu_float_ms")
@@ -30,7 +31,7 @@ def load_report(path: str | Path) -> dict[str, Any]:
         Unless the file is such a report.
     """
     try:
-        report = json.loads(Path(path).read_text())
+        report = json.loads(read_text(path))
     except json.JSONDecodeError as error:
         raise VdlaError(f"{path}: expected a JSON report, {error}") from None
     command = report.get("command") if isinstance(report, dict) else None

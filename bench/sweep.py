@@ -34,6 +34,7 @@ from ..isa.memory import MemoryParams
 from ..isa.params import MEMORIES, NOT_IN_PROGRAMS, PRESETS, HwParams
 from ..isa.program import Program
 from ..isa.status import Status
+from ..isa.text_files import read_text
 from ..module import load_platform
 from ..pages.layers import cause_name
 from ..pages.measured import Run, occupancy
@@ -265,7 +266,7 @@ class Results:
 
     def __init__(self, path: Path):
         self.path, self.rows = path, dict[str, Row]()
-        text = path.read_text("utf-8") if path.exists() else ""
+        text = read_text(path) if path.exists() else ""
         *lines, rest = text.split("\n")
         self._whole_bytes = len(text.encode()) - len(rest.encode()) if rest else None
         for number, line in enumerate(lines, 1):

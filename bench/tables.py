@@ -33,6 +33,7 @@ from ..compiler.tune.task import Task, tasks_of
 from ..isa.errors import VdlaError
 from ..isa.memory import MEMORY_PRESETS
 from ..isa.program import Program
+from ..isa.text_files import read_text
 from ..module import load_platform
 from ..sim.model.core import count_cycles
 from .workloads import TABLE_2
@@ -229,7 +230,7 @@ def _finished(part: Path, header: dict[str, Any]) -> dict[int, tuple[str, int | 
     """
     if not part.exists():
         return {}
-    text = part.read_text()
+    text = read_text(part)
     whole = text[: text.rfind("\n") + 1]
     if whole != text:
         part.write_text(whole)

@@ -16,6 +16,7 @@ from ..compiler.choose.shipped import slim
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
 from ..isa.errors import VdlaError
+from ..isa.text_files import read_text
 from ..module import load_platform
 from ..runtime.files import whole_file
 from ..tuning import tune
@@ -67,7 +68,7 @@ def tuned_rows(
 def _done(path: Path) -> dict[tuple[str, str, str], dict[str, Any]]:
     """The rows of the networks that are done, by network, memory and machine."""
     rows = {}
-    for line in path.read_text().splitlines() if path.exists() else ():
+    for line in read_text(path).splitlines() if path.exists() else ():
         try:
             row = json.loads(line)
             rows[row["model"], row["memory"], row["hw"]] = row

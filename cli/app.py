@@ -83,7 +83,7 @@ def run_app(args: list[str]) -> int:
     except BrokenPipeError:
         _give_up_stdout()  # nobody reads any more
         return 2
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         message = _os_message(error)
         _give_up_stdout()
     except (KeyboardInterrupt, typer.Abort):
@@ -102,9 +102,7 @@ def _give_up_stdout() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _os_message(error: OSError | UnicodeDecodeError) -> str:
-    if isinstance(error, UnicodeDecodeError):
-        return f"expected text in UTF-8, got other bytes ({error.reason} at byte {error.start})"
+def _os_message(error: OSError) -> str:
     where = f"{error.filename}: " if error.filename else ""
     return f"{where}{error.strerror or error}"
 

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
+from ..isa.text_files import read_text
 from ..runtime.files import whole_file
 from .files import Reads, Writes, check_files
 from .options import JsonFile, Output
@@ -65,8 +66,9 @@ def asm(
 
     path = output or source.with_suffix(".vdla")
     check_files({"source": (Reads(), source), "output": (Writes(), path)})
+    text, params = read_text(source), None if hw is None else HwParams.load(hw)
     try:
-        program = assemble(source.read_text(), None if hw is None else HwParams.load(hw))
+        program = assemble(text, params)
     except VdlaError as error:
         raise VdlaError(f"{source}: {error}") from None
     with whole_file(path) as place:

@@ -17,6 +17,7 @@ from amaranth.lib.wiring import Component, Signature
 from ..hw.core.verilog import TOP
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
+from ..isa.text_files import read_text
 from ..sim.rtl import toolchain
 from .blocks import (
     BLOCKS,
@@ -91,7 +92,7 @@ class Replacement:
         check_ports(
             f"module {module.name} of {path}", module.ports, ports_of(signature) | _CLOCKING
         )
-        text = Path(path).read_text()
+        text = read_text(path)
         return cls(block, lambda: _External(signature, module.name), module.name, text)
 
     def alone(self) -> Design:

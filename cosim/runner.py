@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 
 from ..isa.errors import VdlaError
 from ..isa.params import HwParams
+from ..isa.text_files import read_text
 from ..sim.rtl import toolchain
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class Design:
     def read_ip(cls, path: str | Path) -> Design:
         """The file that ``vdla fpga export`` has written."""
         path = Path(path)
-        return cls(path.stem, path.read_text(), (STORAGE, *STROBES))
+        return cls(path.stem, read_text(path), (STORAGE, *STROBES))
 
     @classmethod
     def board(cls, params: HwParams) -> Design:
@@ -173,7 +174,7 @@ class Design:
     @classmethod
     def read(cls, path: str | Path, top: str) -> Design:
         """A Verilog file."""
-        return cls(top, Path(path).read_text())
+        return cls(top, read_text(path))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ technology than an FPGA's: a table says which, and a person can give another.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import combinations
@@ -15,6 +14,7 @@ from typing import Any
 
 from ..isa.errors import VdlaError
 from ..isa.params import MEMORIES, HwParams
+from ..isa.text_files import read_toml
 
 _TABLES = Path(__file__).parent / "energy_tables"
 #: The tables of the package.
@@ -68,10 +68,7 @@ class EnergyTable:
         path = _TABLES / f"{name}.toml" if name in NAMES else Path(name)
         if not path.is_file():
             raise VdlaError(f"energy: expected one of {', '.join(NAMES)} or a file, got {name!r}")
-        try:
-            entries = tomllib.loads(path.read_text("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise VdlaError(f"{path}: expected TOML, {error}") from None
+        entries = read_toml(path)
         memories = {
             part: _filled(Memory, entries.get(part), f"{path}: {part}")
             for part in ("scratchpad", "accumulator")

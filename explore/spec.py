@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -14,6 +13,7 @@ from ..compiler.frontends.load import load_graph
 from ..isa.errors import VdlaError
 from ..isa.memory import MEMORY_LEGAL, MemoryParams
 from ..isa.params import LEGAL, HwParams, legal_text
+from ..isa.text_files import read_toml
 
 #: What can be minimised or limited, with what it is counted in. A network's part counts as often as
 #: its weight says.
@@ -90,10 +90,7 @@ class Spec:
 
         Raises VdlaError for what is wrong with it, and for models that cannot be read.
         """
-        try:
-            entries = tomllib.loads(path.read_text("utf-8"))
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise VdlaError(f"{path}: expected TOML, {error}") from None
+        entries = read_toml(path)
         try:
             return cls.from_dict(entries, path.parent)
         except VdlaError as error:

@@ -4,12 +4,12 @@ simulation.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from .errors import VdlaError
 from .params import HwParams, Legal, legal_text
+from .text_files import read_toml
 
 #: Legal values of each field of :class:`MemoryParams`.
 MEMORY_LEGAL: dict[str, Legal] = {
@@ -86,10 +86,7 @@ class MemoryParams:
                 f"memory: expected a TOML file or one of {', '.join(MEMORY_PRESETS)}, "
                 f"got {str(name)!r}"
             )
-        try:
-            knobs = tomllib.loads(path.read_text())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise VdlaError(f"{path}: expected TOML, {error}") from None
+        knobs = read_toml(path)
         unknown = sorted(set(knobs) - {field.name for field in fields(cls)})
         if unknown:
             raise VdlaError(f"{path}: unknown field {unknown[0]!r}")

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tomllib
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
 from .encoding import PARAM_ENTRIES, fingerprint, layout_bits, uop_layout, widest_layout_bits
 from .errors import VdlaError
+from .text_files import read_toml
 from .vector_ops import TABLE_VALUES
 
 #: Scratchpads in the order of their codes in a LOAD instruction; the last three are not loadable.
@@ -296,11 +296,7 @@ class HwParams:
                 f"hardware configuration: expected a TOML file or one of {', '.join(PRESETS)}, "
                 f"got {str(name)!r}"
             )
-        try:
-            knobs = tomllib.loads(path.read_text())
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise VdlaError(f"{path}: expected TOML, {error}") from None
-        return cls.from_dict(knobs, where=str(path))
+        return cls.from_dict(read_toml(path), where=str(path))
 
 
 PRESETS: dict[str, HwParams] = {

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...isa.errors import VdlaError
+from ...isa.text_files import read_text
 from .chooser import Given
 
 
@@ -24,8 +25,9 @@ def load_knobs(source: str | Path | Mapping[str, Any]) -> Given:
     data: Any = source
     if isinstance(source, str | Path):
         where = str(source)
+        text = read_text(source)
         try:
-            data = json.loads(Path(source).read_text())
+            data = json.loads(text)
         except ValueError as error:
             raise VdlaError(f"{where}: expected JSON ({error})") from None
     if isinstance(data, Mapping) and isinstance(data.get("layers"), list):

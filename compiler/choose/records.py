@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...isa.errors import VdlaError
+from ...isa.text_files import read_text
 from .space import Knobs
 
 
@@ -120,13 +121,8 @@ class Records:
         VdlaError
             For a line that is not a record, naming it: the file is truncated, or is another one.
         """
-        try:
-            text = Path(path).read_text()
-        except UnicodeDecodeError as error:
-            raise VdlaError(
-                f"{path}: expected records as text, got other bytes ({error.reason})"
-            ) from None
         found = Records()
+        text = read_text(path)
         for number, line in enumerate(text.split("\n"), 1):
             if not line.strip():
                 continue

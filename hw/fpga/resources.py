@@ -20,6 +20,7 @@ import numpy as np
 from ...isa.encoding import widest_layout_bits
 from ...isa.errors import VdlaError
 from ...isa.params import LEGAL, MEMORIES, HwParams
+from ...isa.text_files import read_text
 from ..core.core import READ_PORTS
 from ..core.scratchpad import rows, written_parts
 from .devices import Device
@@ -157,7 +158,7 @@ def load_samples(path: Path) -> list[Sample]:
     Raises VdlaError for a file of something else.
     """
     found: dict[HwParams, Sample] = {}
-    text = path.read_text("utf-8") if path.exists() else ""
+    text = read_text(path) if path.exists() else ""
     for number, line in enumerate(text.splitlines(), 1):
         try:
             entry: dict[str, Any] = json.loads(line)

@@ -83,7 +83,7 @@ def test_a_truncated_or_foreign_file_is_one_clear_line(
 
 def test_bytes_are_no_records(tmp_path: Path) -> None:
     (tmp_path / "records").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(VdlaError, match="expected records as text"):
+    with pytest.raises(VdlaError, match="expected text in UTF-8"):
         Records.load(tmp_path / "records")
 
 
