@@ -59,6 +59,9 @@ def complaint(line: tuple[str, ...], made: dict[str, str], capsys) -> str | None
     out, err = capsys.readouterr()
     if code != 2 or out or err.count("\n") != 1 or not err.startswith("vdla: "):
         return f"{line}: code {code}, output {out[:200]!r}, error {err[:300]!r}"
+    # A line names the file that is wrong, unless it asks for another option first.
+    if made["garbage"] in arguments and "garbage" not in err and "expected --" not in err:
+        return f"{line}: does not name the file, {err[:300]!r}"
     if sorted(Path.cwd().rglob("*")) != before:
         return f"{line}: left {set(Path.cwd().rglob('*')) - {*before}}"
     return None
