@@ -20,7 +20,7 @@ OTHER_UNITS = {
     "batch": "rows", "block_in": "channels", "block_out": "channels",
     "queue_depth": "instructions", "fetch_depth": "instructions",
     "loads_in_flight": "instructions", "stores_in_flight": "instructions",
-    "vector_passes": "cycles", "vector_table": "tables", "outstanding": "bursts",
+    "vector_passes": "cycles", "vector_table": "bytes", "outstanding": "bursts",
     "cycles_per_beat": "cycles",
 }  # fmt: skip
 #: What a larger value does to speed and area.
@@ -43,7 +43,8 @@ EFFECTS = {
     "stores_in_flight": "Latency of the memory is hidden behind more stores.",
     "token_bits": "More tokens may wait, which programs rarely need.",
     "vector_passes": "The vector unit is as many times slower and smaller.",
-    "vector_table": "Functions of one int8 take a cycle a vector; a block RAM more in each lane.",
+    "vector_table": "Functions of one int8 take a cycle a vector, a block RAM more in each lane; "
+    "with 2, sums of exponentials do, too.",
     "read_latency_cycles": "Loads wait longer, unless others are in flight.",
     "write_latency_cycles": "Stores wait longer, unless others are in flight.",
     "outstanding": "More bursts hide the latency.",

@@ -69,6 +69,7 @@
 #define VDLA_OP_SHR 5
 #define VDLA_OP_RSHR 6
 #define VDLA_OP_SHL 7
+#define VDLA_OP_TABLE_DIFF 14
 #define VDLA_OP_TABLE 15
 
 #define VDLA_POST_NONE 0

@@ -175,10 +175,10 @@ class Param(Insn):
 
 @dataclass(frozen=True, kw_only=True)
 class Table(Insn):
-    """Vector unit: 256 bytes of par from entry par_base on, in the order in which they lie in DRAM,
-    become the table of the operators that look up values. Byte i is the value for int8 i if i is
-    less than 128, else for i - 256. It holds for the vector instructions that follow. Only
-    configurations with ``vector_table`` have it."""
+    """Vector unit: 256 values of par from entry par_base on, in the order in which they lie in
+    DRAM, become the table of the operators that look up values: int8 if ``vector_table`` is 1,
+    int16 if it is 2. Value i is for int8 i if i is less than 128, else for i - 256. It holds for
+    the vector instructions that follow. Configurations without ``vector_table`` do not have it."""
 
     opcode = Opcode.TABLE
     par_base: int
@@ -227,7 +227,11 @@ CODES: dict[tuple[Opcode, str], dict[str, int]] = {
     (Opcode.VECTOR, "op"): OP_CODES,
     (Opcode.VECTOR, "post"): {name: post.code for name, post in POST_BY_NAME.items()},
 }
-_NO_TABLE = "the vector unit of this configuration has no table; set vector_table = 1"
+#: What a configuration lacks whose ``vector_table`` is less than it must be.
+_NO_TABLE = {
+    1: "the vector unit of this configuration has no table; set vector_table = 1",
+    2: "the vector unit of this configuration has no table of int16; set vector_table = 2",
+}
 #: Tuples that the encoding spreads over numbered fields.
 _SPREAD = {
     "extents": "n{}",
@@ -403,7 +407,7 @@ def _faults(insn: Insn, params: HwParams, values: dict[str, int]) -> Iterator[st
     """
     what = insn.opcode.name
     if insn.opcode not in opcodes(params):
-        yield f"{what}: {_NO_TABLE}"
+        yield f"{what}: {_NO_TABLE[1]}"
     yield from _out_of_range(what, layout(insn.opcode, params), values)
     if _any((insn.pop | insn.push) >> insn.unit & 1):
         yield (
@@ -463,8 +467,8 @@ def _vector_faults(insn: Vector, params: HwParams) -> Iterator[str]:
         yield f"VECTOR extents: expected at least 1 each, got {insn.extents}"
     if insn.reduce > VECTOR_LOOPS:
         yield f"VECTOR reduce: expected 0..{VECTOR_LOOPS} loops, got {insn.reduce}"
-    if BY_NAME[insn.op].looks_up and not params.vector_table:
-        yield f"VECTOR op: {insn.op!r}: {_NO_TABLE}"
+    if (needed := BY_NAME[insn.op].looks_up) > params.vector_table:
+        yield f"VECTOR op: {insn.op!r}: {_NO_TABLE[needed]}"
     if insn.reduce and BY_NAME[insn.op].term is None:
         yield f"VECTOR reduce: operator {insn.op!r} does not reduce"
     if any(_any(stride) for stride in insn.dst_strides[VECTOR_LOOPS - insn.reduce :]):

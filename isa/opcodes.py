@@ -56,7 +56,7 @@ class Features(Protocol):
 
     @property
     def vector_table(self) -> int:
-        """Whether the vector unit has a table."""
+        """Bytes of each value of the vector unit's table; 0 without one."""
         ...
 
 

@@ -75,7 +75,7 @@ LEGAL: dict[str, Legal] = {
     "stores_in_flight": range(1, 17),
     "token_bits": range(4, 17),
     "vector_passes": (1, 2, 4),
-    "vector_table": (0, 1),
+    "vector_table": (0, 1, 2),
 }
 #: Knobs that say whether a configuration has a feature; 0 if not.
 FEATURES = ("vector_table",)
@@ -114,8 +114,8 @@ class HwParams:
         Cycles that an iteration of the vector unit takes: 1, 2 or 4. The unit computes a vector in
         this many parts, one after the other, and has fewer lanes by this factor.
     vector_table : int
-        Whether the vector unit has a table of 256 values (1) or not (0). All lanes read it at once,
-        and so each of them has a copy, in a block RAM of its own.
+        Bytes of each of the 256 values of the vector unit's table, 1 or 2; 0 if it has none. All
+        lanes read it at once, and so each of them has a copy, in a block RAM of its own.
     """
 
     batch: int = 1
@@ -232,8 +232,8 @@ class HwParams:
 
     @cached_property
     def table_entries(self) -> int:
-        """Entries of par that a table takes."""
-        return TABLE_VALUES // self.entry_bytes("par")
+        """Entries of par that a table takes; 0 without one."""
+        return TABLE_VALUES * self.vector_table // self.entry_bytes("par")
 
     @cached_property
     def scratchpad_bytes(self) -> int:

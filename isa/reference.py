@@ -30,7 +30,7 @@ class State:
     inp, out : int8 [depth, batch, block];  wgt : int8 [depth, block_out, block_in]
     uop : uint8 [depth, bytes];  par : int32 [depth, block];  acc, tmp : int32 [depth, batch, block]
     bias, multiplier, shift : int32 [block];  zero_point, lo, hi : int
-    table : int8 [256], by the value modulo 256
+    table : int8 or int16 [256], by the value modulo 256
     """
 
     def __init__(self, params: HwParams, dram: np.ndarray):
@@ -45,7 +45,7 @@ class State:
         self.out = np.zeros((params.out_depth, *vector), np.int8)
         self.bias, self.multiplier, self.shift = np.zeros((3, params.block), np.int32)
         self.zero_point, self.lo, self.hi = 0, -128, 127
-        self.table = np.zeros(TABLE_VALUES, np.int8)
+        self.table = np.zeros(TABLE_VALUES, f"<i{max(1, params.vector_table)}")
 
     def memory(self, name: str) -> np.ndarray:
         """A scratchpad by name."""
@@ -96,7 +96,7 @@ def execute(insn: Insn, state: State) -> None:
             state.zero_point, state.lo, state.hi = insn.zero_point, insn.lo, insn.hi
         case Table():
             rows = state.par[insn.par_base : insn.par_base + state.params.table_entries]
-            state.table[...] = rows.reshape(-1).view(np.int8)
+            state.table[...] = rows.reshape(-1).view(state.table.dtype)
         case Store():
             _store(insn, state)
 

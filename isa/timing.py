@@ -6,6 +6,12 @@ An event "in cycle t" is a signal that is high during cycle t; what it changes i
 t + 1.
 """
 
+from __future__ import annotations
+
+from .encoding import INT8_BITS, INT32_BITS
+from .opcodes import Features
+from .vector_ops import TABLE_VALUES
+
 #: Iteration issued in cycle t: its accumulator is written in cycle t + GEMM_DEPTH (after the last
 #: iteration, tokens are pushed in that cycle).
 GEMM_DEPTH = 8
@@ -24,8 +30,12 @@ STORE_BURSTS = 32
 STORE_END = 1
 #: Iterations that a PARAM instruction issues: bias, multiplier, shift, clamp.
 PARAM_ITERATIONS = 4
-#: Iterations that a TABLE instruction issues: one for each word of four bytes, and one in which the
-#: last word is written.
-TABLE_ITERATIONS = 65
 #: The last event of the last instruction in cycle e: the core reports done in cycle e + DONE.
 DONE = 2
+
+
+def table_iterations(params: Features) -> int:
+    """Iterations that a TABLE instruction issues: one for each word of the table, and one in which
+    the last word is written.
+    """
+    return TABLE_VALUES * params.vector_table * INT8_BITS // INT32_BITS + 1

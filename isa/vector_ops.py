@@ -31,8 +31,8 @@ Binary = Callable[[Any, Any, Any], Any]
 @dataclass(frozen=True)
 class VectorOp:
     """One row: ``first(kit, a, b)``, and for reductions ``term(kit, a, b)`` and ``combine(kit,
-    result, term)``. An operator that ``looks_up`` reads the table, and configurations without one
-    do not have it.
+    result, term)``. An operator that reads the table ``looks_up`` values of so many bytes at
+    least: only configurations whose ``vector_table`` is not less have it.
     """
 
     name: str
@@ -41,7 +41,7 @@ class VectorOp:
     first: Binary
     term: Binary | None = None
     combine: Binary | None = None
-    looks_up: bool = False
+    looks_up: int = 0
 
 
 def _left(_kit: Any, a: Any, _b: Any) -> Any:
@@ -61,9 +61,12 @@ VECTOR_OPS: list[VectorOp] = [
     VectorOp("shr", 5, "a >> b, arithmetic, b modulo 32", lambda k, a, b: k.shr(a, b)),
     VectorOp("rshr", 6, "a / 2**b rounded half to even, b modulo 32", lambda k, a, b: k.rshr(a, b)),
     VectorOp("shl", 7, "a << b (low 32 bits), b modulo 32", lambda k, a, b: k.shl(a, b)),
+    VectorOp("table_diff", 14, "table[(b - a) modulo 256]; reduces to the sum of the "
+             "table's values for every b - a", lambda k, a, b: k.table(k.sub(b, a)),
+             lambda k, a, b: k.table(k.sub(b, a)), lambda k, r, t: k.add(r, t), looks_up=2),
     VectorOp("table", 15, "table[a modulo 256] + b; reduces to b plus the sum of the table's "
              "values for every a", lambda k, a, b: k.add(k.table(a), b), lambda k, a, _: k.table(a),
-             lambda k, r, t: k.add(r, t), looks_up=True),
+             lambda k, r, t: k.add(r, t), looks_up=1),
 ]  # fmt: skip
 
 BY_NAME = {op.name: op for op in VECTOR_OPS}
@@ -71,13 +74,13 @@ BY_CODE = {op.code: op for op in VECTOR_OPS}
 OP_CODES = {op.name: op.code for op in VECTOR_OPS}
 #: Codes of operators have so many bits.
 VECTOR_OP_BITS = 4
-#: Values of the table, one for each int8.
+#: Values of the table, one for each value of a byte.
 TABLE_VALUES = 256
 
 
 def operators(params: Features) -> tuple[VectorOp, ...]:
     """The operators of a configuration."""
-    return tuple(op for op in VECTOR_OPS if params.vector_table or not op.looks_up)
+    return tuple(op for op in VECTOR_OPS if op.looks_up <= params.vector_table)
 
 
 def register_vector_op(op: VectorOp) -> None:
@@ -128,7 +131,8 @@ def semantics() -> str:
 
 
 class NumpyKit:
-    """The kit over int32 arrays. An instance has a table, int8 [256]; the class has none."""
+    """The kit over int32 arrays. An instance has a table, int8 or int16 [256]; the class has
+    none."""
 
     def __init__(self, table: np.ndarray) -> None:
         self._table = table

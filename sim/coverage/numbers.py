@@ -16,7 +16,7 @@ from ...isa.insn import Gemm, Insn, Vector
 from ...isa.reference import State
 from ...isa.timing import GEMM_DEPTH, VECTOR_DEPTH
 from ...isa.vector_ops import BY_NAME, POST_BY_NAME, NumpyKit, VectorOp
-from .bins import INDEX_BINS
+from .bins import INDEX_BINS, LOOKS_UP
 
 INT32 = np.iinfo(np.int32)
 #: Where the ranges of ``bins.INDEX_BINS`` begin, and where the last one ends.
@@ -109,14 +109,15 @@ def _vector(insn: Vector, state: State) -> Iterator[str]:
     a, b = (_operand(insn, name, groups, state) for name in ("src0", "src1"))
     exact = _fold(op, _ExactKit(state.table), a.astype(np.int64), b.astype(np.int64))
     result = _fold(op, NumpyKit(state.table), a, b)
-    if (exact != result).any():
+    if op.looks_up < 2 and (exact != result).any():
         yield f"vector {op.name} wraps"
     if op.looks_up:
+        asked = a if op.name == "table" else NumpyKit.sub(b, a)
         ranges = zip(INDEX_BINS, pairwise(INDEX_LIMITS), strict=True)
         yield from (
-            f"vector looks up {place}"
+            f"vector {LOOKS_UP[op.name]} {place}"
             for place, (low, end) in ranges
-            if ((low <= a) & (a < end)).any()
+            if ((low <= asked) & (asked < end)).any()
         )
     if post.rounding is None:
         if insn.dst == "out" and (result < INT8_MIN).any():

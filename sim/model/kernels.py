@@ -20,7 +20,7 @@ from .llvm_kit import I1, I8, I16, I32, I64, ROUNDINGS, LlvmKit, Value, constant
 #: What the table of pointers holds: the scratchpads, DRAM, the registers that PARAM sets (int32:
 #: bias, multiplier and shift per channel, then zero point, lo, hi), the weights in the order in
 #: which the tensor core's kernel reads them (int16 [entry, pair of inputs, output, 2]), and
-#: the table (int8 [256]).
+#: the table (int8 or int16 [256]).
 POINTERS = (*MEMORIES, "dram", "registers", "pairs", "table")
 
 
@@ -254,7 +254,8 @@ class Vector(Kernel):
 
     def body(self) -> None:
         b, f = self.b, self.f
-        self.kit, self.lanes = LlvmKit(b, self.memory("table")), vector(I32, self.block)
+        self.kit = LlvmKit(b, self.memory("table"), self.params.vector_table)
+        self.lanes = vector(I32, self.block)
         results = [self.variable(constant(self.lanes, 0)) for _ in range(self.params.batch)]
         n0, n1, n2, n3 = (self.loop(f[f"n{number}"]) for number in range(4))
         with n0 as i0, n1 as i1, n2 as i2, n3 as i3:
@@ -379,7 +380,7 @@ class Table(Kernel):
     def body(self) -> None:
         offset = self.b.mul(self.f["par_base"], I64(self.params.entry_bytes("par")))
         source = self.at(self.memory("par"), offset, I8)
-        self.copy(self.memory("table"), source, I64(TABLE_VALUES))
+        self.copy(self.memory("table"), source, I64(TABLE_VALUES * self.params.vector_table))
 
 
 class Store(Kernel):

@@ -41,18 +41,20 @@ def splat(b: ir.IRBuilder, value: Value, lanes: int) -> Value:
 
 
 class LlvmKit:
-    """The kit over vectors of int32; ``table`` is the address of the table, int8 [256]."""
+    """The kit over vectors of int32; ``table`` is the address of the table, of 256 values of
+    ``table_bytes`` each."""
 
-    def __init__(self, b: ir.IRBuilder, table: Value):
-        self.b, self._table = b, table
+    def __init__(self, b: ir.IRBuilder, table: Value, table_bytes: int):
+        self.b, self._table, self._table_bytes = b, table, table_bytes
 
     def table(self, x: Value) -> Value:
         index = self.b.and_(x, constant(x.type, TABLE_VALUES - 1))
+        kind = ir.IntType(8 * self._table_bytes)
         found = ir.Constant(x.type, ir.Undefined)
         for lane in range(x.type.count):
             offset = self.b.extract_element(index, I32(lane))
-            place = self.b.gep(self._table, [offset], source_etype=I8)
-            value = self.b.sext(self.b.load(place, typ=I8), I32)
+            place = self.b.gep(self._table, [offset], source_etype=kind)
+            value = self.b.sext(self.b.load(place, typ=kind), I32)
             found = self.b.insert_element(found, value, I32(lane))
         return found
 

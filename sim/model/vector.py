@@ -11,7 +11,7 @@ import numpy as np
 
 from ...isa.footprint import affine_entries
 from ...isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
-from ...isa.timing import PARAM_ITERATIONS, TABLE_ITERATIONS, VECTOR_DEPTH
+from ...isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH, table_iterations
 from .dma import for_each
 from .shared import Shared
 from .unit import UnitProcess
@@ -35,7 +35,7 @@ class Vector(UnitProcess):
         vectors = iter(for_each(partial(_pattern, passes), columns))
         setting = {
             Opcode.PARAM: Pattern(passes, PARAM_ITERATIONS, 1, [], None),
-            Opcode.TABLE: Pattern(passes, TABLE_ITERATIONS, 1, [], None),
+            Opcode.TABLE: Pattern(passes, table_iterations(shared.params), 1, [], None),
         }
         self.patterns = [setting[code] if code in setting else next(vectors) for code in opcodes]
         self.busy = np.array([passes * each.iterations for each in self.patterns], np.int64)

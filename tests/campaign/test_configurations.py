@@ -27,6 +27,7 @@ def test_the_table_covers_the_knobs() -> None:
     for knob in ("queue_depth", "fetch_depth", "loads_in_flight", "stores_in_flight"):
         assert len({getattr(p, knob) for p in params}) >= 3, knob
     assert {p.vector_passes for p in params} == {1, 2, 4}
+    assert {p.vector_table for p in params} == {0, 1, 2}
     for knob in ("read_latency_cycles", "write_latency_cycles", "outstanding", "cycles_per_beat"):
         assert len({getattr(p.memory, knob) for p in PLATFORMS}) >= 3, knob
 

@@ -67,8 +67,12 @@ class Oracle:
                 self.requant = [self.numbers("par", row, 4) for row in rows]
                 self.zero_point, self.lo, self.hi = insn.zero_point, insn.lo, insn.hi
             case Table():
-                data = b"".join(self.raw["par"][insn.par_base :])[:256]
-                self.table = [byte - 256 * (byte > 127) for byte in data]
+                size = self.params.vector_table
+                data = b"".join(self.raw["par"][insn.par_base :])[: 256 * size]
+                self.table = [
+                    int.from_bytes(data[at : at + size], "little", signed=True)
+                    for at in range(0, 256 * size, size)
+                ]
             case Store():
                 self.store(insn)
 
@@ -143,6 +147,9 @@ class Oracle:
                 # By the byte that the number ends with.
                 op, a = "add", [self.table[number & 0xFF] for number in a]
             b = self.operand(insn.src1, where["src1"], insn.imm)
+            if op == "table_diff":
+                op, a = "add", [self.table[(q - p) & 0xFF] for p, q in zip(a, b, strict=True)]
+                b = [0] * len(b)
             folded = range(4 - insn.reduce, 4)
             if all(n[k] == 0 for k in folded):
                 result = [compute(op, p, q) for p, q in zip(a, b, strict=True)]

@@ -229,12 +229,13 @@ def test_other_findings(index: int, fields: dict, expected: set[tuple[str, int]]
     assert {kind for kind, _ in found} <= {kind for kind, _ in expected} | {"uninitialised"}
 
 
-def test_looking_up_needs_a_table() -> None:
-    params = replace(PARAMS, par_depth=64, vector_table=1)
+@pytest.mark.parametrize(("value_bytes", "op"), [(1, "table"), (2, "table"), (2, "table_diff")])
+def test_looking_up_needs_a_table(value_bytes: int, op: str) -> None:
+    params = replace(PARAMS, par_depth=64, vector_table=value_bytes)
     image = {0: bytes(1024)}
     load = Load(memory="par", base=0, dram_addr=0, x_size=params.table_entries, push=Units.VECTOR)
     table = Table(par_base=0, pop=Units.LOAD)
-    look_up = Vector(op="table", src0="inp", src1="imm", dst="tmp")
+    look_up = Vector(op=op, src0="inp", src1="imm", dst="tmp")
     inputs = Load(memory="inp", base=0, dram_addr=0, x_size=1, push=Units.VECTOR)
     taken = replace(look_up, pop=Units.LOAD)
 
@@ -259,6 +260,11 @@ def test_no_table_where_the_configuration_has_none() -> None:
     for insn in (Table(par_base=0), Vector(op="table", src0="inp", src1="imm", dst="tmp")):
         [finding] = check(_program((insn,)))
         assert finding.kind == "illegal" and "set vector_table = 1" in finding.detail
+    difference = Vector(op="table_diff", src0="inp", src1="imm", dst="tmp")
+    for table in (0, 1):
+        params = replace(PARAMS, par_depth=64, vector_table=table)
+        [finding] = check(Program(params, (difference,), {}, {}, 4096))
+        assert finding.kind == "illegal" and "set vector_table = 2" in finding.detail
 
 
 def test_requantisation_needs_parameters() -> None:

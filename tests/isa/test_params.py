@@ -99,7 +99,7 @@ def test_the_instruction_set_changes_the_hash(monkeypatch: pytest.MonkeyPatch) -
         assert HwParams().hash != before
     encoding.layout.cache_clear()
     with monkeypatch.context() as patch:
-        patch.setattr(encoding, "operators", lambda _: vector_ops.VECTOR_OPS[:-2])
+        patch.setattr(encoding, "operators", lambda params: vector_ops.operators(params)[:-1])
         assert HwParams().hash != before
     assert HwParams().hash == before
 
@@ -107,8 +107,9 @@ def test_the_instruction_set_changes_the_hash(monkeypatch: pytest.MonkeyPatch) -
 def test_a_feature_that_is_off_is_as_if_it_did_not_exist() -> None:
     """Programs and hashes from before there was a table stay what they were."""
     assert HwParams().hash == "de45ae47" and "vector_table" not in HwParams().to_dict()
-    on = HwParams(vector_table=1)
-    assert HwParams.from_dict(on.to_dict()) == on and on.hash != HwParams().hash
+    assert HwParams(vector_table=1).hash == "ec827be0"
+    on, wide = HwParams(vector_table=1), HwParams(vector_table=2)
+    assert HwParams.from_dict(on.to_dict()) == on and len({on.hash, wide.hash}) == 2
 
 
 def test_a_table_needs_room_in_par() -> None:
@@ -116,6 +117,10 @@ def test_a_table_needs_room_in_par() -> None:
     assert HwParams(par_depth=19, **sizes).table_entries == 16
     with pytest.raises(VdlaError, match=r"par_depth: expected at least 19 entries, for a table"):
         HwParams(par_depth=18, **sizes)
+    sizes["vector_table"] = 2
+    assert HwParams(par_depth=35, **sizes).table_entries == 32
+    with pytest.raises(VdlaError, match=r"par_depth: expected at least 35 entries, for a table"):
+        HwParams(par_depth=34, **sizes)
 
 
 def test_configuration_files(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from vdla.isa.insn import Gemm, Load, Param, Store, Uop, Vector, encode_uop
+from vdla.isa.insn import Gemm, Load, Param, Store, Table, Uop, Vector, encode_uop
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import AddressError, State, execute, run
@@ -26,11 +26,14 @@ ODD = replace(SMALL, batch=4, block_in=8, block_out=8, inp_depth=37, wgt_depth=1
 
 #: With a table.
 TABLE = replace(SMALL, par_depth=32, vector_table=1)
+#: With one of int16.
+WORDS = replace(SMALL, par_depth=40, vector_table=2)
 
 
 @pytest.mark.parametrize(
-    "params", [SMALL, ODD, HwParams(uop_depth=64), TABLE, replace(ODD, vector_table=1)],
-    ids=["4x4", "odd", "16", "4x4 table", "odd table"],
+    "params", [SMALL, ODD, HwParams(uop_depth=64), TABLE, replace(ODD, vector_table=1), WORDS,
+               replace(ODD, par_depth=19, vector_table=2)],
+    ids=["4x4", "odd", "16", "4x4 table", "odd table", "4x4 table of int16", "odd table of int16"],
 )  # fmt: skip
 @pytest.mark.parametrize("seed", range(4))
 def test_random_programs_equal_the_oracle(params: HwParams, seed: int):
@@ -160,6 +163,24 @@ def test_scratchpads_are_bytes_of_every_memory():
 def test_a_table_is_looked_up_by_the_lowest_byte() -> None:
     table = np.random.default_rng(0).permutation(np.arange(-128, 128)).astype(np.int8)
     places = [0, 1, -1, 127, 128, -128, -129, 255, 256, 46_976, -57_617, 2**31 - 1, -(2**31)]
-    found = NumpyKit(table).table(np.array(places, np.int32))
-    assert found.dtype == np.int32
-    assert found.tolist() == [table[place & 0xFF] for place in places]
+    for values in (table, table.astype(np.int16) * 257):
+        found = NumpyKit(values).table(np.array(places, np.int32))
+        assert found.dtype == np.int32
+        assert found.tolist() == [values[place & 0xFF] for place in places]
+
+
+def test_differences_are_looked_up_and_summed() -> None:
+    """``table[(b - a) modulo 256]`` of int16; a sum of them does not begin with b."""
+    state = State(WORDS, np.zeros(16, np.uint8))
+    values = (np.arange(256) * 257 - 32768).astype(np.int16)
+    state.par.reshape(-1).view(np.int16)[16 : 16 + 256] = values
+    state.tmp[:4, 0] = [[1, 2, 3, 4], [-100, 500, 1 << 31 - 1, -(1 << 31)], [7] * 4, [0] * 4]
+    look_up = Vector(op="table_diff", src0="tmp", src1="tmp", dst="tmp", src1_base=1, dst_base=3)
+    execute(Table(par_base=2), state)
+    execute(look_up, state)
+    b, a = state.tmp[1, 0].astype(np.int64), state.tmp[0, 0]
+    assert state.tmp[3, 0].tolist() == values[(b - a) & 255].tolist()
+    summed = replace(look_up, reduce=1, extents=(1, 1, 1, 2), src0_strides=(0, 0, 0, 2))
+    execute(summed, state)
+    both = values[(b - a) & 255].astype(int) + values[(b - 7) & 255]
+    assert state.tmp[3, 0].tolist() == both.tolist()

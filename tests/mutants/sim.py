@@ -6,6 +6,7 @@ from vdla.isa import reference, vector_ops
 from vdla.sim.model import kernels, load, regs, values
 from vdla.sim.model.dma import ReadArbiter, Rows, WriteChannel
 from vdla.sim.model.gemm import Gemm
+from vdla.sim.model.llvm_kit import LlvmKit
 from vdla.sim.model.queue import Queue
 from vdla.sim.model.unit import UnitProcess
 from vdla.sim.model.vector import Pattern, Vector
@@ -31,10 +32,19 @@ SIM = (
     Mutant("hazard window one short", "sim vector", Pattern._conflicts,
            "self.passes) + 1):", "self.passes)):", sim_differs),
     Mutant("a table costs a cycle less", "sim vector", Vector.__init__,
-           "Pattern(passes, TABLE_ITERATIONS,", "Pattern(passes, TABLE_ITERATIONS - 1,",
+           "table_iterations(shared.params), 1", "table_iterations(shared.params) - 1, 1",
            table_differs),
     Mutant("table from the wrong entry", "sim values", kernels.Table.body,
            'self.params.entry_bytes("par")', "4", table_differs, (values._kernels,)),
+    Mutant("half of a table of int16", "sim values", kernels.Table.body,
+           "TABLE_VALUES * self.params.vector_table", "TABLE_VALUES",
+           tests("sim/model/test_values.py::test_random_programs"), (values._kernels,)),
+    Mutant("values of int16 read as bytes", "sim values", LlvmKit.table,
+           "8 * self._table_bytes", "8",
+           tests("sim/model/test_values.py::test_random_programs"), (values._kernels,)),
+    Mutant("a table of bytes in any case", "reference", reference.execute,
+           "rows.reshape(-1).view(state.table.dtype)", "rows.reshape(-1).view(np.int8)[:256]",
+           tests("isa/test_reference.py::test_differences_are_looked_up_and_summed")),
     Mutant("looks up without wrapping the index", "reference", vector_ops.NumpyKit.table,
            "a % TABLE_VALUES", "np.clip(a, -128, 127)",
            tests("isa/test_reference.py::test_a_table_is_looked_up_by_the_lowest_byte")),

@@ -22,7 +22,7 @@ from ....isa.memory import MemoryParams
 from ....isa.native import Ints, Table, native
 from ....isa.opcodes import Unit
 from ....isa.params import HwParams
-from ....isa.timing import GEMM_DEPTH, PARAM_ITERATIONS, TABLE_ITERATIONS, VECTOR_DEPTH
+from ....isa.timing import GEMM_DEPTH, PARAM_ITERATIONS, VECTOR_DEPTH, table_iterations
 from ....isa.vector_ops import BY_NAME
 
 #: Estimated cycles that a load takes in addition to those of its entries.
@@ -236,5 +236,5 @@ def _estimate(insn: Insn, params: HwParams, memory: MemoryParams) -> tuple[int, 
         case Param():
             return params.vector_passes * PARAM_ITERATIONS, VECTOR_DEPTH
         case SetTable():
-            return params.vector_passes * TABLE_ITERATIONS, VECTOR_DEPTH
+            return params.vector_passes * table_iterations(params), VECTOR_DEPTH
     raise TypeError(f"instruction expected, got {insn!r}")

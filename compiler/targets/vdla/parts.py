@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ....isa.params import HwParams
+from ....isa.vector_ops import TABLE_VALUES
 from ...graph.arithmetic.requant import INT8_MAX, INT8_MIN, Requant
 from ...te.expr import Const, Expr
 from ...te.intrinsic import TensorIntrin
 from ...te.schedule import Schedule, Stage
-from ...te.tensor import IterVar, Tensor, compute, placeholder, reduce_axis, sum_of
+from ...te.tensor import IterVar, Tensor, clip, compute, placeholder, reduce_axis, sum_of
 from ...topi.quantisation import clipped, rescale
 from ...topi.windows import Border, bordered, positions
 
@@ -126,15 +127,19 @@ def requantized(
     return compute(acc.shape, rule, "out")
 
 
-def looked_up(x: Expr, table: Callable[[Expr, Expr], Expr], block: int) -> Expr:
-    """The value of a table for ``x`` (int8), as int8.
+def looked_up(x: Expr, table: Callable[[Expr, Expr], Expr], block: int, value_bytes: int) -> Expr:
+    """The value of a table for ``x`` (int8), saturated to int8.
 
-    ``table`` reads words of int32, each of four values, by row and channel: as TABLE takes them
-    from par.
+    ``table`` reads words of int32, each of four or two values, by row and channel: as TABLE takes
+    them from par.
     """
-    index = (x.astype("int32") + 256) % 256
-    word = table(index // (4 * block), index // 4 % block)
-    return ((word << (24 - index % 4 * 8)) >> 24).astype("int8")
+    bits, values = 8 * value_bytes, 4 // value_bytes
+    index = (x.astype("int32") + TABLE_VALUES) % TABLE_VALUES
+    word = table(index // (values * block), index // values % block)
+    value = (word << (32 - bits - index % values * bits)) >> (32 - bits)
+    if value_bytes > 1:
+        value = clip(value, INT8_MIN, INT8_MAX)
+    return value.astype("int8")
 
 
 def part_axes(count: int) -> tuple[IterVar, ...]:

@@ -117,9 +117,16 @@ class LookUp:
 def match_look_up(value: Expr) -> LookUp | None:
     """Recognise what :func:`~.parts.looked_up` writes."""
     match value:
-        case Cast("int8", Binary(">>", Binary("<<", Read(table, (row, _)) as words, _), Const())):
+        case Cast("int8", Binary("min", Binary("max", shifted, Const()), Const())):
+            value_bytes = 2
+        case Cast("int8", shifted):
+            value_bytes = 1
+        case _:
+            return None
+    match shifted:
+        case Binary(">>", Binary("<<", Read(table, (row, _)) as words, _), Const()):
             for x in (node for node in walk(row) if isinstance(node, Read)):
-                whole = looked_up(x, partial(_element, table), table.shape[-1])
+                whole = looked_up(x, partial(_element, table), table.shape[-1], value_bytes)
                 if expr_text(whole) == expr_text(value):
                     return LookUp(x, words)
     return None

@@ -14,7 +14,7 @@ from ....isa.opcodes import SRC0_MEMORIES, SRC1_MEMORIES
 from ....isa.params import HwParams
 from ..pipeline import delayed
 from ..technology import SIMULATION, Technology
-from .kits import Case, Choices, merge_choices, operator_choices
+from .kits import Case, Choices, difference_codes, merge_choices, operator_choices
 from .parameters import shared_signature
 from .stages import FLAGS, Stage, Tag, iteration_signature
 
@@ -55,9 +55,10 @@ def lane_signature(params: HwParams) -> wiring.Signature:
     :data:`FIELDS_OF_FEW` of the pass in the stage (see ``stages.iteration_signature``), and the
     signals that choose between the data of the lane.
 
-    ``src0``, ``src1``: a bit for each of :func:`source_legs`. ``x``, ``y``, ``upper``, ``up``,
-    ``merge``: a bit for each leg of ``kits.operator_choices`` and ``kits.merge_choices``. ``low``,
-    ``top``: what the result is clamped to, if ``saturates``.
+    ``src0``, ``src1``: a bit for each of :func:`source_legs`. ``difference``: the table is asked
+    for the difference of the operands, where there is such an operator. ``x``, ``y``, ``upper``,
+    ``up``, ``merge``: a bit for each leg of ``kits.operator_choices`` and ``kits.merge_choices``.
+    ``low``, ``top``: what the result is clamped to, if ``saturates``.
     """
     int8 = Out(signed(INT8_BITS))
     selects = {
@@ -69,6 +70,8 @@ def lane_signature(params: HwParams) -> wiring.Signature:
         Stage.REDUCE: {"merge": Out(len(merge_choices(params)))},
         Stage.CLAMP: {"low": int8, "top": int8, "saturates": Out(1)},
     }
+    if difference_codes(params):
+        selects[Stage.READ]["difference"] = Out(1)
     iteration = iteration_signature(params).members
     told = {}
     for stage in Stage:
@@ -139,6 +142,9 @@ class Controls(wiring.Component):
                     chosen &= issued.part == part
                 bits.append(self._delayed(m, chosen, f"{name}_{memory}_{part}"))
             m.d.comb += getattr(self.lane.read, name).eq(Cat(bits))
+        if codes := difference_codes(self.params):
+            asked = Cat(issued.op == code for code in codes).any()
+            m.d.comb += self.lane.read.difference.eq(self._delayed(m, asked, "difference"))
 
     def _chosen(self, m: Module, name: str, choices: Choices, stage: Stage) -> Value:
         """For every leg whether it is chosen in a stage, decoded in the stage before."""

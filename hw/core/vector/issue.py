@@ -10,14 +10,14 @@ from ....isa.encoding import PARAM_ENTRIES, VECTOR_LOOPS
 from ....isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
 from ....isa.params import HwParams
 from ....isa.status import Status
-from ....isa.timing import PARAM_ITERATIONS, TABLE_ITERATIONS, VECTOR_DEPTH
+from ....isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH, table_iterations
 from ....isa.vector_ops import BY_NAME, POST_BY_NAME, operators
 from ..layouts import INDEX_BITS, insn_layout
 from ..unit import raise_error, take, taker_signature
 from .interlock import SOURCES, Interlock, access_signature
 from .logic import either
 from .loops import LOOPS, Addresses, Loops
-from .stages import TABLE_WORD_BITS, Tag, entry_bits, iteration_signature
+from .stages import Tag, entry_bits, iteration_signature, word_bits
 
 MEMORIES = {"src0": SRC0_MEMORIES, "src1": SRC1_MEMORIES, "dst": DST_MEMORIES}
 NONE, TFLITE = POST_BY_NAME["none"].code, POST_BY_NAME["tflite"].code
@@ -74,7 +74,7 @@ class Issue(wiring.Component):
             is_table = insn.opcode == Opcode.TABLE
             loops_first = head.opcode == Opcode.VECTOR
         sets = is_param if is_table is None else is_param | is_table
-        steps = TABLE_ITERATIONS if params.vector_table else PARAM_ITERATIONS
+        steps = max(PARAM_ITERATIONS, table_iterations(params))
         step = Signal(range(steps), reset_less=True)
         m.d.comb += [
             param_head.as_value().eq(unit.insn.payload.word),
@@ -91,7 +91,7 @@ class Issue(wiring.Component):
             with m.If(last):
                 m.d.sync += running.eq(0)
             next_is_last = Mux(is_param, step == PARAM_ITERATIONS - 2, loops.next_at_end)
-            next_is_last = either(is_table, step == TABLE_ITERATIONS - 2, next_is_last)
+            next_is_last = either(is_table, step == table_iterations(params) - 2, next_is_last)
             m.d.sync += last.eq(next_is_last & ~last)
         with m.If(start):
             m.d.sync += [insn.eq(head), param.eq(param_head), now.eq(index), running.eq(1)]
@@ -102,7 +102,7 @@ class Issue(wiring.Component):
         beyond = running & self._beyond(insn, param, sets, is_table, addresses)
         raise_error(m, unit, beyond, Status.ADDRESS, now)
         # The table's words lie one after the other in the entries of par.
-        row_of_table = step[:TABLE_WORD_BITS] >> (params.block.bit_length() - 1)
+        row_of_table = step[: word_bits(params)] >> (params.block.bit_length() - 1)
         par_row = param.par_base + either(is_table, row_of_table, step)
         m.d.comb += [
             self.src0.eq(addresses["src0"].entry),

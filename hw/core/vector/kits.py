@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from amaranth.hdl import Cat, Const, Module, Mux, Value
 
@@ -37,7 +37,7 @@ class Source(Enum):
     LOW = "the product of the lower halves of the operands"
     MIDDLE = "2**16 times the product of the first one's lower and the second one's upper half"
     HIGH = "the product of the first one's upper and the second one's lower half"
-    TABLE = "the table's value for the first operand"
+    TABLE = "the table's value for the first operand, or for the second less the first"
     RESULT = "what was reduced so far"
     TERM = "the next term of the reduction"
     SUM = "the sum of these two"
@@ -75,6 +75,9 @@ class Parts(NamedTuple):
 #: Bits of each part.
 PART_BITS = {"x": INT32_BITS, "y": INT32_BITS, "upper": INT32_BITS // 2, "up": 1}
 
+#: The second operand less the first, which only the table can be asked for.
+_DIFFERENCE = object()
+
 
 class FirstKit:
     """The arithmetic kit of ``isa/vector_ops.py`` for operators of one step: the legs that make up
@@ -99,11 +102,13 @@ class FirstKit:
         return self._parts(a, b, Parts(Leg(A), Leg(B)))
 
     def table(self, a) -> Source:
-        if a is not A:
+        if a not in (A, _DIFFERENCE):
             raise ValueError("expected an operator of one step")
         return Source.TABLE
 
-    def sub(self, a, b) -> Parts:
+    def sub(self, a, b) -> Any:
+        if (a, b) == (B, A):
+            return _DIFFERENCE
         return self._parts(a, b, Parts(Leg(A), Leg(Source.INVERSE), up=Leg(Source.ONE)))
 
     def mul(self, a, b) -> Parts:
@@ -117,6 +122,16 @@ class FirstKit:
 
     def rshr(self, a, b) -> Parts:
         return self._parts(a, b, Parts(Leg(Source.FLOOR), up=Leg(Source.ROUNDS)))
+
+
+class _IndexKit(FirstKit):
+    """Notes what the table is asked for."""
+
+    index: Any = None
+
+    def table(self, a) -> Source:
+        self.index = a
+        return super().table(a)
 
 
 class ValueKit:
@@ -193,6 +208,17 @@ def operator_choices(params: Features) -> dict[str, Choices]:
     }
 
 
+def difference_codes(params: Features) -> list[int]:
+    """The codes of the operators that ask the table for the difference of their operands."""
+    codes = []
+    for op in operators(params):
+        kit = _IndexKit()
+        _whole(kit, op.first)
+        if kit.index is _DIFFERENCE:
+            codes.append(op.code)
+    return codes
+
+
 def merge_choices(params: Features) -> Choices:
     """The legs of a reduction's next result."""
     kit, cases = CombineKit(), [(Case(first=True), Leg(Source.TERM))]
@@ -216,6 +242,8 @@ def _whole(kit: FirstKit, function: Callable) -> Parts:
     try:
         parts = function(kit, A, B)
     except ValueError:
+        return Parts(Leg(function))
+    if parts is _DIFFERENCE:
         return Parts(Leg(function))
     return parts if isinstance(parts, Parts) else Parts(Leg(parts))
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from amaranth.hdl import Cat, Const, Module, Mux, Signal, signed, unsigned
+from amaranth.hdl import Cat, Const, Module, Mux, Signal, Value, signed, unsigned
 from amaranth.lib import wiring
 from amaranth.lib.memory import Memory
-from amaranth.lib.wiring import In, Member, Out, connect, flipped
+from amaranth.lib.wiring import Flow, In, Member, Out, connect, flipped
 
 from ....isa.encoding import INT8_BITS, INT32_BITS
 from ....isa.opcodes import SRC0_MEMORIES, SRC1_MEMORIES
 from ....isa.params import HwParams
+from ....isa.vector_ops import TABLE_VALUES
 from ..rounding import shift_right
 from ..scratchpad import write_signature
 from ..technology import SIMULATION, Technology
@@ -23,6 +24,7 @@ from .kits import (  # fmt: skip
     Source,
     ValueKit,
     choose,
+    difference_codes,
     merge_choices,
     operator_choices,
     rounds_up,
@@ -30,9 +32,11 @@ from .kits import (  # fmt: skip
 from .logic import any_of, named, register
 from .parameters import channel_signature, shared_signature, taps_signature
 from .requantize import Requantizer
-from .stages import TABLE_WORD, TABLE_WORDS
+from .stages import TABLE_WORD, table_words
 
 HALF = INT32_BITS // 2
+#: Bits of the number of a value of the table.
+INDEX_BITS = (TABLE_VALUES - 1).bit_length()
 
 
 def words_signature(params: HwParams) -> wiring.Signature:
@@ -50,11 +54,23 @@ def words_signature(params: HwParams) -> wiring.Signature:
     )
 
 
-def table_members(params: HwParams, more: dict[str, Member] | None = None) -> dict[str, Member]:
-    """Members of what has a table: its write port, and more; none in configurations without."""
+def table_members(params: HwParams) -> dict[str, Member]:
+    """Members of what has a table: its write port; none in configurations without."""
     if not params.vector_table:
         return {}
-    return {"table": In(write_signature(TABLE_WORDS, TABLE_WORD)), **(more or {})}
+    return {"table": In(write_signature(table_words(params), TABLE_WORD))}
+
+
+def value_members(params: HwParams, flow: Flow) -> dict[str, Member]:
+    """Members of what has the table's value; none in configurations without."""
+    if not params.vector_table:
+        return {}
+    return {"looked_up": flow(signed(value_bits(params)))}
+
+
+def value_bits(params: HwParams) -> int:
+    """Bits of a value of the table."""
+    return params.vector_table * INT8_BITS
 
 
 class Operands(wiring.Component):
@@ -64,7 +80,7 @@ class Operands(wiring.Component):
     ----------
     told : controls of the stage;  words : what the memories have
     a, b : the operands, a cycle later
-    looked_up : the table's value for ``a``, with it; ``table`` : writes the table
+    looked_up : the table's value for ``a`` or ``b - a``, with them; ``table`` : writes the table
     """
 
     def __init__(self, params: HwParams, technology: Technology = SIMULATION):
@@ -75,7 +91,8 @@ class Operands(wiring.Component):
                 "words": In(words_signature(params)),
                 "a": Out(signed(INT32_BITS)),
                 "b": Out(signed(INT32_BITS)),
-                **table_members(params, {"looked_up": Out(signed(INT8_BITS))}),
+                **table_members(params),
+                **value_members(params, Out),
             }
         )
 
@@ -84,34 +101,50 @@ class Operands(wiring.Component):
         words = {"imm": [self.told.imm], "acc": self.words.acc, "inp": self.words.inp,
                  "par": self.words.par}  # fmt: skip
         sides = (
-            ("a", self.a, SRC0_MEMORIES, self.told.src0, words | {"tmp": [self.words.tmp0]}),
-            ("b", self.b, SRC1_MEMORIES, self.told.src1, words | {"tmp": [self.words.tmp1]}),
+            (SRC0_MEMORIES, self.told.src0, words | {"tmp": [self.words.tmp0]}),
+            (SRC1_MEMORIES, self.told.src1, words | {"tmp": [self.words.tmp1]}),
         )
-        for name, port, memories, chosen, its in sides:
+        reads = []
+        for memories, chosen, its in sides:
+            legs = enumerate(source_legs(memories, self.params))
+            reads.append(any_of(Mux(chosen[n], its[memory][part], 0) for n, (memory, part) in legs))
+        for name, port, read in zip("ab", (self.a, self.b), reads, strict=True):
             operand = register(name, INT32_BITS)
             m.d.comb += port.eq(operand)
-            legs = enumerate(source_legs(memories, self.params))
-            read = any_of(Mux(chosen[n], its[memory][part], 0) for n, (memory, part) in legs)
             with self.technology.when(m, self.told.valid):
                 m.d.sync += operand.eq(read)
             if name == "a" and self.params.vector_table:
-                self._look_up(m, read)
+                self._look_up(m, *self._index(m, *reads))
         return m
 
-    def _look_up(self, m: Module, operand) -> None:
-        """The table is read while the operand is registered, so that its value comes with it."""
+    def _index(self, m: Module, a: Value, b: Value) -> tuple[Value, Value]:
+        """What the table is asked for, and the same a cycle later."""
+        if not difference_codes(self.params):
+            return a, self.a
+        difference = (b - a)[:INDEX_BITS]
+        index = Signal(INDEX_BITS, name="index")
+        m.d.comb += index.eq(Mux(self.told.difference, difference, a[:INDEX_BITS]))
+        late = Signal(INDEX_BITS, name="index_late", reset_less=True)
+        m.d.sync += late.eq(index)
+        return index, late
+
+    def _look_up(self, m: Module, index: Value, late: Value) -> None:
+        """The table is read while the operands are registered, so that its value comes with
+        them."""
+        bits = value_bits(self.params)
         m.submodules.table = memory = Memory(
-            shape=unsigned(TABLE_WORD), depth=TABLE_WORDS, init=[], attrs={"no_rw_check": 1}
-        )
+            shape=unsigned(TABLE_WORD), depth=table_words(self.params), init=[],
+            attrs={"no_rw_check": 1},
+        )  # fmt: skip
         write, read = memory.write_port(), memory.read_port(domain="sync")
-        bytes_bits = (TABLE_WORD // INT8_BITS - 1).bit_length()
+        place_bits = (TABLE_WORD // bits - 1).bit_length()
         m.d.comb += [
             write.en.eq(self.table.en),
             write.addr.eq(self.table.addr),
             write.data.eq(self.table.data),
             read.en.eq(1),
-            read.addr.eq(operand[bytes_bits:]),
-            self.looked_up.eq(read.data.word_select(self.a[:bytes_bits], INT8_BITS)),
+            read.addr.eq(index[place_bits:]),
+            self.looked_up.eq(read.data.word_select(late[:place_bits], bits)),
         ]
 
 
@@ -120,7 +153,7 @@ class Operator(wiring.Component):
 
     Attributes
     ----------
-    told : controls of the stage;  a, b : the operands;  looked_up : the table's value for ``a``
+    told : controls of the stage;  a, b : the operands;  looked_up : the table's value
     x, y, upper, up : the parts, a cycle later, as of ``kits.Parts``
     """
 
@@ -132,7 +165,7 @@ class Operator(wiring.Component):
                 "a": In(signed(INT32_BITS)),
                 "b": In(signed(INT32_BITS)),
                 **{name: Out(bits) for name, bits in PART_BITS.items()},
-                **({"looked_up": In(signed(INT8_BITS))} if params.vector_table else {}),
+                **value_members(params, In),
             }
         )
 

@@ -8,11 +8,10 @@ from amaranth.hdl import Module, signed
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out
 
-from ....isa.encoding import INT8_BITS, INT32_BITS, Field, layout
-from ....isa.opcodes import SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
+from ....isa.encoding import INT32_BITS, Field, layout
+from ....isa.opcodes import SRC0_MEMORIES, SRC1_MEMORIES, Features, Opcode, Unit
 from ....isa.params import HwParams
-from ....isa.timing import PARAM_ITERATIONS, TABLE_ITERATIONS, VECTOR_DEPTH
-from ....isa.vector_ops import TABLE_VALUES
+from ....isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH, table_iterations
 from ..pipeline import PipelineStage, delayed
 
 
@@ -57,11 +56,18 @@ class Tag(IntEnum):
 assert Tag.CLAMP == PARAM_ITERATIONS, "PARAM issues an iteration for each parameter"
 
 
-#: Bits of a word of the table, and of its number.
+#: Bits of a word of the table.
 TABLE_WORD = INT32_BITS
-TABLE_WORDS = TABLE_VALUES * INT8_BITS // TABLE_WORD
-TABLE_WORD_BITS = (TABLE_WORDS - 1).bit_length()
-assert TABLE_ITERATIONS == TABLE_WORDS + 1, "the last word is written an iteration after it is read"
+
+
+def table_words(params: Features) -> int:
+    """Words of the table; the last one is written an iteration after it is read."""
+    return table_iterations(params) - 1
+
+
+def word_bits(params: Features) -> int:
+    """Bits of the number of a word of the table."""
+    return (table_words(params) - 1).bit_length()
 
 
 def vector_field(name: str, params: HwParams) -> Field:

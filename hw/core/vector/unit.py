@@ -16,7 +16,7 @@ from .controls import Controls
 from .issue import Issue
 from .lane import Lane
 from .parameters import Parameters
-from .stages import TABLE_WORD, TABLE_WORD_BITS, TABLE_WORDS, Pipeline, Stage, Tag
+from .stages import TABLE_WORD, Pipeline, Stage, Tag, table_words, word_bits
 
 #: Neighbouring lanes that read the same copy of their controls.
 LANES_OF_COPY = 2
@@ -107,12 +107,12 @@ class Vector(wiring.Component):
         written in stage OPERATE, in which nothing is looked up for the instructions before, and
         the iteration behind the last word keeps those after from looking up too early.
         """
-        its = pipeline.stages[Stage.READ]
-        is_word = its.imm[: TABLE_WORD_BITS + 1] < TABLE_WORDS
+        its, bits = pipeline.stages[Stage.READ], word_bits(self.params)
+        is_word = its.imm[: bits + 1] < table_words(self.params)
         writes = its.valid & (its.tag == Tag.TABLE) & is_word
         channel = its.imm[: (self.params.block - 1).bit_length()]
         word = delayed(m, self.par.data.word_select(channel, TABLE_WORD), "table_word")
-        row = delayed(m, its.imm[:TABLE_WORD_BITS], "table_row")
+        row = delayed(m, its.imm[:bits], "table_row")
         enable = delayed(m, writes, "table_writes", flag=True)
         for lane in lanes:
             m.d.comb += [

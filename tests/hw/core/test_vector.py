@@ -14,7 +14,7 @@ from vdla.isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Units
 from vdla.isa.params import HwParams
 from vdla.isa.reference import State
 from vdla.isa.status import Status
-from vdla.isa.timing import PARAM_ITERATIONS, TABLE_ITERATIONS, VECTOR_DEPTH
+from vdla.isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
 from vdla.isa.vector_ops import POST_OPS, operators
 
 from .bench import (
@@ -119,7 +119,7 @@ def issues(
     if isinstance(insn, Param):
         return [start + 1 + k for k in range(passes * PARAM_ITERATIONS)], 0
     if isinstance(insn, Table):
-        return [start + 1 + k for k in range(passes * TABLE_ITERATIONS)], 0
+        return [start + 1 + k for k in range(passes * TABLE_ITERATIONS[params.vector_table])], 0
     t, stalls, cycles = start, 0, []
     for counter in np.ndindex(insn.extents):
 
@@ -157,6 +157,8 @@ def check_cycles(run: Run, insns: list[Insn], params: HwParams = SMALL) -> int:
     return stalls
 
 
+#: Iterations that TABLE issues, by the bytes of a value.
+TABLE_ITERATIONS = {1: 65, 2: 129}
 PASSES = {
     "batch1": SMALL,
     "batch2": BATCHED,
@@ -166,6 +168,8 @@ PASSES = {
     "half a batch each": replace(BATCHED, vector_passes=4),
     "table": replace(SMALL, par_depth=24, vector_table=1),
     "table, two passes": replace(SMALL, par_depth=24, vector_passes=2, vector_table=1),
+    "table of int16": replace(SMALL, par_depth=40, vector_table=2),
+    "table of int16, two passes": replace(SMALL, par_depth=40, vector_passes=2, vector_table=2),
 }
 
 
@@ -203,16 +207,21 @@ def test_parameters_change_between_neighbours(post: str) -> None:
 
 
 @pytest.mark.fast(1)
-@pytest.mark.parametrize("passes", [1, 2])
-def test_the_table_changes_between_neighbours(passes: int) -> None:
+@pytest.mark.parametrize(
+    ("passes", "value_bytes", "op"),
+    [(1, 1, "table"), (2, 1, "table"), (1, 2, "table"), (1, 2, "table_diff"), (2, 2, "table_diff")],
+)
+def test_the_table_changes_between_neighbours(passes: int, value_bytes: int, op: str) -> None:
     """TABLE between vectors that look up, back to back: those before get the values of the old
     table, those behind all 256 of the new one, the last word included.
     """
-    params = replace(SMALL, inp_depth=64, par_depth=35, out_depth=192, vector_passes=passes,
-                     vector_table=1)  # fmt: skip
+    params = replace(SMALL, inp_depth=64, par_depth=51, tmp_depth=192, out_depth=192,
+                     vector_passes=passes, vector_table=value_bytes)  # fmt: skip
     state = random_state(params, np.random.default_rng(3))
     state.inp.reshape(-1)[:] = np.arange(255, -1, -1).astype(np.uint8).view(np.int8)
-    look_up = Vector(op="table", src0="inp", src1="imm", dst="out", extents=(1, 1, 1, 64),
+    # All of int16 is seen in tmp.
+    dst = "out" if value_bytes == 1 else "tmp"
+    look_up = Vector(op=op, src0="inp", src1="imm", dst=dst, extents=(1, 1, 1, 64),
                      src0_strides=(0, 0, 0, 1), dst_strides=(0, 0, 0, 1))  # fmt: skip
     insns: list[Insn] = [
         Table(par_base=0), look_up, Table(par_base=19), replace(look_up, dst_base=64),
@@ -221,7 +230,7 @@ def test_the_table_changes_between_neighbours(passes: int) -> None:
     run = Bench(VectorUnit(params)).run(insns, state, stalls=False)
     check_cycles(run, insns, params)
     check_values(run, insns, state)
-    assert len({state.out[n : n + 64].tobytes() for n in (0, 64, 128)}) == 3
+    assert len({state.memory(dst)[n : n + 64].tobytes() for n in (0, 64, 128)}) == 3
 
 
 EDGES = [0, 1, -1, 2, -2, 3, -3, 5, 127, -128, (1 << 30), (1 << 31) - 1, -(1 << 31), 12345, -777]

@@ -35,7 +35,7 @@ MADE = (
     # Other depths, whose last rows share blocks; and a short memory that is cheaper as tables.
     (1100, 37, 1, 1, 4), (2500, 128, 1, 1, 19), (3500, 128, 2, 1, 54), (9000, 40, 1, 1, 23),
     (1311, 128, 2, 2, 24), (48, 28, 1, 1, 0),
-    (64, 32, 1, 1, 1),  # the table of a lane
+    (64, 32, 1, 1, 1), (128, 32, 1, 1, 1),  # the table of a lane, of int8 and of int16
 )  # fmt: skip
 #: Block RAMs of a board beside the scratchpads: the host link's and the SDRAM's buffers.
 AROUND = 2

@@ -30,7 +30,9 @@ ODD = replace(
     bus_bits=128,
 )  # fmt: skip
 CONFIGS = {"small": SMALL, "odd": ODD, "batch 4": replace(SMALL, batch=4),
-           "table": replace(SMALL, batch=2, par_depth=32, vector_table=1), **PRESETS}  # fmt: skip
+           "table": replace(SMALL, batch=2, par_depth=32, vector_table=1),
+           "table of int16": replace(SMALL, batch=2, par_depth=40, vector_table=2),
+           **PRESETS}  # fmt: skip
 
 
 def _assert_equal(program: Program, dram: np.ndarray) -> None:
@@ -63,8 +65,8 @@ def vector_programs(draw: st.DrawFn) -> tuple[Program, np.ndarray]:
     extents = tuple(draw(st.integers(1, 3)) for _ in range(4))
     strides = st.tuples(*[st.integers(0, 1)] * 4)
     dst_strides = tuple(0 if i >= 4 - reduce else draw(st.integers(0, 1)) for i in range(4))
-    params = replace(SMALL, inp_depth=16, acc_depth=16, par_depth=19, tmp_depth=16, out_depth=16,
-                     vector_table=1)  # fmt: skip
+    params = replace(SMALL, inp_depth=16, acc_depth=16, par_depth=40, tmp_depth=16, out_depth=16,
+                     vector_table=max(1, op.looks_up))  # fmt: skip
     vector = Vector(
         op=op.name, src0=draw(st.sampled_from(SRC0_MEMORIES)),
         src1=draw(st.sampled_from(SRC1_MEMORIES)), dst=draw(st.sampled_from(DST_MEMORIES)),

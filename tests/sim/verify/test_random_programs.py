@@ -22,8 +22,9 @@ SMALL = HwParams(
     tmp_depth=8, out_depth=8, max_burst_beats=8, queue_depth=2, fetch_depth=2,
     loads_in_flight=1, stores_in_flight=1,
 )  # fmt: skip
-TABLE = replace(PRESETS["4x4"], vector_table=1)
-CONFIGS = {"small": SMALL, "table": TABLE, **PRESETS}
+TABLE = replace(PRESETS["4x4"], vector_table=2)
+BYTES = replace(TABLE, vector_table=1)
+CONFIGS = {"small": SMALL, "table of int16": TABLE, "table": BYTES, **PRESETS}
 SEEDS = range(40)
 
 

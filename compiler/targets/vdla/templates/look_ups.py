@@ -80,7 +80,11 @@ class LookUps(AcceleratorTemplate[LookUpWorkload]):
         x = placeholder(shape, "int8", "x")
         table = placeholder((params.table_entries, params.block), "int32", "table")
         out = compute(
-            shape, lambda *at: looked_up(x[at], lambda *word: table[word], params.block), "out"
+            shape,
+            lambda *at: looked_up(
+                x[at], lambda *word: table[word], params.block, params.vector_table
+            ),
+            "out",
         )
         s = create_schedule(out)
         local = s.cache_write(out, "out")
@@ -95,4 +99,5 @@ class LookUps(AcceleratorTemplate[LookUpWorkload]):
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         assert isinstance(node.op, QTable)
         # TABLE wants the values of 0 to 127 first.
-        return {"table": np.roll(node.op.table, len(node.op.table) // 2)}
+        first = np.roll(node.op.table, len(node.op.table) // 2)
+        return {"table": first.astype(f"<i{self.machine.params.vector_table}")}

@@ -136,6 +136,8 @@ TABLES = {
     "4x4": TABLED,
     "two passes": replace(TABLED, batch=2, vector_passes=2),
     "16x16": HwParams(vector_table=1),
+    "4x4 of int16": replace(TABLED, vector_table=2),
+    "16x16 of int16": HwParams(vector_table=2),
 }
 
 

@@ -35,6 +35,7 @@ MERGES = {
     "add": {Leg(Source.SUM)},
     "mul": {Leg(Source.SUM)},
     "table": {Leg(Source.SUM)},
+    "table_diff": {Leg(Source.SUM)},
 }
 
 
@@ -95,6 +96,9 @@ def test_lanes_are_told(params: HwParams, copies: bool) -> None:
                 for name, memories in (("src0", SRC0_MEMORIES), ("src1", SRC1_MEMORIES)):
                     bits = int(ctx.get(getattr(lane.read, name)))
                     check_sources(bits, read[name], read["part"], memories, params)
+                if params.vector_table == 2:
+                    differs = BY_CODE[read["op"]].name == "table_diff"
+                    assert ctx.get(lane.read.difference) == differs
                 check_parts(ctx, lane.operate, stages[Stage.OPERATE], operator_choices(params))
                 term = {Leg(Source.TERM)}
                 merged = term if reduced["first"] else MERGES[BY_CODE[reduced["op"]].name]
