@@ -100,6 +100,7 @@ def quantize(
     made = plan(draft)
     if not made.groups:
         reasons = "; ".join(dict.fromkeys(r for r in made.reasons if r != FLOAT_AROUND))
+        reasons = reasons or FLOAT_AROUND
         raise VdlaError(f"expected a model with an operator that has an integer form: {reasons}")
     stored = tuple(made.groups)
     probe = Probe(draft.finish([*stored]), samples, stored)
