@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -65,11 +65,14 @@ class Plan:
         return found
 
 
-def plan(draft: Draft) -> Plan:
-    """Decide for every node; a reason says why one stays float."""
-    made = Plan([_why_float(draft, node) for node in draft.nodes])
+def plan(draft: Draft, excluded: Mapping[int, str] | None = None) -> Plan:
+    """Decide for every node; a reason says why one stays float. ``excluded`` has the reasons of
+    nodes that have an integer form and shall stay float, by position."""
+    excluded = excluded or {}
+    nodes = enumerate(draft.nodes)
+    made = Plan([excluded.get(i) or _why_float(draft, node) for i, node in nodes])
     made.merged = _merge_bounds(draft, made.reasons)
-    _find_functions(draft, made)
+    _find_functions(draft, made, excluded)
     _leave_float_parts(draft, made)
     _collect(draft, made)
     return made
@@ -199,14 +202,14 @@ def _merge_bounds(draft: Draft, reasons: list[str]) -> dict[int, int]:
     return merged
 
 
-def _find_functions(draft: Draft, made: Plan) -> None:
+def _find_functions(draft: Draft, made: Plan, excluded: Collection[int]) -> None:
     """Let each function of one tensor be one operator, however many nodes compute it."""
 
     def is_step(place: int) -> bool:
         node = draft.nodes[place]
         real = all(draft.dtypes.get(n, "float32") == "float32" for n in (*node.input, *node.output))
         known = node.op_type in (*FUNCTIONS, *STEPS) and node.domain in ("", "ai.onnx")
-        return real and known and place not in made.merged
+        return real and known and place not in made.merged and place not in excluded
 
     for chain in functions(draft, is_step):
         made.functions |= {*chain}
