@@ -34,6 +34,10 @@ def quantize(
             help="Keep the most damaging nodes float until outputs have this SQNR, in dB."
         ),
     ] = None,
+    smoothing: Annotated[
+        float | None,
+        typer.Option(help="0 to 1: move so much of channels' differences into weights (0.5)."),
+    ] = None,
     json_file: JsonFile = None,
 ) -> int:
     """Quantise a float model to int8 (QDQ ONNX; MODEL_int8.onnx without --output) and compare."""
@@ -49,7 +53,7 @@ def quantize(
     arrays = dict(zip(names, read_arrays(samples, names), strict=True))
     with progress_bar(f"quantise {model.name}") as progress:
         made = quantize_model(
-            model, arrays, method, percentile, bias_correction, least_sqnr, progress
+            model, arrays, method, percentile, bias_correction, least_sqnr, smoothing, progress
         )
     with whole_file(path) as place:
         onnx.save_model(made.model, str(place))
@@ -83,6 +87,8 @@ def _show_quantize(console: Console, report: dict[str, Any]) -> None:
         f"{report['output']}: {len(report['layers']) - float_nodes} nodes in int8, {float_nodes} in"
         f" float, {len(report['merged'])} merged; on {report['samples']} batches of samples"
     )
+    if report["smoothing"] is not None:
+        console.print(f"{len(report['smoothed'])} activations smoothed")
 
 
 def _decibel(value: float | None) -> str:

@@ -25,10 +25,11 @@ from .calibrate import (
     check_samples,
 )
 from .damage import Damage, check_reached, measured, without
-from .draft import Draft
+from .draft import Draft, label
 from .plan import FLOAT_AROUND, Plan, clip_bounds, plan
 from .prepare import prepare
 from .rewrite import rewrite
+from .smooth import find_pairs, smooth
 from .weights import Scale, Weight, corrected, quantize_weights
 
 #: The most signal to quantisation noise, in dB, that can be asked for: float32 itself has less.
@@ -60,6 +61,7 @@ def quantize(
     percentile: float = PERCENTILE,
     bias_correction: bool = False,
     least_sqnr: float | None = None,
+    smoothing: float | None = None,
     progress: Progress | None = None,
 ) -> Quantized:
     """Quantise a float ONNX model.
@@ -84,6 +86,9 @@ def quantize(
     least_sqnr : float, optional
         The least signal to quantisation noise in dB that each output may have. The damage of each
         node is measured, and the nodes with most stay float until the outputs have it.
+    smoothing : float, optional
+        0 to 1: how much of the difference in size between channels of an activation moves into the
+        weights that read it (usually 0.5); what the model computes stays the same.
     progress : callable, optional
         Called with (batches done, batches in all).
 
@@ -100,6 +105,8 @@ def quantize(
         raise VdlaError(f"percentile: expected above 50, at most 100, got {percentile!r}")
     if least_sqnr is not None and not 0 <= least_sqnr <= MOST_SQNR:
         raise VdlaError(f"least SQNR: expected 0 to {MOST_SQNR} dB, got {least_sqnr!r}")
+    if smoothing is not None and not 0 <= smoothing <= 1:
+        raise VdlaError(f"smoothing: expected 0 to 1, got {smoothing!r}")
     draft = Draft.load(model)
     if isinstance(samples, np.ndarray):
         if len(draft.inputs) != 1:
@@ -112,18 +119,24 @@ def quantize(
         reasons = "; ".join(dict.fromkeys(r for r in made.reasons if r != FLOAT_AROUND))
         reasons = reasons or FLOAT_AROUND
         raise VdlaError(f"expected a model with an operator that has an integer form: {reasons}")
+    batches = len(Probe(draft.model, samples, ()))
+    passes = (1 if method == "minmax" else 2) + bias_correction + 2
+    pairs = [] if smoothing is None else find_pairs(draft)
+    steps = 0 if least_sqnr is None else len(measured(draft, made))
+    advance = _counter(batches * (passes + bool(pairs)) + steps, progress)
+    if smoothing is not None and pairs:
+        smooth(draft, pairs, samples, smoothing, advance)
+        made = plan(draft)
     stored = tuple(made.groups)
     probe = Probe(draft.finish([*stored]), samples, stored)
-    passes = (1 if method == "minmax" else 2) + bias_correction + 2
-    steps = 0 if least_sqnr is None else len(measured(draft, made))
-    advance = _counter(len(probe) * passes + steps, progress)
     job = _Job(draft, calibrate(probe, method, percentile, advance), samples, bias_correction)
     if least_sqnr is None:
         built, alone = job.build(made, advance), {}
     else:
         built, alone = _with_least_sqnr(job, made, least_sqnr, advance)
-    body = {"method": method, "bias_correction": bias_correction, "samples": len(probe)}
-    body |= {"least_sqnr_db": least_sqnr}
+    body = {"method": method, "bias_correction": bias_correction, "samples": batches}
+    body |= {"least_sqnr_db": least_sqnr, "smoothing": smoothing}
+    body |= {"smoothed": [label(pair.producer) for pair in pairs]}
     layers = report(draft, built.plan, built.scales, built.errors, alone)
     return Quantized(built.model, body | layers)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
+import onnx.shape_inference
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
@@ -178,10 +179,13 @@ def flatten_products(draft: Draft) -> None:
     """``MatMul(x, w)`` of more than two dimensions by a constant matrix becomes a Gemm of all rows
     between two Reshapes, and takes over a constant per channel that is added to it."""
     rows: dict[str, str] = {}
+    sizes = _written_shapes(draft)
     for node in list(draft.nodes):
-        if node.op_type != "MatMul" or not _is_of_tokens(draft, node):
+        result = node.output[0]
+        if node.op_type != "MatMul" or not _is_of_tokens(draft, node) or result not in sizes:
             continue
-        x, weight, result = node.input[0], draft.constants[node.input[1]], node.output[0]
+        x, weight = node.input[0], draft.constants[node.input[1]]
+        back = np.array(sizes[result])
         made = []
         if x not in rows:
             rows[x] = draft.fresh(f"{x}.rows")
@@ -196,7 +200,6 @@ def flatten_products(draft: Draft) -> None:
             draft.nodes.remove(sum_)
             draft.fused.append(label(sum_))
         product = draft.fresh(f"{result}.rows")
-        back = np.array([-1, *draft.shapes[node.output[0]][1:]])
         made.append(helper.make_node("Gemm", inputs, [product], label(node)))
         shape = draft.constant(f"{result}.shape", back)
         made.append(helper.make_node("Reshape", [product, shape], [result], f"{label(node)}.back"))
@@ -228,6 +231,18 @@ def _is_of_tokens(draft: Draft, node: onnx.NodeProto) -> bool:
     x, weight = node.input
     known = draft.constants.get(weight)
     return known is not None and known.ndim == 2 and len(draft.shapes.get(x, ())) > 2
+
+
+def _written_shapes(draft: Draft) -> dict[str, list[int]]:
+    """The shapes that a Reshape can name, by tensor: one dimension may be open, which is -1."""
+    known = onnx.shape_inference.infer_shapes(draft.finish()).graph
+    found = {}
+    for value in (*known.value_info, *known.output):
+        dims = value.type.tensor_type.shape.dim
+        sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in dims]
+        if sizes.count(-1) <= 1 and len(sizes) == len(draft.shapes.get(value.name, ())):
+            found[value.name] = sizes
+    return found
 
 
 def _added_constant(draft: Draft, node: onnx.NodeProto) -> tuple[onnx.NodeProto, np.ndarray] | None:
