@@ -28,6 +28,16 @@ def quantize(
     bias_correction: Annotated[
         bool, typer.Option("--bias-correction", help="Undo the mean error of rounded weights.")
     ] = False,
+    least_sqnr: Annotated[
+        float | None,
+        typer.Option(
+            help="Keep the most damaging nodes float until outputs have this SQNR, in dB."
+        ),
+    ] = None,
+    smoothing: Annotated[
+        float | None,
+        typer.Option(help="0 to 1: move so much of channels' differences into weights (0.5)."),
+    ] = None,
     json_file: JsonFile = None,
 ) -> int:
     """Quantise a float model to int8 (QDQ ONNX; MODEL_int8.onnx without --output) and compare."""
@@ -42,7 +52,9 @@ def quantize(
     names = input_names(load_model(model)[0])
     arrays = dict(zip(names, read_arrays(samples, names), strict=True))
     with progress_bar(f"quantise {model.name}") as progress:
-        made = quantize_model(model, arrays, method, percentile, bias_correction, progress)
+        made = quantize_model(
+            model, arrays, method, percentile, bias_correction, least_sqnr, smoothing, progress
+        )
     with whole_file(path) as place:
         onnx.save_model(made.model, str(place))
     report = header("quantize") | {"model": model.name, "output": str(path)} | made.report
@@ -51,21 +63,23 @@ def quantize(
 
 
 def _show_quantize(console: Console, report: dict[str, Any]) -> None:
-    names = ("node", "op", "type", "scale", "zero point", "SQNR dB", "why")
+    measured = report["least_sqnr_db"] is not None
+    alone = ("alone dB",) if measured else ()
+    names = ("node", "op", "type", "scale", "zero point", "SQNR dB", *alone, "why")
     table = new_table(f"{report['model']}, {report['method']}", *names, left=3)
     table.columns[-1].justify = "left"
     for row in report["layers"]:
         scale = "" if row["scale"] is None else f"{row['scale']:.4g}"
         zero = "" if row["zero_point"] is None else str(row["zero_point"])
-        table.add_row(
-            row["name"], row["op"], row["type"], scale, zero, _decibel(row), row["reason"]
-        )
+        numbers = [scale, zero, _decibel(row["sqnr_db"])]
+        numbers += [_decibel(row["alone_db"])] if measured else []
+        table.add_row(row["name"], row["op"], row["type"], *numbers, row["reason"])
     console.print(table)
     for name, output in report["outputs"].items():
         agreement = percent(output["top1_agreement"])
         text = f", top-1 as float {agreement}" if agreement else ""
         console.print(
-            f"output {name}: SQNR {_decibel(output)} dB, largest error"
+            f"output {name}: SQNR {_decibel(output['sqnr_db'])} dB, largest error"
             f" {output['max_error']:.4g}{text}"
         )
     float_nodes = sum(row["type"] != "int8" for row in report["layers"])
@@ -73,7 +87,9 @@ def _show_quantize(console: Console, report: dict[str, Any]) -> None:
         f"{report['output']}: {len(report['layers']) - float_nodes} nodes in int8, {float_nodes} in"
         f" float, {len(report['merged'])} merged; on {report['samples']} batches of samples"
     )
+    if report["smoothing"] is not None:
+        console.print(f"{len(report['smoothed'])} activations smoothed")
 
 
-def _decibel(row: dict[str, Any]) -> str:
-    return "" if row["sqnr_db"] is None else f"{row['sqnr_db']:.1f}"
+def _decibel(value: float | None) -> str:
+    return "" if value is None else f"{value:.1f}"

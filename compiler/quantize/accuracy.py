@@ -65,10 +65,14 @@ def compare(
 
 
 def report(
-    draft: Draft, plan: Plan, scales: Mapping[str, Scale], errors: Mapping[str, Error]
+    draft: Draft,
+    plan: Plan,
+    scales: Mapping[str, Scale],
+    errors: Mapping[str, Error],
+    alone: Mapping[int, float],
 ) -> dict[str, Any]:
-    """The report, for JSON: a row for each node, which includes the bounds merged into it, and for
-    each output.
+    """The report, for JSON: a row for each node, which includes the nodes merged into it, and for
+    each output. ``alone`` has the damage of nodes by position, where it was measured.
     """
     layers = []
     for i, (node, reason) in enumerate(zip(draft.nodes, plan.reasons, strict=True)):
@@ -86,6 +90,7 @@ def report(
                 "scale": scale and scale.scale,
                 "zero_point": scale and scale.zero_point,
                 "sqnr_db": error and error.sqnr_db,
+                "alone_db": _finite(alone.get(i)),
             }
         )
     outputs = {
@@ -104,3 +109,8 @@ def report(
         "layers": layers,
         "merged": draft.fused,
     }
+
+
+def _finite(decibel: float | None) -> float | None:
+    """None without noise, too: JSON has no infinity."""
+    return None if decibel is None or not np.isfinite(decibel) else decibel

@@ -54,11 +54,16 @@ class Probe:
 
     def run(self, advance: Callable[[], None]) -> Iterator[dict[str, np.ndarray]]:
         """The tensors' values, batch after batch."""
-        module, size = VdlaRep(self.model), self._batch()
-        for start in range(0, len(self) * size, size):
-            batch = {name: array[start : start + size] for name, array in self.samples.items()}
+        module = VdlaRep(self.model)
+        for batch in self.batches():
             yield dict(zip(self.tensors, module.run(batch), strict=True))
             advance()
+
+    def batches(self) -> Iterator[dict[str, np.ndarray]]:
+        """The samples of one batch after another."""
+        size = self._batch()
+        for start in range(0, len(self) * size, size):
+            yield {name: array[start : start + size] for name, array in self.samples.items()}
 
 
 def check_samples(model: onnx.ModelProto, samples: Samples) -> dict[str, np.ndarray]:

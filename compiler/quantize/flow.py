@@ -13,7 +13,7 @@ import onnx
 
 from ... import plugins
 from ...isa.errors import VdlaError
-from .accuracy import compare, report
+from .accuracy import Error, compare, report
 from .calibrate import (
     METHODS,
     PERCENTILE,
@@ -24,11 +24,16 @@ from .calibrate import (
     calibrate,
     check_samples,
 )
-from .draft import Draft
+from .damage import Damage, check_reached, measured, without
+from .draft import Draft, label
 from .plan import FLOAT_AROUND, Plan, clip_bounds, plan
 from .prepare import prepare
 from .rewrite import rewrite
-from .weights import Scale, corrected, quantize_weights
+from .smooth import find_pairs, smooth
+from .weights import Scale, Weight, corrected, quantize_weights
+
+#: The most signal to quantisation noise, in dB, that can be asked for: float32 itself has less.
+MOST_SQNR = 150
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,6 +60,8 @@ def quantize(
     method: str = "minmax",
     percentile: float = PERCENTILE,
     bias_correction: bool = False,
+    least_sqnr: float | None = None,
+    smoothing: float | None = None,
     progress: Progress | None = None,
 ) -> Quantized:
     """Quantise a float ONNX model.
@@ -76,20 +83,30 @@ def quantize(
         The share of values, in percent, that method ``percentile`` keeps.
     bias_correction : bool
         Correct the biases by what rounding the weights adds to the mean of each channel.
+    least_sqnr : float, optional
+        The least signal to quantisation noise in dB that each output may have. The damage of each
+        node is measured, and the nodes with most stay float until the outputs have it.
+    smoothing : float, optional
+        0 to 1: how much of the difference in size between channels of an activation moves into the
+        weights that read it (usually 0.5); what the model computes stays the same.
     progress : callable, optional
         Called with (batches done, batches in all).
 
     Raises
     ------
     VdlaError
-        For a model that cannot be read or run, or has nothing to quantise, and for samples that do
-        not fit it.
+        For a model that cannot be read or run, or has nothing to quantise, for samples that do
+        not fit it, and where no node on integers leaves the outputs ``least_sqnr``.
     """
     plugins.load_known()
     if method not in METHODS:
         raise VdlaError(f"method: expected one of {', '.join(METHODS)}, got {method!r}")
     if not 50 < percentile <= 100:
         raise VdlaError(f"percentile: expected above 50, at most 100, got {percentile!r}")
+    if least_sqnr is not None and not 0 <= least_sqnr <= MOST_SQNR:
+        raise VdlaError(f"least SQNR: expected 0 to {MOST_SQNR} dB, got {least_sqnr!r}")
+    if smoothing is not None and not 0 <= smoothing <= 1:
+        raise VdlaError(f"smoothing: expected 0 to 1, got {smoothing!r}")
     draft = Draft.load(model)
     if isinstance(samples, np.ndarray):
         if len(draft.inputs) != 1:
@@ -100,19 +117,99 @@ def quantize(
     made = plan(draft)
     if not made.groups:
         reasons = "; ".join(dict.fromkeys(r for r in made.reasons if r != FLOAT_AROUND))
+        reasons = reasons or FLOAT_AROUND
         raise VdlaError(f"expected a model with an operator that has an integer form: {reasons}")
+    batches = len(Probe(draft.model, samples, ()))
+    passes = (1 if method == "minmax" else 2) + bias_correction + 2
+    pairs = [] if smoothing is None else find_pairs(draft)
+    steps = 0 if least_sqnr is None else len(measured(draft, made))
+    advance = _counter(batches * (passes + bool(pairs)) + steps, progress)
+    if smoothing is not None and pairs:
+        smooth(draft, pairs, samples, smoothing, advance)
+        made = plan(draft)
     stored = tuple(made.groups)
     probe = Probe(draft.finish([*stored]), samples, stored)
-    passes = (1 if method == "minmax" else 2) + bias_correction + 2
-    advance = _counter(len(probe) * passes, progress)
-    scales = _scales(draft, made, calibrate(probe, method, percentile, advance))
-    weights = quantize_weights(draft, made, scales)
-    if bias_correction:
-        weights = corrected(draft, weights, samples, advance)
-    quantised, dequantized = rewrite(draft, made, scales, weights)
-    errors = compare(draft, quantised, dequantized, samples, advance)
-    body = {"method": method, "bias_correction": bias_correction, "samples": len(probe)}
-    return Quantized(quantised.finish(), body | report(draft, made, scales, errors))
+    job = _Job(draft, calibrate(probe, method, percentile, advance), samples, bias_correction)
+    if least_sqnr is None:
+        built, alone = job.build(made, advance), {}
+    else:
+        built, alone = _with_least_sqnr(job, made, least_sqnr, advance)
+    body = {"method": method, "bias_correction": bias_correction, "samples": batches}
+    body |= {"least_sqnr_db": least_sqnr, "smoothing": smoothing}
+    body |= {"smoothed": [label(pair.producer) for pair in pairs]}
+    layers = report(draft, built.plan, built.scales, built.errors, alone)
+    return Quantized(built.model, body | layers)
+
+
+@dataclass(frozen=True, eq=False)
+class _Built:
+    plan: Plan
+    scales: dict[str, Scale]
+    model: onnx.ModelProto
+    errors: dict[str, Error]
+
+    @property
+    def sqnr_db(self) -> float:
+        """The least of all outputs."""
+        found = [self.errors[name].sqnr_db for name in self.names]
+        return min(float("inf") if value is None else value for value in found)
+
+    @property
+    def names(self) -> list[str]:
+        """The outputs that are compared."""
+        return [value.name for value in self.model.graph.output if value.name in self.errors]
+
+
+@dataclass(frozen=True, eq=False)
+class _Job:
+    """What a quantised model is built from, besides a plan."""
+
+    draft: Draft
+    ranges: dict[str, Range]
+    samples: Samples
+    bias_correction: bool
+
+    def numbers(
+        self, made: Plan, advance: Callable[[], None]
+    ) -> tuple[dict[str, Scale], dict[str, Weight]]:
+        """Scales and weights."""
+        scales = _scales(self.draft, made, self.ranges)
+        weights = quantize_weights(self.draft, made, scales)
+        if self.bias_correction:
+            weights = corrected(self.draft, weights, self.samples, advance)
+        return scales, weights
+
+    def build(self, made: Plan, advance: Callable[[], None]) -> _Built:
+        """The quantised model of a plan, compared with the float one."""
+        scales, weights = self.numbers(made, advance)
+        quantised, dequantized = rewrite(self.draft, made, scales, weights)
+        errors = compare(self.draft, quantised, dequantized, self.samples, advance)
+        return _Built(made, scales, quantised.finish(), errors)
+
+
+def _with_least_sqnr(
+    job: _Job, made: Plan, least_sqnr: float, advance: Callable[[], None]
+) -> tuple[_Built, dict[int, float]]:
+    """The model in which as few nodes stay float as the answers need to have ``least_sqnr`` dB on
+    all samples; and the damage of each node.
+    """
+
+    def silent() -> None:
+        """Not counted: how often it happens is not known before."""
+
+    scales, weights = job.numbers(made, silent)
+    damage = Damage.of(job.draft, made, scales, weights, job.samples)
+    alone = damage.alone(advance)
+    heads = damage.chosen(alone, least_sqnr)
+    while True:
+        chosen = without(job.draft, made, alone, heads)
+        check_reached(chosen, alone, least_sqnr)
+        built = job.build(chosen, advance)
+        if built.sqnr_db >= least_sqnr:
+            return built, alone
+        # On all samples the noise is larger, and scales that fewer nodes share are others.
+        heads.append(min({*alone} - {*heads}, key=lambda head: alone[head]))
+        advance = silent
 
 
 def _scales(draft: Draft, made: Plan, ranges: dict[str, Range]) -> dict[str, Scale]:

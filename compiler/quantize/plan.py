@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import onnx
 
 from .draft import Draft, attribute, operands
+from .functions import STEPS, functions
 
 #: Functions of one value: on integers they are a table, or bounds.
 FUNCTIONS = {
@@ -21,6 +23,8 @@ MOVES = {
 }
 POOLS = {"AveragePool", "GlobalAveragePool"}
 PRODUCTS = {"Conv", "Gemm", "MatMul"}
+#: Operators of two operands, each of which may be data or a constant.
+BINARY = {"Add", "Div", "Mul", "Sub"}
 #: Operators that can take over the bounds of a Relu or Clip after them.
 BOUNDED = PRODUCTS | POOLS | {"Add", "MaxPool"}
 
@@ -34,16 +38,19 @@ class Plan:
     Attributes
     ----------
     reasons : by position of a node, why it stays float; "" for a node on integers
-    merged : by position of a Relu or Clip, the position of the node that takes over its bounds
+    merged : by position of a node that is computed together with one before it, the position of
+        that one: a Relu or Clip whose bounds it takes over, or the next step of a function
+    functions : positions of functions of one tensor, and of their steps
     groups : by tensor that is stored as int8, the tensor that stands for all that share its scale
     """
 
     reasons: list[str] = field(default_factory=list)
     merged: dict[int, int] = field(default_factory=dict)
+    functions: set[int] = field(default_factory=set)
     groups: dict[str, str] = field(default_factory=dict)
 
     def chain(self, place: int) -> list[int]:
-        """The positions of a node and of the Relu and Clip that are merged into it, in order."""
+        """The positions of a node and of those that are merged into it, in order."""
         chain = [place]
         for later, before in sorted(self.merged.items()):
             if before == chain[-1]:
@@ -58,19 +65,29 @@ class Plan:
         return found
 
 
-def plan(draft: Draft) -> Plan:
-    """Decide for every node; a reason says why one stays float."""
-    made = Plan([_why_float(draft, node) for node in draft.nodes])
+def plan(draft: Draft, excluded: Mapping[int, str] | None = None) -> Plan:
+    """Decide for every node; a reason says why one stays float. ``excluded`` has the reasons of
+    nodes that have an integer form and shall stay float, by position."""
+    excluded = excluded or {}
+    nodes = enumerate(draft.nodes)
+    made = Plan([excluded.get(i) or _why_float(draft, node) for i, node in nodes])
     made.merged = _merge_bounds(draft, made.reasons)
+    _find_functions(draft, made, excluded)
     _leave_float_parts(draft, made)
     _collect(draft, made)
     return made
 
 
-def data_operands(node: onnx.NodeProto) -> list[str]:
-    """Operands that are data, not parameters."""
-    count = {"Add": 2, "Concat": len(node.input)}.get(node.op_type, 1)
-    return [name for name in node.input[:count] if name]
+def data_operands(draft: Draft, node: onnx.NodeProto) -> list[str]:
+    """Operands that are data: neither parameters nor constants."""
+    count = {"Concat": len(node.input), "MatMul": 2}.get(node.op_type, 1)
+    count = 2 if node.op_type in BINARY else count
+    return [name for name in node.input[:count] if name and name not in draft.constants]
+
+
+def has_weights(draft: Draft, node: onnx.NodeProto) -> bool:
+    """Whether a node is a product by a constant."""
+    return node.op_type in PRODUCTS and node.input[1] in draft.constants
 
 
 def clip_bounds(draft: Draft, node: onnx.NodeProto) -> tuple[float, float] | None:
@@ -94,10 +111,11 @@ def _why_float(draft: Draft, node: onnx.NodeProto) -> str:
     rule = _RULES.get(node.op_type)
     if rule is None or node.domain not in ("", "ai.onnx"):
         return f"{node.op_type} has no integer form"
-    results = [name for name in node.output if name]
-    for name in (*data_operands(node), *results):
-        if name in draft.constants:
+    data = data_operands(draft, node)
+    for name in node.input:
+        if name in draft.constants and (node.op_type in (*BINARY, "Concat") or not data):
             return f"operand {name!r} is a constant"
+    for name in (*data, *(name for name in node.output if name)):
         if draft.dtypes.get(name, "float32") != "float32":
             return f"{name!r} is {draft.dtypes[name]}, not float32"
     return rule(draft, node)
@@ -105,6 +123,8 @@ def _why_float(draft: Draft, node: onnx.NodeProto) -> str:
 
 def _product(draft: Draft, node: onnx.NodeProto) -> str:
     names = [*operands(node)]
+    if node.op_type == "MatMul" and len(data_operands(draft, node)) == 2:
+        return _of_activations(draft, node)
     if any(name not in draft.constants for name in names[1:]):
         return "its weights are computed, not constants"
     rank = 4 if node.op_type == "Conv" else 2
@@ -118,6 +138,11 @@ def _product(draft: Draft, node: onnx.NodeProto) -> str:
         if len(names) > 2 and draft.constants[names[2]].shape != (width,):
             return f"supported is a bias of shape [{width}]"
     return ""
+
+
+def _of_activations(draft: Draft, node: onnx.NodeProto) -> str:
+    ranks = [len(draft.shapes[name]) for name in node.input]
+    return "" if min(ranks) > 1 else f"a product of {ranks[0]} and {ranks[1]} dimensions"
 
 
 def _add(draft: Draft, node: onnx.NodeProto) -> str:
@@ -177,6 +202,22 @@ def _merge_bounds(draft: Draft, reasons: list[str]) -> dict[int, int]:
     return merged
 
 
+def _find_functions(draft: Draft, made: Plan, excluded: Collection[int]) -> None:
+    """Let each function of one tensor be one operator, however many nodes compute it."""
+
+    def is_step(place: int) -> bool:
+        node = draft.nodes[place]
+        real = all(draft.dtypes.get(n, "float32") == "float32" for n in (*node.input, *node.output))
+        known = node.op_type in (*FUNCTIONS, *STEPS) and node.domain in ("", "ai.onnx")
+        return real and known and place not in made.merged and place not in excluded
+
+    for chain in functions(draft, is_step):
+        made.functions |= {*chain}
+        made.merged |= dict(pairwise(reversed(chain)))
+        for place in chain:
+            made.reasons[place] = ""
+
+
 def _leave_float_parts(draft: Draft, made: Plan) -> None:
     """Keep nodes float that only move or map float values: to quantise them would gain nothing.
 
@@ -188,35 +229,35 @@ def _leave_float_parts(draft: Draft, made: Plan) -> None:
     for i, node in enumerate(nodes):
         if reasons[i] or node.op_type in PRODUCTS:
             continue
-        before = [place.get(name, -1) for name in data_operands(node)]
+        before = [place.get(name, -1) for name in data_operands(draft, node)]
         if any(p >= 0 and not reasons[p] and p not in undecided for p in before):
             continue
         open_ended = all(p < 0 or p in undecided for p in before)
-        if open_ended and node.op_type not in FUNCTIONS:
+        if open_ended and i not in made.functions and node.op_type not in FUNCTIONS:
             undecided.add(i)
         else:
             reasons[i] = FLOAT_AROUND
     for i in sorted(undecided, reverse=True):
         results = {*nodes[i].output}
-        later = [j for j, other in enumerate(nodes) if results & {*data_operands(other)}]
+        later = [j for j, other in enumerate(nodes) if results & {*data_operands(draft, other)}]
         if all(reasons[j] for j in later):
             reasons[i] = FLOAT_AROUND
 
 
 def _collect(draft: Draft, made: Plan) -> None:
     """The tensors that become int8, and those that share a scale."""
-    inner = {draft.nodes[i].input[0] for i in made.merged}
+    inner = {draft.nodes[before].output[0] for before in made.merged.values()}
     for node, reason in zip(draft.nodes, made.reasons, strict=True):
         if reason:
             continue
-        names = [n for n in (*data_operands(node), *node.output) if n and n not in inner]
+        names = [n for n in (*data_operands(draft, node), *node.output) if n and n not in inner]
         for name in names:
             made.groups.setdefault(name, name)
     for i, node in enumerate(draft.nodes):
         if made.reasons[i] or node.op_type not in MOVES:
             continue
         results = [name for name in draft.nodes[made.chain(i)[-1]].output if name]
-        shared = {made.groups[name] for name in (*data_operands(node), *results)}
+        shared = {made.groups[name] for name in (*data_operands(draft, node), *results)}
         first = next(name for name in made.groups if made.groups[name] in shared)
         for name, group in made.groups.items():
             if group in shared:

@@ -2,15 +2,18 @@
 
 Constants are folded, batch normalisation becomes part of the convolution before it (or one of its
 own), a product and the constant added to it become one node, zeros padded around an image become
-the pads of its convolution, and a mean over height and width an average pool.
+the pads of its convolution, and a mean over height and width an average pool. A product of tokens
+by a weight becomes one of rows.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
 import onnx
+import onnx.shape_inference
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
@@ -172,6 +175,40 @@ def mean_to_pool(draft: Draft) -> None:
         draft.nodes[place : place + 1] = made
 
 
+def flatten_products(draft: Draft) -> None:
+    """``MatMul(x, w)`` of more than two dimensions by a constant matrix becomes a Gemm of all rows
+    between two Reshapes, and takes over a constant per channel that is added to it."""
+    rows: dict[str, str] = {}
+    sizes = _written_shapes(draft)
+    for node in list(draft.nodes):
+        result = node.output[0]
+        if node.op_type != "MatMul" or not _is_of_tokens(draft, node) or result not in sizes:
+            continue
+        x, weight = node.input[0], draft.constants[node.input[1]]
+        back = np.array(sizes[result])
+        made = []
+        if x not in rows:
+            rows[x] = draft.fresh(f"{x}.rows")
+            flat = draft.constant(f"{rows[x]}.shape", np.array([-1, weight.shape[0]]))
+            made.append(helper.make_node("Reshape", [x, flat], [rows[x]], rows[x]))
+        inputs = [rows[x], node.input[1]]
+        added = _added_constant(draft, node)
+        if added is not None:
+            sum_, bias = added
+            inputs.append(draft.constant(f"{result}.bias", bias.astype(np.float32)))
+            result = sum_.output[0]
+            draft.nodes.remove(sum_)
+            draft.fused.append(label(sum_))
+        product = draft.fresh(f"{result}.rows")
+        made.append(helper.make_node("Gemm", inputs, [product], label(node)))
+        shape = draft.constant(f"{result}.shape", back)
+        made.append(helper.make_node("Reshape", [product, shape], [result], f"{label(node)}.back"))
+        place, count = _place(draft, node), math.prod(draft.shapes[x][:-1])
+        draft.nodes[place : place + 1] = made
+        draft.shapes |= {rows[x]: (count, weight.shape[0]), product: (count, weight.shape[1])}
+        draft.dtypes |= {rows[x]: draft.dtypes[x], product: draft.dtypes[result]}
+
+
 REWRITINGS: tuple[Rewriting, ...] = (
     fold_constants,
     drop_identities,
@@ -179,6 +216,7 @@ REWRITINGS: tuple[Rewriting, ...] = (
     add_biases,
     fold_pads,
     mean_to_pool,
+    flatten_products,
 )
 
 
@@ -187,6 +225,37 @@ REWRITINGS: tuple[Rewriting, ...] = (
 
 def _place(draft: Draft, node: onnx.NodeProto) -> int:
     return next(i for i, other in enumerate(draft.nodes) if other is node)
+
+
+def _is_of_tokens(draft: Draft, node: onnx.NodeProto) -> bool:
+    x, weight = node.input
+    known = draft.constants.get(weight)
+    return known is not None and known.ndim == 2 and len(draft.shapes.get(x, ())) > 2
+
+
+def _written_shapes(draft: Draft) -> dict[str, list[int]]:
+    """The shapes that a Reshape can name, by tensor: one dimension may be open, which is -1."""
+    known = onnx.shape_inference.infer_shapes(draft.finish()).graph
+    found = {}
+    for value in (*known.value_info, *known.output):
+        dims = value.type.tensor_type.shape.dim
+        sizes = [d.dim_value if d.HasField("dim_value") else -1 for d in dims]
+        if sizes.count(-1) <= 1 and len(sizes) == len(draft.shapes.get(value.name, ())):
+            found[value.name] = sizes
+    return found
+
+
+def _added_constant(draft: Draft, node: onnx.NodeProto) -> tuple[onnx.NodeProto, np.ndarray] | None:
+    """The Add that alone reads a product and adds a constant, as one number [C] per channel."""
+    result = node.output[0]
+    if draft.readers()[result] != 1:
+        return None
+    reader = next((other for other in draft.nodes if result in other.input), None)
+    if reader is None or reader.op_type != "Add":
+        return None
+    value = draft.constants.get(next((name for name in reader.input if name != result), ""))
+    channels = None if value is None else _per_channel(draft, node, value)
+    return None if channels is None else (reader, channels)
 
 
 def _only_read_here(

@@ -32,7 +32,7 @@ class _Rewriter:
         for node, reason in zip(self.draft.nodes, self.plan.reasons, strict=True):
             made = onnx.NodeProto()
             made.CopyFrom(node)
-            values = set() if reason else {*data_operands(node)}
+            values = set() if reason else {*data_operands(self.draft, node)}
             for i, name in enumerate(made.input):
                 if name in self.replaced or (name in values and name in self.dequantized):
                     made.input[i] = self.dequantized[name]

@@ -12,7 +12,7 @@ from onnx import helper
 from ..graph.arithmetic.requant import INT8_MAX, INT8_MIN
 from .calibrate import Probe, Range, Samples
 from .draft import Draft, attribute, operands
-from .plan import PRODUCTS, Plan
+from .plan import Plan, has_weights
 
 #: The least scale: products of two scales must stay normal numbers in float32.
 LEAST_SCALE = 2.0**-60
@@ -76,7 +76,7 @@ def quantize_weights(draft: Draft, made: Plan, scales: Mapping[str, Scale]) -> d
     return {
         node.output[0]: quantize_weight(draft, node, scales[node.input[0]])
         for node, reason in zip(draft.nodes, made.reasons, strict=True)
-        if not reason and node.op_type in PRODUCTS
+        if not reason and has_weights(draft, node)
     }
 
 

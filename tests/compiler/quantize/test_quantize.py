@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import vdla
 from onnx import TensorProto, helper, numpy_helper
@@ -21,21 +20,12 @@ from vdla.compiler.quantize.prepare import prepare
 from vdla.module import Module
 
 from .float_models import float_onnx
+from .peers import peer
 
 MODELS = Path(__file__).parents[3] / "examples" / "models"
 SHARED = Path(__file__).parents[4] / "shared" / "models"
 #: What the host does of a model that runs on the accelerator: its edges.
 EDGES = {"Quantize", "Dequantize", "PackWindows", "Transpose"}
-
-
-def peer(model: onnx.ModelProto, **inputs: np.ndarray) -> np.ndarray:
-    """The first output in ONNX Runtime."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return np.asarray(session.run(None, inputs)[0])
 
 
 def on_accelerator(quantized: Quantized, x: np.ndarray) -> Module:
@@ -363,9 +353,13 @@ def test_a_quantised_model_is_refused(digits: dict[str, Any]) -> None:
         vdla.quantize(path, digits["x"])
 
 
-def test_nothing_to_quantise_is_refused() -> None:
-    model = build([helper.make_node("Exp", ["x"], ["y"], "y")], {}, ["N", 3], "y")
-    with pytest.raises(VdlaError, match="Exp has no integer form"):
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [("Softmax", "Softmax has no integer form"), ("Exp", "nothing that it reads is quantised")],
+)
+def test_nothing_to_quantise_is_refused(kind: str, reason: str) -> None:
+    model = build([helper.make_node(kind, ["x"], ["y"], "y")], {}, ["N", 3], "y")
+    with pytest.raises(VdlaError, match=reason):
         vdla.quantize(model, np.ones((2, 3), np.float32))
 
 

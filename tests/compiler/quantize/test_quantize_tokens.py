@@ -1,0 +1,124 @@
+"""Transformers and functions of several operators through the quantiser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import vdla
+from onnx import TensorProto, helper, numpy_helper
+from vdla.bench.modern import FloatNet
+from vdla.compiler.quantize.draft import Draft
+from vdla.compiler.quantize.plan import plan
+from vdla.compiler.quantize.prepare import prepare
+
+from .peers import peer
+
+
+def encoder() -> onnx.ModelProto:
+    """One layer of an encoder with 8 tokens, width 32 and two heads."""
+    net = FloatNet("encoder")
+    x = net.input(1, 8, 32)
+    x = net.layer_norm(net.binary("Add", x, net.attention(x, 2)))
+    net.output(net.layer_norm(net.binary("Add", x, net.mlp(x, 64))))
+    return net.model()
+
+
+def test_an_encoder_is_quantised() -> None:
+    """All products and GELU are int8: of activations, of all tokens by a weight, with its bias."""
+    model = encoder()
+    x = np.random.default_rng(1).standard_normal((16, 8, 32)).astype(np.float32)
+    made = vdla.quantize(model, x)
+    rows = made.report["layers"]
+    kinds = [row["op"] for row in rows if row["type"] == "int8"]
+    assert kinds.count("Gemm") == 6 and kinds.count("MatMul") == 2
+    assert kinds.count("Div+Erf+Add+Mul+Mul") == 1 and kinds.count("Mul") == 1
+    assert {row["op"] for row in rows if row["type"] != "int8"} == {
+        "LayerNormalization",
+        "Softmax",
+        "Reshape",  # of the first layer norm's result, which the residual reads as well
+    }
+    (output,) = made.report["outputs"].values()
+    assert output["sqnr_db"] > 35
+    real, ours = peer(model, x=x[:1]), peer(made.model, x=x[:1])
+    assert 10 * np.log10(np.square(real).sum() / np.square(real - ours).sum()) > 33
+    y, z = (vdla.compile(made.model, target).run(x[:1])[0] for target in ("sim", "cpu"))
+    np.testing.assert_array_equal(y, z)
+    module = vdla.compile(made.model)
+    module.run(x[:1])
+    coverage = module.report["coverage"]
+    assert coverage["macs_on_accelerator"] == coverage["macs_total"] > 0
+
+
+def test_rows_of_tokens_keep_the_meaning() -> None:
+    """Also of a batch of another size than the model's first dimension says."""
+    rng = np.random.default_rng(2)
+    make = helper.make_node
+    nodes = [
+        make("MatMul", ["x", "w"], ["a"], "a"),
+        make("Add", ["bias", "a"], ["b"], "b"),
+        make("MatMul", ["x", "v"], ["c"], "c"),  # read twice: its addend stays
+        make("Add", ["c", "bias"], ["d"], "d"),
+        make("Mul", ["c", "d"], ["e"], "e"),
+        make("Concat", ["b", "e"], ["y"], "y", axis=2),
+    ]
+    constants = {n: rng.standard_normal(s).astype(np.float32)
+                 for n, s in (("w", (6, 5)), ("v", (6, 5)), ("bias", (5,)))}  # fmt: skip
+    model = _model(nodes, constants, ["N", 4, 6])
+    draft = Draft.load(model)
+    prepare(draft)
+    kinds = [node.op_type for node in draft.nodes]
+    assert kinds.count("Gemm") == 2 and kinds.count("Add") == 1 and "MatMul" not in kinds
+    assert kinds.count("Reshape") == 3  # both products read the same rows
+    x = rng.standard_normal((3, 4, 6)).astype(np.float32)
+    np.testing.assert_allclose(peer(draft.finish(), x=x), peer(model, x=x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("steps", "expected"),
+    [
+        ("s=Sigmoid(h) y=Mul(h,s)", [["Sigmoid", "Mul"]]),
+        ("a=Add(h,three) c=Clip(a,zero,six) m=Mul(h,c) y=Div(m,six)",
+         [["Add", "Clip", "Mul", "Div"]]),
+        ("t=Tanh(h) y=Sigmoid(t)", [["Tanh", "Sigmoid"]]),
+        ("t=Tanh(h) s=Sigmoid(t) g=GlobalAveragePool(t) y=Mul(s,g)", [["Tanh"], ["Sigmoid"]]),
+        ("y=Mul(h,x)", []),  # of two tensors
+        ("y=Mul(h,row)", []),  # by a number for each place
+        ("y=Div(h,six)", [["Div"]]),
+    ],
+)  # fmt: skip
+def test_functions_of_one_tensor(steps: str, expected: list[list[str]]) -> None:
+    """Nothing between the steps of a function is quantised; each function is one operator."""
+    rng = np.random.default_rng(3)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["h"], "h")]
+    for step in steps.split():
+        name, _, call = step.partition("=")
+        kind, _, names = call.rstrip(")").partition("(")
+        nodes.append(helper.make_node(kind, names.split(","), [name], name))
+    constants = {n: np.float32(v) for n, v in (("zero", 0), ("three", 3), ("six", 6))}
+    constants |= {"w": rng.standard_normal((3, 3, 1, 1)).astype(np.float32)}
+    constants |= {"row": rng.standard_normal((1, 1, 1, 4)).astype(np.float32)}
+    model = _model(nodes, constants, ["N", 3, 4, 4])
+    draft = Draft.load(model)
+    prepare(draft)
+    made = plan(draft)
+    heads = [i for i in sorted(made.functions) if i not in made.merged]
+    found = [[draft.nodes[p].op_type for p in made.chain(i)] for i in heads]
+    assert found == expected
+    x = rng.standard_normal((8, 3, 4, 4)).astype(np.float32)
+    quantised = vdla.quantize(model, x)
+    assert sum(node.op_type == "QuantizeLinear" for node in quantised.model.graph.node) == len(
+        {*made.groups}
+    )
+    real, ours = peer(model, x=x), peer(quantised.model, x=x)
+    np.testing.assert_allclose(ours, real, atol=0.03 * np.abs(real).max())
+
+
+def _model(nodes: list[Any], constants: dict[str, Any], shape: list[Any]) -> onnx.ModelProto:
+    stored = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "test", [x], [y], stored)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
