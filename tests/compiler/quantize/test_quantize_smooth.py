@@ -82,7 +82,7 @@ CASES: dict[str, tuple[list[Any], list[Any], dict[str, tuple[int, ...]], list[st
     ),
     "normalised tokens with a residual": (
         [
-            MAKE("LayerNormalization", ["x", "g", "s"], ["n", "h"], "n"),
+            MAKE("LayerNormalization", ["x", "g", "s"], ["n"], "n"),
             MAKE("MatMul", ["n", "w"], ["h"], "h"),
             MAKE("Relu", ["h"], ["r"], "r"),
             MAKE("MatMul", ["r", "u"], ["k"], "k"),
@@ -90,7 +90,7 @@ CASES: dict[str, tuple[list[Any], list[Any], dict[str, tuple[int, ...]], list[st
         ],
         TOKENS,
         {"g": (4,), "s": (4,), "w": (4, 8), "u": (8, 4)},
-        ["n"],
+        ["n", "h"],
     ),
     "transposed tokens": (
         [

@@ -15,8 +15,10 @@ import numpy as np
 from ....graph.ir import Tensor
 from .call import Call, Outputs, Reader
 from .elementwise import READERS as ELEMENTWISE
+from .elementwise import number
 from .linear import READERS as LINEAR
 from .quantized import READERS as QUANTIZED
+from .recurrent import dynamic_quantize_lstm
 from .reduction import READERS as REDUCTION
 from .shape import READERS as SHAPE
 from .spatial import READERS as SPATIAL
@@ -90,13 +92,15 @@ def _where(call: Call) -> Outputs:
 
 
 def _gemm(call: Call) -> Outputs:
-    """The bias is int32 in units of both scales; without a result's scale the result is float."""
+    """The bias is int32 in units of both scales and alpha, which multiplies it, too; without a
+    result's scale the result is float."""
     trans_a, trans_b = call.integer("transA", 0), call.integer("transB", 0)
     alpha = call.number("alpha", 1.0)
     operands = [_real(call, 0), _real(call, 3, axis=0 if trans_b else 1)]
     bias = call.optional(6)
     if bias is not None:
-        scales = call.map(lambda a, b: a * b, call.operand(1), call.operand(4), label="Mul")
+        factors = (call.operand(1), call.operand(4))
+        scales = call.map(lambda a, b: a * b * number(alpha, a), *factors, label="Mul")
         if scales.shape == (1,):
             scales = call.reshape(scales, ())
         operands.append(_apply(call, "DequantizeLinear", bias, scales, axis=0))
@@ -107,6 +111,7 @@ def _gemm(call: Call) -> Outputs:
 
 READERS: dict[str, Reader] = {
     "DequantizeLinear": QUANTIZED["DequantizeLinear"],
+    "DynamicQuantizeLSTM": dynamic_quantize_lstm,
     "QGemm": _gemm,
     "QLinearAdd": _binary("Add"),
     "QLinearAveragePool": _unary(

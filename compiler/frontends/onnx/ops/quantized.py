@@ -120,7 +120,11 @@ def _dequantize(call: Call) -> Outputs:
 
 
 def _dynamic_quantize(call: Call) -> Outputs:
-    x = call.operand(0)
+    return dynamic_quantize(call, call.operand(0))
+
+
+def dynamic_quantize(call: Call, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A tensor as uint8, with its scale and zero point, which follow from its range."""
     axes = tuple(range(len(x.shape)))
     least, most = (call.reduce(kind, x, axes, keepdims=False) for kind in ("min", "max"))
 

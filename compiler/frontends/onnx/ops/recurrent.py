@@ -1,13 +1,15 @@
 """LSTM, GRU and RNN, unrolled in time.
 
 The products with the inputs of all time steps are one matrix product; a step adds the product with
-the state. Steps share their operators, so that each is compiled once.
+the state. Steps share their operators, so that each is compiled once. ``DynamicQuantizeLSTM`` of
+the domain ``com.microsoft`` is an LSTM whose weights are int8: the inputs of all steps, and the
+state before each step, are quantised by their own ranges.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....graph.ir import Tensor
@@ -27,6 +29,7 @@ from .elementwise import (
     softsign,
     thresholded_relu,
 )
+from .quantized import dynamic_quantize
 
 Activation = Callable[[Expr], Expr]
 
@@ -62,6 +65,27 @@ def _activation(call: Call, name: str, alphas: list[float], betas: list[float]) 
 
 
 @dataclass(frozen=True)
+class _Weight:
+    """A matrix [K, N] of floats; or of integers, with their scale and zero point, one or [N]."""
+
+    data: Tensor
+    scale: Tensor | None = None
+    zero_point: Tensor | None = None
+
+    def product(self, call: Call, x: Tensor) -> Tensor:
+        """``x`` [M, K] times the matrix, in floats."""
+        if self.scale is None or self.zero_point is None:
+            return call.emit(MatMul(), x, self.data)
+        stored, scale, zero = dynamic_quantize(call, x)
+        left, right = (
+            call.map(lambda v, z: v.astype("int32") - z.astype("int32"), *pair, label="Shift")
+            for pair in ((stored, zero), (self.data, self.zero_point))
+        )
+        sums = call.emit(MatMul(), left, right)
+        return call.map(lambda v, a, b: v.astype(a.dtype) * (a * b), sums, scale, self.scale)
+
+
+@dataclass(frozen=True)
 class _Layer:
     """One direction: activations, and weights with the direction's axis removed.
 
@@ -73,7 +97,7 @@ class _Layer:
     call: Call
     functions: tuple[Activation, ...]
     inputs: Tensor
-    state: Tensor
+    state: _Weight
     bias: Tensor | None
     valid: Tensor | None
     reverse: bool
@@ -84,7 +108,7 @@ class _Layer:
 
     @property
     def hidden(self) -> int:
-        return self.state.shape[0]
+        return self.state.data.shape[0]
 
     def at(self, values: Tensor, step: int) -> Tensor:
         """One time step, without the axis of time."""
@@ -162,7 +186,7 @@ def _lstm_step(layer: _Layer, peepholes: list[Tensor]) -> Callable:
 
     def step(x: Tensor, state: list[Tensor]) -> list[Tensor]:
         h, old = state
-        gates = call.emit(total, x, call.emit(MatMul(), h, layer.state))
+        gates = call.emit(total, x, layer.state.product(call, h))
         i, o, f, c = (layer.gate(gates, g) for g in range(4))
         cell = call.emit(cell_map, i, f, c, old, peep[0], peep[2])
         return [call.emit(state_map, o, cell, peep[1]), cell]
@@ -182,11 +206,11 @@ def _gru_step(layer: _Layer) -> Callable:
     plain_map = _many("Hidden", lambda x, h, b: act(1, x + h + b), 3, dtype)
     product = _many("Reset", lambda r, h: r * h, 2, dtype)
     biases = [layer.gate(bias, g) for g in range(3)]
-    hidden_weights = None if linear else layer.gate(layer.state, 2)
+    hidden_weights = None if linear else layer.gate(layer.state.data, 2)
 
     def step(x: Tensor, state: list[Tensor]) -> list[Tensor]:
         (h,) = state
-        recurrent = call.emit(MatMul(), h, layer.state)
+        recurrent = layer.state.product(call, h)
         z, r = (
             call.emit(gate_map, layer.gate(x, g), layer.gate(recurrent, g), biases[g])
             for g in range(2)
@@ -208,7 +232,7 @@ def _rnn_step(layer: _Layer) -> Callable:
     new = _many("State", lambda x, h, b: layer.activate(0, x + h + b), 3, dtype)
 
     def step(x: Tensor, state: list[Tensor]) -> list[Tensor]:
-        return [call.emit(new, x, call.emit(MatMul(), state[0], layer.state), bias)]
+        return [call.emit(new, x, layer.state.product(call, state[0]), bias)]
 
     return step
 
@@ -218,6 +242,8 @@ def _rnn_step(layer: _Layer) -> Callable:
 #: Every step is nodes of the graph: more would compile for minutes.
 MAX_STEPS = 1000
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
+#: Where the scale of weights is among the operands of a quantised LSTM.
+_SCALES = 8
 _DIRECTIONS = {"forward": [False], "reverse": [True], "bidirectional": [False, True]}
 
 
@@ -275,11 +301,9 @@ def _of_direction(call: Call, tensor: Tensor, index: int) -> Tensor:
 def _layer(
     call: Call, index: int, x: Tensor, functions: tuple[Activation, ...], reverse: bool
 ) -> _Layer:
-    weight, recurrent = (
-        call.transpose(_of_direction(call, call.operand(i), index), (1, 0)) for i in (1, 2)
-    )
+    weight, recurrent = (_weight(call, which, index) for which in (0, 1))
     steps, batch, width = x.shape
-    inputs = call.emit(MatMul(), call.reshape(x, (steps * batch, width)), weight)
+    inputs = weight.product(call, call.reshape(x, (steps * batch, width)))
     given, bias = call.optional(3), None
     if given is not None:
         both = _of_direction(call, given, index)
@@ -296,6 +320,17 @@ def _layer(
         column = call.reshape(lengths, (batch, 1))
         valid = call.map(lambda t, n: t < n, times, column, label="Valid")
     return _Layer(call, functions, inputs, recurrent, bias, valid, reverse)
+
+
+def _weight(call: Call, which: int, index: int) -> _Weight:
+    """A direction's weights of the inputs (``which`` 0) or of the state (1). Integers lie as the
+    product needs them, and their scale and zero point are operands behind all others."""
+    mine = _of_direction(call, call.operand(1 + which), index)
+    if len(call.operands) <= _SCALES:
+        return _Weight(call.transpose(mine, (1, 0)))
+    first = _SCALES + 2 * which
+    scale, zero = (_of_direction(call, call.operand(i), index) for i in (first, first + 1))
+    return _Weight(mine, scale, zero)
 
 
 def _initial(call: Call, operand: int, index: int, layer: _Layer, batch_first: bool) -> Tensor:
@@ -336,6 +371,13 @@ def _results(
         last = _stack(call, list(states), 0)
         outputs.append(call.transpose(last, (1, 0, 2)) if batch_first else last)
     return tuple(outputs)
+
+
+def dynamic_quantize_lstm(call: Call) -> Outputs:
+    """LSTM with weights of int8."""
+    if call.optional(4) is not None:
+        raise call.refuse("sequence_lens is not supported: states behind an end have no definition")
+    return _recurrent(replace(call, kind="LSTM"))
 
 
 READERS: dict[str, Reader] = {"GRU": _recurrent, "LSTM": _recurrent, "RNN": _recurrent}

@@ -14,9 +14,9 @@ import numpy as np
 
 from ....graph.ir import Tensor
 from ....graph.ops.movement import Identity, Interpolate
-from ....te.expr import FLOAT_DTYPES, select
+from ....te.expr import FLOAT_DTYPES, Expr, integer_range, maximum, minimum, select
 from .call import Call, Outputs, Reader
-from .elementwise import number
+from .elementwise import function, number
 
 
 @dataclass(frozen=True)
@@ -161,10 +161,11 @@ def _resize(call: Call) -> Outputs:
         raise call.refuse(f"mode {mode!r} with {coordinates!r} is not supported")
     if rounding not in _NEAREST:
         raise call.refuse(f"nearest_mode {rounding!r} is not supported")
-    if mode != "nearest" and x.dtype not in FLOAT_DTYPES:
+    integers = mode == "linear" and x.dtype in ("int8", "uint8")
+    if mode != "nearest" and x.dtype not in FLOAT_DTYPES and not integers:
         raise call.refuse(f"mode {mode!r} expects floats, got {x.type_text}")
     crops = coordinates == "tf_crop_and_resize"
-    y = x
+    y = call.cast(x, "float32") if integers else x
     for axis in _axes(call, x):
         if axis.scale == 1 and axis.size == axis.result and not crops:
             continue
@@ -172,7 +173,19 @@ def _resize(call: Call) -> Outputs:
         y = _along(call, y, axis, sources, mode, rounding)
         if crops:
             y = _extrapolated(call, y, axis, (sources < 0) | (sources > axis.size - 1))
+    if y.dtype != x.dtype:
+        y = _as_integers(call, y, x.dtype)
     return call.emit(Identity(), x) if y is x else y
+
+
+def _as_integers(call: Call, y: Tensor, dtype: str) -> Tensor:
+    """Means of integers, towards zero; the value of places outside may be beyond the dtype."""
+    low, high = integer_range(dtype)
+
+    def rule(v: Expr) -> Expr:
+        return function("trunc", minimum(maximum(v, number(low, v)), number(high, v))).astype(dtype)
+
+    return call.map(rule, y)
 
 
 def _along(

@@ -160,6 +160,7 @@ def expected(path: Path, x: np.ndarray) -> np.ndarray:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1  # the state of an LSTM is quantised by threads' shares
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     return session.run(None, {"x": x})[0]
 
@@ -222,6 +223,45 @@ def test_dynamic(name: str, weights: QuantType, tmp_path: Path) -> None:
     x = floats(*shape_of(model)) * 4
     [got] = prepare(onnx.load(path)).run({"x": x})
     np.testing.assert_allclose(got, expected(path, x), 1e-5, 1e-6)
+
+
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_dynamic_lstm(direction: str, per_channel: bool, tmp_path: Path) -> None:
+    """Inputs and states are quantised step by step, each by its own range."""
+    net, count, hidden = Net(), 2 if direction == "bidirectional" else 1, 8
+    weights = [4 * floats(count, 4 * hidden, n) for n in (6, hidden)]
+    y = net.op("LSTM", "x", *weights, floats(count, 8 * hidden), hidden_size=hidden,
+               direction=direction)  # fmt: skip
+    source, path = tmp_path / "float.onnx", tmp_path / "int8.onnx"
+    onnx.save(net.model((5, 3, 6), y), source)
+    quantize_dynamic(source, path, per_channel=per_channel)
+    model = onnx.load(path)
+    assert [node.op_type for node in model.graph.node] == ["DynamicQuantizeLSTM"]
+    x = floats(5, 3, 6) * 4
+    [got] = prepare(model).run({"x": x})
+    np.testing.assert_allclose(got, expected(path, x), 1e-5, 1e-6)
+    assert np.abs(got - expected(source, x)).max() > 1e-4  # what quantisation costs
+
+
+def test_lengths_of_a_dynamic_lstm_are_refused() -> None:
+    weights = [np.ones((1, n, 8), np.int8) for n in (3, 2)]
+    one = [np.ones(1, np.float32), np.zeros(1, np.int8)]
+    lengths = np.array([2], np.int32)
+    operands = [floats(4, 1, 3), *weights, None, lengths, None, None, None, *one, *one]
+    with pytest.raises(vdla.VdlaError, match="sequence_lens is not supported"):
+        _contrib("DynamicQuantizeLSTM", operands, hidden_size=2)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8"])
+def test_means_of_resized_integers(dtype: str, tmp_path: Path) -> None:
+    """The quantiser resizes the integers themselves; means lose their fraction."""
+    net = Net()
+    x = net.op("Conv", "x", floats(4, 3, 3, 3), floats(4))
+    x = net.op("Resize", x, "", np.array([1, 1, 2, 2], np.float32), mode="linear")
+    model = net.model((1, 3, 6, 7), net.op("Conv", x, floats(2, 4, 3, 3), floats(2)))
+    quantised(model, QuantFormat.QOperator, dtype, tmp_path)
+    assert "Resize" in {node.op_type for node in onnx.load(tmp_path / "int8.onnx").graph.node}
 
 
 def test_why_products_of_dynamic_quantisation_stay(tmp_path: Path) -> None:
@@ -294,6 +334,7 @@ def test_gemm(transposed: int) -> None:
     _contrib("QGemm", [*x, weight, scales, zeros, bias, *y], transB=transposed)
     _contrib("QGemm", [*x, weight, np.float32(0.02), np.int8(3), None, *y], transB=transposed)
     _contrib("QGemm", [*x, weight, scales, zeros, bias], transB=transposed)
+    _contrib("QGemm", [*x, weight, scales, zeros, 20 * bias, *y], transB=transposed, alpha=0.5)
 
 
 def test_another_layout_is_refused() -> None:

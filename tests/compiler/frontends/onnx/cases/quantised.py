@@ -239,7 +239,7 @@ def _gemm(d: Draw) -> Sample:
         *([bias] if bias or result else []),
         *result,
     ]
-    return _own("QGemm", operands, alpha=1.0, **turned)
+    return _own("QGemm", operands, alpha=d.choice((1.0, 0.5, 1.75)), **turned)
 
 
 def _in_domain(make: Maker) -> Maker:
