@@ -7,7 +7,10 @@ import os
 import platform
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -116,14 +119,21 @@ def _cache() -> dict[str, Any]:
     folder = cache_dir()
     if not folder.exists():
         return _check("cache", True, f"{folder}: empty")
-    files = [path for path in folder.rglob("*") if path.is_file()]
-    size = sum(path.stat().st_size for path in files)
-    detail = f"{folder}: {len(files):,} files, {size / 1e6:,.0f} MB; it may be deleted"
+    sizes = [*_file_sizes(folder)]
+    detail = f"{folder}: {len(sizes):,} files, {sum(sizes) / 1e6:,.0f} MB; it may be deleted"
     try:
         check_writable(folder / "doctor")
     except OSError as error:
         return _check("cache", False, f"{folder}: {error.strerror}; nothing is kept")
     return _check("cache", True, detail)
+
+
+def _file_sizes(folder: Path) -> Iterator[int]:
+    """The bytes of each file; other processes may remove some while this one looks."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            with suppress(FileNotFoundError):
+                yield os.stat(os.path.join(place, name)).st_size
 
 
 def _show(console: Console, checks: list[dict[str, Any]]) -> None:

@@ -338,6 +338,19 @@ def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     assert "no" in line and "pip install 'vdla[rtl]'" in line
 
 
+def test_doctor_counts_a_cache_that_changes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VDLA_CACHE", str(tmp_path))
+    (tmp_path / "kept").write_bytes(bytes(2_000_000))
+    walk = os.walk
+    # "gone" was removed after the folder was read.
+    monkeypatch.setattr(os, "walk", lambda top: ((p, d, [*f, "gone"]) for p, d, f in walk(top)))
+    assert run_app(["doctor", "--json", "-"]) == 0
+    (cache,) = [c for c in json.loads(capsys.readouterr().out)["checks"] if c["name"] == "cache"]
+    assert "1 files, 2 MB" in cache["detail"]
+
+
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_app(["--version"]) == 0
     assert capsys.readouterr().out.strip() == vdla.__version__
