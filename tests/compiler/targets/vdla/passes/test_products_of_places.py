@@ -283,6 +283,27 @@ def test_a_softmax_that_the_vector_unit_cannot_compute(
     assert reason in softmax.reason
 
 
+def test_a_softmax_of_scores_that_are_turned(tmp_path: Path) -> None:
+    """Of as many queries as keys, whose image has the shape of its transposed: where the same
+    scores are weighted along keys and along queries, one softmax is the host's."""
+    hw = tmp_path / "hw.toml"
+    hw.write_text("vector_table = 2\n")
+    net, scale = Net(), 2 * WEIGHT * 32**0.5 / STEPS
+    x = net.pair("x", 2 / STEPS, 5)
+    q, k = (net.dense(x, 32, 32, scale, zero) for zero in (-3, 4))
+    turned = [1, 0]
+    scores = net.op("MatMul", q, net.op("Transpose", k, perm=turned))
+    scores = net.pair(scores, 0.05, 7)
+    mixed = []
+    for weights in (scores, net.op("Transpose", scores, perm=turned)):
+        share = net.pair(net.op("Softmax", weights, axis=-1), 1 / 255, -128)
+        mixed.append(net.pair(net.op("MatMul", share, k), scale, 3))
+    y = net.pair(net.op("Add", *mixed), 2 * scale, 1)
+    layers, _ = compare(net.model((32, 32), y), str(hw), varied=False)
+    targets = [layer.target for layer in layers if layer.op == "QTableSoftmax"]
+    assert targets == ["accel", "cpu"]
+
+
 def test_a_function_of_two_tensors_is_no_table() -> None:
     layers, _ = compare(gated(21, 32, two=True))
     assert "Map" in {layer.op for layer in layers if layer.target == "cpu"}
