@@ -19,12 +19,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from ... import topi
 from ...te.expr import Const, Expr, minimum
-from ...te.tensor import Tensor, compute, max_of, placeholder, reduce_axis, sum_of
+from ...te.tensor import IterVar, Tensor, compute, max_of, placeholder, reduce_axis, sum_of
 from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant, requant
 from .base import Expression, Op, Shape, Type, expect, expect_dtypes
 
@@ -48,14 +49,16 @@ def first_inverse(keys: int) -> int:
     return -((1 << PRODUCT_BITS) // (keys * ONE))
 
 
-def newton(total: Expr, inverse: Expr) -> Expr:
-    """A step towards ``-2**30 / total``: ``inverse * (2 - total * -inverse / 2**30)``."""
+def newton(total: Any, inverse: Any) -> Any:
+    """A step towards ``-2**30 / total``: ``inverse * (2 - total * -inverse / 2**30)``; of arrays of
+    int64, or of expressions."""
     share = total * inverse >> HALF_BITS
     return (share + (2 << HALF_BITS)) * inverse >> HALF_BITS
 
 
-def refined(total: Expr, inverse: Expr, room: int) -> Expr:
-    """``-2**(30 + room) / total``, rounded, of an inverse that is less than 2 off."""
+def refined(total: Any, inverse: Any, room: int) -> Any:
+    """``-2**(30 + room) / total``, rounded, of an inverse that is less than 2 off; as
+    :func:`newton`."""
     rest = (total * inverse + (1 << PRODUCT_BITS)) * inverse
     bits = PRODUCT_BITS - room
     return (inverse << room) + (rest + (1 << (bits - 1)) >> bits)
@@ -66,8 +69,8 @@ def inverses(total: np.ndarray, keys: int, room: int) -> np.ndarray:
     for ``room`` = 0, 5 in 2**16 for 8; every intermediate value fits int32."""
     inverse = np.full_like(total, first_inverse(keys))
     for _ in range(steps_of(keys)):
-        inverse = newton(total, inverse)  # type: ignore[arg-type,assignment]
-    return refined(total, inverse, room)  # type: ignore[arg-type,return-value]
+        inverse = newton(total, inverse)
+    return refined(total, inverse, room)
 
 
 @dataclass(frozen=True)
@@ -149,7 +152,7 @@ def sums(x: Tensor, axis: int, look_up: Callable[[Expr, Expr], Expr]) -> tuple[T
     without the axis."""
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])
 
-    def element(row: tuple[Expr, ...], k: Expr) -> Expr:
+    def element(row: tuple[Expr, ...], k: IterVar) -> Expr:
         return x[(*row[:axis], k, *row[axis:])]
 
     k, j = (reduce_axis(x.shape[axis], name) for name in ("k", "j"))

@@ -51,11 +51,9 @@ class _Softmax:
             return quantize
         assert isinstance(source.op, Dequantize)
         shape, scale = self.graph.result(quantize).shape, float(out.scale[0])
-        low, high = OUT_SCALES
-        in_scale = float(source.op.quant.scale[0])
-        if not (
-            low <= scale <= high and in_scale > 0 and len(shape) > 1 and shape[-1] <= MOST_KEYS
-        ):
+        in_scale, (low, high) = float(source.op.quant.scale[0]), OUT_SCALES
+        is_row = len(shape) > 1 and 0 < shape[-1] <= MOST_KEYS
+        if not (is_row and in_scale > 0 and low <= scale <= high):
             return quantize
         op = QTableSoftmax(len(shape) - 1, in_scale, scale, int(out.zero_point[0]))
         return replace(quantize, name=share.name, op=op, inputs=source.inputs, reason="")
@@ -63,15 +61,12 @@ class _Softmax:
     def source(self, share: Node) -> Node | None:
         """The Dequantize whose softmax along the last axis a node ends."""
         match share.op:
-            case Map(args=(p, s), body=Binary("/", above, below)) if (above, below) == (p, s):
+            case Map(args=args, body=Binary("/", above, below)) if (above, below) == args:
                 power = self.producers.get(share.inputs[0])
             case _:
                 return None
         match power:
-            case Node(op=Map(args=(v, m), body=Call("exp", (Binary("-", one, other),)))) if (
-                one,
-                other,
-            ) == (v, m):
+            case Node(op=Map(args=args, body=Call("exp", (Binary("-", x, m),)))) if (x, m) == args:
                 source = self.producers.get(power.inputs[0])
             case _:
                 return None
@@ -79,15 +74,15 @@ class _Softmax:
         reduced = self.is_reduced(most, "max", power.inputs[0])
         if not (reduced and self.is_reduced(total, "+", power.output)):
             return None
-        is_source = source is not None and isinstance(source.op, Dequantize)
-        return source if is_source and is_int8(source.op.quant) else None
+        match source:
+            case Node(op=Dequantize(quant)) if is_int8(quant):
+                return source
+        return None
 
     def is_reduced(self, name: str, kind: str, source: str) -> bool:
         """Whether a tensor is another one, reduced along its last axis."""
         node = self.producers.get(name)
         last = len(self.graph[source].shape) - 1
-        return (
-            node is not None
-            and node.op == Reduce(kind, (last,), True)
-            and (node.inputs == (source,))
-        )
+        if node is None or node.inputs != (source,):
+            return False
+        return node.op == Reduce(kind, (last,), True)

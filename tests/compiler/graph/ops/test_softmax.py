@@ -41,15 +41,15 @@ def test_every_inverse_is_exact_and_fits_int32(keys: int) -> None:
     for _ in range(steps_of(keys)):
         share = (total * inverse >> HALF_BITS) + (2 << HALF_BITS)
         most = max(most, *(int(np.abs(x).max()) for x in (total * inverse, share * inverse)))
-        inverse = newton(total, inverse)  # type: ignore[arg-type,assignment]
+        inverse = newton(total, inverse)
     rest = (total * inverse + (1 << PRODUCT_BITS)) * inverse
     assert max(most, int(np.abs(rest).max()) + LIMIT // 4) < LIMIT
     for room in (0, MOST_ROOM):
-        found = refined(total, inverse, room)  # type: ignore[arg-type]
+        found = refined(total, inverse, room)
         np.testing.assert_array_equal(found, inverses(total, keys, room))
-        off = np.abs(found + 2.0 ** (PRODUCT_BITS + room) / total).max()  # type: ignore[operator]
+        off = np.abs(found + 2.0 ** (PRODUCT_BITS + room) / total).max()
         assert off < (0.51 if room == 0 else 5)
-        assert (np.minimum(ONE, total >> room) * -found).max() < LIMIT  # type: ignore[operator]
+        assert (np.minimum(ONE, total >> room) * -found).max() < LIMIT
 
 
 def float32(x: np.ndarray, in_scale: float, out_scale: float, zero_point: int) -> np.ndarray:
