@@ -10,12 +10,14 @@ from vdla.compiler.graph.arithmetic import (
     shifted_scale,
     windows,
 )
+from vdla.compiler.graph.ops import softmax as softmax_of_graph
 from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.pooling import QAvgPoolValid
 from vdla.compiler.graph.passes.drop_identities import _same_value
 from vdla.compiler.graph.passes.fold_activations import fold_activations
 from vdla.compiler.graph.passes.fold_pads import _folded
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
+from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
 from vdla.compiler.graph.passes.split_batch import _is_shared, _of_fewer
 from vdla.compiler.targets.cpu import core, llvm_functions, micro_kernel_code
@@ -25,12 +27,12 @@ from vdla.compiler.targets.cpu.passes import block_channels, transposed_phases
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.gpu.text import _Printer
-from vdla.compiler.targets.vdla import order, planner
+from vdla.compiler.targets.vdla import order, patterns, planner
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.stream import Stream
-from vdla.compiler.targets.vdla.templates import activations, products
+from vdla.compiler.targets.vdla.templates import activations, products, softmax
 from vdla.compiler.targets.vdla.templates.activations import Activations
 from vdla.compiler.targets.vdla.templates.channel_addition import ChannelAddition
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
@@ -109,6 +111,30 @@ COMPILER = (
     Mutant("any image of the right shape", "compiler", _Images.operand,
            "as_it_is = (order == (g * width + c) * places + p).all()", "as_it_is = True",
            tests(f"{PLACES}::test_as_many_tokens_as_channels")),
+    Mutant("scores of keys by queries", "compiler", _Images.by_places,
+           "(np.diff(order.reshape(-1)) == 1).all()", "True",
+           tests(f"{PLACES}::test_a_softmax_of_scores_that_are_turned")),
+    Mutant("a softmax of the product's rows", "compiler", _Images.scores_of,
+           "name = node.inputs[0]", "break",
+           tests(f"{PLACES}::test_a_softmax_between_products_is_in_the_program")),
+    Mutant("no limit where the inverse has more bits", "compiler", softmax.Softmax.schedule,
+           "minimum(exponential[at], limit[_row(at)])", "exponential[at] + 0 * limit[_row(at)]",
+           tests("compiler/targets/vdla/test_softmax.py::test_softmax_equals_the_interpreter")),
+    Mutant("one of Newton's steps too few", "compiler", softmax_of_graph.steps_of,
+           "bit_length() + 4", "bit_length() + 3",
+           tests("compiler/graph/ops/test_softmax.py::test_every_inverse_is_exact_and_fits_int32")),
+    Mutant("inverses rounded down", "compiler", softmax_of_graph.refined,
+           "(1 << (bits - 1))", "0",
+           tests("compiler/graph/ops/test_softmax.py::test_every_inverse_is_exact_and_fits_int32")),
+    Mutant("any softmax in integers", "compiler", fuse_softmax,
+           "node.output in weights", "True",
+           tests("compiler/graph/passes/test_passes.py::test_golden")),
+    Mutant("a softmax of whatever is reduced", "compiler", _Softmax.is_reduced,
+           "Reduce(kind, (last,), True)", "Reduce(kind, node.op.axes, True)",
+           tests("compiler/graph/passes/test_passes.py::test_golden")),
+    Mutant("a difference of other operands", "compiler", patterns.match_difference,
+           'Arithmetic("table_diff", a, b, table)', 'Arithmetic("table_diff", b, a, table)',
+           tests("compiler/targets/vdla/test_softmax.py::test_softmax_equals_the_interpreter")),
     Mutant("images in any order are added", "compiler", _Images.by_elements,
            "(order == first[1]).all()", "True", tests(f"{PLACES}::test_images_in_another_order")),
     Mutant("constants along places", "compiler", _Images.by_channels,

@@ -20,6 +20,7 @@ from .fold_activations import fold_activations
 from .fold_constants import fold_constants
 from .fold_pads import fold_pads
 from .fuse_qdq import fuse_qdq
+from .fuse_softmax import fuse_softmax
 from .fuse_tables import fuse_tables
 from .make_signed import make_signed
 from .merge_transposes import merge_transposes
@@ -38,6 +39,7 @@ GRAPH_PASSES: list[GraphPass] = [
     drop_identities,
     fold_activations,
     fuse_qdq,
+    fuse_softmax,
     fuse_tables,
     fold_pads,
     exact_add,

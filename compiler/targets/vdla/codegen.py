@@ -45,6 +45,7 @@ from .patterns import (
     fusable_buffers,
     match_accumulation,
     match_arithmetic,
+    match_difference,
     match_look_up,
     match_requantize,
     saturated,
@@ -136,13 +137,12 @@ class _Offset:
 @dataclass(frozen=True)
 class _Computed:
     """What a statement of the vector unit computes: an accumulation; or arithmetic, perhaps with
-    requantisation after it, or with a table before it; or nothing that the unit knows.
+    requantisation after it; or nothing that the unit knows.
     """
 
     accumulation: Arithmetic | None
     requantize: Requantize | None = None
     arithmetic: Arithmetic | None = None
-    table: Buffer | None = None
 
     @classmethod
     def by(cls, core: Store) -> _Computed:
@@ -151,8 +151,8 @@ class _Computed:
         wraps = core.buffer.dtype == "int8" and accumulation and accumulation.op not in CLOSED
         if accumulation is not None and not wraps:
             return cls(accumulation)
-        if (found := match_look_up(core.value)) is not None:
-            return cls(None, None, Arithmetic("table", found.x, Const(0)), found.words.source)
+        if found := match_look_up(core.value) or match_difference(core.value):
+            return cls(None, None, found)
         requant = match_requantize(core.value)
         value = requant.value if requant else saturated(core.value)
         return cls(None, requant, None if value is None else match_arithmetic(value))
@@ -603,6 +603,7 @@ class _Walker:
         computed = self.computed[id(core)]
         if (accumulation := computed.accumulation) is not None:
             work = self.vector_work(nest, core, accumulation, self.initial(key, accumulation))
+            self.set_table(accumulation)
             if core.buffer in self.fusable:
                 self.reductions[key] = work
             else:
@@ -612,8 +613,7 @@ class _Walker:
         if arithmetic is None:
             raise self.no_pass(value)
         work = self.vector_work(nest, core, arithmetic, 0)
-        if computed.table is not None:
-            self.stream.table(self.bases[computed.table])
+        self.set_table(arithmetic)
         if requant is None:
             self.stream.vector(work)
             return
@@ -630,6 +630,11 @@ class _Walker:
             base = self.entry(par, parameters) + step
             self.stream.param(base, requant.zero_point, requant.lo, requant.hi)
             self.stream.vector(moved, post=requant.post)
+
+    def set_table(self, arithmetic: Arithmetic) -> None:
+        """Set the table that an operator looks up in."""
+        if arithmetic.table is not None:
+            self.stream.table(self.bases[arithmetic.table])
 
     def no_pass(self, value: Expr) -> VdlaError:
         """The error for a value that the vector unit does not compute in one pass."""

@@ -133,13 +133,26 @@ def looked_up(x: Expr, table: Callable[[Expr, Expr], Expr], block: int, value_by
     ``table`` reads words of int32, each of four or two values, by row and channel: as TABLE takes
     them from par.
     """
-    bits, values = 8 * value_bytes, 4 // value_bytes
     index = (x.astype("int32") + TABLE_VALUES) % TABLE_VALUES
-    word = table(index // (values * block), index // values % block)
-    value = (word << (32 - bits - index % values * bits)) >> (32 - bits)
+    value = _value_of(index, table, block, value_bytes)
     if value_bytes > 1:
         value = clip(value, INT8_MIN, INT8_MAX)
     return value.astype("int8")
+
+
+def difference_looked_up(a: Expr, b: Expr, table: Callable[[Expr, Expr], Expr], block: int) -> Expr:
+    """The value, int32, of a table of int16 for ``b - a``, which are int32; ``table`` as for
+    :func:`looked_up`."""
+    return _value_of((b - a + TABLE_VALUES) % TABLE_VALUES, table, block, 2)
+
+
+def _value_of(
+    index: Expr, table: Callable[[Expr, Expr], Expr], block: int, value_bytes: int
+) -> Expr:
+    """The value at an index of 0..255, in words of int32."""
+    bits, values = 8 * value_bytes, 4 // value_bytes
+    word = table(index // (values * block), index // values % block)
+    return (word << (32 - bits - index % values * bits)) >> (32 - bits)
 
 
 def part_axes(count: int) -> tuple[IterVar, ...]:

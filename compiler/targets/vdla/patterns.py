@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from functools import partial
 
 from ....isa.encoding import INT8_MAX, INT8_MIN
-from ...te.affine import affine
+from ...te.affine import affine, simplify_index
 from ...te.expr import Binary, Call, Cast, Const, Expr, Read, walk
 from ...tir.ir import Buffer, Stmt, Store, walk_stmt
 from ...tir.printer import expr_text
-from .parts import looked_up
+from .parts import difference_looked_up, looked_up
 
 #: Post-operations of the vector unit, by the intrinsic that each one computes.
 POST_OPS = {"requantize": "even", "requantize_tflite": "tflite"}
@@ -86,12 +86,14 @@ def _par_row(read: Read) -> Expr:
 @dataclass(frozen=True)
 class Arithmetic:
     """``op(a, b)``: the first operand is read from acc, inp or tmp, the second from par or tmp, or
-    it is a constant; None where an accumulation has no second operand.
+    it is a constant; None where an accumulation has no second operand. Operators that look up need
+    the words of a ``table`` in par.
     """
 
     op: str
     a: Read
     b: Read | Const | None
+    table: Buffer | None = None
 
 
 def match_arithmetic(value: Expr) -> Arithmetic | None:
@@ -106,15 +108,7 @@ def match_arithmetic(value: Expr) -> Arithmetic | None:
     return None
 
 
-@dataclass(frozen=True)
-class LookUp:
-    """The values of ``x`` in the table whose words are ``words``, in par."""
-
-    x: Read
-    words: Read
-
-
-def match_look_up(value: Expr) -> LookUp | None:
+def match_look_up(value: Expr) -> Arithmetic | None:
     """Recognise what :func:`~.parts.looked_up` writes."""
     match value:
         case Cast("int8", Binary("min", Binary("max", shifted, Const()), Const())):
@@ -124,16 +118,34 @@ def match_look_up(value: Expr) -> LookUp | None:
         case _:
             return None
     match shifted:
-        case Binary(">>", Binary("<<", Read(table, (row, _)) as words, _), Const()):
+        case Binary(">>", Binary("<<", Read(table, (row, _)), _), Const()):
             for x in (node for node in walk(row) if isinstance(node, Read)):
                 whole = looked_up(x, partial(_element, table), table.shape[-1], value_bytes)
                 if expr_text(whole) == expr_text(value):
-                    return LookUp(x, words)
+                    return Arithmetic("table", x, Const(0), table)
+    return None
+
+
+def match_difference(value: Expr) -> Arithmetic | None:
+    """Recognise what :func:`~.parts.difference_looked_up` writes."""
+    match value:
+        case Binary(">>", Binary("<<", Read(table, (_, _)), amount), Const()):
+            for node in walk(amount):
+                if not (isinstance(node, Binary) and node.op == "-"):
+                    continue
+                a, b = _operand(node.b), _operand(node.a)
+                whole = difference_looked_up(
+                    node.b, node.a, partial(_element, table), table.shape[-1]
+                )
+                same = expr_text(whole) == expr_text(value)
+                if same and isinstance(a, Read) and isinstance(b, Read):
+                    return Arithmetic("table_diff", a, b, table)
     return None
 
 
 def _element(table: Buffer, *index: Expr) -> Read:
-    return Read(table, index)
+    """An element, at indices as loop programs have them."""
+    return Read(table, tuple(map(simplify_index, index)))
 
 
 def saturated(value: Expr) -> Expr | None:
@@ -166,6 +178,10 @@ def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
             a, b = _operand(a), _operand(b)
             if isinstance(a, Read) and isinstance(b, Read):
                 return Arithmetic("mul", a, b)
+        case Binary("+", Read(source=source), term) if source is buffer and (
+            found := match_difference(term)
+        ):
+            return found
         case Binary(op, Read(source=source), a) if source is buffer and op in VECTOR_OPERATORS:
             a = _operand(a)
             if isinstance(a, Read):

@@ -16,6 +16,10 @@ accelerator (TransposeGroups). Any other operand is laid out by the host.
 Additions and tables of such images work on them, too, and so does the addition of a constant for
 each channel, which has no integer form elsewhere (QAddChannels). What is a function of one int8
 tensor becomes one table.
+
+A softmax between two products, where the vector unit has a table of 16 bits, wants its rows along
+places: the product before it is that of its operands exchanged, and the one behind it transposes
+what it reads.
 """
 
 from __future__ import annotations
@@ -31,6 +35,7 @@ from ....graph.ops.integer import QAdd, QAddFixed, QTable
 from ....graph.ops.linear import QMatMul
 from ....graph.ops.movement import Identity, Pad, Reshape, Slice, Transpose
 from ....graph.ops.places import QGroupMatMul, TransposeGroups
+from ....graph.ops.softmax import QTableSoftmax
 from ....graph.passes.dead_code import dead_code
 from ..machine import ACCELERATOR, HOST
 from .constant_additions import constant_added
@@ -46,17 +51,18 @@ FUNCTION = "a function of one tensor, whose steps are a table"
 TRANSPOSED = "channels and places change roles for a product of two activations"
 
 
-def products_of_places(graph: Graph, block: int, has_table: bool = False) -> Graph:
+def products_of_places(graph: Graph, block: int, table_bytes: int = 0) -> Graph:
     """Rewrite the products of two activations that are on the accelerator, and what is around
-    them. ``has_table``: a table takes the vector unit one pass."""
+    them. ``table_bytes``: of a value of the vector unit's table; with one, a function of int8 takes
+    a pass."""
     if not any(map(_is_product, graph.nodes)):
         return graph
-    images = _Images(graph, block, has_table)
+    images = _Images(graph, block, table_bytes)
     for node in graph.nodes:
         node = images.as_table(node)
         if _is_product(node):
             images.product(node)
-        elif not (images.by_elements(node) or images.by_channels(node)):
+        elif not (images.by_elements(node) or images.by_channels(node) or images.by_places(node)):
             images.append(images.direct(node))
     return dead_code(graph.with_nodes(images.nodes, *images.made.values()))
 
@@ -79,18 +85,42 @@ class _Images:
 
     graph: Graph
     block: int
-    has_table: bool
+    table_bytes: int
     nodes: list[Node] = field(default_factory=list)
     made: dict[str, Tensor] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.before = self.graph.producers()
+        softmaxes = filter(self.has_rows, self.graph.nodes)
+        self.exchanged = set(map(self.scores_of, softmaxes))
+
+    def has_rows(self, node: Node) -> bool:
+        """Whether a node is a softmax that the vector unit can compute: its matrices have whole
+        blocks of rows."""
+        if not isinstance(node.op, QTableSoftmax) or self.table_bytes < 2:
+            return False
+        shape = self.graph.result(node).shape
+        return node.op.axis == len(shape) - 1 and shape[-2] % self.block == 0
+
+    def scores_of(self, softmax: Node) -> str:
+        """The result of the product that a softmax takes, perhaps with functions of one int8
+        between them; or what is there instead."""
+        name = softmax.inputs[0]
+        while (node := self.before.get(name)) is not None:
+            node = self.as_table(node)
+            if not (len(node.inputs) == 1 and self.is_cheap(node.op)):
+                break
+            name = node.inputs[0]
+        return name
 
     def product(self, node: Node) -> None:
         """Append the product of two images, and its way back to a matrix."""
         op, (a, b) = node.op, node.inputs
         assert isinstance(op, QMatMul)
+        if node.output in self.exchanged:
+            self.exchanged_product(node)
+            return
         *lead, places, depth = self[a].shape
         groups, others = prod(lead), self[b].shape[-1]
         second, is_filled = self.operand(node, b, (groups, depth, others), op.b_zero_point)
@@ -112,13 +142,46 @@ class _Images:
         back = Node(f"{node.name}.back", Reshape(shape), (rows,), node.output, HOST, WHY)
         self.append(back)
 
+    def exchanged_product(self, node: Node) -> None:
+        """Append the product of the operands exchanged, whose places are the columns of the
+        matrix, and whose channels are its rows, in whole blocks."""
+        op, (a, b) = node.op, node.inputs
+        assert isinstance(op, QMatMul)
+        *lead, rows, depth = self[a].shape
+        groups, columns = prod(lead), self[b].shape[-1]
+        second, is_filled = self.operand(node, a, (groups, rows, depth), op.a_zero_point, rows=True)
+        first, _ = self.operand(
+            node, b, (groups, depth, columns), op.b_zero_point, is_filled=is_filled
+        )
+        product = QGroupMatMul(groups, rows, op.b_zero_point, op.a_zero_point, op.requant)
+        names, image = (first, second), f"{node.output}.image"
+        self.add(node.name, product, names, image, ACCELERATOR, node.reason)
+        shape = self.graph.result(node).shape
+        back = Node(f"{node.name}.back", Reshape(shape), (image,), node.output, HOST, WHY)
+        self.append(back)
+
+    def by_places(self, node: Node) -> bool:
+        """Append a softmax along the places of an image that has the rows of its matrices as
+        channels; whether it does."""
+        if not self.has_rows(node):
+            return False
+        source, order, moves = self.origin(node.inputs[0])
+        *lead, rows, columns = order.shape
+        is_image = self.is_image(source, prod(lead) * rows, columns)
+        if not (is_image and moves and (np.diff(order.reshape(-1)) == 1).all()):
+            return False
+        assert isinstance(node.op, QTableSoftmax)
+        reason = "on the vector unit, along the places of an image"
+        self.on_images(node, replace(node.op, axis=2), (source,), moves, reason)
+        return True
+
     def as_table(self, node: Node) -> Node:
         """The node; as a table, if it ends several steps that are a function of one tensor."""
         found = function_of_one(self.graph, self.before, node)
         if found is None:
             return node
         op, source = found
-        target = ACCELERATOR if self.has_table else HOST
+        target = ACCELERATOR if self.table_bytes else HOST
         return replace(node, op=op, inputs=(source,), target=target, reason=FUNCTION)
 
     def by_elements(self, node: Node) -> bool:
@@ -144,7 +207,7 @@ class _Images:
 
     def is_cheap(self, op: Op) -> bool:
         """Whether an operator is an element-wise one of few passes."""
-        if isinstance(op, QTable) and not self.has_table:
+        if isinstance(op, QTable) and not self.table_bytes:
             return op.bends is not None and len(op.bends.knots) <= MOST_PIECES
         return isinstance(op, ELEMENTWISE)
 
@@ -221,7 +284,8 @@ class _Images:
         fits = self.is_image(source, groups * places, depth) and places % self.block == 0
         if fits and turned:
             turn = TransposeGroups(groups, width, zero_point)
-            return self.once(f"{node.name}.turned", turn, source, "turned"), True
+            label = "first.turned" if rows else "turned"
+            return self.once(f"{node.name}.{label}", turn, source), True
         return self.laid_out(node, name, shape, zero_point, rows), True
 
     def laid_out(
@@ -282,13 +346,13 @@ class _Images:
         inputs = (source, *others)
         return self.add(f"{node.name}.{label}", op, inputs, f"{node.output}.{label}", HOST)
 
-    def once(self, name: str, op: Op, source: str, label: str) -> str:
+    def once(self, name: str, op: Op, source: str) -> str:
         """The result of an operator of the accelerator on one image, appended unless it is there:
         several products may have one operand."""
         for node in self.nodes:
             if node.op == op and node.inputs == (source,):
                 return node.output
-        return self.add(name, op, (source,), f"{name}.{label}", ACCELERATOR, TRANSPOSED)
+        return self.add(name, op, (source,), f"{name}.image", ACCELERATOR, TRANSPOSED)
 
     def add(
         self, name: str, op: Op, inputs: tuple[str, ...], output: str, target: str,

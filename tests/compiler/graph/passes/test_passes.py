@@ -100,6 +100,17 @@ def fuse_qdq(b: Any) -> list[str]:
     return [b.qdq(b.node("GlobalAveragePool", [b.qdq(h, 1 / 8, 0)], "mean"), 1 / 64, 1)]
 
 
+def fuse_softmax(b: Any) -> list[str]:
+    """Two softmaxes whose results weight values; one along the values stays, and so do one along
+    another axis and one whose result is read as it is."""
+    x, y = (b.qdq(b.input(name, [2, 3, 3]), 0.1, 3) for name in "xy")
+    first = b.qdq(b.node("Softmax", [x], "p", axis=-1), 1 / 16, -128)
+    second = b.qdq(b.node("Softmax", [y], "q", axis=1), 1 / 16, -128)
+    alone = b.qdq(b.node("Softmax", [y], "r", axis=-1), 1 / 16, -128)
+    products = [b.qdq(b.node("MatMul", [p, y], f"{p}_y"), 0.1, 0) for p in (first, second)]
+    return [*products, b.qdq(b.node("MatMul", [y, alone], "y_r"), 0.1, 0)]
+
+
 def fuse_tables(b: Any) -> list[str]:
     """x * sigmoid(x) with a bound; another scale; a product with another tensor, which stays."""
     b.input("x", [1, 4])
@@ -176,6 +187,7 @@ MAKERS: tuple[Make, ...] = (
     drop_identities,
     fold_activations,
     fuse_qdq,
+    fuse_softmax,
     fuse_tables,
     fold_pads,
     exact_add,

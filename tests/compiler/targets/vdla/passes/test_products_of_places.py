@@ -212,6 +212,98 @@ def test_a_function_in_several_steps_is_a_table(has_table: bool, tmp_path: Path)
     assert programs == (1 if has_table else 2)
 
 
+def softmax_attention(
+    tokens: int, heads: int, size: int, keys: int, share: float, zero: int, divided: bool
+) -> onnx.ModelProto:
+    """Attention of ``tokens`` queries to the first ``keys`` of them. Probabilities have scale
+    ``share``; with ``divided``, scores are divided by a number before the softmax."""
+    net, width = Net(), heads * size
+    dense = 2 * WEIGHT * width**0.5 / STEPS
+    scored = STEPS * dense**2 * size**0.5
+    x = net.pair("x", 2 / STEPS, 5)
+    first = x
+    if keys < tokens:
+        ends = (net.constant(np.array([end])) for end in (0, keys, 1))
+        first = net.op("Slice", x, *ends)
+    q = net.dense(x, width, width, dense, -3)
+    k, v = (net.dense(first, width, width, dense, zero) for zero in (11, 4))
+    apart, of_keys = (1, tokens, heads, size), (1, keys, heads, size)
+    turned = net.heads(k, of_keys, [0, 2, 3, 1])
+    scores = net.pair(net.op("MatMul", net.heads(q, apart, [0, 2, 1, 3]), turned), scored, 7)
+    if divided:
+        scores = net.op("Div", scores, net.constant(np.float32(20 * scored)))
+        scores = net.pair(scores, 1 / 20, 7)
+    probabilities = net.pair(net.op("Softmax", scores, axis=-1), share, zero)
+    values = net.heads(v, of_keys, [0, 2, 1, 3])
+    mixed = net.pair(net.op("MatMul", probabilities, values), 0.75 * dense, -20)
+    together = net.op("Transpose", mixed, perm=[0, 2, 1, 3])
+    y = net.op("Reshape", together, net.constant(np.array((1, tokens, width))))
+    last = dense * WEIGHT * width**0.5
+    return net.model(
+        (1, tokens, width), net.dense(net.pair(y, 0.75 * dense, -20), width, 24, last, 0)
+    )
+
+
+#: Tokens, heads, channels of a head, keys; scale and zero point of probabilities; whether scores
+#: are divided.
+SOFTMAXES = {
+    "a head": (64, 1, 64, 64, 1 / 255, -128, False),
+    "heads, divided scores": (32, 3, 32, 32, 1 / 255, -128, True),
+    "keys that fill no blocks": (48, 2, 32, 37, 1 / 255, -128, True),
+    "small probabilities": (32, 2, 32, 32, 0.1 / 255, -128, True),
+    "another zero point": (32, 2, 16, 32, 1 / 127, 0, True),
+}
+
+
+@pytest.mark.parametrize("case", SOFTMAXES)
+def test_a_softmax_between_products_is_in_the_program(case: str, tmp_path: Path) -> None:
+    """With a table of 16 bits; host and accelerator give the same bits."""
+    hw = tmp_path / "hw.toml"
+    hw.write_text("vector_table = 2\n")
+    layers, programs = compare(softmax_attention(*SOFTMAXES[case]), str(hw), varied=False)
+    assert [layer.target for layer in layers if layer.op == "QTableSoftmax"] == ["accel"]
+    assert programs == 1
+    ops = [layer.op for layer in layers if layer.target == "accel"]
+    assert (ops.count("QGroupMatMul"), ops.count("TransposeGroups")) == (2, 2)
+
+
+@pytest.mark.parametrize(("table", "tokens"), [(0, 32), (1, 32), (2, 37)])
+def test_a_softmax_that_the_vector_unit_cannot_compute(
+    table: int, tokens: int, tmp_path: Path
+) -> None:
+    """Without a table of 16 bits, or with queries that fill no whole blocks, the host computes it:
+    in the same integers."""
+    hw = tmp_path / "hw.toml"
+    hw.write_text(f"vector_table = {table}\n")
+    model = softmax_attention(tokens, 2, 32, tokens, 1 / 255, -128, True)
+    layers, programs = compare(model, str(hw), varied=False)
+    [softmax] = [layer for layer in layers if layer.op == "QTableSoftmax"]
+    assert softmax.target == "cpu" and programs == 2
+    reason = "needs vector_table = 2" if table < 2 else "rows are not the places of an image"
+    assert reason in softmax.reason
+
+
+def test_a_softmax_of_scores_that_are_turned(tmp_path: Path) -> None:
+    """Of as many queries as keys, whose image has the shape of its transposed: where the same
+    scores are weighted along keys and along queries, one softmax is the host's."""
+    hw = tmp_path / "hw.toml"
+    hw.write_text("vector_table = 2\n")
+    net, scale = Net(), 2 * WEIGHT * 32**0.5 / STEPS
+    x = net.pair("x", 2 / STEPS, 5)
+    q, k = (net.dense(x, 32, 32, scale, zero) for zero in (-3, 4))
+    turned = [1, 0]
+    scores = net.op("MatMul", q, net.op("Transpose", k, perm=turned))
+    scores = net.pair(scores, 0.05, 7)
+    mixed = []
+    for weights in (scores, net.op("Transpose", scores, perm=turned)):
+        share = net.pair(net.op("Softmax", weights, axis=-1), 1 / 255, -128)
+        mixed.append(net.pair(net.op("MatMul", share, k), scale, 3))
+    y = net.pair(net.op("Add", *mixed), 2 * scale, 1)
+    layers, _ = compare(net.model((32, 32), y), str(hw), varied=False)
+    targets = [layer.target for layer in layers if layer.op == "QTableSoftmax"]
+    assert targets == ["accel", "cpu"]
+
+
 def test_a_function_of_two_tensors_is_no_table() -> None:
     layers, _ = compare(gated(21, 32, two=True))
     assert "Map" in {layer.op for layer in layers if layer.target == "cpu"}

@@ -1,0 +1,173 @@
+"""Softmax of int8 in integers that every target has: exponentials from a table of 16 bits, and one
+reciprocal for each row, by Newton's steps.
+
+With ``room`` = 0, a row x is computed as::
+
+    e = table[max(x) - x]                 table[d] = round(32767 * exp(-d * in_scale))
+    total = sum of e                      32767 .. 512 * 32767 < 2**24
+    inverse = -2**30 / total, rounded     see :func:`inverses`
+    y = clamp(round_half_even(e * inverse * -multiplier / 2**shift) + zero_point)
+
+so that ``e * -inverse`` is the probability times 2**30. Where probabilities of ``2**-room`` are
+beyond the result's largest value already, the inverse has ``room`` more bits, and what would not
+fit int32 is limited: ``e`` to ``total / 2**room``. The result is the largest value there, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ... import topi
+from ...te.expr import Const, Expr, minimum
+from ...te.tensor import IterVar, Tensor, compute, max_of, placeholder, reduce_axis, sum_of
+from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant, requant
+from .base import Expression, Op, Shape, Type, expect, expect_dtypes
+
+#: The exponential of 0; the longest row, whose sum of exponentials is below 2**24.
+ONE, MOST_KEYS = (1 << 15) - 1, 512
+#: A probability of 1, as the product of an exponential with an inverse, has so many bits; sums of
+#: products lose half of them between Newton's steps.
+PRODUCT_BITS, HALF_BITS = 30, 15
+#: Legal numbers of bits beyond :data:`PRODUCT_BITS`.
+MOST_ROOM = 8
+
+
+def steps_of(keys: int) -> int:
+    """Newton's steps from the inverse of the greatest sum of so many exponentials to that of any
+    one: each doubles it at first, and four make a half exact."""
+    return (keys - 1).bit_length() + 4
+
+
+def first_inverse(keys: int) -> int:
+    """The inverse of the greatest sum of exponentials, which is negative as all are."""
+    return -((1 << PRODUCT_BITS) // (keys * ONE))
+
+
+def newton(total: Any, inverse: Any) -> Any:
+    """A step towards ``-2**30 / total``: ``inverse * (2 - total * -inverse / 2**30)``; of arrays of
+    int64, or of expressions."""
+    share = total * inverse >> HALF_BITS
+    return (share + (2 << HALF_BITS)) * inverse >> HALF_BITS
+
+
+def refined(total: Any, inverse: Any, room: int) -> Any:
+    """``-2**(30 + room) / total``, rounded, of an inverse that is less than 2 off; as
+    :func:`newton`."""
+    rest = (total * inverse + (1 << PRODUCT_BITS)) * inverse
+    bits = PRODUCT_BITS - room
+    return (inverse << room) + (rest + (1 << (bits - 1)) >> bits)
+
+
+def inverses(total: np.ndarray, keys: int, room: int) -> np.ndarray:
+    """``-2**(30 + room) / total`` of sums of ``keys`` exponentials, int64. It is at most 0.51 off
+    for ``room`` = 0, 5 in 2**16 for 8; every intermediate value fits int32."""
+    inverse = np.full_like(total, first_inverse(keys))
+    for _ in range(steps_of(keys)):
+        inverse = newton(total, inverse)
+    return refined(total, inverse, room)
+
+
+@dataclass(frozen=True)
+class QTableSoftmax(Op):
+    """Softmax of int8 along an axis of at most 512 elements, to int8.
+
+    ``in_scale`` is the input's scale, whose zero point does not matter; ``out_scale`` and
+    ``zero_point`` are the result's.
+    """
+
+    axis: int
+    in_scale: float
+    out_scale: float
+    zero_point: int
+
+    @cached_property
+    def exponentials(self) -> np.ndarray:
+        """The table, int16 [256], by how much less than the maximum an element is."""
+        return np.rint(ONE * np.exp(-np.arange(256) * self.in_scale)).astype(np.int16)
+
+    @property
+    def room(self) -> int:
+        """Bits of the inverse beyond :data:`PRODUCT_BITS`: probabilities of ``2**-room`` are at
+        least 256 steps of the result."""
+        return min(MOST_ROOM, max(0, math.floor(-math.log2(256 * self.out_scale))))
+
+    @cached_property
+    def requant(self) -> Requant:
+        """From products to the result, but for the sign of the inverse."""
+        real = 2.0 ** -(PRODUCT_BITS + self.room) / self.out_scale
+        return requant(np.array([real]), self.zero_point)
+
+    def infer(self, *types: Type) -> Type:
+        [shape] = expect_dtypes(types, "int8")
+        fits = 0 <= self.axis < len(shape) and len(shape) > 1 and shape[self.axis] <= MOST_KEYS
+        expect(fits, f"rows of at most {MOST_KEYS} elements along axis {self.axis}")
+        return shape, "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        [x] = args
+        wide = x.astype(np.int64)
+        below = wide.max(axis=self.axis, keepdims=True) - wide
+        e = self.exponentials.astype(np.int64)[below]
+        total = e.sum(axis=self.axis, keepdims=True)
+        inverse = inverses(total, x.shape[self.axis], self.room)
+        if self.room:
+            e = np.minimum(e, total >> self.room)
+        # The products are negative, as the multiplier of the machine's requantisation is; rounding
+        # half to even is the same for both signs.
+        return self.requant.apply((-e * inverse).astype(np.int32))
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        """Stages ``most``, ``exponential``, ``total``, ``inverse0`` and following, and ``out``."""
+        [x], table = inputs, placeholder((256,), "int32", "exponentials")
+        axis, shape = self.axis, x.shape
+
+        def look_up(most: Expr, element: Expr) -> Expr:
+            return table[(most - element.astype("int32") + 256) % 256]
+
+        most, total = sums(x, axis, look_up)
+        inverse = chain(total, shape[axis], self.room)
+
+        def product(*at: Expr) -> Expr:
+            row = (*at[:axis], *at[axis + 1 :])
+            e = look_up(most[row], x[at])
+            if self.room:
+                e = minimum(e, total[row] >> self.room)
+            scaled = topi.rescale(
+                e * inverse[row], -int(self.requant.multiplier[0]), int(self.requant.shift[0])
+            )
+            return topi.quantisation.clipped(scaled, self.zero_point, INT8_MIN, INT8_MAX)
+
+        out = compute(shape, product, "out")
+        return Expression(out, (x, table), (self.exponentials.astype(np.int32),))
+
+
+def sums(x: Tensor, axis: int, look_up: Callable[[Expr, Expr], Expr]) -> tuple[Tensor, Tensor]:
+    """The maximum along an axis, and the sum of what is looked up for it and each element; int32
+    without the axis."""
+    shape = (*x.shape[:axis], *x.shape[axis + 1 :])
+
+    def element(row: tuple[Expr, ...], k: IterVar) -> Expr:
+        return x[(*row[:axis], k, *row[axis:])]
+
+    k, j = (reduce_axis(x.shape[axis], name) for name in ("k", "j"))
+    most = compute(shape, lambda *row: max_of(element(row, k).astype("int32"), k), "most")
+    total = compute(shape, lambda *row: sum_of(look_up(most[row], element(row, j)), j), "total")
+    return most, total
+
+
+def chain(total: Tensor, keys: int, room: int) -> Tensor:
+    """:func:`inverses` of sums of exponentials, a stage for each of Newton's steps."""
+    inverse = compute(total.shape, lambda *row: Const(first_inverse(keys)), "inverse0")
+    for step in range(1, steps_of(keys) + 1):
+        inverse = compute(
+            total.shape,
+            lambda *row, before=inverse: newton(total[row], before[row]),
+            f"inverse{step}",
+        )
+    return compute(total.shape, lambda *row: refined(total[row], inverse[row], room), "inverse")

@@ -1,0 +1,252 @@
+"""Softmax along the places of an image, on the vector unit of a configuration whose table has
+values of 16 bits.
+
+Keys are entries and queries are channels, so that the maximum and the sum of a row are reductions
+of the vector unit. One chain of operators inverts the sums of several blocks of channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.ir import Graph, Node
+from ....graph.ops.softmax import (
+    HALF_BITS,
+    PRODUCT_BITS,
+    QTableSoftmax,
+    first_inverse,
+    steps_of,
+    sums,
+)
+from ....te.expr import Const, Expr, minimum
+from ....te.schedule import Schedule, create_schedule
+from ....te.tensor import Tensor, compute, placeholder
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..machine import Context
+from ..parts import (
+    REQUANT_ENTRIES,
+    Ending,
+    attach,
+    difference_looked_up,
+    requantized,
+    split_tiles,
+)
+from ..planner import INSN_CYCLES, even_sizes, row_cycles
+from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+
+#: The axis of an image [1, C, N, 1] that are its places.
+PLACES = 2
+#: Entries of tmp for each block: maximum, sum, inverse and limit, which stay; parts of the last of
+#: Newton's steps beside the inverses of all.
+STAYING, PARTS = 4, 10
+#: Operators of one of Newton's steps, and of the last one.
+STEP_OPS, LAST_OPS = 5, 8
+
+
+@dataclass(frozen=True)
+class SoftmaxWorkload(Workload):
+    """Rows along ``places`` of ``channel_blocks`` blocks of channels; ``room`` as of the
+    operator."""
+
+    channel_blocks: int
+    places: int
+    room: int
+    context: Context
+    ending: Ending = field(compare=False)
+
+
+class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
+    """Maximum, sum of exponentials and inverse of ``blocks`` blocks of channels at a time; then
+    exponentials times inverses of ``places`` at a time. There are no virtual threads: the parts of
+    the inverses would all live in tmp at the same time."""
+
+    name = "softmax"
+    ops = (QTableSoftmax,)
+    track = Track.VECTOR
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        assert isinstance(node.op, QTableSoftmax)
+        if self.machine.params.vector_table < 2:
+            return Refusal("a softmax, which needs vector_table = 2")
+        shape = graph[node.inputs[0]].shape
+        if not (len(shape) == 4 and shape[0] == shape[3] == 1 and node.op.axis == PLACES):
+            return Refusal("a softmax whose rows are not the places of an image")
+        return "on the vector unit, by its table and Newton's steps"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> SoftmaxWorkload:
+        op = node.op
+        assert isinstance(op, QTableSoftmax)
+        channel_blocks, places, _ = image_of(graph[node.inputs[0]].shape, self.machine)
+        return SoftmaxWorkload(channel_blocks, places, op.room, context, Ending(op.zero_point))
+
+    def space(self, workload: SoftmaxWorkload) -> Space:
+        knobs = {
+            "blocks": even_sizes(workload.channel_blocks),
+            "places": even_sizes(workload.places),
+        }
+        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+
+    def _misfit(self, workload: SoftmaxWorkload, knobs: Knobs) -> str:
+        """Which scratchpad is too small, or an empty string."""
+        blocks, places = int(knobs["blocks"]), int(knobs["places"])
+        # Maximum, sum and inverse stay; the inverses of all steps wait for the last one's, beside
+        # the parts of a step.
+        chain = STAYING + steps_of(workload.places) + PARTS
+        tile = STAYING + places * (1 + bool(workload.room))
+        needs = {
+            "inp": 2 * blocks * workload.places,
+            "tmp": blocks * max(chain, tile),
+            "out": 2 * blocks * places,
+            "par": REQUANT_ENTRIES + self.machine.params.table_entries,
+        }
+        return workload.context.budget.lack(needs)
+
+    def plan(self, workload: SoftmaxWorkload, fixed: Knobs) -> Plan | Refusal:
+        plans = [
+            Plan(knobs, self.predict(workload, knobs))
+            for knobs in self.space(workload).points()
+            if all(knobs.get(name, value) == value for name, value in fixed.items())
+        ]
+        if not plans:
+            return Refusal("softmax: no tile fits")
+        return min(plans, key=lambda plan: plan.cycles or 0)
+
+    def predict(self, workload: SoftmaxWorkload, knobs: Knobs) -> int:
+        """As for a row of vectors, whose passes are those over all places; and the chains."""
+        w = workload
+        blocks, places = int(knobs["blocks"]), int(knobs["places"])
+        tiles = -(-w.channel_blocks // blocks)
+        entries, passes = w.channel_blocks * w.places, 4 + bool(w.room)
+        size = blocks * places
+        row = row_cycles(entries, size, passes, 1, 2, self.machine)
+        chain = STEP_OPS * steps_of(w.places) + LAST_OPS
+        return row + tiles * chain * (INSN_CYCLES + blocks)
+
+    def schedule(self, workload: SoftmaxWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: x, the table (int32 [entries of par, block]), par ([1, 3, block]), out. The
+        multiplier in par is negative, as the inverses are."""
+        params, w = self.machine.params, workload
+        shape = (w.channel_blocks, w.places, 1, params.batch, params.block)
+        x = placeholder(shape, "int8", "x")
+        table = placeholder((params.table_entries, params.block), "int32", "table")
+        par = placeholder((1, REQUANT_ENTRIES, params.block), "int32", "param")
+
+        def look_up(most: Expr, element: Expr) -> Expr:
+            wide = element.astype("int32")
+            return difference_looked_up(wide, most, lambda *word: table[word], params.block)
+
+        most, total = sums(x, 1, look_up)
+        chain = Chain(total)
+        inverse = chain.inverse(w.places, w.room)
+        exponential = compute(shape, lambda *at: look_up(most[_row(at)], x[at]), "exponential")
+        limited, limits = exponential, []
+        if w.room:
+            limit = compute(total.shape, lambda *at: total[at] >> w.room, "limit")
+            limited = compute(
+                shape, lambda *at: minimum(exponential[at], limit[_row(at)]), "limited"
+            )
+            limits = [limit]
+        product = compute(shape, lambda *at: limited[at] * inverse[_row(at)], "product")
+        out = requantized(product, par, w.ending, per_channel=False)
+        s = create_schedule(out)
+        local = s.cache_write(out, "out")
+        s[product].compute_inline()
+        x_tile = s.cache_read(x, "inp", [most, total, exponential])
+        # The table and the parameters stay on chip from the start.
+        s.cache_read(table, "par", [total, exponential])
+        s.cache_read(par, "par", [local])
+        (channels, places), _ = split_tiles(
+            s[out], (int(knobs["blocks"]), int(knobs["places"])), (0, 1)
+        )
+        rows = dict.fromkeys((most, total, inverse, *limits), "tmp")
+        attach(s, {x_tile: "inp"} | rows, s[out], channels)
+        for sums_of_rows in (most, total):
+            [key] = sums_of_rows.reduce_axes
+            s[sums_of_rows].reorder(key, *sums_of_rows.axes)
+        chain.schedule(s, int(knobs["blocks"]))
+        attach(s, {exponential: "tmp", limited: "tmp", local: "out"}, s[out], places)
+        # The next tile is loaded, and the one before stored, meanwhile.
+        for copied in (x_tile, local):
+            s[copied].double_buffer()
+        return lower(s, [x, table, par, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op = node.op
+        assert isinstance(op, QTableSoftmax)
+        multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
+        return {
+            "table": op.exponentials.astype("<i2"),
+            "requantisation": uniform_parameters(0, -multiplier, shift, self.machine),
+        }
+
+
+class Chain:
+    """Operators of one pass on the sums of rows. Each has a home: an operator behind it, while
+    whose operands are computed it lives in tmp."""
+
+    def __init__(self, total: Tensor):
+        self.total = total
+        self.homes: dict[Tensor, Tensor] = {}
+
+    def inverse(self, keys: int, room: int) -> Tensor:
+        """``graph.ops.softmax.inverses`` of the sums."""
+        total, bits = self.total, PRODUCT_BITS - room
+        inverse = None
+        for _ in range(steps_of(keys)):
+            before, factor = inverse, _factor(inverse, first_inverse(keys))
+            inverse = self.line(
+                lambda at, of=factor: total[at] * of(at),
+                lambda at, x: x[at] >> HALF_BITS,
+                lambda at, x: x[at] + (2 << HALF_BITS),
+                lambda at, x, of=factor: x[at] * of(at),
+                lambda at, x: x[at] >> HALF_BITS,
+            )
+            if before is not None:
+                self.homes[before] = inverse
+        assert inverse is not None
+        last = inverse
+        refined = self.line(
+            lambda at: total[at] * last[at],
+            lambda at, x: x[at] + (1 << PRODUCT_BITS),
+            lambda at, x: x[at] * last[at],
+            lambda at, x: x[at] + (1 << (bits - 1)),
+            lambda at, x: x[at] >> bits,
+        )
+        coarse = self.line(lambda at: last[at] << room) if room else last
+        found = self.line(lambda at: coarse[at] + refined[at])
+        self.homes |= dict.fromkeys((last, refined, coarse), found)
+        return found
+
+    def line(self, first: Callable[..., Expr], *rules: Callable[..., Expr]) -> Tensor:
+        """Operators one after the other, each of which takes the result of the one before."""
+        shape = self.total.shape
+        x = compute(shape, lambda *at: first(at), f"chain{len(self.homes)}")
+        for rule in rules:
+            name = f"chain{len(self.homes)}"
+            self.homes[x] = compute(shape, lambda *at, x=x, rule=rule: rule(at, x), name)
+            x = self.homes[x]
+        return x
+
+    def schedule(self, s: Schedule, blocks: int) -> None:
+        """Compute each operator in its home, for all ``blocks`` of a tile at once."""
+        loops = {}
+        for tensor, home in self.homes.items():
+            if home not in loops:
+                loops[home], _ = s[home].split(home.axes[0], blocks)
+            attach(s, {tensor: "tmp"}, s[home], loops[home])
+
+
+def _factor(inverse: Tensor | None, first: int) -> Callable[[tuple[Expr, ...]], Expr]:
+    """An element of the inverses, of which the first is a number."""
+    return lambda at: Const(first) if inverse is None else inverse[at]
+
+
+def _row(at: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """The row of an element."""
+    return at[0], *at[2:]

@@ -1,0 +1,102 @@
+"""Softmax in integers against float32, and the inverses of its sums against exact division."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from vdla.compiler.graph.ops.softmax import (
+    HALF_BITS,
+    MOST_KEYS,
+    MOST_ROOM,
+    ONE,
+    PRODUCT_BITS,
+    QTableSoftmax,
+    first_inverse,
+    inverses,
+    newton,
+    refined,
+    steps_of,
+)
+
+SCALES = (0.02, 0.05, 0.1, 0.2, 0.5)
+LIMIT = 1 << 31
+
+
+def every_sum(keys: int) -> np.ndarray:
+    """All sums of so many exponentials, of which one is that of 0."""
+    return np.arange(ONE, keys * ONE + 1, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [1, 2, 3, 16, 37, 64, *(pytest.param(n, marks=pytest.mark.slow) for n in (128, 197, 512))],
+)
+def test_every_inverse_is_exact_and_fits_int32(keys: int) -> None:
+    """Of every sum that a row can have. What is multiplied on the way fits int32, and so does the
+    greatest exponential times the inverse."""
+    total = every_sum(keys)
+    inverse, most = np.full_like(total, first_inverse(keys)), 0
+    for _ in range(steps_of(keys)):
+        share = (total * inverse >> HALF_BITS) + (2 << HALF_BITS)
+        most = max(most, *(int(np.abs(x).max()) for x in (total * inverse, share * inverse)))
+        inverse = newton(total, inverse)
+    rest = (total * inverse + (1 << PRODUCT_BITS)) * inverse
+    assert max(most, int(np.abs(rest).max()) + LIMIT // 4) < LIMIT
+    for room in (0, MOST_ROOM):
+        found = refined(total, inverse, room)
+        np.testing.assert_array_equal(found, inverses(total, keys, room))
+        off = np.abs(found + 2.0 ** (PRODUCT_BITS + room) / total).max()
+        assert off < (0.51 if room == 0 else 5)
+        assert (np.minimum(ONE, total >> room) * -found).max() < LIMIT
+
+
+def float32(x: np.ndarray, in_scale: float, out_scale: float, zero_point: int) -> np.ndarray:
+    """Softmax between Dequantize and Quantize, in float32, and the greatest probability."""
+    real = x.astype(np.float32) * np.float32(in_scale)
+    powers = np.exp(real - real.max(-1, keepdims=True))
+    share = powers / powers.sum(-1, keepdims=True, dtype=np.float32)
+    return np.clip(np.rint(share / np.float32(out_scale)) + zero_point, -128, 127).astype(np.int8)
+
+
+@pytest.mark.parametrize("keys", [16, 37, 64, 128, 197, 512])
+@pytest.mark.parametrize("spread", [10, 40])
+def test_it_is_softmax(keys: int, spread: int) -> None:
+    """Within a step of float32, and 99 % of it, also where a row's probabilities are twice the
+    largest that was calibrated."""
+    x = np.random.default_rng(keys + spread).standard_normal((600, keys)) * spread
+    x = np.clip(np.rint(x), -128, 127).astype(np.int8)
+    for scale in SCALES:
+        powers = np.exp(scale * x.astype(np.float64))
+        largest = float((powers / powers.sum(-1, keepdims=True)).max())
+        for out_scale in (1 / 255, largest / 255, largest / 2 / 255):
+            found = QTableSoftmax(1, scale, out_scale, -128).evaluate(x)
+            wanted = float32(x, scale, out_scale, -128)
+            off = np.abs(found.astype(int) - wanted)
+            assert off.max() <= 1 and (off == 0).mean() >= 0.99, (scale, out_scale)
+
+
+def test_the_ends_of_int8() -> None:
+    """Rows of equal elements, one far above all others, and results of any zero point."""
+    rows = [[5] * 4, [-128] * 4, [127, -128, -128, -128], [127, 127, -128, -128], [0, 1, 2, 3]]
+    x = np.array(rows, np.int8)
+    scales, zero_points = (1 / 255, 1 / 100, 1 / 2000, 1 / 60_000), (-128, 0, 127)
+    for in_scale, out_scale, zero in product((0.001, 0.1, 3.0), scales, zero_points):
+        found = QTableSoftmax(1, in_scale, out_scale, zero).evaluate(x)
+        assert np.abs(found.astype(int) - float32(x, in_scale, out_scale, zero)).max() <= 1
+
+
+def test_any_axis() -> None:
+    x = np.random.default_rng(1).integers(-128, 128, (3, 5, 7, 2), np.int8)
+    for axis in range(4):
+        turned = np.moveaxis(x, axis, -1)
+        last = QTableSoftmax(3, 0.1, 1 / 255, -128).evaluate(turned)
+        found = QTableSoftmax(axis, 0.1, 1 / 255, -128).evaluate(x)
+        np.testing.assert_array_equal(found, np.moveaxis(last, -1, axis))
+
+
+def test_the_table_is_int16_and_begins_with_one() -> None:
+    table = QTableSoftmax(1, 0.1, 1 / 255, -128).exponentials
+    assert table.dtype == np.int16 and table[0] == ONE and (np.diff(table) <= 0).all()
+    assert MOST_KEYS * ONE < 1 << 24

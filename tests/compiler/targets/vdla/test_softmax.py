@@ -1,0 +1,82 @@
+"""Softmax along the places of an image, on the vector unit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from vdla.compiler.graph.ir import Graph
+from vdla.compiler.graph.ops.softmax import QTableSoftmax
+from vdla.isa.params import PRESETS, HwParams
+from vdla.isa.program import Program
+from vdla.sim.model.core import simulate
+from vdla.sim.rtl.driver import RtlSimulator
+
+from ...building import build_for
+from .test_activations import VTA, check_values, inputs_of, one_operator
+
+HW = HwParams(vector_table=2)
+SMALL = replace(PRESETS["4x4"], vector_table=2)
+
+
+def softmax(
+    channels: int, places: int, out_scale: float = 1 / 255, zero_point: int = -128
+) -> Graph:
+    """Rows of random elements."""
+    op = QTableSoftmax(2, 0.02, out_scale, zero_point)
+    return one_operator(op, (1, channels, places, 1))
+
+
+CASES = {
+    "a tile": (softmax(32, 16), HW),
+    "several tiles": (softmax(144, 37), HW),
+    "small probabilities": (softmax(48, 50, 0.1 / 255), HW),
+    "tiny probabilities": (softmax(48, 197, 1 / 40_000), HW),
+    "another zero point": (softmax(16, 21, 1 / 60, 5), HW),
+    "the longest rows": (softmax(32, 512, 1 / 2000), HW),
+    "blocks of 4": (softmax(12, 9), SMALL),
+    "two passes": (softmax(48, 33), replace(HW, vector_passes=2)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_softmax_equals_the_interpreter(case: str) -> None:
+    check_values(*CASES[case])
+
+
+@pytest.mark.parametrize("knobs", [(1, 1), (2, 20), (3, 13), (4, 13)], ids=str)
+def test_tiles(knobs: tuple[int, int]) -> None:
+    """Also tiles with a remainder in both dimensions."""
+    graph = softmax(112, 39, 0.2 / 255)
+    check_values(graph, HW, {"blocks": knobs[0], "places": knobs[1]})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("out_scale", [1 / 255, 0.1 / 255])
+def test_the_rtl_takes_the_same_cycles(out_scale: float) -> None:
+    graph, cycles = softmax(24, 19, out_scale), []
+    compiled = build_for("sim", graph, SMALL, VTA)
+    for run in (simulate, RtlSimulator(SMALL).run):
+        compiled.run(
+            inputs_of(graph), lambda p, dram, run=run: cycles.append(run(p, dram, VTA).cycles)
+        )
+    assert cycles[0] == cycles[1]
+
+
+def test_what_it_costs() -> None:
+    """Four passes over 4 heads of 128 keys and queries are 16,384 cycles; the planner knows what
+    the inverses cost besides."""
+    graph = softmax(512, 128)
+    cycles = check_values(graph, HW)
+    (layer,) = build_for("sim", graph, HW, VTA).layers
+    assert layer.predicted_cycles is not None
+    assert 0.8 * cycles < layer.predicted_cycles < 1.2 * cycles
+    assert cycles < 2.3 * 16384
+
+
+def test_the_table_is_set_once() -> None:
+    """All tiles have the same exponentials."""
+    compiled = build_for("sim", softmax(144, 37), HW, VTA)
+    (program,) = (step for step in compiled.steps if isinstance(step, Program))
+    opcodes = [insn.opcode.name for insn in program.insns]
+    assert opcodes.count("TABLE") == 1
