@@ -42,7 +42,7 @@ from .templates.in_place import Joined, Renamed
 from .templates.look_ups import LookUps
 from .templates.packing import PACKED, Packing
 from .templates.products import Products
-from .templates.softmax import Softmax
+from .templates.softmax import Softmax, longest_row
 from .templates.tables import Tables
 from .templates.transposed import Transposed
 from .templates.windows import Windows
@@ -98,7 +98,12 @@ class Accelerator(Target):
             ("rows_as_places", partial(rows_as_places, batch=params.batch)),
             (
                 "products_of_places",
-                partial(products_of_places, block=params.block, table_bytes=params.vector_table),
+                partial(
+                    products_of_places,
+                    block=params.block,
+                    has_table=bool(params.vector_table),
+                    longest_row=longest_row(params),
+                ),
             ),
             ("fit_layout", partial(fit_layout, params=params)),
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),

@@ -51,13 +51,15 @@ FUNCTION = "a function of one tensor, whose steps are a table"
 TRANSPOSED = "channels and places change roles for a product of two activations"
 
 
-def products_of_places(graph: Graph, block: int, table_bytes: int = 0) -> Graph:
+def products_of_places(
+    graph: Graph, block: int, has_table: bool = False, longest_row: int = 0
+) -> Graph:
     """Rewrite the products of two activations that are on the accelerator, and what is around
-    them. ``table_bytes``: of a value of the vector unit's table; with one, a function of int8 takes
-    a pass."""
+    them. ``has_table``: a table takes the vector unit one pass; ``longest_row``: it computes a
+    softmax of so many elements."""
     if not any(map(_is_product, graph.nodes)):
         return graph
-    images = _Images(graph, block, table_bytes)
+    images = _Images(graph, block, has_table, longest_row)
     for node in graph.nodes:
         node = images.as_table(node)
         if _is_product(node):
@@ -85,7 +87,8 @@ class _Images:
 
     graph: Graph
     block: int
-    table_bytes: int
+    has_table: bool
+    longest_row: int
     nodes: list[Node] = field(default_factory=list)
     made: dict[str, Tensor] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
@@ -97,11 +100,12 @@ class _Images:
 
     def has_rows(self, node: Node) -> bool:
         """Whether a node is a softmax that the vector unit can compute: its matrices have whole
-        blocks of rows."""
-        if not isinstance(node.op, QTableSoftmax) or self.table_bytes < 2:
+        blocks of rows, which are not too long."""
+        if not isinstance(node.op, QTableSoftmax):
             return False
         shape = self.graph.result(node).shape
-        return node.op.axis == len(shape) - 1 and shape[-2] % self.block == 0
+        fits = shape[-1] <= self.longest_row and shape[-2] % self.block == 0
+        return fits and node.op.axis == len(shape) - 1
 
     def scores_of(self, softmax: Node) -> str:
         """The result of the product that a softmax takes, perhaps with functions of one int8
@@ -181,7 +185,7 @@ class _Images:
         if found is None:
             return node
         op, source = found
-        target = ACCELERATOR if self.table_bytes else HOST
+        target = ACCELERATOR if self.has_table else HOST
         return replace(node, op=op, inputs=(source,), target=target, reason=FUNCTION)
 
     def by_elements(self, node: Node) -> bool:
@@ -207,7 +211,7 @@ class _Images:
 
     def is_cheap(self, op: Op) -> bool:
         """Whether an operator is an element-wise one of few passes."""
-        if isinstance(op, QTable) and not self.table_bytes:
+        if isinstance(op, QTable) and not self.has_table:
             return op.bends is not None and len(op.bends.knots) <= MOST_PIECES
         return isinstance(op, ELEMENTWISE)
 

@@ -12,11 +12,14 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from .....isa.params import HwParams
 from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.softmax import (
     HALF_BITS,
+    MOST_KEYS,
+    MOST_ROOM,
     PRODUCT_BITS,
     QTableSoftmax,
     first_inverse,
@@ -28,7 +31,7 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..machine import Context
+from ..machine import Budget, Context
 from ..parts import (
     REQUANT_ENTRIES,
     Ending,
@@ -77,6 +80,8 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
         shape = graph[node.inputs[0]].shape
         if not (len(shape) == 4 and shape[0] == shape[3] == 1 and node.op.axis == PLACES):
             return Refusal("a softmax whose rows are not the places of an image")
+        if shape[PLACES] > (longest := longest_row(self.machine.params)):
+            return Refusal(f"rows of {shape[PLACES]} elements; there is room for {longest}")
         return "on the vector unit, by its table and Newton's steps"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> SoftmaxWorkload:
@@ -95,16 +100,7 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
     def _misfit(self, workload: SoftmaxWorkload, knobs: Knobs) -> str:
         """Which scratchpad is too small, or an empty string."""
         blocks, places = int(knobs["blocks"]), int(knobs["places"])
-        # Maximum, sum and inverse stay; the inverses of all steps wait for the last one's, beside
-        # the parts of a step.
-        chain = STAYING + steps_of(workload.places) + PARTS
-        tile = STAYING + places * (1 + bool(workload.room))
-        needs = {
-            "inp": 2 * blocks * workload.places,
-            "tmp": blocks * max(chain, tile),
-            "out": 2 * blocks * places,
-            "par": REQUANT_ENTRIES + self.machine.params.table_entries,
-        }
+        needs = _needs(workload.places, workload.room, blocks, places, self.machine.params)
         return workload.context.budget.lack(needs)
 
     def plan(self, workload: SoftmaxWorkload, fixed: Knobs) -> Plan | Refusal:
@@ -184,6 +180,31 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
             "table": op.exponentials.astype("<i2"),
             "requantisation": uniform_parameters(0, -multiplier, shift, self.machine),
         }
+
+
+def longest_row(params: HwParams) -> int:
+    """The most elements of a row that the vector unit computes a softmax of; 0 without a table of
+    16 bits."""
+    if params.vector_table < 2:
+        return 0
+    whole = Budget.whole(params)
+    rows = range(1, MOST_KEYS + 1)
+    return max((n for n in rows if not whole.lack(_needs(n, MOST_ROOM, 1, 1, params))), default=0)
+
+
+def _needs(row: int, room: int, blocks: int, places: int, params: HwParams) -> dict[str, int]:
+    """Entries of the scratchpads for tiles of ``blocks`` rows of ``row`` places, of which some are
+    multiplied at a time."""
+    # Maximum, sum, inverse and limit stay; the inverses of all steps wait for the last one's,
+    # beside the parts of a step.
+    chain = STAYING + steps_of(row) + PARTS
+    tile = STAYING + places * (1 + bool(room))
+    return {
+        "inp": 2 * blocks * row,
+        "tmp": blocks * max(chain, tile),
+        "out": 2 * blocks * places,
+        "par": REQUANT_ENTRIES + params.table_entries,
+    }
 
 
 class Chain:

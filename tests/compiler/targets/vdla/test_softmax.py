@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops.softmax import QTableSoftmax
+from vdla.compiler.targets.vdla.templates.softmax import longest_row
 from vdla.isa.params import PRESETS, HwParams
 from vdla.isa.program import Program
 from vdla.sim.model.core import simulate
@@ -72,6 +73,21 @@ def test_what_it_costs() -> None:
     assert layer.predicted_cycles is not None
     assert 0.8 * cycles < layer.predicted_cycles < 1.2 * cycles
     assert cycles < 2.3 * 16384
+
+
+@pytest.mark.parametrize(
+    "params", [replace(HW, inp_depth=100), replace(SMALL, tmp_depth=23)], ids=["inp", "tmp"]
+)
+def test_the_longest_row_fits_and_one_more_does_not(params: HwParams) -> None:
+    longest = longest_row(params)
+    check_values(softmax(params.block, longest, 1 / 2000), params)
+    [layer] = build_for("sim", softmax(params.block, longest + 1), params, VTA).layers
+    assert layer.target == "cpu" and f"there is room for {longest}" in layer.reason
+
+
+def test_without_a_table_of_16_bits_there_is_no_row() -> None:
+    assert longest_row(HwParams()) == longest_row(HwParams(vector_table=1)) == 0
+    assert longest_row(HW) == 512
 
 
 def test_the_table_is_set_once() -> None:
