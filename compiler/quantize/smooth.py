@@ -60,10 +60,14 @@ def smooth(
             most[name] = np.maximum(most[name], np.abs(value.astype(np.float64)).max(axis=others))
     for pair in pairs:
         activation = np.max([most[c.input[0]] for c in pair.consumers], axis=0)
-        factors = _factors(draft, pair.consumers, activation, strength)
-        for consumer in pair.consumers:
-            _multiply(draft, consumer, factors)
-        _divide(draft, _own_producer(draft, pair), factors)
+        move(draft, pair, _factors(draft, pair.consumers, activation, strength))
+
+
+def move(draft: Draft, pair: Pair, factors: np.ndarray) -> None:
+    """Divide what the producer makes by the factors [C], and multiply what reads it."""
+    for consumer in pair.consumers:
+        _multiply(draft, consumer, factors)
+    _divide(draft, _own_producer(draft, pair), factors)
 
 
 # ---- what belongs together ----
