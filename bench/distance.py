@@ -7,7 +7,7 @@ add up from one to the next.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,7 @@ def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]
         For a model that cannot be read, without such an operator, and where ONNX Runtime is not
         installed.
     """
-    session = _runtime()
+    session = runtime()
     model, where = load_model(source)
     batch = inputs[0].shape[0] if inputs and inputs[0].ndim else 1
     graph = run_passes(import_onnx(model, batch=batch))
@@ -87,7 +87,15 @@ def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]
     return found
 
 
-def _runtime() -> Any:
+def runtime(optimised: bool = False) -> Callable[[onnx.ModelProto], Any]:
+    """What makes ONNX Runtime's sessions of models, on one thread: operator by operator as they are
+    written, or optimised.
+
+    Raises
+    ------
+    VdlaError
+        Where ONNX Runtime is not installed.
+    """
     try:
         import onnxruntime
     except ImportError:
@@ -97,7 +105,9 @@ def _runtime() -> Any:
 
     def session(model: onnx.ModelProto) -> Any:
         options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        if not optimised:
+            level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+            options.graph_optimization_level = level
         options.intra_op_num_threads = 1
         return onnxruntime.InferenceSession(
             model.SerializeToString(), options, providers=["CPUExecutionProvider"]

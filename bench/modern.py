@@ -128,6 +128,10 @@ class FloatNet(Net):
         """``x * sigmoid(x)``."""
         return self.binary("Mul", x, self.unary("Sigmoid", x))
 
+    def relu6(self, x: str) -> str:
+        """``min(max(x, 0), 6)``."""
+        return self._node("Clip", [x, self.number(0.0), self.number(6.0)], self.shapes[x])
+
     def squeezed(self, x: str, channels: int, gate: str) -> str:
         """Squeeze-and-excitation: each channel times a number made of all channels' means."""
         width = self.shapes[x][1]
@@ -309,14 +313,33 @@ def efficientnet_b0() -> onnx.ModelProto:
     return net.model()
 
 
-def mobilenet_v3() -> onnx.ModelProto:
+def efficientnet_lite0(side: int = 224) -> onnx.ModelProto:
+    """EfficientNet-lite0 (Liu 2020): EfficientNet-B0 with ReLU6, without squeeze-and-excitation."""
+    net = FloatNet("efficientnet_lite0")
+    x = net.relu6(net.conv(net.input(1, 3, side, side), 32, 3, 2, relu=False))
+    stages = ((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3),
+              (6, 112, 3, 1, 5), (6, 192, 4, 2, 5), (6, 320, 1, 1, 3))  # fmt: skip
+    for expansion, channels, count, first_stride, kernel in stages:
+        for stride in (first_stride, *(1,) * (count - 1)):
+            before = net.shapes[x][1]
+            wide = expansion * before
+            y = net.relu6(net.conv(x, wide, 1, relu=False)) if expansion > 1 else x
+            y = net.relu6(net.conv(y, wide, kernel, stride, groups=wide, relu=False))
+            y = net.conv(y, channels, 1, relu=False)
+            x = net.binary("Add", y, x) if stride == 1 and before == channels else y
+    x = net.relu6(net.conv(x, 1280, 1, relu=False))
+    net.output(net.dense(net.global_average(x), 1000))
+    return net.model()
+
+
+def mobilenet_v3(side: int = 224) -> onnx.ModelProto:
     """MobileNet-V3 large (Howard et al. 2019)."""
     net = FloatNet("mobilenet_v3")
 
     def activated(x: str, kind: str) -> str:
         return net.unary("HardSwish" if kind == "h" else "Relu", x)
 
-    x = activated(net.conv(net.input(1, 3, 224, 224), 16, 3, 2, relu=False), "h")
+    x = activated(net.conv(net.input(1, 3, side, side), 16, 3, 2, relu=False), "h")
     rows = (
         (3, 16, 16, 0, "r", 1), (3, 64, 24, 0, "r", 2), (3, 72, 24, 0, "r", 1),
         (5, 72, 40, 1, "r", 2), (5, 120, 40, 1, "r", 1), (5, 120, 40, 1, "r", 1),
@@ -339,10 +362,10 @@ def mobilenet_v3() -> onnx.ModelProto:
     return net.model()
 
 
-def resnet50() -> onnx.ModelProto:
+def resnet50(side: int = 224) -> onnx.ModelProto:
     """ResNet-50 (He et al. 2015), with the stride at the 3 x 3 convolutions."""
     net = FloatNet("resnet50")
-    x = net.max_pool(net.conv(net.input(1, 3, 224, 224), 64, 7, 2), 3, 2)
+    x = net.max_pool(net.conv(net.input(1, 3, side, side), 64, 7, 2), 3, 2)
     for stage, count in enumerate((3, 4, 6, 3)):
         for layer in range(count):
             width, stride = 64 << stage, 2 if stage and not layer else 1

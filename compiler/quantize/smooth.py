@@ -60,10 +60,14 @@ def smooth(
             most[name] = np.maximum(most[name], np.abs(value.astype(np.float64)).max(axis=others))
     for pair in pairs:
         activation = np.max([most[c.input[0]] for c in pair.consumers], axis=0)
-        factors = _factors(draft, pair.consumers, activation, strength)
-        for consumer in pair.consumers:
-            _multiply(draft, consumer, factors)
-        _divide(draft, _own_producer(draft, pair), factors)
+        move(draft, pair, _factors(draft, pair.consumers, activation, strength))
+
+
+def move(draft: Draft, pair: Pair, factors: np.ndarray) -> None:
+    """Divide what the producer makes by the factors [C], and multiply what reads it."""
+    for consumer in pair.consumers:
+        _multiply(draft, consumer, factors)
+    _divide(draft, _own_producer(draft, pair), factors)
 
 
 # ---- what belongs together ----
@@ -156,16 +160,21 @@ def _axis_after(draft: Draft, node: onnx.NodeProto, axis: int) -> int | None:
 def _factors(
     draft: Draft, consumers: list[onnx.NodeProto], activation: np.ndarray, strength: float
 ) -> np.ndarray:
-    """What each channel is divided by, float64 [C]; 1 where a channel is zero."""
+    """What each channel is divided by, float64 [C]; 1 where nothing reads a channel."""
     weight = np.max([_largest(draft, c, len(activation)) for c in consumers], axis=0)
     if all(_is_depthwise(draft, c) for c in consumers):
         strength = 1.0
     used = (activation > 0) & (weight > 0)
     factors = np.ones_like(activation)
-    if used.any():
-        logs = strength * np.log2(activation[used]) - (1 - strength) * np.log2(weight[used])
-        limit = np.log2(MOST_FACTOR)
-        factors[used] = 2.0 ** np.clip(logs - logs.mean(), -limit, limit)
+    if not used.any():
+        return factors
+    logs = strength * np.log2(activation[used]) - (1 - strength) * np.log2(weight[used])
+    limit = np.log2(MOST_FACTOR)
+    factors[used] = 2.0 ** np.clip(logs - logs.mean(), -limit, limit)
+    # A channel that is zero needs no levels, but large weights for it would take those of others.
+    usual = 2.0 ** np.log2(weight[used] * factors[used]).mean()
+    idle = (activation == 0) & (weight > 0)
+    factors[idle] = np.clip(usual / weight[idle], 1 / MOST_FACTOR, MOST_FACTOR)
     return factors
 
 

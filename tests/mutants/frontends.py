@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from vdla.compiler.frontends.onnx import control as onnx_control
 from vdla.compiler.frontends.onnx import narrow
-from vdla.compiler.frontends.onnx.ops import linear, ordering, regions, scatter, spectral
+from vdla.compiler.frontends.onnx.ops import (
+    linear,
+    microsoft,
+    ordering,
+    regions,
+    resize,
+    scatter,
+    spectral,
+)
+from vdla.compiler.frontends.onnx.ops import recurrent as onnx_recurrent
 from vdla.compiler.frontends.tflite import (
     beyond,
     control,
@@ -21,6 +30,8 @@ from vdla.compiler.frontends.tflite import (
     wide,
 )
 from vdla.compiler.graph.passes.split_batch import split_batch
+from vdla.compiler.quantize import damage, smooth
+from vdla.compiler.quantize import functions as steps
 from vdla.runtime.executable import Executable
 
 from .checks import tests
@@ -28,6 +39,7 @@ from .plant import Check, Mutant
 
 _TFLITE = "compiler/frontends/tflite"
 _ONNX = "compiler/frontends/onnx"
+_QUANTIZE = "compiler/quantize/test_quantize"
 _STATE = f"{_TFLITE}/test_tflite_state.py"
 
 
@@ -84,6 +96,9 @@ _ROWS = (
     ("all rows have the scale of the first", hybrid.dense, "np.broadcast_to(scales,",
      "np.broadcast_to(scales[:1],",
      tests(f"{_TFLITE}/test_tflite_hybrid.py::test_a_scale_for_each_row_of_a_dense_layer")),
+    ("all gates have the scale of the first", recurrent._Lstm.weights,
+     "call.operand(gate[which]).scale for", "call.operand(_GATES[0][which]).scale for",
+     tests(f"{_TFLITE}/test_tflite_hybrid.py::test_memories_differ_in_last_bits")),
     ("floors are cut off", beyond._floor_div, "inexact & differ", "inexact & False",
      tests(f"{_TFLITE}/test_tflite_beyond.py::test_operator_against_numpy[floor_div]")),
     ("an ellipsis stands for nothing", moves._entries, "axis += rank - len(places)", "pass",
@@ -114,5 +129,24 @@ _ROWS = (
      "select(outside, number(0, place), weight)", "weight",
      tests(f"{_ONNX}/test_onnx_regions.py::test_boxes_outside_of_the_image")),
     ("a swap of rows keeps the sign", linear._det, "number(0, p) - p", "p", _suite("Det")),
+    ("alpha does not multiply a bias", microsoft._gemm, " * number(alpha, a)", "",
+     tests(f"{_ONNX}/test_ort_quantised.py::test_gemm")),
+    ("a state has the scale of inputs", onnx_recurrent._weight, "_SCALES + 2 * which", "_SCALES",
+     tests(f"{_ONNX}/test_ort_quantised.py::test_dynamic_lstm")),
+    ("means of integers are rounded", resize._as_integers, '"trunc"', '"round"',
+     tests(f"{_ONNX}/test_ort_quantised.py::test_means_of_resized_integers")),
+    # ---- the quantiser
+    ("a step that others read is not stored", steps._ends, "sources.get(p) != sources[place] for",
+     "False for", tests(f"{_QUANTIZE}_tokens.py::test_functions_of_one_tensor")),
+    ("weights of float nodes are rounded", damage._Gates.gate_operands,
+     "node.input[1] = self.selected(head, known, node.input[1], node)", "node.input[1] = known",
+     tests(f"{_QUANTIZE}_damage.py::test_gates_are_the_quantised_model")),
+    ("nodes go back on integers unasked", damage.Damage.chosen, "others if is_enough(others)",
+     "others if True", tests(f"{_QUANTIZE}_damage.py::test_only_what_must_stays_float")),
+    ("all groups have the factors of the first", smooth._multiply, "parts * column",
+     "parts * column[:1]", tests(f"{_QUANTIZE}_smooth.py::test_the_float_model_stays_the_same")),
+    ("a residual reads what is smoothed", smooth._own_producer,
+     "len(direct) == len(pair.readers)", "True",
+     tests(f"{_QUANTIZE}_smooth.py::test_the_float_model_stays_the_same")),
 )  # fmt: skip
 FRONTENDS = tuple(Mutant(name, "compiler", *rest) for name, *rest in _ROWS)  # pyright: ignore

@@ -183,11 +183,11 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "SUB": ("SubOptions", _FUSED),
     "SUM": _REDUCER,
-    "SVDF": ("SVDFOptions", ("Rank", *_FUSED)),
+    "SVDF": ("SVDFOptions", ("Rank", "AsymmetricQuantizeInputs", *_FUSED)),
     "TRANSPOSE_CONV": ("TransposeConvOptions", _WINDOW),
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (
         "UnidirectionalSequenceLSTMOptions",
-        ("CellClip", "ProjClip", "TimeMajor", *_FUSED),
+        ("CellClip", "ProjClip", "TimeMajor", "AsymmetricQuantizeInputs", *_FUSED),
     ),
     "UNPACK": ("UnpackOptions", ("Axis",)),
     "VAR_HANDLE": ("VarHandleOptions", ("Container", "SharedName")),

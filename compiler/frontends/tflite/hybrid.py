@@ -1,7 +1,7 @@
 """Readers of float operators with weights of int8: activations are quantised while they run.
 
-Each row of a dense layer, and each image of a convolution, has a scale of its own. The products are
-summed as integers, and the sums become float32 again.
+Each row of a dense layer, an SVDF or an LSTM, and each image of a convolution, has a scale of its
+own. The products are summed as integers, and the sums become float32 again.
 """
 
 from __future__ import annotations
@@ -83,18 +83,38 @@ def dense(call: Call) -> None:
             f"expected a weight matrix that fits {count} elements, got {list(weight.shape)}"
         )
     rows = call.step("rows", Reshape((count // width, width)), value)
-    whole, scale = _quantised(call, rows, (1,), bool(call.option("AsymmetricQuantizeInputs")))
-    stored = call.constant_of("weight", np.ascontiguousarray(weight.T.astype(np.int32)))
-    total = call.step("total", MatMul(), whole, stored)
-    factors = call.constant_of("scales", np.broadcast_to(scales, (1, weight.shape[0])))
+    factors = np.broadcast_to(scales, (1, weight.shape[0]))
+    sums = products(call, rows, stored_weight(call, weight.T, factors))
+    bias = float_bias(call, 2)
 
-    def rule(acc: Expr, s: Expr, factor: Expr, *bias: Expr) -> Expr:
-        made = acc.astype("float32") * (s * factor)
+    def rule(made: Expr, *bias: Expr) -> Expr:
         return between(call, bias[0] + made if bias else made)
 
-    operands = (total, scale, factors, *float_bias(call, 2))
+    operands = (sums, *bias)
     made = call.step("made", map_of(call, "Hybrid", rule, *operands), *operands)
     call.emit(Reshape(call.importer.shape(call.result)), (made,), "plain")
+
+
+def stored_weight(
+    call: Call, weight: np.ndarray, scales: np.ndarray, name: str = "weight"
+) -> tuple[str, str]:
+    """Constants of weights int8 [K, N] and of their scales [1, N], for :func:`products`."""
+    return (
+        call.constant_of(name, np.ascontiguousarray(weight.astype(np.int32))),
+        call.constant_of(f"{name}.scales", scales.astype(np.float32)),
+    )
+
+
+def products(call: Call, rows: str, weight: tuple[str, str]) -> str:
+    """Rows [M, K], quantised each by its own range, times a weight of :func:`stored_weight`:
+    ``sum * (scale of the row * scale of the weights)``, float32 [M, N]."""
+    whole, scale = _quantised(call, rows, (1,), bool(call.option("AsymmetricQuantizeInputs")))
+    total = call.step("total", MatMul(), whole, weight[0])
+
+    def rule(acc: Expr, s: Expr, factor: Expr) -> Expr:
+        return acc.astype("float32") * (s * factor)
+
+    return step_map(call, "products", rule, total, scale, weight[1])
 
 
 def convolution(call: Call, depthwise: bool) -> None:

@@ -23,6 +23,7 @@ from ...te.tensor import clip
 from .functions import logistic16, tanh16
 from .geometry import activation
 from .graph import Call
+from .hybrid import products, stored_weight
 from .mapping import between, map_of, rescaled, saturated, step_map
 from .wide import reduced, scaled
 
@@ -80,8 +81,13 @@ def _svdf(call: Call) -> None:
     result sums ``rank`` filters."""
     (batch, width), real = _two(call.importer.shape(call.operand(0)), call), _is_real(call)
     rank, bounds = call.option("Rank"), activation(call)
-    feature = _matrix(call, 1, ("float32",) if real else ("int8",), width)
-    time = _matrix(call, 2, ("float32",) if real else ("int8", "int16"), None)
+    feature = _matrix(call, 1, ("float32", "int8") if real else ("int8",), width)
+    time = _matrix(call, 2, ("float32", "int8") if real else ("int8", "int16"), None)
+    hybrid = real and feature.dtype == np.int8
+    if real and (time.dtype == np.int8) != hybrid:
+        raise call.refuse(f"expected weights of one type, got {feature.dtype} and {time.dtype}")
+    if hybrid:
+        time = time * np.float32(call.operand(2).scale[0])
     filters, memory = time.shape
     if feature.shape[0] != filters or rank < 1 or filters % rank:
         raise call.refuse(f"{feature.shape[0]} and {filters} filters do not fit rank {rank}")
@@ -92,9 +98,13 @@ def _svdf(call: Call) -> None:
             f" bounds {bounds}"
         )
     state = _state(call, 4, (batch, filters, memory), dtype)
-    stored = call.constant_of("feature", np.ascontiguousarray(feature.T.astype(wide)))
-    new = call.step("features", MatMul(), _svdf_operand(call, real), stored)
-    new = new if real else _svdf_scaled(call, new, dtype)
+    if hybrid:
+        scales = np.broadcast_to(call.operand(1).scale, (1, filters))
+        new = products(call, call.value(0, "plain"), stored_weight(call, feature.T, scales))
+    else:
+        stored = call.constant_of("feature", np.ascontiguousarray(feature.T.astype(wide)))
+        new = call.step("features", MatMul(), _svdf_operand(call, real), stored)
+        new = new if real else _svdf_scaled(call, new, dtype)
     new = _shaped(call, new, (batch, filters, 1))
     if memory > 1:
         new = call.step("state", Concat(2), _part(call, state, 2, 1, memory - 1), new)
@@ -189,15 +199,33 @@ class _Lstm:
     def time_axis(self) -> int:
         return 0 if self.call.option("TimeMajor") else 1
 
-    def weights(self, which: int, columns: int) -> str:
-        """The weights of all gates side by side, [columns, 4 * units]."""
-        dtypes = ("float32",) if self.real else ("int8",)
-        units = self.sizes[3]
-        found = [_matrix(self.call, gate[which], dtypes, columns) for gate in _GATES]
+    @property
+    def hybrid(self) -> bool:
+        """Whether activations are floats and weights int8."""
+        return self.real and self.call.operand(_GATES[0][0]).dtype == "int8"
+
+    def weights(self, which: int) -> tuple[str, ...]:
+        """The weights of all gates side by side, [columns, 4 * units], and where they are int8 for
+        floats their scales; ``which`` is 0 for the inputs, 1 for the hidden state."""
+        call, name, units = self.call, ("inputs", "state")[which], self.sizes[3]
+        dtypes = ("float32",) if self.real and not self.hybrid else ("int8",)
+        columns = units if which else self.sizes[2]
+        found = [_matrix(call, gate[which], dtypes, columns) for gate in _GATES]
         if any(data.shape[0] != units for data in found):
-            raise self.call.refuse(f"expected weights of {units} units in all gates")
-        joined = np.ascontiguousarray(np.concatenate(found).T.astype(self.acc))
-        return self.call.constant_of(("inputs", "state")[which], joined)
+            raise call.refuse(f"expected weights of {units} units in all gates")
+        joined = np.concatenate(found).T
+        if self.hybrid:
+            scales = np.repeat([call.operand(gate[which]).scale for gate in _GATES], units)
+            return stored_weight(call, joined, scales.reshape(1, -1), name)
+        return (call.constant_of(name, np.ascontiguousarray(joined.astype(self.acc))),)
+
+    def product_of(self, rows: str, weights: tuple[str, ...]) -> str:
+        """Rows times weights, [rows, 4 * units]."""
+        match weights:
+            case (stored, scales):
+                return products(self.call, rows, (stored, scales))
+            case _:
+                return self.call.step("total", MatMul(), rows, *weights)
 
     def bias(self) -> str:
         units = self.sizes[3]
@@ -303,14 +331,14 @@ class _Lstm:
             for position in (0, _HIDDEN)
         ]
         rows = _shaped(call, self.centred(call.value(0, "plain"), zero), (batch * steps, width))
-        total = call.step("products", MatMul(), rows, self.weights(0, width))
+        total = self.product_of(rows, self.weights(0))
         shape = (steps, batch) if self.time_axis == 0 else (batch, steps)
         inputs = _shaped(call, self.gates(total, 0, x, self.bias()), (*shape, 4 * units))
-        weights = self.weights(1, units)
+        weights = self.weights(1)
         history = []
         for step in range(steps):
             given = _shaped(call, _part(call, inputs, self.time_axis, step, 1), (batch, 4 * units))
-            total = call.step("total", MatMul(), self.centred(hidden, rest), weights)
+            total = self.product_of(self.centred(hidden, rest), weights)
             gates = self.gates(total, 1, h, given)
             three = self.activated(_part(call, gates, 1, 0, 3 * units), True)
             new = self.activated(_part(call, gates, 1, 3 * units, units), False)

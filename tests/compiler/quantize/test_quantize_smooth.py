@@ -164,6 +164,18 @@ def test_channels_of_a_depthwise_network_become_alike() -> None:
     assert np.ptp(np.log2(np.maximum(first, 0).max(axis=(0, 2, 3)))) < 1e-3
 
 
+def test_weights_of_idle_channels_take_no_levels() -> None:
+    """Two channels are zero on all samples, and their weights are a thousand times as large."""
+    nodes, shape, sizes, _ = CASES["depthwise in between"]
+    large = np.array([1, 1000, 1, 1, 1000, 1], np.float32)
+    model = model_of(nodes, shape, sizes, {"v": (large == 1)[:, None, None, None],
+                                           "u": large[None, :, None, None]})  # fmt: skip
+    x = np.random.default_rng(9).standard_normal((64, *shape[1:])).astype(np.float32)
+    plain, made = (vdla.quantize(model, x, smoothing=s) for s in (None, 0.5))
+    rows = [{row["name"]: row["sqnr_db"] for row in m.report["layers"]} for m in (plain, made)]
+    assert rows[1]["y"] > rows[0]["y"] + 15
+
+
 def outliers() -> onnx.ModelProto:
     """A layer of an encoder in which normalisations make three of 32 channels large, as trained
     transformers have it, and weights that make up for it."""

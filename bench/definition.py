@@ -1,0 +1,112 @@
+"""Quantised networks against ONNX's definition: each operator by itself, and the answers.
+
+``python -m vdla.bench.definition [--side 224] [NAME ...]``. The networks have random weights, and
+``vdla quantize`` makes them int8 from one random image.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+import onnx.numpy_helper
+
+from ..compiler.onnx_backend import VdlaRep
+from ..compiler.quantize import quantize
+from ..isa.errors import VdlaError
+from .distance import Distance, distances, runtime
+from .modern import efficientnet_lite0, mobilenet_v3, resnet50
+
+#: Builders of float networks by name, each of the side of its images.
+NETWORKS: dict[str, Callable[[int], onnx.ModelProto]] = {
+    "resnet50": resnet50,
+    "mobilenet_v3": mobilenet_v3,
+    "efficientnet_lite0": efficientnet_lite0,
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Elements of all operators of one kind, or of a network's answers.
+
+    Attributes
+    ----------
+    what : the operator, or whose answers
+    elements : how many are compared
+    equal : how many of them are as defined
+    largest : the largest distance, in steps of the result's quantisation
+    """
+
+    what: str
+    elements: int
+    equal: int
+    largest: int
+
+
+def quantised(name: str, side: int) -> tuple[onnx.ModelProto, np.ndarray]:
+    """A quantised network and an image [1, 3, side, side] for it.
+
+    Raises
+    ------
+    VdlaError
+        For a name that there is no network of.
+    """
+    if name not in NETWORKS:
+        raise VdlaError(f"network: expected one of {', '.join(NETWORKS)}, got {name!r}")
+    rng = np.random.default_rng(0)
+    images = rng.standard_normal((2, 1, 3, side, side), np.float32)
+    return quantize(NETWORKS[name](side), images[0]).model, images[1]
+
+
+def operators(found: list[Distance]) -> Iterator[Row]:
+    """The distances of single operators, added up by kind."""
+    for kind in dict.fromkeys(row.op for row in found):
+        rows = [row for row in found if row.op == kind]
+        equal = sum(row.counts[0] for row in rows)
+        yield Row(kind, sum(row.elements for row in rows), equal, max(r.largest for r in rows))
+
+
+def answers(model: onnx.ModelProto, image: np.ndarray) -> Iterator[Row]:
+    """The answers of VDLA and of ONNX Runtime's optimised run, against the run as written."""
+    name, step = model.graph.input[0].name, _last_step(model)
+    (wanted,) = runtime()(model).run(None, {name: image})
+    for what, made in (
+        ("answers", VdlaRep(model).run([image])[0]),
+        (
+            "answers of ONNX Runtime, optimised",
+            runtime(optimised=True)(model).run(None, {name: image})[0],
+        ),
+    ):
+        steps = np.rint(np.abs(made - wanted) / step).astype(int)
+        yield Row(what, steps.size, int((steps == 0).sum()), int(steps.max()))
+
+
+def _last_step(model: onnx.ModelProto) -> float:
+    """The scale of the last tensor."""
+    (last,) = (n for n in model.graph.node if model.graph.output[0].name in n.output)
+    (scale,) = (t for t in model.graph.initializer if t.name == last.input[1])
+    return float(onnx.numpy_helper.to_array(scale))
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="all by default")
+    parser.add_argument("--side", type=int, default=224, help="of images")
+    given = parser.parse_args()
+    print(
+        "| network | operator | elements | as defined | largest distance |\n|---|---|---|---|---|"
+    )
+    for name in given.names or NETWORKS:
+        model, image = quantised(name, given.side)
+        for row in (*operators(distances(model, [image])), *answers(model, image)):
+            share = f"{100 * row.equal / row.elements:.4f} %"
+            numbers = f"{row.elements:,} | {share} | {row.largest}"
+            print(f"| {name} | {row.what} | {numbers} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

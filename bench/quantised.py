@@ -1,0 +1,112 @@
+"""What the quantiser loses: float networks against their int8 models, by how they are quantised.
+
+``python -m vdla.bench.quantised [NAME ...]``. Weights are random, so activations have channels of
+one size. Those of trained networks differ, which is what smoothing is for: ``uneven`` networks
+compute the same with channels that random factors make larger and smaller.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from ..compiler.quantize import quantize
+from ..compiler.quantize.draft import Draft
+from ..compiler.quantize.prepare import prepare
+from ..compiler.quantize.smooth import find_pairs, move
+from .modern import bert
+from .workloads import mobilenet_v2
+
+#: Standard deviation of the binary logarithm of the factors of ``uneven`` networks.
+SPREAD = 2.0
+#: Batches of samples.
+SAMPLES = 8
+VOCABULARY = 1000
+#: Builders of float networks by name.
+NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
+    "bert": bert,
+    "mobilenet_v2": lambda: mobilenet_v2(quantized=False),
+}
+#: Options of the quantiser, by what they are called in the table.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "smoothing 0.5": {"smoothing": 0.5},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One network, quantised in one way.
+
+    Attributes
+    ----------
+    network, options : names
+    sqnr_db : of its output, on the samples that it was quantised with
+    int8, float32 : nodes on integers, and others
+    smoothed : activations that smoothing changed
+    """
+
+    network: str
+    options: str
+    sqnr_db: float
+    int8: int
+    float32: int
+    smoothed: int
+
+
+def uneven(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same function, with factors moved between channels and the weights that read them."""
+    draft = Draft.load(model)
+    prepare(draft)
+    rng = np.random.default_rng(1)
+    for pair in find_pairs(draft):
+        channels = draft.shapes[pair.consumers[0].input[0]]
+        count = channels[1] if pair.consumers[0].op_type == "Conv" else channels[-1]
+        move(draft, pair, 2.0 ** rng.normal(0, SPREAD, count))
+    return draft.finish()
+
+
+def samples_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
+    """Random inputs: tokens or images."""
+    rng = np.random.default_rng(0)
+    found = {}
+    for value in model.graph.input:
+        _, *shape = (d.dim_value for d in value.type.tensor_type.shape.dim)
+        size = (SAMPLES, *shape)
+        words = value.type.tensor_type.elem_type == onnx.TensorProto.INT64
+        found[value.name] = (
+            rng.integers(0, VOCABULARY, size) if words else rng.standard_normal(size, np.float32)
+        )
+    return found
+
+
+def rows(names: list[str]) -> Iterator[Row]:
+    """Every network, as it is and uneven, with all options."""
+    for name in names:
+        for label, change in ((name, lambda model: model), (f"{name}, uneven", uneven)):
+            model = change(NETWORKS[name]())
+            for options, values in OPTIONS.items():
+                report = quantize(model, samples_of(model), **values).report
+                kinds = [row["type"] for row in report["layers"]]
+                (output,) = report["outputs"].values()
+                ints = kinds.count("int8")
+                yield Row(label, options, output["sqnr_db"], ints, len(kinds) - ints,
+                          len(report["smoothed"]))  # fmt: skip
+
+
+def main() -> None:
+    """Print the table."""
+    print("| network | options | SQNR dB | nodes in int8 | in float | smoothed |")
+    print("|---|---|---|---|---|---|")
+    for row in rows(sys.argv[1:] or [*NETWORKS]):
+        numbers = f"{row.sqnr_db:.1f} | {row.int8} | {row.float32} | {row.smoothed}"
+        print(f"| {row.network} | {row.options} | {numbers} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,70 @@
+"""The benches of the quantiser and of the distance from ONNX's definition, on small networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from vdla.bench import definition, quantised
+from vdla.bench.distance import distances
+from vdla.bench.modern import FloatNet
+from vdla.compiler.onnx_backend import VdlaRep
+from vdla.isa.errors import VdlaError
+
+MODELS = Path(__file__).parents[2] / "examples" / "models"
+
+
+def depthwise() -> onnx.ModelProto:
+    """A depthwise convolution between two others."""
+    net = FloatNet("depthwise")
+    x = net.conv(net.input(1, 3, 8, 8), 16, 1)
+    net.output(net.conv(net.conv(x, 16, 3, groups=16), 8, 1, relu=False))
+    return net.model()
+
+
+def encoder() -> onnx.ModelProto:
+    """A layer of an encoder."""
+    net = FloatNet("encoder")
+    x = net.tokens(6, quantised.VOCABULARY, 16)
+    x = net.binary("Add", x, net.attention(net.layer_norm(x), 2))
+    net.output(net.binary("Add", x, net.mlp(net.layer_norm(x), 32)))
+    return net.model()
+
+
+def test_uneven_channels_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They cost the plain quantiser much, and the smoothing one little."""
+    networks = {"depthwise": depthwise, "encoder": encoder}
+    for name, build in networks.items():
+        model = build()
+        samples = quantised.samples_of(model)
+        one = {key: value[:1] for key, value in samples.items()}
+        (y,), (z,) = (VdlaRep(m).run(one) for m in (model, quantised.uneven(model)))
+        np.testing.assert_allclose(z, y, rtol=1e-3, atol=1e-4 * np.abs(y).max())
+        monkeypatch.setitem(quantised.NETWORKS, name, build)
+    rows = {(row.network, row.options): row for row in quantised.rows([*networks])}
+    assert len(rows) == 8
+    for name in networks:
+        even, smooth = rows[name, "plain"], rows[f"{name}, uneven", "smoothing 0.5"]
+        plain = rows[f"{name}, uneven", "plain"]
+        assert even.sqnr_db - 4 < smooth.sqnr_db and plain.sqnr_db + 6 < smooth.sqnr_db
+        assert smooth.smoothed == 2 > plain.smoothed == 0 and smooth.int8 > 2
+
+
+def test_operators_and_answers() -> None:
+    model = onnx.load(MODELS / "digits_int8.onnx")
+    image = np.load(MODELS / "digits_test.npz")["x"][:1]
+    found = distances(model, [image])
+    rows = {row.what: row for row in definition.operators(found)}
+    assert sum(row.elements for row in rows.values()) == sum(row.elements for row in found)
+    assert rows["QConv2d"].equal == rows["QConv2d"].elements and rows["QAvgPool"].largest <= 1
+    ours, theirs = definition.answers(model, image)
+    assert ours.elements == theirs.elements == 10
+    assert max(ours.largest, theirs.largest) <= 1
+    assert ours.equal <= 10 and (ours.equal == 10) == (ours.largest == 0)
+
+
+def test_an_unknown_network_is_refused() -> None:
+    with pytest.raises(VdlaError, match="expected one of resnet50, mobilenet_v3"):
+        definition.quantised("alexnet", 32)
