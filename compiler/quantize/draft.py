@@ -19,6 +19,8 @@ from ..frontends.onnx.model import load_model, opset_of
 
 #: The first operator set whose DequantizeLinear has scales along an axis.
 OPSET = 13
+#: Operators that some node of every quantised model has.
+QUANTISED = {"DequantizeLinear", "DynamicQuantizeLinear", "DynamicQuantizeLSTM", "QuantizeLinear"}
 
 
 @dataclass
@@ -44,8 +46,9 @@ class Draft:
             quantised models need, or when it is quantised already.
         """
         model, where = load_model(source)
-        if any(node.op_type == "DequantizeLinear" for node in model.graph.node):
-            raise VdlaError(f"{where}: expected a float model, got one with DequantizeLinear nodes")
+        found = next((n.op_type for n in model.graph.node if n.op_type in QUANTISED), None)
+        if found:
+            raise VdlaError(f"{where}: expected a float model, got one with {found} nodes")
         graph = import_onnx(model)
         model = _recent(model, where)
         shapes = {tensor.name: tensor.shape for tensor in graph.tensors.values()}

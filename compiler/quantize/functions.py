@@ -48,7 +48,7 @@ def _sources(draft: Draft, is_step: Callable[[int], bool], cut: set[str]) -> dic
         data = {name for name in operands(node) if name not in draft.constants}
         numbers = all(draft.constants[n].size == 1 for n in operands(node) if n not in data)
         shape = draft.shapes.get(node.output[0])
-        alike = all(draft.shapes.get(name) == shape for name in data)
+        alike = shape is not None and all(draft.shapes.get(name) == shape for name in data)
         found = {known.get(name, name) for name in data}
         if numbers and alike and len(found) == 1:
             (sources[place],) = found

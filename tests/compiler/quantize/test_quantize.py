@@ -353,6 +353,12 @@ def test_a_quantised_model_is_refused(digits: dict[str, Any]) -> None:
         vdla.quantize(path, digits["x"])
 
 
+def test_a_dynamically_quantised_model_is_refused() -> None:
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["y", "scale", "zero"], "y")
+    with pytest.raises(VdlaError, match="expected a float model, got one with DynamicQuantizeL"):
+        vdla.quantize(build([node], {}, ["N", 3], "scale"), np.ones((2, 3), np.float32))
+
+
 @pytest.mark.parametrize(
     ("kind", "reason"),
     [("Softmax", "Softmax has no integer form"), ("Exp", "nothing that it reads is quantised")],
