@@ -197,7 +197,7 @@ def test_a_board(tmp_path: Path) -> None:
     assert Path(body["svf"]).stat().st_size > Path(body["bitstream"]).stat().st_size
 
 
-@pytest.mark.slow
+@pytest.mark.sweep
 def test_placements_on_workers_are_those_of_one_process(tmp_path: Path) -> None:
     here = build(TINY, TINY.hw, tmp_path / "here", seeds=2)
     with closing(Workers("cpu", None, 2)) as workers:
