@@ -1,14 +1,14 @@
-"""Quantised networks against ONNX's definition: each operator by itself, and the answers.
+"""Quantised networks against ONNX's definition (``vdla bench definition``): each operator by
+itself, and the answers.
 
-``python -m vdla.bench.definition [--side 224] [NAME ...]``. The networks have random weights, and
-``vdla quantize`` makes them int8 from one random image.
+The networks have random weights, and ``vdla quantize`` makes them int8 from one random image.
 """
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,9 +16,8 @@ import onnx.numpy_helper
 
 from ..compiler.onnx_backend import VdlaRep
 from ..compiler.quantize import quantize
-from ..isa.errors import VdlaError
 from .distance import Distance, distances, runtime
-from .modern import efficientnet_lite0, mobilenet_v3, resnet50
+from .modern import check_names, efficientnet_lite0, mobilenet_v3, resnet50
 
 #: Builders of float networks by name, each of the side of its images.
 NETWORKS: dict[str, Callable[[int], onnx.ModelProto]] = {
@@ -46,16 +45,28 @@ class Row:
     largest: int
 
 
-def quantised(name: str, side: int) -> tuple[onnx.ModelProto, np.ndarray]:
-    """A quantised network and an image [1, 3, side, side] for it.
+def definition_rows(
+    names: Sequence[str], side: int, progress: Callable[[int, int], None]
+) -> list[dict[str, Any]]:
+    """A row for each kind of operator of each network, and for its answers; see :class:`Row`.
 
     Raises
     ------
     VdlaError
-        For a name that there is no network of.
+        For a name that there is no network of, and where ONNX Runtime is not installed.
     """
-    if name not in NETWORKS:
-        raise VdlaError(f"network: expected one of {', '.join(NETWORKS)}, got {name!r}")
+    check_names(names, NETWORKS)
+    found = []
+    for number, name in enumerate(names):
+        progress(number, len(names))
+        model, image = quantised(name, side)
+        rows = (*operators(distances(model, [image])), *answers(model, image))
+        found += [{"network": name} | asdict(row) for row in rows]
+    return found
+
+
+def quantised(name: str, side: int) -> tuple[onnx.ModelProto, np.ndarray]:
+    """A quantised network and an image [1, 3, side, side] for it."""
     rng = np.random.default_rng(0)
     images = rng.standard_normal((2, 1, 3, side, side), np.float32)
     return quantize(NETWORKS[name](side), images[0]).model, images[1]
@@ -89,24 +100,3 @@ def _last_step(model: onnx.ModelProto) -> float:
     (last,) = (n for n in model.graph.node if model.graph.output[0].name in n.output)
     (scale,) = (t for t in model.graph.initializer if t.name == last.input[1])
     return float(onnx.numpy_helper.to_array(scale))
-
-
-def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="all by default")
-    parser.add_argument("--side", type=int, default=224, help="of images")
-    given = parser.parse_args()
-    print(
-        "| network | operator | elements | as defined | largest distance |\n|---|---|---|---|---|"
-    )
-    for name in given.names or NETWORKS:
-        model, image = quantised(name, given.side)
-        for row in (*operators(distances(model, [image])), *answers(model, image)):
-            share = f"{100 * row.equal / row.elements:.4f} %"
-            numbers = f"{row.elements:,} | {share} | {row.largest}"
-            print(f"| {name} | {row.what} | {numbers} |", flush=True)
-
-
-if __name__ == "__main__":
-    main()

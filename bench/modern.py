@@ -4,11 +4,12 @@ squeeze-and-excitation, deep convolutional ones, and a recurrent one."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 import onnx
 
+from ..isa.errors import VdlaError
 from .net import Net
 
 #: Rounds of channels of networks that scale their width.
@@ -297,37 +298,39 @@ def _channels_normed(net: FloatNet, x: str) -> str:
 def efficientnet_b0() -> onnx.ModelProto:
     """EfficientNet-B0 (Tan and Le 2019)."""
     net = FloatNet("efficientnet_b0")
-    x = net.silu(net.conv(net.input(1, 3, 224, 224), 32, 3, 2, relu=False))
-    stages = ((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3),
-              (6, 112, 3, 1, 5), (6, 192, 4, 2, 5), (6, 320, 1, 1, 3))  # fmt: skip
-    for expansion, channels, count, first_stride, kernel in stages:
-        for stride in (first_stride, *(1,) * (count - 1)):
-            before = net.shapes[x][1]
-            wide = expansion * before
-            y = net.silu(net.conv(x, wide, 1, relu=False)) if expansion > 1 else x
-            y = net.silu(net.conv(y, wide, kernel, stride, groups=wide, relu=False))
-            y = net.conv(net.squeezed(y, max(1, before // 4), "Sigmoid"), channels, 1, relu=False)
-            x = net.binary("Add", y, x) if stride == 1 and before == channels else y
-    x = net.silu(net.conv(x, 1280, 1, relu=False))
-    net.output(net.dense(net.global_average(x), 1000))
-    return net.model()
+
+    def gated(x: str, before: int) -> str:
+        return net.squeezed(x, max(1, before // 4), "Sigmoid")
+
+    return _efficientnet(net, 224, net.silu, gated)
 
 
 def efficientnet_lite0(side: int = 224) -> onnx.ModelProto:
     """EfficientNet-lite0 (Liu 2020): EfficientNet-B0 with ReLU6, without squeeze-and-excitation."""
     net = FloatNet("efficientnet_lite0")
-    x = net.relu6(net.conv(net.input(1, 3, side, side), 32, 3, 2, relu=False))
+    return _efficientnet(net, side, net.relu6, lambda x, _: x)
+
+
+def _efficientnet(
+    net: FloatNet,
+    side: int,
+    activation: Callable[[str], str],
+    gate: Callable[[str, int], str],
+) -> onnx.ModelProto:
+    """Both networks; ``gate`` takes what a block has after its depthwise convolution, and how many
+    channels came into the block."""
+    x = activation(net.conv(net.input(1, 3, side, side), 32, 3, 2, relu=False))
     stages = ((1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3),
               (6, 112, 3, 1, 5), (6, 192, 4, 2, 5), (6, 320, 1, 1, 3))  # fmt: skip
     for expansion, channels, count, first_stride, kernel in stages:
         for stride in (first_stride, *(1,) * (count - 1)):
             before = net.shapes[x][1]
             wide = expansion * before
-            y = net.relu6(net.conv(x, wide, 1, relu=False)) if expansion > 1 else x
-            y = net.relu6(net.conv(y, wide, kernel, stride, groups=wide, relu=False))
-            y = net.conv(y, channels, 1, relu=False)
+            y = activation(net.conv(x, wide, 1, relu=False)) if expansion > 1 else x
+            y = activation(net.conv(y, wide, kernel, stride, groups=wide, relu=False))
+            y = net.conv(gate(y, before), channels, 1, relu=False)
             x = net.binary("Add", y, x) if stride == 1 and before == channels else y
-    x = net.relu6(net.conv(x, 1280, 1, relu=False))
+    x = activation(net.conv(x, 1280, 1, relu=False))
     net.output(net.dense(net.global_average(x), 1000))
     return net.model()
 
@@ -423,3 +426,10 @@ MODERN: dict[str, Callable[[], onnx.ModelProto]] = {
     "resnet50": resnet50,
     "densenet121": densenet121,
 }
+
+
+def check_names(names: Sequence[str], known: Collection[str]) -> None:
+    """Raise VdlaError unless there are names, and networks of them."""
+    for name in names or ("none",):
+        if name not in known:
+            raise VdlaError(f"models: expected one of {', '.join(known)}, got {name!r}")

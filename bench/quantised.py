@@ -1,15 +1,14 @@
-"""What the quantiser loses: float networks against their int8 models, by how they are quantised.
+"""What the quantiser loses (``vdla bench quantised``): float networks against their int8 models, by
+how they are quantised.
 
-``python -m vdla.bench.quantised [NAME ...]``. Weights are random, so activations have channels of
+Weights are random, so activations have channels of
 one size. Those of trained networks differ, which is what smoothing is for: ``uneven`` networks
 compute the same with channels that random factors make larger and smaller.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +18,7 @@ from ..compiler.quantize import quantize
 from ..compiler.quantize.draft import Draft
 from ..compiler.quantize.prepare import prepare
 from ..compiler.quantize.smooth import find_pairs, move
-from .modern import bert
+from .modern import bert, check_names
 from .workloads import mobilenet_v2
 
 #: Standard deviation of the binary logarithm of the factors of ``uneven`` networks.
@@ -37,26 +36,6 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "smoothing 0.5": {"smoothing": 0.5},
 }
-
-
-@dataclass(frozen=True)
-class Row:
-    """One network, quantised in one way.
-
-    Attributes
-    ----------
-    network, options : names
-    sqnr_db : of its output, on the samples that it was quantised with
-    int8, float32 : nodes on integers, and others
-    smoothed : activations that smoothing changed
-    """
-
-    network: str
-    options: str
-    sqnr_db: float
-    int8: int
-    float32: int
-    smoothed: int
 
 
 def uneven(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -85,28 +64,31 @@ def samples_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
     return found
 
 
-def rows(names: list[str]) -> Iterator[Row]:
-    """Every network, as it is and uneven, with all options."""
-    for name in names:
-        for label, change in ((name, lambda model: model), (f"{name}, uneven", uneven)):
-            model = change(NETWORKS[name]())
-            for options, values in OPTIONS.items():
-                report = quantize(model, samples_of(model), **values).report
-                kinds = [row["type"] for row in report["layers"]]
-                (output,) = report["outputs"].values()
-                ints = kinds.count("int8")
-                yield Row(label, options, output["sqnr_db"], ints, len(kinds) - ints,
-                          len(report["smoothed"]))  # fmt: skip
+def quantised_rows(
+    names: Sequence[str], progress: Callable[[int, int], None]
+) -> list[dict[str, Any]]:
+    """Every network, as it is and uneven, with all options: ``sqnr_db`` of its output, on the
+    samples that it was quantised with; ``int8`` and ``float32`` nodes; how many activations were
+    ``smoothed``.
 
-
-def main() -> None:
-    """Print the table."""
-    print("| network | options | SQNR dB | nodes in int8 | in float | smoothed |")
-    print("|---|---|---|---|---|---|")
-    for row in rows(sys.argv[1:] or [*NETWORKS]):
-        numbers = f"{row.sqnr_db:.1f} | {row.int8} | {row.float32} | {row.smoothed}"
-        print(f"| {row.network} | {row.options} | {numbers} |", flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    Raises
+    ------
+    VdlaError
+        For a name that there is no network of.
+    """
+    check_names(names, NETWORKS)
+    changes = {"": lambda model: model, ", uneven": uneven}
+    jobs = [(name, suffix, options) for name in names for suffix in changes for options in OPTIONS]
+    found = []
+    for number, (name, suffix, options) in enumerate(jobs):
+        progress(number, len(jobs))
+        model = changes[suffix](NETWORKS[name]())
+        report = quantize(model, samples_of(model), **OPTIONS[options]).report
+        kinds = [row["type"] for row in report["layers"]]
+        (output,) = report["outputs"].values()
+        found.append({
+            "network": name + suffix, "options": options, "sqnr_db": output["sqnr_db"],
+            "int8": kinds.count("int8"), "float32": len(kinds) - kinds.count("int8"),
+            "smoothed": len(report["smoothed"]),
+        })  # fmt: skip
+    return found

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from ..isa.errors import VdlaError
 from ..runtime.files import whole_file
+from .bench_int8 import definition, names_of, quantised
 from .files import Fills, Merges, Reads, Writes
 from .options import (
     MOST,
@@ -26,6 +27,8 @@ from .options import (
 from .output import count, emit, new_table, percent, progress_bar
 
 app = typer.Typer(help="Layers and networks that accelerators are compared on.")
+for command in (quantised, definition):
+    app.command()(command)
 
 BenchTarget = Annotated[str, typer.Option("--target", help="sim or rtl.")]
 #: Images that a network is measured with at once, at most.
@@ -39,10 +42,6 @@ def _simulators(target: str, compare: bool) -> tuple[str, ...]:
     if target not in ("sim", "rtl"):
         raise VdlaError(f"target: expected sim or rtl, got {target!r}")
     return ("sim", "rtl") if compare else (target,)
-
-
-def _names(names: str) -> list[str]:
-    return [name for name in names.split(",") if name]
 
 
 @app.command()
@@ -61,7 +60,7 @@ def table2(
     from ..report import header
 
     params, memory_params = load_platform(hw, memory)
-    chosen, simulators = choose_layers(_names(layers)), _simulators(target, compare)
+    chosen, simulators = choose_layers(names_of(layers)), _simulators(target, compare)
     with progress_bar("table 2") as advance:
         rows = table2_rows(chosen, params, memory_params, simulators, (vthreads,), advance)
     report = header("bench table2", params, memory_params, 0) | {"rows": rows}
@@ -90,7 +89,7 @@ def networks(
     with progress_bar("networks") as advance:
         from ..bench.networks import network_rows  # takes a second
 
-        rows = network_rows(_names(models), params, memory_params, simulators, advance, save)
+        rows = network_rows(names_of(models), params, memory_params, simulators, advance, save)
     report = header("bench networks", params, memory_params, 0) | {"rows": rows}
     emit(report, json_file, lambda console: _show_networks(console, report))
     return 0
@@ -113,7 +112,7 @@ def roofline(
     from ..report import header
 
     params, memory_params = load_platform(hw, memory)
-    names = _names(layers) or [layer.name for layer in TABLE_2 if layer.groups == 1]
+    names = names_of(layers) or [layer.name for layer in TABLE_2 if layer.groups == 1]
     chosen, simulators = choose_layers(names), _simulators(target, False)
     with progress_bar("roofline") as advance:
         rows = table2_rows(chosen, params, memory_params, simulators, (1, 2), advance)
@@ -139,10 +138,10 @@ def bench_cpu(
     from ..bench.workloads import TABLE_2
     from ..report import header
 
-    networks = {"all": list(MODELS), "none": []}.get(models, _names(models))
+    networks = {"all": list(MODELS), "none": []}.get(models, names_of(models))
     every = [layer.name for layer in TABLE_2]
     table2 = {"table2": every, f"table2{INT8}": [name + INT8 for name in every]}
-    layers = table2.get(ops, _names(ops))
+    layers = table2.get(ops, names_of(ops))
     with progress_bar("cpu") as advance:
         rows = cpu_rows(networks, layers, rounds, advance, threads)
     report = header("bench cpu") | {"threads": threads, "rounds": rounds, "peak": peaks(rows)}
@@ -183,7 +182,7 @@ def speed(
 
     params, memory_params = load_platform(hw, memory)
     with progress_bar("speed") as advance:
-        rows = speed_rows(_names(models), params, memory_params, rounds, advance)
+        rows = speed_rows(names_of(models), params, memory_params, rounds, advance)
     report = header("bench speed", params, memory_params, 0) | {"rows": rows}
     emit(report, json_file, lambda console: _show_speed(console, report))
     return 0
@@ -269,7 +268,11 @@ def bench_gpu(
         )
     with progress_bar("gpu") as advance:
         rows = gpu_rows(
-            _names(models) or list(NETWORKS), _names(kinds) or list(KINDS), sizes, rounds, advance
+            names_of(models) or list(NETWORKS),
+            names_of(kinds) or list(KINDS),
+            sizes,
+            rounds,
+            advance,
         )
     report = header("bench gpu") | {"rounds": rounds, "rows": rows}
     emit(report, json_file, lambda console: _show_gpu(console, report))
@@ -323,21 +326,21 @@ def bench_tuning(
         from ..bench.tuning import check_explorers, draw_replays, model_rows, tables_in, tuning_rows
 
     folder = tables or TABLES
-    layers = LAYERS if make == "all" else _names(make)
-    check_explorers(_names(explorers))
-    for memory in _names(memories):
+    layers = LAYERS if make == "all" else names_of(make)
+    check_explorers(names_of(explorers))
+    for memory in names_of(memories):
         for layer in layers or LAYERS[:1]:
             layer_task(layer, memory)  # refuses unknown names before an hour's work
     for layer in layers:
-        for memory in _names(memories):
+        for memory in names_of(memories):
             fixed = {"vthreads": vthreads} if vthreads else {}
             with progress_bar(f"table of {layer} on {memory}") as advance:
                 make_table(layer, memory, folder, fixed, advance)
     found = tables_in(folder)
     with progress_bar("replays") as advance:
-        rows = tuning_rows(found, _names(explorers), seeds, advance)
+        rows = tuning_rows(found, names_of(explorers), seeds, advance)
     if plot is not None:
-        draw_replays(found, _names(explorers), plot)
+        draw_replays(found, names_of(explorers), plot)
     report = header("bench tuning") | {"seeds": seeds, "rows": rows, "model": model_rows(found)}
     emit(report, json_file, lambda console: _show_tuning(console, report))
     return 0
@@ -387,11 +390,11 @@ def bench_explore(
     path, measured = table, Results(results)
     if make is not None:
         spec = Spec.load(make)
-        methods_of(spec, _names(methods))  # what is wrong is said before the work
+        methods_of(spec, names_of(methods))  # what is wrong is said before the work
         with progress_bar("designs") as advance:
             enumerate_designs(spec, measured, workers, advance).save(path)
     found = Enumeration.load(path)
-    chosen = methods_of(found.spec, _names(methods))
+    chosen = methods_of(found.spec, names_of(methods))
     with progress_bar("replays") as advance:
         rows = replay_rows(found, chosen, seeds, trials, advance)
     report = header("bench explore") | {
@@ -459,7 +462,7 @@ def bench_tuned(
     from ..bench.tuned import geometric_means, tuned_rows
     from ..report import header
 
-    chosen = (_names(models), _names(machines), _names(memories))
+    chosen = (names_of(models), names_of(machines), names_of(memories))
     with progress_bar("networks") as advance:
         rows = tuned_rows(*chosen, folder, trials, advance)
     report = header("bench tuned") | {"rows": rows, "geometric_means": geometric_means(rows)}

@@ -69,6 +69,8 @@ WORKING: dict[str, tuple[str, ...]] = {
     "bench tuned": (),
     "bench gpu": (),
     "bench explore": (),
+    "bench quantised": (),
+    "bench definition": (),
     "fpga estimate": ("--board", "ulx3s-85f"),
     "fpga build": ("--board", "ulx3s-85f"),
     "fpga table": ("--board", "ulx3s-85f"),

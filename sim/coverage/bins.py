@@ -50,8 +50,6 @@ CLAMP_BINS = (
     "below the clamp", "inside the clamp", "above the clamp", "sum wraps", "least times least",
 )  # fmt: skip
 
-#: How the operators that look up are called in bins.
-LOOKS_UP = {"table": "looks up", "table_diff": "looks up a difference"}
 #: What the table is asked for.
 INDEX_BINS = ("below -128", "from -128 to -1", "from 0 to 127", "above 127")
 #: Fields that say where something lies: the groups entries and dram are about them.
@@ -234,11 +232,11 @@ def _fields(params: HwParams) -> Iterator[str]:
 
 def _numbers(params: HwParams) -> Iterator[str]:
     yield "gemm sum wraps"
-    # A sum of values of 16 bits wraps behind 65,536 of them.
+    # A sum of values of 16 bits wraps only after 65,536 of them.
     yield from (f"vector {op.name} wraps" for op in operators(params) if op.looks_up < 2)
     for op in operators(params):
         if op.looks_up:
-            yield from (f"vector {LOOKS_UP[op.name]} {place}" for place in INDEX_BINS)
+            yield from (f"vector {op.name} looks up {place}" for place in INDEX_BINS)
     yield from (f"vector saturates at {end}" for end in ("the least", "the greatest"))
     for post in POST_OPS:
         if post.rounding is not None:

@@ -16,7 +16,7 @@ from ...isa.insn import Gemm, Insn, Vector
 from ...isa.reference import State
 from ...isa.timing import GEMM_DEPTH, VECTOR_DEPTH
 from ...isa.vector_ops import BY_NAME, POST_BY_NAME, NumpyKit, VectorOp
-from .bins import INDEX_BINS, LOOKS_UP
+from .bins import INDEX_BINS
 
 INT32 = np.iinfo(np.int32)
 #: Where the ranges of ``bins.INDEX_BINS`` begin, and where the last one ends.
@@ -41,6 +41,18 @@ class _ExactKit(NumpyKit):
     @staticmethod
     def shl(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return a << (b & 31)
+
+
+class _NotingKit(NumpyKit):
+    """Notes what the table is asked for."""
+
+    def __init__(self, table: np.ndarray):
+        super().__init__(table)
+        self.asked: list[np.ndarray] = []
+
+    def table(self, x: np.ndarray) -> np.ndarray:
+        self.asked.append(x)
+        return super().table(x)
 
 
 def wraps(insn: Insn, state: State) -> Iterator[str]:
@@ -108,14 +120,15 @@ def _vector(insn: Vector, state: State) -> Iterator[str]:
     groups = int(np.prod(insn.extents[: VECTOR_LOOPS - insn.reduce]))
     a, b = (_operand(insn, name, groups, state) for name in ("src0", "src1"))
     exact = _fold(op, _ExactKit(state.table), a.astype(np.int64), b.astype(np.int64))
-    result = _fold(op, NumpyKit(state.table), a, b)
+    kit = _NotingKit(state.table)
+    result = _fold(op, kit, a, b)
     if op.looks_up < 2 and (exact != result).any():
         yield f"vector {op.name} wraps"
     if op.looks_up:
-        asked = a if op.name == "table" else NumpyKit.sub(b, a)
+        asked = np.concatenate([np.ravel(indices) for indices in kit.asked])
         ranges = zip(INDEX_BINS, pairwise(INDEX_LIMITS), strict=True)
         yield from (
-            f"vector {LOOKS_UP[op.name]} {place}"
+            f"vector {op.name} looks up {place}"
             for place, (low, end) in ranges
             if ((low <= asked) & (asked < end)).any()
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ import pytest
 from vdla.bench import definition, quantised
 from vdla.bench.distance import distances
 from vdla.bench.modern import FloatNet
+from vdla.cli import run_app
 from vdla.compiler.onnx_backend import VdlaRep
-from vdla.isa.errors import VdlaError
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 
@@ -21,6 +22,13 @@ def depthwise() -> onnx.ModelProto:
     net = FloatNet("depthwise")
     x = net.conv(net.input(1, 3, 8, 8), 16, 1)
     net.output(net.conv(net.conv(x, 16, 3, groups=16), 8, 1, relu=False))
+    return net.model()
+
+
+def tiny(side: int) -> onnx.ModelProto:
+    """A convolution."""
+    net = FloatNet("tiny")
+    net.output(net.conv(net.input(1, 3, side, side), 8, 3, relu=False))
     return net.model()
 
 
@@ -43,13 +51,15 @@ def test_uneven_channels_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> No
         (y,), (z,) = (VdlaRep(m).run(one) for m in (model, quantised.uneven(model)))
         np.testing.assert_allclose(z, y, rtol=1e-3, atol=1e-4 * np.abs(y).max())
         monkeypatch.setitem(quantised.NETWORKS, name, build)
-    rows = {(row.network, row.options): row for row in quantised.rows([*networks])}
-    assert len(rows) == 8
+    steps: list[int] = []
+    found = quantised.quantised_rows([*networks], lambda done, total: steps.append(total - done))
+    rows = {(row["network"], row["options"]): row for row in found}
+    assert len(rows) == 8 and steps == [*range(8, 0, -1)]
     for name in networks:
         even, smooth = rows[name, "plain"], rows[f"{name}, uneven", "smoothing 0.5"]
         plain = rows[f"{name}, uneven", "plain"]
-        assert even.sqnr_db - 4 < smooth.sqnr_db and plain.sqnr_db + 6 < smooth.sqnr_db
-        assert smooth.smoothed == 2 > plain.smoothed == 0 and smooth.int8 > 2
+        assert even["sqnr_db"] - 4 < smooth["sqnr_db"] > plain["sqnr_db"] + 6
+        assert smooth["smoothed"] == 2 > plain["smoothed"] == 0 and smooth["int8"] > 2
 
 
 def test_operators_and_answers() -> None:
@@ -65,6 +75,25 @@ def test_operators_and_answers() -> None:
     assert ours.equal <= 10 and (ours.equal == 10) == (ours.largest == 0)
 
 
-def test_an_unknown_network_is_refused() -> None:
-    with pytest.raises(VdlaError, match="expected one of resnet50, mobilenet_v3"):
-        definition.quantised("alexnet", 32)
+def test_from_the_command_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(quantised.NETWORKS, "depthwise", depthwise)
+    monkeypatch.setitem(definition.NETWORKS, "tiny", tiny)
+    assert run_app(["bench", "quantised", "--models", "depthwise"]) == 0
+    assert capsys.readouterr().out.count("smoothing 0.5") == 2
+    assert run_app(["bench", "definition", "--models", "tiny", "--side", "32", "--json", "-"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["side"] == 32 and {row["network"] for row in report["rows"]} == {"tiny"}
+    (products,) = (row for row in report["rows"] if row["what"] == "QConv2d")
+    assert products["equal"] == products["elements"] == 8 * 32 * 32
+    assert [row["elements"] for row in report["rows"][-2:]] == [8 * 32 * 32] * 2
+
+
+@pytest.mark.parametrize("models", ["alexnet", "bert,alexnet"])
+@pytest.mark.parametrize("command", ["quantised", "definition"])
+def test_an_unknown_network_is_refused(
+    command: str, models: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run_app(["bench", command, "--models", models]) == 2
+    assert "vdla: models: expected one of " in capsys.readouterr().err

@@ -145,7 +145,7 @@ def _scalar(call: Call) -> Callable[[int], str]:
     return lambda position: call.step("scalar", Reshape(()), call.value(position, "plain"))
 
 
-# ---- reductions ----------------------------------------------------------------------------------
+# ---- of neighbours and ranks ---------------------------------------------------------------------
 
 
 def _response(call: Call) -> None:

@@ -251,14 +251,14 @@ def test_what_the_table_is_asked_for(asked: int, place: str) -> None:
     program = Program(params, insns, {0: bytes(4096)}, {}, 8192)
     found = sample(program, program.dram_image(), Moments([0] * 4, [9] * 4, {}))
     bins_hit = {n for group, n in found if group == "numbers" and "looks up" in n}
-    assert bins_hit == {f"vector looks up {place}"}
+    assert bins_hit == {f"vector table looks up {place}"}
     difference = replace(insns[-1], op="table_diff", imm=1)
     params = replace(SMALL, par_depth=35, vector_table=2)
     asking = replace(insns[1], imm=1 - asked)
     program = Program(params, (insns[0], asking, insns[2], difference), {0: bytes(4096)}, {}, 8192)
     found = sample(program, program.dram_image(), Moments([0] * 4, [9] * 4, {}))
     bins_hit = {n for group, n in found if group == "numbers" and "looks up" in n}
-    assert bins_hit == {f"vector looks up a difference {place}"}
+    assert bins_hit == {f"vector table_diff looks up {place}"}
 
 
 def test_the_largest_product() -> None:

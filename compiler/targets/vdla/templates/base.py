@@ -62,15 +62,16 @@ class AcceleratorTemplate(Template[W]):
 
     def cheapest(self, workload: W, fixed: Knobs) -> Plan | Refusal:
         """The legal knobs of the fewest predicted cycles, with the machine's virtual threads unless
-        they are ``fixed``: for templates whose spaces are small."""
-        wanted = {"vthreads": self.machine.vthreads, **fixed}
+        they are ``fixed`` or no knob: for templates whose spaces are small."""
+        space, usual = self.space(workload), {"vthreads": self.machine.vthreads}
+        wanted = {k: value for k, value in {**usual, **fixed}.items() if k in space.knobs}
         plans = [
             Plan(knobs, self.predict(workload, knobs))
-            for knobs in self.space(workload).points()
+            for knobs in space.points()
             if all(knobs[name] == value for name, value in wanted.items())
         ]
         if not plans:
-            return Refusal(f"{self.name}: no tile fits with {wanted}")
+            return Refusal(f"{self.name}: no tile fits{f' with {wanted}' if wanted else ''}")
         return min(plans, key=lambda plan: plan.cycles or 0)
 
     def rows_first(self, workload: W) -> bool:

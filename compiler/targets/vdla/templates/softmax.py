@@ -104,14 +104,7 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
         return workload.context.budget.lack(needs)
 
     def plan(self, workload: SoftmaxWorkload, fixed: Knobs) -> Plan | Refusal:
-        plans = [
-            Plan(knobs, self.predict(workload, knobs))
-            for knobs in self.space(workload).points()
-            if all(knobs.get(name, value) == value for name, value in fixed.items())
-        ]
-        if not plans:
-            return Refusal("softmax: no tile fits")
-        return min(plans, key=lambda plan: plan.cycles or 0)
+        return self.cheapest(workload, fixed)
 
     def predict(self, workload: SoftmaxWorkload, knobs: Knobs) -> int:
         """As for a row of vectors, whose passes are those over all places; and the chains."""

@@ -1,0 +1,71 @@
+"""``vdla bench quantised`` and ``vdla bench definition``: what networks lose on integers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from .options import JsonFile
+from .output import count, emit, new_table, progress_bar
+
+#: The largest side of images; larger ones take more than the memory of most machines.
+MOST_SIDE = 4096
+
+
+def names_of(names: str) -> list[str]:
+    """Names that commas separate."""
+    return [name for name in names.split(",") if name]
+
+
+def quantised(
+    models: Annotated[str, typer.Option(help="Of bert, mobilenet_v2.")] = "bert,mobilenet_v2",
+    json_file: JsonFile = None,
+) -> int:
+    """What vdla quantize loses on networks with random weights, with smoothing and without."""
+    from ..bench.quantised import quantised_rows
+    from ..report import header
+
+    with progress_bar("quantised") as progress:
+        rows = quantised_rows(names_of(models), progress)
+    report = header("bench quantised", seed=0) | {"rows": rows}
+    emit(report, json_file, lambda console: _show_quantised(console, report))
+    return 0
+
+
+def _show_quantised(console: Console, report: dict[str, Any]) -> None:
+    columns = ("network", "options", "SQNR dB", "nodes in int8", "in float", "smoothed")
+    table = new_table("bench quantised", *columns, left=2)
+    for row in report["rows"]:
+        numbers = (str(row[name]) for name in ("int8", "float32", "smoothed"))
+        table.add_row(row["network"], row["options"], f"{row['sqnr_db']:.1f}", *numbers)
+    console.print(table)
+
+
+def definition(
+    models: Annotated[
+        str, typer.Option(help="Of resnet50, mobilenet_v3, efficientnet_lite0.")
+    ] = "resnet50,mobilenet_v3,efficientnet_lite0",
+    side: Annotated[int, typer.Option(min=32, max=MOST_SIDE, help="Side of images.")] = 224,
+    json_file: JsonFile = None,
+) -> int:
+    """How far int8 networks are from ONNX's float definition, and ONNX Runtime's optimised run."""
+    from ..bench.definition import definition_rows
+    from ..report import header
+
+    with progress_bar("definition") as progress:
+        rows = definition_rows(names_of(models), side, progress)
+    report = header("bench definition", seed=0) | {"side": side, "rows": rows}
+    emit(report, json_file, lambda console: _show_definition(console, report))
+    return 0
+
+
+def _show_definition(console: Console, report: dict[str, Any]) -> None:
+    columns = ("network", "operator", "elements", "as defined", "largest distance")
+    table = new_table(f"bench definition: images of {report['side']}", *columns, left=2)
+    for row in report["rows"]:
+        share = f"{100 * row['equal'] / row['elements']:.4f} %"
+        numbers = (count(row["elements"]), share, str(row["largest"]))
+        table.add_row(row["network"], row["what"], *numbers)
+    console.print(table)
