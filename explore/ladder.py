@@ -84,10 +84,10 @@ class Ladder:
         self._check_bus()
         self.model: ResourceModel | None = None
         wanted = {*spec.objectives, *spec.limits}
-        if {"lut", "ff", "time_us"} & wanted:
+        if {"lut", "ff", "time_us", "period_ns"} & wanted:
             self.model = shipped_model(self.board.name, self.board.device)
-        if "time_us" in wanted:
-            self._mhz(spec.machine({})[0])  # what is missing is said before the work
+        if self.model is not None and {"time_us", "period_ns"} & wanted:
+            self.model.mhz(spec.machine({})[0])  # what is missing is said before the work
         if {"bram", "dsp"} & wanted and not self.counts_rams:
             raise VdlaError(
                 "board: expected one with an ECP5, whose block RAMs and multipliers are counted"
@@ -113,7 +113,10 @@ class Ladder:
         assert params is not None
         found: dict[str, float] = {"scratchpad_bytes": params.scratchpad_bytes}
         if self.model is not None:
-            return found | self.model.predict(params)
+            found |= self.model.predict(params)
+            if self.model.clock is not None:
+                found["period_ns"] = 1000 / self.model.mhz(params)
+            return found
         if self.counts_rams:
             found["dsp"] = multipliers(params, self.board.device)
             found["bram"] = core_rams(params)
@@ -132,10 +135,8 @@ class Ladder:
                 found[name] = f"model of {self.model.count} samples, {_off(median, most)}"
             if self.model.clock is not None:
                 clock = self.model.clock
-                found["time_us"] = (
-                    f"exact cycles, at the clock of a model of {clock.count} placed samples,"
-                    f" {_off(*clock.error)}"
-                )
+                known = f"model of {clock.count} placed samples, {_off(*clock.error)}"
+                found |= {"period_ns": known, "time_us": f"exact cycles, at the clock of a {known}"}
         return found
 
     def over(self, values: Mapping[str, float]) -> float:
@@ -170,17 +171,7 @@ class Ladder:
             weight * self._macs.get(name, 0) / rate for name, weight in self.spec.networks.items()
         )
         found = self.of_machine(design) | {"cycles": cycles, "dram_bytes": 0.0, "energy_uj": 0.0}
-        return self._timed(params, found)
-
-    def _mhz(self, params: HwParams) -> float:
-        assert self.model is not None
-        return self.model.mhz(params)
-
-    def _timed(self, params: HwParams, values: dict[str, float]) -> dict[str, float]:
-        """The values with the time that their cycles take, where the clock is known."""
-        if self.model is None or self.model.clock is None:
-            return values
-        return values | {"time_us": values["cycles"] / self._mhz(params)}
+        return _timed(found)
 
     # ---- exact
 
@@ -225,7 +216,14 @@ class Ladder:
                 row["dram"][part] for part in ("read_bytes", "written_bytes")
             )
             values["energy_uj"] += times * sum(self.energy.picojoules(row, params).values()) / 1e6
-        return self._timed(params, values)
+        return _timed(values)
+
+
+def _timed(values: dict[str, float]) -> dict[str, float]:
+    """The values with the time that their cycles take, where the clock is known."""
+    if "period_ns" not in values:
+        return values
+    return values | {"time_us": values["cycles"] * values["period_ns"] / 1000}
 
 
 def _off(median: float, most: float) -> str:

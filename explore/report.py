@@ -77,13 +77,21 @@ def _design(spec: Spec, outcome: Outcome) -> dict[str, Any]:
 
 def _networks(exploration: Exploration, outcome: Outcome) -> dict[str, Any]:
     """What was measured of each network, and where its energy goes."""
-    kept = ("cycles", "stalls", "layers", "bound_by", "roofline_fraction", "most_in_use")
-    params, table = outcome.design.params, exploration.ladder.energy
-    assert params is not None
+    kept = (
+        "cycles", "macs", "dram", "stalls", "layers", "bound_by", "roofline_fraction", "most_in_use"
+    )  # fmt: skip
+    design, table = outcome.design, exploration.ladder.energy
+    params, memory = design.params, design.memory
+    assert params is not None and memory is not None
+    roof = {
+        "macs_per_cycle": params.peak_macs_per_cycle,
+        "bytes_per_cycle": params.bus_bytes / memory.cycles_per_beat,
+    }
     return {
         "networks": {
             Path(name).name: {part: row.get(part) for part in kept}
             | {
+                "roof": roof,
                 "picojoules": None if row.get("error") else table.picojoules(row, params),
             }
             for name, row in zip(exploration.spec.networks, outcome.rows, strict=True)

@@ -20,6 +20,7 @@ from ..isa.text_files import read_toml
 OBJECTIVES = {
     "cycles": "cycles an image",
     "time_us": "microseconds an image",
+    "period_ns": "nanoseconds a cycle",
     "dram_bytes": "bytes to and from DRAM an image",
     "energy_uj": "microjoules an image",
     "scratchpad_bytes": "bytes on the chip",
@@ -65,7 +66,7 @@ class Spec:
     memory: str = "vta"
     board: str = "ulx3s-85f"
     energy: str = "accelergy_40nm"
-    search: str = "nsga2"
+    search: str = "surrogate"
     seed: int = 0
     trials: int = 100
 

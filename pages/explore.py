@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from .layers import UNITS, stall_series, stall_values
+from .layers import BOUNDS, UNITS, roof, stall_series, stall_values
 from .page import write_page
 from .parts import (
     Across,
@@ -48,7 +48,8 @@ def explore_page(report: dict[str, Any]) -> str:
         "VDLA": report["vdla"],
     }
     sections = [
-        _front(report, named), _knobs(report, named), _beside(report, named), _energy(named),
+        _front(report, named), _knobs(report, named), _beside(report, named),
+        _energy(report, named),
         *(_network(name, named) for name in report["networks"]),
     ]  # fmt: skip
     return write_page(Page("Exploration", _summary(report), Facts(facts), sections))
@@ -193,7 +194,7 @@ def _beside(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Sect
     )
 
 
-def _energy(named: Sequence[tuple[str, Design]]) -> Section:
+def _energy(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Section:
     parts = list(next(iter(named[0][1]["networks"].values()))["picojoules"])
     networks = list(named[0][1]["networks"])
     labels = [label for label, _ in named]
@@ -216,7 +217,9 @@ def _energy(named: Sequence[tuple[str, Design]]) -> Section:
     return Section(
         "Energy",
         "Counts of accesses are exact; energies are published ones of another technology than an"
-        " FPGA's, so compare designs and do not read joules.",
+        " FPGA's, so compare designs and do not read joules. The tables"
+        f" {' and '.join(report['energy_tables'])} agree on the order of"
+        f" {100 * report['agreed_order']:.0f} % of the pairs of designs on the front.",
         [
             Bars(
                 title="Microjoules a run, by what takes them",
@@ -260,6 +263,36 @@ def _network(network: str, named: Sequence[tuple[str, Design]]) -> Section:
                 series=series,
                 views=sorted(views, key=lambda view: view.name != "gemm"),
             ),
+            _roofline(network, named),
             Table(f"Cycles by layer, {network}", ("layer", *labels), layers),
         ],
+    )
+
+
+def _roofline(network: str, named: Sequence[tuple[str, Design]]) -> Scatter:
+    """The designs under what their arithmetic and their bus allow."""
+    points, rows, roofs = [], [], {}
+    for label, design in named:
+        run = design["networks"][network]
+        moved = max(run["dram"]["read_bytes"], run["dram"]["written_bytes"])
+        intensity, rate = run["macs"] / moved, run["macs"] / run["cycles"]
+        facts = {
+            "cycles": f"{run['cycles']:,}",
+            "of bound": f"{100 * run['roofline_fraction']:.1f} %",
+            "bound by": run["bound_by"],
+        }
+        points.append(Point(label, intensity, rate, list(BOUNDS).index(run["bound_by"]), facts))
+        rows.append((label, intensity, rate, run["roofline_fraction"], run["bound_by"]))
+        roofs[run["roof"]["macs_per_cycle"], run["roof"]["bytes_per_cycle"]] = None
+    columns = ("design", "MACs a byte", "MACs a cycle", "of bound %", "bound by")
+    return Scatter(
+        title=f"Roofline of {network}",
+        note="To the right: MACs for each byte that was read from DRAM, or written there if that is"
+        " more. Upwards: MACs in a cycle. A line is what MACs and bytes in a cycle allow.",
+        table=Table(f"Roofline, {network}", columns, rows),
+        x_title="MACs / byte",
+        y_title="MACs / cycle",
+        points=points,
+        series=list(BOUNDS.values()),
+        lines=[roof(*limits, [point.x for point in points]) for limits in roofs],
     )

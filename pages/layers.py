@@ -20,10 +20,10 @@ _CAUSES = [
     *dict.fromkeys(n for c in CAUSES for n in (STALL_NAMES.values() if c == "stalled" else [c]))
 ]
 _WORDS = {"busy": "works", "dma": "waits for DRAM", "empty": "has no instruction"}
-#: Reads, writes; and layers by what their bound comes from.
+#: Reads, writes; and what a bound comes from.
 _READS, _WRITES = Series("read", 2), Series("written", 1)
-_BOUNDS = {"compute": Series("bound by compute", 0), "reads": Series("bound by reads", 2)}
-_BOUNDS |= {"writes": Series("bound by writes", 1)}
+BOUNDS = {"compute": Series("bound by compute", 0), "reads": Series("bound by reads", 2)}
+BOUNDS |= {"writes": Series("bound by writes", 1)}
 
 
 def platform_of(report: Report) -> tuple[HwParams, MemoryParams]:
@@ -150,15 +150,11 @@ def roofline(report: Report) -> Scatter:
     peak, bytes_per_cycle = params.peak_macs_per_cycle, params.bus_bytes / memory.cycles_per_beat
     layers = [x for x in on_accelerator(report) if x["macs"] and x["channel_bytes"]]
     points = [_point(layer, layer["name"]) for layer in layers]
-    ridge = peak / bytes_per_cycle
-    low = min([ridge / 4, *(p.x / 1.5 for p in points)])
-    high = max([ridge * 4, *(p.x * 1.5 for p in points)])
     columns = ("layer", "MACs a byte", "MACs a cycle", "of bound %", "bound by")
     rows = [
         (p.name, p.x, p.y, layer["roofline_fraction"], layer["bound_by"])
         for p, layer in zip(points, layers, strict=True)
     ]
-    corners = [(low, low * bytes_per_cycle), (ridge, float(peak)), (high, float(peak))]
     return Scatter(
         title="Roofline",
         note="To the right: MACs for each byte that the layer must read, or write if that is more."
@@ -169,9 +165,22 @@ def roofline(report: Report) -> Scatter:
         x_title="MACs / byte",
         y_title="MACs / cycle",
         points=points,
-        series=list(_BOUNDS.values()),
-        lines=[Line(f"{peak:,} MACs a cycle, {bytes_per_cycle:g} bytes a cycle", corners)],
+        series=list(BOUNDS.values()),
+        lines=[roof(peak, bytes_per_cycle, [p.x for p in points])],
     )
+
+
+def roof(peak: int, bytes_per_cycle: float, reach: Sequence[float]) -> Line:
+    """What MACs and bytes in a cycle allow, from the least to the most MACs a byte of ``reach`` and
+    a little beyond.
+    """
+    ridge = peak / bytes_per_cycle
+    low, high = (
+        min([ridge / 4, *(x / 1.5 for x in reach)]),
+        max([ridge * 4, *(x * 1.5 for x in reach)]),
+    )
+    corners = [(low, low * bytes_per_cycle), (ridge, float(peak)), (high, float(peak))]
+    return Line(f"{peak:,} MACs a cycle, {bytes_per_cycle:g} bytes a cycle", corners)
 
 
 def _point(layer: dict[str, Any], name: str) -> Point:
@@ -187,7 +196,7 @@ def _point(layer: dict[str, Any], name: str) -> Point:
         name,
         layer["macs"] / layer["channel_bytes"],
         layer["macs"] / layer["active_cycles"],
-        list(_BOUNDS).index(layer["bound_by"]),
+        list(BOUNDS).index(layer["bound_by"]),
         facts,
     )
 

@@ -251,6 +251,11 @@ def test_time_is_cycles_at_the_modelled_clock(
             mhz = 1000 / (10 + 0.0003 * (9000 + 400 * params.lanes))
             assert one.values["time_us"] == pytest.approx(one.values["cycles"] / mhz, rel=1e-3)
             assert found.ladder.bound(one.design)["time_us"] <= one.values["time_us"]
+    most = 10 + 0.0003 * (9000 + 400 * 16)
+    limited = replace(timed, limits={"period_ns": most})
+    found = explored(limited, tmp_path / "limited.jsonl")
+    assert found.front and all(one.values["period_ns"] <= most + 1e-6 for one in found.front)
+    assert found.ladder.over({"period_ns": 1.5 * most}) == pytest.approx(0.5)
 
 
 @pytest.mark.slow
@@ -281,6 +286,10 @@ def test_the_command(tmp_path: Path) -> None:
     assert page.loads == [] and page.sections[:3] == ["Front", "Knobs", "Two designs"]
     shown = [row["cycles"] for row in page.rows("Designs") if row["design"] != "first"]
     assert shown == [design["values"]["cycles"] for design in report["front"]]
+    for row in page.rows(f"Roofline, {DIGITS.name}"):
+        allowed = min(256, 8 * row["MACs a byte"])  # of 16x16 and a bus of 64 bits
+        assert 0.01 * allowed < row["MACs a cycle"] <= allowed
+    assert f"{100 * report['agreed_order']:.0f} % of the pairs" in (tmp_path / "r.html").read_text()
     assert (tmp_path / "r.png").read_bytes().startswith(b"\x89PNG")
     before = (tmp_path / "r.jsonl").read_text()
     assert run_app(command) == 0
