@@ -98,6 +98,27 @@ def place_lanes(
             _place(cells[name], nearest)
 
 
+def place_other_memories(netlist: dict[str, Any], memories: Sites) -> None:
+    """Give every block RAM that has no place yet the free one that is nearest to the middle of the
+    multipliers, which all lanes are about; for a placer that does not find places itself.
+    """
+    used = {cell["attributes"]["BEL"] for cell in _placed(netlist, "DP16KD")}
+    free = [site for row in memories.rows for site in memories.in_row(row)]
+    free = [site for site in free if _bel(site) not in used]
+    around = [_site(cell["attributes"]["BEL"]) for cell in _placed(netlist, "MULT18X18D")]
+    around = around or list(free)
+    free.sort(key=lambda site: _distance(site, around))
+    for _, cell in sorted(netlist["cells"].items()):
+        if cell["type"] == "DP16KD" and "BEL" not in cell["attributes"]:
+            _place(cell, free.pop(0))
+
+
+def _placed(netlist: dict[str, Any], kind: str) -> list[dict[str, Any]]:
+    """The cells of a kind that have a place."""
+    cells = netlist["cells"].values()
+    return [cell for cell in cells if cell["type"] == kind and "BEL" in cell["attributes"]]
+
+
 def _multipliers_of_lanes(netlist: dict[str, Any]) -> Iterator[tuple[int, Product, str]]:
     """For each multiplier the lane whose registers take its product, the product, and the name of
     the multiplier.
@@ -183,5 +204,16 @@ def _distance(site: Site, others: list[Site]) -> float:
 
 
 def _place(cell: dict[str, Any], site: Site) -> None:
+    cell["attributes"]["BEL"] = _bel(site)
+
+
+def _bel(site: Site) -> str:
+    """A site as nextpnr writes it."""
     x, y, name = site
-    cell["attributes"]["BEL"] = f"X{x}/Y{y}/{name}"
+    return f"X{x}/Y{y}/{name}"
+
+
+def _site(bel: str) -> Site:
+    """What :func:`_bel` makes of a site, back."""
+    x, y, name = bel.split("/", 2)
+    return int(x[1:]), int(y[1:]), name

