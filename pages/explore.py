@@ -271,11 +271,11 @@ def _network(network: str, named: Sequence[tuple[str, Design]]) -> Section:
 
 def _roofline(network: str, named: Sequence[tuple[str, Design]]) -> Scatter:
     """The designs under what their arithmetic and their bus allow."""
-    points, rows, roofs = [], [], {}
+    points, rows, roofs = [], [], dict[tuple[int, float], None]()
     for label, design in named:
         run = design["networks"][network]
-        moved = max(run["dram"]["read_bytes"], run["dram"]["written_bytes"])
-        intensity, rate = run["macs"] / moved, run["macs"] / run["cycles"]
+        busier = max(run["dram"]["read_bytes"], run["dram"]["written_bytes"])
+        intensity, rate = run["macs"] / busier, run["macs"] / run["cycles"]
         facts = {
             "cycles": f"{run['cycles']:,}",
             "of bound": f"{100 * run['roofline_fraction']:.1f} %",
@@ -294,5 +294,5 @@ def _roofline(network: str, named: Sequence[tuple[str, Design]]) -> Scatter:
         y_title="MACs / cycle",
         points=points,
         series=list(BOUNDS.values()),
-        lines=[roof(*limits, [point.x for point in points]) for limits in roofs],
+        lines=[roof(macs, moved, [point.x for point in points]) for macs, moved in roofs],
     )
