@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import prod
 
 import onnx
 
@@ -79,10 +80,15 @@ def plan(draft: Draft, excluded: Mapping[int, str] | None = None) -> Plan:
 
 
 def data_operands(draft: Draft, node: onnx.NodeProto) -> list[str]:
-    """Operands that are data: neither parameters nor constants."""
+    """Operands that are data: neither parameters nor constants, but for those that are added to
+    every place, such as learned positions."""
     count = {"Concat": len(node.input), "MatMul": 2}.get(node.op_type, 1)
     count = 2 if node.op_type in BINARY else count
-    return [name for name in node.input[:count] if name and name not in draft.constants]
+    return [
+        name
+        for name in node.input[:count]
+        if name and (name not in draft.constants or _is_addend(draft, node, name))
+    ]
 
 
 def has_weights(draft: Draft, node: onnx.NodeProto) -> bool:
@@ -113,12 +119,21 @@ def _why_float(draft: Draft, node: onnx.NodeProto) -> str:
         return f"{node.op_type} has no integer form"
     data = data_operands(draft, node)
     for name in node.input:
-        if name in draft.constants and (node.op_type in (*BINARY, "Concat") or not data):
+        known = name in draft.constants and name not in data
+        if known and (node.op_type in (*BINARY, "Concat") or not data):
             return f"operand {name!r} is a constant"
     for name in (*data, *(name for name in node.output if name)):
         if draft.dtypes.get(name, "float32") != "float32":
             return f"{name!r} is {draft.dtypes[name]}, not float32"
     return rule(draft, node)
+
+
+def _is_addend(draft: Draft, node: onnx.NodeProto, name: str) -> bool:
+    """Whether a constant of several rows is added to a tensor of its shape. One number for each
+    channel is none: the compiler adds it without rounding it to int8."""
+    shape = draft.constants[name].shape
+    is_whole = shape == draft.shapes[node.output[0]] and prod(shape[:-1]) > 1
+    return node.op_type == "Add" and is_whole
 
 
 def _product(draft: Draft, node: onnx.NodeProto) -> str:
