@@ -129,11 +129,11 @@ def _why_float(draft: Draft, node: onnx.NodeProto) -> str:
 
 
 def _is_addend(draft: Draft, node: onnx.NodeProto, name: str) -> bool:
-    """Whether a constant of several rows is added to a tensor of its shape. One number for each
-    channel is none: the compiler adds it without rounding it to int8."""
-    shape = draft.constants[name].shape
-    is_whole = shape == draft.shapes[node.output[0]] and prod(shape[:-1]) > 1
-    return node.op_type == "Add" and is_whole
+    """Whether a constant has a number of its own for each row that it is added to. One for each
+    channel has not: the compiler adds it without rounding it to int8."""
+    known, shape = draft.constants[name].shape, draft.shapes[node.output[0]]
+    is_whole = (1,) * (len(shape) - len(known)) + known == shape
+    return node.op_type == "Add" and is_whole and prod(known[:-1]) > 1
 
 
 def _product(draft: Draft, node: onnx.NodeProto) -> str:
@@ -161,6 +161,8 @@ def _of_activations(draft: Draft, node: onnx.NodeProto) -> str:
 
 
 def _add(draft: Draft, node: onnx.NodeProto) -> str:
+    if any(name in draft.constants for name in node.input):
+        return ""
     a, b = (draft.shapes[name] for name in node.input)
     return "" if a == b else f"the addends have shapes {list(a)} and {list(b)}"
 
