@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +44,7 @@ def main() -> int:
 
     sim, cpu, rtl = (
         vdla.compile(
-            MODELS / "digits_transformer_int8.onnx", target, replace(HwParams(), vector_table=2),
+            MODELS / "digits_transformer_int8.onnx", target, HwParams(vector_table=2),
             arguments.memory,
         )
         for target in ("sim", "cpu", "rtl")
