@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 
+import numpy as np
 import onnx
 
 from .draft import Draft, attribute, operands
@@ -130,10 +131,27 @@ def _why_float(draft: Draft, node: onnx.NodeProto) -> str:
 
 def _is_addend(draft: Draft, node: onnx.NodeProto, name: str) -> bool:
     """Whether a constant has a number of its own for each row that it is added to. One for each
-    channel has not: the compiler adds it without rounding it to int8."""
+    channel has not: the compiler adds it without rounding it to int8. Nor is it one where it is a
+    mask, whose range would leave no levels for what it is added to."""
+    if node.op_type != "Add":
+        return False
     known, shape = draft.constants[name].shape, draft.shapes[node.output[0]]
-    is_whole = (1,) * (len(shape) - len(known)) + known == shape
-    return node.op_type == "Add" and is_whole and prod(known[:-1]) > 1
+    is_whole = (1,) * (len(shape) - len(known)) + known == shape and prod(known[:-1]) > 1
+    is_finite = is_whole and bool(np.isfinite(draft.constants[name]).all())
+    return is_finite and not _is_in_softmax(draft, node.output[0])
+
+
+def _is_in_softmax(draft: Draft, name: str) -> bool:
+    """Whether a softmax takes a tensor, perhaps with functions and moves between them."""
+    found = {name}
+    for node in draft.nodes:
+        if found.isdisjoint(node.input):
+            continue
+        if node.op_type == "Softmax":
+            return True
+        if node.op_type in (*FUNCTIONS, *MOVES, *STEPS):
+            found |= {*node.output}
+    return False
 
 
 def _product(draft: Draft, node: onnx.NodeProto) -> str:

@@ -31,10 +31,10 @@ def encoder() -> onnx.ModelProto:
     return net.model()
 
 
-def positioned(*shape: int) -> onnx.ModelProto:
-    """Rows of 16 tokens, a constant that is added to them, and attention."""
+def positioned(*shape: int, tokens: int = 16) -> onnx.ModelProto:
+    """Rows of tokens, a constant that is added to them, and attention."""
     net = FloatNet("positioned")
-    rows = net.linear(net.input(1, 16, 32), 32)
+    rows = net.linear(net.input(1, tokens, 32), 32)
     places = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
     x = net.plus(rows, places)
     net.output(net.binary("Add", x, net.attention(x, 2)))
@@ -88,12 +88,30 @@ def test_positions_of_a_batch() -> None:
     assert np.abs(ours - peer(made.model, x=x)).max() <= 1.01 * step
 
 
-@pytest.mark.parametrize("shape", [(32,), (1, 1, 32), (1, 16, 1)])
-def test_other_addends_are_not_rounded(shape: tuple[int, ...]) -> None:
-    draft = Draft.load(positioned(*shape))
+@pytest.mark.parametrize(
+    ("shape", "tokens"), [((32,), 16), ((1, 1, 32), 16), ((1, 16, 1), 16), ((32,), 1)]
+)
+def test_other_addends_are_not_rounded(shape: tuple[int, ...], tokens: int) -> None:
+    draft = Draft.load(positioned(*shape, tokens=tokens))
     prepare(draft)
     places = next(i for i, node in enumerate(draft.nodes) if node.op_type == "Add")
     assert "is a constant" in plan(draft).reasons[places]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("hidden", [-1e9, -np.inf])
+def test_masks_are_not_rounded(hidden: float, scaled: bool) -> None:
+    """Their range would leave no levels for the scores."""
+    mask = np.triu(np.full((16, 16), hidden, np.float32), 1)
+    net = FloatNet("masked")
+    rows = net.linear(net.input(1, 16, 32), 32)
+    scores = net.plus(net.matmul(rows, net.transpose(rows, 0, 2, 1)), mask[None])
+    scores = net.scaled(scores, 0.25) if scaled else scores
+    net.output(net.matmul(net.softmax(scores), rows))
+    model = net.model()
+    x = 0.3 * np.random.default_rng(5).standard_normal((16, 16, 32)).astype(np.float32)
+    made = vdla.quantize(model, x)
+    assert made.report["outputs"][model.graph.output[0].name]["sqnr_db"] > 30
 
 
 def test_an_encoder_is_quantised() -> None:
