@@ -163,24 +163,34 @@ class Network:
         trunk = grad + left.backward(right.backward(grad) * in_left)
         stem.backward(down.backward(trunk * in_trunk) * in_stem)
 
-    def step(self, rate: float, count: int, decay: float = 1e-4) -> None:
-        """One step of AdamW; ``count`` starts at 1."""
-        for layer in [*self.convs, self.dense]:
-            layer.moments = layer.moments or [
-                np.zeros_like(v) for v in (layer.weight, layer.bias) for _ in range(2)
-            ]
-            pairs = zip((layer.weight, layer.bias), layer.grads, strict=True)
-            for index, (value, grad) in enumerate(pairs):
-                mean, square = layer.moments[2 * index : 2 * index + 2]
-                mean += 0.1 * (grad - mean)
-                square += 0.001 * (grad * grad - square)
-                unbiased = mean / (1 - 0.9**count)
-                value -= rate * unbiased / (np.sqrt(square / (1 - 0.999**count)) + 1e-8)
-                value -= rate * decay * value
+    def layers(self) -> list[Conv | Linear]:
+        """All that has weights."""
+        return [*self.convs, self.dense]
+
+
+def step(layers: list[Conv | Linear], rate: float, count: int, decay: float) -> None:
+    """One step of AdamW; ``count`` starts at 1."""
+    for layer in layers:
+        layer.moments = layer.moments or [
+            np.zeros_like(v) for v in (layer.weight, layer.bias) for _ in range(2)
+        ]
+        pairs = zip((layer.weight, layer.bias), layer.grads, strict=True)
+        for index, (value, grad) in enumerate(pairs):
+            mean, square = layer.moments[2 * index : 2 * index + 2]
+            mean += 0.1 * (grad - mean)
+            square += 0.001 * (grad * grad - square)
+            unbiased = mean / (1 - 0.9**count)
+            value -= rate * unbiased / (np.sqrt(square / (1 - 0.999**count)) + 1e-8)
+            value -= rate * decay * value
 
 
 def train(
-    network: Network, x: np.ndarray, y: np.ndarray, epochs: int, rng: np.random.Generator
+    network: Network,
+    x: np.ndarray,
+    y: np.ndarray,
+    epochs: int,
+    rng: np.random.Generator,
+    decay: float = 1e-4,
 ) -> None:
     """Cross entropy on shifted images, batches of 64, a cosine learning rate."""
     batch, count = 64, 0
@@ -198,7 +208,8 @@ def train(
             probability[right] -= 1
             network.backward((probability / batch).astype(np.float32))
             count += 1
-            network.step(2e-3 * (1 + np.cos(np.pi * count / steps)), count)
+            rate = 2e-3 * (1 + np.cos(np.pi * count / steps))
+            step(network.layers(), rate, count, decay)
         if epoch % 5 == 4:
             print(f"epoch {epoch + 1:3}: loss {total / len(x):.4f}")
 

@@ -92,6 +92,22 @@ def test_blocks_of_ones_own():
     assert instruction_of(broken) == instruction_of(wrong)
 
 
+@pytest.mark.slow
+def test_training_a_transformer_ends_in_two_files(tmp_path: Path):
+    text = run("08_digits_transformer.py", "--out", str(tmp_path), "--epochs", "1")
+    names = ["digits_transformer_float.onnx", "digits_transformer_int8.onnx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert all(f"{name}: accuracy" in text for name in names)
+
+
+@pytest.mark.slow
+def test_the_transformer_is_equal_on_all_targets():
+    text = run("09_run_digits_transformer.py")
+    assert "float: accuracy 98.33 %" in text and "int8: accuracy 98.33 %" in text
+    assert "sim = cpu: 0 of 3600 outputs different" in text
+    assert "sim = rtl: 0 cycles, 0 outputs different (4 images)" in text
+
+
 def instruction_of(said: str) -> str:
     """The instruction that a divergence names."""
     return next(row.split("│")[2].strip() for row in said.splitlines() if "│ instruction" in row)

@@ -28,6 +28,7 @@ from .compiler.building import build_for
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "measured.md").read_text()
 VTA = MEMORY_PRESETS["vta"]
 DIGITS_ROW = "digits, cycles for one image (16x16, `vta`)"
+TRANSFORMER_ROW = "digits transformer, cycles for one image (16x16 with `vector_table = 2`, `vta`)"
 PROGRAMS_ROW = re.compile(r"10,000 random programs .* \(([\d,]+) cycles\)")
 #: Networks by the beginning of their row, then by name.
 NETWORK_ROWS = {
@@ -74,7 +75,7 @@ def test_every_figure_in_cycles_is_compared() -> None:
         for what, figure in measured().items()
         if re.search(r"\d,\d{3}.*cycle|cycles for", f"{what} {figure}")
     }
-    compared = {DIGITS_ROW, *(figure_of(name)[0] for name in NETWORKS)}
+    compared = {DIGITS_ROW, TRANSFORMER_ROW, *(figure_of(name)[0] for name in NETWORKS)}
     assert {what for what in rows if not PROGRAMS_ROW.match(what)} == compared
 
 
@@ -82,6 +83,14 @@ def test_digits() -> None:
     module = vdla.compile(DIGITS, "sim", "16x16", "vta")
     module.run(IMAGES[:1])
     assert module.report["cycles"] == number(measured()[DIGITS_ROW])
+
+
+def test_digits_transformer() -> None:
+    model = DIGITS.with_name("digits_transformer_int8.onnx")
+    module = vdla.compile(model, "sim", HwParams(vector_table=2), "vta")
+    module.run(IMAGES[:1])
+    cycles, programs = module.report["cycles"], len(module.compiled.programs)
+    assert measured()[TRANSFORMER_ROW] == f"{cycles:,}, in {programs} programs"
 
 
 # ---- layers ----

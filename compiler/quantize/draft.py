@@ -101,7 +101,7 @@ class Draft:
         del graph.node[:], graph.initializer[:], graph.value_info[:]
         kept = _needed(self.nodes, wanted)
         graph.node.extend(kept)
-        read = {name for node in kept for name in node.input}
+        read = {name for node in kept for name in node.input} | {*wanted}
         used = [name for name in self.constants if name in read]
         graph.initializer.extend(numpy_helper.from_array(self.constants[n], n) for n in used)
         inputs = [v for v in graph.input if v.name not in self.constants]

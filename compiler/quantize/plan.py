@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from math import prod
 
+import numpy as np
 import onnx
 
 from .draft import Draft, attribute, operands
@@ -79,10 +81,15 @@ def plan(draft: Draft, excluded: Mapping[int, str] | None = None) -> Plan:
 
 
 def data_operands(draft: Draft, node: onnx.NodeProto) -> list[str]:
-    """Operands that are data: neither parameters nor constants."""
+    """Operands that are data: neither parameters nor constants, but for those that are added to
+    every place, such as learned positions."""
     count = {"Concat": len(node.input), "MatMul": 2}.get(node.op_type, 1)
     count = 2 if node.op_type in BINARY else count
-    return [name for name in node.input[:count] if name and name not in draft.constants]
+    return [
+        name
+        for name in node.input[:count]
+        if name and (name not in draft.constants or _is_addend(draft, node, name))
+    ]
 
 
 def has_weights(draft: Draft, node: onnx.NodeProto) -> bool:
@@ -113,12 +120,38 @@ def _why_float(draft: Draft, node: onnx.NodeProto) -> str:
         return f"{node.op_type} has no integer form"
     data = data_operands(draft, node)
     for name in node.input:
-        if name in draft.constants and (node.op_type in (*BINARY, "Concat") or not data):
+        known = name in draft.constants and name not in data
+        if known and (node.op_type in (*BINARY, "Concat") or not data):
             return f"operand {name!r} is a constant"
     for name in (*data, *(name for name in node.output if name)):
         if draft.dtypes.get(name, "float32") != "float32":
             return f"{name!r} is {draft.dtypes[name]}, not float32"
     return rule(draft, node)
+
+
+def _is_addend(draft: Draft, node: onnx.NodeProto, name: str) -> bool:
+    """Whether a constant has a number of its own for each row that it is added to. One for each
+    channel has not: the compiler adds it without rounding it to int8. Nor is it one where it is a
+    mask, whose range would leave no levels for what it is added to."""
+    if node.op_type != "Add":
+        return False
+    known, shape = draft.constants[name].shape, draft.shapes[node.output[0]]
+    is_whole = (1,) * (len(shape) - len(known)) + known == shape and prod(known[:-1]) > 1
+    is_finite = is_whole and bool(np.isfinite(draft.constants[name]).all())
+    return is_finite and not _is_in_softmax(draft, node.output[0])
+
+
+def _is_in_softmax(draft: Draft, name: str) -> bool:
+    """Whether a softmax takes a tensor, perhaps with functions and moves between them."""
+    found = {name}
+    for node in draft.nodes:
+        if found.isdisjoint(node.input):
+            continue
+        if node.op_type == "Softmax":
+            return True
+        if node.op_type in (*FUNCTIONS, *MOVES, *STEPS):
+            found |= {*node.output}
+    return False
 
 
 def _product(draft: Draft, node: onnx.NodeProto) -> str:
@@ -146,6 +179,8 @@ def _of_activations(draft: Draft, node: onnx.NodeProto) -> str:
 
 
 def _add(draft: Draft, node: onnx.NodeProto) -> str:
+    if any(name in draft.constants for name in node.input):
+        return ""
     a, b = (draft.shapes[name] for name in node.input)
     return "" if a == b else f"the addends have shapes {list(a)} and {list(b)}"
 

@@ -27,7 +27,7 @@ class _Rewriter:
     replaced: set[str] = field(default_factory=set)
 
     def run(self) -> None:
-        for name in self.draft.inputs:
+        for name in (*self.draft.inputs, *self.draft.constants):
             self.store(name, name)
         for node, reason in zip(self.draft.nodes, self.plan.reasons, strict=True):
             made = onnx.NodeProto()
@@ -57,7 +57,11 @@ class _Rewriter:
             self.draft.constant(f"{name}.scale", np.array(scale.scale, np.float32)),
             self.draft.constant(f"{name}.zero_point", np.array(scale.zero_point, np.int8)),
         ]
-        steps = (("quantize", real, f"{name}.int8"), ("dequantize", f"{name}.int8", result))
+        stored = f"{name}.int8"
+        steps = [("quantize", real, stored), ("dequantize", stored, result)]
+        if name in self.draft.constants:
+            self.draft.constants[stored] = scale.stored(self.draft.constants[name])
+            del steps[0]
         for what, x, y in steps:
             kind = f"{what.capitalize()}Linear"
             self.nodes.append(helper.make_node(kind, [x, *constants], [y], f"{name}.{what}"))

@@ -35,6 +35,11 @@ class Scale:
         step = float(np.float32(max((hi - lo) / (INT8_MAX - INT8_MIN), LEAST_SCALE)))
         return Scale(step, min(max(round(INT8_MIN - lo / step), INT8_MIN), INT8_MAX))
 
+    def stored(self, real: np.ndarray) -> np.ndarray:
+        """Real values float32 as int8, as QuantizeLinear rounds them."""
+        steps = np.rint(real / np.float32(self.scale)) + self.zero_point
+        return np.clip(steps, INT8_MIN, INT8_MAX).astype(np.int8)
+
 
 @dataclass(frozen=True, eq=False)
 class Weight:

@@ -29,9 +29,12 @@ from vdla.compiler.frontends.tflite import (
     state,
     wide,
 )
+from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.split_batch import split_batch
 from vdla.compiler.quantize import damage, smooth
 from vdla.compiler.quantize import functions as steps
+from vdla.compiler.quantize.plan import _is_addend
+from vdla.compiler.quantize.weights import Scale
 from vdla.runtime.executable import Executable
 
 from .checks import tests
@@ -138,6 +141,15 @@ _ROWS = (
     # ---- the quantiser
     ("a step that others read is not stored", steps._ends, "sources.get(p) != sources[place] for",
      "False for", tests(f"{_QUANTIZE}_tokens.py::test_functions_of_one_tensor")),
+    ("a constant for each channel is rounded to int8", _is_addend, "and prod(known[:-1]) > 1", "",
+     tests(f"{_QUANTIZE}_tokens.py::test_other_addends_are_not_rounded")),
+    ("a mask is rounded to int8", _is_addend,
+     "is_finite and not _is_in_softmax(draft, node.output[0])", "is_finite",
+     tests(f"{_QUANTIZE}_tokens.py::test_masks_are_not_rounded")),
+    ("positions are stored without their zero point", Scale.stored, " + self.zero_point", "",
+     tests(f"{_QUANTIZE}_tokens.py::test_positions_are_added_in_integers")),
+    ("positions are not repeated for each image", _Fusion.addend, "known[1:] != shape[1:]", "True",
+     tests(f"{_QUANTIZE}_tokens.py::test_positions_of_a_batch")),
     ("weights of float nodes are rounded", damage._Gates.gate_operands,
      "node.input[1] = self.selected(head, known, node.input[1], node)", "node.input[1] = known",
      tests(f"{_QUANTIZE}_damage.py::test_gates_are_the_quantised_model")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import prod
 
 import numpy as np
 
@@ -136,13 +137,27 @@ class _Fusion:
         return QMatMul(*zeros, rescale), (a, b)
 
     def add(self, node: Node, op: Add, out: Quant) -> Fused:
-        (a, a_quant), (b, b_quant) = (self.activation(name) for name in node.inputs)
-        if self.graph[a].shape != self.graph[b].shape:
-            raise VdlaError("the addends have different shapes")
+        (a, a_quant), (b, b_quant) = (self.addend(node, name) for name in node.inputs)
         ratios = (_scale(a_quant) / _scale(out), _scale(b_quant) / _scale(out))
         zeros = (int(a_quant.zero_point[0]), int(b_quant.zero_point[0]))
         params = add_params(*ratios, *zeros)
         return QAdd(*params, int(out.zero_point[0]), *_bounds(op, out)), (a, b)
+
+    def addend(self, node: Node, name: str) -> tuple[str, Quant]:
+        """The int8 tensor behind an operand of an addition. A constant of several rows, such as
+        positions of tokens, is repeated for each image; one number for each channel is not, as it
+        is added exactly (``QAddChannels``)."""
+        source, quant = self.activation(name)
+        tensor, shape = self.graph[source], self.graph.result(node).shape
+        if tensor.shape == shape:
+            return source, quant
+        known = (1,) * (len(shape) - len(tensor.shape)) + tensor.shape
+        if tensor.data is None or known[1:] != shape[1:] or prod(known[:-1]) == 1:
+            raise VdlaError("the addends have different shapes")
+        repeated = np.ascontiguousarray(np.broadcast_to(tensor.data, shape))
+        made = Tensor.constant(f"{node.output}.{source}", repeated)
+        self.constants.append(made)
+        return made.name, quant
 
     def average(self, node: Node, op: AvgPool, out: Quant) -> Fused:
         if any(op.pads) and not op.count_include_pad:

@@ -21,7 +21,7 @@ from vdla.compiler.quantize.plan import MOVES, plan
 from vdla.compiler.quantize.prepare import prepare
 
 from .peers import peer
-from .test_quantize_tokens import encoder
+from .test_quantize_tokens import encoder, positioned
 
 MODELS = Path(__file__).parents[3] / "examples" / "models"
 
@@ -77,11 +77,15 @@ def test_nothing_stays_float_without_need() -> None:
     assert min(found) > 20 and len(found) >= 5
 
 
-@pytest.mark.parametrize("bias_correction", [False, True])
-def test_gates_are_the_quantised_model(bias_correction: bool) -> None:
+@pytest.mark.parametrize(
+    ("model", "bias_correction"),
+    [(encoder(), False), (encoder(), True), (positioned(1, 16, 32), False)],
+    ids=["encoder", "encoder, biases corrected", "positions"],
+)
+def test_gates_are_the_quantised_model(model: onnx.ModelProto, bias_correction: bool) -> None:
     """All gates open, and those of a plan with nodes left out: the noise of the QDQ models."""
-    model = encoder()
-    x = np.random.default_rng(6).standard_normal((4, 8, 32)).astype(np.float32)
+    (_, *shape) = (d.dim_value for d in model.graph.input[0].type.tensor_type.shape.dim)
+    x = np.random.default_rng(6).standard_normal((4, *shape)).astype(np.float32)
     draft = Draft.load(model)
     prepare(draft)
     made = plan(draft)

@@ -10,9 +10,14 @@ import pytest
 import vdla
 from onnx import TensorProto, helper, numpy_helper
 from vdla.bench.modern import FloatNet
+from vdla.compiler.frontends.onnx.importer import import_onnx
+from vdla.compiler.graph.interpret import evaluate
+from vdla.compiler.graph.ops.integer import QAdd
+from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.quantize.draft import Draft
 from vdla.compiler.quantize.plan import plan
 from vdla.compiler.quantize.prepare import prepare
+from vdla.isa.params import HwParams
 
 from .peers import peer
 
@@ -24,6 +29,89 @@ def encoder() -> onnx.ModelProto:
     x = net.layer_norm(net.binary("Add", x, net.attention(x, 2)))
     net.output(net.layer_norm(net.binary("Add", x, net.mlp(x, 64))))
     return net.model()
+
+
+def positioned(*shape: int, tokens: int = 16) -> onnx.ModelProto:
+    """Rows of tokens, a constant that is added to them, and attention."""
+    net = FloatNet("positioned")
+    rows = net.linear(net.input(1, tokens, 32), 32)
+    places = np.random.default_rng(4).standard_normal(shape).astype(np.float32)
+    x = net.plus(rows, places)
+    net.output(net.binary("Add", x, net.attention(x, 2)))
+    return net.model()
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 32), (16, 32)])
+def test_positions_are_added_in_integers(shape: tuple[int, ...]) -> None:
+    """On the accelerator; the file has them as int8, within half a step."""
+    model = positioned(*shape)
+    x = np.random.default_rng(5).standard_normal((32, 16, 32)).astype(np.float32)
+    made = vdla.quantize(model, x)
+    kinds = {row["op"]: row["type"] for row in made.report["layers"]}
+    assert kinds.pop("Softmax") == "float32" and {*kinds.values()} == {"int8"}
+    onnx.checker.check_model(made.model, full_check=True)
+    stored = {i.name: numpy_helper.to_array(i) for i in made.model.graph.initializer}
+    (name,) = (name for name, value in stored.items() if value.shape == shape)
+    (back,) = (n for n in made.model.graph.node if n.input[0] == name)
+    scale, zero = (stored[n].item() for n in back.input[1:])
+    (places,) = (a for i in model.graph.initializer
+                 if (a := numpy_helper.to_array(i)).shape == shape)  # fmt: skip
+    assert back.op_type == "DequantizeLinear" and stored[name].dtype == np.int8
+    assert np.abs((stored[name] - float(zero)) * scale - places).max() <= 0.501 * scale
+    real, ours = peer(model, x=x[:1]), peer(made.model, x=x[:1])
+    assert 10 * np.log10(np.square(real).sum() / np.square(real - ours).sum()) > 30
+    module = vdla.compile(made.model, hw=HwParams(vector_table=2))
+    y, z = module.run(x[:2])[0], vdla.compile(made.model, "cpu").run(x[:2])[0]
+    np.testing.assert_array_equal(y, z)
+    assert len(module.compiled.programs) == 1
+    sums = [row["target"] for row in module.report["layers"] if row["op"] == "QAdd"]
+    assert sums == ["accel", "accel"]
+
+
+def test_positions_of_a_batch() -> None:
+    """They are repeated for each image; one number for each channel stays float32."""
+    rng = np.random.default_rng(7)
+    make = helper.make_node
+    nodes = [make("MatMul", ["x", "w"], ["a"], "a"), make("Add", ["a", "places"], ["b"], "b"),
+             make("MatMul", ["b", "v"], ["y"], "y")]  # fmt: skip
+    constants = {n: rng.standard_normal(s).astype(np.float32)
+                 for n, s in (("w", (6, 5)), ("places", (4, 5)), ("v", (5, 6)))}  # fmt: skip
+    x = rng.standard_normal((16, 4, 6)).astype(np.float32)
+    made = vdla.quantize(_model(nodes, constants, ["N", 4, 6]), x)
+    together, alone = (run_passes(import_onnx(made.model, batch=n)) for n in (16, 1))
+    for graph in (together, alone):
+        assert sum(isinstance(node.op, QAdd) for node in graph.nodes) == 1
+    ours = evaluate(together, {"x": x})[together.outputs[0]]
+    apart = [evaluate(alone, {"x": image[None]})[alone.outputs[0]] for image in x]
+    np.testing.assert_array_equal(ours, np.concatenate(apart))
+    step = next(row["scale"] for row in made.report["layers"] if row["name"] == "y")
+    assert np.abs(ours - peer(made.model, x=x)).max() <= 1.01 * step
+
+
+@pytest.mark.parametrize(
+    ("shape", "tokens"), [((32,), 16), ((1, 1, 32), 16), ((1, 16, 1), 16), ((32,), 1)]
+)
+def test_other_addends_are_not_rounded(shape: tuple[int, ...], tokens: int) -> None:
+    draft = Draft.load(positioned(*shape, tokens=tokens))
+    prepare(draft)
+    places = next(i for i, node in enumerate(draft.nodes) if node.op_type == "Add")
+    assert "is a constant" in plan(draft).reasons[places]
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("hidden", [-1e9, -np.inf])
+def test_masks_are_not_rounded(hidden: float, scaled: bool) -> None:
+    """Their range would leave no levels for the scores."""
+    mask = np.triu(np.full((16, 16), hidden, np.float32), 1)
+    net = FloatNet("masked")
+    rows = net.linear(net.input(1, 16, 32), 32)
+    scores = net.plus(net.matmul(rows, net.transpose(rows, 0, 2, 1)), mask[None])
+    scores = net.scaled(scores, 0.25) if scaled else scores
+    net.output(net.matmul(net.softmax(scores), rows))
+    model = net.model()
+    x = 0.3 * np.random.default_rng(5).standard_normal((16, 16, 32)).astype(np.float32)
+    made = vdla.quantize(model, x)
+    assert made.report["outputs"][model.graph.output[0].name]["sqnr_db"] > 30
 
 
 def test_an_encoder_is_quantised() -> None:
