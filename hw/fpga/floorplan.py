@@ -99,8 +99,9 @@ def place_lanes(
 
 
 def place_other_memories(netlist: dict[str, Any], memories: Sites) -> None:
-    """Give every block RAM that has no place yet the free one that is nearest to the middle of the
-    multipliers, which all lanes are about; for a placer that does not find places itself.
+    """Give places to all block RAMs that have none yet, for a placer that does not find them: free
+    ones near the middle of the multipliers, as these are read by all lanes. Every second one stays
+    free as long as there are enough, since wires to block RAMs beside one another do not end.
     """
     used = {cell["attributes"]["BEL"] for cell in _placed(netlist, "DP16KD")}
     free = [site for row in memories.rows for site in memories.in_row(row)]
@@ -108,9 +109,11 @@ def place_other_memories(netlist: dict[str, Any], memories: Sites) -> None:
     around = [_site(cell["attributes"]["BEL"]) for cell in _placed(netlist, "MULT18X18D")]
     around = around or list(free)
     free.sort(key=lambda site: _distance(site, around))
-    for _, cell in sorted(netlist["cells"].items()):
-        if cell["type"] == "DP16KD" and "BEL" not in cell["attributes"]:
-            _place(cell, free.pop(0))
+    cells = [cell for _, cell in sorted(netlist["cells"].items()) if cell["type"] == "DP16KD"]
+    left = [cell for cell in cells if "BEL" not in cell["attributes"]]
+    sites = free[:: 2 if 2 * len(left) <= len(free) else 1]
+    for cell, site in zip(left, sites, strict=False):
+        _place(cell, site)
 
 
 def _placed(netlist: dict[str, Any], kind: str) -> list[dict[str, Any]]:
