@@ -51,8 +51,6 @@ ROOT_BITS, SQUARE_BITS, PART_BITS, PRODUCT_BITS, STEP_BITS = 57, 14, 13, 16, 14
 STEPS = 3
 #: Added to the negative of a value of the table, which stays the same modulo 32.
 POSITIVE = 1 << 15
-#: The least and the greatest binary logarithm of a result's step, which is in units of 1.
-OUT_SCALES = (2.0**-16, 2.0**8)
 #: The bias of a channel, in units of the factor, is at most this.
 BIAS_LIMIT = 1 << 30
 
