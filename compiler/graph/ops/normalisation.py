@@ -24,10 +24,11 @@ import numpy as np
 
 from ....isa.vector_ops import requantize_even
 from ... import topi
-from ...te.expr import Const, Expr, minimum
+from ...te.expr import Const, Expr, minimum, select
 from ...te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
 from ..arithmetic.requant import INT8_MAX, INT8_MIN, requant_params
 from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes
+from .places import expect_image
 
 #: Elements of a row: its sum times a factor, and its squares, fit int32.
 LEAST_WIDTH, MOST_WIDTH = 2, 960
@@ -245,10 +246,8 @@ class QLayerNorm(Op):
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x = np.moveaxis(args[0], self.axis, -1).astype(np.int64)
-        table = roots().astype(np.int64)
-        by = Steps(np.minimum, lambda index: table[index], lambda value: value & 31)
         factor, offset = normaliser(
-            x.sum(-1, keepdims=True), (x * x).sum(-1, keepdims=True), self.numbers, by
+            x.sum(-1, keepdims=True), (x * x).sum(-1, keepdims=True), self.numbers, array_steps()
         )
         bias, multiplier, shift = self.parameters
         total = x * factor + offset + bias
@@ -260,26 +259,42 @@ class QLayerNorm(Op):
         """Stages ``total``, ``squares``, steps between them and ``offset``, and ``out``."""
         [x], axis = inputs, self.axis
         table = placeholder((256,), "int32", "roots")
-        parameters = [
-            placeholder((len(self.gain),), "int32", name)
-            for name in ("bias", "multiplier", "shift")
-        ]
-        total, squares = sums(x, axis)
-        by = Steps(
-            Row.least, lambda i: i.of_each(lambda e: table[e % 256]), lambda v: v % 32, Row.stage
-        )
-        factor, offset = normaliser(Row.of(total), Row.of(squares), self.numbers, by)
+        parameters = parameter_placeholders(len(self.gain))
+        rows = [Row.of(total) for total in sums(x, axis)]
+        factor, offset = normaliser(*rows, self.numbers, expression_steps(table))
 
         def rule(*at: Expr) -> Expr:
             row, c = (*at[:axis], *at[axis + 1 :]), at[axis]
-            bias, multiplier, shift = (values[c] for values in parameters)
-            wide = x[at].astype("int32") * factor.rule(*row) + offset.rule(*row) + bias
-            scaled = topi.rescale(wide, multiplier, shift)
-            return topi.quantisation.clipped(scaled, self.zero_point, INT8_MIN, INT8_MAX)
+            wide = x[at].astype("int32") * factor.rule(*row) + offset.rule(*row)
+            return self.requantised(wide, [values[c] for values in parameters])
 
         out = compute(x.shape, rule, "out")
         values = (roots().astype(np.int32), *self.parameters)
         return Expression(out, (x, table, *parameters), values)
+
+    def requantised(self, normal: Expr, parameters: Sequence[Expr]) -> Expr:
+        """A normalised element with its channel's parameters, as int8."""
+        bias, multiplier, shift = parameters
+        scaled = topi.rescale(normal + bias, multiplier, shift)
+        return topi.quantisation.clipped(scaled, self.zero_point, INT8_MIN, INT8_MAX)
+
+
+def parameter_placeholders(width: int) -> list[Tensor]:
+    """Placeholders of :attr:`QLayerNorm.parameters`."""
+    return [placeholder((width,), "int32", name) for name in ("bias", "multiplier", "shift")]
+
+
+def array_steps() -> Steps:
+    """Of arrays of int64."""
+    table = roots().astype(np.int64)
+    return Steps(np.minimum, lambda index: table[index], lambda value: value & 31)
+
+
+def expression_steps(table: Tensor) -> Steps:
+    """Of expressions, which are a :class:`Row`; ``table`` has :func:`roots`."""
+    return Steps(
+        Row.least, lambda i: i.of_each(lambda e: table[e % 256]), lambda v: v % 32, Row.stage
+    )
 
 
 def sums(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
@@ -347,3 +362,125 @@ class Row:
 
     def __rshift__(self, other: Row | int) -> Row:
         return self.with_(other, lambda a, b: a >> b)
+
+
+# ---- on images -----------------------------------------------------------------------------------
+
+#: A value is four digits: ``d0 - 128*d1 - 2**15 * (d2 - 128*d3)``; the first and the third have 7
+#: bits, the others 8. :data:`VALUES` are a row's factor and its offset.
+DIGITS, VALUES = 4, 2
+DIGIT_WEIGHTS = (1, -128)
+LOW_DIGIT_BITS, PAIR_BITS = 7, 15
+
+
+def digits(value: Any) -> tuple[Any, ...]:
+    """The digits of a value whose size is at most ``2**29 - 2**23``; of int32 arrays, or of
+    expressions."""
+
+    def signed(number: Any, bits: int) -> Any:
+        return number << 32 - bits >> 32 - bits
+
+    def pair(number: Any) -> tuple[Any, Any]:
+        low = signed(number, LOW_DIGIT_BITS)
+        return low, low - number >> LOW_DIGIT_BITS
+
+    first, rest = pair(value)
+    second = signed(rest, 8)
+    return first, second, *pair(rest - second >> 8)
+
+
+def value_of(places: np.ndarray) -> np.ndarray:
+    """The value of digits, int64; the digits lie along the first axis."""
+    d0, d1, d2, d3 = places.astype(np.int64)
+    return d0 - (d1 << 7) - ((d2 - (d3 << 7)) << PAIR_BITS)
+
+
+@dataclass(frozen=True)
+class RowDigits(Op):
+    """Digits of the factor and of the offset of each place of an image: int8 [1,C,N,1] to int8
+    [1,8*B,N/B,1], B is ``block``. Digit d of place ``t*B + l`` is channel ``d*B + l`` of place t;
+    those of the offset follow those of the factor.
+    """
+
+    numbers: Numbers
+    block: int
+
+    def infer(self, *types: Type) -> Type:
+        [x] = expect_dtypes(types, "int8")
+        expect_image(x, 1)
+        width = self.numbers.width
+        fits = x[1] == width and x[2] % self.block == 0
+        expect(fits, f"an image of {width} channels, and places in blocks of {self.block}")
+        return (1, VALUES * DIGITS * self.block, x[2] // self.block, 1), "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        wide = args[0][0, :, :, 0].astype(np.int64)
+        values = normaliser(wide.sum(0), (wide * wide).sum(0), self.numbers, array_steps())
+        found = np.stack([d for value in values for d in digits(value.astype(np.int32))])
+        places = found.reshape(VALUES * DIGITS, -1, self.block).transpose(0, 2, 1)
+        return places.reshape(1, VALUES * DIGITS * self.block, -1, 1).astype(np.int8)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        [x], block = inputs, self.block
+        table = placeholder((256,), "int32", "roots")
+        rows = [Row.of(total) for total in sums(x, 1)]
+        values = normaliser(*rows, self.numbers, expression_steps(table))
+        found = [digit.stage() for value in values for digit in digits(value)]
+
+        def rule(n: Expr, c: Expr, t: Expr, z: Expr) -> Expr:
+            at = (Const(0), t * block + c % block, Const(0))
+            chosen = found[-1].rule(*at)
+            for number in reversed(range(len(found) - 1)):
+                chosen = select(c // block < number + 1, found[number].rule(*at), chosen)
+            return chosen.astype("int8")
+
+        shape, _ = self.infer((shapes[0], "int8"))
+        return Expression(compute(shape, rule, "out"), (x, table), (roots().astype(np.int32),))
+
+
+@dataclass(frozen=True, eq=False)
+class QNormalise(Op):
+    """The rest of a QLayerNorm along the channels of an image: x int8 [1,C,N,1], and the
+    :class:`RowDigits` of its places in blocks of ``block``, to int8 of the shape of x."""
+
+    norm: QLayerNorm
+    block: int
+
+    def infer(self, *types: Type) -> Type:
+        x, places = expect_dtypes(types, "int8", "int8")
+        wanted, _ = RowDigits(self.norm.numbers, self.block).infer((x, "int8"))
+        expect(places == wanted, f"digits of shape {wanted}")
+        return x, "int8"
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        x, places = args
+        found = places.reshape(VALUES, DIGITS, self.block, -1).transpose(0, 1, 3, 2)
+        factor, offset = (value_of(d).reshape(1, 1, -1, 1) for d in found)
+        bias, multiplier, shift = (v.reshape(1, -1, 1, 1) for v in self.norm.parameters)
+        total = (x.astype(np.int64) * factor + offset + bias).astype(np.int32)
+        scaled = requantize_even(total, multiplier, shift) + self.norm.zero_point
+        return np.clip(scaled, INT8_MIN, INT8_MAX).astype(np.int8)
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        (x, places), block = inputs, self.block
+        parameters = parameter_placeholders(x.shape[1])
+
+        def digit(value: int, number: int, place: Expr) -> Expr:
+            channel = (value * DIGITS + number) * block + place % block
+            return places[0, channel, place // block, 0].astype("int32")
+
+        def whole(value: int) -> Tensor:
+            def rule(place: Expr) -> Expr:
+                d0, d1, d2, d3 = (digit(value, number, place) for number in range(DIGITS))
+                return d0 - (d1 << 7) - ((d2 - (d3 << 7)) << PAIR_BITS)
+
+            return compute((x.shape[2],), rule, "value")
+
+        factor, offset = map(whole, range(VALUES))
+
+        def rule(n: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
+            wide = x[n, c, h, w].astype("int32") * factor[h] + offset[h]
+            return self.norm.requantised(wide, [values[c] for values in parameters])
+
+        out = compute(x.shape, rule, "out")
+        return Expression(out, (x, places, *parameters), self.norm.parameters)
