@@ -314,29 +314,34 @@ def sums(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class Row:
-    """A value of each row in expressions: ``rule`` is its element at an index, of ``shape``."""
+    """A value of each row in expressions: ``rule`` is its element at an index, of ``shape``.
+    ``each`` makes what the result of an operator becomes, such as a stage."""
 
     shape: Shape
     rule: Callable[..., Expr]
+    each: Callable[[Row], Row] = lambda row: row
 
     @classmethod
-    def of(cls, tensor: Tensor) -> Row:
+    def of(cls, tensor: Tensor, each: Callable[[Row], Row] = lambda row: row) -> Row:
         """The elements of a tensor."""
-        return cls(tensor.shape, lambda *at: tensor[at])
+        return cls(tensor.shape, lambda *at: tensor[at], each)
 
     def stage(self) -> Row:
         """The value, computed by a stage."""
-        return Row.of(compute(self.shape, self.rule, "row"))
+        return Row.of(compute(self.shape, self.rule, "row"), self.each)
 
     def of_each(self, function: Callable[[Expr], Expr]) -> Row:
         """A function of the value."""
-        return Row(self.shape, lambda *at: function(self.rule(*at)))
+        return self.each(Row(self.shape, lambda *at: function(self.rule(*at)), self.each))
 
     def with_(self, other: Row | int, function: Callable[[Expr, Expr], Expr]) -> Row:
         """A function of the value and another one."""
         if isinstance(other, int):
             return self.of_each(lambda a: function(a, Const(other)))
-        return Row(self.shape, lambda *at: function(self.rule(*at), other.rule(*at)))
+        both = Row(
+            self.shape, lambda *at: function(self.rule(*at), other.rule(*at)), self.each
+        )
+        return self.each(both)
 
     def least(self, number: int) -> Row:
         """The minimum of the value and a number."""

@@ -40,6 +40,7 @@ from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
 from .templates.look_ups import LookUps
+from .templates.normalisation import RowFactors
 from .templates.packing import PACKED, Packing
 from .templates.products import Products
 from .templates.softmax import Softmax, longest_row
@@ -50,7 +51,7 @@ from .templates.windows import Windows
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
     Grouped, Products, Activations, GroupsTransposed, Transposed, Windows, *ELEMENTWISE, Softmax,
-    ChannelAddition, LookUps, Tables,
+    RowFactors, ChannelAddition, LookUps, Tables,
 ]  # fmt: skip
 
 
