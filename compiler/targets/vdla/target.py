@@ -40,7 +40,7 @@ from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
 from .templates.look_ups import LookUps
-from .templates.normalisation import RowFactors
+from .templates.normalisation import Normalise, RowFactors, most_norm_channels
 from .templates.packing import PACKED, Packing
 from .templates.products import Products
 from .templates.softmax import Softmax, longest_row
@@ -51,7 +51,7 @@ from .templates.windows import Windows
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
     Grouped, Products, Activations, GroupsTransposed, Transposed, Windows, *ELEMENTWISE, Softmax,
-    RowFactors, ChannelAddition, LookUps, Tables,
+    RowFactors, Normalise, ChannelAddition, LookUps, Tables,
 ]  # fmt: skip
 
 

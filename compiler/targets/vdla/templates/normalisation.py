@@ -24,6 +24,7 @@ from ....graph.ir import Graph, Node
 from ....graph.ops.normalisation import (
     DIGIT_WEIGHTS,
     DIGITS,
+    MOST_WIDTH,
     PAIR_BITS,
     VALUES,
     Numbers,
@@ -197,7 +198,7 @@ def _digits_needs(channel_blocks: int, tiles: int, params: HwParams) -> dict[str
         "tmp": LIVE * tiles,
         "out": VALUES * DIGITS * tiles,
         "par": 2 * params.table_entries,
-        "uop": 2 * channel_blocks * max(tiles, params.block),
+        "uop": 2 * tiles * channel_blocks,
     }
 
 
@@ -245,3 +246,153 @@ class _Chain:
         """A stage of the result of an operator."""
         self.stages.append(compute(row.shape, row.rule, f"chain{len(self.stages)}"))
         return Row.of(self.stages[-1], row.each)
+
+
+@dataclass(frozen=True)
+class NormaliseWorkload(Workload):
+    """``channel_blocks`` times ``tiles`` blocks of places, [block] each, of an image."""
+
+    channel_blocks: int
+    tiles: int
+    context: Context
+    ending: Ending = field(compare=False)
+
+
+class Normalise(AcceleratorTemplate[NormaliseWorkload]):
+    """``requantize(x * factor + offset)`` of ``channel_blocks`` of ``tiles`` blocks of places at a
+    time. The parameters of channels stay on chip if they are ``resident``, or are loaded with
+    each tile."""
+
+    name = "normalise"
+    ops = (QNormalise,)
+    track = Track.TENSOR
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return "on the vector unit, its factors spread to all lanes by the tensor core"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> NormaliseWorkload:
+        op, x, params = node.op, graph[node.inputs[0]], self.machine.params
+        assert isinstance(op, QNormalise)
+        sizes = blocks(x.shape[1], params), blocks(x.shape[2], params)
+        return NormaliseWorkload(*sizes, context, Ending(op.norm.zero_point))
+
+    def space(self, workload: NormaliseWorkload) -> Space:
+        knobs = {
+            "tiles": even_sizes(workload.tiles),
+            "channel_blocks": even_sizes(workload.channel_blocks),
+            "resident": (0, 1),
+        }
+        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+
+    def _misfit(self, workload: NormaliseWorkload, knobs: Knobs) -> str:
+        """Which scratchpad is too small, or an empty string."""
+        tiles, some = int(knobs["tiles"]), int(knobs["channel_blocks"])
+        held = workload.channel_blocks if knobs["resident"] else some
+        needs = _normalise_needs(tiles, some, held, self.machine.params)
+        return workload.context.budget.lack(needs)
+
+    def plan(self, workload: NormaliseWorkload, fixed: Knobs) -> Plan | Refusal:
+        return self.cheapest(workload, fixed)
+
+    def predict(self, workload: NormaliseWorkload, knobs: Knobs) -> int:
+        """As for a row of vectors, whose passes are two; and the values of each tile."""
+        w, params = workload, self.machine.params
+        tiles, some = int(knobs["tiles"]), int(knobs["channel_blocks"])
+        entries, size = w.channel_blocks * w.tiles * params.block, tiles * some * params.block
+        steps = -(-w.tiles // tiles)
+        row = row_cycles(entries, size, 2, 1, 2, self.machine)
+        # Each block of channels has a PARAM and an instruction of its own.
+        row += steps * w.channel_blocks * INSN_CYCLES
+        row += steps * 2 * VALUES * (INSN_CYCLES + tiles * params.block)
+        par_bytes = w.channel_blocks * REQUANT_ENTRIES * params.entry_bytes("par")
+        read_bytes = entries * params.entry_bytes("inp")
+        read_bytes += par_bytes * (1 if knobs["resident"] else steps)
+        return max(row, read_cycles(read_bytes, self.machine))
+
+    def schedule(self, workload: NormaliseWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: x; digits, [VALUES * DIGITS][places / block]; for each weight of a digit and
+        each lane a matrix whose result is that lane's digit, in all lanes; par ([channel blocks, 3,
+        block]); out."""
+        params, w, block = self.machine.params, workload, self.machine.params.block
+        shape = (w.channel_blocks, w.tiles, block, 1, block)
+        x = placeholder(shape, "int8", "x")
+        found = placeholder((VALUES, 2, 2, w.tiles, 1, block), "int8", "digits")
+        spreading = placeholder((2, block, block, block), "int8", "spreading")
+        par = placeholder((w.channel_blocks, REQUANT_ENTRIES, block), "int32", "param")
+        d, ci = reduce_axis(2, "d"), reduce_axis(block, "ci")
+        pairs = compute(
+            (VALUES, 2, w.tiles, block, 1, block),
+            lambda v, p, t, r, b, i: sum_of(
+                found[v, p, d, t, b, ci].astype("int32") * spreading[d, r, i, ci].astype("int32"),
+                (d, ci),
+            ),
+            "pairs",
+        )
+        size = (VALUES, *pairs.shape[2:])
+        high = compute(size, lambda *at: pairs[(at[0], 1, *at[1:])] << PAIR_BITS, "high")
+        value = compute(size, lambda *at: pairs[(at[0], 0, *at[1:])] - high[at], "value")
+        scaled = compute(
+            shape,
+            lambda c, t, r, b, i: x[c, t, r, b, i].astype("int32") * value[0, t, r, b, i],
+            "scaled",
+        )
+        out = requantized(scaled, par, w.ending, addend=lambda at: value[(1, *at[1:])])
+        s = create_schedule(out)
+        local = s.cache_write(out, "out")
+        x_tile, par_tile = s.cache_read(x, "inp", [scaled]), s.cache_read(par, "par", [local])
+        digit_tile = s.cache_read(found, "inp", [pairs])
+        s.cache_read(spreading, "wgt", [pairs])  # it stays on chip from the start
+        sizes = (int(knobs["tiles"]), int(knobs["channel_blocks"]))
+        (places, channels), _ = split_tiles(s[out], sizes, (1, 0))
+        attach(s, {digit_tile: "inp", pairs: "acc", value: "tmp"}, s[out], places)
+        attach(s, {high: "tmp"}, s[value], value.axes[0])
+        tiles = {x_tile: "inp", scaled: "tmp", local: "out"}
+        if not knobs["resident"]:
+            tiles[par_tile] = "par"
+        attach(s, tiles, s[out], channels)
+        for tensor in (x_tile, local, digit_tile, pairs, *([] if knobs["resident"] else [par_tile])):
+            s[tensor].double_buffer()
+        *rows, b, i = pairs.axes
+        begin, steps = s[pairs].split(d, d.extent)
+        s[pairs].reorder(begin, *rows, steps, b, i, ci)
+        s[pairs].tensorize(b, gemm_intrin(params))
+        return lower(s, [x, found, spreading, par, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op, params = node.op, self.machine.params
+        assert isinstance(op, QNormalise)
+        column = np.eye(params.block, dtype=np.int8)[:, None].repeat(params.block, axis=1)
+        spreading = np.stack([column * np.int8(weight) for weight in DIGIT_WEIGHTS])
+        bias, multiplier, shift = op.norm.parameters
+        return {
+            "spreading": spreading,
+            "requantisation": pack_parameters(bias, multiplier, shift, params),
+        }
+
+
+def _normalise_needs(tiles: int, some: int, held: int, params: HwParams) -> dict[str, int]:
+    """Entries of the scratchpads for ``some`` blocks of channels of ``tiles`` blocks of places, and
+    the parameters of ``held`` blocks of channels."""
+    rows, block = tiles * params.block, params.block
+    copies = 1 if held > some else 2
+    return {
+        "inp": 2 * some * rows + 2 * 2 * VALUES * 2 * tiles,
+        "wgt": 2 * block,
+        "acc": 2 * 2 * VALUES * rows,
+        "tmp": VALUES * rows + some * rows,
+        "out": 2 * some * rows,
+        "par": copies * REQUANT_ENTRIES * held,
+        "uop": 2 * 2 * VALUES * rows,
+    }
+
+
+def most_norm_channels(params: HwParams) -> int:
+    """The most channels of an image whose places are normalised; 0 without a table of 16 bits."""
+    if params.vector_table < 2 or params.batch > 1:
+        return 0
+    whole = Budget.whole(params)
+    if whole.lack(_normalise_needs(1, 1, 1, params)):
+        return 0
+    counts = range(1, MOST_WIDTH // params.block + 1)
+    fits = (n for n in counts if not whole.lack(_digits_needs(n, 1, params)))
+    return params.block * max(fits, default=0)
