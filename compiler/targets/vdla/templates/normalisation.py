@@ -21,6 +21,7 @@ from .....runtime.layout import blocks, pack_parameters
 from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
+from ....graph.ops.base import Shape
 from ....graph.ops.normalisation import (
     DIGIT_WEIGHTS,
     DIGITS,
@@ -43,7 +44,7 @@ from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ....tir.passes.share_buffers import share_buffers
 from ....tir.passes.unroll import unroll_loops
-from ..machine import Budget, Context
+from ..machine import Budget, Context, Machine
 from ..parts import (
     REQUANT_ENTRIES,
     Ending,
@@ -396,3 +397,17 @@ def most_norm_channels(params: HwParams) -> int:
     counts = range(1, MOST_WIDTH // params.block + 1)
     fits = (n for n in counts if not whole.lack(_digits_needs(n, 1, params)))
     return params.block * max(fits, default=0)
+
+
+def normalised_by_host(shape: Shape, axis: int, machine: Machine) -> str:
+    """Why the host computes a layer normalisation of a tensor."""
+    params, width = machine.params, shape[axis]
+    if params.vector_table < 2:
+        return "a layer normalisation, which needs vector_table = 2"
+    if params.batch > 1:
+        return f"places as weights, which have no batch; the core has {params.batch}"
+    if width > (most := most_norm_channels(params)):
+        return f"a normalisation of {width} channels; there is room for {most}"
+    if width % params.block or shape[-2] % params.block:
+        return f"channels and places in whole blocks of {params.block}, got {width}, {shape[-2]}"
+    return "a normalisation of what is no image of the accelerator"
