@@ -31,7 +31,7 @@ from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes
 from .places import expect_image
 
 #: Elements of a row: its sum times a factor, and its squares, fit int32.
-LEAST_WIDTH, MOST_WIDTH = 2, 960
+LEAST_WIDTH, MOST_WIDTH = 16, 960
 #: Factors are below 2**22, so that an element times one, and that less an offset, fit int32; and a
 #: little less, so that an offset is two digits of 15 bits (templates/normalisation.py).
 FACTOR_BITS = 22
@@ -200,7 +200,7 @@ def normaliser(total: Any, squares: Any, numbers: Numbers, by: Steps) -> tuple[A
 
 @dataclass(frozen=True, eq=False)
 class QLayerNorm(Op):
-    """Layer normalisation of int8 along an axis of 2 to 960 elements, to int8.
+    """Layer normalisation of int8 along an axis of 16 to 960 elements, to int8.
 
     ``in_scale`` is the input's scale, whose zero point does not matter, and ``epsilon`` what is
     added to the variance; ``gain`` and ``bias`` are float32 [C]; ``out_scale`` and ``zero_point``
