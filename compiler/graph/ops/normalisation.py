@@ -260,8 +260,8 @@ class QLayerNorm(Op):
         [x], axis = inputs, self.axis
         table = placeholder((256,), "int32", "roots")
         parameters = parameter_placeholders(len(self.gain))
-        rows = [Row.of(total) for total in sums(x, axis)]
-        factor, offset = normaliser(*rows, self.numbers, expression_steps(table))
+        total, squares = map(Row.of, sums(x, axis))
+        factor, offset = normaliser(total, squares, self.numbers, expression_steps(table))
 
         def rule(*at: Expr) -> Expr:
             row, c = (*at[:axis], *at[axis + 1 :]), at[axis]
@@ -306,9 +306,7 @@ def sums(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
         return x[(*row[:axis], i, *row[axis:])].astype("int32")
 
     total = compute(shape, lambda *row: sum_of(element(row, k), k), "total")
-    squares = compute(
-        shape, lambda *row: sum_of(element(row, j) * element(row, j), j), "squares"
-    )
+    squares = compute(shape, lambda *row: sum_of(element(row, j) * element(row, j), j), "squares")
     return total, squares
 
 
@@ -338,9 +336,7 @@ class Row:
         """A function of the value and another one."""
         if isinstance(other, int):
             return self.of_each(lambda a: function(a, Const(other)))
-        both = Row(
-            self.shape, lambda *at: function(self.rule(*at), other.rule(*at)), self.each
-        )
+        both = Row(self.shape, lambda *at: function(self.rule(*at), other.rule(*at)), self.each)
         return self.each(both)
 
     def least(self, number: int) -> Row:
@@ -428,8 +424,8 @@ class RowDigits(Op):
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         [x], block = inputs, self.block
         table = placeholder((256,), "int32", "roots")
-        rows = [Row.of(total) for total in sums(x, 1)]
-        values = normaliser(*rows, self.numbers, expression_steps(table))
+        total, squares = map(Row.of, sums(x, 1))
+        values = normaliser(total, squares, self.numbers, expression_steps(table))
         found = [digit.stage() for value in values for digit in digits(value)]
 
         def rule(n: Expr, c: Expr, t: Expr, z: Expr) -> Expr:

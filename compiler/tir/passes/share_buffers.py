@@ -16,8 +16,20 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ...te.expr import Expr, Read, rewrite, walk
-from ..ir import Allocate, Buffer, For, If, PrimFunc, Seq, Stmt, Store, map_stmt, seq
-from ..ir import TensorCall, walk_stmt  # fmt: skip
+from ..ir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
+    map_stmt,
+    seq,
+    walk_stmt,
+)
 
 
 def share_buffers(func: PrimFunc, scope: str) -> PrimFunc:

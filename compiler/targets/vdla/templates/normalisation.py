@@ -59,7 +59,7 @@ from .activations import reach_of_tiles, tile_bytes, weight_tiles
 from .base import AcceleratorTemplate, Track
 
 #: Entries of tmp for each block of places: the most values of the chain that live at one time.
-LIVE = 12
+LIVE = 9
 #: Operators of the chain, each of which waits for the one before.
 CHAIN_OPS, WAIT_CYCLES = 100, 16
 
@@ -232,9 +232,10 @@ class _Chain:
 
     def digits(self, total: Tensor, squares: Tensor, numbers: Numbers) -> list[Row]:
         """The digits of the factor and of the offset of rows with these sums."""
-        by = Steps(Row.least, self.look_up, lambda value: value)  # shifts take 5 bits by themselves
-        rows = (Row.of(tensor, self.one_pass) for tensor in (total, squares))
-        return [digit for value in normaliser(*rows, numbers, by) for digit in digits(value)]
+        by = Steps(Row.least, self.look_up, lambda value: value)  # shifts take 5 bits anyway
+        sums = Row.of(total, self.one_pass), Row.of(squares, self.one_pass)
+        values = normaliser(sums[0], sums[1], numbers, by)
+        return [digit for value in values for digit in digits(value)]
 
     def look_up(self, index: Row) -> Row:
         """The values of the table."""
@@ -351,7 +352,13 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
         if not knobs["resident"]:
             tiles[par_tile] = "par"
         attach(s, tiles, s[out], channels)
-        for tensor in (x_tile, local, digit_tile, pairs, *([] if knobs["resident"] else [par_tile])):
+        for tensor in (
+            x_tile,
+            local,
+            digit_tile,
+            pairs,
+            *([] if knobs["resident"] else [par_tile]),
+        ):
             s[tensor].double_buffer()
         *rows, b, i = pairs.axes
         begin, steps = s[pairs].split(d, d.extent)

@@ -8,12 +8,21 @@ import numpy as np
 import pytest
 from vdla.compiler.build import build
 from vdla.compiler.choose.space import Knobs
+from vdla.compiler.dumps import Dumps
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor, infer
-from vdla.compiler.graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
+from vdla.compiler.graph.ops.normalisation import Numbers, QLayerNorm, QNormalise, RowDigits
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
-from vdla.compiler.targets.vdla.templates.normalisation import most_norm_channels
+from vdla.compiler.targets.vdla.codegen import scratchpad_use
+from vdla.compiler.targets.vdla.machine import Budget, Context, Machine
+from vdla.compiler.targets.vdla.program import run_loop_passes
+from vdla.compiler.targets.vdla.templates.normalisation import (
+    RowDigitsWorkload,
+    RowFactors,
+    _digits_needs,
+    most_norm_channels,
+)
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
 from vdla.sim.rtl.driver import RtlSimulator
@@ -67,21 +76,27 @@ def check(graph: Graph, hw: HwParams, knobs: dict[str, Knobs] | None = None) -> 
     return one
 
 
-@pytest.mark.parametrize(
-    ("channels", "places", "hw"),
-    [(32, 16, HW), (64, 48, HW), (144, 32, HW), (20, 8, SMALL), (48, 32, replace(HW, vector_passes=2))],
-    ids=["a tile", "tiles", "many channels", "blocks of 4", "two passes"],
-)  # fmt: skip
-def test_it_equals_the_interpreter(channels: int, places: int, hw: HwParams) -> None:
+#: Channels, places and configuration.
+CASES = {
+    "a tile": (32, 16, HW),
+    "tiles": (64, 48, HW),
+    "many channels": (144, 32, HW),
+    "blocks of 4": (20, 8, SMALL),
+    "two passes": (48, 32, replace(HW, vector_passes=2)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_equals_the_interpreter(case: str) -> None:
+    channels, places, hw = CASES[case]
     check(normalised(channels, places, hw.block), hw)
 
 
-@pytest.mark.parametrize("tiles", [1, 2, 3])
-@pytest.mark.parametrize(("some", "resident"), [(1, 0), (2, 1), (3, 0)])
+@pytest.mark.parametrize(
+    ("tiles", "some", "resident"), [(1, 1, 0), (1, 3, 1), (2, 2, 1), (2, 2, 0), (2, 1, 0)]
+)
 def test_tiles(tiles: int, some: int, resident: int) -> None:
     """Also tiles with a remainder in both dimensions."""
-    if tiles * (2 + some) * 16 > HW.tmp_depth:
-        pytest.skip("such a tile does not fit tmp")
     rest = {"tiles": tiles, "channel_blocks": some, "resident": resident}
     check(normalised(112, 80, 16), HW, {"factors": {"tiles": tiles}, "node": rest})
 
@@ -114,3 +129,16 @@ def test_the_most_channels() -> None:
     assert most_norm_channels(replace(HW, batch=2)) == 0
     assert most_norm_channels(HW) == 960
     assert most_norm_channels(replace(HW, acc_depth=256)) == 112
+
+
+@pytest.mark.parametrize("tiles", [1, 3, 8])
+def test_entries_of_tmp(tiles: int) -> None:
+    """A chain of a hundred operators needs those that live at one time, and the planner knows."""
+    machine = Machine(HW, VTA, 2)
+    template = RowFactors(machine)
+    whole = Context(Budget.whole(HW))
+    workload = RowDigitsWorkload(4, 8, whole, Numbers(64, 0.004))
+    func = run_loop_passes(template.schedule(workload, {"tiles": tiles}, "n"), HW, Dumps(None))
+    used = scratchpad_use(func, HW)
+    needs = _digits_needs(4, tiles, HW)
+    assert {name: needs[name] for name in used} == used
