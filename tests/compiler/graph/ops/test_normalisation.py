@@ -165,16 +165,13 @@ def test_constant_rows_and_outliers() -> None:
     x = np.repeat(np.array([-128, -1, 0, 5, 127], np.int8)[:, None], width, axis=1)
     outliers = x.copy()
     outliers[:, 7] = [127, 0, -128, 6, 126]
-    for rows in (x, outliers):
-        for epsilon in (0.0, 1e-12, 1e-5, 1e-2):
-            op = normalisation(outliers, 0.05, epsilon)
-            if rows is x and not epsilon:
-                steps = np.rint(op.bias / np.float32(op.out_scale)) + op.zero_point
-                found = op.evaluate(rows)
-                assert (found == np.clip(steps, -128, 127).astype(np.int8)).all()
-                continue
-            off = differences(op, rows)
-            assert off.max() <= 1 and (off == 0).mean() >= 0.99
+    for epsilon in (0.0, 1e-12, 1e-5, 1e-2):
+        op = normalisation(outliers, 0.05, epsilon)
+        # Exactly: float32's mean of equal elements is not always one of them.
+        steps = np.rint(op.bias / np.float32(op.out_scale)) + op.zero_point
+        assert (op.evaluate(x) == np.clip(steps, -128, 127).astype(np.int8)).all()
+        off = differences(op, outliers)
+        assert off.max() <= 1 and (off == 0).mean() >= 0.99
 
 
 def test_small_and_negative_gains() -> None:
