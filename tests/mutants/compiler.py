@@ -10,12 +10,14 @@ from vdla.compiler.graph.arithmetic import (
     shifted_scale,
     windows,
 )
+from vdla.compiler.graph.ops import normalisation as normalisation_of_graph
 from vdla.compiler.graph.ops import softmax as softmax_of_graph
 from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.pooling import QAvgPoolValid
 from vdla.compiler.graph.passes.drop_identities import _same_value
 from vdla.compiler.graph.passes.fold_activations import fold_activations
 from vdla.compiler.graph.passes.fold_pads import _folded
+from vdla.compiler.graph.passes.fuse_layer_norm import _Steps
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.fuse_softmax import _Softmax, fuse_softmax
 from vdla.compiler.graph.passes.merge_transposes import merge_transposes
@@ -37,10 +39,11 @@ from vdla.compiler.targets.vdla.templates.activations import Activations
 from vdla.compiler.targets.vdla.templates.channel_addition import ChannelAddition
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
+from vdla.compiler.targets.vdla.templates.normalisation import Normalise
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, races
 from vdla.compiler.tir.lower import _StageLowering
-from vdla.compiler.tir.passes import barriers, divisions, peel, pipeline
+from vdla.compiler.tir.passes import barriers, divisions, peel, pipeline, share_buffers
 from vdla.compiler.tir.passes.barriers import _Barriers
 from vdla.compiler.tir.passes.launch import _Kernel
 from vdla.compiler.tir.passes.vthread import _Interleaver
@@ -132,6 +135,32 @@ COMPILER = (
     Mutant("a softmax of whatever is reduced", "compiler", _Softmax.is_reduced,
            "Reduce(kind, (last,), True)", "Reduce(kind, node.op.axes, True)",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
+    # ---- layer normalisation
+    Mutant("one of Newton's steps for roots too few", "compiler", normalisation_of_graph.normaliser,
+           "range(STEPS)", "range(STEPS - 1)",
+           tests("compiler/graph/ops/test_normalisation.py::test_all_that_is_computed_fits_int32")),
+    Mutant("the mean's rounding is no variance", "compiler", normalisation_of_graph.normaliser,
+           "(around << n.fraction_bits) - rounded", "(around << n.fraction_bits)",
+           tests("compiler/graph/ops/test_normalisation.py::test_it_is_layer_normalisation")),
+    Mutant("factors without a limit", "compiler", normalisation_of_graph.normaliser,
+           "by.least(doubled + 1 >> 1, FACTOR_LIMIT)", "doubled + 1 >> 1",
+           tests("compiler/graph/ops/test_normalisation.py::test_all_that_is_computed_fits_int32")),
+    Mutant("a normalisation by any power", "compiler", _Steps.affine,
+           'Const(2.0, "float32")), "float32")', 'Const(4.0, "float32")), "float32")',
+           tests("compiler/graph/passes/test_passes.py::test_golden")),
+    Mutant("a normalisation of another tensor's mean", "compiler", _Steps._value,
+           "self.source in (None, node)", "True",
+           tests("compiler/graph/passes/test_passes.py::test_golden")),
+    Mutant("a buffer is given away while it is read", "compiler", share_buffers._shared,
+           "last[b] == index", "True",
+           tests("compiler/targets/vdla/test_normalisation.py::test_it_equals_the_interpreter")),
+    Mutant("digits of the first lane", "compiler", Normalise.constants,
+           "np.eye(params.block, dtype=np.int8)[:, None]",
+           "np.eye(params.block, dtype=np.int8)[:1, None].repeat(params.block, axis=0)",
+           tests("compiler/targets/vdla/test_normalisation.py::test_it_equals_the_interpreter")),
+    Mutant("a normalisation along places", "compiler", _Images.normalised,
+           "self.is_places(source) and _is_matrix(order, shape)", "self.is_places(source)",
+           tests(f"{PLACES}::test_a_normalisation_between_matrices")),
     Mutant("a difference of other operands", "compiler", patterns.match_difference,
            'Arithmetic("table_diff", a, b, table)', 'Arithmetic("table_diff", b, a, table)',
            tests("compiler/targets/vdla/test_softmax.py::test_softmax_equals_the_interpreter")),

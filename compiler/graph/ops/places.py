@@ -41,8 +41,8 @@ class QGroupMatMul(Op):
 
     def infer(self, *types: Type) -> Type:
         a, b = expect_dtypes(types, "int8", "int8")
-        _expect_image(a, self.groups)
-        _expect_image(b, self.groups)
+        expect_image(a, self.groups)
+        expect_image(b, self.groups)
         expect(a[1] == b[1], "images of as many channels")
         expect(b[2] <= self.width, f"at most {self.width} places of the second image")
         return (1, self.groups * self.width, a[2], 1), "int8"
@@ -95,7 +95,7 @@ class TransposeGroups(Op):
 
     def infer(self, *types: Type) -> Type:
         [x] = expect_dtypes(types, "int8")
-        _expect_image(x, self.groups)
+        expect_image(x, self.groups)
         expect(x[2] <= self.width, f"at most {self.width} places")
         return (1, self.groups * self.width, x[1] // self.groups, 1), "int8"
 
@@ -133,7 +133,7 @@ class QAddChannels(Op):
 
     def infer(self, *types: Type) -> Type:
         [x] = expect_dtypes(types, "int8")
-        _expect_image(x, 1)
+        expect_image(x, 1)
         expect(x[1] == len(self.const), f"an image of {len(self.const)} channels")
         return x, "int8"
 
@@ -153,6 +153,7 @@ class QAddChannels(Op):
         return Expression(compute(x.shape, rule, "out"), (x, const), (self.const,))
 
 
-def _expect_image(shape: Shape, groups: int) -> None:
+def expect_image(shape: Shape, groups: int) -> None:
+    """Raise Misfit unless a shape is an image [1, C, N, 1] whose channels make groups."""
     is_image = len(shape) == 4 and shape[0] == shape[3] == 1
     expect(is_image and shape[1] % groups == 0, f"[1, C, N, 1] whose channels make {groups} groups")

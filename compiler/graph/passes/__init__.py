@@ -19,6 +19,7 @@ from .exact_add import exact_add
 from .fold_activations import fold_activations
 from .fold_constants import fold_constants
 from .fold_pads import fold_pads
+from .fuse_layer_norm import fuse_layer_norm
 from .fuse_qdq import fuse_qdq
 from .fuse_softmax import fuse_softmax
 from .fuse_tables import fuse_tables
@@ -40,6 +41,7 @@ GRAPH_PASSES: list[GraphPass] = [
     fold_activations,
     fuse_qdq,
     fuse_softmax,
+    fuse_layer_norm,
     fuse_tables,
     fold_pads,
     exact_add,

@@ -48,6 +48,7 @@ from .patterns import (
     match_difference,
     match_look_up,
     match_requantize,
+    match_value,
     saturated,
 )
 from .scopes import memory_scopes
@@ -151,8 +152,9 @@ class _Computed:
         wraps = core.buffer.dtype == "int8" and accumulation and accumulation.op not in CLOSED
         if accumulation is not None and not wraps:
             return cls(accumulation)
-        if found := match_look_up(core.value) or match_difference(core.value):
-            return cls(None, None, found)
+        for look_up in (match_look_up, match_difference, match_value):
+            if found := look_up(core.value):
+                return cls(None, None, found)
         requant = match_requantize(core.value)
         value = requant.value if requant else saturated(core.value)
         return cls(None, requant, None if value is None else match_arithmetic(value))

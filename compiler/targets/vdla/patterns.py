@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from ....isa.encoding import INT8_MAX, INT8_MIN
@@ -10,7 +10,7 @@ from ...te.affine import affine, simplify_index
 from ...te.expr import Binary, Call, Cast, Const, Expr, Read, walk
 from ...tir.ir import Buffer, Stmt, Store, walk_stmt
 from ...tir.printer import expr_text
-from .parts import difference_looked_up, looked_up
+from .parts import difference_looked_up, looked_up, value_looked_up
 
 #: Post-operations of the vector unit, by the intrinsic that each one computes.
 POST_OPS = {"requantize": "even", "requantize_tflite": "tflite"}
@@ -143,6 +143,17 @@ def match_difference(value: Expr) -> Arithmetic | None:
     return None
 
 
+def match_value(value: Expr) -> Arithmetic | None:
+    """Recognise what :func:`~.parts.value_looked_up` writes."""
+    match value:
+        case Binary(">>", Binary("<<", Read(table, (row, _)), _), Const()):
+            for x in (node for node in walk(row) if isinstance(node, Read)):
+                whole = value_looked_up(x, partial(_element, table), table.shape[-1])
+                if expr_text(whole) == expr_text(value):
+                    return Arithmetic("table", x, Const(0), table)
+    return None
+
+
 def _element(table: Buffer, *index: Expr) -> Read:
     """An element, at indices as loop programs have them."""
     return Read(table, tuple(map(simplify_index, index)))
@@ -182,6 +193,10 @@ def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
             found := match_difference(term)
         ):
             return found
+        case Binary("+", Read(source=source), term) if source is buffer and (
+            found := match_value(term)
+        ):
+            return replace(found, b=None)
         case Binary(op, Read(source=source), a) if source is buffer and op in VECTOR_OPERATORS:
             a = _operand(a)
             if isinstance(a, Read):

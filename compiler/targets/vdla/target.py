@@ -18,6 +18,7 @@ from ...graph.ir import Graph, Node
 from ...graph.ops.convolution import Convolution
 from ...graph.ops.integer import QSoftmax
 from ...graph.ops.linear import MatMul
+from ...graph.ops.normalisation import QLayerNorm
 from ...graph.ops.quantisation import Quantize, QuantizeAway, Recentre
 from ...tir.ir import PrimFunc
 from ..base import Compiled, GraphPass, Options, Part, Target
@@ -40,6 +41,12 @@ from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
 from .templates.look_ups import LookUps
+from .templates.normalisation import (
+    Normalise,
+    RowFactors,
+    most_norm_channels,
+    normalised_by_host,
+)
 from .templates.packing import PACKED, Packing
 from .templates.products import Products
 from .templates.softmax import Softmax, longest_row
@@ -50,7 +57,7 @@ from .templates.windows import Windows
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
     Grouped, Products, Activations, GroupsTransposed, Transposed, Windows, *ELEMENTWISE, Softmax,
-    ChannelAddition, LookUps, Tables,
+    RowFactors, Normalise, ChannelAddition, LookUps, Tables,
 ]  # fmt: skip
 
 
@@ -76,6 +83,8 @@ class Accelerator(Target):
     def refuse(self, graph: Graph, node: Node) -> Refusal:
         dtype = graph.result(node).dtype
         match node.op:
+            case QLayerNorm(axis=axis):
+                return Refusal(normalised_by_host(graph[node.inputs[0]].shape, axis, self.machine))
             case QSoftmax():
                 return Refusal("exponentials and a division")
             case Recentre():
@@ -103,6 +112,7 @@ class Accelerator(Target):
                     block=params.block,
                     has_table=bool(params.vector_table),
                     longest_row=longest_row(params),
+                    most_channels=most_norm_channels(params),
                 ),
             ),
             ("fit_layout", partial(fit_layout, params=params)),

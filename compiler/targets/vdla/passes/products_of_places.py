@@ -20,6 +20,9 @@ tensor becomes one table.
 A softmax between two products, where the vector unit has a table of 16 bits, wants its rows along
 places: the product before it is that of its operands exchanged, and the one behind it transposes
 what it reads.
+
+A layer normalisation of such an image finds the factors and offsets of its places first
+(RowDigits), and then computes all elements (QNormalise).
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from ....graph.ops.base import Op
 from ....graph.ops.integer import QAdd, QAddFixed, QTable
 from ....graph.ops.linear import QMatMul
 from ....graph.ops.movement import Identity, Pad, Reshape, Slice, Transpose
+from ....graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
 from ....graph.ops.places import QGroupMatMul, TransposeGroups
 from ....graph.ops.softmax import QTableSoftmax
 from ....graph.passes.dead_code import dead_code
@@ -48,23 +52,33 @@ ELEMENTWISE = (QAdd, QAddFixed, QTable)
 MOST_PIECES = 2
 WHY = "a matrix becomes the places of an image, or these become a matrix"
 FUNCTION = "a function of one tensor, whose steps are a table"
+FACTORS = "what a normalisation multiplies and adds, for each place"
 TRANSPOSED = "channels and places change roles for a product of two activations"
 
 
 def products_of_places(
-    graph: Graph, block: int, has_table: bool = False, longest_row: int = 0
+    graph: Graph,
+    block: int,
+    has_table: bool = False,
+    longest_row: int = 0,
+    most_channels: int = 0,
 ) -> Graph:
     """Rewrite the products of two activations that are on the accelerator, and what is around
     them. ``has_table``: a table takes the vector unit one pass; ``longest_row``: it computes a
-    softmax of so many elements."""
+    softmax of so many elements; ``most_channels``: a place of so many channels is normalised."""
     if not any(map(_is_product, graph.nodes)):
         return graph
-    images = _Images(graph, block, has_table, longest_row)
+    images = _Images(graph, block, has_table, longest_row, most_channels)
     for node in graph.nodes:
         node = images.as_table(node)
         if _is_product(node):
             images.product(node)
-        elif not (images.by_elements(node) or images.by_channels(node) or images.by_places(node)):
+        elif not any(
+            rule(node)
+            for rule in (
+                images.by_elements, images.by_channels, images.by_places, images.normalised
+            )
+        ):  # fmt: skip
             images.append(images.direct(node))
     return dead_code(graph.with_nodes(images.nodes, *images.made.values()))
 
@@ -89,6 +103,7 @@ class _Images:
     block: int
     has_table: bool
     longest_row: int
+    most_channels: int
     nodes: list[Node] = field(default_factory=list)
     made: dict[str, Tensor] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
@@ -177,6 +192,24 @@ class _Images:
         assert isinstance(node.op, QTableSoftmax)
         reason = "on the vector unit, along the places of an image"
         self.on_images(node, replace(node.op, axis=2), (source,), moves, reason)
+        return True
+
+    def normalised(self, node: Node) -> bool:
+        """Append a layer normalisation of the channels of an image, in its two operators; whether
+        it does."""
+        if not isinstance(node.op, QLayerNorm):
+            return False
+        source, order, moves = self.origin(node.inputs[0])
+        shape = self[source].shape
+        if not (moves and self.is_places(source) and _is_matrix(order, shape)):
+            return False
+        whole = shape[1] % self.block == shape[2] % self.block == 0
+        if node.op.axis != order.ndim - 1 or shape[1] > self.most_channels or not whole:
+            return False
+        op = RowDigits(node.op.numbers, self.block)
+        digits = self.once(f"{node.name}.factors", op, source, FACTORS)
+        rest = QNormalise(replace(node.op, axis=1), self.block)
+        self.on_images(node, rest, (source, digits), moves, "on the vector unit")
         return True
 
     def as_table(self, node: Node) -> Node:
@@ -350,13 +383,13 @@ class _Images:
         inputs = (source, *others)
         return self.add(f"{node.name}.{label}", op, inputs, f"{node.output}.{label}", HOST)
 
-    def once(self, name: str, op: Op, source: str) -> str:
+    def once(self, name: str, op: Op, source: str, reason: str = TRANSPOSED) -> str:
         """The result of an operator of the accelerator on one image, appended unless it is there:
         several products may have one operand."""
         for node in self.nodes:
             if node.op == op and node.inputs == (source,):
                 return node.output
-        return self.add(name, op, (source,), f"{name}.image", ACCELERATOR, TRANSPOSED)
+        return self.add(name, op, (source,), f"{name}.image", ACCELERATOR, reason)
 
     def add(
         self, name: str, op: Op, inputs: tuple[str, ...], output: str, target: str,

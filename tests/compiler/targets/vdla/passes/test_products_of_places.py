@@ -311,6 +311,60 @@ def test_a_softmax_of_scores_that_are_turned(tmp_path: Path) -> None:
     assert targets == ["accel", "cpu"]
 
 
+def normalised_attention(tokens: int, width: int, turned: bool = False) -> onnx.ModelProto:
+    """Attention of one head without a softmax, its sum with the dense layer that it reads
+    normalised, and a dense layer behind that; or, ``turned``, normalised along tokens."""
+    net = Net()
+    dense = 2 * WEIGHT * width**0.5 / STEPS
+    scored, summed = STEPS * dense**2 * width**0.5, STEPS**2 * dense**3 * width
+    q = net.dense(net.pair("x", 2 / STEPS, 5), width, width, dense, -3)
+    scores = net.pair(net.op("MatMul", q, net.op("Transpose", q, perm=[1, 0])), scored, 7)
+    mixed = net.pair(net.op("MatMul", scores, q), summed, -20)
+    shape = net.constant(np.array([1, tokens, width]))
+    parts = [net.op("Reshape", part, shape) for part in (mixed, q)]
+    total = net.pair(net.op("Add", *parts), summed, 3)
+    order = [0, 2, 1]
+    rows = net.op("Transpose", total, perm=order) if turned else total
+    length = tokens if turned else width
+    gain, bias = (net.constant(RNG.standard_normal(length).astype(np.float32)) for _ in "gb")
+    normal = net.op("LayerNormalization", rows, gain, bias, axis=-1)
+    normal = net.pair(normal, 2 / STEPS, -4)
+    back = net.op("Transpose", normal, perm=order) if turned else normal
+    flat = net.op("Reshape", back, net.constant(np.array([tokens, width])))
+    return net.model((tokens, width), net.dense(flat, width, 24, dense, 0))
+
+
+@pytest.mark.parametrize(
+    ("knobs", "tokens", "width", "turned", "reason"),
+    [
+        ("vector_table = 2", 32, 48, False, ""),
+        ("vector_table = 1", 32, 48, False, "needs vector_table = 2"),
+        ("vector_table = 2\nacc_depth = 140", 32, 80, False, "there is room for 64"),
+        ("vector_table = 2", 24, 48, False, "whole blocks of 16, got 48, 24"),
+        ("vector_table = 2", 32, 32, True, "no image of the accelerator"),
+    ],
+)
+def test_a_normalisation_between_matrices(
+    knobs: str, tokens: int, width: int, turned: bool, reason: str, tmp_path: Path
+) -> None:
+    """On the accelerator, in one program with its neighbours; or by the host, in the same integers,
+    and the report says why."""
+    hw = tmp_path / "hw.toml"
+    hw.write_text(knobs)
+    layers, programs = compare(normalised_attention(tokens, width, turned), str(hw), varied=False)
+    made = [layer for layer in layers if layer.op in ("QLayerNorm", "RowDigits", "QNormalise")]
+    if reason:
+        [norm] = made
+        assert (norm.op, norm.target, programs) == ("QLayerNorm", "cpu", 2)
+        assert reason in norm.reason
+    else:
+        assert [(layer.op, layer.target) for layer in made] == [
+            ("RowDigits", "accel"),
+            ("QNormalise", "accel"),
+        ]
+        assert programs == 1
+
+
 def test_a_function_of_two_tensors_is_no_table() -> None:
     layers, _ = compare(gated(21, 32, two=True))
     assert "Map" in {layer.op for layer in layers if layer.target == "cpu"}

@@ -1,0 +1,167 @@
+"""Turn layer normalisation of tokens, between Dequantize and Quantize, into integers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from ...te.expr import Binary, Call, Const, Expr, Var, substitute
+from ..ir import Graph, Node
+from ..ops.elementwise import Add, Map
+from ..ops.linear import QMatMul
+from ..ops.normalisation import Numbers, QLayerNorm
+from ..ops.quantisation import Dequantize, Quantize
+from ..ops.reduction import Reduce
+from .fuse_tables import is_int8
+
+#: A gain in steps of the result is less than this, so that it can be requantised.
+MOST_GAIN = 2.0**30
+
+
+def fuse_layer_norm(graph: Graph) -> Graph:
+    """``Quantize(normalised(Dequantize(x)) * gain + bias)`` becomes ``QLayerNorm(x)``, where it
+    runs along the last axis of a graph that multiplies activations, as attention does.
+
+    It does for every target, so that a model's values are the same on all of them. Normalisation in
+    any other graph stays in float32.
+    """
+    if not any(isinstance(node.op, QMatMul) for node in graph.nodes):
+        return graph
+    producers = graph.producers()
+    nodes = []
+    for node in graph.nodes:
+        if isinstance(node.op, Quantize) and is_int8(node.op.quant):
+            node = _fused(graph, producers, node, node.op)
+        nodes.append(node)
+    return graph.with_nodes(nodes)
+
+
+def _fused(graph: Graph, producers: Mapping[str, Node], node: Node, quantize: Quantize) -> Node:
+    """The Quantize as a normalisation in integers, or as it is."""
+    last, shape = producers.get(node.inputs[0]), graph.result(node).shape
+    if last is None or not isinstance(last.op, Map | Add) or len(shape) < 2:
+        return node
+    steps = _Steps(graph, producers, shape)
+    whole = steps.value(last.output)
+    found = None if whole is None or steps.source is None else steps.affine(whole)
+    if found is None or steps.source is None:
+        return node
+    gain, bias, epsilon = found
+    source, quant = steps.source, quantize.quant
+    assert isinstance(source.op, Dequantize)
+    in_scale, out_scale = (float(q.scale[0]) for q in (source.op.quant, quant))
+    fits = in_scale > 0 and out_scale > 0 and epsilon >= 0
+    if not (fits and Numbers(shape[-1], epsilon / in_scale**2).fits):
+        return node
+    if not (np.abs(gain) / out_scale < MOST_GAIN).all() or not np.isfinite(bias).all():
+        return node
+    zero_point = int(quant.zero_point[0])
+    op = QLayerNorm(len(shape) - 1, in_scale, epsilon, gain, bias, out_scale, zero_point)
+    return replace(node, name=last.name, op=op, inputs=source.inputs, reason="")
+
+
+@dataclass
+class _Steps:
+    """Float operators on one tensor of int8 as one expression of its element ``x``: constants of
+    each channel are variables, and a sum along the last axis is the function "sum"."""
+
+    graph: Graph
+    producers: Mapping[str, Node]
+    shape: tuple[int, ...]
+    x: Var = field(default_factory=lambda: Var("x", "float32"))
+    source: Node | None = None
+    channels: dict[Var, np.ndarray] = field(default_factory=dict)
+    known: dict[str, Expr | None] = field(default_factory=dict)
+
+    def value(self, name: str) -> Expr | None:
+        """The expression of a tensor; None if it is anything else."""
+        if name not in self.known:
+            self.known[name] = self._value(name)
+        return self.known[name]
+
+    def _value(self, name: str) -> Expr | None:
+        node, constant = self.producers.get(name), self._constant(name)
+        if constant is not None:
+            return constant
+        match node:
+            case Node(op=Dequantize(quant)) if is_int8(quant) and self.source in (None, node):
+                self.source = node
+                return self.x if self.graph[name].shape == self.shape else None
+            case Node(op=Reduce("+", axes, True)) if axes == (len(self.shape) - 1,):
+                inner = self.value(node.inputs[0])
+                return None if inner is None else Call("sum", (inner,), "float32")
+            case Node(op=Map(args=args, body=body)):
+                return self._substituted(args, body, node.inputs)
+            case Node(op=Add() as op) if op == Add():
+                args = (Var("a", "float32"), Var("b", "float32"))
+                return self._substituted(args, args[0] + args[1], node.inputs)
+        return None
+
+    def _substituted(
+        self, args: tuple[Var, ...], body: Expr, inputs: tuple[str, ...]
+    ) -> Expr | None:
+        """The body of a function with what its operands are."""
+        values = {arg: self.value(name) for arg, name in zip(args, inputs, strict=True)}
+        known = {arg: value for arg, value in values.items() if value is not None}
+        return substitute(body, known) if len(known) == len(values) else None
+
+    def _constant(self, name: str) -> Expr | None:
+        """A constant number, or one of each channel, which may be dequantised."""
+        tensor, node = self.graph[name], self.producers.get(name)
+        data = tensor.data
+        if node is not None and isinstance(node.op, Dequantize):
+            stored = self.graph[node.inputs[0]].data
+            data = None if stored is None else node.op.evaluate(stored)
+        if data is None or data.dtype != np.float32:
+            return None
+        if data.size == 1:
+            return Const(float(data.reshape(())), "float32")
+        if data.shape[-1:] != self.shape[-1:] or data.size != self.shape[-1]:
+            return None
+        var = Var(name, "float32")
+        self.channels[var] = data.reshape(-1)
+        return var
+
+    def affine(self, whole: Expr) -> tuple[np.ndarray, np.ndarray, float] | None:
+        """Gain, bias and epsilon of a normalisation; None if an expression is none."""
+        bias = np.zeros(self.shape[-1], np.float32)
+        match whole:
+            case Binary("+", product, Var() as added) | Binary("+", Var() as added, product) if (
+                added in self.channels
+            ):
+                whole, bias = product, self.channels[added]
+        gain, others = np.ones(self.shape[-1], np.float32), []
+        for factor, is_above in _factors(whole):
+            if isinstance(factor, Const) and is_above:
+                gain = gain * np.float32(factor.value)
+            elif isinstance(factor, Var) and factor in self.channels and is_above:
+                gain = gain * self.channels[factor]
+            else:
+                others.append((factor, is_above))
+        match sorted(others, key=lambda pair: not pair[1]):
+            case [(above, True), (Call("sqrt", (Binary("+", variance, Const(epsilon)),)), False)]:
+                pass
+            case _:
+                return None
+        mean = self._mean(self.x)
+        same = above == self.x - mean and variance in (
+            self._mean(above * above),
+            self._mean(Call("pow", (above, Const(2.0, "float32")), "float32")),
+        )
+        return (gain, bias, float(epsilon)) if same else None
+
+    def _mean(self, value: Expr) -> Expr:
+        """The mean of a value, as the frontends write it."""
+        return Call("sum", (value,), "float32") / Const(float(self.shape[-1]), "float32")
+
+
+def _factors(value: Expr, is_above: bool = True) -> Iterator[tuple[Expr, bool]]:
+    """What is multiplied, and whether it is above the fraction bar."""
+    match value:
+        case Binary("*" | "/" as op, a, b):
+            yield from _factors(a, is_above)
+            yield from _factors(b, is_above if op == "*" else not is_above)
+        case _:
+            yield value, is_above

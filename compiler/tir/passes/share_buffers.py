@@ -1,0 +1,119 @@
+"""Buffers that are used one after the other share memory.
+
+::
+
+    allocate a: a = f(x)                  allocate a: a = f(x)
+      allocate b: b = g(a)        ->        allocate b: b = g(a)
+        allocate c: c = h(b)                  a = h(b)
+          y = c                                 y = a
+
+A buffer takes the place of an earlier one of its shape, type and memory that no statement reads any
+more. It is for long chains of small steps, such as Newton's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ...te.expr import Expr, Read, rewrite, walk
+from ..ir import (
+    Allocate,
+    Buffer,
+    For,
+    If,
+    PrimFunc,
+    Seq,
+    Stmt,
+    Store,
+    TensorCall,
+    map_stmt,
+    seq,
+    walk_stmt,
+)
+
+
+def share_buffers(func: PrimFunc, scope: str) -> PrimFunc:
+    """Let buffers of a memory share entries where they live one after the other, within each
+    sequence of statements that they are allocated in. Double buffers keep theirs."""
+    return replace(func, body=_visit(func.body, scope))
+
+
+def _visit(stmt: Stmt, scope: str) -> Stmt:
+    match stmt:
+        case For() | If():
+            return replace(stmt, body=_visit(stmt.body, scope))
+        case Seq() | Allocate():
+            allocated, stmts = _flat(stmt)
+            return _shared(allocated, [_visit(s, scope) for s in stmts], scope)
+    return stmt
+
+
+def _flat(stmt: Stmt) -> tuple[list[Allocate], list[Stmt]]:
+    """What is allocated around or between the statements of a sequence, and the statements."""
+    match stmt:
+        case Allocate(body=body):
+            allocated, stmts = _flat(body)
+            return [stmt, *allocated], stmts
+        case Seq(inner):
+            parts = [_flat(s) for s in inner]
+            return [a for some, _ in parts for a in some], [s for _, some in parts for s in some]
+    return [], [stmt]
+
+
+def _shared(allocated: list[Allocate], stmts: list[Stmt], scope: str) -> Stmt:
+    """The sequence with fewer buffers."""
+    used = [_buffers(s) for s in stmts]
+    last = {b: index for index, buffers in enumerate(used) for b in buffers}
+    mine = {
+        a.buffer for a in allocated
+        if a.buffer.scope == scope and not a.double and a.stages == 1
+    }  # fmt: skip
+    places: dict[Buffer, Buffer] = {}
+    free: list[Buffer] = []
+    for index, buffers in enumerate(used):
+        for buffer in buffers:
+            if buffer not in mine or buffer in places:
+                continue
+            found = next((f for f in free if _alike(f, buffer)), None)
+            if found is not None:
+                free.remove(found)
+            places[buffer] = found or buffer
+        free += [places[b] for b in buffers if b in mine and last[b] == index]
+    body = seq([_renamed(s, places) for s in stmts])
+    for a in reversed(allocated):
+        if places.get(a.buffer, a.buffer) is a.buffer:
+            body = replace(a, body=body)
+    return body
+
+
+def _alike(one: Buffer, other: Buffer) -> bool:
+    """Whether a buffer has the shape and type of another one of its memory."""
+    return (one.shape, one.dtype, one.strides) == (other.shape, other.dtype, other.strides)
+
+
+def _buffers(stmt: Stmt) -> list[Buffer]:
+    """The buffers that a statement reads and writes, each once."""
+    found: dict[Buffer, None] = {}
+    for inner in walk_stmt(stmt):
+        match inner:
+            case Store(buffer, indices, value):
+                found[buffer] = None
+                for expr in (value, *indices):
+                    found |= dict.fromkeys(n.source for n in walk(expr) if isinstance(n, Read))
+            case TensorCall(output=output, inputs=inputs):
+                found |= dict.fromkeys(region.buffer for region in (output, *inputs))
+    return list(found)
+
+
+def _renamed(stmt: Stmt, places: dict[Buffer, Buffer]) -> Stmt:
+    """The statement with other buffers."""
+
+    def on_expr(expr: Expr) -> Expr:
+        def leaf(node: Expr) -> Expr | None:
+            if isinstance(node, Read) and node.source in places:
+                return Read(places[node.source], tuple(map(on_expr, node.indices)))
+            return None
+
+        return rewrite(expr, leaf)
+
+    return map_stmt(stmt, on_expr, lambda buffer: places.get(buffer, buffer))
