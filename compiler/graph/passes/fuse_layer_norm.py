@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ...te.expr import Binary, Call, Const, Expr, Var, substitute
-from ..ir import Graph, Node
+from ..ir import Graph, Node, Tensor
 from ..ops.elementwise import Add, Map
 from ..ops.linear import QMatMul
+from ..ops.movement import Reshape
 from ..ops.normalisation import Numbers, QLayerNorm
 from ..ops.quantisation import Dequantize, Quantize
 from ..ops.reduction import Reduce
@@ -22,7 +23,8 @@ MOST_GAIN = 2.0**30
 
 def fuse_layer_norm(graph: Graph) -> Graph:
     """``Quantize(normalised(Dequantize(x)) * gain + bias)`` becomes ``QLayerNorm(x)``, where it
-    runs along the last axis of a graph that multiplies activations, as attention does.
+    runs along the last axis of a graph that multiplies activations, as attention does. A Reshape
+    before the Quantize, which makes rows of tokens, comes behind it then.
 
     It does for every target, so that a model's values are the same on all of them. Normalisation in
     any other graph stays in float32.
@@ -30,17 +32,34 @@ def fuse_layer_norm(graph: Graph) -> Graph:
     if not any(isinstance(node.op, QMatMul) for node in graph.nodes):
         return graph
     producers = graph.producers()
-    nodes = []
+    nodes: list[Node] = []
+    tensors: list[Tensor] = []
     for node in graph.nodes:
         if isinstance(node.op, Quantize) and is_int8(node.op.quant):
-            node = _fused(graph, producers, node, node.op)
+            real = _before_reshapes(producers, node.inputs[0])
+            shape, result = graph[real].shape, graph.result(node)
+            node = _fused(graph, producers, node, node.op, real)
+            if isinstance(node.op, QLayerNorm) and shape != result.shape:
+                tensors.append(replace(result, name=f"{result.name}.normalised", shape=shape))
+                nodes.append(replace(node, output=tensors[-1].name))
+                rows = Reshape(result.shape)
+                node = replace(node, name=f"{node.name}.rows", op=rows, inputs=(tensors[-1].name,))
         nodes.append(node)
-    return graph.with_nodes(nodes)
+    return graph.with_nodes(nodes, *tensors)
 
 
-def _fused(graph: Graph, producers: Mapping[str, Node], node: Node, quantize: Quantize) -> Node:
-    """The Quantize as a normalisation in integers, or as it is."""
-    last, shape = producers.get(node.inputs[0]), graph.result(node).shape
+def _before_reshapes(producers: Mapping[str, Node], name: str) -> str:
+    """The tensor whose shape was changed to that of another one, perhaps several times."""
+    while (node := producers.get(name)) is not None and isinstance(node.op, Reshape):
+        name = node.inputs[0]
+    return name
+
+
+def _fused(
+    graph: Graph, producers: Mapping[str, Node], node: Node, quantize: Quantize, real: str
+) -> Node:
+    """The Quantize as a normalisation in integers that ends in ``real``, or as it is."""
+    last, shape = producers.get(real), graph[real].shape
     if last is None or not isinstance(last.op, Map | Add) or len(shape) < 2:
         return node
     steps = _Steps(graph, producers, shape)
