@@ -9,6 +9,7 @@ compute the same with channels that random factors make larger and smaller.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from ..compiler.quantize import quantize
 from ..compiler.quantize.draft import Draft
 from ..compiler.quantize.prepare import prepare
 from ..compiler.quantize.smooth import find_pairs, move
+from ..runtime.files import whole_file
 from .modern import bert, check_names
 from .workloads import mobilenet_v2
 
@@ -65,11 +67,11 @@ def samples_of(model: onnx.ModelProto) -> dict[str, np.ndarray]:
 
 
 def quantised_rows(
-    names: Sequence[str], progress: Callable[[int, int], None]
+    names: Sequence[str], progress: Callable[[int, int], None], save: Path | None = None
 ) -> list[dict[str, Any]]:
     """Every network, as it is and uneven, with all options: ``sqnr_db`` of its output, on the
     samples that it was quantised with; ``int8`` and ``float32`` nodes; how many activations were
-    ``smoothed``.
+    ``smoothed``. ``save`` is a folder for the int8 models, as they are and without options.
 
     Raises
     ------
@@ -83,7 +85,12 @@ def quantised_rows(
     for number, (name, suffix, options) in enumerate(jobs):
         progress(number, len(jobs))
         model = changes[suffix](NETWORKS[name]())
-        report = quantize(model, samples_of(model), **OPTIONS[options]).report
+        made = quantize(model, samples_of(model), **OPTIONS[options])
+        report = made.report
+        if save is not None and not (suffix or OPTIONS[options]):
+            save.mkdir(parents=True, exist_ok=True)
+            with whole_file(save / f"{name}-int8.onnx") as place:
+                onnx.save_model(made.model, str(place))
         kinds = [row["type"] for row in report["layers"]]
         (output,) = report["outputs"].values()
         found.append({

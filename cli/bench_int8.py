@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 
+from .files import Fills
 from .options import JsonFile
 from .output import count, emit, new_table, progress_bar
 
@@ -21,6 +23,11 @@ def names_of(names: str) -> list[str]:
 
 def quantised(
     models: Annotated[str, typer.Option(help="Of bert, mobilenet_v2.")] = "bert,mobilenet_v2",
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Write the int8 models here, as ONNX."),
+        Fills(),
+    ] = None,
     json_file: JsonFile = None,
 ) -> int:
     """What vdla quantize loses on networks with random weights, with smoothing and without."""
@@ -28,7 +35,7 @@ def quantised(
     from ..report import header
 
     with progress_bar("quantised") as progress:
-        rows = quantised_rows(names_of(models), progress)
+        rows = quantised_rows(names_of(models), progress, save)
     report = header("bench quantised", seed=0) | {"rows": rows}
     emit(report, json_file, lambda console: _show_quantised(console, report))
     return 0

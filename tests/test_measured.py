@@ -10,9 +10,11 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 import vdla
+from vdla.bench.quantised import quantised_rows
 from vdla.bench.table2 import choose_layers, table2_rows
 from vdla.bench.workloads import NETWORKS, TABLE_2
 from vdla.cli.output import percent
@@ -29,6 +31,10 @@ PAGE = (Path(__file__).resolve().parent.parent / "docs" / "measured.md").read_te
 VTA = MEMORY_PRESETS["vta"]
 DIGITS_ROW = "digits, cycles for one image (16x16, `vta`)"
 TRANSFORMER_ROW = "digits transformer, cycles for one image (16x16 with `vector_table = 2`, `vta`)"
+BERT_ROW = (
+    "BERT (4 x 256, 128 tokens), random weights, quantised, one program (16x16 with"
+    " `vector_table = 2`, `vta`)"
+)
 PROGRAMS_ROW = re.compile(r"10,000 random programs .* \(([\d,]+) cycles\)")
 #: Networks by the beginning of their row, then by name.
 NETWORK_ROWS = {
@@ -75,7 +81,7 @@ def test_every_figure_in_cycles_is_compared() -> None:
         for what, figure in measured().items()
         if re.search(r"\d,\d{3}.*cycle|cycles for", f"{what} {figure}")
     }
-    compared = {DIGITS_ROW, TRANSFORMER_ROW, *(figure_of(name)[0] for name in NETWORKS)}
+    compared = {DIGITS_ROW, TRANSFORMER_ROW, BERT_ROW, *(figure_of(name)[0] for name in NETWORKS)}
     assert {what for what in rows if not PROGRAMS_ROW.match(what)} == compared
 
 
@@ -91,6 +97,17 @@ def test_digits_transformer() -> None:
     module.run(IMAGES[:1])
     assert len(module.compiled.programs) == 1
     assert measured()[TRANSFORMER_ROW] == f"{module.report['cycles']:,}, in one program"
+
+
+@pytest.mark.sweep
+def test_bert(tmp_path: Path) -> None:
+    quantised_rows(["bert"], lambda *_: None, tmp_path)
+    module = vdla.compile(tmp_path / "bert-int8.onnx", "sim", HwParams(vector_table=2), "vta")
+    module.run(np.zeros((1, 128), np.int64))
+    assert len(module.compiled.programs) == 1
+    share = 100 * module.report["utilisation"]["end_to_end"]
+    told = measured()[BERT_ROW].split(";")[0]
+    assert told == f"{module.report['cycles']:,} cycles, {share:.1f} % of the MAC peak"
 
 
 # ---- layers ----

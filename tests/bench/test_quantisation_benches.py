@@ -41,7 +41,7 @@ def encoder() -> onnx.ModelProto:
     return net.model()
 
 
-def test_uneven_channels_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uneven_channels_compute_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They cost the plain quantiser much, and the smoothing one little."""
     networks = {"depthwise": depthwise, "encoder": encoder}
     for name, build in networks.items():
@@ -52,7 +52,13 @@ def test_uneven_channels_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> No
         np.testing.assert_allclose(z, y, rtol=1e-3, atol=1e-4 * np.abs(y).max())
         monkeypatch.setitem(quantised.NETWORKS, name, build)
     steps: list[int] = []
-    found = quantised.quantised_rows([*networks], lambda done, total: steps.append(total - done))
+    found = quantised.quantised_rows(
+        [*networks], lambda done, total: steps.append(total - done), tmp_path / "int8"
+    )
+    saved = sorted((tmp_path / "int8").iterdir())
+    assert [path.name for path in saved] == ["depthwise-int8.onnx", "encoder-int8.onnx"]
+    kinds = {node.op_type for node in onnx.load(saved[1]).graph.node}
+    assert {"QuantizeLinear", "DequantizeLinear"} <= kinds
     rows = {(row["network"], row["options"]): row for row in found}
     assert len(rows) == 8 and steps == [*range(8, 0, -1)]
     for name in networks:
