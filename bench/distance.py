@@ -62,8 +62,8 @@ def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]
     Raises
     ------
     VdlaError
-        For a model that cannot be read, without such an operator, and where ONNX Runtime is not
-        installed.
+        For a model that cannot be read, without such an operator, for inputs that ONNX Runtime
+        refuses, and where it is not installed.
     """
     session = runtime()
     model, where = load_model(source)
@@ -80,7 +80,14 @@ def distances(source: str | Path | onnx.ModelProto, inputs: Sequence[np.ndarray]
         operands = _operands(graph, node, {*known, *graph.inputs})
         part = _part(model, makers, operands, node.output, values, types)
         feeds = {name: _as_stored(values[name], types.get(name)) for name in operands}
-        (wanted,) = session(part).run(None, feeds)
+        try:
+            (wanted,) = session(part).run(None, feeds)
+        except Exception as error:  # ONNX Runtime's have no class in common
+            said = str(error).splitlines()[0]
+            raise VdlaError(
+                f"{where}: {node.name}: expected inputs that ONNX Runtime takes, such as words of"
+                f" the vocabulary (--input), got: {said}"
+            ) from None
         found.append(_distance(node, _as_stored(values[node.output], str(wanted.dtype)), wanted))
     if not found:
         raise VdlaError(f"{where}: expected a model with QuantizeLinear and integer operators")
@@ -105,6 +112,7 @@ def runtime(optimised: bool = False) -> Callable[[onnx.ModelProto], Any]:
 
     def session(model: onnx.ModelProto) -> Any:
         options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4  # what it refuses is raised, too
         if not optimised:
             level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
             options.graph_optimization_level = level

@@ -13,6 +13,8 @@ from vdla.bench.distance import distances
 from vdla.bench.modern import FloatNet
 from vdla.cli import run_app
 from vdla.compiler.onnx_backend import VdlaRep
+from vdla.compiler.quantize import quantize
+from vdla.isa.errors import VdlaError
 
 MODELS = Path(__file__).parents[2] / "examples" / "models"
 
@@ -66,6 +68,15 @@ def test_uneven_channels_compute_the_same(tmp_path: Path, monkeypatch: pytest.Mo
         plain = rows[f"{name}, uneven", "plain"]
         assert even["sqnr_db"] - 4 < smooth["sqnr_db"] > plain["sqnr_db"] + 6
         assert smooth["smoothed"] == 2 > plain["smoothed"] == 0 and smooth["int8"] > 2
+
+
+def test_inputs_that_onnxruntime_refuses() -> None:
+    """Words beyond the vocabulary."""
+    model = encoder()
+    made = quantize(model, quantised.samples_of(model)).model
+    assert distances(made, [np.full((1, 6), quantised.VOCABULARY - 1)])
+    with pytest.raises(VdlaError, match=r"expected inputs that ONNX Runtime takes.* idx=1000 must"):
+        distances(made, [np.full((1, 6), quantised.VOCABULARY)])
 
 
 def test_operators_and_answers() -> None:
