@@ -60,6 +60,7 @@ from vdla.compiler.graph.ops.movement import (
     Slice,
     Transpose,
 )
+from vdla.compiler.graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
 from vdla.compiler.graph.ops.places import QAddChannels, QGroupMatMul, TransposeGroups
 from vdla.compiler.graph.ops.pooling import (
     AvgPool,
@@ -127,7 +128,7 @@ def test_every_operator_of_topi_is_named() -> None:
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
     others |= {Interleave, BlockedMatrixConv2d, QAddChannels, QGroupMatMul, TransposeGroups}
-    others |= {QTableSoftmax}
+    others |= {QTableSoftmax, QLayerNorm, RowDigits, QNormalise}
     assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
 

@@ -133,11 +133,12 @@ def test_the_most_channels() -> None:
 
 @pytest.mark.parametrize("tiles", [1, 3, 8])
 def test_entries_of_tmp(tiles: int) -> None:
-    """A chain of a hundred operators needs those that live at one time, and the planner knows."""
+    """A chain of a hundred operators needs those that live at one time, and the planner knows; also
+    that the next step's places are loaded meanwhile."""
     machine = Machine(HW, VTA, 2)
     template = RowFactors(machine)
     whole = Context(Budget.whole(HW))
-    workload = RowDigitsWorkload(4, 8, whole, Numbers(64, 0.004))
+    workload = RowDigitsWorkload(4, 24, whole, Numbers(64, 0.004))
     func = run_loop_passes(template.schedule(workload, {"tiles": tiles}, "n"), HW, Dumps(None))
     used = scratchpad_use(func, HW)
     needs = _digits_needs(4, tiles, HW)
