@@ -304,6 +304,12 @@ def test_a_bus_that_the_board_does_not_have_is_refused(spec: Spec) -> None:
         Ladder(spec)
 
 
+def test_the_example_can_be_explored() -> None:
+    spec = Spec.load(DIGITS.parents[1] / "10_explore.toml")
+    ladder = Ladder(spec)
+    assert ladder.over(ladder.of_machine(Design.of(spec, {}))) == 0
+
+
 def test_a_report_of_everything(fake: Fake, tmp_path: Path) -> None:
     found = explored(replace(SPEC, trials=5), tmp_path / "r.jsonl")
     report = make_report(found)
