@@ -1,7 +1,7 @@
 """A designed sample: configurations that differ as much as they can, each synthesised once.
 
-A model of resources (``resources.py``) is fitted to the file of samples, which grows by a line as
-soon as a configuration is synthesised, so that the same command goes on where it was stopped.
+A model of resources (``resources.py``) is fitted to the file of samples, which is written as soon
+as a configuration is synthesised or placed, so that the same command goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from ...isa.errors import VdlaError
 from ...isa.params import FEATURES, LEGAL, MEMORIES, HwParams
+from ...runtime.files import whole_file
 from .board import Board
 from .devices import Device
 from .resources import Sample, core_rams, load_samples, multipliers
@@ -82,10 +83,11 @@ def add_samples(
     progress: Callable[[int, int], None],
 ) -> None:
     """Synthesise the configurations that the file has no sample of, place the first ``placed`` of
-    them, and add each to the file at once.
+    them, and add each to the file at once. A configuration has one line of the file, its newest.
     """
     versions = tool_versions()
-    known = {s.params: s for s in load_samples(path) if s.versions == versions}
+    samples = {s.params: s for s in load_samples(path)}
+    known = {params: s for params, s in samples.items() if s.versions == versions}
     missing = [
         (params, number < placed)
         for number, params in enumerate(wanted)
@@ -95,8 +97,9 @@ def add_samples(
     path.parent.mkdir(parents=True, exist_ok=True)
     for number, (params, is_placed) in enumerate(missing, 1):
         for sample in _made(board, params, is_placed, versions):
-            with path.open("a") as file:
-                file.write(sample.to_line())
+            samples[params] = sample
+            with whole_file(path) as place:
+                place.write_text("".join(s.to_line() for s in samples.values()))
         progress(len(wanted) - len(missing) + number, len(wanted))
 
 

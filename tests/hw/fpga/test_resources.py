@@ -201,6 +201,7 @@ def test_samples_are_placed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert asked == [*wanted, *wanted[:2]]
     found = {s.params: s.placed_mhz for s in load_samples(path)}
     assert found == dict(zip(wanted, (61.5, 61.5, None), strict=True))
+    assert len(path.read_text().splitlines()) == 3
 
 
 @pytest.mark.parametrize("text", ["text", "[1]\n", '{"params": {"wings": 1}}\n'])
