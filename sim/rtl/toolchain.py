@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -70,36 +71,47 @@ def run_verilator(verilog: Path, directory: Path, *options: str) -> None:
 
 
 def compile_shared(sources: list[Path], includes: list[Path], output: Path, *flags: str) -> None:
-    """C++ sources to a shared library, on all cores; of contradicting flags the last one holds."""
+    """C++ sources to a shared library, on all cores; of contradicting flags the last one holds.
+
+    All sources are one text, and Verilator's ``__Slow`` files, which run once at the start and are
+    not optimised, another: to read Verilator's headers takes longer than to compile most files.
+    """
     compiler = shutil.which("g++")
     if compiler is None:
         raise VdlaError("g++ is not installed; the RTL simulation is compiled C++")
-    root = verilator_root()
-    runtime = [root / "include" / name for name in ("verilated.cpp", "verilated_threads.cpp")]
-    paths = [f"-I{p}" for p in (*includes, root / "include", root / "include" / "vltstd")]
+    root = verilator_root() / "include"
+    paths = [f"-I{p}" for p in (*includes, root, root / "vltstd")]
 
-    def compiled(source: Path, directory: Path) -> Path:
+    def compiled(source: Path, directory: Path, level: str) -> Path:
         target = directory / (source.stem + ".o")
-        # Verilator's __Slow files run once, at the start.
-        level = "-O0" if source.stem.endswith("__Slow") else "-O3"
         command = [compiler, "-std=gnu++20", "-fPIC", *paths, level, *flags, "-c", str(source)]
         _run([*command, "-o", str(target)], None, "g++")
         return target
 
-    def build(source: Path) -> Path:
-        if source not in runtime:
-            return compiled(source, output.parent)
-        # The same for every design: compiled once.
-        key = hashlib.sha256(repr((versions(), flags)).encode()).hexdigest()[:24]
-        kept = cache_dir() / f"{source.stem}_{key}.o"
-        if not kept.exists():
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(prefix="build_", dir=kept.parent) as work:
-                os.replace(compiled(source, Path(work)), kept)
-        return kept
+    def joined(name: str, level: str, parts: list[Path]) -> Path:
+        whole = output.with_name(f"{name}.cpp")
+        whole.write_text("".join(f'#include "{part}"\n' for part in parts))
+        return compiled(whole, output.parent, level)
 
+    def runtime(source: Path) -> Path:
+        # Verilator's own are the same for every design: compiled once.
+        key = hashlib.sha256(repr((versions(), flags)).encode()).hexdigest()[:24]
+        place = cache_dir() / f"{source.stem}_{key}.o"
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with tempfile.TemporaryDirectory(prefix="build_", dir=place.parent) as work:
+                os.replace(compiled(source, Path(work), "-O3"), place)
+        return place
+
+    kept = {root / "verilated.cpp", root / "verilated_threads.cpp"}
+    kept |= {source for source in sources if source.parent == root}
+    slow = [source for source in sources if source.stem.endswith("__Slow")]
+    fast = [source for source in sources if source not in slow and source not in kept]
+    # A core runs no faster with -O2 or -O3, which take a third longer.
+    jobs = [partial(joined, "fast", "-O1", fast), partial(joined, "slow", "-O0", slow)]
+    jobs += [partial(runtime, source) for source in sorted(kept)]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        objects = list(pool.map(build, [*sources, *runtime]))
+        objects = list(pool.map(lambda job: job(), jobs))
     _run([compiler, "-shared", "-pthread", *map(str, objects), "-o", str(output)], None, "g++")
 
 
