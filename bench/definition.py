@@ -1,7 +1,8 @@
 """Quantised networks against ONNX's definition (``vdla bench definition``): each operator by
 itself, and the answers.
 
-The networks have random weights, and ``vdla quantize`` makes them int8 from one random image.
+The networks have random weights, and ``vdla quantize`` makes them int8 from one random image. A
+step that one operator is off moves on to the answers, so these are of several images.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ class Row:
 
 
 def definition_rows(
-    names: Sequence[str], side: int, progress: Callable[[int, int], None]
+    names: Sequence[str], side: int, images: int, progress: Callable[[int, int], None]
 ) -> list[dict[str, Any]]:
-    """A row for each kind of operator of each network, and for its answers; see :class:`Row`.
+    """A row for each kind of operator of each network, on one image, and for its answers to all
+    images; see :class:`Row`.
 
     Raises
     ------
@@ -59,17 +61,17 @@ def definition_rows(
     found = []
     for number, name in enumerate(names):
         progress(number, len(names))
-        model, image = quantised(name, side)
-        rows = (*operators(distances(model, [image])), *answers(model, image))
+        model, inputs = quantised(name, side, images)
+        rows = (*operators(distances(model, inputs[:1])), *answers(model, inputs))
         found += [{"network": name} | asdict(row) for row in rows]
     return found
 
 
-def quantised(name: str, side: int) -> tuple[onnx.ModelProto, np.ndarray]:
-    """A quantised network and an image [1, 3, side, side] for it."""
+def quantised(name: str, side: int, images: int) -> tuple[onnx.ModelProto, list[np.ndarray]]:
+    """A quantised network and images [1, 3, side, side] for it."""
     rng = np.random.default_rng(0)
-    images = rng.standard_normal((2, 1, 3, side, side), np.float32)
-    return quantize(NETWORKS[name](side), images[0]).model, images[1]
+    first, *others = rng.standard_normal((1 + images, 1, 3, side, side), np.float32)
+    return quantize(NETWORKS[name](side), first).model, others
 
 
 def operators(found: list[Distance]) -> Iterator[Row]:
@@ -80,18 +82,20 @@ def operators(found: list[Distance]) -> Iterator[Row]:
         yield Row(kind, sum(row.elements for row in rows), equal, max(r.largest for r in rows))
 
 
-def answers(model: onnx.ModelProto, image: np.ndarray) -> Iterator[Row]:
+def answers(model: onnx.ModelProto, images: Sequence[np.ndarray]) -> Iterator[Row]:
     """The answers of VDLA and of ONNX Runtime's optimised run, against the run as written."""
     name, step = model.graph.input[0].name, _last_step(model)
-    (wanted,) = runtime()(model).run(None, {name: image})
+
+    def of_onnx_runtime(optimised: bool) -> np.ndarray:
+        session = runtime(optimised=optimised)(model)
+        return np.stack([session.run(None, {name: image})[0] for image in images])
+
+    written, module = of_onnx_runtime(optimised=False), VdlaRep(model)
     for what, made in (
-        ("answers", VdlaRep(model).run([image])[0]),
-        (
-            "answers of ONNX Runtime, optimised",
-            runtime(optimised=True)(model).run(None, {name: image})[0],
-        ),
+        ("answers", np.stack([module.run([image])[0] for image in images])),
+        ("answers of ONNX Runtime, optimised", of_onnx_runtime(optimised=True)),
     ):
-        steps = np.rint(np.abs(made - wanted) / step).astype(int)
+        steps = np.rint(np.abs(made - written) / step).astype(int)
         yield Row(what, steps.size, int((steps == 0).sum()), int(steps.max()))
 
 

@@ -14,6 +14,8 @@ from .output import count, emit, new_table, progress_bar
 
 #: The largest side of images; larger ones take more than the memory of most machines.
 MOST_SIDE = 4096
+#: The most images: each of the networks' takes seconds.
+MOST_IMAGES = 1000
 
 
 def names_of(names: str) -> list[str]:
@@ -55,6 +57,7 @@ def definition(
         str, typer.Option(help="Of resnet50, mobilenet_v3, efficientnet_lite0.")
     ] = "resnet50,mobilenet_v3,efficientnet_lite0",
     side: Annotated[int, typer.Option(min=32, max=MOST_SIDE, help="Side of images.")] = 224,
+    images: Annotated[int, typer.Option(min=1, max=MOST_IMAGES, help="To compare answers.")] = 8,
     json_file: JsonFile = None,
 ) -> int:
     """How far int8 networks are from ONNX's float definition, and ONNX Runtime's optimised run."""
@@ -62,8 +65,8 @@ def definition(
     from ..report import header
 
     with progress_bar("definition") as progress:
-        rows = definition_rows(names_of(models), side, progress)
-    report = header("bench definition", seed=0) | {"side": side, "rows": rows}
+        rows = definition_rows(names_of(models), side, images, progress)
+    report = header("bench definition", seed=0) | {"side": side, "images": images, "rows": rows}
     emit(report, json_file, lambda console: _show_definition(console, report))
     return 0
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 
 from ....isa.errors import VdlaError
-from ....isa.vector_ops import POST_BY_NAME
+from ....isa.vector_ops import POST_BY_NAME, shift_right_half_even
 from ..text import array_text
 
 INT8_MIN, INT8_MAX = -128, 127
@@ -20,6 +21,8 @@ INT8_MIN, INT8_MAX = -128, 127
 OFFSET, UINT8_MAX = 128, 255
 MULTIPLIER_BITS = 31
 MAX_SHIFT = 62
+#: How far numbers of an addition are tried from the nearest ones, the nearest first.
+_NEAR = (0, 1, -1, 2, -2, 3, -3)
 
 
 def centre(data: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
@@ -123,12 +126,53 @@ def add_params(
     for shift in range(30, 0, -1):
         mult_a, mult_b = round(ratio_a * 2**shift), round(ratio_b * 2**shift)
         const = -(zero_a * mult_a + zero_b * mult_b)
-        if 128 * (mult_a + mult_b) + abs(const) + 2 ** (shift - 1) < 2**31:
+        if _sum_fits(mult_a, mult_b, shift, const):
             return mult_a, mult_b, shift, const
     raise VdlaError(
         f"cannot add: the input scales are {ratio_a!r} and {ratio_b!r} times the output scale,"
         " more than int32 can hold"
     )
+
+
+def defined_add_params(
+    scales: tuple[float, float, float], zeros: tuple[int, int, int], lo: int, hi: int
+) -> tuple[int, int, int, int]:
+    """The parameters of :func:`add_params` that give what ONNX defines for the most of all pairs of
+    int8 values; scales and zero points are those of the operands and of the result.
+
+    The definition rounds in float32, so where a sum is next to a tie a few of the 65,536 pairs
+    differ from the nearest parameters. With those a step or two away, mostly none does.
+
+    Raises
+    ------
+    VdlaError
+        As :func:`add_params`.
+    """
+    (scale_a, scale_b, scale), (zero_a, zero_b, zero) = np.float32(scales), zeros
+    b = np.arange(INT8_MIN, INT8_MAX + 1)
+    a = b[:, None]
+    real = (a - zero_a).astype(np.float32) * scale_a + (b - zero_b).astype(np.float32) * scale_b
+    defined = np.clip(np.rint(real / scale) + zero, lo, hi)
+    ratios = float(scale_a) / float(scale), float(scale_b) / float(scale)
+    best = mult_a, mult_b, shift, const = add_params(*ratios, zero_a, zero_b)
+
+    def wrong(mult_a: int, mult_b: int, shift: int, const: int) -> int:
+        rounded = shift_right_half_even(a * mult_a + b * mult_b + const, np.asarray(shift))
+        return int((np.clip(rounded + zero, lo, hi) != defined).sum())
+
+    least = wrong(*best)
+    for more_a, more_b, more in product(_NEAR, _NEAR, _NEAR):
+        if not least:
+            break
+        exact = const - zero_a * more_a - zero_b * more_b
+        tried = mult_a + more_a, mult_b + more_b, shift, exact + more
+        if _sum_fits(*tried) and (count := wrong(*tried)) < least:
+            best, least = tried, count
+    return best
+
+
+def _sum_fits(mult_a: int, mult_b: int, shift: int, const: int) -> bool:
+    return 128 * (mult_a + mult_b) + abs(const) + 2 ** (shift - 1) < 2**31
 
 
 # ---- TensorFlow Lite -----------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from ....isa.errors import VdlaError
-from ..arithmetic.requant import INT8_MAX, INT8_MIN, add_params, centre, requant
+from ..arithmetic.requant import INT8_MAX, INT8_MIN, centre, defined_add_params, requant
 from ..ir import Graph, Node, Tensor
 from ..ops.base import Bounded, Op
 from ..ops.convolution import Conv2d, ConvTranspose2d, QConv2d, QConvTranspose2d
@@ -138,10 +138,10 @@ class _Fusion:
 
     def add(self, node: Node, op: Add, out: Quant) -> Fused:
         (a, a_quant), (b, b_quant) = (self.addend(node, name) for name in node.inputs)
-        ratios = (_scale(a_quant) / _scale(out), _scale(b_quant) / _scale(out))
-        zeros = (int(a_quant.zero_point[0]), int(b_quant.zero_point[0]))
-        params = add_params(*ratios, *zeros)
-        return QAdd(*params, int(out.zero_point[0]), *_bounds(op, out)), (a, b)
+        scales = _scale(a_quant), _scale(b_quant), _scale(out)
+        zeros = tuple(int(quant.zero_point[0]) for quant in (a_quant, b_quant, out))
+        bounds = _bounds(op, out)
+        return QAdd(*defined_add_params(scales, zeros, *bounds), zeros[-1], *bounds), (a, b)
 
     def addend(self, node: Node, name: str) -> tuple[str, Quant]:
         """The int8 tensor behind an operand of an addition. A constant of several rows, such as

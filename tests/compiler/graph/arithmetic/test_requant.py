@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from vdla.compiler.graph.arithmetic.requant import (
     Requant,
     add_params,
+    defined_add_params,
     requant,
     requant_params,
 )
@@ -76,6 +77,35 @@ def test_add_fits_int32_and_is_close(
     # Each multiplier is off by at most half a unit of 2**-shift, times at most 255.
     assert abs(sum(terms) / 2**shift - real) <= 255 / 2**shift + 1e-9 * abs(real)
     assert 1 <= shift <= 30
+
+
+def _not_as_defined(params, scales, zeros, lo, hi) -> int:
+    """Pairs of int8 values whose sum is not that of ONNX's float32 operators."""
+    mult_a, mult_b, shift, const = params
+    b = np.arange(-128, 128, dtype=np.int64)
+    a = b[:, None]
+    first, second, third = terms = a * mult_a, b * mult_b, np.asarray(const)
+    sums = (*terms, first + second, first + third, second + third, sum(terms))
+    assert all(np.abs(value).max() + 2 ** (shift - 1) < 2**31 for value in sums)
+    got = np.clip(shift_right_half_even(sum(terms), np.asarray(shift)) + zeros[2], lo, hi)
+    scale_a, scale_b, scale = np.float32(scales)
+    real = np.float32(a - zeros[0]) * scale_a + np.float32(b - zeros[1]) * scale_b
+    return int((got != np.clip(np.rint(real / scale) + zeros[2], lo, hi)).sum())
+
+
+def test_sums_are_as_defined() -> None:
+    rng = np.random.default_rng(0)
+    nearest = found = 0
+    for _ in range(60):
+        scale_a, scale_b = map(float, rng.uniform(0.01, 0.1, 2))
+        scale = (scale_a + scale_b) * float(rng.uniform(0.4, 1))
+        zeros = tuple(int(zero) for zero in rng.integers(-128, 128, 3))
+        lo = int(rng.choice([-128, zeros[2]]))
+        asked = (scale_a, scale_b, scale), zeros, lo, 127
+        ratios = (float(np.float32(s)) / float(np.float32(scale)) for s in (scale_a, scale_b))
+        nearest += _not_as_defined(add_params(*ratios, *zeros[:2]), *asked)
+        found += _not_as_defined(defined_add_params(*asked), *asked)
+    assert nearest >= 10 and found <= nearest // 10
 
 
 @pytest.mark.parametrize("ratio", [0.0, math.inf, 2.0**25])
