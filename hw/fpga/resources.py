@@ -32,8 +32,8 @@ SAMPLES = Path(__file__).parent / "samples"
 FITTED = ("lut", "ff")
 #: A fit needs so many samples more than it has features.
 SPARE = 2
-#: A model of the clock, which has two coefficients, needs so many placed samples.
-PLACED = 2 + SPARE
+#: A model of the clock, which has three coefficients, needs so many placed samples.
+PLACED = 3 + SPARE
 #: Bits of a row of a block RAM with the rows that it then has: two ports of either direction up to
 #: 18 bits, one of each direction with 36.
 _SHAPES = ((1, 16384), (2, 8192), (4, 4096), (9, 2048), (18, 1024), (36, 512))
@@ -176,23 +176,23 @@ def load_samples(path: Path) -> list[Sample]:
 
 @dataclass(frozen=True)
 class ClockModel:
-    """Clocks of placed designs: a period that grows with what a design takes, as its wires do.
+    """Clocks of placed designs: a period that grows with what a design takes, as its wires do, and
+    that is longer where products share multipliers, as their corrections are added behind them.
 
     Attributes
     ----------
-    base_ns, lut_ns : the period of the smallest design, and what a lookup table adds to it
+    coefficients : nanoseconds of the smallest design, of sharing, and of a lookup table
     error : how far predictions of samples are off, each by models of clock and lookup tables that
         have not seen it: the median and the largest part of the true value
     count : how many placed samples there were
     """
 
-    base_ns: float
-    lut_ns: float
+    coefficients: np.ndarray
     error: tuple[float, float]
     count: int
 
     @classmethod
-    def fit(cls, samples: Sequence[Sample], table: np.ndarray) -> ClockModel | None:
+    def fit(cls, samples: Sequence[Sample], table: np.ndarray, device: Device) -> ClockModel | None:
         """The model of those samples that are placed; None for too few. ``table`` has the
         :func:`features` of all samples.
         """
@@ -201,21 +201,29 @@ class ClockModel:
         placed = np.flatnonzero(periods)
         if len(placed) < PLACED:
             return None
-        inputs = np.stack([np.ones(len(luts)), luts], axis=1)
+        inputs = np.array(
+            [_grown_with(s.params, device, lut) for s, lut in zip(samples, luts, strict=True)]
+        )
         off = []
         for index in placed:
             others = np.arange(len(samples)) != index
             lut = table[index] @ _fitted(table[others], luts[others])
             others &= periods > 0
-            base, each = _fitted(inputs[others], periods[others])
-            off.append(abs(periods[index] / (base + each * lut) - 1))
-        base, each = _fitted(inputs[placed], periods[placed])
+            fitted = _fitted(inputs[others], periods[others])
+            period = _grown_with(samples[index].params, device, lut) @ fitted
+            off.append(abs(periods[index] / period - 1))
         error = float(np.median(off)), float(np.max(off))
-        return cls(float(base), float(each), error, len(placed))
+        return cls(_fitted(inputs[placed], periods[placed]), error, len(placed))
 
-    def mhz(self, lut: float) -> float:
+    def mhz(self, params: HwParams, device: Device, lut: float) -> float:
         """The clock of a design with so many lookup tables."""
-        return 1000 / (self.base_ns + self.lut_ns * lut)
+        return float(1000 / (_grown_with(params, device, lut) @ self.coefficients))
+
+
+def _grown_with(params: HwParams, device: Device, lut: float) -> np.ndarray:
+    """What a period grows with."""
+    _, packed = _products(params, device)
+    return np.array([1, packed > 0, lut], float)
 
 
 @dataclass(frozen=True)
@@ -272,7 +280,7 @@ class ResourceModel:
         for name in LEGAL:
             values = [getattr(s.params, name) for s in samples]
             ranges[name] = min(values), max(values)
-        clock = ClockModel.fit(samples, table)
+        clock = ClockModel.fit(samples, table, device)
         return cls(device, around.pop(), coefficients, error, len(samples), ranges, clock)
 
     def predict(self, params: HwParams) -> dict[str, int]:
@@ -294,7 +302,7 @@ class ResourceModel:
                 f"clock: expected at least {PLACED} placed samples; make more with vdla fpga sample"
                 " --placed"
             )
-        return self.clock.mhz(self.predict(params)["lut"])
+        return self.clock.mhz(params, self.device, self.predict(params)["lut"])
 
     def named_coefficients(self) -> dict[str, dict[str, float]]:
         """What one of each feature takes, by resource and feature."""

@@ -239,7 +239,7 @@ def test_time_is_cycles_at_the_modelled_clock(
     monkeypatch.setattr(resources, "SAMPLES", tmp_path)
     (tmp_path / "ulx3s-85f.jsonl").write_text("".join(lines[6:]) + lines[0])
     timed = replace(SPEC, objectives=("time_us", "lut"), search="surrogate", trials=20)
-    with pytest.raises(VdlaError, match="clock: expected at least 4 placed samples"):
+    with pytest.raises(VdlaError, match="clock: expected at least 5 placed samples"):
         Ladder(timed)
     (tmp_path / "ulx3s-85f.jsonl").write_text("".join(lines))
     found = explored(timed, tmp_path / "r.jsonl")

@@ -81,17 +81,18 @@ def test_a_fit_finds_what_samples_obey() -> None:
 
 
 def clocked(params: HwParams) -> Sample:
-    """A sample whose period grows with its lookup tables."""
-    sample = made_up(params)
-    return replace(sample, placed_mhz=1000 / (12 + 0.0002 * sample.used["lut"]))
+    """A sample whose period grows with its lookup tables, and by sharing multipliers."""
+    sample, shares = made_up(params), features(params, ECP5_85F)["pairs that share a multiplier"]
+    period_ns = 12 + 3 * (shares > 0) + 0.0002 * sample.used["lut"]
+    return replace(sample, placed_mhz=1000 / period_ns)
 
 
 def test_a_clock_is_that_of_placed_samples() -> None:
     chosen = design(40, ECP5_85F, 16)
-    samples = [clocked(p) for p in chosen[:6]] + [made_up(p) for p in chosen[6:30]]
+    samples = [clocked(p) for p in chosen[:8]] + [made_up(p) for p in chosen[8:30]]
     model = ResourceModel.fit(samples, ECP5_85F)
-    assert model.clock is not None and model.clock.count == 6
-    assert model.clock.base_ns == pytest.approx(12, rel=0.01)
+    assert model.clock is not None and model.clock.count == 8
+    assert model.clock.coefficients == pytest.approx([12, 3, 0.0002], rel=0.02)
     assert model.clock.error[1] < 0.01
     for params in chosen[30:]:
         true = clocked(params).placed_mhz
@@ -100,7 +101,7 @@ def test_a_clock_is_that_of_placed_samples() -> None:
 
 def test_the_error_of_a_clock_is_of_placements_that_were_not_seen() -> None:
     chosen = design(20, ECP5_85F, 16)
-    samples = [clocked(p) for p in chosen[:6]] + [made_up(p) for p in chosen[6:]]
+    samples = [clocked(p) for p in chosen[:8]] + [made_up(p) for p in chosen[8:]]
     rate = samples[3].placed_mhz
     assert rate is not None
     samples[3] = replace(samples[3], placed_mhz=rate / 2)
@@ -113,7 +114,7 @@ def test_too_few_placements_are_refused() -> None:
     samples = [clocked(p) for p in chosen[:3]] + [made_up(p) for p in chosen[3:]]
     model = ResourceModel.fit(samples, ECP5_85F)
     assert model.clock is None
-    with pytest.raises(VdlaError, match=r"clock: expected at least 4 placed samples; make more"):
+    with pytest.raises(VdlaError, match=r"clock: expected at least 5 placed samples; make more"):
         model.mhz(chosen[0])
 
 
