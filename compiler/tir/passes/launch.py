@@ -229,17 +229,22 @@ class _Kernel:
         """The guards around a store: those of the program, and, along each axis whose threads share
         the buffer but do not share the work, that the first thread does it, unless they do it
         ``together``. A guard of the loops outside of the buffer is not that of the threads that
-        fill it together.
+        fill it together, nor is one of a loop in which another loop deals out the same threads.
         """
         count = place.outside.get(buffer, 0)
         shared = self._shared_by(buffer)
-        others = {var for axis, var in place.bound[:count] if axis in shared}
+        last = dict(place.bound)
+        others = {
+            var
+            for number, (axis, var) in enumerate(place.bound)
+            if (number < count and axis in shared) or var is not last[axis]
+        }
         for expr in exprs:
             found = [node for node in walk(expr) if node in others and isinstance(node, Var)]
             if found:
                 raise self.error(
                     f"buffer {buffer.name} in {buffer.scope} depends on {found[0].name}, the index "
-                    f"of a thread that shares it; expected a memory of the thread's own"
+                    "of a thread for which others work, too; expected a memory of the thread's own"
                 )
         working = {*together, *(axis for axis, _ in place.bound[count:])}
         idle = [t for axis, t in self.threads.items() if axis in shared and axis not in working]

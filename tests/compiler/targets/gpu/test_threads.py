@@ -130,6 +130,27 @@ def test_a_stage_in_shared_memory_is_computed_for_all_threads() -> None:
     )
 
 
+def test_more_threads_fill_a_memory_than_read_it() -> None:
+    """What they compute for it on the way is not guarded as the readers' work is."""
+    a = placeholder((12,), "int32", "a")
+    b = compute((12,), lambda i: a[i] * 3, "b")
+    p = compute((12,), lambda i: b[i], "p")
+    c = compute((6,), lambda i: p[11 - i * 2] - i, "c")
+    s = create_schedule(c)
+    o, i = s[c].split(c.axes[0], 2)
+    s[c].bind(o, "blockIdx.z")
+    s[c].bind(i, "threadIdx.y")
+    s[p].compute_at(s[c], i)
+    s[p].set_scope("shared")
+    s[p].bind(p.axes[0], "threadIdx.y")
+    s[b].compute_at(s[p], p.axes[0])
+    func = to_launches(lower_kernels(s, [a, c], "f"))
+    assert "    b[0] = a[threadIdx.y + blockIdx.z * -4 + 9] * 3\n" in print_func(func)
+    values = np.arange(12, dtype=np.int32)
+    for result in emulate(func, [values]):
+        np.testing.assert_array_equal(result, values[11::-2] * 3 - np.arange(6))
+
+
 def barriers_in(stmt: Stmt) -> int:
     """How often a thread waits in a statement."""
     match stmt:
