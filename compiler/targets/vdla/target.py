@@ -41,6 +41,7 @@ from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
 from .templates.look_ups import LookUps
+from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
 from .templates.normalisation import (
     Normalise,
     RowFactors,
@@ -56,8 +57,8 @@ from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Grouped, Products, Activations, GroupsTransposed, Transposed, Windows, *ELEMENTWISE, Softmax,
-    RowFactors, Normalise, ChannelAddition, LookUps, Tables,
+    Grouped, Products, Activations, GroupsTransposed, Transposed, Windows, *ELEMENTWISE,
+    MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition, LookUps, Tables,
 ]  # fmt: skip
 
 
@@ -112,6 +113,7 @@ class Accelerator(Target):
                     block=params.block,
                     has_table=bool(params.vector_table),
                     longest_row=longest_row(params),
+                    most_mask_rows=most_mask_rows(params),
                     most_channels=most_norm_channels(params),
                 ),
             ),
