@@ -23,6 +23,8 @@ def spans_of(kept: np.ndarray, block: int) -> tuple[tuple[Span, ...], np.ndarray
     for queries in (kept != 0).reshape(-1, block, kept.shape[-1]):
         bound = int(np.flatnonzero(queries.any(axis=0))[-1]) + 1
         free = int(np.argmin([*queries.all(axis=0), False]))
+        # Parts of a row are then whole blocks, and blocks more often have the same mask.
+        free = bound if free >= bound else free // block * block
         mask = queries[:, free:bound].T
         if mask.tobytes() not in first:
             first[mask.tobytes()] = len(rows)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from math import prod
 
 import numpy as np
 
@@ -101,21 +102,23 @@ class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
             return Refusal("a softmax, which needs vector_table = 2")
         if mask.data is None:
             return Refusal("a softmax whose mask is computed")
+        if (keys := x.shape[node.op.axis]) > (longest := longest_row(params)):
+            return Refusal(f"rows of {keys} elements; there is room for {longest}")
+        if prod(x.shape) // keys % params.block == 0:
+            _, rows = self._spans(graph, node)
+            if len(rows) > (most := most_mask_rows(params)):
+                return Refusal(f"masks of {len(rows)} different rows; there is room for {most}")
         if not (len(x.shape) == 4 and x.shape[0] == x.shape[3] == 1 and node.op.axis == PLACES):
             return Refusal("a softmax whose rows are not the places of an image")
-        if x.shape[PLACES] > (longest := longest_row(params)):
-            return Refusal(f"rows of {x.shape[PLACES]} elements; there is room for {longest}")
-        _, rows = self._spans(graph, node)
-        if len(rows) > (most := most_mask_rows(params)):
-            return Refusal(f"masks of {len(rows)} different rows; there is room for {most}")
         return "on the vector unit, by its table and Newton's steps, without keys that are masked"
 
     def _spans(self, graph: Graph, node: Node) -> tuple[tuple[Span, ...], np.ndarray]:
-        """What each block of channels sees, and the rows of masks."""
+        """What each block of rows sees, and the rows of masks."""
+        assert isinstance(node.op, QTableSoftmax)
         x, mask = graph.operands(node)
         assert mask.data is not None
-        kept = np.broadcast_to(mask.data, x.shape)[0, :, :, 0]
-        return spans_of(kept, self.machine.params.block)
+        kept = np.moveaxis(np.broadcast_to(mask.data, x.shape), node.op.axis, -1)
+        return spans_of(kept.reshape(-1, kept.shape[-1]), self.machine.params.block)
 
     def workload(self, graph: Graph, node: Node, context: Context) -> MaskedSoftmaxWorkload:
         op = node.op
