@@ -98,9 +98,7 @@ FORMS = {
     "the lowest number": lambda net, mask: _added(net, mask, LOWEST),
     "barely": lambda net, mask: _added(net, mask, -(255 * SCALE + GAP + 1e-3)),
     "subtracted": lambda net, mask: net.op("Sub", net.scores, net.constant(floats(mask, 1e9))),
-    "chosen": lambda net, mask: net.op(
-        "Where", net.constant(mask), net.scores, net.number(LOWEST)
-    ),
+    "chosen": lambda net, mask: net.op("Where", net.constant(mask), net.scores, net.number(LOWEST)),
     "stretched": _stretched,
     "divided": lambda net, mask: net.op(
         "Add", net.op("Div", net.scores, net.number(4)), net.constant(floats(mask))
