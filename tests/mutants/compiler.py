@@ -14,6 +14,7 @@ from vdla.compiler.graph.ops import normalisation as normalisation_of_graph
 from vdla.compiler.graph.ops import softmax as softmax_of_graph
 from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.pooling import QAvgPoolValid
+from vdla.compiler.graph.passes import masks
 from vdla.compiler.graph.passes.drop_identities import _same_value
 from vdla.compiler.graph.passes.fold_activations import fold_activations
 from vdla.compiler.graph.passes.fold_pads import _folded
@@ -34,11 +35,17 @@ from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.stream import Stream
-from vdla.compiler.targets.vdla.templates import activations, products, softmax
+from vdla.compiler.targets.vdla.templates import (
+    activations,
+    masked_softmax_loops,
+    products,
+    softmax,
+)
 from vdla.compiler.targets.vdla.templates.activations import Activations
 from vdla.compiler.targets.vdla.templates.channel_addition import ChannelAddition
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
+from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
 from vdla.compiler.targets.vdla.templates.normalisation import Normalise
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, races
@@ -57,6 +64,8 @@ from .plant import Mutant
 
 PRODUCTS = "compiler/targets/vdla/test_activations.py::test_products"
 PLACES = "compiler/targets/vdla/passes/test_products_of_places.py"
+MASKS = "compiler/graph/passes/test_masks.py"
+MASKED = "compiler/targets/vdla/test_masked_softmax.py"
 
 COMPILER = (
     Mutant("a table outlives its entries of par", "compiler", order.without_repeated_tables,
@@ -135,6 +144,28 @@ COMPILER = (
     Mutant("a softmax of whatever is reduced", "compiler", _Softmax.is_reduced,
            "Reduce(kind, (last,), True)", "Reduce(kind, node.op.axes, True)",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
+    # ---- masks
+    Mutant("a mask that is not far enough", "compiler", masks._masked,
+           "high <= low[best] - GAP", "high <= low[best]",
+           tests(f"{MASKS}::test_what_is_no_mask_stays_in_float32")),
+    Mutant("a row whose keys are all masked", "compiler", masks._masked,
+           ".any(axis=-1).all()", ".any()",
+           tests(f"{MASKS}::test_what_is_no_mask_stays_in_float32")),
+    Mutant("scores of another scale", "compiler", masks.scores_of,
+           "scale = _step(found[0][:, best])", "scale = 0.06",
+           tests(f"{MASKS}::test_every_form_is_one_softmax")),
+    Mutant("masked scores take part in the maximum", "compiler", Loops.maxima,
+           "a(*at) - b(*at)", "a(*at) + b(*at)",
+           tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
+    Mutant("a masked score that is the least", "compiler", Loops.kept_exponentials,
+           "found(*at) >> mask(*at)", "found(*at) - mask(*at)",
+           tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
+    Mutant("masked blocks in one run", "compiler", masked_softmax_loops._runs,
+           "(len(last) > 1 and row - last[-1] != last[1] - last[0])", "False",
+           tests(f"{MASKED}::test_tiles"), (masked_softmax_loops.tiles_of,)),
+    Mutant("the mask of the first queries", "compiler", Loops.mask,
+           "span.row + p.begin - span.free", "span.row",
+           tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
     # ---- layer normalisation
     Mutant("one of Newton's steps for roots too few", "compiler", normalisation_of_graph.normaliser,
            "range(STEPS)", "range(STEPS - 1)",
