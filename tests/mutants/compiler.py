@@ -33,6 +33,7 @@ from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla import order, patterns, planner
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
+from vdla.compiler.targets.vdla.passes.join_additions import join_additions
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.targets.vdla.templates import (
@@ -42,6 +43,7 @@ from vdla.compiler.targets.vdla.templates import (
     softmax,
 )
 from vdla.compiler.targets.vdla.templates.activations import Activations
+from vdla.compiler.targets.vdla.templates.added_products import AddedProducts
 from vdla.compiler.targets.vdla.templates.channel_addition import ChannelAddition
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
@@ -64,6 +66,7 @@ from .plant import Mutant
 
 PRODUCTS = "compiler/targets/vdla/test_activations.py::test_products"
 PLACES = "compiler/targets/vdla/passes/test_products_of_places.py"
+ADDED = "compiler/targets/vdla/test_added_products.py"
 MASKS = "compiler/graph/passes/test_masks.py"
 MASKED = "compiler/targets/vdla/test_masked_softmax.py"
 
@@ -144,6 +147,16 @@ COMPILER = (
     Mutant("a softmax of whatever is reduced", "compiler", _Softmax.is_reduced,
            "Reduce(kind, (last,), True)", "Reduce(kind, node.op.axes, True)",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
+    Mutant("a sum that others read is joined", "compiler", join_additions,
+           "len(readers[source.output]) == 1 and source.output not in graph.outputs", "True",
+           tests(f"{ADDED}::test_which_additions_are_joined")),
+    Mutant("constants that are added with the first zero point", "compiler",
+           AddedProducts.schedule,
+           "requantized(scaled, constants, w.last)", "requantized(scaled, constants, w.ending)",
+           tests(f"{ADDED}::test_it_equals_the_interpreter")),
+    Mutant("rows of all threads fill tmp", "compiler", products.schedule_products,
+           "machine.params.tmp_depth // (tiling.vthreads * tiling.cols)",
+           "machine.params.tmp_depth // tiling.cols", tests(f"{ADDED}::test_tiles")),
     # ---- masks
     Mutant("a mask that is not far enough", "compiler", masks._masked,
            "high <= low[best] - GAP", "high <= low[best]",

@@ -181,8 +181,8 @@ class QConvAddChannels(Op):
         return self.conv.macs(*shapes)
 
     def attributes(self) -> Iterator[tuple[str, str]]:
-        yield from self.conv.attributes()
-        yield from ((f"added_{name}", text) for name, text in self.add.attributes())
+        yield "conv", self.conv.text
+        yield "add", self.add.text
 
 
 def expect_image(shape: Shape, groups: int) -> None:

@@ -168,16 +168,14 @@ def test_what_is_element_by_element(second: float | None) -> None:
     turned = [layer for layer in layers if layer.op == "Transpose"]
     assert len(turned) == (2 if second is None else 3)
     ops = [layer.op for layer in layers if layer.target == "accel"]
-    kinds = {"QConv2d", "QGroupMatMul", "TransposeGroups", "QAddChannels", "QTable", "QAdd"}
-    assert {op: ops.count(op) for op in kinds} == {
-        "QConv2d": 4, "QGroupMatMul": 2, "TransposeGroups": 1, "QAddChannels": 4, "QTable": 1,
-        "QAdd": 1,
+    assert {op: ops.count(op) for op in ops} == {
+        "QConvAddChannels": 4, "QGroupMatMul": 2, "TransposeGroups": 1, "QTable": 1, "QAdd": 1,
     }  # fmt: skip
 
 
 def test_a_scalar_is_no_constant_for_each_channel() -> None:
     layers, _ = compare(residual(20, 2, 16, 0.01, by_scalar=True))
-    assert "QAddChannels" not in {layer.op for layer in layers}
+    assert not {"QAddChannels", "QConvAddChannels"} & {layer.op for layer in layers}
 
 
 def gated(tokens: int, width: int, two: bool) -> onnx.ModelProto:
@@ -424,7 +422,9 @@ def test_images_in_another_order(kind: str) -> None:
         second = net.op("DequantizeLinear", stored, *quant)
     total = net.pair(net.op("Add", turned, second), 7777 * scale**2, -5)
     layers, _ = compare(net.model((32, 32), total))
-    assert {layer.target for layer in layers if layer.op in ("QAdd", "QAddChannels")} <= {"cpu"}
+    assert {
+        layer.target for layer in layers if layer.op in ("QAdd", "QAddChannels", "QConvAddChannels")
+    } <= {"cpu"}
 
 
 def test_as_many_tokens_as_channels() -> None:
