@@ -44,7 +44,7 @@ from vdla.compiler.targets.vdla.templates import (
 )
 from vdla.compiler.targets.vdla.templates.activations import Activations
 from vdla.compiler.targets.vdla.templates.added_products import AddedProducts
-from vdla.compiler.targets.vdla.templates.channel_addition import ChannelAddition
+from vdla.compiler.targets.vdla.templates.channel_addition import addition_constants
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
@@ -175,7 +175,7 @@ COMPILER = (
            tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
     Mutant("masked blocks in one run", "compiler", masked_softmax_loops._runs,
            "(len(last) > 1 and row - last[-1] != last[1] - last[0])", "False",
-           tests(f"{MASKED}::test_tiles"), (masked_softmax_loops.tiles_of,)),
+           tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter"), (masked_softmax_loops.tiles_of,)),
     Mutant("the mask of the first queries", "compiler", Loops.mask,
            "span.row + p.begin - span.free", "span.row",
            tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
@@ -220,7 +220,7 @@ COMPILER = (
            "(low < high - 1).all() and fits", "fits",
            tests("compiler/graph/arithmetic/test_shifted_scale.py"
                  "::test_what_does_not_scale_has_no_constants")),
-    Mutant("channels without their constants", "compiler", ChannelAddition.constants,
+    Mutant("channels without their constants", "compiler", addition_constants,
            "pack_parameters(op.const", "pack_parameters(0 * op.const",
            tests("compiler/targets/vdla/test_activations.py"
                  "::test_additions_equal_the_interpreter")),

@@ -60,6 +60,10 @@ CASES = {
     "small probabilities": (softmax(causal(2, 48), 0.1 / 255), HW),
     "the longest rows": (softmax(causal(1, 512)[-16:], 1 / 2000), HW),
     "padding": (softmax(padding(64, 48, 13)), HW),
+    "blocks that are no row": (
+        softmax(np.concatenate([padding(16, 32, last) for last in (3, 3, 9, 3)])),
+        HW,
+    ),
     "keys anywhere": (softmax(scattered(16, 30, 0.5)), HW),
     "most keys": (softmax(scattered(32, 50, 0.9), 1 / 2000), HW),
     "the first keys are masked": (softmax(causal(2, 32)[:, ::-1].copy()), HW),
