@@ -14,6 +14,7 @@ from vdla.compiler.graph.ops import normalisation as normalisation_of_graph
 from vdla.compiler.graph.ops import softmax as softmax_of_graph
 from vdla.compiler.graph.ops.blocked.matrix import BlockedMatrixConv2d
 from vdla.compiler.graph.ops.pooling import QAvgPoolValid
+from vdla.compiler.graph.passes import masks
 from vdla.compiler.graph.passes.drop_identities import _same_value
 from vdla.compiler.graph.passes.fold_activations import fold_activations
 from vdla.compiler.graph.passes.fold_pads import _folded
@@ -32,13 +33,21 @@ from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla import order, patterns, planner
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
+from vdla.compiler.targets.vdla.passes.join_additions import join_additions
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.stream import Stream
-from vdla.compiler.targets.vdla.templates import activations, products, softmax
+from vdla.compiler.targets.vdla.templates import (
+    activations,
+    masked_softmax_loops,
+    products,
+    softmax,
+)
 from vdla.compiler.targets.vdla.templates.activations import Activations
-from vdla.compiler.targets.vdla.templates.channel_addition import ChannelAddition
+from vdla.compiler.targets.vdla.templates.added_products import AddedProducts
+from vdla.compiler.targets.vdla.templates.channel_addition import addition_constants
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
+from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
 from vdla.compiler.targets.vdla.templates.normalisation import Normalise
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, races
@@ -57,6 +66,9 @@ from .plant import Mutant
 
 PRODUCTS = "compiler/targets/vdla/test_activations.py::test_products"
 PLACES = "compiler/targets/vdla/passes/test_products_of_places.py"
+ADDED = "compiler/targets/vdla/test_added_products.py"
+MASKS = "compiler/graph/passes/test_masks.py"
+MASKED = "compiler/targets/vdla/test_masked_softmax.py"
 
 COMPILER = (
     Mutant("a table outlives its entries of par", "compiler", order.without_repeated_tables,
@@ -135,6 +147,39 @@ COMPILER = (
     Mutant("a softmax of whatever is reduced", "compiler", _Softmax.is_reduced,
            "Reduce(kind, (last,), True)", "Reduce(kind, node.op.axes, True)",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
+    Mutant("a sum that others read is joined", "compiler", join_additions,
+           "len(readers[source.output]) == 1 and source.output not in graph.outputs", "True",
+           tests(f"{ADDED}::test_which_additions_are_joined")),
+    Mutant("a sum with the product's zero point", "compiler",
+           AddedProducts.schedule,
+           "requantized(scaled, constants, w.last)", "requantized(scaled, constants, w.ending)",
+           tests(f"{ADDED}::test_it_equals_the_interpreter")),
+    Mutant("rows of all threads fill tmp", "compiler", products.schedule_products,
+           "machine.params.tmp_depth // (tiling.vthreads * tiling.cols)",
+           "machine.params.tmp_depth // tiling.cols", tests(f"{ADDED}::test_tiles")),
+    # ---- masks
+    Mutant("a mask that is not far enough", "compiler", masks._masked,
+           "high <= low[best] - GAP", "high <= low[best]",
+           tests(f"{MASKS}::test_what_is_no_mask_stays_in_float32")),
+    Mutant("a row whose keys are all masked", "compiler", masks._masked,
+           ".any(axis=-1).all()", ".any()",
+           tests(f"{MASKS}::test_what_is_no_mask_stays_in_float32")),
+    Mutant("scores of another scale", "compiler", masks.scores_of,
+           "scale = _step(found[0][:, best])", "scale = 0.06",
+           tests(f"{MASKS}::test_constants_that_keep_all_are_no_mask")),
+    Mutant("masked scores take part in the maximum", "compiler", Loops.maxima,
+           "a(*at) - b(*at)", "a(*at) + b(*at)",
+           tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
+    Mutant("a masked score that is the least", "compiler", Loops.kept_exponentials,
+           "found(*at) >> mask(*at)", "found(*at) - mask(*at)",
+           tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
+    Mutant("masked blocks in one run", "compiler", masked_softmax_loops._runs,
+           "(len(last) > 1 and row - last[-1] != last[1] - last[0])", "False",
+           tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter"),
+           (masked_softmax_loops.tiles_of,)),
+    Mutant("the mask of the first queries", "compiler", Loops.mask,
+           "span.row + p.begin - span.free", "span.row",
+           tests(f"{MASKED}::test_masked_softmax_equals_the_interpreter")),
     # ---- layer normalisation
     Mutant("one of Newton's steps for roots too few", "compiler", normalisation_of_graph.normaliser,
            "range(STEPS)", "range(STEPS - 1)",
@@ -176,7 +221,7 @@ COMPILER = (
            "(low < high - 1).all() and fits", "fits",
            tests("compiler/graph/arithmetic/test_shifted_scale.py"
                  "::test_what_does_not_scale_has_no_constants")),
-    Mutant("channels without their constants", "compiler", ChannelAddition.constants,
+    Mutant("channels without their constants", "compiler", addition_constants,
            "pack_parameters(op.const", "pack_parameters(0 * op.const",
            tests("compiler/targets/vdla/test_activations.py"
                  "::test_additions_equal_the_interpreter")),

@@ -11,6 +11,9 @@ With ``room`` = 0, a row x is computed as::
 so that ``e * -inverse`` is the probability times 2**30. Where probabilities of ``2**-room`` are
 beyond the result's largest value already, the inverse has ``room`` more bits, and what would not
 fit int32 is limited: ``e`` to ``total / 2**room``. The result is the largest value there, too.
+
+With a mask, the maximum is that of the elements that it keeps, and e of any other one is 0, so that
+its result is the zero point.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ from typing import Any
 import numpy as np
 
 from ... import topi
-from ...te.expr import Const, Expr, minimum
+from ...te.expr import Const, Expr, minimum, select
 from ...te.tensor import IterVar, Tensor, compute, max_of, placeholder, reduce_axis, sum_of
 from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant, requant
-from .base import Expression, Op, Shape, Type, expect, expect_dtypes
+from .base import Expression, Op, Shape, Type, broadcast, expect, expect_dtypes
 
 #: The exponential of 0; the longest row, whose sum of exponentials is below 2**24.
 ONE, MOST_KEYS = (1 << 15) - 1, 512
@@ -61,7 +64,7 @@ def refined(total: Any, inverse: Any, room: int) -> Any:
     :func:`newton`."""
     rest = (total * inverse + (1 << PRODUCT_BITS)) * inverse
     bits = PRODUCT_BITS - room
-    return (inverse << room) + (rest + (1 << (bits - 1)) >> bits)
+    return (rest + (1 << (bits - 1)) >> bits) + (inverse << room)
 
 
 def inverses(total: np.ndarray, keys: int, room: int) -> np.ndarray:
@@ -78,7 +81,8 @@ class QTableSoftmax(Op):
     """Softmax of int8 along an axis of at most 512 elements, to int8.
 
     ``in_scale`` is the input's scale, whose zero point does not matter; ``out_scale`` and
-    ``zero_point`` are the result's.
+    ``zero_point`` are the result's. A second operand, if there is one, is a mask: int8, broadcast
+    to the first, 1 for elements that are kept and 0 for others. Every row keeps some.
     """
 
     axis: int
@@ -104,16 +108,19 @@ class QTableSoftmax(Op):
         return requant(np.array([real]), self.zero_point)
 
     def infer(self, *types: Type) -> Type:
-        [shape] = expect_dtypes(types, "int8")
+        expect(0 < len(types) < 3, "an operand, and perhaps a mask")
+        shape, *masks = expect_dtypes(types, *("int8" for _ in types))
         fits = 0 <= self.axis < len(shape) and len(shape) > 1 and shape[self.axis] <= MOST_KEYS
         expect(fits, f"rows of at most {MOST_KEYS} elements along axis {self.axis}")
+        expect(broadcast(shape, *masks) == shape, f"a mask that is broadcast to {list(shape)}")
         return shape, "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        [x] = args
+        x, *masks = args
         wide = x.astype(np.int64)
-        below = wide.max(axis=self.axis, keepdims=True) - wide
-        e = self.exponentials.astype(np.int64)[below]
+        kept = masks[0] != 0 if masks else np.True_
+        most = np.where(kept, wide, INT8_MIN).max(axis=self.axis, keepdims=True)
+        e = np.where(kept, self.exponentials.astype(np.int64)[most - wide], 0)
         total = e.sum(axis=self.axis, keepdims=True)
         inverse = inverses(total, x.shape[self.axis], self.room)
         if self.room:
@@ -124,18 +131,26 @@ class QTableSoftmax(Op):
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         """Stages ``most``, ``exponential``, ``total``, ``inverse0`` and following, and ``out``."""
-        [x], table = inputs, placeholder((256,), "int32", "exponentials")
+        (x, *masks), table = inputs, placeholder((256,), "int32", "exponentials")
         axis, shape = self.axis, x.shape
 
         def look_up(most: Expr, element: Expr) -> Expr:
             return table[(most - element.astype("int32") + 256) % 256]
 
-        most, total = sums(x, axis, look_up)
+        def kept(at: tuple[Expr, ...], value: Expr, other: int) -> Expr:
+            """The value, or the other one where the mask does not keep it."""
+            for mask in masks:
+                theirs = at[len(at) - len(mask.shape) :]
+                place = [i if n > 1 else 0 for i, n in zip(theirs, mask.shape, strict=True)]
+                value = select(mask[tuple(place)] > 0, value, Const(other, value.dtype))
+            return value
+
+        most, total = sums(x, axis, look_up, kept)
         inverse = chain(total, shape[axis], self.room)
 
         def product(*at: Expr) -> Expr:
             row = (*at[:axis], *at[axis + 1 :])
-            e = look_up(most[row], x[at])
+            e = kept(at, look_up(most[row], x[at]), 0)
             if self.room:
                 e = minimum(e, total[row] >> self.room)
             scaled = topi.rescale(
@@ -144,20 +159,36 @@ class QTableSoftmax(Op):
             return topi.quantisation.clipped(scaled, self.zero_point, INT8_MIN, INT8_MAX)
 
         out = compute(shape, product, "out")
-        return Expression(out, (x, table), (self.exponentials.astype(np.int32),))
+        return Expression(out, (*inputs, table), (self.exponentials.astype(np.int32),))
 
 
-def sums(x: Tensor, axis: int, look_up: Callable[[Expr, Expr], Expr]) -> tuple[Tensor, Tensor]:
+def _as_it_is(_at: tuple[Expr, ...], value: Expr, _other: int) -> Expr:
+    return value
+
+
+def sums(
+    x: Tensor,
+    axis: int,
+    look_up: Callable[[Expr, Expr], Expr],
+    kept: Callable[[tuple[Expr, ...], Expr, int], Expr] = _as_it_is,
+) -> tuple[Tensor, Tensor]:
     """The maximum along an axis, and the sum of what is looked up for it and each element; int32
-    without the axis."""
+    without the axis. ``kept`` is what a mask makes of a value at an index, and what it puts in the
+    place of others."""
     shape = (*x.shape[:axis], *x.shape[axis + 1 :])
 
-    def element(row: tuple[Expr, ...], k: IterVar) -> Expr:
-        return x[(*row[:axis], k, *row[axis:])]
+    def place(row: tuple[Expr, ...], k: IterVar) -> tuple[Expr, ...]:
+        return (*row[:axis], k.var, *row[axis:])
+
+    def element(*row: Expr) -> Expr:
+        return kept(place(row, k), x[place(row, k)].astype("int32"), INT8_MIN)
+
+    def exponential(*row: Expr) -> Expr:
+        return kept(place(row, j), look_up(most[row], x[place(row, j)]), 0)
 
     k, j = (reduce_axis(x.shape[axis], name) for name in ("k", "j"))
-    most = compute(shape, lambda *row: max_of(element(row, k).astype("int32"), k), "most")
-    total = compute(shape, lambda *row: sum_of(look_up(most[row], element(row, j)), j), "total")
+    most = compute(shape, lambda *row: max_of(element(*row), k), "most")
+    total = compute(shape, lambda *row: sum_of(exponential(*row), j), "total")
     return most, total
 
 

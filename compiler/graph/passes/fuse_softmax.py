@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from ...te.expr import Binary, Call
-from ..ir import Graph, Node
+from ..ir import Graph, Node, Tensor
 from ..ops.elementwise import Map
+from ..ops.integer import QTable
 from ..ops.linear import QMatMul
-from ..ops.quantisation import Dequantize, Quantize
+from ..ops.quantisation import Quantize
 from ..ops.reduction import Reduce
 from ..ops.softmax import MOST_KEYS, MOST_ROOM, QTableSoftmax
 from .fuse_tables import is_int8
+from .masks import Scores, scores_of
 
 #: Scales of a result for which the inverse of a sum is exact enough, and which can be requantised.
 OUT_SCALES = (2.0 ** -(8 + MOST_ROOM), 1.0)
@@ -20,46 +22,68 @@ OUT_SCALES = (2.0 ** -(8 + MOST_ROOM), 1.0)
 
 def fuse_softmax(graph: Graph) -> Graph:
     """``Quantize(softmax(Dequantize(x)))`` becomes ``QTableSoftmax(x)``, where it runs along the
-    last axis and a product of two activations takes its rows.
+    last axis and a product of two activations takes its rows. With a mask of the scores, it is
+    ``QTableSoftmax(x, mask)``.
 
     It does for every target, so that a model's values are the same on all of them. Any other
     softmax, such as that of a classifier, stays in float32.
     """
-    producers = graph.producers()
     weights = {node.inputs[0] for node in graph.nodes if isinstance(node.op, QMatMul)}
-    nodes = []
+    fusion = _Softmax(graph, graph.producers())
     for node in graph.nodes:
         if isinstance(node.op, Quantize) and node.output in weights:
-            node = _Softmax(graph, producers).fused(node)
-        nodes.append(node)
-    return graph.with_nodes(nodes)
+            node = fusion.fused(node)
+        fusion.nodes.append(node)
+    return graph.with_nodes(fusion.nodes, *fusion.made)
 
 
 @dataclass
 class _Softmax:
-    """Matches the float operators that a softmax is made of."""
+    """Matches the float operators that a softmax is made of. ``nodes`` are those of the new graph,
+    ``made`` its new tensors."""
 
     graph: Graph
     producers: Mapping[str, Node]
+    nodes: list[Node] = field(default_factory=list)
+    made: list[Tensor] = field(default_factory=list)
 
     def fused(self, quantize: Node) -> Node:
-        """The Quantize as a softmax in integers, or as it is."""
+        """The Quantize as a softmax in integers, or as it is; a mask that is none is its reason."""
         assert isinstance(quantize.op, Quantize)
         share, out = self.producers.get(quantize.inputs[0]), quantize.op.quant
-        source = self.source(share) if share is not None and is_int8(out) else None
-        if share is None or source is None:
+        operand = self.operand(share) if share is not None and is_int8(out) else None
+        if share is None or operand is None:
             return quantize
-        assert isinstance(source.op, Dequantize)
         shape, scale = self.graph.result(quantize).shape, float(out.scale[0])
-        in_scale, (low, high) = float(source.op.quant.scale[0]), OUT_SCALES
         is_row = len(shape) > 1 and 0 < shape[-1] <= MOST_KEYS
-        if not (is_row and in_scale > 0 and low <= scale <= high):
+        if not (is_row and OUT_SCALES[0] <= scale <= OUT_SCALES[1]):
             return quantize
-        op = QTableSoftmax(len(shape) - 1, in_scale, scale, int(out.zero_point[0]))
-        return replace(quantize, name=share.name, op=op, inputs=source.inputs, reason="")
+        scores = scores_of(self.graph, self.producers, operand)
+        if not isinstance(scores, Scores):
+            return replace(quantize, reason=scores or "")
+        if not scores.scale > 0:
+            return quantize
+        op = QTableSoftmax(len(shape) - 1, scores.scale, scale, int(out.zero_point[0]))
+        inputs = self.inputs(scores, quantize)
+        return replace(quantize, name=share.name, op=op, inputs=inputs, reason="")
 
-    def source(self, share: Node) -> Node | None:
-        """The Dequantize whose softmax along the last axis a node ends."""
+    def inputs(self, scores: Scores, quantize: Node) -> tuple[str, ...]:
+        """The operands of a softmax: scores, whose table is a node of its own, and the mask."""
+        names = [scores.source]
+        if scores.table is not None:
+            result = replace(self.graph[scores.source], name=f"{quantize.output}.scores")
+            node = Node(f"{quantize.name}.scores", QTable(scores.table), (names[0],), result.name)
+            self.nodes.append(node)
+            self.made.append(result)
+            names = [result.name]
+        if scores.kept is not None:
+            mask = Tensor.constant(f"{quantize.output}.mask", scores.kept)
+            self.made.append(mask)
+            names.append(mask.name)
+        return tuple(names)
+
+    def operand(self, share: Node) -> str | None:
+        """The tensor whose softmax along the last axis a node ends."""
         match share.op:
             case Map(args=args, body=Binary("/", above, below)) if (above, below) == args:
                 power = self.producers.get(share.inputs[0])
@@ -67,17 +91,13 @@ class _Softmax:
                 return None
         match power:
             case Node(op=Map(args=args, body=Call("exp", (Binary("-", x, m),)))) if (x, m) == args:
-                source = self.producers.get(power.inputs[0])
+                operand, most = power.inputs
             case _:
                 return None
-        most, total = power.inputs[1], share.inputs[1]
-        reduced = self.is_reduced(most, "max", power.inputs[0])
-        if not (reduced and self.is_reduced(total, "+", power.output)):
-            return None
-        match source:
-            case Node(op=Dequantize(quant)) if is_int8(quant):
-                return source
-        return None
+        is_softmax = self.is_reduced(most, "max", operand) and self.is_reduced(
+            share.inputs[1], "+", power.output
+        )
+        return operand if is_softmax else None
 
     def is_reduced(self, name: str, kind: str, source: str) -> bool:
         """Whether a tensor is another one, reduced along its last axis."""

@@ -50,7 +50,10 @@ class Requantize:
 
 
 def match_requantize(value: Expr) -> Requantize | None:
-    """Recognise requantisation with parameters in three consecutive entries of ``par``."""
+    """Recognise requantisation with parameters in three consecutive entries of ``par``. In ``tmp``,
+    its result is int32."""
+    if isinstance(value, Cast) and value.dtype == "int32":
+        value = value.a
     match value:
         case Cast("int8", Binary("min", Binary("max", inner, Const(lo)), Const(hi))):
             pass

@@ -28,12 +28,14 @@ from .layer import Layer
 from .machine import ACCELERATOR, Machine
 from .passes.absorb_flatten import absorb_flatten
 from .passes.fit_layout import fit_layout
+from .passes.join_additions import join_additions
 from .passes.pack_windows import pack_windows
 from .passes.products_of_places import products_of_places
 from .passes.reshape_blocks import reshape_blocks
 from .passes.rows_as_places import rows_as_places
 from .program import build_func, build_program, choose_operators
 from .templates.activations import Activations
+from .templates.added_products import AddedProducts
 from .templates.base import AcceleratorTemplate
 from .templates.channel_addition import ChannelAddition
 from .templates.elementwise import ELEMENTWISE
@@ -41,6 +43,7 @@ from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
 from .templates.look_ups import LookUps
+from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
 from .templates.normalisation import (
     Normalise,
     RowFactors,
@@ -56,8 +59,8 @@ from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Grouped, Products, Activations, GroupsTransposed, Transposed, Windows, *ELEMENTWISE, Softmax,
-    RowFactors, Normalise, ChannelAddition, LookUps, Tables,
+    Grouped, Products, AddedProducts, Activations, GroupsTransposed, Transposed, Windows,
+    *ELEMENTWISE, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition, LookUps, Tables,
 ]  # fmt: skip
 
 
@@ -112,12 +115,14 @@ class Accelerator(Target):
                     block=params.block,
                     has_table=bool(params.vector_table),
                     longest_row=longest_row(params),
+                    most_mask_rows=most_mask_rows(params),
                     most_channels=most_norm_channels(params),
                 ),
             ),
             ("fit_layout", partial(fit_layout, params=params)),
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),
+            ("join_additions", join_additions),
         )
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from .....isa.params import HwParams
 from ....graph.ir import Graph, Node
 from ....graph.ops.movement import Concat, Reshape
+from ....graph.ops.softmax import QTableSoftmax
 from ..machine import ACCELERATOR, HOST
 
 
@@ -42,9 +43,10 @@ def _apart(graph: Graph, node: Node, params: HwParams, lie: Sequence[str], parts
 
 
 def _misfit(graph: Graph, node: Node, params: HwParams) -> str:
-    # Weights and biases of products have layouts of their own; all else has that of activations.
+    # Weights and biases of products, and masks, have layouts of their own; all else has that of
+    # activations.
     first, *others = graph.operands(node)
-    if graph.macs(node):
+    if graph.macs(node) or isinstance(node.op, QTableSoftmax):
         others = [tensor for tensor in others if not tensor.is_constant]
     for tensor in (first, *others, graph.result(node)):
         if len(tensor.shape) not in (2, 4):

@@ -42,6 +42,7 @@ from ....graph.ops.places import QGroupMatMul, TransposeGroups
 from ....graph.ops.softmax import QTableSoftmax
 from ....graph.passes.dead_code import dead_code
 from ..machine import ACCELERATOR, HOST
+from ..spans import spans_of
 from .constant_additions import constant_added
 from .functions_of_one import function_of_one
 
@@ -61,14 +62,16 @@ def products_of_places(
     block: int,
     has_table: bool = False,
     longest_row: int = 0,
+    most_mask_rows: int = 0,
     most_channels: int = 0,
 ) -> Graph:
     """Rewrite the products of two activations that are on the accelerator, and what is around
     them. ``has_table``: a table takes the vector unit one pass; ``longest_row``: it computes a
-    softmax of so many elements; ``most_channels``: a place of so many channels is normalised."""
+    softmax of so many elements, with masks of ``most_mask_rows`` different rows; ``most_channels``:
+    a place of so many channels is normalised."""
     if not any(map(_is_product, graph.nodes)):
         return graph
-    images = _Images(graph, block, has_table, longest_row, most_channels)
+    images = _Images(graph, block, has_table, longest_row, most_mask_rows, most_channels)
     for node in graph.nodes:
         node = images.as_table(node)
         if _is_product(node):
@@ -103,6 +106,7 @@ class _Images:
     block: int
     has_table: bool
     longest_row: int
+    most_mask_rows: int
     most_channels: int
     nodes: list[Node] = field(default_factory=list)
     made: dict[str, Tensor] = field(default_factory=dict)
@@ -115,12 +119,24 @@ class _Images:
 
     def has_rows(self, node: Node) -> bool:
         """Whether a node is a softmax that the vector unit can compute: its matrices have whole
-        blocks of rows, which are not too long."""
+        blocks of rows, which are not too long, and its mask has not too many."""
         if not isinstance(node.op, QTableSoftmax):
             return False
         shape = self.graph.result(node).shape
         fits = shape[-1] <= self.longest_row and shape[-2] % self.block == 0
-        return fits and node.op.axis == len(shape) - 1
+        if not (fits and node.op.axis == len(shape) - 1):
+            return False
+        masks = [self.rows_of_mask(node, name) for name in node.inputs[1:]]
+        return all(
+            mask is not None and len(spans_of(mask, self.block)[1]) <= self.most_mask_rows
+            for mask in masks
+        )
+
+    def rows_of_mask(self, softmax: Node, name: str) -> np.ndarray | None:
+        """The mask of a softmax along the last axis for all its rows, [rows, keys]; None if it is
+        computed."""
+        data, shape = self.graph[name].data, self.graph.result(softmax).shape
+        return None if data is None else np.broadcast_to(data, shape).reshape(-1, shape[-1])
 
     def scores_of(self, softmax: Node) -> str:
         """The result of the product that a softmax takes, perhaps with functions of one int8
@@ -190,8 +206,15 @@ class _Images:
         if not (is_image and moves and (np.diff(order.reshape(-1)) == 1).all()):
             return False
         assert isinstance(node.op, QTableSoftmax)
+        inputs = [source]
+        for name in node.inputs[1:]:
+            mask = self.rows_of_mask(node, name)
+            assert mask is not None
+            image = Tensor.constant(f"{node.output}.mask.image", mask[None, :, :, None])
+            self.made[image.name] = image
+            inputs.append(image.name)
         reason = "on the vector unit, along the places of an image"
-        self.on_images(node, replace(node.op, axis=2), (source,), moves, reason)
+        self.on_images(node, replace(node.op, axis=2), tuple(inputs), moves, reason)
         return True
 
     def normalised(self, node: Node) -> bool:

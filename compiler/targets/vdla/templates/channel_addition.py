@@ -17,7 +17,7 @@ from ....te.schedule import create_schedule
 from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..machine import Context
+from ..machine import Context, Machine
 from ..parts import REQUANT_ENTRIES, Ending, attach, requantized, split_tiles, vthread_tiles
 from ..planner import VTHREADS, even_sizes, read_cycles, row_cycles
 from .base import AcceleratorTemplate, Track, image_of
@@ -96,7 +96,11 @@ class ChannelAddition(AcceleratorTemplate[ChannelAdditionWorkload]):
         return lower(s, [x, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, QAddChannels)
-        one, shift = np.ones_like(op.const), np.full_like(op.const, op.shift)
-        return {"requantisation": pack_parameters(op.const, one, shift, self.machine.params)}
+        assert isinstance(node.op, QAddChannels)
+        return {"requantisation": addition_constants(node.op, self.machine)}
+
+
+def addition_constants(op: QAddChannels, machine: Machine) -> np.ndarray:
+    """Constants, 1 and shift of every channel, [channel blocks, 3, block] int32."""
+    one, shift = np.ones_like(op.const), np.full_like(op.const, op.shift)
+    return pack_parameters(op.const, one, shift, machine.params)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from ..parts import (
     REQUANT_ENTRIES,
     Ending,
     Window,
+    attach,
     gemm_intrin,
     padded,
     part_axes,
@@ -135,6 +136,16 @@ class ProductsWorkload(TensorCoreWorkload):
         )  # fmt: skip
 
 
+class Stages(NamedTuple):
+    """Operands of products, the image with its border, and the sums."""
+
+    data: Tensor
+    weight: Tensor
+    par: Tensor
+    image: Tensor
+    acc: Tensor
+
+
 class Products(OnTensorCore[ProductsWorkload]):
     """Convolution and dense layer: ``acc += inp . wgt``, block by block of channels."""
 
@@ -171,6 +182,14 @@ class Products(OnTensorCore[ProductsWorkload]):
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
+        stages = self.stages(workload)
+        out = requantized(stages.acc, stages.par, workload.ending)
+        tensors = (out, stages.acc, stages.image, stages.weight, stages.par)
+        s = schedule_products(*tensors, (0, 1, 2), tiling_of(knobs), self.machine)
+        return lower(s, [stages.data, stages.weight, stages.par, out], name)
+
+    def stages(self, workload: ProductsWorkload) -> Stages:
+        """The operands, and the sums of products."""
         params = self.machine.params
         batch, block = params.batch, params.block
         size = (workload.ic_blocks, workload.height, workload.width, batch, block)
@@ -182,10 +201,7 @@ class Products(OnTensorCore[ProductsWorkload]):
         par = placeholder((workload.oc_blocks, REQUANT_ENTRIES, block), "int32", "param")
         window, pad_value = workload.window, workload.pad_value
         acc, image = sums_of_products(window, pad_value, data, weight, part)
-        out = requantized(acc, par, workload.ending)
-        tensors = (out, acc, image, weight, par)
-        s = schedule_products(*tensors, (0, 1, 2), tiling_of(knobs), self.machine)
-        return lower(s, [data, weight, par, out], name)
+        return Stages(data, weight, par, image, acc)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
@@ -245,15 +261,26 @@ def schedule_products(
     tiled: tuple[int, int, int],
     tiling: Tiling,
     machine: Machine,
+    between: tuple[Tensor, Tensor, Tensor] | None = None,
 ) -> Schedule:
     """The schedule of a convolution that sums products of blocks in ``acc`` and requantises them to
     ``out``. ``tiled`` has the indices of the dimensions of ``out`` that are channels, rows and
     columns. The sums of ``acc`` run over blocks of channels, two taps and the channels of a block.
+    ``between`` both are an int8 tensor, the same as int32, some rows of which at a time are in
+    ``tmp``, and the parameters of the first.
     """
     s = create_schedule(out)
     local = s.cache_write(out, "out")
     weight_tile = s.cache_read(weight, "wgt", [acc])
-    par_tile = s.cache_read(par, "par", [local])
+    par_tiles = [s.cache_read(par, "par", [local])]
+    if between is not None:
+        first, rounded, first_par = between
+        par_tiles.append(s.cache_read(first_par, "par", [first]))
+        s[first].compute_inline()
+        # Each virtual thread has rows of its own.
+        rows_at_once = max(1, machine.params.tmp_depth // (tiling.vthreads * tiling.cols))
+        part, _ = s[local].split(local.axes[tiled[1]], rows_at_once)
+        attach(s, {rounded: "tmp"}, s[local], part)
     s[acc].set_scope("acc")
     s[image].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
@@ -268,7 +295,7 @@ def schedule_products(
     match tiling.order:
         case "weights":
             tile = vthread_tiles(s[out], [rows, cols], tiling.vthreads)
-            staying = {weight_tile: channels, par_tile: channels}
+            staying = dict.fromkeys((weight_tile, *par_tiles), channels)
         case "pixels":
             s[out].reorder(rows, cols, channels)
             pixels = s[out].fuse(rows, cols)
@@ -276,7 +303,7 @@ def schedule_products(
             staying = {image: pixels}
         case _:
             tile = vthread_tiles(s[out], [channels, rows, cols], tiling.vthreads)
-    for tensor in (acc, par_tile):
+    for tensor in (acc, *par_tiles):
         s[tensor].compute_at(s[out], staying.get(tensor, tile))
     # Results are stored block by block of channels; a thread stores all its blocks in a row.
     s[out].unroll(channel)

@@ -31,7 +31,7 @@ from ....te.schedule import Schedule, create_schedule
 from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..machine import Budget, Context
+from ..machine import Budget, Context, Machine
 from ..parts import (
     REQUANT_ENTRIES,
     Ending,
@@ -166,13 +166,17 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
         return lower(s, [x, table, par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        op = node.op
-        assert isinstance(op, QTableSoftmax)
-        multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
-        return {
-            "table": op.exponentials.astype("<i2"),
-            "requantisation": uniform_parameters(0, -multiplier, shift, self.machine),
-        }
+        assert isinstance(node.op, QTableSoftmax)
+        return softmax_constants(node.op, self.machine)
+
+
+def softmax_constants(op: QTableSoftmax, machine: Machine) -> dict[str, np.ndarray]:
+    """The table and the parameters, whose multiplier is negative, as the inverses are."""
+    multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
+    return {
+        "table": op.exponentials.astype("<i2"),
+        "requantisation": uniform_parameters(0, -multiplier, shift, machine),
+    }
 
 
 def longest_row(params: HwParams) -> int:

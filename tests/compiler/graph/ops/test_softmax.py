@@ -53,8 +53,12 @@ def test_every_inverse_is_exact_and_fits_int32(keys: int) -> None:
 
 
 def float32(x: np.ndarray, in_scale: float, out_scale: float, zero_point: int) -> np.ndarray:
-    """Softmax between Dequantize and Quantize, in float32, and the greatest probability."""
-    real = x.astype(np.float32) * np.float32(in_scale)
+    """Softmax between Dequantize and Quantize, in float32."""
+    return of_real(x.astype(np.float32) * np.float32(in_scale), out_scale, zero_point)
+
+
+def of_real(real: np.ndarray, out_scale: float, zero_point: int) -> np.ndarray:
+    """Softmax of float32, quantised."""
     powers = np.exp(real - real.max(-1, keepdims=True))
     share = powers / powers.sum(-1, keepdims=True, dtype=np.float32)
     return np.clip(np.rint(share / np.float32(out_scale)) + zero_point, -128, 127).astype(np.int8)
@@ -75,6 +79,36 @@ def test_it_is_softmax(keys: int, spread: int) -> None:
             wanted = float32(x, scale, out_scale, -128)
             off = np.abs(found.astype(int) - wanted)
             assert off.max() <= 1 and (off == 0).mean() >= 0.99, (scale, out_scale)
+
+
+def masks(rows: int, keys: int) -> dict[str, np.ndarray]:
+    """Causal, the last keys are padding, and any keys; 1 for those that are kept."""
+    anywhere = np.random.default_rng(rows).random((rows, keys)) < 0.4
+    anywhere[:, 3] = True
+    return {
+        "causal": np.tri(rows, keys, dtype=np.int8),
+        "padding": (np.arange(keys) < keys - 7).astype(np.int8),
+        "anywhere": anywhere.astype(np.int8),
+    }
+
+
+@pytest.mark.parametrize("keys", [16, 64, 197])
+@pytest.mark.parametrize("kind", ["causal", "padding", "anywhere"])
+def test_a_mask(keys: int, kind: str) -> None:
+    """As without those that are masked; what is masked is the zero point, also where it is far
+    above all that is kept. ONNX Runtime takes -infinity for it: tests of models compare with it."""
+    x = np.random.default_rng(keys).integers(-128, 128, (3, 400, keys)).astype(np.int8)
+    kept = masks(400, keys)[kind]
+    whole = np.broadcast_to(kept, x.shape) == 1
+    for scale, out_scale, zero in product((0.005, 0.02, 0.1), (1 / 255, 1 / 1200), (-128, 5)):
+        op = QTableSoftmax(2, scale, out_scale, zero)
+        found = op.evaluate(x, kept)
+        assert (found[~whole] == zero).all()
+        real = np.where(whole, x.astype(np.float32) * np.float32(scale), np.float32(-np.inf))
+        off = np.abs(found.astype(int) - of_real(real, out_scale, zero))
+        assert off.max() <= 1 and (off == 0)[whole].mean() >= 0.99, (scale, out_scale)
+        all_kept = op.evaluate(x, np.ones(1, np.int8))
+        np.testing.assert_array_equal(all_kept, op.evaluate(x))
 
 
 def test_the_ends_of_int8() -> None:

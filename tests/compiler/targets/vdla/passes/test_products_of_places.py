@@ -168,16 +168,14 @@ def test_what_is_element_by_element(second: float | None) -> None:
     turned = [layer for layer in layers if layer.op == "Transpose"]
     assert len(turned) == (2 if second is None else 3)
     ops = [layer.op for layer in layers if layer.target == "accel"]
-    kinds = {"QConv2d", "QGroupMatMul", "TransposeGroups", "QAddChannels", "QTable", "QAdd"}
-    assert {op: ops.count(op) for op in kinds} == {
-        "QConv2d": 4, "QGroupMatMul": 2, "TransposeGroups": 1, "QAddChannels": 4, "QTable": 1,
-        "QAdd": 1,
+    assert {op: ops.count(op) for op in ops} == {
+        "QConvAddChannels": 4, "QGroupMatMul": 2, "TransposeGroups": 1, "QTable": 1, "QAdd": 1,
     }  # fmt: skip
 
 
 def test_a_scalar_is_no_constant_for_each_channel() -> None:
     layers, _ = compare(residual(20, 2, 16, 0.01, by_scalar=True))
-    assert "QAddChannels" not in {layer.op for layer in layers}
+    assert not {"QAddChannels", "QConvAddChannels"} & {layer.op for layer in layers}
 
 
 def gated(tokens: int, width: int, two: bool) -> onnx.ModelProto:
@@ -213,10 +211,12 @@ def test_a_function_in_several_steps_is_a_table(has_table: bool, tmp_path: Path)
 
 
 def softmax_attention(
-    tokens: int, heads: int, size: int, keys: int, share: float, zero: int, divided: bool
-) -> onnx.ModelProto:
+    tokens: int, heads: int, size: int, keys: int, share: float, zero: int, divided: bool,
+    mask: np.ndarray | None = None,
+) -> onnx.ModelProto:  # fmt: skip
     """Attention of ``tokens`` queries to the first ``keys`` of them. Probabilities have scale
-    ``share``; with ``divided``, scores are divided by a number before the softmax."""
+    ``share``; with ``divided``, scores are divided by a number before the softmax, and a ``mask``
+    is added to them."""
     net, width = Net(), heads * size
     dense = 2 * WEIGHT * width**0.5 / STEPS
     scored = STEPS * dense**2 * size**0.5
@@ -233,6 +233,8 @@ def softmax_attention(
     if divided:
         scores = net.op("Div", scores, net.constant(np.float32(20 * scored)))
         scores = net.pair(scores, 1 / 20, 7)
+    if mask is not None:
+        scores = net.op("Add", scores, net.constant(mask))
     probabilities = net.pair(net.op("Softmax", scores, axis=-1), share, zero)
     values = net.heads(v, of_keys, [0, 2, 1, 3])
     mixed = net.pair(net.op("MatMul", probabilities, values), 0.75 * dense, -20)
@@ -265,6 +267,39 @@ def test_a_softmax_between_products_is_in_the_program(case: str, tmp_path: Path)
     assert programs == 1
     ops = [layer.op for layer in layers if layer.target == "accel"]
     assert (ops.count("QGroupMatMul"), ops.count("TransposeGroups")) == (2, 2)
+
+
+MASKS = {
+    "causal": np.triu(np.full((48, 48), -1e9, np.float32), 1),
+    "padding": np.where(np.arange(48) < 37, 0, -np.inf).astype(np.float32)[None],
+    "each head its own": np.where(
+        np.arange(48) <= np.arange(48)[:, None] + np.arange(2)[:, None, None], 0, -1e9
+    ).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("case", MASKS)
+def test_a_masked_softmax_is_in_the_program(case: str, tmp_path: Path) -> None:
+    """Host and accelerator give the same bits."""
+    hw = tmp_path / "hw.toml"
+    hw.write_text("vector_table = 2\n")
+    model = softmax_attention(48, 2, 32, 48, 1 / 255, -128, True, MASKS[case])
+    layers, programs = compare(model, str(hw), varied=False)
+    [softmax] = [layer for layer in layers if layer.op == "QTableSoftmax"]
+    assert (softmax.target, programs) == ("accel", 1)
+
+
+def test_a_mask_of_too_many_rows(tmp_path: Path) -> None:
+    hw = tmp_path / "hw.toml"
+    hw.write_text("vector_table = 2\n")
+    kept = np.random.default_rng(1).random((128, 128)) < 0.5
+    kept[:, 0] = True
+    mask = np.where(kept, 0, -1e9).astype(np.float32)
+    model = softmax_attention(128, 1, 16, 128, 1 / 255, -128, True, mask)
+    layers, programs = compare(model, str(hw), varied=False)
+    [softmax] = [layer for layer in layers if layer.op == "QTableSoftmax"]
+    assert softmax.target == "cpu" and programs == 2
+    assert "masks of" in softmax.reason and "there is room for 117" in softmax.reason
 
 
 @pytest.mark.parametrize(
@@ -387,7 +422,9 @@ def test_images_in_another_order(kind: str) -> None:
         second = net.op("DequantizeLinear", stored, *quant)
     total = net.pair(net.op("Add", turned, second), 7777 * scale**2, -5)
     layers, _ = compare(net.model((32, 32), total))
-    assert {layer.target for layer in layers if layer.op in ("QAdd", "QAddChannels")} <= {"cpu"}
+    assert {
+        layer.target for layer in layers if layer.op in ("QAdd", "QAddChannels", "QConvAddChannels")
+    } <= {"cpu"}
 
 
 def test_as_many_tokens_as_channels() -> None:

@@ -1,0 +1,161 @@
+"""Recognise the mask of a softmax, however a model writes it.
+
+A mask is constant. An exporter adds it to the scores (0, and a large negative number where a query
+does not see a key), chooses between scores and such a number by it (Where), or multiplies by it and
+adds another constant. A quantiser may put a pair behind these steps. All of them make of each score
+a value that depends on the constants in its place, of which there are few different ones. So the
+values of 256 scores for each of these say what is masked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ..ir import Graph, Node
+from ..ops.integer import QAdd, QTable
+from ..ops.quantisation import Dequantize, Quantize
+from ..ops.softmax import ONE
+from .fuse_tables import ELEMENTWISE, EVERY_INT8, is_int8
+
+STEPS = (*ELEMENTWISE, Dequantize, Quantize, QAdd, QTable)
+#: So far below the maximum, the exponential of a softmax's table is 0.
+GAP = math.log(2 * ONE)
+#: The places of a mask have at most so many different constants.
+MOST_KINDS = 16
+#: Scores that are kept are equidistant, but for such a part of their step.
+TOLERANCE = 1e-3
+NO_MASK = (
+    f"a mask that neither keeps a score nor brings it {GAP:.1f} below all that are kept, or that "
+    "keeps none of a row"
+)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a softmax takes: ``source``, an int8 tensor, by ``table`` (int8 [256]) if there is one,
+    times ``scale``. Of these, the mask ``kept`` (int8, 0 or 1, broadcast) keeps some, or None
+    all."""
+
+    source: str
+    scale: float
+    table: np.ndarray | None = None
+    kept: np.ndarray | None = None
+
+
+def scores_of(graph: Graph, producers: Mapping[str, Node], name: str) -> Scores | str | None:
+    """The scores that a float tensor has. A text says why a mask is none; None is for a tensor that
+    is no function of one int8 tensor and constants."""
+    node, shape = producers.get(name), graph[name].shape
+    if node is not None and isinstance(node.op, Dequantize):
+        if not is_int8(node.op.quant):
+            return None
+        source, scale = node.inputs[0], float(node.op.quant.scale[0])
+        cone = _Cone(graph, producers, shape)
+        if not (cone.add(source, opened=True) and cone.has_mask()):
+            return Scores(source, scale)
+        found = cone.values(source)
+        masked = None if found is None else _masked(found[0] * np.float64(scale), found[1], shape)
+        if found is None or masked is None:
+            return Scores(source, scale)
+        best, kept = masked
+        table = found[0][:, best]
+        return Scores(cone.source, scale, None if (table == EVERY_INT8).all() else table, kept)
+    cone = _Cone(graph, producers, shape)
+    if not (cone.add(name) and cone.source):
+        return None
+    found = cone.values(name)
+    masked = None if found is None else _masked(*found, shape)
+    if found is None or masked is None:
+        return NO_MASK
+    best, kept = masked
+    scale = _step(found[0][:, best])
+    return None if scale is None else Scores(cone.source, scale, None, kept)
+
+
+def _masked(
+    values: np.ndarray, kinds: np.ndarray, shape: tuple[int, ...]
+) -> tuple[int, np.ndarray | None] | None:
+    """The kind of constants that keep a score, and what is kept (None for all), of real values
+    [256, kinds] and the kind of each place; None if that is no mask."""
+    low, high = values.min(axis=0), values.max(axis=0)
+    best = int(high.argmax())
+    same = (values == values[:, [best]]).all(axis=0)
+    if not (same | (high <= low[best] - GAP)).all():
+        return None
+    kept = same[kinds].astype(np.int8)
+    if not np.broadcast_to(kept, shape).any(axis=-1).all():
+        return None
+    return best, None if kept.all() else kept
+
+
+def _step(values: np.ndarray) -> float | None:
+    """The distance of values that are equidistant and grow, else None."""
+    line = np.linspace(float(values[0]), float(values[-1]), len(values))
+    step = float(line[1] - line[0])
+    return step if step > 0 and (np.abs(values - line) <= TOLERANCE * step).all() else None
+
+
+@dataclass
+class _Cone:
+    """The element-wise nodes that compute a tensor from one int8 tensor, ``source``, and constants
+    that are broadcast, in order."""
+
+    graph: Graph
+    producers: Mapping[str, Node]
+    shape: tuple[int, ...]
+    source: str = ""
+    nodes: dict[str, Node] = field(default_factory=dict)
+    constants: dict[str, np.ndarray] = field(default_factory=dict)
+
+    def add(self, name: str, opened: bool = False) -> bool:
+        """Add the nodes that compute a tensor; False if it is none of what is described above. An
+        int8 tensor is the source, unless it is ``opened``."""
+        tensor, node = self.graph[name], self.producers.get(name)
+        if name in self.nodes or name in self.constants:
+            return True
+        if tensor.data is not None:
+            self.constants[name] = tensor.data
+            return True
+        if tensor.dtype == "int8" and not opened and not self.is_constant(node):
+            same = self.source in ("", name)
+            self.source = name
+            return same and tensor.shape == self.shape
+        if node is None or not (isinstance(node.op, STEPS) and all(map(self.add, node.inputs))):
+            return False
+        if all(name in self.constants for name in node.inputs):
+            operands = (self.constants[name] for name in node.inputs)
+            self.constants[name] = node.op.evaluate(*operands)
+            return True
+        self.nodes[name] = node
+        whole = isinstance(node.op, Quantize | Dequantize) and not is_int8(node.op.quant)
+        return tensor.shape == self.shape and not whole
+
+    def is_constant(self, node: Node | None) -> bool:
+        """Whether a node computes with constants only."""
+        return node is not None and all(self.graph[name].is_constant for name in node.inputs)
+
+    def has_mask(self) -> bool:
+        """Whether constants are not the same everywhere."""
+        return bool(self.source) and any(value.size > 1 for value in self.constants.values())
+
+    def values(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """The values of a tensor for every int8 and for each kind of places, [256, kinds], and the
+        kind of each place, as the constants are broadcast; None for too many kinds."""
+        grid = np.broadcast_shapes((1,), *(value.shape for value in self.constants.values()))
+        columns = [np.broadcast_to(v, grid).reshape(-1) for v in self.constants.values()]
+        table = np.stack([np.zeros(math.prod(grid)), *columns], axis=1)
+        kinds, places = np.unique(table, axis=0, return_inverse=True)
+        if len(kinds) > MOST_KINDS:
+            return None
+        known = {self.source: EVERY_INT8[:, None]}
+        for number, (constant, value) in enumerate(self.constants.items(), 1):
+            known[constant] = kinds[None, :, number].astype(value.dtype)
+        with np.errstate(all="ignore"):
+            for output, node in self.nodes.items():
+                known[output] = node.op.evaluate(*(known[i] for i in node.inputs))
+        whole = np.broadcast_to(known[name], (len(EVERY_INT8), len(kinds)))
+        return whole, places.reshape(grid)

@@ -1,0 +1,164 @@
+"""Softmax along the places of an image with a mask, on the vector unit.
+
+As :mod:`.softmax`, but every block of queries has keys of its own that it sees, so that the loops
+of one block are not those of the next: ``masked_softmax_loops`` writes them out. Keys that no query
+of a block sees take no work but the store of the zero point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import prod
+
+import numpy as np
+
+from .....isa.params import HwParams
+from .....isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.ir import Graph, Node
+from ....graph.ops.softmax import QTableSoftmax, steps_of
+from ....tir.ir import PrimFunc
+from ..machine import Context
+from ..parts import REQUANT_ENTRIES, Ending
+from ..planner import INSN_CYCLES, even_sizes, read_cycles
+from ..spans import Span, spans_of
+from .base import AcceleratorTemplate, Track, image_of
+from .masked_softmax_loops import APART, PARTS, Image, Loops, scores_of, tiles_of
+from .softmax import LAST_OPS, PLACES, STEP_OPS, longest_row, softmax_constants
+
+
+@dataclass(frozen=True)
+class MaskedSoftmaxWorkload(Workload):
+    """Rows along ``places`` of a block of channels for each of ``spans``, with so many ``rows`` of
+    masks; ``room`` as of the operator."""
+
+    places: int
+    spans: tuple[Span, ...]
+    rows: int
+    room: int
+    context: Context
+    ending: Ending = field(compare=False)
+
+
+class MaskedSoftmax(AcceleratorTemplate[MaskedSoftmaxWorkload]):
+    """Maximum, sum of exponentials and inverse of ``blocks`` blocks of channels at a time; then
+    exponentials times inverses of ``places`` at a time, of all blocks of a tile that see the same
+    keys."""
+
+    name = "masked softmax"
+    ops = (QTableSoftmax,)
+    track = Track.VECTOR
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        return len(node.inputs) == 2
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        assert isinstance(node.op, QTableSoftmax)
+        params, (x, mask) = self.machine.params, graph.operands(node)
+        if params.vector_table < 2:
+            return Refusal("a softmax, which needs vector_table = 2")
+        if mask.data is None:
+            return Refusal("a softmax whose mask is computed")
+        if (keys := x.shape[node.op.axis]) > (longest := longest_row(params)):
+            return Refusal(f"rows of {keys} elements; there is room for {longest}")
+        if prod(x.shape) // keys % params.block == 0:
+            _, rows = self._spans(graph, node)
+            if len(rows) > (most := most_mask_rows(params)):
+                return Refusal(f"masks of {len(rows)} different rows; there is room for {most}")
+        if not (len(x.shape) == 4 and x.shape[0] == x.shape[3] == 1 and node.op.axis == PLACES):
+            return Refusal("a softmax whose rows are not the places of an image")
+        return "on the vector unit, by its table and Newton's steps, without keys that are masked"
+
+    def _spans(self, graph: Graph, node: Node) -> tuple[tuple[Span, ...], np.ndarray]:
+        """What each block of rows sees, and the rows of masks."""
+        assert isinstance(node.op, QTableSoftmax)
+        x, mask = graph.operands(node)
+        assert mask.data is not None
+        kept = np.moveaxis(np.broadcast_to(mask.data, x.shape), node.op.axis, -1)
+        return spans_of(kept.reshape(-1, kept.shape[-1]), self.machine.params.block)
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> MaskedSoftmaxWorkload:
+        op = node.op
+        assert isinstance(op, QTableSoftmax)
+        _, places, _ = image_of(graph[node.inputs[0]].shape, self.machine)
+        spans, rows = self._spans(graph, node)
+        ending = Ending(op.zero_point)
+        return MaskedSoftmaxWorkload(places, spans, len(rows), op.room, context, ending)
+
+    def space(self, workload: MaskedSoftmaxWorkload) -> Space:
+        knobs = {
+            "blocks": even_sizes(len(workload.spans)),
+            "places": even_sizes(max(span.bound for span in workload.spans)),
+        }
+        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+
+    def _misfit(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> str:
+        """Which scratchpad is too small, or an empty string."""
+        blocks, places = int(knobs["blocks"]), int(knobs["places"])
+        needs = _needs(workload, blocks, places, self.machine.params)
+        return workload.context.budget.lack(needs)
+
+    def plan(self, workload: MaskedSoftmaxWorkload, fixed: Knobs) -> Plan | Refusal:
+        return self.cheapest(workload, fixed)
+
+    def predict(self, workload: MaskedSoftmaxWorkload, knobs: Knobs) -> int:
+        """Passes of the vector unit, each of which waits for the first result of the one before;
+        and the load of the first scores, and the stores if they take longer."""
+        w, places = workload, int(knobs["places"])
+        tiles, cycles = tiles_of(w.spans, int(knobs["blocks"])), 0
+
+        def passes(entries: int, count: int) -> int:
+            return count * max(entries + INSN_CYCLES, VECTOR_DEPTH + 1)
+
+        for groups in tiles:
+            chain = STEP_OPS * steps_of(w.places) + LAST_OPS + bool(w.room)
+            cycles += passes(sum(g.count for g in groups), chain)
+            for g in groups:
+                cycles += passes(g.count * g.span.free, 2) if g.span.free else 0
+                for part in g.parts(places, places):
+                    count = (8 if part.masked else 2) + bool(w.room)
+                    cycles += passes(g.count * part.keys, count) + PARAM_ITERATIONS
+        entries = [scores_of(groups) for groups in tiles]
+        moved = sum(entries) + len(w.spans) * w.places
+        entry_bytes = self.machine.params.entry_bytes("inp")
+        first, bus = (read_cycles(n * entry_bytes, self.machine) for n in (entries[0], moved))
+        return max(first + cycles, bus)
+
+    def schedule(self, workload: MaskedSoftmaxWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: as those of :meth:`.softmax.Softmax.schedule`, with the rows of masks (int32
+        [rows, block]), if there are any, before out."""
+        params, w = self.machine.params, workload
+        image = Image(w.places, w.rows, w.room, w.ending)
+        tiles = tiles_of(w.spans, int(knobs["blocks"]))
+        return Loops(image, tiles, int(knobs["places"]), params).program(name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op = node.op
+        assert isinstance(op, QTableSoftmax)
+        found, (_, rows) = softmax_constants(op, self.machine), self._spans(graph, node)
+        masks = np.where(rows, 0, APART).astype("<i4")
+        return {**found, "mask": masks} if len(rows) else found
+
+
+def most_mask_rows(params: HwParams) -> int:
+    """The most rows of masks that par has room for, beside the table and what requantises."""
+    return max(0, params.par_depth - REQUANT_ENTRIES - params.table_entries)
+
+
+def _needs(w: MaskedSoftmaxWorkload, blocks: int, places: int, params: HwParams) -> dict[str, int]:
+    """Entries of the scratchpads for tiles of so many blocks, of which some places are multiplied
+    at a time."""
+    tiles = tiles_of(w.spans, blocks)
+    size, slots = min(blocks, len(w.spans)), 1 + (len(tiles) > 1)
+    chunk = places * max(g.count for groups in tiles for g in groups)
+    # Maximum, inverse and limit stay. Exponentials are summed up beside the sums and parts of them;
+    # then there are steps of the chain; at last, exponentials that are masked and limited.
+    staying, summing = size * (2 + bool(w.room)), 2 * (size + chunk)
+    return {
+        "inp": slots * max(map(scores_of, tiles)),
+        "tmp": staying + max(summing, size * (1 + PARTS), 3 * chunk),
+        "out": 3 * chunk,
+        "par": REQUANT_ENTRIES + params.table_entries + w.rows,
+    }

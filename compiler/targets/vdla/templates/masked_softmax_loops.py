@@ -1,0 +1,424 @@
+"""The loop program of a softmax with a mask, written out group by group of blocks.
+
+Where some queries of a block see a key and others do not, a row of the mask is an entry of ``par``.
+What it subtracts from a score is more than scores can differ by, and as the amount of a shift it
+leaves nothing of an exponential.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from .....isa.params import HwParams
+from ....graph.arithmetic.requant import INT8_MIN
+from ....graph.ops.softmax import first_inverse, newton, refined, steps_of
+from ....te.affine import simplify_index
+from ....te.expr import Binary, Const, Expr, Read, Var, cast, maximum, minimum, substitute
+from ....tir.ir import Allocate, Buffer, For, PrimFunc, Stmt, Store, seq
+from ....topi.quantisation import clipped, rescale
+from ..parts import REQUANT_ENTRIES, Ending, difference_looked_up
+from ..spans import Span
+
+#: What a mask subtracts from scores that it does not keep: more than 255, by which they can differ,
+#: and 31 modulo 32, which is how the vector unit takes the amount of a shift.
+APART = 8 * 32 + 31
+#: Buffers for the parts of a step of the chain.
+PARTS = 2
+ZERO = Const(0)
+
+#: Indices of a batch and a channel in an entry.
+Lane = tuple[Expr, ...]
+#: The value for a block of a group, a key of a part, and a lane.
+Rule = Callable[[Expr, Expr, Lane], Expr]
+Combine = Callable[[Expr, Expr], Expr]
+
+
+@dataclass(frozen=True)
+class Image:
+    """What is computed: rows of so many ``places``, with so many ``rows`` of masks; ``room`` as of
+    the operator."""
+
+    places: int
+    rows: int
+    room: int
+    ending: Ending
+
+
+@dataclass(frozen=True)
+class Group:
+    """Blocks of a tile with one span: ``count`` of them, each ``stride`` behind the one before. The
+    first is ``block`` of the image and ``row`` of the tile. Their scores begin at entry ``base`` of
+    those of the tile."""
+
+    span: Span
+    tile: int
+    block: int
+    row: int
+    stride: int
+    count: int
+    base: int
+
+    def parts(self, free: int, masked: int) -> Iterator[Part]:
+        """Keys that all queries see, at most so many at a time; then those that the mask has rows
+        for."""
+        for begin in range(0, self.span.free, free):
+            yield Part(self, begin, min(free, self.span.free - begin), False)
+        for begin in range(self.span.free, self.span.bound, masked):
+            yield Part(self, begin, min(masked, self.span.bound - begin), True)
+
+
+@dataclass(frozen=True)
+class Part:
+    """So many ``keys`` of a group, from ``begin`` on, and whether they are ``masked`` for some
+    queries."""
+
+    group: Group
+    begin: int
+    keys: int
+    masked: bool = False
+
+    def at(self, i: Expr, k: Expr) -> Expr:
+        """The place of a block and a key in a buffer of the part."""
+        return i * self.keys + k
+
+
+Tile = list[Group]
+
+
+@lru_cache(maxsize=256)
+def tiles_of(spans: tuple[Span, ...], blocks: int) -> list[Tile]:
+    """The groups of each tile of so many blocks."""
+    tiles = []
+    for first in range(0, len(spans), blocks):
+        mine, groups, base = spans[first : first + blocks], [], 0
+        for span in dict.fromkeys(mine):
+            for run in _runs([row for row, other in enumerate(mine) if other == span]):
+                row, stride = run[0], run[1] - run[0] if len(run) > 1 else 1
+                group = Group(span, len(tiles), first + row, row, stride, len(run), base)
+                groups.append(group)
+                base += group.count * span.bound
+        tiles.append(groups)
+    return tiles
+
+
+def _runs(rows: Sequence[int]) -> list[list[int]]:
+    """Increasing numbers in runs, within which they are equidistant."""
+    runs: list[list[int]] = []
+    for row in rows:
+        last = runs[-1] if runs else []
+        if not last or (len(last) > 1 and row - last[-1] != last[1] - last[0]):
+            runs.append([row])
+        else:
+            last.append(row)
+    return runs
+
+
+def scores_of(tile: Tile) -> int:
+    """Entries of the scores of a tile that some query sees."""
+    return sum(g.count * g.span.bound for g in tile)
+
+
+class Loops:
+    """Writes the loop program, in which ``places`` are multiplied at a time. Every statement is a
+    nest over blocks of a group, keys of a part, and lanes."""
+
+    def __init__(self, image: Image, tiles: list[Tile], places: int, params: HwParams):
+        self.image, self.tiles, self.places, self.params = image, tiles, places, params
+        self.entry = (params.batch, params.block)
+        self.size = max(sum(g.count for g in tile) for tile in tiles)
+        self.count = max(g.count for tile in tiles for g in tile)
+        blocks = sum(g.count for tile in tiles for g in tile)
+        shape = (blocks, image.places, 1, *self.entry)
+        self.x, self.out = (Buffer(name, shape, "int8") for name in ("x", "out"))
+        constants = {
+            "table": (params.table_entries, params.block),
+            "param": (1, REQUANT_ENTRIES, params.block),
+        }
+        if image.rows:
+            constants["mask"] = (image.rows, params.block)
+        self.constants = {
+            Buffer(name, shape, "int32"): Buffer(f"{name}.par", shape, "int32", "par")
+            for name, shape in constants.items()
+        }
+        self.table, self.param, *self.masks = self.constants.values()
+        # The scores of the next tile are loaded meanwhile.
+        most = max(map(scores_of, tiles)), *self.entry
+        self.scores = [Buffer(f"x.inp{n}", most, "int8", "inp") for n in range(min(2, len(tiles)))]
+        chunk = self.count * places, *self.entry
+        names = ("out.even", "out.odd", "blank")
+        *self.results, self.blank = (Buffer(name, chunk, "int8", "out") for name in names)
+        self.most, self.inverse, self.limit, self.total = (
+            self.of_rows(name) for name in ("most", "inverse", "limit", "total")
+        )
+        self.written = 0
+
+    def of_rows(self, name: str) -> Buffer:
+        """A buffer of an entry for each block of a tile."""
+        return Buffer(name, (self.size, *self.entry), "int32", "tmp")
+
+    def of_parts(self, name: str) -> Buffer:
+        """A buffer of an entry for each block of a group and each key of a part."""
+        return Buffer(name, (self.count * self.places, *self.entry), "int32", "tmp")
+
+    def program(self, name: str) -> PrimFunc:
+        """All tiles, behind the constants."""
+        loads = [
+            self.nest(a.shape, lambda *at, a=a, b=b: Store(b, at, Read(a, at)))
+            for a, b in self.constants.items()
+        ]
+        local = (*self.constants.values(), *self.scores, *self.results, self.blank)
+        body = _allocated(local, [*loads, *(s for tile in self.tiles for s in self.tile(tile))])
+        return PrimFunc(name, (self.x, *self.constants, self.out), body)
+
+    def tile(self, tile: Tile) -> list[Stmt]:
+        """Maxima, sums and inverses of all blocks of a tile, then their results."""
+        sums = [*map(self.loaded, tile), self.maxima(tile), self.sums(tile)]
+        size, room = sum(g.count for g in tile), self.image.room
+        sums.append(self.chain(size))
+        if room:
+            sums.append(self.rows(self.limit, size, lambda at: Read(self.total, at) >> room))
+        kept = (self.most, self.inverse, *([self.limit] if room else []))
+        results = [*self.blanks(tile), self.products(tile)]
+        return [_allocated(kept, [_allocated((self.total,), sums), *results])]
+
+    # ---- values ----
+
+    def loaded(self, g: Group) -> Stmt:
+        """The scores that some query sees, into ``inp``."""
+        whole = Part(g, 0, g.span.bound)
+        return self.each(
+            whole, self.scores_of(g), lambda i, k: g.base + whole.at(i, k),
+            lambda i, k, lane: Read(self.x, (g.block + i * g.stride, k, ZERO, *lane)),
+        )  # fmt: skip
+
+    def scores_of(self, g: Group) -> Buffer:
+        """The buffer of a tile's scores."""
+        return self.scores[g.tile % len(self.scores)]
+
+    def score(self, p: Part) -> Rule:
+        """A score, int32."""
+        g = p.group
+        first, scores = g.base + p.begin, self.scores_of(g)
+        return lambda i, k, lane: cast("int32", Read(scores, (first + i * g.span.bound + k, *lane)))
+
+    def of_block(self, buffer: Buffer, p: Part) -> Rule:
+        """What a buffer has for a block."""
+        g = p.group
+        return lambda i, k, lane: Read(buffer, (g.row + i * g.stride, *lane))
+
+    def of_key(self, buffer: Buffer, p: Part) -> Rule:
+        """What a buffer has for a block and a key."""
+        return lambda i, k, lane: Read(buffer, (p.at(i, k), *lane))
+
+    def mask(self, p: Part) -> Rule:
+        """What the mask has for a key."""
+        [masks], span = self.masks, p.group.span
+        row = span.row + p.begin - span.free
+        return lambda i, k, lane: Read(masks, (row + k, lane[-1]))
+
+    def exponential(self, p: Part) -> Rule:
+        """What the table has for a score."""
+        score, most = self.score(p), self.of_block(self.most, p)
+
+        def word(*at: Expr) -> Expr:
+            return Read(self.table, tuple(map(simplify_index, at)))
+
+        return lambda *at: difference_looked_up(score(*at), most(*at), word, self.params.block)
+
+    def kept_exponentials(self, p: Part, looked: Buffer, kept: Buffer) -> list[Stmt]:
+        """Exponentials into ``kept``, by way of ``looked``: 0 where the mask does not keep them."""
+        found, mask = self.of_key(looked, p), self.mask(p)
+        return [
+            self.each(p, looked, p.at, self.exponential(p)),
+            self.each(p, kept, p.at, lambda *at: found(*at) >> mask(*at)),
+        ]
+
+    # ---- what is done with them ----
+
+    def maxima(self, tile: Tile) -> Stmt:
+        """The greatest score that each query sees."""
+        apart, partial = self.of_parts("apart"), self.of_rows("partial")
+        stmts: list[Stmt] = []
+        for p in self.parts(tile):
+            rule = score = self.score(p)
+            if p.masked:
+                mask, rule = self.mask(p), self.of_key(apart, p)
+                stmts.append(
+                    self.each(p, apart, p.at, lambda *at, a=score, b=mask: a(*at) - b(*at))
+                )
+            stmts += self.folded(p, self.most, partial, INT8_MIN, maximum, rule)
+        return _allocated((apart, partial), stmts)
+
+    def sums(self, tile: Tile) -> Stmt:
+        """The sum of the exponentials of the scores that each query sees."""
+        looked, kept = self.of_parts("looked_up"), self.of_parts("kept")
+        partial = self.of_rows("partial")
+        stmts: list[Stmt] = []
+        for p in self.parts(tile):
+            rule = self.exponential(p)
+            if p.masked:
+                rule = self.of_key(kept, p)
+                stmts += self.kept_exponentials(p, looked, kept)
+            stmts += self.folded(p, self.total, partial, 0, lambda a, b: a + b, rule)
+        return _allocated((looked, kept, partial), stmts)
+
+    def parts(self, tile: Tile) -> Iterator[Part]:
+        """The keys that are reduced at a time."""
+        for g in tile:
+            yield from g.parts(max(1, g.span.free), self.places)
+
+    def folded(
+        self, p: Part, into: Buffer, partial: Buffer, start: int, combine: Combine, rule: Rule
+    ) -> list[Stmt]:
+        """``combine`` the values of all keys of a part, with those of the parts before it."""
+        target = into if p.begin == 0 else partial
+        now, before = self.of_block(target, p), self.of_block(into, p)
+        one, g = Part(p.group, p.begin, 1), p.group
+
+        def row(i: Expr, _: Expr) -> Expr:
+            return g.row + i * g.stride
+
+        stmts = [
+            self.each(one, target, row, lambda *at: Const(start)),
+            self.each(p, target, row, lambda *at: combine(now(*at), rule(*at))),
+        ]
+        if p.begin:
+            stmts.append(self.each(one, into, row, lambda *at: combine(now(*at), before(*at))))
+        return stmts
+
+    def chain(self, size: int) -> Stmt:
+        """The inverses of the sums of all blocks, a pass for each operator."""
+        buffers = tuple(self.of_rows(f"part{n}") for n in range(PARTS))
+        at = tuple(Var(f"at{n}") for n in range(1 + len(self.entry)))
+        total, inverse, *parts = (Read(b, at) for b in (self.total, self.inverse, *buffers))
+        first = newton(total, Const(first_inverse(self.image.places)))
+        again = [newton(total, inverse)] * (steps_of(self.image.places) - 1)
+        stmts = [
+            self.rows(
+                into.source, size,
+                lambda now, e=e: substitute(e, dict(zip(at, now, strict=True))),
+            )
+            for formula in (first, *again, refined(total, inverse, self.image.room))
+            for into, e in _one_by_one(formula, inverse, parts)
+        ]  # fmt: skip
+        return _allocated(buffers, stmts)
+
+    def products(self, tile: Tile) -> Stmt:
+        """Exponentials times inverses, to DRAM."""
+        looked, kept, limited = (self.of_parts(n) for n in ("exponential", "kept", "limited"))
+        stmts: list[Stmt] = []
+        for p in (p for g in tile for p in g.parts(self.places, self.places)):
+            found = kept if p.masked else looked
+            if p.masked:
+                stmts += self.kept_exponentials(p, looked, kept)
+            else:
+                stmts.append(self.each(p, looked, p.at, self.exponential(p)))
+            e = self.of_key(found, p)
+            if self.image.room:
+                limit = self.of_block(self.limit, p)
+                stmts.append(
+                    self.each(p, limited, p.at, lambda *at, e=e, b=limit: minimum(e(*at), b(*at)))
+                )
+                e = self.of_key(limited, p)
+            local = self.results[self.written % len(self.results)]
+            self.written += 1
+            inverse = self.of_block(self.inverse, p)
+            stmts += [
+                self.each(
+                    p, local, p.at,
+                    lambda *at, a=e, b=inverse: self.requantised(a(*at) * b(*at), at[-1]),
+                ),
+                self.stored(local, p),
+            ]  # fmt: skip
+        return _allocated((looked, kept, limited), stmts)
+
+    def blanks(self, tile: Tile) -> list[Stmt]:
+        """The zero point for keys that no query sees, to DRAM."""
+        end = self.image.places
+        hidden = [
+            Part(g, begin, min(self.places, end - begin))
+            for g in tile
+            for begin in range(g.span.bound, end, self.places)
+        ]
+        if not hidden:
+            return []
+        # Inverses are negative.
+        blank = self.nest(
+            self.blank.shape,
+            lambda n, *lane: Store(
+                self.blank, (n, *lane),
+                self.requantised(maximum(Read(self.inverse, (ZERO, *lane)), 0), lane),
+            ),
+        )  # fmt: skip
+        return [blank, *(self.stored(self.blank, p) for p in hidden)]
+
+    def requantised(self, value: Expr, lane: Lane) -> Expr:
+        """An element of the result."""
+        ending = self.image.ending
+        bias, multiplier, shift = (
+            Read(self.param, (ZERO, Const(n), lane[-1])) for n in range(REQUANT_ENTRIES)
+        )
+        scaled = rescale(value + bias, multiplier, shift, ending.rounding)
+        return clipped(scaled, ending.zero_point, ending.lo, ending.hi)
+
+    def stored(self, local: Buffer, p: Part) -> Stmt:
+        """Results to DRAM."""
+        g = p.group
+        return self.nest(
+            (g.count, p.keys, *self.entry),
+            lambda i, k, *lane: Store(
+                self.out, (g.block + i * g.stride, p.begin + k, ZERO, *lane),
+                Read(local, (p.at(i, k), *lane)),
+            ),
+        )  # fmt: skip
+
+    # ---- statements ----
+
+    def rows(self, into: Buffer, size: int, formula: Callable[[Lane], Expr]) -> Stmt:
+        """An entry for each block of a tile."""
+        return self.nest((size, *self.entry), lambda *at: Store(into, at, formula(at)))
+
+    def each(self, p: Part, into: Buffer, place: Callable[[Expr, Expr], Expr], rule: Rule) -> Stmt:
+        """An entry for each block and each key of a part, at its ``place``."""
+        return self.nest(
+            (p.group.count, p.keys, *self.entry),
+            lambda i, k, *lane: Store(into, (place(i, k), *lane), rule(i, k, lane)),
+        )
+
+    @staticmethod
+    def nest(extents: Sequence[int], store: Callable[..., Store]) -> Stmt:
+        """Loops around a statement, which is made of their variables."""
+        loops = [(Var(f"i{n}"), extent) for n, extent in enumerate(extents)]
+        body: Stmt = store(*(var if extent > 1 else ZERO for var, extent in loops))
+        for var, extent in reversed(loops):
+            body = For(var, extent, "serial", body) if extent > 1 else body
+        return body
+
+
+def _one_by_one(expr: Expr, into: Read, parts: Sequence[Read]) -> list[tuple[Read, Expr]]:
+    """The operators of an expression in order, each with where its result goes: the last one
+    ``into``, others to ``parts``, which take turns."""
+    assert isinstance(expr, Binary)
+    operands, spare, steps = [expr.a, expr.b], [*parts], []
+    for n in sorted((0, 1), key=lambda n: -_operators(operands[n])):
+        if isinstance(operands[n], Binary):
+            part = spare.pop(0)
+            # What it is made of may take its place, until its own operator.
+            steps += _one_by_one(operands[n], part, [*spare, part])
+            operands[n] = part
+    return [*steps, (into, Binary(expr.op, operands[0], operands[1], "int32"))]
+
+
+def _operators(expr: Expr) -> int:
+    """How many operators an expression has."""
+    return 1 + _operators(expr.a) + _operators(expr.b) if isinstance(expr, Binary) else 0
+
+
+def _allocated(buffers: Sequence[Buffer], stmts: Sequence[Stmt]) -> Stmt:
+    """Statements during which buffers exist."""
+    body = seq(list(stmts))
+    for buffer in reversed(buffers):
+        body = Allocate(buffer, body)
+    return body
