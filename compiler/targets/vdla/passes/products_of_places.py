@@ -114,13 +114,12 @@ class _Images:
         self.exchanged = set(map(self.scores_of, softmaxes))
 
     def has_rows(self, node: Node) -> bool:
-        """Whether a node is a softmax that the vector unit can compute: its matrices have whole
-        blocks of rows, which are not too long."""
+        """Whether a node is a softmax that the vector unit can compute: along the last axis of
+        matrices, whose rows are not too long."""
         if not isinstance(node.op, QTableSoftmax):
             return False
         shape = self.graph.result(node).shape
-        fits = shape[-1] <= self.longest_row and shape[-2] % self.block == 0
-        return fits and node.op.axis == len(shape) - 1
+        return shape[-1] <= self.longest_row and node.op.axis == len(shape) - 1
 
     def scores_of(self, softmax: Node) -> str:
         """The result of the product that a softmax takes, perhaps with functions of one int8
@@ -147,15 +146,14 @@ class _Images:
             node, a, (groups, places, depth), op.a_zero_point, rows=True, is_filled=is_filled
         )
         width = self.whole(others)
-        product = QGroupMatMul(groups, width, op.a_zero_point, op.b_zero_point, op.requant)
+        product = QGroupMatMul(
+            groups, width, places, op.a_zero_point, op.b_zero_point, op.requant
+        )
         names = (first, second)
         image = self.add(
             node.name, product, names, f"{node.output}.image", ACCELERATOR, node.reason
         )
-        apart = self.moved(node, Reshape((groups, width, places)), image, "apart")
-        if width != others:
-            kept = Slice((0, 0, 0), (1, 1, 1), (groups, others, places))
-            apart = self.moved(node, kept, apart, "kept")
+        apart = self.without_fill(node, image, (groups, others, places))
         rows = self.moved(node, Transpose((0, 2, 1)), apart, "rows")
         shape = self.graph.result(node).shape
         back = Node(f"{node.name}.back", Reshape(shape), (rows,), node.output, HOST, WHY)
@@ -172,12 +170,26 @@ class _Images:
         first, _ = self.operand(
             node, b, (groups, depth, columns), op.b_zero_point, is_filled=is_filled
         )
-        product = QGroupMatMul(groups, rows, op.b_zero_point, op.a_zero_point, op.requant)
-        names, image = (first, second), f"{node.output}.image"
-        self.add(node.name, product, names, image, ACCELERATOR, node.reason)
+        product = QGroupMatMul(
+            groups, self.whole(rows), columns, op.b_zero_point, op.a_zero_point, op.requant
+        )
+        image = self.add(
+            node.name, product, (first, second), f"{node.output}.image", ACCELERATOR, node.reason
+        )
+        apart = self.without_fill(node, image, (groups, rows, columns))
         shape = self.graph.result(node).shape
-        back = Node(f"{node.name}.back", Reshape(shape), (image,), node.output, HOST, WHY)
+        back = Node(f"{node.name}.back", Reshape(shape), (apart,), node.output, HOST, WHY)
         self.append(back)
+
+    def without_fill(self, node: Node, image: str, shape: tuple[int, int, int]) -> str:
+        """The groups, channels and places of an image apart, without the channels that fill
+        blocks."""
+        groups, channels, places = shape
+        width = self.whole(channels)
+        apart = self.moved(node, Reshape((groups, width, places)), image, "apart")
+        if width == channels:
+            return apart
+        return self.moved(node, Slice((0, 0, 0), (1, 1, 1), shape), apart, "kept")
 
     def by_places(self, node: Node) -> bool:
         """Append a softmax along the places of an image that has the rows of its matrices as
@@ -186,8 +198,11 @@ class _Images:
             return False
         source, order, moves = self.origin(node.inputs[0])
         *lead, rows, columns = order.shape
-        is_image = self.is_image(source, prod(lead) * rows, columns)
-        if not (is_image and moves and (np.diff(order.reshape(-1)) == 1).all()):
+        groups, width = prod(lead), self.whole(rows)
+        if not (moves and self.is_image(source, groups * width, columns)):
+            return False
+        rows_of_groups = np.arange(groups * width * columns).reshape(groups, width, columns)
+        if (order.reshape(groups, rows, columns) != rows_of_groups[:, :rows]).any():
             return False
         assert isinstance(node.op, QTableSoftmax)
         reason = "on the vector unit, along the places of an image"
@@ -302,7 +317,7 @@ class _Images:
         is_filled: bool = False,
     ) -> tuple[str, bool]:
         """The image of an operand, [1, groups * whole blocks, places, 1], and whether its channels
-        beyond the matrix are the zero point.
+        beyond the matrix are the zero point. Where it is transposed, its places fill whole blocks.
 
         ``shape`` has groups, and rows and columns of a matrix. Its places are the ``rows``, or the
         columns. ``is_filled``: what is beyond the matrix does not matter, because the other operand
@@ -317,9 +332,9 @@ class _Images:
         fits = self.is_image(source, groups * width, places) and (is_filled or depth == width)
         if fits and as_it_is:
             return source, depth == width
-        turned = (order == (g * places + p) * depth + c).all()
-        fits = self.is_image(source, groups * places, depth) and places % self.block == 0
-        if fits and turned:
+        filled = self.whole(places)
+        turned = (order == (g * filled + p) * depth + c).all()
+        if self.is_image(source, groups * filled, depth) and turned:
             turn = TransposeGroups(groups, width, zero_point)
             label = "first.turned" if rows else "turned"
             return self.once(f"{node.name}.{label}", turn, source), True
