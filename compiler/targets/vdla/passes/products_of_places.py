@@ -218,8 +218,8 @@ class _Images:
         shape = self[source].shape
         if not (moves and self.is_places(source) and _is_matrix(order, shape)):
             return False
-        whole = shape[1] % self.block == shape[2] % self.block == 0
-        if node.op.axis != order.ndim - 1 or shape[1] > self.most_channels or not whole:
+        fits = shape[1] <= self.most_channels and shape[1] % self.block == 0
+        if node.op.axis != order.ndim - 1 or not fits:
             return False
         op = RowDigits(node.op.numbers, self.block)
         digits = self.once(f"{node.name}.factors", op, source, FACTORS)
