@@ -55,8 +55,8 @@ def share_scratchpads(
     """Choose for every node, within its part of the scratchpads; the result is by output. ``step``
     is called after each choice.
 
-    An operator of the vector track gets ``VECTOR_SHARE``. An operator of the tensor track gets what
-    its neighbours on the vector track leave. Where that is too little, an operator gets everything,
+    An operator of the vector track gets ``VECTOR_SHARE``, or everything if it ``wants_room``. An
+    operator of the tensor track gets what its neighbours on the vector track leave. Where that is too little, an operator gets everything,
     and its neighbours wait.
 
     Raises
@@ -92,7 +92,8 @@ def share_scratchpads(
     kept = {m: params.depth(m) - int(params.depth(m) * VECTOR_SHARE) for m in SHARED}
     for index, node in enumerate(nodes):
         if tracks[index] is Track.VECTOR:
-            operator = decide(node, kept if beside else {})
+            shares = beside and not template_of(node).wants_room
+            operator = decide(node, kept if shares else {})
             used[index] = scratchpad_use(operator.func, params)
     for index, node in enumerate(nodes):
         if tracks[index] is Track.TENSOR:

@@ -48,6 +48,7 @@ from .templates.normalisation import (
     normalised_by_host,
 )
 from .templates.packing import PACKED, Packing
+from .templates.places_moved import PlacesMoved
 from .templates.products import Products
 from .templates.softmax import Softmax, longest_row
 from .templates.tables import Tables
@@ -57,7 +58,7 @@ from .templates.windows import Windows
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
     Grouped, Products, Activations, GroupsTransposed, Transposed, Windows, *ELEMENTWISE, Softmax,
-    RowFactors, Normalise, ChannelAddition, LookUps, Tables,
+    RowFactors, Normalise, ChannelAddition, PlacesMoved, LookUps, Tables,
 ]  # fmt: skip
 
 

@@ -36,7 +36,7 @@ from ....graph.ir import Graph, Node, Tensor, infer
 from ....graph.ops.base import Op
 from ....graph.ops.integer import QAdd, QAddFixed, QTable
 from ....graph.ops.linear import QMatMul
-from ....graph.ops.movement import Identity, Pad, Reshape, Slice, Transpose
+from ....graph.ops.movement import Concat, Identity, Pad, Reshape, Slice, Transpose
 from ....graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
 from ....graph.ops.places import QGroupMatMul, TransposeGroups
 from ....graph.ops.softmax import QTableSoftmax
@@ -46,6 +46,8 @@ from .constant_additions import constant_added
 from .functions_of_one import function_of_one
 
 MOVES = (Identity, Reshape, Slice, Transpose)
+#: The axis of an image [1, C, N, 1] that are its places.
+PLACES = 2
 #: Operators of single elements, whose operands have one shape.
 ELEMENTWISE = (QAdd, QAddFixed, QTable)
 #: Pieces of a line that is computed in place of a table; the host looks up the values of others.
@@ -76,7 +78,8 @@ def products_of_places(
         elif not any(
             rule(node)
             for rule in (
-                images.by_elements, images.by_channels, images.by_places, images.normalised
+                images.by_elements, images.by_channels, images.by_places, images.normalised,
+                images.joined, images.flattened,
             )
         ):  # fmt: skip
             images.append(images.direct(node))
@@ -227,6 +230,52 @@ class _Images:
         self.on_images(node, rest, (source, digits), moves, "on the vector unit")
         return True
 
+    def joined(self, node: Node) -> bool:
+        """Append a concatenation of rows whose operands are images of the accelerator, or are laid
+        out by the host; whether it does."""
+        result = self.graph.result(node)
+        if node.op != Concat(len(result.shape) - 2) or result.dtype != "int8":
+            return False
+        (*lead, places, channels), tensors = result.shape, [self[name] for name in node.inputs]
+        if prod(lead) != 1:
+            return False
+        wanted = [(1, channels, t.shape[-2], 1) for t in tensors]
+        found = [self.origin(t.name) for t in tensors]
+        images = [
+            source if self.is_image(source, *image[1:3]) and _is_matrix(order, image) else ""
+            for (source, order, _), image in zip(found, wanted, strict=True)
+        ]
+        if not any(images):
+            return False
+        inputs = tuple(
+            image or self.matrix_laid_out(t.name, shape_of_image)
+            for t, image, shape_of_image in zip(tensors, images, wanted, strict=True)
+        )
+        moves = [Reshape((channels, places)), Transpose((1, 0)), Reshape(result.shape)]
+        reason = "places of images one behind another"
+        self.on_images(node, Concat(PLACES), inputs, moves, reason)
+        return True
+
+    def flattened(self, node: Node) -> bool:
+        """Append what makes one row of places of an image's rows, for a Reshape by the host that
+        does, with a Transpose before it or not; whether it does. Nothing moves."""
+        if not isinstance(node.op, Reshape) or self[node.inputs[0]].dtype != "int8":
+            return False
+        source, order, _ = self.origin(node.inputs[0])
+        shape = self[source].shape
+        if not (self.is_made(source) and len(shape) == 4 and shape[0] == 1 < shape[3]):
+            return False
+        _, channels, height, width = shape
+        image, result = (1, channels, height * width, 1), node.op.shape
+        if result == image[:3] and (np.diff(order.reshape(-1)) == 1).all():
+            moves: list[Op] = [Reshape(result)]
+        elif result == (1, height * width, channels) and _is_matrix(order.reshape(result), image):
+            moves = [Reshape(image[1:3]), Transpose((1, 0)), Reshape(result)]
+        else:
+            return False
+        self.on_images(node, Reshape(image), (source,), moves, "no data moves")
+        return True
+
     def as_table(self, node: Node) -> Node:
         """The node; as a table, if it ends several steps that are a function of one tensor."""
         found = function_of_one(self.graph, self.before, node)
@@ -365,10 +414,29 @@ class _Images:
         return replace(node, inputs=tuple(map(self.unmoved, node.inputs)))
 
     def unmoved(self, name: str) -> str:
-        """The image of the accelerator that an operand is, or the operand itself."""
+        """The image of the accelerator that an operand is, or some places of which it is; or the
+        operand itself."""
         source, origin, _ = self.origin(name)
-        same = self.is_made(source) and self[source].shape == self[name].shape
-        return source if same and (np.diff(origin.reshape(-1)) == 1).all() else name
+        shape, image = self[name].shape, self[source].shape
+        if self.is_made(source) and image == shape and (np.diff(origin.reshape(-1)) == 1).all():
+            return source
+        if self.is_places(source) and shape[:2] == image[:2] and origin.size:
+            return self.some_places(name, source, origin.reshape(-1)) or name
+        return name
+
+    def some_places(self, name: str, source: str, order: np.ndarray) -> str:
+        """Some places of an image, one behind another, in the shape of a tensor whose elements lie
+        there; an empty string for any other tensor."""
+        (_, channels, places, _), shape = self[source].shape, self[name].shape
+        first, count = int(order[0]), order.size // channels
+        rows = np.arange(channels)[:, None] * places + np.arange(first, first + count)
+        if first + count > places or (order.reshape(channels, count) != rows).any():
+            return ""
+        some = Slice((0, 0, first, 0), (1, 1, 1, 1), (1, channels, count, 1))
+        found = self.once(f"{name}.places", some, source, "some places of an image")
+        if self[found].shape == shape:
+            return found
+        return self.once(f"{name}.flat", Reshape(shape), found, "no data moves")
 
     def is_image(self, name: str, channels: int, places: int) -> bool:
         """Whether a tensor is such an image that the accelerator makes."""
@@ -384,6 +452,8 @@ class _Images:
         moves from one to the other."""
         moves: list[Op] = []
         while (node := self.producers.get(name)) is not None and isinstance(node.op, MOVES):
+            if node.target == ACCELERATOR:
+                break
             moves.append(node.op)
             name = node.inputs[0]
         shape = self[name].shape
