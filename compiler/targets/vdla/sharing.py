@@ -56,8 +56,8 @@ def share_scratchpads(
     is called after each choice.
 
     An operator of the vector track gets ``VECTOR_SHARE``, or everything if it ``wants_room``. An
-    operator of the tensor track gets what its neighbours on the vector track leave. Where that is too little, an operator gets everything,
-    and its neighbours wait.
+    operator of the tensor track gets what its neighbours on the vector track leave. Where that is
+    too little, an operator gets everything, and its neighbours wait.
 
     Raises
     ------
