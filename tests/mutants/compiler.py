@@ -115,7 +115,7 @@ COMPILER = (
            "as_it_is = (order == (g * width + c) * places + p).all()", "as_it_is = True",
            tests(f"{PLACES}::test_as_many_tokens_as_channels")),
     Mutant("scores of keys by queries", "compiler", _Images.by_places,
-           "(np.diff(order.reshape(-1)) == 1).all()", "True",
+           "(order.reshape(groups, rows, columns) != rows_of_groups[:, :rows]).any()", "False",
            tests(f"{PLACES}::test_a_softmax_of_scores_that_are_turned")),
     Mutant("a softmax of the product's rows", "compiler", _Images.scores_of,
            "name = node.inputs[0]", "break",

@@ -21,6 +21,10 @@ from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes, in
 from .epilogue import requantized
 
 
+#: The axis of an image [1, C, N, 1] that are its places.
+PLACES = 2
+
+
 @dataclass(frozen=True, eq=False)
 class QGroupMatMul(Op):
     """Products of two images, group by group: a int8 [1,G*K,A,1] and b int8 [1,G*K,N,1] to int8

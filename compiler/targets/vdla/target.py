@@ -33,7 +33,7 @@ from .passes.products_of_places import products_of_places
 from .passes.reshape_blocks import reshape_blocks
 from .passes.rows_as_places import rows_as_places
 from .program import build_func, build_program, choose_operators
-from .templates.activations import Activations
+from .templates.activations import Activations, tile_step
 from .templates.base import AcceleratorTemplate
 from .templates.channel_addition import ChannelAddition
 from .templates.elementwise import ELEMENTWISE
@@ -114,6 +114,7 @@ class Accelerator(Target):
                     has_table=bool(params.vector_table),
                     longest_row=longest_row(params),
                     most_channels=most_norm_channels(params),
+                    tile_step=tile_step(params),
                 ),
             ),
             ("fit_layout", partial(fit_layout, params=params)),

@@ -38,7 +38,7 @@ from ....graph.ops.integer import QAdd, QAddFixed, QTable
 from ....graph.ops.linear import QMatMul
 from ....graph.ops.movement import Concat, Identity, Pad, Reshape, Slice, Transpose
 from ....graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
-from ....graph.ops.places import QGroupMatMul, TransposeGroups
+from ....graph.ops.places import PLACES, QGroupMatMul, TransposeGroups
 from ....graph.ops.softmax import QTableSoftmax
 from ....graph.passes.dead_code import dead_code
 from ..machine import ACCELERATOR, HOST
@@ -46,8 +46,6 @@ from .constant_additions import constant_added
 from .functions_of_one import function_of_one
 
 MOVES = (Identity, Reshape, Slice, Transpose)
-#: The axis of an image [1, C, N, 1] that are its places.
-PLACES = 2
 #: Operators of single elements, whose operands have one shape.
 ELEMENTWISE = (QAdd, QAddFixed, QTable)
 #: Pieces of a line that is computed in place of a table; the host looks up the values of others.
@@ -64,13 +62,15 @@ def products_of_places(
     has_table: bool = False,
     longest_row: int = 0,
     most_channels: int = 0,
+    tile_step: int = 1,
 ) -> Graph:
     """Rewrite the products of two activations that are on the accelerator, and what is around
     them. ``has_table``: a table takes the vector unit one pass; ``longest_row``: it computes a
-    softmax of so many elements; ``most_channels``: a place of so many channels is normalised."""
+    softmax of so many elements; ``most_channels``: a place of so many channels is normalised;
+    ``tile_step``: a multiple of so many places can be read as weights."""
     if not any(map(_is_product, graph.nodes)):
         return graph
-    images = _Images(graph, block, has_table, longest_row, most_channels)
+    images = _Images(graph, block, has_table, longest_row, most_channels, tile_step)
     for node in graph.nodes:
         node = images.as_table(node)
         if _is_product(node):
@@ -107,6 +107,7 @@ class _Images:
     has_table: bool
     longest_row: int
     most_channels: int
+    tile_step: int
     nodes: list[Node] = field(default_factory=list)
     made: dict[str, Tensor] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
@@ -118,11 +119,12 @@ class _Images:
 
     def has_rows(self, node: Node) -> bool:
         """Whether a node is a softmax that the vector unit can compute: along the last axis of
-        matrices, whose rows are not too long."""
+        matrices, whose rows are not too long, and of as many as can be read as weights."""
         if not isinstance(node.op, QTableSoftmax):
             return False
         shape = self.graph.result(node).shape
-        return shape[-1] <= self.longest_row and node.op.axis == len(shape) - 1
+        fits = shape[-1] <= self.longest_row and shape[-2] % self.tile_step == 0
+        return fits and node.op.axis == len(shape) - 1
 
     def scores_of(self, softmax: Node) -> str:
         """The result of the product that a softmax takes, perhaps with functions of one int8
@@ -221,7 +223,8 @@ class _Images:
         shape = self[source].shape
         if not (moves and self.is_places(source) and _is_matrix(order, shape)):
             return False
-        fits = shape[1] <= self.most_channels and shape[1] % self.block == 0
+        whole = shape[1] % self.block == shape[2] % self.tile_step == 0
+        fits = whole and shape[1] <= self.most_channels
         if node.op.axis != order.ndim - 1 or not fits:
             return False
         op = RowDigits(node.op.numbers, self.block)

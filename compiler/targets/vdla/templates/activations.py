@@ -107,10 +107,10 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         """Why images of so many places cannot be read as tiles, if a tile does not begin where the
         load unit can begin to read."""
         params = self.machine.params
-        step_bytes = min(params.entry_bytes("wgt"), params.bus_bytes)
         for count in places:
-            if count * params.block % step_bytes:
+            if count % tile_step(params):
                 row = f"{count} places of {params.block} channels"
+                step_bytes = tile_step(params) * params.block
                 return Refusal(
                     f"{row}: a tile of weights begins at a multiple of {step_bytes} bytes"
                 )
@@ -194,6 +194,13 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         # Channels beyond the second image's places have multiplier 0: their result is requant(0).
         packed = requant_parameters(bias, op.requant, self.machine)
         return {**found, "requantisation": np.tile(packed, (w.groups, 1, 1, 1))}
+
+
+def tile_step(params: HwParams) -> int:
+    """Places are read as tiles of weights in images of a multiple of so many: the load unit begins
+    with a beat, and so must the blocks of channels."""
+    step_bytes = min(params.entry_bytes("wgt"), params.bus_bytes)
+    return max(1, step_bytes // params.block)
 
 
 def reach_of_tiles(image: GraphTensor, params: HwParams) -> dict[str, int]:

@@ -55,7 +55,7 @@ from ..parts import (
     value_looked_up,
 )
 from ..planner import INSN_CYCLES, even_sizes, read_cycles, row_cycles
-from .activations import reach_of_tiles, tile_bytes, weight_tiles
+from .activations import reach_of_tiles, tile_bytes, tile_step, weight_tiles
 from .base import AcceleratorTemplate, Track
 
 #: Entries of tmp for each block of places: the most values of the chain that live at one time.
@@ -420,4 +420,6 @@ def normalised_by_host(shape: Shape, axis: int, machine: Machine) -> str:
         return f"a normalisation of {width} channels; there is room for {most}"
     if width % params.block:
         return f"channels in whole blocks of {params.block}, got {width}"
+    if shape[-2] % (step := tile_step(params)):
+        return f"a multiple of {step} places, which are read as tiles of weights, got {shape[-2]}"
     return "a normalisation of what is no image of the accelerator"

@@ -17,6 +17,7 @@ from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Shape
 from ....graph.ops.movement import Concat, Slice
+from ....graph.ops.places import PLACES
 from ....te.schedule import create_schedule
 from ....te.tensor import compute, placeholder
 from ....tir.ir import Buffer, PrimFunc, Stmt, Store, map_stmt, seq
@@ -25,9 +26,6 @@ from ..machine import Context
 from ..parts import attach, split_tiles, vthread_tiles
 from ..planner import VTHREADS, even_sizes, row_cycles
 from .base import AcceleratorTemplate, Track, image_of
-
-#: The axis of an image [1, C, N, 1] that are its places.
-PLACES = 2
 
 
 class Part(NamedTuple):

@@ -196,8 +196,12 @@ def test_random_transpositions(data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "graph", [product(2, 8, 11, 10, (4, -2), 4), transposition(2, 8, 10, 3, 4)],
-    ids=["product", "transposition"],
+    "graph",
+    [
+        product(2, 8, 11, 10, (4, -2), 4), product(2, 8, 10, 12, (4, -2), 4, more=2),
+        transposition(2, 8, 10, 3, 4),
+    ],
+    ids=["product", "some of the places", "transposition"],
 )  # fmt: skip
 def test_the_rtl_takes_the_same_cycles(graph: Graph) -> None:
     compiled = build_for("sim", graph, SMALL, VTA)

@@ -83,7 +83,7 @@ CASES = {
     "many channels": (144, 32, HW),
     "places that fill no blocks": (64, 37, HW),
     "fewer places than a block": (48, 5, HW),
-    "blocks of 4": (20, 8, SMALL),
+    "blocks of 4": (20, 10, SMALL),
     "two passes": (48, 32, replace(HW, vector_passes=2)),
 }
 
@@ -105,7 +105,7 @@ def test_tiles(tiles: int, some: int, resident: int) -> None:
 
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
-    graph, cycles = normalised(20, 12, 4), []
+    graph, cycles = normalised(20, 10, 4), []
     compiled = build_for("sim", graph, SMALL, VTA)
     for run in (simulate, RtlSimulator(SMALL).run):
         compiled.run(
