@@ -201,8 +201,8 @@ def gpt2() -> onnx.ModelProto:
 def vit_tiny(
     side: int = 224, patch: int = 16, width: int = 192, heads: int = 3, layers: int = 12
 ) -> onnx.ModelProto:
-    """ViT-tiny (Dosovitskiy et al. 2020; Touvron et al. 2020): 12 layers, width 192, 3 heads; or one
-    of other sizes."""
+    """ViT-tiny (Dosovitskiy et al. 2020; Touvron et al. 2020): 12 layers, width 192, 3 heads; or
+    one of other sizes."""
     net = FloatNet("vit_tiny")
     x = net.concat(net.random("class", 1, 1, width), net.patches(patch, width, side), axis=1)
     x = net.plus(x, net.rng.standard_normal(net.shapes[x]).astype(np.float32))

@@ -3,7 +3,8 @@
 Constants are folded, batch normalisation becomes part of the convolution before it (or one of its
 own), a product and the constant added to it become one node, zeros padded around an image become
 the pads of its convolution, and a mean over height and width an average pool. A product of tokens
-by a weight becomes one of rows, which takes over a number that attention's scores are multiplied by.
+by a weight becomes one of rows, which takes over a number that scores of attention are multiplied
+by.
 """
 
 from __future__ import annotations

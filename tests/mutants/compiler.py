@@ -34,12 +34,12 @@ from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.stream import Stream
-from vdla.compiler.targets.vdla.templates import activations, products, softmax
+from vdla.compiler.targets.vdla.templates import activations, places_moved, products, softmax
 from vdla.compiler.targets.vdla.templates.activations import Activations
 from vdla.compiler.targets.vdla.templates.channel_addition import ChannelAddition
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
-from vdla.compiler.targets.vdla.templates.normalisation import Normalise
+from vdla.compiler.targets.vdla.templates.normalisation import Normalise, RowFactors
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, races
 from vdla.compiler.tir.lower import _StageLowering
@@ -105,6 +105,12 @@ COMPILER = (
     Mutant("memory ends with an operand", "compiler", Activations.reach,
            "reach_of_tiles(graph[node.inputs[1]], self.machine.params)", "{}",
            tests("compiler/targets/vdla/test_activations.py::test_what_is_read_behind_an_operand_is_memory")),
+    Mutant("products of the last places", "compiler", Activations.schedule,
+           "pads=(0, 0, w.places - w.image_places, 0)", "pads=(w.places - w.image_places, 0, 0, 0)",
+           tests(f"{PRODUCTS}_equal_the_interpreter")),
+    Mutant("parts of a join lie in one place", "compiler", places_moved._behind,
+           "place + first", "place",
+           tests("compiler/targets/vdla/test_places_moved.py::test_moves_equal_the_interpreter")),
     Mutant("rows of tiles close up", "compiler", _Walker.load_shape,
            "loop.extent + pad.before + pad.after", "loop.extent",
            tests("compiler/targets/vdla/test_activations.py::test_tiles_of_transpositions")),
@@ -157,6 +163,10 @@ COMPILER = (
     Mutant("digits of the first lane", "compiler", Normalise.constants,
            "np.eye(params.block, dtype=np.int8)[:, None]",
            "np.eye(params.block, dtype=np.int8)[:1, None].repeat(params.block, axis=0)",
+           tests("compiler/targets/vdla/test_normalisation.py::test_it_equals_the_interpreter")),
+    Mutant("digits of whole blocks of places", "compiler", RowFactors.schedule,
+           "weight_tiles(x, 1, w.tiles, w.channel_blocks, w.places, block)",
+           "weight_tiles(x, 1, w.tiles, w.channel_blocks, w.tiles * block, block)",
            tests("compiler/targets/vdla/test_normalisation.py::test_it_equals_the_interpreter")),
     Mutant("a normalisation along places", "compiler", _Images.normalised,
            "self.is_places(source) and _is_matrix(order, shape)", "self.is_places(source)",

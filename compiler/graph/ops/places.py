@@ -20,7 +20,6 @@ from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant
 from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes, int32
 from .epilogue import requantized
 
-
 #: The axis of an image [1, C, N, 1] that are its places.
 PLACES = 2
 

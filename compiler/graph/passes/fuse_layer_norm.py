@@ -24,8 +24,8 @@ MOST_GAIN = 2.0**30
 def fuse_layer_norm(graph: Graph) -> Graph:
     """``Quantize(normalised(Dequantize(x)) * gain + bias)`` becomes ``QLayerNorm(x)``, where it
     runs along the last axis of a graph that multiplies activations, as attention does. A Reshape
-    before the Quantize, which makes rows of tokens, comes behind it then, and so does a Slice, which
-    takes the class token.
+    before the Quantize, which makes rows of tokens, comes behind it then, and so does a Slice,
+    which takes the class token.
 
     It does for every target, so that a model's values are the same on all of them. Normalisation in
     any other graph stays in float32.
@@ -45,9 +45,7 @@ def fuse_layer_norm(graph: Graph) -> Graph:
                 made = replace(result, name=f"{result.name}.normalised{number}", shape=shape)
                 tensors.append(made)
                 nodes.append(replace(node, output=made.name))
-                node = replace(
-                    node, name=f"{node.name}.rows", op=move.op, inputs=(made.name,)
-                )
+                node = replace(node, name=f"{node.name}.rows", op=move.op, inputs=(made.name,))
         nodes.append(node)
     return graph.with_nodes(nodes, *tensors)
 

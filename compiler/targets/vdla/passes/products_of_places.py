@@ -151,9 +151,7 @@ class _Images:
             node, a, (groups, places, depth), op.a_zero_point, rows=True, is_filled=is_filled
         )
         width = self.whole(others)
-        product = QGroupMatMul(
-            groups, width, places, op.a_zero_point, op.b_zero_point, op.requant
-        )
+        product = QGroupMatMul(groups, width, places, op.a_zero_point, op.b_zero_point, op.requant)
         names = (first, second)
         image = self.add(
             node.name, product, names, f"{node.output}.image", ACCELERATOR, node.reason

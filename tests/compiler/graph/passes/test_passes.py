@@ -112,9 +112,9 @@ def fuse_softmax(b: Any) -> list[str]:
 
 
 def fuse_layer_norm(b: Any) -> list[str]:
-    """Normalisation as one operator, before a Slice and a Reshape, and step by step, beside a product
-    of two activations. One along another axis stays, as do one of another variance and one whose mean is
-    another tensor's."""
+    """Normalisation as one operator, before a Slice and a Reshape, and step by step, beside a
+    product of two activations. One along another axis stays, as do one of another variance and one
+    whose mean is another tensor's."""
     x, y = (b.qdq(b.input(name, [2, 16, 16]), 0.1, 3) for name in "xy")
     stored = b.constant("stored", np.arange(-8, 8, dtype=np.int8))
     gain = b.scaled("DequantizeLinear", stored, "gain", 0.2, np.array(0, np.int8))
