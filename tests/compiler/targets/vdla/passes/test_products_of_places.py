@@ -358,7 +358,7 @@ def test_a_normalisation_between_matrices(
     made = [layer for layer in layers if layer.op in ("QLayerNorm", "RowDigits", "QNormalise")]
     if reason:
         [norm] = made
-        assert (norm.op, norm.target, programs) == ("QLayerNorm", "cpu", 2)
+        assert (norm.op, norm.target) == ("QLayerNorm", "cpu") and programs > 1
         assert reason in norm.reason
     else:
         assert [(layer.op, layer.target) for layer in made] == [
