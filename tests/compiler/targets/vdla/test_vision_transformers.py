@@ -74,7 +74,7 @@ def test_one_program(case: str, by: str, tmp_path: Path) -> None:
     kinds = {"Concat", "Slice", "QTableSoftmax", "RowDigits", "QNormalise", "TransposeGroups"}
     assert {layer.op for layer in layers if layer.target == "accel"} >= kinds
     rows = distances(made, [images[:1]])
-    # Ours quantises a normalisation's result as rows, which is no tensor of the graph.
+    # Ours quantises a normalisation's result as rows, which a Reshape makes of it.
     seen = {"QTableSoftmax", "QMatMul"} | ({"QLayerNorm"} if by == "onnxruntime" else set())
     assert {row.op for row in rows} >= seen
     for row in rows:
