@@ -198,15 +198,18 @@ def gpt2() -> onnx.ModelProto:
     return net.model()
 
 
-def vit_tiny() -> onnx.ModelProto:
-    """ViT-tiny (Dosovitskiy et al. 2020; Touvron et al. 2020): 12 layers, width 192, 3 heads."""
+def vit_tiny(
+    side: int = 224, patch: int = 16, width: int = 192, heads: int = 3, layers: int = 12
+) -> onnx.ModelProto:
+    """ViT-tiny (Dosovitskiy et al. 2020; Touvron et al. 2020): 12 layers, width 192, 3 heads; or
+    one of other sizes."""
     net = FloatNet("vit_tiny")
-    x = net.concat(net.random("class", 1, 1, 192), net.patches(16, 192), axis=1)
-    x = net.plus(x, net.rng.standard_normal((1, 197, 192)).astype(np.float32))
-    for _ in range(12):
-        x = net.binary("Add", x, net.attention(net.layer_norm(x), 3))
-        x = net.binary("Add", x, net.mlp(net.layer_norm(x), 768))
-    first = net.reshape(net.cut(net.layer_norm(x), 0, 1, 1), 1, 192)
+    x = net.concat(net.random("class", 1, 1, width), net.patches(patch, width, side), axis=1)
+    x = net.plus(x, net.rng.standard_normal(net.shapes[x]).astype(np.float32))
+    for _ in range(layers):
+        x = net.binary("Add", x, net.attention(net.layer_norm(x), heads))
+        x = net.binary("Add", x, net.mlp(net.layer_norm(x), 4 * width))
+    first = net.reshape(net.cut(net.layer_norm(x), 0, 1, 1), 1, width)
     net.output(net.dense(first, 1000))
     return net.model()
 

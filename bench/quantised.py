@@ -20,7 +20,7 @@ from ..compiler.quantize.draft import Draft
 from ..compiler.quantize.prepare import prepare
 from ..compiler.quantize.smooth import find_pairs, move
 from ..runtime.files import whole_file
-from .modern import bert, check_names
+from .modern import bert, check_names, vit_tiny
 from .workloads import mobilenet_v2
 
 #: Standard deviation of the binary logarithm of the factors of ``uneven`` networks.
@@ -32,6 +32,7 @@ VOCABULARY = 1000
 NETWORKS: dict[str, Callable[[], onnx.ModelProto]] = {
     "bert": bert,
     "mobilenet_v2": lambda: mobilenet_v2(quantized=False),
+    "vit_tiny": vit_tiny,
 }
 #: Options of the quantiser, by what they are called in the table.
 OPTIONS: dict[str, dict[str, Any]] = {

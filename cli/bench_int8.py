@@ -24,7 +24,9 @@ def names_of(names: str) -> list[str]:
 
 
 def quantised(
-    models: Annotated[str, typer.Option(help="Of bert, mobilenet_v2.")] = "bert,mobilenet_v2",
+    models: Annotated[
+        str, typer.Option(help="Of bert, mobilenet_v2, vit_tiny.")
+    ] = "bert,mobilenet_v2",
     save: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Write the int8 models here, as ONNX."),

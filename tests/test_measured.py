@@ -35,6 +35,10 @@ BERT_ROW = (
     "BERT (4 x 256, 128 tokens), random weights, quantised, one program (16x16 with"
     " `vector_table = 2`, `vta`)"
 )
+VIT_ROW = (
+    "ViT-tiny (12 x 192, 3 heads, 197 tokens), random weights, quantised, one program (16x16 with"
+    " `vector_table = 2`, `vta`)"
+)
 PROGRAMS_ROW = re.compile(r"10,000 random programs .* \(([\d,]+) cycles\)")
 #: Networks by the beginning of their row, then by name.
 NETWORK_ROWS = {
@@ -81,7 +85,8 @@ def test_every_figure_in_cycles_is_compared() -> None:
         for what, figure in measured().items()
         if re.search(r"\d,\d{3}.*cycle|cycles for", f"{what} {figure}")
     }
-    compared = {DIGITS_ROW, TRANSFORMER_ROW, BERT_ROW, *(figure_of(name)[0] for name in NETWORKS)}
+    compared = {DIGITS_ROW, TRANSFORMER_ROW, BERT_ROW, VIT_ROW}
+    compared |= {figure_of(name)[0] for name in NETWORKS}
     assert {what for what in rows if not PROGRAMS_ROW.match(what)} == compared
 
 
@@ -100,13 +105,20 @@ def test_digits_transformer() -> None:
 
 
 @pytest.mark.sweep
-def test_bert(tmp_path: Path) -> None:
-    quantised_rows(["bert"], lambda *_: None, tmp_path)
-    module = vdla.compile(tmp_path / "bert-int8.onnx", "sim", HwParams(vector_table=2), "vta")
-    module.run(np.zeros((1, 128), np.int64))
+@pytest.mark.parametrize(
+    ("name", "row", "x"),
+    [
+        ("bert", BERT_ROW, np.zeros((1, 128), np.int64)),
+        ("vit_tiny", VIT_ROW, np.zeros((1, 3, 224, 224), np.float32)),
+    ],
+)
+def test_transformers(name: str, row: str, x: np.ndarray, tmp_path: Path) -> None:
+    quantised_rows([name], lambda *_: None, tmp_path)
+    module = vdla.compile(tmp_path / f"{name}-int8.onnx", "sim", HwParams(vector_table=2), "vta")
+    module.run(x)
     assert len(module.compiled.programs) == 1
     share = 100 * module.report["utilisation"]["end_to_end"]
-    told = measured()[BERT_ROW].split(";")[0]
+    told = measured()[row].split(";")[0]
     assert told == f"{module.report['cycles']:,} cycles, {share:.1f} % of the MAC peak"
 
 

@@ -34,6 +34,13 @@ class Range:
     def union(self, other: Range) -> Range:
         return Range(min(self.lo, other.lo), max(self.hi, other.hi))
 
+    def balanced(self, most: float) -> Range:
+        """The range with as many values below zero as above, so that its zero point is 0, where it
+        is at most ``most`` times as wide then; otherwise as it is."""
+        far = max(-self.lo, self.hi)
+        is_near = 2 * far <= most * (self.hi - self.lo)
+        return Range(-far * 128 / 127, far) if is_near else self  # int8's lowest is -128
+
 
 @dataclass(frozen=True)
 class Probe:

@@ -26,7 +26,7 @@ from .calibrate import (
 )
 from .damage import Damage, check_reached, measured, without
 from .draft import Draft, label
-from .plan import FLOAT_AROUND, Plan, clip_bounds, plan
+from .plan import FLOAT_AROUND, Plan, clip_bounds, data_operands, plan
 from .prepare import prepare
 from .rewrite import rewrite
 from .smooth import find_pairs, smooth
@@ -34,6 +34,9 @@ from .weights import Scale, Weight, corrected, quantize_weights
 
 #: The most signal to quantisation noise, in dB, that can be asked for: float32 itself has less.
 MOST_SQNR = 150
+#: Operands of a product of two activations have zero point 0, which saves sums, where that makes
+#: their range at most so many times as wide.
+MOST_WIDENED = 1.25
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,10 +227,21 @@ def _scales(draft: Draft, made: Plan, ranges: dict[str, Range]) -> dict[str, Sca
             found = ranges[name]
             ranges[name] = Range(max(found.lo, limit[0]), min(found.hi, limit[1]))
     scales: dict[str, Scale] = {}
+    multiplied = _multiplied(draft)
     for names in made.members().values():
-        shared = Scale.of(reduce(Range.union, (ranges[name] for name in names)))
+        span = reduce(Range.union, (ranges[name] for name in names))
+        if not multiplied.isdisjoint(names):
+            span = span.balanced(MOST_WIDENED)
+        shared = Scale.of(span)
         scales |= dict.fromkeys(names, shared)
     return scales
+
+
+def _multiplied(draft: Draft) -> set[str]:
+    """Operands of products of two activations."""
+    products = (node for node in draft.nodes if node.op_type == "MatMul")
+    pairs = (data_operands(draft, node) for node in products)
+    return {name for pair in pairs if len(pair) == 2 for name in pair}
 
 
 def _counter(total: int, progress: Progress | None) -> Callable[[], None]:

@@ -82,13 +82,14 @@ def plan(draft: Draft, excluded: Mapping[int, str] | None = None) -> Plan:
 
 def data_operands(draft: Draft, node: onnx.NodeProto) -> list[str]:
     """Operands that are data: neither parameters nor constants, but for those that are added to
-    every place, such as learned positions."""
+    every place, such as learned positions, and rows that are joined to others, such as a class
+    token."""
     count = {"Concat": len(node.input), "MatMul": 2}.get(node.op_type, 1)
     count = 2 if node.op_type in BINARY else count
     return [
         name
         for name in node.input[:count]
-        if name and (name not in draft.constants or _is_addend(draft, node, name))
+        if name and (name not in draft.constants or _is_row(draft, node, name))
     ]
 
 
@@ -127,6 +128,14 @@ def _why_float(draft: Draft, node: onnx.NodeProto) -> str:
         if draft.dtypes.get(name, "float32") != "float32":
             return f"{name!r} is {draft.dtypes[name]}, not float32"
     return rule(draft, node)
+
+
+def _is_row(draft: Draft, node: onnx.NodeProto, name: str) -> bool:
+    """Whether a constant has rows of its own, which are quantised as data are."""
+    if node.op_type == "Concat":
+        computed = any(other not in draft.constants for other in node.input)
+        return computed and bool(np.isfinite(draft.constants[name]).all())
+    return _is_addend(draft, node, name)
 
 
 def _is_addend(draft: Draft, node: onnx.NodeProto, name: str) -> bool:

@@ -3,7 +3,8 @@
 Constants are folded, batch normalisation becomes part of the convolution before it (or one of its
 own), a product and the constant added to it become one node, zeros padded around an image become
 the pads of its convolution, and a mean over height and width an average pool. A product of tokens
-by a weight becomes one of rows.
+by a weight becomes one of rows, which takes over a number that scores of attention are multiplied
+by.
 """
 
 from __future__ import annotations
@@ -209,6 +210,49 @@ def flatten_products(draft: Draft) -> None:
         draft.dtypes |= {rows[x]: draft.dtypes[x], product: draft.dtypes[result]}
 
 
+def scale_weights(draft: Draft) -> None:
+    """A number that a result is multiplied or divided by goes into the weights of the Gemm that it
+    comes from, through products with other activations and moves, where nothing else reads what is
+    between: attention's scores need no operator of their own for it."""
+    for node in list(draft.nodes):
+        if node.op_type not in ("Mul", "Div"):
+            continue
+        number = draft.constants.get(node.input[1])
+        x = node.input[0]
+        if node.op_type == "Mul" and number is None:
+            number, x = draft.constants.get(node.input[0]), node.input[1]
+        if number is None or number.size != 1 or draft.shapes[x] != draft.shapes[node.output[0]]:
+            continue
+        gemm = _gemm_of(draft, x)
+        factor = float(number.reshape(()))
+        if gemm is None or not np.isfinite(factor) or factor == 0:
+            continue
+        for i, name in list(enumerate(gemm.input))[1:]:
+            old = draft.constants[name]
+            wide = old.astype(np.float64)
+            scaled = wide * factor if node.op_type == "Mul" else wide / factor
+            gemm.input[i] = draft.constant(f"{name}.scaled", scaled.astype(old.dtype))
+        _take_output(draft, draft.producers()[x], node)
+        draft.fused.append(label(node))
+
+
+def _gemm_of(draft: Draft, name: str) -> onnx.NodeProto | None:
+    """The Gemm with constant weights whose factor is a tensor's, too, and which alone decides about
+    it; None if there is none, or no product of activations behind it."""
+    producers, readers = draft.producers(), draft.readers()
+    is_product = False
+    while readers[name] == 1 and (node := producers.get(name)) is not None:
+        if node.op_type == "Gemm":
+            known = all(other in draft.constants for other in [*operands(node)][1:])
+            plain = attribute(node, "alpha", 1.0) == attribute(node, "beta", 1.0) == 1.0
+            return node if known and plain and is_product else None
+        if node.op_type not in ("MatMul", "Reshape", "Transpose"):
+            return None
+        is_product |= node.op_type == "MatMul"
+        name = node.input[0]
+    return None
+
+
 REWRITINGS: tuple[Rewriting, ...] = (
     fold_constants,
     drop_identities,
@@ -217,6 +261,7 @@ REWRITINGS: tuple[Rewriting, ...] = (
     fold_pads,
     mean_to_pool,
     flatten_products,
+    scale_weights,
 )
 
 

@@ -39,6 +39,7 @@ from vdla.compiler.targets.vdla.stream import Stream
 from vdla.compiler.targets.vdla.templates import (
     activations,
     masked_softmax_loops,
+    places_moved,
     products,
     softmax,
 )
@@ -48,7 +49,7 @@ from vdla.compiler.targets.vdla.templates.channel_addition import addition_const
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
-from vdla.compiler.targets.vdla.templates.normalisation import Normalise
+from vdla.compiler.targets.vdla.templates.normalisation import Normalise, RowFactors
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, races
 from vdla.compiler.tir.lower import _StageLowering
@@ -117,6 +118,12 @@ COMPILER = (
     Mutant("memory ends with an operand", "compiler", Activations.reach,
            "reach_of_tiles(graph[node.inputs[1]], self.machine.params)", "{}",
            tests("compiler/targets/vdla/test_activations.py::test_what_is_read_behind_an_operand_is_memory")),
+    Mutant("products of the last places", "compiler", Activations.schedule,
+           "pads=(0, 0, w.places - w.image_places, 0)", "pads=(w.places - w.image_places, 0, 0, 0)",
+           tests(f"{PRODUCTS}_equal_the_interpreter")),
+    Mutant("parts of a join lie in one place", "compiler", places_moved._behind,
+           "place + first", "place",
+           tests("compiler/targets/vdla/test_places_moved.py::test_moves_equal_the_interpreter")),
     Mutant("rows of tiles close up", "compiler", _Walker.load_shape,
            "loop.extent + pad.before + pad.after", "loop.extent",
            tests("compiler/targets/vdla/test_activations.py::test_tiles_of_transpositions")),
@@ -127,7 +134,7 @@ COMPILER = (
            "as_it_is = (order == (g * width + c) * places + p).all()", "as_it_is = True",
            tests(f"{PLACES}::test_as_many_tokens_as_channels")),
     Mutant("scores of keys by queries", "compiler", _Images.by_places,
-           "(np.diff(order.reshape(-1)) == 1).all()", "True",
+           "(order.reshape(groups, rows, columns) != rows_of_groups[:, :rows]).any()", "False",
            tests(f"{PLACES}::test_a_softmax_of_scores_that_are_turned")),
     Mutant("a softmax of the product's rows", "compiler", _Images.scores_of,
            "name = node.inputs[0]", "break",
@@ -202,6 +209,10 @@ COMPILER = (
     Mutant("digits of the first lane", "compiler", Normalise.constants,
            "np.eye(params.block, dtype=np.int8)[:, None]",
            "np.eye(params.block, dtype=np.int8)[:1, None].repeat(params.block, axis=0)",
+           tests("compiler/targets/vdla/test_normalisation.py::test_it_equals_the_interpreter")),
+    Mutant("digits of whole blocks of places", "compiler", RowFactors.schedule,
+           "weight_tiles(x, 1, w.tiles, w.channel_blocks, w.places, block)",
+           "weight_tiles(x, 1, w.tiles, w.channel_blocks, w.tiles * block, block)",
            tests("compiler/targets/vdla/test_normalisation.py::test_it_equals_the_interpreter")),
     Mutant("a normalisation along places", "compiler", _Images.normalised,
            "self.is_places(source) and _is_matrix(order, shape)", "self.is_places(source)",

@@ -33,7 +33,9 @@ from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.split_batch import split_batch
 from vdla.compiler.quantize import damage, smooth
 from vdla.compiler.quantize import functions as steps
+from vdla.compiler.quantize.calibrate import Range
 from vdla.compiler.quantize.plan import _is_addend
+from vdla.compiler.quantize.prepare import _gemm_of
 from vdla.compiler.quantize.weights import Scale
 from vdla.runtime.executable import Executable
 
@@ -141,6 +143,10 @@ _ROWS = (
     # ---- the quantiser
     ("a step that others read is not stored", steps._ends, "sources.get(p) != sources[place] for",
      "False for", tests(f"{_QUANTIZE}_tokens.py::test_functions_of_one_tensor")),
+    ("a number goes into weights that others read", _gemm_of, "readers[name] == 1 and", "True and",
+     tests(f"{_QUANTIZE}_tokens.py::test_a_number_goes_into_weights")),
+    ("a balanced range has no zero point 0", Range.balanced, " * 128 / 127", "",
+     tests(f"{_QUANTIZE}_tokens.py::test_a_range_is_balanced_where_that_widens_it_little")),
     ("a constant for each channel is rounded to int8", _is_addend, "and prod(known[:-1]) > 1", "",
      tests(f"{_QUANTIZE}_tokens.py::test_other_addends_are_not_rounded")),
     ("a mask is rounded to int8", _is_addend,

@@ -399,8 +399,9 @@ def value_of(places: np.ndarray) -> np.ndarray:
 @dataclass(frozen=True)
 class RowDigits(Op):
     """Digits of the factor and of the offset of each place of an image: int8 [1,C,N,1] to int8
-    [1,8*B,N/B,1], B is ``block``. Digit d of place ``t*B + l`` is channel ``d*B + l`` of place t;
-    those of the offset follow those of the factor.
+    [1,8*B,T,1], B is ``block`` and T is N/B, rounded up. Digit d of place ``t*B + l`` is channel
+    ``d*B + l`` of place t; those of the offset follow those of the factor. Nothing reads digits of
+    places from N on: here they are the last place's.
     """
 
     numbers: Numbers
@@ -409,13 +410,12 @@ class RowDigits(Op):
     def infer(self, *types: Type) -> Type:
         [x] = expect_dtypes(types, "int8")
         expect_image(x, 1)
-        width = self.numbers.width
-        fits = x[1] == width and x[2] % self.block == 0
-        expect(fits, f"an image of {width} channels, and places in blocks of {self.block}")
-        return (1, VALUES * DIGITS * self.block, x[2] // self.block, 1), "int8"
+        expect(x[1] == self.numbers.width, f"an image of {self.numbers.width} channels")
+        return (1, VALUES * DIGITS * self.block, -(-x[2] // self.block), 1), "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        wide = args[0][0, :, :, 0].astype(np.int64)
+        missing = -args[0].shape[2] % self.block
+        wide = np.pad(args[0][0, :, :, 0], ((0, 0), (0, missing)), "edge").astype(np.int64)
         values = normaliser(wide.sum(0), (wide * wide).sum(0), self.numbers, array_steps())
         found = np.stack([d for value in values for d in digits(value.astype(np.int32))])
         places = found.reshape(VALUES * DIGITS, -1, self.block).transpose(0, 2, 1)
@@ -423,13 +423,14 @@ class RowDigits(Op):
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         [x], block = inputs, self.block
+        last = x.shape[2] - 1
         table = placeholder((256,), "int32", "roots")
         total, squares = map(Row.of, sums(x, 1))
         values = normaliser(total, squares, self.numbers, expression_steps(table))
         found = [digit.stage() for value in values for digit in digits(value)]
 
         def rule(n: Expr, c: Expr, t: Expr, z: Expr) -> Expr:
-            at = (Const(0), t * block + c % block, Const(0))
+            at = (Const(0), minimum(t * block + c % block, Const(last)), Const(0))
             chosen = found[-1].rule(*at)
             for number in reversed(range(len(found) - 1)):
                 chosen = select(c // block < number + 1, found[number].rule(*at), chosen)
@@ -456,7 +457,7 @@ class QNormalise(Op):
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, places = args
         found = places.reshape(VALUES, DIGITS, self.block, -1).transpose(0, 1, 3, 2)
-        factor, offset = (value_of(d).reshape(1, 1, -1, 1) for d in found)
+        factor, offset = (value_of(d).reshape(1, 1, -1, 1)[:, :, : x.shape[2]] for d in found)
         bias, multiplier, shift = (v.reshape(1, -1, 1, 1) for v in self.norm.parameters)
         total = (x.astype(np.int64) * factor + offset + bias).astype(np.int32)
         scaled = requantize_even(total, multiplier, shift) + self.norm.zero_point

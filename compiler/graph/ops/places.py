@@ -21,11 +21,14 @@ from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes, in
 from .convolution import QConv2d
 from .epilogue import requantized
 
+#: The axis of an image [1, C, N, 1] that are its places.
+PLACES = 2
+
 
 @dataclass(frozen=True, eq=False)
 class QGroupMatMul(Op):
-    """Products of two images, group by group: a int8 [1,G*K,M,1] and b int8 [1,G*K,N,1] to int8
-    [1,G*W,M,1], G is ``groups`` and W is ``width``.
+    """Products of two images, group by group: a int8 [1,G*K,A,1] and b int8 [1,G*K,N,1] to int8
+    [1,G*W,M,1], G is ``groups``, W is ``width``, and M is ``places``, of which a may have more.
 
     ``acc = sum over k of (a[g*K + k, m] - a_zero_point) * (b[g*K + k, n] - b_zero_point)`` in
     wrapping int32; ``y[g*W + n, m] = requant(acc)``, with one parameter set for all elements. The
@@ -34,6 +37,7 @@ class QGroupMatMul(Op):
 
     groups: int
     width: int
+    places: int
     a_zero_point: int
     b_zero_point: int
     requant: Requant
@@ -45,8 +49,9 @@ class QGroupMatMul(Op):
         expect_image(a, self.groups)
         expect_image(b, self.groups)
         expect(a[1] == b[1], "images of as many channels")
+        expect(a[2] >= self.places, f"at least {self.places} places of the first image")
         expect(b[2] <= self.width, f"at most {self.width} places of the second image")
-        return (1, self.groups * self.width, a[2], 1), "int8"
+        return (1, self.groups * self.width, self.places, 1), "int8"
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         zero_points = (self.a_zero_point, self.b_zero_point)
@@ -54,9 +59,9 @@ class QGroupMatMul(Op):
             x.astype(np.int64).reshape(self.groups, -1, x.shape[2]) - zero
             for x, zero in zip(args, zero_points, strict=True)
         )
-        acc = np.zeros((self.groups, self.width, a.shape[2]), np.int64)
-        acc[:, : b.shape[2]] = b.transpose(0, 2, 1) @ a
-        return self.requant.apply(int32(acc).reshape(1, -1, a.shape[2], 1))
+        acc = np.zeros((self.groups, self.width, self.places), np.int64)
+        acc[:, : b.shape[2]] = b.transpose(0, 2, 1) @ a[:, :, : self.places]
+        return self.requant.apply(int32(acc).reshape(1, -1, self.places, 1))
 
     def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
         a, b = (
@@ -70,7 +75,7 @@ class QGroupMatMul(Op):
             first, n = c // width * size, minimum(c % width, Const(places - 1))
             return sum_of(a[0, first + k, m, 0] * b[0, first + k, n, 0], k)
 
-        acc = compute((1, self.groups * width, a.shape[2], 1), products, "products")
+        acc = compute((1, self.groups * width, self.places, 1), products, "products")
         known = compute(
             acc.shape,
             lambda *i: select(i[1] % width < places, acc[i], Const(0, "int32")),
@@ -80,7 +85,7 @@ class QGroupMatMul(Op):
 
     def macs(self, *shapes: Shape) -> int:
         a, b = shapes
-        return a[1] * a[2] * b[2]
+        return a[1] * self.places * b[2]
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from ...te.expr import Binary, Call, Const, Expr, Var, substitute
 from ..ir import Graph, Node, Tensor
 from ..ops.elementwise import Add, Map
 from ..ops.linear import QMatMul
-from ..ops.movement import Reshape
+from ..ops.movement import Reshape, Slice
 from ..ops.normalisation import Numbers, QLayerNorm
 from ..ops.quantisation import Dequantize, Quantize
 from ..ops.reduction import Reduce
@@ -24,7 +24,8 @@ MOST_GAIN = 2.0**30
 def fuse_layer_norm(graph: Graph) -> Graph:
     """``Quantize(normalised(Dequantize(x)) * gain + bias)`` becomes ``QLayerNorm(x)``, where it
     runs along the last axis of a graph that multiplies activations, as attention does. A Reshape
-    before the Quantize, which makes rows of tokens, comes behind it then.
+    before the Quantize, which makes rows of tokens, comes behind it then, and so does a Slice,
+    which takes the class token.
 
     It does for every target, so that a model's values are the same on all of them. Normalisation in
     any other graph stays in float32.
@@ -36,23 +37,26 @@ def fuse_layer_norm(graph: Graph) -> Graph:
     tensors: list[Tensor] = []
     for node in graph.nodes:
         if isinstance(node.op, Quantize) and is_int8(node.op.quant):
-            real = _before_reshapes(producers, node.inputs[0])
-            shape, result = graph[real].shape, graph.result(node)
+            real, moves = _before_moves(producers, node.inputs[0])
+            result = graph.result(node)
             node = _fused(graph, producers, node, node.op, real)
-            if isinstance(node.op, QLayerNorm) and shape != result.shape:
-                tensors.append(replace(result, name=f"{result.name}.normalised", shape=shape))
-                nodes.append(replace(node, output=tensors[-1].name))
-                rows = Reshape(result.shape)
-                node = replace(node, name=f"{node.name}.rows", op=rows, inputs=(tensors[-1].name,))
+            for number, move in enumerate(moves if isinstance(node.op, QLayerNorm) else ()):
+                shape = graph[move.inputs[0]].shape
+                made = replace(result, name=f"{result.name}.normalised{number}", shape=shape)
+                tensors.append(made)
+                nodes.append(replace(node, output=made.name))
+                node = replace(node, name=f"{node.name}.rows", op=move.op, inputs=(made.name,))
         nodes.append(node)
     return graph.with_nodes(nodes, *tensors)
 
 
-def _before_reshapes(producers: Mapping[str, Node], name: str) -> str:
-    """The tensor whose shape was changed to that of another one, perhaps several times."""
-    while (node := producers.get(name)) is not None and isinstance(node.op, Reshape):
+def _before_moves(producers: Mapping[str, Node], name: str) -> tuple[str, list[Node]]:
+    """The tensor whose elements another one has, and the moves from one to the other."""
+    moves: list[Node] = []
+    while (node := producers.get(name)) is not None and isinstance(node.op, Reshape | Slice):
+        moves.insert(0, node)
         name = node.inputs[0]
-    return name
+    return name, moves
 
 
 def _fused(

@@ -26,7 +26,7 @@ def place_activations(
     that are read of a tensor, by name, where these are more than it has.
 
     Inputs are there from the start, results stay to the end. A reshape lies where its source lies,
-    and the operands of a concatenation lie in its result.
+    and the operands of a concatenation of channels lie in its result.
 
     A tensor also stays while the operator after its reader runs beside that reader
     (``sharing.py``). Tokens would keep reuse of its memory correct, but one of the two would wait.
@@ -58,7 +58,7 @@ def _homes(graph: Graph, nodes: Sequence[Node], params: HwParams) -> dict[str, t
     homes: dict[str, tuple[str, int]] = {}
     # From the last node to the first: an operand may be the result of another concatenation.
     for node in reversed(nodes):
-        if isinstance(node.op, Concat):
+        if isinstance(node.op, Concat) and node.op.axis == 1:
             home, start = homes.get(node.output, (node.output, 0))
             for name in node.inputs:
                 homes[name] = home, start

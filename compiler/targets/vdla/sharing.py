@@ -26,6 +26,8 @@ from .templates.base import AcceleratorTemplate, Track
 #: track takes, in a program with operators of both tracks.
 SHARED = ("inp", "out", "par")
 VECTOR_SHARE = Fraction(3, 8)
+#: The same for an operator that ``wants_room``.
+LARGE_SHARE = Fraction(5, 8)
 
 
 @dataclass(frozen=True)
@@ -55,9 +57,9 @@ def share_scratchpads(
     """Choose for every node, within its part of the scratchpads; the result is by output. ``step``
     is called after each choice.
 
-    An operator of the vector track gets ``VECTOR_SHARE``. An operator of the tensor track gets what
-    its neighbours on the vector track leave. Where that is too little, an operator gets everything,
-    and its neighbours wait.
+    An operator of the vector track gets ``VECTOR_SHARE``, or ``LARGE_SHARE`` if it ``wants_room``.
+    An operator of the tensor track gets what its neighbours on the vector track leave. Where that
+    is too little, an operator gets everything, and its neighbours wait.
 
     Raises
     ------
@@ -89,9 +91,10 @@ def share_scratchpads(
         step()
         return made[node.output]
 
-    kept = {m: params.depth(m) - int(params.depth(m) * VECTOR_SHARE) for m in SHARED}
     for index, node in enumerate(nodes):
         if tracks[index] is Track.VECTOR:
+            share = LARGE_SHARE if template_of(node).wants_room else VECTOR_SHARE
+            kept = {m: params.depth(m) - int(params.depth(m) * share) for m in SHARED}
             operator = decide(node, kept if beside else {})
             used[index] = scratchpad_use(operator.func, params)
     for index, node in enumerate(nodes):

@@ -34,7 +34,7 @@ from .passes.products_of_places import products_of_places
 from .passes.reshape_blocks import reshape_blocks
 from .passes.rows_as_places import rows_as_places
 from .program import build_func, build_program, choose_operators
-from .templates.activations import Activations
+from .templates.activations import Activations, tile_step
 from .templates.added_products import AddedProducts
 from .templates.base import AcceleratorTemplate
 from .templates.channel_addition import ChannelAddition
@@ -51,6 +51,7 @@ from .templates.normalisation import (
     normalised_by_host,
 )
 from .templates.packing import PACKED, Packing
+from .templates.places_moved import PlacesMoved
 from .templates.products import Products
 from .templates.softmax import Softmax, longest_row
 from .templates.tables import Tables
@@ -60,7 +61,8 @@ from .templates.windows import Windows
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
     Grouped, Products, AddedProducts, Activations, GroupsTransposed, Transposed, Windows,
-    *ELEMENTWISE, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition, LookUps, Tables,
+    *ELEMENTWISE, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition, PlacesMoved,
+    LookUps, Tables,
 ]  # fmt: skip
 
 
@@ -117,6 +119,7 @@ class Accelerator(Target):
                     longest_row=longest_row(params),
                     most_mask_rows=most_mask_rows(params),
                     most_channels=most_norm_channels(params),
+                    tile_step=tile_step(params),
                 ),
             ),
             ("fit_layout", partial(fit_layout, params=params)),

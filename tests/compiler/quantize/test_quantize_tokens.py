@@ -9,14 +9,16 @@ import onnx
 import pytest
 import vdla
 from onnx import TensorProto, helper, numpy_helper
-from vdla.bench.modern import FloatNet
+from vdla.bench.modern import FloatNet, vit_tiny
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import evaluate
 from vdla.compiler.graph.ops.integer import QAdd
 from vdla.compiler.graph.passes import run_passes
+from vdla.compiler.quantize.calibrate import Range
 from vdla.compiler.quantize.draft import Draft
 from vdla.compiler.quantize.plan import plan
 from vdla.compiler.quantize.prepare import prepare
+from vdla.compiler.quantize.weights import Scale
 from vdla.isa.params import HwParams
 
 from .peers import peer
@@ -68,6 +70,58 @@ def test_positions_are_added_in_integers(shape: tuple[int, ...]) -> None:
     assert sums == ["accel", "accel"]
 
 
+def test_a_class_token_is_stored_with_the_patches() -> None:
+    """A vision transformer has nothing but normalisation and softmax in float32; the number that
+    scores are multiplied by is in the weights, and queries, keys and values have zero point 0."""
+    model = vit_tiny(12, 4, 32, 2, layers=1)
+    x = np.random.default_rng(5).standard_normal((8, 3, 12, 12)).astype(np.float32)
+    made = vdla.quantize(model, x)
+    rows = {row["op"]: row["type"] for row in made.report["layers"]}
+    assert rows["Concat"] == "int8"
+    real = {row["op"] for row in made.report["layers"] if row["type"] != "int8"}
+    assert real <= {"LayerNormalization", "Softmax", "Reshape", "Slice"}
+    nodes = {name: n for n in made.model.graph.node for name in n.output}
+    stored = {i.name: numpy_helper.to_array(i) for i in made.model.graph.initializer}
+    (softmax,) = (n for n in nodes.values() if n.op_type == "Softmax")
+    step = nodes[softmax.input[0]]
+    while step.op_type.endswith("Linear"):
+        step = nodes[step.input[0]]
+    assert step.op_type == "MatMul"
+    products = [n for n in nodes.values() if n.op_type == "MatMul"]
+    zeros = [stored[nodes[name].input[2]].item() for n in products for name in n.input]
+    assert sorted(zeros) == [-128, 0, 0, 0]
+    wanted, ours = peer(model, x=x[:1]), peer(made.model, x=x[:1])
+    assert 10 * np.log10(np.square(wanted).sum() / np.square(wanted - ours).sum()) > 25
+
+
+def test_a_range_is_balanced_where_that_widens_it_little() -> None:
+    assert Range(-0.9, 1.0).balanced(1.25) == Range(-128 / 127, 1.0)
+    assert Range(-1.0, 0.7).balanced(1.25) == Range(-128 / 127, 1.0)
+    assert Range(-0.5, 1.0).balanced(1.25) == Range(-0.5, 1.0)
+    assert Range(0.0, 1.0).balanced(1.25) == Range(0.0, 1.0)
+    for span in (Range(-0.9, 1.0), Range(-1.0, 0.7)):
+        assert Scale.of(span.balanced(1.25)).zero_point == 0
+
+
+@pytest.mark.parametrize(("kind", "number"), [("Mul", 0.3), ("Div", 4.0)])
+def test_a_number_goes_into_weights(kind: str, number: float) -> None:
+    """Unless something else reads the scores; the float function stays the same."""
+    for is_read in (False, True):
+        net = FloatNet("scaled")
+        x = net.input(1, 4, 8)
+        scores = net.matmul(net.linear(x, 8), net.transpose(net.linear(x, 8), 0, 2, 1))
+        scaled = net._node(kind, [scores, net.number(number)], (1, 4, 4))
+        net.output(net.binary("Add", scaled, scores) if is_read else scaled)
+        model = net.model()
+        draft = Draft.load(model)
+        prepare(draft)
+        assert (kind in {node.op_type for node in draft.nodes}) == is_read
+        given = np.random.default_rng(2).standard_normal((1, 4, 8)).astype(np.float32)
+        name = model.graph.input[0].name
+        before, after = (peer(m, **{name: given}) for m in (model, draft.finish()))
+        np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
+
+
 def test_positions_of_a_batch() -> None:
     """They are repeated for each image; one number for each channel stays float32."""
     rng = np.random.default_rng(7)
@@ -115,14 +169,15 @@ def test_masks_are_not_rounded(hidden: float, scaled: bool) -> None:
 
 
 def test_an_encoder_is_quantised() -> None:
-    """All products and GELU are int8: of activations, of all tokens by a weight, with its bias."""
+    """All products and GELU are int8: of activations, of all tokens by a weight, with its bias. The
+    number that scores are multiplied by is in weights."""
     model = encoder()
     x = np.random.default_rng(1).standard_normal((16, 8, 32)).astype(np.float32)
     made = vdla.quantize(model, x)
     rows = made.report["layers"]
     kinds = [row["op"] for row in rows if row["type"] == "int8"]
     assert kinds.count("Gemm") == 6 and kinds.count("MatMul") == 2
-    assert kinds.count("Div+Erf+Add+Mul+Mul") == 1 and kinds.count("Mul") == 1
+    assert kinds.count("Div+Erf+Add+Mul+Mul") == 1 and "Mul" not in kinds
     assert {row["op"] for row in rows if row["type"] != "int8"} == {
         "LayerNormalization",
         "Softmax",

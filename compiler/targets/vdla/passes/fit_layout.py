@@ -16,9 +16,9 @@ def fit_layout(graph: Graph, params: HwParams) -> Graph:
     """Move nodes whose tensors the accelerator cannot hold to the host, with the reason."""
     nodes = []
     places: dict[str, str] = {}  # for the result of a reshape, the tensor in whose place it lies
-    parts: set[str] = set()  # tensors that lie in the result of a concatenation
+    parts: set[str] = set()  # tensors that lie in the result of a concatenation of channels
     for node in graph.nodes:
-        concat = isinstance(node.op, Concat) and node.target == ACCELERATOR
+        concat = node.op == Concat(1) and node.target == ACCELERATOR
         lie = [places.get(name, name) for name in node.inputs]
         reason = _misfit(graph, node, params) if node.target == ACCELERATOR else ""
         if concat:

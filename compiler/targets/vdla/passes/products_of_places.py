@@ -36,9 +36,9 @@ from ....graph.ir import Graph, Node, Tensor, infer
 from ....graph.ops.base import Op
 from ....graph.ops.integer import QAdd, QAddFixed, QTable
 from ....graph.ops.linear import QMatMul
-from ....graph.ops.movement import Identity, Pad, Reshape, Slice, Transpose
+from ....graph.ops.movement import Concat, Identity, Pad, Reshape, Slice, Transpose
 from ....graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
-from ....graph.ops.places import QGroupMatMul, TransposeGroups
+from ....graph.ops.places import PLACES, QGroupMatMul, TransposeGroups
 from ....graph.ops.softmax import QTableSoftmax
 from ....graph.passes.dead_code import dead_code
 from ..machine import ACCELERATOR, HOST
@@ -64,14 +64,16 @@ def products_of_places(
     longest_row: int = 0,
     most_mask_rows: int = 0,
     most_channels: int = 0,
+    tile_step: int = 1,
 ) -> Graph:
     """Rewrite the products of two activations that are on the accelerator, and what is around
     them. ``has_table``: a table takes the vector unit one pass; ``longest_row``: it computes a
     softmax of so many elements, with masks of ``most_mask_rows`` different rows; ``most_channels``:
-    a place of so many channels is normalised."""
+    a place of so many channels is normalised; ``tile_step``: a multiple of so many places can be
+    read as weights."""
     if not any(map(_is_product, graph.nodes)):
         return graph
-    images = _Images(graph, block, has_table, longest_row, most_mask_rows, most_channels)
+    images = _Images(graph, block, has_table, longest_row, most_mask_rows, most_channels, tile_step)
     for node in graph.nodes:
         node = images.as_table(node)
         if _is_product(node):
@@ -79,7 +81,8 @@ def products_of_places(
         elif not any(
             rule(node)
             for rule in (
-                images.by_elements, images.by_channels, images.by_places, images.normalised
+                images.by_elements, images.by_channels, images.by_places, images.normalised,
+                images.joined, images.flattened,
             )
         ):  # fmt: skip
             images.append(images.direct(node))
@@ -108,6 +111,7 @@ class _Images:
     longest_row: int
     most_mask_rows: int
     most_channels: int
+    tile_step: int
     nodes: list[Node] = field(default_factory=list)
     made: dict[str, Tensor] = field(default_factory=dict)
     producers: dict[str, Node] = field(default_factory=dict)
@@ -118,12 +122,13 @@ class _Images:
         self.exchanged = set(map(self.scores_of, softmaxes))
 
     def has_rows(self, node: Node) -> bool:
-        """Whether a node is a softmax that the vector unit can compute: its matrices have whole
-        blocks of rows, which are not too long, and its mask has not too many."""
+        """Whether a node is a softmax that the vector unit can compute: along the last axis of
+        matrices, whose rows are not too long, and of as many as can be read as weights; and its
+        mask does not have too many."""
         if not isinstance(node.op, QTableSoftmax):
             return False
         shape = self.graph.result(node).shape
-        fits = shape[-1] <= self.longest_row and shape[-2] % self.block == 0
+        fits = shape[-1] <= self.longest_row and shape[-2] % self.tile_step == 0
         if not (fits and node.op.axis == len(shape) - 1):
             return False
         masks = [self.rows_of_mask(node, name) for name in node.inputs[1:]]
@@ -134,9 +139,13 @@ class _Images:
 
     def rows_of_mask(self, softmax: Node, name: str) -> np.ndarray | None:
         """The mask of a softmax along the last axis for all its rows, [rows, keys]; None if it is
-        computed."""
+        computed. Rows behind the last one of a matrix, up to a whole block, are like that one."""
         data, shape = self.graph[name].data, self.graph.result(softmax).shape
-        return None if data is None else np.broadcast_to(data, shape).reshape(-1, shape[-1])
+        if data is None:
+            return None
+        matrices = np.broadcast_to(data, shape).reshape(-1, *shape[-2:])
+        behind = self.whole(shape[-2]) - shape[-2]
+        return np.pad(matrices, ((0, 0), (0, behind), (0, 0)), "edge").reshape(-1, shape[-1])
 
     def scores_of(self, softmax: Node) -> str:
         """The result of the product that a softmax takes, perhaps with functions of one int8
@@ -163,15 +172,12 @@ class _Images:
             node, a, (groups, places, depth), op.a_zero_point, rows=True, is_filled=is_filled
         )
         width = self.whole(others)
-        product = QGroupMatMul(groups, width, op.a_zero_point, op.b_zero_point, op.requant)
+        product = QGroupMatMul(groups, width, places, op.a_zero_point, op.b_zero_point, op.requant)
         names = (first, second)
         image = self.add(
             node.name, product, names, f"{node.output}.image", ACCELERATOR, node.reason
         )
-        apart = self.moved(node, Reshape((groups, width, places)), image, "apart")
-        if width != others:
-            kept = Slice((0, 0, 0), (1, 1, 1), (groups, others, places))
-            apart = self.moved(node, kept, apart, "kept")
+        apart = self.without_fill(node, image, (groups, others, places))
         rows = self.moved(node, Transpose((0, 2, 1)), apart, "rows")
         shape = self.graph.result(node).shape
         back = Node(f"{node.name}.back", Reshape(shape), (rows,), node.output, HOST, WHY)
@@ -188,12 +194,26 @@ class _Images:
         first, _ = self.operand(
             node, b, (groups, depth, columns), op.b_zero_point, is_filled=is_filled
         )
-        product = QGroupMatMul(groups, rows, op.b_zero_point, op.a_zero_point, op.requant)
-        names, image = (first, second), f"{node.output}.image"
-        self.add(node.name, product, names, image, ACCELERATOR, node.reason)
+        product = QGroupMatMul(
+            groups, self.whole(rows), columns, op.b_zero_point, op.a_zero_point, op.requant
+        )
+        image = self.add(
+            node.name, product, (first, second), f"{node.output}.image", ACCELERATOR, node.reason
+        )
+        apart = self.without_fill(node, image, (groups, rows, columns))
         shape = self.graph.result(node).shape
-        back = Node(f"{node.name}.back", Reshape(shape), (image,), node.output, HOST, WHY)
+        back = Node(f"{node.name}.back", Reshape(shape), (apart,), node.output, HOST, WHY)
         self.append(back)
+
+    def without_fill(self, node: Node, image: str, shape: tuple[int, int, int]) -> str:
+        """The groups, channels and places of an image apart, without the channels that fill
+        blocks."""
+        groups, channels, places = shape
+        width = self.whole(channels)
+        apart = self.moved(node, Reshape((groups, width, places)), image, "apart")
+        if width == channels:
+            return apart
+        return self.moved(node, Slice((0, 0, 0), (1, 1, 1), shape), apart, "kept")
 
     def by_places(self, node: Node) -> bool:
         """Append a softmax along the places of an image that has the rows of its matrices as
@@ -202,8 +222,11 @@ class _Images:
             return False
         source, order, moves = self.origin(node.inputs[0])
         *lead, rows, columns = order.shape
-        is_image = self.is_image(source, prod(lead) * rows, columns)
-        if not (is_image and moves and (np.diff(order.reshape(-1)) == 1).all()):
+        groups, width = prod(lead), self.whole(rows)
+        if not (moves and self.is_image(source, groups * width, columns)):
+            return False
+        rows_of_groups = np.arange(groups * width * columns).reshape(groups, width, columns)
+        if (order.reshape(groups, rows, columns) != rows_of_groups[:, :rows]).any():
             return False
         assert isinstance(node.op, QTableSoftmax)
         inputs = [source]
@@ -226,13 +249,60 @@ class _Images:
         shape = self[source].shape
         if not (moves and self.is_places(source) and _is_matrix(order, shape)):
             return False
-        whole = shape[1] % self.block == shape[2] % self.block == 0
-        if node.op.axis != order.ndim - 1 or shape[1] > self.most_channels or not whole:
+        whole = shape[1] % self.block == shape[2] % self.tile_step == 0
+        fits = whole and shape[1] <= self.most_channels
+        if node.op.axis != order.ndim - 1 or not fits:
             return False
         op = RowDigits(node.op.numbers, self.block)
         digits = self.once(f"{node.name}.factors", op, source, FACTORS)
         rest = QNormalise(replace(node.op, axis=1), self.block)
         self.on_images(node, rest, (source, digits), moves, "on the vector unit")
+        return True
+
+    def joined(self, node: Node) -> bool:
+        """Append a concatenation of rows whose operands are images of the accelerator, or are laid
+        out by the host; whether it does."""
+        result = self.graph.result(node)
+        if node.op != Concat(len(result.shape) - 2) or result.dtype != "int8":
+            return False
+        (*lead, places, channels), tensors = result.shape, [self[name] for name in node.inputs]
+        if prod(lead) != 1:
+            return False
+        wanted = [(1, channels, t.shape[-2], 1) for t in tensors]
+        found = [self.origin(t.name) for t in tensors]
+        images = [
+            source if self.is_image(source, *image[1:3]) and _is_matrix(order, image) else ""
+            for (source, order, _), image in zip(found, wanted, strict=True)
+        ]
+        if not any(images):
+            return False
+        inputs = tuple(
+            image or self.matrix_laid_out(t.name, shape_of_image)
+            for t, image, shape_of_image in zip(tensors, images, wanted, strict=True)
+        )
+        moves = [Reshape((channels, places)), Transpose((1, 0)), Reshape(result.shape)]
+        reason = "places of images one behind another"
+        self.on_images(node, Concat(PLACES), inputs, moves, reason)
+        return True
+
+    def flattened(self, node: Node) -> bool:
+        """Append what makes one row of places of an image's rows, for a Reshape by the host that
+        does, with a Transpose before it or not; whether it does. Nothing moves."""
+        if not isinstance(node.op, Reshape) or self[node.inputs[0]].dtype != "int8":
+            return False
+        source, order, _ = self.origin(node.inputs[0])
+        shape = self[source].shape
+        if not (self.is_made(source) and len(shape) == 4 and shape[0] == 1 < shape[3]):
+            return False
+        _, channels, height, width = shape
+        image, result = (1, channels, height * width, 1), node.op.shape
+        if result == image[:3] and (np.diff(order.reshape(-1)) == 1).all():
+            moves: list[Op] = [Reshape(result)]
+        elif result == (1, height * width, channels) and _is_matrix(order.reshape(result), image):
+            moves = [Reshape(image[1:3]), Transpose((1, 0)), Reshape(result)]
+        else:
+            return False
+        self.on_images(node, Reshape(image), (source,), moves, "no data moves")
         return True
 
     def as_table(self, node: Node) -> Node:
@@ -325,7 +395,7 @@ class _Images:
         is_filled: bool = False,
     ) -> tuple[str, bool]:
         """The image of an operand, [1, groups * whole blocks, places, 1], and whether its channels
-        beyond the matrix are the zero point.
+        beyond the matrix are the zero point. Where it is transposed, its places fill whole blocks.
 
         ``shape`` has groups, and rows and columns of a matrix. Its places are the ``rows``, or the
         columns. ``is_filled``: what is beyond the matrix does not matter, because the other operand
@@ -340,9 +410,9 @@ class _Images:
         fits = self.is_image(source, groups * width, places) and (is_filled or depth == width)
         if fits and as_it_is:
             return source, depth == width
-        turned = (order == (g * places + p) * depth + c).all()
-        fits = self.is_image(source, groups * places, depth) and places % self.block == 0
-        if fits and turned:
+        filled = self.whole(places)
+        turned = (order == (g * filled + p) * depth + c).all()
+        if self.is_image(source, groups * filled, depth) and turned:
             turn = TransposeGroups(groups, width, zero_point)
             label = "first.turned" if rows else "turned"
             return self.once(f"{node.name}.{label}", turn, source), True
@@ -373,10 +443,29 @@ class _Images:
         return replace(node, inputs=tuple(map(self.unmoved, node.inputs)))
 
     def unmoved(self, name: str) -> str:
-        """The image of the accelerator that an operand is, or the operand itself."""
+        """The image of the accelerator that an operand is, or some places of which it is; or the
+        operand itself."""
         source, origin, _ = self.origin(name)
-        same = self.is_made(source) and self[source].shape == self[name].shape
-        return source if same and (np.diff(origin.reshape(-1)) == 1).all() else name
+        shape, image = self[name].shape, self[source].shape
+        if self.is_made(source) and image == shape and (np.diff(origin.reshape(-1)) == 1).all():
+            return source
+        if self.is_places(source) and shape[:2] == image[:2] and origin.size:
+            return self.some_places(name, source, origin.reshape(-1)) or name
+        return name
+
+    def some_places(self, name: str, source: str, order: np.ndarray) -> str:
+        """Some places of an image, one behind another, in the shape of a tensor whose elements lie
+        there; an empty string for any other tensor."""
+        (_, channels, places, _), shape = self[source].shape, self[name].shape
+        first, count = int(order[0]), order.size // channels
+        rows = np.arange(channels)[:, None] * places + np.arange(first, first + count)
+        if first + count > places or (order.reshape(channels, count) != rows).any():
+            return ""
+        some = Slice((0, 0, first, 0), (1, 1, 1, 1), (1, channels, count, 1))
+        found = self.once(f"{name}.places", some, source, "some places of an image")
+        if self[found].shape == shape:
+            return found
+        return self.once(f"{name}.flat", Reshape(shape), found, "no data moves")
 
     def is_image(self, name: str, channels: int, places: int) -> bool:
         """Whether a tensor is such an image that the accelerator makes."""
@@ -392,6 +481,8 @@ class _Images:
         moves from one to the other."""
         moves: list[Op] = []
         while (node := self.producers.get(name)) is not None and isinstance(node.op, MOVES):
+            if node.target == ACCELERATOR:
+                break
             moves.append(node.op)
             name = node.inputs[0]
         shape = self[name].shape

@@ -48,14 +48,16 @@ from .products import OnTensorCore, TensorCoreWorkload, sums_of_products
 
 @dataclass(frozen=True)
 class ActivationsWorkload(TensorCoreWorkload):
-    """Products of two images in ``groups``: each of ``places`` of the first with each of ``others``
-    of the second, which make ``oc_blocks`` blocks of results. Both have ``ic_blocks`` blocks of
-    channels in each group. ``sums_weights`` and ``sums_inputs`` say which sums are needed: those
-    whose zero point, of the first or of the second image, is not 0.
+    """Products of two images in ``groups``: each of ``places`` of the first, which has
+    ``image_places``, with each of ``others`` of the second, which make ``oc_blocks`` blocks of
+    results. Both have ``ic_blocks`` blocks of channels in each group. ``sums_weights`` and
+    ``sums_inputs`` say which sums are needed: those whose zero point, of the first or of the second
+    image, is not 0.
     """
 
     groups: int
     ic_blocks: int
+    image_places: int
     places: int
     oc_blocks: int
     others: int
@@ -95,7 +97,7 @@ class Activations(OnTensorCore[ActivationsWorkload]):
                 return odd
             whole = Context(Budget.whole(self.machine.params))
             groups, depth = prod(a.shape[:-2]), blocks(a.shape[-1], self.machine.params)
-            sizes = (groups, depth, a.shape[-2], b.shape[-1])
+            sizes = (groups, depth, a.shape[-2], a.shape[-2], b.shape[-1])
             found = self.plan(self._of_sizes(node.op, *sizes, whole), {})
             if isinstance(found, Refusal):
                 return found
@@ -105,10 +107,10 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         """Why images of so many places cannot be read as tiles, if a tile does not begin where the
         load unit can begin to read."""
         params = self.machine.params
-        step_bytes = min(params.entry_bytes("wgt"), params.bus_bytes)
         for count in places:
-            if count * params.block % step_bytes:
+            if count % tile_step(params):
                 row = f"{count} places of {params.block} channels"
+                step_bytes = tile_step(params) * params.block
                 return Refusal(
                     f"{row}: a tile of weights begins at a multiple of {step_bytes} bytes"
                 )
@@ -118,15 +120,16 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         op, (a, b) = node.op, graph.operands(node)
         assert isinstance(op, QGroupMatMul)
         depth = a.shape[1] // op.groups // self.machine.params.block
-        return self._of_sizes(op, op.groups, depth, a.shape[2], b.shape[2], context)
+        sizes = (op.groups, depth, a.shape[2], op.places, b.shape[2])
+        return self._of_sizes(op, *sizes, context)
 
     def _of_sizes(
-        self, op: QMatMul | QGroupMatMul, groups: int, depth: int, places: int, others: int,
-        context: Context,
+        self, op: QMatMul | QGroupMatMul, groups: int, depth: int, image_places: int, places: int,
+        others: int, context: Context,
     ) -> ActivationsWorkload:  # fmt: skip
         zero_points = (op.a_zero_point, op.b_zero_point)
         return ActivationsWorkload(
-            groups, depth, places, blocks(others, self.machine.params), others,
+            groups, depth, image_places, places, blocks(others, self.machine.params), others,
             zero_points[0] != 0, zero_points[1] != 0, context, *zero_points,
             Ending.of(op.requant),
         )  # fmt: skip
@@ -157,7 +160,7 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         """The bias in ``param`` is the product of the zero points for each channel."""
         params, w = self.machine.params, workload
         batch, block = params.batch, params.block
-        image = (w.groups, w.ic_blocks, w.places, 1, batch, block)
+        image = (w.groups, w.ic_blocks, w.image_places, 1, batch, block)
         data = placeholder(image, "int8", "data")
         read = tile_bytes(w.groups * w.ic_blocks, w.others, block)
         other = placeholder((read,), "int8", "other")
@@ -165,7 +168,9 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         ones = placeholder((block, block), "int8", "ones")
         par = placeholder((w.groups, w.oc_blocks, REQUANT_ENTRIES, block), "int32", "param")
         tiles = weight_tiles(other, w.groups, w.oc_blocks, w.ic_blocks, w.others, block)
-        acc, copy = sums_of_products(Window((1, 1)), 0, data, tiles, ())
+        # The places that are not multiplied are a border that is cut off.
+        window = Window((1, 1), pads=(0, 0, w.places - w.image_places, 0))
+        acc, copy = sums_of_products(window, 0, data, tiles, ())
         stages = _Stages.of(w, acc, copy, tiles, one, ones, par)
         s = stages.scheduled(tiling_of(knobs), self.machine.params)
         needed = [one] * w.sums_weights + [ones] * w.sums_inputs
@@ -189,6 +194,13 @@ class Activations(OnTensorCore[ActivationsWorkload]):
         # Channels beyond the second image's places have multiplier 0: their result is requant(0).
         packed = requant_parameters(bias, op.requant, self.machine)
         return {**found, "requantisation": np.tile(packed, (w.groups, 1, 1, 1))}
+
+
+def tile_step(params: HwParams) -> int:
+    """Places are read as tiles of weights in images of a multiple of so many: the load unit begins
+    with a beat, and so must the blocks of channels."""
+    step_bytes = min(params.entry_bytes("wgt"), params.bus_bytes)
+    return max(1, step_bytes // params.block)
 
 
 def reach_of_tiles(image: GraphTensor, params: HwParams) -> dict[str, int]:

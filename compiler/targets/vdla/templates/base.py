@@ -36,6 +36,9 @@ class AcceleratorTemplate(Template[W]):
     """A template whose operators become instructions."""
 
     track: ClassVar[Track]
+    #: Whether an operator of the vector track is much slower in the usual share of the scratchpads,
+    #: and the operators beside it need little.
+    wants_room: ClassVar[bool] = False
 
     def __init__(self, machine: Machine):
         self.machine = machine

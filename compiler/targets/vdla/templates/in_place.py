@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from ....choose.space import Refusal
 from ....graph.ir import Graph, Node
 from ....graph.ops.layout import BlockReshape
@@ -21,8 +23,10 @@ class Renamed(InPlace):
         if isinstance(node.op, BlockReshape):
             return NO_MOVE
         source, shape = graph[node.inputs[0]], graph.result(node).shape
-        flat = source.shape[:2] == shape and all(size == 1 for size in source.shape[2:])
-        if source.dtype == "int8" and flat:
+        # An image's places stay in their order, in as many rows as there are.
+        is_image = len(source.shape) == 4 and source.shape[:2] == shape[:2]
+        stays = len(shape) == 4 or (len(shape) == 2 and prod(source.shape[2:]) == 1)
+        if source.dtype == "int8" and is_image and stays:
             return NO_MOVE
         return Refusal("the elements change places in the blocked layout")
 

@@ -55,7 +55,7 @@ from ..parts import (
     value_looked_up,
 )
 from ..planner import INSN_CYCLES, even_sizes, read_cycles, row_cycles
-from .activations import reach_of_tiles, tile_bytes, weight_tiles
+from .activations import reach_of_tiles, tile_bytes, tile_step, weight_tiles
 from .base import AcceleratorTemplate, Track
 
 #: Entries of tmp for each block of places: the most values of the chain that live at one time.
@@ -66,9 +66,10 @@ CHAIN_OPS, WAIT_CYCLES = 100, 16
 
 @dataclass(frozen=True)
 class RowDigitsWorkload(Workload):
-    """Digits of ``tiles`` blocks of places of ``channel_blocks`` blocks of channels."""
+    """Digits of ``places``, in ``tiles`` blocks, of ``channel_blocks`` blocks of channels."""
 
     channel_blocks: int
+    places: int
     tiles: int
     context: Context
     numbers: Numbers = field(compare=False)
@@ -87,7 +88,7 @@ class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> RowDigitsWorkload:
         op, [x], params = node.op, graph.operands(node), self.machine.params
         assert isinstance(op, RowDigits)
-        sizes = blocks(x.shape[1], params), blocks(x.shape[2], params)
+        sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
         return RowDigitsWorkload(*sizes, context, op.numbers)
 
     def space(self, workload: RowDigitsWorkload) -> Space:
@@ -114,17 +115,17 @@ class RowFactors(AcceleratorTemplate[RowDigitsWorkload]):
 
     def schedule(self, workload: RowDigitsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: x, read as weights; the identity matrix and a row of ones; tables of squares
-        and of roots (int32 [entries of par, block]); out, [digits][places / block]."""
+        and of roots (int32 [entries of par, block]); out, [digits][tiles]. A last tile that reaches
+        beyond the places finds digits that nothing reads."""
         params, w, block = self.machine.params, workload, self.machine.params.block
-        places = w.tiles * block
-        x = placeholder((tile_bytes(w.channel_blocks, places, block),), "int8", "image")
+        x = placeholder((tile_bytes(w.channel_blocks, w.places, block),), "int8", "image")
         unit = placeholder((block, 1, block), "int8", "identity")
         one = placeholder((1, block), "int8", "one")
         tables = [
             placeholder((params.table_entries, block), "int32", label)
             for label in ("squares", "roots")
         ]
-        tiles = weight_tiles(x, 1, w.tiles, w.channel_blocks, places, block)
+        tiles = weight_tiles(x, 1, w.tiles, w.channel_blocks, w.places, block)
         cb, ci = reduce_axis(w.channel_blocks, "cb"), reduce_axis(block, "ci")
         total = compute(
             (w.tiles, 1, block),
@@ -252,9 +253,10 @@ class _Chain:
 
 @dataclass(frozen=True)
 class NormaliseWorkload(Workload):
-    """``channel_blocks`` times ``tiles`` blocks of places, [block] each, of an image."""
+    """``channel_blocks`` times ``places``, in ``tiles`` blocks, of an image."""
 
     channel_blocks: int
+    places: int
     tiles: int
     context: Context
     ending: Ending = field(compare=False)
@@ -275,7 +277,7 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
     def workload(self, graph: Graph, node: Node, context: Context) -> NormaliseWorkload:
         op, x, params = node.op, graph[node.inputs[0]], self.machine.params
         assert isinstance(op, QNormalise)
-        sizes = blocks(x.shape[1], params), blocks(x.shape[2], params)
+        sizes = blocks(x.shape[1], params), x.shape[2], blocks(x.shape[2], params)
         return NormaliseWorkload(*sizes, context, Ending(op.norm.zero_point))
 
     def space(self, workload: NormaliseWorkload) -> Space:
@@ -300,7 +302,7 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
         """As for a row of vectors, whose passes are two; and the values of each tile."""
         w, params = workload, self.machine.params
         tiles, some = int(knobs["tiles"]), int(knobs["channel_blocks"])
-        entries, size = w.channel_blocks * w.tiles * params.block, tiles * some * params.block
+        entries, size = w.channel_blocks * w.places, tiles * some * params.block
         steps = -(-w.tiles // tiles)
         row = row_cycles(entries, size, 2, 1, 2, self.machine)
         # Each block of channels has a PARAM and an instruction of its own.
@@ -312,11 +314,11 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
         return max(row, read_cycles(read_bytes, self.machine))
 
     def schedule(self, workload: NormaliseWorkload, knobs: Knobs, name: str) -> PrimFunc:
-        """Parameters: x; digits, [VALUES * DIGITS][places / block]; for each weight of a digit and
+        """Parameters: x; digits, [VALUES * DIGITS][tiles]; for each weight of a digit and
         each lane a matrix whose result is that lane's digit, in all lanes; par ([channel blocks, 3,
         block]); out."""
         params, w, block = self.machine.params, workload, self.machine.params.block
-        shape = (w.channel_blocks, w.tiles, block, 1, block)
+        shape = (w.channel_blocks, w.places, 1, block)
         x = placeholder(shape, "int8", "x")
         found = placeholder((VALUES, 2, 2, w.tiles, 1, block), "int8", "digits")
         spreading = placeholder((2, block, block, block), "int8", "spreading")
@@ -333,18 +335,19 @@ class Normalise(AcceleratorTemplate[NormaliseWorkload]):
         size = (VALUES, *pairs.shape[2:])
         high = compute(size, lambda *at: pairs[(at[0], 1, *at[1:])] << PAIR_BITS, "high")
         value = compute(size, lambda *at: pairs[(at[0], 0, *at[1:])] - high[at], "value")
-        scaled = compute(
-            shape,
-            lambda c, t, r, b, i: x[c, t, r, b, i].astype("int32") * value[0, t, r, b, i],
-            "scaled",
-        )
-        out = requantized(scaled, par, w.ending, addend=lambda at: value[(1, *at[1:])])
+
+        def of_place(number: int, at: tuple[Expr, ...]) -> Expr:
+            _, p, b, i = at
+            return value[number, p // block, p % block, b, i]
+
+        scaled = compute(shape, lambda *at: x[at].astype("int32") * of_place(0, at), "scaled")
+        out = requantized(scaled, par, w.ending, addend=lambda at: of_place(1, at))
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         x_tile, par_tile = s.cache_read(x, "inp", [scaled]), s.cache_read(par, "par", [local])
         digit_tile = s.cache_read(found, "inp", [pairs])
         s.cache_read(spreading, "wgt", [pairs])  # it stays on chip from the start
-        sizes = (int(knobs["tiles"]), int(knobs["channel_blocks"]))
+        sizes = (int(knobs["tiles"]) * block, int(knobs["channel_blocks"]))
         (places, channels), _ = split_tiles(s[out], sizes, (1, 0))
         attach(s, {digit_tile: "inp", pairs: "acc", value: "tmp"}, s[out], places)
         attach(s, {high: "tmp"}, s[value], value.axes[0])
@@ -415,6 +418,8 @@ def normalised_by_host(shape: Shape, axis: int, machine: Machine) -> str:
         return f"places as weights, which have no batch; the core has {params.batch}"
     if width > (most := most_norm_channels(params)):
         return f"a normalisation of {width} channels; there is room for {most}"
-    if width % params.block or shape[-2] % params.block:
-        return f"channels and places in whole blocks of {params.block}, got {width}, {shape[-2]}"
+    if width % params.block:
+        return f"channels in whole blocks of {params.block}, got {width}"
+    if shape[-2] % (step := tile_step(params)):
+        return f"a multiple of {step} places, which are read as tiles of weights, got {shape[-2]}"
     return "a normalisation of what is no image of the accelerator"

@@ -72,6 +72,8 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
     name = "softmax"
     ops = (QTableSoftmax,)
     track = Track.VECTOR
+    # More rows at a time are fewer chains. Transpositions run beside it.
+    wants_room = True
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         assert isinstance(node.op, QTableSoftmax)

@@ -112,9 +112,9 @@ def fuse_softmax(b: Any) -> list[str]:
 
 
 def fuse_layer_norm(b: Any) -> list[str]:
-    """Normalisation as one operator, before a Reshape, and step by step, beside a product of two
-    activations. One along another axis stays, as do one of another variance and one whose mean is
-    another tensor's."""
+    """Normalisation as one operator, before a Slice and a Reshape, and step by step, beside a
+    product of two activations. One along another axis stays, as do one of another variance and one
+    whose mean is another tensor's."""
     x, y = (b.qdq(b.input(name, [2, 16, 16]), 0.1, 3) for name in "xy")
     stored = b.constant("stored", np.arange(-8, 8, dtype=np.int8))
     gain = b.scaled("DequantizeLinear", stored, "gain", 0.2, np.array(0, np.int8))
@@ -135,11 +135,27 @@ def fuse_layer_norm(b: Any) -> list[str]:
 
     whole = b.node("LayerNormalization", [x, gain, shift], "whole", axis=-1)
     plain = b.node("LayerNormalization", [y, shift], "plain", axis=-1, epsilon=0.01)
-    rows = b.node("Reshape", [plain, b.constant("shape", np.array([4, 128]))], "rows")
+    ends = [b.constant(f"end{n}", np.array([n])) for n in (3, 7, 1)]
+    some = b.node("Slice", [plain, *ends], "some")
+    rows = b.node("Reshape", [some, b.constant("shape", np.array([4, 32]))], "rows")
     three = b.constant("c3", np.array(4.0, np.float32))
     others = [steps("turned", x, 1), steps("fourth", x, -1, three), steps("other", y)]
     product = b.qdq(b.node("MatMul", [x, y], "product"), 0.3, 0)
     return [b.qdq(whole, 0.05, 3), b.qdq(rows, 0.05, 3), steps("apart", x), *others, product]
+
+
+def quantise_parts(b: Any) -> list[str]:
+    """A constant row, a stored one and an activation of another scale, joined beside a product of
+    two activations; what is joined with a float stays."""
+    x, y = (b.qdq(b.input(name, [2, 3]), 0.1, 3) for name in "xy")
+    row = b.constant("row", np.array([[0.3, -7.0, 2.05]], np.float32))
+    stored = b.constant("stored", np.array([[5, -100, 127]], np.int8))
+    stored = b.scaled("DequantizeLinear", stored, "second", 0.07, np.array(-2, np.int8))
+    joined = b.qdq(b.node("Concat", [row, x, stored, y], "joined", axis=0), 0.08, -1)
+    real = b.node("Exp", [x], "real")
+    other = b.qdq(b.node("Concat", [real, y], "other", axis=0), 0.08, -1)
+    turned = b.node("Transpose", [y], "turned", perm=[1, 0])
+    return [joined, other, b.qdq(b.node("MatMul", [x, turned], "product"), 0.3, 0)]
 
 
 def fuse_tables(b: Any) -> list[str]:
@@ -220,6 +236,7 @@ MAKERS: tuple[Make, ...] = (
     fuse_qdq,
     fuse_softmax,
     fuse_layer_norm,
+    quantise_parts,
     fuse_tables,
     fold_pads,
     exact_add,
@@ -290,7 +307,7 @@ def test_a_normalisation_keeps_the_results(builder: Any) -> None:
         off += [np.abs(a - b).ravel() / 0.05 for a, b in pairs[:3]]
         for a, b in pairs[3:]:
             np.testing.assert_array_equal(a, b)
-    steps = np.rint(off)
+    steps = np.rint(np.concatenate(off))
     assert steps.max() <= 1 and (steps == 0).mean() >= 0.99
 
 

@@ -55,13 +55,14 @@ def requant_for(depth: int, zero_points: tuple[int, int] = (0, 0)) -> Requant:
 
 
 def product(
-    groups: int, depth: int, places: int, others: int, zero_points: tuple[int, int], block: int
-) -> Graph:
-    """A product of images in groups, filled up to whole blocks."""
-    op = QGroupMatMul(
-        groups, -(-others // block) * block, *zero_points, requant_for(depth, zero_points)
-    )
-    return one_operator(op, (1, groups * depth, places, 1), (1, groups * depth, others, 1))
+    groups: int, depth: int, places: int, others: int, zero_points: tuple[int, int], block: int,
+    more: int = 0,
+) -> Graph:  # fmt: skip
+    """A product of images in groups, filled up to whole blocks; the first image has ``more`` places
+    than are multiplied."""
+    requant = requant_for(depth, zero_points)
+    op = QGroupMatMul(groups, -(-others // block) * block, places, *zero_points, requant)
+    return one_operator(op, (1, groups * depth, places + more, 1), (1, groups * depth, others, 1))
 
 
 def transposition(groups: int, channels: int, places: int, fill: int, block: int) -> Graph:
@@ -106,6 +107,7 @@ PRODUCTS = {
     "zero points at the ends": (product(1, 208, 40, 64, (-128, 127), 16), DEFAULT),
     "one place": (product(4, 16, 1, 70, (3, 1), 16), DEFAULT),
     "one column": (product(4, 16, 50, 1, (3, 1), 16), DEFAULT),
+    "some of the places": (product(3, 48, 21, 37, (9, -7), 16, more=11), DEFAULT),
     "blocks of 8": (product(3, 24, 19, 21, (-9, 2), 8), PRESETS["8x8"]),
     "blocks of 4": (product(2, 8, 11, 10, (4, -2), 4), SMALL),
     "two passes": (product(2, 16, 20, 20, (4, -2), 16), HwParams(vector_passes=2)),
@@ -194,8 +196,12 @@ def test_random_transpositions(data: st.DataObject) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "graph", [product(2, 8, 11, 10, (4, -2), 4), transposition(2, 8, 10, 3, 4)],
-    ids=["product", "transposition"],
+    "graph",
+    [
+        product(2, 8, 11, 10, (4, -2), 4), product(2, 8, 10, 12, (4, -2), 4, more=2),
+        transposition(2, 8, 10, 3, 4),
+    ],
+    ids=["product", "some of the places", "transposition"],
 )  # fmt: skip
 def test_the_rtl_takes_the_same_cycles(graph: Graph) -> None:
     compiled = build_for("sim", graph, SMALL, VTA)

@@ -81,7 +81,9 @@ CASES = {
     "a tile": (32, 16, HW),
     "tiles": (64, 48, HW),
     "many channels": (144, 32, HW),
-    "blocks of 4": (20, 8, SMALL),
+    "places that fill no blocks": (64, 37, HW),
+    "fewer places than a block": (48, 5, HW),
+    "blocks of 4": (20, 10, SMALL),
     "two passes": (48, 32, replace(HW, vector_passes=2)),
 }
 
@@ -103,7 +105,7 @@ def test_tiles(tiles: int, some: int, resident: int) -> None:
 
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
-    graph, cycles = normalised(20, 12, 4), []
+    graph, cycles = normalised(20, 10, 4), []
     compiled = build_for("sim", graph, SMALL, VTA)
     for run in (simulate, RtlSimulator(SMALL).run):
         compiled.run(
@@ -138,7 +140,7 @@ def test_entries_of_tmp(tiles: int) -> None:
     machine = Machine(HW, VTA, 2)
     template = RowFactors(machine)
     whole = Context(Budget.whole(HW))
-    workload = RowDigitsWorkload(4, 24, whole, Numbers(64, 0.004))
+    workload = RowDigitsWorkload(4, 24 * HW.block, 24, whole, Numbers(64, 0.004))
     func = run_loop_passes(template.schedule(workload, {"tiles": tiles}, "n"), HW, Dumps(None))
     used = scratchpad_use(func, HW)
     needs = _digits_needs(4, tiles, HW)

@@ -254,6 +254,9 @@ SOFTMAXES = {
     "keys that fill no blocks": (48, 2, 32, 37, 1 / 255, -128, True),
     "small probabilities": (32, 2, 32, 32, 0.1 / 255, -128, True),
     "another zero point": (32, 2, 16, 32, 1 / 127, 0, True),
+    "queries and keys that fill no blocks": (37, 3, 32, 37, 1 / 255, -128, True),
+    "a few queries": (5, 2, 16, 5, 1 / 127, 3, False),
+    "fewer keys than queries": (50, 1, 64, 21, 0.2 / 255, -128, True),
 }
 
 
@@ -307,15 +310,14 @@ def test_a_mask_of_too_many_rows(tmp_path: Path) -> None:
     [
         ("vector_table = 0", 32, "needs vector_table = 2"),
         ("vector_table = 1", 32, "needs vector_table = 2"),
-        ("vector_table = 2", 37, "rows are not the places of an image"),
         ("vector_table = 2\ntmp_depth = 22", 32, "rows are not the places of an image"),
     ],
 )
 def test_a_softmax_that_the_vector_unit_cannot_compute(
     knobs: str, tokens: int, reason: str, tmp_path: Path
 ) -> None:
-    """Without a table of 16 bits, with queries that fill no whole blocks, or without room in tmp,
-    the host computes it: in the same integers."""
+    """Without a table of 16 bits, or without room in tmp, the host computes it: in the same
+    integers."""
     hw = tmp_path / "hw.toml"
     hw.write_text(knobs)
     model = softmax_attention(tokens, 2, 32, tokens, 1 / 255, -128, True)
@@ -375,7 +377,8 @@ def normalised_attention(tokens: int, width: int, turned: bool = False) -> onnx.
         ("vector_table = 2", 32, 48, False, ""),
         ("vector_table = 1", 32, 48, False, "needs vector_table = 2"),
         ("vector_table = 2\nacc_depth = 140", 32, 80, False, "there is room for 64"),
-        ("vector_table = 2", 24, 48, False, "whole blocks of 16, got 48, 24"),
+        ("vector_table = 2", 37, 48, False, ""),
+        ("vector_table = 2", 24, 40, False, "whole blocks of 16, got 40"),
         ("vector_table = 2", 32, 32, True, "no image of the accelerator"),
     ],
 )
@@ -390,7 +393,7 @@ def test_a_normalisation_between_matrices(
     made = [layer for layer in layers if layer.op in ("QLayerNorm", "RowDigits", "QNormalise")]
     if reason:
         [norm] = made
-        assert (norm.op, norm.target, programs) == ("QLayerNorm", "cpu", 2)
+        assert (norm.op, norm.target) == ("QLayerNorm", "cpu") and programs > 1
         assert reason in norm.reason
     else:
         assert [(layer.op, layer.target) for layer in made] == [

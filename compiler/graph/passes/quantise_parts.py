@@ -1,0 +1,68 @@
+"""Quantise the operands of a concatenation, so that integers are joined."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ..ir import Graph, Node, Tensor
+from ..ops.linear import QMatMul
+from ..ops.movement import Concat
+from ..ops.quantisation import Dequantize, Quantize
+from .fuse_tables import is_int8
+
+
+def quantise_parts(graph: Graph) -> Graph:
+    """``Quantize(Concat(Dequantize(x), constant))`` becomes ``Concat(Quantize(Dequantize(x)),
+    constant)`` with any number of such operands, in graphs that multiply two activations: a class
+    token before the patches of an image. Quantize is computed for each element, so that the values
+    stay.
+    """
+    if not any(isinstance(node.op, QMatMul) for node in graph.nodes):
+        return graph
+    producers = graph.producers()
+    nodes: list[Node] = []
+    tensors: list[Tensor] = []
+    for node in graph.nodes:
+        joined = producers.get(node.inputs[0])
+        is_join = joined is not None and isinstance(joined.op, Concat)
+        if not (isinstance(node.op, Quantize) and is_int8(node.op.quant) and is_join):
+            nodes.append(node)
+            continue
+        assert joined is not None
+        parts = [producers.get(name) for name in joined.inputs]
+        values = [
+            _value(graph, part, name) for part, name in zip(parts, joined.inputs, strict=True)
+        ]
+        if any(v is None and not _is_real(p) for v, p in zip(values, parts, strict=True)):
+            nodes.append(node)
+            continue
+        inputs = []
+        for number, (name, value) in enumerate(zip(joined.inputs, values, strict=True)):
+            part = f"{node.output}.part{number}"
+            if value is None:
+                like = replace(graph.result(node), name=part, shape=graph[name].shape)
+                nodes.append(replace(node, name=f"{node.name}.part{number}", inputs=(name,),
+                                     output=part))  # fmt: skip
+            else:
+                like = Tensor.constant(part, node.op.evaluate(value), node.op.quant)
+            tensors.append(like)
+            inputs.append(part)
+        nodes.append(replace(node, name=joined.name, op=joined.op, inputs=tuple(inputs)))
+    return graph.with_nodes(nodes, *tensors)
+
+
+def _is_real(node: Node | None) -> bool:
+    """Whether a tensor is dequantised from int8 of one scale."""
+    return node is not None and isinstance(node.op, Dequantize) and is_int8(node.op.quant)
+
+
+def _value(graph: Graph, node: Node | None, name: str) -> np.ndarray | None:
+    """The value of a float tensor that is a constant, or is dequantised from one."""
+    if node is None:
+        return graph[name].data
+    stored = graph[node.inputs[0]].data
+    if stored is None or not isinstance(node.op, Dequantize):
+        return None
+    return node.op.evaluate(stored)
