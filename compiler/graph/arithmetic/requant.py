@@ -148,7 +148,8 @@ def defined_add_params(
     VdlaError
         As :func:`add_params`.
     """
-    (scale_a, scale_b, scale), (zero_a, zero_b, zero) = np.float32(scales), zeros
+    scale_a, scale_b, scale = map(np.float32, scales)
+    zero_a, zero_b, zero = zeros
     b = np.arange(INT8_MIN, INT8_MAX + 1)
     a = b[:, None]
     real = (a - zero_a).astype(np.float32) * scale_a + (b - zero_b).astype(np.float32) * scale_b

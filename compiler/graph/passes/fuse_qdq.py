@@ -139,9 +139,10 @@ class _Fusion:
     def add(self, node: Node, op: Add, out: Quant) -> Fused:
         (a, a_quant), (b, b_quant) = (self.addend(node, name) for name in node.inputs)
         scales = _scale(a_quant), _scale(b_quant), _scale(out)
-        zeros = tuple(int(quant.zero_point[0]) for quant in (a_quant, b_quant, out))
+        zero_a, zero_b, zero = (int(quant.zero_point[0]) for quant in (a_quant, b_quant, out))
         bounds = _bounds(op, out)
-        return QAdd(*defined_add_params(scales, zeros, *bounds), zeros[-1], *bounds), (a, b)
+        params = defined_add_params(scales, (zero_a, zero_b, zero), *bounds)
+        return QAdd(*params, zero, *bounds), (a, b)
 
     def addend(self, node: Node, name: str) -> tuple[str, Quant]:
         """The int8 tensor behind an operand of an addition. A constant of several rows, such as
