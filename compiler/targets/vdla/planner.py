@@ -92,6 +92,8 @@ class ConvShape:
     #: Rows, and columns, of results whose windows see nothing but padding: before the others, and
     #: behind them.
     blank: tuple[Pair, Pair] = ((0, 0), (0, 0))
+    #: Entries of tmp that results pass through, some rows of a tile at a time; 0 where they do not.
+    through_tmp: int = 0
 
     def input_rows(self, rows: int) -> int:
         """Input rows that are loaded for ``rows`` output rows."""
@@ -442,7 +444,10 @@ def _counts(tile: Tiling, shape: ConvShape) -> tuple[Each, Each, Each]:
 def products_misfit(tile: Tiling, shape: ConvShape, budget: Budget) -> str:
     """Which scratchpad a tiling of products exceeds, or what else is wrong with it, or an empty
     string."""
-    return _misfit(_products_needs(tile, shape), budget) or _blank_misfit(tile, shape)
+    misfit = _misfit(_products_needs(tile, shape), budget) or _blank_misfit(tile, shape)
+    if misfit or _passes_tmp(tile, shape):
+        return misfit
+    return f"a tile of {tile.rows} rows of {tile.cols} results does not pass tmp in even parts"
 
 
 def window_misfit(tile: Tiling, shape: ConvShape, weighted: bool, budget: Budget) -> str:
@@ -452,7 +457,30 @@ def window_misfit(tile: Tiling, shape: ConvShape, weighted: bool, budget: Budget
 
 def products_fit(tiles: Tiling, shape: ConvShape, budget: Budget) -> np.ndarray:
     """Which of many tilings of products fit the scratchpads and can be loaded: bool [tilings]."""
-    return _fits(_products_needs(tiles, shape), budget) & ~_has_blank_tile(tiles, shape)
+    fits = _fits(_products_needs(tiles, shape), budget) & ~_has_blank_tile(tiles, shape)
+    return fits & _passes_tmp(tiles, shape)
+
+
+def rows_through_tmp(rows: int, row_entries: int, tmp_entries: int) -> int:
+    """The most rows of a tile that have room in ``tmp`` and divide its ``rows`` evenly; 0 where not
+    one has room."""
+    most = min(rows, tmp_entries // row_entries)
+    return next((count for count in range(most, 0, -1) if rows % count == 0), 0)
+
+
+@np.vectorize(otypes=[bool])
+def _in_even_parts(rows: int, row_entries: int, tmp_entries: int) -> bool:
+    """Whether rows pass through tmp in at most twice as many parts as there must be."""
+    count = rows_through_tmp(rows, row_entries, tmp_entries)
+    return count > 0 and 2 * count >= min(rows, tmp_entries // row_entries)
+
+
+def _passes_tmp(tiles: Tiling, shape: ConvShape) -> np.ndarray:
+    """Which tilings have results that pass through tmp, if they must, in parts as large as
+    fit, or half."""
+    if not shape.through_tmp:
+        return np.ones(np.shape(tiles.rows), bool)
+    return _in_even_parts(tiles.rows, tiles.vthreads * tiles.cols, shape.through_tmp)
 
 
 def window_fit(tiles: Tiling, shape: ConvShape, weighted: bool, budget: Budget) -> np.ndarray:

@@ -16,9 +16,10 @@ from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..machine import Context
 from ..parts import REQUANT_ENTRIES, Ending, requantized
+from ..planner import ConvShape, rows_through_tmp
 from .base import tiling_of
 from .channel_addition import addition_constants
-from .products import Products, ProductsWorkload, schedule_products
+from .products import Between, Products, ProductsWorkload, schedule_products
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,11 @@ class AddedProductsWorkload(ProductsWorkload):
 
     mult: int = field(compare=False)
     last: Ending = field(compare=False)
+
+    @property
+    def shape(self) -> ConvShape:
+        """Results pass through ``tmp``."""
+        return replace(super().shape, through_tmp=self.context.budget.tmp)
 
 
 class AddedProducts(Products):
@@ -64,9 +70,12 @@ class AddedProducts(Products):
         scaled = compute(acc.shape, lambda *i: rounded[i] * w.mult, "scaled")
         out = requantized(scaled, constants, w.last)
         tiling = tiling_of(knobs)
+        # Each virtual thread has rows of its own.
+        row_entries = tiling.vthreads * tiling.cols
+        rows = rows_through_tmp(tiling.rows, row_entries, w.context.budget.tmp)
         s = schedule_products(
             out, acc, stages.image, stages.weight, constants, (0, 1, 2), tiling, self.machine,
-            (first, rounded, par),
+            Between(first, rounded, par, rows),
         )  # fmt: skip
         s[scaled].compute_inline()
         return lower(s, [stages.data, stages.weight, par, constants, out], name)

@@ -146,6 +146,16 @@ class Stages(NamedTuple):
     acc: Tensor
 
 
+class Between(NamedTuple):
+    """What is between sums and results: the ``first`` int8, of parameters ``par``; the same as
+    int32, ``rounded``; and how many rows of that are in ``tmp`` at a time."""
+
+    first: Tensor
+    rounded: Tensor
+    par: Tensor
+    rows: int
+
+
 class Products(OnTensorCore[ProductsWorkload]):
     """Convolution and dense layer: ``acc += inp . wgt``, block by block of channels."""
 
@@ -261,26 +271,22 @@ def schedule_products(
     tiled: tuple[int, int, int],
     tiling: Tiling,
     machine: Machine,
-    between: tuple[Tensor, Tensor, Tensor] | None = None,
+    between: Between | None = None,
 ) -> Schedule:
     """The schedule of a convolution that sums products of blocks in ``acc`` and requantises them to
     ``out``. ``tiled`` has the indices of the dimensions of ``out`` that are channels, rows and
     columns. The sums of ``acc`` run over blocks of channels, two taps and the channels of a block.
-    ``between`` both are an int8 tensor, the same as int32, some rows of which at a time are in
-    ``tmp``, and the parameters of the first.
+    What is ``between`` both is in ``tmp``, some rows at a time.
     """
     s = create_schedule(out)
     local = s.cache_write(out, "out")
     weight_tile = s.cache_read(weight, "wgt", [acc])
     par_tiles = [s.cache_read(par, "par", [local])]
     if between is not None:
-        first, rounded, first_par = between
-        par_tiles.append(s.cache_read(first_par, "par", [first]))
-        s[first].compute_inline()
-        # Each virtual thread has rows of its own.
-        rows_at_once = max(1, machine.params.tmp_depth // (tiling.vthreads * tiling.cols))
-        part, _ = s[local].split(local.axes[tiled[1]], rows_at_once)
-        attach(s, {rounded: "tmp"}, s[local], part)
+        par_tiles.append(s.cache_read(between.par, "par", [between.first]))
+        s[between.first].compute_inline()
+        part, _ = s[local].split(local.axes[tiled[1]], between.rows)
+        attach(s, {between.rounded: "tmp"}, s[local], part)
     s[acc].set_scope("acc")
     s[image].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)

@@ -11,6 +11,7 @@ from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.graph.ops.places import QAddChannels, QConvAddChannels
 from vdla.compiler.targets.vdla.passes.join_additions import join_additions
+from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
 from vdla.sim.rtl.driver import RtlSimulator
@@ -49,6 +50,7 @@ CASES = {
     "whole blocks": (product(64, 128, 48), DEFAULT),
     "channels that fill no blocks": (product(37, 50, 21), DEFAULT),
     "more places than tmp has entries": (product(32, 32, 300), DEFAULT),
+    "places that are no even parts of tmp": (product(192, 64, 197), DEFAULT),
     "one place": (product(64, 300, 1), DEFAULT),
     "many blocks": (product(16, 1024, 20), DEFAULT),
     "blocks of 4": (product(24, 9, 30), SMALL),
@@ -75,6 +77,12 @@ def test_it_equals_the_interpreter(case: str) -> None:
 def test_tiles(knobs: Knobs) -> None:
     """Also more rows than there is room for in tmp, and many virtual threads."""
     check_values(product(64, 96, 48), replace(DEFAULT, tmp_depth=32), knobs)
+
+
+def test_rows_that_pass_tmp_in_uneven_parts_are_no_tile() -> None:
+    """67 rows, where there is room for 64: as one row at a time they would take 67 passes."""
+    with pytest.raises(VdlaError, match="a tile of 67 rows of 1 results does not pass tmp in even"):
+        check_values(product(64, 96, 134), DEFAULT, {"rows": 67, "vthreads": 2})
 
 
 def test_it_takes_less_than_both() -> None:
