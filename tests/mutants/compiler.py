@@ -163,8 +163,6 @@ COMPILER = (
            tests(f"{ADDED}::test_it_equals_the_interpreter")),
     Mutant("rows of all threads fill tmp", "compiler", AddedProducts.schedule,
            "tiling.vthreads * tiling.cols", "tiling.cols", tests(f"{ADDED}::test_tiles")),
-    Mutant("rows pass tmp one by one", "compiler", planner._passes_tmp,
-           "if not shape.through_tmp:", "if True:", tests(f"{ADDED}::test_rows_that_pass_tmp_in_uneven_parts_are_no_tile")),
     # ---- masks
     Mutant("a mask that is not far enough", "compiler", masks._masked,
            "high <= low[best] - GAP", "high <= low[best]",
