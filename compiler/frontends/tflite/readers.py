@@ -18,7 +18,9 @@ from . import (
     operators,
     recurrent,
     reductions,
+    signals,
     spectra,
+    streams,
     wide,
 )
 from .graph import Call
@@ -96,7 +98,7 @@ def _table() -> dict[str, dict[str, Reader]]:
                 table.setdefault(kind, {}).update(dict.fromkeys(types, reader))
     for typed in (
         arithmetic.TYPED, reductions.TYPED, norms.TYPED, wide.TYPED, recurrent.TYPED, beyond.TYPED,
-        spectra.TYPED,
+        spectra.TYPED, signals.TYPED, streams.TYPED,
     ):  # fmt: skip
         for kind, readers in typed.items():
             table.setdefault(kind, {}).update(readers)
