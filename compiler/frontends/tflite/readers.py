@@ -10,6 +10,7 @@ from . import (
     control,
     detection,
     floats,
+    fourier,
     functions,
     hybrid,
     log_softmax,
@@ -98,7 +99,7 @@ def _table() -> dict[str, dict[str, Reader]]:
                 table.setdefault(kind, {}).update(dict.fromkeys(types, reader))
     for typed in (
         arithmetic.TYPED, reductions.TYPED, norms.TYPED, wide.TYPED, recurrent.TYPED, beyond.TYPED,
-        spectra.TYPED, signals.TYPED, streams.TYPED,
+        spectra.TYPED, signals.TYPED, streams.TYPED, fourier.TYPED,
     ):  # fmt: skip
         for kind, readers in typed.items():
             table.setdefault(kind, {}).update(readers)

@@ -213,6 +213,35 @@ def circular_buffer(d: Draft) -> Case:
     return finished(d, "CIRCULAR_BUFFER", [x], [y, *flags], cycles_max=cycles)
 
 
+def length(d: Draft) -> int:
+    """The length of a transform."""
+    if d.chance():
+        return 1 << d.size(2, 9)
+    return 2 * int(np.prod(d.rng.choice([2, 3, 4, 5], d.size(1, 3))))
+
+
+def rfft(d: Draft) -> Case:
+    """Of whole signals, or of shorter ones."""
+    count, outer = length(d), d.shape(d.size(0, 2), 3)
+    given = count if d.chance() else d.size(1, count)
+    loud = {} if d.dtype == "float32" else loudness(d)
+    return finished(d, "SignalRfft", [d.x((*outer, given), **loud)],
+                    [d.tensor((*outer, count + 2))], fft_length=count, T=CODES.get(d.dtype, 0))  # fmt: skip
+
+
+def irfft(d: Draft) -> Case:
+    count, outer = length(d), d.shape(d.size(0, 2), 3)
+    loud = {} if d.dtype == "float32" else loudness(d)
+    return finished(d, "SignalIrfft", [d.x((*outer, count + 2), **loud)],
+                    [d.tensor((*outer, count))], fft_length=count, T=CODES.get(d.dtype, 0))  # fmt: skip
+
+
+def loudness(d: Draft) -> dict[str, int]:
+    """Bounds of integers, up to those of their type."""
+    most = 1 << d.size(4, 31 if d.dtype == "int32" else 15)
+    return {"low": -most, "high": most - 1}
+
+
 ROWS: dict[str, Maker] = {
     "CIRCULAR_BUFFER": circular_buffer,
     "SignalDelay": delay,
@@ -223,8 +252,10 @@ ROWS: dict[str, Maker] = {
     "SignalFilterBankSpectralSubtraction": spectral_subtraction,
     "SignalFilterBankSquareRoot": square_root,
     "SignalFramer": framer,
+    "SignalIrfft": irfft,
     "SignalOverlapAdd": overlap_add,
     "SignalPCAN": pcan,
+    "SignalRfft": rfft,
     "SignalStacker": stacker,
     "SignalWindow": window,
 }
