@@ -48,6 +48,7 @@ SIGNALS = (
 #: Custom operators that are read, by their names in files.
 CUSTOM_NAMES = {
     "TFLite_Detection_PostProcess": "DETECTION_POSTPROCESS",
+    "TFLM_DECODE": "TFLM_DECODE",
     **{name: name for name in SIGNALS},
 }
 _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if type(code) is int}

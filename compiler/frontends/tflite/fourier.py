@@ -351,7 +351,9 @@ def _rfft(call: Call) -> None:
     transform, rows = _transform(call, False), _rows(call)
     missing = 2 * transform.count - call.shape_of(rows)[1]
     if missing < 0:
-        raise call.refuse(f"expected at most {2 * transform.count} elements, {-missing} less")
+        raise call.refuse(
+            f"expected at most {2 * transform.count} elements, got {call.shape_of(rows)[1]}"
+        )
     if missing:
         zero = call.constant_of("zero", np.zeros((), transform.numbers.dtype))
         rows = call.step("padded", Pad("constant", (0, 0, 0, missing)), rows, zero)

@@ -8,6 +8,7 @@ from . import (
     arithmetic,
     beyond,
     control,
+    decode,
     detection,
     floats,
     fourier,
@@ -46,6 +47,7 @@ _ANY: dict[str, Reader] = {
     "TRANSPOSE": operators.READERS["TRANSPOSE"],
     "ZEROS_LIKE": functions.zeros_like,
     "DETECTION_POSTPROCESS": detection.read,
+    "TFLM_DECODE": decode.read,
     **control.READERS,
     **moves.READERS,
 }

@@ -21,7 +21,7 @@ from .elementwise import numbers
 from .graph import Call
 from .mapping import map_of, saturated, step_map
 from .own_options import INT32, integers
-from .streams import keep, kept
+from .streams import keep, kept, two_results
 
 Reader = Callable[[Call], None]
 SHIFT32, SHIFT64 = (0, 31), (0, 63)
@@ -111,7 +111,7 @@ def _fft_auto_scale(call: Call) -> None:
 
     scale = step_map(call, "scale", unused, largest)
     rule = lambda v, s: (v.astype("int32") << s).astype("int16")  # noqa: E731
-    values, shift = call.results
+    values, shift = two_results(call)
     call.emit(map_of(call, "Shifted", rule, x, scale), (x, scale), "plain", values)
     call.emit(Reshape(()), (scale,), "plain", shift)
 
@@ -239,7 +239,7 @@ def _spectral_subtraction(call: Call) -> None:
         return maximum((signal - estimated) >> up, floor.astype("uint32"))
 
     after = bounded if clamping else noise
-    cleaned, estimated = call.results
+    cleaned, estimated = two_results(call)
     made = map_of(call, "SpectralSubtraction", rule, x, scaled, bounded)
     call.emit(made, (x, scaled, bounded), "plain", cleaned)
     call.emit(Reshape((channels,)), (after,), "plain", estimated)

@@ -13,6 +13,7 @@ import numpy as np
 from ...graph.ops.movement import Concat, Gather, Pad, Reshape, Slice
 from ...te.expr import Const, Expr, minimum, select
 from ...te.tensor import clip
+from .file import FlatTensor
 from .graph import Call
 from .mapping import map_of, step_map
 from .own_options import integers, own_options
@@ -34,6 +35,13 @@ def kept(call: Call, label: str, initial: np.ndarray) -> str:
 def keep(call: Call, label: str, value: str) -> None:
     """The next value of what an operator keeps."""
     call.importer.variables.current[call.importer.number, f"{call.label}.{label}"] = value
+
+
+def two_results(call: Call) -> tuple[FlatTensor, FlatTensor]:
+    """The results of an operator that has two."""
+    if len(call.results) != 2:
+        raise call.refuse(f"expected 2 results, got {len(call.results)}")
+    return call.results[0], call.results[1]
 
 
 def _part(call: Call, value: str, axis: int, start: int, count: int) -> str:
@@ -95,7 +103,7 @@ def _framer(call: Call) -> None:
     places = np.arange(frames)[:, None] * step + np.arange(size)
     index = call.constant_of("places", places)
     made = call.step("frames", Gather(1), joined, index)
-    result, _ = call.results
+    result, _ = two_results(call)
     call.emit(Reshape((*call.importer.shape(call.operand(0))[:-1], frames, size)), (made,),
               "plain", result)  # fmt: skip
     missing = 0 if prefill else whole // step - 1
@@ -135,7 +143,7 @@ def _stacker(call: Call) -> None:
         rows = joined
     now = step_map(call, "now", lambda n: select(n < 0, Const(left + 1), n + 1), held)
     keep(call, "held", step_map(call, "left", lambda n: select(n >= depth, n - step, n), now))
-    call.emit(Reshape((depth * channels,)), (rows,), "plain", call.results[0])
+    call.emit(Reshape((depth * channels,)), (rows,), "plain", two_results(call)[0])
     _flag(call, step_map(call, "valid", lambda n: n >= depth, now))
 
 
@@ -170,6 +178,8 @@ def _circular_buffer(call: Call) -> None:
     """The last images of a stream, one under the other. Its second result says in which run the
     operators behind it shall go on; without it the kernel would end the run there."""
     value, (result, *flags) = call.value(0, "plain"), call.results
+    if len(flags) > 1:
+        raise call.refuse(f"expected 1 or 2 results, got {len(call.results)}")
     made, given = call.importer.shape(result), call.shape_of(value)
     cycles = own_options(call).get("cycles_max", 0) if call.operator.options["data"] else 0
     if not isinstance(cycles, int) or not (cycles == 1 or (flags and 1 < cycles < LONGEST)):
@@ -188,7 +198,9 @@ def _circular_buffer(call: Call) -> None:
         call.emit(after, (joined,), "plain", result)
         importer.variables.current[key] = importer.value(result, "plain")
     if flags:
-        call.emit(Reshape(call.importer.shape(flags[0])), (_every(call, cycles),), "plain", flags[0])
+        call.emit(
+            Reshape(call.importer.shape(flags[0])), (_every(call, cycles),), "plain", flags[0]
+        )
 
 
 def _every(call: Call, cycles: int) -> str:

@@ -39,7 +39,9 @@ def detector(seed: int, shapes: bool = True, **options: float) -> tuple[bytes, l
     fixed = b.tensor((rows, 4), "float32", data=anchors.astype(np.float32))
     sizes = [(1, count, 4), (1, count), (1, count), (1,)] if shapes else [()] * 4
     results = [b.tensor(size, "float32") for size in sizes]
-    b.operator("TFLite_Detection_PostProcess", [x, scores, fixed], results, own=bytes(packed.Finish()))
+    b.operator(
+        "TFLite_Detection_PostProcess", [x, scores, fixed], results, own=bytes(packed.Finish())
+    )
     inputs = [rng.normal(size=(1, rows, 4)), rng.uniform(size=(1, rows, classes + background))]
     return b.file([x, scores], results), [v.astype(np.float32) for v in inputs]
 
