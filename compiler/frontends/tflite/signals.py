@@ -1,4 +1,4 @@
-"""Readers of TensorFlow Lite Micro's operators on sounds: from windows to logarithms of filter banks.
+"""Readers of TensorFlow Lite Micro's operators on sounds, from windows to logarithms of bands.
 
 All arithmetic is of integers, as the kernels have it. What a kernel leaves as it found it in memory
 is 0.

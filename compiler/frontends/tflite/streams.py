@@ -93,7 +93,7 @@ def _framer(call: Call) -> None:
         call, frame_size=(1, LONGEST), frame_step=(1, LONGEST), prefill=(0, 1)
     )
     rows = _rows(call, 1)
-    count, width = call.shape_of(rows)
+    width = call.shape_of(rows)[1]
     if width % step or (prefill and size < step):
         raise call.refuse(f"frames of {size} by steps of {step} do not fit rows of {width}")
     # The kernel's buffer has whole steps; the frame is its oldest part.
@@ -184,7 +184,8 @@ def _circular_buffer(call: Call) -> None:
     cycles = own_options(call).get("cycles_max", 0) if call.operator.options["data"] else 0
     if not isinstance(cycles, int) or not (cycles == 1 or (flags and 1 < cycles < LONGEST)):
         raise call.refuse(
-            f"expected an option 'cycles_max' of 1, or more with a second result, got {cycles!r:.40}"
+            "expected an option 'cycles_max' of 1, or more with a second result,"
+            f" got {cycles!r:.40}"
         )
     if len(made) != 4 or given != (1, 1, *made[2:]):
         raise call.refuse(f"expected an image that fits into {list(made)}, got {list(given)}")

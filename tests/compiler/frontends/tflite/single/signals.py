@@ -200,8 +200,9 @@ def overlap_add(d: Draft) -> Case:
     d.runs, size, frames = RUNS, d.size(1, 30), d.size(1, 4)
     step, outer = d.size(1, size), d.shape(d.size(0, 2), 3)
     x = d.x((*outer, frames, size))
-    return finished(d, "SignalOverlapAdd", [x], [d.tensor((*outer, frames * step))],
-                    frame_step=step, T=CODES["int16" if d.dtype == "int16" else "float32"])  # fmt: skip
+    code = CODES["int16" if d.dtype == "int16" else "float32"]
+    made = d.tensor((*outer, frames * step))
+    return finished(d, "SignalOverlapAdd", [x], [made], frame_step=step, T=code)
 
 
 def circular_buffer(d: Draft) -> Case:
@@ -225,15 +226,15 @@ def rfft(d: Draft) -> Case:
     count, outer = length(d), d.shape(d.size(0, 2), 3)
     given = count if d.chance() else d.size(1, count)
     loud = {} if d.dtype == "float32" else loudness(d)
-    return finished(d, "SignalRfft", [d.x((*outer, given), **loud)],
-                    [d.tensor((*outer, count + 2))], fft_length=count, T=CODES.get(d.dtype, 0))  # fmt: skip
+    x, y = d.x((*outer, given), **loud), d.tensor((*outer, count + 2))
+    return finished(d, "SignalRfft", [x], [y], fft_length=count, T=CODES.get(d.dtype, 0))
 
 
 def irfft(d: Draft) -> Case:
     count, outer = length(d), d.shape(d.size(0, 2), 3)
     loud = {} if d.dtype == "float32" else loudness(d)
-    return finished(d, "SignalIrfft", [d.x((*outer, count + 2), **loud)],
-                    [d.tensor((*outer, count))], fft_length=count, T=CODES.get(d.dtype, 0))  # fmt: skip
+    x, y = d.x((*outer, count + 2), **loud), d.tensor((*outer, count))
+    return finished(d, "SignalIrfft", [x], [y], fft_length=count, T=CODES.get(d.dtype, 0))
 
 
 def loudness(d: Draft) -> dict[str, int]:
