@@ -70,9 +70,9 @@ class _Numbers:
         """Half of a number, rounded down."""
         return x >> 1 if self.whole else x * 0.5
 
-    def stored(self, turns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Cosines and sines of whole turns."""
-        waves = np.cos(2 * math.pi * turns), np.sin(2 * math.pi * turns)
+    def stored(self, phases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Cosines and sines."""
+        waves = np.cos(phases), np.sin(phases)
         if not self.whole:
             return waves[0].astype(np.float32), waves[1].astype(np.float32)
         most = (1 << self.fraction_bits) - 1
@@ -89,9 +89,18 @@ class _Transform:
     count: int
     inverse: bool
 
-    def _waves(self, label: str, turns: np.ndarray) -> Pair:
-        """Constants: roots of one, which an inverse transform takes the other way round."""
-        waves = self.numbers.stored(turns if self.inverse else -turns)
+    def _stored(self, phases: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Roots of one, which an inverse transform takes the other way round."""
+        return self.numbers.stored(-phases if self.inverse else phases)
+
+    def _phases(self, steps: np.ndarray) -> np.ndarray:
+        """The phases of steps, of which ``count`` are a turn: with the kernel's roundings, as the
+        cosine of a sixth of a turn lies between two integers."""
+        return -2 * math.pi * steps / self.count
+
+    def _waves(self, label: str, phases: np.ndarray) -> Pair:
+        """Constants with roots of one."""
+        waves = self._stored(phases)
         cosines, sines = (
             self.call.constant_of(f"{label}.{name}", wave)
             for name, wave in zip(("cosines", "sines"), waves, strict=True)
@@ -147,7 +156,7 @@ class _Transform:
         """Transforms of ``radix`` numbers, [groups, radix, length / radix] along axis 1."""
         numbers = self.numbers
         place = np.arange(1, radix)[:, None] * np.arange(length // radix)
-        waves = self._waves(f"waves{length}", place / length)
+        waves = self._waves(f"waves{length}", self._phases(place * (self.count // length)))
 
         def divided(x: Complex) -> Complex:
             return numbers.divided(x[0], radix), numbers.divided(x[1], radix)
@@ -179,9 +188,9 @@ class _Transform:
         forward = (place == 1) != self.inverse
         return _plus(sums, _turned_right(rest)) if forward else _minus(sums, _turned_right(rest))
 
-    def _wave(self, turns: float) -> Complex:
+    def _wave(self, steps: int) -> Complex:
         """A root of one as a literal."""
-        waves = self.numbers.stored(np.array(turns if self.inverse else -turns))
+        waves = self._stored(self._phases(np.array(steps)))
         kind = float if self.numbers.dtype == "float32" else int
         cosine, sine = (Const(kind(wave), self.numbers.dtype) for wave in waves)
         return cosine, sine
@@ -190,7 +199,7 @@ class _Transform:
         numbers, total, rest = self.numbers, _plus(b, c), _minus(b, c)
         if place == 0:
             return _plus(a, total)
-        height = self._wave(1 / 3)[1]
+        height = self._wave(self.count // 3)[1]
         low = a[0] - numbers.half(total[0]), a[1] - numbers.half(total[1])
         side = _turned_right((numbers.scaled(rest[0], height), numbers.scaled(rest[1], height)))
         return (_minus if place == 1 else _plus)(low, side)
@@ -203,7 +212,7 @@ class _Transform:
         )  # fmt: skip
         if place == 0:
             return _plus(a, _plus(outer, inner))
-        near, far = self._wave(1 / 5), self._wave(2 / 5)
+        near, far = self._wave(self.count // 5), self._wave(2 * self.count // 5)
         if place in (2, 3):
             near, far = far, near
         scaled = self.numbers.scaled
@@ -291,7 +300,7 @@ class _Transform:
         if not half:
             return []
         place = np.arange(1, half + 1)
-        waves = self._waves("halves", place / (2 * count) + 0.25)
+        waves = self._waves("halves", -math.pi * (place / count + 0.5))
         image = self._places(value, 1, count - 1, half, -1)
         operands = (*self._places(value, 1, 1, half), *image, *waves)
         low, high = (self._pair("half", rule, *operands) for rule in (lower, upper))

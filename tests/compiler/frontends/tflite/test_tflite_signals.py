@@ -95,6 +95,17 @@ def test_stages_of_transforms(count: int, stages: list[int]) -> None:
     assert factors(count) == stages
 
 
+@pytest.mark.parametrize("count", [36, 72, 180])
+def test_roots_of_one_are_rounded_as_the_kernel_does(count: int) -> None:
+    """The cosine of a sixth of a turn lies in the middle between two int16."""
+    pytest.importorskip("tflite_micro")
+    d = Draft(np.random.default_rng(count), "int16")
+    x, y = d.x((20, 2 * count + 2)), d.tensor((20, 2 * count))
+    case = finished(d, "SignalIrfft", [x], [y], fft_length=2 * count, T=CODES["int16"])
+    [[made]] = interpret_runs(import_tflite(case.data), case.inputs)
+    np.testing.assert_array_equal(made, micro(case)[0])
+
+
 def test_a_transform_is_one() -> None:
     """The float transform is NumPy's, up to the last bits."""
     d = Draft(np.random.default_rng(1), "float32")

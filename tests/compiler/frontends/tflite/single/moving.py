@@ -342,7 +342,7 @@ def packed(d: Draft, pruned: bool) -> tuple[list[int], int]:
 
 def decode(d: Draft) -> Case:
     """Some compressed constants of both kinds."""
-    found = [packed(d, d.chance()) for _ in range(d.size(1, 3))]
+    found = [packed(d, d.chance()) for _ in range(d.size(2, 5))]
     made = [result for _, result in found]
     operands = [index for pair, _ in found for index in pair]
     d.builder.operator("TFLM_DECODE", operands, made)

@@ -135,7 +135,7 @@ def square_root(d: Draft) -> Case:
     pick = d.rng.integers(0, 3, size)
     values = np.choose(pick, [values, near, middle])
     x = d.x((size,), values=values)
-    bits = d.x((), "int32", values=np.array(d.size(0, 15), np.int32))
+    bits = d.x((), "int32", values=np.array(d.size(0, 15) * d.size(0, 1), np.int32))
     return finished(d, "SignalFilterBankSquareRoot", [x, bits], [d.tensor((size,), "uint32")])
 
 
