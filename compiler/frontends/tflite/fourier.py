@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -172,21 +173,17 @@ class _Transform:
 
     def _rules(self, radix: int) -> list[Callable[..., Complex]]:
         """For each of ``radix`` results, the rule from as many numbers."""
-        match radix:
-            case 2:
-                return [lambda a, b: _plus(a, b), lambda a, b: _minus(a, b)]
-            case 4:
-                return [lambda *x, i=i: self._of_four(i, *x) for i in range(4)]
-            case 3:
-                return [lambda *x, i=i: self._of_three(i, *x) for i in range(3)]
-        return [lambda *x, i=i: self._of_five(i, *x) for i in range(5)]
+        rules = {2: self._of_two, 3: self._of_three, 4: self._of_four, 5: self._of_five}
+        return [partial(rules[radix], place) for place in range(radix)]
+
+    def _of_two(self, place: int, a: Complex, b: Complex) -> Complex:
+        return (_minus if place else _plus)(a, b)
 
     def _of_four(self, place: int, a: Complex, b: Complex, c: Complex, d: Complex) -> Complex:
-        sums, rest = (_plus(a, c), _plus(b, d)) if place % 2 == 0 else (_minus(a, c), _minus(b, d))
         if place % 2 == 0:
-            return (_plus if place == 0 else _minus)(sums, rest)
+            return (_minus if place else _plus)(_plus(a, c), _plus(b, d))
         forward = (place == 1) != self.inverse
-        return _plus(sums, _turned_right(rest)) if forward else _minus(sums, _turned_right(rest))
+        return (_plus if forward else _minus)(_minus(a, c), _turned_right(_minus(b, d)))
 
     def _wave(self, steps: int) -> Complex:
         """A root of one as a literal."""
@@ -231,13 +228,9 @@ class _Transform:
 
     def real(self, signal: str) -> str:
         """From signals [rows, 2 * count] to [rows, 2 * count + 2], in which parts alternate."""
-        call, numbers, count = self.call, self.numbers, self.count
-        rows = call.shape_of(signal)[0]
-        both = call.step("pairs", Reshape((rows, count, 2)), signal)
-        first, second = (call.step("side", Slice((0, 0, i), (1,) * 3, (rows, count, 1)), both)
-                         for i in (0, 1))  # fmt: skip
-        made = self.complex(self._shaped((first, second), (rows, count)))
-        zero = call.constant_of("nothing", np.zeros((rows, 1), numbers.dtype))
+        numbers, made = self.numbers, self.complex(self._parts(signal))
+        nothing = np.zeros((self.call.shape_of(signal)[0], 1), numbers.dtype)
+        zero = self.call.constant_of("nothing", nothing)
         start = self._places(made, 1, 0, 1)
 
         def halves(x: Complex) -> Complex:
@@ -255,19 +248,12 @@ class _Transform:
             return numbers.half(total[0] - turned[0]), numbers.half(turned[1] - total[1])
 
         middle = self._mirrored(made, lower, upper)
-        re, im = self._joined(1, [(ends[0], zero), *middle, (ends[1], zero)])
-        columns = self._shaped((re, im), (rows, count + 1, 1))
-        return call.step("alternating", Concat(2), *columns)
+        return self._alternating(self._joined(1, [(ends[0], zero), *middle, (ends[1], zero)]))
 
     def signal(self, value: str) -> str:
         """From complex numbers [rows, 2 * count + 2] to signals [rows, count, 2]."""
-        call, numbers, count = self.call, self.numbers, self.count
-        rows = call.shape_of(value)[0]
-        both = call.step("pairs", Reshape((rows, count + 1, 2)), value)
-        first, second = (call.step("side", Slice((0, 0, i), (1,) * 3, (rows, count + 1, 1)), both)
-                         for i in (0, 1))  # fmt: skip
-        given = self._shaped((first, second), (rows, count + 1))
-        ends = self._places(given, 1, 0, 1)[0], self._places(given, 1, count, 1)[0]
+        numbers, given = self.numbers, self._parts(value)
+        ends = self._places(given, 1, 0, 1)[0], self._places(given, 1, self.count, 1)[0]
 
         def start(x: Complex) -> Complex:
             return numbers.divided(x[0] + x[1], 2), numbers.divided(x[0] - x[1], 2)
@@ -280,9 +266,22 @@ class _Transform:
             return re, _negative(im)
 
         middle = self._mirrored(given, lower, upper)
-        made = self.complex(self._joined(1, [self._pair("start", start, *ends), *middle]))
-        columns = self._shaped(made, (rows, count, 1))
-        return call.step("alternating", Concat(2), *columns)
+        begin = self._pair("start", start, *ends)
+        return self._alternating(self.complex(self._joined(1, [begin, *middle])))
+
+    def _parts(self, value: str) -> Pair:
+        """From numbers whose parts alternate, [rows, 2 * n], to [rows, n] each."""
+        rows, width = self.call.shape_of(value)
+        made = [
+            self.call.step("part", Slice((0, side), (1, 2), (rows, width // 2)), value)
+            for side in (0, 1)
+        ]
+        return made[0], made[1]
+
+    def _alternating(self, value: Pair) -> str:
+        """The inverse of :meth:`_parts`, [rows, n, 2]."""
+        rows, count = self.call.shape_of(value[0])
+        return self.call.step("alternating", Concat(2), *self._shaped(value, (rows, count, 1)))
 
     def _parted(self, a: Complex, b: Complex, wave: Complex) -> tuple[Complex, Complex]:
         """A number and the conjugate of its mirror image: the sum, and the difference turned."""
@@ -297,8 +296,6 @@ class _Transform:
         """Results from place 1 to ``count`` - 1: each place of the lower half and its mirror image
         make two; of the place that is its own image, the upper one counts."""
         count, half = self.count, self.count // 2
-        if not half:
-            return []
         place = np.arange(1, half + 1)
         waves = self._waves("halves", -math.pi * (place / count + 0.5))
         image = self._places(value, 1, count - 1, half, -1)
