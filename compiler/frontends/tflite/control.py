@@ -16,7 +16,7 @@ from ...te.expr import select
 from .file import NAME_LIMIT
 from .graph import Bound, Call
 from .mapping import map_of
-from .state import Key
+from .state import Key, initial_value
 
 Reader = Callable[[Call], None]
 #: The most steps of a WHILE, each of which is a copy of all its nodes.
@@ -165,7 +165,9 @@ def _handle(call: Call) -> Key:
 
 
 def _read_variable(call: Call) -> None:
-    value = call.importer.variables.read(call.importer.tensors, _handle(call), call.result)
+    value = call.importer.variables.read(
+        call.importer.tensors, _handle(call), initial_value(call.result)
+    )
     call.emit(Identity(), (value,), "plain")
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from flatbuffers import flexbuffers
 
 from ....isa.errors import VdlaError
 from ...graph.ops.movement import Concat, Gather, Reshape, Slice
@@ -18,9 +17,9 @@ from ...graph.ops.quantisation import Dequantize
 from ...graph.ops.reduction import ArgReduce, Reduce
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, maximum, minimum, select
-from .file import DAMAGE
 from .graph import Call, quant_of
 from .mapping import map_of, step_map
+from .own_options import own_options
 
 #: The most objects of a list, each of which is a copy of the step.
 MAX_OBJECTS = 256
@@ -47,12 +46,12 @@ class _Options:
     @staticmethod
     def of(call: Call) -> _Options:
         defaults = {"detections_per_class": 100, "use_regular_nms": False}
+        found = own_options(call)
+        values = [found.get(n, defaults.get(n, 0)) for n in _Options.__dataclass_fields__]
+        kinds = (int, int, int, bool, *[float] * 2, int, *[float] * 4)
         try:
-            found: Any = flexbuffers.GetRoot(call.operator.options["data"]).AsMap.Value
-            values = [found.get(n, defaults.get(n, 0)) for n in _Options.__dataclass_fields__]
-            kinds = (int, int, int, bool, *[float] * 2, int, *[float] * 4)
             read: list[Any] = [kind(v) for kind, v in zip(kinds, values, strict=True)]
-        except (*DAMAGE, AttributeError, LookupError, AssertionError, RecursionError):
+        except (TypeError, ValueError, OverflowError):
             raise call.refuse("its options are damaged") from None
         options = _Options(*read)
         scales = (options.y_scale, options.x_scale, options.h_scale, options.w_scale)

@@ -28,6 +28,8 @@ TENSOR_TYPES = {
     tflite.TensorType.INT16: "int16",
     tflite.TensorType.INT32: "int32",
     tflite.TensorType.INT64: "int64",
+    tflite.TensorType.UINT32: "uint32",
+    tflite.TensorType.UINT64: "uint64",
     tflite.TensorType.BOOL: "bool",
     tflite.TensorType.COMPLEX64: "complex64",  # between a transform and what takes its parts
     tflite.TensorType.RESOURCE: "resource",  # the handle of a variable, which has no value
@@ -36,8 +38,19 @@ TENSOR_TYPES = {
 OPERATOR_NAMES = {
     code: name for name, code in vars(tflite.BuiltinOperator).items() if isinstance(code, int)
 }
+#: Custom operators of TensorFlow Lite Micro that work on signals, by their names in files.
+SIGNALS = (
+    "CIRCULAR_BUFFER", "SignalDelay", "SignalEnergy", "SignalFftAutoScale", "SignalFilterBank",
+    "SignalFilterBankLog", "SignalFilterBankSpectralSubtraction", "SignalFilterBankSquareRoot",
+    "SignalFramer", "SignalIrfft", "SignalOverlapAdd", "SignalPCAN", "SignalRfft", "SignalStacker",
+    "SignalWindow",
+)  # fmt: skip
 #: Custom operators that are read, by their names in files.
-CUSTOM_NAMES = {"TFLite_Detection_PostProcess": "DETECTION_POSTPROCESS"}
+CUSTOM_NAMES = {
+    "TFLite_Detection_PostProcess": "DETECTION_POSTPROCESS",
+    "TFLM_DECODE": "TFLM_DECODE",
+    **{name: name for name in SIGNALS},
+}
 _TYPE_NAMES = {code: name for name, code in vars(tflite.TensorType).items() if type(code) is int}
 
 #: What the accessors of damaged tables raise: offsets outside the file, impossible lengths.
@@ -234,10 +247,10 @@ class _Reader:
     def damaged(self, what: str, why: str) -> VdlaError:
         return VdlaError(f"{what} is damaged: {' '.join(why.split())}")
 
-    def count(self, what: str, access: Callable[[], Any]) -> int:
-        """The length of a vector of tables, which each take at least four bytes."""
+    def count(self, what: str, access: Callable[[], Any], size: int = 4) -> int:
+        """The length of a vector of elements of at least ``size`` bytes; tables take four."""
         length = self.get(what, access)
-        if not 0 <= 4 * length <= len(self.data):
+        if not 0 <= size * length <= len(self.data):
             raise self.damaged(what, f"{length} elements do not fit {len(self.data)} bytes")
         return length
 
@@ -247,9 +260,9 @@ class _Reader:
             raise self.damaged(what, "it is missing")
         return found
 
-    def numbers(self, what: str, table: Any, name: str) -> np.ndarray:
-        """A vector of numbers; empty if absent."""
-        self.count(what, getattr(table, f"{name}Length"))
+    def numbers(self, what: str, table: Any, name: str, size: int = 4) -> np.ndarray:
+        """A vector of numbers of at least ``size`` bytes; empty if absent."""
+        self.count(what, getattr(table, f"{name}Length"), size)
         values = self.get(what, getattr(table, f"{name}AsNumpy"))
         return values if isinstance(values, np.ndarray) else np.zeros(0, np.int32)
 
@@ -416,7 +429,7 @@ class _Reader:
     def options(self, what: str, kind: str, table: Any) -> dict[str, Any]:
         """The fields that ``OPTIONS`` lists; their defaults where the file has no table."""
         if kind in CUSTOM_NAMES.values():
-            return {"data": self.numbers(what, table, "CustomOptions").tobytes()}
+            return {"data": self.numbers(what, table, "CustomOptions", 1).tobytes()}
         if kind not in OPTIONS:
             return {}
         name, fields = OPTIONS[kind]

@@ -27,8 +27,8 @@ from ...graph.ops.base import Op
 from ...graph.ops.movement import Identity, Reshape, Transpose
 from ...graph.ops.quantisation import Quant, Recentre
 from ...te.expr import integer_range
-from .file import DAMAGE, FlatGraph, FlatModel, FlatOperator, FlatTensor
-from .state import Key, Variables
+from .file import DAMAGE, SIGNALS, FlatGraph, FlatModel, FlatOperator, FlatTensor
+from .state import Key, Variables, initial_value
 
 TO_NCHW, TO_NHWC = (0, 3, 1, 2), (0, 2, 3, 1)
 #: Types of activations whose integers have a scale and a zero point.
@@ -43,8 +43,9 @@ MAX_FOLDED = 1 << 26
 MAX_DEPTH = 8
 #: How often subgraphs are read in all, so that loops in loops end.
 MAX_CALLS = 1 << 14
-#: Operators of subgraphs and of state, by which images of a batch could depend on each other.
-_TOGETHER = ("CALL_ONCE", "IF", "VAR_HANDLE", "WHILE")
+#: Operators of subgraphs, of state and of signals, by which images of a batch could depend on each
+#: other.
+_TOGETHER = ("CALL_ONCE", "IF", "VAR_HANDLE", "WHILE", *SIGNALS)
 #: A value that goes from one subgraph to another: a constant in the file's own type, the graph's
 #: tensor that holds it in the layout ``plain``, or a variable.
 Bound = np.ndarray | str | Key
@@ -271,9 +272,9 @@ class Importer:
         """The graph's tensor that holds a computed tensor in a layout, converted if it must be."""
         found = self.values.get(tensor.index)
         if found is None and tensor.variable:
-            found = {
-                "plain": self.variables.read(self.tensors, (self.number, tensor.index), tensor)
-            }
+            key = (self.number, tensor.index)
+            value = self.variables.read(self.tensors, key, initial_value(tensor))
+            found = {"plain": value}
             self.values[tensor.index] = found
         if found is None:
             raise VdlaError(f"{tensor} is read, and nothing before it defines it")

@@ -8,8 +8,10 @@ from . import (
     arithmetic,
     beyond,
     control,
+    decode,
     detection,
     floats,
+    fourier,
     functions,
     hybrid,
     log_softmax,
@@ -18,7 +20,9 @@ from . import (
     operators,
     recurrent,
     reductions,
+    signals,
     spectra,
+    streams,
     wide,
 )
 from .graph import Call
@@ -43,6 +47,7 @@ _ANY: dict[str, Reader] = {
     "TRANSPOSE": operators.READERS["TRANSPOSE"],
     "ZEROS_LIKE": functions.zeros_like,
     "DETECTION_POSTPROCESS": detection.read,
+    "TFLM_DECODE": decode.read,
     **control.READERS,
     **moves.READERS,
 }
@@ -96,7 +101,7 @@ def _table() -> dict[str, dict[str, Reader]]:
                 table.setdefault(kind, {}).update(dict.fromkeys(types, reader))
     for typed in (
         arithmetic.TYPED, reductions.TYPED, norms.TYPED, wide.TYPED, recurrent.TYPED, beyond.TYPED,
-        spectra.TYPED,
+        spectra.TYPED, signals.TYPED, streams.TYPED, fourier.TYPED,
     ):  # fmt: skip
         for kind, readers in typed.items():
             table.setdefault(kind, {}).update(readers)

@@ -14,7 +14,8 @@ from ...graph.ops.base import Op
 from ...graph.ops.movement import Identity
 from .file import FlatTensor
 
-#: A variable: the number of a subgraph and a tensor's index, or a container and a shared name.
+#: A variable: the number of a subgraph and a tensor's index, or what an operator keeps there, or a
+#: container and a shared name.
 Key = tuple[int | str, int | str]
 
 
@@ -34,19 +35,18 @@ class Variables:
     inputs: dict[Key, str] = field(default_factory=dict)
     initial: dict[Key, np.ndarray] = field(default_factory=dict)
 
-    def read(self, tensors: dict[str, Tensor], key: Key, like: FlatTensor) -> str:
-        """The graph's tensor with the value of a variable, which has the type of ``like``."""
+    def read(self, tensors: dict[str, Tensor], key: Key, initial: np.ndarray) -> str:
+        """The graph's tensor with the value of a variable, which is ``initial`` before the first
+        run unless the model sets another value."""
         if key not in self.current:
-            self.current[key] = self.inputs.get(key) or self._begin(tensors, key, like)
+            self.current[key] = self.inputs.get(key) or self._begin(tensors, key, initial)
         return self.current[key]
 
-    def _begin(self, tensors: dict[str, Tensor], key: Key, like: FlatTensor) -> str:
-        if like.dtype == "resource":
-            raise VdlaError(f"{like}: the handle of a variable has no value")
+    def _begin(self, tensors: dict[str, Tensor], key: Key, initial: np.ndarray) -> str:
         name = f"state{len(self.inputs)}"
         while name in tensors:
             name += "'"
-        value = self.initial.setdefault(key, _zeros(like))
+        value = self.initial.setdefault(key, initial)
         tensors[name] = Tensor(name, value.shape, str(value.dtype))
         self.inputs[key] = name
         return name
@@ -74,8 +74,10 @@ class Variables:
         return before, after, tuple(initial)
 
 
-def _zeros(like: FlatTensor) -> np.ndarray:
-    """The value before the first run: the zero point of int8, else bytes of 0."""
+def initial_value(like: FlatTensor) -> np.ndarray:
+    """The value of a variable before the first run: the zero point of int8, else bytes of 0."""
+    if like.dtype == "resource":
+        raise VdlaError(f"{like}: the handle of a variable has no value")
     if like.dtype == "uint8":
         return np.full(like.shape, -OFFSET, np.int8)
     zero = int(like.zero_point[0]) if like.dtype == "int8" and like.zero_point.size else 0

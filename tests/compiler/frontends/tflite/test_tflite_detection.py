@@ -32,14 +32,16 @@ def detector(seed: int, shapes: bool = True, **options: float) -> tuple[bytes, l
         for key, value in given.items():
             packed.Key(key)
             packed.Bool(value) if isinstance(value, bool) else packed.Add(value)
-    b = TfliteBuilder(custom="TFLite_Detection_PostProcess")
+    b = TfliteBuilder()
     anchors = np.concatenate([rng.uniform(0, 1, (rows, 2)), rng.uniform(0.1, 0.6, (rows, 2))], 1)
     x = b.tensor((1, rows, 4), "float32")
     scores = b.tensor((1, rows, classes + background), "float32")
     fixed = b.tensor((rows, 4), "float32", data=anchors.astype(np.float32))
     sizes = [(1, count, 4), (1, count), (1, count), (1,)] if shapes else [()] * 4
     results = [b.tensor(size, "float32") for size in sizes]
-    b.operator("CUSTOM", [x, scores, fixed], results, own=bytes(packed.Finish()))
+    b.operator(
+        "TFLite_Detection_PostProcess", [x, scores, fixed], results, own=bytes(packed.Finish())
+    )
     inputs = [rng.normal(size=(1, rows, 4)), rng.uniform(size=(1, rows, classes + background))]
     return b.file([x, scores], results), [v.astype(np.float32) for v in inputs]
 
@@ -82,8 +84,8 @@ def test_refusals(options: dict[str, float], why: str) -> None:
 
 
 def test_damaged_options() -> None:
-    b = TfliteBuilder(custom="TFLite_Detection_PostProcess")
+    b = TfliteBuilder()
     x, y = b.tensor((1, 2, 4), "float32"), b.tensor((1,), "float32")
-    b.operator("CUSTOM", [x], [y], own=b"\xff\xff\xff")
+    b.operator("TFLite_Detection_PostProcess", [x], [y], own=b"\xff\xff\xff")
     with pytest.raises(VdlaError, match="its options are damaged"):
         import_tflite(b.file([x], [y]))

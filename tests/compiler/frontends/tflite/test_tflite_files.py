@@ -244,9 +244,9 @@ def test_inputs_and_outputs_of_other_types_than_the_network() -> None:
 
 
 def test_a_custom_operator_is_refused_by_name() -> None:
-    b = TfliteBuilder(custom="MyOperator")
+    b = TfliteBuilder()
     x, y = b.tensor((4,), "float32"), b.tensor((4,), "float32")
-    b.operator("CUSTOM", [x], [y])
+    b.operator("MyOperator", [x], [y])
     with pytest.raises(VdlaError, match="CUSTOM 'MyOperator' is not supported"):
         import_tflite(b.file([x], [y]))
 

@@ -19,6 +19,8 @@ TYPES = {
     "int16": tflite.TensorType.INT16,
     "int32": tflite.TensorType.INT32,
     "int64": tflite.TensorType.INT64,
+    "uint32": tflite.TensorType.UINT32,
+    "uint64": tflite.TensorType.UINT64,
     "bool": tflite.TensorType.BOOL,
     "complex64": tflite.TensorType.COMPLEX64,
     "resource": tflite.TensorType.RESOURCE,
@@ -36,11 +38,10 @@ class TfliteBuilder:
     tensors: list[int] = field(default_factory=list)
     buffers: list[np.ndarray | None] = field(default_factory=lambda: [None])
     operators: list[int] = field(default_factory=list)
-    codes: list[int] = field(default_factory=list)
+    #: The kinds of operators.
+    codes: list[str] = field(default_factory=list)
     #: Subgraphs that are finished; in the file they come after the one that ``file()`` finishes.
     graphs: list[int] = field(default_factory=list)
-    #: The name of operators that are CUSTOM.
-    custom: str = ""
     #: Whether buffers lie behind the tables, at offsets in the file.
     behind: bool = False
 
@@ -101,8 +102,8 @@ class TfliteBuilder:
         table: str = "",
         **options: float | bytes,
     ) -> None:
-        """Add an operator; ``table`` and ``options`` as the schema names them, ``own`` are the
-        options of a custom operator."""
+        """Add an operator; ``table`` and ``options`` as the schema names them. One that the schema
+        does not have is a custom operator, and ``own`` are its options."""
         b, stored, own = self.builder, None, None
         if isinstance(given := options.pop("own", None), bytes):
             own = b.CreateByteVector(given)
@@ -111,12 +112,11 @@ class TfliteBuilder:
             for option, value in options.items():
                 getattr(tflite, f"{table}Add{option}")(b, value)
             stored = getattr(tflite, f"{table}End")(b)
-        code = getattr(tflite.BuiltinOperator, kind)
-        if code not in self.codes:
-            self.codes.append(code)
+        if kind not in self.codes:
+            self.codes.append(kind)
         reads, writes = self.numbers(list(inputs)), self.numbers(list(outputs))
         tflite.OperatorStart(b)
-        tflite.OperatorAddOpcodeIndex(b, self.codes.index(code))
+        tflite.OperatorAddOpcodeIndex(b, self.codes.index(kind))
         tflite.OperatorAddInputs(b, reads)
         tflite.OperatorAddOutputs(b, writes)
         if stored is not None:
@@ -153,7 +153,7 @@ class TfliteBuilder:
         """The model as the bytes of a file; its first subgraph is there ``subgraphs`` times."""
         b = self.builder
         graphs = self._tables([self._graph(inputs, outputs)] * subgraphs + self.graphs)
-        codes = self._tables([self._code(code) for code in self.codes])
+        codes = self._tables([self._code(kind) for kind in self.codes])
         buffers = self._tables([self._buffer(data, i) for i, data in enumerate(self.buffers)])
         tflite.ModelStart(b)
         tflite.ModelAddVersion(b, 3)
@@ -176,8 +176,9 @@ class TfliteBuilder:
             data += raw
         return bytes(data)
 
-    def _code(self, code: int) -> int:
-        name = self.builder.CreateString(self.custom)
+    def _code(self, kind: str) -> int:
+        code = getattr(tflite.BuiltinOperator, kind, tflite.BuiltinOperator.CUSTOM)
+        name = self.builder.CreateString(kind)
         tflite.OperatorCodeStart(self.builder)
         if code == tflite.BuiltinOperator.CUSTOM:
             tflite.OperatorCodeAddCustomCode(self.builder, name)

@@ -13,7 +13,8 @@ ARENA_BYTES = 1 << 22
 Quant = tuple[float, int]
 #: Bounds of the integers that are drawn where a row does not say others.
 RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767),
-          "int32": (-1000, 1000), "int64": (-1000, 1000)}  # fmt: skip
+          "int32": (-1000, 1000), "int64": (-1000, 1000),
+          "uint32": (0, 1000), "uint64": (0, 1000)}  # fmt: skip
 QUANTISED = ("int8", "uint8", "int16")
 
 

@@ -312,6 +312,43 @@ def resize_nearest(d: Draft) -> Case:
     )
 
 
+def in_bits(places: np.ndarray, width: int) -> np.ndarray:
+    """Numbers of ``width`` bits one behind the other, the highest bit first; uint8."""
+    bits = places.reshape(-1, 1) >> np.arange(width)[::-1] & 1
+    return np.packbits(bits.astype(np.uint8))
+
+
+def packed(d: Draft, pruned: bool) -> tuple[list[int], int]:
+    """A compressed constant, as operands and a result: by places in tables, of which each channel
+    has one, or as what is not zero."""
+    shape, quantised = d.shape(), d.dtype in ("int8", "int16") and d.chance()
+    axis = d.size(0, 1) * (len(shape) - 1)
+    channels = shape[axis] if quantised else 1
+    zeros = d.rng.integers(-128, 128, channels) * (pruned and d.dtype == "int8")
+    header = np.zeros(16, np.uint8)
+    header[[0, 1, 4]] = (2 if pruned else 0), 1, 1
+    width, size = (1, 2) if pruned else (d.size(1, 7), 0)
+    size = size or d.size(1, 1 << width)
+    places = d.rng.integers(0, size, math.prod(shape))
+    if not pruned:
+        header[5:7] = (axis if quantised else 15) << 4 | width, size
+    count = places.sum() if pruned else size * channels
+    values = d.draw((int(count),), d.dtype, -100, 100)
+    extra = np.concatenate([header, np.frombuffer(values.tobytes(), np.uint8)])
+    operands = [d.constant(data, "uint8") for data in (in_bits(places, width), extra)]
+    scale = {"scale": [0.1] * channels, "zero": zeros.tolist(), "axis": axis} if quantised else {}
+    return operands, d.builder.tensor(shape, d.dtype, **scale)
+
+
+def decode(d: Draft) -> Case:
+    """Some compressed constants of both kinds."""
+    found = [packed(d, d.chance()) for _ in range(d.size(2, 5))]
+    made = [result for _, result in found]
+    operands = [index for pair, _ in found for index in pair]
+    d.builder.operator("TFLM_DECODE", operands, made)
+    return Case(d.builder.file([], made), [], len(made))
+
+
 ROWS: dict[str, Maker] = {
     "BATCH_TO_SPACE_ND": batch_to_space,
     "BROADCAST_ARGS": broadcast_args,
@@ -339,6 +376,7 @@ ROWS: dict[str, Maker] = {
     "SPLIT_V": split_v,
     "SQUEEZE": squeeze,
     "STRIDED_SLICE": strided_slice,
+    "TFLM_DECODE": decode,
     "TRANSPOSE": transpose,
     "UNPACK": unpack,
 }

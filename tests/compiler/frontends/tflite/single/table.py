@@ -12,11 +12,11 @@ from vdla.compiler.frontends.tflite.importer import import_tflite
 from vdla.compiler.graph.interpret import interpret_runs
 from vdla.isa.errors import VdlaError
 
-from . import elements, memory, moving, sums
+from . import elements, memory, moving, signals, sums
 from .draft import Case, Draft, Refused, micro
 
-ROWS = {**elements.ROWS, **memory.ROWS, **moving.ROWS, **sums.ROWS}
-TYPES = ("float32", "int8", "uint8", "int16", "int32", "int64", "bool")
+ROWS = {**elements.ROWS, **memory.ROWS, **moving.ROWS, **signals.ROWS, **sums.ROWS}
+TYPES = ("float32", "int8", "uint8", "int16", "int32", "int64", "uint32", "uint64", "bool")
 EXACT, ROUNDED, REFUSED, NONE = "exact", "last bits", "refused", ""
 #: Functions of float32 whose last bits differ in some cases, however few the table is made from.
 LIBRARY = ("COS", "ELU", "EXP", "L2_NORMALIZATION", "LOG", "SIN")
