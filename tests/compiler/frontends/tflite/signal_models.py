@@ -94,9 +94,9 @@ def quantised(d: Draft, value: int) -> int:
 
 
 def sound(runs: int) -> np.ndarray:
-    """Silence, a chirp in noise that grows until it clips, and silence again; int16."""
+    """Silence, a chirp in noise that grows until it clips, and two silent runs in it; int16."""
     rng, time = np.random.default_rng(3), np.arange(runs * STEP) / 16000
     loud = np.where(time < 2 * STEP / 16000, 0, 2.0 ** (time / time[-1] * 20))
     wave = loud * (np.sin(2 * np.pi * (200 + 6000 * time) * time) + rng.normal(0, 0.1, time.size))
-    wave[-STEP:] = 0
+    wave[-4 * STEP : -2 * STEP] = 0
     return np.clip(wave, -(1 << 15), (1 << 15) - 1).astype(np.int16)
