@@ -81,15 +81,15 @@ def test_inputs_that_onnxruntime_refuses() -> None:
 
 def test_operators_and_answers() -> None:
     model = onnx.load(MODELS / "digits_int8.onnx")
-    image = np.load(MODELS / "digits_test.npz")["x"][:1]
-    found = distances(model, [image])
+    images = [image[None] for image in np.load(MODELS / "digits_test.npz")["x"][:3]]
+    found = distances(model, images[:1])
     rows = {row.what: row for row in definition.operators(found)}
     assert sum(row.elements for row in rows.values()) == sum(row.elements for row in found)
     assert rows["QConv2d"].equal == rows["QConv2d"].elements and rows["QAvgPool"].largest <= 1
-    ours, theirs = definition.answers(model, image)
-    assert ours.elements == theirs.elements == 10
+    ours, theirs = definition.answers(model, images)
+    assert ours.elements == theirs.elements == 30
     assert max(ours.largest, theirs.largest) <= 1
-    assert ours.equal <= 10 and (ours.equal == 10) == (ours.largest == 0)
+    assert ours.equal <= 30 and (ours.equal == 30) == (ours.largest == 0)
 
 
 def test_from_the_command_line(
@@ -99,12 +99,14 @@ def test_from_the_command_line(
     monkeypatch.setitem(definition.NETWORKS, "tiny", tiny)
     assert run_app(["bench", "quantised", "--models", "depthwise"]) == 0
     assert capsys.readouterr().out.count("smoothing 0.5") == 2
-    assert run_app(["bench", "definition", "--models", "tiny", "--side", "32", "--json", "-"]) == 0
+    options = ["--models", "tiny", "--side", "32", "--images", "3"]
+    assert run_app(["bench", "definition", *options, "--json", "-"]) == 0
     report = json.loads(capsys.readouterr().out)
-    assert report["side"] == 32 and {row["network"] for row in report["rows"]} == {"tiny"}
+    assert (report["side"], report["images"]) == (32, 3)
+    assert {row["network"] for row in report["rows"]} == {"tiny"}
     (products,) = (row for row in report["rows"] if row["what"] == "QConv2d")
     assert products["equal"] == products["elements"] == 8 * 32 * 32
-    assert [row["elements"] for row in report["rows"][-2:]] == [8 * 32 * 32] * 2
+    assert [row["elements"] for row in report["rows"][-2:]] == [3 * 8 * 32 * 32] * 2
 
 
 @pytest.mark.parametrize("models", ["alexnet", "bert,alexnet"])
