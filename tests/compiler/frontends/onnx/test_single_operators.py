@@ -61,7 +61,12 @@ from vdla.compiler.graph.ops.movement import (
     Transpose,
 )
 from vdla.compiler.graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
-from vdla.compiler.graph.ops.places import QAddChannels, QGroupMatMul, TransposeGroups
+from vdla.compiler.graph.ops.places import (
+    QAddChannels,
+    QConvAddChannels,
+    QGroupMatMul,
+    TransposeGroups,
+)
 from vdla.compiler.graph.ops.pooling import (
     AvgPool,
     MaxPool,
@@ -127,8 +132,8 @@ def test_every_operator_of_topi_is_named() -> None:
     operators, which have tests of their own. Tiles of AMX derive from the dots of four."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
-    others |= {Interleave, BlockedMatrixConv2d, QAddChannels, QGroupMatMul, TransposeGroups}
-    others |= {QTableSoftmax, QLayerNorm, RowDigits, QNormalise}
+    others |= {Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
+    others |= {QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm, RowDigits, QNormalise}
     assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
 
