@@ -1,4 +1,5 @@
-"""How fast the simulators are: the SimPy model, with and without values, beside the RTL."""
+"""How fast the simulators are: the SimPy model, and the loop that counts cycles alone, beside the
+RTL."""
 
 from __future__ import annotations
 
@@ -6,7 +7,6 @@ import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from ..runtime.result import SimResult
-from ..sim.model.core import simulate
+from ..sim.model.core import count_cycles, simulate
 from .measure import check_runs, random_inputs, rtl_of
 from .workloads import NETWORKS
 
@@ -66,7 +66,6 @@ def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str
     start = compiled.dram(random_inputs(compiled.inputs))
     simulators: dict[str, Callable[..., SimResult]] = {
         "sim": simulate,
-        "timing": partial(simulate, values=False),
         "rtl": rtl_of(hw),
     }
     seconds: dict[str, list[float]] = defaultdict(list)
@@ -79,6 +78,14 @@ def _row(name: str, hw: HwParams, memory: MemoryParams, rounds: int) -> dict[str
             results[simulator] = run(compiled.program, images[simulator], memory)
             seconds[simulator].append(time.process_time() - begin)
             seconds[f"{simulator}_wall"].append(results[simulator].wall_s)
+        begin = time.process_time()
+        cycles = count_cycles(compiled.program, memory)
+        seconds["timing"].append(time.process_time() - begin)
+        if cycles != results["sim"].cycles:
+            raise VdlaError(
+                f"{name}: expected {results['sim'].cycles} cycles as simulated, the loop for "
+                f"searches counts {cycles}; this is a bug of sim/model/loop.py"
+            )
         check_runs(
             name,
             compiled.programs,

@@ -43,7 +43,7 @@ from ..roofline import scratchpad_accesses
 from ..runtime.cache import source_digest
 from ..runtime.executable import LayerInfo
 from ..runtime.result import join
-from ..sim.model.core import simulate
+from ..sim.model.core import simulate_cycles
 from .workloads import find_model
 
 #: Virtual threads of all points, and seconds after which one fails.
@@ -201,7 +201,7 @@ def measure_point(
         usual = {name: getattr(HwParams, name) for name in NOT_IN_PROGRAMS}
         work = _work(model, _content(model), replace(params, **usual), memory, vthreads)
         programs = [replace(program, params=params) for program in work.programs]
-        runs = [simulate(p, p.dram_image(), memory, values=False) for p in programs]
+        runs = [simulate_cycles(p, memory) for p in programs]
         if any(run.status != Status.DONE for run in runs):
             raise VdlaError(next(run.report for run in runs if run.status != Status.DONE))
     except VdlaError as error:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import settings
 from vdla import plugins
 from vdla.compiler.targets import kept
+
+#: Of the generator of each module of tests, by the module's name.
+_FIRST_STATES: dict[str, Mapping[str, Any]] = {}
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -52,6 +57,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """``--update-golden`` writes golden files instead of comparing with them."""
     parser.addoption("--update-golden", action="store_true", help="write golden files anew")
+
+
+@pytest.fixture(autouse=True)
+def numbers_begin_anew(request: pytest.FixtureRequest) -> None:
+    """A test draws the same numbers whichever tests ran before it: the generator that its module
+    calls ``RNG`` begins anew."""
+    rng: np.random.Generator | None = getattr(request.module, "RNG", None)
+    if rng is not None:
+        name = request.module.__name__
+        rng.bit_generator.state = _FIRST_STATES.setdefault(name, rng.bit_generator.state)
 
 
 @pytest.fixture(autouse=True)

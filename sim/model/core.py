@@ -17,6 +17,8 @@ from ..deadlock import waiting_report
 from .fetch import Dispatch, Fetch
 from .gemm import Gemm
 from .load import Load
+from .loop import run_loop
+from .regs import Moments
 from .shared import Shared
 from .store import Store
 from .unit import UnitProcess
@@ -38,28 +40,19 @@ class Core:
         for process in (fetch, dispatch, *self.units.values()):
             shared.env.process(process.run())
 
-    @property
-    def indices(self) -> dict[Unit, np.ndarray]:
-        """The instructions of each unit, int64 [their number]."""
-        return self.shared.indices
-
     def run(self) -> None:
         """Let the processes run until none can go on."""
         self.shared.env.settle(self.shared.arbiter.decide)
 
-    def starts(self) -> np.ndarray:
-        """int64 [instructions]: cycle of every start, -1 where there was none."""
-        return self._in_order({unit: process.queue.left for unit, process in self.units.items()})
-
-    def ends(self) -> np.ndarray:
-        """int64 [instructions]: cycle of every end, -1 where there was none."""
-        return self._in_order({unit: process.ends for unit, process in self.units.items()})
-
-    def _in_order(self, cycles: dict[Unit, list[int]]) -> np.ndarray:
-        merged = np.full(len(self.shared.program.insns), -1, np.int64)
-        for unit, known in cycles.items():
-            merged[self.indices[unit][: len(known)]] = known
-        return merged
+    def moments(self) -> Moments:
+        """When everything happened."""
+        count = len(self.shared.program.insns)
+        moments = Moments(*(np.full(count, -1, np.int64) for _ in Moments._fields))
+        for unit, process in self.units.items():
+            known = process.queue.entered, process.queue.left, process.ends, process.busy
+            for column, cycles in zip(moments, known, strict=True):
+                column[self.shared.indices[unit][: len(cycles)]] = cycles
+        return moments
 
 
 def simulate(
@@ -78,55 +71,68 @@ def simulate(
     beyond a memory.
     """
     begun = time.perf_counter()
-    core = _run(program, memory)
-    starts, ends = core.starts(), core.ends()
+    memory.check_bus(program.params)
+    core = Core(program, memory)
+    core.run()
+    moments = core.moments()
     # In the order of their starts: all that an instruction depends on has ended when it starts.
-    order = np.argsort(starts, kind="stable")
-    order = order[starts[order] >= 0] if values else order[:0]
-    state = run_values(program, dram, order)
-    finished = bool((ends >= 0).all())
-    cycles = _cycles(ends)
-    missing = {unit: process.missing() for unit, process in core.units.items()}
-    waiting = [
-        int(core.indices[unit][len(core.units[unit].queue.left)]) for unit in Unit if missing[unit]
-    ]
-    causes = np.zeros((len(program.insns), len(CAUSES)), np.int64)
-    counters = {}
-    for unit, process in core.units.items():
-        passed = process.causes()
-        causes[core.indices[unit][: len(passed)]] = passed
-        total = passed.sum(axis=0)
+    order = np.argsort(moments.starts, kind="stable")
+    order = order[moments.starts[order] >= 0] if values else order[:0]
+    scratchpads = run_values(program, dram, order).scratchpads()
+    return _result(core.shared, moments, scratchpads, begun)
+
+
+def simulate_cycles(program: Program, memory: MemoryParams) -> SimResult:
+    """What :func:`simulate` says of a program that the checker has passed, by the loop: without
+    values (the result has no scratchpads), for searches.
+
+    Raises VdlaError for a memory of another width.
+    """
+    begun = time.perf_counter()
+    memory.check_bus(program.params)
+    shared = Shared(program, memory)
+    return _result(shared, run_loop(shared), {}, begun)
+
+
+def count_cycles(program: Program, memory: MemoryParams) -> int:
+    """The cycles that :func:`simulate_cycles` finds, without accounts.
+
+    Raises VdlaError for a memory of another width.
+    """
+    memory.check_bus(program.params)
+    return _cycles(run_loop(Shared(program, memory)))
+
+
+def _result(
+    shared: Shared, moments: Moments, scratchpads: dict[str, np.ndarray], begun: float
+) -> SimResult:
+    """The result of a run that began at a time of ``time.perf_counter``."""
+    finished, cycles = bool((moments.ends >= 0).all()), _cycles(moments)
+    waiting = moments.waiting(shared)
+    causes, counters = moments.causes(shared), {}
+    for unit, own in shared.indices.items():
+        total = causes[own].sum(axis=0)
         total[CAUSES.index("empty")] += cycles - total.sum()
         counters[unit.name.lower()] = named_causes(unit, total)
     return SimResult(
         status=Status.DONE if finished else Status.DEADLOCK,
-        error_index=None if finished else min(waiting),
+        error_index=None if finished else min(index for index, _ in waiting.values()),
         cycles=cycles,
-        starts=starts.tolist(),
-        ends=ends.tolist(),
+        starts=moments.starts.tolist(),
+        ends=moments.ends.tolist(),
         counters=counters,
-        scratchpads=state.scratchpads(),
+        scratchpads=scratchpads,
         causes=causes,
-        report="" if finished else waiting_report(program, starts.tolist(), missing),
+        report=""
+        if finished
+        else waiting_report(
+            shared.program,
+            moments.starts.tolist(),
+            {unit: mask for unit, (_, mask) in waiting.items()},
+        ),
         wall_s=time.perf_counter() - begun,
     )
 
 
-def count_cycles(program: Program, memory: MemoryParams) -> int:
-    """The cycles of a program that the checker has passed, without its values.
-
-    Raises VdlaError for a memory of another width.
-    """
-    return _cycles(_run(program, memory).ends())
-
-
-def _run(program: Program, memory: MemoryParams) -> Core:
-    """The core after the program."""
-    memory.check_bus(program.params)
-    core = Core(program, memory)
-    core.run()
-    return core
-
-
-def _cycles(ends: np.ndarray) -> int:
-    return int(ends.max(initial=0)) + DONE
+def _cycles(moments: Moments) -> int:
+    return int(moments.ends.max(initial=0)) + DONE

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from ...isa.timing import STORE_BURSTS
 from .queue import Environment
 
 PAGE_BYTES = 4096
+Made = TypeVar("Made")
 #: Later than every cycle.
 NEVER = 1 << 62
 
@@ -71,13 +72,27 @@ def cut_bursts(
     return tuple(bursts)
 
 
-def for_each(make: Callable[..., Any], arguments: np.ndarray) -> list[Any]:
-    """Call ``make`` on every row of a table (int64); once for equal rows, because programs have
-    many."""
-    keys = np.ascontiguousarray(arguments).view(f"V{8 * arguments.shape[1]}").reshape(-1).tolist()
-    first = {key: number for number, key in enumerate(keys)}
-    made = {key: make(*arguments[number].tolist()) for key, number in first.items()}
-    return [made[key] for key in keys]
+class Kinds(Generic[Made]):
+    """What instructions cost, made once for those that cost the same, because programs have many.
+
+    Attributes
+    ----------
+    made : what ``make`` gives for each kind
+    of : the kind of every instruction, int64 [their number]
+    """
+
+    def __init__(self, make: Callable[..., Made], arguments: np.ndarray):
+        """``arguments`` of ``make`` are a row for each instruction, int64 [instructions, n]."""
+        rows = np.ascontiguousarray(arguments)
+        keys = rows.view(f"V{8 * rows.shape[1]}").reshape(-1).tolist()
+        kinds: dict[bytes, int] = {}
+        self.of = np.array([kinds.setdefault(key, len(kinds)) for key in keys], np.int64)
+        first = np.unique(self.of, return_index=True)[1]
+        self.made: list[Made] = [make(*row) for row in rows[first].tolist()]
+
+    def each(self) -> list[Made]:
+        """For every instruction what its kind has."""
+        return [self.made[kind] for kind in self.of.tolist()]
 
 
 class ReadPort:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from ...isa.opcodes import Opcode, Unit
 from ...isa.timing import GEMM_DEPTH
 from .shared import Shared
@@ -12,12 +14,10 @@ class Gemm(UnitProcess):
     """Runs GEMM instructions."""
 
     unit = Unit.GEMM
-    drain = GEMM_DEPTH
 
     def __init__(self, shared: Shared):
         super().__init__(shared)
-        fields = shared.program.columns(Opcode.GEMM)
-        self.busy = fields["outer"] * fields["inner"] * fields["uop_count"]
+        self.busy = iterations(shared)
         self.iterations = self.busy.tolist()
 
     def step(self, number: int, cycle: int) -> None:
@@ -26,3 +26,9 @@ class Gemm(UnitProcess):
         self.queue.left.put(start)
         self.ready = start + self.iterations[number]
         self.end(number, self.ready + GEMM_DEPTH)
+
+
+def iterations(shared: Shared) -> np.ndarray:
+    """Of every GEMM of a program, int64 [their number]."""
+    fields = shared.program.columns(Opcode.GEMM)
+    return fields["outer"] * fields["inner"] * fields["uop_count"]

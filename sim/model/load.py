@@ -12,7 +12,7 @@ import numpy as np
 from ...isa.opcodes import LOADABLE, Opcode, Unit
 from ...isa.params import HwParams
 from ...isa.timing import LOAD_END
-from .dma import Pieces, ReadPort, Rows, for_each
+from .dma import Kinds, Pieces, ReadPort, Rows
 from .shared import Shared
 from .unit import UnitProcess
 
@@ -26,7 +26,7 @@ class Load(UnitProcess):
 
     def __init__(self, shared: Shared):
         super().__init__(shared)
-        self.plans = plans(shared)
+        self.plans = plans(shared).each()
         self.busy = np.array([plan.busy for plan in self.plans], np.int64)
         self.port = shared.arbiter.load = ReadPort(self._arrived)
         #: For each instruction that waits for the last grant of the one before, the cycle from
@@ -84,8 +84,8 @@ class Plan(NamedTuple):
     beat_cycles: int
 
 
-def plans(shared: Shared) -> list[Plan]:
-    """What every LOAD of a program costs."""
+def plans(shared: Shared) -> Kinds[Plan]:
+    """What the LOADs of a program cost."""
     params, fields = shared.params, shared.program.columns(Opcode.LOAD)
     entry_bytes = np.array([params.entry_bytes(name) for name in LOADABLE])[fields["memory"]]
     entry_bytes = np.where(fields["widen"], params.block_out, entry_bytes)
@@ -95,7 +95,7 @@ def plans(shared: Shared) -> list[Plan]:
         return plan(Rows(*row[:6]), row[6:10], row[10], params, shared.memory.cycles_per_beat)
 
     rows = np.concatenate([Rows.of(fields), np.stack([*pads, entry_bytes], 1)], axis=1)
-    return for_each(make, rows)
+    return Kinds(make, rows)
 
 
 def plan(

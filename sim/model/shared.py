@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 
 from ...isa.encoding import HEADER
@@ -31,10 +33,30 @@ class Shared:
         self.unit_of: list[Unit] = units.tolist()
         self.indices = {unit: np.flatnonzero(units == unit) for unit in Unit}
 
-    def masks(self, unit: Unit) -> tuple[list[int], list[int]]:
+    def masks(self, unit: Unit) -> tuple[np.ndarray, np.ndarray]:
         """For each instruction of a unit, the masks of the units that it takes a token from, and of
-        those that it gives one to."""
+        those that it gives one to: int64 [their number] each."""
         names = [field.name for field in HEADER]
         table = self.program.table[self.indices[unit]]
-        pops, pushes = (table[:, names.index(name)].tolist() for name in ("pop", "push"))
+        pops, pushes = (table[:, names.index(name)] for name in ("pop", "push"))
         return pops, pushes
+
+    @cached_property
+    def givers(self) -> np.ndarray:
+        """For each instruction and unit, the instruction of that unit whose token it takes: -1
+        where it takes none, the number of instructions where the token is never given. int64
+        [instructions, units].
+
+        Units run in order and tokens have no names: the n-th pop takes the token of the n-th push.
+        """
+        count = len(self.unit_of)
+        givers = np.full((count, len(Unit)), -1, np.int64)
+        masks = {unit: self.masks(unit) for unit in Unit}
+        for giver in Unit:
+            for taker in Unit:
+                gives = self.indices[giver][masks[giver][1] >> taker & 1 > 0]
+                takes = self.indices[taker][masks[taker][0] >> giver & 1 > 0]
+                given = min(gives.size, takes.size)
+                givers[takes[:given], giver] = gives[:given]
+                givers[takes[given:], giver] = count
+        return givers

@@ -7,8 +7,9 @@ from collections import deque
 import numpy as np
 
 from ...isa.opcodes import Opcode, Unit
+from ...isa.params import HwParams
 from ...isa.timing import STORE_DATA, STORE_END
-from .dma import Rows, WriteChannel, for_each
+from .dma import Kinds, Rows, WriteChannel
 from .shared import Shared
 from .unit import UnitProcess
 
@@ -20,16 +21,10 @@ class Store(UnitProcess):
 
     def __init__(self, shared: Shared):
         super().__init__(shared)
-        entry_bytes = shared.params.entry_bytes("out")
-
-        def bursts(*row: int) -> list[int]:
-            rows = Rows(*row).bursts(entry_bytes, shared.params)
-            return [beats for _, bursts in rows for beats in bursts]
-
         #: Beats of every burst of each instruction.
-        self.bursts = for_each(bursts, Rows.of(shared.program.columns(Opcode.STORE)))
+        self.bursts = beats_of_bursts(shared).each()
         self.busy = np.array([sum(beats) for beats in self.bursts], np.int64)
-        self.beat_cycles = max(1, shared.params.bus_bytes // entry_bytes)
+        self.beat_cycles = beat_cycles(shared.params)
         self.channel = WriteChannel(shared.memory)
         in_flight = shared.params.stores_in_flight
         #: Ends of the latest instructions, which free their slots.
@@ -47,3 +42,19 @@ class Store(UnitProcess):
         self.ready = present
         self.responded.append(answered + STORE_END)
         self.end(number, answered + STORE_END)
+
+
+def beats_of_bursts(shared: Shared) -> Kinds[list[int]]:
+    """Beats of every burst of the STOREs of a program."""
+    entry_bytes = shared.params.entry_bytes("out")
+
+    def bursts(*row: int) -> list[int]:
+        rows = Rows(*row).bursts(entry_bytes, shared.params)
+        return [beats for _, bursts in rows for beats in bursts]
+
+    return Kinds(bursts, Rows.of(shared.program.columns(Opcode.STORE)))
+
+
+def beat_cycles(params: HwParams) -> int:
+    """Cycles in which the store unit makes a beat."""
+    return max(1, params.bus_bytes // params.entry_bytes("out"))

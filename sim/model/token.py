@@ -5,9 +5,7 @@ Units run in order and tokens have no names: the n-th pop takes the token of the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-
-import numpy as np
+from collections.abc import Iterable, Iterator
 
 from ...isa.opcodes import Unit
 from .queue import Environment, History, Needs
@@ -35,24 +33,3 @@ class TokenBank:
                 needs = (*needs, (self.pushed[giver, taker], taken[giver]))
                 taken[giver] += 1
             yield needs
-
-    def missing(self, taker: Unit, before: Sequence[int], head: int) -> int:
-        """Mask of the units whose token the instruction at the head lacks, given its mask and those
-        of all before it.
-        """
-        lacking = 0
-        for giver in UNITS_OF[head]:
-            taken = sum(mask >> giver & 1 for mask in before)
-            lacking |= (taken >= len(self.pushed[giver, taker])) << giver
-        return lacking
-
-    def available(self, taker: Unit, pops: Sequence[int]) -> np.ndarray:
-        """Cycles from which the tokens of the first instructions of a unit can be taken, int64
-        [instructions, units]; 0 where none is needed.
-        """
-        masks = np.array(pops, np.int64)
-        cycles = np.zeros((masks.size, len(Unit)), np.int64)
-        for giver in Unit:
-            takes = np.flatnonzero(masks >> giver & 1)
-            cycles[takes, giver] = np.array(self.pushed[giver, taker][: takes.size], np.int64) + 1
-        return cycles

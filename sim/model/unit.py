@@ -12,7 +12,6 @@ import numpy as np
 
 from ...isa.opcodes import Unit
 from .queue import Environment, Needs, Queue
-from .regs import account
 from .shared import Shared
 
 
@@ -56,15 +55,13 @@ class UnitProcess(Sequence):
     """
 
     unit: Unit
-    #: Cycles from the last one in which an instruction blocks the unit for others to its end.
-    drain = 0
     busy: np.ndarray
 
     def __init__(self, shared: Shared):
         super().__init__(shared.env)
         self.tokens = shared.tokens
         self.queue = Queue(shared.env, shared.params.queue_depth)
-        self.pops, self.pushes = shared.masks(self.unit)
+        self.pops, self.pushes = (masks.tolist() for masks in shared.masks(self.unit))
         self.counters = shared.tokens.given_by(self.unit)
         self.ready = 0
         self.ends: list[int] = []
@@ -77,21 +74,3 @@ class UnitProcess(Sequence):
         self.ends.append(cycle)
         for counter in self.counters[self.pushes[number]]:
             counter.put(cycle)
-
-    def missing(self) -> int:
-        """Mask of units whose token the head of the queue lacks, once no process can go on."""
-        started = len(self.queue.left)
-        if started == len(self.queue.entered):
-            return 0
-        return self.tokens.missing(self.unit, self.pops[:started], self.pops[started])
-
-    def causes(self) -> np.ndarray:
-        """Why every cycle passed, int64 [instructions started, causes]: see :func:`account`."""
-        started = len(self.queue.left)
-        return account(
-            np.array(self.queue.left, np.int64),
-            np.array(self.ends, np.int64) - self.drain + 1,
-            self.busy[:started],
-            np.array(self.queue.entered[:started], np.int64) + 1,
-            self.tokens.available(self.unit, self.pops[:started]),
-        )

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...isa.footprint import affine_entries
 from ...isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
+from ...isa.params import HwParams
 from ...isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH, table_iterations
-from .dma import for_each
+from .dma import Kinds
 from .shared import Shared
 from .unit import UnitProcess
 
@@ -25,19 +26,11 @@ class Vector(UnitProcess):
     """Runs VECTOR, PARAM and TABLE instructions."""
 
     unit = Unit.VECTOR
-    drain = VECTOR_DEPTH
 
     def __init__(self, shared: Shared):
         super().__init__(shared)
-        opcodes = shared.program.table[shared.indices[Unit.VECTOR], 0].tolist()
+        self.patterns = patterns(shared).each()
         passes = shared.params.vector_passes
-        columns = _tmp_columns(shared.program.columns(Opcode.VECTOR))
-        vectors = iter(for_each(partial(_pattern, passes), columns))
-        setting = {
-            Opcode.PARAM: Pattern(passes, PARAM_ITERATIONS, 1, [], None),
-            Opcode.TABLE: Pattern(passes, table_iterations(shared.params), 1, [], None),
-        }
-        self.patterns = [setting[code] if code in setting else next(vectors) for code in opcodes]
         self.busy = np.array([passes * each.iterations for each in self.patterns], np.int64)
         self.writes: Writes = ()
 
@@ -131,6 +124,16 @@ class Pattern:
                 latest[int(self.written[i])] = cycle
 
 
+def patterns(shared: Shared) -> Kinds[Pattern]:
+    """How the instructions of the vector unit use tmp."""
+    codes = shared.program.table[shared.indices[Unit.VECTOR], 0]
+    table = _tmp_columns(shared.program.columns(Opcode.VECTOR))
+    rows = np.zeros((codes.size, 1 + table.shape[1]), np.int64)
+    rows[:, 0] = codes
+    rows[codes == Opcode.VECTOR, 1:] = table
+    return Kinds(partial(_pattern, shared.params), rows)
+
+
 def _tmp_columns(fields: dict[str, np.ndarray]) -> np.ndarray:
     """What :func:`_pattern` needs of VECTOR instructions: extents, loops to reduce, and for src0,
     src1 and dst whether it is tmp, base and strides (0 if not).
@@ -144,7 +147,13 @@ def _tmp_columns(fields: dict[str, np.ndarray]) -> np.ndarray:
     return np.stack(columns, 1)
 
 
-def _pattern(passes: int, *row: int) -> Pattern:
+def _pattern(params: HwParams, opcode: int, *row: int) -> Pattern:
+    passes = params.vector_passes
+    match opcode:
+        case Opcode.PARAM:
+            return Pattern(passes, PARAM_ITERATIONS, 1, [], None)
+        case Opcode.TABLE:
+            return Pattern(passes, table_iterations(params), 1, [], None)
     extents, reduce = row[:4], row[4]
     entries = [
         affine_entries(base, tuple(strides), extents).reshape(-1) if in_tmp else None

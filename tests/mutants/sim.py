@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from vdla.isa import reference, vector_ops
-from vdla.sim.model import kernels, load, regs, values
+from vdla.sim.model import kernels, load, loop, regs, values, vector
 from vdla.sim.model.dma import ReadArbiter, Rows, WriteChannel
 from vdla.sim.model.gemm import Gemm
 from vdla.sim.model.llvm_kit import LlvmKit
 from vdla.sim.model.queue import Queue
 from vdla.sim.model.unit import UnitProcess
-from vdla.sim.model.vector import Pattern, Vector
+from vdla.sim.model.vector import Pattern
 
 from .checks import sim_differs, table_differs, tests
 from .plant import Mutant
 
+LOOP = tests("sim/model/test_loop.py::test_random_programs")
 SIM = (
     Mutant("off-by-one latency", "sim gemm", Gemm.step,
            "self.ready + GEMM_DEPTH", "self.ready + GEMM_DEPTH - 1", sim_differs),
@@ -31,9 +32,21 @@ SIM = (
            "counter.put(cycle)", "counter.put(cycle - 1)", sim_differs),
     Mutant("hazard window one short", "sim vector", Pattern._conflicts,
            "self.passes) + 1):", "self.passes)):", sim_differs),
-    Mutant("a table costs a cycle less", "sim vector", Vector.__init__,
-           "table_iterations(shared.params), 1", "table_iterations(shared.params) - 1, 1",
-           table_differs),
+    Mutant("a table costs a cycle less", "sim vector", vector._pattern,
+           "table_iterations(params), 1", "table_iterations(params) - 1, 1", table_differs),
+    Mutant("the loop grants load before fetch", "sim loop", loop._grant.__wrapped__,
+           "grant < before", "grant <= before", LOOP),
+    Mutant("the loop forgets beats beside padding", "sim loop", loop._grant.__wrapped__,
+           "last = max(last, padded", "last = max(0, padded", LOOP),
+    Mutant("the loop sees tokens too early", "sim loop", loop._startable.__wrapped__,
+           "return cycle + 1", "return cycle", LOOP),
+    Mutant("the loop's hazards are one short", "sim loop", loop._last_pass.__wrapped__,
+           "written[entries[left + i]] + VECTOR_DEPTH",
+           "written[entries[left + i]] + VECTOR_DEPTH - 1", LOOP),
+    Mutant("the loop's writes have all the bandwidth", "sim loop", loop._settle.__wrapped__,
+           "next_beat, present = last + spacing", "next_beat, present = last + 1", LOOP),
+    Mutant("the loop has any number of stores in flight", "sim loop", loop._settle.__wrapped__,
+           "start = max(start, responses[slot] + 1)", "pass", LOOP),
     Mutant("table from the wrong entry", "sim values", kernels.Table.body,
            'self.params.entry_bytes("par")', "4", table_differs, (values._kernels,)),
     Mutant("half of a table of int16", "sim values", kernels.Table.body,
