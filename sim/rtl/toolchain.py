@@ -107,8 +107,8 @@ def compile_shared(sources: list[Path], includes: list[Path], output: Path, *fla
     kept |= {source for source in sources if source.parent == root}
     slow = [source for source in sources if source.stem.endswith("__Slow")]
     fast = [source for source in sources if source not in slow and source not in kept]
-    # With -O2 whole networks run a fifth faster, but g++ takes twice as long: what 27 million cycles
-    # of 16x16 win. Most builds run for less.
+    # With -O2 whole networks run a fifth faster, but g++ takes twice as long: as much as 27 million
+    # cycles of 16x16 win. Most builds run for less.
     jobs = [partial(joined, "fast", "-O1", fast), partial(joined, "slow", "-O0", slow)]
     jobs += [partial(runtime, source) for source in sorted(kept)]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
