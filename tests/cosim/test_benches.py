@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from vdla.cosim import Design
+from vdla.cosim import Build, Design
 from vdla.cosim.pytest_plugin import RunBench
 from vdla.hw.core.dma import BurstCutter, ReadArbiter
 from vdla.hw.core.fetch import Fetch
@@ -14,6 +14,8 @@ from vdla.hw.core.store import Store
 from .configs import CONFIGS, NARROW
 
 pytestmark = pytest.mark.slow
+#: A core that shows all of its signals takes long to build, and its benches see its ports alone.
+FAST = Build(fast=True)
 
 
 def test_cutter(vdla_rtl: RunBench) -> None:
@@ -50,7 +52,7 @@ def test_regs(vdla_rtl: RunBench) -> None:
 def test_core(config: str, vdla_rtl: RunBench) -> None:
     design = Design.core(CONFIGS[config])
     for seed in (1, 2, 3):
-        assert vdla_rtl(design, "bench_core.py", config=config, seed=seed) == 1
+        assert vdla_rtl(design, "bench_core.py", FAST, config=config, seed=seed) == 1
 
 
 def test_tap(vdla_rtl: RunBench) -> None:
@@ -63,4 +65,4 @@ def test_tap(vdla_rtl: RunBench) -> None:
 def test_axi_wrapper(vdla_rtl: RunBench) -> None:
     design = Design.ip(NARROW)
     for seed in (1, 2):
-        assert vdla_rtl(design, "bench_axi.py", seed=seed) == 1
+        assert vdla_rtl(design, "bench_axi.py", FAST, seed=seed) == 1

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 from amaranth.hdl import Module, Signal
-from vdla.cosim import Design
+from vdla.cosim import Build, Design
 from vdla.cosim.pytest_plugin import RunBench
 from vdla.hw.fpga import ecp5
 from vdla.hw.fpga.cells import CELLS
@@ -56,4 +56,4 @@ def test_all_operands(back_ends: tuple, differs: int, vdla_rtl: RunBench) -> Non
     if "CCU2C" in design.verilog:
         design = Design("compared", design.verilog + CELLS)
     settings = {"cycles": 1 << CYCLES_LOG2, "differs": differs}
-    assert vdla_rtl(design, "cocotb_multiplier.py", **settings) == 1
+    assert vdla_rtl(design, "cocotb_multiplier.py", Build(fast=True), **settings) == 1
