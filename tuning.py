@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,6 @@ from .compiler.choose.records import Key, Record, Records, append
 from .compiler.choose.space import Knobs
 from .compiler.targets.base import Options, Target
 from .compiler.targets.cpu.layer import CpuLayer
-from .compiler.targets.cpu.target import Cpu
 from .compiler.targets.registry import find_target
 from .compiler.targets.vdla.layer import Layer
 from .compiler.tune.auto.evolution import Evolution
@@ -30,8 +30,9 @@ from .compiler.tune.auto.gradient import Course, next_task
 from .compiler.tune.auto.programs import ProgramFeatures, Programs
 from .compiler.tune.boosted import FEWEST, BoostedTrees
 from .compiler.tune.candidates import Candidates
-from .compiler.tune.features import Features, pairwise_accuracy, recall
+from .compiler.tune.features import Features
 from .compiler.tune.pool import Alone, Pool, Steps
+from .compiler.tune.quality import TOP, held_out_scores, pairwise_accuracy, recall
 from .compiler.tune.search import PLAN, TUNERS, Outcome, Search, make_explorer, programs_of
 from .compiler.tune.task import Task, tasks_of
 from .isa.errors import VdlaError
@@ -202,8 +203,6 @@ def tune(
     for name, value, legal in (("target", target, STEPS), ("tuner", tuner, TUNERS)):
         if value not in legal:
             raise VdlaError(f"{name}: expected one of {', '.join(legal)}, got {value!r}")
-    if tuner == Evolution.name and target != Cpu.name:
-        raise VdlaError(f"tuner: {tuner} makes schedules for target cpu, got target {target!r}")
     if scheduler is not None:
         check_address(scheduler)
     params, memory = load_platform(hw, memory)
@@ -471,22 +470,26 @@ def _number(cost: float) -> float | None:
 
 
 def _model_quality(searches: Sequence[Search]) -> dict[str, float | None]:
-    """How well the model that learned from the first half of a task's trials ranks the second half,
-    as a mean over the tasks with enough trials.
+    """How well the model ranks trials that it did not learn from, as means over the tasks: pairs,
+    and the best 30, where there are twice as many trials.
     """
-    found: list[tuple[float, float]] = []
+    pairs, recalls = [], []
     for search in searches:
         points, costs = search.tried
-        half = len(points) // 2
-        if half < FEWEST or len(set(costs[half:])) < 2:
+        if len(points) < 2 * FEWEST or len(set(costs)) < 2:
             continue
-        candidates = search.explorer.candidates
-        if isinstance(candidates, Programs):
-            model = BoostedTrees(ProgramFeatures(candidates))
-        else:
-            model = BoostedTrees(Features(search.task, candidates))
-        model.fit(points[:half], costs[:half])
-        scores = model.score(points[half:])
-        found.append((pairwise_accuracy(scores, costs[half:]), recall(scores, costs[half:])))
-    accuracy, recalled = np.mean(found, axis=0).tolist() if found else (None, None)
-    return {"pairwise_accuracy": accuracy, "recall_at_30": recalled}
+        scores = held_out_scores(partial(_new_model, search), points, costs)
+        pairs.append(pairwise_accuracy(scores, costs))
+        if len(points) >= 2 * TOP:
+            recalls.append(recall(scores, costs))
+    return {
+        "pairwise_accuracy": float(np.mean(pairs)) if pairs else None,
+        "recall_at_30": float(np.mean(recalls)) if recalls else None,
+    }
+
+
+def _new_model(search: Search) -> BoostedTrees:
+    candidates = search.explorer.candidates
+    if isinstance(candidates, Programs):
+        return BoostedTrees(ProgramFeatures(candidates))
+    return BoostedTrees(Features(search.task, candidates))

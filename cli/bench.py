@@ -436,9 +436,11 @@ def _show_tuning(console: Console, report: dict[str, Any]) -> None:
         )
     console.print(table)
     names = ("layer", "memory", "learned from")
-    table = new_table("how models rank", *names, "pairs", "recall of 30", left=3)
+    columns = ("pairs", "30 of 600", "30 of all", "ms")
+    table = new_table("how models rank what they have not seen", *names, *columns, left=3)
     for row in report["model"]:
-        found = (percent(row["pairwise_accuracy"]), percent(row["recall_at_30"]))
+        measures = ("pairwise_accuracy", "recall_at_30", "recall_of_all")
+        found = (*(percent(row[name]) for name in measures), f"{row['ms']:.3f}")
         table.add_row(row["layer"], row["memory"], row["learned_from"], *found)
     console.print(table)
 

@@ -1,13 +1,14 @@
 """Numbers that describe a choice to a model, as many for every choice of a template.
 
 *knob*: each number by its logarithm, each word as one of its values. *estimates*: what a
-template's cost model computes for many choices at once. *loops*: of the lowered loop program, for
-templates without estimates (``loop_features.py``).
+template's cost model computes for many choices at once, each by its logarithm and by its share of
+the estimated cycles, which means the same in layers of any size. *loops*: of the lowered loop
+program, for templates without estimates (``loop_features.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from .task import Task
 Points = Sequence[Point] | np.ndarray
 #: Names of estimates: what comes nearest to a choice's cost, and what no code can beat.
 CYCLES, FLOOR = "cycles", "floor"
+#: Shares of the estimated cycles are told apart above this one.
+LEAST_SHARE = 1e-3
 
 
 def knob_features(candidates: Candidates, points: Points) -> np.ndarray:
@@ -86,7 +89,10 @@ class Features:
         parts, priors = [knob_features(self.candidates, points)], np.zeros(len(points))
         found = self._estimates(points)
         if found:
-            parts.append(np.stack([np.log2(1.0 + values) for values in found.values()], axis=1))
+            several = list(found.values())
+            parts.append(np.log2(1.0 + np.stack(several, axis=1)))
+            shares = np.stack([values / found[CYCLES] for values in several], axis=1)
+            parts.append(np.log2(LEAST_SHARE + shares))
             priors = np.log(found[CYCLES])
         elif self._lower is not None:
             funcs = (self._lower(self.candidates.knobs(point)) for point in points)
@@ -95,18 +101,3 @@ class Features:
 
     def _estimates(self, points: Points) -> Mapping[str, np.ndarray]:
         return self._template.estimates(self._workload, self.candidates.columns(points))
-
-
-def pairwise_accuracy(scores: Iterable[float], costs: Iterable[float]) -> float:
-    """Of all pairs of different cost, the share whose cheaper one has the greater score."""
-    score, cost = np.asarray(list(scores)), np.asarray(list(costs))
-    i, j = np.triu_indices(len(cost), 1)
-    differ = cost[i] != cost[j]
-    return float(((score[i] > score[j]) == (cost[i] < cost[j]))[differ].mean())
-
-
-def recall(scores: Iterable[float], costs: Iterable[float], count: int = 30) -> float:
-    """The share of the ``count`` cheapest that is among the ``count`` of the greatest scores."""
-    score, cost = np.asarray(list(scores)), np.asarray(list(costs))
-    best = np.argsort(cost, kind="stable")[:count]
-    return len({*best.tolist()} & {*np.argsort(-score, kind="stable")[:count].tolist()}) / len(best)

@@ -31,11 +31,11 @@ from typing import Any, Literal, TypeVar, get_args
 import numpy as np
 
 from ....isa.memory import MemoryParams
-from ....isa.native import Floats, native
 from ....isa.params import HwParams
 from ...choose.space import KnobValue
 from ...graph.ops.base import Pair
 from .machine import Budget, Context, Machine
+from .replay import replayed
 
 #: Estimates for the cost model: additional cycles of a load or vector instruction, additional
 #: cycles of a burst of a store, and cycles from the last use of a buffer to the first request for
@@ -279,7 +279,7 @@ def _fastest(
         index = chosen - int(first[group])
         tile = _pick(candidates[group].tiles, index)
         work = _pick(candidates[group].work, index)
-        cycles = _replay(work, memory, tile.vthreads)
+        cycles = _replay(work, memory, tile.vthreads).item()
         cost = cycles + others(work)
         if best is None or cost < best[0]:
             best = cost, tile, cycles
@@ -290,22 +290,22 @@ def _fastest(
 def products_cycles(tile: Tiling, shape: ConvShape, machine: Machine) -> int:
     """The cycles that the cost model predicts for a tiling of products."""
     work = _work(tile, shape, machine.params, machine.memory)
-    return round(_replay(work, machine.memory, tile.vthreads))
+    return round(_replay(work, machine.memory, tile.vthreads).item())
 
 
 def window_cycles(tile: Tiling, shape: ConvShape, weighted: bool, machine: Machine) -> int:
     """The cycles that the cost model predicts for a tiling of windows."""
     work = _window_work(tile, shape, weighted, machine.params, machine.memory)
-    return round(_replay(work, machine.memory, tile.vthreads))
+    return round(_replay(work, machine.memory, tile.vthreads).item())
 
 
 def products_estimates(tiles: Tiling, shape: ConvShape, machine: Machine) -> dict[str, Each]:
-    """What the cost model knows of many tilings of products before it replays them: the work of
-    each unit and the needs of scratchpads, by name.
+    """What the cost model knows of many tilings of products: the work of each unit, the needs of
+    scratchpads, and the cycles of the replay, by name.
     """
     work = _work(tiles, shape, machine.params, machine.memory)
-    floor = _products_floor(tiles, shape, machine)
-    return _estimates(tiles, work, _products_needs(tiles, shape), floor)
+    cycles, floor = _replay(work, machine.memory, tiles.vthreads), _products_floor
+    return _estimates(work, _products_needs(tiles, shape), cycles, floor(tiles, shape, machine))
 
 
 def window_estimates(
@@ -313,25 +313,24 @@ def window_estimates(
 ) -> dict[str, Each]:
     """As :func:`products_estimates`, for tilings of windows."""
     work = _window_work(tiles, shape, weighted, machine.params, machine.memory)
-    floor = _window_floor(tiles, shape, machine)
-    return _estimates(tiles, work, _window_needs(tiles, shape, weighted), floor)
+    cycles, floor = _replay(work, machine.memory, tiles.vthreads), _window_floor
+    needs = _window_needs(tiles, shape, weighted)
+    return _estimates(work, needs, cycles, floor(tiles, shape, machine))
 
 
 def _estimates(
-    tiles: Tiling, work: _Work, needs: Mapping[str, Each], floor: Each
+    work: _Work, needs: Mapping[str, Each], cycles: Each, floor: Each
 ) -> dict[str, Each]:
-    # A single thread loads a tile after it has computed the one before.
-    waiting = 0.0
-    if tiles.vthreads == 1:
-        gemm = work.changes * work.tiles * work.chunks * work.gemm
-        waiting = np.minimum(work.load_cycles, gemm)
+    tiles = work.changes * work.tiles
+    steps = tiles * work.chunks
     return {
         **{field.name: getattr(work, field.name) for field in fields(work)},
         **{f"entries of {name}": need for name, need in needs.items()},
-        "load of all": work.load_cycles,
-        "cycles": work.bound_cycles + waiting,
+        "load of all": work.load_cycles, "gemm of all": steps * work.gemm,
+        "vector of all": tiles * work.vector, "store of all": tiles * work.store,
+        "fetch of all": tiles * work.fetch, "bound": work.bound_cycles, "cycles": cycles,
         "floor": floor,
-    }
+    }  # fmt: skip
 
 
 def _products_floor(tiles: Tiling, shape: ConvShape, machine: Machine) -> Each:
@@ -398,7 +397,7 @@ def row_cycles(
     fetch = (operands + passes + 2) * _fetch_cycles(params, memory)
     tiles = -(-entries // size)
     work = _Work(1, tiles, 1, 1, 0.0, inp, 0.0, vector, 0.0, store, fetch)
-    return round(_replay(work, memory, vthreads))
+    return round(_replay(work, memory, vthreads).item())
 
 
 def read_cycles(read_bytes: int, machine: Machine) -> int:
@@ -670,72 +669,13 @@ def _store_cycles(tile: Tiling, shape: ConvShape, params: HwParams, memory: Memo
     return results * beats + BURST_CYCLES * bursts
 
 
-def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> float:
+def _replay(work: _Work, memory: MemoryParams, vthreads: int) -> Each:
     """Cycles of the operator when every unit works in order, waits for what it needs, and reuses a
     buffer ``vthreads`` steps later.
     """
-    threads = int(min(vthreads, work.tiles))
-    return _replayed(
-        *(np.asarray(getattr(work, field.name)).item() for field in fields(work)),
-        memory.read_latency_cycles + TURN_CYCLES, memory.write_latency_cycles, np.zeros(vthreads),
-        np.zeros(threads), np.zeros(threads), np.zeros(threads), np.zeros(threads),
-    )  # fmt: skip
-
-
-@native
-def _replayed(
-    changes: int, tiles: int, chunks: int, slices: float, staying: float, inp: float, wgt: float,
-    gemm_cycles: float, vector_cycles: float, store_cycles: float, fetch_cycles: float,
-    latency: float, write_latency: float, stays: Floats, operands: Floats, accumulators: Floats,
-    results: Floats, done: Floats,
-) -> float:  # fmt: skip
-    """:func:`_replay` of the fields of a :class:`_Work`. ``stays``, ``operands``, ``accumulators``
-    and ``results`` have, for each buffer, the cycle in which it is free again; buffers are used in
-    turn. The threads share the tiles of a group; ``done`` is their workspace.
-    """
-    threads = len(done)
-    part = 1 / slices
-    load, gemm, vector, store, fetch = 0.0, 0.0, 0.0, 0.0, 0.0
-    operand, accumulator, result = 0, 0, 0
-    for change in range(changes):
-        stay = change % len(stays)
-        load = max(load, stays[stay]) + staying
-        # Weights come block by block, and the first block is enough to begin.
-        stay_begin = load + latency - (staying * (1 - part) if wgt == 0.0 else 0.0)
-        stay_end = load + latency
-        for first in range(0, tiles, threads):
-            # Threads take turns with their chunks, and so finish together.
-            running = min(threads, tiles - first)
-            for thread in range(running):
-                done[thread] = accumulators[(accumulator + thread) % threads]
-            fetch += running * fetch_cycles
-            for _ in range(chunks):
-                for thread in range(running):
-                    load = max(load, operands[operand]) + inp + wgt
-                    begin = max(max(gemm, done[thread]), load + latency - wgt * (1 - part))
-                    begin = max(begin, stay_begin)
-                    # The last block of channels comes after the last of its operands.
-                    last = max(load + latency, stay_end) + gemm_cycles * part
-                    gemm = max(begin + gemm_cycles, last)
-                    operands[operand] = gemm
-                    operand = (operand + 1) % threads
-                    done[thread] = gemm
-            gemm = max(gemm, fetch)
-            for thread in range(running):
-                vector = max(vector, results[result]) + vector_cycles
-                vector = max(vector, done[thread] + vector_cycles * part)
-                accumulators[accumulator] = vector
-                accumulator = (accumulator + 1) % threads
-                store = max(store, vector) + store_cycles
-                results[result] = store + write_latency
-                result = (result + 1) % threads
-        stays[stay] = gemm
-        # Every group begins with the first thread, so its buffers must come first again.
-        back = threads - tiles % threads
-        operand = (operand + back) % threads
-        accumulator = (accumulator + back) % threads
-        result = (result + back) % threads
-    return store + write_latency
+    values = [getattr(work, field.name) for field in fields(work)]
+    latency = memory.read_latency_cycles + TURN_CYCLES
+    return replayed(values, latency, memory.write_latency_cycles, vthreads)
 
 
 def _read_cycles(rows: Each, row_bytes: Each, params: HwParams, memory: MemoryParams) -> Each:

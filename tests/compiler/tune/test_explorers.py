@@ -8,7 +8,13 @@ from vdla.compiler.tune.annealing import ModelAnnealing
 from vdla.compiler.tune.boosted import BoostedTrees, train_base
 from vdla.compiler.tune.candidates import Candidates
 from vdla.compiler.tune.explorer import Random
-from vdla.compiler.tune.features import Features, pairwise_accuracy, recall
+from vdla.compiler.tune.features import Features
+from vdla.compiler.tune.quality import (
+    held_out_scores,
+    pairwise_accuracy,
+    recall,
+    recall_of_sets,
+)
 from vdla.compiler.tune.search import EXPLORERS, Outcome, Search, make_explorer
 
 from .toys import look_up, toy_cost, toy_task
@@ -169,6 +175,28 @@ def test_measures_of_ranks() -> None:
     assert pairwise_accuracy([1, 2, 3], [1.0, 2.0, 3.0]) == 0.0
     assert pairwise_accuracy([1, 3, 2, 0], [1.0, 1.0, 2.0, 2.0]) == 0.75
     assert recall([4, 3, 2, 1], [1.0, 3.0, 2.0, 4.0], 2) == 0.5
+    costs = np.arange(2000.0)
+    assert recall_of_sets(-costs, costs) == 1.0 and recall_of_sets(costs, costs) == 0.0
+    chance = np.random.default_rng(0).random(2000)
+    assert recall_of_sets(chance, costs) < 0.15, "30 of 600 by chance are 0.05"
+
+
+def test_a_trial_is_scored_by_a_model_that_did_not_learn_from_it() -> None:
+    learned: list[set[int]] = []
+
+    class Watched(BoostedTrees):
+        def fit(self, points, costs) -> None:
+            learned.append(set(points))
+            super().fit(points, costs)
+
+        def score(self, points):
+            assert not learned[-1] & set(points.tolist())
+            return super().score(points)
+
+    features, points, costs = trials_of(6, 0, 120)
+    scores = held_out_scores(lambda: Watched(features), points.tolist(), costs)
+    assert len(learned) == 2 and learned[0] | learned[1] == set(points.tolist())
+    assert pairwise_accuracy(scores, costs) > 0.85
 
 
 # ---- going on ------------------------------------------------------------------------------------
