@@ -11,6 +11,7 @@ import numpy as np
 
 from .compiler.choose.records import Records, append
 from .compiler.choose.space import Knobs
+from .compiler.choose.steps import STEPS
 from .compiler.targets.base import Options
 from .compiler.targets.cpu.target import Cpu
 from .compiler.targets.registry import find_target
@@ -19,7 +20,7 @@ from .compiler.te.steps import Log, from_text
 from .compiler.te.tensor import Tensor
 from .compiler.tune.auto.evolution import Evolution
 from .compiler.tune.auto.expression import ExpressionLayer
-from .compiler.tune.auto.programs import BY_ITSELF, STEPS
+from .compiler.tune.auto.programs import BY_ITSELF
 from .compiler.tune.pool import Alone
 from .compiler.tune.search import Outcome, Search, make_explorer
 from .compiler.tune.task import Task

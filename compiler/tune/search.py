@@ -13,8 +13,12 @@ from ..choose.records import Record
 from ..choose.space import Knobs
 from ..targets.cpu.layer import CpuLayer
 from ..targets.cpu.templates.by_steps import expression_of_workload
+from ..targets.vdla.layer import Layer as VdlaLayer
+from ..targets.vdla.parts import gemm_intrin
+from ..targets.vdla.templates.by_steps import ProductsBySteps
 from ..tir.ir import PrimFunc
 from .annealing import Annealing, ModelAnnealing
+from .auto.accelerator import accelerator_program
 from .auto.evolution import Evolution
 from .auto.programs import ProgramFeatures, Programs
 from .auto.rules import processor_program
@@ -49,10 +53,18 @@ Measure = Callable[[Task, Sequence[Knobs]], Iterable[tuple[int, Outcome]]]
 def programs_of(task: Task) -> Programs:
     """The programs by rules of a task that is scheduled by steps."""
     layer = task.layer
-    assert isinstance(layer, CpuLayer)
-    output, processor = expression_of_workload(layer.workload).output, layer.processor
-    sizes = {"lanes": processor.vector_lanes, "threads": processor.threads}
-    return Programs(partial(processor_program, output, **sizes), partial(loop_program, layer))
+    match layer:
+        case CpuLayer():
+            output, processor = expression_of_workload(layer.workload).output, layer.processor
+            sizes = {"lanes": processor.vector_lanes, "threads": processor.threads}
+            make = partial(processor_program, output, **sizes)
+        case VdlaLayer(template=ProductsBySteps() as template, workload=workload):
+            gemm = gemm_intrin(layer.machine.params)
+            make = partial(accelerator_program, template.output(workload), gemm=gemm)
+        case _:
+            raise TypeError(f"{layer} is not scheduled by steps")
+    space = layer.template.space(layer.workload)
+    return Programs(make, partial(loop_program, layer), space.refuse_values)
 
 
 def make_explorer(

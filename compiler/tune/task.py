@@ -10,6 +10,7 @@ from ..build import prepare
 from ..choose.chooser import Chooser
 from ..choose.records import Key, Records
 from ..choose.space import Knobs, Space, Workload
+from ..choose.steps import STEPS
 from ..choose.template import Plan, Template
 from ..dumps import Dumps
 from ..graph.ir import Graph, Node
@@ -19,10 +20,11 @@ from ..targets.base import Part, Target
 from ..targets.cpu.layer import CpuLayer
 from ..targets.cpu.lowering import lower_node
 from ..targets.cpu.target import Cpu
-from ..targets.cpu.templates.by_steps import STEPS, BySteps
+from ..targets.cpu.templates.by_steps import BySteps
 from ..targets.vdla.layer import Layer as VdlaLayer
 from ..targets.vdla.target import Accelerator
 from ..targets.vdla.templates.base import AcceleratorTemplate, Track
+from ..targets.vdla.templates.by_steps import by_steps_of
 from ..tir.ir import PrimFunc
 
 
@@ -90,8 +92,8 @@ def tasks_of(
     model: object, target: Target, records: Records | None = None, by_steps: bool = False
 ) -> list[Task]:
     """The tasks of a model, in the order of layers, with the choices of ``records``: what a layer
-    may use depends on the choices of its neighbours. ``by_steps``: the processor's layers are
-    scheduled by steps, without templates.
+    may use depends on the choices of its neighbours. ``by_steps``: layers are
+    scheduled by steps, without templates; on the accelerator convolutions and dense layers.
 
     Layers of equal workload are one task. A layer whose knobs have one value each is none, unless
     it is scheduled by steps.
@@ -107,7 +109,8 @@ def tasks_of(
     for where, part in parts_of(graph, target):
         match target:
             case Accelerator() if where is target:
-                found += target.layers(part, chooser)
+                layers = target.layers(part, chooser)
+                found += _products_by_steps(layers) if by_steps else layers
             case Cpu():
                 layers = target.layers(part, chooser)
                 found += _by_steps(layers) if by_steps else layers
@@ -119,6 +122,13 @@ def _by_steps(layers: Iterable[CpuLayer]) -> Iterator[CpuLayer]:
     for layer in layers:
         if layer.node.op.fusion is not Fusion.ALIAS:
             yield replace(layer, template=BySteps(layer.processor))
+
+
+def _products_by_steps(layers: Iterable[VdlaLayer]) -> Iterator[VdlaLayer]:
+    """The layers that the accelerator's rules fit, scheduled by steps."""
+    for layer in layers:
+        if (template := by_steps_of(layer.template)) is not None:
+            yield replace(layer, template=template)
 
 
 def merged(layers: Iterable[Layer], target: Target) -> list[Task]:

@@ -22,6 +22,7 @@ from vdla import te, topi
 from vdla.bench.workloads import TABLE_2, ConvLayer
 from vdla.compiler.build import prepare
 from vdla.compiler.choose.chooser import Chooser
+from vdla.compiler.choose.steps import STEPS
 from vdla.compiler.dumps import Dumps
 from vdla.compiler.rows import parts_of
 from vdla.compiler.targets.base import Options, Part
@@ -30,7 +31,7 @@ from vdla.compiler.targets.cpu.target import Cpu
 from vdla.compiler.targets.cpu.templates.by_steps import BySteps
 from vdla.compiler.te.expr import Call
 from vdla.compiler.tune.auto.expression import ExpressionLayer
-from vdla.compiler.tune.auto.programs import BY_ITSELF, STEPS
+from vdla.compiler.tune.auto.programs import BY_ITSELF
 from vdla.compiler.tune.search import Outcome, Search, make_explorer, programs_of
 from vdla.compiler.tune.task import Task
 from vdla.isa.errors import VdlaError

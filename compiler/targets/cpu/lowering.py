@@ -10,6 +10,7 @@ import numpy as np
 from ....isa.errors import VdlaError
 from ...choose.chooser import Chooser, Given
 from ...choose.space import Knobs, Refusal
+from ...choose.steps import STEPS
 from ...graph.ir import Graph, Node
 from ...te.schedule import create_schedule
 from ...tir.ir import PrimFunc
@@ -19,7 +20,7 @@ from .processor import Processor
 from .templates.algorithms import DIRECT, ConvolutionAlgorithm
 from .templates.base import CpuTemplate, CpuWorkload, loop_shapes, workload_of
 from .templates.bit_serial import BIT_SERIAL, BitSerial, BitsWorkload, IntegerAlgorithm
-from .templates.by_steps import STEPS, BySteps, expression_of_workload
+from .templates.by_steps import BySteps, expression_of_workload
 from .templates.fusing import Joining, Together
 from .templates.matrix_tiles import MATRICES, MatrixTiles, ProductInstruction
 from .templates.plain import (

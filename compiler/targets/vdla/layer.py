@@ -17,7 +17,8 @@ from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ..base import Part
 from .machine import ACCELERATOR, Machine
-from .program import run_loop_passes, write_program
+from .passes.loops import run_loop_passes
+from .program import write_program
 from .sharing import Operator
 from .templates.base import AcceleratorTemplate
 

@@ -25,23 +25,15 @@ from ...choose.chooser import Chooser
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...tir.ir import PrimFunc, written_params
-from ...tir.passes.double_buffer import double_buffer
-from ...tir.passes.vthread import interleave_vthreads
-from ...tir.printer import print_func
-from ...tir.scopes import check_scopes
-from ...tir.verify import verify
 from ..base import Compiled, Part, layer_info
 from .codegen import Place, generate
 from .machine import Machine
 from .order import dispatch_order, loads_by_need, without_repeated_tables
+from .passes.loops import run_loop_passes
 from .placement import place_activations
-from .scopes import memory_scopes
 from .sharing import Operator, share_scratchpads
 from .stream import Stream
 from .templates.base import AcceleratorTemplate, Track
-
-#: The passes for the loop program of every operator, in order.
-LOOP_PASSES = (double_buffer, interleave_vthreads)
 
 
 def build_program(
@@ -114,18 +106,6 @@ def build_func(func: PrimFunc, machine: Machine, dumps: Dumps) -> Program:
         "outputs": [region for p, region in regions.items() if p in results],
     }
     return _checked(_program(stream, insns, order, image, params, meta), dumps)
-
-
-def run_loop_passes(func: PrimFunc, params: HwParams, dumps: Dumps) -> PrimFunc:
-    """A loop program after LOOP_PASSES."""
-    verify(func)
-    check_scopes(func, memory_scopes(params))
-    dumps.write(func.name, "lower", partial(print_func, func))
-    for apply in LOOP_PASSES:
-        func = apply(func)
-        verify(func)
-        dumps.write(func.name, apply.__name__, partial(print_func, func))
-    return func
 
 
 def _ordered(

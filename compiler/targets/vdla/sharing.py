@@ -13,14 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 
+from ....isa.errors import VdlaError
 from ....isa.params import HwParams
 from ...choose.chooser import Choice, Chooser
-from ...choose.space import Workload
+from ...choose.space import Refusal, Workload
+from ...choose.steps import STEPS
 from ...graph.ir import Graph, Node
 from ...tir.ir import PrimFunc
 from .codegen import scratchpad_use
 from .machine import Budget, Context
 from .templates.base import AcceleratorTemplate, Track
+from .templates.by_steps import by_steps_of
 
 #: Scratchpads that both tracks use, and the largest share of each that an operator of the vector
 #: track takes, in a program with operators of both tracks.
@@ -76,12 +79,16 @@ def share_scratchpads(
 
     def decide(node: Node, taken: Mapping[str, int]) -> Operator:
         context = replace(whole, rows_first=orders.get(node.output))
-        template = template_of(node)
-        workload = template.workload(graph, node, _less(context, taken))
-        found = chooser.attempt(template, workload, node.name) if any(taken.values()) else None
+        usual = template_of(node)
+        template, found = usual, None
+        workload = usual.workload(graph, node, _less(context, taken))
+        if any(taken.values()):
+            template, found = _attempt(chooser, usual, workload, node.name)
         if not isinstance(found, Choice):
-            workload = template.workload(graph, node, context)
-            found = chooser.choose(template, workload, node.name)
+            workload = usual.workload(graph, node, context)
+            template, found = _attempt(chooser, usual, workload, node.name)
+        if not isinstance(found, Choice):
+            raise VdlaError(f"layer {node.name!r}: {found.reason}")
         # Layers that compute the same in the same way have one loop program.
         same = template, *_values(workload), *sorted(found.knobs.items())
         if same not in funcs:
@@ -104,6 +111,20 @@ def share_scratchpads(
             near = [used[i] for i in (before, after) if i >= 0]
             decide(node, {m: max((use.get(m, 0) for use in near), default=0) for m in SHARED})
     return made
+
+
+def _attempt(
+    chooser: Chooser, usual: AcceleratorTemplate, workload: Workload, layer: str
+) -> tuple[AcceleratorTemplate, Choice | Refusal]:
+    """The choice for a layer, or why there is none: of steps where the user or the cheaper record
+    says so, else of its template's knobs. With the template that computes it.
+    """
+    by_steps = by_steps_of(usual)
+    if by_steps is not None and chooser.prefers(by_steps, usual, workload, layer):
+        found = chooser.attempt(by_steps, workload, layer)
+        if isinstance(found, Refusal) or found.knobs[STEPS]:
+            return by_steps, found
+    return usual, chooser.attempt(usual, workload, layer)
 
 
 def _values(workload: Workload) -> tuple:

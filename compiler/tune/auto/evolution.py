@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -79,7 +80,8 @@ class Evolution(Explorer):
             if generation < GENERATIONS:
                 population = self._next_generation(population, scores)
         found = [point for point in scores if self.is_new(point)]
-        return sorted(found, key=lambda point: (-scores[point], point))[:count]
+        best = sorted(found, key=lambda point: (-scores[point], point))
+        return islice(filter(self.candidates.fits, best), count)
 
     def _proposed(self, count: int) -> Iterable[Point]:
         wanted = count - round(RANDOM_SHARE * count)
@@ -90,11 +92,14 @@ class Evolution(Explorer):
         idle = 0
         while idle < TRIES:
             point = self._made_at_random()
-            if point is not None and self.is_new(point) and self.candidates.is_sound(point):
+            if point is not None and self.is_new(point) and self._is_worth(point):
                 idle = 0
                 yield point
             else:
                 idle += 1
+
+    def _is_worth(self, point: Point) -> bool:
+        return self.candidates.is_sound(point) and self.candidates.fits(point)
 
     # ---- generations
 

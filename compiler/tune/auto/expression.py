@@ -11,6 +11,7 @@ import numpy as np
 
 from ....isa.program import Program
 from ...choose.space import Knobs, Space, Workload
+from ...choose.steps import STEPS
 from ...choose.template import Decision
 from ...dumps import Dumps
 from ...targets.cpu.graph_code import compile_func
@@ -30,7 +31,7 @@ from ...tir.printer import print_func
 from .accelerator import accelerator_program
 from .builder import Picker
 from .builder import Program as RuledProgram
-from .programs import STEPS, Programs
+from .programs import Programs
 from .rules import processor_program
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ...choose.space import Knobs, KnobValue
+from ...choose.steps import STEPS
 from ...te.errors import ScheduleError
 from ...te.steps import Log, from_text, to_text
 from ...tir.ir import PrimFunc
@@ -15,8 +16,6 @@ from ..features import Points
 from ..loop_features import LENGTH, loop_features
 from .builder import Picker, Program, at_random, following
 
-#: The knob that has the log of a program as text.
-STEPS = "steps"
 #: The point of empty steps: what the target does by itself, without the search.
 BY_ITSELF: Point = 0
 
@@ -28,10 +27,17 @@ class Programs:
     ----------
     make : makes a program; its argument decides the open steps
     lower : the loop program of some knobs
+    refuse : why some knobs need not be tried, or an empty string: what lowering does not see, such
+        as scratchpads that are too small
     """
 
-    def __init__(self, make: Callable[[Picker], Program], lower: Callable[[Knobs], PrimFunc]):
-        self._make, self._lower = make, lower
+    def __init__(
+        self,
+        make: Callable[[Picker], Program],
+        lower: Callable[[Knobs], PrimFunc],
+        refuse: Callable[[Knobs], str] = lambda knobs: "",
+    ):
+        self._make, self._lower, self._refuse = make, lower, refuse
         self._programs: list[Program] = [Program((), ())]
         self._points: dict[Log, Point] = {(): BY_ITSELF}
         self._rows: dict[Point, np.ndarray | None] = {}
@@ -92,6 +98,10 @@ class Programs:
     def is_sound(self, point: Point) -> bool:
         """Whether a program can be lowered."""
         return self._row(point) is not None
+
+    def fits(self, point: Point) -> bool:
+        """Whether a program that can be lowered is worth a trial."""
+        return not self._refuse(self.knobs(point))
 
     def features(self, points: Sequence[Point] | np.ndarray) -> np.ndarray:
         """float64 [points, features] of the loop programs; zeros where there is none."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import partial
 
 from ....choose.space import Knobs, Refusal, Space
+from ....choose.steps import STEPS, steps_space
 from ....choose.template import Plan
 from ....graph.ops.base import Expression
 from ....te.errors import ScheduleError
@@ -15,29 +16,8 @@ from ....tir.lower import lower
 from ..micro_kernels import DOT, DOT_EACH
 from .base import CpuTemplate, CpuWorkload, loop_shapes
 
-#: The knob: a log as text. Empty: as the operator's own template does it.
-STEPS = "steps"
 #: Instructions that steps may name.
 INTRINSICS = {intrinsic.name: intrinsic for intrinsic in (DOT, DOT_EACH)}
-
-
-@dataclass(frozen=True)
-class StepsSpace(Space):
-    """Logs that are possible for an expression: too many to be listed, so each is tried."""
-
-    expression: Expression | None = None
-
-    def refuse_values(self, knobs: Knobs) -> str:
-        text = knobs.get(STEPS, "")
-        if text == "" or self.expression is None:
-            return ""
-        schedule = create_schedule(self.expression.output)
-        try:
-            replay_text(str(text), schedule)
-            lower(schedule, [*self.expression.args, self.expression.output])
-        except ScheduleError as error:
-            return f"knob {STEPS}: {error}"
-        return ""
 
 
 class BySteps(CpuTemplate):
@@ -46,13 +26,24 @@ class BySteps(CpuTemplate):
     name = "auto"
 
     def space(self, workload: CpuWorkload) -> Space:
-        return StepsSpace({STEPS: ("",)}, expression=expression_of_workload(workload))
+        return steps_space(partial(_refuse, expression_of_workload(workload)))
 
     def plan(self, workload: CpuWorkload, fixed: Knobs) -> Plan | Refusal:
         return Plan({STEPS: ""} | dict(fixed))
 
     def apply(self, workload: CpuWorkload, knobs: Knobs, schedule: Schedule) -> None:
         replay_text(str(knobs[STEPS]), schedule)
+
+
+def _refuse(expression: Expression, text: str) -> str:
+    """Why a log makes no loop program of an expression; empty if it does."""
+    schedule = create_schedule(expression.output)
+    try:
+        replay_text(text, schedule)
+        lower(schedule, [*expression.args, expression.output])
+    except ScheduleError as error:
+        return str(error)
+    return ""
 
 
 def replay_text(text: str, schedule: Schedule) -> None:

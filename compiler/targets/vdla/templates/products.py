@@ -192,11 +192,15 @@ class Products(OnTensorCore[ProductsWorkload]):
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """The bias in ``param`` contains ``-x_zero_point * sum(weight)``."""
-        stages = self.stages(workload)
-        out = requantized(stages.acc, stages.par, workload.ending)
+        stages, out = self.expression(workload)
         tensors = (out, stages.acc, stages.image, stages.weight, stages.par)
         s = schedule_products(*tensors, (0, 1, 2), tiling_of(knobs), self.machine)
         return lower(s, [stages.data, stages.weight, stages.par, out], name)
+
+    def expression(self, workload: ProductsWorkload) -> tuple[Stages, Tensor]:
+        """What is computed: the sums with their operands, and the result."""
+        stages = self.stages(workload)
+        return stages, requantized(stages.acc, stages.par, workload.ending)
 
     def stages(self, workload: ProductsWorkload) -> Stages:
         """The operands, and the sums of products."""
