@@ -60,6 +60,8 @@ EXTRAS = {
     "optuna": "explore",
     "distributed": "tune",
     "xgboost": "tune",
+    "jax": "treernn",
+    "optax": "treernn",
     "pyopencl": "opencl",
     "torch": "torch",
 }

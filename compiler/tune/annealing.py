@@ -93,6 +93,8 @@ class ModelAnnealing(Explorer):
     """
 
     name = "xgb"
+    #: Chains, and steps of a walk at most.
+    chain_count, steps = CHAINS, STEPS
 
     def __init__(
         self, candidates: Candidates, seed: int, model: CostModel, start: Iterable[Point] = ()
@@ -100,7 +102,7 @@ class ModelAnnealing(Explorer):
         super().__init__(candidates, seed, start)
         self.model = model
         shuffled = candidates.shuffled(np.random.default_rng((seed, 2)))
-        self.chains = np.array(list(islice(shuffled, CHAINS)), np.int64)
+        self.chains = np.array(list(islice(shuffled, self.chain_count)), np.int64)
         self._told: dict[Point, float] = {}
         #: The score of each point that the chains came to; nan of others.
         self._scores = np.full(candidates.count, np.nan)
@@ -124,8 +126,8 @@ class ModelAnnealing(Explorer):
         scores = self._scored(self.chains)
         heat = HEAT * (float(np.ptp(scores)) or 1.0)
         best, idle = self._best(np.zeros(0), self.chains, count), 0
-        for step in range(STEPS):
-            temperature = heat * (1.0 - step / STEPS)
+        for step in range(self.steps):
+            temperature = heat * (1.0 - step / self.steps)
             moves = self.candidates.neighbours(self.chains, self.rng)
             first = moves[np.isnan(self._scores[moves])]
             new = self._scored(moves)
@@ -150,3 +152,12 @@ class ModelAnnealing(Explorer):
         if missing.size:
             self._scores[missing] = self.model.score(missing)
         return self._scores[points]
+
+
+class TreeAnnealing(ModelAnnealing):
+    """The same with a model of loop programs (``tree_network.py``), each of which has to be lowered
+    first: fewer points are looked at.
+    """
+
+    name = "treernn"
+    chain_count, steps = 32, 20

@@ -32,7 +32,7 @@ _Strides = dict[Expr, int]
 
 
 @dataclass(frozen=True)
-class _Statement:
+class Statement:
     """A statement, the loops around it from outside, its operands, and its operations on integers
     and on floats each time.
     """
@@ -56,7 +56,7 @@ class _Statement:
 
 def loop_features(func: PrimFunc) -> np.ndarray:
     """float64 [LENGTH]: the features of a loop program."""
-    found = list(_statements(func.body, ()))
+    found = list(statements(func.body, ()))
     heaviest = max(found, key=lambda statement: statement.work)
     times = [statement.times for statement in found]
     totals = [
@@ -70,10 +70,11 @@ def loop_features(func: PrimFunc) -> np.ndarray:
     return np.log2(1.0 + np.array(features, float))
 
 
-def _statements(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[_Statement]:
+def statements(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[Statement]:
+    """The statements inside of one that ``loops`` are around."""
     match stmt:
         case For():
-            yield from _statements(stmt.body, (*loops, stmt))
+            yield from statements(stmt.body, (*loops, stmt))
         case Store(buffer, indices, value):
             reads = [node for node in walk(value) if isinstance(node, Read)]
             operands = [_strides(buffer, indices)]
@@ -81,15 +82,15 @@ def _statements(stmt: Stmt, loops: tuple[For, ...]) -> Iterator[_Statement]:
                 _strides(r.source, r.indices) for r in reads if isinstance(r.source, Buffer)
             ]
             integer, real = _operations(value)
-            yield _Statement(loops, tuple(operands), integer, real, 0)
+            yield Statement(loops, tuple(operands), integer, real, 0)
         case TensorCall():
             regions: tuple[Region, ...] = (stmt.output, *stmt.inputs)
             operands = [_strides(r.buffer, r.start) for r in regions]
             work = _intrinsic_work(stmt)
-            yield _Statement(loops, tuple(operands), 0, 0, work)
+            yield Statement(loops, tuple(operands), 0, 0, work)
         case _:
             for child in substatements(stmt):
-                yield from _statements(child, loops)
+                yield from statements(child, loops)
 
 
 def _strides(buffer: Buffer, indices: tuple[Expr, ...]) -> _Strides:
@@ -125,12 +126,12 @@ def _intrinsic_work(call: TensorCall) -> int:
     return prod(behaviour.shape) * prod(axis.extent for axis in behaviour.reduce_axes)
 
 
-def _touched(operand: _Strides, loops: tuple[For, ...]) -> int:
+def touched(operand: _Strides, loops: tuple[For, ...]) -> int:
     """Elements of an operand that loops touch."""
     return prod(loop.extent for loop in loops if operand.get(loop.var))
 
 
-def _itervar(statement: _Statement) -> list[float]:
+def _itervar(statement: Statement) -> list[float]:
     """The innermost loops, from inside."""
     features: list[float] = []
     loops, operands = statement.loops, statement.operands[:OPERANDS]
@@ -141,14 +142,14 @@ def _itervar(statement: _Statement) -> list[float]:
         features += [loop.extent, level, above, below]
         features += [float(loop.kind == kind) for kind in LOOP_KINDS]
         for operand in operands:
-            count = _touched(operand, loops[level:])
+            count = touched(operand, loops[level:])
             reuse = below * loop.extent / count
             features += [abs(operand.get(loop.var, 0)), count, reuse]
         features += [0.0] * (3 * (OPERANDS - len(operands)))
     return features + [0.0] * (LOOPS * (_OF_LOOP + 3 * OPERANDS) - len(features))
 
 
-def _curves(statement: _Statement) -> list[float]:
+def _curves(statement: Statement) -> list[float]:
     """For each operand, the elements that are touched inside of the innermost loop that reuses each
     of them 1, 2, 4, ... times; all elements where none does.
     """
@@ -157,7 +158,7 @@ def _curves(statement: _Statement) -> list[float]:
         relation = []
         for level in range(len(statement.loops), -1, -1):
             inside = statement.loops[level:]
-            count = _touched(operand, inside)
+            count = touched(operand, inside)
             relation.append((prod(loop.extent for loop in inside) / count, count))
         for sample in range(SAMPLES):
             reached = [count for reuse, count in relation if reuse >= 1 << sample]

@@ -17,7 +17,7 @@ from ..targets.vdla.layer import Layer as VdlaLayer
 from ..targets.vdla.parts import gemm_intrin
 from ..targets.vdla.templates.by_steps import ProductsBySteps
 from ..tir.ir import PrimFunc
-from .annealing import Annealing, ModelAnnealing
+from .annealing import Annealing, ModelAnnealing, TreeAnnealing
 from .auto.accelerator import accelerator_program
 from .auto.evolution import Evolution
 from .auto.programs import ProgramFeatures, Programs
@@ -27,12 +27,13 @@ from .candidates import Candidates, Point
 from .explorer import Explorer, Grid, Random
 from .features import FLOOR, Features
 from .genetic import Genetic
+from .loop_tree import TreeFeatures
 from .task import Layer, Task, loop_program
 
 #: The explorers by name; :func:`make_explorer` makes them.
 EXPLORERS = (ModelAnnealing.name, Annealing.name, Genetic.name, Random.name, Grid.name)
-#: All tuners: the explorers of knobs, and the AutoScheduler.
-TUNERS = (*EXPLORERS, Evolution.name)
+#: All tuners: the explorers of knobs, one that needs an extra, and the AutoScheduler.
+TUNERS = (*EXPLORERS, TreeAnnealing.name, Evolution.name)
 #: Trials after which an explorer learns.
 PLAN = 8
 
@@ -86,6 +87,12 @@ def make_explorer(
             features = Features(task, candidates, partial(loops, task.layer) if loops else None)
             model = BoostedTrees(features, seed, base)
             return ModelAnnealing(candidates, seed, model, start)
+        case TreeAnnealing.name:
+            from .tree_network import TreeNetwork  # needs an extra
+
+            return TreeAnnealing(
+                candidates, seed, TreeNetwork(_trees(task, candidates), seed), start
+            )
         case Annealing.name:
             return Annealing(candidates, seed, start)
         case Genetic.name:
@@ -93,6 +100,13 @@ def make_explorer(
         case Grid.name:
             return Grid(candidates, seed, start)
     return Random(candidates, seed, start)
+
+
+def _trees(task: Task, candidates: Candidates) -> TreeFeatures:
+    def lowered(point: Point) -> PrimFunc:
+        return loop_program(task.layer, candidates.knobs(point))
+
+    return TreeFeatures(lowered, Features(task, candidates).prior)
 
 
 @dataclass

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import vdla
 from vdla.bench.net import Net
 from vdla.compiler.choose.chooser import Chooser
-from vdla.compiler.choose.records import Record, Records
+from vdla.compiler.choose.records import Record, Records, append
 from vdla.compiler.choose.space import Knobs
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.cpu.lowering import choose_knobs
 from vdla.compiler.targets.cpu.target import Cpu
 from vdla.compiler.targets.cpu.templates.by_steps import expression_of_workload
+from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.steps import from_text, replay, to_text
 from vdla.compiler.te.tensor import compute, placeholder, reduce_axis, sum_of
@@ -29,6 +32,7 @@ from vdla.compiler.tune.auto.gradient import Course, next_task
 from vdla.compiler.tune.auto.programs import BY_ITSELF, ProgramFeatures, Programs
 from vdla.compiler.tune.auto.rules import processor_program
 from vdla.compiler.tune.boosted import BoostedTrees
+from vdla.compiler.tune.search import programs_of
 from vdla.compiler.tune.task import tasks_of
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
@@ -255,9 +259,47 @@ def test_steps_that_are_not_possible_are_refused_in_one_line() -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_only_the_processor_is_scheduled_by_steps(tmp_path: Path) -> None:
-    with pytest.raises(VdlaError, match="tuner: auto makes schedules"):
-        vdla.tune("any.onnx", "sim", records=tmp_path / "r.jsonl", tuner="auto")
+@pytest.mark.slow
+def test_layers_of_the_accelerator_are_compiled_by_the_steps_of_their_records(
+    tmp_path: Path,
+) -> None:
+    net = Net("two", True)
+    x = net.conv(net.input(1, 32, 10, 10), 48, 3, 1)
+    net.output(net.conv(net.max_pool(x, 2, 2), 32, 1, 1))
+    model, records = net.model(), tmp_path / "r.jsonl"
+    report = vdla.tune(model, "sim", records=records, trials=6, tuner="auto")
+    rows = report["tasks"]
+    assert len(rows) == 2 and not any(row["failed"] for row in rows)
+    assert all(row["best"] <= row["planner"] == row["curve"][0] for row in rows)
+    assert report["total"]["tuned"] <= report["total"]["planner"]
+
+    # Of each layer, the steps that are not the planner's, whatever they cost.
+    trials = Records.load(records).trials
+    alone = tmp_path / "alone.jsonl"
+    for key in dict.fromkeys(trial.key for trial in trials):
+        own = next(t for t in trials if t.key == key and t.knobs["steps"])
+        append(alone, [replace(own, cost=1.0)])
+    tuned, plain = (vdla.compile(model, records=file) for file in (alone, "/dev/null"))
+    layers = [layer for layer in tuned.compiled.layers if layer.knobs.get("steps")]
+    assert {layer.chosen_by for layer in layers} == {"record"} and len(layers) == 2
+    image = np.random.default_rng(0).normal(size=(1, 32, 10, 10)).astype(np.float32)
+    assert np.array_equal(tuned.run(image)[0], plain.run(image)[0])
+    assert tuned.program.to_bytes() != plain.program.to_bytes()
+
+
+def test_steps_that_need_more_than_the_share_of_a_layer_are_refused() -> None:
+    net = Net("one", True)
+    net.output(net.conv(net.input(1, 32, 10, 10), 48, 1, 1))
+    target = Accelerator(Options(HwParams(), MEMORY_PRESETS["vta"]))
+    (task,) = tasks_of(net.model(), target, by_steps=True)
+    layer: Any = task.layer
+    found = programs_of(task)
+    point = found.made(lambda opening: opening.options[-1])
+    assert point is not None and found.is_sound(point) and found.fits(point)
+    knobs, context = found.knobs(point), layer.workload.context
+    less = replace(context, budget=replace(context.budget, inp=1))
+    space = layer.template.space(replace(layer.workload, context=less))
+    assert "inp needs" in space.refuse(knobs) and "entries of 1" in space.refuse(knobs)
 
 
 def test_the_cheaper_of_two_records_decides_between_steps_and_the_template() -> None:
