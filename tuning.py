@@ -169,9 +169,9 @@ def tune(
         For each workload; layers of equal workload are tuned once. The planner's choice is the
         first of them.
     tuner : str
-        ``xgb``, ``sa``, ``ga``, ``random`` or ``grid``; for ``cpu`` also ``auto``, which makes
+        ``xgb``, ``treernn``, ``sa``, ``ga``, ``random`` or ``grid``; or ``auto``, which makes
         schedules by rules, without templates, and shares the trials among the workloads by what
-        they gain.
+        they gain. On the accelerator it schedules convolutions and dense layers.
     seed : int
         The same seed makes the same trials of an empty file.
     time_s : float, optional

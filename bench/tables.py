@@ -71,6 +71,7 @@ class Table:
     cycles : nan where no program can be made; the floor of a hopeless choice
     exact : bool, whether the choice was measured
     programs : how many different programs were measured
+    part : how many choices were measured at random, of which models of other layers learn; 0: all
     """
 
     layer: str
@@ -79,6 +80,7 @@ class Table:
     cycles: np.ndarray
     exact: np.ndarray
     programs: int
+    part: int = 0
 
     @cached_property
     def candidates(self) -> Candidates:
@@ -124,27 +126,31 @@ def load_table(path: Path) -> Table:
     try:
         found = json.loads(gzip.decompress(path.read_bytes()))
         header, steps = found["header"], found["cycles"]
+        part = header.get("part", 0)
     except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
         raise VdlaError(f"{path}: expected a table of vdla bench tuning ({error})") from None
     task = layer_task(header["layer"], header["memory"], header["fixed"])
-    if header != _header(header["layer"], header["memory"], task):
+    if header != _header(header["layer"], header["memory"], task, part):
         raise VdlaError(
             f"{path}: expected the table of today's knobs and configuration, got an older one; make"
             " it again with vdla bench tuning --make"
         )
     cycles = np.array([np.nan if value is None else value for value in steps], float)
-    # The floor of a hopeless choice is written as a negative number.
-    exact = ~(cycles < 0)
-    return Table(header["layer"], header["memory"], task, np.abs(cycles), exact, found["programs"])
+    # The floor of a hopeless choice is written as a negative number, what was not measured as 0.
+    exact = ~(cycles <= 0)
+    cycles = np.where(cycles == 0, np.nan, np.abs(cycles))
+    return Table(header["layer"], header["memory"], task, cycles, exact, found["programs"], part)
 
 
-def _header(layer: str, memory: str, task: Task) -> dict[str, Any]:
+def _header(layer: str, memory: str, task: Task, part: int) -> dict[str, Any]:
     """What a table depends on, as JSON gives it back."""
     header = {
         "version": VERSION, "layer": layer, "memory": memory, "key": task.key._asdict(),
         "fixed": dict(task.fixed), "hopeless": HOPELESS,
         "knobs": {name: list(values) for name, values in task.space.knobs.items()},
     }  # fmt: skip
+    if part:
+        header["part"] = part
     return json.loads(json.dumps(header))
 
 
@@ -154,24 +160,27 @@ def make_table(
     folder: Path,
     fixed: Knobs,
     progress: Callable[[int, int], None] | None = None,
+    part: int = 0,
 ) -> Table:
-    """Measure every legal choice of a layer, going on where an earlier call was stopped."""
+    """Measure every legal choice of a layer, or a random ``part`` of so many, going on where an
+    earlier call was stopped.
+    """
     path = table_path(folder, layer, memory)
     if path.exists():
         return load_table(path)
     task = layer_task(layer, memory, fixed)
-    header = _header(layer, memory, task)
+    header = _header(layer, memory, task, part)
     candidates = Candidates(task.space)
     points = candidates.all()
     floors = _floors(task, candidates.columns(points))
     worth = np.flatnonzero(floors <= HOPELESS * _planner_cycles(task))
     # In random order: those that are left take about as long as those that are done.
-    order = np.random.default_rng(0).permutation(worth).tolist()
+    order = np.random.default_rng(0).permutation(worth).tolist()[: part or None]
     folder.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{layer}_{memory}.part")
-    done = _finished(part, header)
-    with part.open("a", buffering=1) as file:
-        if not part.stat().st_size:
+    trials = path.with_name(f"{layer}_{memory}.part")
+    done = _finished(trials, header)
+    with trials.open("a", buffering=1) as file:
+        if not trials.stat().st_size:
             file.write(json.dumps(header) + "\n")
         for index in order:
             if index not in done:
@@ -180,12 +189,14 @@ def make_table(
                 if progress is not None:
                     progress(len(done), len(order))
     cycles: list[int | None] = (-np.floor(floors)).astype(int).tolist()
+    for index in worth.tolist():
+        cycles[index] = 0
     for index, (_, measured) in done.items():
         cycles[index] = measured
     programs = len({program for program, _ in done.values()})
     body = {"header": header, "cycles": cycles, "programs": programs}
     path.write_bytes(gzip.compress(json.dumps(body, separators=(",", ":")).encode(), mtime=0))
-    part.unlink()
+    trials.unlink()
     return load_table(path)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..compiler.choose.records import Records
 from ..compiler.choose.space import Knobs
-from ..compiler.tune.annealing import ModelAnnealing
+from ..compiler.tune.annealing import ModelAnnealing, TreeAnnealing
 from ..compiler.tune.boosted import Base, BoostedTrees, train_base
 from ..compiler.tune.explorer import Random
 from ..compiler.tune.features import Features
@@ -29,6 +29,8 @@ MOST_TRIALS, REGRET_TRIALS = 1024, 256
 #: planner's choice.
 TPE, TRANSFER, PLANNER = "tpe", "xgb-transfer", "planner"
 REPLAYED = (PLANNER, *reversed(EXPLORERS), TPE, TRANSFER)
+#: Replayed where asked for: it needs an extra, and lowers what it looks at.
+TREES = TreeAnnealing.name
 #: Trials of each other layer that a transferred model learns from.
 TRANSFERRED = 500
 #: Trials of a layer that a model of the layer itself learns from.
@@ -51,11 +53,17 @@ def tables_in(folder: Path) -> list[Table]:
     return found
 
 
+def whole(tables: Sequence[Table]) -> list[Table]:
+    """The tables of all choices, on which explorers are replayed."""
+    return [table for table in tables if not table.part]
+
+
 def check_explorers(names: Sequence[str]) -> None:
     """Raise VdlaError for an explorer that there is not."""
     for name in names:
-        if name not in REPLAYED:
-            raise VdlaError(f"explorers: expected some of {', '.join(REPLAYED)}, got {name!r}")
+        if name not in (*REPLAYED, TREES):
+            known = ", ".join((*REPLAYED, TREES))
+            raise VdlaError(f"explorers: expected some of {known}, got {name!r}")
 
 
 def tuning_rows(
@@ -71,7 +79,7 @@ def tuning_rows(
     The explorers do not begin with the planner's choice, which has a row of its own.
     """
     rows = []
-    jobs = [(table, name) for table in tables for name in explorers or REPLAYED]
+    jobs = [(table, name) for table in whole(tables) for name in explorers or REPLAYED]
     for done, (table, name) in enumerate(jobs):
         found = _replayed(table, name, seeds, tables)
         if found is not None:
@@ -256,7 +264,7 @@ def model_rows(tables: Sequence[Table]) -> list[dict[str, Any]]:
     measured, without hopeless ones. ``ms`` is the time of a prediction, features included.
     """
     rows = []
-    for table in tables:
+    for table in whole(tables):
         _, learned, costs = _some_trials(table, LEARNED)
         own = BoostedTrees(Features(table.task, table.candidates))
         own.fit(learned, costs.tolist())
@@ -301,7 +309,8 @@ def draw_replays(tables: Sequence[Table], explorers: Sequence[str], png: Path) -
     lines: dict[str, np.ndarray] = {}
     for name in explorers or EXPLORERS:
         if name in EXPLORERS:
-            found = [_padded(replay(t, name, s), t.optimum) for t in tables for s in range(10)]
+            some = [(table, seed) for table in whole(tables) for seed in range(10)]
+            found = [_padded(replay(t, name, seed), t.optimum) for t, seed in some]
             lines[name] = np.exp(np.mean(np.log(found), axis=0))
     _draw(lines, "cycles of the best so far / optimum", png)
 

@@ -309,6 +309,12 @@ def bench_tuning(
             min=0, max=MOST_VTHREADS, help="Virtual threads of tables that are made; 0: all."
         ),
     ] = 2,
+    part: Annotated[
+        int,
+        typer.Option(
+            min=0, max=MOST, help="Measure so many random choices, for models to learn; 0: all."
+        ),
+    ] = 0,
     seeds: Annotated[
         int, typer.Option(min=1, max=MOST_ROUNDS, help="Replays of each explorer.")
     ] = 100,
@@ -335,7 +341,7 @@ def bench_tuning(
         for memory in names_of(memories):
             fixed = {"vthreads": vthreads} if vthreads else {}
             with progress_bar(f"table of {layer} on {memory}") as advance:
-                make_table(layer, memory, folder, fixed, advance)
+                make_table(layer, memory, folder, fixed, advance, part)
     found = tables_in(folder)
     with progress_bar("replays") as advance:
         rows = tuning_rows(found, names_of(explorers), seeds, advance)

@@ -55,7 +55,7 @@ def tune(
     ],
     target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
     trials: Annotated[int, typer.Option(min=1, max=MOST, help="Trials of each workload.")] = 64,
-    tuner: Annotated[str, typer.Option(help="xgb, sa, ga, random, grid or auto.")] = "xgb",
+    tuner: Annotated[str, typer.Option(help="xgb, treernn, sa, ga, random, grid or auto.")] = "xgb",
     records: Annotated[
         Path,
         typer.Option("--records", envvar=RECORDS_VARIABLE, help="File to read and to add to."),

@@ -175,7 +175,10 @@ def test_a_processor_is_tuned_in_milliseconds(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         ({"target": "gpu"}, "target: expected one of sim, rtl, cpu, got 'gpu'"),
-        ({"tuner": "magic"}, "tuner: expected one of xgb, sa, ga, random, grid, auto, got 'magic'"),
+        (
+            {"tuner": "magic"},
+            "tuner: expected one of xgb, sa, ga, random, grid, treernn, auto, got 'magic'",
+        ),
         ({"trials": 0}, "trials: expected an integer of at least 1, got 0"),
     ],
 )

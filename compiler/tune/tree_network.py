@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
+import jax  # pyright: ignore[reportMissingImports]
 import numpy as np
+import optax  # pyright: ignore[reportMissingImports]
 
 from .boosted import BASE_WEIGHT, FEWEST, Points
 from .loop_tree import LENGTH, LoopTree, TreeFeatures
@@ -85,8 +87,6 @@ def _fill(tree: LoopTree, rows: np.ndarray, around: np.ndarray) -> None:
 
 
 def _new_weights(seed: int) -> dict[str, Any]:
-    import jax
-
     rng = np.random.default_rng(seed)
 
     def matrix(inputs: int, outputs: int) -> Any:
@@ -100,8 +100,6 @@ def _new_weights(seed: int) -> dict[str, Any]:
 
 def _scores(weights: dict[str, Any], rows: Any, around: Any, margin: Any) -> Any:
     """The scores of many programs: [programs, nodes, numbers], [programs, nodes], [programs]."""
-    import jax
-
     sigmoid, tanh = jax.nn.sigmoid, jax.numpy.tanh
     # Logarithms of counts are up to 30.
     seen = {gate: (rows / 8) @ weights[f"{gate} of row"] + weights[gate]
@@ -126,17 +124,12 @@ def _scores(weights: dict[str, Any], rows: Any, around: Any, margin: Any) -> Any
 
 @lru_cache(maxsize=1)
 def _scorer() -> Any:
-    import jax
-
     return jax.jit(_scores)
 
 
 @lru_cache(maxsize=1)
 def _learner() -> Any:
     """Steps of Adam on the logistic loss of all pairs of trials of different cost."""
-    import jax
-    import optax
-
     adam = optax.adam(RATE)
 
     def loss(weights: Any, rows: Any, around: Any, margin: Any, ranks: Any) -> Any:

@@ -16,6 +16,7 @@ from vdla.isa.errors import VdlaError
 from vdla.sim.model.core import count_cycles
 
 SMALL = ConvLayer("D99", 4, 32, 32, 3, 1, groups=32)
+OTHER = ConvLayer("D98", 6, 32, 32, 3, 1, groups=32)
 PRODUCTS = ConvLayer("C99", 4, 32, 64, 1, 1)
 
 
@@ -119,6 +120,23 @@ def test_hopeless_choices_are_not_measured(tmp_path: Path, monkeypatch: pytest.M
     assert not part.exact.all()
     assert (part.cycles == np.where(part.exact, whole.cycles, np.floor(floors))).all()
     assert part.programs < whole.programs
+
+
+def test_a_part_of_a_table_is_what_models_learn_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "TABLE_2", (SMALL, OTHER))
+    part = make_table("D99", "slow", tmp_path, {"vthreads": 2}, part=9)
+    assert part.exact.sum() == 9 == np.isfinite(part.cycles).sum()
+    whole = make_table("D98", "slow", tmp_path, {"vthreads": 2})
+    found = tuning.tables_in(tmp_path)
+    assert [table.part for table in found] == [0, 9]
+    _, points, costs = tuning._some_trials(part, 500)
+    assert len(points) == len(costs) == 9 and np.isfinite(costs).all()
+    assert {row["layer"] for row in tuning.tuning_rows(found, ["random"], 1)} == {"D98"}
+    rows = tuning.model_rows(found)
+    assert [row["learned_from"] for row in rows] == ["64 trials", "other layers"]
+    assert tuning.base_for(whole, [whole]) is None
 
 
 def test_other_files_are_refused(tmp_path: Path, table: Table) -> None:
