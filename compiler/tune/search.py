@@ -16,6 +16,7 @@ from ..targets.cpu.templates.by_steps import expression_of_workload
 from ..targets.vdla.layer import Layer as VdlaLayer
 from ..targets.vdla.parts import gemm_intrin
 from ..targets.vdla.templates.by_steps import ProductsBySteps
+from ..targets.vdla.templates.products import ProductsWorkload
 from ..tir.ir import PrimFunc
 from .annealing import Annealing, ModelAnnealing, TreeAnnealing
 from .auto.accelerator import accelerator_program
@@ -55,16 +56,19 @@ def programs_of(task: Task) -> Programs:
     """The programs by rules of a task that is scheduled by steps."""
     layer = task.layer
     match layer:
-        case CpuLayer():
-            output, processor = expression_of_workload(layer.workload).output, layer.processor
+        case CpuLayer(workload=workload, processor=processor):
+            output = expression_of_workload(workload).output
+            space = layer.template.space(workload)
             sizes = {"lanes": processor.vector_lanes, "threads": processor.threads}
             make = partial(processor_program, output, **sizes)
-        case VdlaLayer(template=ProductsBySteps() as template, workload=workload):
+        case VdlaLayer(
+            template=ProductsBySteps() as template, workload=ProductsWorkload() as workload
+        ):
+            output, space = template.output(workload), template.space(workload)
             gemm = gemm_intrin(layer.machine.params)
-            make = partial(accelerator_program, template.output(workload), gemm=gemm)
+            make = partial(accelerator_program, output, gemm=gemm)
         case _:
             raise TypeError(f"{layer} is not scheduled by steps")
-    space = layer.template.space(layer.workload)
     return Programs(make, partial(loop_program, layer), space.refuse_values)
 
 
