@@ -10,7 +10,7 @@ import numpy as np
 
 from ..native import MemoryPlan, TensorType, aligned_memory
 from .devices import open_session
-from .program import KernelCall, KernelProgram
+from .program import KernelCall, KernelProgram, Place, TensorMap
 
 
 def describe(program: KernelProgram, stem: str, files: dict[str, bytes]) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def restore(step: Mapping[str, Any], plan: MemoryPlan, files: Mapping[str, bytes
     calls = tuple(
         KernelCall(
             call["kernel"], _size(call["grid"]), _size(call["block"]),
-            tuple((memory, offset) for memory, offset in call["arguments"]),
+            tuple(map(_argument, call["arguments"])), call["shared_bytes"],
         )
         for call in step["launches"]
     )  # fmt: skip
@@ -51,6 +51,14 @@ def restore(step: Mapping[str, Any], plan: MemoryPlan, files: Mapping[str, bytes
         step["name"], step["device"], files[step["kernels"]].decode(), calls, inputs, outputs,
         places, parameters, plan, open_session,
     )  # fmt: skip
+
+
+def _argument(found: Any) -> Place | TensorMap:
+    if isinstance(found, list):
+        memory, offset = found
+        return memory, offset
+    sizes = {key: tuple(found[key]) for key in ("shape", "box")}
+    return TensorMap(**{**found, **sizes})
 
 
 def _size(numbers: list[int]) -> tuple[int, int, int]:

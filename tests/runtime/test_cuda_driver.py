@@ -12,11 +12,17 @@ import numpy as np
 import pytest
 import vdla
 from vdla.cli.arrays import model_inputs
+from vdla.compiler.dumps import Dumps
+from vdla.compiler.targets.gpu.dialects import CUDA
+from vdla.compiler.targets.gpu.func_code import FuncKernels
 from vdla.isa.errors import VdlaError
 from vdla.runtime.gpu import cuda
 from vdla.runtime.gpu.cuda import CudaSession
 from vdla.runtime.gpu.emulated import emulated_library
-from vdla.runtime.gpu.program import KernelProgram
+from vdla.runtime.gpu.program import KernelProgram, TensorMap
+
+from ..compiler.targets.gpu.test_tensor_cores import arrays_for, expected
+from ..compiler.targets.gpu.test_warpgroups import group_product
 
 DIGITS = Path(__file__).parents[2] / "examples" / "models" / "digits_int8.onnx"
 STANDIN = Path(__file__).with_name("gpu_standin.cpp")
@@ -60,6 +66,20 @@ def test_a_network_is_captured_once_and_replayed(driver: ctypes.CDLL) -> None:
     assert len(sessions) == 1
     after = driver.standin_launches(), driver.standin_replays()
     assert (after[0] - before[0], after[1] - before[1]) == (len(step.calls), 3)
+
+
+@pytest.mark.slow
+def test_boxes_and_large_shared_memory(driver: ctypes.CDLL) -> None:
+    """The launcher makes tensor maps, and asks for more shared memory than a kernel has anyway."""
+    func = group_product("float16", rows=64, columns=64, depth=64, stages=4)
+    program = FuncKernels.of(func, CUDA, "emulated", Dumps()).program
+    [call] = program.calls
+    assert call.shared_bytes > 48 << 10
+    assert len([a for a in call.arguments if isinstance(a, TensorMap)]) == 2
+    sessions: list[CudaSession] = []
+    arrays = arrays_for(func)
+    [result] = replace(program, open=opened(driver, sessions)).run(*arrays)
+    np.testing.assert_array_equal(result, expected(arrays))
 
 
 def test_what_is_missing_is_one_line(driver: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from typing import ClassVar
 
 from ....isa.errors import VdlaError
+from ....runtime.gpu.cuda import capability_of_device
 from ...choose.chooser import Chooser
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
@@ -15,6 +16,7 @@ from ...te.schedule import Schedule
 from ...te.tensor import Tensor
 from ...tir.ir import PrimFunc
 from ..base import Compiled, GraphPass, Options, Part, Target, layer_info
+from .architectures import ARCHITECTURES, Architecture, architecture_of, find_architecture
 from .dialects import CUDA, OPENCL, Dialect
 from .func_code import FuncKernels
 from .graph_code import kernels_of_graph
@@ -45,10 +47,17 @@ class Gpu(Target):
                 f"{options.precision!r}"
             )
         self.batch = options.hw.batch
-        self.templates = templates_of(self.dialect, options.precision)
+        architecture = self.architecture(options)
+        self.templates = templates_of(self.dialect, options.precision, architecture)
         self.machine_key = self.dialect.name
+        if architecture is not ARCHITECTURES[0]:
+            self.machine_key += f", {architecture.name}"
         if options.precision != PRECISIONS[0]:
             self.machine_key += f", {options.precision}"
+
+    def architecture(self, options: Options) -> Architecture:
+        """What kernels may use."""
+        return ARCHITECTURES[0]
 
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
         if not self.dialect.tensor_cores:
@@ -94,6 +103,11 @@ class Cuda(Gpu):
     def __init__(self, options: Options):
         super().__init__(options)
         self.device = "emulated" if options.emulate else "cuda"
+
+    def architecture(self, options: Options) -> Architecture:
+        if options.arch is not None:
+            return find_architecture(options.arch)
+        return architecture_of(None if options.emulate else capability_of_device())
 
 
 class OpenCl(Gpu):

@@ -129,29 +129,36 @@ def _convolution(op: Conv2d | QConv2d, shapes: list[tuple[int, ...]], dtypes: li
 
 
 def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type) -> Product:
-    """Images [N, H, W, C] and weights [O, KH, KW, C]: rows are places, columns are channels."""
+    """Images [N, H, W, C] and weights [O, KH, KW, C]: rows are places, columns are channels. Where
+    each place of the result is one of the image, the image is a matrix as it is."""
     (images, height, width, channels), x_dtype = x_type
     (outputs, *kernel, _), w_dtype = w_type
     counts = window_counts((height, width), tuple(kernel), op.strides, op.pads, op.dilations)
-    x, w = placeholder(x_type[0], x_dtype, "x"), placeholder(w_type[0], w_dtype, "w")
+    taps_of_all = math.prod(kernel)
+    is_matrix = taps_of_all == 1 and not any((*op.pads, *(s - 1 for s in op.strides)))
+    x_shape = (images * height * width, channels) if is_matrix else x_type[0]
+    x = placeholder(x_shape, x_dtype, "x")
+    w = placeholder((outputs, taps_of_all, channels), w_dtype, "w")
     bias = [placeholder(s, d, "b") for s, d in rest]
     zero = op.x_zero_point if isinstance(op, QConv2d) else 0
     dtype = "int32" if isinstance(op, QConv2d) else "float32"
 
     def left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
+        if is_matrix:
+            return _less(x[i, k], zero, dtype), []
         at = (i // counts[1] % counts[0], i % counts[1])
         taps = (t // kernel[1], t % kernel[1])
         places, inside = _windowed(op, (height, width), kernel, counts, at, taps)
         return _less(x[(i // math.prod(counts), *places, k)], zero, dtype), inside
 
     def right(b: Expr, j: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
-        return w[j, t // kernel[1], t % kernel[1], k], []
+        return w[j, t, k], []
 
     ending, more, values = _ending(op, bias)
     return Product(
         (1, images * math.prod(counts), outputs, channels), left, right,
         lambda b, i, j, acc: ending(acc, j), dtype, [x, w, *bias, *more], values,
-        right_by_column=True, taps=math.prod(kernel),
+        right_by_column=True, taps=taps_of_all,
     )  # fmt: skip
 
 
