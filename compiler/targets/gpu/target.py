@@ -12,6 +12,7 @@ from ....runtime.gpu.cuda import capability_of_device
 from ...choose.chooser import Chooser
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
+from ...te.expr import HALF_DTYPES
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
 from ...tir.ir import PrimFunc
@@ -23,6 +24,7 @@ from .graph_code import kernels_of_graph
 from .kernels import lower_kernels, to_launches
 from .lowering import PRECISIONS, Templates, templates_of
 from .passes.channels_last import channels_last
+from .passes.narrow_tensors import narrow_tensors
 from .templates.tensor_gemm import TensorGemm
 
 #: A convolution of fewer channels, or of other than multiples of this, stays in its layout.
@@ -46,7 +48,7 @@ class Gpu(Target):
                 f"precision: expected {' or '.join(precisions)} with target {self.name}, got "
                 f"{options.precision!r}"
             )
-        self.batch = options.hw.batch
+        self.batch, self.precision = options.hw.batch, options.precision
         architecture = self.architecture(options)
         self.templates = templates_of(self.dialect, options.precision, architecture)
         self.machine_key = self.dialect.name
@@ -62,7 +64,19 @@ class Gpu(Target):
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
         if not self.dialect.tensor_cores:
             return ()
-        return (("channels_last", partial(channels_last, pays=self.pays)),)
+        passes: list[tuple[str, GraphPass]] = [
+            ("channels_last", partial(channels_last, pays=self.pays))
+        ]
+        if self.precision in HALF_DTYPES:
+            narrow = partial(narrow_tensors, dtype=self.precision, is_product=self.is_product)
+            passes.append(("narrow_tensors", narrow))
+        return tuple(passes)
+
+    def is_product(self, graph: Graph, node: Node) -> bool:
+        """Whether a node is a product of float32 on tensor cores."""
+        tensor_gemm = next(t for t in self.templates if isinstance(t, TensorGemm))
+        dtypes = {t.dtype for t in graph.operands(node)[:2]}
+        return dtypes == {"float32"} and tensor_gemm.handles(graph, node)
 
     def pays(self, graph: Graph, node: Node) -> bool:
         """Whether a convolution is faster with channels last: on tensor cores, with channels enough

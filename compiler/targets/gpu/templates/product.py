@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from ....graph.ops.base import Type
 from ....graph.ops.channels_last import ChannelsLast
 from ....graph.ops.convolution import Conv2d, QConv2d
 from ....graph.ops.linear import Dense, MatMul, QDense
-from ....te.expr import Const, Expr
+from ....graph.ops.narrow import Narrow, without_narrow
+from ....te.expr import HALF_DTYPES, Const, Expr
 from ....te.tensor import Tensor, placeholder
 from ....topi import clip_between, window_counts
 from ....topi.quantisation import clipped, rescale
@@ -55,11 +56,11 @@ def sizes_of(workload: CpuWorkload) -> tuple[int, int, int, int]:
     """Batch, rows, columns and depth of the product of a workload."""
     (x, _), (weight, _) = workload.operands[:2]
     result, _ = workload.result
-    match workload.op:
+    match without_narrow(workload.op):
         case ChannelsLast():
             return 1, math.prod(result[:-1]), weight[0], x[-1]
-        case Conv2d() | QConv2d():
-            groups = workload.op.groups
+        case Conv2d() | QConv2d() as inner:
+            groups = inner.groups
             return x[0] * groups, weight[0] // groups, math.prod(result[2:]), math.prod(weight[1:])
     return 1, result[0], result[1], x[1]
 
@@ -68,6 +69,9 @@ def product_of(graph: Graph, node: Node) -> Product:
     """A node as a product of matrices."""
     tensors = graph.operands(node)
     match node.op:
+        case Narrow(op, result):
+            wide = product_of(graph, replace(node, op=op))
+            return replace(wide, ending=lambda *at: wide.ending(*at).astype(result))
         case ChannelsLast(Conv2d() | QConv2d() as op):
             return _channels_last(op, *((t.shape, t.dtype) for t in tensors))
         case Conv2d() | QConv2d() as op:
@@ -84,7 +88,7 @@ def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool, zero
     x, w, *bias = (placeholder(t.shape, t.dtype, name) for t, name in zip(tensors, "xwb"))  # noqa: B905
     rows, depth = x.shape
     columns = w.shape[0 if by_column else 1]
-    dtype = "int32" if isinstance(op, QDense) else x.dtype
+    dtype = "int32" if isinstance(op, QDense) else "float32" if x.dtype in HALF_DTYPES else x.dtype
 
     def left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
         return _less(x[i, k], zero, dtype), []

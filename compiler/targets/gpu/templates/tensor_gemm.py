@@ -15,6 +15,7 @@ and ``warp_columns`` are a warpgroup's.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ....choose.space import Knobs, KnobValue, Space, preferring
 from ....graph.ir import Graph, Node
@@ -22,6 +23,7 @@ from ....graph.ops.base import Op
 from ....graph.ops.channels_last import ChannelsLast
 from ....graph.ops.convolution import Conv2d, QConv2d
 from ....graph.ops.linear import QDense
+from ....graph.ops.narrow import Narrow, without_narrow
 from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
 from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
@@ -73,7 +75,7 @@ class TensorGemm(Gemm):
     instructions multiply."""
 
     name = "tensor cores"
-    ops = (*Gemm.ops, ChannelsLast)
+    ops = (*Gemm.ops, ChannelsLast, Narrow)
 
     def __init__(self, precision: str, architecture: Architecture):
         self.precision, self.architecture = precision, architecture
@@ -84,10 +86,11 @@ class TensorGemm(Gemm):
         op = inner_of(node.op)
         if isinstance(op, QConv2d | QDense):
             return "int8" if dtypes == {"int8"} and not op.x_zero_point else None
-        half = dtypes == {"float32"} and self.precision != "float32"
+        half = dtypes <= {"float32", self.precision} and self.precision != "float32"
         return self.precision if half else None
 
     def handles(self, graph: Graph, node: Node) -> bool:
+        node = replace(node, op=without_narrow(node.op))
         op = inner_of(node.op)
         if not isinstance(op, Gemm.ops) or self.kind_of(graph, node) is None:
             return False
@@ -131,7 +134,8 @@ class TensorGemm(Gemm):
 
 
 def inner_of(op: Op) -> Op:
-    """The operator, in whichever layout."""
+    """The operator, in whichever layout, and whatever its tensors are stored in."""
+    op = without_narrow(op)
     return op.op if isinstance(op, ChannelsLast) else op
 
 
