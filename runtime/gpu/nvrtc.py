@@ -69,6 +69,15 @@ def _check(status: int) -> None:
         raise VdlaError(f"target cuda: NVRTC failed with status {status}")
 
 
+def has_compiler() -> bool:
+    """Whether NVIDIA's run-time compiler is at hand."""
+    try:
+        _library()
+    except VdlaError:
+        return False
+    return True
+
+
 @cache
 def _library() -> ctypes.CDLL:
     for name in _places():

@@ -1,8 +1,9 @@
-"""Kernel programs in saved modules: the kernels' text, the parameters, and the launches as JSON."""
+"""Kernel programs in saved modules: the kernels' text, the parameters, and the launches as JSON;
+for CUDA also machine code, where NVIDIA's compiler is at hand, and tables for hosts in C."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 
 from ..native import MemoryPlan, TensorType, aligned_memory
 from .devices import open_session
+from .host_code import HEADER, host_code
+from .nvrtc import architecture_of, compile_cubin, has_compiler
 from .program import KernelCall, KernelProgram, Place, TensorMap
 
 
@@ -18,6 +21,10 @@ def describe(program: KernelProgram, stem: str, files: dict[str, bytes]) -> dict
     source, parameters = f"{stem}.{program.suffix}", f"{stem}.bin"
     files[source] = program.source.encode()
     files[parameters] = program.parameters.tobytes()
+    if program.device != "opencl":
+        files[f"{stem}.c"] = host_code(program).encode()
+        files[HEADER.name] = HEADER.read_bytes()
+        files |= {f"{stem}.{name}.cubin": code for name, code in _cubins(program.source)}
     return {
         "name": program.name,
         "kernels": source,
@@ -28,6 +35,15 @@ def describe(program: KernelProgram, stem: str, files: dict[str, bytes]) -> dict
         "places": program.places,
         "launches": [asdict(call) for call in program.calls],
     }
+
+
+def _cubins(source: str) -> Iterator[tuple[str, bytes]]:
+    """Machine code by the name of its architecture; none without NVIDIA's compiler."""
+    if not has_compiler():
+        return
+    needs_latest = any(word in source for word in ("wgmma.", "cp.async.bulk"))
+    for capability in ((9, 0),) if needs_latest else ((8, 0), (9, 0)):
+        yield architecture_of(capability), compile_cubin(source, capability)
 
 
 def restore(step: Mapping[str, Any], plan: MemoryPlan, files: Mapping[str, bytes]) -> KernelProgram:

@@ -120,6 +120,10 @@ int cuMemAlloc_v2(uint64_t* pointer, size_t size) {
   *pointer = reinterpret_cast<uint64_t>(aligned_alloc(256, (size + 255) / 256 * 256)) ^ KEY;
   return size ? OK : INVALID_VALUE;
 }
+int cuMemFree_v2(uint64_t pointer) {
+  free(reinterpret_cast<void*>(pointer ^ KEY));
+  return OK;
+}
 int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t size) {
   memcpy(reinterpret_cast<void*>(to ^ KEY), from, size);
   return OK;
