@@ -77,6 +77,7 @@ def compile(
     emulate: bool = False,
     precision: str = "float32",
     progress: Progress | None = None,
+    arch: str | None = None,
 ) -> Module:
     """Compile a trained network.
 
@@ -110,10 +111,13 @@ def compile(
     emulate : bool
         With ``cuda``: run the kernels on the processor, for tests.
     precision : str
-        With ``cuda``: ``float16`` or ``bfloat16`` rounds the factors of dense layers and
+        With ``cuda``: ``tf32``, ``float16`` or ``bfloat16`` rounds the factors of dense layers and
         convolutions to it, for the tensor cores; sums stay ``float32``.
     progress : callable, optional
         Called with (steps done, steps in all): two steps a node.
+    arch : str, optional
+        With ``cuda``: ``sm_80``, whose kernels run on all GPUs since, or ``sm_90a``. By default
+        that of the GPU at hand, or ``sm_80`` where there is none.
 
     Raises
     ------
@@ -126,12 +130,15 @@ def compile(
         raise VdlaError(f"emulate: expected target 'cuda' with it, got {target!r}")
     if precision != "float32" and target != "cuda":
         raise VdlaError(f"precision: expected target 'cuda' with {precision!r}, got {target!r}")
+    if arch is not None and target != "cuda":
+        raise VdlaError(f"arch: expected target 'cuda' with {arch!r}, got {target!r}")
     from .compiler.build import build
     from .compiler.targets.base import Options
     from .compiler.targets.registry import find_target
 
     params, memory = load_platform(hw, memory)
-    found = find_target(target, Options(params, memory, vthreads, threads, emulate, precision))
+    options = Options(params, memory, vthreads, threads, emulate, precision, arch)
+    found = find_target(target, options)
     choices = _choices(knobs, records, vthreads)
     compiled = build(model, found, **choices, dump_ir=dump_ir, progress=progress)
     settings = Settings(target, params, memory, vthreads, _model_sha256(model), threads=threads)

@@ -77,7 +77,13 @@ Emulate = Annotated[
 ]
 Precision = Annotated[
     str,
-    typer.Option("--precision", help="With cuda: float16 or bfloat16 for factors of products."),
+    typer.Option(
+        "--precision", help="With cuda: tf32, float16 or bfloat16 for factors of products."
+    ),
+]
+Arch = Annotated[
+    str | None,
+    typer.Option("--arch", help="With cuda: sm_80 or sm_90a; by default the GPU's."),
 ]
 Vthreads = Annotated[
     int, typer.Option("--vthreads", min=1, max=MOST_VTHREADS, help="Virtual threads.")

@@ -15,6 +15,7 @@ from ..runtime.files import whole_file
 from .arrays import model_inputs
 from .files import Fills, Reads, Writes
 from .options import (
+    Arch,
     Clock,
     Emulate,
     Html,
@@ -93,6 +94,7 @@ def run(
     ] = None,
     emulate: Emulate = False,
     precision: Precision = "float32",
+    arch: Arch = None,
     json_file: JsonFile = None,
     *,
     context: typer.Context,
@@ -112,7 +114,7 @@ def run(
         with progress_bar(f"compiling {model.name}") as progress:
             module = compile(
                 model, "sim" if target is None else target, hw, memory, vthreads, dump_ir, port,
-                threads, knobs, records, emulate, precision, progress,
+                threads, knobs, records, emulate, precision, progress, arch,
             )  # fmt: skip
         _note_records(records, module)
     if program is not None:
@@ -199,7 +201,7 @@ def _note_records(path: Path | None, module: Module) -> None:
 
 #: Options of ``vdla run`` that say how a model is compiled.
 _COMPILING = (
-    "hw", "memory", "vthreads", "threads", "knobs", "records", "dump_ir", "precision",
+    "hw", "memory", "vthreads", "threads", "knobs", "records", "dump_ir", "precision", "arch",
 )  # fmt: skip
 
 
@@ -349,6 +351,7 @@ def compile_model(
     records: Records = None,
     emulate: Emulate = False,
     precision: Precision = "float32",
+    arch: Arch = None,
     json_file: JsonFile = None,
 ) -> int:
     """Compile a model to a folder that runs without the compiler: vdla.load, or C for the CPU."""
@@ -366,7 +369,7 @@ def compile_model(
         else:
             module = compile(
                 model, target, hw, memory, vthreads, threads=threads, knobs=knobs, records=records,
-                emulate=emulate, precision=precision, progress=progress,
+                emulate=emulate, precision=precision, arch=arch, progress=progress,
             )  # fmt: skip
             _note_records(records, module)
             module.save(output)

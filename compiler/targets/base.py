@@ -41,6 +41,7 @@ class Options:
     threads : threads of the processor among which parallel loops are shared
     emulate : run the GPU's kernels on the processor
     precision : of the factors of float32 products on the GPU's tensor cores
+    arch : the GPU's generation; None: that of the GPU at hand
     """
 
     hw: HwParams
@@ -49,6 +50,7 @@ class Options:
     threads: int = 1
     emulate: bool = False
     precision: str = "float32"
+    arch: str | None = None
 
 
 @dataclass(frozen=True)

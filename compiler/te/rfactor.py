@@ -24,7 +24,8 @@ def factored(stage: Stage, axis: IterVar, factor_axis: int) -> tuple[Tensor, Red
         raise ScheduleError(
             f"{what}: expected factor_axis of 0 .. {len(data)}, got {factor_axis!r}"
         )
-    notes = (stage.kinds, stage.pragmas, stage.intrinsics, stage.prefetches, stage.alignments)
+    notes = (stage.kinds, stage.pragmas, stage.intrinsics, stage.prefetches, stage.alignments,
+             stage.swizzled)  # fmt: skip
     if any(notes) or any(a not in stage.leaves for a in data):
         raise ScheduleError(f"{what}: apply it before primitives of other loops of the stage")
     extents = loop_extents(stage.relations, {a: a.extent for a in (*data, *body.axes)})

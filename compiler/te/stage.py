@@ -50,6 +50,7 @@ class Stage:
     intrinsics: dict[IterVar, Any] = field(default_factory=dict)
     prefetches: list[Prefetching] = field(default_factory=list)
     alignments: dict[IterVar, tuple[int, int]] = field(default_factory=dict)
+    swizzled: bool = False
     attach: tuple[Stage, IterVar] | None = None
     inlined: bool = False
     double_buffered: bool = False
@@ -83,7 +84,7 @@ class Stage:
     def untouched(self) -> bool:
         """Whether no primitive has changed the loops of the stage, its buffer or its expression."""
         changes = (self.relations, self.kinds, self.pragmas, self.intrinsics, self.prefetches,
-                   self.alignments, self.covers, self.inlined)  # fmt: skip
+                   self.alignments, self.swizzled, self.covers, self.inlined)  # fmt: skip
         return not any(changes) and self.leaves == self._first_leaves()
 
     def _position(self, axis: IterVar, what: str) -> int:
@@ -446,6 +447,16 @@ class Stage:
                 f"{what}: expected 0 <= offset < factor, got {factor=!r} {offset=!r}"
             )
         self.alignments[axis] = (factor, offset)
+
+    def swizzle(self) -> None:
+        """Let rows of 32, 64 or 128 bytes have their pieces of 16 bytes in another order each, so
+        that threads which read a column of such pieces do not wait for each other.
+
+        ::
+
+            allocate b[8, 64]      ->      allocate b[8, 64], swizzled
+        """
+        self.swizzled = True
 
     def set_scope(self, scope: str) -> None:
         """Keep the tensor in one of the target's memories: ``allocate b in global`` -> ``allocate b

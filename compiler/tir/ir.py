@@ -15,7 +15,8 @@ class Buffer:
     """Memory of a shape (in elements), row-major, in a memory of the target (``tir/scopes.py``).
 
     ``alignments`` are (dimension from the end, factor, offset): the dimension's stride is padded to
-    ``offset`` elements more than a multiple of ``factor``.
+    ``offset`` elements more than a multiple of ``factor``. ``swizzled``: pieces of 16 bytes are in
+    another order within each row, which differs from row to row (:meth:`swizzle_mask`).
     """
 
     name: str
@@ -23,6 +24,21 @@ class Buffer:
     dtype: str
     scope: str = "global"
     alignments: tuple[tuple[int, int, int], ...] = ()
+    swizzled: bool = False
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the last dimension."""
+        return self.shape[-1] * bits_of(self.dtype) // 8
+
+    @property
+    def swizzle_mask(self) -> int:
+        """Element i is at place ``i ^ (i >> 3 & mask)``, which is i itself where the mask is 0.
+
+        In bytes the mask is 16, 48 or 112 for rows of 32, 64 or 128: bits of the row's number
+        change the number of a piece of 16 bytes within the row.
+        """
+        return (self.row_bytes - 16) * 8 // bits_of(self.dtype) if self.swizzled else 0
 
     @property
     def strides(self) -> tuple[int, ...]:
@@ -177,6 +193,65 @@ class CopiesArrived(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class ProxyFence(Stmt):
+    """What a thread stored to memory before, asynchronous instructions see that any thread starts
+    behind the next barrier. Such instructions are those whose intrinsic is ``asynchronous``.
+    """
+
+
+@dataclass(frozen=True, eq=False)
+class ProductsBegin(Stmt):
+    """Asynchronous instructions that follow may change what the thread has in registers."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProductsStarted(Stmt):
+    """The asynchronous instructions since the last such statement form a group."""
+
+
+@dataclass(frozen=True, eq=False)
+class ProductsArrived(Stmt):
+    """A thread waits here until all but its ``but`` latest groups of asynchronous instructions have
+    ended: they have read their operands, and their results are in registers."""
+
+    but: int
+
+
+@dataclass(frozen=True, eq=False)
+class SignalsReady(Stmt):
+    """The signals of a buffer begin their first phase; threads may use them behind the next
+    barrier."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, eq=False)
+class SignalExpects(Stmt):
+    """A phase of signal ``slot`` ends when so many bytes have arrived."""
+
+    buffer: Buffer
+    slot: Expr
+    size_bytes: int
+
+
+@dataclass(frozen=True, eq=False)
+class SignalArrived(Stmt):
+    """A thread waits here for the end of the phase of signal ``slot`` whose number is even, where
+    ``parity`` is 0, or odd, where it is 1."""
+
+    buffer: Buffer
+    slot: Expr
+    parity: Expr
+
+
+#: Statements without parts, about what is under way.
+MARKS = (
+    Barrier, CopiesStarted, CopiesArrived, ProxyFence, ProductsBegin, ProductsStarted,
+    ProductsArrived,
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
 class PrimFunc:
     """A loop program over its parameter buffers (inputs first, outputs last)."""
 
@@ -278,11 +353,11 @@ def map_stmt(
     def again(s: Stmt) -> Stmt:
         return map_stmt(s, on_expr, on_buffer, on_stmt)
 
+    if isinstance(stmt, MARKS):
+        return stmt
     match stmt:
         case For() | Launch():
             return replace(stmt, body=again(stmt.body))
-        case Barrier() | CopiesStarted() | CopiesArrived():
-            return stmt
         case If():
             return If(on_expr(stmt.cond), again(stmt.body))
         case Allocate():
@@ -292,6 +367,12 @@ def map_stmt(
         case Store():
             indices = tuple(on_expr(i) for i in stmt.indices)
             return Store(on_buffer(stmt.buffer), indices, on_expr(stmt.value))
+        case SignalsReady():
+            return SignalsReady(on_buffer(stmt.buffer))
+        case SignalExpects():
+            return replace(stmt, buffer=on_buffer(stmt.buffer), slot=on_expr(stmt.slot))
+        case SignalArrived(buffer, slot, parity):
+            return SignalArrived(on_buffer(buffer), on_expr(slot), on_expr(parity))
         case Prefetch():
             return Prefetch(on_buffer(stmt.buffer), tuple(on_expr(i) for i in stmt.indices))
         case TensorCall():

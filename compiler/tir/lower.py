@@ -57,8 +57,9 @@ def lower(
         elif not stage.inlined and stage.tensor not in lowering.buffers:
             shape = tuple(lowering.domains[stage].extents)
             lowering.buffers[stage.tensor] = Buffer(
-                stage.name, shape, stage.tensor.dtype, stage.scope, _alignments(stage)
-            )
+                stage.name, shape, stage.tensor.dtype, stage.scope, _alignments(stage),
+                stage.swizzled,
+            )  # fmt: skip
     for state, scan in lowering.scans.items():
         lowering.buffers[state] = lowering.buffers[scan.tensor]
     roots = [s for s in schedule.stages if s.body is not None and not s.inlined and not s.attach]

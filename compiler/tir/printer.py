@@ -15,8 +15,15 @@ from .ir import (
     Launch,
     Prefetch,
     PrimFunc,
+    ProductsArrived,
+    ProductsBegin,
+    ProductsStarted,
+    ProxyFence,
     Region,
     Seq,
+    SignalArrived,
+    SignalExpects,
+    SignalsReady,
     Stmt,
     Store,
     TensorCall,
@@ -92,6 +99,7 @@ def _lines(stmt: Stmt, depth: int, names: _Names) -> list[str]:
             double = ", double" if stmt.double else ""
             double += f", {stmt.stages} stages" if stmt.stages > 1 else ""
             strides = f", strides {list(b.strides)}" if b.alignments else ""
+            strides += ", swizzled" if b.swizzled else ""
             head = f"{pad}allocate {b.name}: {b.dtype}{list(b.shape)} in {b.scope}{strides}{double}"
             return [head, *_lines(stmt.body, depth, names)]
         case Store():
@@ -107,6 +115,21 @@ def _lines(stmt: Stmt, depth: int, names: _Names) -> list[str]:
             return [f"{pad}copies started"]
         case CopiesArrived(but):
             return [f"{pad}copies arrived" + (f" but {but}" if but else "")]
+        case SignalsReady(buffer):
+            return [f"{pad}signals {buffer.name} ready"]
+        case SignalExpects(buffer, slot, size_bytes):
+            return [f"{pad}{element(buffer.name, (slot,))} expects {size_bytes} bytes"]
+        case SignalArrived(buffer, slot, parity):
+            at = element(buffer.name, (slot,))
+            return [f"{pad}{at} arrived, phase {text(parity)}"]
+        case ProxyFence():
+            return [f"{pad}stores seen by products"]
+        case ProductsBegin():
+            return [f"{pad}products begin"]
+        case ProductsStarted():
+            return [f"{pad}products started"]
+        case ProductsArrived(but):
+            return [f"{pad}products arrived" + (f" but {but}" if but else "")]
         case Prefetch():
             return [f"{pad}prefetch {element(stmt.buffer.name, stmt.indices)}"]
         case TensorCall():

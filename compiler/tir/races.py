@@ -33,6 +33,7 @@ from .ir import (
     TensorCall,
     walk_stmt,
 )
+from .passes.bulk import BulkIntrin
 from .passes.launch import ThreadModel
 from .printer import expr_text
 
@@ -55,7 +56,8 @@ class _Access:
     """Elements of a buffer that a statement touches, by index: ``free`` are the loops that run
     between the same two barriers, ``facts`` what holds where it happens. Threads along the axes of
     ``together`` do it as one instruction: which of them touches which element is not known, so that
-    it is no thread's own."""
+    it is no thread's own. What the copy engine stores is ``awaited``: what follows it waits for a
+    signal (``arrivals.py`` checks that), so that only what precedes it can clash."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -65,6 +67,7 @@ class _Access:
     free: Mapping[Var, int] = field(default_factory=dict)
     facts: tuple[Expr, ...] = ()
     together: tuple[str, ...] = ()
+    awaited: bool = False
 
     def at(self, values: Mapping[Var, Expr]) -> _Access:
         """The access where variables have these values."""
@@ -154,7 +157,12 @@ class _Checker:
         """Compare the accesses of one block's threads between two barriers."""
         for buffer, accesses in _by_buffer(row):
             if self.model.is_block_shared(buffer):
-                self.compare_threads(buffer, accesses, self.launch.block, uniform)
+                plain = [a for a in accesses if not a.awaited]
+                self.compare_threads(buffer, plain, self.launch.block, uniform)
+                for number, access in enumerate(accesses):
+                    if access.awaited:
+                        before = [a for a in accesses[:number] if not a.awaited]
+                        self.compare_threads(buffer, [*before, access], self.launch.block, uniform)
 
     def compare_blocks(self) -> None:
         """Compare what the blocks do to buffers that they share, barriers or not."""
@@ -308,7 +316,8 @@ def _accesses(stmt: Stmt) -> Iterator[_Access]:
                 yield _region(region, tensor.shape, False, intrinsic)
             if variant == "update":
                 yield _region(output, intrinsic.behaviour.shape, False, intrinsic)
-            yield _region(output, intrinsic.behaviour.shape, True, intrinsic)
+            made = _region(output, intrinsic.behaviour.shape, True, intrinsic)
+            yield replace(made, awaited=isinstance(intrinsic, BulkIntrin))
 
 
 def _region(region: Any, shape: tuple[int, ...], writes: bool, intrinsic: Any) -> _Access:

@@ -32,11 +32,10 @@ from ..te.expr import (
 )
 from ..te.stage import LOOP_KINDS, is_thread_axis
 from .ir import (
+    MARKS,
     Allocate,
     Barrier,
     Buffer,
-    CopiesArrived,
-    CopiesStarted,
     For,
     If,
     Launch,
@@ -44,6 +43,9 @@ from .ir import (
     PrimFunc,
     Region,
     Seq,
+    SignalArrived,
+    SignalExpects,
+    SignalsReady,
     Stmt,
     Store,
     TensorCall,
@@ -204,12 +206,15 @@ class _Verifier:
                 self.check_indices(buffer, indices, place)
             case Launch():
                 self.visit(stmt.body, self._launched(stmt, place))
-            case Barrier() | CopiesStarted() | CopiesArrived() if place.in_launch:
-                pass
-            case Barrier():
+            case Barrier() if not place.in_launch:
                 raise place.error("a barrier outside of any launch")
-            case CopiesStarted() | CopiesArrived():
-                raise place.error("asynchronous copies outside of any launch")
+            case SignalsReady() if place.in_launch:
+                pass
+            case SignalExpects(buffer, slot) | SignalArrived(buffer, slot) if place.in_launch:
+                self.check_indices(buffer, (slot,), place)
+            case _ if isinstance(stmt, MARKS):
+                if not place.in_launch:
+                    raise place.error("asynchronous copies outside of any launch")
             case _:
                 raise place.error(f"statement expected, got {stmt!r}")
 
@@ -276,7 +281,8 @@ class _Verifier:
                     f"{name}: operand {tensor.name} is {tensor.dtype}, "
                     f"{region.buffer.name} is {region.buffer.dtype}"
                 )
-            self._region(region, tensor.shape, place)
+            if not call.intrinsic.zeros_outside or region.buffer.scope != MAIN_MEMORY:
+                self._region(region, tensor.shape, place)
 
     def _region(self, region: Region, shape: tuple[int, ...], place: _Place) -> None:
         lead = len(region.start) - len(shape)

@@ -6,6 +6,7 @@ A program's launches are captured once as one graph, which every run replays.
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_char_p, c_float, c_int, c_size_t, c_uint, c_uint64, c_void_p
 from itertools import pairwise
@@ -14,17 +15,42 @@ from typing import Any
 import numpy as np
 
 from ...isa.errors import VdlaError
+from ..native import aligned_memory
 from .nvrtc import compile_cubin
-from .program import KernelCall, KernelProgram
+from .program import KernelCall, KernelProgram, Place, TensorMap
 
 LIBRARY = "libcuda.so.1"
 #: CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR.
 _CAPABILITY = (75, 76)
+#: CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES.
+_MOST_SHARED = 8
+#: Bytes of CUtensorMap; CU_TENSOR_MAP_DATA_TYPE_UINT8, _UINT16 and _UINT32 by size;
+#: CU_TENSOR_MAP_SWIZZLE_32B, _64B and _128B by the bytes of a row;
+#: CU_TENSOR_MAP_L2_PROMOTION_L2_128B.
+_MAP_BYTES = 128
+_MAP_DTYPES = {1: 0, 2: 1, 4: 2}
+_MAP_SWIZZLES = {32: 1, 64: 2, 128: 3}
+_MAP_PROMOTION = 2
 #: CU_STREAM_NON_BLOCKING, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL.
 _NON_BLOCKING, _THREAD_LOCAL = 1, 1
 
 #: Makes machine code of a text for a compute capability such as (9, 0).
 Compile = Callable[[str, tuple[int, int]], bytes]
+
+
+def capability_of_device() -> tuple[int, int] | None:
+    """The compute capability of the first GPU; None without a driver or a GPU."""
+    try:
+        driver = load_driver()
+    except VdlaError:
+        return None
+    device, major, minor = c_int(), c_int(), c_int()
+    if driver.cuInit(c_uint(0)) or driver.cuDeviceGet(byref(device), c_int(0)):
+        return None
+    for attribute, value in zip(_CAPABILITY, (major, minor), strict=True):
+        if driver.cuDeviceGetAttribute(byref(value), c_int(attribute), device):
+            return None
+    return major.value, minor.value
 
 
 def load_driver() -> ctypes.CDLL:
@@ -63,6 +89,11 @@ class CudaSession:
         for name in dict.fromkeys(call.kernel for call in program.calls):
             self.functions[name] = function = c_void_p()
             self.call("cuModuleGetFunction", byref(function), module, c_char_p(name.encode()))
+        for name, size in {c.kernel: c.shared_bytes for c in program.calls}.items():
+            if size:
+                self.call(
+                    "cuFuncSetAttribute", self.functions[name], c_int(_MOST_SHARED), c_int(size)
+                )
         self.stream = c_void_p()
         self.call("cuStreamCreate", byref(self.stream), c_uint(_NON_BLOCKING))
         self.memory = {
@@ -118,17 +149,36 @@ class CudaSession:
         """All launches as one graph, ready to be replayed."""
         self.call("cuStreamBeginCapture_v2", self.stream, c_int(_THREAD_LOCAL))
         for call in calls:
-            values = [c_uint64(self.memory[memory] + at) for memory, at in call.arguments]
-            pointers = (c_void_p * max(1, len(values)))(*map(ctypes.addressof, values))
+            values = [self._argument(a) for a in call.arguments]
+            pointers = (c_void_p * max(1, len(values)))(*(v.ctypes.data for v in values))
             sizes = [c_uint(n) for n in (*call.grid, *call.block)]
             self.call(
-                "cuLaunchKernel", self.functions[call.kernel], *sizes, c_uint(0), self.stream,
-                pointers, None,
+                "cuLaunchKernel", self.functions[call.kernel], *sizes, c_uint(call.shared_bytes),
+                self.stream, pointers, None,
             )  # fmt: skip
         graph, ready = c_void_p(), c_void_p()
         self.call("cuStreamEndCapture", self.stream, byref(graph))
         self.call("cuGraphInstantiateWithFlags", byref(ready), graph, c_uint64(0))
         return ready
+
+    def _argument(self, argument: Place | TensorMap) -> np.ndarray:
+        """The bytes of an argument: an address, or what the driver makes of a tensor for the copy
+        engine, whose dimensions begin with that of elements side by side."""
+        if not isinstance(argument, TensorMap):
+            memory, at = argument
+            return np.array([self.memory[memory] + at], np.uint64)
+        size, rank = np.dtype(argument.dtype).itemsize, len(argument.shape)
+        shape, box = argument.shape[::-1], argument.box[::-1]
+        strides = [math.prod(shape[: d + 1]) * size for d in range(rank - 1)]
+        found = aligned_memory(_MAP_BYTES)
+        self.call(
+            "cuTensorMapEncodeTiled", c_void_p(found.ctypes.data), c_int(_MAP_DTYPES[size]),
+            c_uint(rank), c_uint64(self.memory[argument.memory] + argument.offset),
+            (c_uint64 * rank)(*shape), (c_uint64 * (rank - 1))(*strides), (c_uint * rank)(*box),
+            (c_uint * rank)(*([1] * rank)), c_int(0), c_int(_MAP_SWIZZLES[box[0] * size]),
+            c_int(_MAP_PROMOTION), c_int(0),
+        )  # fmt: skip
+        return found
 
     def write(self, offset: int, data: np.ndarray) -> None:
         self._copy_in(self.memory["arena"] + offset, data)

@@ -16,7 +16,7 @@ import numpy as np
 from ...isa.errors import VdlaError
 from ..cache import cache_dir, keep
 from ..native import aligned_memory
-from .program import KernelCall, KernelProgram
+from .program import KernelCall, KernelProgram, TensorMap
 
 COMPILER = "g++"
 FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fwrapv", "-shared", "-fPIC",
@@ -24,14 +24,20 @@ FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fwrapv", "
          "-ftrivial-auto-var-init=pattern")  # fmt: skip
 #: In which order the threads of a block run between two barriers.
 ORDERS = ("forwards", "backwards", "shuffled")
-_HEADERS = tuple(Path(__file__).with_name(name) for name in ("fibres.h", "warp.h"))
+_HEADERS = tuple(Path(__file__).with_name(name) for name in ("fibres.h", "warp.h", "warpgroup.h"))
 _KERNEL = re.compile(
     r'extern "C" __global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\) \{\n(.*?)^\}',
     re.DOTALL | re.MULTILINE,
 )
 
 #: What a thread may wait in.
-_WAITS = re.compile(r"__syncthreads|\b(?:mma|load_fragment)_|\bcop(?:y_async|ies)_")
+_WAITS = re.compile(
+    r"__syncthreads|\b(?:w?g?mma|load_fragment|load_swizzled|products)_|\bcop(?:y_async|ies)_|\bsignals?_"
+)
+#: What ``warpgroup.h`` has.
+_OF_GROUPS = re.compile(r"\bwgmma_|\bTensorMap\b \w+[,)]")
+#: Shared memory that the launch asks for, and its size.
+_ASKED = re.compile(r"extern (__shared__ .*)\[\];  // (\d+)$", re.MULTILINE)
 
 Size = tuple[int, int, int]
 
@@ -60,8 +66,8 @@ class EmulatedKernels:
         Raises
         ------
         VdlaError
-            For a barrier that not all threads of a block reach, or an instruction of a warp that
-            not all of its threads reach.
+            For a barrier that not all threads of a block reach, an instruction of a warp that not
+            all of its threads reach, an endless wait, and what an instruction cannot do.
         """
         entry = self.library[f"emulate_{name}"]
         values = (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
@@ -70,8 +76,15 @@ class EmulatedKernels:
         match entry(values, sizes, ORDERS.index(order), counts):
             case 1:
                 raise VdlaError(f"kernel {name}: not all threads of a block reach a barrier")
+            case 4:
+                self.library.emulation_failure.restype = ctypes.c_char_p
+                raise VdlaError(f"kernel {name}: {self.library.emulation_failure().decode()}")
+            case 3:
+                raise VdlaError(f"kernel {name}: threads wait for copies that nobody starts")
             case 2:
-                raise VdlaError(f"kernel {name}: not all threads of a warp reach an instruction")
+                raise VdlaError(
+                    f"kernel {name}: not all threads of a warp or warpgroup reach an instruction"
+                )
         return Counts(*counts)
 
 
@@ -84,8 +97,9 @@ def load_emulated(
 
 def emulated_library(source: str, flags: Sequence[str] = (), counting: bool = False) -> Path:
     """Compile a CUDA text for the host, or find its library in the cache. For each kernel it has
-    ``emulate_NAME``, and ``arguments_NAME``, which says how many arguments it has. ``counting``
-    kernels count their bytes of main memory, and are slower.
+    ``emulate_NAME``, and ``arguments_NAME``, which says how many arguments it has, of which the
+    last ``maps_NAME`` are tensor maps. ``counting`` kernels count their bytes of main memory, and
+    are slower.
 
     Raises
     ------
@@ -104,7 +118,10 @@ def emulated_library(source: str, flags: Sequence[str] = (), counting: bool = Fa
 
 def _host_text(source: str, counting: bool) -> str:
     """The text with an entry for each kernel, which has a section of its own for shared memory."""
+    source = _ASKED.sub(r"\1[\2];", source)
     parts, end = ['#define SHARED_SECTION "unused"\n#include "fibres.h"\n'], 0
+    if _OF_GROUPS.search(source):
+        parts.append('#include "warpgroup.h"\n')
     for number, found in enumerate(_KERNEL.finditer(source)):
         parts.append(source[end : found.start()])
         parts.append(f'#undef SHARED_SECTION\n#define SHARED_SECTION "shared{number}"\n')
@@ -114,17 +131,21 @@ def _host_text(source: str, counting: bool) -> str:
         ]
         kinds = [kind for kind, _, _ in given]
         if counting:
-            kinds = [f"vdla::Counted<{kind.rstrip('* ')}>" for kind in kinds]
+            kinds = [f"vdla::Counted<{k.rstrip('* ')}>" if "*" in k else k for k in kinds]
         pairs = zip(kinds, (name for _, _, name in given), strict=True)
         declared = ", ".join(f"{kind} {name}" for kind, name in pairs)
         parts.append(found.group().replace(f"({parameters})", f"({declared})", 1))
         parts.append(_entry(number, kernel, kinds, body))
         end = found.end()
-    return "".join((*parts, source[end:]))
+    failure = 'extern "C" const char* emulation_failure() { return vdla::block.failure; }\n'
+    return "".join((*parts, source[end:], failure))
 
 
 def _entry(number: int, name: str, kinds: Sequence[str], body: str) -> str:
-    arguments = ", ".join(f"({kind})values[{i}]" for i, kind in enumerate(kinds))
+    arguments = ", ".join(
+        f"*(const TensorMap*)values[{i}]" if kind.endswith("TensorMap") else f"({kind})values[{i}]"
+        for i, kind in enumerate(kinds)
+    )
     first, size = "nullptr", "0"
     declared = ""
     if "__shared__" in body:
@@ -136,6 +157,7 @@ def _entry(number: int, name: str, kinds: Sequence[str], body: str) -> str:
     return f"""
 {declared}static void call_{name}(void** values) {{ {name}({arguments}); }}
 extern "C" int arguments_{name}() {{ return {len(kinds)}; }}
+extern "C" int maps_{name}() {{ return {sum(k.endswith("TensorMap") for k in kinds)}; }}
 extern "C" int emulate_{name}(void** values, const unsigned* size, int order, uint64_t* counts) {{
   return vdla::launch(call_{name}, values, {{size[0], size[1], size[2]}},
                       {{size[3], size[4], size[5]}}, (vdla::Order)order, {waits},
@@ -162,6 +184,16 @@ def _compile(text: str, command: Sequence[str], place: Path) -> None:
         keep(place, target.read_bytes())
 
 
+def map_bytes(address: int, tensor: TensorMap) -> np.ndarray:
+    """A tensor map at an address, as ``TensorMap`` in ``warpgroup.h``: dimensions begin with that
+    of elements side by side."""
+    rank, size = len(tensor.shape), np.dtype(tensor.dtype).itemsize
+    row_bytes = tensor.box[-1] * size
+    numbers = [address, rank, size, row_bytes, *tensor.shape[::-1], *([1] * (5 - rank))]
+    numbers += [*tensor.box[::-1], *([1] * (5 - rank))]
+    return np.array([*numbers, *([0] * (16 - len(numbers)))], np.uint64)
+
+
 # ---- programs ----------------------------------------------------------------------------------
 
 
@@ -183,10 +215,23 @@ class EmulatedSession:
     def launch(self, calls: Sequence[KernelCall]) -> None:
         self.counts = []
         for call in calls:
-            at = [self.memory[memory].ctypes.data + offset for memory, offset in call.arguments]
+            maps = [self.bytes_of(a) for a in call.arguments if isinstance(a, TensorMap)]
+            left = iter(maps)
+            at = [
+                next(left).ctypes.data if isinstance(a, TensorMap) else self.address(*a)
+                for a in call.arguments
+            ]
             self.counts.append(
                 self.kernels.launch(call.kernel, call.grid, call.block, at, self.order)
             )
+
+    def address(self, memory: str, offset: int) -> int:
+        """Where a place is in this process."""
+        return self.memory[memory].ctypes.data + offset
+
+    def bytes_of(self, tensor: TensorMap) -> np.ndarray:
+        """A tensor map as the emulation reads it."""
+        return map_bytes(self.address(tensor.memory, tensor.offset), tensor)
 
     def read(self, offset: int, data: np.ndarray) -> None:
         data[...] = self.memory["arena"][offset : offset + data.size]

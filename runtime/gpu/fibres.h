@@ -4,7 +4,7 @@
 // The kernels' text is compiled as it is. Shared memory is poisoned before each block, and the threads run in an order that the
 // caller chooses, so that what depends on a missing barrier shows. Asynchronous copies arrive as early as they may where threads
 // run forwards, as late where they run backwards, and some so, some so where they are shuffled. A barrier that not all threads of
-// a block reach is an error, and so is an instruction of a warp that not all of its threads reach.
+// a block reach is an error, and so is an instruction of a warp, or of four, that not all of its threads reach.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 #ifndef __x86_64__
@@ -21,6 +22,7 @@
 #define __global__
 #define __device__
 #define __forceinline__ inline
+#define __grid_constant__
 #define __launch_bounds__(threads)
 #define __align__(bytes) __attribute__((aligned(bytes)))
 #define __shared__ static __attribute__((section(SHARED_SECTION)))
@@ -32,9 +34,9 @@ struct Index {
 };
 
 enum Order { FORWARDS, BACKWARDS, SHUFFLED };
-enum Result { DONE, DIVERGENT_BARRIER, DIVERGENT_WARP };
-enum State { READY, AT_BARRIER, IN_WARP, ENDED };
-constexpr unsigned WARP = 32;
+enum Result { DONE, DIVERGENT_BARRIER, DIVERGENT_WARP, DEADLOCK, FAILED };
+enum State { READY, AT_BARRIER, IN_WARP, IN_GROUP, SPINNING, FAULTY, ENDED };
+constexpr unsigned WARP = 32, GROUP = 128;
 constexpr size_t STACK_BYTES = 256 << 10;
 constexpr unsigned char POISON = 0xff;  // a float of these bytes is not a number
 
@@ -78,8 +80,24 @@ struct Pending {
   bool exists;
   uint64_t group;
 };
-// An instruction of a warp, on its lanes.
+// An instruction of a warp, or of four warps, on its lanes.
 typedef void (*Together)(Fibre* const* lanes);
+// A warp's part of an asynchronous product: it adds rows 16 * warp to 16 * warp + 15 of a times b to what the lanes hold at d.
+typedef void (*Multiply)(float* const* d, uint64_t a, uint64_t b, unsigned warp);
+struct Product {
+  Multiply multiply;
+  float* d;
+  uint64_t a, b, group;
+  unsigned warp;
+};
+
+// A box that the copy engine has been asked for and has not brought; `at` begins with the element's place in its row.
+struct Bulk {
+  void* to;
+  const void* map;
+  unsigned long long* signal;
+  int at[5];
+};
 
 struct Fibre {
   Index index;
@@ -88,6 +106,9 @@ struct Fibre {
   void* operands[3] = {};
   std::vector<Pending> pending;  // asynchronous copies
   uint64_t groups = 0;           // of such copies
+  std::vector<Product> products;
+  uint64_t product_groups = 0;
+  bool may_multiply = false, fenced = false;  // since it changed sums; since the last barrier
   char* stack = nullptr;
 #ifdef __x86_64__
   void* pointer = nullptr;
@@ -101,6 +122,11 @@ struct Block {
   void** arguments = nullptr;
   Fibre* running = nullptr;
   Order order = FORWARDS;
+  char* shared = nullptr;
+  std::vector<char> seen;  // shared memory as asynchronous instructions see it
+  std::vector<Bulk> bulk;
+  uint64_t changes = 0;  // of signals, for which threads may wait
+  const char* failure = nullptr;  // what an instruction could not do
   uint64_t barriers = 0, bytes_read = 0, bytes_written = 0;  // bytes of main memory
 #ifdef __x86_64__
   void* scheduler = nullptr;
@@ -126,27 +152,33 @@ static void begin() {
   leave(ENDED);
 }
 
-// Execute an instruction when all threads of the warp are here.
-static void together(Together instruction, void* a, const void* b, const void* c = nullptr) {
+// Execute an instruction when all threads of the warp, or of four warps, are here.
+static void together(Together instruction, void* a, const void* b, const void* c = nullptr, State state = IN_WARP) {
   Fibre& fibre = *block.running;
   fibre.instruction = instruction;
   fibre.operands[0] = a;
   fibre.operands[1] = const_cast<void*>(b);
   fibre.operands[2] = const_cast<void*>(c);
-  leave(IN_WARP);
+  leave(state);
+}
+
+// Note what a thread, or an instruction of several, cannot do, and end the launch. An instruction returns to its end first.
+static void fail(const char* what) {
+  block.failure = what;
+  if (block.running) leave(FAULTY);
 }
 
 static void check_aligned(const void* address, unsigned size) {
-  if ((uintptr_t)address % size == 0) return;
-  fprintf(stderr, "an access of %u bytes at an address that is no multiple of that\n", size);
-  abort();
+  if ((uintptr_t)address % size) fail("an access at an address that is no multiple of its size");
 }
 
 static void prepare(Fibre& fibre) {
   if (!fibre.stack) fibre.stack = static_cast<char*>(aligned_alloc(64, STACK_BYTES));
   fibre.state = READY;
   fibre.pending.clear();
-  fibre.groups = 0;
+  fibre.groups = fibre.product_groups = 0;
+  fibre.products.clear();
+  fibre.may_multiply = fibre.fenced = false;
 #ifdef __x86_64__
   void** top = reinterpret_cast<void**>(fibre.stack + STACK_BYTES) - 2;
   *top = reinterpret_cast<void*>(&begin);
@@ -168,6 +200,7 @@ static void resume(Fibre& fibre) {
 #else
   swapcontext(&block.scheduler, &fibre.context);
 #endif
+  block.running = nullptr;
 }
 
 static std::vector<Fibre> fibres;
@@ -191,6 +224,7 @@ static Result step_warp(unsigned first, unsigned threads, bool& stepped) {
   unsigned count = std::min(WARP, threads - first), waiting = 0;
   for (unsigned i = 0; i < count; ++i) lanes[i] = &fibres[first + i];
   if (std::none_of(lanes, lanes + count, [](Fibre* lane) { return lane->state == IN_WARP; })) return DONE;
+  if (std::any_of(lanes, lanes + count, [](Fibre* lane) { return lane->state == SPINNING; })) return DONE;
   for (unsigned i = 0; i < count; ++i)
     waiting += lanes[i]->state == IN_WARP && lanes[i]->instruction == lanes[0]->instruction;
   if (waiting != WARP) return DIVERGENT_WARP;
@@ -200,34 +234,93 @@ static Result step_warp(unsigned first, unsigned threads, bool& stepped) {
   return DONE;
 }
 
-// Let all threads run until they wait: warp by warp, each as far as it gets alone, or all threads mixed.
-static Result run_threads(unsigned threads, std::vector<unsigned>& order, Order wish, uint64_t& state) {
-  unsigned warps = (threads + WARP - 1) / WARP, together = wish == SHUFFLED ? warps : 1;
+// As step_warp, for four warps.
+static Result step_group(unsigned first, unsigned threads, bool& stepped) {
+  Fibre* lanes[GROUP];
+  unsigned count = std::min(GROUP, threads - first), waiting = 0;
+  for (unsigned i = 0; i < count; ++i) lanes[i] = &fibres[first + i];
+  if (std::none_of(lanes, lanes + count, [](Fibre* lane) { return lane->state == IN_GROUP; })) return DONE;
+  if (std::any_of(lanes, lanes + count, [](Fibre* lane) { return lane->state == SPINNING; })) return DONE;
+  for (unsigned i = 0; i < count; ++i)
+    waiting += lanes[i]->state == IN_GROUP && lanes[i]->instruction == lanes[0]->instruction &&
+               std::equal(lanes[i]->operands + 1, lanes[i]->operands + 3, lanes[0]->operands + 1);
+  if (waiting != GROUP) return DIVERGENT_WARP;
+  lanes[0]->instruction(lanes);
+  for (Fibre* lane : lanes) lane->state = READY;
+  stepped = true;
+  return DONE;
+}
+
+// Let some warps run until they wait: one after the other, each as far as it gets alone, or all mixed.
+static Result run_warps(unsigned first, unsigned end, unsigned threads, std::vector<unsigned>& order, Order wish,
+                        uint64_t& state) {
+  unsigned warps = (end - first + WARP - 1) / WARP, together = wish == SHUFFLED ? warps : 1;
   for (unsigned number = 0; number < warps; number += together) {
-    unsigned first = (wish == BACKWARDS ? warps - 1 - number : number) * WARP;
-    unsigned end = std::min(threads, first + together * WARP);
+    unsigned begin = first + (wish == BACKWARDS ? warps - 1 - number : number) * WARP;
+    unsigned stop = std::min(end, begin + together * WARP);
     for (bool stepped = true; stepped;) {
       stepped = false;
       if (wish == SHUFFLED) arrange(order, wish, state);
       for (unsigned thread : order)
-        if (thread >= first && thread < end && fibres[thread].state == READY) resume(fibres[thread]);
-      for (unsigned warp = first; warp < end; warp += WARP)
+        if (thread >= begin && thread < stop && fibres[thread].state == READY && !block.failure) resume(fibres[thread]);
+      for (unsigned warp = begin; warp < stop; warp += WARP)
         if (Result result = step_warp(warp, threads, stepped)) return result;
+      if (block.failure) return FAILED;
     }
   }
   return DONE;
 }
 
-// Run the threads of a block to their end.
+// The same for warpgroups.
+static Result run_groups(unsigned threads, std::vector<unsigned>& order, Order wish, uint64_t& state) {
+  unsigned groups = (threads + GROUP - 1) / GROUP, together = wish == SHUFFLED ? groups : 1;
+  for (unsigned number = 0; number < groups; number += together) {
+    unsigned first = (wish == BACKWARDS ? groups - 1 - number : number) * GROUP;
+    unsigned end = std::min(threads, first + together * GROUP);
+    for (bool stepped = true; stepped;) {
+      stepped = false;
+      if (Result result = run_warps(first, end, threads, order, wish, state)) return result;
+      for (unsigned group = first; group < end; group += GROUP)
+        if (Result result = step_group(group, threads, stepped)) return result;
+      if (block.failure) return FAILED;
+    }
+  }
+  return DONE;
+}
+
+// The same for all threads; those that wait for a signal look again whenever one has changed.
+static Result run_threads(unsigned threads, std::vector<unsigned>& order, Order wish, uint64_t& state) {
+  for (;;) {
+    uint64_t changes = block.changes;
+    if (Result result = run_groups(threads, order, wish, state)) return result;
+    unsigned spinning = 0;
+    for (unsigned i = 0; i < threads; ++i)
+      if (fibres[i].state == SPINNING) {
+        fibres[i].state = READY;
+        ++spinning;
+      }
+    if (!spinning) return DONE;
+    if (changes == block.changes) return DEADLOCK;
+  }
+}
+
+// Run the threads of a block to their end. What all of them have fenced before a barrier, asynchronous instructions see behind it.
 static Result run_block(unsigned threads, std::vector<unsigned>& order, Order wish, uint64_t& state) {
   for (;;) {
     if (Result result = run_threads(threads, order, wish, state)) return result;
-    unsigned ended = 0;
-    for (unsigned i = 0; i < threads; ++i) ended += fibres[i].state == ENDED;
+    unsigned ended = 0, fenced = 0;
+    for (unsigned i = 0; i < threads; ++i) {
+      ended += fibres[i].state == ENDED;
+      fenced += fibres[i].fenced;
+    }
     if (ended == threads) return DONE;
     if (ended) return DIVERGENT_BARRIER;
     ++block.barriers;
-    for (unsigned i = 0; i < threads; ++i) fibres[i].state = READY;
+    if (fenced == threads) std::copy_n(block.shared, block.seen.size(), block.seen.begin());
+    for (unsigned i = 0; i < threads; ++i) {
+      fibres[i].state = READY;
+      fibres[i].fenced = false;
+    }
   }
 }
 
@@ -245,15 +338,20 @@ static Result launch(void (*kernel)(void**), void** arguments, Index grid, Index
   block.kernel = kernel;
   block.arguments = arguments;
   block.order = wish;
+  block.failure = nullptr;
+  block.shared = shared;
   block.barriers = block.bytes_read = block.bytes_written = 0;
   for (unsigned number : block_order) {
     blockIdx = index_of(number, grid);
     memset(shared, POISON, shared_bytes);
+    block.seen.assign(shared_bytes, (char)POISON);
+    block.bulk.clear();
     if (!waits) {
       for (unsigned thread : order) {
         threadIdx = index_of(thread, size);
         kernel(arguments);
       }
+      if (block.failure) return FAILED;
       continue;
     }
     for (unsigned i = 0; i < threads; ++i) {

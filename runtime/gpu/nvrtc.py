@@ -38,7 +38,7 @@ def compile_logged(source: str, capability: tuple[int, int]) -> tuple[bytes, str
     library, program = _library(), c_void_p()
     arguments = (byref(program), c_char_p(source.encode()), c_char_p(b"kernels.cu"))
     _check(library.nvrtcCreateProgram(*arguments, c_int(0), None, None))
-    options = [*OPTIONS, f"--gpu-architecture=sm_{capability[0]}{capability[1]}"]
+    options = [*OPTIONS, f"--gpu-architecture={architecture_of(capability)}"]
     values = (c_char_p * len(options))(*(option.encode() for option in options))
     failed = library.nvrtcCompileProgram(program, c_int(len(options)), values)
     log = _text(library.nvrtcGetProgramLogSize, library.nvrtcGetProgramLog, program)
@@ -49,6 +49,11 @@ def compile_logged(source: str, capability: tuple[int, int]) -> tuple[bytes, str
     cubin = _text(library.nvrtcGetCUBINSize, library.nvrtcGetCUBIN, program)
     library.nvrtcDestroyProgram(byref(program))
     return cubin, text
+
+
+def architecture_of(capability: tuple[int, int]) -> str:
+    """NVIDIA's name of a compute capability; for 9.0 with the instructions that it alone has."""
+    return f"sm_{capability[0]}{capability[1]}{'a' if capability == (9, 0) else ''}"
 
 
 def _text(size_of: Any, copy: Any, program: c_void_p) -> bytes:
@@ -62,6 +67,15 @@ def _text(size_of: Any, copy: Any, program: c_void_p) -> bytes:
 def _check(status: int) -> None:
     if status:
         raise VdlaError(f"target cuda: NVRTC failed with status {status}")
+
+
+def has_compiler() -> bool:
+    """Whether NVIDIA's run-time compiler is at hand."""
+    try:
+        _library()
+    except VdlaError:
+        return False
+    return True
 
 
 @cache

@@ -11,7 +11,7 @@ import numpy as np
 
 from ...isa.errors import VdlaError
 from ..cache import cache_dir
-from .program import KernelCall, KernelProgram
+from .program import KernelCall, KernelProgram, TensorMap
 
 STANDARD = "-cl-std=CL1.2"
 #: Square roots and quotients of float32 are rounded correctly, where the device can do that.
@@ -84,8 +84,9 @@ class OpenClSession:
     def launch(self, calls: Sequence[KernelCall]) -> None:
         for call in calls:
             kernel = self.kernels[call.kernel]
-            for index, (memory, offset) in enumerate(call.arguments):
-                kernel.set_arg(index, self._part(memory, offset))
+            for index, argument in enumerate(call.arguments):
+                assert not isinstance(argument, TensorMap)  # OpenCL has no copy engine
+                kernel.set_arg(index, self._part(*argument))
             size = tuple(g * b for g, b in zip(call.grid, call.block, strict=True))
             self.cl.enqueue_nd_range_kernel(self.queue, kernel, size, call.block)
         self.queue.finish()

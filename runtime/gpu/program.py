@@ -16,13 +16,27 @@ Place = tuple[str, int]
 
 
 @dataclass(frozen=True)
+class TensorMap:
+    """A tensor of which a copy engine brings boxes, as an argument of a kernel: its place, dtype
+    and shape; the shape of a box, whose rows are as long as they are swizzled."""
+
+    memory: str
+    offset: int
+    dtype: str
+    shape: tuple[int, ...]
+    box: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class KernelCall:
-    """A kernel by name, its size in blocks and threads, and the places of its arguments."""
+    """A kernel by name, its size in blocks and threads, the places of its arguments, and bytes of
+    shared memory that its launch asks for."""
 
     kernel: str
     grid: Size
     block: Size
-    arguments: tuple[Place, ...]
+    arguments: tuple[Place | TensorMap, ...]
+    shared_bytes: int = 0
 
 
 class Session(Protocol):

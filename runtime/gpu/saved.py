@@ -1,8 +1,9 @@
-"""Kernel programs in saved modules: the kernels' text, the parameters, and the launches as JSON."""
+"""Kernel programs in saved modules: the kernels' text, the parameters, and the launches as JSON;
+for CUDA also machine code, where NVIDIA's compiler is at hand, and tables for hosts in C."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 
 from ..native import MemoryPlan, TensorType, aligned_memory
 from .devices import open_session
-from .program import KernelCall, KernelProgram
+from .host_code import HEADER, host_code
+from .nvrtc import architecture_of, compile_cubin, has_compiler
+from .program import KernelCall, KernelProgram, Place, TensorMap
 
 
 def describe(program: KernelProgram, stem: str, files: dict[str, bytes]) -> dict[str, Any]:
@@ -18,6 +21,10 @@ def describe(program: KernelProgram, stem: str, files: dict[str, bytes]) -> dict
     source, parameters = f"{stem}.{program.suffix}", f"{stem}.bin"
     files[source] = program.source.encode()
     files[parameters] = program.parameters.tobytes()
+    if program.device != "opencl":
+        files[f"{stem}.c"] = host_code(program).encode()
+        files[HEADER.name] = HEADER.read_bytes()
+        files |= {f"{stem}.{name}.cubin": code for name, code in _cubins(program.source)}
     return {
         "name": program.name,
         "kernels": source,
@@ -30,6 +37,15 @@ def describe(program: KernelProgram, stem: str, files: dict[str, bytes]) -> dict
     }
 
 
+def _cubins(source: str) -> Iterator[tuple[str, bytes]]:
+    """Machine code by the name of its architecture; none without NVIDIA's compiler."""
+    if not has_compiler():
+        return
+    needs_latest = any(word in source for word in ("wgmma.", "cp.async.bulk"))
+    for capability in ((9, 0),) if needs_latest else ((8, 0), (9, 0)):
+        yield architecture_of(capability), compile_cubin(source, capability)
+
+
 def restore(step: Mapping[str, Any], plan: MemoryPlan, files: Mapping[str, bytes]) -> KernelProgram:
     """The program that :func:`describe` described."""
     raw = np.frombuffer(files[step["parameters"]], np.uint8)
@@ -38,7 +54,7 @@ def restore(step: Mapping[str, Any], plan: MemoryPlan, files: Mapping[str, bytes
     calls = tuple(
         KernelCall(
             call["kernel"], _size(call["grid"]), _size(call["block"]),
-            tuple((memory, offset) for memory, offset in call["arguments"]),
+            tuple(map(_argument, call["arguments"])), call["shared_bytes"],
         )
         for call in step["launches"]
     )  # fmt: skip
@@ -51,6 +67,14 @@ def restore(step: Mapping[str, Any], plan: MemoryPlan, files: Mapping[str, bytes
         step["name"], step["device"], files[step["kernels"]].decode(), calls, inputs, outputs,
         places, parameters, plan, open_session,
     )  # fmt: skip
+
+
+def _argument(found: Any) -> Place | TensorMap:
+    if isinstance(found, list):
+        memory, offset = found
+        return memory, offset
+    sizes = {key: tuple(found[key]) for key in ("shape", "box")}
+    return TensorMap(**{**found, **sizes})
 
 
 def _size(numbers: list[int]) -> tuple[int, int, int]:

@@ -116,6 +116,12 @@ struct BF16 {
     return float_of_bits((registers[i / 2] >> (i % 2 * 16) & 0xffff) << 16);
   }
 };
+// Of a float32 the tensor cores read the sign, the exponent and the first ten bits behind the point.
+struct TF32 {
+  using Sum = float;
+  static constexpr unsigned PER = 1;
+  static float value(const uint32_t* registers, unsigned i) { return float_of_bits(registers[i] & 0xffffe000u); }
+};
 struct S8 {
   using Sum = int32_t;
   static constexpr unsigned PER = 4;
@@ -211,6 +217,9 @@ static inline void mma_m16n8k16_f16(float* d, const uint32_t* a, const uint32_t*
 }
 static inline void mma_m16n8k16_bf16(float* d, const uint32_t* a, const uint32_t* b) {
   vdla::together(vdla::multiply<vdla::BF16>, d, a, b);
+}
+static inline void mma_m16n8k8_tf32(float* d, const uint32_t* a, const uint32_t* b) {
+  vdla::together(vdla::multiply<vdla::TF32>, d, a, b);
 }
 static inline void mma_m16n8k32_s8(int32_t* d, const uint32_t* a, const uint32_t* b) {
   vdla::together(vdla::multiply<vdla::S8>, d, a, b);

@@ -17,14 +17,20 @@ constexpr uint64_t KEY = 0x5500000000000000u;
 constexpr int OK = 0, INVALID_VALUE = 1, NOT_INITIALISED = 3, NO_DEVICE = 100, NOT_FOUND = 500, FAILED = 719;
 
 using Entry = int (*)(void**, const unsigned*, int, uint64_t*);
+// A tensor map as emulated kernels read it (runtime/gpu/warpgroup.h).
+struct Map {
+  uint64_t address, rank, element_bytes, row_bytes, shape[5], box[5], unused[2];
+};
 struct Launch {
   Entry entry;
   unsigned sizes[6];
   std::vector<void*> arguments;
+  std::vector<Map> maps;  // the last arguments
 };
 struct Function {
   Entry entry;
-  size_t arguments;
+  size_t arguments, maps;
+  unsigned shared = 48 << 10;
 };
 struct Stream {
   bool capturing = false;
@@ -39,6 +45,8 @@ int replays = 0, launches = 0;
 
 int run(const Launch& launch) {
   std::vector<void*> arguments = launch.arguments;
+  std::vector<Map> maps = launch.maps;
+  for (Map& map : maps) arguments.push_back(&map);
   uint64_t counts[3] = {};
   return launch.entry(arguments.data(), launch.sizes, 0, counts) ? FAILED : OK;
 }
@@ -80,9 +88,29 @@ int cuModuleLoadData(void** module, const char* path) {
 int cuModuleGetFunction(void** function, void* module, const char* name) {
   auto entry = reinterpret_cast<Entry>(dlsym(module, (std::string("emulate_") + name).c_str()));
   auto count = reinterpret_cast<int (*)()>(dlsym(module, (std::string("arguments_") + name).c_str()));
-  if (!entry || !count) return NOT_FOUND;
-  *function = new Function{entry, static_cast<size_t>(count())};
+  auto maps = reinterpret_cast<int (*)()>(dlsym(module, (std::string("maps_") + name).c_str()));
+  if (!entry || !count || !maps) return NOT_FOUND;
+  *function = new Function{entry, static_cast<size_t>(count()), static_cast<size_t>(maps())};
   return OK;
+}
+int cuFuncSetAttribute(Function* function, int attribute, int value) {
+  if (attribute != 8 || value > 227 << 10) return INVALID_VALUE;
+  function->shared = value;
+  return OK;
+}
+int cuTensorMapEncodeTiled(Map* map, int dtype, unsigned rank, uint64_t address, const uint64_t* shape, const uint64_t* strides,
+                           const unsigned* box, const unsigned* steps, int interleave, int swizzle, int, int fill) {
+  if (dtype > 2 || rank < 2 || rank > 5 || address % 16 || interleave || swizzle < 1 || swizzle > 3 || fill) return INVALID_VALUE;
+  if (reinterpret_cast<uint64_t>(map) % 64) return INVALID_VALUE;
+  *map = Map{address ^ KEY, rank, uint64_t(1) << dtype, uint64_t(16) << swizzle, {1, 1, 1, 1, 1}, {1, 1, 1, 1, 1}, {}};
+  uint64_t stride = map->element_bytes;
+  for (unsigned d = 0; d < rank; ++d) {
+    if (box[d] > 256 || steps[d] != 1 || (d && strides[d - 1] != stride) || (d && stride % 16)) return INVALID_VALUE;
+    map->shape[d] = shape[d];
+    map->box[d] = box[d];
+    stride *= shape[d];
+  }
+  return box[0] * map->element_bytes == map->row_bytes ? OK : INVALID_VALUE;
 }
 int cuStreamCreate(void** stream, unsigned) {
   *stream = new Stream;
@@ -91,6 +119,10 @@ int cuStreamCreate(void** stream, unsigned) {
 int cuMemAlloc_v2(uint64_t* pointer, size_t size) {
   *pointer = reinterpret_cast<uint64_t>(aligned_alloc(256, (size + 255) / 256 * 256)) ^ KEY;
   return size ? OK : INVALID_VALUE;
+}
+int cuMemFree_v2(uint64_t pointer) {
+  free(reinterpret_cast<void*>(pointer ^ KEY));
+  return OK;
 }
 int cuMemcpyHtoD_v2(uint64_t to, const void* from, size_t size) {
   memcpy(reinterpret_cast<void*>(to ^ KEY), from, size);
@@ -107,10 +139,14 @@ int cuStreamBeginCapture_v2(Stream* stream, int) {
 }
 int cuLaunchKernel(Function* function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                    unsigned shared, Stream* stream, void** values, void**) {
-  if (shared) return INVALID_VALUE;
-  Launch launch{function->entry, {gx, gy, gz, bx, by, bz}, {}};
+  if (shared > function->shared) return INVALID_VALUE;
+  Launch launch{function->entry, {gx, gy, gz, bx, by, bz}, {}, {}};
+  size_t pointers = function->arguments - function->maps;
   for (size_t i = 0; i < function->arguments; ++i)
-    launch.arguments.push_back(reinterpret_cast<void*>(*static_cast<uint64_t*>(values[i]) ^ KEY));
+    if (i < pointers)
+      launch.arguments.push_back(reinterpret_cast<void*>(*static_cast<uint64_t*>(values[i]) ^ KEY));
+    else
+      launch.maps.push_back(*static_cast<Map*>(values[i]));
   ++launches;
   if (!stream->capturing) return run(launch);
   stream->recorded.push_back(launch);

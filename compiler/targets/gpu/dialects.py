@@ -8,8 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from ...tir.ir import Buffer, CopiesArrived, CopiesStarted
+from ...tir.ir import (
+    Barrier,
+    Buffer,
+    CopiesArrived,
+    CopiesStarted,
+    ProductsArrived,
+    ProductsBegin,
+    ProductsStarted,
+    ProxyFence,
+    Stmt,
+)
 from ..float_functions import FUNCTIONS as FLOAT_FUNCTIONS
+from .scopes import MOST_SHARED_BYTES, SHARED_ALIGN, SHARED_BYTES
 
 _FLOAT32 = ("sqrt", "floor", "ceil", "trunc", "log", "log1p", "sin", "cos", "tan", "asin",
             "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "rint", "fma", "pow",
@@ -78,6 +89,7 @@ class Dialect:
     kernel : before a kernel's name, with {threads} for the threads of a block
     pointer, constant_pointer : a parameter, with {type} and {name}
     shared : before the declaration of a buffer that the threads of a block share
+    shared_bytes : of a block at most
     index, block_index : the indices of a thread and of its block along {axis} (x, y, z: {number})
     barrier : the statement
     aligned : before the declaration of what accesses of 16 bytes touch
@@ -94,7 +106,8 @@ class Dialect:
     kernel: str
     pointer: str
     constant_pointer: str
-    shared: str
+    shared: Callable[[Buffer], str]
+    shared_bytes: int
     index: str
     block_index: str
     barrier: str
@@ -105,8 +118,11 @@ class Dialect:
     tensor_cores: bool
     unroll: str = "#pragma unroll"
 
-    def of_copies(self, stmt: CopiesStarted | CopiesArrived) -> list[str]:
-        """Lines for a statement about asynchronous copies; none where copies are done at once."""
+    def of_mark(self, stmt: Stmt) -> list[str]:
+        """Lines for a barrier, or a statement about what is under way; none where it is done at
+        once."""
+        if isinstance(stmt, Barrier):
+            return [self.barrier]
         if not self.copies_async:
             return []
         match stmt:
@@ -114,6 +130,15 @@ class Dialect:
                 return ["copies_started();"]
             case CopiesArrived(but):
                 return [f"copies_arrived_but_{but}();"]
+            case ProxyFence():
+                return ["stores_seen();"]
+            case ProductsBegin():
+                return ["products_begin();"]
+            case ProductsStarted():
+                return ["products_started();"]
+            case ProductsArrived(but):
+                return [f"products_arrived_but_{but}();"]
+        raise AssertionError(f"{stmt!r} is no mark")
 
 
 def _copied(size: int, to: str, source: str, target: Buffer, origin: Buffer | None) -> str:
@@ -122,6 +147,10 @@ def _copied(size: int, to: str, source: str, target: Buffer, origin: Buffer | No
 
 def _cleared(size: int, to: str, target: Buffer) -> str:
     return f"clear_{size}({to});"
+
+
+def _shared_cuda(buffer: Buffer) -> str:
+    return f"__shared__ __align__({SHARED_ALIGN if buffer.swizzled else 16})"
 
 
 _SPACES = {"global": "__global", "shared": "__local"}
@@ -142,14 +171,15 @@ def _cleared_opencl(size: int, to: str, target: Buffer) -> str:
 CUDA = Dialect(
     "CUDA C++", "cu", _CUDA, 'extern "C" __global__ void __launch_bounds__({threads})',
     "{type}* __restrict__ {name}", "const {type}* __restrict__ {name}",
-    "__shared__ __align__(16)", "threadIdx.{axis}", "blockIdx.{axis}", "__syncthreads();",
+    _shared_cuda, MOST_SHARED_BYTES, "threadIdx.{axis}", "blockIdx.{axis}", "__syncthreads();",
     "__align__(16)", _copied, _cleared, copies_async=True, tensor_cores=True,
 )  # fmt: skip
 OPENCL = Dialect(
     "OpenCL C", "cl", _OPENCL,
     "__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void",
     "__global {type}* restrict {name}", "__global const {type}* restrict {name}",
-    "__local __attribute__((aligned(16)))", "get_local_id({number})", "get_group_id({number})",
+    lambda buffer: "__local __attribute__((aligned(16)))", SHARED_BYTES,
+    "get_local_id({number})", "get_group_id({number})",
     "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);", "__attribute__((aligned(16)))",
     _copied_opencl, _cleared_opencl, copies_async=False, tensor_cores=False,
 )  # fmt: skip

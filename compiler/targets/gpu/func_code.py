@@ -13,7 +13,7 @@ from ...arena import Lifetime, plan_arena
 from ...dumps import Dumps
 from ...tir.ir import Buffer, PrimFunc, written_params
 from .dialects import Dialect
-from .graph_code import aligned
+from .graph_code import aligned, argument_of
 from .kernels import kernels_of, temporaries_of
 from .text import element_bytes, element_count, print_module
 
@@ -36,10 +36,17 @@ class FuncKernels:
             for b in (*func.params, *temporaries_of(func))
         }
         offsets, plan = plan_arena(lives)
+
+        def place(buffer: Buffer) -> Place:
+            return "arena", offsets[buffer]
+
         calls = tuple(
-            KernelCall(k.name, k.grid, k.block, tuple(("arena", offsets[b]) for b in k.arguments))
+            KernelCall(
+                k.name, k.grid, k.block, tuple(argument_of(a, place) for a in k.arguments),
+                k.shared_bytes,
+            )
             for k in kernels
-        )
+        )  # fmt: skip
         written = written_params(func)
         inputs = tuple(_type(b) for b in func.params if b not in written)
         outputs = tuple(_type(b) for b in written)

@@ -168,6 +168,8 @@ FUNCTIONS: dict[str, str] = {
     "scaled_down": _SCALED_DOWN,
     "scaled_floor": "FUNCTION i32 scaled_floor(i32 x, float factor, float offset) "
     "{ return (i32)floor_f32(scaled_down(x, factor, offset)); }\n",
+    "swizzled": "FUNCTION i32 swizzled(i32 place, i32 mask) "
+    "{ return place ^ (place >> 3 & mask); }\n",
     "float16_of": _HALF_OF,
     "of_float16": _OF_HALF,
     "bfloat16_of": _BFLOAT_OF,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
 from ....runtime.gpu.devices import open_session
-from ....runtime.gpu.program import KernelCall, KernelProgram, Place
+from ....runtime.gpu.program import KernelCall, KernelProgram, Place, TensorMap
 from ....runtime.native import TensorType, aligned_memory
 from ...arena import Lifetime, plan_arena
 from ...choose.chooser import Chooser
@@ -22,7 +22,7 @@ from ..cpu.passes.fuse_elementwise import fuse_elementwise
 from .dialects import Dialect
 from .kernels import Kernel, kernels_of, temporaries_of
 from .lowering import Lowered, Templates, lower_node, template_of
-from .text import element_bytes, element_count, print_module
+from .text import Box, element_bytes, element_count, print_module
 from .traffic import traffic_of
 
 #: Tensors begin at multiples of this, as parts of OpenCL buffers must on most devices.
@@ -40,6 +40,14 @@ class NodeKernels:
 def tensor_types(graph: Graph, names: Sequence[str]) -> tuple[TensorType, ...]:
     """The types of these tensors."""
     return tuple(TensorType(name, graph[name].shape, graph[name].dtype) for name in names)
+
+
+def argument_of(argument: Buffer | Box, place: Callable[[Buffer], Place]) -> Place | TensorMap:
+    """An argument of a kernel in memory."""
+    if isinstance(argument, Buffer):
+        return place(argument)
+    buffer = argument.buffer
+    return TensorMap(*place(buffer), buffer.dtype, buffer.shape, argument.shape)
 
 
 def aligned(size_bytes: int) -> int:
@@ -155,7 +163,8 @@ class GraphKernels:
         calls = [
             KernelCall(
                 kernel.name, kernel.grid, kernel.block,
-                tuple(places[names[buffer]] for buffer in kernel.arguments),
+                tuple(argument_of(a, lambda b, n=names: places[n[b]]) for a in kernel.arguments),
+                kernel.shared_bytes,
             )
             for made, names, _ in self.calls
             for kernel in made.kernels

@@ -25,6 +25,7 @@ from ...tir.ir import (
     walk_stmt,
 )
 from ...tir.lower import lower
+from ...tir.passes.asynchronous import await_products
 from ...tir.passes.barriers import insert_barriers
 from ...tir.passes.double_buffer import double_buffer
 from ...tir.passes.expand import expand_intrinsics
@@ -42,12 +43,21 @@ from .scopes import (
     LOCAL_BYTES,
     MODEL,
     MOST_BLOCKS,
+    MOST_SHARED_BYTES,
     MOST_THREADS,
     SCOPES,
     SHARED_BYTES,
 )
 from .tensor_cores import NATIVE, check_tensor_cores
-from .text import c_name, element_bytes, element_count, print_kernel
+from .text import (
+    Box,
+    boxes_of,
+    c_name,
+    element_bytes,
+    element_count,
+    print_kernel,
+    shared_places,
+)
 
 #: The passes of every loop program, in order.
 GPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
@@ -58,6 +68,7 @@ GPU_PASSES: tuple[Callable[[PrimFunc], PrimFunc], ...] = (
     pipeline_loops,
     partial(insert_barriers, model=MODEL),
     raise_guards,
+    await_products,
 )
 Size = tuple[int, int, int]
 
@@ -124,14 +135,20 @@ def temporaries_of(func: PrimFunc) -> list[Buffer]:
 
 @dataclass(frozen=True, eq=False)
 class Kernel:
-    """A kernel as text, its size, and the buffers that are its arguments."""
+    """A kernel as text, its size, and its arguments: buffers, and boxes of buffers."""
 
     name: str
     text: str
     grid: Size
     block: Size
-    arguments: tuple[Buffer, ...]
+    arguments: tuple[Buffer | Box, ...]
     launch: Launch
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory that its launch must ask for; 0 where it has as many anyway."""
+        _, size = shared_places(self.launch)
+        return size if size > SHARED_BYTES else 0
 
 
 def kernels_of(func: PrimFunc, prefix: str, dialect: Dialect) -> list[Kernel]:
@@ -145,7 +162,8 @@ def kernels_of(func: PrimFunc, prefix: str, dialect: Dialect) -> list[Kernel]:
         sizes = {t.axis: t.extent for t in launch.threads}
         grid, block = (_size(sizes, axes) for axes in (GRID, BLOCK))
         text = print_kernel(launch, params, written, name, dialect)
-        found.append(Kernel(name, text, grid, block, tuple(params), launch))
+        arguments = (*params, *boxes_of(launch))
+        found.append(Kernel(name, text, grid, block, arguments, launch))
     return found
 
 
@@ -182,10 +200,14 @@ def _check_size(launch: Launch) -> None:
         raise ScheduleError(
             f"kernel {launch.name}: expected at most {MOST_THREADS} threads a block, got {threads}"
         )
-    for scope, limit in (("shared", SHARED_BYTES), ("local", LOCAL_BYTES)):
-        held = [s.buffer for s in walk_stmt(launch.body)
-                if isinstance(s, Allocate) and s.buffer.scope == scope]  # fmt: skip
-        size = sum(element_count(b) * element_bytes(b.dtype) for b in held)
+    shared, shared_size = shared_places(launch)
+    local = [s.buffer for s in walk_stmt(launch.body)
+             if isinstance(s, Allocate) and s.buffer.scope == "local"]  # fmt: skip
+    local_size = sum(element_count(b) * element_bytes(b.dtype) for b in local)
+    for scope, held, size, limit in (
+        ("shared", shared, shared_size, MOST_SHARED_BYTES),
+        ("local", local, local_size, LOCAL_BYTES),
+    ):
         if size > limit:
             names = ", ".join(f"{b.name}{list(b.shape)}" for b in held)
             raise ScheduleError(

@@ -12,6 +12,7 @@ from ...dumps import Dumps
 from ...graph.ir import Graph, Node
 from ...te.expr import HALF_DTYPES
 from ...tir.ir import PrimFunc
+from .architectures import ARCHITECTURES, Architecture
 from .dialects import Dialect
 from .kernels import lower_kernels, to_launches
 from .templates.base import GpuTemplate
@@ -20,17 +21,19 @@ from .templates.general import General
 from .templates.tensor_gemm import TensorGemm
 
 Templates = Sequence[GpuTemplate]
-#: Dtypes of factors of float32 products on tensor cores; the first one stands for none.
-PRECISIONS = ("float32", *(dtype for dtype in HALF_DTYPES))
+#: Kinds of factors of float32 products on tensor cores; the first one stands for none.
+PRECISIONS = ("float32", "tf32", *HALF_DTYPES)
 #: A node is computed by the first template that handles it; the last one handles all.
 TEMPLATES: list[type[GpuTemplate]] = [Gemm, General]
 
 
-def templates_of(dialect: Dialect, precision: str = PRECISIONS[0]) -> Templates:
+def templates_of(
+    dialect: Dialect, precision: str = PRECISIONS[0], architecture: Architecture = ARCHITECTURES[0]
+) -> Templates:
     """The templates of a GPU: those of :data:`TEMPLATES`, and that of tensor cores before Gemm."""
     made = [kind() for kind in TEMPLATES]
     if dialect.tensor_cores:
-        made.insert(TEMPLATES.index(Gemm), TensorGemm(precision))
+        made.insert(TEMPLATES.index(Gemm), TensorGemm(precision, architecture))
     return made
 
 

@@ -8,19 +8,23 @@ from functools import partial
 from typing import ClassVar
 
 from ....isa.errors import VdlaError
+from ....runtime.gpu.cuda import capability_of_device
 from ...choose.chooser import Chooser
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
+from ...te.expr import HALF_DTYPES
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
 from ...tir.ir import PrimFunc
 from ..base import Compiled, GraphPass, Options, Part, Target, layer_info
+from .architectures import ARCHITECTURES, Architecture, architecture_of, find_architecture
 from .dialects import CUDA, OPENCL, Dialect
 from .func_code import FuncKernels
 from .graph_code import kernels_of_graph
 from .kernels import lower_kernels, to_launches
 from .lowering import PRECISIONS, Templates, templates_of
 from .passes.channels_last import channels_last
+from .passes.narrow_tensors import narrow_tensors
 from .templates.tensor_gemm import TensorGemm
 
 #: A convolution of fewer channels, or of other than multiples of this, stays in its layout.
@@ -44,16 +48,35 @@ class Gpu(Target):
                 f"precision: expected {' or '.join(precisions)} with target {self.name}, got "
                 f"{options.precision!r}"
             )
-        self.batch = options.hw.batch
-        self.templates = templates_of(self.dialect, options.precision)
+        self.batch, self.precision = options.hw.batch, options.precision
+        architecture = self.architecture(options)
+        self.templates = templates_of(self.dialect, options.precision, architecture)
         self.machine_key = self.dialect.name
+        if architecture is not ARCHITECTURES[0]:
+            self.machine_key += f", {architecture.name}"
         if options.precision != PRECISIONS[0]:
             self.machine_key += f", {options.precision}"
+
+    def architecture(self, options: Options) -> Architecture:
+        """What kernels may use."""
+        return ARCHITECTURES[0]
 
     def graph_passes(self, chooser: Chooser) -> Sequence[tuple[str, GraphPass]]:
         if not self.dialect.tensor_cores:
             return ()
-        return (("channels_last", partial(channels_last, pays=self.pays)),)
+        passes: list[tuple[str, GraphPass]] = [
+            ("channels_last", partial(channels_last, pays=self.pays))
+        ]
+        if self.precision in HALF_DTYPES:
+            narrow = partial(narrow_tensors, dtype=self.precision, is_product=self.is_product)
+            passes.append(("narrow_tensors", narrow))
+        return tuple(passes)
+
+    def is_product(self, graph: Graph, node: Node) -> bool:
+        """Whether a node is a product of float32 on tensor cores."""
+        tensor_gemm = next(t for t in self.templates if isinstance(t, TensorGemm))
+        dtypes = {t.dtype for t in graph.operands(node)[:2]}
+        return dtypes == {"float32"} and tensor_gemm.handles(graph, node)
 
     def pays(self, graph: Graph, node: Node) -> bool:
         """Whether a convolution is faster with channels last: on tensor cores, with channels enough
@@ -94,6 +117,11 @@ class Cuda(Gpu):
     def __init__(self, options: Options):
         super().__init__(options)
         self.device = "emulated" if options.emulate else "cuda"
+
+    def architecture(self, options: Options) -> Architecture:
+        if options.arch is not None:
+            return find_architecture(options.arch)
+        return architecture_of(None if options.emulate else capability_of_device())
 
 
 class OpenCl(Gpu):

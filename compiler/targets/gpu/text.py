@@ -34,26 +34,28 @@ from ...te.expr import (
     substitute,
 )
 from ...tir.ir import (
+    MARKS,
     Allocate,
-    Barrier,
     Buffer,
-    CopiesArrived,
-    CopiesStarted,
     For,
     If,
     Launch,
     Region,
     Seq,
+    SignalArrived,
+    SignalExpects,
+    SignalsReady,
     Stmt,
     Store,
     TensorCall,
     walk_stmt,
 )
+from ...tir.passes.bulk import BulkIntrin
 from ...tir.passes.pipeline import ASYNC
 from ...tir.printer import expr_text
 from .dialects import Dialect
 from .functions import TYPES, functions_for, is_taken
-from .scopes import FRAGMENTS
+from .scopes import FRAGMENTS, SHARED_ALIGN, SHARED_BYTES, WARPGROUP
 from .tensor_cores import WarpIntrin, first_register, register_count
 from .vectors import Vector, vector_of
 
@@ -85,9 +87,49 @@ def element_bytes(dtype: str) -> int:
     return 1 if dtype == "bool" else bits_of(dtype) // 8
 
 
+def shared_places(launch: Launch) -> tuple[dict[Buffer, int], int]:
+    """Where the buffers in shared memory begin, and how many bytes they take."""
+    places, end = dict[Buffer, int](), 0
+    held = [s.buffer for s in walk_stmt(launch.body)
+            if isinstance(s, Allocate) and s.buffer.scope == "shared"]  # fmt: skip
+    for buffer in sorted(held, key=lambda b: not b.swizzled):
+        align = SHARED_ALIGN if buffer.swizzled else 16
+        places[buffer] = start = -(-end // align) * align
+        end = start + element_count(buffer) * element_bytes(buffer.dtype)
+    return places, end
+
+
+def boxes_of(launch: Launch) -> list[Box]:
+    """The boxes that the copy engine brings, each once."""
+    found: dict[tuple[Buffer, tuple[int, ...]], Box] = {}
+    for call in walk_stmt(launch.body):
+        if isinstance(call, TensorCall) and isinstance(call.intrinsic, BulkIntrin):
+            box = Box.of(call)
+            found.setdefault((box.buffer, box.shape), box)
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class Box:
+    """Parts of a tensor of one shape, as a parameter of a kernel; their rows are swizzled."""
+
+    buffer: Buffer
+    shape: tuple[int, ...]
+
+    @staticmethod
+    def of(call: TensorCall) -> Box:
+        return Box(call.inputs[0].buffer, call.intrinsic.operands[0].shape)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row."""
+        return self.shape[-1] * element_bytes(self.buffer.dtype)
+
+
 def print_kernel(launch: Launch, params: Sequence[Buffer], written: set[Buffer], name: str,
                  dialect: Dialect) -> str:  # fmt: skip
-    """The text of one kernel. ``params`` are its parameters, of which it stores to ``written``."""
+    """The text of one kernel. ``params`` are its parameters, of which it stores to ``written``;
+    :func:`boxes_of` it follow."""
     return _Printer(launch, dialect).kernel(params, written, name)
 
 
@@ -124,6 +166,9 @@ class _Printer:
             shape = self.dialect.pointer if buffer in written else self.dialect.constant_pointer
             text = shape.format(type=TYPES[buffer.dtype], name=self.fresh(buffer, buffer.name))
             arguments.append(text)
+        for box in boxes_of(self.launch):
+            name_of_map = self.fresh(box, f"{box.buffer.name}_map")
+            arguments.append(f"const __grid_constant__ TensorMap {name_of_map}")
         lines = [f"// {self.launch.name}", f"{head} {name}({', '.join(arguments)}) {{"]
         for thread in self.launch.threads:
             level, _, axis = thread.axis.partition(".")
@@ -132,11 +177,26 @@ class _Printer:
             self.names[thread.var] = short = ("t" if level == "threadIdx" else "b") + axis
             lines.append(f"  const i32 {short} = (i32){index};")
             self.ranges[thread.var] = (0, thread.extent - 1)
-        for stmt in walk_stmt(self.launch.body):
-            if isinstance(stmt, Allocate) and stmt.buffer.scope == "shared":
-                lines.append("  " + f"{self.dialect.shared} {self.declared(stmt.buffer)}")
+        lines += [f"  {line}" for line in self.shared()]
         lines += self.lines(self.launch.body, 1)
         return "\n".join([*lines, "}"]) + "\n"
+
+    def shared(self) -> list[str]:
+        """The declarations of what the threads of a block share. Beyond what a kernel has without
+        asking they are parts of memory that the launch asks for."""
+        places, size = shared_places(self.launch)
+        if size <= SHARED_BYTES:
+            return [f"{self.dialect.shared(b)} {self.declared(b)}" for b in places]
+        if size > self.dialect.shared_bytes:
+            raise VdlaError(
+                f"kernel {self.launch.name}: {self.dialect.name} has {self.dialect.shared_bytes} "
+                f"bytes of shared memory for a block, expected knobs that need less than {size}"
+            )
+        lines = [f"extern __shared__ __align__({SHARED_ALIGN}) u8 shared_bytes[];  // {size}"]
+        for buffer, place in places.items():
+            name, kind = self.fresh(buffer, buffer.name), TYPES[buffer.dtype]
+            lines.append(f"{kind}* {name} = ({kind}*)(shared_bytes + {place});")
+        return lines
 
     def fresh(self, thing: object, name: str) -> str:
         """A name that nothing in the kernel has."""
@@ -152,7 +212,7 @@ class _Printer:
     def declared(self, buffer: Buffer) -> str:
         name = self.fresh(buffer, buffer.name)
         if buffer.scope in FRAGMENTS:
-            kind = TYPES[buffer.dtype] if buffer.scope == "fragment_sums" else "u32"
+            kind = TYPES[buffer.dtype] if buffer.scope.endswith("_sums") else "u32"
             return f"{kind} {name}[{register_count(buffer)}];"
         return f"{TYPES[buffer.dtype]} {name}[{element_count(buffer)}];"
 
@@ -175,13 +235,31 @@ class _Printer:
             case Store(buffer, indices, value):
                 target = self.element(buffer, indices)
                 return [f"{pad}{target} = {self.value(value)[0]};"]
-            case Barrier():
-                return [f"{pad}{self.dialect.barrier}"]
-            case CopiesStarted() | CopiesArrived():
-                return [pad + line for line in self.dialect.of_copies(stmt)]
+            case _ if isinstance(stmt, MARKS):
+                return [pad + line for line in self.dialect.of_mark(stmt)]
+            case SignalsReady(buffer):
+                count = buffer.shape[0]
+                return [f"{pad}signals_ready(&{self.names[buffer]}[0], {count});"]
+            case SignalExpects(buffer, slot, size_bytes):
+                return [f"{pad}signal_expects(&{self.element(buffer, (slot,))}, {size_bytes});"]
+            case SignalArrived(buffer, slot, parity):
+                signal = self.element(buffer, (slot,))
+                return [f"{pad}signal_arrived(&{signal}, {self.index(parity)});"]
+            case TensorCall(BulkIntrin()):
+                return [f"{pad}{self.bulk_call(stmt)}"]
             case TensorCall(WarpIntrin() as intrinsic, variant, output, inputs):
                 return [f"{pad}{self.tensor_call(intrinsic, variant, output, inputs)}"]
         raise VdlaError(f"kernel {self.launch.name}: no text for statement {stmt!r}")
+
+    def bulk_call(self, call: TensorCall) -> str:
+        """The engine stores swizzled rows from a place on that is the same without."""
+        source, signal = call.inputs
+        at = ", ".join(self.index(_narrow(start)) for start in reversed(source.start))
+        target = self.index(_place(call.output.buffer, call.output.start))
+        return (
+            f"bulk_copy_{len(source.start)}d(&{self.names[call.output.buffer]}[{target}], "
+            f"&{self.names[Box.of(call)]}, &{self.element(signal.buffer, signal.start)}, {at});"
+        )
 
     def tensor_call(
         self, intrinsic: WarpIntrin, variant: str, output: Region, inputs: tuple[Region, ...]
@@ -193,18 +271,36 @@ class _Printer:
             )
         if variant == "init":
             kind = "f32" if output.buffer.dtype == "float32" else "i32"
+            if intrinsic.threads == WARPGROUP:
+                return f"clear_group_{kind}({self.fragment(output)}, {output.buffer.shape[-1]});"
             return f"clear_fragment_{kind}({self.fragment(output)});"
-        regions = (output, *inputs)
-        arguments = [
-            self.fragment(r) if r.buffer.scope in FRAGMENTS else self.tile(r, variant, r is output)
-            for r in regions
-        ]
-        return f"{intrinsic.function}({', '.join(arguments)});"
+        function, regions = intrinsic.function, (output, *inputs)
+        if any(r.buffer.swizzled for r in inputs) and not intrinsic.asynchronous:
+            function = function.replace("fragment", "swizzled")
+        arguments = [self.operand(intrinsic, r, r is output) for r in regions]
+        return f"{function}({', '.join(arguments)});"
+
+    def operand(self, intrinsic: WarpIntrin, region: Region, is_stored: bool) -> str:
+        if region.buffer.scope in FRAGMENTS:
+            return self.fragment(region)
+        if region.buffer.swizzled:
+            matrix = self.swizzled_tile(region)
+            return f"matrix_of({matrix})" if intrinsic.asynchronous else matrix
+        tile = self.tile(region, is_stored)
+        is_group = is_stored and intrinsic.threads == WARPGROUP
+        return f"{tile}, {intrinsic.behaviour.shape[1]}" if is_group else tile
+
+    def swizzled_tile(self, region: Region) -> str:
+        """A tile of swizzled rows: the buffer, the tile's first byte as if they were not, the bytes
+        of a row."""
+        buffer = region.buffer
+        first = self.index(_place(buffer, region.start) * element_bytes(buffer.dtype))
+        return f"{self.names[buffer]}, {first}, {buffer.row_bytes}"
 
     def fragment(self, region: Region) -> str:
         return f"&{self.names[region.buffer]}[{self.index(first_register(region))}]"
 
-    def tile(self, region: Region, variant: str, is_stored: bool) -> str:
+    def tile(self, region: Region, is_stored: bool) -> str:
         """A tile of shared memory: its first element, and its row in bytes, or in elements where it
         is stored to."""
         row = region.buffer.strides[-2]
@@ -281,10 +377,10 @@ class _Printer:
     # ---- expressions ----
 
     def element(self, buffer: Buffer, indices: Sequence[Expr]) -> str:
-        total: Expr = Const(0)
-        for index, stride in zip(indices, buffer.strides, strict=True):
-            total = total + _narrow(index) * stride
-        return f"{self.names[buffer]}[{self.index(total)}]"
+        place = self.index(_place(buffer, indices))
+        if buffer.swizzled:
+            place = f"swizzled({place}, {buffer.swizzle_mask})"
+        return f"{self.names[buffer]}[{place}]"
 
     def index(self, expr: Expr) -> str:
         """An index, which is small enough for int: terms and their coefficients."""
@@ -421,6 +517,14 @@ class _Printer:
                 return self.called(f"{name}_{TYPES[dtype]}", *args)
         named = {"round": "rint", "remainder": "fmod"}.get(name, name)
         return self.called(f"{named}_f{dtype[5:]}", *args)
+
+
+def _place(buffer: Buffer, indices: Sequence[Expr]) -> Expr:
+    """Where an element is in a buffer that is not swizzled."""
+    total: Expr = Const(0)
+    for index, stride in zip(indices, buffer.strides, strict=True):
+        total = total + _narrow(index) * stride
+    return total
 
 
 def _narrow(index: Expr) -> Expr:

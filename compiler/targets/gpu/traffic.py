@@ -30,8 +30,9 @@ from ...tir.ir import (
     TensorCall,
     substatements,
 )
+from ...tir.passes.bulk import BulkIntrin
 from .scopes import LANES, WARP
-from .tensor_cores import WarpIntrin
+from .tensor_cores import ROWS, WarpIntrin
 from .text import element_bytes
 from .vectors import vector_of
 
@@ -139,6 +140,8 @@ def _accesses(
             for expr in (*indices, value):
                 yield from _reads(expr, loops, facts)
             yield _access(buffer, indices, True, loops, facts)
+        case TensorCall(BulkIntrin() as intrinsic, _, _, (source, _)):
+            yield _boxed(intrinsic.operands[0].shape, source, loops, facts)
         case TensorCall(WarpIntrin() as intrinsic, _, output, inputs):
             lane = next(t.var for t in launch.block if t.axis in LANES)
             for region in inputs:
@@ -180,10 +183,25 @@ def _reads(expr: Expr, loops: Mapping[Var, int], facts: tuple[Expr, ...]) -> Ite
         yield from _reads(child, loops, facts)
 
 
+def _boxed(
+    box: tuple[int, ...], source: Region, loops: Mapping[Var, int], facts: tuple[Expr, ...]
+) -> Access:
+    """What the copy engine reads: pieces of 16 bytes, as far as they are inside the tensor."""
+    buffer, count = source.buffer, 16 // element_bytes(source.buffer.dtype)
+    indices, steps = list(source.start), dict(loops)
+    for d, extent in enumerate(box):
+        is_last = d == len(box) - 1
+        step = Var(f"box{d}")
+        steps[step] = extent // count if is_last else extent
+        indices[d] = indices[d] + step * (count if is_last else 1)
+        facts = (*facts, indices[d] < buffer.shape[d])
+    return replace(_access(buffer, tuple(indices), False, steps, facts), size=16)
+
+
 def _loaded(
     intrinsic: WarpIntrin, region: Region, lane: Var, loops: Mapping[Var, int], facts: Any
 ) -> Iterator[Access]:
-    """The rows of 16 bytes that ``ldmatrix`` reads, eight at a time."""
+    """The rows of 16 bytes that ``ldmatrix`` reads, or the tensor cores, eight at a time."""
     count = 16 // element_bytes(region.buffer.dtype)
     is_a = intrinsic.function.endswith("_a")
     row, column = (lane % 16, lane // 16) if is_a else (lane % 8, lane // 8 % 2)
@@ -197,7 +215,8 @@ def _stored(
 ) -> Iterator[Access]:
     """The pairs of sums that a thread stores, half a warp at a time."""
     access = _access(region.buffer, region.start, True, loops, facts)
-    index = access.index + lane // 4 * region.buffer.strides[-2] + lane % 4 * 2
+    row = lane // WARP * ROWS + lane % WARP // 4
+    index = access.index + row * region.buffer.strides[-2] + lane % 4 * 2
     yield replace(access, index=index, size=8, rows=16)
 
 
@@ -243,7 +262,9 @@ def _addresses(access: Access, launch: Launch) -> list[np.ndarray]:
     for fact in access.facts:
         takes = takes & values_of(fact, known)
     index = np.broadcast_to(values_of(access.index, known), threads)
-    places = index.astype(np.int64) * element_bytes(access.buffer.dtype)
+    index = index.astype(np.int64)
+    index = index ^ (index >> 3 & access.buffer.swizzle_mask)
+    places = index * element_bytes(access.buffer.dtype)
     rows = min(access.rows, WARP * BANK_BYTES // max(access.size, BANK_BYTES))
     return [
         part

@@ -38,6 +38,7 @@ from ..ir import (
     map_stmt,
     seq,
 )
+from .bulk import BulkIntrin
 from .launch import ThreadModel
 
 
@@ -56,7 +57,8 @@ def insert_barriers(func: PrimFunc, model: ThreadModel) -> PrimFunc:
 class _Access:
     """An access, the guards around it, and the extents of the loops around it. ``box`` is how many
     elements it touches along each dimension. What threads do ``together``, as one instruction, has
-    a guard that the first of them does it; which of them touches which element is not known."""
+    a guard that the first of them does it; which of them touches which element is not known. What
+    the copy engine stores is ``awaited``: its readers wait for a signal."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
@@ -65,6 +67,7 @@ class _Access:
     guards: tuple[Expr, ...]
     loops: Mapping[Var, int]
     together: bool = False
+    awaited: bool = False
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,7 @@ class _Barriers:
         return any(
             a.buffer is b.buffer
             and (a.writes or b.writes)
+            and not (a.awaited and not b.writes)
             and not self.apart(a, b)
             and (across or not _in_other_copies(a, b))
             for a, b in product(earlier, later)
@@ -301,4 +305,7 @@ def _accesses(stmt: Stmt, guards: tuple[Expr, ...], loops: Mapping[Var, int]) ->
             for region, shape, writes in regions:
                 box = (1,) * (len(region.start) - len(shape)) + shape
                 together = bool(intrinsic.collective)
-                yield _Access(region.buffer, region.start, box, writes, guards, loops, together)
+                awaited = writes and isinstance(intrinsic, BulkIntrin)
+                yield _Access(
+                    region.buffer, region.start, box, writes, guards, loops, together, awaited
+                )

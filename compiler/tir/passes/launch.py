@@ -124,6 +124,9 @@ class _Kernel:
         for stmt in walk_stmt(nest):
             if isinstance(stmt, For) and is_thread_axis(stmt.kind):
                 extents[stmt.kind] = max(extents.get(stmt.kind, 1), stmt.extent)
+            elif isinstance(stmt, TensorCall):
+                for axis in stmt.intrinsic.collective:
+                    extents[axis] = max(extents.get(axis, 1), stmt.intrinsic.threads)
         self.threads = {
             axis: Thread(axis, Var(axis), extents[axis]) for axis in model.axes if axis in extents
         }

@@ -11,6 +11,9 @@
                                                 use(s[k % 3])
                                                 copies arrived but 1; barrier
 
+Boxes that a copy engine brings (``passes/bulk.py``) set a signal for each buffer when they arrive:
+its phases are the rounds of the buffers.
+
 A copy that is asynchronous (its loop has the pragma "async") is under way until ``copies arrived``
 covers its group. A buffer of one stage that is filled so is waited for at once. Other buffers keep
 their barriers to ``passes/barriers.py``.
@@ -33,7 +36,11 @@ from ..ir import (
     If,
     Launch,
     PrimFunc,
+    Region,
     Seq,
+    SignalArrived,
+    SignalExpects,
+    SignalsReady,
     Stmt,
     index_copies,
     map_stmt,
@@ -41,6 +48,7 @@ from ..ir import (
     stored_buffers,
     walk_stmt,
 )
+from .bulk import SIGNAL, bulk_call, is_bulk
 
 #: The pragma of loops whose stores are asynchronous copies.
 ASYNC = ("async", True)
@@ -106,7 +114,7 @@ def _flat(stmt: Stmt) -> tuple[list[Allocate], list[Stmt]]:
 
 def _filled_async(buffer: Buffer, stmts: Sequence[Stmt]) -> bool:
     loops = [s for stmt in stmts for s in walk_stmt(stmt)
-             if isinstance(s, For) and ASYNC in s.pragmas]  # fmt: skip
+             if isinstance(s, For) and (ASYNC in s.pragmas or is_bulk(s))]  # fmt: skip
     return any(buffer in stored_buffers(loop) for loop in loops)
 
 
@@ -118,30 +126,68 @@ def _pipelined(
     rest = [s for s in stmts if s not in fills]
     _check(fills, rest, ahead, name)
     stages = min(ahead[0].stages, loop.extent if loop is not None else 1)
+    signals = Buffer("arrived", (stages,), SIGNAL, "shared") if any(map(is_bulk, fills)) else None
+    step: Expr = Const(0) if loop is None else loop.var
+
+    def brought(filling: Stmt, slot: Expr) -> list[Stmt]:
+        """The statements that fill buffers, with what the copy engine brings as instructions."""
+        parts = filling.stmts if isinstance(filling, Seq) else (filling,)
+        if signals is None:
+            return list(parts)
+        calls = [bulk_call(s, Region(signals, (slot,)), name) for s in parts if is_bulk(s)]
+        size = sum(call.intrinsic.size_bytes for _, call in calls)
+        expects: Stmt = SignalExpects(signals, slot, size)
+        asked = [_guarded(call, guards) for guards, call in calls]
+        others = [s for s in parts if not is_bulk(s)]
+        return [*others, _guarded(expects, calls[0][0]), *asked]
+
+    def ready(body: Stmt) -> Stmt:
+        """The statement with its signals, if it has any."""
+        if signals is None:
+            return body
+        guards, _ = bulk_call(next(filter(is_bulk, fills)), Region(signals, (Const(0),)), name)
+        begin = [_guarded(SignalsReady(signals), guards), Barrier()]
+        return Allocate(signals, seq([*begin, body]))
+
+    def arrived_in(slot: Expr) -> list[Stmt]:
+        """The wait for the signal of this iteration."""
+        return [] if signals is None else [SignalArrived(signals, slot, step // stages % 2)]
+
     kept = [a for a in allocated if a.buffer not in buffers]
     if stages == 1:
-        body = seq([*fills, CopiesStarted(), CopiesArrived(0), *rest])
-        return _allocated([replace(a, stages=1) for a in allocated], body)
+        filling = brought(seq(fills), Const(0))
+        copied = [] if all(map(is_bulk, fills)) else [CopiesStarted(), CopiesArrived(0)]
+        waits = [*copied, *arrived_in(Const(0))]
+        body = _allocated([replace(a, stages=1) for a in allocated], seq([*filling, *waits, *rest]))
+        return ready(body if loop is None or signals is None else replace(loop, body=body))
     assert loop is not None
     copies = {b: replace(b, shape=(stages, *b.shape)) for b in buffers}
 
-    def filled(k: Expr) -> Stmt:
-        at = _renamed(seq(fills), {loop.var: k})
-        return index_copies(at, copies, k % stages)
+    def filled(k: Expr) -> list[Stmt]:
+        at = index_copies(_renamed(seq(fills), {loop.var: k}), copies, k % stages)
+        return brought(at, k % stages)
 
     first = Var(f"{loop.var.name}.first")
-    begin: Stmt = seq([filled(first if stages > 2 else Const(0)), CopiesStarted()])
+    only_bulk = all(map(is_bulk, fills))
+    started = [] if only_bulk else [CopiesStarted()]
+    begin = seq([*filled(first if stages > 2 else Const(0)), *started])
     if stages > 2:
         begin = For(first, stages - 1, "serial", begin)
-    arrived = [CopiesArrived(stages - 2), Barrier()]
+    arrived = [] if only_bulk else [CopiesArrived(stages - 2)]
     later = loop.var + (stages - 1)
-    following = filled(later)
-    parts = following.stmts if isinstance(following, Seq) else (following,)
     used = index_copies(_allocated(kept, seq(rest)), copies, loop.var % stages)
-    guarded = [If(later < loop.extent, s) for s in parts]
-    again = replace(loop, body=seq([*guarded, CopiesStarted(), used, *arrived]))
+    guarded = [If(later < loop.extent, s) for s in filled(later)]
+    wait = arrived_in(loop.var % stages)
+    again = replace(loop, body=seq([*guarded, *started, *wait, used, *arrived, Barrier()]))
     made = [Allocate(copies[a.buffer], Seq(())) for a in ahead]
-    return _allocated(made, seq([begin, *arrived, again]))
+    ended = [] if only_bulk else [*arrived, Barrier()]
+    return ready(_allocated(made, seq([begin, *ended, again])))
+
+
+def _guarded(stmt: Stmt, guards: Sequence[Expr]) -> Stmt:
+    for guard in reversed(guards):
+        stmt = If(guard, stmt)
+    return stmt
 
 
 def _check(

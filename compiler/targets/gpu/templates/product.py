@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,8 @@ from ....graph.ops.base import Type
 from ....graph.ops.channels_last import ChannelsLast
 from ....graph.ops.convolution import Conv2d, QConv2d
 from ....graph.ops.linear import Dense, MatMul, QDense
-from ....te.expr import Const, Expr
+from ....graph.ops.narrow import Narrow, without_narrow
+from ....te.expr import HALF_DTYPES, Const, Expr
 from ....te.tensor import Tensor, placeholder
 from ....topi import clip_between, window_counts
 from ....topi.quantisation import clipped, rescale
@@ -55,11 +56,11 @@ def sizes_of(workload: CpuWorkload) -> tuple[int, int, int, int]:
     """Batch, rows, columns and depth of the product of a workload."""
     (x, _), (weight, _) = workload.operands[:2]
     result, _ = workload.result
-    match workload.op:
+    match without_narrow(workload.op):
         case ChannelsLast():
             return 1, math.prod(result[:-1]), weight[0], x[-1]
-        case Conv2d() | QConv2d():
-            groups = workload.op.groups
+        case Conv2d() | QConv2d() as inner:
+            groups = inner.groups
             return x[0] * groups, weight[0] // groups, math.prod(result[2:]), math.prod(weight[1:])
     return 1, result[0], result[1], x[1]
 
@@ -68,6 +69,9 @@ def product_of(graph: Graph, node: Node) -> Product:
     """A node as a product of matrices."""
     tensors = graph.operands(node)
     match node.op:
+        case Narrow(op, result):
+            wide = product_of(graph, replace(node, op=op))
+            return replace(wide, ending=lambda *at: wide.ending(*at).astype(result))
         case ChannelsLast(Conv2d() | QConv2d() as op):
             return _channels_last(op, *((t.shape, t.dtype) for t in tensors))
         case Conv2d() | QConv2d() as op:
@@ -84,7 +88,7 @@ def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool, zero
     x, w, *bias = (placeholder(t.shape, t.dtype, name) for t, name in zip(tensors, "xwb"))  # noqa: B905
     rows, depth = x.shape
     columns = w.shape[0 if by_column else 1]
-    dtype = "int32" if isinstance(op, QDense) else x.dtype
+    dtype = "int32" if isinstance(op, QDense) else "float32" if x.dtype in HALF_DTYPES else x.dtype
 
     def left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
         return _less(x[i, k], zero, dtype), []
@@ -129,29 +133,36 @@ def _convolution(op: Conv2d | QConv2d, shapes: list[tuple[int, ...]], dtypes: li
 
 
 def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type) -> Product:
-    """Images [N, H, W, C] and weights [O, KH, KW, C]: rows are places, columns are channels."""
+    """Images [N, H, W, C] and weights [O, KH, KW, C]: rows are places, columns are channels. Where
+    each place of the result is one of the image, the image is a matrix as it is."""
     (images, height, width, channels), x_dtype = x_type
     (outputs, *kernel, _), w_dtype = w_type
     counts = window_counts((height, width), tuple(kernel), op.strides, op.pads, op.dilations)
-    x, w = placeholder(x_type[0], x_dtype, "x"), placeholder(w_type[0], w_dtype, "w")
+    taps_of_all = math.prod(kernel)
+    is_matrix = taps_of_all == 1 and not any((*op.pads, *(s - 1 for s in op.strides)))
+    x_shape = (images * height * width, channels) if is_matrix else x_type[0]
+    x = placeholder(x_shape, x_dtype, "x")
+    w = placeholder((outputs, taps_of_all, channels), w_dtype, "w")
     bias = [placeholder(s, d, "b") for s, d in rest]
     zero = op.x_zero_point if isinstance(op, QConv2d) else 0
     dtype = "int32" if isinstance(op, QConv2d) else "float32"
 
     def left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
+        if is_matrix:
+            return _less(x[i, k], zero, dtype), []
         at = (i // counts[1] % counts[0], i % counts[1])
         taps = (t // kernel[1], t % kernel[1])
         places, inside = _windowed(op, (height, width), kernel, counts, at, taps)
         return _less(x[(i // math.prod(counts), *places, k)], zero, dtype), inside
 
     def right(b: Expr, j: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
-        return w[j, t // kernel[1], t % kernel[1], k], []
+        return w[j, t, k], []
 
     ending, more, values = _ending(op, bias)
     return Product(
         (1, images * math.prod(counts), outputs, channels), left, right,
         lambda b, i, j, acc: ending(acc, j), dtype, [x, w, *bias, *more], values,
-        right_by_column=True, taps=math.prod(kernel),
+        right_by_column=True, taps=taps_of_all,
     )  # fmt: skip
 
 

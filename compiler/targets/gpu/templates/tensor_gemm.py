@@ -3,28 +3,46 @@
 A block computes a tile of the result, each of its warps a part of it. For each step of the
 reduction the threads bring a tile of both factors to shared memory, ``stages - 1`` steps ahead of
 the tensor cores; where the layout allows it, by asynchronous copies of 16 bytes. Rows in shared
-memory are 16 bytes further apart than they are long, so that ``ldmatrix`` reads eight rows from
-different banks. The sums go through shared memory, where bias, bounds and requantisation follow,
-to the result.
+memory are swizzled, so that eight rows are read from different banks. The sums go through shared
+memory, where bias, bounds and requantisation follow, to the result.
+
+A warp multiplies by ``mma.sync`` what it has loaded to registers. On GPUs of compute capability
+9.0a the copy engine may bring the factors whose tiles are boxes of a tensor, and the four warps of
+a warpgroup multiply by ``wgmma`` what is in shared memory, in tiles of 64 rows; then ``warp_rows``
+and ``warp_columns`` are a warpgroup's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from ....choose.space import Knobs, Space, preferring
+from ....choose.space import Knobs, KnobValue, Space, preferring
 from ....graph.ir import Graph, Node
 from ....graph.ops.base import Op
 from ....graph.ops.channels_last import ChannelsLast
 from ....graph.ops.convolution import Conv2d, QConv2d
 from ....graph.ops.linear import QDense
-from ....te.expr import Const, Expr, all_of, bits_of, select
+from ....graph.ops.narrow import Narrow, without_narrow
+from ....te.expr import Const, Expr, Read, Var, all_of, bits_of, select, walk
 from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
 from ....te.tensor import IterVar, Tensor, compute, reduce_axis, sum_of
 from ...cpu.templates.base import CpuWorkload
-from ..scopes import BLOCK, SHARED_BYTES, WARP
-from ..tensor_cores import COLUMNS, K_BYTES, ROWS, SUMS, tensor_core
+from ..architectures import Architecture
+from ..scopes import BLOCK, WARP, WARPGROUP
+from ..tensor_cores import (
+    COLUMNS,
+    GROUP_COLUMNS,
+    GROUP_ROWS,
+    K_BYTES,
+    ROWS,
+    SUMS,
+    TensorCore,
+    element_of,
+    group_core,
+    tensor_core,
+)
 from .base import Scheduled
 from .gemm import Gemm, best_tiles
 from .product import Element, Product, product_of, sizes_of
@@ -38,34 +56,43 @@ TILES = (64, 32, 128, 16)
 WARP_TILES = (32, 16, 64, 8)
 DEPTHS = (64, 32, 128)
 STAGES = (3, 2, 4, 1)
+#: The same where there are warpgroups, whose tiles are larger.
+GROUP_TILES = (128, *TILES[:2], 256, TILES[3])
+GROUP_WARP_TILES = (*WARP_TILES, 128, 256)
 #: Registers of 32 bits in which a thread can have sums, and warps of a block.
 MOST_SUMS, MOST_WARPS = 128, 16
+#: The instructions that multiply: of a warp, and of a warpgroup.
+MMA, WGMMA = "mma", "wgmma"
+#: Who brings factors: threads, or the copy engine where a tile is a box of a tensor.
+CP_ASYNC, TMA = "cp.async", "tma"
 
 
 class TensorGemm(Gemm):
     """A tile of ``rows`` and ``columns`` for a block, of ``warp_rows`` and ``warp_columns`` for a
     warp; ``depth`` steps of the reduction at once, in ``stages`` buffers in turn. ``precision`` is
-    the dtype of factors that are float32 in the model; "float32" leaves these to other templates.
-    Factors of int8 are exact."""
+    the kind of factors that are float32 in the model; "float32" leaves these to other templates.
+    Factors of int8 are exact. Where the architecture has warpgroups, ``unit`` says whose
+    instructions multiply."""
 
     name = "tensor cores"
-    ops = (*Gemm.ops, ChannelsLast)
+    ops = (*Gemm.ops, ChannelsLast, Narrow)
 
-    def __init__(self, precision: str):
-        self.precision = precision
+    def __init__(self, precision: str, architecture: Architecture):
+        self.precision, self.architecture = precision, architecture
 
-    def dtype_of(self, graph: Graph, node: Node) -> str | None:
-        """The dtype of a product's factors; None where tensor cores have none that fits."""
+    def kind_of(self, graph: Graph, node: Node) -> str | None:
+        """The kind of a product's factors; None where tensor cores have none that fits."""
         dtypes = {t.dtype for t in graph.operands(node)[:2]}
         op = inner_of(node.op)
         if isinstance(op, QConv2d | QDense):
             return "int8" if dtypes == {"int8"} and not op.x_zero_point else None
-        half = dtypes == {"float32"} and self.precision != "float32"
+        half = dtypes <= {"float32", self.precision} and self.precision != "float32"
         return self.precision if half else None
 
     def handles(self, graph: Graph, node: Node) -> bool:
+        node = replace(node, op=without_narrow(node.op))
         op = inner_of(node.op)
-        if not isinstance(op, Gemm.ops) or self.dtype_of(graph, node) is None:
+        if not isinstance(op, Gemm.ops) or self.kind_of(graph, node) is None:
             return False
         if isinstance(node.op, ChannelsLast):
             return isinstance(op, Conv2d | QConv2d) and op.groups == 1
@@ -74,54 +101,78 @@ class TensorGemm(Gemm):
     def space(self, workload: CpuWorkload) -> Space:
         batch, rows, columns, depth = sizes_of(workload)
         is_int8 = isinstance(inner_of(workload.op), QConv2d | QDense)
-        tiles = best_tiles(batch, rows, columns, TILES, ROWS)
-        warps = [min(tile, max(tile // 2, ROWS)) for tile in tiles]
-        step = K_BYTES // (1 if is_int8 else 2)
-        depths = [size // (1 if is_int8 else 2) for size in DEPTHS]
-        knobs = {
-            "rows": preferring(tiles[0], TILES),
-            "columns": preferring(tiles[1], TILES),
-            "warp_rows": preferring(warps[0], WARP_TILES[:-1]),
-            "warp_columns": preferring(warps[1], WARP_TILES),
+        size = 1 if is_int8 else bits_of(element_of(self.precision)) // 8
+        grouped = self.architecture.warpgroups and rows >= GROUP_ROWS
+        all_tiles = GROUP_TILES if grouped else TILES
+        tiles = best_tiles(batch, rows, columns, all_tiles, ROWS)
+        units = preferring(WGMMA if tiles[0] >= GROUP_ROWS else MMA, (MMA, WGMMA))
+        if grouped and units[0] == WGMMA:
+            warps = [GROUP_ROWS, tiles[1]]
+        else:
+            warps = [min(tile, max(tile // 2, ROWS)) for tile in tiles]
+        step, depths = K_BYTES // size, [n // size for n in DEPTHS]
+        all_warps = GROUP_WARP_TILES if grouped else WARP_TILES
+        knobs: dict[str, Sequence[KnobValue]] = {"unit": units} if grouped else {}
+        if self.architecture.warpgroups:
+            knobs["copies"] = (TMA, CP_ASYNC)
+        knobs |= {
+            "rows": preferring(tiles[0], all_tiles),
+            "columns": preferring(tiles[1], all_tiles),
+            "warp_rows": preferring(warps[0], [n for n in all_warps if n >= ROWS]),
+            "warp_columns": preferring(warps[1], all_warps),
             "depth": preferring(depths[0] if depth > step else step, depths),
             "stages": STAGES,
         }
-        return Space(knobs, lambda found: _misfit(found, 1 if is_int8 else 2))
+        most = self.architecture.shared_bytes
+        return Space(knobs, lambda found: _misfit(found, size, most))
 
     def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
-        product, dtype = product_of(graph, node), self.dtype_of(graph, node)
-        assert dtype is not None
-        schedule = tensor_tiled(product, dtype, knobs)
+        product, kind = product_of(graph, node), self.kind_of(graph, node)
+        assert kind is not None
+        schedule = tensor_tiled(product, kind, knobs)
         return Scheduled(schedule, [*product.args, schedule.outputs[0]], product.attributes)
 
 
 def inner_of(op: Op) -> Op:
-    """The operator, in whichever layout."""
+    """The operator, in whichever layout, and whatever its tensors are stored in."""
+    op = without_narrow(op)
     return op.op if isinstance(op, ChannelsLast) else op
 
 
-def _misfit(knobs: Knobs, element_bytes: int) -> str:
+def unit_of(knobs: Knobs) -> str:
+    """Whose instructions multiply."""
+    return str(knobs.get("unit", MMA))
+
+
+def _misfit(knobs: Knobs, element_bytes: int, most_bytes: int) -> str:
     rows, columns, warp_rows, warp_columns, depth, stages = (
         int(knobs[n]) for n in ("rows", "columns", "warp_rows", "warp_columns", "depth", "stages")
     )
     if rows % warp_rows or columns % warp_columns:
         return f"expected tiles of warps that divide {rows} x {columns}"
-    warps = rows // warp_rows * (columns // warp_columns)
+    grouped = unit_of(knobs) == WGMMA
+    if grouped and (warp_rows % GROUP_ROWS or warp_columns not in GROUP_COLUMNS):
+        return f"expected tiles of warpgroups of {GROUP_ROWS} rows and 16 columns or more"
+    lanes = WARPGROUP if grouped else WARP
+    warps = rows // warp_rows * (columns // warp_columns) * (lanes // WARP)
     if warps > MOST_WARPS:
         return f"expected at most {MOST_WARPS} warps, got {warps}"
-    if warp_rows * warp_columns > MOST_SUMS * WARP:
+    if warp_rows * warp_columns > MOST_SUMS * lanes:
         return f"expected at most {MOST_SUMS} sums of a thread"
     row = -(-(columns - 8) // 32) * 32 + 8
-    size = stages * (rows + columns) * (depth * element_bytes + COPY_BYTES) + 4 * rows * row
-    return f"needs {size} bytes of shared memory" if size > SHARED_BYTES else ""
+    size = stages * (rows + columns) * depth * element_bytes + 4 * rows * row
+    return f"needs {size} bytes of shared memory" if size > most_bytes else ""
 
 
-def tensor_tiled(product: Product, dtype: str, knobs: Knobs) -> Schedule:
-    """The schedule of a product whose factors are ``dtype`` on the tensor cores."""
+def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
+    """The schedule of a product with factors of this kind on the tensor cores."""
     rows, columns, depth, warp_rows, warp_columns, stages = (
         int(knobs[n]) for n in ("rows", "columns", "depth", "warp_rows", "warp_columns", "stages")
     )
-    core, sums = tensor_core(dtype), SUMS[dtype]
+    dtype, sums, grouped = element_of(kind), SUMS[kind], unit_of(knobs) == WGMMA
+    core = group_core(kind, warp_columns) if grouped else tensor_core(kind)
+    lanes = WARPGROUP if grouped else WARP
+    shape = (GROUP_ROWS, warp_columns) if grouped else (ROWS, COLUMNS)
     batch, m, n, k = product.sizes
     whole_m, whole_n, whole_k = (
         -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))
@@ -136,13 +187,16 @@ def tensor_tiled(product: Product, dtype: str, knobs: Knobs) -> Schedule:
     acc = compute((batch, whole_m, whole_n), product_rule, "acc")
     out = compute((batch, m, n), lambda b, i, j: product.ending(b, i, j, acc[b, i, j]), "out")
     schedule = create_schedule(out)
-    left = schedule.cache_read(a, "fragment_a", [acc])
-    right = schedule.cache_read(c, "fragment_b", [acc])
+    loads = []
+    if isinstance(core, TensorCore):
+        left = schedule.cache_read(a, "fragment_a", [acc])
+        right = schedule.cache_read(c, "fragment_b", [acc])
+        loads = [(left, core.load_a, ROWS), (right, core.load_b, COLUMNS)]
     staged = schedule.cache_read(acc, "shared", [out])
     result = schedule[out]
     warps = (rows // warp_rows, columns // warp_columns)
     tile = _blocks(result, rows, columns)
-    _share(result, list(result.leaves[3:]), columns, warps, out.dtype)
+    _share(result, list(result.leaves[3:]), columns, (*warps, lanes), out.dtype)
 
     stage = schedule[staged]
     stage.compute_at(result, tile)
@@ -151,8 +205,8 @@ def tensor_tiled(product: Product, dtype: str, knobs: Knobs) -> Schedule:
     stage.cover(j, columns)
     i_warp, i_in = stage.split(i, warp_rows)
     j_warp, j_in = stage.split(j, warp_columns)
-    i_tile, i_in = stage.split(i_in, ROWS)
-    j_tile, j_in = stage.split(j_in, COLUMNS)
+    i_tile, i_in = stage.split(i_in, shape[0])
+    j_tile, j_in = stage.split(j_in, shape[1])
     stage.reorder(i_warp, j_warp, i_tile, j_tile, i_in, j_in)
     stage.bind(i_warp, BLOCK[2])
     stage.bind(j_warp, BLOCK[1])
@@ -162,36 +216,54 @@ def tensor_tiled(product: Product, dtype: str, knobs: Knobs) -> Schedule:
     stage.storage_align(i, 32, 8)
 
     total = schedule[acc]
-    total.set_scope("fragment_sums")
+    total.set_scope("warpgroup_sums" if grouped else "fragment_sums")
     total.compute_at(stage, j_warp)
     _, i, j = acc.axes
     steps, step = total.split(r, depth)
     part, r_in = total.split(step, core.depth)
     total.reorder(tap, steps, part, r_in)
     steps = total.fuse(tap, steps)
-    i_tile, i_in = total.split(i, ROWS)
-    j_tile, j_in = total.split(j, COLUMNS)
+    i_tile, i_in = total.split(i, shape[0])
+    j_tile, j_in = total.split(j, shape[1])
     total.reorder(steps, part, i_tile, j_tile, i_in, j_in, r_in)
     for axis in (part, i_tile, j_tile):
         total.unroll(axis)
     total.tensorize(i_in, core.mma)
-    for tensor, intrinsic, size in ((left, core.load_a, ROWS), (right, core.load_b, COLUMNS)):
+    for tensor, intrinsic, size in loads:
         stage = schedule[tensor]
         stage.compute_at(total, part)
         _, _, i, _ = tensor.axes
         outer, inner = stage.split(i, size)
         stage.unroll(outer)
         stage.tensorize(inner, intrinsic)
-    for tensor, across in ((a, False), (c, not product.right_by_column)):
+    factors = ((a, product.left, False), (c, product.right, not product.right_by_column))
+    for tensor, element, across in factors:
         stage = schedule[tensor]
         stage.set_scope("shared")
         stage.compute_at(total, steps)
         if stages > 1:
             stage.pipeline(stages)
-        piece = COPY_BYTES * 8 // bits_of(dtype)
-        stage.storage_align(tensor.axes[2], 2 * piece, piece)
-        _fetch(stage, depth, warps, across)
+        stage.swizzle()
+        if knobs.get("copies") == TMA and is_box(element, dtype):
+            stage.pragma(tensor.axes[2], "bulk")
+        else:
+            _fetch(stage, depth, (*warps, lanes), across)
     return schedule
+
+
+def is_box(element: Element, dtype: str) -> bool:
+    """Whether rows and steps of a factor are two dimensions of a tensor that holds it as it is, in
+    rows of multiples of 16 bytes, so that tiles are boxes of it."""
+    b, i, t, k = (Var(name) for name in "bitk")
+    value, inside = element(b, i, t, k)
+    if not isinstance(value, Read) or inside or value.dtype != dtype:
+        return False
+    *outer, last = value.indices
+    others = [index for index in outer if index is not i]
+    plain = last is k and len(others) == len(outer) - 1
+    alone = not any(node in (i, k) for index in others for node in walk(index))
+    row_bytes = value.source.shape[-1] * bits_of(dtype) // 8
+    return plain and alone and len(outer) < 3 and not row_bytes % COPY_BYTES
 
 
 def factor(
@@ -225,46 +297,52 @@ def _blocks(result: Stage, rows: int, columns: int) -> IterVar:
 
 
 def _share(
-    result: Stage, loops: Sequence[IterVar], columns: int, warps: tuple[int, int], dtype: str
+    result: Stage,
+    loops: Sequence[IterVar],
+    columns: int,
+    threads: tuple[int, int, int],
+    dtype: str,
 ) -> None:
-    """Let the threads of a block end a tile together: each ``count`` elements side by side, lanes
-    along the rows."""
+    """Let the threads of a block, which are so many warps by rows and by columns, and lanes, end a
+    tile together: each ``count`` elements side by side, lanes along the rows."""
     ii, jj = loops
     size = bits_of(dtype) // 8
     counts = (COPY_BYTES // size, COPY_BYTES // size // 2, 4 // size)
     whole = result.tensor.shape[2]
     count = next((c for c in counts if c and not whole % c and c <= columns), 1)
-    lanes = min(WARP, columns // count)
+    down, right, all_lanes = threads
+    lanes = min(all_lanes, columns // count)
     across, vector = result.split(jj, count)
     steps, lane = result.split(across, lanes)
-    down, row = result.split(ii, warps[0] * warps[1] * (WARP // lanes))
-    warp, row = result.split(row, WARP // lanes)
-    result.reorder(down, steps, warp, row, lane, vector)
+    outer, row = result.split(ii, down * right * (all_lanes // lanes))
+    warp, row = result.split(row, all_lanes // lanes)
+    result.reorder(outer, steps, warp, row, lane, vector)
     lane = result.fuse(row, lane)
-    _bind(result, *result.split(warp, warps[1]), lane)
+    _bind(result, *result.split(warp, right), lane)
     result.vectorize(vector)
 
 
-def _fetch(stage: Stage, depth: int, warps: tuple[int, int], across: bool) -> None:
-    """Let the threads of a block bring a tile together. Each brings 16 bytes of a row at once;
-    threads side by side bring parts of one row, or, where elements of different rows lie side by
-    side in main memory (``across``), the same part of rows side by side."""
+def _fetch(stage: Stage, depth: int, threads: tuple[int, int, int], across: bool) -> None:
+    """Let the threads of a block, as in :func:`_share`, bring a tile together. Each brings 16 bytes
+    of a row at once; threads side by side bring parts of one row, or, where elements of different
+    rows lie side by side in main memory (``across``), the same part of rows side by side."""
     _, _, i, k = stage.tensor.axes
+    downs, rights, lanes = threads
     count = COPY_BYTES * 8 // bits_of(stage.tensor.dtype)
     part, vector = stage.split(k, count)
     if across:
-        outer, row = stage.split(i, warps[0] * WARP)
-        down, lane = stage.split(row, WARP)
-        steps, right = stage.split(part, warps[1])
+        outer, row = stage.split(i, downs * lanes)
+        down, lane = stage.split(row, lanes)
+        steps, right = stage.split(part, rights)
         stage.reorder(outer, steps, down, right, lane, vector)
         _bind(stage, down, right, lane)
     else:
-        rows = WARP * count // depth
-        outer, row = stage.split(i, warps[0] * warps[1] * rows)
+        rows = lanes * count // depth
+        outer, row = stage.split(i, downs * rights * rows)
         warp, row = stage.split(row, rows)
         stage.reorder(outer, warp, row, part, vector)
         lane = stage.fuse(row, part)
-        _bind(stage, *stage.split(warp, warps[1]), lane)
+        _bind(stage, *stage.split(warp, rights), lane)
     if across:
         stage.unroll(vector)
     else:

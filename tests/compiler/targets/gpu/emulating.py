@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,7 +10,8 @@ from vdla.compiler.targets.gpu.dialects import CUDA
 from vdla.compiler.targets.gpu.kernels import Kernel, kernels_of, temporaries_of
 from vdla.compiler.targets.gpu.text import element_count, print_module
 from vdla.compiler.tir.ir import Buffer, PrimFunc
-from vdla.runtime.gpu.emulated import ORDERS, EmulatedKernels, load_emulated
+from vdla.runtime.gpu.emulated import ORDERS, EmulatedKernels, load_emulated, map_bytes
+from vdla.runtime.gpu.program import TensorMap
 
 
 @dataclass(frozen=True)
@@ -32,9 +33,23 @@ class Emulated:
             kind = "uint8" if buffer.dtype == "bool" else buffer.dtype
             memory[buffer] = np.full(element_count(buffer), 85, kind)
         for kernel in self.kernels:
-            addresses = [memory[b].ctypes.data for b in kernel.arguments]
+            given = arguments(kernel, memory)
+            addresses = [array.ctypes.data for array in given]
             code.launch(kernel.name, kernel.grid, kernel.block, addresses, order)
         return memory[output].reshape(output.shape).view(output.dtype)
+
+
+def arguments(kernel: Kernel, memory: Mapping[Buffer, np.ndarray]) -> list[np.ndarray]:
+    """What a kernel's arguments point to: arrays, and the bytes of tensor maps."""
+    found = []
+    for argument in kernel.arguments:
+        if isinstance(argument, Buffer):
+            found.append(memory[argument])
+        else:
+            buffer = argument.buffer
+            tensor = TensorMap("arena", 0, buffer.dtype, buffer.shape, argument.shape)
+            found.append(map_bytes(memory[buffer].ctypes.data, tensor))
+    return found
 
 
 def emulate(func: PrimFunc, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -12,6 +12,7 @@ import pytest
 import vdla
 from vdla.bench.net import Net
 from vdla.cli.arrays import model_inputs
+from vdla.compiler.targets.gpu import target
 from vdla.compiler.targets.gpu.dialects import CUDA, OPENCL
 from vdla.compiler.targets.gpu.kernels import (
     kernels_of,
@@ -45,6 +46,7 @@ from vdla.compiler.tir.ir import (
 from vdla.compiler.tir.races import check_threads
 from vdla.compiler.tir.verify import verify
 from vdla.runtime.gpu.emulated import ORDERS, load_emulated
+from vdla.runtime.gpu.program import KernelProgram
 
 from .emulating import Emulated, emulate
 
@@ -158,6 +160,25 @@ def test_precision_of_factors(precision: str, bits: int) -> None:
     [got], [wanted] = module.run(*arrays), vdla.compile(model, "cpu").run(*arrays)
     error = np.abs(got - wanted).max() / np.abs(wanted).max()
     assert 0 < error < 6 * 2.0 ** (1 - bits)
+
+
+@pytest.mark.slow
+def test_narrow_tensors_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What products read is stored in the dtype that they round it to."""
+    model = residual(False).SerializeToString()
+    module = vdla.compile(model, "cuda", emulate=True, precision="float16")
+    [step] = module.compiled.steps
+    assert isinstance(step, KernelProgram)
+    stored = [n for n in module.compiled.graph.nodes if n.op.name.endswith("to float16")]
+    assert len(stored) == 2
+    assert step.source.count("copy_async_16(&right") == 6  # weights
+    assert step.source.count("copy_async_16(&left") == 3
+    monkeypatch.setattr(target, "narrow_tensors", lambda graph, dtype, is_product: graph)
+    plain = vdla.compile(model, "cuda", emulate=True, precision="float16")
+    assert len(plain.compiled.graph.nodes) == len(module.compiled.graph.nodes)
+    arrays = model_inputs(module, None, 0)
+    for got, wanted in zip(module.run(*arrays), plain.run(*arrays), strict=True):
+        np.testing.assert_array_equal(got, wanted)
 
 
 def test_precision_needs_tensor_cores() -> None:
@@ -293,21 +314,21 @@ def test_a_swapped_index_of_a_fragment_computes_wrong(text: str, swapped: str) -
 def test_a_warp_that_is_not_whole_is_an_error() -> None:
     func = product("int8")
     source = text_of(func).replace("mma_m16n8k32_s8(&acc", "if (tx) mma_m16n8k32_s8(&acc")
-    with pytest.raises(vdla.VdlaError, match="not all threads of a warp reach an instruction"):
+    with pytest.raises(vdla.VdlaError, match="not all threads of a warp or warpgroup reach"):
         Emulated.of(func).run(load_emulated(source), arrays_for(func), ORDERS[0])
 
 
 # ---- what is counted ---------------------------------------------------------------------------
 
 
-def with_rows(func: PrimFunc, alignments: tuple[tuple[int, int, int], ...]) -> PrimFunc:
-    """The program with other distances of rows in shared memory."""
+def without_swizzle(func: PrimFunc) -> PrimFunc:
+    """The program with rows in shared memory as they are."""
     renewed: dict[Buffer, Buffer] = {}
 
     def buffer(b: Buffer) -> Buffer:
         if b.scope != "shared" or b.dtype != "int8":
             return b
-        return renewed.setdefault(b, replace(b, alignments=alignments))
+        return renewed.setdefault(b, replace(b, swizzled=False))
 
     def on_stmt(stmt: Stmt) -> Stmt | None:
         if not isinstance(stmt, TensorCall):
@@ -322,7 +343,7 @@ def with_rows(func: PrimFunc, alignments: tuple[tuple[int, int, int], ...]) -> P
 @pytest.mark.slow
 def test_rows_that_share_banks_are_reported_and_right() -> None:
     func = product("int8")
-    mutant = with_rows(func, ())
+    mutant = without_swizzle(func)
     check(mutant)
     [before], [after] = launches_of(func), launches_of(mutant)
     assert traffic_of(before).conflicts["left read"] == 1
