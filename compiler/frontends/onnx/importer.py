@@ -28,7 +28,15 @@ from ...graph.verify import verify
 from .control import CONTROL, renamed_node
 from .functions import function_body
 from .model import STANDARD, first_line, load_model, opset_of
-from .narrow import HELD, held, in_range, narrow_results, narrow_type, widened
+from .narrow import (
+    HELD,
+    held,
+    in_range,
+    narrow_results,
+    narrow_type,
+    rounds_inside,
+    widened,
+)
 from .ops import MICROSOFT, READERS
 from .ops.call import Call, Reader
 
@@ -212,6 +220,9 @@ class Importer:
             _check_form(proto, label)
         operands = tuple(self.tensors[i] if i else None for i in proto.input)
         control = CONTROL.get(proto.op_type) if standard else None
+        if standard and rounds_inside(proto, opset, self.narrow):
+            self.function(proto, name, opset, operands)
+            return
         if reader is None and control is None and not (proto.op_type == "Constant" and standard):
             self.function(proto, name, opset, operands)
             return
