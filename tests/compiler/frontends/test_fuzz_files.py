@@ -59,9 +59,10 @@ def damaged_model(model: onnx.ModelProto, rng: np.random.Generator) -> onnx.Mode
     lists = [a for a in node.attribute if a.ints]
     match rng.integers(5):
         case 0:
-            shape = model.graph.input[0].type.tensor_type.shape
-            if shape.dim:
-                shape.dim[rng.integers(len(shape.dim))].dim_value = wild
+            for value in model.graph.input[:1]:
+                for size in value.type.tensor_type.shape.dim[:4]:
+                    if rng.integers(2):
+                        size.dim_value = wild
         case 1 if lists:
             chosen = lists[rng.integers(len(lists))].ints
             chosen[rng.integers(len(chosen))] = wild
