@@ -42,6 +42,8 @@ from .ops.call import Call, Reader
 
 #: How many supported operators a message about an unknown one names.
 NEAREST = 4
+#: The longest name of an operator that is read.
+LONGEST_KIND = 100
 #: Readers of operators in other domains than ONNX's.
 DOMAINS: dict[str, dict[str, Reader]] = {"com.microsoft": dict(MICROSOFT)}
 #: Shapes and values of a model's inputs that are known at compile time, by name.
@@ -207,6 +209,9 @@ class Importer:
         return Tensor(name, tuple(shape), dtype)
 
     def node(self, proto: onnx.NodeProto, index: int, opset: int) -> None:
+        if not isinstance(proto.op_type, str) or len(proto.op_type) > LONGEST_KIND:
+            got = str(proto.op_type)[:LONGEST_KIND]
+            raise VdlaError(f"{self.where}: node {index}: expected an operator, got {got!r} ...")
         name = proto.name or f"{proto.op_type}_{index}"
         label = f"node {name!r} ({proto.op_type})"
         standard = proto.domain in STANDARD
