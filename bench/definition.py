@@ -2,7 +2,8 @@
 itself, and the answers.
 
 The networks have random weights, and ``vdla quantize`` makes them int8 from one random image. A
-step that one operator is off moves on to the answers, so these are of several images.
+step that one operator is off moves on to the answers, so these are of several images, and have a
+standard error.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ from ..compiler.onnx_backend import VdlaRep
 from ..compiler.quantize import quantize
 from .distance import Distance, distances, runtime
 from .modern import check_names, efficientnet_lite0, mobilenet_v3, resnet50
+from .workloads import mobilenet_v2
 
 #: Builders of float networks by name, each of the side of its images.
 NETWORKS: dict[str, Callable[[int], onnx.ModelProto]] = {
     "resnet50": resnet50,
+    "mobilenet_v2": lambda side: mobilenet_v2(quantized=False, side=side),
     "mobilenet_v3": mobilenet_v3,
     "efficientnet_lite0": efficientnet_lite0,
 }
@@ -38,12 +41,14 @@ class Row:
     elements : how many are compared
     equal : how many of them are as defined
     largest : the largest distance, in steps of the result's quantisation
+    error : of answers of several images, the standard error of the share that is as defined
     """
 
     what: str
     elements: int
     equal: int
     largest: int
+    error: float | None = None
 
 
 def definition_rows(
@@ -95,8 +100,10 @@ def answers(model: onnx.ModelProto, images: Sequence[np.ndarray]) -> Iterator[Ro
         ("answers", np.stack([module.run([image])[0] for image in images])),
         ("answers of ONNX Runtime, optimised", of_onnx_runtime(optimised=True)),
     ):
-        steps = np.rint(np.abs(made - written) / step).astype(int)
-        yield Row(what, steps.size, int((steps == 0).sum()), int(steps.max()))
+        steps = np.rint(np.abs(made - written) / step).astype(int).reshape(len(images), -1)
+        shares = (steps == 0).mean(axis=1)
+        error = float(shares.std(ddof=1) / len(images) ** 0.5) if len(images) > 1 else None
+        yield Row(what, steps.size, int((steps == 0).sum()), int(steps.max()), error)
 
 
 def _last_step(model: onnx.ModelProto) -> float:

@@ -98,12 +98,12 @@ def mobilenet_v1(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
     return net.model()
 
 
-def mobilenet_v2(batch: int = 1, quantized: bool = True) -> onnx.ModelProto:
+def mobilenet_v2(batch: int = 1, quantized: bool = True, side: int = 224) -> onnx.ModelProto:
     """A network in the style of MobileNet-V2 (Sandler et al. 2018, width 1, ImageNet): inverted
     residuals, with ReLU in the place of ReLU6.
     """
     net = Net("mobilenet_v2", quantized)
-    x = net.conv(net.input(batch, 3, 224, 224), 32, 3, 2)
+    x = net.conv(net.input(batch, 3, side, side), 32, 3, 2)
     stages = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1),
               (6, 160, 3, 2), (6, 320, 1, 1))  # fmt: skip
     for expansion, channels, count, first_stride in stages:

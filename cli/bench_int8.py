@@ -56,8 +56,8 @@ def _show_quantised(console: Console, report: dict[str, Any]) -> None:
 
 def definition(
     models: Annotated[
-        str, typer.Option(help="Of resnet50, mobilenet_v3, efficientnet_lite0.")
-    ] = "resnet50,mobilenet_v3,efficientnet_lite0",
+        str, typer.Option(help="Of resnet50, mobilenet_v2, mobilenet_v3, efficientnet_lite0.")
+    ] = "resnet50,mobilenet_v2,mobilenet_v3,efficientnet_lite0",
     side: Annotated[int, typer.Option(min=32, max=MOST_SIDE, help="Side of images.")] = 224,
     images: Annotated[int, typer.Option(min=1, max=MOST_IMAGES, help="To compare answers.")] = 8,
     json_file: JsonFile = None,
@@ -78,6 +78,8 @@ def _show_definition(console: Console, report: dict[str, Any]) -> None:
     table = new_table(f"bench definition: images of {report['side']}", *columns, left=2)
     for row in report["rows"]:
         share = f"{100 * row['equal'] / row['elements']:.4f} %"
+        if row["error"] is not None:
+            share = f"{100 * row['equal'] / row['elements']:.1f} ± {100 * row['error']:.1f} %"
         numbers = (count(row["elements"]), share, str(row["largest"]))
         table.add_row(row["network"], row["what"], *numbers)
     console.print(table)

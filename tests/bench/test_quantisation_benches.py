@@ -90,6 +90,8 @@ def test_operators_and_answers() -> None:
     assert ours.elements == theirs.elements == 30
     assert max(ours.largest, theirs.largest) <= 1
     assert ours.equal <= 30 and (ours.equal == 30) == (ours.largest == 0)
+    assert all(row.error is not None and 0 <= row.error < 0.5 for row in (ours, theirs))
+    assert all(row.error is None for row in definition.answers(model, images[:1]))
 
 
 def test_from_the_command_line(

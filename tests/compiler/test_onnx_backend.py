@@ -26,9 +26,6 @@ CORE_TYPES = {
 REFUSED = {
     r"test_training_dropout": "dropout while training is random",
 }
-#: Cases whose tolerance, 1e-7, our results exceed: their expected values are sums of float32, and
-#: here sums are rounded once.
-BEYOND_TOLERANCE = ("test_dft_inverse", "test_dft_inverse_opset19")
 #: Operators whose only cases have other types, or are models of operator sets before 7.
 WITHOUT_CASES = {"LpPool", "Not", "Upsample"}
 #: Some operators without a reader: ONNX defines them by others.
@@ -63,10 +60,6 @@ def test_onnx_node_tests(operator: str) -> None:
         why = [text for name, text in REFUSED.items() if re.match(name, case.name)]
         if why:
             with pytest.raises(VdlaError, match=why[0]):
-                run_case(case, prepare(case.model))
-            continue
-        if case.name in BEYOND_TOLERANCE:
-            with pytest.raises(AssertionError, match="Not equal to tolerance"):
                 run_case(case, prepare(case.model))
             continue
         run_case(case, prepare(case.model))
@@ -155,8 +148,13 @@ def test_devices() -> None:
         prepare(reshaping(), "CUDA")
 
 
-def test_what_the_checker_refuses_is_one_line() -> None:
-    model = reshaping()
+def test_what_onnx_checker_refuses() -> None:
+    """An output without a shape runs; a missing tensor is named."""
+    model, x = reshaping(), np.ones((1, 2), np.float32)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(onnx.checker.ValidationError):
+        onnx.checker.check_model(model)
+    assert prepare(model).run([x, np.array([2])])[0].tolist() == [2, 2]
     model.graph.node[0].input[0] = "nothing"
-    with pytest.raises(VdlaError, match=r"^ONNX model: .*nothing"):
-        prepare(model)
+    with pytest.raises(VdlaError, match=r"reads 'nothing', which nothing before it defines"):
+        prepare(model).run([x, np.array([2])])

@@ -28,12 +28,22 @@ from ...graph.verify import verify
 from .control import CONTROL, renamed_node
 from .functions import function_body
 from .model import STANDARD, first_line, load_model, opset_of
-from .narrow import HELD, held, in_range, narrow_results, narrow_type, widened
+from .narrow import (
+    HELD,
+    held,
+    in_range,
+    narrow_results,
+    narrow_type,
+    rounds_inside,
+    widened,
+)
 from .ops import MICROSOFT, READERS
 from .ops.call import Call, Reader
 
 #: How many supported operators a message about an unknown one names.
 NEAREST = 4
+#: The longest name of an operator that is read.
+LONGEST_KIND = 100
 #: Readers of operators in other domains than ONNX's.
 DOMAINS: dict[str, dict[str, Reader]] = {"com.microsoft": dict(MICROSOFT)}
 #: Shapes and values of a model's inputs that are known at compile time, by name.
@@ -199,6 +209,9 @@ class Importer:
         return Tensor(name, tuple(shape), dtype)
 
     def node(self, proto: onnx.NodeProto, index: int, opset: int) -> None:
+        if not isinstance(proto.op_type, str) or len(proto.op_type) > LONGEST_KIND:
+            got = str(proto.op_type)[:LONGEST_KIND]
+            raise VdlaError(f"{self.where}: node {index}: expected an operator, got {got!r} ...")
         name = proto.name or f"{proto.op_type}_{index}"
         label = f"node {name!r} ({proto.op_type})"
         standard = proto.domain in STANDARD
@@ -212,6 +225,9 @@ class Importer:
             _check_form(proto, label)
         operands = tuple(self.tensors[i] if i else None for i in proto.input)
         control = CONTROL.get(proto.op_type) if standard else None
+        if standard and rounds_inside(proto, opset, self.narrow):
+            self.function(proto, name, opset, operands)
+            return
         if reader is None and control is None and not (proto.op_type == "Constant" and standard):
             self.function(proto, name, opset, operands)
             return

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import onnx
 import onnx.inliner
+import onnx.version_converter
 from google.protobuf import json_format, text_format
 from google.protobuf.message import DecodeError
 
@@ -16,7 +17,9 @@ from .order import in_order
 
 #: The names of ONNX's own operators' domain.
 STANDARD = ("", "ai.onnx")
-OPSETS = range(7, onnx.defs.onnx_opset_version() + 1)
+#: Operator sets that onnx converts to the first one that is read.
+BEFORE = range(1, 7)
+OPSETS = range(BEFORE.stop, onnx.defs.onnx_opset_version() + 1)
 
 
 def load_model(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, str]:
@@ -78,6 +81,8 @@ def _normal(model: onnx.ModelProto, where: str) -> onnx.ModelProto:
         del model.opset_import[:]
         model.opset_import.extend([onnx.helper.make_opsetid("", version), *others])
     model = in_order(model, where)
+    if version in BEFORE:
+        model = _converted(model, where, version)
     if not model.functions:
         return model
     try:
@@ -99,9 +104,20 @@ def _opset(model: onnx.ModelProto, where: str) -> int:
     imports = [o for function in model.functions for o in function.opset_import]
     found = [o.version for o in (*imports, *model.opset_import) if o.domain in STANDARD]
     version = found[-1] if found else OPSETS[-1]
-    if version not in OPSETS:
-        raise VdlaError(
-            f"{where}: expected opset {OPSETS[0]} to {OPSETS[-1]}, got {version}; convert the model"
-            " with onnx.version_converter"
-        )
+    if version not in BEFORE and version not in OPSETS:
+        raise VdlaError(f"{where}: expected opset {BEFORE[0]} to {OPSETS[-1]}, got {version}")
     return version
+
+
+def _converted(model: onnx.ModelProto, where: str, version: int) -> onnx.ModelProto:
+    """A model of an old operator set in the first one that is read."""
+    try:
+        return onnx.version_converter.convert_version(model, OPSETS[0])
+    except (
+        RuntimeError, ValueError, IndexError, onnx.shape_inference.InferenceError,
+        onnx.version_converter.ConvertError, onnx.checker.ValidationError,
+    ) as error:  # fmt: skip
+        raise VdlaError(
+            f"{where}: expected opset {OPSETS[0]} to {OPSETS[-1]}, got {version}, which onnx cannot"
+            f" convert: {first_line(error)}"
+        ) from None

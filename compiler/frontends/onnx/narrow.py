@@ -20,6 +20,9 @@ from .ops.call import Call
 
 #: Types whose results are rounded.
 HALVES = ("float16", "bfloat16")
+#: Operators that are read by ONNX's definition where their operands have these types, because its
+#: reference rounds the result of each step, too; and the first operator set with a definition.
+_BY_STEPS = {"Softmax": 13}
 #: Integers whose results are clipped.
 _RANGES = {"int2": (-2, 1), "int4": (-8, 7), "uint2": (0, 3), "uint4": (0, 15)}
 #: NumPy's names of types that the graph does not have, and the type that holds their values.
@@ -70,6 +73,12 @@ def _names_half(node: onnx.NodeProto) -> bool:
         or (a.HasField("t") and a.t.data_type in _HALF_CODES)
         for a in node.attribute
     )
+
+
+def rounds_inside(node: onnx.NodeProto, opset: int, narrow: Mapping[str, str]) -> bool:
+    """Whether a node's result is made of results that are rounded."""
+    defined = opset >= _BY_STEPS.get(node.op_type, opset + 1)
+    return defined and any(narrow.get(name) in HALVES for name in node.input)
 
 
 def type_of(tensor: Tensor, narrow: Mapping[str, str]) -> onnx.TypeProto:

@@ -17,6 +17,9 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from .onnx.cases.draw import Draw
+from .onnx.test_onnx_control import MODELS, model_of
+from .onnx.test_single_operators import OPERATORS
 from .tflite.single.table import ROWS, TYPES, draw
 from .tflite.tflite_cases import CASES
 
@@ -25,6 +28,7 @@ SEED = 0 if "VDLA_FUZZ" not in os.environ else int.from_bytes(os.urandom(4), "li
 #: A line that a terminal shows whole.
 LONGEST = 400
 WILD = (0, -1, 1, 2**31 - 1, 2**31, 2**40, 2**62, 2**63 - 1, -(2**63), 65536, 10**6)
+HALVES = ("float", "float16", "bfloat16")
 ELSEWHERE = ("../secret.bin", "/etc/passwd", "sub/../../secret.bin", "secret.bin\0x", "~", ".", "")
 
 
@@ -47,14 +51,18 @@ def damaged_bytes(data: bytes, rng: np.random.Generator) -> bytes:
 
 def damaged_model(model: onnx.ModelProto, rng: np.random.Generator) -> onnx.ModelProto:
     """The model with wild sizes, wild attributes, or a constant that lies in another file."""
-    node = model.graph.node[rng.integers(len(model.graph.node))]
-    constant = model.graph.initializer[rng.integers(len(model.graph.initializer))]
+    nodes = [*model.graph.node, *(n for node in model.graph.node for n in inner(node))]
+    node = nodes[rng.integers(len(nodes))]
+    constants = model.graph.initializer or [TensorProto()]
+    constant = constants[rng.integers(len(constants))]
     wild = int(rng.choice(np.array(WILD, object)))
     lists = [a for a in node.attribute if a.ints]
     match rng.integers(5):
         case 0:
-            shape = model.graph.input[0].type.tensor_type.shape
-            shape.dim[rng.integers(len(shape.dim))].dim_value = wild
+            for value in model.graph.input[:1]:
+                for size in value.type.tensor_type.shape.dim[:4]:
+                    if rng.integers(2):
+                        size.dim_value = wild
         case 1 if lists:
             chosen = lists[rng.integers(len(lists))].ints
             chosen[rng.integers(len(chosen))] = wild
@@ -70,8 +78,14 @@ def damaged_model(model: onnx.ModelProto, rng: np.random.Generator) -> onnx.Mode
                 constant.external_data.add(key=key, value=value)
         case _:
             node.ClearField("attribute")
-            node.op_type = model.graph.node[rng.integers(len(model.graph.node))].op_type
+            node.op_type = nodes[rng.integers(len(nodes))].op_type
     return model
+
+
+def inner(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """The nodes of a node's subgraphs, and of theirs."""
+    found = [n for attribute in node.attribute for n in attribute.g.node]
+    return [*found, *(n for child in found for n in inner(child))]
 
 
 def growing() -> onnx.ModelProto:
@@ -84,6 +98,24 @@ def growing() -> onnx.ModelProto:
     x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
     graph = helper.make_graph(nodes, "growing", [x], [y], [shape])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def onnx_model(rng: np.random.Generator, networks: list[bytes]) -> bytes:
+    """A network, a node with subgraphs, of floats or of a half type, or a model of one operator."""
+    match rng.integers(3):
+        case 0:
+            return networks[rng.integers(len(networks))]
+        case 1:
+            text, kind = (
+                MODELS[sorted(MODELS)[rng.integers(len(MODELS))]][0],
+                HALVES[rng.integers(3)],
+            )
+            code = TensorProto.DataType.Value(kind.upper())
+            text = text.replace("float[", f"{kind}[").replace("to = 1>", f"to = {code}>")
+            return model_of(text).SerializeToString()
+        case _:
+            kind = sorted(OPERATORS)[rng.integers(len(OPERATORS))]
+            return OPERATORS[kind](Draw(str(rng.integers(1000)))).model().SerializeToString()
 
 
 def tflite_model(rng: np.random.Generator) -> bytes:
@@ -100,14 +132,14 @@ def write_files(folder: Path, models: Path, count: int) -> None:
     """Corrupted ONNX and TensorFlow Lite files, and beside the folder what none may read."""
     rng = np.random.default_rng(SEED)
     (folder.parent / "secret.bin").write_bytes(bytes(1 << 16))
-    originals = [models / name for name in ("digits_int8.onnx", "digits_float.onnx")]
+    networks = [(models / n).read_bytes() for n in ("digits_int8.onnx", "digits_float.onnx")]
     for i in range(count):
         kind = rng.integers(3)
         if kind == 0:
             data = damaged_bytes(tflite_model(rng), rng)
             (folder / f"{i:05d}.tflite").write_bytes(data)
             continue
-        data = originals[rng.integers(2)].read_bytes()
+        data = onnx_model(rng, networks)
         if kind == 1:
             data = damaged_bytes(data, rng)
         else:

@@ -8,6 +8,7 @@ from . import (
     grid,
     linear,
     microsoft,
+    optimised,
     ordering,
     quantized,
     recurrent,
@@ -22,7 +23,7 @@ from . import (
 from .call import Reader
 
 #: One row per operator of ONNX Runtime's domain.
-MICROSOFT: dict[str, Reader] = microsoft.READERS
+MICROSOFT: dict[str, Reader] = microsoft.READERS | optimised.OWN_READERS
 
 #: One row per ONNX operator (``Constant`` apart, which makes no node).
 READERS: dict[str, Reader] = (
@@ -30,6 +31,7 @@ READERS: dict[str, Reader] = (
     | einsum.READERS
     | grid.READERS
     | linear.READERS
+    | optimised.READERS
     | ordering.READERS
     | quantized.READERS
     | recurrent.READERS

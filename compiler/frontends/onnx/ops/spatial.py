@@ -239,6 +239,13 @@ def _lp_pool(call: Call) -> Outputs:
     return call.map(lambda x: function("pow", x, number(1 / p, x)), total, label="Root")
 
 
+def _global_lp_pool(call: Call) -> Outputs:
+    x, p = call.operand(0), call.integer("p", 2)
+    powers = call.map(lambda v: function("pow", absolute(v), number(p, v)), x, label="Power")
+    total = call.reduce("+", powers, tuple(range(2, spatial_rank(call, x) + 2)))
+    return call.map(lambda v: function("pow", v, number(1 / p, v)), total, label="Root")
+
+
 def _global_average_pool(call: Call) -> Outputs:
     x = call.operand(0)
     rank = spatial_rank(call, x)
@@ -259,6 +266,7 @@ READERS: dict[str, Reader] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "GlobalAveragePool": _global_average_pool,
+    "GlobalLpPool": _global_lp_pool,
     "GlobalMaxPool": _global_max_pool,
     "LpPool": _lp_pool,
     "MaxPool": _max_pool,

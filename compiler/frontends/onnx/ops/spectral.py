@@ -1,30 +1,151 @@
-"""Fourier transforms as products with matrices of cosines and sines, and the matrix of mel bands.
+"""Fourier transforms, and the matrix of mel bands.
 
-The products are of float64, so the result is rounded once.
+A transform is a stage for each prime factor of its length, as Stockham arranged them: a stage makes
+transforms of as many numbers, and turns the results by roots of one; that of a large prime is a
+product with a matrix. Types and orders of sums are NumPy's, by which ONNX's reference computes: a
+forward transform is of float64 and rounded once, an inverse one is of the operand's type.
 """
 
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 
 from ....graph.ir import Tensor
 from ....graph.ops.linear import MatMul
-from ....graph.ops.movement import Concat, Identity
+from ....graph.ops.movement import Concat, Identity, Pad
+from ....te.expr import Expr
 from .call import Call, Outputs, Reader
-from .elementwise import dtype_of
+from .elementwise import dtype_of, number
 
-#: The longest transform: its matrix has the square of it.
-LONGEST = 1 << 12
+#: The longest transform. A prime factor has a matrix when it is larger than the first number, and
+#: is refused when it is larger than the second.
+LONGEST, LARGEST_SUM, LARGEST_FACTOR = 1 << 16, 13, 1 << 12
 #: mel = 2595 * log10(1 + hertz / 700)
 _MEL, _HERTZ = 2595.0, 700.0
+#: Complex numbers, each as its real and imaginary part: while they are computed, and in tensors.
+Complex = tuple[Expr, Expr]
+Pair = tuple[Tensor, Tensor]
 
 
-def _angles(rows: int, columns: int, length: int) -> np.ndarray:
-    """2 pi times row times column over the length, reduced before it is rounded."""
-    turns = np.outer(np.arange(rows), np.arange(columns)) % length
-    return turns * (2 * math.pi / length)
+def factors(length: int) -> list[int]:
+    """The prime factors of a length, the smallest first."""
+    found, factor = [], 2
+    while factor * factor <= length:
+        if length % factor:
+            factor += 1
+        else:
+            found.append(factor)
+            length //= factor
+    return [*found, length] if length > 1 else found
+
+
+def _roots(powers: np.ndarray, count: int, inverse: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The real and imaginary parts of powers of the ``count``-th root of one."""
+    angles = powers % count * (2 * math.pi / count)
+    return np.cos(angles), np.sin(angles) if inverse else -np.sin(angles)
+
+
+def _plus(a: Complex, b: Complex) -> Complex:
+    return a[0] + b[0], a[1] + b[1]
+
+
+def _minus(a: Complex, b: Complex) -> Complex:
+    return a[0] - b[0], a[1] - b[1]
+
+
+def _summed(place: int, inverse: bool, x: list[Complex]) -> Complex:
+    """Result ``place`` of the transform of as many numbers as a prime. Those as far from the first
+    one on both sides have conjugate factors, so their sum and their difference are multiplied."""
+    count = len(x)
+    if count == 2:
+        return (_minus if place else _plus)(*x)
+    if place > count // 2:
+        return _minus(*_halves(count - place, inverse, x))
+    return _plus(*_halves(place, inverse, x))
+
+
+def _halves(place: int, inverse: bool, x: list[Complex]) -> tuple[Complex, Complex]:
+    """What sums and what differences give to a result, whose mirror image has the other sign."""
+    count, like = len(x), x[0][0]
+    even, odd = x[0], (number(0, like), number(0, like))
+    for step in range(1, count // 2 + 1):
+        cosine, sine = _roots(np.array(place * step), count, inverse)
+        total, rest = _plus(x[step], x[-step]), _minus(x[step], x[-step])
+        if place:
+            factor = number(float(cosine), like)
+            total = total[0] * factor, total[1] * factor
+        even = _plus(even, total)
+        height = number(float(sine), like)
+        side = rest[1] * height, rest[0] * height
+        odd = side if step == 1 else _plus(odd, side)
+    return even, (number(0, like) - odd[0], odd[1])
+
+
+def _transform(call: Call, x: Pair, inverse: bool) -> Pair:
+    """The transform along the second of two dimensions."""
+    rows, length = x[0].shape
+    before = 1
+    for factor in factors(length):
+        after = length // (before * factor)
+        shape = (rows, before, factor, after)
+        sides = call.reshape(x[0], shape), call.reshape(x[1], shape)
+        small = factor <= LARGEST_SUM
+        sides = (_by_sums if small else _by_matrices)(call, sides, inverse)
+        if after > 1:
+            powers = np.arange(factor)[:, None, None] * np.arange(after)
+            waves = _roots(powers, factor * after, inverse)
+            sides = _turned(call, sides, waves)
+        x = call.reshape(sides[0], (rows, length)), call.reshape(sides[1], (rows, length))
+        before *= factor
+    return x
+
+
+def _turned(call: Call, x: Pair, waves: tuple[np.ndarray, np.ndarray]) -> Pair:
+    """Products with constants."""
+    re, im = (call.value(wave, x[0].dtype) for wave in waves)
+    return (
+        call.map(lambda a, b, c, d: a * c - b * d, *x, re, im),
+        call.map(lambda a, b, c, d: a * d + b * c, *x, re, im),
+    )
+
+
+def _by_sums(call: Call, x: Pair, inverse: bool) -> Pair:
+    """From [rows, before, factor, after] to transforms, [rows, factor, before, after]."""
+    rows, before, factor, after = x[0].shape
+    parts = [call.part(side, 2, place, 1) for place in range(factor) for side in x]
+
+    def result(place: int, side: int, *v: Expr) -> Expr:
+        return _summed(place, inverse, list(zip(v[::2], v[1::2], strict=True)))[side]
+
+    def joined(side: int) -> Tensor:
+        made = [call.map(partial(result, place, side), *parts) for place in range(factor)]
+        return call.emit(Concat(1), *(call.reshape(v, (rows, 1, before, after)) for v in made))
+
+    return joined(0), joined(1)
+
+
+def _by_matrices(call: Call, x: Pair, inverse: bool) -> Pair:
+    """What :func:`_by_sums` computes."""
+    rows, before, factor, after = x[0].shape
+    powers = np.outer(np.arange(factor), np.arange(factor))
+    waves = [call.value(wave, "float64") for wave in _roots(powers, factor, inverse)]
+    sides = [call.transpose(call.cast(side, "float64"), (0, 1, 3, 2)) for side in x]
+    sides = [call.reshape(side, (rows * before * after, factor)) for side in sides]
+    products = [call.emit(MatMul(), side, wave) for side in sides for wave in waves]
+    made = (
+        call.map(lambda a, b: a - b, products[0], products[3]),
+        call.map(lambda a, b: a + b, products[1], products[2]),
+    )
+    first, second = (
+        call.transpose(
+            call.reshape(call.cast(side, x[0].dtype), (rows, before, after, factor)), (0, 3, 1, 2)
+        )
+        for side in made
+    )
+    return first, second
 
 
 def _transformed(
@@ -32,39 +153,54 @@ def _transformed(
 ) -> Tensor:
     """The transform of the last dimension's real and imaginary parts along an axis."""
     rank, parts = len(x.shape), x.shape[-1]
-    if not 0 < length <= LONGEST:
-        raise call.refuse(f"expected a transform of 1 to {LONGEST} elements, got {length}")
+    if not 0 < length <= LONGEST or max(factors(length), default=1) > LARGEST_FACTOR:
+        raise call.refuse(
+            f"expected a transform of 1 to {LONGEST} elements, with no prime factor above"
+            f" {LARGEST_FACTOR}, got {length}"
+        )
     order = (*(i for i in range(rank - 1) if i != axis), axis)
+    lead = tuple(x.shape[i] for i in order[:-1])
+    kept = length // 2 + 1 if onesided else length
+    given = kept if inverse and onesided else length
     sides = []
     for place in range(parts):
         column = call.reshape(call.part(x, rank - 1, place, 1), x.shape[:-1])
-        sides.append(call.cast(call.transpose(column, order), "float64"))
-    kept = length // 2 + 1 if onesided else length
-    taken = min(x.shape[axis], kept if inverse and onesided else length)
-    sides = [call.part(side, rank - 2, 0, taken) for side in sides]
-    angles = _angles(taken, length if inverse else kept, length)
-    cosines, sines = np.cos(angles), np.sin(angles)
+        rows = call.reshape(call.transpose(column, order), (math.prod(lead), x.shape[axis]))
+        fitted = _fitted(call, rows, given)
+        sides.append(fitted if inverse else call.cast(fitted, "float64"))
+    if parts == 1:
+        sides.append(call.map(lambda v: number(0, v), sides[0]))
+    if inverse and onesided:
+        sides = _whole(call, sides, length)
+    found = list(_transform(call, (sides[0], sides[1]), inverse))
     if inverse:
-        factor = np.full((taken, 1), 1.0 / length)
-        if onesided:  # the other half is the conjugate of this one
-            factor[1 : (length + 1) // 2] *= 2
-        cosines, sines = cosines * factor, -sines * factor
-    found = [_product(call, sides[0], cosines), _product(call, sides[0], -sines)]
-    if parts == 2:
-        other = _product(call, sides[1], sines), _product(call, sides[1], cosines)
-        found = [call.map(lambda a, b: a + b, a, b) for a, b in zip(found, other, strict=True)]
+        found = [call.map(lambda v: v * number(1 / length, v), side) for side in found]
     if inverse and onesided:
         found = found[:1]
+    elif onesided:
+        found = [call.part(side, 1, 0, kept) for side in found]
     back = tuple(int(i) for i in np.argsort(order))
-    moved = [call.transpose(call.cast(part, x.dtype), back) for part in found]
+    found = [call.cast(side, x.dtype) for side in found]
+    moved = [call.transpose(call.reshape(v, (*lead, v.shape[1])), back) for v in found]
     moved = [call.reshape(part, (*part.shape, 1)) for part in moved]
     return moved[0] if len(moved) == 1 else call.emit(Concat(rank - 1), *moved)
 
 
-def _product(call: Call, x: Tensor, matrix: np.ndarray) -> Tensor:
-    rows = call.reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
-    made = call.emit(MatMul(), rows, call.value(matrix, "float64"))
-    return call.reshape(made, (*x.shape[:-1], matrix.shape[1]))
+def _fitted(call: Call, rows: Tensor, length: int) -> Tensor:
+    """Rows with zeros behind them, or without their last elements."""
+    missing = length - rows.shape[1]
+    if missing <= 0:
+        return call.part(rows, 1, 0, length)
+    return call.emit(Pad("constant", (0, 0, 0, missing)), rows, call.value(0, rows.dtype))
+
+
+def _whole(call: Call, half: list[Tensor], length: int) -> list[Tensor]:
+    """All numbers of a transform of which half is given, as the other is its conjugate."""
+    places = np.arange(length)
+    mirrored = places > length // 2
+    re, im = (call.gather(v, np.where(mirrored, length - places, places), 1) for v in half)
+    signs = call.value(np.where(mirrored, -1, 1), im.dtype)
+    return [re, call.map(lambda v, sign: v * sign, im, signs)]
 
 
 def _checked(call: Call, x: Tensor) -> None:

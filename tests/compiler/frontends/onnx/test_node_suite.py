@@ -18,8 +18,6 @@ from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.onnx_backend import VdlaRep
 from vdla.isa.errors import VdlaError
 
-from ...test_onnx_backend import BEYOND_TOLERANCE
-
 #: What a refusal may say. Each has a number of cases in the onnx package that was looked at.
 REASONS = {
     "sequences and optionals": r"expected a tensor, got a (sequence|optional)|got a list|"
@@ -33,14 +31,19 @@ REASONS = {
     "old operator sets": r"expected opset 7 to|Scan before opset 9",
 }
 #: How many cases of onnx 1.23 pass, at least.
-PASSED = 1678
-#: The last two places of half types, relative to a number: their sums are rounded once here, and
-#: after each term in the cases' expected values.
-LAST_PLACES = {"float16": 2.0**-9, "bfloat16": 2.0**-6}
+PASSED = 1672
+#: Attention of bfloat16 whose expected values add up a row of exponentials in bfloat16, one after
+#: another. Here a sum is rounded once: with their order, a thousand ones would make 256. So these
+#: differ in the last two places of a number.
+ROUNDED_SUMS = (
+    "test_attention_3d_causal_bf16", "test_attention_4d_causal_bf16",
+    "test_attention_4d_causal_padded_kv_bf16", "test_attention_4d_padded_kv_bf16",
+)  # fmt: skip
+LAST_PLACES = 2.0**-6
 
 
 def outcome(case: Any) -> str:
-    """ "passed", "beyond tolerance", or why the case is refused.
+    """ "passed", "rounded sums", or why the case is refused.
 
     Raises
     ------
@@ -57,12 +60,12 @@ def outcome(case: Any) -> str:
             return found[0]
         for y, wanted in zip(made, map(_plain, expected), strict=True):
             assert (y.dtype, y.shape) == (wanted.dtype, wanted.shape), case.name
-            rtol = max(case.rtol, LAST_PLACES.get(str(y.dtype), 0.0))
-            wide = (y, wanted) if y.dtype.kind in "biu" else (a.astype("f8") for a in (y, wanted))
-            if case.name in BEYOND_TOLERANCE:
-                assert not np.allclose(*wide, rtol, case.atol), f"{case.name} is within tolerance"
-                return "beyond tolerance"
-            np.testing.assert_allclose(*wide, rtol, case.atol, err_msg=case.name)
+            wide = [a if a.dtype.kind in "biu" else a.astype("f8") for a in (y, wanted)]
+            if case.name.removesuffix("_expanded") in ROUNDED_SUMS:
+                assert not np.allclose(*wide, case.rtol, case.atol), f"{case.name} is within"
+                np.testing.assert_allclose(*wide, LAST_PLACES, case.atol, err_msg=case.name)
+                return "rounded sums"
+            np.testing.assert_allclose(*wide, case.rtol, case.atol, err_msg=case.name)
     return "passed"
 
 
@@ -79,5 +82,5 @@ def test_every_node_test() -> None:
         cases = collect_testcases(None)
         seen = Counter(outcome(case) for case in cases)
     assert seen["passed"] >= PASSED, seen
-    assert {*REASONS, "passed", "beyond tolerance"} == {*seen}
-    assert seen["beyond tolerance"] == len(BEYOND_TOLERANCE)
+    assert {*REASONS, "passed", "rounded sums"} == {*seen}
+    assert seen["rounded sums"] == 2 * len(ROUNDED_SUMS)

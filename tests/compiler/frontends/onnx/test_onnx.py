@@ -193,10 +193,10 @@ def relu(b: Any, shape: list[int | str], **options: Any) -> onnx.ModelProto:
 NEWEST = onnx.defs.onnx_opset_version()
 
 
-@pytest.mark.parametrize("opset", [6, NEWEST + 1])
+@pytest.mark.parametrize("opset", [0, NEWEST + 1])
 def test_other_opsets_are_refused(opset: int, builder: Any) -> None:
     message = refused(relu(builder, [1, 3], opset=opset))
-    assert f"expected opset 7 to {NEWEST}, got {opset}; convert" in message
+    assert message.endswith(f"expected opset 1 to {NEWEST}, got {opset}")
 
 
 @pytest.mark.parametrize("opset", range(7, NEWEST + 1))

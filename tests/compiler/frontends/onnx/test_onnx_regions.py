@@ -62,3 +62,29 @@ def test_boxes_that_depend_on_inputs_are_refused() -> None:
                 constant([2], "int64")]  # fmt: skip
     with pytest.raises(VdlaError, match="whose elements decide the result's shape"):
         import_onnx(Sample("NonMaxSuppression", operands).model())
+
+
+def transform(x: np.ndarray, inverse: int) -> np.ndarray:
+    """The discrete Fourier transform along the second dimension."""
+    sample = Sample("DFT", [given(x)], {"axis": 1, "inverse": inverse}, opset=19)
+    return interpret(import_onnx(sample.model()), x)[0]
+
+
+@pytest.mark.parametrize("length", [9, 13, 16, 34, 120, 251])
+def test_stages_of_transforms_are_numpys(length: int) -> None:
+    """Powers of a prime, several primes, and primes that have a matrix. Where no stage has four
+    numbers in NumPy and none has a matrix here, an inverse transform has the same bits."""
+    x = RNG.normal(size=(2, length, 2)).astype(np.float32)
+    for inverse, of_numpy in ((0, np.fft.fft), (1, np.fft.ifft)):
+        made = transform(x, inverse)
+        wanted = of_numpy(x[..., 0] + 1j * x[..., 1], axis=1)
+        close = np.abs(made[..., 0] + 1j * made[..., 1] - wanted).max() / np.abs(wanted).max()
+        assert made.dtype == np.float32 and close < (1e-6 if inverse else 1e-7)
+        if inverse and length == 9:
+            np.testing.assert_array_equal(made[..., 0] + 1j * made[..., 1], wanted)
+
+
+@pytest.mark.parametrize("length", [4099, 1 << 17])
+def test_transforms_that_are_too_long_are_refused(length: int) -> None:
+    with pytest.raises(VdlaError, match=f"no prime factor above 4096, got {length}"):
+        transform(np.zeros((1, length, 1), np.float32), 0)

@@ -84,7 +84,17 @@ from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks
 from vdla.compiler.targets.cpu.lowering import new_chooser
 from vdla.compiler.targets.cpu.processor import host
 
-from .cases import elements, places, quantised, recurrent, reductions, shapes, signals, windows
+from .cases import (
+    elements,
+    optimised,
+    places,
+    quantised,
+    recurrent,
+    reductions,
+    shapes,
+    signals,
+    windows,
+)
 from .cases.draw import Draw, Maker, Operand, Refused, Sample, results, run_session
 
 CASES = int(os.environ.get("VDLA_FUZZ", "1"))
@@ -97,9 +107,10 @@ UNKNOWN = "com.microsoft.QLinearReduceMean"
 #: What it has no kernel for; ONNX's own cases test it.
 OF_THE_SUITE = ("BitCast", "CumProd")
 OPERATORS: dict[str, Maker] = (
-    elements.MAKERS | places.MAKERS | quantised.MAKERS | recurrent.MAKERS | reductions.MAKERS
-    | shapes.MAKERS | signals.MAKERS | windows.MAKERS
-    | {f"com.microsoft.{kind}": maker for kind, maker in quantised.OWN_MAKERS.items()}
+    elements.MAKERS | optimised.MAKERS | places.MAKERS | quantised.MAKERS | recurrent.MAKERS
+    | reductions.MAKERS | shapes.MAKERS | signals.MAKERS | windows.MAKERS
+    | {f"com.microsoft.{kind}": maker
+       for kind, maker in (quantised.OWN_MAKERS | optimised.OWN_MAKERS).items()}
 )  # fmt: skip
 
 

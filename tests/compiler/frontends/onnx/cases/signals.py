@@ -15,7 +15,7 @@ def _dft(d: Draw) -> Sample:
     axis = d.integer(0, len(shape) - 2)
     if onesided and inverse:
         shape = (*shape[:axis], shape[axis] + 1, *shape[axis + 1 :])
-    length = constant(d.integer(1, 9), "int64") if d.flag() and not inverse else None
+    length = constant(d.integer(1, 20), "int64") if d.flag() and not inverse else None
     attributes = {"inverse": inverse, "onesided": onesided}
     x = d.value(shape, d.choice(("float32", "float64")))
     if d.flag():

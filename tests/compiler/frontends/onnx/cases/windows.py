@@ -200,6 +200,7 @@ MAKERS: dict[str, Maker] = {
     "Conv": _conv,
     "ConvTranspose": _conv_transpose,
     "GlobalAveragePool": _global("GlobalAveragePool"),
+    "GlobalLpPool": _global("GlobalLpPool"),
     "GlobalMaxPool": _global("GlobalMaxPool"),
     "LpPool": _lp_pool,
     "MaxPool": _max_pool,
