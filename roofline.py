@@ -165,7 +165,9 @@ def scratchpad_accesses(insns: Iterable[Insn], params: HwParams) -> dict[str, di
                     if name != "imm":
                         found[name]["read"] += insn.iterations
                 group = prod(insn.extents[VECTOR_LOOPS - insn.reduce :])
-                found[insn.dst]["written"] += insn.iterations // group
+                row = insn.extents[VECTOR_LOOPS - 1 - insn.reduce] if insn.unwritten else 1
+                results = insn.iterations // group
+                found[insn.dst]["written"] += results - results // row * insn.unwritten
             case Param():
                 found["par"]["read"] += PARAM_ENTRIES
     return found

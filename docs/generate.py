@@ -20,8 +20,8 @@ OTHER_UNITS = {
     "batch": "rows", "block_in": "channels", "block_out": "channels",
     "queue_depth": "instructions", "fetch_depth": "instructions",
     "loads_in_flight": "instructions", "stores_in_flight": "instructions",
-    "vector_passes": "cycles", "vector_table": "bytes", "outstanding": "bursts",
-    "cycles_per_beat": "cycles",
+    "vector_passes": "cycles", "vector_table": "bytes", "vector_window": "products",
+    "outstanding": "bursts", "cycles_per_beat": "cycles",
 }  # fmt: skip
 #: What a larger value does to speed and area.
 EFFECTS = {
@@ -45,6 +45,8 @@ EFFECTS = {
     "vector_passes": "The vector unit is as many times slower and smaller.",
     "vector_table": "Functions of one int8 take a cycle a vector, a block RAM more in each lane; "
     "with 2, sums of exponentials do, too.",
+    "vector_window": "Depthwise convolutions take up to as many times fewer cycles; as many small "
+    "multipliers and sums of 32 bits more in each lane.",
     "read_latency_cycles": "Loads wait longer, unless others are in flight.",
     "write_latency_cycles": "Stores wait longer, unless others are in flight.",
     "outstanding": "More bursts hide the latency.",

@@ -59,7 +59,19 @@ int32, of `par` [block] int32, applied to every row of the batch.
 _VECTOR_NOTE = """\
 With `reduce` = r the r innermost loops fold into one result: its first iteration computes the
 operator on both operands, every later one combines its term with the result, and only the last
-writes. The post-operation then turns the result r into what is written:
+writes. `table` and `table_diff` exist with `vector_table`, `window` with `vector_window`.
+
+`window` computes several results at once, one entry of an image an iteration. Each lane keeps
+`vector_window` sums. An iteration adds the product of a's lowest byte and byte i of b to sum i, for
+every i. Before the first iteration of a result the sums move on: sum i becomes sum i + 1, and sum 0
+is 0. The result is sum `imm`. The first `imm` results of each run of the innermost loop that is not
+reduced are not whole. They are not written, and the result behind them goes to the first entry.
+
+Example: a row of six pixels and a kernel of 3 x 3, with the three weights of a row of the kernel in
+the bytes of an entry of par. n2 = 6 runs over columns of the image and n3 = 3, which is reduced,
+over their rows; `imm` = 2. 18 iterations write four results, of nine products each.
+
+The post-operation then turns the result r into what is written:
 """
 
 _POST_NOTE = """\

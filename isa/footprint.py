@@ -106,13 +106,28 @@ def gemm_entries(insn: Gemm, uops: Mapping[str, np.ndarray]) -> dict[str, np.nda
 
 
 def vector_entries(insn: Vector) -> dict[str, np.ndarray]:
-    """Entry of src0, src1 and dst in every iteration, int64 [n0, n1, n2, n3]."""
+    """Entry of src0, src1 and dst in every iteration, int64 [n0, n1, n2, n3]; of dst -1 where a
+    window's results are not written."""
     return {
-        name: affine_entries(
-            getattr(insn, f"{name}_base"), getattr(insn, f"{name}_strides"), insn.extents
-        )
-        for name in ("src0", "src1", "dst")
+        "src0": affine_entries(insn.src0_base, insn.src0_strides, insn.extents),
+        "src1": affine_entries(insn.src1_base, insn.src1_strides, insn.extents),
+        "dst": written_entries(
+            insn.dst_base, insn.dst_strides, insn.written_extents, insn.reduce, insn.unwritten
+        ),
     }
+
+
+def written_entries(
+    base: int, strides: tuple[int, ...], extents: tuple[int, ...], reduce: int, unwritten: int
+) -> np.ndarray:
+    """Entry of dst in every iteration, int64 [n0, n1, n2, n3]: of what is written, with
+    ``extents``, and -1 for the ``unwritten`` results before it."""
+    entries = affine_entries(base, strides, extents)
+    if not unwritten:
+        return entries
+    before = [(0, 0)] * len(extents)
+    before[-1 - reduce] = (unwritten, 0)
+    return np.pad(entries, before, constant_values=-1)
 
 
 def affine_entries(base: int, strides: tuple[int, ...], extents: tuple[int, ...]) -> np.ndarray:
@@ -164,7 +179,8 @@ def _gemm_operand(insn: Gemm, memory: str) -> Box:
 
 def _vector_operand(insn: Vector, name: str) -> Box:
     base, strides = getattr(insn, f"{name}_base"), getattr(insn, f"{name}_strides")
-    loops = tuple(zip(insn.extents, strides, strict=True))
+    extents = insn.written_extents if name == "dst" else insn.extents
+    loops = tuple(zip(extents, strides, strict=True))
     return Box(getattr(insn, name), name == "dst", base, loops)
 
 

@@ -368,11 +368,15 @@ class _Walk:
         base, strides = getattr(insn, f"{name}_base"), getattr(insn, f"{name}_strides")
         reads = _every_entry(base, insn.extents, strides)
         fresh = self.memories.spaces[SPACES["tmp"]].written[reads] == 0
-        writes = _every_entry(insn.dst_base, insn.extents, insn.dst_strides)
+        writes = _every_entry(insn.dst_base, insn.written_extents, insn.dst_strides)
         fold = int(np.prod(insn.extents[4 - insn.reduce :]))
-        never = len(writes)
+        # The iterations that write: those which end a result, but for a window's first ones.
+        row = insn.extents[3 - insn.reduce] if insn.reduce < 4 else 1
+        ends = np.arange(fold - 1, insn.iterations, fold)
+        ends = ends[ends // fold % row >= insn.unwritten]
+        never = insn.iterations
         written = np.full(self.params.tmp_depth, never)
-        np.minimum.at(written, writes[::fold], np.arange(never)[fold - 1 :: fold])
+        np.minimum.at(written, writes[::fold], ends)
         return bool((written[reads[fresh]] < np.flatnonzero(fresh)).all())
 
     def _spares_program(self, step: int) -> None:

@@ -159,6 +159,20 @@ class Vector(Insn):
         """Vectors read per operand."""
         return prod(self.extents)
 
+    @property
+    def unwritten(self) -> int:
+        """Results that are not written in each run of the innermost loop that is not reduced:
+        those before the first whole window."""
+        return self.imm if BY_NAME[self.op].slides else 0
+
+    @property
+    def written_extents(self) -> tuple[int, ...]:
+        """Extents of the loops over what is written."""
+        row = VECTOR_LOOPS - 1 - self.reduce
+        return tuple(
+            n - self.unwritten if loop == row else n for loop, n in enumerate(self.extents)
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Param(Insn):
@@ -232,6 +246,7 @@ _NO_TABLE = {
     1: "the vector unit of this configuration has no table; set vector_table = 1",
     2: "the vector unit of this configuration has no table of int16; set vector_table = 2",
 }
+_NO_WINDOW = "the vector unit of this configuration has no sliding window; set vector_window = 3"
 #: Tuples that the encoding spreads over numbered fields.
 _SPREAD = {
     "extents": "n{}",
@@ -469,6 +484,8 @@ def _vector_faults(insn: Vector, params: HwParams) -> Iterator[str]:
         yield f"VECTOR reduce: expected 0..{VECTOR_LOOPS} loops, got {insn.reduce}"
     if (needed := BY_NAME[insn.op].looks_up) > params.vector_table:
         yield f"VECTOR op: {insn.op!r}: {_NO_TABLE[needed]}"
+    if BY_NAME[insn.op].slides:
+        yield from _window_faults(insn, params)
     if insn.reduce and BY_NAME[insn.op].term is None:
         yield f"VECTOR reduce: operator {insn.op!r} does not reduce"
     if any(_any(stride) for stride in insn.dst_strides[VECTOR_LOOPS - insn.reduce :]):
@@ -481,7 +498,23 @@ def _vector_faults(insn: Vector, params: HwParams) -> Iterator[str]:
         if memory == "imm":
             continue
         strides = getattr(insn, f"{name}_strides")
+        extents = insn.written_extents if name == "dst" else insn.extents
         last = getattr(insn, f"{name}_base") + sum(
-            (n - 1) * s for n, s in zip(insn.extents, strides, strict=True)
+            (n - 1) * s for n, s in zip(extents, strides, strict=True)
         )
         yield from _outside("VECTOR", memory, last + 1, params)
+
+
+def _window_faults(insn: Vector, params: HwParams) -> Iterator[str]:
+    if not params.vector_window:
+        yield f"VECTOR op: {insn.op!r}: {_NO_WINDOW}"
+    if insn.reduce == VECTOR_LOOPS:
+        yield f"VECTOR reduce: expected a loop that is not reduced, for {insn.op!r} slides along it"
+        return
+    row = insn.extents[VECTOR_LOOPS - 1 - insn.reduce]
+    if _any((insn.imm < 0) | (insn.imm >= params.vector_window)) or _any(insn.imm >= row):
+        yield (
+            f"VECTOR imm: expected the results of {insn.op!r} that are not written, 0 to "
+            f"{params.vector_window - 1} and less than the {row} of the innermost loop that is not "
+            f"reduced, got {insn.imm}"
+        )

@@ -59,6 +59,11 @@ class Features(Protocol):
         """Bytes of each value of the vector unit's table; 0 without one."""
         ...
 
+    @property
+    def vector_window(self) -> int:
+        """Products of a sliding window that a lane computes in an iteration; 0 without one."""
+        ...
+
 
 def opcodes(params: Features) -> tuple[Opcode, ...]:
     """The instructions of a configuration."""

@@ -76,9 +76,10 @@ LEGAL: dict[str, Legal] = {
     "token_bits": range(4, 17),
     "vector_passes": (1, 2, 4),
     "vector_table": (0, 1, 2),
+    "vector_window": (0, 2, 3, 4),
 }
 #: Knobs that say whether a configuration has a feature; 0 if not.
-FEATURES = ("vector_table",)
+FEATURES = ("vector_table", "vector_window")
 #: Knobs that decide about cycles alone: the programs of a model are the same with any value.
 NOT_IN_PROGRAMS = ("loads_in_flight", "stores_in_flight")
 
@@ -116,6 +117,9 @@ class HwParams:
     vector_table : int
         Bytes of each of the 256 values of the vector unit's table, 1 or 2; 0 if it has none. All
         lanes read it at once, and so each of them has a copy, in a block RAM of its own.
+    vector_window : int
+        Products of bytes that each lane adds to the sums of a sliding window in an iteration, 2, 3
+        or 4; 0 if it has none. Depthwise convolutions with kernels of 3 and 5 columns want 3.
     """
 
     batch: int = 1
@@ -137,6 +141,7 @@ class HwParams:
     token_bits: int = 12
     vector_passes: int = 1
     vector_table: int = 0
+    vector_window: int = 0
 
     def __post_init__(self) -> None:
         for field in fields(self):

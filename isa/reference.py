@@ -161,6 +161,9 @@ def _gemm(insn: Gemm, state: State) -> None:
 
 def _vector(insn: Vector, state: State) -> None:
     index = {name: entries.reshape(-1) for name, entries in vector_entries(insn).items()}
+    if BY_NAME[insn.op].slides:
+        _slide(insn, index, state)
+        return
     group = int(np.prod(insn.extents[4 - insn.reduce :])) if insn.reduce else 1
     reads_back = insn.dst == "tmp" and "tmp" in (insn.src0, insn.src1)
     step = group if reads_back else insn.iterations
@@ -174,6 +177,24 @@ def _vector(insn: Vector, state: State) -> None:
         result = _fold(insn, left, right, NumpyKit(state.table))
         target = state.memory(insn.dst)
         target[index["dst"][part][::group]] = _finish(insn, result, state).astype(target.dtype)
+
+
+def _slide(insn: Vector, index: dict[str, np.ndarray], state: State) -> None:
+    """An instruction whose operator slides, result by result: the sums move on before each."""
+    kit = NumpyKit(state.table)
+    group = int(np.prod(insn.extents[4 - insn.reduce :])) if insn.reduce else 1
+    still = np.zeros((state.params.batch, state.params.block), np.int32)
+    sums = [still] * state.params.vector_window
+    for begin in range(0, insn.iterations, group):
+        sums = [still, *sums[:-1]]
+        part = slice(begin, begin + group)
+        a = _operand(insn.src0, index["src0"][part], insn, state)
+        b = _operand(insn.src1, index["src1"][part], insn, state)
+        for x, y in zip(a, b, strict=True):
+            sums = [kit.add(total, kit.tap(x, y, i)) for i, total in enumerate(sums)]
+        if (entry := index["dst"][begin]) >= 0:
+            target = state.memory(insn.dst)
+            target[entry] = _finish(insn, sums[insn.imm], state).astype(target.dtype)
 
 
 def _overlaps(insn: Vector, index: dict[str, np.ndarray]) -> bool:

@@ -185,8 +185,19 @@ def _vector_parts(
     for place, (name, memories, action) in enumerate(actions, 1):
         spaces = np.array([SPACES.get(memory, -1) for memory in memories])[columns[name]]
         strides = [columns[f"{name}_s{k}"] for k in range(VECTOR_LOOPS)]
-        part = Part.of(insns, place, action, spaces, columns[f"{name}_base"], extents, strides)
+        sizes = _written(columns, extents) if action == WRITE else extents
+        part = Part.of(insns, place, action, spaces, columns[f"{name}_base"], sizes, strides)
         yield part.where(spaces >= 0)
+
+
+def _written(columns: Mapping[str, np.ndarray], extents: list[np.ndarray]) -> list[np.ndarray]:
+    """How often each loop moves what is written: a window's first results, which the immediate
+    counts, are not, in the innermost loop that is not reduced."""
+    slides = np.isin(columns["op"], [op.code for op in VECTOR_OPS if op.slides])
+    innermost = VECTOR_LOOPS - 1 - columns["reduce"]
+    return [
+        np.where(slides & (innermost == k), n - columns["imm"], n) for k, n in enumerate(extents)
+    ]
 
 
 def _dram_part(

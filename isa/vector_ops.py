@@ -11,6 +11,17 @@ An instruction with ``reduce`` = r folds its r innermost loops into one result: 
 of a result computes ``first(a, b)``, every later one ``term(a, b)``, and ``combine(result, term)``
 merges them. Without reduction every iteration is a first one. A row whose ``term`` is None cannot
 reduce.
+
+A row that ``slides`` computes several results at once: convolutions along a row of an image, one
+entry of the image an iteration. A lane keeps ``vector_window`` sums. Iteration by iteration,
+``kit.tap(a, b, i)``, the product of the lowest byte of ``a`` and byte i of ``b``, is added to sum
+i. Before the first iteration of a result the sums move on: sum i becomes sum i + 1, and sum 0 is 0.
+The result is sum ``imm``, to which the iterations of ``imm`` results before have contributed, too.
+So the first ``imm`` results of each run of the innermost loop that is not reduced are not written,
+and no entries are left out for them: the result behind them goes to the first entry. For a row of
+an image, reduced over a column of a kernel of three columns, with the weights of a row of the
+kernel in bytes 0 to 2 and ``imm`` = 2, these are the two columns before the first whole window.
+With ``imm`` = 0, it is a sum of products of bytes, as ``first``, ``term`` and ``combine`` say.
 """
 
 from __future__ import annotations
@@ -32,7 +43,8 @@ Binary = Callable[[Any, Any, Any], Any]
 class VectorOp:
     """One row: ``first(kit, a, b)``, and for reductions ``term(kit, a, b)`` and ``combine(kit,
     result, term)``. An operator that reads the table ``looks_up`` values of so many bytes at
-    least: only configurations whose ``vector_table`` is not less have it.
+    least: only configurations whose ``vector_table`` is not less have it. Only configurations with
+    a ``vector_window`` have one that ``slides``.
     """
 
     name: str
@@ -42,6 +54,7 @@ class VectorOp:
     term: Binary | None = None
     combine: Binary | None = None
     looks_up: int = 0
+    slides: bool = False
 
 
 def _left(_kit: Any, a: Any, _b: Any) -> Any:
@@ -61,6 +74,11 @@ VECTOR_OPS: list[VectorOp] = [
     VectorOp("shr", 5, "a >> b, arithmetic, b modulo 32", lambda k, a, b: k.shr(a, b)),
     VectorOp("rshr", 6, "a / 2**b rounded half to even, b modulo 32", lambda k, a, b: k.rshr(a, b)),
     VectorOp("shl", 7, "a << b (low 32 bits), b modulo 32", lambda k, a, b: k.shl(a, b)),
+    VectorOp("window", 8, "the sum of int8(a) * int8(b >> 8 i) over the iterations of the result "
+             "`imm` - i before, for i = 0 to `imm`; the first `imm` results of each run of the "
+             "innermost loop that is not reduced are not written",
+             lambda k, a, b: k.tap(a, b, 0), lambda k, a, b: k.tap(a, b, 0),
+             lambda k, r, t: k.add(r, t), slides=True),
     VectorOp("table_diff", 14, "table[(b - a) modulo 256]; reduces to the sum of the "
              "table's values for every b - a", lambda k, a, b: k.table(k.sub(b, a)),
              lambda k, a, b: k.table(k.sub(b, a)), lambda k, r, t: k.add(r, t), looks_up=2),
@@ -80,7 +98,11 @@ TABLE_VALUES = 256
 
 def operators(params: Features) -> tuple[VectorOp, ...]:
     """The operators of a configuration."""
-    return tuple(op for op in VECTOR_OPS if op.looks_up <= params.vector_table)
+    return tuple(
+        op
+        for op in VECTOR_OPS
+        if op.looks_up <= params.vector_table and (params.vector_window or not op.slides)
+    )
 
 
 def register_vector_op(op: VectorOp) -> None:
@@ -159,6 +181,10 @@ class NumpyKit:
     @staticmethod
     def mul(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return (a.astype(np.int64) * b).astype(np.int32)
+
+    @staticmethod
+    def tap(a: np.ndarray, b: np.ndarray, i: int) -> np.ndarray:
+        return a.astype(np.int8).astype(np.int32) * (b >> 8 * i).astype(np.int8)
 
     @staticmethod
     def shr(a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -29,6 +29,11 @@ ADDITIONS = 4
 VECTOR_LANE = 3 + 4
 
 
+def vector_multipliers(params: HwParams) -> int:
+    """Multipliers of the vector unit; each lane has further ones for the products of a window."""
+    return params.vector_lanes * (VECTOR_LANE + params.vector_window)
+
+
 def fpga_multiplier(params: HwParams, multipliers: int, adder: Adder = add) -> Multiplier:
     """The array for a configuration, on a device with this many 18 x 18 bit multipliers. If they
     suffice, each product gets one. Otherwise two products share one, and products for which none is
@@ -36,7 +41,7 @@ def fpga_multiplier(params: HwParams, multipliers: int, adder: Adder = add) -> M
 
     ``adder`` makes the additions beside packed multipliers.
     """
-    left = max(0, multipliers - VECTOR_LANE * params.vector_lanes)
+    left = max(0, multipliers - vector_multipliers(params))
     products = params.peak_macs_per_cycle
     if products <= left:
         return multiply_narrow

@@ -24,7 +24,7 @@ from ...isa.text_files import read_text
 from ..core.core import READ_PORTS
 from ..core.scratchpad import rows, written_parts
 from .devices import Device
-from .multiplier import VECTOR_LANE
+from .multiplier import vector_multipliers
 
 #: Where the package keeps samples.
 SAMPLES = Path(__file__).parent / "samples"
@@ -94,14 +94,14 @@ def core_rams(params: HwParams) -> int:
 
 def multipliers(params: HwParams, device: Device) -> int:
     """The multipliers that the tensor core and the vector unit take; see ``multiplier.py``."""
-    vector = VECTOR_LANE * params.vector_lanes
+    vector = vector_multipliers(params)
     narrow, packed = _products(params, device)
     return vector + narrow + packed
 
 
 def _products(params: HwParams, device: Device) -> tuple[int, int]:
     """Products of the tensor core with a multiplier of their own, and pairs that share one."""
-    left = max(0, device.capacity["dsp"] - VECTOR_LANE * params.vector_lanes)
+    left = max(0, device.capacity["dsp"] - vector_multipliers(params))
     products = params.peak_macs_per_cycle
     return (products, 0) if products <= left else (0, min(left, products // 2))
 

@@ -233,10 +233,15 @@ def _fields(params: HwParams) -> Iterator[str]:
 def _numbers(params: HwParams) -> Iterator[str]:
     yield "gemm sum wraps"
     # A sum of values of 16 bits wraps only after 65,536 of them.
-    yield from (f"vector {op.name} wraps" for op in operators(params) if op.looks_up < 2)
+    # Nor does a sum of products of bytes before there are 131,072 of them.
+    wrapping = (op for op in operators(params) if op.looks_up < 2 and not op.slides)
+    yield from (f"vector {op.name} wraps" for op in wrapping)
     for op in operators(params):
         if op.looks_up:
             yield from (f"vector {op.name} looks up {place}" for place in INDEX_BINS)
+        if op.slides:
+            left_out = range(params.vector_window)
+            yield from (f"vector {op.name} leaves out {count}" for count in left_out)
     yield from (f"vector saturates at {end}" for end in ("the least", "the greatest"))
     for post in POST_OPS:
         if post.rounding is not None:

@@ -119,9 +119,13 @@ def _vector(insn: Vector, state: State) -> Iterator[str]:
     op, post = BY_NAME[insn.op], POST_BY_NAME[insn.post]
     groups = int(np.prod(insn.extents[: VECTOR_LOOPS - insn.reduce]))
     a, b = (_operand(insn, name, groups, state) for name in ("src0", "src1"))
-    exact = _fold(op, _ExactKit(state.table), a.astype(np.int64), b.astype(np.int64))
     kit = _NotingKit(state.table)
-    result = _fold(op, kit, a, b)
+    if op.slides:
+        yield f"vector {op.name} leaves out {insn.imm}"
+        exact = result = _slid(insn, a, b)
+    else:
+        exact = _fold(op, _ExactKit(state.table), a.astype(np.int64), b.astype(np.int64))
+        result = _fold(op, kit, a, b)
     if op.looks_up < 2 and (exact != result).any():
         yield f"vector {op.name} wraps"
     if op.looks_up:
@@ -170,6 +174,18 @@ def _fold(op: VectorOp, kit: Any, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         assert op.term is not None and op.combine is not None
         result = op.combine(kit, result, op.term(kit, a[:, k], b[:, k]))
     return result
+
+
+def _slid(insn: Vector, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """What a window writes, [results, batch, block]: the sums of each result's products with each
+    weight, and of these sums those of the results before."""
+    row, left_out = insn.extents[VECTOR_LOOPS - 1 - insn.reduce], insn.unwritten
+    total = 0
+    for i in range(left_out + 1):
+        sums = NumpyKit.tap(a, b, i).sum(axis=1).astype(np.int32)
+        rows = sums.reshape(-1, row, *sums.shape[1:])
+        total = total + rows[:, i : row - left_out + i]
+    return np.reshape(total, (-1, *a.shape[2:]))
 
 
 def _tmp_distances(insn: Vector, longest: int) -> Iterator[int]:

@@ -8,12 +8,14 @@ every access lies inside its memory; if not, it has changed nothing.
 
 from __future__ import annotations
 
+from functools import reduce
+
 from llvmlite import ir
 
 from ...isa.encoding import layout, uop_layout
 from ...isa.opcodes import DST_MEMORIES, LOADABLE, SRC0_MEMORIES, SRC1_MEMORIES, Opcode
 from ...isa.params import MEMORIES, HwParams
-from ...isa.vector_ops import POST_OPS, TABLE_VALUES, operators
+from ...isa.vector_ops import POST_OPS, TABLE_VALUES, VectorOp, operators
 from .llvm_code import POINTER, Code
 from .llvm_kit import I1, I8, I16, I32, I64, ROUNDINGS, LlvmKit, Value, constant, splat, vector
 
@@ -256,18 +258,43 @@ class Vector(Kernel):
         b, f = self.b, self.f
         self.kit = LlvmKit(b, self.memory("table"), self.params.vector_table)
         self.lanes = vector(I32, self.block)
-        results = [self.variable(constant(self.lanes, 0)) for _ in range(self.params.batch)]
+        results, *self.sums = (
+            [self.variable(constant(self.lanes, 0)) for _ in range(self.params.batch)]
+            for _ in range(1 + self.params.vector_window)
+        )
+        slides = [b.icmp_signed("==", f["op"], I64(op.code)) for op in self.sliding()]
+        unwritten = b.select(reduce(b.or_, slides, I1(0)), f["imm"], I64(0))
         n0, n1, n2, n3 = (self.loop(f[f"n{number}"]) for number in range(4))
         with n0 as i0, n1 as i1, n2 as i2, n3 as i3:
             loops = (i0, i1, i2, i3)
             first, last = self._ends_of_reduction(loops)
-            src0, src1, dst = (self._entry(name, loops) for name in ("src0", "src1", "dst"))
+            src0, src1 = (self._entry(name, loops) for name in ("src0", "src1"))
             for row, result in enumerate(results):
                 x, y = self._source0(src0, row), self._source1(src1, row)
-                b.store(self._fold(first, b.load(result, typ=self.lanes), x, y), result)
-            with b.if_then(last):
+                total = b.load(result, typ=self.lanes)
+                b.store(self._fold(first, total, x, y, row), result)
+            moved, whole = self._behind(loops, unwritten)
+            dst = self._entry("dst", moved)
+            with b.if_then(b.and_(last, whole)):
                 for row, result in enumerate(results):
                     self._finish(dst, row, b.load(result, typ=self.lanes))
+
+    def sliding(self) -> list[VectorOp]:
+        """The operators that slide."""
+        return [op for op in operators(self.params) if op.slides]
+
+    def _behind(
+        self, loops: tuple[Value, ...], unwritten: Value
+    ) -> tuple[tuple[Value, ...], Value]:
+        """The loops less the results that a window does not write, and whether the iteration is
+        behind these."""
+        b, moved, whole = self.b, [], I1(1)
+        for number, index in enumerate(loops):
+            row = b.icmp_signed("==", I64(number), b.sub(I64(3), self.f["reduce"]))
+            less = b.sub(index, b.select(row, unwritten, I64(0)))
+            moved.append(less)
+            whole = b.and_(whole, b.icmp_signed(">=", less, I64(0)))
+        return tuple(moved), whole
 
     def _ends_of_reduction(self, loops: tuple[Value, ...]) -> tuple[Value, Value]:
         """Whether this is the first iteration of a result, and whether it is the last."""
@@ -313,10 +340,24 @@ class Vector(Kernel):
         cases = {code: lambda m=memory: operand(m) for code, memory in enumerate(SRC1_MEMORIES)}
         return self.choose(self.f["src1"], cases)
 
-    def _fold(self, first: Value, result: Value, x: Value, y: Value) -> Value:
+    def _slide(self, first: Value, x: Value, y: Value, row: int) -> Value:
+        """Add to the sums of a window, which move on in a first iteration; returns sum imm."""
+        b, sums = self.b, [each[row] for each in self.sums]
+        before, result = constant(self.lanes, 0), constant(self.lanes, 0)
+        for i, place in enumerate(sums):
+            own = b.load(place, typ=self.lanes)
+            total = b.add(b.select(first, before, own), self.kit.tap(x, y, i))
+            b.store(total, place)
+            chosen = b.icmp_signed("==", self.f["imm"], I64(i))
+            before, result = own, b.select(chosen, total, result)
+        return result
+
+    def _fold(self, first: Value, result: Value, x: Value, y: Value, row: int) -> Value:
         """The operator; after the first iteration of a reduction it is merged into the result."""
 
         def merged(op) -> Value:
+            if op.slides:
+                return self._slide(first, x, y, row)
             value = op.first(self.kit, x, y)
             if op.term is None:
                 return value

@@ -73,6 +73,12 @@ class LlvmKit:
     def mul(self, x: Value, y: Value) -> Value:
         return self.b.mul(x, y)
 
+    def tap(self, x: Value, y: Value, i: int) -> Value:
+        byte = vector(I8, x.type.count)
+        weight = self.b.ashr(y, constant(y.type, 8 * i))
+        first, second = (self.b.sext(self.b.trunc(v, byte), x.type) for v in (x, weight))
+        return self.b.mul(first, second)
+
     def shr(self, x: Value, y: Value) -> Value:
         return self.b.ashr(x, self._amount(y))
 

@@ -319,6 +319,7 @@ def _last_pass(patterns: Table, entries: Ints, kind: int, start: int, written: I
         if right >= 0:
             cycle = max(cycle, written[entries[right + i]] + VECTOR_DEPTH)
         cycle += passes
-        if result >= 0 and i % patterns[kind, _GROUP] == patterns[kind, _GROUP] - 1:
+        ends = i % patterns[kind, _GROUP] == patterns[kind, _GROUP] - 1
+        if result >= 0 and ends and entries[result + i] >= 0:
             written[entries[result + i]] = cycle
     return cycle

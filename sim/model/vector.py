@@ -9,10 +9,11 @@ from math import prod
 
 import numpy as np
 
-from ...isa.footprint import affine_entries
+from ...isa.footprint import affine_entries, written_entries
 from ...isa.opcodes import DST_MEMORIES, SRC0_MEMORIES, SRC1_MEMORIES, Opcode, Unit
 from ...isa.params import HwParams
 from ...isa.timing import PARAM_ITERATIONS, VECTOR_DEPTH, table_iterations
+from ...isa.vector_ops import VECTOR_OPS
 from .dma import Kinds
 from .shared import Shared
 from .unit import UnitProcess
@@ -58,7 +59,8 @@ class Pattern:
     passes, iterations : cycles that each iteration takes, and how many of them it issues
     group : how many of the iterations are reduced to one result
     reads : entry of tmp in every iteration, per operand that lies there: int64 [iterations]
-    written : the same of the destination, None if that is another memory
+    written : the same of the destination, -1 where a window's results are not written; None if that
+        is another memory
     """
 
     def __init__(
@@ -89,7 +91,8 @@ class Pattern:
         last = int(cycles[-1])
         if self.written is not None:
             tail = range(self.group - 1, self.iterations, self.group)[-VECTOR_DEPTH:]
-            writes += tuple((int(cycles[i]), int(self.written[i])) for i in tail)
+            ends = ((int(cycles[i]), int(self.written[i])) for i in tail)
+            writes += tuple((cycle, entry) for cycle, entry in ends if entry >= 0)
         return last, _behind(writes, last)
 
     def _conflicts(self, writes: Writes) -> bool:
@@ -135,10 +138,13 @@ def patterns(shared: Shared) -> Kinds[Pattern]:
 
 
 def _tmp_columns(fields: dict[str, np.ndarray]) -> np.ndarray:
-    """What :func:`_pattern` needs of VECTOR instructions: extents, loops to reduce, and for src0,
-    src1 and dst whether it is tmp, base and strides (0 if not).
+    """What :func:`_pattern` needs of VECTOR instructions: extents, loops to reduce, results that a
+    window does not write, and for src0, src1 and dst whether it is tmp, base and strides (0 if
+    not).
     """
     columns = [fields[name] for name in ("n0", "n1", "n2", "n3", "reduce")]
+    slides = np.isin(fields["op"], [op.code for op in VECTOR_OPS if op.slides])
+    columns.append(fields["imm"] * slides)
     operands = (("src0", SRC0_MEMORIES), ("src1", SRC1_MEMORIES), ("dst", DST_MEMORIES))
     for operand, memories in operands:
         in_tmp = fields[operand] == memories.index("tmp")
@@ -154,11 +160,17 @@ def _pattern(params: HwParams, opcode: int, *row: int) -> Pattern:
             return Pattern(passes, PARAM_ITERATIONS, 1, [], None)
         case Opcode.TABLE:
             return Pattern(passes, table_iterations(params), 1, [], None)
-    extents, reduce = row[:4], row[4]
-    entries = [
-        affine_entries(base, tuple(strides), extents).reshape(-1) if in_tmp else None
-        for in_tmp, base, *strides in (row[5:11], row[11:17], row[17:23])
+    extents, reduce, unwritten = row[:4], row[4], row[5]
+    reads = [
+        affine_entries(base, tuple(strides), extents).reshape(-1)
+        for in_tmp, base, *strides in (row[6:12], row[12:18])
+        if in_tmp
     ]
-    reads = [entry for entry in entries[:2] if entry is not None]
+    written, (to_tmp, base, *strides) = None, row[18:24]
+    if to_tmp:
+        sizes = list(extents)
+        sizes[3 - reduce] -= unwritten
+        entries = written_entries(base, tuple(strides), tuple(sizes), reduce, unwritten)
+        written = entries.reshape(-1)
     group = prod(extents[4 - reduce :]) if reduce else 1
-    return Pattern(passes, prod(extents), group, reads, entries[2])
+    return Pattern(passes, prod(extents), group, reads, written)

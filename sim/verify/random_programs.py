@@ -287,7 +287,8 @@ class Generator:
                 1,
                 1 + self.below(min(MAX_ITERATIONS, (1 << VECTOR_EXTENT_BITS) - 1) - 1),
             ]
-        reduce = self.below(4) if op.term is not None and self.chance(0.5) else 0
+        most = 3 if op.slides else 4
+        reduce = self.below(most) if op.term is not None and self.chance(0.5) else 0
         memories = {
             "src0": SRC0_MEMORIES[int(rng.integers(len(SRC0_MEMORIES)))],
             "src1": SRC1_MEMORIES[int(rng.integers(len(SRC1_MEMORIES)))],
@@ -314,8 +315,11 @@ class Generator:
                     min(params.depth(memory) - 1 - reach, self.rng.choice([0, 4, 1 << 16]))
                 )
             fields |= {f"{name}_base": int(base), f"{name}_strides": strides}
+        imm = self.immediate(op.name)
+        if op.slides:
+            imm = self.below(min(params.vector_window, extents[3 - reduce]) - 1)
         return Vector(
             op=op.name, post=post.name, reduce=reduce,
-            imm=self.immediate(op.name),
+            imm=imm,
             extents=tuple(extents), **memories, **fields,
         )  # fmt: skip

@@ -16,4 +16,6 @@ NARROW = HwParams(
 WIDE = replace(NARROW, batch=4)
 #: With a table.
 TABLE = replace(NARROW, par_depth=32, vector_table=1)
-CONFIGS = {"narrow": NARROW, "wide": WIDE, "table": TABLE}
+#: With sliding windows.
+WINDOW = replace(NARROW, vector_passes=2, vector_window=3)
+CONFIGS = {"narrow": NARROW, "wide": WIDE, "table": TABLE, "window": WINDOW}

@@ -36,6 +36,8 @@ class Oracle:
         self.requant = [[0] * params.block] * 3
         self.zero_point, self.lo, self.hi = 0, -128, 127
         self.table = [0] * 256
+        #: Of a window, the sums for each result of a row.
+        self.sums: list[Entry] = []
 
     def numbers(self, memory: str, entry: int, size: int) -> Entry:
         """Signed little-endian numbers of ``size`` bytes."""
@@ -147,6 +149,9 @@ class Oracle:
                 # By the byte that the number ends with.
                 op, a = "add", [self.table[number & 0xFF] for number in a]
             b = self.operand(insn.src1, where["src1"], insn.imm)
+            if op == "window":
+                self.window(insn, n, where["dst"], a, b)
+                continue
             if op == "table_diff":
                 op, a = "add", [self.table[(q - p) & 0xFF] for p, q in zip(a, b, strict=True)]
                 b = [0] * len(b)
@@ -162,6 +167,23 @@ class Oracle:
                     self.finish(insn, value, lane % self.params.block)
                     for lane, value in enumerate(result)
                 ]
+
+    def window(self, insn: Vector, n: tuple[int, ...], dst: int, a: Entry, b: Entry) -> None:
+        """Add the products of an iteration to every result of its row that they are for, and write
+        the result that is complete. Byte i is for the result ``imm`` - i behind this one."""
+        row = 3 - insn.reduce
+        if not any(n[row:]):
+            self.sums = [[0] * len(a) for _ in range(insn.extents[row] + insn.imm)]
+        for i in range(insn.imm + 1):
+            its = self.sums[n[row] + insn.imm - i]
+            for lane, (p, q) in enumerate(zip(a, b, strict=True)):
+                its[lane] = wrap(its[lane] + wrap(p, 8) * wrap(q // 256**i, 8))
+        if n[row] < insn.imm or any(n[k] < insn.extents[k] - 1 for k in range(row + 1, 4)):
+            return
+        getattr(self, insn.dst)[dst - insn.imm * insn.dst_strides[row]] = [
+            self.finish(insn, value, lane % self.params.block)
+            for lane, value in enumerate(self.sums[n[row]])
+        ]
 
     def finish(self, insn: Vector, value: int, channel: int) -> int:
         """Post-operation of one number."""

@@ -267,6 +267,43 @@ def test_no_table_where_the_configuration_has_none() -> None:
         assert finding.kind == "illegal" and "set vector_table = 2" in finding.detail
 
 
+WINDOW = Vector(op="window", src0="inp", src1="par", dst="tmp", imm=2, reduce=1,
+                extents=(1, 1, 6, 3), src0_strides=(0, 0, 1, 6), src1_strides=(0, 0, 0, 1),
+                dst_strides=(0, 0, 1, 0))  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "window", "said"), [
+    ({}, 0, "set vector_window = 3"),
+    ({"imm": 3}, 3, "0 to 2 and less than the 6"),
+    ({"imm": -1}, 3, "0 to 2 and less than the 6"),
+    ({"extents": (1, 6, 2, 3)}, 3, "0 to 2 and less than the 2"),
+    ({"reduce": 4, "dst_strides": (0,) * 4}, 3, "expected a loop that is not reduced"),
+    ({"dst_base": PARAMS.tmp_depth - 3}, 3, f"last tmp entry is {PARAMS.tmp_depth}"),
+])  # fmt: skip
+def test_windows_that_are_not_legal(changes: dict, window: int, said: str) -> None:
+    params = replace(PARAMS, vector_window=window)
+    [finding] = check(Program(params, (replace(WINDOW, **changes),), {}, {}, 4096))
+    assert finding.kind == "illegal" and said in finding.detail
+
+
+def test_a_window_writes_its_whole_results() -> None:
+    """Four of six, one after the other: the last fits just so, and what is behind it is not
+    written."""
+    params = replace(PARAMS, vector_window=3)
+    loads = [
+        Load(memory=name, base=0, dram_addr=0, x_size=x_size, push=push)
+        for name, x_size, push in (("inp", 18, Units.NONE), ("par", 3, Units.VECTOR))
+    ]
+    window = replace(WINDOW, pop=L, dst_base=params.tmp_depth - 4)
+
+    def found(entry: int) -> list[str]:
+        read = Vector(op="add", src0="tmp", src1="imm", dst="out", src0_base=entry)
+        program = Program(params, (*loads, window, read), {0: bytes(4096)}, {}, 8192)
+        return [f.kind for f in check(program)]
+
+    assert [found(params.tmp_depth - n) for n in (5, 4, 1)] == [["uninitialised"], [], []]
+
+
 def test_requantisation_needs_parameters() -> None:
     insns = tuple(replace(i, pop=Units.NONE) if i.pop & L and i.unit == Unit.VECTOR else i
                   for i in PIPELINE)  # fmt: skip

@@ -81,7 +81,7 @@ def test_derived_sizes_are_computed_once_and_no_part_of_a_configuration(
 def test_every_knob_changes_the_hash() -> None:
     """No two of these configurations may run each other's programs."""
     legal = {"batch": 2, "bus_bits": 128, "max_burst_beats": 64, "fetch_depth": 4,
-             "vector_passes": 2, "vector_table": 1}  # fmt: skip
+             "vector_passes": 2, "vector_table": 1, "vector_window": 3}  # fmt: skip
     variants = [HwParams(), HwParams(block_in=8, block_out=8)]
     for field in fields(HwParams):
         if not field.name.startswith("block_"):
@@ -110,6 +110,10 @@ def test_a_feature_that_is_off_is_as_if_it_did_not_exist() -> None:
     assert HwParams(vector_table=1).hash == "ec827be0"
     on, wide = HwParams(vector_table=1), HwParams(vector_table=2)
     assert HwParams.from_dict(on.to_dict()) == on and len({on.hash, wide.hash}) == 2
+    assert "vector_window" not in on.to_dict()
+    windows = [HwParams(vector_window=products) for products in (0, 2, 3, 4)]
+    assert len({params.hash for params in windows}) == 4
+    assert HwParams.from_dict(windows[2].to_dict()) == windows[2]
 
 
 def test_a_table_needs_room_in_par() -> None:

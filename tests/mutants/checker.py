@@ -42,6 +42,8 @@ CHECKER = (
            "looks_up & (insns < first_set[Opcode.TABLE])", "looks_up & (insns < 0)", CASES),
     Mutant("a table is an entry of par", "checker", steps._parts,
            "entries = params.table_entries", "entries = 1", CASES),
+    Mutant("a window writes what is not whole", "checker", steps._written,
+           "n - columns[\"imm\"]", "n", CASES),
     Mutant("a sum needs no beginning", "checker", hazards._Walk._accumulates,
            "if bad.any():", "if bad.all():", CASES),
 )  # fmt: skip

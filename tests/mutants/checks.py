@@ -48,6 +48,8 @@ PARAMS = HwParams(
 PASSES = replace(PARAMS, vector_passes=2)
 #: The same with a table.
 TABLE = replace(PARAMS, vector_table=1)
+#: The same with sliding windows.
+WINDOW = replace(PARAMS, vector_window=3)
 MEMORY = MEMORY_PRESETS["vta"]
 #: One burst at a time, a beat every third cycle.
 NARROW = replace(MEMORY, outstanding=1, cycles_per_beat=3)
@@ -120,6 +122,11 @@ def passes_differ() -> str | None:
 def table_differs() -> str | None:
     """A mutant of the SimPy model or of the reference where there is a table."""
     return _differences(true_rtl(TABLE))
+
+
+def window_differs() -> str | None:
+    """The same where windows slide."""
+    return _differences(true_rtl(WINDOW))
 
 
 def sim_differs() -> str | None:

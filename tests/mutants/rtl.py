@@ -22,12 +22,16 @@ from vdla.hw.core.vector.kits import rounds_up
 from vdla.hw.core.vector.lane import Operands, Reduction
 from vdla.hw.core.vector.parameters import Parameters
 from vdla.hw.core.vector.requantize import Requantizer
+from vdla.hw.core.vector.window import Unwritten, Window
 
 from .checks import passes_differ, rtl_differs, second_run, tests, wrong_stops
 from .plant import Mutant
 
 #: Tables between instructions that look up.
 NEIGHBOURS = tests("hw/core/test_vector.py::test_the_table_changes_between_neighbours")
+
+#: A depthwise convolution of two rows, in one pass and in two.
+WINDOW = tests("hw/core/test_vector.py::test_a_window_slides_along_rows")
 
 RTL = (
     # ---- tensor core
@@ -87,6 +91,23 @@ RTL = (
     Mutant("a table beyond par is legal", "rtl vector", Issue._beyond,
            "either(is_table, self.params.table_entries, ", "either(is_table, 0, ",
            tests("hw/core/test_vector.py::test_refuses_with_a_table")),
+    Mutant("a window's first results are written", "rtl vector", Issue._describe,
+           "writes &= ~unwritten", "pass", WINDOW),
+    Mutant("results that are not written take entries", "rtl vector", Issue._join_loops,
+           'either(unwritten if name == "dst" else None, 0, moves)', "moves", WINDOW),
+    Mutant("a window leaves results out once", "rtl vector", Unwritten.elaborate,
+           "m.d.sync += left.eq(count)", "m.d.sync += left.eq(0)", WINDOW),
+    Mutant("sums of a window stay", "rtl vector", Window.elaborate,
+           "Mux(self.add.moves, before, sums[i][-1])", "sums[i][-1]", WINDOW),
+    Mutant("sums of the other pass", "rtl vector", Window.elaborate,
+           "before = sums[i - 1][-1]", "before = sums[i - 1][0]", WINDOW),
+    Mutant("the weight of another column", "rtl vector", Window.elaborate,
+           "self.b.word_select(i, ", "self.b.word_select(i ^ 1, ", WINDOW),
+    Mutant("the sum before", "rtl vector", Controls._window,
+           "number == i", "number == i + 1", WINDOW),
+    Mutant("a window wider than its row is legal", "rtl vector", Issue._illegal_window,
+           '(head.imm < head[f"n{k}"])', "1",
+           tests("hw/core/test_vector.py::test_refuses_a_window")),
     # ---- load, store and the bus
     Mutant("wrong padding value", "rtl load", Writer._write,
            "pad_value.eq(target.pad_value)", "pad_value.eq(~target.pad_value)", rtl_differs),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from vdla.isa import reference, vector_ops
+from vdla.isa import footprint, reference, vector_ops
 from vdla.sim.model import kernels, load, loop, regs, values, vector
 from vdla.sim.model.dma import ReadArbiter, Rows, WriteChannel
 from vdla.sim.model.gemm import Gemm
@@ -11,10 +11,11 @@ from vdla.sim.model.queue import Queue
 from vdla.sim.model.unit import UnitProcess
 from vdla.sim.model.vector import Pattern
 
-from .checks import sim_differs, table_differs, tests
+from .checks import sim_differs, table_differs, tests, window_differs
 from .plant import Mutant
 
 LOOP = tests("sim/model/test_loop.py::test_random_programs")
+WINDOWS = tests("sim/model/test_values.py::test_random_programs")
 SIM = (
     Mutant("off-by-one latency", "sim gemm", Gemm.step,
            "self.ready + GEMM_DEPTH", "self.ready + GEMM_DEPTH - 1", sim_differs),
@@ -34,6 +35,21 @@ SIM = (
            "self.passes) + 1):", "self.passes)):", sim_differs),
     Mutant("a table costs a cycle less", "sim vector", vector._pattern,
            "table_iterations(params), 1", "table_iterations(params) - 1, 1", table_differs),
+    Mutant("a window writes from its first result on", "sim vector", vector._tmp_columns,
+           'fields["imm"] * slides', "0 * slides", window_differs),
+    Mutant("sums of a window stay", "sim values", kernels.Vector._slide,
+           "b.select(first, before, own)", "own", WINDOWS, (values._kernels,)),
+    Mutant("a window's weights have no sign", "sim values", LlvmKit.tap,
+           "self.b.sext(self.b.trunc(v, byte), x.type)",
+           "self.b.zext(self.b.trunc(v, byte), x.type)", WINDOWS, (values._kernels,)),
+    Mutant("sums of a window stay", "reference", reference._slide,
+           "[still, *sums[:-1]]", "[still, *sums[1:]]",
+           tests("isa/test_reference.py::test_random_programs_equal_the_oracle")),
+    Mutant("results that are not written are left free", "reference", footprint.written_entries,
+           "before[-1 - reduce]", "before[-2]",
+           tests("isa/test_reference.py::test_random_programs_equal_the_oracle")),
+    Mutant("the loop waits for what is not written", "sim loop", loop._last_pass.__wrapped__,
+           "entries[result + i] >= 0", "entries[result + i] >= -1", LOOP),
     Mutant("the loop grants load before fetch", "sim loop", loop._grant.__wrapped__,
            "grant < before", "grant <= before", LOOP),
     Mutant("the loop forgets beats beside padding", "sim loop", loop._grant.__wrapped__,

@@ -58,7 +58,8 @@ def lane_signature(params: HwParams) -> wiring.Signature:
     ``src0``, ``src1``: a bit for each of :func:`source_legs`. ``difference``: the table is asked
     for the difference of the operands, where there is such an operator. ``x``, ``y``, ``upper``,
     ``up``, ``merge``: a bit for each leg of ``kits.operator_choices`` and ``kits.merge_choices``.
-    ``low``, ``top``: what the result is clamped to, if ``saturates``.
+    ``low``, ``top``: what the result is clamped to, if ``saturates``. Where there is a window:
+    ``moves``: its sums move on; ``sums``: a bit for each sum, of which the result's is set.
     """
     int8 = Out(signed(INT8_BITS))
     selects = {
@@ -72,6 +73,9 @@ def lane_signature(params: HwParams) -> wiring.Signature:
     }
     if difference_codes(params):
         selects[Stage.READ]["difference"] = Out(1)
+    if params.vector_window:
+        selects[Stage.ADD] = {"moves": Out(1)}
+        selects[Stage.REDUCE]["sums"] = Out(params.vector_window)
     iteration = iteration_signature(params).members
     told = {}
     for stage in Stage:
@@ -114,6 +118,8 @@ class Controls(wiring.Component):
             m.d.comb += getattr(self.lane.operate, name).eq(chosen)
         merges = self._chosen(m, "merge", merge_choices(self.params), Stage.REDUCE)
         m.d.comb += self.lane.reduce.merge.eq(merges)
+        if self.params.vector_window:
+            self._window(m)
         self._limits(m)
         return m
 
@@ -154,6 +160,13 @@ class Controls(wiring.Component):
             chosen = Cat(_applies(case, before) for case in cases).any()
             bits.append(self._delayed(m, chosen, f"{name}_{number}"))
         return Cat(bits)
+
+    def _window(self, m: Module) -> None:
+        """Whether the sums of the window move on, and which of them is the result."""
+        moves = self._delayed(m, self.stages[Stage.ADD - 1].first, "moves")
+        number = self.stages[Stage.REDUCE - 1].imm[:INT8_BITS]
+        sums = (self._delayed(m, number == i, f"sum_{i}") for i in range(self.params.vector_window))
+        m.d.comb += [self.lane.add.moves.eq(moves), self.lane.reduce.sums.eq(Cat(sums))]
 
     def _limits(self, m: Module) -> None:
         """What stage CLAMP clamps to, and whether it does."""

@@ -18,6 +18,7 @@ from .interlock import SOURCES, Interlock, access_signature
 from .logic import either
 from .loops import LOOPS, Addresses, Loops
 from .stages import Tag, entry_bits, iteration_signature, word_bits
+from .window import Unwritten, sliding_codes
 
 MEMORIES = {"src0": SRC0_MEMORIES, "src1": SRC1_MEMORIES, "dst": DST_MEMORIES}
 NONE, TFLITE = POST_BY_NAME["none"].code, POST_BY_NAME["tflite"].code
@@ -96,7 +97,12 @@ class Issue(wiring.Component):
         with m.If(start):
             m.d.sync += [insn.eq(head), param.eq(param_head), now.eq(index), running.eq(1)]
             m.d.sync += [step.eq(0), last.eq(loops_first & loops.starts_at_end)]
-        self._join_loops(m, loops, addresses, start, head, moves)
+        unwritten = None
+        if params.vector_window:
+            m.submodules.unwritten = part_of_window = Unwritten(params)
+            unwritten = part_of_window.active
+            self._join_unwritten(m, part_of_window, loops, start, head)
+        self._join_loops(m, loops, addresses, start, head, moves, unwritten)
         self._join_interlock(m, interlock, loops, addresses, start, head, ends)
         raise_error(m, unit, start & self._illegal(head), Status.ILLEGAL, index)
         beyond = running & self._beyond(insn, param, sets, is_table, addresses)
@@ -113,17 +119,34 @@ class Issue(wiring.Component):
             self.iteration.dst.eq(addresses["dst"].entry),
             self.iteration.last.eq(last & moves),
         ]
-        self._describe(m, insn, param, is_param, is_table, sets, step, loops)
+        self._describe(m, insn, param, is_param, is_table, sets, step, loops, unwritten)
         return m
 
-    def _join_loops(self, m: Module, loops: Loops, addresses: dict, start, head, moves) -> None:
+    def _join_unwritten(self, m: Module, unwritten: Unwritten, loops: Loops, start, head) -> None:
+        m.d.comb += [
+            unwritten.start.eq(start),
+            unwritten.count.eq(Mux(self._slides(head), head.imm, 0)),
+            unwritten.reduce.eq(head.reduce),
+            unwritten.moves.eq(loops.moves),
+            unwritten.advances.eq(loops.advances),
+        ]
+
+    def _slides(self, head) -> Value:
+        """Whether an instruction slides a window."""
+        is_vector = head.opcode == Opcode.VECTOR
+        return is_vector & Cat(head.op == code for code in sliding_codes(self.params)).any()
+
+    def _join_loops(
+        self, m: Module, loops: Loops, addresses: dict, start, head, moves, unwritten
+    ) -> None:
         m.d.comb += [loops.start.eq(start), loops.reduce.eq(head.reduce), loops.moves.eq(moves)]
         m.d.comb += [loops.extents[k].eq(head[f"n{k}"]) for k in LOOPS]
         for name, part in addresses.items():
             m.d.comb += [
                 part.start.eq(start),
                 part.base.eq(head[f"{name}_base"]),
-                part.moves.eq(moves),
+                # What is not written takes no entry.
+                part.moves.eq(either(unwritten if name == "dst" else None, 0, moves)),
                 part.advances.eq(loops.advances),
             ]
             m.d.comb += [part.strides[k].eq(head[f"{name}_s{k}"]) for k in LOOPS]
@@ -164,7 +187,15 @@ class Issue(wiring.Component):
             | (head.src1 >= len(SRC1_MEMORIES))
             | (head.reduce > VECTOR_LOOPS)
         )
+        if self.params.vector_window:
+            codes |= self._illegal_window(head)
         return is_vector & (~known | empty | codes | ((head.reduce != 0) & ~folds))
+
+    def _illegal_window(self, head) -> Value:
+        """Whether a window leaves out more results than it may, or has no loop to slide along."""
+        rows = ((head.reduce == VECTOR_LOOPS - 1 - k) & (head.imm < head[f"n{k}"]) for k in LOOPS)
+        fits = (head.imm >= 0) & (head.imm < self.params.vector_window) & Cat(rows).any()
+        return self._slides(head) & ~fits
 
     def _beyond(self, insn, param, sets, is_table, addresses: dict) -> Value:
         """Whether an index is beyond its memory."""
@@ -181,11 +212,14 @@ class Issue(wiring.Component):
         return Mux(sets, rows, of_operand("src0") | of_operand("src1") | of_operand("dst"))
 
     def _describe(
-        self, m: Module, insn, param, is_param, is_table, sets, step, loops: Loops
+        self, m: Module, insn, param, is_param, is_table, sets, step, loops: Loops, unwritten
     ) -> None:
         """What the stages do with the iteration."""
         its = self.iteration
         done = sets | loops.done
+        writes = ~sets & loops.done
+        if unwritten is not None:
+            writes &= ~unwritten
         # The limits and the zero point are in the instruction, the other parameters in par.
         limits = step + 1 == Tag.CLAMP
         of_param = {"imm": limits, "par": ~limits, "tmp": 0}
@@ -206,7 +240,7 @@ class Issue(wiring.Component):
                 )
             ),
             its.imm.eq(either(is_table, step, imm)),
-            its.tmp.eq(~sets & loops.done & (insn.dst == DST_MEMORIES.index("tmp"))),
-            its.out.eq(~sets & loops.done & (insn.dst == DST_MEMORIES.index("out"))),
+            its.tmp.eq(writes & (insn.dst == DST_MEMORIES.index("tmp"))),
+            its.out.eq(writes & (insn.dst == DST_MEMORIES.index("out"))),
             its.push.eq(insn.push),
         ]

@@ -38,6 +38,7 @@ class Source(Enum):
     MIDDLE = "2**16 times the product of the first one's lower and the second one's upper half"
     HIGH = "the product of the first one's upper and the second one's lower half"
     TABLE = "the table's value for the first operand, or for the second less the first"
+    WINDOW = "a sum of the sliding window"
     RESULT = "what was reduced so far"
     TERM = "the next term of the reduction"
     SUM = "the sum of these two"
@@ -66,7 +67,7 @@ class Leg(NamedTuple):
 class Parts(NamedTuple):
     """A result that the next stage adds up: x + y + 2**16 * upper + up, modulo 2**32."""
 
-    x: Leg
+    x: Leg | None
     y: Leg | None = None
     upper: Leg | None = None
     up: Leg | None = None
@@ -199,6 +200,8 @@ def operator_choices(params: Features) -> dict[str, Choices]:
     # Parameters pass as the result of an addition to zero.
     cases = [(Case(parameter=True), kit.add(A, B))]
     for op in operators(params):
+        if op.slides:
+            continue  # nothing adds up to its result, which comes from the window's sums
         cases.append((Case(False, op.code, first=True), _whole(kit, op.first)))
         if op.term is not None:
             cases.append((Case(False, op.code, first=False), _whole(kit, op.term)))
@@ -212,6 +215,8 @@ def difference_codes(params: Features) -> list[int]:
     """The codes of the operators that ask the table for the difference of their operands."""
     codes = []
     for op in operators(params):
+        if op.slides:
+            continue
         kit = _IndexKit()
         _whole(kit, op.first)
         if kit.index is _DIFFERENCE:
@@ -223,7 +228,10 @@ def merge_choices(params: Features) -> Choices:
     """The legs of a reduction's next result."""
     kit, cases = CombineKit(), [(Case(first=True), Leg(Source.TERM))]
     for op in operators(params):
-        if op.combine is not None:
+        if op.slides:
+            # Its term is 0.
+            cases.append((Case(False, op.code), Leg(Source.WINDOW)))
+        elif op.combine is not None:
             legs = op.combine(kit, Source.RESULT, Source.TERM)
             cases += [(Case(op=op.code, first=False), leg) for leg in legs]
     return _choices(cases)

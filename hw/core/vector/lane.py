@@ -33,6 +33,7 @@ from .logic import any_of, named, register
 from .parameters import channel_signature, shared_signature, taps_signature
 from .requantize import Requantizer
 from .stages import TABLE_WORD, table_words
+from .window import Window
 
 HALF = INT32_BITS // 2
 #: Bits of the number of a value of the table.
@@ -71,6 +72,11 @@ def value_members(params: HwParams, flow: Flow) -> dict[str, Member]:
 def value_bits(params: HwParams) -> int:
     """Bits of a value of the table."""
     return params.vector_table * INT8_BITS
+
+
+def sum_members(params: HwParams) -> dict[str, Member]:
+    """Members of what takes the sum of a window; none in configurations without."""
+    return {"window": In(INT32_BITS)} if params.vector_window else {}
 
 
 class Operands(wiring.Component):
@@ -208,6 +214,7 @@ class Reduction(wiring.Component):
     Attributes
     ----------
     add, reduce : controls of the stages;  x, y, upper, up : the parts
+    window : the sum of the sliding window, in stage REDUCE
     result : what was reduced so far, with the pass that was in REDUCE a cycle ago
     """
 
@@ -219,6 +226,7 @@ class Reduction(wiring.Component):
                 "add": In(told["add"].signature),
                 "reduce": In(told["reduce"].signature),
                 **{name: In(bits) for name, bits in PART_BITS.items()},
+                **sum_members(params),
                 "result": Out(signed(INT32_BITS)),
             }
         )
@@ -237,6 +245,8 @@ class Reduction(wiring.Component):
         before = results[-1]
         total = named(m, before + value, "total", INT32_BITS)
         has = {Source.RESULT: before, Source.TERM: value, Source.SUM: total}
+        if self.params.vector_window:
+            has[Source.WINDOW] = self.window
         merged = choose(merge_choices(self.params), self.reduce.merge, has, before < value)
         with m.If(self.reduce.valid):
             m.d.sync += results[0].eq(merged)
@@ -287,6 +297,13 @@ class Lane(wiring.Component):
         connect(m, told.add, reduction.add)
         connect(m, told.reduce, reduction.reduce)
         m.d.comb += [getattr(reduction, n).eq(getattr(operator, n)) for n in PART_BITS]
+        if params.vector_window:
+            m.submodules.window = window = Window(params, technology)
+            for name in ("operate", "add", "reduce"):
+                connect(m, getattr(told, name), getattr(window, name))
+            m.d.comb += [
+                window.a.eq(operands.a), window.b.eq(operands.b), reduction.window.eq(window.result)
+            ]  # fmt: skip
         for name in requantizer.told.signature.members:
             connect(m, getattr(told, name), getattr(requantizer.told, name))
         for ours, its in zip(self.channels, requantizer.channels, strict=True):

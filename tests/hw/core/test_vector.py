@@ -32,6 +32,7 @@ from .bench import (
 
 MASKS = [Units(mask) for mask in range(16) if not Units(mask) & Units.VECTOR]
 MULTIPLIERS = [1 << 30, (1 << 31) - 1, 1518500250, -(1 << 31), 3, 0, -1]
+IMMEDIATES = [0, 1, -1, 5, 31, 32, 33, -(1 << 31), (1 << 31) - 1, 77777]
 SHIFTS = [0, 1, 30, 31, 32, 33, 38, 47, 62, 63, -1, -7, -31, 64, 5]
 
 
@@ -55,7 +56,7 @@ def random_vector(params: HwParams, rng: np.random.Generator) -> Vector:
             src0=SRC0_MEMORIES[int(rng.integers(3))],
             src1=SRC1_MEMORIES[int(rng.integers(3))],
             dst=DST_MEMORIES[int(rng.integers(2))],
-            imm=int(rng.choice([0, 1, -1, 5, 31, 32, 33, -(1 << 31), (1 << 31) - 1, 77777])),
+            imm=int(rng.choice([0, 1, 2] if op.slides else IMMEDIATES)),
             extents=tuple(int(n) for n in rng.integers(1, 4, 4)),
             src0_base=int(rng.integers(0, 6)),
             src0_strides=strides(5),
@@ -135,8 +136,10 @@ def issues(
         cycles += range(earliest, earliest + passes)
         t = cycles[-1]
         folded = range(4 - insn.reduce, 4)
-        if insn.dst == "tmp" and all(counter[k] == insn.extents[k] - 1 for k in folded):
-            written[entry("dst")] = t
+        left_out = insn.imm if insn.op == "window" else 0
+        whole = not left_out or counter[3 - insn.reduce] >= left_out
+        if insn.dst == "tmp" and whole and all(counter[k] == insn.extents[k] - 1 for k in folded):
+            written[entry("dst") - left_out * insn.dst_strides[3 - insn.reduce]] = t
     return cycles, stalls
 
 
@@ -168,6 +171,8 @@ PASSES = {
     "half a batch each": replace(BATCHED, vector_passes=4),
     "table": replace(SMALL, par_depth=24, vector_table=1),
     "table, two passes": replace(SMALL, par_depth=24, vector_passes=2, vector_table=1),
+    "window": replace(SMALL, vector_window=3),
+    "window of four, two passes": replace(BATCHED, vector_passes=2, vector_window=4),
     "table of int16": replace(SMALL, par_depth=40, vector_table=2),
     "table of int16, two passes": replace(SMALL, par_depth=40, vector_passes=2, vector_table=2),
 }
@@ -324,6 +329,48 @@ def test_refuses_with_a_table(insn: Insn, changes: dict[str, int], status: Statu
     run = Bench(VectorUnit(params)).run([legal, poke(insn, params, **changes)], state, stalls=False)
     last = run.cycles[-1]
     assert (last.error, last.error_index) == (status, FIRST_INDEX + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("changes", [
+    {"imm": 3}, {"imm": -1}, {"imm": 2, "n2": 2}, {"imm": 1 << 20}, {"reduce": 4, "dst_s2": 0},
+], ids=str)  # fmt: skip
+def test_refuses_a_window(changes: dict[str, int]) -> None:
+    """One that leaves out more results than it has sums before the last, or than there are in a
+    row, and one without a loop to slide along."""
+    params = replace(SMALL, vector_window=3)
+    state = random_state(params, np.random.default_rng(0))
+    legal = Vector(op="window", src0="inp", src1="par", dst="out", reduce=1, imm=2,
+                   extents=(1, 1, 4, 2), dst_strides=(0, 0, 1, 0))  # fmt: skip
+    run = Bench(VectorUnit(params)).run(
+        [legal, poke(legal, params, **changes)], state, stalls=False
+    )
+    last = run.cycles[-1]
+    assert (last.error, last.error_index) == (Status.ILLEGAL, FIRST_INDEX + 1)
+
+
+@pytest.mark.fast(1)
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_window_slides_along_rows(passes: int) -> None:
+    """A depthwise convolution of two rows of an image, against its definition: rows follow each
+    other without a gap, and nothing of one comes into the next."""
+    params = replace(SMALL, inp_depth=32, out_depth=16, vector_passes=passes, vector_window=3)
+    state = random_state(params, np.random.default_rng(5))
+    image, kernel = state.inp.reshape(4, 8, -1), state.par[:3].view(np.int8).reshape(3, -1, 4)
+    image[...] >>= 5
+    kernel[...] >>= 5
+    insn = Vector(op="window", src0="inp", src1="par", dst="out", reduce=1, imm=2,
+                  extents=(1, 2, 8, 3), src0_strides=(0, 8, 1, 8), src1_strides=(0, 0, 0, 1),
+                  dst_strides=(0, 6, 1, 0))  # fmt: skip
+    expected = sum(
+        image[ky : ky + 2, kx : kx + 6].astype(int) * kernel[ky, :, kx]
+        for ky in range(3) for kx in range(3)
+    )  # fmt: skip
+    run = Bench(VectorUnit(params)).run([insn], state, stalls=False)
+    check_cycles(run, [insn], params)
+    check_values(run, [insn], state)
+    assert (state.out[:12].reshape(2, 6, -1) == np.clip(expected, -128, 127)).all()
+    assert len(run.strobes("busy")) == 1 + passes * 2 * 8 * 3
 
 
 @pytest.mark.slow

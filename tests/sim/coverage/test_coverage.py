@@ -261,6 +261,27 @@ def test_what_the_table_is_asked_for(asked: int, place: str) -> None:
     assert bins_hit == {f"vector table_diff looks up {place}"}
 
 
+@pytest.mark.parametrize("left_out", range(3))
+def test_what_windows_leave_out(left_out: int) -> None:
+    """Its results count as those of other operators: 40 * 2 saturates where several are added."""
+    params = replace(SMALL, vector_window=3)
+    insns = (
+        Load(memory="inp", base=0, dram_addr=0, x_size=1, y_size=0, pad_top=3, pad_value=40),
+        Load(memory="par", base=0, dram_addr=0, x_size=1, y_size=0, pad_top=1, pad_value=1),
+        Vector(op="window", src0="inp", src1="par", dst="out", imm=left_out, extents=(1, 1, 1, 3),
+               src0_strides=(0, 0, 0, 1), dst_strides=(0, 0, 0, 1)),
+    )  # fmt: skip
+    program = Program(params, insns, {0: bytes(4096)}, {}, 8192)
+    moments = Moments([0] * 3, [9] * 3, {})
+    found = {n for group, n in sample(program, program.dram_image(), moments) if group == "numbers"}
+    expected = {f"vector window leaves out {left_out}"}
+    assert found == expected
+    heavy = replace(insns[1], pad_value=2)
+    program = Program(params, (insns[0], heavy, insns[2]), {0: bytes(4096)}, {}, 8192)
+    found = {n for group, n in sample(program, program.dram_image(), moments) if group == "numbers"}
+    assert ("vector saturates at the greatest" in found) is (left_out > 0)
+
+
 def test_the_largest_product() -> None:
     """Of parameters whose multiplier is the least number, and of one that is one more."""
     least = -(1 << 31)

@@ -26,6 +26,7 @@ CONFIGS = {
     **PRESETS,
     "tight": TIGHT,
     "passes": replace(PRESETS["8x8"], vector_passes=4),
+    "window": replace(PRESETS["4x4"], vector_passes=2, vector_window=3, tmp_depth=13),
     "batch": replace(PRESETS["8x8"], batch=2, bus_bits=128, tmp_depth=13, queue_depth=3),
 }
 MEMORIES = (

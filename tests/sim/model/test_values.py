@@ -32,6 +32,7 @@ ODD = replace(
 CONFIGS = {"small": SMALL, "odd": ODD, "batch 4": replace(SMALL, batch=4),
            "table": replace(SMALL, batch=2, par_depth=32, vector_table=1),
            "table of int16": replace(SMALL, batch=2, par_depth=40, vector_table=2),
+           "window": replace(SMALL, batch=2, vector_window=4),
            **PRESETS}  # fmt: skip
 
 
@@ -61,16 +62,18 @@ NUMBERS = st.one_of(
 def vector_programs(draw: st.DrawFn) -> tuple[Program, np.ndarray]:
     """Arbitrary numbers in par and tmp, then any VECTOR over them."""
     op = draw(st.sampled_from(VECTOR_OPS))
-    reduce = draw(st.integers(0, 4)) if op.term is not None else 0
+    reduce = draw(st.integers(0, 4 - op.slides)) if op.term is not None else 0
     extents = tuple(draw(st.integers(1, 3)) for _ in range(4))
     strides = st.tuples(*[st.integers(0, 1)] * 4)
     dst_strides = tuple(0 if i >= 4 - reduce else draw(st.integers(0, 1)) for i in range(4))
     params = replace(SMALL, inp_depth=16, acc_depth=16, par_depth=40, tmp_depth=16, out_depth=16,
-                     vector_table=max(1, op.looks_up))  # fmt: skip
+                     vector_table=max(1, op.looks_up), vector_window=3)  # fmt: skip
+    left_out = st.integers(0, min(3, extents[3 - reduce]) - 1)
     vector = Vector(
         op=op.name, src0=draw(st.sampled_from(SRC0_MEMORIES)),
         src1=draw(st.sampled_from(SRC1_MEMORIES)), dst=draw(st.sampled_from(DST_MEMORIES)),
-        post=draw(st.sampled_from(POST_OPS)).name, reduce=reduce, imm=draw(NUMBERS),
+        post=draw(st.sampled_from(POST_OPS)).name, reduce=reduce,
+        imm=draw(left_out if op.slides else NUMBERS),
         extents=extents, src0_strides=draw(strides), src1_strides=draw(strides),
         dst_strides=dst_strides, src0_base=draw(st.integers(0, 7)),
         src1_base=draw(st.integers(0, 7)), dst_base=draw(st.integers(0, 7)),

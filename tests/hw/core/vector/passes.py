@@ -20,6 +20,7 @@ CONFIGS = {
     "a pass": SMALL,
     "two passes": replace(SMALL, vector_passes=2),
     "with a table": replace(SMALL, vector_table=1, par_depth=32),
+    "with a window": replace(SMALL, vector_window=3, vector_passes=2),
     "with a table of int16": replace(SMALL, vector_table=2, par_depth=40),
     "half a batch in each of four": replace(BATCHED, vector_passes=4),
 }

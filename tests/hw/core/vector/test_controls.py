@@ -45,6 +45,8 @@ def parts_of(its: Pass) -> Parts:
     if its["tag"] != Tag.DATA:
         return kit.add(A, B)
     op = BY_CODE[its["op"]]
+    if op.slides:
+        return Parts(None)  # its result comes from the sums of the window
     parts = (op.first if its["first"] else op.term)(kit, A, B)
     return parts if isinstance(parts, Parts) else Parts(Leg(parts))
 
@@ -99,9 +101,17 @@ def test_lanes_are_told(params: HwParams, copies: bool) -> None:
                 if params.vector_table == 2:
                     differs = BY_CODE[read["op"]].name == "table_diff"
                     assert ctx.get(lane.read.difference) == differs
+                if params.vector_window:
+                    assert ctx.get(lane.add.moves) == stages[Stage.ADD]["first"]
+                    number = reduced["imm"] % 256
+                    bit = 1 << number if number < params.vector_window else 0
+                    assert ctx.get(lane.reduce.sums) == bit
                 check_parts(ctx, lane.operate, stages[Stage.OPERATE], operator_choices(params))
-                term = {Leg(Source.TERM)}
-                merged = term if reduced["first"] else MERGES[BY_CODE[reduced["op"]].name]
+                merged = {Leg(Source.TERM)} if reduced["first"] else set()
+                if BY_CODE[reduced["op"]].slides and reduced["tag"] == Tag.DATA:
+                    merged |= {Leg(Source.WINDOW)}
+                elif not reduced["first"]:
+                    merged = MERGES[BY_CODE[reduced["op"]].name]
                 assert chosen(int(ctx.get(lane.reduce.merge)), merge_choices(params)) == merged
                 check_limits(ctx, lane.clamp, stages[Stage.CLAMP])
             await ctx.tick()

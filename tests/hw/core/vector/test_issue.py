@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
@@ -25,7 +25,7 @@ from .passes import CONFIGS
 Pass = dict[str, int]
 
 
-def entry(insn: Vector, operand: str, counter: tuple[int, ...]) -> int:
+def entry(insn: Vector, operand: str, counter: Sequence[int]) -> int:
     steps = zip(counter, getattr(insn, f"{operand}_strides"), strict=True)
     return getattr(insn, f"{operand}_base") + sum(n * s for n, s in steps)
 
@@ -35,14 +35,18 @@ def iterations_of_vector(insn: Vector) -> Iterator[Pass]:
     folded = range(4 - insn.reduce, 4)
     for counter in product(*(range(extent) for extent in insn.extents)):
         done = all(counter[k] == insn.extents[k] - 1 for k in folded)
+        moved, left_out = list(counter), insn.imm if insn.op == "window" else 0
+        if left_out:
+            moved[3 - insn.reduce] = max(0, counter[3 - insn.reduce] - left_out)
+        written = done and (not left_out or counter[3 - insn.reduce] >= left_out)
         yield {
             "live": done, "tag": Tag.DATA, "first": all(counter[k] == 0 for k in folded),
             "op": BY_NAME[insn.op].code, "by_power": insn.op == "shl",
             "requantized": insn.post != "none", "tflite": POST_BY_NAME[insn.post].code == 2,
             "src0": 1 << SRC0_MEMORIES.index(insn.src0),
             "src1": 1 << SRC1_MEMORIES.index(insn.src1), "imm": insn.imm,
-            "tmp": done and insn.dst == DST_MEMORIES[0],
-            "out": done and insn.dst == DST_MEMORIES[1], "dst": entry(insn, "dst", counter),
+            "tmp": written and insn.dst == DST_MEMORIES[0],
+            "out": written and insn.dst == DST_MEMORIES[1], "dst": entry(insn, "dst", moved),
             "entry of src0": entry(insn, "src0", counter),
             "entry of src1": entry(insn, "src1", counter),
         }  # fmt: skip
