@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from .energy import EnergyTable
-from .spec import SCHEDULE, Spec
+from .spec import BLOCK, SCHEDULE, Spec
 
 Row = dict[str, Any]
 
@@ -57,6 +57,13 @@ class Design:
     def vthreads(self) -> int:
         """Virtual threads of the planner."""
         return self.knobs.get(SCHEDULE, VTHREADS)
+
+    @property
+    def every_knob(self) -> dict[str, int]:
+        """All that can be a knob, by the names of an exploration, whether or not it is one."""
+        assert self.params is not None and self.memory is not None
+        found = asdict(self.memory) | asdict(self.params)
+        return found | {BLOCK: self.params.block, SCHEDULE: self.vthreads}
 
     @property
     def toml(self) -> str:
@@ -95,6 +102,8 @@ class Ladder:
             )
         #: Multiply-accumulates of an image on the accelerator, by network.
         self._macs: dict[str, float] = {}
+        #: Values of the first design, once it is measured.
+        self.first: dict[str, float] = {}
 
     def _check_bus(self) -> None:
         first, _ = self.spec.machine({})
@@ -153,12 +162,15 @@ class Ladder:
     # ---- bound
 
     def learn(self, design: Design, rows: Sequence[Row]) -> None:
-        """Take each network's multiply-accumulates from what was measured of the first design."""
+        """Take from what was measured of the first design its values, and each network's
+        multiply-accumulates.
+        """
         params = design.params
         assert params is not None
         for name, row in zip(self.spec.networks, rows, strict=True):
             covered = row["coverage"]["macs_on_accelerator"]
             self._macs[name] = covered / self.images(name, params)
+        self.first = self.exact(design, rows)
 
     def bound(self, design: Design) -> dict[str, float]:
         """Values that no run can be below: those of the machine, and the cycles in which tensor

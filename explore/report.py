@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from ..report import header
 from .energy import NAMES, EnergyTable, agreed_order
 from .exploration import Exploration, Outcome
-from .spec import BLOCK, OBJECTIVES, SCHEDULE, Spec
+from .spec import OBJECTIVES, Spec
 
 _NO_PROOFS: Mapping[int, dict[str, Any]] = MappingProxyType({})
 
@@ -61,10 +60,8 @@ def make_report(
 
 def _design(spec: Spec, outcome: Outcome) -> dict[str, Any]:
     """What is said of every design."""
-    params, memory = outcome.design.params, outcome.design.memory
-    assert params is not None and memory is not None
-    knobs = asdict(memory) | asdict(params)
-    knobs |= {BLOCK: params.block, SCHEDULE: outcome.design.vthreads}
+    params, knobs = outcome.design.params, outcome.design.every_knob
+    assert params is not None
     return {
         "knobs": {name: knobs[name] for name in spec.knobs},
         "config_hash": params.hash,
