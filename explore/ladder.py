@@ -5,8 +5,8 @@
    placed samples.
 3. *bound*: no run is faster than its multiply-accumulates allow. A design that is beaten even at
    its bound is not compiled.
-4. *exact*: cycles, bytes and energies of counted accesses, from the simulation of the compiled
-   networks, which has the cycles of the RTL.
+4. *exact*: cycles, bytes and energies of counted accesses, from the simulation of the networks,
+   compiled with the choices of records or of the planner; it has the cycles of the RTL.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from ..bench.sweep import VTHREADS, Point
+from ..compiler.choose.records import Records
+from ..compiler.choose.shipped import find_records
+from ..compiler.targets.vdla.target import machine_key
 from ..hw.boards import find_board
 from ..hw.fpga.devices import ECP5
 from ..hw.fpga.resources import ResourceModel, core_rams, multipliers, shipped_model
@@ -102,6 +105,7 @@ class Ladder:
             )
         #: Multiply-accumulates of an image on the accelerator, by network.
         self._macs: dict[str, float] = {}
+        self._found: dict[int, Records] = {}
         #: Values of the first design, once it is measured.
         self.first: dict[str, float] = {}
 
@@ -190,13 +194,25 @@ class Ladder:
     def points(self, design: Design) -> list[Point]:
         """What has to be measured of a design: a point for each network."""
         spec, knobs = self.spec, dict(design.knobs)
+        lines = tuple(record.line() for record in self.records(design).best())
         return [
             Point(
                 name, spec.hw, spec.memory, knobs, design.params, design.memory,
-                vthreads=design.vthreads,
+                vthreads=design.vthreads, records=lines,
             )
             for name in spec.networks
         ]  # fmt: skip
+
+    def records(self, design: Design) -> Records:
+        """The records of a design's machine, as ``vdla.compile`` uses them."""
+        assert design.params is not None and design.memory is not None
+        found = self._records(design.vthreads)
+        return found.where(machine=machine_key(design.params, design.memory))
+
+    def _records(self, vthreads: int) -> Records:
+        if vthreads not in self._found:
+            self._found[vthreads] = find_records(self.spec.records, vthreads) or Records()
+        return self._found[vthreads]
 
     def images(self, network: str, params: HwParams) -> int:
         """Images that a run of a network takes: a file's has one, those of the package as many as

@@ -23,12 +23,20 @@ def make_report(
 
     ``first`` and ``front`` are designs with ``knobs``, the whole machine as ``toml``, ``values``,
     and of each network what was measured; ``designs`` are all that were measured, in order, without
-    that. ``marks`` say how each value is known. ``proofs`` are those of ``proof.py``, by their
+    that. ``marks`` say how each value is known, ``chosen_by`` who made the choices for how many
+    layers of the first design and the front. ``proofs`` are those of ``proof.py``, by their
     designs' places on the front.
     """
     spec, state = exploration.spec, exploration.state
     on_front = exploration.front
     tables = dict.fromkeys([*NAMES, spec.energy])
+    choices = [
+        layer["chosen_by"]
+        for outcome in (exploration.outcomes[0], *on_front)
+        for row in outcome.rows
+        for layer in row["layers"]
+        if layer["chosen_by"]
+    ]
     energies = [_energies(exploration, on_front, name) for name in tables]
     first = exploration.outcomes[0]
     known = first.values
@@ -54,6 +62,7 @@ def make_report(
             for number, one in enumerate(on_front)
         ],
         "designs": [_design(spec, outcome) for outcome in exploration.outcomes if outcome.rows],
+        "chosen_by": dict(Counter(choices)),
         "interrupted": exploration.interrupted,
     }
 
