@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -201,14 +200,11 @@ def _choices(
     ``records`` those of the package.
     """
     from .compiler.choose.files import load_knobs
-    from .compiler.choose.records import Records
-    from .compiler.choose.shipped import SHIPPED_VTHREADS, shipped
+    from .compiler.choose.shipped import find_records
 
-    records = records or os.environ.get("VDLA_RECORDS") or None  # empty is as not set
-    found = shipped() if vthreads == SHIPPED_VTHREADS else None
     return {
         "knobs": None if knobs is None else load_knobs(knobs),
-        "records": found if records is None else Records.load(records),
+        "records": find_records(records, vthreads),
     }
 
 

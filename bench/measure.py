@@ -11,6 +11,7 @@ import numpy as np
 import onnx
 
 from ..compiler.build import CompiledModel, build
+from ..compiler.choose.records import Records
 from ..compiler.graph.interpret import interpret
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
@@ -81,14 +82,16 @@ def measure(
     simulators: tuple[str, ...],
     vthreads: int = 2,
     seed: int = 0,
+    records: Records | None = None,
 ) -> Measurement:
-    """Run a model, or a file's, with one image of random input on some simulators.
+    """Run a model, or a file's, with one image of random input on some simulators. Choices of
+    records come before the planner's.
 
     Raises VdlaError when a core stops with an error, when the outputs are not those of the graph's
     interpreter (floats: to a millionth), and when two simulators differ in a byte of DRAM or in a
     cycle of an instruction.
     """
-    compiled = build(model, find_target("sim", Options(hw, memory, vthreads)))
+    compiled = build(model, find_target("sim", Options(hw, memory, vthreads)), records=records)
     inputs = random_inputs(compiled.inputs, seed)
     runs = {name: _Run(name, hw, memory) for name in simulators}
     outputs = {}

@@ -24,6 +24,7 @@ from typing import Any
 
 from .._version import __version__
 from ..compiler.build import build
+from ..compiler.choose.records import Record, Records
 from ..compiler.frontends.load import load_graph
 from ..compiler.targets.base import Options
 from ..compiler.targets.registry import find_target
@@ -74,6 +75,7 @@ class Point:
     params, memory_params : the machine; None where it is not legal
     error : why it is not
     vthreads : virtual threads of the planner
+    records : lines of records of this machine, whose choices come before the planner's
     """
 
     model: str
@@ -84,6 +86,7 @@ class Point:
     memory_params: MemoryParams | None
     error: str = ""
     vthreads: int = VTHREADS
+    records: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -91,14 +94,14 @@ class Point:
         assert self.params is not None and self.memory_params is not None
         parts = (
             _content(self.model), self.params.to_dict(), self.memory_params.to_dict(),
-            self.vthreads, __version__, source_digest(*_ROOMS),
+            self.vthreads, __version__, source_digest(*_ROOMS), *self.records,
         )  # fmt: skip
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
     @property
-    def job(self) -> tuple[str, HwParams | None, MemoryParams | None, int]:
+    def job(self) -> tuple[Any, ...]:
         """What :func:`measure_point` takes."""
-        return self.model, self.params, self.memory_params, self.vthreads
+        return self.model, self.params, self.memory_params, self.vthreads, self.records
 
     @property
     def head(self) -> Row:
@@ -188,7 +191,12 @@ def machine(hw: str, memory: str, knobs: dict[str, int]) -> tuple[HwParams, Memo
 
 
 def measure_point(
-    _subject: object, model: str, params: HwParams, memory: MemoryParams, vthreads: int = VTHREADS
+    _subject: object,
+    model: str,
+    params: HwParams,
+    memory: MemoryParams,
+    vthreads: int = VTHREADS,
+    records: tuple[str, ...] = (),
 ) -> Row:
     """What a sweep measures of a model on a machine; runs in a process of its own."""
     begun = time.perf_counter()
@@ -198,8 +206,10 @@ def measure_point(
         "bus_bits": params.bus_bits,
     }
     try:
-        usual = {name: getattr(HwParams, name) for name in NOT_IN_PROGRAMS}
-        work = _work(model, _content(model), replace(params, **usual), memory, vthreads)
+        # Records are of one machine; without any, machines with the same programs share them.
+        usual = {} if records else {name: getattr(HwParams, name) for name in NOT_IN_PROGRAMS}
+        compiled_for = replace(params, **usual)
+        work = _work(model, _content(model), compiled_for, memory, vthreads, records)
         programs = [replace(program, params=params) for program in work.programs]
         runs = [simulate_cycles(p, memory) for p in programs]
         if any(run.status != Status.DONE for run in runs):
@@ -223,7 +233,7 @@ def measure_point(
         "instructions": len(program.insns),
         "instructions_sha256": work.digest,
         "layers": [
-            {"name": row["name"], "cycles": row["cycles"]}
+            {"name": row["name"], "cycles": row["cycles"], "chosen_by": row["chosen_by"]}
             for row in body["layers"]
             if row["cycles"] is not None
         ],
@@ -243,14 +253,22 @@ class _Work:
 
 
 @lru_cache(WORKS)
-def _work(model: str, content: str, params: HwParams, memory: MemoryParams, vthreads: int) -> _Work:
+def _work(
+    model: str,
+    content: str,
+    params: HwParams,
+    memory: MemoryParams,
+    vthreads: int,
+    records: tuple[str, ...],
+) -> _Work:
     """The model compiled. The last ones are kept, as machines that differ in knobs of
     :data:`NOT_IN_PROGRAMS` often come one after the other, each with all models.
 
     Raises VdlaError where nothing of it runs on the accelerator.
     """
     target = find_target("sim", Options(params, memory, vthreads))
-    compiled = build(find_model(model, params.batch), target)
+    found = Records(map(Record.read, records))
+    compiled = build(find_model(model, params.batch), target, records=found)
     if not compiled.programs:
         raise VdlaError("no operator of this model runs on the accelerator")
     insns = join_programs(compiled.programs).insns

@@ -192,6 +192,8 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     )
     for name in names:
         console.print(f"{name}: {report['marks'][name]}")
+    made = ", ".join(f"{count:,} by {name}" for name, count in report["chosen_by"].items())
+    console.print(f"choices for layers of these designs: {made}")
     if "energy_uj" in names:
         console.print(
             f"tables of energies agree on the order of {100 * report['agreed_order']:.0f} % of the"

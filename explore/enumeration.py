@@ -88,7 +88,8 @@ class Enumeration:
         }
         entry = {
             "version": VERSION,
-            "spec": asdict(self.spec) | {"networks": networks},
+            # What records have changed is in the rows.
+            "spec": asdict(self.spec) | {"networks": networks, "records": None},
             "first": self.first,
             "rows": [[list(knobs), rows] for knobs, rows in self.rows.items()],
         }

@@ -17,7 +17,7 @@ from typing import Any
 from ..bench.sweep import Point, Results, Row, measure_points
 from ..compiler.tune.pool import Pool
 from ..isa.errors import VdlaError
-from .front import dominates, front, hypervolume
+from .front import BOX, dominates, front, hypervolume
 from .hardware_first import HardwareFirst
 from .ladder import Design, Ladder
 from .search import OptunaSearch, RandomSearch, Search
@@ -29,8 +29,6 @@ from .surrogate import SurrogateSearch
 BATCH = 4
 #: Proposals for each design that may be measured; a search that finds nothing new ends.
 PROPOSALS = 50
-#: The box of the hypervolume ends at so many times the first design's values.
-BOX = 2.0
 
 #: Gives a row for each point, and whether Ctrl-C came between; see :func:`~..bench.sweep.
 #: measure_points`.
@@ -128,7 +126,7 @@ class Exploration:
         """
         if not self.begin():
             return
-        search, proposed = make_search(self.spec, self.ladder, self._box), 0
+        search, proposed = make_search(self.spec, self.ladder), 0
         trials = self.spec.trials
         while self.measured < trials and proposed < PROPOSALS * trials and self._left_s > 0:
             asked = [knobs for _ in range(BATCH) if (knobs := search.ask()) is not None]
@@ -272,14 +270,14 @@ def _chunks(rows: Sequence[Any], count: int) -> Iterator[list[Any]]:
         yield list(rows[first : first + count])
 
 
-def make_search(spec: Spec, ladder: Ladder, corner: Sequence[float]) -> Search:
-    """The search that an exploration asks for; see :class:`~.surrogate.SurrogateSearch`."""
+def make_search(spec: Spec, ladder: Ladder) -> Search:
+    """The search that an exploration asks for; its ladder has learned from the first design."""
     match spec.search:
         case "random":
             return RandomSearch(spec, spec.seed)
         case "surrogate":
-            return SurrogateSearch(spec, ladder, corner)
+            return SurrogateSearch(spec, ladder)
         case "hardware-first":
-            return HardwareFirst(spec, ladder, corner)
+            return HardwareFirst(spec, ladder)
         case name:
             return OptunaSearch(spec, name, spec.seed)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 Values = Sequence[float]
+#: The box of the hypervolume ends at so many times the first design's values.
+BOX = 2.0
 
 
 def dominates(one: Values, other: Values) -> bool:

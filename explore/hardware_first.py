@@ -20,10 +20,10 @@ class HardwareFirst:
     other half for other schedules of the designs that are then on the front.
     """
 
-    def __init__(self, spec: Spec, ladder: Ladder, corner: Sequence[float]):
+    def __init__(self, spec: Spec, ladder: Ladder):
         fixed = {**spec.knobs, SCHEDULE: (VTHREADS,)}
         self._spec = spec
-        self._search = SurrogateSearch(replace(spec, knobs=fixed), ladder, corner)
+        self._search = SurrogateSearch(replace(spec, knobs=fixed), ladder)
         self._asked: list[Knobs] = []
         self._seen: set[tuple[int, ...]] = set()
         #: Designs with exact values within limits, and these.

@@ -5,18 +5,21 @@
    placed samples.
 3. *bound*: no run is faster than its multiply-accumulates allow. A design that is beaten even at
    its bound is not compiled.
-4. *exact*: cycles, bytes and energies of counted accesses, from the simulation of the compiled
-   networks, which has the cycles of the RTL.
+4. *exact*: cycles, bytes and energies of counted accesses, from the simulation of the networks,
+   compiled with the choices of records or of the planner; it has the cycles of the RTL.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..bench.sweep import VTHREADS, Point
+from ..compiler.choose.records import Records
+from ..compiler.choose.shipped import find_records
+from ..compiler.targets.vdla.target import machine_key
 from ..hw.boards import find_board
 from ..hw.fpga.devices import ECP5
 from ..hw.fpga.resources import ResourceModel, core_rams, multipliers, shipped_model
@@ -24,7 +27,7 @@ from ..isa.errors import VdlaError
 from ..isa.memory import MemoryParams
 from ..isa.params import HwParams
 from .energy import EnergyTable
-from .spec import SCHEDULE, Spec
+from .spec import BLOCK, SCHEDULE, Spec
 
 Row = dict[str, Any]
 
@@ -57,6 +60,13 @@ class Design:
     def vthreads(self) -> int:
         """Virtual threads of the planner."""
         return self.knobs.get(SCHEDULE, VTHREADS)
+
+    @property
+    def every_knob(self) -> dict[str, int]:
+        """All that can be a knob, by the names of an exploration, whether or not it is one."""
+        assert self.params is not None and self.memory is not None
+        found = asdict(self.memory) | asdict(self.params)
+        return found | {BLOCK: self.params.block, SCHEDULE: self.vthreads}
 
     @property
     def toml(self) -> str:
@@ -95,6 +105,9 @@ class Ladder:
             )
         #: Multiply-accumulates of an image on the accelerator, by network.
         self._macs: dict[str, float] = {}
+        self._found: dict[int, Records] = {}
+        #: Values of the first design, once it is measured.
+        self.first: dict[str, float] = {}
 
     def _check_bus(self) -> None:
         first, _ = self.spec.machine({})
@@ -153,12 +166,15 @@ class Ladder:
     # ---- bound
 
     def learn(self, design: Design, rows: Sequence[Row]) -> None:
-        """Take each network's multiply-accumulates from what was measured of the first design."""
+        """Take from what was measured of the first design its values, and each network's
+        multiply-accumulates.
+        """
         params = design.params
         assert params is not None
         for name, row in zip(self.spec.networks, rows, strict=True):
             covered = row["coverage"]["macs_on_accelerator"]
             self._macs[name] = covered / self.images(name, params)
+        self.first = self.exact(design, rows)
 
     def bound(self, design: Design) -> dict[str, float]:
         """Values that no run can be below: those of the machine, and the cycles in which tensor
@@ -178,13 +194,25 @@ class Ladder:
     def points(self, design: Design) -> list[Point]:
         """What has to be measured of a design: a point for each network."""
         spec, knobs = self.spec, dict(design.knobs)
+        lines = tuple(record.line() for record in self.records(design).best())
         return [
             Point(
                 name, spec.hw, spec.memory, knobs, design.params, design.memory,
-                vthreads=design.vthreads,
+                vthreads=design.vthreads, records=lines,
             )
             for name in spec.networks
         ]  # fmt: skip
+
+    def records(self, design: Design) -> Records:
+        """The records of a design's machine, as ``vdla.compile`` uses them."""
+        assert design.params is not None and design.memory is not None
+        found = self._records(design.vthreads)
+        return found.where(machine=machine_key(design.params, design.memory))
+
+    def _records(self, vthreads: int) -> Records:
+        if vthreads not in self._found:
+            self._found[vthreads] = find_records(self.spec.records, vthreads) or Records()
+        return self._found[vthreads]
 
     def images(self, network: str, params: HwParams) -> int:
         """Images that a run of a network takes: a file's has one, those of the package as many as

@@ -39,11 +39,13 @@ def run_in_rtl(
     Raises VdlaError where they do not, and where the cycles are not those of the exploration.
     """
     params, memory = _machine(outcome)
-    found = {}
+    found, records = {}, exploration.ladder.records(outcome.design)
     for name, row in zip(exploration.spec.networks, outcome.rows, strict=True):
         progress(f"{params.hash}: {Path(name).name} in RTL")
         model = find_model(name, params.batch)
-        run = measure(model, params, memory, ("rtl", "sim"), outcome.design.vthreads)
+        run = measure(
+            model, params, memory, ("rtl", "sim"), outcome.design.vthreads, records=records
+        )
         if run.cycles != row["cycles"]:
             raise VdlaError(
                 f"{Path(name).name} on {params.hash}: expected {row['cycles']:,} cycles in RTL, as"

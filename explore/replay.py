@@ -13,8 +13,8 @@ from typing import Any
 from ..bench.sweep import VTHREADS, Results
 from ..isa.errors import VdlaError
 from .enumeration import Enumeration
-from .exploration import BOX, Exploration
-from .front import hypervolume
+from .exploration import Exploration
+from .front import BOX, hypervolume
 from .spec import SCHEDULE, Spec
 
 #: Near enough to the front of all designs: this part of its hypervolume.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,7 +11,7 @@ from typing import Any
 from ..report import header
 from .energy import NAMES, EnergyTable, agreed_order
 from .exploration import Exploration, Outcome
-from .spec import BLOCK, OBJECTIVES, SCHEDULE, Spec
+from .spec import OBJECTIVES, Spec
 
 _NO_PROOFS: Mapping[int, dict[str, Any]] = MappingProxyType({})
 
@@ -24,12 +23,20 @@ def make_report(
 
     ``first`` and ``front`` are designs with ``knobs``, the whole machine as ``toml``, ``values``,
     and of each network what was measured; ``designs`` are all that were measured, in order, without
-    that. ``marks`` say how each value is known. ``proofs`` are those of ``proof.py``, by their
+    that. ``marks`` say how each value is known, ``chosen_by`` who made the choices for how many
+    layers of the first design and the front. ``proofs`` are those of ``proof.py``, by their
     designs' places on the front.
     """
     spec, state = exploration.spec, exploration.state
     on_front = exploration.front
     tables = dict.fromkeys([*NAMES, spec.energy])
+    choices = [
+        layer["chosen_by"]
+        for outcome in (exploration.outcomes[0], *on_front)
+        for row in outcome.rows
+        for layer in row["layers"]
+        if layer["chosen_by"]
+    ]
     energies = [_energies(exploration, on_front, name) for name in tables]
     first = exploration.outcomes[0]
     known = first.values
@@ -55,16 +62,15 @@ def make_report(
             for number, one in enumerate(on_front)
         ],
         "designs": [_design(spec, outcome) for outcome in exploration.outcomes if outcome.rows],
+        "chosen_by": dict(Counter(choices)),
         "interrupted": exploration.interrupted,
     }
 
 
 def _design(spec: Spec, outcome: Outcome) -> dict[str, Any]:
     """What is said of every design."""
-    params, memory = outcome.design.params, outcome.design.memory
-    assert params is not None and memory is not None
-    knobs = asdict(memory) | asdict(params)
-    knobs |= {BLOCK: params.block, SCHEDULE: outcome.design.vthreads}
+    params, knobs = outcome.design.params, outcome.design.every_knob
+    assert params is not None
     return {
         "knobs": {name: knobs[name] for name in spec.knobs},
         "config_hash": params.hash,

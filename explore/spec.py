@@ -9,6 +9,7 @@ from typing import Any
 
 from ..bench.sweep import machine
 from ..bench.workloads import find_model
+from ..compiler.choose.records import Records
 from ..compiler.frontends.load import load_graph
 from ..isa.errors import VdlaError
 from ..isa.memory import MEMORY_LEGAL, MemoryParams
@@ -52,6 +53,8 @@ class Spec:
     knobs : the values of each knob that is chosen, of :class:`HwParams`, ``block`` or ``vthreads``
     hw, memory : the machine that the search begins at, and whose other knobs stay; its memory
     board : whose device the resources are counted for
+    records : a file of records, whose choices come before the planner's on the machines that they
+        are of; without one those of the package, as for ``vdla.compile``
     energy : the table of energies, of the package or a TOML file
     search : one of :data:`SEARCHES`
     seed : of all that is random
@@ -65,6 +68,7 @@ class Spec:
     hw: str = "8x8"
     memory: str = "vta"
     board: str = "ulx3s-85f"
+    records: str | None = None
     energy: str = "accelergy_40nm"
     search: str = "surrogate"
     seed: int = 0
@@ -109,6 +113,9 @@ class Spec:
         given = dict(entries)
         for name in ("hw", "memory", "board", "energy", "search"):
             given[name] = _text(name, given.get(name, getattr(cls, name)))
+        if given.get("records") is not None:
+            given["records"] = _near(_text("records", given["records"]), folder)
+            Records.load(given["records"])  # what cannot be read is said before the work
         for name in ("hw", "memory", "energy"):
             given[name] = _near(given[name], folder)
         for name, most in (("seed", MOST_SEED), ("trials", MOST_TRIALS)):

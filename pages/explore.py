@@ -245,13 +245,10 @@ def _network(network: str, named: Sequence[tuple[str, Design]]) -> Section:
     ]
     views = [View(u, labels, [stall_values(units[u], causes) for units in stalls]) for u in UNITS]
     layers = [
-        (layer["name"], *values)
-        for layer, *values in zip(
-            runs[0]["layers"],
-            *([one["cycles"] for one in run["layers"]] for run in runs),
-            strict=False,
-        )
+        (its[0]["name"], *(one["cycles"] for one in its), *(one["chosen_by"] for one in its))
+        for its in zip(*(run["layers"] for run in runs), strict=False)
     ]
+    by = [f"{label}, chosen by" for label in labels]
     return Section(
         f"Network {network}",
         "Where the cycles of a run go on each design.",
@@ -264,7 +261,7 @@ def _network(network: str, named: Sequence[tuple[str, Design]]) -> Section:
                 views=sorted(views, key=lambda view: view.name != "gemm"),
             ),
             _roofline(network, named),
-            Table(f"Cycles by layer, {network}", ("layer", *labels), layers),
+            Table(f"Cycles by layer, {network}", ("layer", *labels, *by), layers),
         ],
     )
 

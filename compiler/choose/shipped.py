@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -20,6 +21,17 @@ def shipped() -> Records:
     there, each of them saves cycles.
     """
     return Records.load(SHIPPED)
+
+
+def find_records(path: str | Path | None, vthreads: int) -> Records | None:
+    """The records that a compilation with so many virtual threads uses: of a file, by default the
+    one that the environment variable ``VDLA_RECORDS`` names, else those of the package, if these
+    were made for as many.
+    """
+    path = path or os.environ.get("VDLA_RECORDS") or None  # empty is as not set
+    if path is not None:
+        return Records.load(path)
+    return shipped() if vthreads == SHIPPED_VTHREADS else None
 
 
 def slim(record: Record) -> Record:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 from ....isa.errors import VdlaError
+from ....isa.memory import MemoryParams
 from ....isa.params import NOT_IN_PROGRAMS, HwParams
 from ....isa.program import Program
 from ...choose.chooser import Chooser
@@ -66,6 +67,11 @@ TEMPLATES: list[type[AcceleratorTemplate]] = [
 ]  # fmt: skip
 
 
+def machine_key(hw: HwParams, memory: MemoryParams) -> str:
+    """An accelerator and its memory, as records name them."""
+    return f"{hw.hash} {json.dumps(memory.to_dict(), sort_keys=True)}"
+
+
 class Accelerator(Target):
     """VDLA: int8 tensors in blocks of channels. Nodes that it refuses run on the host."""
 
@@ -82,8 +88,7 @@ class Accelerator(Target):
         self.batch = options.hw.batch
         self.host = Cpu(options)
         self.templates = (*(kind(self.machine) for kind in TEMPLATES), Renamed(), Joined())
-        memory = json.dumps(options.memory.to_dict(), sort_keys=True)
-        self.machine_key = f"{options.hw.hash} {memory}"
+        self.machine_key = machine_key(options.hw, options.memory)
 
     def refuse(self, graph: Graph, node: Node) -> Refusal:
         dtype = graph.result(node).dtype
