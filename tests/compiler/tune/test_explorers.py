@@ -117,7 +117,7 @@ class Slope:
 def test_chains_go_on_from_where_they_were_when_the_model_has_learned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vdla.compiler.tune.annealing.STEPS", 5)
+    monkeypatch.setattr(ModelAnnealing, "steps", 5)
     candidates = Candidates(toy_task().space)
     model = Slope()
     explorer = ModelAnnealing(candidates, 0, model)
@@ -160,6 +160,17 @@ def test_a_model_ranks_what_it_has_not_seen() -> None:
     scores = model.score(points[100:])
     assert pairwise_accuracy(scores, costs[100:]) > 0.9
     assert recall(scores, costs[100:]) > 0.6
+
+
+def test_shares_of_the_cycles_are_features() -> None:
+    task = toy_task(estimated=True)
+    candidates = Candidates(task.space)
+    points = candidates.all()
+    found = task.layer.template.estimates(task.layer.workload, candidates.columns(points))
+    share = np.log2(1e-3 + found["floor"] / found["cycles"])
+    rows = Features(task, candidates).of(points)
+    assert any(np.allclose(column, share, atol=1e-5) for column in rows.T)
+    assert np.isfinite(rows).all()
 
 
 def test_a_model_of_other_tasks_ranks_without_a_trial() -> None:
