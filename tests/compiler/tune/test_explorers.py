@@ -104,8 +104,8 @@ class Slope:
 
     knows = True
 
-    def __init__(self) -> None:
-        self.fits = 0
+    def __init__(self, scores_all: bool = False) -> None:
+        self.fits, self.scores_all = 0, scores_all
 
     def fit(self, points: object, costs: object) -> None:
         self.fits += 1
@@ -129,6 +129,19 @@ def test_chains_go_on_from_where_they_were_when_the_model_has_learned(
     assert model.fits == 12
     # Five steps take a chain nowhere; sixty take it to the top.
     assert heights[0] < 0.75 * candidates.all().max() < 0.9 * heights[-1]
+
+
+def test_scores_of_all_points_at_once_change_no_walk() -> None:
+    candidates = Candidates(toy_task().space)
+    walked = []
+    for scores_all in (False, True):
+        explorer = ModelAnnealing(candidates, 3, Slope(scores_all))
+        asked = []
+        for _ in range(4):
+            asked += explorer.ask(8)
+            explorer.tell(asked[-8:], [1.0] * 8)
+        walked.append((asked, explorer.chains.tolist()))
+    assert walked[0] == walked[1]
 
 
 def test_a_plan_has_the_best_points_that_the_chains_came_to() -> None:
