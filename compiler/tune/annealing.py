@@ -86,6 +86,11 @@ class CostModel(Protocol):
         """Whether scores say anything: it has learned, or has a base."""
         ...
 
+    @property
+    def scores_all(self) -> bool:
+        """Whether all points are scored together in the time of some hundreds."""
+        ...
+
 
 class ModelAnnealing(Explorer):
     """Points that a model finds fastest, found by parallel chains on its scores. When the model has
@@ -106,11 +111,13 @@ class ModelAnnealing(Explorer):
         self._told: dict[Point, float] = {}
         #: The score of each point that the chains came to; nan of others.
         self._scores = np.full(candidates.count, np.nan)
+        self._scores_of_all: np.ndarray | None = None
 
     def tell(self, points: Sequence[Point], costs: Sequence[float]) -> None:
         self._told.update(zip(points, costs, strict=True))
         self.model.fit(list(self._told), list(self._told.values()))
         self._scores.fill(np.nan)
+        self._scores_of_all = None
 
     def propose(self, count: int) -> Iterable[Point]:
         if not self.model.knows or not self.chains.size:
@@ -150,8 +157,17 @@ class ModelAnnealing(Explorer):
         """The scores of points; each point is scored once until the model learns."""
         missing = np.unique(points[np.isnan(self._scores[points])])
         if missing.size:
-            self._scores[missing] = self.model.score(missing)
+            self._scores[missing] = self._by_model(missing)
         return self._scores[points]
+
+    def _by_model(self, points: np.ndarray) -> np.ndarray:
+        if not self.model.scores_all:
+            return self.model.score(points)
+        if self._scores_of_all is None:
+            self._scores_of_all = np.full(self.candidates.count, np.nan)
+            every = self.candidates.all()
+            self._scores_of_all[every] = self.model.score(every)
+        return self._scores_of_all[points]
 
 
 class TreeAnnealing(ModelAnnealing):

@@ -56,6 +56,11 @@ class BoostedTrees:
         """Whether it ranks points."""
         return self._trees is not None or self.base is not None or self.features.has_estimates
 
+    @property
+    def scores_all(self) -> bool:
+        """Whether the features of all points are computed together."""
+        return self.features.has_estimates
+
     def fit(self, points: Points, costs: Sequence[float]) -> None:
         """Learn from all trials of the task."""
         if len(points) < FEWEST or not np.isfinite(costs).any():

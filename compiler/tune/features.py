@@ -8,7 +8,7 @@ program, for templates without estimates (``loop_features.py``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -48,8 +48,7 @@ class Features:
         estimates. Without it there are no features of loops.
         """
         self.candidates = candidates
-        self._template, self._workload = task.layer.template, task.layer.workload
-        self._lower = lower
+        self._task, self._lower = task, lower
         self._rows: np.ndarray | None = None
         self._priors = np.zeros(candidates.count)
         self._is_known = np.zeros(candidates.count, bool)
@@ -57,7 +56,7 @@ class Features:
     @property
     def has_estimates(self) -> bool:
         """Whether the template's cost model estimates many points at once."""
-        return bool(self._estimates([0]))
+        return bool(self._task.estimates)
 
     def of(self, points: Points) -> np.ndarray:
         """float64 [points, features]."""
@@ -87,8 +86,8 @@ class Features:
 
     def _computed(self, points: Points) -> tuple[np.ndarray, np.ndarray]:
         parts, priors = [knob_features(self.candidates, points)], np.zeros(len(points))
-        found = self._estimates(points)
-        if found:
+        found = self._task.estimates
+        if found:  # the points are all points
             several = list(found.values())
             parts.append(np.log2(1.0 + np.stack(several, axis=1)))
             shares = np.stack([values / found[CYCLES] for values in several], axis=1)
@@ -98,6 +97,3 @@ class Features:
             funcs = (self._lower(self.candidates.knobs(point)) for point in points)
             parts.append(np.stack([loop_features(func) for func in funcs]))
         return np.hstack(parts), priors
-
-    def _estimates(self, points: Points) -> Mapping[str, np.ndarray]:
-        return self._template.estimates(self._workload, self.candidates.columns(points))

@@ -196,10 +196,9 @@ class Search:
         self.explorer.skip(hopeless)
 
     def __post_init__(self) -> None:
-        candidates, layer = self.explorer.candidates, self.task.layer
         self._points = np.zeros(0, np.int64)
         self._floors = np.zeros(0)
-        if layer.template.estimates(layer.workload, candidates.columns([0])):
+        candidates = self.explorer.candidates
+        if isinstance(candidates, Candidates) and self.task.estimates:
             self._points = candidates.all()
-            found = layer.template.estimates(layer.workload, candidates.columns(self._points))
-            self._floors = found[FLOOR]
+            self._floors = self.task.estimates[FLOOR]

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
+
+import numpy as np
 
 from ..build import prepare
 from ..choose.chooser import Chooser
@@ -26,6 +29,7 @@ from ..targets.vdla.target import Accelerator
 from ..targets.vdla.templates.base import AcceleratorTemplate, Track
 from ..targets.vdla.templates.by_steps import by_steps_of
 from ..tir.ir import PrimFunc
+from .candidates import Candidates
 
 
 class Layer(Protocol):
@@ -81,6 +85,16 @@ class Task:
         space = self.layer.template.space(self.layer.workload)
         knobs = {n: (self.fixed[n],) if n in self.fixed else v for n, v in space.knobs.items()}
         return Space(knobs, space.misfit, space.fits)
+
+    @cached_property
+    def estimates(self) -> Mapping[str, np.ndarray]:
+        """What the template's cost model knows of all legal points, in the order of
+        ``Candidates.all``; empty if it knows nothing without a closer look.
+        """
+        candidates, layer = Candidates(self.space), self.layer
+        if not layer.template.estimates(layer.workload, candidates.columns([0])):
+            return {}
+        return layer.template.estimates(layer.workload, candidates.columns(candidates.all()))
 
     def plan(self) -> Plan | None:
         """The template's own choice, if it finds one."""

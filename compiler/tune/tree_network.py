@@ -39,6 +39,11 @@ class TreeNetwork:
         """Whether it ranks points."""
         return self._weights is not None
 
+    @property
+    def scores_all(self) -> bool:
+        """Each program has to be lowered."""
+        return False
+
     def fit(self, points: Points, costs: Sequence[float]) -> None:
         """Learn from all trials of the task. A trial that failed is the slowest."""
         cost = np.asarray(costs, float)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from vdla.compiler.choose.records import Records
 from vdla.compiler.targets.cpu import llvm
-from vdla.compiler.targets.vdla import planner
+from vdla.compiler.targets.vdla import planner, replay
+from vdla.compiler.targets.vdla.templates.by_steps import ProductsBySteps
 from vdla.compiler.te import steps
-from vdla.compiler.tune import boosted, explorer, features, loop_features
+from vdla.compiler.tune import boosted, explorer, features, loop_features, quality
 from vdla.compiler.tune.annealing import ModelAnnealing
 from vdla.compiler.tune.auto import builder, gradient, rules
 from vdla.compiler.tune.auto.accelerator import _Rules as AcceleratorRules
@@ -76,6 +77,18 @@ TUNE = (
            '{rows: "inp", columns: "wgt"}', '{rows: "wgt", columns: "inp"}',
            tests("compiler/tune/test_auto_accelerator.py::"
                  "test_tensorized_programs_compute_the_right_bits[dense]")),
+    Mutant("steps of any size", "compiler", ProductsBySteps._refuse,
+           "return workload.context.budget.lack(scratchpad_use(func, params))", 'return ""',
+           tests(f"{_AUTO}::test_steps_that_need_more_than_the_share_of_a_layer_are_refused")),
+    Mutant("a trial is scored by its own model", "compiler", quality.held_out_scores,
+           "scores[asked] = model.score(at[asked])", "scores[learned] = model.score(at[learned])",
+           tests(f"{_EXPLORERS}::test_a_trial_is_scored_by_a_model_that_did_not_learn_from_it")),
+    Mutant("shares are no features", "compiler", features.Features._computed,
+           "parts.append(np.log2(LEAST_SHARE + shares))", "pass",
+           tests(f"{_EXPLORERS}::test_shares_of_the_cycles_are_features")),
+    Mutant("buffers of the tiling before", "compiler", replay._replay_each.__wrapped__,
+           "results[buffer] = 0.0", "pass",
+           tests("compiler/targets/vdla/test_replay.py")),
     Mutant("indices of elements never wrap", "compiler", llvm._Emitter._index,
            'a, b) if _is_total(expr):', "a, b):",
            tests("compiler/targets/cpu/test_cpu_expressions.py::"

@@ -29,6 +29,8 @@ from .builder import Builder, Kind, Picker, Program
 
 #: Outer loops that are permuted, at most.
 MOST_PERMUTED = 4
+#: Copies of a statement, at most, with unrolled loops of its reduction.
+MOST_UNROLLED = 128
 #: Sizes of tiles of an extent that only 1 and itself divide.
 OF_PRIMES = (2, 3, 4, 6, 8, 12, 16)
 
@@ -255,11 +257,24 @@ class _Rules:
             inside.append(last[1])
         else:
             tiles.append(axes[-1])
-        every = [*around, *tiles, *steps, *inside, *([lane] if lane else [])]
-        self.b.do("reorder", stage, *every)
+        self._order_steps(stage, [*around, *tiles], steps, [*inside, *([lane] if lane else [])])
+        steps = [axis for axis in stage.leaves if axis in steps]
         self._keep(stage, [*around, *tiles])
         self.b.places.update(around, tiles)
         self._kinds(stage, steps, inside, lane)
+
+    def _order_steps(
+        self, stage: Stage, outer: list[IterVar], steps: list[IterVar], inner: list[IterVar]
+    ) -> None:
+        """Decide which loop of a reduction is next to the tile in registers: what that loop reads
+        again for another row or column of the tile stays in registers, once both are unrolled.
+        """
+        moving = [axis for axis in steps if axis.extent > 1] or steps[-1:]
+        orders = [[*(other for other in steps if other is not axis), axis] for axis in moving]
+        options = [self.b.step("reorder", stage, *outer, *each, *inner) for each in orders]
+        if not options:
+            options = [self.b.step("reorder", stage, *outer, *inner)]
+        self.b.choose(Kind.LOCATION, "steps", stage, options)
 
     def _kinds(
         self, stage: Stage, steps: list[IterVar], inside: list[IterVar], lane: IterVar | None
@@ -274,7 +289,7 @@ class _Rules:
             if axis.extent > 1:
                 copies *= axis.extent
                 options = [self.b.step("pragma", stage, axis, "keep_loop")]
-                if copies <= MAX_COPIES:
+                if copies <= MOST_UNROLLED:
                     options.insert(0, self.b.step("unroll", stage, axis))
                 self.b.choose(Kind.UNROLL, f"loop {axis.name}", stage, options)
 

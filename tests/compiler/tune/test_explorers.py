@@ -104,8 +104,8 @@ class Slope:
 
     knows = True
 
-    def __init__(self) -> None:
-        self.fits = 0
+    def __init__(self, scores_all: bool = False) -> None:
+        self.fits, self.scores_all = 0, scores_all
 
     def fit(self, points: object, costs: object) -> None:
         self.fits += 1
@@ -117,7 +117,7 @@ class Slope:
 def test_chains_go_on_from_where_they_were_when_the_model_has_learned(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("vdla.compiler.tune.annealing.STEPS", 5)
+    monkeypatch.setattr(ModelAnnealing, "steps", 5)
     candidates = Candidates(toy_task().space)
     model = Slope()
     explorer = ModelAnnealing(candidates, 0, model)
@@ -129,6 +129,19 @@ def test_chains_go_on_from_where_they_were_when_the_model_has_learned(
     assert model.fits == 12
     # Five steps take a chain nowhere; sixty take it to the top.
     assert heights[0] < 0.75 * candidates.all().max() < 0.9 * heights[-1]
+
+
+def test_scores_of_all_points_at_once_change_no_walk() -> None:
+    candidates = Candidates(toy_task().space)
+    walked = []
+    for scores_all in (False, True):
+        explorer = ModelAnnealing(candidates, 3, Slope(scores_all))
+        asked = []
+        for _ in range(4):
+            asked += explorer.ask(8)
+            explorer.tell(asked[-8:], [1.0] * 8)
+        walked.append((asked, explorer.chains.tolist()))
+    assert walked[0] == walked[1]
 
 
 def test_a_plan_has_the_best_points_that_the_chains_came_to() -> None:
@@ -160,6 +173,17 @@ def test_a_model_ranks_what_it_has_not_seen() -> None:
     scores = model.score(points[100:])
     assert pairwise_accuracy(scores, costs[100:]) > 0.9
     assert recall(scores, costs[100:]) > 0.6
+
+
+def test_shares_of_the_cycles_are_features() -> None:
+    task = toy_task(estimated=True)
+    candidates = Candidates(task.space)
+    points = candidates.all()
+    found = task.layer.template.estimates(task.layer.workload, candidates.columns(points))
+    share = np.log2(1e-3 + found["floor"] / found["cycles"])
+    rows = Features(task, candidates).of(points)
+    assert any(np.allclose(column, share, atol=1e-5) for column in rows.T)
+    assert np.isfinite(rows).all()
 
 
 def test_a_model_of_other_tasks_ranks_without_a_trial() -> None:
