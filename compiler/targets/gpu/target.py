@@ -12,6 +12,7 @@ from ....runtime.gpu.cuda import capability_of_device
 from ...choose.chooser import Chooser
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
+from ...graph.ops.channels_last import ChannelsLast
 from ...te.expr import HALF_DTYPES
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
@@ -83,7 +84,8 @@ class Gpu(Target):
         for copies of 16 bytes."""
         tensor_gemm = next(t for t in self.templates if isinstance(t, TensorGemm))
         channels = graph[node.inputs[0]].shape[1]
-        return tensor_gemm.handles(graph, node) and channels % LEAST_CHANNELS == 0
+        moved = replace(node, op=ChannelsLast(node.op))
+        return tensor_gemm.handles(graph, moved) and channels % LEAST_CHANNELS == 0
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
         graph = part.as_graph()

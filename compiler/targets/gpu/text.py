@@ -57,7 +57,7 @@ from .dialects import Dialect
 from .functions import TYPES, functions_for, is_taken
 from .scopes import FRAGMENTS, SHARED_ALIGN, SHARED_BYTES, WARPGROUP
 from .tensor_cores import WarpIntrin, first_register, register_count
-from .vectors import Vector, vector_of
+from .vectors import Vector, loads_of, vector_of
 
 _PRECEDENCE = {"||": 1, "&&": 2, "|": 3, "&": 5, "==": 6, "<": 7, "<=": 7, "<<": 8, ">>": 8, "+": 9,
                "-": 9, "*": 10, "/": 10, "%": 10}  # fmt: skip
@@ -156,6 +156,8 @@ class _Printer:
     taken: set[str] = field(default_factory=set)
     ranges: dict[Expr, tuple[int, int]] = field(default_factory=dict)
     contract: bool = False
+    #: What has been loaded at once: its text, of an element by a loop's variable.
+    loaded: dict[Expr, tuple[str, Var]] = field(default_factory=dict)
 
     def kernel(self, params: Sequence[Buffer], written: set[Buffer], name: str) -> str:
         sizes = {t.axis: t.extent for t in self.launch.threads}
@@ -342,10 +344,13 @@ class _Printer:
     def computed_vector(self, loop: For, vector: Vector, to: str, depth: int) -> list[str]:
         """Values that are computed one by one, and stored at once."""
         pad, store = "  " * depth, vector.store
+        outside, before = dict(self.loaded), set(self.taken)
+        loads = [self.load(read, loop, f"{pad}  ") for read in loads_of(vector, loop)]
         name, var = self.fresh(vector, "values"), self.fresh(loop.var, loop.var.name)
         self.ranges[loop.var] = (0, loop.extent - 1)
         lines = [
             f"{pad}{{",
+            *(line for lines in loads for line in lines),
             f"{pad}  {self.dialect.aligned} {TYPES[store.buffer.dtype]} {name}[{loop.extent}];",
             f"{pad}  {self.dialect.unroll}",
             f"{pad}  for (i32 {var} = 0; {var} < {loop.extent}; ++{var}) {{",
@@ -354,8 +359,19 @@ class _Printer:
             f"{pad}  {self.dialect.copy(vector.size, to, name, store.buffer, None)}",
             f"{pad}}}",
         ]
-        self.taken -= {name, var}
+        self.taken, self.loaded = before, outside
         return lines
+
+    def load(self, read: Read, loop: For, pad: str) -> list[str]:
+        """Elements side by side at once, to an array of the thread's own."""
+        kind, size = TYPES[read.source.dtype], loop.extent * element_bytes(read.source.dtype)
+        name = self.fresh(read, f"{self.names[read.source]}_values")
+        self.loaded[read] = f"{name}[{{}}]", loop.var
+        source = f"&{self.first(loop, read.source, read.indices)}"
+        return [
+            f"{pad}{self.dialect.aligned} {kind} {name}[{loop.extent}];",
+            pad + self.dialect.copy(size, name, source, None, read.source),
+        ]
 
     def loop(self, loop: For, depth: int) -> list[str]:
         pad, outside = "  " * depth, self.contract
@@ -415,6 +431,9 @@ class _Printer:
                 return self.names[expr], _ATOM
             case Const(value, dtype):
                 return _constant(value, dtype)
+            case Read() if expr in self.loaded:
+                form, var = self.loaded[expr]
+                return form.format(self.names[var]), _ATOM
             case Read(source, indices):
                 return self.element(source, indices), _ATOM
             case Select(cond, a, b):

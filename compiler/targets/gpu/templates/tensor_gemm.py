@@ -85,7 +85,10 @@ class TensorGemm(Gemm):
         dtypes = {t.dtype for t in graph.operands(node)[:2]}
         op = inner_of(node.op)
         if isinstance(op, QConv2d | QDense):
-            return "int8" if dtypes == {"int8"} and not op.x_zero_point else None
+            known = graph.operands(node)[1].data is not None
+            by_channel = isinstance(node.op, ChannelsLast | QDense)
+            folds = not op.x_zero_point or (known and by_channel)
+            return "int8" if dtypes == {"int8"} and folds else None
         half = dtypes <= {"float32", self.precision} and self.precision != "float32"
         return self.precision if half else None
 
@@ -129,6 +132,10 @@ class TensorGemm(Gemm):
     def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
         product, kind = product_of(graph, node), self.kind_of(graph, node)
         assert kind is not None
+        if product.zero_point:
+            weights = graph.operands(node)[1].data
+            assert weights is not None
+            product = product.with_zero_point(weights.reshape(len(weights), -1).sum(1, dtype=int))
         schedule = tensor_tiled(product, kind, knobs)
         return Scheduled(schedule, [*product.args, schedule.outputs[0]], product.attributes)
 
@@ -177,7 +184,10 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
     whole_m, whole_n, whole_k = (
         -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))
     )
-    a = factor((batch, product.taps, whole_m, whole_k), product.left, (m, k), dtype, "left")
+    a = factor(
+        (batch, product.taps, whole_m, whole_k), product.left, (m, k), dtype, "left",
+        product.zero_point,
+    )  # fmt: skip
     c = factor((batch, product.taps, whole_n, whole_k), product.right, (n, k), dtype, "right")
     tap, r = reduce_axis(product.taps, "tap"), reduce_axis(whole_k, "k")
 
@@ -272,14 +282,19 @@ def factor(
     sizes: tuple[int, int],
     dtype: str,
     name: str,
+    outside: int = 0,
 ) -> Tensor:
-    """A factor by rows, converted, with zeros beyond its sizes."""
+    """A factor by rows, converted, with zeros beyond its sizes, which add nothing. Elements that do
+    not exist are as ``outside`` says."""
 
     def rule(b: Expr, t: Expr, i: Expr, k: Expr) -> Expr:
         value, inside = element(b, i, t, k)
         edges = zip((i, k), sizes, shape[2:], strict=True)
-        inside = [*(at < size for at, size, whole in edges if size < whole), *inside]
+        exists = [at < size for at, size, whole in edges if size < whole]
         value = value if value.dtype == dtype else value.astype(dtype)
+        if outside and inside:
+            value, inside = select(all_of(*inside), value, Const(outside, dtype)), []
+        inside = [*exists, *inside]
         return select(all_of(*inside), value, Const(0, dtype)) if inside else value
 
     return compute(shape, rule, name)
