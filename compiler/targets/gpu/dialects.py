@@ -153,6 +153,10 @@ def _shared_cuda(buffer: Buffer) -> str:
     return f"__shared__ __align__({SHARED_ALIGN if buffer.swizzled else 16})"
 
 
+def _shared_opencl(buffer: Buffer) -> str:
+    return "__local __attribute__((aligned(16)))"
+
+
 _SPACES = {"global": "__global", "shared": "__local"}
 _VECTORS = {16: "uint4", 8: "uint2", 4: "uint"}
 
@@ -180,7 +184,7 @@ OPENCL = Dialect(
     "OpenCL C", "cl", _OPENCL,
     "__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void",
     "__global {type}* restrict {name}", "__global const {type}* restrict {name}",
-    lambda buffer: "__local __attribute__((aligned(16)))", SHARED_BYTES,
+    _shared_opencl, SHARED_BYTES,
     "get_local_id({number})", "get_group_id({number})",
     "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);", "__attribute__((aligned(16)))",
     _copied_opencl, _cleared_opencl, copies_async=False, tensor_cores=False,
