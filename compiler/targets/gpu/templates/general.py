@@ -85,7 +85,9 @@ def compute_sums(
 ) -> None:
     """Compute the sums that each element of a result needs where that is computed."""
     if lanes > 1 and all(_is_long(stage) for stage in sums):
-        rows = max(1, threads // lanes)
+        # Parts of rows along several dimensions would not lie side by side in shared memory.
+        is_row = sum(size > 1 for size in result.tensor.shape) <= 1
+        rows = max(1, threads // lanes) if is_row else 1
         whole = _fused([axis for axis in result.leaves if axis.kind == "data"], result)
         blocks, row = result.split(whole, min(rows, prod_of(result)))
         result.bind(blocks, "blockIdx.x")
