@@ -110,9 +110,10 @@ class TensorGemm(Gemm):
         tiles = best_tiles(batch, rows, columns, all_tiles, ROWS)
         units = preferring(WGMMA if tiles[0] >= GROUP_ROWS else MMA, (MMA, WGMMA))
         if grouped and units[0] == WGMMA:
-            warps = [GROUP_ROWS, tiles[1]]
+            warps, deepest = [GROUP_ROWS, tiles[1]], max(DEPTHS) // size
         else:
             warps = [min(tile, max(tile // 2, ROWS)) for tile in tiles]
+            deepest = DEPTHS[0] // size
         step, depths = K_BYTES // size, [n // size for n in DEPTHS]
         all_warps = GROUP_WARP_TILES if grouped else WARP_TILES
         knobs: dict[str, Sequence[KnobValue]] = {"unit": units} if grouped else {}
@@ -123,7 +124,7 @@ class TensorGemm(Gemm):
             "columns": preferring(tiles[1], all_tiles),
             "warp_rows": preferring(warps[0], [n for n in all_warps if n >= ROWS]),
             "warp_columns": preferring(warps[1], all_warps),
-            "depth": preferring(depths[0] if depth > step else step, depths),
+            "depth": preferring(deepest if depth > step else step, depths),
             "stages": STAGES,
         }
         most = self.architecture.shared_bytes
