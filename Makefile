@@ -34,7 +34,7 @@ test: lint docs
 # The tests that need PyTorch, in a virtual environment of their own. PyPI's PyTorch for Linux comes with gigabytes of CUDA;
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu lets pip take the build for CPUs.
 test-torch: $(TORCH_STAMP)
-	$(TORCH_VENV)/bin/python -m pytest tests/compiler/frontends/pytorch
+	$(TORCH_VENV)/bin/python -m pytest tests/compiler/frontends/pytorch tests/bench/test_torch_peer.py
 
 $(TORCH_STAMP): pyproject.toml
 	@test -x $(TORCH_VENV)/bin/python || $(PYTHON) -m venv $(TORCH_VENV)
@@ -79,13 +79,15 @@ gpu-emulated: $(STAMP)
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_full_size.py
 
 # On a machine with an NVIDIA GPU and its driver: correctness, the rounding of tensor cores, compute-sanitizer where it is
-# installed, then medians of all networks, as a table and in gpu.json.
+# installed, ten minutes of tuning each for float32 and float16, then medians of all networks with these records, beside PyTorch's
+# where it is installed, as a table and in gpu.json.
 gpu: $(STAMP)
 	$(BIN)/python -c "from vdla.runtime.gpu.cuda import load_driver; load_driver()" 2>/dev/null || { echo "make gpu needs an NVIDIA GPU and its driver (libcuda.so.1); make gpu-emulated needs none" >&2; exit 1; }
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda]'
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/gpu
 	if command -v compute-sanitizer >/dev/null; then for tool in memcheck racecheck synccheck; do compute-sanitizer --tool $$tool --error-exitcode 1 $(BIN)/python -m vdla run examples/models/digits_int8.onnx --target cuda || exit 1; done; fi
-	$(BIN)/python -m vdla bench gpu --batches 1,64 --json gpu.json
+	for precision in float32 float16; do $(BIN)/python -m vdla tune resnet18 --target cuda --precision $$precision --trials 64 --time 600 --records gpu.jsonl || exit 1; done
+	peers=$$($(BIN)/python -c "import torch" 2>/dev/null && echo "--peers torch"); VDLA_RECORDS=gpu.jsonl $(BIN)/python -m vdla bench gpu --batches 1,64 $$peers --json gpu.json
 
 # Seeded bugs, each of which a check must catch.
 mutants: $(STAMP)

@@ -23,8 +23,12 @@ from .compiler.choose.records import Key, Record, Records, append
 from .compiler.choose.space import Knobs
 from .compiler.targets.base import Options, Target
 from .compiler.targets.cpu.layer import CpuLayer
+from .compiler.targets.gpu.layer import GpuLayer
+from .compiler.targets.gpu.target import Gpu
 from .compiler.targets.registry import find_target
 from .compiler.targets.vdla.layer import Layer
+from .compiler.targets.vdla.target import Accelerator
+from .compiler.tune.annealing import TreeAnnealing
 from .compiler.tune.auto.evolution import Evolution
 from .compiler.tune.auto.gradient import Course, next_task
 from .compiler.tune.auto.programs import ProgramFeatures, Programs
@@ -33,7 +37,7 @@ from .compiler.tune.candidates import Candidates
 from .compiler.tune.features import Features
 from .compiler.tune.pool import Alone, Pool, Steps
 from .compiler.tune.quality import TOP, held_out_scores, pairwise_accuracy, recall
-from .compiler.tune.search import PLAN, TUNERS, Outcome, Search, make_explorer, programs_of
+from .compiler.tune.search import EXPLORERS, PLAN, TUNERS, Outcome, Search, make_explorer, programs_of
 from .compiler.tune.task import Task, tasks_of
 from .isa.errors import VdlaError
 from .isa.memory import MemoryParams
@@ -41,6 +45,7 @@ from .isa.params import HwParams
 from .isa.program import Program
 from .module import check_options, load_platform
 from .runner import Runner
+from .runtime.gpu.cuda import load_driver
 from .runtime.workers import check_address
 from .sim.model.core import count_cycles
 
@@ -68,13 +73,13 @@ def rtl_cycles(layer: Layer, program: Program) -> int:
     return runner.run(program, program.dram_image()).cycles
 
 
-def kernel_ms(layer: CpuLayer, knobs: Knobs) -> float:
-    """The time of a layer's code on this processor, in milliseconds."""
+def kernel_ms(layer: CpuLayer | GpuLayer, knobs: Knobs) -> float:
+    """The time of a layer's code on this processor, or on its device, in milliseconds."""
     (found,) = kernels_ms(layer, [knobs], ROUNDS)
     return found
 
 
-def kernels_ms(layer: CpuLayer, several: Sequence[Knobs], rounds: int) -> list[float]:
+def kernels_ms(layer: CpuLayer | GpuLayer, several: Sequence[Knobs], rounds: int) -> list[float]:
     """The times of several codes of a layer in milliseconds. They take turns, so that other load on
     the machine affects all of them; the least of each counts.
     """
@@ -98,7 +103,7 @@ def kernels_ms(layer: CpuLayer, several: Sequence[Knobs], rounds: int) -> list[f
 STEPS = {
     "sim": Steps("vdla-sim", compile_program, simulated_cycles),
     "rtl": Steps("vdla-rtl", compile_program, rtl_cycles),
-    "cpu": Steps("cpu", None, kernel_ms),
+    **{name: Steps(name, None, kernel_ms) for name in ("cpu", "cuda", "opencl")},
 }
 
 # ---- tuning --------------------------------------------------------------------------------------
@@ -152,6 +157,7 @@ def tune(
     vthreads: int = 2,
     threads: int = 1,
     watch: Watch = lambda progress: None,
+    precision: str = "float32",
 ) -> dict[str, Any]:
     """Search the choices of a model's layers, and keep every trial in a file of records.
 
@@ -162,7 +168,8 @@ def tune(
     ----------
     model : as for :func:`vdla.compile`
     target : str
-        ``sim`` and ``rtl`` (cycles), or ``cpu`` (milliseconds on this processor).
+        ``sim`` and ``rtl`` (cycles), ``cpu`` (milliseconds on this processor), or ``cuda`` and
+        ``opencl`` (milliseconds on the first device, from a launch to its end).
     records : path
         The file that trials are read from and added to.
     trials : int
@@ -185,12 +192,14 @@ def tune(
         Seconds after which a trial fails.
     watch : callable
         Called after each trial.
+    precision : str
+        With ``cuda``: as for :func:`vdla.compile`.
 
     Returns
     -------
     dict
         ``tasks`` with their best knobs and costs; ``total``, the whole model by the planner and by
-        the records (cycles; None for ``cpu``); ``model``, how well the cost model ranks;
+        the records (cycles, of the accelerator alone); ``model``, how well the cost model ranks;
         ``interrupted``, whether Ctrl-C stopped it.
 
     Raises
@@ -206,7 +215,14 @@ def tune(
     if scheduler is not None:
         check_address(scheduler)
     params, memory = load_platform(hw, memory)
-    where = find_target(target, Options(params, memory, vthreads, threads))
+    if target == "cuda":
+        load_driver()
+    elif precision != "float32":
+        raise VdlaError(f"precision: expected target 'cuda' with {precision!r}, got {target!r}")
+    options = Options(params, memory, vthreads, threads, precision=precision)
+    where = find_target(target, options)
+    if tuner in (Evolution.name, TreeAnnealing.name) and isinstance(where, Gpu):
+        raise VdlaError(f"tuner: expected one of {', '.join(EXPLORERS)} for {target}, got {tuner!r}")
     tuning = _Tuning(model, where, Path(records), tuner, seed)
     steps = STEPS[target]
     inside = scheduler is None and workers == 0
@@ -254,10 +270,10 @@ class _Tuning:
                 self._by_gradient(rows, pool, trials, ends, watch)
             else:
                 self._one_by_one(rows, pool, trials, ends, watch)
-            if self.target.name == "cpu":
-                self._measure_finalists(pool, rows)
-            else:
+            if isinstance(self.target, Accelerator):
                 total = self._compare_models()
+            else:
+                self._measure_finalists(pool, rows)
         except KeyboardInterrupt:
             interrupted = True
         return {

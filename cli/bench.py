@@ -250,8 +250,9 @@ def _show_networks(console: Console, report: dict[str, Any]) -> None:
 def bench_gpu(
     models: Annotated[str, typer.Option(help="Names such as resnet18,dqn; by default all.")] = "",
     kinds: Annotated[
-        str, typer.Option(help="Of int8, float32, float16 and bfloat16; by default all.")
+        str, typer.Option(help="Of int8, float32, tf32, float16 and bfloat16; by default all.")
     ] = "",
+    peers: Annotated[str, typer.Option(help="torch: times of PyTorch beside ours.")] = "",
     batches: Annotated[str, typer.Option(help="Images at once, such as 1,64.")] = "1",
     rounds: Rounds = 15,
     json_file: JsonFile = None,
@@ -273,6 +274,7 @@ def bench_gpu(
             sizes,
             rounds,
             advance,
+            peers=names_of(peers),
         )
     report = header("bench gpu") | {"rounds": rounds, "rows": rows}
     emit(report, json_file, lambda console: _show_gpu(console, report))
@@ -282,12 +284,14 @@ def bench_gpu(
 def _show_gpu(console: Console, report: dict[str, Any]) -> None:
     table = new_table(
         f"bench gpu: medians of {report['rounds']}", "", "numbers", "batch", "kernels", "ms",
-        "least ms", "difference",
+        "least ms", "difference", "PyTorch's best ms", "ratio",
     )  # fmt: skip
     for row in report["rows"]:
         table.add_row(
             row["name"], row["kind"], count(row["batch"]), count(row["kernels"]),
             f"{row['median_ms']:.3f}", f"{row['least_ms']:.3f}", f"{row['error']:.1g}",
+            f"{min(row['torch_ms'].values()):.3f}" if row["torch_ms"] else "",
+            f"{row['ratio']:.2f}" if row["torch_ms"] else "",
         )  # fmt: skip
     console.print(table)
 

@@ -24,6 +24,7 @@ from .options import (
     Hw,
     JsonFile,
     Memory,
+    Precision,
     Scheduler,
     Seed,
     Threads,
@@ -43,7 +44,7 @@ WORKLOAD_CHARACTERS = 72
 records_app = typer.Typer(help="Files of measured choices.")
 RecordFiles = Annotated[list[Path], typer.Argument(help="Files of records (JSON lines)."), Reads()]
 WantedTarget = Annotated[
-    str | None, typer.Option("--target", help="Only records of it: accel or cpu.")
+    str | None, typer.Option("--target", help="Only records of it, such as accel or cpu.")
 ]
 WantedTemplate = Annotated[str | None, typer.Option("--template", help="Only records of it.")]
 
@@ -53,7 +54,7 @@ def tune(
         str,
         typer.Argument(help="A model's file, a network of vdla bench, or a layer such as C8."),
     ],
-    target: Annotated[str, typer.Option(help="sim, rtl or cpu.")] = "sim",
+    target: Annotated[str, typer.Option(help="sim, rtl, cpu, cuda or opencl.")] = "sim",
     trials: Annotated[int, typer.Option(min=1, max=MOST, help="Trials of each workload.")] = 64,
     tuner: Annotated[str, typer.Option(help="xgb, treernn, sa, ga, random, grid or auto.")] = "xgb",
     records: Annotated[
@@ -74,6 +75,7 @@ def tune(
         int, typer.Option(min=1, max=MOST_VTHREADS, help="Virtual threads of the planner.")
     ] = 2,
     threads: Threads = 1,
+    precision: Precision = "float32",
     plot: Annotated[
         Path | None,
         typer.Option(help="A picture of the best so far, for each explorer."),
@@ -88,11 +90,11 @@ def tune(
     from ..tuning import tune as run_tune
 
     params, memory_params = load_platform(hw, memory)
-    found = find_model(model, params.batch, quantized=target != "cpu")
+    found = find_model(model, params.batch, quantized=target in ("sim", "rtl"))
     with _live(f"{model} on {target}") as watch:
         body = run_tune(
             found, target, records, params, memory_params, trials, tuner, seed, time_s, scheduler,
-            workers, timeout, vthreads, threads, watch,
+            workers, timeout, vthreads, threads, watch, precision,
         )  # fmt: skip
     report: dict[str, Any] = (
         header("tune", params, memory_params, seed) | {"model_name": model} | body
@@ -144,7 +146,7 @@ def progress_text(made: Made) -> str:
 
 
 def _show_tuned(console: Console, report: dict[str, Any]) -> None:
-    unit = "ms" if report["target"] == "cpu" else "cycles"
+    unit = "cycles" if report["target"] == "accel" else "ms"
     columns = (
         "workload of",
         "knobs",

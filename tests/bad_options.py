@@ -91,6 +91,8 @@ BAD_TEXTS: dict[str, tuple[str, ...]] = {
     "--kinds": ("name", "int8,name", "INT8"),
     "--batches": ("name", "", "0", "1,x", "1.5", "-1", "99999"),
     "--precision": ("name", "", "float64"),
+    "--arch": ("name", "", "sm_70"),
+    "--peers": ("name", "torch,name"),
     "--models": ("name", "resnet18,name"),
     "--ops": ("name", "C2,name"),
     "--board": ("name", ""),

@@ -24,6 +24,7 @@ from ..targets.cpu.layer import CpuLayer
 from ..targets.cpu.lowering import lower_node
 from ..targets.cpu.target import Cpu
 from ..targets.cpu.templates.by_steps import BySteps
+from ..targets.gpu.target import Gpu
 from ..targets.vdla.layer import Layer as VdlaLayer
 from ..targets.vdla.target import Accelerator
 from ..targets.vdla.templates.base import AcceleratorTemplate, Track
@@ -34,7 +35,7 @@ from .candidates import Candidates
 
 class Layer(Protocol):
     """A node with its template and workload, which can be compiled by itself for any knobs
-    (``targets/vdla/layer.py``, ``targets/cpu/layer.py``).
+    (``layer.py`` of each target).
     """
 
     @property
@@ -128,6 +129,8 @@ def tasks_of(
             case Cpu():
                 layers = target.layers(part, chooser)
                 found += _by_steps(layers) if by_steps else layers
+            case Gpu():
+                found += target.layers(part, chooser)
     return merged(found, target)
 
 

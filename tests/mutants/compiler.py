@@ -29,6 +29,8 @@ from vdla.compiler.targets.cpu.llvm import _Emitter
 from vdla.compiler.targets.cpu.passes import block_channels, transposed_phases
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
+from vdla.compiler.targets.gpu.passes import narrow_tensors
+from vdla.compiler.targets.gpu.templates import tensor_gemm
 from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla import order, patterns, planner
 from vdla.compiler.targets.vdla.codegen import _Walker
@@ -53,7 +55,15 @@ from vdla.compiler.targets.vdla.templates.normalisation import Normalise, RowFac
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, races
 from vdla.compiler.tir.lower import _StageLowering
-from vdla.compiler.tir.passes import barriers, divisions, peel, pipeline, share_buffers
+from vdla.compiler.tir.passes import (
+    asynchronous,
+    barriers,
+    bulk,
+    divisions,
+    peel,
+    pipeline,
+    share_buffers,
+)
 from vdla.compiler.tir.passes.barriers import _Barriers
 from vdla.compiler.tir.passes.launch import _Kernel
 from vdla.compiler.tir.passes.vthread import _Interleaver
@@ -69,6 +79,7 @@ PRODUCTS = "compiler/targets/vdla/test_activations.py::test_products"
 PLACES = "compiler/targets/vdla/passes/test_products_of_places.py"
 ADDED = "compiler/targets/vdla/test_added_products.py"
 MASKS = "compiler/graph/passes/test_masks.py"
+WARPGROUPS = tests("compiler/targets/gpu/test_warpgroups.py")
 MASKED = "compiler/targets/vdla/test_masked_softmax.py"
 
 COMPILER = (
@@ -302,10 +313,31 @@ COMPILER = (
            "(a.together, a.together and a.writes) != (b.together, b.together and b.writes)",
            "False", tests("compiler/targets/gpu/test_tensor_cores.py")),
     Mutant("a wait covers a group too few", "compiler", pipeline._pipelined,
-           "arrived = [CopiesArrived(stages - 2)", "arrived = [CopiesArrived(stages - 1)",
+           "filling.arrived(stages - 2)", "filling.arrived(stages - 1)",
            tests("compiler/targets/gpu/test_tensor_cores.py")),
     Mutant("arrivals are not checked", "compiler", arrivals._Arrivals.touch,
            "if buffer not in self.buffers:", "if True:",
+           tests("compiler/targets/gpu/test_tensor_cores.py")),
+    Mutant("stores without a fence", "compiler", asynchronous._awaited,
+           "seq([ProxyFence(), stmt]) if follow and fences else stmt", "stmt", WARPGROUPS),
+    Mutant("products that nobody waits for", "compiler", asynchronous._awaited,
+           "ProductsArrived(0)", "ProductsArrived(1)", WARPGROUPS),
+    Mutant("phases of another round", "compiler", pipeline._Filling.signalled,
+           "self.step // self.stages % 2", "self.step % 2", WARPGROUPS),
+    Mutant("a signal without its last box", "compiler", pipeline._Filling.brought,
+           "for _, call in calls)", "for _, call in calls[1:])", WARPGROUPS),
+    Mutant("any condition is an edge", "compiler", bulk._check_edges,
+           "not rest.terms and not rest.constant for rest in rests", "True for rest in rests",
+           WARPGROUPS),
+    Mutant("fences are not checked", "compiler", arrivals._Arrivals.multiplies,
+           "if any(_overlap(slot, other) for other in known):", "if False:", WARPGROUPS),
+    Mutant("a place as if it were not swizzled", "compiler", _Printer.element,
+           "if buffer.swizzled:", "if False:", WARPGROUPS),
+    Mutant("what an addition reads is narrow", "compiler", narrow_tensors._Narrowing.rounds,
+           "isinstance(_inner(node.op), MaxPool) and", "True or",
+           tests("compiler/targets/gpu/test_tensor_cores.py")),
+    Mutant("zeros in place of a zero point", "compiler", tensor_gemm.factor,
+           "if outside and inside:", "if False:",
            tests("compiler/targets/gpu/test_tensor_cores.py")),
     Mutant("blocks are not compared", "compiler", races._Checker.check,
            "self.compare_blocks()", "pass",

@@ -93,8 +93,8 @@ class Dialect:
     index, block_index : the indices of a thread and of its block along {axis} (x, y, z: {number})
     barrier : the statement
     aligned : before the declaration of what accesses of 16 bytes touch
-    copy : a statement that copies so many bytes, to and from a place in a buffer; the source may be
-        a private array in place of a buffer
+    copy : a statement that copies so many bytes, to and from a place in a buffer; either may be a
+        private array in place of one
     clear : a statement that sets so many bytes to zero
     copies_async, tensor_cores : whether there are asynchronous copies, and tensor cores
     unroll : stands before a loop that is to be unrolled
@@ -112,7 +112,7 @@ class Dialect:
     block_index: str
     barrier: str
     aligned: str
-    copy: Callable[[int, str, str, Buffer, Buffer | None], str]
+    copy: Callable[[int, str, str, Buffer | None, Buffer | None], str]
     clear: Callable[[int, str, Buffer], str]
     copies_async: bool
     tensor_cores: bool
@@ -141,7 +141,7 @@ class Dialect:
         raise AssertionError(f"{stmt!r} is no mark")
 
 
-def _copied(size: int, to: str, source: str, target: Buffer, origin: Buffer | None) -> str:
+def _copied(size: int, to: str, source: str, target: Buffer | None, origin: Buffer | None) -> str:
     return f"copy_{size}({to}, {source});"
 
 
@@ -153,14 +153,20 @@ def _shared_cuda(buffer: Buffer) -> str:
     return f"__shared__ __align__({SHARED_ALIGN if buffer.swizzled else 16})"
 
 
+def _shared_opencl(buffer: Buffer) -> str:
+    return "__local __attribute__((aligned(16)))"
+
+
 _SPACES = {"global": "__global", "shared": "__local"}
 _VECTORS = {16: "uint4", 8: "uint2", 4: "uint"}
 
 
-def _copied_opencl(size: int, to: str, source: str, target: Buffer, origin: Buffer | None) -> str:
-    vector, space = _VECTORS[size], _SPACES[target.scope]
-    other = "" if origin is None else f"{_SPACES[origin.scope]} "
-    return f"*({space} {vector}*)({to}) = *(const {other}{vector}*)({source});"
+def _copied_opencl(
+    size: int, to: str, source: str, target: Buffer | None, origin: Buffer | None
+) -> str:
+    vector = _VECTORS[size]
+    space, other = ("" if b is None else f"{_SPACES[b.scope]} " for b in (target, origin))
+    return f"*({space}{vector}*)({to}) = *(const {other}{vector}*)({source});"
 
 
 def _cleared_opencl(size: int, to: str, target: Buffer) -> str:
@@ -178,7 +184,7 @@ OPENCL = Dialect(
     "OpenCL C", "cl", _OPENCL,
     "__kernel __attribute__((reqd_work_group_size({x}, {y}, {z}))) void",
     "__global {type}* restrict {name}", "__global const {type}* restrict {name}",
-    lambda buffer: "__local __attribute__((aligned(16)))", SHARED_BYTES,
+    _shared_opencl, SHARED_BYTES,
     "get_local_id({number})", "get_group_id({number})",
     "barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);", "__attribute__((aligned(16)))",
     _copied_opencl, _cleared_opencl, copies_async=False, tensor_cores=False,

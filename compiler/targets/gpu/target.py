@@ -12,17 +12,21 @@ from ....runtime.gpu.cuda import capability_of_device
 from ...choose.chooser import Chooser
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
+from ...graph.ops.base import Fusion
+from ...graph.ops.channels_last import ChannelsLast
 from ...te.expr import HALF_DTYPES
 from ...te.schedule import Schedule
 from ...te.tensor import Tensor
 from ...tir.ir import PrimFunc
 from ..base import Compiled, GraphPass, Options, Part, Target, layer_info
+from ..cpu.passes.fuse_elementwise import fuse_elementwise
 from .architectures import ARCHITECTURES, Architecture, architecture_of, find_architecture
 from .dialects import CUDA, OPENCL, Dialect
 from .func_code import FuncKernels
 from .graph_code import kernels_of_graph
 from .kernels import lower_kernels, to_launches
-from .lowering import PRECISIONS, Templates, templates_of
+from .layer import GpuLayer
+from .lowering import PRECISIONS, Templates, template_of, templates_of
 from .passes.channels_last import channels_last
 from .passes.narrow_tensors import narrow_tensors
 from .templates.tensor_gemm import TensorGemm
@@ -83,7 +87,8 @@ class Gpu(Target):
         for copies of 16 bytes."""
         tensor_gemm = next(t for t in self.templates if isinstance(t, TensorGemm))
         channels = graph[node.inputs[0]].shape[1]
-        return tensor_gemm.handles(graph, node) and channels % LEAST_CHANNELS == 0
+        moved = replace(node, op=ChannelsLast(node.op))
+        return tensor_gemm.handles(graph, moved) and channels % LEAST_CHANNELS == 0
 
     def compile(self, part: Part, chooser: Chooser, dumps: Dumps) -> Compiled:
         graph = part.as_graph()
@@ -99,6 +104,18 @@ class Gpu(Target):
             for node in part.nodes
         ]
         return Compiled(step, layers)
+
+    def layers(self, part: Part, chooser: Chooser) -> list[GpuLayer]:
+        """The layers of a part that compute something, as a tuner compiles them."""
+        graph = fuse_elementwise(part.as_graph())
+        found = []
+        for node in graph.nodes:
+            if node.op.fusion is Fusion.ALIAS or 0 in graph.result(node).shape:
+                continue
+            template = template_of(graph, node, self.templates)
+            workload = template.workload(graph, node)
+            found.append(GpuLayer(graph, node, template, workload, self.dialect, self.device))
+        return found
 
     def lower(self, schedule: Schedule, args: list[Tensor], name: str) -> PrimFunc:
         return lower_kernels(schedule, args, name)

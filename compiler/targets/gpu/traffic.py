@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...te.expr import Cast, Const, Expr, Read, Select, Var, children, substitute, walk
+from ...te.expr import Cast, Const, Expr, Read, Select, Var, children, rewrite, substitute, walk
 from ...te.numpy_values import values_of
 from ...tir.ir import (
     Allocate,
@@ -34,7 +34,7 @@ from ...tir.passes.bulk import BulkIntrin
 from .scopes import LANES, WARP
 from .tensor_cores import ROWS, WarpIntrin
 from .text import element_bytes
-from .vectors import vector_of
+from .vectors import loads_of, vector_of
 
 #: Bytes that main memory moves at once, of one bank of shared memory, and banks.
 SECTOR_BYTES, BANK_BYTES, BANKS = 32, 4, 32
@@ -129,7 +129,16 @@ def _accesses(
                 return
             facts = facts if vector.guard is None else (*facts, vector.guard)
             if vector.source is None:
-                yield from _reads(vector.store.value, inside, facts)
+                loads = loads_of(vector, stmt)
+                for read in loads:
+                    access = _access(read.source, read.indices, False, loops, facts)
+                    size = element_bytes(read.source.dtype) * stmt.extent
+                    yield replace(_first(access, stmt.var), size=size)
+
+                def loaded(expr: Expr, loads: list[Read] = loads) -> Expr | None:
+                    return Const(0, expr.dtype) if expr in loads else None
+
+                yield from _reads(rewrite(vector.store.value, loaded), inside, facts)
             else:
                 exists = () if vector.exists is None else (vector.exists,)
                 read = _access(vector.source.source, vector.source.indices, False, loops, facts)

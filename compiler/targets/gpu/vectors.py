@@ -6,7 +6,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...te.affine import affine
-from ...te.expr import Binary, Const, Expr, Read, Select, Var, binary, bits_of, substitute, walk
+from ...te.expr import (
+    Binary,
+    Const,
+    Expr,
+    Read,
+    Select,
+    Var,
+    binary,
+    bits_of,
+    children,
+    substitute,
+    walk,
+)
 from ...tir.ir import Buffer, For, If, Store
 from .warp_functions import VECTORS
 
@@ -49,6 +61,28 @@ def vector_of(loop: For) -> Vector | None:
     if store.buffer.scope != "global":
         return None
     return Vector(store, size, None, None, guard)
+
+
+def loads_of(vector: Vector, loop: For) -> list[Read]:
+    """What a computed vector reads in any case, elements side by side, each once."""
+    found: list[Read] = []
+
+    def visit(expr: Expr) -> None:
+        match expr:
+            case Select(cond):
+                visit(cond)
+                return
+            case Read(source, indices):
+                size = loop.extent * bits_of(source.dtype) // 8
+                is_vector = size in VECTORS and source.dtype != "bool"
+                if is_vector and _is_whole(source, indices, loop) and expr not in found:
+                    found.append(expr)
+        for child in children(expr):
+            visit(child)
+
+    if vector.source is None:
+        visit(vector.store.value)
+    return [read for read in found if read.source.scope == "global"]
 
 
 def _is_whole(buffer: Buffer, indices: Sequence[Expr], loop: For) -> bool:

@@ -126,62 +126,83 @@ def _pipelined(
     rest = [s for s in stmts if s not in fills]
     _check(fills, rest, ahead, name)
     stages = min(ahead[0].stages, loop.extent if loop is not None else 1)
-    signals = Buffer("arrived", (stages,), SIGNAL, "shared") if any(map(is_bulk, fills)) else None
-    step: Expr = Const(0) if loop is None else loop.var
-
-    def brought(filling: Stmt, slot: Expr) -> list[Stmt]:
-        """The statements that fill buffers, with what the copy engine brings as instructions."""
-        parts = filling.stmts if isinstance(filling, Seq) else (filling,)
-        if signals is None:
-            return list(parts)
-        calls = [bulk_call(s, Region(signals, (slot,)), name) for s in parts if is_bulk(s)]
-        size = sum(call.intrinsic.size_bytes for _, call in calls)
-        expects: Stmt = SignalExpects(signals, slot, size)
-        asked = [_guarded(call, guards) for guards, call in calls]
-        others = [s for s in parts if not is_bulk(s)]
-        return [*others, _guarded(expects, calls[0][0]), *asked]
-
-    def ready(body: Stmt) -> Stmt:
-        """The statement with its signals, if it has any."""
-        if signals is None:
-            return body
-        guards, _ = bulk_call(next(filter(is_bulk, fills)), Region(signals, (Const(0),)), name)
-        begin = [_guarded(SignalsReady(signals), guards), Barrier()]
-        return Allocate(signals, seq([*begin, body]))
-
-    def arrived_in(slot: Expr) -> list[Stmt]:
-        """The wait for the signal of this iteration."""
-        return [] if signals is None else [SignalArrived(signals, slot, step // stages % 2)]
-
+    filling = _Filling(name, fills, stages, Const(0) if loop is None else loop.var)
+    if stages == 1 or loop is None:
+        waits = [*filling.started, *filling.arrived(0), *filling.signalled(Const(0))]
+        inside = seq([*filling.brought(seq(fills), Const(0)), *waits, *rest])
+        body = _allocated([replace(a, stages=1) for a in allocated], inside)
+        if loop is None or filling.signals is None:
+            return filling.ready(body)
+        return filling.ready(replace(loop, body=body))
     kept = [a for a in allocated if a.buffer not in buffers]
-    if stages == 1:
-        filling = brought(seq(fills), Const(0))
-        copied = [] if all(map(is_bulk, fills)) else [CopiesStarted(), CopiesArrived(0)]
-        waits = [*copied, *arrived_in(Const(0))]
-        body = _allocated([replace(a, stages=1) for a in allocated], seq([*filling, *waits, *rest]))
-        return ready(body if loop is None or signals is None else replace(loop, body=body))
-    assert loop is not None
     copies = {b: replace(b, shape=(stages, *b.shape)) for b in buffers}
 
     def filled(k: Expr) -> list[Stmt]:
         at = index_copies(_renamed(seq(fills), {loop.var: k}), copies, k % stages)
-        return brought(at, k % stages)
+        return filling.brought(at, k % stages)
 
     first = Var(f"{loop.var.name}.first")
-    only_bulk = all(map(is_bulk, fills))
-    started = [] if only_bulk else [CopiesStarted()]
-    begin = seq([*filled(first if stages > 2 else Const(0)), *started])
+    begin = seq([*filled(first if stages > 2 else Const(0)), *filling.started])
     if stages > 2:
         begin = For(first, stages - 1, "serial", begin)
-    arrived = [] if only_bulk else [CopiesArrived(stages - 2)]
+    arrived = filling.arrived(stages - 2)
     later = loop.var + (stages - 1)
     used = index_copies(_allocated(kept, seq(rest)), copies, loop.var % stages)
     guarded = [If(later < loop.extent, s) for s in filled(later)]
-    wait = arrived_in(loop.var % stages)
-    again = replace(loop, body=seq([*guarded, *started, *wait, used, *arrived, Barrier()]))
+    waits = [*filling.started, *filling.signalled(loop.var % stages)]
+    again = replace(loop, body=seq([*guarded, *waits, used, *arrived, Barrier()]))
     made = [Allocate(copies[a.buffer], Seq(())) for a in ahead]
-    ended = [] if only_bulk else [*arrived, Barrier()]
-    return ready(_allocated(made, seq([begin, *ended, again])))
+    ended = [*arrived, Barrier()] if arrived else []
+    return filling.ready(_allocated(made, seq([begin, *ended, again])))
+
+
+class _Filling:
+    """How the buffers of a loop are filled: by threads, by the copy engine, or by both. ``step`` is
+    the iteration that reads."""
+
+    def __init__(self, kernel: str, fills: Sequence[Stmt], stages: int, step: Expr):
+        self.kernel, self.stages, self.step = kernel, stages, step
+        bulk = [s for s in fills if is_bulk(s)]
+        self.has_copies = len(bulk) < len(fills)
+        self.signals: Buffer | None = None
+        self.guards: list[Expr] = []
+        if bulk:
+            self.signals = Buffer("arrived", (stages,), SIGNAL, "shared")
+            self.guards, _ = bulk_call(bulk[0], Region(self.signals, (Const(0),)), kernel)
+
+    @property
+    def started(self) -> list[Stmt]:
+        """What closes a group of copies of threads."""
+        return [CopiesStarted()] if self.has_copies else []
+
+    def arrived(self, but: int) -> list[Stmt]:
+        """The wait for all but so many groups of copies of threads."""
+        return [CopiesArrived(but)] if self.has_copies else []
+
+    def signalled(self, slot: Expr) -> list[Stmt]:
+        """The wait for what the copy engine brings for this iteration."""
+        if self.signals is None:
+            return []
+        return [SignalArrived(self.signals, slot, self.step // self.stages % 2)]
+
+    def brought(self, filling: Stmt, slot: Expr) -> list[Stmt]:
+        """The statements that fill buffers, with what the copy engine brings as instructions."""
+        parts = filling.stmts if isinstance(filling, Seq) else (filling,)
+        if self.signals is None:
+            return list(parts)
+        signal = Region(self.signals, (slot,))
+        calls = [bulk_call(s, signal, self.kernel) for s in parts if is_bulk(s)]
+        size = sum(call.intrinsic.size_bytes for _, call in calls)
+        expects = _guarded(SignalExpects(self.signals, slot, size), self.guards)
+        asked = [_guarded(call, guards) for guards, call in calls]
+        return [*(s for s in parts if not is_bulk(s)), expects, *asked]
+
+    def ready(self, body: Stmt) -> Stmt:
+        """The statement with its signals, if it has any."""
+        if self.signals is None:
+            return body
+        begin = [_guarded(SignalsReady(self.signals), self.guards), Barrier()]
+        return Allocate(self.signals, seq([*begin, body]))
 
 
 def _guarded(stmt: Stmt, guards: Sequence[Expr]) -> Stmt:

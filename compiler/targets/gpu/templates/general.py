@@ -1,12 +1,14 @@
-"""A thread for each element of the result: for every operator that has no template of its own."""
+"""A thread for each element of the result, for some that lie side by side, or a row of threads for
+one that is a long sum: for every operator that has no template of its own."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from ....choose.space import Knobs, Space, preferring
+from ....choose.space import Knobs, KnobValue, Space, preferring
 from ....graph.ir import Graph, Node
-from ....graph.ops.base import Op
+from ....graph.ops.base import Fusion, Op
 from ....te.expr import FLOAT_FUNCTIONS, Call, Extern, walk
 from ....te.schedule import Schedule, create_schedule
 from ....te.stage import Stage
@@ -17,11 +19,17 @@ from .base import GpuTemplate, Scheduled
 
 #: Threads of a block.
 THREADS = (256, 128, 64, 512, 32)
+#: Elements side by side of a thread; results from which on there are threads enough for that.
+VECTORS, MANY_ELEMENTS = (1, 4, 8, 16), 1 << 16
+#: Threads that share a sum; steps from which on it is long, if there are few results.
+LANES, LONG_SUM, MANY_SUMS = (32, 1, 8), 64, 1 << 14
 
 
 class General(GpuTemplate):
-    """A thread computes one element, sums included; ``threads`` form a block. Steps that are cheap
-    are computed where they are read, all others by kernels of their own."""
+    """``threads`` form a block. A thread computes ``vector`` elements of an element-wise operator;
+    ``lanes`` of them share each long sum of another operator, such as one of softmax, and a thread
+    computes each element of all others. Steps that are cheap are computed where they are read, all
+    others by kernels of their own."""
 
     name = "elements"
     ops = (Op,)
@@ -29,18 +37,27 @@ class General(GpuTemplate):
     def space(self, workload: CpuWorkload) -> Space:
         size = math.prod(workload.result[0])
         fits = [n for n in THREADS if n < 2 * size] or [THREADS[-1]]
-        return Space({"threads": preferring(fits[0], fits)})
+        knobs: dict[str, Sequence[KnobValue]] = {"threads": preferring(fits[0], fits)}
+        if workload.op.fusion is Fusion.ELEMENTWISE:
+            vectors = [n for n in VECTORS if not size % n]
+            best = 4 if 4 in vectors and size >= MANY_ELEMENTS else 1
+            knobs["vector"] = preferring(best, vectors)
+        if workload.op.fusion is Fusion.REDUCTION:
+            knobs["lanes"] = LANES
+        return Space(knobs)
 
     def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
         shapes = loop_shapes(node.op, [tensor.shape for tensor in graph.operands(node)])
         found = expression_of(graph, node, shapes)
         schedule = create_schedule(found.output)
-        each_element(schedule, int(knobs["threads"]))
+        numbers = (int(knobs.get(name, 1)) for name in ("lanes", "vector"))
+        each_element(schedule, int(knobs["threads"]), *numbers)
         return Scheduled(schedule, [*found.args, found.output], found.attributes)
 
 
-def each_element(schedule: Schedule, threads: int) -> None:
-    """Give a thread to each element of every tensor that is not computed where it is read."""
+def each_element(schedule: Schedule, threads: int, lanes: int = 1, vector: int = 1) -> None:
+    """Give a thread to each element, or to each ``vector`` of them, of every tensor that is not
+    computed where it is read; and ``lanes`` threads to each element that is a long sum."""
     output = schedule.outputs[0]
     for stage in list(schedule.stages):
         if stage.tensor is not output and _is_cheap(stage, schedule):
@@ -51,30 +68,80 @@ def each_element(schedule: Schedule, threads: int) -> None:
             continue  # one thread computes it
         if stage.reduce_axes and not _is_ending(stage, schedule):
             local = schedule.cache_write(stage.tensor, "local")
-            thread = share_elements(schedule[stage.tensor], threads)
-            sums = schedule[local]
-            sums.compute_at(schedule[stage.tensor], thread)
-            contract(sums)
+            compute_sums(schedule, schedule[stage.tensor], [schedule[local]], threads, lanes)
         elif not stage.reduce_axes:
-            thread = share_elements(stage, threads)
-            for inner in roots:
-                if (
-                    inner.reduce_axes
-                    and _reader(inner, schedule) is stage
-                    and _is_ending(inner, schedule)
-                ):
-                    inner.set_scope("local")
-                    inner.compute_at(stage, thread)
-                    contract(inner)
+            inner = [
+                s for s in roots
+                if s.reduce_axes and _reader(s, schedule) is stage and _is_ending(s, schedule)
+            ]  # fmt: skip
+            if inner:
+                compute_sums(schedule, stage, inner, threads, lanes)
+            else:
+                share_elements(stage, threads, vector)
 
 
-def share_elements(stage: Stage, threads: int) -> IterVar:
-    """Make one loop of a stage's data loops, and bind it to blocks of threads; the threads' loop is
-    returned."""
-    data = [axis for axis in stage.leaves if axis.kind == "data"]
-    whole = data[0]
-    for axis in data[1:]:
+def compute_sums(
+    schedule: Schedule, result: Stage, sums: Sequence[Stage], threads: int, lanes: int
+) -> None:
+    """Compute the sums that each element of a result needs where that is computed."""
+    if lanes > 1 and all(_is_long(stage) for stage in sums):
+        # Parts of rows along several dimensions would not lie side by side in shared memory.
+        is_row = sum(size > 1 for size in result.tensor.shape) <= 1
+        rows = max(1, threads // lanes) if is_row else 1
+        whole = _fused([axis for axis in result.leaves if axis.kind == "data"], result)
+        blocks, row = result.split(whole, min(rows, prod_of(result)))
+        result.bind(blocks, "blockIdx.x")
+        result.bind(row, "threadIdx.y")
+        for stage in sums:
+            _share_sum(schedule, result, row, stage, lanes)
+        return
+    thread = share_elements(result, threads)
+    for stage in sums:
+        stage.set_scope("local")
+        stage.compute_at(result, thread)
+        contract(stage)
+
+
+def _share_sum(schedule: Schedule, result: Stage, row: IterVar, stage: Stage, lanes: int) -> None:
+    """Let threads side by side add up a part each, in shared memory, and each thread all parts."""
+    tensor = stage.tensor
+    steps = _fused([axis for axis in stage.leaves if axis.kind == "reduce"], stage)
+    _, lane = stage.split(steps, lanes)
+    parts = schedule.rfactor(tensor, lane, len(tensor.axes))
+    total, partial = schedule[tensor], schedule[parts]
+    total.set_scope("local")
+    total.compute_at(result, row)
+    partial.set_scope("shared")
+    partial.compute_at(result, row)
+    partial.bind(parts.axes[-1], "threadIdx.x")
+    contract(partial)
+
+
+def _is_long(stage: Stage) -> bool:
+    """Whether a sum has steps enough for several threads, and there are too few of its kind."""
+    steps = math.prod(axis.extent for axis in stage.reduce_axes)
+    return steps >= LONG_SUM and prod_of(stage) < MANY_SUMS
+
+
+def prod_of(stage: Stage) -> int:
+    """Elements of a stage's tensor."""
+    return math.prod(stage.tensor.shape)
+
+
+def _fused(loops: Sequence[IterVar], stage: Stage) -> IterVar:
+    whole = loops[0]
+    for axis in loops[1:]:
         whole = stage.fuse(whole, axis)
+    return whole
+
+
+def share_elements(stage: Stage, threads: int, vector: int = 1) -> IterVar:
+    """Make one loop of a stage's data loops, and bind it to blocks of threads; the threads' loop is
+    returned. Each computes ``vector`` elements side by side."""
+    whole = _fused([axis for axis in stage.leaves if axis.kind == "data"], stage)
+    if vector > 1 and not prod_of(stage) % vector:
+        whole, side_by_side = stage.split(whole, vector)
+        stage.vectorize(side_by_side)
     blocks, inner = stage.split(whole, threads)
     stage.bind(blocks, "blockIdx.x")
     stage.bind(inner, "threadIdx.x")

@@ -39,6 +39,9 @@ class Product:
     args : the placeholders of all operands and attributes
     attributes : the values of attributes
     right_by_column : whether steps of k lie side by side in the right factor
+    taps : how many t there are
+    zero_point : of the left factor, which ``left`` subtracts; ``raw_left`` is the factor as it is
+        stored, whose elements that do not exist are the zero point
     """
 
     sizes: tuple[int, int, int, int]
@@ -50,6 +53,22 @@ class Product:
     attributes: tuple[np.ndarray, ...] = ()
     right_by_column: bool = False
     taps: int = 1
+    zero_point: int = 0
+    raw_left: Element | None = None
+
+    def with_zero_point(self, sums: np.ndarray) -> Product:
+        """The product whose left factor is as it is stored; what its zero point adds to each sum is
+        subtracted from it: so many times ``sums``, those of the right factor's columns."""
+        less = placeholder(sums.shape, "int32", "less")
+
+        def ending(b: Expr, i: Expr, j: Expr, acc: Expr) -> Expr:
+            return self.ending(b, i, j, acc - less[j])
+
+        assert self.raw_left is not None
+        values = (*self.attributes, (self.zero_point * sums).astype(np.int32))
+        return replace(
+            self, left=self.raw_left, ending=ending, args=[*self.args, less], attributes=values
+        )
 
 
 def sizes_of(workload: CpuWorkload) -> tuple[int, int, int, int]:
@@ -90,8 +109,11 @@ def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool, zero
     columns = w.shape[0 if by_column else 1]
     dtype = "int32" if isinstance(op, QDense) else "float32" if x.dtype in HALF_DTYPES else x.dtype
 
-    def left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
-        return _less(x[i, k], zero, dtype), []
+    def raw_left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
+        return x[i, k], []
+
+    def left(*at: Expr) -> tuple[Expr, list[Expr]]:
+        return _less(x[at[1], at[3]], zero, dtype), []
 
     def right(b: Expr, j: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
         return (w[j, k] if by_column else w[k, j]), []
@@ -99,7 +121,7 @@ def _dense(op: Dense | MatMul | QDense, tensors: Sequence, by_column: bool, zero
     ending, more, values = _ending(op, bias)
     return Product(
         (1, rows, columns, depth), left, right, lambda b, i, j, acc: ending(acc, j), dtype,
-        [x, w, *bias, *more], values, by_column,
+        [x, w, *bias, *more], values, by_column, zero_point=zero, raw_left=raw_left,
     )  # fmt: skip
 
 
@@ -147,13 +169,17 @@ def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type
     zero = op.x_zero_point if isinstance(op, QConv2d) else 0
     dtype = "int32" if isinstance(op, QConv2d) else "float32"
 
-    def left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
+    def raw_left(b: Expr, i: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
         if is_matrix:
-            return _less(x[i, k], zero, dtype), []
+            return x[i, k], []
         at = (i // counts[1] % counts[0], i % counts[1])
         taps = (t // kernel[1], t % kernel[1])
         places, inside = _windowed(op, (height, width), kernel, counts, at, taps)
-        return _less(x[(i // math.prod(counts), *places, k)], zero, dtype), inside
+        return x[(i // math.prod(counts), *places, k)], inside
+
+    def left(*at: Expr) -> tuple[Expr, list[Expr]]:
+        element, inside = raw_left(*at)
+        return _less(element, zero, dtype), inside
 
     def right(b: Expr, j: Expr, t: Expr, k: Expr) -> tuple[Expr, list[Expr]]:
         return w[j, t, k], []
@@ -162,7 +188,7 @@ def _channels_last(op: Conv2d | QConv2d, x_type: Type, w_type: Type, *rest: Type
     return Product(
         (1, images * math.prod(counts), outputs, channels), left, right,
         lambda b, i, j, acc: ending(acc, j), dtype, [x, w, *bias, *more], values,
-        right_by_column=True, taps=taps_of_all,
+        right_by_column=True, taps=taps_of_all, zero_point=zero, raw_left=raw_left,
     )  # fmt: skip
 
 

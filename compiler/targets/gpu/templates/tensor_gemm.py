@@ -85,7 +85,10 @@ class TensorGemm(Gemm):
         dtypes = {t.dtype for t in graph.operands(node)[:2]}
         op = inner_of(node.op)
         if isinstance(op, QConv2d | QDense):
-            return "int8" if dtypes == {"int8"} and not op.x_zero_point else None
+            known = graph.operands(node)[1].data is not None
+            by_channel = isinstance(node.op, ChannelsLast | QDense)
+            folds = not op.x_zero_point or (known and by_channel)
+            return "int8" if dtypes == {"int8"} and folds else None
         half = dtypes <= {"float32", self.precision} and self.precision != "float32"
         return self.precision if half else None
 
@@ -107,9 +110,10 @@ class TensorGemm(Gemm):
         tiles = best_tiles(batch, rows, columns, all_tiles, ROWS)
         units = preferring(WGMMA if tiles[0] >= GROUP_ROWS else MMA, (MMA, WGMMA))
         if grouped and units[0] == WGMMA:
-            warps = [GROUP_ROWS, tiles[1]]
+            warps, deepest = [GROUP_ROWS, tiles[1]], max(DEPTHS) // size
         else:
             warps = [min(tile, max(tile // 2, ROWS)) for tile in tiles]
+            deepest = DEPTHS[0] // size
         step, depths = K_BYTES // size, [n // size for n in DEPTHS]
         all_warps = GROUP_WARP_TILES if grouped else WARP_TILES
         knobs: dict[str, Sequence[KnobValue]] = {"unit": units} if grouped else {}
@@ -120,7 +124,7 @@ class TensorGemm(Gemm):
             "columns": preferring(tiles[1], all_tiles),
             "warp_rows": preferring(warps[0], [n for n in all_warps if n >= ROWS]),
             "warp_columns": preferring(warps[1], all_warps),
-            "depth": preferring(depths[0] if depth > step else step, depths),
+            "depth": preferring(deepest if depth > step else step, depths),
             "stages": STAGES,
         }
         most = self.architecture.shared_bytes
@@ -129,6 +133,10 @@ class TensorGemm(Gemm):
     def schedule(self, graph: Graph, node: Node, knobs: Knobs) -> Scheduled:
         product, kind = product_of(graph, node), self.kind_of(graph, node)
         assert kind is not None
+        if product.zero_point:
+            weights = graph.operands(node)[1].data
+            assert weights is not None
+            product = product.with_zero_point(weights.reshape(len(weights), -1).sum(1, dtype=int))
         schedule = tensor_tiled(product, kind, knobs)
         return Scheduled(schedule, [*product.args, schedule.outputs[0]], product.attributes)
 
@@ -177,7 +185,10 @@ def tensor_tiled(product: Product, kind: str, knobs: Knobs) -> Schedule:
     whole_m, whole_n, whole_k = (
         -(-size // tile) * tile for size, tile in ((m, rows), (n, columns), (k, depth))
     )
-    a = factor((batch, product.taps, whole_m, whole_k), product.left, (m, k), dtype, "left")
+    a = factor(
+        (batch, product.taps, whole_m, whole_k), product.left, (m, k), dtype, "left",
+        product.zero_point,
+    )  # fmt: skip
     c = factor((batch, product.taps, whole_n, whole_k), product.right, (n, k), dtype, "right")
     tap, r = reduce_axis(product.taps, "tap"), reduce_axis(whole_k, "k")
 
@@ -272,14 +283,19 @@ def factor(
     sizes: tuple[int, int],
     dtype: str,
     name: str,
+    outside: int = 0,
 ) -> Tensor:
-    """A factor by rows, converted, with zeros beyond its sizes."""
+    """A factor by rows, converted, with zeros beyond its sizes, which add nothing. Elements that do
+    not exist are as ``outside`` says."""
 
     def rule(b: Expr, t: Expr, i: Expr, k: Expr) -> Expr:
         value, inside = element(b, i, t, k)
         edges = zip((i, k), sizes, shape[2:], strict=True)
-        inside = [*(at < size for at, size, whole in edges if size < whole), *inside]
+        exists = [at < size for at, size, whole in edges if size < whole]
         value = value if value.dtype == dtype else value.astype(dtype)
+        if outside and inside:
+            value, inside = select(all_of(*inside), value, Const(outside, dtype)), []
+        inside = [*exists, *inside]
         return select(all_of(*inside), value, Const(0, dtype)) if inside else value
 
     return compute(shape, rule, name)

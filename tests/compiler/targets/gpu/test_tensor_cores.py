@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 import vdla
 from vdla.bench.net import Net
@@ -149,11 +150,50 @@ def test_channels_last() -> None:
     np.testing.assert_array_equal(got, wanted)
 
 
+def shifted() -> bytes:
+    """A convolution with a border, one without and a dense layer on int8 whose 0 is at -7."""
+    rng = np.random.default_rng(4)
+    constants = {
+        "s": np.float32(0.05), "z": np.int8(-7), "sw": np.float32(0.01), "zw": np.int8(0),
+        "w1": rng.integers(-90, 90, (16, 16, 3, 3)).astype(np.int8),
+        "w2": rng.integers(-90, 90, (32, 16, 1, 1)).astype(np.int8),
+        "w3": rng.integers(-90, 90, (10, 32 * 49)).astype(np.int8),
+    }  # fmt: skip
+    text = """<ir_version: 8, opset_import: ["" : 13]>
+    shifted (float[1, 16, 7, 7] x) => (float[1, 10] y) {
+      q0 = QuantizeLinear(x, s, z)      d0 = DequantizeLinear(q0, s, z)
+      f1 = DequantizeLinear(w1, sw, zw) c1 = Conv<pads = [1, 1, 1, 1]>(d0, f1)
+      q1 = QuantizeLinear(c1, s, z)     d1 = DequantizeLinear(q1, s, z)
+      f2 = DequantizeLinear(w2, sw, zw) c2 = Conv(d1, f2)
+      q2 = QuantizeLinear(c2, s, z)     d2 = DequantizeLinear(q2, s, z)
+      r = Flatten(d2)                   f3 = DequantizeLinear(w3, sw, zw)
+      g = Gemm<transB = 1>(r, f3)
+      q3 = QuantizeLinear(g, s, z)      y = DequantizeLinear(q3, s, z)
+    }"""
+    model = onnx.parser.parse_model(text)
+    for name, value in constants.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
+    return model.SerializeToString()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("precision", "bits"), [("float16", 11), ("bfloat16", 8)])
+def test_zero_points_on_tensor_cores() -> None:
+    """What a zero point adds to each sum is subtracted at the end."""
+    module = vdla.compile(shifted(), "cuda", emulate=True)
+    [step] = module.compiled.steps
+    assert isinstance(step, KernelProgram)
+    assert step.source.count("mma_m16n8k32_s8(&acc") == 3
+    arrays = model_inputs(module, None, 0)
+    [got], [wanted] = module.run(*arrays), vdla.compile(shifted(), "cpu").run(*arrays)
+    assert np.ptp(got) > 0
+    np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("precision", "bits"), [("float16", 11), ("bfloat16", 8), ("tf32", 10)])
 def test_precision_of_factors(precision: str, bits: int) -> None:
     """Rounding both factors of every product changes it by less than 2 ** (1 - bits) of it; six
-    layers follow one another."""
+    layers follow one another. What tf32 leaves out of a factor is below 2 ** -10 of it."""
     model = residual(False).SerializeToString()
     module = vdla.compile(model, "cuda", emulate=True, precision=precision)
     arrays = model_inputs(module, None, 0)

@@ -1,0 +1,145 @@
+"""PyTorch on a GPU, the peer of :mod:`vdla.bench.gpu`: the same networks in every way that it has.
+Only this module imports it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from ..isa.errors import VdlaError
+
+#: How PyTorch runs a network: as it is, compiled, and as one CUDA graph of either. Images are
+#: [N, H, W, C] in memory.
+WAYS = ("eager", "compile", "graph", "compile and graph")
+
+
+def check_installed() -> None:
+    """Raise VdlaError where PyTorch is missing."""
+    if find_spec("torch") is None:
+        raise VdlaError("peers: expected PyTorch for torch, found none; pip install torch")
+
+
+def network(model: onnx.ModelProto, dtype: str, device: str) -> Callable[..., tuple[Any, ...]]:
+    """A float model of :data:`~.workloads.NETWORKS` as a function of PyTorch's tensors.
+
+    Raises
+    ------
+    VdlaError
+        For an operator that these networks do not have.
+    """
+    import torch  # pyright: ignore[reportMissingImports]
+
+    kind = getattr(torch, "float32" if dtype == "tf32" else dtype)
+    constants = {}
+    for tensor in model.graph.initializer:
+        value = torch.tensor(numpy_helper.to_array(tensor), device=device)
+        value = value.to(kind) if value.is_floating_point() else value
+        is_image = value.ndim == 4
+        constants[tensor.name] = (
+            value.contiguous(memory_format=torch.channels_last) if is_image else value
+        )
+    steps = [(node, _attributes(node)) for node in model.graph.node]
+    names = [value.name for value in model.graph.input]
+    results = [value.name for value in model.graph.output]
+
+    def run(*inputs: Any) -> tuple[Any, ...]:
+        known = {**constants, **dict(zip(names, inputs, strict=True))}
+        for node, attributes in steps:
+            operands = [known[name] for name in node.input if name]
+            made = _result(torch, node.op_type, operands, attributes, len(node.output))
+            made = made if isinstance(made, (list, tuple)) else [made]
+            known |= dict(zip(node.output, made, strict=True))
+        return tuple(known[name] for name in results)
+
+    return run
+
+
+def _attributes(node: onnx.NodeProto) -> dict[str, Any]:
+    return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+
+
+def _result(torch: Any, kind: str, x: Sequence[Any], given: Mapping[str, Any], count: int) -> Any:
+    """What one operator makes of its operands. Windows have the same border on both sides."""
+    functions, bias = torch.nn.functional, x[2] if len(x) > 2 else None
+    window = {"stride": given.get("strides", 1), "padding": given.get("pads", [0, 0])[:2]}
+    match kind:
+        case "Conv":
+            return functions.conv2d(x[0], x[1], bias, **window, groups=given.get("group", 1))
+        case "ConvTranspose":
+            return functions.conv_transpose2d(x[0], x[1], bias, **window)
+        case "MaxPool":
+            return functions.max_pool2d(x[0], given["kernel_shape"], **window)
+        case "GlobalAveragePool":
+            return x[0].mean((2, 3), keepdim=True)
+        case "Gemm":
+            return functions.linear(x[0], x[1] if given.get("transB") else x[1].T, bias)
+        case "Flatten":
+            return x[0].flatten(given.get("axis", 1))
+        case "Reshape":
+            return x[0].reshape([int(size) for size in x[1]])
+        case "Gather":
+            return x[0][x[1]]
+        case "Split":
+            return x[0].chunk(count, given["axis"])  # these networks split evenly
+        case "Add" | "Mul":
+            return x[0] + x[1] if kind == "Add" else x[0] * x[1]
+        case "Relu" | "Sigmoid" | "Tanh":
+            return getattr(torch, kind.lower())(x[0])
+        case "Identity":
+            return x[0]
+    raise VdlaError(f"peers: expected an operator of the five networks, got {kind}")
+
+
+class TorchPeer:
+    """A network on the GPU, in every way of :data:`WAYS` that works."""
+
+    def __init__(self, model: onnx.ModelProto, arrays: Sequence[np.ndarray], dtype: str):
+        import torch  # pyright: ignore[reportMissingImports]
+
+        self.torch = torch
+        for part in (torch.backends.cuda.matmul, torch.backends.cudnn):
+            part.allow_tf32 = dtype == "tf32"
+        kind = getattr(torch, "float32" if dtype == "tf32" else dtype)
+        self.inputs = [torch.tensor(array, device="cuda") for array in arrays]
+        self.inputs = [x.to(kind) if x.is_floating_point() else x for x in self.inputs]
+        self.inputs = [
+            x.contiguous(memory_format=torch.channels_last) if x.ndim == 4 else x
+            for x in self.inputs
+        ]
+        eager = network(model, dtype, "cuda")
+        compiled = torch.compile(eager, mode="max-autotune-no-cudagraphs")
+        self.ways: dict[str, Callable[[], Any]] = {
+            "eager": lambda: eager(*self.inputs),
+            "compile": lambda: compiled(*self.inputs),
+        }
+        with torch.inference_mode():
+            self.ways["graph"] = self._graph(eager)
+            self.ways["compile and graph"] = self._graph(compiled)
+
+    def _graph(self, function: Callable[..., Any]) -> Callable[[], None]:
+        """A function as one CUDA graph, ready to be replayed."""
+        torch, stream = self.torch, self.torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                function(*self.inputs)
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            function(*self.inputs)
+        return graph.replay
+
+    def time_ms(self, way: str) -> float:
+        """The time of one run, by the GPU's clock."""
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        with self.torch.inference_mode():
+            begin.record()
+            self.ways[way]()
+            end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end))
