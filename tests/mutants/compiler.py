@@ -91,6 +91,10 @@ COMPILER = (
            "copy_with(loop.body", "copy_with(first",
            tests("compiler/targets/cpu/test_products.py"
                  "::test_schedules_compute_what_plain_loops_do")),
+    Mutant("rows of integers forget that elements are lifted", "compiler",
+           block_channels._lifted_bias, "zero_point + OFFSET", "zero_point",
+           tests("compiler/targets/cpu/test_products.py"
+                 "::test_rows_of_int8_are_a_convolutions_places")),
     Mutant("columns are packed as they come", "compiler", block_channels._Rewriting._product,
            "made.inputs[0], made.op.order", "made.inputs[0], order",
            tests("compiler/targets/cpu/test_products.py"

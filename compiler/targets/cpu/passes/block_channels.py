@@ -33,8 +33,8 @@ from ....graph.ops.convolution import Conv2d, ConvolutionTranspose, ConvTranspos
 from ....graph.ops.elementwise import Add, Clip, Map, Relu
 from ....graph.ops.integer import QAdd
 from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks, in_blocks
-from ....graph.ops.linear import Dense, MatMul
-from ....graph.ops.movement import Transpose
+from ....graph.ops.linear import Dense, MatMul, QDense
+from ....graph.ops.movement import Reshape, Slice, Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
 from ..templates.algorithms import ALGORITHMS, DIRECT, transformed_weight
 from ..templates.matrix_tiles import depth_of
@@ -118,6 +118,8 @@ class _Rewriting:
                 self._emit_blocked(node, node.op, *inputs)
             case Dense() if self._packs(node):
                 self._dense(node, node.op)
+            case QDense() if self._packs_rows(node, node.op):
+                self._rows(node, node.op)
             case MatMul() if self._packs_columns(node):
                 self._product(node)
             case _:
@@ -226,26 +228,28 @@ class _Rewriting:
             pads = (*op.pads[:3], op.pads[3] + missing)
             kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
             new = kind(op.strides, pads, op.dilations, op.groups > 1, *rest)
-            sums = self._data(node.inputs[1]).astype(np.int64).sum((1, 2, 3))
-            lifted = columns["bias"] - (op.x_zero_point + OFFSET) * sums
-            columns["bias"] = lifted.astype(np.int32)
+            weight = self._data(node.inputs[1])
+            columns["bias"] = _lifted_bias(columns["bias"], weight, op.x_zero_point)
         else:
             image, packed = self._image_and_weight(node, op.groups)
             packed = packed.astype(np.int32)
             new = BlockedQConv2d(op.strides, op.pads, op.dilations, op.groups > 1, *rest)
-        names = [
+        names = self._packed_columns(node, columns)
+        weights = self._constant(f"{node.name}.weight", packed)
+        self._emit_blocked(node, new, image, weights, *names)
+
+    def _packed_columns(self, node: Node, columns: dict[str, np.ndarray]) -> list[str]:
+        return [
             self._constant(f"{node.name}.{name}", in_blocks(column, self.block, 0))
             for name, column in columns.items()
         ]
-        weight = self._constant(f"{node.name}.weight", packed)
-        self._emit_blocked(node, new, image, weight, *names)
 
     def _columns(self, node: Node, requant: Requant) -> dict[str, np.ndarray]:
         """The bias and the factors that rescale the sums, by name: factors in float32 where the
         processor has vectors that round down and the results stay the same, else integers.
         """
         weight, bias = (self._data(name).astype(np.int64) for name in node.inputs[1:])
-        largest = UINT8_MAX * np.abs(weight).sum((1, 2, 3)) + np.abs(bias)
+        largest = UINT8_MAX * np.abs(weight).reshape(len(weight), -1).sum(1) + np.abs(bias)
         found = floor_requant(requant, largest) if self.dots else None
         if found is not None:
             total = (bias + found.bias).astype(np.int32)
@@ -335,6 +339,46 @@ class _Rewriting:
         new = PackedDense(weight.shape[0], op.lo, op.hi)
         self.nodes[node.output] = replace(node, op=new, inputs=inputs)
         self.plain.add(node.output)
+
+    def _packs_rows(self, node: Node, op: QDense) -> bool:
+        """Whether rows of int8 are read as a convolution's row of places: products of fours need
+        whole fours of elements, and packed weights serve several rows."""
+        (rows, depth), even = self.graph[node.inputs[0]].shape, op.requant.rounding == "even"
+        fits = self.dots and even and rows >= LEAST_ROWS and depth % 4 == 0
+        return fits and self._packs(node) and self._data(node.inputs[1]).dtype == np.int8
+
+    def _rows(self, node: Node, op: QDense) -> None:
+        """A dense layer as a convolution of one row of places, whose elements are one block of
+        channels; blocks of its results lie apart, and are put side by side."""
+        (rows, depth), weight = self.graph[node.inputs[0]].shape, self._data(node.inputs[1])
+        columns = self._columns(node, op.requant)
+        columns["bias"] = _lifted_bias(columns["bias"], weight, op.x_zero_point)
+        packed = in_blocks(in_blocks(weight, self.block, 0), 4, 2).transpose(0, 2, 1, 3)
+        packed = packed[:, None, None, None]
+        attributes = ((1, 1), (0, 0, 0, 0), (1, 1), False, op.x_zero_point, op.requant)
+        image = self._step(
+            node, "rows", Reshape((1, 1, 1, rows, depth)), self._plain(node.inputs[0])
+        )
+        names = self._packed_columns(node, columns)
+        weights = self._constant(f"{node.name}.weight", packed)
+        made = self._step(node, "places", BlockedDotConv2d(*attributes), image, weights, *names)
+        count, size = len(packed), len(packed) * self.block
+        made = self._step(node, "blocks", Reshape((count, rows, self.block)), made)
+        made = self._step(node, "side_by_side", Transpose((1, 0, 2)), made)
+        whole = size == len(weight)
+        last: Op = Reshape((rows, size))
+        if not whole:
+            made = self._step(node, "filled", last, made)
+            last = Slice((0, 0), (1, 1), (rows, len(weight)))
+        self.nodes[node.output] = replace(node, op=last, inputs=(made,))
+        self.plain.add(node.output)
+
+    def _step(self, node: Node, label: str, op: Op, *inputs: str) -> str:
+        """A new node of a node that becomes several."""
+        output = f"{node.output}.{label}"
+        self._tensor(output, op, inputs)
+        self.nodes[output] = Node(f"{node.name}.{label}", op, inputs, output)
+        return output
 
     def _packs_columns(self, node: Node) -> bool:
         """Whether it pays to pack the second factor of a product of matrices: there are rows enough
@@ -444,3 +488,9 @@ def _phases(weight: np.ndarray, op: ConvTranspose2d | ConvolutionTranspose) -> n
         ])
         for rh in range(sh)
     ])  # fmt: skip
+
+
+def _lifted_bias(bias: np.ndarray, weight: np.ndarray, zero_point: int) -> np.ndarray:
+    """A bias for elements that are uint8, of which the zero point is not subtracted."""
+    sums = weight.astype(np.int64).reshape(len(weight), -1).sum(1)
+    return (bias - (zero_point + OFFSET) * sums).astype(np.int32)
