@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...isa.errors import VdlaError
-from ...isa.vector_ops import requantize_tflite
+from ...isa.vector_ops import requantize_even, requantize_tflite
 from .expr import (
     FLOAT_DTYPES,
     INT_DTYPES,
@@ -72,6 +72,8 @@ def _value(expr: Expr, known: Mapping[Var, np.ndarray]) -> np.ndarray:
             return _value(a, known).view(dtype)
         case Call("divide" | "remainder" as name, (a, b), dtype) if dtype in INT_DTYPES:
             return _truncating(name, _value(a, known), _value(b, known)).astype(dtype)
+        case Call("requantize" | "rescale", args, dtype):
+            return requantize_even(*(_value(a, known) for a in args)).astype(dtype)
         case Call("requantize_tflite", args):
             return requantize_tflite(*(_value(a, known) for a in args))
         case Call(name, args, dtype) if name in _FUNCTIONS:

@@ -102,6 +102,14 @@ COMPILER = (
            "copy_with(loop.body", "copy_with(first",
            tests("compiler/targets/cpu/test_products.py"
                  "::test_schedules_compute_what_plain_loops_do")),
+    Mutant("sums of integers that float32 does not hold", "compiler",
+           block_channels._Rewriting._is_exact, "most * a.shape[-1] < EXACT_FLOATS", "True",
+           tests("compiler/targets/cpu/test_products.py"
+                 "::test_products_of_int8_whose_sums_float32_holds")),
+    Mutant("rows of integers forget that elements are lifted", "compiler",
+           block_channels._lifted_bias, "zero_point + OFFSET", "zero_point",
+           tests("compiler/targets/cpu/test_products.py"
+                 "::test_rows_of_int8_are_a_convolutions_places")),
     Mutant("columns are packed as they come", "compiler", block_channels._Rewriting._product,
            "made.inputs[0], made.op.order", "made.inputs[0], order",
            tests("compiler/targets/cpu/test_products.py"

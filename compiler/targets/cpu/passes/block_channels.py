@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from ....graph.arithmetic.floor_requant import floor_requant
-from ....graph.arithmetic.requant import OFFSET, UINT8_MAX, Requant
+from ....graph.arithmetic.requant import MULTIPLIER_BITS, OFFSET, UINT8_MAX, Requant
 from ....graph.ir import Graph, Node, Tensor, infer
 from ....graph.ops.base import Op
 from ....graph.ops.blocked.convolution import BlockedConv2d, BlockedDepthwise, BlockedWinograd
@@ -33,9 +33,11 @@ from ....graph.ops.convolution import Conv2d, ConvolutionTranspose, ConvTranspos
 from ....graph.ops.elementwise import Add, Clip, Map, Relu
 from ....graph.ops.integer import QAdd
 from ....graph.ops.layout import FromBlocks, Interleave, ToBlocks, in_blocks
-from ....graph.ops.linear import Dense, MatMul
-from ....graph.ops.movement import Transpose
+from ....graph.ops.linear import Dense, MatMul, QDense, QMatMul
+from ....graph.ops.movement import Reshape, Slice, Transpose
 from ....graph.ops.pooling import AvgPool, MaxPool, QMaxPool
+from ....te.expr import Call, Const, Var
+from ....te.tensor import clip
 from ..templates.algorithms import ALGORITHMS, DIRECT, transformed_weight
 from ..templates.matrix_tiles import depth_of
 
@@ -43,6 +45,8 @@ from ..templates.matrix_tiles import depth_of
 SCALARS = {(), (1,)}
 #: Packing a matrix takes about as long as multiplying a few rows by it.
 LEAST_ROWS = 4
+#: float32 holds every integer below this one.
+EXACT_FLOATS = 1 << 24
 
 
 #: The algorithm of a convolution: a name of ``templates/algorithms.py``.
@@ -118,8 +122,12 @@ class _Rewriting:
                 self._emit_blocked(node, node.op, *inputs)
             case Dense() if self._packs(node):
                 self._dense(node, node.op)
-            case MatMul() if self._packs_columns(node):
+            case QDense() if self._packs_rows(node, node.op):
+                self._rows(node, node.op)
+            case MatMul() if self._packs_columns(node, "float32"):
                 self._product(node)
+            case QMatMul() if self._packs_columns(node, "int8") and self._is_exact(node, node.op):
+                self._integer_product(node, node.op)
             case _:
                 inputs = tuple(self._plain(name) for name in node.inputs)
                 self.nodes[node.output] = replace(node, inputs=inputs)
@@ -226,26 +234,28 @@ class _Rewriting:
             pads = (*op.pads[:3], op.pads[3] + missing)
             kind = BlockedMatrixConv2d if matrices else BlockedDotConv2d
             new = kind(op.strides, pads, op.dilations, op.groups > 1, *rest)
-            sums = self._data(node.inputs[1]).astype(np.int64).sum((1, 2, 3))
-            lifted = columns["bias"] - (op.x_zero_point + OFFSET) * sums
-            columns["bias"] = lifted.astype(np.int32)
+            weight = self._data(node.inputs[1])
+            columns["bias"] = _lifted_bias(columns["bias"], weight, op.x_zero_point)
         else:
             image, packed = self._image_and_weight(node, op.groups)
             packed = packed.astype(np.int32)
             new = BlockedQConv2d(op.strides, op.pads, op.dilations, op.groups > 1, *rest)
-        names = [
+        names = self._packed_columns(node, columns)
+        weights = self._constant(f"{node.name}.weight", packed)
+        self._emit_blocked(node, new, image, weights, *names)
+
+    def _packed_columns(self, node: Node, columns: dict[str, np.ndarray]) -> list[str]:
+        return [
             self._constant(f"{node.name}.{name}", in_blocks(column, self.block, 0))
             for name, column in columns.items()
         ]
-        weight = self._constant(f"{node.name}.weight", packed)
-        self._emit_blocked(node, new, image, weight, *names)
 
     def _columns(self, node: Node, requant: Requant) -> dict[str, np.ndarray]:
         """The bias and the factors that rescale the sums, by name: factors in float32 where the
         processor has vectors that round down and the results stay the same, else integers.
         """
         weight, bias = (self._data(name).astype(np.int64) for name in node.inputs[1:])
-        largest = UINT8_MAX * np.abs(weight).sum((1, 2, 3)) + np.abs(bias)
+        largest = UINT8_MAX * np.abs(weight).reshape(len(weight), -1).sum(1) + np.abs(bias)
         found = floor_requant(requant, largest) if self.dots else None
         if found is not None:
             total = (bias + found.bias).astype(np.int32)
@@ -336,23 +346,58 @@ class _Rewriting:
         self.nodes[node.output] = replace(node, op=new, inputs=inputs)
         self.plain.add(node.output)
 
-    def _packs_columns(self, node: Node) -> bool:
+    def _packs_rows(self, node: Node, op: QDense) -> bool:
+        """Whether rows of int8 are read as a convolution's row of places: products of fours need
+        whole fours of elements, and packed weights serve several rows."""
+        (rows, depth), even = self.graph[node.inputs[0]].shape, op.requant.rounding == "even"
+        fits = self.dots and even and rows >= LEAST_ROWS and depth % 4 == 0
+        return fits and self._packs(node) and self._data(node.inputs[1]).dtype == np.int8
+
+    def _rows(self, node: Node, op: QDense) -> None:
+        """A dense layer as a convolution of one row of places, whose elements are one block of
+        channels; blocks of its results lie apart, and are put side by side."""
+        (rows, depth), weight = self.graph[node.inputs[0]].shape, self._data(node.inputs[1])
+        columns = self._columns(node, op.requant)
+        columns["bias"] = _lifted_bias(columns["bias"], weight, op.x_zero_point)
+        packed = in_blocks(in_blocks(weight, self.block, 0), 4, 2).transpose(0, 2, 1, 3)
+        packed = packed[:, None, None, None]
+        attributes = ((1, 1), (0, 0, 0, 0), (1, 1), False, op.x_zero_point, op.requant)
+        image = self._step(
+            node, "rows", Reshape((1, 1, 1, rows, depth)), self._plain(node.inputs[0])
+        )
+        names = self._packed_columns(node, columns)
+        weights = self._constant(f"{node.name}.weight", packed)
+        made = self._step(node, "places", BlockedDotConv2d(*attributes), image, weights, *names)
+        count, size = len(packed), len(packed) * self.block
+        made = self._step(node, "blocks", Reshape((count, rows, self.block)), made)
+        made = self._step(node, "side_by_side", Transpose((1, 0, 2)), made)
+        whole = size == len(weight)
+        last: Op = Reshape((rows, size))
+        if not whole:
+            made = self._step(node, "filled", last, made)
+            last = Slice((0, 0), (1, 1), (rows, len(weight)))
+        self.nodes[node.output] = replace(node, op=last, inputs=(made,))
+        self.plain.add(node.output)
+
+    def _step(self, node: Node, label: str, op: Op, *inputs: str) -> str:
+        """A new node of a node that becomes several."""
+        output = f"{node.output}.{label}"
+        self._tensor(output, op, inputs)
+        self.nodes[output] = Node(f"{node.name}.{label}", op, inputs, output)
+        return output
+
+    def _packs_columns(self, node: Node, dtype: str) -> bool:
         """Whether it pays to pack the second factor of a product of matrices: there are rows enough
         that read it, and columns for most lanes of a vector."""
         a, b = self.graph.operands(node)
-        alike = a.dtype == "float32" and a.shape[:-2] == b.shape[:-2] and 0 not in a.shape
+        alike = a.dtype == dtype and a.shape[:-2] == b.shape[:-2] and 0 not in a.shape
         return alike and a.shape[-2] >= LEAST_ROWS and 2 * b.shape[-1] >= self.block
 
     def _product(self, node: Node) -> None:
         """A product of matrices that are both computed. A transposition of the second one joins its
         packing."""
         a, b = node.inputs
-        source, order = b, tuple(range(len(self.graph[b].shape)))
-        made = self.nodes.get(b)
-        if made is not None and isinstance(made.op, Transpose):
-            source, order = made.inputs[0], made.op.order
-            if len(self.readers[b]) == 1 and b not in self.graph.outputs:
-                del self.nodes[b]
+        source, order = self._before_transposition(b)
         packed = f"{node.output}.columns"
         if not self.graph[b].is_constant:
             pack = PackColumns(self.block, order)
@@ -362,6 +407,39 @@ class _Rewriting:
             packed = self._constant(packed, PackColumns(self.block, order).evaluate(self._data(b)))
         new = PackedDense(self.graph[b].shape[-1])
         self.nodes[node.output] = replace(node, op=new, inputs=(self._plain(a), packed))
+        self.plain.add(node.output)
+
+    def _before_transposition(self, name: str) -> tuple[str, tuple[int, ...]]:
+        """What a tensor is a transposition of, which goes where nothing else reads it, and its
+        order."""
+        made = self.nodes.get(name)
+        if made is None or not isinstance(made.op, Transpose):
+            return name, tuple(range(len(self.graph[name].shape)))
+        if len(self.readers[name]) == 1 and name not in self.graph.outputs:
+            del self.nodes[name]
+        return made.inputs[0], made.op.order
+
+    def _is_exact(self, node: Node, op: QMatMul) -> bool:
+        """Whether float32 holds every sum of a product of integers that are both computed."""
+        a, b = self.graph.operands(node)
+        most = (OFFSET + abs(op.a_zero_point)) * (OFFSET + abs(op.b_zero_point))
+        computed = not a.is_constant and not b.is_constant
+        return computed and op.requant.rounding == "even" and most * a.shape[-1] < EXACT_FLOATS
+
+    def _integer_product(self, node: Node, op: QMatMul) -> None:
+        """A product of int8 as one of float32, whose vectors and packing are there: rows are too
+        short for a sum that float32 does not hold."""
+        a, b = node.inputs
+        source, order = self._before_transposition(b)
+        real = [
+            self._step(node, label, _less(zero), self._plain(name))
+            for label, name, zero in (
+                ("left", a, op.a_zero_point), ("right", source, op.b_zero_point)
+            )
+        ]  # fmt: skip
+        packed = self._step(node, "columns", PackColumns(self.block, order), real[1])
+        made = self._step(node, "sums", PackedDense(self.graph[b].shape[-1]), real[0], packed)
+        self.nodes[node.output] = replace(node, op=_requantising(op.requant), inputs=(made,))
         self.plain.add(node.output)
 
     def _adds_blocks(self, node: Node) -> bool:
@@ -444,3 +522,25 @@ def _phases(weight: np.ndarray, op: ConvTranspose2d | ConvolutionTranspose) -> n
         ])
         for rh in range(sh)
     ])  # fmt: skip
+
+
+def _less(zero_point: int) -> Map:
+    """An int8 less its zero point, as float32."""
+    x = Var("x", "int8")
+    return Map("Real", (x,), (x.astype("int32") - zero_point).astype("float32"))
+
+
+def _requantising(requant: Requant) -> Map:
+    """A sum that is a float32, requantised."""
+    x, (multiplier,), (shift,) = Var("x", "float32"), requant.multiplier, requant.shift
+    fits = shift > MULTIPLIER_BITS  # a scale below a half: int32 holds results
+    name, dtype = ("rescale", "int32") if fits else ("requantize", "int64")
+    factors = Const(int(multiplier), "int32"), Const(int(shift), "int32")
+    y = Call(name, (x.astype("int32"), *factors), dtype) + requant.zero_point
+    return Map("Requantise", (x,), clip(y, requant.lo, requant.hi).astype("int8"))
+
+
+def _lifted_bias(bias: np.ndarray, weight: np.ndarray, zero_point: int) -> np.ndarray:
+    """A bias for elements that are uint8, of which the zero point is not subtracted."""
+    sums = weight.astype(np.int64).reshape(len(weight), -1).sum(1)
+    return (bias - (zero_point + OFFSET) * sums).astype(np.int32)

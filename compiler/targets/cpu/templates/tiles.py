@@ -319,10 +319,12 @@ def _sums(processor: Processor, dots: bool) -> tuple[int, int]:
 def _outer(workload: CpuWorkload, groups: int, cache_bytes: int) -> str:
     """The outer loop: over ``groups`` of blocks, each of which reads the whole image, or over rows,
     each of which reads all weights; whichever reads less. Data that fits the cache, of which
-    ``cache_bytes`` are free, costs nothing to read again.
+    ``cache_bytes`` are free, costs nothing to read again. Threads share the blocks of a single row.
     """
     image_bytes, weight_bytes = (4 * n for n in _sizes(workload))
     rows = _tiled_rows(workload)
+    if rows == 1:
+        return "blocks"
     image_traffic = image_bytes * groups if image_bytes > cache_bytes else 0
     weight_traffic = weight_bytes * rows if weight_bytes > cache_bytes else 0
     return "blocks" if image_traffic <= weight_traffic else "rows"

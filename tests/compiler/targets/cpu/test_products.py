@@ -7,10 +7,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vdla.compiler.choose.space import Refusal
+from vdla.compiler.graph.arithmetic.requant import Requant
+from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.blocked.dense import PackColumns, PackedDense
+from vdla.compiler.graph.ops.linear import QDense, QMatMul
+from vdla.compiler.graph.ops.movement import Transpose
 from vdla.compiler.graph.ops.reduction import Reduce
-from vdla.compiler.targets.cpu.graph_code import compile_func
+from vdla.compiler.targets.cpu.graph_code import build_cpu, compile_func
 from vdla.compiler.targets.cpu.lowering import lower_node, templates_of
+from vdla.compiler.targets.cpu.passes.block_channels import block_channels
 from vdla.compiler.targets.cpu.processor import Processor, host
 from vdla.compiler.targets.cpu.templates.base import CpuWorkload
 from vdla.compiler.targets.cpu.templates.tiles import DenseTiles
@@ -45,6 +51,87 @@ def test_a_transposition_joins_the_packing() -> None:
     assert kinds(graph) == ["PackColumns", "PackedDense"]
     pack, _ = (node.op for node in graph.nodes)
     assert isinstance(pack, PackColumns) and pack.order == (0, 2, 3, 1)
+
+
+def integer_dense(rows: int, depth: int, results: int, zero_point: int) -> Graph:
+    """A dense layer of int8, each of whose results has a scale of its own."""
+    rng = np.random.default_rng(rows * depth + results)
+    requant = Requant(
+        rng.integers(2**30, 2**31, results).astype(np.int32),
+        rng.integers(38, 42, results).astype(np.int32), int(rng.integers(-128, 128)), lo=-100,
+    )  # fmt: skip
+    tensors = [
+        Tensor("x", (rows, depth), "int8"),
+        Tensor.constant("w", rng.integers(-128, 128, (results, depth)).astype(np.int8)),
+        Tensor.constant("b", rng.integers(-(2**12), 2**12, results).astype(np.int32)),
+        Tensor("y", (rows, results), "int8"),
+    ]
+    node = Node("dense", QDense(zero_point, requant), ("x", "w", "b"), "y")
+    return Graph("one", ("x",), ("y",), (node,), {t.name: t for t in tensors})
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "results", "packed"),
+    [(4, 4, 1, True), (5, 24, 16, True), (33, 60, 50, True), (197, 192, 64, True),
+     (3, 16, 16, False), (8, 6, 16, False)],
+)  # fmt: skip
+@pytest.mark.parametrize("zero_point", [-128, 0, 127])
+def test_rows_of_int8_are_a_convolutions_places(
+    rows: int, depth: int, results: int, packed: bool, zero_point: int
+) -> None:
+    """Blocks of results that are full and that are not; few rows, and depths that are no fours,
+    stay."""
+    graph = integer_dense(rows, depth, results, zero_point)
+    blocked = block_channels(graph, 16, dots=True)
+    assert ("BlockedDotConv2d" in kinds(blocked)) == packed
+    assert kinds(block_channels(graph, 16)) == ["QDense"]
+    x = np.random.default_rng(0).integers(-128, 128, (rows, depth)).astype(np.int8)
+    [wanted] = interpret(graph, x)
+    assert len(np.unique(wanted)) > min(wanted.size // 2, 20)
+    for made in (interpret(blocked, x), build_cpu(graph).run(x)):
+        np.testing.assert_array_equal(made[0], wanted)
+
+
+def integer_product(rows: int, depth: int, columns: int, zeros: tuple[int, int]) -> Graph:
+    """Two heads of int8, of which the second factor lies transposed."""
+    requant = Requant(
+        np.array([1_500_000_001], np.int32), np.array([43], np.int32), 5, lo=-120
+    )  # fmt: skip
+    tensors = [
+        Tensor("a", (1, 2, rows, depth), "int8"),
+        Tensor("b", (1, 2, columns, depth), "int8"),
+        Tensor("t", (1, 2, depth, columns), "int8"),
+        Tensor("y", (1, 2, rows, columns), "int8"),
+    ]
+    nodes = (
+        Node("turn", Transpose((0, 1, 3, 2)), ("b",), "t"),
+        Node("product", QMatMul(*zeros, requant), ("a", "t"), "y"),
+    )
+    return Graph("two", ("a", "b"), ("y",), nodes, {t.name: t for t in tensors})
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "zeros", "packed"),
+    [(4, 1, 8, (0, 0), True), (19, 64, 33, (-128, 127), True), (7, 1023, 16, (0, 0), True),
+     (5, 256, 24, (127, -128), True), (5, 257, 24, (-128, -128), False),
+     (7, 1024, 16, (0, 0), False), (3, 16, 16, (1, 2), False)],
+)  # fmt: skip
+def test_products_of_int8_whose_sums_float32_holds(
+    rows: int, depth: int, columns: int, zeros: tuple[int, int], packed: bool
+) -> None:
+    """Elements are as far from their zero points as they can be: every sum is the largest."""
+    graph = integer_product(rows, depth, columns, zeros)
+    blocked = block_channels(graph, 16)
+    assert ("PackedDense" in kinds(blocked)) == packed
+    assert all((kind in kinds(blocked)) != packed for kind in ("QMatMul", "Transpose"))
+    rng = np.random.default_rng(1)
+    shapes = [graph[name].shape for name in graph.inputs]
+    far = [np.full(shape, -128 if zero >= 0 else 127, np.int8)
+           for shape, zero in zip(shapes, zeros, strict=True)]  # fmt: skip
+    for arrays in ([rng.integers(-128, 128, s).astype(np.int8) for s in shapes], far):
+        [wanted] = interpret(graph, *arrays)
+        for made in (interpret(blocked, *arrays), build_cpu(graph).run(*arrays)):
+            np.testing.assert_array_equal(made[0], wanted)
 
 
 OPERATORS: list[tuple[PackColumns | PackedDense | Reduce, list[Shape]]] = [
