@@ -37,7 +37,7 @@ from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
 from vdla.compiler.targets.vdla.passes.join_additions import join_additions
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
-from vdla.compiler.targets.vdla.stream import Stream
+from vdla.compiler.targets.vdla.stream import Stream, VectorWork
 from vdla.compiler.targets.vdla.templates import (
     activations,
     masked_softmax_loops,
@@ -52,6 +52,7 @@ from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
 from vdla.compiler.targets.vdla.templates.normalisation import Normalise, RowFactors
+from vdla.compiler.targets.vdla.templates.windows import Slide, slide_of
 from vdla.compiler.te import affine, relations, rfactor
 from vdla.compiler.tir import arrivals, bounds, races
 from vdla.compiler.tir.lower import _StageLowering
@@ -82,11 +83,20 @@ MASKS = "compiler/graph/passes/test_masks.py"
 WARPGROUPS = tests("compiler/targets/gpu/test_warpgroups.py")
 MASKED = "compiler/targets/vdla/test_masked_softmax.py"
 
+SLIDING = tests("compiler/targets/vdla/test_sliding_windows.py")
+
 COMPILER = (
     Mutant("a table outlives its entries of par", "compiler", order.without_repeated_tables,
            "base < insn.base + insn.entries and ", "False and ",
            tests("compiler/targets/vdla/test_order.py::test_a_table_is_not_set_again")),
     # ---- convolutions in groups
+    Mutant("every second result of a window is the first", "compiler", VectorWork.windows,
+           "first + begin * pieces", "begin * pieces", SLIDING),
+    Mutant("weights of a window in reverse", "compiler", Slide.pack,
+           "grouped.transpose(0, 1, 3, 4, 2)", "grouped.transpose(0, 1, 3, 4, 2)[..., ::-1]",
+           SLIDING),
+    Mutant("windows slide where that is slower", "compiler", slide_of,
+           "results * slide.phases < cols * kw", "True", SLIDING),
     Mutant("a group has the channels of the first", "compiler", products.taken_together,
            "g % count * channels", "0",
            tests("compiler/targets/vdla/test_grouped.py::test_accelerator_equals_the_interpreter")),

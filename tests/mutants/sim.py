@@ -48,8 +48,6 @@ SIM = (
     Mutant("results that are not written are left free", "reference", footprint.written_entries,
            "before[-1 - reduce]", "before[-2]",
            tests("isa/test_reference.py::test_random_programs_equal_the_oracle")),
-    Mutant("the loop waits for what is not written", "sim loop", loop._last_pass.__wrapped__,
-           "entries[result + i] >= 0", "entries[result + i] >= -1", LOOP),
     Mutant("the loop grants load before fetch", "sim loop", loop._grant.__wrapped__,
            "grant < before", "grant <= before", LOOP),
     Mutant("the loop forgets beats beside padding", "sim loop", loop._grant.__wrapped__,

@@ -680,8 +680,8 @@ class _Walker:
             if isinstance(operand, Read):
                 reads.append((operand.source, self.offset(operand.source, operand.indices)))
         self.check_whole(*reads[0])
-        memories, loops, reduction = self.shape(
-            nest, reads, lambda: self.vector_shape(nest, reads), arithmetic.op
+        memories, loops, reduction, slides = self.shape(
+            nest, reads, lambda: self.vector_shape(nest, reads, arithmetic.slides), arithmetic.op
         )
         bases = [self.entry(buffer, o) for buffer, o in reads]
         return VectorWork(
@@ -691,12 +691,14 @@ class _Walker:
             bases=(bases[0], bases[1], bases[2] if len(reads) > 2 else 0),
             loops=loops,
             reduction=reduction,
+            slides=slides,
         )
 
     def vector_shape(
-        self, nest: _Nest, reads: Sequence[tuple[Buffer, _Offset]]
-    ) -> tuple[tuple[str, str, str], tuple[Loop, ...], tuple[Loop, ...]]:
-        """Memories, loops and reduction of a :class:`~.stream.VectorWork`."""
+        self, nest: _Nest, reads: Sequence[tuple[Buffer, _Offset]], slides: Var | None
+    ) -> tuple[tuple[str, str, str], tuple[Loop, ...], tuple[Loop, ...], Loop | None]:
+        """Memories, loops and reduction of a :class:`~.stream.VectorWork`, and the loop that its
+        window slides along."""
         result, offset = reads[0]
         outer, _ = self.split_entry(nest.axes, offset, result.scope)
         loops = [
@@ -707,7 +709,8 @@ class _Walker:
         return (
             (memories[0], memories[1], memories[2] if len(reads) > 2 else "imm"),
             tuple(loop for loop, x in loops if offset.of(x)),
-            tuple(loop for loop, x in loops if not offset.of(x)),
+            tuple(loop for loop, x in loops if not offset.of(x) and x.var is not slides),
+            next((loop for loop, x in loops if x.var is slides), None),
         )
 
 

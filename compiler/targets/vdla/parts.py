@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from ....isa.encoding import INT8_BITS, INT32_BITS
 from ....isa.params import HwParams
 from ....isa.vector_ops import TABLE_VALUES
 from ...graph.arithmetic.requant import INT8_MAX, INT8_MIN, Requant
@@ -159,6 +160,11 @@ def _value_of(
     bits, values = 8 * value_bytes, 4 // value_bytes
     word = table(index // (values * block), index // values % block)
     return (word << (32 - bits - index % values * bits)) >> (32 - bits)
+
+
+def byte_of(word: Expr, number: Expr | IterVar) -> Expr:
+    """A byte of an int32, as a number of int8."""
+    return (word << (INT32_BITS - INT8_BITS - number * INT8_BITS)) >> (INT32_BITS - INT8_BITS)
 
 
 def part_axes(count: int) -> tuple[IterVar, ...]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from ....isa.encoding import INT8_MAX, INT8_MIN
+from ....isa.encoding import INT8_BITS, INT8_MAX, INT8_MIN, INT32_BITS
 from ...te.affine import affine, simplify_index
-from ...te.expr import Binary, Call, Cast, Const, Expr, Read, walk
+from ...te.expr import Binary, Call, Cast, Const, Expr, Read, Var, walk
 from ...tir.ir import Buffer, Stmt, Store, walk_stmt
 from ...tir.printer import expr_text
 from .parts import difference_looked_up, looked_up, value_looked_up
@@ -90,13 +90,15 @@ def _par_row(read: Read) -> Expr:
 class Arithmetic:
     """``op(a, b)``: the first operand is read from acc, inp or tmp, the second from par or tmp, or
     it is a constant; None where an accumulation has no second operand. Operators that look up need
-    the words of a ``table`` in par.
+    the words of a ``table`` in par. A window slides along the loop of which ``slides`` is the
+    variable: ``b`` has a weight for each of its iterations, a byte each.
     """
 
     op: str
     a: Read
     b: Read | Const | None
     table: Buffer | None = None
+    slides: Var | None = None
 
 
 def match_arithmetic(value: Expr) -> Arithmetic | None:
@@ -192,6 +194,8 @@ def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
             a, b = _operand(a), _operand(b)
             if isinstance(a, Read) and isinstance(b, Read):
                 return Arithmetic("mul", a, b)
+            if isinstance(a, Read) and (found := _byte(b)):
+                return Arithmetic("window", a, found[0], slides=found[1])
         case Binary("+", Read(source=source), term) if source is buffer and (
             found := match_difference(term)
         ):
@@ -204,6 +208,21 @@ def match_accumulation(value: Expr, buffer: Buffer) -> Arithmetic | None:
             a = _operand(a)
             if isinstance(a, Read):
                 return Arithmetic(VECTOR_OPERATORS[op], a, None)
+    return None
+
+
+def _byte(value: Expr) -> tuple[Read, Var] | None:
+    """Recognise what :func:`~.parts.byte_of` writes, where the number of the byte is a loop's: the
+    word and the loop."""
+    unused = INT32_BITS - INT8_BITS
+    match value:
+        case Binary(">>", Binary("<<", Read() as word, amount), Const(value=shift)) if (
+            shift == unused
+        ):
+            form = affine(amount)
+            match form.terms:
+                case ((Var() as var, factor),) if (form.constant, factor) == (unused, -INT8_BITS):
+                    return word, var
     return None
 
 

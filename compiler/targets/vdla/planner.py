@@ -92,6 +92,8 @@ class ConvShape:
     #: Rows, and columns, of results whose windows see nothing but padding: before the others, and
     #: behind them.
     blank: tuple[Pair, Pair] = ((0, 0), (0, 0))
+    #: Products of a sliding window in an iteration, 1 without one. Then kw is a multiple of it.
+    sums: int = 1
     #: Entries of tmp that results pass through, some rows of a tile at a time; 0 where they do not.
     through_tmp: int = 0
 
@@ -107,8 +109,14 @@ class ConvShape:
 
     @property
     def taps(self) -> int:
-        """Weights of one channel in a kernel: its positions times ``parts``."""
-        return self.kh * self.kw * self.parts
+        """Weights of one channel in a kernel: its positions times ``parts``. Those that a window
+        uses in one iteration are one."""
+        return self.kh * self.kw * self.parts // self.sums
+
+    def window_cols(self, cols: Each) -> Each:
+        """Results of a row, whole or not, for which a window on the vector unit takes time."""
+        pieces = self.kw // (self.sums * self.stride_w)
+        return cols if self.sums == 1 else cols + (self.sums - 1) * np.minimum(pieces, cols)
 
 
 @dataclass(frozen=True)
@@ -647,10 +655,11 @@ def _window_work(
     rows = tile.oc_blocks * shape.input_rows(tile.rows)
     cols = shape.input_cols(tile.cols)
     inp = _read_cycles(rows, cols * params.entry_bytes("inp"), params, memory)
-    # Weights are int8 in memory, parameters int32.
-    par_bytes = tile.oc_blocks * (shape.taps * params.block + 3 * params.entry_bytes("par"))
+    # Weights are int8 in memory, parameters and the weights of a window int32.
+    weight_bytes = params.block if shape.sums == 1 else params.entry_bytes("par")
+    par_bytes = tile.oc_blocks * (shape.taps * weight_bytes + 3 * params.entry_bytes("par"))
     par = _read_cycles(1, par_bytes, params, memory) + INSN_CYCLES if weighted else 0.0
-    iterations = shape.taps * tile.rows * tile.cols
+    iterations = shape.taps * tile.rows * shape.window_cols(tile.cols)
     compute = tile.oc_blocks * (iterations + INSN_CYCLES)
     store = _store_cycles(tile, shape, params, memory)
     fetch = (1 + 2 * weighted + 3 * tile.oc_blocks) * _fetch_cycles(params, memory)

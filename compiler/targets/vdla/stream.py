@@ -102,7 +102,8 @@ class Padding(NamedTuple):
 @dataclass(frozen=True)
 class VectorWork:
     """A nest for the vector unit. Memories, bases and strides are those of (dst, src0, src1), in
-    entries; the ``reduction`` loops reduce to one result.
+    entries; the ``reduction`` loops reduce to one result. A window ``slides`` along a loop of the
+    reduction, which is not among these: in each of its iterations, an operand has another weight.
     """
 
     op: str
@@ -111,6 +112,7 @@ class VectorWork:
     bases: tuple[int, int, int]
     loops: tuple[Loop, ...]
     reduction: tuple[Loop, ...] = ()
+    slides: Loop | None = None
 
     def at(self, loop: Loop, index: int) -> VectorWork:
         """The work with its bases moved to an index of one of its loops."""
@@ -149,6 +151,33 @@ class VectorWork:
             bases=(self.bases[0], *reduction.bases[1:]),
             loops=tuple(loops),
         )
+
+    def windows(self) -> Iterator[VectorWork]:
+        """The work of a window in pieces, each of which slides along its last loop.
+
+        ``for x in W: for k in K: dst[x] += src0[x + k] * byte k of src1`` reads an entry for W + K
+        - 1 results, of which the first K - 1 are not whole. Where ``src0[x + n * k]`` is read,
+        there are n pieces, each for every n-th result.
+        """
+        assert self.slides is not None
+        count, (_, step, _) = self.slides
+        rows = [
+            loop for loop in self.loops
+            if loop.extent > 1 and loop.strides[1] and not loop.strides[2]
+            and step % loop.strides[1] == 0
+        ]  # fmt: skip
+        row = rows[-1] if rows else Loop(1, (0, step, 0))
+        rest = tuple(loop for loop in self.loops if loop is not row)
+        to, by, _ = row.strides
+        pieces = step // by
+        most = (1 << VECTOR_EXTENT_BITS) - count
+        for first in range(min(pieces, row.extent)):
+            results = -(-(row.extent - first) // pieces)
+            for begin in range(0, results, most):
+                whole = min(most, results - begin)
+                slides = Loop(whole + count - 1, (to * pieces, step, 0))
+                moved = self.at(row, first + begin * pieces)
+                yield replace(moved, imm=count - 1, loops=(*rest, slides))
 
 
 #: A micro-op: its entries of acc, inp and wgt, and its flag ``first``.
@@ -364,8 +393,16 @@ class Stream:
         """Run a nest on the vector unit, whose instructions have four loops; further spatial loops
         are unrolled.
         """
+        if work.slides is not None:
+            for piece in work.windows():
+                self._vector(piece, post, [*self._fused(piece.loops[:-1]), piece.loops[-1]])
+            return
+        self._vector(work, post, self._fused(work.loops))
+
+    def _vector(self, work: VectorWork, post: str, spatial: list[Loop]) -> None:
+        """The instructions of a nest with these loops over results."""
         limit = (1 << VECTOR_EXTENT_BITS) - 1
-        spatial, reduction = self._fused(work.loops), self._fused(work.reduction)
+        reduction = self._fused(work.reduction)
         if len(reduction) > 4 or any(loop.extent > limit for loop in reduction):
             raise VdlaError(
                 f"vector {work.op}: reduction loops {[loop.extent for loop in reduction]} exceed 4 "
@@ -376,7 +413,8 @@ class Stream:
             count = limit if head.extent > limit and len(spatial) + len(reduction) <= 4 else 1
             for begin in range(0, head.extent, count):
                 part = Loop(min(count, head.extent - begin), head.strides)
-                self.vector(replace(work.at(head, begin), loops=(part, *tail)), post)
+                first = [] if part.extent == 1 else [part]
+                self._vector(work.at(head, begin), post, first + tail)
             return
         nest = [Loop(1, (0, 0, 0))] * (4 - len(spatial) - len(reduction)) + spatial + reduction
         dst_strides, src0_strides, src1_strides = (

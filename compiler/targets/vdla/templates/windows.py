@@ -8,6 +8,7 @@ from typing import Literal
 
 import numpy as np
 
+from .....isa.params import HwParams
 from .....runtime.layout import pack_depthwise_weight
 from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
@@ -26,6 +27,7 @@ from ..parts import (
     Ending,
     Window,
     attach,
+    byte_of,
     padded,
     part_axes,
     requantized,
@@ -63,6 +65,47 @@ IDENTITY_MULTIPLIER, IDENTITY_SHIFT = 1 << 30, 30
 
 
 @dataclass(frozen=True)
+class Slide:
+    """How a window of the vector unit slides along a row: column c of the kernel, zero behind its
+    last, is column c % ``phases`` of group c // ``phases``. An iteration multiplies an entry by the
+    weights of one column of all groups, and adds the products to ``sums`` sums.
+    """
+
+    sums: int
+    phases: int
+
+    @property
+    def cols(self) -> int:
+        """Columns of the kernel, with those that are zero."""
+        return self.sums * self.phases
+
+    def pack(self, weight: np.ndarray, params: HwParams) -> np.ndarray:
+        """[C][1][H][W] int8 to [C/block][H][phases][block] int32, whose bytes are the weights of
+        all groups."""
+        packed = pack_depthwise_weight(weight, params)
+        blocks, kh, kw, block = packed.shape
+        grouped = np.zeros((blocks, kh, self.cols, block), np.int8)
+        grouped[:, :, :kw] = packed
+        grouped = grouped.reshape(blocks, kh, self.sums, self.phases, block)
+        words = np.zeros((blocks, kh, self.phases, block, 4), np.int8)
+        words[..., : self.sums] = grouped.transpose(0, 1, 3, 4, 2)
+        return words.view("<i4")[..., 0]
+
+
+def slide_of(window: Window, height: int, width: int, products: int) -> Slide | None:
+    """How a window slides over an image with so many ``products`` an iteration; None where that is
+    not faster than one product after the other."""
+    _, cols = window.output(height, width)
+    (_, kw), (_, step) = window.kernel, window.strides
+    if not products or window.dilations[1] > 1:
+        return None
+    pieces = next(n for n in range(1, kw + 1) if -(-kw // (n * step)) <= products)
+    slide = Slide(-(-kw // (pieces * step)), pieces * step)
+    results = cols + (slide.sums - 1) * min(pieces, cols)
+    return slide if slide.sums > 1 and results * slide.phases < cols * kw else None
+
+
+@dataclass(frozen=True)
 class WindowWorkload(Workload):
     """Channels reduced over a window: pooling, or ("weighted sum") depthwise convolution, where
     each weight is the sum of ``parts`` int8 values. The image is padded with ``pad_value``.
@@ -78,14 +121,15 @@ class WindowWorkload(Workload):
     pad_value: int = field(compare=False)
     ending: Ending = field(compare=False)
 
-    @property
-    def shape(self) -> ConvShape:
+    def shape(self, slide: Slide | None) -> ConvShape:
         """The windows as the planner sees them."""
         window = self.window
+        kh, kw = window.kernel
         return ConvShape(
-            self.blocks, self.blocks, *window.output(self.height, self.width), *window.kernel,
-            *window.strides, *window.dilations, skips_rows=False, parts=self.parts,
-            blank=window.blank(self.height, self.width),
+            self.blocks, self.blocks, *window.output(self.height, self.width), kh,
+            slide.cols if slide else kw, *window.strides, *window.dilations, skips_rows=False,
+            parts=self.parts, blank=window.blank(self.height, self.width),
+            sums=slide.sums if slide else 1,
         )  # fmt: skip
 
     @property
@@ -127,8 +171,19 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
             len(int8_parts(weight.data)), context, op.x_zero_point, Ending.of(op.requant),
         )  # fmt: skip
 
+    def slide(self, workload: WindowWorkload) -> Slide | None:
+        """How a window slides, if it does."""
+        if not workload.weighted:
+            return None
+        products = self.machine.params.vector_window
+        return slide_of(workload.window, workload.height, workload.width, products)
+
+    def shape(self, workload: WindowWorkload) -> ConvShape:
+        """The windows as the planner sees them."""
+        return workload.shape(self.slide(workload))
+
     def space(self, workload: WindowWorkload) -> Space:
-        shape, weighted, budget = workload.shape, workload.weighted, workload.context.budget
+        shape, weighted, budget = self.shape(workload), workload.weighted, workload.context.budget
         knobs = tiling_space(shape, window_orders(weighted), chunks=False)
         return Space(
             knobs,
@@ -139,36 +194,39 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
     def plan(self, workload: WindowWorkload, fixed: Knobs) -> Plan | Refusal:
         given = tuple(sorted(fixed.items()))
         context, weighted = workload.context, workload.weighted
-        found = plan_windows(workload.shape, weighted, context, self.machine, given)
+        found = plan_windows(self.shape(workload), weighted, context, self.machine, given)
         if isinstance(found, str):
             return Refusal(found)
         return Plan(knobs_of(found[0], chunks=False), found[1])
 
     def predict(self, workload: WindowWorkload, knobs: Knobs) -> int:
-        return window_cycles(tiling_of(knobs), workload.shape, workload.weighted, self.machine)
+        shape = self.shape(workload)
+        return window_cycles(tiling_of(knobs), shape, workload.weighted, self.machine)
 
     def estimates(
         self, workload: WindowWorkload, columns: Mapping[str, np.ndarray]
     ) -> Mapping[str, np.ndarray]:
-        return estimates_of(
-            columns, lambda t: window_estimates(t, workload.shape, workload.weighted, self.machine)
-        )
+        shape, weighted = self.shape(workload), workload.weighted
+        return estimates_of(columns, lambda t: window_estimates(t, shape, weighted, self.machine))
 
     def schedule(self, workload: WindowWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters of the program: data; for a weighted sum the weights, int8 [blocks, KH, KW,
-        block], or [blocks, parts, KH, KW, block] where a weight has several parts; par, [blocks, 3,
-        block] for a weighted sum, else [1, 3, block] for all channels; out.
+        block], or [blocks, parts, KH, KW, block] where a weight has several parts, and those of a
+        window that slides int32 [.., KH, phases, block]; par, [blocks, 3, block] for a weighted
+        sum, else [1, 3, block] for all channels; out.
         """
         params, blocks, weighted = self.machine.params, workload.blocks, workload.weighted
         size = (blocks, workload.height, workload.width, params.batch, params.block)
         data = placeholder(size, "int8", "data")
-        part = part_axes(workload.parts)
-        taps = (*(axis.extent for axis in part), *workload.window.kernel)
-        weight = placeholder((blocks, *taps, params.block), "int8", "weight")
+        part, slide = part_axes(workload.parts), self.slide(workload)
+        kh, kw = workload.window.kernel
+        taps = (*(axis.extent for axis in part), kh, slide.phases if slide else kw)
+        dtype = "int32" if slide else "int8"
+        weight = placeholder((blocks, *taps, params.block), dtype, "weight")
         wide = compute(weight.shape, lambda *i: weight[i].astype("int32"), "wide")
         sets = (blocks if weighted else 1, REQUANT_ENTRIES, params.block)
         par = placeholder(sets, "int32", "param")
-        reduced, image = _reduced(workload, data, wide, part)
+        reduced, image = _reduced(workload, data, wide, part, slide)
         out = requantized(reduced, par, workload.ending, per_channel=weighted)
         tensors = (out, reduced, image, par, wide if weighted else None)
         s = _schedule(*tensors, part, tiling_of(knobs))
@@ -186,7 +244,14 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         op, (weight, bias) = node.op, (graph[name].data for name in node.inputs[1:])
         assert isinstance(op, QConv2d) and weight is not None and bias is not None
         params = self.machine.params
-        packed = [pack_depthwise_weight(part, params) for part in int8_parts(weight)]
+        _, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        kernel = weight.shape[2], weight.shape[3]
+        window = Window(kernel, op.strides, op.pads, op.dilations)
+        slide = slide_of(window, height, width, params.vector_window)
+        packed = [
+            slide.pack(part, params) if slide else pack_depthwise_weight(part, params)
+            for part in int8_parts(weight)
+        ]
         folded = folded_bias(weight, bias, op.x_zero_point)
         return {
             "weight": packed[0] if len(packed) == 1 else np.stack(packed, 1),
@@ -195,13 +260,20 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
 
 
 def _reduced(
-    workload: WindowWorkload, data: Tensor, wide: Tensor, part: tuple[IterVar, ...]
+    workload: WindowWorkload,
+    data: Tensor,
+    wide: Tensor,
+    part: tuple[IterVar, ...],
+    slide: Slide | None,
 ) -> tuple[Tensor, Tensor]:
     """Every channel reduced over its windows, and the image with its border that they read."""
     window = workload.window
     (kh, kw), (sh, sw), (dh, dw) = window.kernel, window.strides, window.dilations
-    image = padded(data, window.pads, workload.pad_value)
+    size = window.output(workload.height, workload.width)
     ky, kx = reduce_axis(kh, "ky"), reduce_axis(kw, "kx")
+    if slide:
+        return _slid(workload, data, wide, (*part, ky), slide)
+    image = padded(data, window.pads, workload.pad_value)
 
     def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
         element = image[c, y * sh + ky * dh, x * sw + kx * dw, b, i].astype("int32")
@@ -210,7 +282,29 @@ def _reduced(
         term = element * wide[(c, *part, ky, kx, i)] if workload.weighted else element
         return sum_of(term, (*part, ky, kx))
 
+    return compute((workload.blocks, *size, *data.shape[3:]), rule, "reduced"), image
+
+
+def _slid(
+    workload: WindowWorkload, data: Tensor, words: Tensor, rows: tuple[IterVar, ...], slide: Slide
+) -> tuple[Tensor, Tensor]:
+    """As :func:`_reduced`, for a window that slides; ``rows`` are the axes over the parts and the
+    rows of the kernel."""
+    window, (*_, ky) = workload.window, rows
+    (sh, sw), (dh, _) = window.strides, window.dilations
     size = window.output(workload.height, workload.width)
+    top, left, bottom, right = window.pads
+    # The window reads columns behind the last one, which it multiplies by zero.
+    right = max(right, (size[1] - 1) * sw + slide.cols - left - workload.width)
+    image = padded(data, (top, left, bottom, right), workload.pad_value)
+    phase, group = reduce_axis(slide.phases, "phase"), reduce_axis(slide.sums, "group")
+
+    def rule(c: Expr, y: Expr, x: Expr, b: Expr, i: Expr) -> Expr:
+        column = x * sw + phase + group * slide.phases
+        element = image[c, y * sh + ky * dh, column, b, i].astype("int32")
+        weight = byte_of(words[(c, *rows, phase, i)], group)
+        return sum_of(element * weight, (*rows, phase, group))
+
     return compute((workload.blocks, *size, *data.shape[3:]), rule, "reduced"), image
 
 
