@@ -127,6 +127,8 @@ def explore(
     missed = [line for proof in proofs.values() for line in proof.get("missed", ())]
     for line in missed:
         print(f"vdla: {line}", file=sys.stderr)
+    if not exploration.front:
+        print("vdla: none of these designs is within the limits", file=sys.stderr)
     return 0 if exploration.front and not missed else 1
 
 

@@ -20,7 +20,7 @@ from ..isa.errors import VdlaError
 from .front import BOX, dominates, front, hypervolume
 from .hardware_first import HardwareFirst
 from .ladder import Design, Ladder
-from .search import OptunaSearch, RandomSearch, Search
+from .search import OptunaSearch, RandomSearch, Search, drawn
 from .spec import Spec
 from .surrogate import SurrogateSearch
 
@@ -122,10 +122,12 @@ class Exploration:
         """Explore until the designs or the seconds are spent, no proposal is new or Ctrl-C ends
         it.
 
-        Raises VdlaError where the first design cannot be measured.
+        Raises VdlaError where the first design cannot be measured, and where no design can be
+        within the limits.
         """
         if not self.begin():
             return
+        self._check_limits()
         search, proposed = make_search(self.spec, self.ladder), 0
         trials = self.spec.trials
         while self.measured < trials and proposed < PROPOSALS * trials and self._left_s > 0:
@@ -194,6 +196,27 @@ class Exploration:
         self.ladder.learn(design, rows[0])
         self.progress(self.state)
         return True
+
+    def _check_limits(self) -> None:
+        """Raise VdlaError where every design is known to exceed a limit, without a run of it."""
+        ladder, bounds, error = self.ladder, [], ""
+        for knobs in drawn(self.spec):
+            design = Design.of(self.spec, knobs)
+            if design.params is None:
+                error = design.error
+                continue
+            bounds.append(ladder.bound(design))
+            if not ladder.over(bounds[-1]):
+                return
+        if not bounds:
+            raise VdlaError(f"knobs: expected a legal design, got none; the last: {error}")
+        over = [
+            f"{name} of at most {most:,g}, all have {least:,g} or more"
+            for name, most in ladder.limits.items()
+            if name in bounds[0] and (least := min(bound[name] for bound in bounds)) > most
+        ]
+        what = "; ".join(over) or "all of them at once, each exceeds one"
+        raise VdlaError(f"limits: expected a design with {what}")
 
     def _evaluate(self, designs: Sequence[Design]) -> bool:
         """Let designs climb; False where Ctrl-C came between, or the budget ended first."""

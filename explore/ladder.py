@@ -91,6 +91,10 @@ class Ladder:
     def __init__(self, spec: Spec):
         self.spec, self.board = spec, find_board(spec.board)
         self.energy = EnergyTable.load(spec.energy)
+        #: The most of everything. The device's own capacity is a limit, too.
+        self.limits = {**self.board.device.capacity, **spec.limits}
+        for name, most in self.board.device.capacity.items():
+            self.limits[name] = min(self.limits[name], most)
         self._check_bus()
         self.model: ResourceModel | None = None
         wanted = {*spec.objectives, *spec.limits}
@@ -153,14 +157,11 @@ class Ladder:
         return found
 
     def over(self, values: Mapping[str, float]) -> float:
-        """By how much values exceed limits, as parts of these and in all; 0 where they do not.
-        The device's own capacity is a limit, too.
-        """
-        limits = {**self.board.device.capacity, **self.spec.limits}
-        for name, most in self.board.device.capacity.items():
-            limits[name] = min(limits[name], most)
+        """By how much values exceed limits, as parts of these and in all; 0 where they do not."""
         return sum(
-            max(0.0, values[name] / most - 1) for name, most in limits.items() if name in values
+            max(0.0, values[name] / most - 1)
+            for name, most in self.limits.items()
+            if name in values
         )
 
     # ---- bound

@@ -7,6 +7,7 @@ a fixed order, so that a seed decides all of them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import product
 from random import Random
 from typing import Any, Protocol
 
@@ -16,6 +17,8 @@ from .spec import Spec
 Knobs = Mapping[str, int]
 #: Trials of the first generation of NSGA-II, and of each that follows.
 POPULATION = 24
+#: The most designs that are looked at one by one.
+CANDIDATES = 4000
 
 
 class Search(Protocol):
@@ -30,6 +33,16 @@ class Search(Protocol):
         limits, and whether the objectives are exact; else they are bounds.
         """
         ...
+
+
+def drawn(spec: Spec) -> list[Knobs]:
+    """The designs of a space; of a larger one than :data:`CANDIDATES` a random part."""
+    names, values = list(spec.knobs), list(spec.knobs.values())
+    if spec.size <= CANDIDATES:
+        return [dict(zip(names, one, strict=True)) for one in product(*values)]
+    rng = Random(spec.seed)
+    found = {tuple(rng.choice(few) for few in values) for _ in range(CANDIDATES)}
+    return [dict(zip(names, one, strict=True)) for one in sorted(found)]
 
 
 class RandomSearch:

@@ -10,19 +10,15 @@ that one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import product
-from random import Random
 
 import numpy as np
 
 from .front import BOX
 from .ladder import Design, Ladder
 from .process import Prediction, Process
-from .search import Knobs
+from .search import Knobs, drawn
 from .spec import Spec
 
-#: The most candidates; of larger spaces a random part.
-CANDIDATES = 4000
 #: Points in the box of objectives, which tell how much of it a design may gain, and how often they
 #: are drawn at most to find so many that no known design beats.
 SAMPLES, DRAWS = 1000, 40
@@ -86,7 +82,7 @@ class SurrogateSearch:
         """
         spec, ladder = self._spec, self._ladder
         found, bounds = [], []
-        for knobs in self._drawn():
+        for knobs in drawn(spec):
             design = Design.of(spec, knobs)
             if design.params is None:
                 continue
@@ -117,14 +113,6 @@ class SurrogateSearch:
         candidates = places[:-1] if len(places) > 1 else places
         low, wide = candidates.min(axis=0), np.ptp(candidates, axis=0)
         return (places - low) / np.where(wide == 0, 1.0, wide) - 0.5
-
-    def _drawn(self) -> list[Knobs]:
-        names, values = list(self._spec.knobs), list(self._spec.knobs.values())
-        if self._spec.size <= CANDIDATES:
-            return [dict(zip(names, one, strict=True)) for one in product(*values)]
-        rng = Random(self._spec.seed)
-        found = {tuple(rng.choice(few) for few in values) for _ in range(CANDIDATES)}
-        return [dict(zip(names, one, strict=True)) for one in sorted(found)]
 
     # ---- choosing
 

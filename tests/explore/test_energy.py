@@ -9,13 +9,19 @@ from vdla.compiler.build import build
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.explore.energy import NAMES, EnergyTable, agreed_order
+from vdla.hw.core.scratchpad import written_parts
 from vdla.isa.encoding import VECTOR_LOOPS
 from vdla.isa.errors import VdlaError
 from vdla.isa.footprint import gemm_entries, vector_entries
 from vdla.isa.insn import Gemm, Load, Param, Store, Vector
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.params import MEMORIES, PRESETS, HwParams
-from vdla.roofline import scratchpad_accesses
+from vdla.roofline import dram_traffic, scratchpad_accesses
+from vdla.sim.rtl.driver import RtlSimulator, Waves
+from vdla.sim.verify.random_programs import random_program
+
+from ..mutants.checks import MEMORY, PARAMS
+from ..sim.verify.vcd import Vcd
 
 DIGITS = Path(__file__).resolve().parents[2] / "examples" / "models" / "digits_int8.onnx"
 #: A row as a sweep measures it, of few accesses.
@@ -64,6 +70,39 @@ def test_accesses_are_those_of_the_instructions() -> None:
     assert {name: one["written"] for name, one in found.items()} == written
     assert any(isinstance(i, Vector) and i.reduce for i in program.insns)
     assert all(written[name] for name in ("inp", "wgt", "uop", "par", "acc", "out"))
+
+
+@pytest.mark.slow
+def test_counts_are_those_of_the_rtl(tmp_path: Path) -> None:
+    """Each step, each write to a scratchpad and each byte of DRAM, counted at the RTL's ports."""
+    rtl = RtlSimulator(PARAMS)
+    for seed in (3, 5):
+        program, waves = random_program(PARAMS, seed), tmp_path / "waves.vcd"
+        result = rtl.run(program, program.dram_image(), MEMORY, waves=Waves(waves, 0, 1 << 20))
+        # A write may be seen a few cycles after the instruction's end, but not after the core's.
+        vcd, cycles = Vcd.read(waves), range(result.cycles)
+
+        def ones(name: str, cycles: range = cycles, vcd: Vcd = vcd) -> int:
+            return sum(vcd.at(f"TOP.{name}", cycle).bit_count() for cycle in cycles)
+
+        found = scratchpad_accesses(program.insns, PARAMS)
+        for name in MEMORIES:
+            # An entry is written part by part. Rows of tmp are parts of entries, too.
+            parts = written_parts(name, PARAMS) * (PARAMS.vector_passes if name == "tmp" else 1)
+            assert ones(f"vdla_core.{name}.write__en") == parts * found[name]["written"], name
+        steps = ones("vdla_core.gemm.acc_write__en")
+        assert steps == written_parts("acc", PARAMS) * found["wgt"]["read"] > 0
+        moved, strobes, bursts, beats = dram_traffic(program), 0, 0, 0
+        for cycle in cycles:
+            at = {n: vcd.at(f"TOP.axi_{n}", cycle) for n in ("wvalid", "wready", "wstrb", "rvalid",
+                                                          "rready", "rlast")}  # fmt: skip
+            strobes += at["wstrb"].bit_count() * at["wvalid"] * at["wready"]
+            beats += at["rvalid"] * at["rready"]
+            bursts += at["rvalid"] * at["rready"] * at["rlast"]
+        assert strobes == moved["written_bytes"] > 0
+        # A burst may begin and end inside of a beat.
+        more = beats * PARAMS.bus_bytes - moved["read_bytes"]
+        assert 0 <= more < 2 * PARAMS.bus_bytes * bursts
 
 
 def test_energy_by_hand() -> None:

@@ -258,6 +258,26 @@ def test_time_is_cycles_at_the_modelled_clock(
     assert found.ladder.over({"period_ns": 1.5 * most}) == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(
+    ("limits", "knobs", "message"),
+    [
+        ({"bram": 2}, {}, r"limits: expected .* bram of at most 2, all have \d+ or more"),
+        ({"cycles": 9}, {}, r"limits: expected .* cycles of at most 9, all have 1,6\d\d.* or more"),
+        ({"dsp": 30, "cycles": 2000}, {}, "limits: expected a design with all of them at once"),
+        ({}, {"acc_depth": (8, 9), "out_depth": (8,), "max_burst_beats": (7, 9)},
+         "knobs: expected a legal design, got none; the last: HwParams.max_b"),
+    ],
+)  # fmt: skip
+def test_limits_that_no_design_keeps_are_one_line(
+    fake: Fake, tmp_path: Path, limits: dict, knobs: dict, message: str
+) -> None:
+    """After the first design, which says how much there is to compute."""
+    spec = replace(SPEC, limits=limits, knobs=knobs or SPEC.knobs)
+    with pytest.raises(VdlaError, match=message) as caught:
+        explored(spec, tmp_path / "r.jsonl")
+    assert "\n" not in str(caught.value) and fake.calls == 1
+
+
 @pytest.mark.slow
 def test_the_command(tmp_path: Path) -> None:
     """Real cycles: the command, its JSON, its page, and that it measures nothing twice."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import vdla
-from vdla.bench.sweep import Results
+from vdla.bench.sweep import Results, measure_point
 from vdla.compiler.choose.records import Records, append
 from vdla.explore.exploration import Exploration
 from vdla.explore.ladder import Design, Ladder
@@ -56,6 +56,8 @@ def test_a_design_with_records_has_their_cycles(tuned: tuple) -> None:
             assert mine.values["cycles"] > its.values["cycles"] and "record" in by
             module = vdla.compile(str(DIGITS), hw=params, memory=memory, records=file)
             assert mine.values["cycles"] == count_cycles(module.program, memory)
+            (point,) = found.ladder.points(mine.design)
+            assert measure_point(None, *point.job)["cycles"] == mine.values["cycles"]
         else:
             assert mine.values == its.values and "record" not in by
 

@@ -198,12 +198,13 @@ def test_the_surrogate_begins_at_the_front_of_the_bounds(table: Enumeration) -> 
     assert tuple(bound[name] for name in SPEC.objectives) in best
 
 
-@pytest.mark.parametrize(("name", "seeds"), [("dqn", 3), ("digits", 1), ("imagenet", 3)])
-def test_the_surrogate_is_ahead_on_the_tables_of_the_package(name: str, seeds: int) -> None:
-    """A fourth of the designs that random search needs, and better than TPE at half of them."""
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["dqn", "digits", "imagenet"])
+def test_the_surrogate_is_ahead_on_the_tables_of_the_package(name: str) -> None:
+    """A fourth of the designs that random search needs, and better than TPE at any number."""
     table = Enumeration.load(enumeration.TABLES / f"{name}.json.gz")
     (random,) = replay_rows(table, ["random"], 5, 100)
-    surrogate, tpe = replay_rows(table, ["surrogate", "tpe"], seeds, 20)
+    surrogate, tpe = replay_rows(table, ["surrogate", "tpe"], 1, 20)
     assert surrogate["trials_to_99pct"] is not None
     assert 4 * surrogate["trials_to_99pct"] <= (random["trials_to_99pct"] or 100)
     for number in (5, 10, 20):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from vdla import roofline
 from vdla.bench import sweep
 from vdla.compiler.targets.vdla.target import Accelerator
 from vdla.explore import front
 from vdla.explore.ladder import Ladder
+from vdla.explore.process import Prediction
 from vdla.explore.surrogate import SurrogateSearch
 from vdla.hw.fpga import resources
 from vdla.hw.fpga.resources import ClockModel
@@ -52,4 +54,26 @@ EXPLORE = (
     Mutant("schedules are not measured apart", "explore", Ladder.points,
            "vthreads=design.vthreads", "vthreads=2",
            tests("explore/test_replay.py::test_schedules_are_measured_apart")),
+    Mutant("each step of a reduction is written", "explore", roofline.scratchpad_accesses,
+           "insn.iterations // group", "insn.iterations",
+           tests("explore/test_energy.py::test_counts_are_those_of_the_rtl")),
+    Mutant("instructions are not fetched", "explore", roofline.dram_traffic,
+           "+ fetched}", "}",
+           tests("explore/test_energy.py::test_counts_are_those_of_the_rtl")),
+    Mutant("records of another machine", "explore", Ladder.records,
+           "found.where(machine=machine_key(design.params, design.memory))", "found",
+           tests("explore/test_records.py::"
+                 "test_without_a_file_the_package_has_the_records")),
+    Mutant("records are not compiled with", "explore", sweep._work.__wrapped__,
+           ", records=found)", ")",
+           tests("explore/test_records.py::test_a_design_with_records_has_their_cycles"),
+           caches=(sweep._work,)),
+    Mutant("what is believed is still uncertain", "explore", Prediction.believe,
+           "self.variance - row**2", "self.variance",
+           tests("explore/test_replay.py::test_what_is_believed_is_as_if_it_were_seen")),
+    Mutant("the first machine is not known", "explore", SurrogateSearch._list_candidates,
+           "self._known[len(found)] = np.array(self._objectives(ladder.first), float)",
+           "self._known[len(found)] = 7 * np.array(bounds[-1], float)",
+           tests("explore/test_replay.py::"
+                 "test_the_surrogate_is_ahead_on_the_tables_of_the_package")),
 )  # fmt: skip
