@@ -37,7 +37,15 @@ from .compiler.tune.candidates import Candidates
 from .compiler.tune.features import Features
 from .compiler.tune.pool import Alone, Pool, Steps
 from .compiler.tune.quality import TOP, held_out_scores, pairwise_accuracy, recall
-from .compiler.tune.search import EXPLORERS, PLAN, TUNERS, Outcome, Search, make_explorer, programs_of
+from .compiler.tune.search import (
+    EXPLORERS,
+    PLAN,
+    TUNERS,
+    Outcome,
+    Search,
+    make_explorer,
+    programs_of,
+)
 from .compiler.tune.task import Task, tasks_of
 from .isa.errors import VdlaError
 from .isa.memory import MemoryParams
@@ -222,7 +230,9 @@ def tune(
     options = Options(params, memory, vthreads, threads, precision=precision)
     where = find_target(target, options)
     if tuner in (Evolution.name, TreeAnnealing.name) and isinstance(where, Gpu):
-        raise VdlaError(f"tuner: expected one of {', '.join(EXPLORERS)} for {target}, got {tuner!r}")
+        raise VdlaError(
+            f"tuner: expected one of {', '.join(EXPLORERS)} for {target}, got {tuner!r}"
+        )
     tuning = _Tuning(model, where, Path(records), tuner, seed)
     steps = STEPS[target]
     inside = scheduler is None and workers == 0

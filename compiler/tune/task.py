@@ -24,6 +24,7 @@ from ..targets.cpu.layer import CpuLayer
 from ..targets.cpu.lowering import lower_node
 from ..targets.cpu.target import Cpu
 from ..targets.cpu.templates.by_steps import BySteps
+from ..targets.gpu.layer import GpuLayer
 from ..targets.gpu.target import Gpu
 from ..targets.vdla.layer import Layer as VdlaLayer
 from ..targets.vdla.target import Accelerator
@@ -179,4 +180,6 @@ def loop_program(layer: Layer, knobs: Knobs) -> PrimFunc:
             return layer.template.schedule(layer.workload, knobs, layer.node.name)
         case CpuLayer():
             return lower_node(layer.graph, layer.node, layer.processor, knobs).func
+        case GpuLayer():
+            return layer.loop_program(knobs)
     raise TypeError(f"{layer} has no loop program")

@@ -10,6 +10,7 @@ import numpy as np
 from ...choose.space import Knobs
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node
+from ...tir.ir import PrimFunc
 from ..cpu.layer import random_array
 from ..cpu.templates.base import CpuWorkload
 from .dialects import Dialect
@@ -32,6 +33,10 @@ class GpuLayer:
     dialect: Dialect
     device: str
 
+    def loop_program(self, knobs: Knobs) -> PrimFunc:
+        """The loop program with these knobs, before the target's passes."""
+        return lower_node(self.graph, self.node, self.template, knobs, Dumps()).func
+
     def kernel(self, knobs: Knobs) -> Callable[[], None]:
         """The node's kernels with these knobs; a call runs them once, and waits for their end.
 
@@ -40,8 +45,9 @@ class GpuLayer:
         VdlaError
             For knobs that no kernel can have, and where the device is missing.
         """
-        lowered = lower_node(self.graph, self.node, self.template, knobs, Dumps())
-        program = FuncKernels.of(lowered.func, self.dialect, self.device, Dumps()).program
+        program = FuncKernels.of(
+            self.loop_program(knobs), self.dialect, self.device, Dumps()
+        ).program
         session = program.open(program)
         rng = np.random.default_rng(0)
         for tensor in program.inputs:
