@@ -96,10 +96,16 @@ class TreeFeatures:
     ----------
     lower : the loop program of a point
     prior : the logarithm of the estimated cost of points; zeros where there are no estimates
+    has_estimates : whether there are
     """
 
-    def __init__(self, lower: Callable[[int], PrimFunc], prior: Callable[[np.ndarray], np.ndarray]):
-        self.prior = prior
+    def __init__(
+        self,
+        lower: Callable[[int], PrimFunc],
+        prior: Callable[[np.ndarray], np.ndarray],
+        has_estimates: bool = False,
+    ):
+        self.prior, self.has_estimates = prior, has_estimates
         self._lower = lower
         self._trees: dict[int, LoopTree] = {}
 

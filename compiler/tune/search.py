@@ -110,7 +110,8 @@ def _trees(task: Task, candidates: Candidates) -> TreeFeatures:
     def lowered(point: Point) -> PrimFunc:
         return loop_program(task.layer, candidates.knobs(point))
 
-    return TreeFeatures(lowered, Features(task, candidates).prior)
+    features = Features(task, candidates)
+    return TreeFeatures(lowered, features.prior, features.has_estimates)
 
 
 @dataclass

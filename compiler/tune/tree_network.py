@@ -37,7 +37,7 @@ class TreeNetwork:
     @property
     def knows(self) -> bool:
         """Whether it ranks points."""
-        return self._weights is not None
+        return self._weights is not None or self.features.has_estimates
 
     @property
     def scores_all(self) -> bool:
