@@ -94,7 +94,8 @@ def test_kernels_for_sm_90(name: str, kind: str, arch: str, tmp_path: Path) -> N
     assert len(products) > 10
     for kernel, counts in products.items():
         units = ("IMMA", "IGMMA") if kind == "int8" else ("HMMA", "HGMMA")
-        assert total(counts, *units) >= 2, kernel
+        # One of a warpgroup is as much as many of a warp.
+        assert total(counts, *units) >= (1 if total(counts, "IGMMA", "HGMMA") else 2), kernel
         assert total(counts, "LDSM", "UTMALDG", "IGMMA", "HGMMA") >= 2, kernel
         assert total(counts, "LDL", "STL") == 0, kernel
     # The first convolution has three channels, whose copies are of single elements.

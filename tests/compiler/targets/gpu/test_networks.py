@@ -138,14 +138,15 @@ def test_floats_are_those_of_the_same_loops_on_the_cpu(name: str) -> None:
 
 
 def test_knobs_are_open_and_checked() -> None:
-    knobs = {"dense": {"rows": 1, "columns": 16, "thread_rows": 1, "thread_columns": 4, "depth": 8}}
+    tiles = {"rows": 16, "columns": 16, "warp_rows": 16, "warp_columns": 8}
+    knobs = {"dense": tiles | {"depth": 32, "stages": 2}}
     module = vdla.compile(DIGITS, "cuda", knobs=knobs, emulate=True)
     layers = {layer.name: layer for layer in module.compiled.layers}
     assert layers["dense"].chosen_by == "user"
     [step] = module.compiled.steps
     assert isinstance(step, KernelProgram)
     call = next(c for c in step.calls if "dense" in c.kernel)
-    assert call.block == (4, 1, 1)
+    assert call.block == (32, 2, 1)  # two warps side by side
     with pytest.raises(vdla.VdlaError, match="layer 'dense': knob depth: expected one of"):
         vdla.compile(DIGITS, "cuda", knobs={"dense": {"depth": 5}}, emulate=True)
 

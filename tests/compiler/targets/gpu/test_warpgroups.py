@@ -21,7 +21,7 @@ from vdla.compiler.targets.gpu.tensor_cores import element_of
 from vdla.compiler.targets.gpu.text import print_module
 from vdla.compiler.targets.gpu.traffic import traffic_of
 from vdla.compiler.te.errors import ScheduleError
-from vdla.compiler.te.expr import select
+from vdla.compiler.te.expr import Expr, select
 from vdla.compiler.te.schedule import create_schedule
 from vdla.compiler.te.tensor import compute, placeholder
 from vdla.compiler.tir.ir import (
@@ -161,9 +161,14 @@ def test_architectures_are_named() -> None:
         vdla.compile(model, "opencl", arch="sm_80")
 
 
-def test_the_copy_engine_stores_zeros_beyond_the_end_alone() -> None:
+@pytest.mark.parametrize("rows", ["i >= 3", "i < 61"])
+def test_the_copy_engine_stores_zeros_beyond_the_end_alone(rows: str) -> None:
     x = placeholder((64, 32), "float32", "x")
-    s = compute((64, 32), lambda i, k: select(i >= 3, x[i, k], 0.0), "s")
+
+    def rule(i: Expr, k: Expr) -> Expr:
+        return select(i >= 3 if rows == "i >= 3" else i < 61, x[i, k], 0.0)
+
+    s = compute((64, 32), rule, "s")
     y = compute((64, 32), lambda i, k: s[i, k] + 1.0, "y")
     schedule = create_schedule(y)
     schedule[y].bind(y.axes[0], "threadIdx.x")
