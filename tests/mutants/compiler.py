@@ -120,12 +120,13 @@ COMPILER = (
            block_channels._lifted_bias, "zero_point + OFFSET", "zero_point",
            tests("compiler/targets/cpu/test_products.py"
                  "::test_rows_of_int8_are_a_convolutions_places")),
-    Mutant("columns are packed as they come", "compiler", block_channels._Rewriting._product,
-           "made.inputs[0], made.op.order", "made.inputs[0], order",
+    Mutant("columns are packed as they come", "compiler",
+           block_channels._Rewriting._before_transposition, "made.inputs[0], made.op.order",
+           "made.inputs[0], tuple(range(len(made.op.order)))",
            tests("compiler/targets/cpu/test_products.py"
                  "::test_a_transposition_joins_the_packing")),
     Mutant("a transposition that is read again is gone", "compiler",
-           block_channels._Rewriting._product, "len(self.readers[b]) == 1 and", "",
+           block_channels._Rewriting._before_transposition, "len(self.readers[name]) == 1 and", "",
            tests("compiler/targets/cpu/test_products.py"
                  "::test_products_of_two_inputs_equal_onnx_runtime")),
     Mutant("powers of two half as large", "compiler", llvm_functions._scaled,
