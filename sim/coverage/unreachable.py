@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from ...isa.encoding import VECTOR_LOOPS
 from ...isa.opcodes import LOADABLE, Opcode, Unit
 from ...isa.params import HwParams
 from ...isa.vector_ops import VECTOR_OPS
@@ -46,6 +47,7 @@ def _bytes(params: HwParams, memory: str) -> int:
 
 
 _NOT_REDUCING = [op.name for op in VECTOR_OPS if op.term is None]
+_SLIDING = [op.name for op in VECTOR_OPS if op.slides]
 _NEVER_LARGER = ["min", "max", "shr", "rshr"]
 
 RULES = (
@@ -53,6 +55,8 @@ RULES = (
                 "illegal: only entries of par are widened"),
     Unreachable("pairs", rf"vector op={_any(_NOT_REDUCING)} reduce=[1-4]",
                 "illegal: the operator does not reduce"),
+    Unreachable("pairs", rf"vector op={_any(_SLIDING)} reduce={VECTOR_LOOPS}",
+                "illegal: a window slides along a loop that is not reduced"),
     *(Unreachable("tokens", rf"{name(op)} (pop|push) (.*\+)?{name(op.unit)}(\+.*)?",
                   "illegal: a unit has no tokens to itself") for op in Opcode),
     *(Unreachable("stalls", f"{name(unit)} token_{name(unit)}",

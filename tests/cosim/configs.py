@@ -14,8 +14,6 @@ NARROW = HwParams(
 )  # fmt: skip
 #: Two beats in an entry of `inp` and `out`.
 WIDE = replace(NARROW, batch=4)
-#: With a table.
-TABLE = replace(NARROW, par_depth=32, vector_table=1)
-#: With sliding windows.
-WINDOW = replace(NARROW, vector_passes=2, vector_window=3)
-CONFIGS = {"narrow": NARROW, "wide": WIDE, "table": TABLE, "window": WINDOW}
+#: With a table and with sliding windows.
+FEATURES = replace(NARROW, par_depth=32, vector_table=1, vector_window=3)
+CONFIGS = {"narrow": NARROW, "wide": WIDE, "features": FEATURES}

@@ -48,7 +48,7 @@ def test_regs(vdla_rtl: RunBench) -> None:
     assert vdla_rtl(design, "bench_regs.py", hash=NARROW.hash) == 1
 
 
-@pytest.mark.parametrize("config", ["narrow", "table"])
+@pytest.mark.parametrize("config", ["narrow", "features"])
 def test_core(config: str, vdla_rtl: RunBench) -> None:
     design = Design.core(CONFIGS[config])
     for seed in (1, 2, 3):

@@ -94,6 +94,8 @@ class ConvShape:
     blank: tuple[Pair, Pair] = ((0, 0), (0, 0))
     #: Products of a sliding window in an iteration, 1 without one. Then kw is a multiple of it.
     sums: int = 1
+    #: Whether the weights and parameters of all channels stay in par, and are loaded once.
+    resident: bool = False
     #: Entries of tmp that results pass through, some rows of a tile at a time; 0 where they do not.
     through_tmp: int = 0
 
@@ -573,10 +575,12 @@ def _window_needs(tile: Tiling, shape: ConvShape, weighted: bool) -> dict[str, E
     """Entries of each scratchpad that tilings of windows need."""
     blocks, vthreads = tile.oc_blocks, tile.vthreads
     inputs = shape.input_rows(tile.rows) * shape.input_cols(tile.cols)
+    par = (shape.taps + 3) * (shape.oc_blocks if shape.resident else blocks * vthreads)
+    par = par if weighted else 3
     return {
         "inp": blocks * inputs * vthreads,
         "out": blocks * tile.rows * tile.cols * vthreads,
-        "par": (shape.taps + 3) * blocks * vthreads if weighted else 3,
+        "par": par,
     }
 
 
@@ -658,11 +662,12 @@ def _window_work(
     # Weights are int8 in memory, parameters and the weights of a window int32.
     weight_bytes = params.block if shape.sums == 1 else params.entry_bytes("par")
     par_bytes = tile.oc_blocks * (shape.taps * weight_bytes + 3 * params.entry_bytes("par"))
-    par = _read_cycles(1, par_bytes, params, memory) + INSN_CYCLES if weighted else 0.0
+    loaded = weighted and not shape.resident
+    par = _read_cycles(1, par_bytes, params, memory) + INSN_CYCLES if loaded else 0.0
     iterations = shape.taps * tile.rows * shape.window_cols(tile.cols)
     compute = tile.oc_blocks * (iterations + INSN_CYCLES)
     store = _store_cycles(tile, shape, params, memory)
-    fetch = (1 + 2 * weighted + 3 * tile.oc_blocks) * _fetch_cycles(params, memory)
+    fetch = (1 + 2 * loaded + 3 * tile.oc_blocks) * _fetch_cycles(params, memory)
     if tile.order == "weights":
         return _Work(channel_tiles, pixel_tiles, 1, 1, par, inp, 0.0, compute, 0.0, store, fetch)
     tiles = channel_tiles * pixel_tiles

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from fractions import Fraction
 
 from ....isa.errors import VdlaError
 from ....isa.params import HwParams
@@ -25,12 +24,8 @@ from .machine import Budget, Context
 from .templates.base import AcceleratorTemplate, Track
 from .templates.by_steps import by_steps_of
 
-#: Scratchpads that both tracks use, and the largest share of each that an operator of the vector
-#: track takes, in a program with operators of both tracks.
+#: Scratchpads that both tracks use.
 SHARED = ("inp", "out", "par")
-VECTOR_SHARE = Fraction(3, 8)
-#: The same for an operator that ``wants_room``.
-LARGE_SHARE = Fraction(5, 8)
 
 
 @dataclass(frozen=True)
@@ -60,8 +55,8 @@ def share_scratchpads(
     """Choose for every node, within its part of the scratchpads; the result is by output. ``step``
     is called after each choice.
 
-    An operator of the vector track gets ``VECTOR_SHARE``, or ``LARGE_SHARE`` if it ``wants_room``.
-    An operator of the tensor track gets what its neighbours on the vector track leave. Where that
+    An operator of the vector track gets the ``share`` of its template. An operator of the tensor
+    track gets what its neighbours on the vector track leave. Where that
     is too little, an operator gets everything, and its neighbours wait.
 
     Raises
@@ -100,7 +95,7 @@ def share_scratchpads(
 
     for index, node in enumerate(nodes):
         if tracks[index] is Track.VECTOR:
-            share = LARGE_SHARE if template_of(node).wants_room else VECTOR_SHARE
+            share = template_of(node).share
             kept = {m: params.depth(m) - int(params.depth(m) * share) for m in SHARED}
             operator = decide(node, kept if beside else {})
             used[index] = scratchpad_use(operator.func, params)

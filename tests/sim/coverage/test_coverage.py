@@ -74,7 +74,9 @@ def test_every_rule_is_needed() -> None:
     """Each names bins of some configuration, or it would say nothing."""
     roomy = replace(PRESETS["4x4"], bus_bits=256, max_burst_beats=128, batch=4)
     long = replace(SMALL, bus_bits=256, max_burst_beats=128)
-    reasons = {r for p in (SMALL, HwParams(), roomy, long) for r in unreachable(p).values()}
+    window = replace(SMALL, vector_window=2)
+    known = (SMALL, HwParams(), roomy, long, window)
+    reasons = {r for params in known for r in unreachable(params).values()}
     assert {rule.reason for rule in RULES} == reasons
 
 

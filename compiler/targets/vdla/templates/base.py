@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from enum import IntEnum
+from fractions import Fraction
 from typing import ClassVar, TypeVar
 
 import numpy as np
@@ -36,12 +37,15 @@ class AcceleratorTemplate(Template[W]):
     """A template whose operators become instructions."""
 
     track: ClassVar[Track]
-    #: Whether an operator of the vector track is much slower in the usual share of the scratchpads,
-    #: and the operators beside it need little.
-    wants_room: ClassVar[bool] = False
 
     def __init__(self, machine: Machine):
         self.machine = machine
+
+    @property
+    def share(self) -> Fraction:
+        """The largest share of each scratchpad that both tracks use which an operator of the vector
+        track takes, in a program with operators of both."""
+        return Fraction(3, 8)
 
     @abstractmethod
     def workload(self, graph: Graph, node: Node, context: Context) -> W:

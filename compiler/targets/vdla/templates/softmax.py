@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 
 import numpy as np
 
@@ -72,8 +73,11 @@ class Softmax(AcceleratorTemplate[SoftmaxWorkload]):
     name = "softmax"
     ops = (QTableSoftmax,)
     track = Track.VECTOR
-    # More rows at a time are fewer chains. Transpositions run beside it.
-    wants_room = True
+
+    @property
+    def share(self) -> Fraction:
+        """More rows at a time are fewer chains. Transpositions run beside it, which need little."""
+        return Fraction(5, 8)
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         assert isinstance(node.op, QTableSoftmax)

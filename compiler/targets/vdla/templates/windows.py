@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from typing import Literal
 
 import numpy as np
@@ -125,12 +126,15 @@ class WindowWorkload(Workload):
         """The windows as the planner sees them."""
         window = self.window
         kh, kw = window.kernel
-        return ConvShape(
+        shape = ConvShape(
             self.blocks, self.blocks, *window.output(self.height, self.width), kh,
             slide.cols if slide else kw, *window.strides, *window.dilations, skips_rows=False,
             parts=self.parts, blank=window.blank(self.height, self.width),
             sums=slide.sums if slide else 1,
         )  # fmt: skip
+        entries = (shape.taps + REQUANT_ENTRIES) * self.blocks
+        resident = slide is not None and entries <= self.context.budget.par
+        return replace(shape, resident=resident)
 
     @property
     def weighted(self) -> bool:
@@ -145,14 +149,29 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
     ops = (QConv2d, QMaxPool, QAvgPool)
     track = Track.VECTOR
 
+    @property
+    def share(self) -> Fraction:
+        """Where windows slide, loads bound depthwise convolutions. Larger tiles load fewer rows and
+        columns twice."""
+        return Fraction(7, 16) if self.machine.params.vector_window else super().share
+
     def handles(self, graph: Graph, node: Node) -> bool:
         if not isinstance(node.op, QConv2d):
             return True
         return node.op.is_depthwise(graph[node.inputs[1]].shape)
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
-        is_conv = isinstance(node.op, QConv2d)
-        return "depthwise convolution on the vector unit" if is_conv else "on the vector unit"
+        if isinstance(node.op, QConv2d):
+            return "depthwise convolution on the vector unit"
+        assert isinstance(node.op, QMaxPool | QAvgPool)
+        height, width = node.op.kernel
+        entries, depth = height * width * self.machine.vthreads, self.machine.params.inp_depth
+        if entries > depth:
+            return Refusal(
+                f"a window of {height}x{width}, which needs {entries} entries of inp with "
+                f"{self.machine.vthreads} virtual threads, and there are {depth}"
+            )
+        return "on the vector unit"
 
     def workload(self, graph: Graph, node: Node, context: Context) -> WindowWorkload:
         image = image_of(graph[node.inputs[0]].shape, self.machine)
@@ -229,7 +248,8 @@ class Windows(AcceleratorTemplate[WindowWorkload]):
         reduced, image = _reduced(workload, data, wide, part, slide)
         out = requantized(reduced, par, workload.ending, per_channel=weighted)
         tensors = (out, reduced, image, par, wide if weighted else None)
-        s = _schedule(*tensors, part, tiling_of(knobs))
+        resident = self.shape(workload).resident
+        s = _schedule(*tensors, part, tiling_of(knobs), resident)
         return lower(s, [data, *([weight] if weighted else []), par, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
@@ -316,8 +336,10 @@ def _schedule(
     wide: Tensor | None,
     part: tuple[IterVar, ...],
     tiling: Tiling,
+    resident: bool,
 ) -> Schedule:
-    """Tiles of channels, rows and columns; weights, if there are any, with their channels."""
+    """Tiles of channels, rows and columns; weights, if there are any, with their channels, or
+    ``resident``: those of all channels before all tiles."""
     s = create_schedule(out)
     local = s.cache_write(out, "out")
     constants = [s.cache_read(par, "par", [local])]
@@ -340,7 +362,7 @@ def _schedule(
     taps = reduced.reduce_axes[len(part) :]
     s[reduced].reorder(*part, *taps, c, y, x, b, i)
     # Parameters that all channels share are loaded once, so they are not attached to a tile.
-    for tensor in constants if wide is not None else ():
+    for tensor in constants if wide is not None and not resident else ():
         s[tensor].compute_at(s[out], channels if tiling.order == "weights" else tile)
         if tiling.order == "weights" and tiling.vthreads > 1:
             s[tensor].double_buffer()

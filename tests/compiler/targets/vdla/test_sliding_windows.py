@@ -102,6 +102,8 @@ def test_how_windows_slide(kernel: int, stride: int, products: int, expected: Sl
     where that is not faster, nothing slides."""
     window = Window((kernel, kernel), (stride, stride), (kernel // 2,) * 4)
     assert slide_of(window, 28, 28, products) == expected
+    # A row of one result takes as long in either way.
+    assert slide_of(Window((3, 3)), 3, 3, 3) is None
 
 
 def test_a_dilated_window_does_not_slide() -> None:
