@@ -116,11 +116,12 @@ def _filled(kind: Any, entries: Any, where: str) -> Any:
     return kind(**entries)
 
 
-def agreed_order(energies: Sequence[Sequence[float]]) -> float:
-    """The part of all pairs of designs that every table puts into the same order; ``energies`` has
-    those of all designs for each table. 1 where there are no pairs.
+def disagreed_order(energies: Sequence[Sequence[float]]) -> list[tuple[int, int]]:
+    """The pairs of designs that some table puts into another order than the others; ``energies``
+    has those of all designs for each table.
     """
-    pairs = list(combinations(range(len(energies[0])), 2))
-    same = sum(len({(table[a] > table[b]) - (table[a] < table[b]) for table in energies}) == 1
-               for a, b in pairs)  # fmt: skip
-    return same / len(pairs) if pairs else 1.0
+    return [
+        (a, b)
+        for a, b in combinations(range(len(energies[0])), 2)
+        if len({(table[a] > table[b]) - (table[a] < table[b]) for table in energies}) > 1
+    ]

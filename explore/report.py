@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..report import header
-from .energy import NAMES, EnergyTable, agreed_order
+from .energy import NAMES, EnergyTable, disagreed_order
 from .exploration import Exploration, Outcome
 from .spec import OBJECTIVES, Spec
 
@@ -25,7 +25,9 @@ def make_report(
     and of each network what was measured; ``designs`` are all that were measured, in order, without
     that. ``marks`` say how each value is known, ``chosen_by`` who made the choices for how many
     layers of the first design and the front. ``proofs`` are those of ``proof.py``, by their
-    designs' places on the front.
+    designs' places on the front. ``energies_uj`` has for each design of the front its energy by
+    each of ``energy_tables``, and ``disagreed_order`` the designs, from 1, that these put into
+    different orders; ``agreement`` says so in words.
     """
     spec, state = exploration.spec, exploration.state
     on_front = exploration.front
@@ -38,6 +40,8 @@ def make_report(
         if layer["chosen_by"]
     ]
     energies = [_energies(exploration, on_front, name) for name in tables]
+    disagreed = [[a + 1, b + 1] for a, b in disagreed_order(energies)]
+    names = [EnergyTable.load(name).name for name in tables]
     first = exploration.outcomes[0]
     known = first.values
     return header("explore", seed=spec.seed) | {
@@ -54,8 +58,10 @@ def make_report(
         "hypervolume": state.hypervolume,
         "marks": {name: mark for name, mark in exploration.ladder.marks().items() if name in known},
         "units": {name: unit for name, unit in OBJECTIVES.items() if name in known},
-        "energy_tables": [EnergyTable.load(name).name for name in tables],
-        "agreed_order": agreed_order(energies),
+        "energy_tables": names,
+        "energies_uj": [list(each) for each in zip(*energies, strict=True)],
+        "disagreed_order": disagreed,
+        "agreement": agreement(names, len(on_front), disagreed),
         "first": _design(spec, first) | _networks(exploration, first),
         "front": [
             _design(spec, one) | _networks(exploration, one) | {"proof": proofs.get(number)}
@@ -65,6 +71,18 @@ def make_report(
         "chosen_by": dict(Counter(choices)),
         "interrupted": exploration.interrupted,
     }
+
+
+def agreement(tables: Sequence[str], designs: int, disagreed: Sequence[Sequence[int]]) -> str:
+    """Which orders of designs by energy hold under every table, in words."""
+    named, pairs = " and ".join(tables), ", ".join(f"{a} and {b}" for a, b in disagreed)
+    if not pairs:
+        return f"{named} put the designs on the front into the same order"
+    part = 1 - len(disagreed) / (designs * (designs - 1) / 2)
+    return (
+        f"{named} agree on the order of {100 * part:.0f} % of the pairs of designs on the front;"
+        f" not of {pairs}"
+    )
 
 
 def _design(spec: Spec, outcome: Outcome) -> dict[str, Any]:
@@ -117,6 +135,7 @@ def _energies(exploration: Exploration, designs: Sequence[Outcome], name: str) -
                 weight
                 / ladder.images(network, params)
                 * sum(table.picojoules(row, params).values())
+                / 1e6
                 for (network, weight), row in zip(
                     exploration.spec.networks.items(), outcome.rows, strict=True
                 )

@@ -217,9 +217,7 @@ def _energy(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Sect
     return Section(
         "Energy",
         "Counts of accesses are exact; energies are published ones of another technology than an"
-        " FPGA's, so compare designs and do not read joules. The tables"
-        f" {' and '.join(report['energy_tables'])} agree on the order of"
-        f" {100 * report['agreed_order']:.0f} % of the pairs of designs on the front.",
+        f" FPGA's, so compare designs and do not read joules. {report['agreement']}.",
         [
             Bars(
                 title="Microjoules a run, by what takes them",
@@ -227,7 +225,12 @@ def _energy(report: dict[str, Any], named: Sequence[tuple[str, Design]]) -> Sect
                 table=Table("Microjoules", ("network", "design", *parts), rows),
                 series=[Series(part, number) for number, part in enumerate(parts)],
                 views=views,
-            )
+            ),
+            Table(
+                "Microjoules an image by each table",
+                ("design", *report["energy_tables"]),
+                [(str(n), *each) for n, each in enumerate(report["energies_uj"], 1)],
+            ),
         ],
     )
 

@@ -8,7 +8,8 @@ import pytest
 from vdla.compiler.build import build
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
-from vdla.explore.energy import NAMES, EnergyTable, agreed_order
+from vdla.explore.energy import NAMES, EnergyTable, disagreed_order
+from vdla.explore.report import agreement
 from vdla.hw.core.scratchpad import written_parts
 from vdla.isa.encoding import VECTOR_LOOPS
 from vdla.isa.errors import VdlaError
@@ -156,6 +157,9 @@ def test_bad_tables_are_one_line(tmp_path: Path, old: str, new: str, message: st
 
 
 def test_orders_that_tables_agree_on() -> None:
-    assert agreed_order([[1, 2, 3], [10, 20, 30]]) == 1
-    assert agreed_order([[1, 2, 3], [10, 30, 20]]) == pytest.approx(2 / 3)
-    assert agreed_order([[1, 2], [2, 1]]) == 0 and agreed_order([[1.0], [2.0]]) == 1
+    assert disagreed_order([[1, 2, 3], [10, 20, 30]]) == []
+    assert disagreed_order([[1, 2, 3], [10, 30, 20]]) == [(1, 2)]
+    assert disagreed_order([[1, 1], [2, 1]]) == [(0, 1)] and disagreed_order([[1.0], [2.0]]) == []
+    told = "A and B agree on the order of 67 % of the pairs of designs on the front; not of 2 and 3"
+    assert agreement(["A", "B"], 3, [[2, 3]]) == told
+    assert agreement(["A"], 3, []) == "A put the designs on the front into the same order"
