@@ -26,8 +26,8 @@ CORE_TYPES = {
 REFUSED = {
     r"test_training_dropout": "dropout while training is random",
 }
-#: Operators whose only cases have other types, or are models of operator sets before 7.
-WITHOUT_CASES = {"LpPool", "Not", "Upsample"}
+#: Operators without cases, or whose only cases have other types or are of operator sets before 7.
+WITHOUT_CASES = {"GlobalLpPool", "LpPool", "Not", "SimplifiedLayerNormalization", "Upsample"}
 #: Some operators without a reader: ONNX defines them by others.
 FUNCTIONS = ("GroupNormalization", "MeanVarianceNormalization")
 #: All operators that have cases.

@@ -16,7 +16,7 @@ from vdla.isa.memory import MemoryParams
 from vdla.isa.params import HwParams
 from vdla.runtime.gpu.program import KernelProgram
 
-from ...test_onnx_backend import BEYOND_TOLERANCE, OPERATORS, REFUSED, cases, run_case
+from ...test_onnx_backend import OPERATORS, REFUSED, cases, run_case
 
 
 def compile_for_opencl(graph: Graph) -> Run:
@@ -27,11 +27,8 @@ def compile_for_opencl(graph: Graph) -> Run:
 
 
 def supported(operator: str) -> list[Any]:
-    """The cases of an operator that no target refuses, and whose tolerance is met anywhere."""
-    return [
-        c for c in cases()[operator]
-        if c.name not in BEYOND_TOLERANCE and not any(re.match(name, c.name) for name in REFUSED)
-    ]  # fmt: skip
+    """The cases of an operator that no target refuses."""
+    return [c for c in cases()[operator] if not any(re.match(name, c.name) for name in REFUSED)]
 
 
 @pytest.mark.slow
