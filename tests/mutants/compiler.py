@@ -30,7 +30,8 @@ from vdla.compiler.targets.cpu.passes import block_channels, transposed_phases
 from vdla.compiler.targets.cpu.passes.bit_serial import _packed
 from vdla.compiler.targets.cpu.passes.fuse_elementwise import _ends
 from vdla.compiler.targets.gpu.passes import narrow_tensors
-from vdla.compiler.targets.gpu.templates import tensor_gemm
+from vdla.compiler.targets.gpu.templates import general, tensor_gemm
+from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
 from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla import order, patterns, planner
 from vdla.compiler.targets.vdla.codegen import _Walker
@@ -81,6 +82,7 @@ PLACES = "compiler/targets/vdla/passes/test_products_of_places.py"
 ADDED = "compiler/targets/vdla/test_added_products.py"
 MASKS = "compiler/graph/passes/test_masks.py"
 WARPGROUPS = tests("compiler/targets/gpu/test_warpgroups.py")
+DEPTHWISE = tests("compiler/targets/gpu/test_depthwise.py")
 MASKED = "compiler/targets/vdla/test_masked_softmax.py"
 
 SLIDING = tests("compiler/targets/vdla/test_sliding_windows.py")
@@ -358,6 +360,12 @@ COMPILER = (
     Mutant("zeros in place of a zero point", "compiler", tensor_gemm.factor,
            "if outside and inside:", "if False:",
            tests("compiler/targets/gpu/test_tensor_cores.py")),
+    Mutant("columns that leave a rest", "compiler", Depthwise.space,
+           "if not width % n", "", DEPTHWISE),
+    Mutant("registers that begin between multiples of 16 bytes", "compiler", _Printer.declared,
+           'if buffer.scope == "local" else', "if False else", DEPTHWISE),
+    Mutant("what a loop of one iteration says is lost", "compiler", general.contract,
+           "axis.extent > 1", "True", DEPTHWISE),
     Mutant("blocks are not compared", "compiler", races._Checker.check,
            "self.compare_blocks()", "pass",
            tests("compiler/targets/gpu/test_threads.py")),

@@ -157,7 +157,7 @@ def _shared_opencl(buffer: Buffer) -> str:
     return "__local __attribute__((aligned(16)))"
 
 
-_SPACES = {"global": "__global", "shared": "__local"}
+_SPACES = {"global": "__global", "shared": "__local", "local": "__private"}
 _VECTORS = {16: "uint4", 8: "uint2", 4: "uint"}
 
 

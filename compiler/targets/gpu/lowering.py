@@ -16,6 +16,7 @@ from .architectures import ARCHITECTURES, Architecture
 from .dialects import Dialect
 from .kernels import lower_kernels, to_launches
 from .templates.base import GpuTemplate
+from .templates.depthwise import Depthwise
 from .templates.gemm import Gemm
 from .templates.general import General
 from .templates.tensor_gemm import TensorGemm
@@ -24,7 +25,7 @@ Templates = Sequence[GpuTemplate]
 #: Kinds of factors of float32 products on tensor cores; the first one stands for none.
 PRECISIONS = ("float32", "tf32", *HALF_DTYPES)
 #: A node is computed by the first template that handles it; the last one handles all.
-TEMPLATES: list[type[GpuTemplate]] = [Gemm, General]
+TEMPLATES: list[type[GpuTemplate]] = [Gemm, Depthwise, General]
 
 
 def templates_of(

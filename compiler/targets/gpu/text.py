@@ -185,7 +185,9 @@ class _Printer(Expressions):
         if buffer.scope in FRAGMENTS:
             kind = TYPES[buffer.dtype] if buffer.scope.endswith("_sums") else "u32"
             return f"{kind} {name}[{register_count(buffer)}];"
-        return f"{TYPES[buffer.dtype]} {name}[{element_count(buffer)}];"
+        kind = TYPES[buffer.dtype]
+        kind = f"{self.dialect.aligned} {kind}" if buffer.scope == "local" else kind
+        return f"{kind} {name}[{element_count(buffer)}];"
 
     # ---- statements ----
 

@@ -23,7 +23,7 @@ from ...tir.ir import Buffer, For, If, Store
 from .warp_functions import VECTORS
 
 #: Memories whose buffers begin at multiples of 16 bytes.
-_ALIGNED = ("global", "shared")
+_ALIGNED = ("global", "shared", "local")
 
 
 @dataclass(frozen=True, eq=False)

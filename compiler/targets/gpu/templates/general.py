@@ -88,7 +88,7 @@ def compute_sums(
         # Parts of rows along several dimensions would not lie side by side in shared memory.
         is_row = sum(size > 1 for size in result.tensor.shape) <= 1
         rows = max(1, threads // lanes) if is_row else 1
-        whole = _fused([axis for axis in result.leaves if axis.kind == "data"], result)
+        whole = fused([axis for axis in result.leaves if axis.kind == "data"], result)
         blocks, row = result.split(whole, min(rows, prod_of(result)))
         result.bind(blocks, "blockIdx.x")
         result.bind(row, "threadIdx.y")
@@ -105,7 +105,7 @@ def compute_sums(
 def _share_sum(schedule: Schedule, result: Stage, row: IterVar, stage: Stage, lanes: int) -> None:
     """Let threads side by side add up a part each, in shared memory, and each thread all parts."""
     tensor = stage.tensor
-    steps = _fused([axis for axis in stage.leaves if axis.kind == "reduce"], stage)
+    steps = fused([axis for axis in stage.leaves if axis.kind == "reduce"], stage)
     _, lane = stage.split(steps, lanes)
     parts = schedule.rfactor(tensor, lane, len(tensor.axes))
     total, partial = schedule[tensor], schedule[parts]
@@ -128,7 +128,8 @@ def prod_of(stage: Stage) -> int:
     return math.prod(stage.tensor.shape)
 
 
-def _fused(loops: Sequence[IterVar], stage: Stage) -> IterVar:
+def fused(loops: Sequence[IterVar], stage: Stage) -> IterVar:
+    """One loop of some that are nested directly."""
     whole = loops[0]
     for axis in loops[1:]:
         whole = stage.fuse(whole, axis)
@@ -138,11 +139,16 @@ def _fused(loops: Sequence[IterVar], stage: Stage) -> IterVar:
 def share_elements(stage: Stage, threads: int, vector: int = 1) -> IterVar:
     """Make one loop of a stage's data loops, and bind it to blocks of threads; the threads' loop is
     returned. Each computes ``vector`` elements side by side."""
-    whole = _fused([axis for axis in stage.leaves if axis.kind == "data"], stage)
+    whole = fused([axis for axis in stage.leaves if axis.kind == "data"], stage)
     if vector > 1 and not prod_of(stage) % vector:
         whole, side_by_side = stage.split(whole, vector)
         stage.vectorize(side_by_side)
-    blocks, inner = stage.split(whole, threads)
+    return share_loop(stage, whole, threads)
+
+
+def share_loop(stage: Stage, loop: IterVar, threads: int) -> IterVar:
+    """Bind a loop to blocks of threads; the threads' loop is returned."""
+    blocks, inner = stage.split(loop, threads)
     stage.bind(blocks, "blockIdx.x")
     stage.bind(inner, "threadIdx.x")
     return inner
@@ -150,8 +156,9 @@ def share_elements(stage: Stage, threads: int, vector: int = 1) -> IterVar:
 
 def contract(stage: Stage) -> None:
     """Let products and sums of floats be rounded once."""
-    reduction = next(axis for axis in stage.leaves if axis.kind == "reduce")
-    stage.pragma(reduction, "contract")
+    loops = [axis for axis in stage.leaves if axis.kind == "reduce"]
+    # A loop of one iteration is none, and its pragmas are gone.
+    stage.pragma(next((axis for axis in loops if axis.extent > 1), loops[0]), "contract")
 
 
 def _is_cheap(stage: Stage, schedule: Schedule) -> bool:
