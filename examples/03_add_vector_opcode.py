@@ -21,7 +21,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("isa", "hw", "sim", "compiler")
 #: The whole change.
-ROW = '''    VectorOp("absdiff", 8, "abs(a - b), wrapping",
+ROW = '''    VectorOp("absdiff", 9, "abs(a - b), wrapping",
              lambda k, a, b: k.max(k.sub(a, b), k.sub(b, a))),
 '''  # fmt: skip
 PROGRAM = (

@@ -13,5 +13,5 @@ from __future__ import annotations
 from vdla.isa.vector_ops import VectorOp, register_vector_op
 
 register_vector_op(
-    VectorOp("absdiff", 8, "abs(a - b), wrapping", lambda k, a, b: k.max(k.sub(a, b), k.sub(b, a)))
+    VectorOp("absdiff", 9, "abs(a - b), wrapping", lambda k, a, b: k.max(k.sub(a, b), k.sub(b, a)))
 )
