@@ -183,7 +183,7 @@ def test_what_cannot_be_registered() -> None:
     with pytest.raises(VdlaError, match=r"vector operator: expected a name .* got 'add'"):
         register_vector_op(taken)
     for code in (2, 16, -1):
-        with pytest.raises(VdlaError, match=r"expected a code that is not taken \(8, 9"):
+        with pytest.raises(VdlaError, match=r"expected a code that is not taken \(9, 10"):
             register_vector_op(VectorOp("mine", code, "", taken.first))
     with pytest.raises(VdlaError, match=r"graph pass: .* got 'dead_code'"):
         register_pass(GRAPH_PASSES[-2])
