@@ -174,7 +174,7 @@ def test_a_processor_is_tuned_in_milliseconds(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"target": "gpu"}, "target: expected one of sim, rtl, cpu, got 'gpu'"),
+        ({"target": "gpu"}, "target: expected one of sim, rtl, cpu, cuda, opencl, got 'gpu'"),
         (
             {"tuner": "magic"},
             "tuner: expected one of xgb, sa, ga, random, grid, treernn, auto, got 'magic'",

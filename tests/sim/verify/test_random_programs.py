@@ -24,7 +24,10 @@ SMALL = HwParams(
 )  # fmt: skip
 TABLE = replace(PRESETS["4x4"], vector_table=2)
 BYTES = replace(TABLE, vector_table=1)
-CONFIGS = {"small": SMALL, "table of int16": TABLE, "table": BYTES, **PRESETS}
+ALL_FEATURES = replace(TABLE, vector_window=3)
+CONFIGS = {
+    "small": SMALL, "table of int16": TABLE, "table": BYTES, "window": ALL_FEATURES, **PRESETS
+}  # fmt: skip
 SEEDS = range(40)
 
 
@@ -93,7 +96,7 @@ def test_programs_exercise_every_field():
         *(f"src1 {m}" for m in SRC1_MEMORIES), *(f"dst {m}" for m in DST_MEMORIES),
         *(f"loop {i}" for i in range(4)), "clamp",
     }  # fmt: skip
-    params = TABLE
+    params = ALL_FEATURES
     seen = Counter(
         feature
         for seed in SEEDS

@@ -60,6 +60,7 @@ from vdla.compiler.graph.ops.movement import (
     Slice,
     Transpose,
 )
+from vdla.compiler.graph.ops.narrow import Narrow
 from vdla.compiler.graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
 from vdla.compiler.graph.ops.places import (
     QAddChannels,
@@ -143,7 +144,7 @@ def test_every_operator_of_topi_is_named() -> None:
     operators, which have tests of their own. Tiles of AMX derive from the dots of four."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
-    others |= {Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
+    others |= {Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
     others |= {QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm, RowDigits, QNormalise}
     assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
