@@ -190,7 +190,8 @@ def _show(console: Console, report: dict[str, Any]) -> None:
     counted = ", ".join(f"{count} {rung}" for rung, count in report["rungs"].items())
     console.print(
         f"{sum(report['rungs'].values())} of {report['space']:,} designs ({counted});"
-        f" {report['measured']} compiled and simulated; hypervolume {report['hypervolume']:.4f}"
+        f" {report['evaluated']} compiled and simulated;"
+        f" hypervolume {report['hypervolume'][-1]:.4f}"
     )
     for name in names:
         console.print(f"{name}: {report['marks'][name]}")

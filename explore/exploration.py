@@ -115,6 +115,8 @@ class Exploration:
         self._time_s = time_s
         self.outcomes: list[Outcome] = []
         self.interrupted = False
+        #: The hypervolume after the first design, and after each batch.
+        self.hypervolumes: list[float] = []
         self._known: dict[tuple[int, ...], Outcome] = {}
         self._started = time.monotonic()
 
@@ -136,13 +138,19 @@ class Exploration:
                 break
             proposed += len(asked)
             if not self._evaluate([Design.of(self.spec, knobs) for knobs in asked]):
+                self._tell_progress()
                 break
             for knobs in asked:
                 outcome = self._known[self._place(knobs)]
                 # What has no values is told as bad ones, or a sampler would ask for it again.
                 values = self._objectives(outcome) if outcome.values else self._box
                 search.tell(values, outcome.over, bool(outcome.rows and outcome.values))
-            self.progress(self.state)
+            self._tell_progress()
+
+    def _tell_progress(self) -> None:
+        state = self.state
+        self.hypervolumes.append(state.hypervolume)
+        self.progress(state)
 
     @property
     def measured(self) -> int:
@@ -194,7 +202,7 @@ class Exploration:
         over = self.ladder.over(values)
         self.outcomes.append(self._judged(design, rows[0], values, over))
         self.ladder.learn(design, rows[0])
-        self.progress(self.state)
+        self._tell_progress()
         return True
 
     def _check_limits(self) -> None:

@@ -27,10 +27,10 @@ def make_report(
     layers of the first design and the front. ``proofs`` are those of ``proof.py``, by their
     designs' places on the front. ``energies_uj`` has for each design of the front its energy by
     each of ``energy_tables``, and ``disagreed_order`` the designs, from 1, that these put into
-    different orders; ``agreement`` says so in words.
+    different orders; ``agreement`` says so in words. ``hypervolume`` is that after the first design
+    and after each batch.
     """
-    spec, state = exploration.spec, exploration.state
-    on_front = exploration.front
+    spec, on_front = exploration.spec, exploration.front
     tables = dict.fromkeys([*NAMES, spec.energy])
     choices = [
         layer["chosen_by"]
@@ -44,6 +44,8 @@ def make_report(
     names = [EnergyTable.load(name).name for name in tables]
     first = exploration.outcomes[0]
     known = first.values
+    marks = {name: mark for name, mark in exploration.ladder.marks().items() if name in known}
+    rungs = dict(Counter(outcome.rung for outcome in exploration.outcomes))
     return header("explore", seed=spec.seed) | {
         "networks": {Path(name).name: weight for name, weight in spec.networks.items()},
         "objectives": list(spec.objectives),
@@ -53,10 +55,11 @@ def make_report(
         "search": spec.search,
         "space": spec.size,
         "trials": spec.trials,
-        "measured": state.measured,
-        "rungs": dict(Counter(outcome.rung for outcome in exploration.outcomes)),
-        "hypervolume": state.hypervolume,
-        "marks": {name: mark for name, mark in exploration.ladder.marks().items() if name in known},
+        "evaluated": exploration.measured,
+        "rejected": {rung: count for rung, count in rungs.items() if rung != "exact"},
+        "rungs": rungs,
+        "hypervolume": exploration.hypervolumes,
+        "marks": marks,
         "units": {name: unit for name, unit in OBJECTIVES.items() if name in known},
         "energy_tables": names,
         "energies_uj": [list(each) for each in zip(*energies, strict=True)],
@@ -64,13 +67,20 @@ def make_report(
         "agreement": agreement(names, len(on_front), disagreed),
         "first": _design(spec, first) | _networks(exploration, first),
         "front": [
-            _design(spec, one) | _networks(exploration, one) | {"proof": proofs.get(number)}
+            _design(spec, one)
+            | _networks(exploration, one)
+            | _of_front(spec, marks, one, proofs.get(number))
             for number, one in enumerate(on_front)
         ],
         "designs": [_design(spec, outcome) for outcome in exploration.outcomes if outcome.rows],
         "chosen_by": dict(Counter(choices)),
         "interrupted": exploration.interrupted,
     }
+
+
+def fidelity(mark: str) -> str:
+    """How a value is known, in a word: exact, which what is counted is, too, or by a model."""
+    return "model" if "model of" in mark or "energies of" in mark else "exact"
 
 
 def agreement(tables: Sequence[str], designs: int, disagreed: Sequence[Sequence[int]]) -> str:
@@ -96,6 +106,18 @@ def _design(spec: Spec, outcome: Outcome) -> dict[str, Any]:
         "rung": outcome.rung,
         "reason": outcome.reason,
         "values": outcome.values,
+    }
+
+
+def _of_front(
+    spec: Spec, marks: dict[str, str], outcome: Outcome, proof: dict[str, Any] | None
+) -> dict[str, Any]:
+    """What is said of a design of the front alone."""
+    return {
+        "objectives": {name: outcome.values[name] for name in spec.objectives},
+        "fidelity": {name: fidelity(marks[name]) for name in spec.objectives},
+        "rtl_equal": None if proof is None else "rtl_cycles" in proof,
+        "proof": proof,
     }
 
 

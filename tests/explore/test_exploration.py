@@ -295,7 +295,7 @@ def test_the_command(tmp_path: Path) -> None:
     assert run_app(command) == 0
     report = json.loads((tmp_path / "r.json").read_text())
     assert report["first"]["rung"] == "limit" and report["first"]["values"]["cycles"] == 6645
-    assert report["measured"] == 3 and report["front"]
+    assert report["evaluated"] == 3 and report["front"]
     for design in report["front"]:
         assert design["values"]["bram"] <= 190
         run = design["networks"][DIGITS.name]
@@ -338,8 +338,13 @@ def test_the_example_can_be_explored(name: str) -> None:
 def test_a_report_of_everything(fake: Fake, tmp_path: Path) -> None:
     found = explored(replace(SPEC, trials=5), tmp_path / "r.jsonl")
     report = make_report(found)
-    assert report["measured"] == len(report["designs"]) == 5
-    assert report["hypervolume"] == found.state.hypervolume > 0.2
+    assert report["evaluated"] == len(report["designs"]) == 5
+    assert report["hypervolume"] == sorted(report["hypervolume"])
+    assert report["hypervolume"][-1] == found.state.hypervolume > 0.2
+    assert report["rejected"] == {r: n for r, n in report["rungs"].items() if r != "exact"}
+    for design in report["front"]:
+        assert design["objectives"] == {n: design["values"][n] for n in report["objectives"]}
+        assert set(design["fidelity"].values()) == {"exact"} and design["rtl_equal"] is None
     assert set(report["marks"]) == set(report["shown"]) == set(report["units"])
     energies = report["energies_uj"]
     for a, b in combinations(range(len(report["front"])), 2):
