@@ -7,8 +7,9 @@ the rules of the block's streams, and shows the ports to recordings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from amaranth.hdl import (
@@ -29,11 +30,13 @@ from ..hw.core.technology import SIMULATION, Technology
 from ..hw.core.vector import Vector
 from ..hw.core.verilog import core_verilog
 from ..isa.params import HwParams
+from ..sim.rtl.kept import kept_text
 
 #: Blocks that have taps and can be replaced; their ports are those of the component's signature.
 BLOCKS = {"fetch": Fetch, "load": Load, "gemm": Gemm, "vector": Vector, "store": Store}
 #: Those that are built from a technology.
 _OF_TECHNOLOGY = ("gemm", "vector")
+_PACKAGE = Path(__file__).parents[1]
 #: Name of a tap's module, followed by the block's.
 TAP = "vdla_tap_"
 
@@ -112,6 +115,24 @@ def tapped_core(
         tapped[name] = _Tapped(name, block)
         taps.append(_tap(name, ports_of(block.signature)))
     return "\n".join([core_verilog(params, technology, tapped, sources), *taps])
+
+
+def kept_core(
+    params: HwParams, modules: Mapping[str, str] = {}, sources: bool = False,
+    blocks: Callable[[], Mapping[str, Component]] = dict,
+) -> str:  # fmt: skip
+    """As :func:`tapped_core`, from the cache folder if it was made before.
+
+    ``blocks`` returns components that stand for Verilog modules; ``modules`` has their names.
+    """
+    what = " ".join(["tapped", *(f"{block}={name}" for block, name in sorted(modules.items()))])
+    if sources:
+        what += f", lines of {_PACKAGE}"
+
+    def make() -> str:
+        return tapped_core(params, blocks=blocks(), sources=sources)
+
+    return kept_text(what, params, ("cosim", "hw/core", "isa"), make)
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from .blocks import (
     Ports,
     block_signature,
     flat_values,
+    kept_core,
     ports_of,
     reset_of_block,
     tapped_core,
@@ -109,8 +110,15 @@ def core_with(
     ``Design.core``.
     """
     toolchain.setup_yosys()
-    blocks = {replacement.block: replacement.component() for replacement in replacements}
-    core = tapped_core(params, blocks=blocks, sources=sources)
+
+    def blocks() -> dict[str, Component]:
+        return {replacement.block: replacement.component() for replacement in replacements}
+
+    if all(replacement.module for replacement in replacements):
+        modules = {replacement.block: replacement.module for replacement in replacements}
+        core = kept_core(params, modules, sources, blocks)
+    else:  # an Amaranth component may depend on anything
+        core = tapped_core(params, blocks=blocks(), sources=sources)
     texts = [core, *(r.verilog for r in replacements)]
     return Design(TOP, "\n".join(texts))
 

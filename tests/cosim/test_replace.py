@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from vdla.cosim import Session, Settings
+from vdla.cosim import Design, Session, Settings
+from vdla.cosim.blocks import BLOCKS
 from vdla.cosim.replace import PortMismatch, Replacement, core_with
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MemoryParams
@@ -87,6 +88,41 @@ def test_a_bug_that_a_network_does_not_show(tmp_path: Path) -> None:
             break
     assert found is not None
     assert found["unit"] == "gemm" and found["what"].startswith("acc[")
+
+
+def test_verilog_of_cores_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is made anew for another configuration, another module in a block's place, and with the
+    lines of its sources; but not for another text of that module.
+    """
+    made: list[object] = []
+
+    def core_verilog(*what: object) -> str:
+        made.append(what)
+        return f"module number {len(made)}"
+
+    monkeypatch.setenv("VDLA_CACHE", str(tmp_path))
+    monkeypatch.setattr("vdla.cosim.blocks.core_verilog", core_verilog)
+
+    def gemm(module: str, text: str) -> Replacement:
+        return Replacement("gemm", lambda: BLOCKS["gemm"](NARROW), module, text)
+
+    def texts() -> list[str]:
+        designs = [
+            Design.core(NARROW),
+            Design.core(PARAMS),
+            Design.core(NARROW, sources=True),
+            core_with(NARROW, [gemm("mine", "first text")]),
+            core_with(NARROW, [gemm("mine", "second text")]),
+            core_with(NARROW, [gemm("other", "first text")]),
+        ]
+        return [design.verilog for design in designs]
+
+    first = texts()
+    assert len(made) == 5 and texts() == first and len(made) == 5
+    assert len(set(first)) == 6 and first[3].endswith("first text")
+    core_with(NARROW, [gemm("", "")])  # a component of Python, which may depend on anything
+    core_with(NARROW, [gemm("", "")])
+    assert len(made) == 7
 
 
 OWN = '''

@@ -17,7 +17,9 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import vdla
 from vdla.cosim import BenchFailure, Build, Design, Job, Settings, run_bench
+from vdla.cosim.blocks import tapped_core
 from vdla.cosim.job import read_results
+from vdla.hw.core.verilog import TOP
 from vdla.isa.memory import MemoryParams
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
@@ -57,7 +59,7 @@ class CosimCheck:
     programs: int = PROGRAMS
 
     def __call__(self) -> str | None:
-        core = Design.core(self.params)
+        core = Design(TOP, tapped_core(self.params))  # what is kept has no mutants
         with TemporaryDirectory() as work, TemporaryDirectory() as jobs:
             for number, (name, program, dram, memory) in enumerate(self._runs()):
                 folder = Path(jobs) / f"{number:02} {name}"

@@ -407,7 +407,7 @@ def test_verilog_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     assert rtl_module.kept_verilog(PARAMS) == first and made == [PARAMS]
     other = replace(PARAMS, queue_depth=PARAMS.queue_depth + 1)
     assert rtl_module.kept_verilog(other) != first and made == [PARAMS, other]
-    monkeypatch.setattr(rtl_module, "source_digest", lambda *rooms: "other sources")
+    monkeypatch.setattr("vdla.sim.rtl.kept.source_digest", lambda *rooms: "other sources")
     assert rtl_module.kept_verilog(PARAMS).endswith("// 3")
     monkeypatch.setattr(toolchain, "versions", lambda: {"amaranth": "0"})
     assert rtl_module.kept_verilog(PARAMS).endswith("// 4")
