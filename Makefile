@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 TORCH_VENV := .venv-torch
 TORCH_STAMP := $(TORCH_VENV)/.installed
 
-.PHONY: venv demo check test test-torch test-pages lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site gpu-emulated gpu sweeps clean
+.PHONY: venv demo check test pytest test-torch test-pages lint docs mutants cosim campaign verify fuzz schedules operators gates board figures lines options docs-code docs-site gpu-emulated gpu sweeps clean
 
 venv: $(STAMP)
 
@@ -26,10 +26,14 @@ demo: $(STAMP)
 check: lint docs
 	$(BIN)/python -m pytest -n 2 -m "not slow and not sweep"
 
-# Everything that continuous integration runs: all tests but the sweeps below, and but those of PyTorch, which are skipped
-# because PyTorch is not installed in .venv (`make test-torch` runs them).
-test: lint docs
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+# Everything that continuous integration runs: lint, beside it all tests but the sweeps below, and but those of PyTorch, which
+# are skipped because PyTorch is not installed in .venv (`make test-torch` runs them). A file's tests run in one process, so that
+# what they share is made once; files with slow tests begin first (tests/conftest.py).
+test: $(STAMP)
+	@$(MAKE) --no-print-directory --jobs 2 lint docs pytest
+
+pytest: $(STAMP)
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The tests that need PyTorch, in a virtual environment of their own. PyPI's PyTorch for Linux comes with gigabytes of CUDA;
 # PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu lets pip take the build for CPUs.

@@ -44,7 +44,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark as slow what follows the first ``n`` cases of a test marked ``fast(n)``."""
+    """Mark as slow what follows the first ``n`` cases of a test marked ``fast(n)``, and begin with
+    the files that have slow tests, so that no process is left with a long one at the end.
+    """
     cases: Counter[str] = Counter()
     for item in items:
         if (mark := item.get_closest_marker("fast")) is not None:
@@ -52,6 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             cases[test] += 1
             if cases[test] > mark.args[0]:
                 item.add_marker("slow")
+    slow = {item.path for item in items if item.get_closest_marker("slow") is not None}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
