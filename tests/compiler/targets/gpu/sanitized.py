@@ -28,7 +28,8 @@ FLAGS = {
     # Integers wrap where the text says so, not because of -fwrapv.
     "address": ("-fsanitize=address,undefined", "-fsanitize-sections=shared*", "-fno-wrapv",
                 "-fno-sanitize-recover=all", "-fno-omit-frame-pointer"),
-    "thread": ("-fsanitize=thread",),
+    # What memcpy becomes inline is not watched.
+    "thread": ("-fsanitize=thread", "-fno-builtin"),
 }  # fmt: skip
 OPTIONS = {"ASAN_OPTIONS": "detect_leaks=0", "TSAN_OPTIONS": "halt_on_error=1"}
 
@@ -42,7 +43,7 @@ def run_sanitized(
 ) -> tuple[dict[str, np.ndarray], str]:
     """The arrays after these calls, in the last of the orders of threads, and what the sanitizer
     said. Each array is a memory of its own, by its name, with forbidden memory around it."""
-    library = emulated_library(source, [*FLAGS[sanitizer], "-g1"])
+    library = emulated_library(source, [*FLAGS[sanitizer], "-O1", "-g1"])
     given, made = folder / "given", folder / "made"
     given.write_bytes(pickle.dumps((library, list(calls), dict(arrays))))
     found = subprocess.run(
