@@ -81,7 +81,7 @@ $(OCLGRIND): | $(STAMP)
 gpu-emulated: $(STAMP) $(OCLGRIND)
 	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda]' nvidia-cuda-nvdisasm
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_oclgrind.py tests/compiler/targets/gpu/test_sanitizers.py
-	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_node_suite.py tests/compiler/targets/gpu/test_budgets.py
+	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_node_suite.py tests/compiler/targets/gpu/test_budgets.py tests/runtime/test_cuda_driver.py
 	VDLA_FUZZ=5000 $(BIN)/python -m pytest -s tests/compiler/targets/gpu/test_random_threads.py
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_full_size.py
 

@@ -12,6 +12,7 @@ from vdla.cli.arrays import model_inputs
 from vdla.compiler.dumps import Dumps
 from vdla.compiler.targets.gpu.dialects import OPENCL
 from vdla.compiler.targets.gpu.func_code import FuncKernels
+from vdla.compiler.te.expr import Expr
 from vdla.compiler.tir.ir import Allocate, Barrier, If, PrimFunc, Store, seq
 from vdla.runtime.gpu.program import KernelProgram
 
@@ -91,8 +92,9 @@ def test_an_index_that_is_one_too_high(tmp_path: Path) -> None:
     assert "Invalid read of size 4 at local memory" in report
 
 
-def test_threads_that_store_to_one_element(tmp_path: Path) -> None:
-    report = watched(kernel(Store(Y, (T // 2,), T), T, B, X, Y), tmp_path)
+@pytest.mark.parametrize(("place", "blocks"), [(T // 2, 1), (T, 2)], ids=["threads", "blocks"])
+def test_stores_to_one_element(place: Expr, blocks: int, tmp_path: Path) -> None:
+    report = watched(kernel(Store(Y, (place,), T + B), T, B, X, Y, blocks=blocks), tmp_path)
     assert "Write-write data race at global memory" in report
 
 

@@ -86,9 +86,14 @@ def wanted(name: str, arrays: list[np.ndarray]) -> np.ndarray:
     return expected(name, arrays) if name in PROGRAMS else cores.expected(arrays)
 
 
-@pytest.mark.sweep
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "stencil" else pytest.mark.sweep)
+        for name in KERNELS
+    ],
+)
 def test_kernels_by_hand(name: str, sanitizer: str, tmp_path: Path) -> None:
     func = KERNELS[name]()
     arrays = arrays_for(func)
