@@ -39,7 +39,7 @@ from vdla.compiler.graph.ops.convolution import (
     QConvTranspose2d,
 )
 from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
-from vdla.compiler.graph.ops.fused import Fused
+from vdla.compiler.graph.ops.fused import Fused, FusedParts
 from vdla.compiler.graph.ops.integer import QAdd, QAddFixed, QMul, QSoftmax, QTable
 from vdla.compiler.graph.ops.layout import (
     BlockReshape,
@@ -144,7 +144,7 @@ def test_every_operator_of_topi_is_named() -> None:
     operators, which have tests of their own. Tiles of AMX derive from the dots of four."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
-    others |= {Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
+    others |= {FusedParts, Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
     others |= {QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm, RowDigits, QNormalise}
     assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
