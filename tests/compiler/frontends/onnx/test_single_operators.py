@@ -141,12 +141,14 @@ OF_SEVERAL = {PackColumns, BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPoo
 
 def test_every_operator_of_topi_is_named() -> None:
     """Except those of TensorFlow Lite, of the accelerator and of GPUs, and those made of several
-    operators, which have tests of their own. Tiles of AMX derive from the dots of four."""
+    operators, which have tests of their own. Others derive from two of these."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
     others |= {FusedParts, Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
     others |= {QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm, RowDigits, QNormalise}
-    assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
+    assert (
+        operators(Op) | {BlockedDotConv2d, Fused} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
+    )
 
 
 def operators(base: type) -> set[type]:
