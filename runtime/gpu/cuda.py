@@ -65,8 +65,8 @@ def load_driver() -> ctypes.CDLL:
         return ctypes.CDLL(LIBRARY)
     except OSError:
         raise VdlaError(
-            f"target cuda: expected the driver of an NVIDIA GPU ({LIBRARY}), found none; --emulate "
-            "runs the kernels on the processor"
+            f"target cuda: expected the driver of an NVIDIA GPU ({LIBRARY}), found none; vdla "
+            "run --emulate runs the kernels on the processor"
         ) from None
 
 

@@ -7,7 +7,7 @@ import hashlib
 import re
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +24,9 @@ FLAGS = ("-std=c++17", "-O2", "-march=native", "-ffp-contract=off", "-fwrapv", "
          "-ftrivial-auto-var-init=pattern")  # fmt: skip
 #: In which order the threads of a block run between two barriers.
 ORDERS = ("forwards", "backwards", "shuffled")
-_HEADERS = tuple(Path(__file__).with_name(name) for name in ("fibres.h", "warp.h", "warpgroup.h"))
+_HEADERS = tuple(
+    Path(__file__).with_name(name) for name in ("fibres.h", "warp.h", "warpgroup.h", "sanitizers.h")
+)
 _KERNEL = re.compile(
     r'extern "C" __global__ void __launch_bounds__\(\d+\) (\w+)\((.*?)\) \{\n(.*?)^\}',
     re.DOTALL | re.MULTILINE,
@@ -197,20 +199,15 @@ def map_bytes(address: int, tensor: TensorMap) -> np.ndarray:
 # ---- programs ----------------------------------------------------------------------------------
 
 
-class EmulatedSession:
-    """A program of CUDA kernels in this process; ``order`` is that of its threads."""
+class Emulation:
+    """Kernels with memories of this process, by name; ``order`` is that of their threads."""
 
-    def __init__(self, program: KernelProgram, order: str = ORDERS[0]):
-        self.kernels, self.order = load_emulated(program.source), order
-        self.memory = {
-            "arena": aligned_memory(program.plan.planned_bytes),
-            "parameters": program.parameters,
-        }
-        #: What the last run counted, call by call.
+    def __init__(
+        self, kernels: EmulatedKernels, memory: Mapping[str, np.ndarray], order: str = ORDERS[0]
+    ):
+        self.kernels, self.memory, self.order = kernels, memory, order
+        #: What the last calls counted, one by one.
         self.counts: list[Counts] = []
-
-    def write(self, offset: int, data: np.ndarray) -> None:
-        self.memory["arena"][offset : offset + data.size] = data
 
     def launch(self, calls: Sequence[KernelCall]) -> None:
         self.counts = []
@@ -232,6 +229,18 @@ class EmulatedSession:
     def bytes_of(self, tensor: TensorMap) -> np.ndarray:
         """A tensor map as the emulation reads it."""
         return map_bytes(self.address(tensor.memory, tensor.offset), tensor)
+
+
+class EmulatedSession(Emulation):
+    """A program of CUDA kernels in this process."""
+
+    def __init__(self, program: KernelProgram, order: str = ORDERS[0]):
+        arena = aligned_memory(program.plan.planned_bytes)
+        memory = {"arena": arena, "parameters": program.parameters}
+        super().__init__(load_emulated(program.source), memory, order)
+
+    def write(self, offset: int, data: np.ndarray) -> None:
+        self.memory["arena"][offset : offset + data.size] = data
 
     def read(self, offset: int, data: np.ndarray) -> None:
         data[...] = self.memory["arena"][offset : offset + data.size]

@@ -18,6 +18,7 @@
 #ifndef __x86_64__
 #include <ucontext.h>
 #endif
+#include "sanitizers.h"
 
 #define __global__
 #define __device__
@@ -109,7 +110,8 @@ struct Fibre {
   std::vector<Product> products;
   uint64_t product_groups = 0;
   bool may_multiply = false, fenced = false;  // since it changed sums; since the last barrier
-  char* stack = nullptr;
+  char* memory = nullptr;                     // of its stack
+  Stack stack;
 #ifdef __x86_64__
   void* pointer = nullptr;
 #else
@@ -128,6 +130,9 @@ struct Block {
   uint64_t changes = 0;  // of signals, for which threads may wait
   const char* failure = nullptr;  // what an instruction could not do
   uint64_t barriers = 0, bytes_read = 0, bytes_written = 0;  // bytes of main memory
+  char passed[2], ended[2];  // places for ThreadSanitizer: of each second barrier, and of the end of each second block
+  bool is_second = false;    // whether this block is one of the latter
+  Stack stack;               // the scheduler's
 #ifdef __x86_64__
   void* scheduler = nullptr;
 #else
@@ -138,17 +143,25 @@ struct Block {
 static Block block;
 
 // Go on with another fibre, in this state until it changes.
-static void leave(State state) {
-  block.running->state = state;
+UNWATCHED static void leave(State state) {
+  look_away();
+  Fibre& fibre = *block.running;
+  fibre.state = state;
+  fibre.stack.leave_for(block.stack);
 #ifdef __x86_64__
-  vdla_switch(&block.running->pointer, block.scheduler);
+  vdla_switch(&fibre.pointer, block.scheduler);
 #else
-  swapcontext(&block.running->context, &block.scheduler);
+  swapcontext(&fibre.context, &block.scheduler);
 #endif
+  fibre.stack.arrive_from(block.stack);
+  look_again();
 }
 
-static void begin() {
+UNWATCHED static void begin() {
+  block.running->stack.arrive_from(block.stack);
+  happened(&block.ended[!block.is_second]);
   block.kernel(block.arguments);
+  happens(&block.ended[block.is_second]);
   leave(ENDED);
 }
 
@@ -173,19 +186,20 @@ static void check_aligned(const void* address, unsigned size) {
 }
 
 static void prepare(Fibre& fibre) {
-  if (!fibre.stack) fibre.stack = static_cast<char*>(aligned_alloc(64, STACK_BYTES));
+  if (!fibre.memory) fibre.memory = static_cast<char*>(aligned_alloc(64, STACK_BYTES));
+  fibre.stack.prepare(fibre.memory, STACK_BYTES);
   fibre.state = READY;
   fibre.pending.clear();
   fibre.groups = fibre.product_groups = 0;
   fibre.products.clear();
   fibre.may_multiply = fibre.fenced = false;
 #ifdef __x86_64__
-  void** top = reinterpret_cast<void**>(fibre.stack + STACK_BYTES) - 2;
+  void** top = reinterpret_cast<void**>(fibre.memory + STACK_BYTES) - 2;
   *top = reinterpret_cast<void*>(&begin);
   fibre.pointer = top - 6;  // six registers, whose first values do not matter
 #else
   getcontext(&fibre.context);
-  fibre.context.uc_stack.ss_sp = fibre.stack;
+  fibre.context.uc_stack.ss_sp = fibre.memory;
   fibre.context.uc_stack.ss_size = STACK_BYTES;
   fibre.context.uc_link = nullptr;
   makecontext(&fibre.context, begin, 0);
@@ -195,11 +209,13 @@ static void prepare(Fibre& fibre) {
 static void resume(Fibre& fibre) {
   block.running = &fibre;
   threadIdx = fibre.index;
+  block.stack.leave_for(fibre.stack);
 #ifdef __x86_64__
   vdla_switch(&block.scheduler, fibre.pointer);
 #else
   swapcontext(&block.scheduler, &fibre.context);
 #endif
+  block.stack.arrive_from(fibre.stack);
   block.running = nullptr;
 }
 
@@ -316,7 +332,7 @@ static Result run_block(unsigned threads, std::vector<unsigned>& order, Order wi
     if (ended == threads) return DONE;
     if (ended) return DIVERGENT_BARRIER;
     ++block.barriers;
-    if (fenced == threads) std::copy_n(block.shared, block.seen.size(), block.seen.begin());
+    if (fenced == threads) copy(block.seen.data(), block.shared, block.seen.size());
     for (unsigned i = 0; i < threads; ++i) {
       fibres[i].state = READY;
       fibres[i].fenced = false;
@@ -327,6 +343,9 @@ static Result run_block(unsigned threads, std::vector<unsigned>& order, Order wi
 // Runs a kernel. One without barriers needs no fibres: its threads run one after the other.
 static Result launch(void (*kernel)(void**), void** arguments, Index grid, Index size, Order wish, bool waits,
                      char* shared, size_t shared_bytes, uint64_t* counts) {
+  Launching launching(block.ended);
+  block.stack.prepare();
+  waits |= WATCHES_THREADS;
   unsigned threads = size.x * size.y * size.z, blocks = grid.x * grid.y * grid.z;
   std::vector<unsigned> order(threads), block_order(blocks);
   for (unsigned i = 0; i < threads; ++i) order[i] = i;
@@ -343,7 +362,8 @@ static Result launch(void (*kernel)(void**), void** arguments, Index grid, Index
   block.barriers = block.bytes_read = block.bytes_written = 0;
   for (unsigned number : block_order) {
     blockIdx = index_of(number, grid);
-    memset(shared, POISON, shared_bytes);
+    block.is_second = !block.is_second;
+    fill(shared, (char)POISON, shared_bytes);
     block.seen.assign(shared_bytes, (char)POISON);
     block.bulk.clear();
     if (!waits) {
@@ -368,7 +388,12 @@ static Result launch(void (*kernel)(void**), void** arguments, Index grid, Index
 
 }  // namespace vdla
 
-static inline void __syncthreads() { vdla::leave(vdla::AT_BARRIER); }
+static inline void __syncthreads() {
+  char* place = &vdla::block.passed[vdla::block.barriers % 2];
+  vdla::happens(place);
+  vdla::leave(vdla::AT_BARRIER);
+  vdla::happened(place);
+}
 static inline float __int_as_float(int bits) {
   float number;
   memcpy(&number, &bits, sizeof number);

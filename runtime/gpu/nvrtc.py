@@ -45,7 +45,11 @@ def compile_logged(source: str, capability: tuple[int, int]) -> tuple[bytes, str
     text = log.rstrip(b"\0").decode(errors="replace")
     if failed:
         lines = [line for line in text.splitlines() if "error" in line] or [text]
-        raise VdlaError(f"target cuda: NVRTC refused the kernels: {lines[0].strip()}")
+        major, minor = capability
+        raise VdlaError(
+            f"target cuda: NVRTC refused the kernels for compute capability {major}.{minor} (those "
+            f"of --arch sm_80 need 8.0 or higher, those of sm_90a 9.0): {lines[0].strip()}"
+        )
     cubin = _text(library.nvrtcGetCUBINSize, library.nvrtcGetCUBIN, program)
     library.nvrtcDestroyProgram(byref(program))
     return cubin, text

@@ -210,8 +210,14 @@ VDLA_ARRIVED(3)
 VDLA_ARRIVED(4)
 VDLA_ARRIVED(5)
 VDLA_ARRIVED(6)
-static inline void ldmatrix_x4(uint32_t* to, const void* row) { vdla::together(vdla::load_matrices<4>, to, row); }
-static inline void ldmatrix_x2(uint32_t* to, const void* row) { vdla::together(vdla::load_matrices<2>, to, row); }
+static inline void ldmatrix_x4(uint32_t* to, const void* row) {
+  vdla::reads_16(row);
+  vdla::together(vdla::load_matrices<4>, to, row);
+}
+static inline void ldmatrix_x2(uint32_t* to, const void* row) {
+  if ((vdla::block.running - vdla::fibres.data()) % vdla::WARP < 16) vdla::reads_16(row);  // the others' are not read
+  vdla::together(vdla::load_matrices<2>, to, row);
+}
 static inline void mma_m16n8k16_f16(float* d, const uint32_t* a, const uint32_t* b) {
   vdla::together(vdla::multiply<vdla::F16>, d, a, b);
 }

@@ -406,6 +406,10 @@ COMPILER = (
     Mutant("operators of other shapes join", "compiler", _ends,
            "graph[end].shape == shape and", "",
            tests("compiler/targets/cpu/test_fuse_elementwise.py::test_smaller_values_are_stored")),
+    Mutant("anything may be the first of a chain", "compiler", _ends,
+           "(_is_elementwise(node) or isinstance(node.op, parts))", "True",
+           tests("compiler/targets/cpu/test_fuse_elementwise.py"
+                 "::test_parts_of_tensors_may_be_first")),
     Mutant("axes merged where one operand is broadcast", "compiler", merged_axes,
            "present == before", "True", tests("compiler/targets/cpu/test_fuse_elementwise.py")),
     Mutant("elements of more bits lose them", "compiler", _packed,

@@ -19,7 +19,7 @@ from vdla.isa.errors import VdlaError
 from vdla.runtime.gpu import cuda
 from vdla.runtime.gpu.cuda import CudaSession
 from vdla.runtime.gpu.emulated import emulated_library
-from vdla.runtime.gpu.nvrtc import has_compiler
+from vdla.runtime.gpu.nvrtc import compile_cubin, has_compiler
 from vdla.runtime.gpu.program import KernelProgram, TensorMap
 from vdla.runtime.gpu.saved import describe
 
@@ -162,3 +162,15 @@ def test_what_is_missing_is_one_line(driver: ctypes.CDLL, monkeypatch: pytest.Mo
     monkeypatch.setattr(cuda, "LIBRARY", "libcuda.so.of.nobody")
     with pytest.raises(VdlaError, match=r"expected the driver of an NVIDIA GPU .* --emulate"):
         CudaSession(step)
+
+
+@pytest.mark.skipif(not has_compiler(), reason="no nvidia-cuda-nvrtc")
+@pytest.mark.parametrize("capability", [(7, 5), (8, 6), (12, 0)])
+def test_another_architecture_is_one_line(capability: tuple[int, int]) -> None:
+    program = FuncKernels.of(group_product("float16"), CUDA, "cuda", Dumps()).program
+    major, minor = capability
+    with pytest.raises(
+        VdlaError, match=f"for compute capability {major}.{minor} .*sm_90a 9.0"
+    ) as e:
+        compile_cubin(program.source, capability)
+    assert "\n" not in str(e.value)

@@ -69,3 +69,11 @@ class Fused(Op):
     def attributes(self) -> Iterator[tuple[str, str]]:
         yield "ops", ", ".join(op.name + op.text for op in self.ops)
         yield "reads", " ".join(",".join(map(str, reads)) for reads in self.reads)
+
+
+@dataclass(frozen=True)
+class FusedParts(Fused):
+    """As :class:`Fused`, with operators that take parts of larger operands at the beginning: each
+    element of the result needs one element of every operand, but not the one in its place."""
+
+    fusion = Fusion.OPAQUE

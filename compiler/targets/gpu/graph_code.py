@@ -17,6 +17,7 @@ from ...choose.chooser import Chooser
 from ...dumps import Dumps
 from ...graph.ir import Graph, Node, Tensor
 from ...graph.ops.base import Fusion
+from ...graph.ops.movement import Slice
 from ...tir.ir import Buffer
 from ..cpu.passes.fuse_elementwise import fuse_elementwise
 from .dialects import Dialect
@@ -192,7 +193,13 @@ def kernels_of_graph(
     VdlaError
         When an operator or a dtype has no expression, naming the node.
     """
-    return GraphKernels(fuse_elementwise(graph), dialect, templates, chooser, dumps)
+    return GraphKernels(fuse(graph), dialect, templates, chooser, dumps)
+
+
+def fuse(graph: Graph) -> Graph:
+    """The graph with an operator for each chain of element-wise ones, and for slices that only such
+    a chain reads."""
+    return fuse_elementwise(graph, parts=(Slice,))
 
 
 def tensor_bytes(tensor: Tensor) -> int:

@@ -19,11 +19,10 @@ from ...te.schedule import Schedule
 from ...te.tensor import Tensor
 from ...tir.ir import PrimFunc
 from ..base import Compiled, GraphPass, Options, Part, Target, layer_info
-from ..cpu.passes.fuse_elementwise import fuse_elementwise
 from .architectures import ARCHITECTURES, Architecture, architecture_of, find_architecture
 from .dialects import CUDA, OPENCL, Dialect
 from .func_code import FuncKernels
-from .graph_code import kernels_of_graph
+from .graph_code import fuse, kernels_of_graph
 from .kernels import lower_kernels, to_launches
 from .layer import GpuLayer
 from .lowering import PRECISIONS, Templates, template_of, templates_of
@@ -107,7 +106,7 @@ class Gpu(Target):
 
     def layers(self, part: Part, chooser: Chooser) -> list[GpuLayer]:
         """The layers of a part that compute something, as a tuner compiles them."""
-        graph = fuse_elementwise(part.as_graph())
+        graph = fuse(part.as_graph())
         found = []
         for node in graph.nodes:
             if node.op.fusion is Fusion.ALIAS or 0 in graph.result(node).shape:

@@ -13,21 +13,26 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ....graph.ir import Graph, Node
-from ....graph.ops.base import Fusion
-from ....graph.ops.fused import Fused
+from ....graph.ops.base import Fusion, Op
+from ....graph.ops.fused import Fused, FusedParts
 
 #: Whether a node that can be fused with its reader should be.
 Joins = Callable[[Graph, Node], bool]
 
 
-def fuse_elementwise(graph: Graph, joins: Joins = lambda graph, node: True) -> Graph:
+def fuse_elementwise(
+    graph: Graph,
+    joins: Joins = lambda graph, node: True,
+    parts: tuple[type[Op], ...] = (),
+) -> Graph:
     """Fuse element-wise operators on tensors of one shape into one
     :class:`~....graph.ops.fused.Fused`, where no other operator reads the results between them.
+    ``parts`` are operators that take parts of tensors, which may be the first ones of those.
 
     It takes the place and the name of the last operator, whose result is the only one that is
     stored.
     """
-    ends = _ends(graph, joins)
+    ends = _ends(graph, joins, parts)
     groups: dict[str, list[Node]] = {}
     for node in graph.nodes:
         groups.setdefault(ends[node.output], []).append(node)
@@ -37,7 +42,7 @@ def fuse_elementwise(graph: Graph, joins: Joins = lambda graph, node: True) -> G
     return replace(graph, nodes=tuple(nodes), tensors=tensors)
 
 
-def _ends(graph: Graph, joins: Joins) -> dict[str, str]:
+def _ends(graph: Graph, joins: Joins, parts: tuple[type[Op], ...]) -> dict[str, str]:
     """For the result of every node, the result of the last node that it is fused with."""
     readers, ends = graph.consumers(), dict[str, str]()
     for node in reversed(graph.nodes):
@@ -49,14 +54,18 @@ def _ends(graph: Graph, joins: Joins) -> dict[str, str]:
         [end] = following
         shape = graph[name].shape
         alike = graph[end].shape == shape and 0 not in shape
-        together = (node, *readers[name])
         if (
             alike
-            and all(member.op.fusion is Fusion.ELEMENTWISE for member in together)
+            and (_is_elementwise(node) or isinstance(node.op, parts))
+            and all(map(_is_elementwise, readers[name]))
             and joins(graph, node)
         ):
             ends[name] = end
     return ends
+
+
+def _is_elementwise(node: Node) -> bool:
+    return node.op.fusion is Fusion.ELEMENTWISE
 
 
 def _one(members: Sequence[Node]) -> Node:
@@ -68,5 +77,6 @@ def _one(members: Sequence[Node]) -> Node:
     read = dict.fromkeys(name for node in members for name in node.inputs if name not in made)
     numbers = {name: number for number, name in enumerate((*read, *(n.output for n in members)))}
     reads = tuple(tuple(numbers[name] for name in node.inputs) for node in members)
-    op = Fused(len(read), tuple(node.op for node in members), reads)
+    kind = Fused if all(map(_is_elementwise, members)) else FusedParts
+    op = kind(len(read), tuple(node.op for node in members), reads)
     return replace(last, op=op, inputs=tuple(read))

@@ -39,7 +39,7 @@ from vdla.compiler.graph.ops.convolution import (
     QConvTranspose2d,
 )
 from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
-from vdla.compiler.graph.ops.fused import Fused
+from vdla.compiler.graph.ops.fused import Fused, FusedParts
 from vdla.compiler.graph.ops.integer import QAdd, QAddFixed, QMul, QSoftmax, QTable
 from vdla.compiler.graph.ops.layout import (
     BlockReshape,
@@ -141,12 +141,14 @@ OF_SEVERAL = {PackColumns, BlockedPool, BlockedQConv2d, BlockedWinograd, QAvgPoo
 
 def test_every_operator_of_topi_is_named() -> None:
     """Except those of TensorFlow Lite, of the accelerator and of GPUs, and those made of several
-    operators, which have tests of their own. Tiles of AMX derive from the dots of four."""
+    operators, which have tests of their own. Others derive from two of these."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
-    others |= {Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
+    others |= {FusedParts, Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
     others |= {QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm, RowDigits, QNormalise}
-    assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
+    assert (
+        operators(Op) | {BlockedDotConv2d, Fused} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
+    )
 
 
 def operators(base: type) -> set[type]:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph
-from vdla.compiler.graph.ops.fused import Fused
+from vdla.compiler.graph.ops.fused import Fused, FusedParts
+from vdla.compiler.graph.ops.movement import Slice
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.graph.verify import verify
 from vdla.compiler.targets.cpu import graph_code
@@ -339,3 +340,30 @@ def test_merged_axes_are_few() -> None:
     assert merged_axes((8, 4, 5, 6), (4, 1, 1)) == [(8, 4, 30), (1, 4, 1)]
     assert merged_axes((8, 4, 5, 6), ()) == [(960,), (1,)]
     assert merged_axes((1, 1), (1,)) == [(), ()]
+
+
+@pytest.mark.parametrize("step", [1, -2])
+def test_parts_of_tensors_may_be_first(step: int, builder: Any) -> None:
+    """Only where a target asks for it, and only where their readers are fused anyway."""
+
+    def sliced(name: str, start: int, end: int, step: int) -> str:
+        numbers = {"from": start, "to": end, "axis": 1, "step": step}
+        given = [builder.constant(name + n, np.int64([v])) for n, v in numbers.items()]
+        return builder.node("Slice", [x, *given], name)
+
+    x = builder.input("x", [3, 12])
+    part = sliced("part", 2, 6, 1) if step == 1 else sliced("part", 11, 3, step)
+    y = builder.node("Mul", [builder.node("Relu", [part], "a"), part], "y")
+    z = builder.node("Transpose", [sliced("other", 0, 4, 1)], "z")
+    graph = graph_of(builder, [y, z])
+    assert sum(isinstance(node.op, Slice) for node in fuse_elementwise(graph).nodes) == 2
+    fused = fuse_elementwise(graph, parts=(Slice,))
+    verify(fused)
+    [found] = [node.op for node in fused.nodes if isinstance(node.op, FusedParts)]
+    assert isinstance(found.ops[0], Slice) and len(found.ops) == 3
+    assert sum(isinstance(node.op, Slice) for node in fused.nodes) == 1
+    values = np.random.default_rng(1).normal(size=(3, 12)).astype(np.float32)
+    expected = interpret(graph, values)
+    same_bits(expected, interpret(fused, values))
+    module = vdla.compile(builder.model([y, z]).SerializeToString(), "cuda", emulate=True)
+    same_bits(expected, module.run(values))

@@ -4,9 +4,11 @@ GPU: ``pip install nvidia-cuda-nvrtc nvidia-cuda-nvdisasm``."""
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 from collections import Counter
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -14,12 +16,18 @@ import pytest
 import vdla
 from vdla.bench.net import Net
 from vdla.bench.workloads import NETWORKS
+from vdla.compiler.choose.space import Knobs
+from vdla.compiler.targets.gpu.templates.tensor_gemm import WGMMA, unit_of
 from vdla.isa.errors import VdlaError
 from vdla.runtime.gpu.nvrtc import compile_logged
 from vdla.runtime.gpu.program import KernelProgram
 
 _SECTION = re.compile(r"\.text\.(\w+):$")
-_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)")
+_INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.x]*)")
+#: Products in the names of instructions: HMMA.16816 of a warp is 16 x 8 x 16, HGMMA.64x128x16 of a
+#: warpgroup is as it says.
+_OF_WARP = re.compile(r"[HI]MMA\.168(\d+)")
+_OF_GROUP = re.compile(r"[HI]GMMA\.(\d+)x(\d+)x(\d+)")
 
 
 def disassembler() -> Path:
@@ -49,10 +57,27 @@ def total(counts: Counter[str], *beginnings: str) -> int:
     return sum(n for name, n in counts.items() if name.startswith(beginnings))
 
 
-def compiled(
-    model: bytes, kind: str, arch: str, folder: Path
-) -> tuple[dict[str, Counter[str]], list[int]]:
-    """The instructions of each kernel, none of which spills, and the registers of each."""
+def multiply_adds(counts: Counter[str]) -> int:
+    """The products that a warp or a warpgroup adds up when it executes each instruction once."""
+    added = 0
+    for name, count in counts.items():
+        if found := _OF_WARP.match(name):
+            added += count * 16 * 8 * int(found[1])
+        elif found := _OF_GROUP.match(name):
+            added += count * math.prod(map(int, found.groups()))
+    return added
+
+
+@dataclass(frozen=True)
+class Compiled:
+    """Of each kernel, none of which spills: its instructions, its registers, its layer's choice."""
+
+    instructions: dict[str, Counter[str]]
+    registers: list[int]
+    knobs: dict[str, Knobs]
+
+
+def compiled(model: bytes, kind: str, arch: str, folder: Path) -> Compiled:
     precision = "float32" if kind == "int8" else kind
     module = vdla.compile(model, "cuda", emulate=True, precision=precision, arch=arch)
     [step] = module.compiled.steps
@@ -64,7 +89,40 @@ def compiled(
     spills = re.findall(r"(\d+) bytes spill stores, (\d+) bytes spill loads", log)
     assert len(spills) >= len({call.kernel for call in step.calls})
     assert set(spills) == {("0", "0")}
-    return instructions(cubin, folder), [int(n) for n in re.findall(r"Used (\d+) registers", log)]
+    registers = [int(n) for n in re.findall(r"Used (\d+) registers", log)]
+    layers = module.compiled.layers
+    knobs = {kernel["name"]: layer.knobs for layer in layers for kernel in layer.kernels}
+    return Compiled(instructions(cubin, folder), registers, knobs)
+
+
+def products(found: Compiled) -> list[tuple[str, Counter[str]]]:
+    """The kernels that multiply matrices."""
+    return [item for item in found.instructions.items() if item[0].endswith("acc_shared")]
+
+
+def check_product(kernel: str, counts: Counter[str], kind: str, knobs: Knobs) -> None:
+    """Tensor cores do the whole product of a step of the reduction: a warp's or warpgroup's tile,
+    ``depth`` deep, is in its instructions at least once. Nothing is in local memory."""
+    tile = math.prod(int(knobs[name]) for name in ("warp_rows", "warp_columns", "depth"))
+    assert multiply_adds(counts) >= tile, kernel
+    is_grouped = unit_of(knobs) == WGMMA
+    unit = ("I" if kind == "int8" else "H") + ("GMMA" if is_grouped else "MMA")
+    assert total(counts, unit) == total(counts, "IMMA", "IGMMA", "HMMA", "HGMMA"), kernel
+    # Warpgroups read factors in shared memory by themselves.
+    assert is_grouped or total(counts, "LDSM") >= 2, kernel
+    assert total(counts, "LDL", "STL") == 0, kernel
+
+
+def test_a_kernel_with_half_of_its_products_is_refused() -> None:
+    tile = {"warp_rows": 16, "warp_columns": 16, "depth": 32}
+    whole = Counter({"HMMA.16816.F32": 4, "LDSM.16.M88.4": 4})
+    check_product("whole", whole, "float16", tile)
+    with pytest.raises(AssertionError, match="half"):
+        check_product("half", whole - Counter({"HMMA.16816.F32": 2}), "float16", tile)
+    group = {"unit": "wgmma", "warp_rows": 64, "warp_columns": 64, "depth": 64}
+    check_product("whole", Counter({"IGMMA.64x64x32.S8.S8": 2}), "int8", group)
+    with pytest.raises(AssertionError, match="half"):
+        check_product("half", Counter({"IGMMA.64x64x32.S8.S8": 1}), "int8", group)
 
 
 @pytest.mark.sweep
@@ -73,13 +131,14 @@ def test_large_products_are_of_warpgroups(kind: str, tmp_path: Path) -> None:
     """With the default choices of a GPU of compute capability 9.0."""
     net = Net("large", kind == "int8")
     net.output(net.dense(net.input(1024, 256), 1024))
-    found, registers = compiled(net.model().SerializeToString(), kind, "sm_90a", tmp_path)
-    [counts] = [c for kernel, c in found.items() if kernel.endswith("acc_shared")]
+    found = compiled(net.model().SerializeToString(), kind, "sm_90a", tmp_path)
+    [(kernel, counts)] = products(found)
     named = [n for n in counts if n.startswith(("HGMMA", "IGMMA", "UTMALDG", "SYNCS", "STG"))]
-    print(f"{kind}: {max(registers)} registers, { ({n: counts[n] for n in named}) }")
+    print(f"{kind}: {max(found.registers)} registers, { ({n: counts[n] for n in named}) }")
+    check_product(kernel, counts, kind, found.knobs[kernel])
     assert total(counts, "IGMMA" if kind == "int8" else "HGMMA") >= 4
     assert total(counts, "UTMALDG") >= (2 if kind in ("int8", "tf32") else 1)
-    assert total(counts, "SYNCS") >= 3 and total(counts, "LDL", "STL") == 0
+    assert total(counts, "SYNCS") >= 3
     assert total(counts, "STG.E.128") >= 1
 
 
@@ -89,18 +148,14 @@ def test_large_products_are_of_warpgroups(kind: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v1"])
 def test_kernels_for_sm_90(name: str, kind: str, arch: str, tmp_path: Path) -> None:
     model = NETWORKS[name](1, kind == "int8").SerializeToString()
-    found, registers = compiled(model, kind, arch, tmp_path)
-    products = {k: c for k, c in found.items() if k.endswith("acc_shared")}
-    assert len(products) > 10
-    for kernel, counts in products.items():
-        units = ("IMMA", "IGMMA") if kind == "int8" else ("HMMA", "HGMMA")
-        # One of a warpgroup is as much as many of a warp.
-        assert total(counts, *units) >= (1 if total(counts, "IGMMA", "HGMMA") else 2), kernel
-        assert total(counts, "LDSM", "UTMALDG", "IGMMA", "HGMMA") >= 2, kernel
-        assert total(counts, "LDL", "STL") == 0, kernel
+    found = compiled(model, kind, arch, tmp_path)
+    kernels = products(found)
+    assert len(kernels) > 10
+    for kernel, counts in kernels:
+        check_product(kernel, counts, kind, found.knobs[kernel])
     # The first convolution has three channels, whose copies are of single elements.
-    wide = [k for k, c in products.items() if total(c, "LDGSTS.E.BYPASS.128", "UTMALDG")]
-    print(f"{name} {kind} {arch}: {len(products)} products, {len(wide)} with copies of 16 bytes "
-          f"or boxes, at most {max(registers)} registers")  # fmt: skip
+    wide = [k for k, c in kernels if total(c, "LDGSTS.E.BYPASS.128", "UTMALDG")]
+    print(f"{name} {kind} {arch}: {len(kernels)} products, {len(wide)} with copies of 16 bytes "
+          f"or boxes, at most {max(found.registers)} registers")  # fmt: skip
     # Weights of float16, at least, come so.
-    assert len(wide) >= len(products) - 2
+    assert len(wide) >= len(kernels) - 2

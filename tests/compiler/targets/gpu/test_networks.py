@@ -21,10 +21,9 @@ from vdla.compiler.dumps import Dumps
 from vdla.compiler.frontends.load import load_graph
 from vdla.compiler.graph.passes import run_passes
 from vdla.compiler.targets.cpu.graph_code import compile_func
-from vdla.compiler.targets.cpu.passes.fuse_elementwise import fuse_elementwise
 from vdla.compiler.targets.cpu.processor import host
 from vdla.compiler.targets.gpu.dialects import CUDA
-from vdla.compiler.targets.gpu.graph_code import GraphKernels
+from vdla.compiler.targets.gpu.graph_code import GraphKernels, fuse
 from vdla.compiler.targets.gpu.kernels import lower_kernels
 from vdla.compiler.targets.gpu.lowering import template_of, templates_of
 from vdla.compiler.te.expr import Call, walk
@@ -126,7 +125,7 @@ def _calls(func: PrimFunc) -> bool:
 def test_floats_are_those_of_the_same_loops_on_the_cpu(name: str) -> None:
     graph = run_passes(load_graph(NETWORKS[name](False).SerializeToString(), 1))
     chooser = Chooser("cuda", CUDA.name)
-    found = GraphKernels(fuse_elementwise(graph), CUDA, templates_of(CUDA), chooser, Dumps())
+    found = GraphKernels(fuse(graph), CUDA, templates_of(CUDA), chooser, Dumps())
     program = found.program("emulated")
     rng = np.random.default_rng(0)
     arrays = [rng.normal(size=t.shape).astype(t.dtype) for t in program.inputs]
@@ -135,6 +134,18 @@ def test_floats_are_those_of_the_same_loops_on_the_cpu(name: str) -> None:
         ordered = replace(program, open=lambda p, order=order: EmulatedSession(p, order))
         for got, wanted in zip(ordered.run(*arrays), expected, strict=True):
             np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_step_of_an_lstm_is_five_kernels() -> None:
+    """Two products and their sum; the cell and the output, which read their gates in place."""
+    module = vdla.compile(NETWORKS["lstm"](False).SerializeToString(), "cuda", emulate=True)
+    [step] = module.compiled.steps
+    assert isinstance(step, KernelProgram)
+    assert len(step.calls) == 2 + 5  # the token's row, and the words at the end
+    ops = [layer.op for layer in module.compiled.layers]
+    assert ops.count("Slice") == 4  # as the model has them
+    layers = {layer.name: layer for layer in module.compiled.layers}
+    assert sum(bool(layers[n].kernels) for n in layers if layers[n].op == "Slice") == 0
 
 
 def test_knobs_are_open_and_checked() -> None:

@@ -24,7 +24,8 @@ LONG = {
 }
 
 
-def compiled(text: str, inputs: int, result: int, **constants: np.ndarray) -> Module:
+def model_of(text: str, inputs: int, result: int, **constants: np.ndarray) -> bytes:
+    """An operator of rows."""
     header = '<ir_version: 8, opset_import: ["" : 17]>\n'
     rows = ", ".join(f"float[{ROWS}, {COLUMNS}] {name}" for name in "xz"[:inputs])
     model = onnx.parser.parse_model(
@@ -32,7 +33,11 @@ def compiled(text: str, inputs: int, result: int, **constants: np.ndarray) -> Mo
     )
     for name, value in constants.items():
         model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
-    return vdla.compile(model.SerializeToString(), "cuda", emulate=True)
+    return model.SerializeToString()
+
+
+def compiled(text: str, inputs: int, result: int, **constants: np.ndarray) -> Module:
+    return vdla.compile(model_of(text, inputs, result, **constants), "cuda", emulate=True)
 
 
 def program_of(module: Module) -> KernelProgram:
