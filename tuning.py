@@ -208,7 +208,7 @@ def tune(
     dict
         ``tasks`` with their best knobs and costs; ``total``, the whole model by the planner and by
         the records (cycles, of the accelerator alone); ``model``, how well the cost model ranks;
-        ``interrupted``, whether Ctrl-C stopped it.
+        ``interrupted``, whether Ctrl-C stopped it; ``time_ended``, whether ``time_s`` did.
 
     Raises
     ------
@@ -290,7 +290,14 @@ class _Tuning:
             "target": self.target.name, "tuner": self.tuner, "tasks": rows, "total": total,
             "records": str(self.path), "model": _model_quality(self.searches),
             "interrupted": interrupted,
+            "time_ended": ends is not None and not interrupted and self._lacks(trials),
         }  # fmt: skip
+
+    def _lacks(self, trials: int) -> bool:
+        """Whether more trials were wanted, and possible."""
+        if self.is_auto and sum(len(s.curve) for s in self.searches) >= trials * len(self.tasks):
+            return False
+        return any(len(s.curve) < trials for s in self.searches if not s.exhausted)
 
     def _one_by_one(
         self, rows: list[dict[str, Any]], pool: Alone | Pool, trials: int, ends: float | None,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from vdla.cli.app import run_app
 from vdla.compiler.choose.records import Records
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
+from vdla.compiler.tune import search
 from vdla.compiler.tune.task import tasks_of
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
@@ -104,6 +108,25 @@ def test_trials_are_kept_and_the_same_call_goes_on(tmp_path: Path) -> None:
     assert done["tasks"][0]["curve"] == whole["tasks"][0]["curve"]
     assert Records.load(file).trials == trials
     assert {(t.tuner, t.seed, t.versions["vdla"]) for t in trials} == {("xgb", 0, vdla.__version__)}
+
+
+def test_time_ends_between_two_trials_and_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.onnx").write_bytes(small().SerializeToString())
+    later = itertools.count(0, 100)  # seconds that pass between two looks at the clock
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + next(later))
+    monkeypatch.setattr(search, "time", clock)
+    command = ["tune", "small.onnx", "--trials", "8", "--records", "r.jsonl"]
+    assert run_app([*command, "--time", "300"]) == 0
+    made = Records.load("r.jsonl").trials
+    assert 0 < len(made) < 8
+    assert "vdla: the time ended; r.jsonl has all trials" in capsys.readouterr().err
+    assert run_app(command) == 0
+    trials = Records.load("r.jsonl").trials
+    assert trials[: len(made)] == made and len(trials) == 8
+    assert capsys.readouterr().err == ""
 
 
 def test_failed_trials_are_records_of_failures(tmp_path: Path) -> None:
