@@ -15,7 +15,8 @@ import vdla
 from vdla import tuning
 from vdla.bench.workloads import ConvLayer
 from vdla.cli.app import run_app
-from vdla.compiler.choose.records import Records
+from vdla.compiler.choose.records import Key, Record, Records
+from vdla.compiler.choose.template import Plan
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.tune import search
@@ -162,6 +163,33 @@ def test_a_network_is_never_slower_than_by_the_planner(tmp_path: Path) -> None:
     assert again["total"]["tuned"] <= again["total"]["planner"] == total["planner"]
     module = vdla.compile(DIGITS, records=bad)
     assert count_cycles(module.program, MEMORY_PRESETS["vta"]) == again["total"]["tuned"]
+
+
+def test_small_gains_are_tried_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try compiles the model; with or without them, no model becomes slower."""
+    costs = {"large": (900, 500), "small": (100, 99), "smaller": (100, 98), "nothing": (7, 7)}
+    seen: list[list[str]] = []
+    ours = tuning._Tuning.__new__(tuning._Tuning)
+    ours.path, ours.tuner, ours.seed, ours.known = tmp_path / "r", "xgb", 0, Records()
+    ours.tasks = [
+        SimpleNamespace(
+            key=Key("accel", "m", "t", name), layers=("a",), plan=lambda: Plan({"a": 1})
+        )
+        for name in costs
+    ]  # type: ignore[assignment]
+    for name, (planner, least) in costs.items():
+        for cost, knob in ((least, 2), (planner, 1)):
+            ours.known.add(Record(Key("accel", "m", "t", name), {"a": knob}, cost))
+
+    def cycles(records: Records) -> int:
+        seen.append([record.key.workload for record in records.trials])
+        return 999_900 if seen[-1] == ["large"] else 1_000_001
+
+    monkeypatch.setattr(ours, "_cycles", cycles)
+    ours._keep_what_helps(1_000_000)
+    assert seen == [["large"], ["large", "small", "smaller"]]
+    kept = {record.key.workload: record.knobs["a"] for record in ours.known.best()}
+    assert kept == {"large": 2, "small": 1, "smaller": 1, "nothing": 1}
 
 
 def test_layers_of_equal_workload_are_one_task() -> None:
