@@ -59,6 +59,8 @@ from .sim.model.core import count_cycles
 
 #: Rounds of a processor's trial, of which the least time counts; seconds of one round at least.
 ROUNDS, ROUND_S = 5, 0.002
+#: A gain of less than this part of a model's cycles is small.
+SMALL_GAIN = 1e-4
 #: Of a processor's trials, so many of the best are measured again, in turns, in so many rounds.
 FINALISTS, FINAL_ROUNDS = 5, 25
 
@@ -208,7 +210,7 @@ def tune(
     dict
         ``tasks`` with their best knobs and costs; ``total``, the whole model by the planner and by
         the records (cycles, of the accelerator alone); ``model``, how well the cost model ranks;
-        ``interrupted``, whether Ctrl-C stopped it.
+        ``interrupted``, whether Ctrl-C stopped it; ``time_ended``, whether ``time_s`` did.
 
     Raises
     ------
@@ -290,7 +292,14 @@ class _Tuning:
             "target": self.target.name, "tuner": self.tuner, "tasks": rows, "total": total,
             "records": str(self.path), "model": _model_quality(self.searches),
             "interrupted": interrupted,
+            "time_ended": ends is not None and not interrupted and self._lacks(trials),
         }  # fmt: skip
+
+    def _lacks(self, trials: int) -> bool:
+        """Whether more trials were wanted, and possible."""
+        if self.is_auto and sum(len(s.curve) for s in self.searches) >= trials * len(self.tasks):
+            return False
+        return any(len(s.curve) < trials for s in self.searches if not s.exhausted)
 
     def _one_by_one(
         self, rows: list[dict[str, Any]], pool: Alone | Pool, trials: int, ends: float | None,
@@ -432,17 +441,35 @@ class _Tuning:
 
     def _keep_what_helps(self, planner: int) -> None:
         helping, least = Records(), planner
-        for task in sorted(self.tasks, key=self._gain, reverse=True):
-            plan = task.plan()
-            best = [record for record in self.known.best() if record.key == task.key]
-            if plan is None or not best or best[0].knobs == plan.knobs:
-                continue
+        for group in self._by_gain(planner):
+            keys = {task.key for task in group}
+            best = [record for record in self.known.best() if record.key in keys]
             tried = Records([*helping.trials, *best])
-            cycles = self._cycles(tried) if self._gain(task) > 0 else planner
+            cycles = self._cycles(tried) if self._gain(group[0]) > 0 else planner
             if cycles < least:
                 helping, least = tried, cycles
+                continue
+            for task in group:
+                if (plan := task.plan()) is not None:
+                    self._keep(task, plan.knobs, self._planner_cost(task), preferred=True)
+
+    def _by_gain(self, planner: int) -> list[list[Task]]:
+        """The tasks whose best choice is not the planner's, each by itself, the largest gain first.
+        Those that gain very little are together, since each try compiles the model; and those that
+        gain nothing.
+        """
+        best = {record.key: record.knobs for record in self.known.best()}
+        groups: list[list[Task]] = []
+        small, nothing = list[Task](), list[Task]()
+        for task in sorted(self.tasks, key=self._gain, reverse=True):
+            plan, gain = task.plan(), self._gain(task)
+            if plan is None or best.get(task.key, plan.knobs) == plan.knobs:
+                continue
+            if gain >= SMALL_GAIN * planner:
+                groups.append([task])
             else:
-                self._keep(task, plan.knobs, self._planner_cost(task), preferred=True)
+                (small if gain > 0 else nothing).append(task)
+        return [*groups, *(group for group in (small, nothing) if group)]
 
     def _gain(self, task: Task) -> float:
         """Cycles that the best trial of a task saves, in all of its layers."""

@@ -154,12 +154,14 @@ def _show_cpu(console: Console, report: dict[str, Any]) -> None:
     peers = list(report["rows"][0]["peers_ms"]) if report["rows"] else []
     table = new_table(
         f"bench cpu: threads {report['threads']}, medians", "", "ms",
-        *(f"{peer} ms" for peer in peers), "ratio", "kernel ms", "GOP/s", "of peak",
+        *(f"{peer} ms" for peer in peers), "ratio", "control", "kernel ms", "GOP/s",
+        "of peak",
     )  # fmt: skip
     for row in report["rows"]:
         table.add_row(
             row["name"], f"{row['ours_ms']:.3f}", *(f"{row['peers_ms'][p]:.3f}" for p in peers),
-            f"{row['ratio']:.3f}", "" if row["kernel_ms"] is None else f"{row['kernel_ms']:.3f}",
+            f"{row['ratio']:.3f}", f"{row['control']:.3f}",
+            "" if row["kernel_ms"] is None else f"{row['kernel_ms']:.3f}",
             f"{row['gflops']:.1f}", percent(row["peak_fraction"]),
         )  # fmt: skip
     console.print(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -105,6 +106,11 @@ def tune(
         with whole_file(plot) as place:
             draw_curves(records, [row["workload"] for row in report["tasks"]], place)
     emit(report, json_file, lambda console: _show_tuned(console, report))
+    if report["time_ended"]:
+        print(
+            f"vdla: the time ended; {records} has all trials, and the same command goes on",
+            file=sys.stderr,
+        )
     if report["interrupted"]:
         raise VdlaError(f"interrupted; {records} has all trials, and the same command goes on")
     return 0

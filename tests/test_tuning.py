@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +15,11 @@ import vdla
 from vdla import tuning
 from vdla.bench.workloads import ConvLayer
 from vdla.cli.app import run_app
-from vdla.compiler.choose.records import Records
+from vdla.compiler.choose.records import Key, Record, Records
+from vdla.compiler.choose.template import Plan
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
+from vdla.compiler.tune import search
 from vdla.compiler.tune.task import tasks_of
 from vdla.isa.errors import VdlaError
 from vdla.isa.memory import MEMORY_PRESETS
@@ -106,6 +111,25 @@ def test_trials_are_kept_and_the_same_call_goes_on(tmp_path: Path) -> None:
     assert {(t.tuner, t.seed, t.versions["vdla"]) for t in trials} == {("xgb", 0, vdla.__version__)}
 
 
+def test_time_ends_between_two_trials_and_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("small.onnx").write_bytes(small().SerializeToString())
+    later = itertools.count(0, 100)  # seconds that pass between two looks at the clock
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + next(later))
+    monkeypatch.setattr(search, "time", clock)
+    command = ["tune", "small.onnx", "--trials", "8", "--records", "r.jsonl"]
+    assert run_app([*command, "--time", "300"]) == 0
+    made = Records.load("r.jsonl").trials
+    assert 0 < len(made) < 8
+    assert "vdla: the time ended; r.jsonl has all trials" in capsys.readouterr().err
+    assert run_app(command) == 0
+    trials = Records.load("r.jsonl").trials
+    assert trials[: len(made)] == made and len(trials) == 8
+    assert capsys.readouterr().err == ""
+
+
 def test_failed_trials_are_records_of_failures(tmp_path: Path) -> None:
     file = tmp_path / "records"
     report = vdla.tune(small(), records=file, trials=3, timeout_s=0.001)
@@ -139,6 +163,33 @@ def test_a_network_is_never_slower_than_by_the_planner(tmp_path: Path) -> None:
     assert again["total"]["tuned"] <= again["total"]["planner"] == total["planner"]
     module = vdla.compile(DIGITS, records=bad)
     assert count_cycles(module.program, MEMORY_PRESETS["vta"]) == again["total"]["tuned"]
+
+
+def test_small_gains_are_tried_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try compiles the model; with or without them, no model becomes slower."""
+    costs = {"large": (900, 500), "small": (100, 99), "smaller": (100, 98), "nothing": (7, 7)}
+    seen: list[list[str]] = []
+    ours = tuning._Tuning.__new__(tuning._Tuning)
+    ours.path, ours.tuner, ours.seed, ours.known = tmp_path / "r", "xgb", 0, Records()
+    ours.tasks = [
+        SimpleNamespace(
+            key=Key("accel", "m", "t", name), layers=("a",), plan=lambda: Plan({"a": 1})
+        )
+        for name in costs
+    ]  # type: ignore[assignment]
+    for name, (planner, least) in costs.items():
+        for cost, knob in ((least, 2), (planner, 1)):
+            ours.known.add(Record(Key("accel", "m", "t", name), {"a": knob}, cost))
+
+    def cycles(records: Records) -> int:
+        seen.append([record.key.workload for record in records.trials])
+        return 999_900 if seen[-1] == ["large"] else 1_000_001
+
+    monkeypatch.setattr(ours, "_cycles", cycles)
+    ours._keep_what_helps(1_000_000)
+    assert seen == [["large"], ["large", "small", "smaller"]]
+    kept = {record.key.workload: record.knobs["a"] for record in ours.known.best()}
+    assert kept == {"large": 2, "small": 1, "smaller": 1, "nothing": 1}
 
 
 def test_layers_of_equal_workload_are_one_task() -> None:

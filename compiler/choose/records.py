@@ -22,6 +22,9 @@ from ...isa.errors import VdlaError
 from ...isa.text_files import read_text
 from .space import Knobs
 
+#: Characters of a line that is no record, in messages.
+SHOWN_CHARACTERS = 40
+
 
 class Key(NamedTuple):
     """What a record is found by. ``machine`` has the hash of the accelerator's configuration and
@@ -86,6 +89,19 @@ class Record:
         return Record(key, cost=None if cost is None else float(cost), **known)
 
 
+def _what_is_wrong(line: str, error: Exception) -> str:
+    """Why a line is no record, in a few words."""
+    match error:
+        case KeyError():
+            return f"it has no {error}"
+        case json.JSONDecodeError():
+            shown = line if len(line) <= SHOWN_CHARACTERS else line[:SHOWN_CHARACTERS] + "..."
+            return f"{shown!r} is not JSON"
+        case TypeError() | AttributeError() if not line.lstrip().startswith("{"):
+            return "it is not a JSON object"
+    return str(error)
+
+
 def _text(value: object, name: str) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{name} is {value!r}")
@@ -130,7 +146,8 @@ class Records:
                 found.add(Record.read(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 truncated = number == text.count("\n") + 1
-                what = "the file is truncated; delete its last line" if truncated else str(error)
+                what = "the file is truncated; delete its last line"
+                what = what if truncated else _what_is_wrong(line, error)
                 raise VdlaError(f"{path}, line {number}: expected a record ({what})") from None
         return found
 

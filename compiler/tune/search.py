@@ -174,7 +174,10 @@ class Search:
             for index, outcome in measure(self.task, batch):
                 outcomes[index] = outcome
                 kept(batch[index], outcome)
-            self._tell(points, [outcomes[index] for index in range(len(points))])
+                if deadline is not None and time.monotonic() > deadline:
+                    break
+            made = sorted(outcomes)
+            self._tell([points[index] for index in made], [outcomes[index] for index in made])
 
     def _tell(self, points: Sequence[Point], outcomes: Sequence[Outcome]) -> None:
         costs = [np.inf if o.cost is None else o.cost for o in outcomes]

@@ -29,6 +29,7 @@ def test_a_layer_against_onnx_runtime(tmp_path: Path) -> None:
     [row] = report["rows"]
     assert (report["threads"], row["name"], row["macs"]) == (1, "C8", 14 * 14 * 256 * 128)
     assert row["ratio"] == row["ours_ms"] / row["peers_ms"]["onnxruntime"]
+    assert 0.5 < row["control"] < 2
     assert row["kernel_ms"] < row["ours_ms"]  # which changes layouts, too
     assert 0.3 < row["peak_fraction"] < 1.2
     assert report["peak"] == {"fp32_gflops": row["peak_gflops"], "int8_gops": None}

@@ -11,7 +11,8 @@ from vdla.bench import tables, tuning
 from vdla.bench.tables import TABLES, Table, load_table, make_table, table_path
 from vdla.bench.workloads import ConvLayer
 from vdla.cli.app import run_app
-from vdla.compiler.tune.features import FLOOR
+from vdla.compiler.tune import quality
+from vdla.compiler.tune.features import CYCLES, FLOOR
 from vdla.isa.errors import VdlaError
 from vdla.sim.model.core import count_cycles
 
@@ -69,6 +70,18 @@ def test_the_model_ranks_what_it_has_not_seen(table: Table) -> None:
     (row,) = tuning.model_rows([table])
     assert row["learned_from"] == "64 trials"
     assert row["pairwise_accuracy"] >= 0.85 and row["recall_at_30"] >= 0.62
+
+
+@pytest.mark.parametrize("memory", ["vta", "slow"])
+def test_tilings_that_differ_by_less_than_a_hundredth_are_told_apart(memory: str) -> None:
+    """The 30 best tilings of D7 lie within 0.8 % of each other: the last tile is not a full one."""
+    near = load_table(table_path(TABLES, "D7", memory))
+    cycles = near.task.estimates[CYCLES]
+    best = near.cycles <= 1.01 * near.optimum
+    assert best.sum() > 30
+    assert np.median(np.abs(cycles / near.cycles - 1)[best]) < 0.005
+    assert near.cycles[np.argmin(cycles)] == near.optimum
+    assert quality.recall_of_sets(-cycles, near.cycles) >= 0.62
 
 
 def test_optuna_is_replayed_too(table: Table) -> None:

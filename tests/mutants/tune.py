@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from vdla.compiler.choose.records import Records
+from vdla.compiler.graph.ops.blocked.windows import Windowed
 from vdla.compiler.targets.cpu import llvm
 from vdla.compiler.targets.vdla import planner, replay
 from vdla.compiler.targets.vdla.templates.by_steps import ProductsBySteps
@@ -33,6 +34,9 @@ TUNE = (
     Mutant("chains begin again", "compiler", ModelAnnealing.propose,
            "self.walk(count)", "begun = self.chains; self.walk(count); self.chains = begun",
            tests(f"{_EXPLORERS}::test_chains_go_on_from_where_they_were_when_the_model_has_learned")),
+    Mutant("windows on blocks are no work", "compiler", Windowed.macs,
+           "* math.prod(weight)", "* 0",
+           tests("compiler/targets/cpu/test_work.py")),
     Mutant("points come again", "compiler", explorer.Explorer._take,
            "self.known[point] = True", "self.known[point] = False",
            tests(f"{_EXPLORERS}::"

@@ -60,10 +60,10 @@ def test_records_are_merged_each_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('{"target": "accel"}\n', "line 1: expected a record .'machine'"),
-        ("[1, 2]\n", "line 1: expected a record"),
-        ("7\n", "line 1: expected a record"),
-        ("\n# a comment\n", "line 2: expected a record"),
+        ('{"target": "accel"}\n', "line 1: expected a record .it has no 'machine'"),
+        ("[1, 2]\n", "line 1: expected a record .it is not a JSON object"),
+        ("7\n", "line 1: expected a record .it is not a JSON object"),
+        ("\n# a comment\n", "line 2: expected a record .'# a comment' is not JSON"),
         (
             record(1.0).line() + "\n" + record(2.0).line()[:40],
             "line 2: .*truncated; delete",

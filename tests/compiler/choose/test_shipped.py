@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,14 @@ from vdla.isa.params import HwParams
 from vdla.module import load_platform
 from vdla.sim.model.core import count_cycles
 
+#: Rows of the table of networks: network, machine, memory, cycles by the planner and as tuned.
+ROWS = re.compile(r"^\| (\S+) \| (\S+) \| `(\w+)` \| ([\d,]+) \| ([\d,]+) \| [\d.]+ % \|$", re.M)
+TABLE = ROWS.findall((Path(__file__).parents[3] / "docs" / "tuning.md").read_text())
+#: The networks of the table.
+NAMED = {
+    "DQN": "dqn", "DCGAN": "dcgan", "MobileNet-V1": "mobilenet_v1",
+    "MobileNet-V2-style": "mobilenet_v2", "ResNet-18": "resnet18",
+}  # fmt: skip
 #: A network and a machine that have records.
 NETWORK, MACHINE, MEMORY = "dqn", "8x8", "slow"
 
@@ -70,3 +79,24 @@ def test_compile_uses_them_unless_it_is_given_others(
         assert ("record" in used) == (name == "shipped")
     assert cycles["shipped"] < cycles["none"]
     assert cycles["none"] == sum(count_cycles(p, platform[1]) for p in by_planner.programs)
+
+
+def test_the_table_has_every_network() -> None:
+    assert {row[0] for row in TABLE} == set(NAMED)
+    assert set(NAMED.values()) == set(MODELS)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize("row", TABLE, ids=" ".join)
+def test_no_network_of_the_table_is_slower_with_the_records(row: tuple[str, ...]) -> None:
+    """The planner's cycles are those of the table; the records of other networks may add to what
+    its own save."""
+    name, machine, memory, *cycles = row
+    params, memory_params = load_platform(machine, memory)
+    model, target = MODELS[NAMED[name]](1, True), find_target("sim", Options(params, memory_params))
+    planner, tuned = (
+        sum(count_cycles(p, memory_params) for p in build(model, target, records=r).programs)
+        for r in (None, shipped())
+    )
+    told = [int(text.replace(",", "")) for text in cycles]
+    assert planner == told[0] and tuned <= told[1] <= planner

@@ -217,6 +217,16 @@ def test_a_task_much_slower_than_similar_ones_comes_first() -> None:
     assert next_task([fast, slow]) == 1
 
 
+@pytest.mark.parametrize("quantized", [False, True])
+def test_convolutions_of_a_network_are_compared_by_their_work(quantized: bool) -> None:
+    """On blocks of channels, where the second has twice the features of the first."""
+    net = Net("work", quantized)
+    net.output(net.conv(net.conv(net.input(1, 32, 8, 8), 32, 3, 1), 64, 3, 1))
+    tasks = tasks_of(net.model(), Cpu(Options(HwParams(), MEMORY_PRESETS["vta"])), by_steps=True)
+    works = [task.layer.graph.macs(task.layer.node) for task in tasks]
+    assert [work for work in works if work] == [8 * 8 * 32 * 32 * 9, 8 * 8 * 32 * 64 * 9]
+
+
 # ---- with the command's parts --------------------------------------------------------------------
 
 

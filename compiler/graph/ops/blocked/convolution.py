@@ -93,7 +93,10 @@ class BlockedConv2d(_FloatConvolution):
         blocked = len(x) == 5 and len(weight) == 6 and x[4] == weight[4]
         expect(blocked or (len(x) == 4 and len(weight) == 5), "an image and a weight that fit it")
         expect(weight[1] == x[1] and bias == (weight[0], weight[-1]), "equal channels")
-        return self._finished_type(types, weight[2:4])
+        return self._finished_type(types, self._kernel(weight))
+
+    def _kernel(self, weight: Shape) -> Shape:
+        return weight[2:4]
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, *rest = args
@@ -135,7 +138,15 @@ class BlockedWinograd(_FloatConvolution):
         fits = len(x) == 5 and len(weight) == 6 and (x[1], x[4]) == weight[3:5]
         expect(fits and weight[:2] == points, "a blocked image and a weight that fits it")
         expect(bias == (weight[2], weight[5]), "equal channels")
-        return self._finished_type(types, (KERNEL, KERNEL))
+        return self._finished_type(types, self._kernel(weight))
+
+    def _kernel(self, weight: Shape) -> Shape:
+        return (KERNEL, KERNEL)
+
+    def macs(self, *shapes: Shape) -> int:
+        """Those of the convolution; its products of points are fewer."""
+        x, weight, *rest = shapes
+        return super().macs(x, (KERNEL, KERNEL, *weight[2:]), *rest)
 
     def _border(self, x: Shape) -> tuple[Shape, Shape]:
         """The result's rows and columns, and the pads with which the image holds whole tiles: they
@@ -184,7 +195,10 @@ class BlockedDepthwise(_FloatConvolution):
         x, weight, bias = _three_shapes(types)
         expect(len(x) == 5 and len(weight) == 4, "a blocked image and a weight of rank 4")
         expect((x[1], x[4]) == bias == (weight[0], weight[3]), "equal channels")
-        return self._finished_type(types, weight[1:3])
+        return self._finished_type(types, self._kernel(weight))
+
+    def _kernel(self, weight: Shape) -> Shape:
+        return weight[1:3]
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, *rest = args

@@ -120,12 +120,14 @@ class BlockedQConv2d(Windowed):
         (x, _), (weight, _), *columns = types
         expect([dtype for _, dtype in types[:2]] == ["int8", "int32"], "int8, then int32")
         wide = (x[1], x[4]) if self.depthwise else (x[1], *x[4:])
-        kernel = weight[1:3] if self.depthwise else weight[2:4]
         given = (weight[0], weight[3]) if self.depthwise else (weight[1], *weight[4:-1])
         expect(wide == given, "an image and a weight that fit it")
         shape = (weight[0], weight[-1])
         _expect_columns(columns, shape)
-        return (x[0], shape[0], *self._sizes(x, kernel), shape[1]), "int8"
+        return (x[0], shape[0], *self._sizes(x, self._kernel(weight)), shape[1]), "int8"
+
+    def _kernel(self, weight: Shape) -> Shape:
+        return weight[1:3] if self.depthwise else weight[2:4]
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, *columns = args
@@ -173,15 +175,15 @@ class BlockedDotConv2d(Windowed):
         (x, x_dtype), (weight, _), *columns = types
         fits = x_dtype in ("int8", "uint8") and types[1][1] == "int8"
         expect(fits, "int8 or uint8, then int8")
-        if self.depthwise:
-            given, kernel = (weight[0], weight[3]), (weight[1], weight[2] * weight[4])
-        else:
-            given, kernel = (weight[1], weight[4] * weight[6]), weight[2:4]
+        given = (weight[0], weight[3]) if self.depthwise else (weight[1], weight[4] * weight[6])
         expect((x[1], x[4]) == given, "an image and a weight that fit it")
         shape = (weight[0], weight[-2])
         _expect_columns(columns, shape)
-        size = self._sizes(x, kernel)
+        size = self._sizes(x, self._kernel(weight))
         return (x[0], shape[0], *size, shape[1]), "uint8" if self.lifts else "int8"
+
+    def _kernel(self, weight: Shape) -> Shape:
+        return (weight[1], weight[2] * weight[4]) if self.depthwise else weight[2:4]
 
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, *columns = args

@@ -44,6 +44,11 @@ class BlockedConvTranspose2d(Op):
         expect(fits and bias == (weight[2], weight[7]), "an image and a weight that fit it")
         return (x[0], bias[0], *self.size, bias[1]), FLOAT32
 
+    def macs(self, *shapes: Shape) -> int:
+        """Every element of the weight is a factor once at each place of x."""
+        x, weight, _ = shapes
+        return x[0] * x[2] * x[3] * math.prod(weight)
+
     def evaluate(self, *args: np.ndarray) -> np.ndarray:
         x, weight, bias = args
         sh, sw, ob, ib, th, tw, inner, outer = weight.shape

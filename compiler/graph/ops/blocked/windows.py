@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -50,8 +51,19 @@ class Windowed(Op):
 
     fusion = Fusion.REDUCTION
 
+    def _kernel(self, weight: Shape) -> Shape:
+        """Rows and columns of the window, by the shape of a weight."""
+        raise NotImplementedError
+
     def _sizes(self, x: Shape, kernel: Shape) -> Shape:
         return window_shape(x[2:4], kernel, self.strides, self.pads, self.dilations)
+
+    def macs(self, *shapes: Shape) -> int:
+        """Every element of the weight is a factor once at each place of the result. Channels that
+        fill a block up count.
+        """
+        x, weight, *_ = shapes
+        return x[0] * math.prod(self._sizes(x, self._kernel(weight))) * math.prod(weight)
 
 
 def conv_sums(op: Windowed, image: Tensor, weight: Tensor, first: Tensor | None = None) -> Tensor:
