@@ -257,6 +257,9 @@ def add_n(call: Call) -> None:
     emit_map(call, quantised, count)
 
 
+_FLOATS = ("float16", "float32")
+
+
 def cast(call: Call) -> None:
     """Conversion: floats are cut off towards zero, integers wrap."""
     source, target = call.operand(0).dtype, call.result.dtype
@@ -265,12 +268,12 @@ def cast(call: Call) -> None:
         if source == "uint8":  # the graph stores 128 less
             x = _int32(x) + 128
         if target == "bool":
-            return _negated(x.equal(Const(0.0 if source == "float32" else 0, x.dtype)))
+            return _negated(x.equal(Const(0.0 if source in _FLOATS else 0, x.dtype)))
         if source == "bool":
-            one, none = (1.0, 0.0) if target == "float32" else (1, 0)
+            one, none = (1.0, 0.0) if target in _FLOATS else (1, 0)
             kind = "int32" if target == "uint8" else target
             x = select(x, Const(one, kind), Const(none, kind))
-        elif source == "float32" and target != "float32":
+        elif source in _FLOATS and target not in _FLOATS:
             x = _named("trunc", x)
         if target == "uint8":
             return ((_int32(x) & 255) - 128).astype("int8")

@@ -75,6 +75,28 @@ def _floor_mod(a: Expr, b: Expr) -> Expr:
     return a - _floor_div(a, b) * b
 
 
+def _shift(x: Expr, count: Expr) -> Expr:
+    bits = 8 * np.dtype(x.dtype).itemsize
+    return x >> minimum(maximum(count, _zero(count)), Const(bits - 1, count.dtype))
+
+
+def _bitcast(dtype: str) -> Reader:
+    return _unary(lambda x: Function("reinterpret", (x,), dtype))
+
+
+def _angle(y: Expr, x: Expr) -> Expr:
+    """The angle of a point, from -pi to pi, in float64 and rounded once."""
+    below, left = (Function("reinterpret", (v,), "int32") < 0 for v in (y, x))
+    high, wide = (
+        select(side, _zero(v) - v, v).astype("float64") for side, v in ((below, y), (left, x))
+    )
+    same = select(wide.equal(Const(0.0, "float64")), _zero(wide), _one(wide))
+    steep = select(high.equal(wide), same, high / wide)
+    angle = _named("atan", steep)
+    angle = select(left, Const(math.pi, "float64") - angle, angle)
+    return select(below, Const(0.0, "float64") - angle, angle).astype("float32")
+
+
 def _select(call: Call) -> None:
     """As SELECT_V2, or whole rows by a condition of rank 1."""
     condition, result = call.operand(0), call.result
@@ -95,14 +117,10 @@ def _select(call: Call) -> None:
 
 def _tile(call: Call) -> None:
     value, counts = call.value(0, "plain"), numbers(call, 1, "multiples")
-    shape = call.importer.shape(call.result)
+    shape = call.shape_of(value)
     if len(counts) != len(shape):
         raise call.refuse(f"expected {len(shape)} multiples, got {len(counts)}")
-    for axis, size in enumerate(shape):
-        before = call.shape_of(value)[axis]
-        if counts[axis] * before != size:
-            raise call.refuse(f"expected {size} elements in axis {axis}, got {counts[axis]} times"
-                              f" {before}")  # fmt: skip
+    for axis, before in enumerate(shape):
         if counts[axis] > 1:
             places = call.constant_of(f"places{axis}", np.tile(np.arange(before), counts[axis]))
             value = call.step("tiled", Gather(axis), value, places)
@@ -110,7 +128,7 @@ def _tile(call: Call) -> None:
 
 
 def _known(call: Call, data: object) -> None:
-    made = np.asarray(data, call.result.dtype).reshape(call.result.shape)
+    made = np.asarray(data, call.result.dtype)
     call.emit(Identity(), (call.constant_of("value", made),), "plain")
 
 
@@ -119,23 +137,21 @@ def _range(call: Call) -> None:
     if not (step and np.isfinite([first, limit, step]).all()):
         raise call.refuse(f"expected a finite range with a step, got {first} to {limit} by {step}")
     count = math.ceil((float(limit) - float(first)) / float(step))
-    if call.result.shape != (count,):
-        raise call.refuse(f"makes {count} numbers, the file says {list(call.result.shape)}")
+    if not 0 < count <= MAX_PAIRS:
+        raise call.refuse(f"expected from 1 to {MAX_PAIRS} numbers, got {count}")
     _known(call, np.arange(first, limit, step))
 
 
 def _one_hot(call: Call) -> None:
     """Values where a place is an index, others elsewhere."""
     depth = int(call.constant(1, "depth").reshape(-1)[0])
-    shape = call.importer.shape(call.result)
-    axis = axis_of(call, call.option("Axis"), len(shape))
-    if shape[axis] != depth:
-        raise call.refuse(f"expected {depth} elements in axis {axis}, got {list(shape)}")
     indices = call.value(0, "plain")
-    raised = (*shape[:axis], 1, *shape[axis + 1 :])
+    shape = call.shape_of(indices)
+    axis = axis_of(call, call.option("Axis"), len(shape) + 1)
+    raised = (*shape[:axis], 1, *shape[axis:])
     indices = call.step("raised", Reshape(raised), indices)
     places = np.arange(depth, dtype=call.operand(0).dtype)
-    places = places.reshape([depth if i == axis else 1 for i in range(len(shape))])
+    places = places.reshape([depth if i == axis else 1 for i in range(len(raised))])
     values = (indices, call.constant_of("places", places), *map(_scalar(call), (2, 3)))
     rule = lambda i, place, on, off: select(i.equal(place), on, off)  # noqa: E731
     call.emit(map_of(call, "OneHot", rule, *values), values, "plain")
@@ -232,6 +248,7 @@ def _clipped(low: float, high: float) -> Reader:
 
 
 _WHOLE = ("int32", "int64")
+_BITS = ("int8", "int16", "int32", "uint32")
 _PLAIN = ("float32", *_WHOLE)
 
 
@@ -242,6 +259,9 @@ def _of(types: tuple[str, ...], reader: Reader) -> dict[str, Reader]:
 #: Readers by operator and by the first operand's type.
 TYPED: dict[str, dict[str, Reader]] = {
     "ABS": _of(_WHOLE, _unary(lambda x: maximum(x, _zero(x) - x))),
+    "ATAN2": {"float32": _pair(_angle)},
+    "BITCAST": {"float32": _bitcast("int32"), "int32": _bitcast("float32")},
+    "BITWISE_XOR": _of(_BITS, _pair(lambda a, b: (a | b) - (a & b))),
     "ADD": _of(("int64",), _pair(lambda a, b: a + b)),
     "DIV": _of(("int64",), _pair(lambda a, b: _named("divide", a, b))),
     "FLOOR_DIV": _of(_WHOLE, _pair(_floor_div)),
@@ -257,6 +277,7 @@ TYPED: dict[str, dict[str, Reader]] = {
     "RANK": {"any": lambda call: _known(call, len(call.operand(0).shape))},
     "RELU_0_TO_1": {"float32": _clipped(0.0, 1.0)},
     "RELU_N1_TO_1": {"float32": _clipped(-1.0, 1.0)},
+    "RIGHT_SHIFT": _of(_BITS, _pair(_shift)),
     "SELECT": {"any": _select},
     "SIGN": _of(_PLAIN, _unary(_sign)),
     "SQUARE": _of(_WHOLE, _unary(lambda x: x * x)),

@@ -24,7 +24,7 @@ from .own_options import own_options
 #: The most objects of a list, each of which is a copy of the step.
 MAX_OBJECTS = 256
 #: The score of what is dropped.
-_DROPPED = float(np.finfo(np.float32).min)
+DROPPED = float(np.finfo(np.float32).min)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def _real(call: Call, position: int) -> str:
     return call.step("real", Dequantize(meaning), value)
 
 
-def _column(call: Call, value: str, place: int) -> str:
+def column(call: Call, value: str, place: int) -> str:
     """One column of a matrix, [N, 1]."""
     rows = call.shape_of(value)[0]
     return call.step("column", Slice((0, place), (1, 1), (rows, 1)), value)
@@ -106,14 +106,14 @@ def _boxes(call: Call, options: _Options) -> list[str]:
             power = Function("exp", (wide,), "float64")
             return (power * Const(0.5, "float64") * s.astype("float64")).astype("float32")
 
-        place = step_map(call, "centre", centre, _column(call, encoded, side), middle, size)
-        extent = step_map(call, "half", half, _column(call, encoded, side + 2), size)
+        place = step_map(call, "centre", centre, column(call, encoded, side), middle, size)
+        extent = step_map(call, "half", half, column(call, encoded, side + 2), size)
         found.append(step_map(call, "low", lambda c, h: c - h, place, extent))
         found.append(step_map(call, "high", lambda c, h: c + h, place, extent))
     return [found[0], found[2], found[1], found[3]]
 
 
-def _overlap(box: tuple[Expr, ...], other: tuple[Expr, ...]) -> Expr:
+def overlap(box: tuple[Expr, ...], other: tuple[Expr, ...]) -> Expr:
     """The area that two boxes share, of the area that they cover."""
     areas = [(b[2] - b[0]) * (b[3] - b[1]) for b in (box, other)]
     sides = [
@@ -159,14 +159,14 @@ def read(call: Call) -> None:
         best = call.step("best", ArgReduce("max", 1, False, False), left)
         left, classes = call.step("most", Reduce("max", (1,), True), left), 1
     least = float(np.float32(options.nms_score_threshold))
-    left = step_map(call, "left", lambda v: select(v < least, _DROPPED, v), left)
+    left = step_map(call, "left", lambda v: select(v < least, DROPPED, v), left)
     own = call.constant_of("own", np.arange(rows * classes).reshape(rows, classes))
     kinds = call.constant_of("kinds", np.arange(classes).reshape(1, classes))
     limit = float(np.float32(options.nms_iou_threshold))
 
     def dropped(v: Expr, at: Expr, kind: Expr, i: Expr, k: Expr, *ends: Expr) -> Expr:
-        same = (_overlap(ends[:4], ends[4:]) > limit) & k.equal(kind)
-        return select(same | i.equal(at), Const(_DROPPED, "float32"), v)
+        same = (overlap(ends[:4], ends[4:]) > limit) & k.equal(kind)
+        return select(same | i.equal(at), Const(DROPPED, "float32"), v)
 
     lists: list[list[str]] = [[], [], []]
     for _ in range(count):
@@ -178,7 +178,7 @@ def read(call: Call) -> None:
             call.step("box", Gather(0), boxes, row),
             call.step("score", Gather(0), flat, at),
         )
-        ends = [_column(call, box, i) for i in range(4)]
+        ends = [column(call, box, i) for i in range(4)]
         left = step_map(
             call, "left", dropped, left, _shaped(call, at, (1, 1)), _shaped(call, kind, (1, 1)),
             own, kinds, *sides, *ends,
@@ -196,13 +196,13 @@ def _named(name: str, x: Expr, other: int) -> Expr:
 def _emit(call: Call, boxes: str, kinds: str, scores: str) -> None:
     count = call.shape_of(scores)[0]
     column = _shaped(call, scores, (count, 1))
-    seen = lambda v, s: select(s > _DROPPED, v.astype("float32"), 0.0)  # noqa: E731
+    seen = lambda v, s: select(s > DROPPED, v.astype("float32"), 0.0)  # noqa: E731
     found = [
         step_map(call, "boxes", seen, boxes, column),
         step_map(call, "kinds", seen, kinds, scores),
         step_map(call, "scores", seen, scores, scores),
     ]
-    ones = step_map(call, "ones", lambda s: select(s > _DROPPED, 1.0, 0.0), scores)
+    ones = step_map(call, "ones", lambda s: select(s > DROPPED, 1.0, 0.0), scores)
     found.append(call.step("number", Reduce("+", (0,), True), ones))
     shapes = ((1, count, 4), (1, count), (1, count), (1,))
     for result, value, shape in zip(call.results, found, shapes, strict=True):

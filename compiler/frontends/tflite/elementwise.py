@@ -6,7 +6,7 @@ A function of one 8-bit tensor becomes a table of its 256 values.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -130,11 +130,9 @@ def _dequantize(call: Call) -> None:
 
 
 def _reshape(call: Call) -> None:
-    """Reshape to the shape that the file gives the result. Where an image becomes rows, these may
-    stay in NCHW order, as layout ``flat``.
-    """
-    call.operand(0)
-    importer, shape, layouts = call.importer, call.importer.shape(call.result), call.layouts(0)
+    """Where an image becomes rows, these may stay in NCHW order, as layout ``flat``."""
+    importer, layouts = call.importer, call.layouts(0)
+    shape = new_shape(call, importer.shape(call.operand(0)))
     if "plain" not in layouts and "nchw" in layouts and len(shape) == 2:
         source = importer.tensors[layouts["nchw"]].shape
         if source[0] == shape[0]:
@@ -142,6 +140,33 @@ def _reshape(call: Call) -> None:
             call.emit(Reshape(shape), (layouts["nchw"],), flat)
             return
     call.emit(Reshape(shape), (call.value(0, "plain"),), "plain")
+
+
+def new_shape(call: Call, before: tuple[int, ...]) -> tuple[int, ...]:
+    """The result's shape as the file says it; if it says no more than a guess, as the operator
+    computes it.
+    """
+    said = call.importer.shape(call.result)
+    if -1 not in call.result.signature:
+        return said
+    match call.operator.kind:
+        case "EXPAND_DIMS":
+            axis = numbers(call, 1, "axis")[0]
+            axis += len(before) + 1 if axis < 0 else 0
+            return (*before[:axis], 1, *before[axis:])
+        case "SQUEEZE":
+            gone = [i % len(before) for i in call.vector("SqueezeDims")] or range(len(before))
+            return tuple(n for i, n in enumerate(before) if i not in gone or n != 1)
+        case _:
+            known = call.optional(1) is not None and call.operand(1).data is not None
+            given = numbers(call, 1, "shape") if known else call.vector("NewShape")
+            return _filled(given, math.prod(before)) if given else said
+
+
+def _filled(shape: Sequence[int], count: int) -> tuple[int, ...]:
+    """A shape of ``count`` elements; -1 stands for one of its sizes."""
+    rest = math.prod(n for n in shape if n != -1)
+    return tuple(count // rest if n == -1 else int(n) for n in shape)
 
 
 def numbers(call: Call, position: int, what: str) -> list[int]:

@@ -12,6 +12,7 @@ import numpy as np
 import tflite
 
 from ....isa.errors import VdlaError
+from .sparse import places_of
 
 IDENTIFIER = b"TFL3"
 MAX_RANK = 8
@@ -144,15 +145,29 @@ class FlatModel:
 _WINDOW = ("Padding", "StrideH", "StrideW", "FusedActivationFunction")
 _POOL = ("Pool2DOptions", (*_WINDOW, "FilterHeight", "FilterWidth"))
 _RESIZE = ("AlignCorners", "HalfPixelCenters")
+_VOLUME = (
+    "Padding", "StrideD", "StrideH", "StrideW", "DilationDFactor", "DilationHFactor",
+    "DilationWFactor", "FusedActivationFunction",
+)  # fmt: skip
 _REDUCER = ("ReducerOptions", ("KeepDims",))
 _FUSED = ("FusedActivationFunction",)
 OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "ADD": ("AddOptions", _FUSED),
     "AVERAGE_POOL_2D": _POOL,
+    "BIDIRECTIONAL_SEQUENCE_LSTM": (
+        "BidirectionalSequenceLSTMOptions",
+        ("CellClip", "ProjClip", "MergeOutputs", "TimeMajor", "AsymmetricQuantizeInputs", *_FUSED),
+    ),
+    "BIDIRECTIONAL_SEQUENCE_RNN": (
+        "BidirectionalSequenceRNNOptions",
+        ("TimeMajor", "MergeOutputs", "AsymmetricQuantizeInputs", *_FUSED),
+    ),
     "BATCH_MATMUL": ("BatchMatMulOptions", ("AdjX", "AdjY")),
     "CALL_ONCE": ("CallOnceOptions", ("InitSubgraphIndex",)),
     "CONCATENATION": ("ConcatenationOptions", ("Axis", "FusedActivationFunction")),
     "CONV_2D": ("Conv2DOptions", (*_WINDOW, "DilationHFactor", "DilationWFactor")),
+    "CONV_3D": ("Conv3DOptions", _VOLUME),
+    "CONV_3D_TRANSPOSE": ("Conv3DOptions", _VOLUME),
     "CUMSUM": ("CumsumOptions", ("Exclusive", "Reverse")),
     "DEPTHWISE_CONV_2D": (
         "DepthwiseConv2DOptions",
@@ -175,6 +190,10 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("Radius", "Bias", "Alpha", "Beta"),
     ),
     "LEAKY_RELU": ("LeakyReluOptions", ("Alpha",)),
+    "LSTM": (
+        "LSTMOptions",
+        ("CellClip", "ProjClip", "KernelType", "AsymmetricQuantizeInputs", *_FUSED),
+    ),
     "MAX_POOL_2D": _POOL,
     "MEAN": _REDUCER,
     "MIRROR_PAD": ("MirrorPadOptions", ("Mode",)),
@@ -186,10 +205,14 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "REDUCE_PROD": _REDUCER,
     "REDUCE_MAX": _REDUCER,
     "REDUCE_MIN": _REDUCER,
+    "REVERSE_SEQUENCE": ("ReverseSequenceOptions", ("SeqDim", "BatchDim")),
+    "RNN": ("RNNOptions", ("AsymmetricQuantizeInputs", *_FUSED)),
     "RESIZE_BILINEAR": ("ResizeBilinearOptions", _RESIZE),
     "RESIZE_NEAREST_NEIGHBOR": ("ResizeNearestNeighborOptions", _RESIZE),
+    "RESHAPE": ("ReshapeOptions", ("NewShapeAsNumpy",)),
     "SOFTMAX": ("SoftmaxOptions", ("Beta",)),
     "SPACE_TO_DEPTH": ("SpaceToDepthOptions", ("BlockSize",)),
+    "SQUEEZE": ("SqueezeOptions", ("SqueezeDimsAsNumpy",)),
     "STRIDED_SLICE": (
         "StridedSliceOptions",
         ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask", "Offset"),
@@ -201,6 +224,10 @@ OPTIONS: dict[str, tuple[str, tuple[str, ...]]] = {
     "UNIDIRECTIONAL_SEQUENCE_LSTM": (
         "UnidirectionalSequenceLSTMOptions",
         ("CellClip", "ProjClip", "TimeMajor", "AsymmetricQuantizeInputs", *_FUSED),
+    ),
+    "UNIDIRECTIONAL_SEQUENCE_RNN": (
+        "SequenceRNNOptions",
+        ("TimeMajor", "AsymmetricQuantizeInputs", *_FUSED),
     ),
     "UNPACK": ("UnpackOptions", ("Axis",)),
     "VAR_HANDLE": ("VarHandleOptions", ("Container", "SharedName")),
@@ -328,8 +355,6 @@ class _Reader:
             raise VdlaError(f"{what}: expected dimensions of at least 0, got {list(shape)}")
         if math.prod(max(n, 1) for n in shape) > MAX_ELEMENTS:
             raise VdlaError(f"{what}: expected up to {MAX_ELEMENTS} elements, got {list(shape)}")
-        if self.get(what, table.Sparsity) is not None:
-            raise VdlaError(f"{what}: sparse tensors are not supported")
         dtype, variable = TENSOR_TYPES[code], bool(self.get(what, table.IsVariable))
         data = None
         if dtype != "resource" and not variable:
@@ -351,6 +376,9 @@ class _Reader:
         raw = self.buffer(model, self.get(what, table.Buffer), what)
         if not raw.size:
             return None if count else np.zeros(shape, dtype)
+        sparsity = self.get(what, table.Sparsity)
+        if sparsity is not None:
+            return self.dense(sparsity, raw, what, shape, dtype)
         packed = code == tflite.TensorType.INT4
         expected = (count + 1) // 2 if packed else count * dtype.itemsize
         if raw.size != expected:
@@ -361,6 +389,23 @@ class _Reader:
         if packed:
             return _unpacked(raw)[:count].reshape(shape)
         return raw.copy().view(dtype.newbyteorder("<")).astype(dtype).reshape(shape)
+
+    def dense(
+        self, sparsity: Any, raw: np.ndarray, what: str, shape: tuple[int, ...], dtype: np.dtype
+    ) -> np.ndarray:
+        """A sparse constant with all its elements; those that are not stored are 0."""
+        try:
+            places = places_of(
+                sparsity, shape, what, lambda t, name: self.numbers(what, t, name, 1)
+            )
+        except DAMAGE as error:
+            raise self.damaged(f"sparsity of {what}", str(error)) from None
+        stored = raw.copy().view(dtype.newbyteorder("<")) if raw.size % dtype.itemsize == 0 else raw
+        if stored.size != places.size or stored.dtype.itemsize != dtype.itemsize:
+            raise VdlaError(f"{what}: expected {places.size} elements, got {raw.size} bytes")
+        found = np.zeros(math.prod(shape), dtype)
+        found[places] = stored
+        return found.reshape(shape)
 
     def buffer(self, model: Any, number: int, what: str) -> np.ndarray:
         """The bytes of a buffer, which may lie behind the tables; none for a computed tensor."""

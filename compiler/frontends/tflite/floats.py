@@ -91,7 +91,7 @@ def _unary(label: str, body: Callable[[Expr], Expr]) -> Callable[[Call], None]:
     return read
 
 
-def _function(name: str, x: Expr) -> Expr:
+def function(name: str, x: Expr) -> Expr:
     return Function(name, (x,), "float32")
 
 
@@ -102,10 +102,10 @@ READERS: dict[str, Callable[[Call], None]] = {
     "CONV_2D": _conv,
     "DEPTHWISE_CONV_2D": lambda call: _conv(call, depthwise=True),
     "FULLY_CONNECTED": _dense,
-    "LOGISTIC": _unary("Logistic", lambda x: 1.0 / (_function("exp", 0.0 - x) + 1.0)),
+    "LOGISTIC": _unary("Logistic", lambda x: 1.0 / (function("exp", 0.0 - x) + 1.0)),
     "MAX_POOL_2D": lambda call: _pool(call, MaxPool),
     "RELU": _unary("Relu", lambda x: maximum(x, 0.0)),
     "RELU6": _unary("Relu6", lambda x: minimum(maximum(x, 0.0), 6.0)),
     "SOFTMAX": _softmax,
-    "TANH": _unary("Tanh", lambda x: _function("tanh", x)),
+    "TANH": _unary("Tanh", lambda x: function("tanh", x)),
 }

@@ -24,6 +24,10 @@ from .mapping import STORED, emit_map, emit_table, stored_type
 Reader = Callable[[Call], None]
 
 
+#: A function of an array of float32.
+Real = Callable[[np.ndarray], np.ndarray]
+
+
 def _named(name: str, x: Expr) -> Expr:
     return Function(name, (x,), x.dtype)
 
@@ -240,17 +244,83 @@ def _elu(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0, np.expm1(x.astype(np.float64)), x).astype(np.float32)
 
 
+# ---- float functions of integers -----------------------------------------------------------------
+
+
+def precise(function: Real) -> Real:
+    """A function in float64, rounded to float32 once."""
+    return lambda x: function(x.astype(np.float64)).astype(np.float32)
+
+
+def _away(x: np.ndarray) -> np.ndarray:
+    """Rounded half away from zero, in float32."""
+    return (np.sign(x) * np.floor(np.abs(x) + np.float32(0.5))).astype(np.float32)
+
+
+def interpolated16(function: Real, low: float, high: float, steps: float) -> np.ndarray:
+    """A function of every int16, which stand for ``low`` to ``high``, by interpolation between 513
+    places, as the kernels have it; its results have ``steps`` to 1."""
+    step, factor = np.float32((high - low) / 512), np.float32(steps)
+    places = (np.float32(low) + np.arange(513, dtype=np.float32) * step).astype(np.float32)
+    exact = (function(places) * factor).astype(np.float32)
+    middle = _away(function(places[:-1] + step / 2) * factor)
+    between = _away((exact[1:] + _away(exact[:-1])) / np.float32(2))
+    bias = _away((between - middle) / np.float32(2))
+    found = np.append(_away(exact[:-1]) - bias, _away(exact[-1:]))
+    knots = np.clip(found, -32768, 32767).astype(np.int64)
+    values = np.arange(-32768, 32768)
+    index, rest = 256 + (values >> 7), values & 0x7F
+    return knots[index] + (((knots[index + 1] - knots[index]) * rest + 64) >> 7)
+
+
+def _real8(function: Real) -> Reader:
+    return lambda call: emit_function8(call, function)
+
+
+def _real16(function: Real) -> Reader:
+    def read(call: Call) -> None:
+        (x, zero_x), (y, zero_y) = call.quant(call.operand(0)), call.quant(call.result)
+        if zero_x or zero_y:
+            raise call.refuse(f"expected zero points 0, got {zero_x} and {zero_y}")
+        low, high = float(x * np.float32(-32768)), float(x * np.float32(32767))
+        steps = np.float32(65536) / (y * np.float32(32767) - y * np.float32(-32768))
+        emit_table(call, interpolated16(function, low, high, float(steps)))
+
+    return read
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return np.array([0.5 * v * (1 + math.erf(v * math.sqrt(0.5))) for v in x.reshape(-1)])
+
+
+def _gelu_near(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def _gelu_of(made: Callable[[Real], Reader]) -> Reader:
+    def read(call: Call) -> None:
+        made(precise(_gelu_near if call.option("Approximate") else _gelu))(call)
+
+    return read
+
+
 #: Readers of operators of one int8 tensor, besides those of ``elementwise.py``.
 INT8: dict[str, Reader] = {
     "ABS": _abs,
-    "ELU": lambda call: emit_function8(call, _elu),
+    "ELU": _real8(_elu),
+    "EXP": _real8(precise(np.exp)),
+    "GELU": _gelu_of(_real8),
     "HARD_SWISH": _hard_swish,
+    "LOG": _real8(precise(np.log)),
     "RSQRT": _rsqrt,
 }
 #: Readers of operators of one int16 tensor.
 INT16: dict[str, Reader] = {
     "ABS": _abs,
+    "EXP": _real16(precise(np.exp)),
+    "GELU": _gelu_of(_real16),
     "LEAKY_RELU": _leaky_relu,
+    "LOG": _real16(precise(np.log)),
     "LOGISTIC": _logistic,
     "RELU": _relu(math.inf),
     "RELU6": _relu(6.0),

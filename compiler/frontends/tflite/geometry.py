@@ -105,12 +105,31 @@ def dense_operands(call: Call, weight: np.ndarray) -> tuple[str, str, np.ndarray
 
 def emit_matrix(call: Call, op: Op, operands: tuple[str, ...]) -> None:
     """The node of a dense layer, whose result may have more than two dimensions in the file."""
-    shape = call.importer.shape(call.result)
-    if len(shape) == 2:
+    if len(call.result.shape) == 2:
         call.emit(op, operands, "plain")
         return
     matrix = call.importer.emit(f"{call.name}.matrix", op, operands, f"{call.name}.matrix")
-    call.emit(Reshape(shape), (matrix,), "plain")
+    units = call.shape_of(matrix)[1]
+    call.emit(Reshape(matrix_shape(call, units)), (matrix,), "plain")
+
+
+def rows_of(call: Call, value: str, width: int) -> str:
+    """A tensor of the graph as rows of ``width`` elements."""
+    count = math.prod(call.shape_of(value))
+    if count % width:
+        raise call.refuse(f"{call.operand(0)} has no rows of {width} elements")
+    return call.step("rows", Reshape((count // width, width)), value)
+
+
+def matrix_shape(call: Call, units: int) -> tuple[int, ...]:
+    """The shape of a dense layer's result: all dimensions of its rows, or one."""
+    said = call.importer.shape(call.result)
+    if -1 not in call.result.signature:
+        return said
+    shape = call.importer.shape(call.operand(0))
+    if call.option("KeepNumDims"):
+        return (*shape[:-1], units)
+    return (math.prod(shape) // call.operand(1).shape[-1], units)
 
 
 def _rows(call: Call, width: int) -> tuple[str, np.ndarray | None]:

@@ -75,6 +75,8 @@ class Importer:
     names: dict[int, str] = field(default_factory=dict)
     #: Tensors that operators compute from constants, with their values, by index.
     folded: dict[int, FlatTensor] = field(default_factory=dict)
+    #: Shapes of what is computed so far, by index; those of the file may be guesses.
+    shapes: dict[int, tuple[int, ...]] = field(default_factory=dict)
     #: Variables whose handles tensors hold.
     handles: dict[int, Key] = field(default_factory=dict)
 
@@ -84,8 +86,9 @@ class Importer:
         return self.model.graph(self.number)
 
     def tensor(self, index: int) -> FlatTensor:
-        """A tensor of the file."""
-        return self.folded[index] if index in self.folded else self.flat.tensor(index)
+        """A tensor of the file, in the shape that it turned out to have."""
+        tensor = self.folded[index] if index in self.folded else self.flat.tensor(index)
+        return replace(tensor, shape=self.shapes[index]) if index in self.shapes else tensor
 
     def run(self) -> Graph:
         """The graph of the first subgraph."""
@@ -114,7 +117,7 @@ class Importer:
             raise VdlaError(f"expected loops of at most {MAX_CALLS} subgraphs in all")
         inner = replace(
             self, number=number, prefix=f"{self.prefix}{label}/", depth=self.depth + 1,
-            values={}, names={}, folded={}, handles={},
+            values={}, names={}, folded={}, shapes={}, handles={},
         )  # fmt: skip
         indices = inner.flat.inputs
         if len(indices) != len(given):
@@ -143,11 +146,11 @@ class Importer:
         found = value if known else self.tensors[value]
         dtype = str(found.dtype) if known else found.dtype
         wanted = "int8" if not known and tensor.dtype == "uint8" else tensor.dtype
-        if (dtype, found.shape) != (wanted, tensor.shape):
+        if dtype != wanted:
             raise VdlaError(
-                f"{tensor} of subgraph {self.number} is {tensor.dtype}{list(tensor.shape)}, and"
-                f" gets {dtype}{list(found.shape)}; shapes that change in a loop are not supported"
+                f"{tensor} of subgraph {self.number} is {tensor.dtype}, and gets {dtype}"
             )
+        self.shapes[index] = found.shape
         if isinstance(value, np.ndarray):
             self.folded[index] = replace(tensor, data=value)
         else:
@@ -198,6 +201,7 @@ class Importer:
             if tensor.dtype == "uint8":
                 data = (data.astype(np.int16) + OFFSET).astype(np.uint8)
             self.folded[index] = replace(tensor, data=data)
+            self.shapes[index] = data.shape
             del self.values[index]
 
     def _name_interface(self) -> None:
@@ -223,7 +227,10 @@ class Importer:
         return self.batch if symbolic and apart else 1
 
     def shape(self, tensor: FlatTensor) -> tuple[int, ...]:
-        """A computed tensor's shape in the file's layout, for the batch that is compiled."""
+        """A computed tensor's shape in the file's layout, for the batch that is compiled: what it
+        turned out to have, or else what the file says."""
+        if tensor.index in self.shapes:
+            return self.shapes[tensor.index]
         return (tensor.shape[0] * self.scale, *tensor.shape[1:]) if tensor.shape else ()
 
     def _input(self, tensor: FlatTensor) -> None:
@@ -236,8 +243,9 @@ class Importer:
             raise VdlaError(f"{tensor} is an input of complex numbers, which are not supported")
         if 0 in tensor.shape:
             raise VdlaError(f"{tensor} is an input without elements, {list(tensor.shape)}")
-        self.tensors[name] = Tensor(name, self.shape(tensor), tensor.dtype, quant=quant_of(tensor))
-        self.values[tensor.index] = {"plain": name}
+        shape = self.shape(tensor)
+        self.tensors[name] = Tensor(name, shape, tensor.dtype, quant=quant_of(tensor))
+        self.values[tensor.index], self.shapes[tensor.index] = {"plain": name}, shape
         if tensor.dtype == "uint8":
             signed = self.emit(f"{name}.signed", Recentre(), (name,), f"{name}.signed")
             self.values[tensor.index] = {"plain": signed}
@@ -348,6 +356,11 @@ class Call:
     def option(self, name: str) -> int:
         return self.operator.options[name]
 
+    def vector(self, name: str) -> list[int]:
+        """An option of several numbers; none if it is absent."""
+        found = self.operator.options[f"{name}AsNumpy"]
+        return [int(v) for v in found] if isinstance(found, np.ndarray) else []
+
     def optional(self, position: int) -> FlatTensor | None:
         """An operand that may be absent."""
         inputs = self.operator.inputs
@@ -437,10 +450,10 @@ class Call:
     def emit(
         self, op: Op, inputs: tuple[str, ...], layout: str, result: FlatTensor | None = None
     ) -> None:
-        """The node of a result, by default of the only one; it must have the shape that the file
-        says."""
+        """The node of a result, by default of the only one. It must have the shape that the file
+        says, but for dimensions that are symbolic."""
         importer, tensor = self.importer, self.result if result is None else result
-        if 0 in tensor.shape:
+        if 0 in tensor.shape and -1 not in tensor.signature:
             raise self.refuse(f"{tensor} has no elements, {list(tensor.shape)}")
         if tensor.index in importer.values or tensor.data is not None:
             raise self.refuse(f"{tensor} is defined already")
@@ -455,11 +468,18 @@ class Call:
             raise self.refuse(f"computes {dtype}, the file says {tensor.dtype} for {tensor}")
         if layout == "nchw":
             made = tuple(made[axis] for axis in TO_NHWC)
-        if layout != "flat" and made != importer.shape(tensor):
+        if not self.fits(made, tensor):
             raise self.refuse(
                 f"computes shape {list(made)}, the file says {list(importer.shape(tensor))}"
                 f" for {tensor}"
             )
+        importer.shapes[tensor.index] = made
+
+    def fits(self, made: tuple[int, ...], result: FlatTensor) -> bool:
+        """Whether a result has the shape that the file says, but for symbolic dimensions."""
+        said = self.importer.shape(result)
+        sizes = zip(result.signature, made, said, strict=False)
+        return len(made) == len(said) and all(a == b for size, a, b in sizes if size != -1)
 
 
 def quant_of(tensor: FlatTensor) -> Quant | None:

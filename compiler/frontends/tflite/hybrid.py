@@ -17,7 +17,7 @@ from ...graph.ops.reduction import Reduce
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, maximum, minimum, select
 from .floats import _bias as float_bias
-from .geometry import image_shape, window_geometry
+from .geometry import image_shape, matrix_shape, window_geometry
 from .graph import Call
 from .mapping import between, map_of, step_map
 from .operators import _weight as weight8
@@ -92,7 +92,7 @@ def dense(call: Call) -> None:
 
     operands = (sums, *bias)
     made = call.step("made", map_of(call, "Hybrid", rule, *operands), *operands)
-    call.emit(Reshape(call.importer.shape(call.result)), (made,), "plain")
+    call.emit(Reshape(matrix_shape(call, weight.shape[0])), (made,), "plain")
 
 
 def stored_weight(

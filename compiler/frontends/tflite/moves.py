@@ -36,10 +36,9 @@ def _plain(call: Call, position: int = 0) -> str:
     return call.value(position, "plain")
 
 
-def _finish(call: Call, value: str, result: FlatTensor | None = None) -> None:
-    """A value as the result, in the result's shape."""
-    shape = call.importer.shape(call.result if result is None else result)
-    call.emit(Reshape(shape), (value,), "plain", result)
+def _finish(call: Call, value: str, shape: Sequence[int], result: FlatTensor | None = None) -> None:
+    """A value as the result, in another shape."""
+    call.emit(Reshape(tuple(shape)), (value,), "plain", result)
 
 
 def _taken(
@@ -90,7 +89,6 @@ def _entries(call: Call, count: int, rank: int) -> dict[int, int]:
 
 
 def _strided_slice(call: Call) -> None:
-    """New axes and those that shrink are the business of the result's shape."""
     value = _plain(call)
     shape = call.shape_of(value)
     begin, end, strides = (
@@ -116,21 +114,43 @@ def _strided_slice(call: Call) -> None:
         parts.append((places[0], places.step, len(places)))
     starts, steps, counts = zip(*parts, strict=True)
     cut = call.step("cut", Slice(starts, steps, counts), value)
-    _finish(call, cut)
+    _finish(call, cut, _after_slice(call, counts, entries, len(begin)))
+
+
+def _after_slice(
+    call: Call, counts: Sequence[int], entries: dict[int, int], count: int
+) -> list[int]:
+    """The sizes of a slice without the dimensions that shrink, and with new ones."""
+    ellipses, axis, made = call.option("EllipsisMask"), 0, []
+    added, shrunk = call.option("NewAxisMask") & ~ellipses, call.option("ShrinkAxisMask")
+    for i in range(count):
+        if ellipses >> i & 1:
+            skipped = len(counts) - len(entries)
+            made += counts[axis : axis + skipped]
+            axis += skipped
+        elif added >> i & 1:
+            made.append(1)
+        else:
+            made += [] if shrunk >> i & 1 else [counts[axis]]
+            axis += 1
+    return [*made, *counts[axis:]]
 
 
 def _split(call: Call, position: int, axis_position: int) -> None:
     value = _plain(call, position)
     shape = call.shape_of(value)
     axis = axis_of(call, numbers(call, axis_position, "axis")[0], len(shape))
-    at = 0
-    for result in call.results:
-        part = call.importer.shape(result)
+    count, at = len(call.results), 0
+    sizes = numbers(call, 1, "sizes") if position == 0 else [shape[axis] // count] * count
+    if sizes.count(-1) == 1:
+        sizes[sizes.index(-1)] = shape[axis] - sum(sizes) - 1
+    if len(sizes) != count or sum(sizes) != shape[axis]:
+        raise call.refuse(f"expected {count} parts of {shape[axis]} elements together, got {sizes}")
+    for size, result in zip(sizes, call.results, strict=True):
         starts = tuple(at if i == axis else 0 for i in range(len(shape)))
+        part = tuple(size if i == axis else n for i, n in enumerate(shape))
         _cut(call, value, starts, part, result)
-        at += part[axis]
-    if at != shape[axis]:
-        raise call.refuse(f"expected parts of {shape[axis]} elements together, got {at}")
+        at += size
 
 
 def _unpack(call: Call) -> None:
@@ -143,7 +163,7 @@ def _unpack(call: Call) -> None:
         starts = tuple(place if i == axis else 0 for i in range(len(shape)))
         one = tuple(1 if i == axis else n for i, n in enumerate(shape))
         part = call.step("part", Slice(starts, (1,) * len(shape), one), value)
-        _finish(call, part, result)
+        _finish(call, part, (*shape[:axis], *shape[axis + 1 :]), result)
 
 
 def _pack(call: Call) -> None:
@@ -162,11 +182,34 @@ def _pack(call: Call) -> None:
 
 
 def _gather(call: Call) -> None:
-    if call.option("BatchDims"):
-        raise call.refuse("batch dimensions are not supported")
     value, indices = _plain(call), _plain(call, 1)
-    axis = axis_of(call, call.option("Axis"), len(call.shape_of(value)))
-    call.emit(Gather(axis), (value, indices), "plain")
+    shape, table = call.shape_of(value), call.shape_of(indices)
+    axis, batch = axis_of(call, call.option("Axis"), len(shape)), call.option("BatchDims")
+    batch += len(table) if batch < 0 else 0
+    if not batch:
+        call.emit(Gather(axis), (value, indices), "plain")
+        return
+    if not 0 < batch <= axis or table[:batch] != shape[:batch]:
+        raise call.refuse(f"expected {batch} batch dimensions of both before axis {axis}")
+    _gather_in_batches(call, value, indices, axis, batch)
+
+
+def _gather_in_batches(call: Call, value: str, indices: str, axis: int, batch: int) -> None:
+    """Each batch has its own indices: rows of all batches are gathered at once."""
+    shape, table = call.shape_of(value), call.shape_of(indices)
+    count, outer, inner = (
+        math.prod(shape[:batch]), math.prod(shape[batch:axis]), math.prod(shape[axis + 1 :])
+    )  # fmt: skip
+    size, taken = shape[axis], math.prod(table[batch:])
+    blocks = call.step("blocks", Reshape((count, outer, size, inner)), value)
+    rows = call.step("moved", Transpose((0, 2, 1, 3)), blocks)
+    rows = call.step("rows", Reshape((count * size, outer, inner)), rows)
+    flat = call.step("flat", Reshape((count, taken)), indices)
+    first = call.constant_of("first", (np.arange(count, dtype=np.int32) * size)[:, None])
+    flat = step_map(call, "place", lambda i, b: i.astype("int32") + b, flat, first)
+    found = call.step("found", Gather(0), rows, flat)
+    found = call.step("back", Transpose((0, 2, 1, 3)), found)
+    _finish(call, found, (*shape[:axis], *table[batch:], *shape[axis + 1 :]))
 
 
 def _gather_nd(call: Call) -> None:
@@ -176,18 +219,24 @@ def _gather_nd(call: Call) -> None:
     if not 1 <= depth <= len(shape):
         raise call.refuse(f"expected indices of up to {len(shape)} dimensions, got {depth}")
     flat = call.step("rows", Reshape((math.prod(shape[:depth]), *shape[depth:])), value)
-    place = None
-    for axis in range(depth):
+    places = flat_places(call, indices, shape[:depth])
+    places = call.step("places", Reshape(table[:-1]), places)
+    call.emit(Gather(0), (flat, places), "plain")
+
+
+def flat_places(call: Call, indices: str, shape: Sequence[int]) -> str:
+    """Indices [..., rank] of a shape as places in its flattened form, int32 [...], in one row."""
+    table, place = call.shape_of(indices), None
+    for axis in range(len(shape)):
         starts = (0,) * (len(table) - 1) + (axis,)
         column = call.step("column", Slice(starts, (1,) * len(table), (*table[:-1], 1)), indices)
-        stride = math.prod(shape[axis + 1 : depth])
+        stride = math.prod(shape[axis + 1 :])
         scaled = step_map(call, "scaled", lambda x, s=stride: x.astype("int32") * s, column)
         place = (
             scaled if place is None else step_map(call, "place", lambda a, b: a + b, place, scaled)
         )
     assert place is not None
-    places = call.step("places", Reshape(table[:-1]), place)
-    call.emit(Gather(0), (flat, places), "plain")
+    return call.step("places", Reshape((math.prod(table[:-1]),)), place)
 
 
 def _embedding_lookup(call: Call) -> None:
@@ -207,12 +256,14 @@ def _depth_and_space(to_depth: bool) -> Reader:
         n, h, w, c = call.shape_of(value)
         if to_depth:
             parts, order = (n, h // size, size, w // size, size, c), (0, 1, 3, 2, 4, 5)
+            made = (n, h // size, w // size, c * size**2)
         else:
             parts, order = (n, h, w, size, size, c // size**2), (0, 1, 3, 2, 4, 5)
+            made = (n, h * size, w * size, c // size**2)
         if math.prod(parts) != n * h * w * c:
             raise call.refuse(f"blocks of {size} do not divide the image {[n, h, w, c]}")
         split = call.step("parts", Reshape(parts), value)
-        _finish(call, call.step("moved", Transpose(order), split))
+        _finish(call, call.step("moved", Transpose(order), split), made)
 
     return read
 
@@ -241,7 +292,9 @@ def _space_to_batch(call: Call) -> None:
     inner = [2 + 2 * i for i in range(rank)]
     outer = [1 + 2 * i for i in range(rank)]
     rest = range(1 + 2 * rank, len(parts))
-    _finish(call, call.step("moved", Transpose((*inner, 0, *outer, *rest)), split))
+    moved = call.step("moved", Transpose((*inner, 0, *outer, *rest)), split)
+    smaller = [parts[i] for i in outer]
+    _finish(call, moved, (whole[0] * math.prod(blocks), *smaller, *whole[1 + rank :]))
 
 
 def _batch_to_space(call: Call) -> None:
@@ -258,7 +311,9 @@ def _batch_to_space(call: Call) -> None:
     joined = tuple(size * block for size, block in zip(shape[1:], blocks, strict=False))
     whole = call.step("whole", Reshape((batch, *joined, *shape[1 + rank :])), moved)
     starts = (0, *crops[0::2], *[0] * (len(shape) - 1 - rank))
-    _cut(call, whole, starts, call.importer.shape(call.result), call.result)
+    ends = (0, *crops[1::2], *[0] * (len(shape) - 1 - rank))
+    made = [n - a - b for n, a, b in zip(call.shape_of(whole), starts, ends, strict=True)]
+    _cut(call, whole, starts, made, call.result)
 
 
 # ---- others --------------------------------------------------------------------------------------
@@ -269,14 +324,12 @@ def _mirror_pad(call: Call) -> None:
     shape, symmetric = call.shape_of(value), call.option("Mode") == 1
     for axis, size in enumerate(shape):
         before, after = spread[2 * axis], spread[2 * axis + 1]
-        if size + before + after != call.importer.shape(call.result)[axis]:
-            raise call.refuse(f"padding {spread} does not make the result's shape")
         if before or after:
             places = np.pad(
                 np.arange(size), (before, after), "symmetric" if symmetric else "reflect"
             )
             value = _taken(call, value, axis, places.tolist(), f"padded{axis}")
-    _finish(call, value)
+    _finish(call, value, call.shape_of(value))
 
 
 def _expanded(call: Call, value: str, shape: tuple[int, ...]) -> str:
@@ -291,16 +344,25 @@ def _expanded(call: Call, value: str, shape: tuple[int, ...]) -> str:
 
 
 def _broadcast_to(call: Call) -> None:
-    _finish(call, _expanded(call, _plain(call), call.importer.shape(call.result)))
+    shape = _wanted(call, 1)
+    _finish(call, _expanded(call, _plain(call), shape), shape)
 
 
 def _fill(call: Call) -> None:
-    _finish(call, _expanded(call, _plain(call, 1), call.importer.shape(call.result)))
+    shape = _wanted(call, 0)
+    _finish(call, _expanded(call, _plain(call, 1), shape), shape)
+
+
+def _wanted(call: Call, position: int) -> tuple[int, ...]:
+    """The result's shape as an operand has it, or as the file says for the compiled batch."""
+    if -1 not in call.result.signature or call.operand(position).data is None:
+        return call.importer.shape(call.result)
+    return tuple(numbers(call, position, "shape"))
 
 
 def _known(call: Call, data: Sequence[int]) -> None:
     """A result that is known when the model is compiled."""
-    known = np.asarray(data, call.result.dtype).reshape(call.result.shape)
+    known = np.asarray(data, call.result.dtype)
     call.emit(Identity(), (call.constant_of("value", known),), "plain")
 
 
@@ -326,6 +388,11 @@ def _reverse(call: Call) -> None:
     call.emit(Slice(starts, steps, shape), (value,), "plain")
 
 
+def same(call: Call) -> None:
+    """The operand itself; a sparse constant is dense since it was read."""
+    call.emit(Identity(), (_plain(call),), "plain")
+
+
 def _update_slice(call: Call) -> None:
     """The operand with another tensor in the place that begins at constant indices."""
     value, update, starts = _plain(call), _plain(call, 1), numbers(call, 2, "start indices")
@@ -344,7 +411,7 @@ def _update_slice(call: Call) -> None:
 
 
 def _resize_nearest(call: Call) -> None:
-    value, sizes = _plain(call), call.importer.shape(call.result)[1:3]
+    value, sizes = _plain(call), numbers(call, 1, "size")
     align, half = call.option("AlignCorners"), call.option("HalfPixelCenters")
     for axis, made in zip((1, 2), sizes, strict=True):
         size = call.shape_of(value)[axis]
@@ -356,7 +423,7 @@ def _resize_nearest(call: Call) -> None:
         steps = np.floor(places + np.float32(0.5)) if align else np.floor(places)
         inside = np.clip(steps.astype(np.int64), 0, size - 1).tolist()
         value = _taken(call, value, axis, inside, f"resized{axis}")
-    _finish(call, value)
+    _finish(call, value, call.shape_of(value))
 
 
 #: One row per operator, for every type.

@@ -109,7 +109,7 @@ def _cumsum(call: Call) -> None:
     """Sums of all elements up to each, as a product with a triangle of ones."""
     value = call.value(0, "plain")
     order, rows = rows_along(call, value)
-    ones = triangle(call, call.shape_of(rows)[1]).astype(np.float32)
+    ones = triangle(call, call.shape_of(rows)[1]).astype(call.operand(0).dtype)
     sums = call.step("sums", MatMul(), rows, call.constant_of("ones", ones))
     call.emit(Transpose(_inverse(order)), (unrowed(call, sums, value, order),), "plain")
 
@@ -149,7 +149,7 @@ def back(call: Call, rows: str, like: str, order: tuple[int, ...]) -> str:
 
 #: Readers by operator and by the first operand's type.
 TYPED: dict[str, dict[str, Reader]] = {
-    "CUMSUM": {"float32": _cumsum},
+    "CUMSUM": dict.fromkeys(("float32", "int32", "int64"), _cumsum),
     "L2_NORMALIZATION": {"float32": _norm, "int8": _norm8},
     "LOG_SOFTMAX": {"float32": _log_softmax},
 }

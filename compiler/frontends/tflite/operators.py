@@ -185,9 +185,8 @@ def _mean(call: Call) -> None:
     if len(call.result.shape) == 4:
         call.emit(op, image, "nchw")
         return
-    name = f"{call.name}.image"
-    call.importer.emit(name, op, image, name)
-    call.emit(Reshape(call.importer.shape(call.result)), (name,), "plain")
+    name = call.step("image", op, *image)
+    call.emit(Reshape(call.shape_of(name)[:2]), (name,), "plain")
 
 
 def _max_pool(call: Call) -> None:

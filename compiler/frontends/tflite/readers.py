@@ -7,6 +7,7 @@ from collections.abc import Callable
 from . import (
     arithmetic,
     beyond,
+    cells,
     control,
     decode,
     detection,
@@ -15,14 +16,18 @@ from . import (
     functions,
     hybrid,
     log_softmax,
+    memory,
     moves,
     norms,
     operators,
     recurrent,
     reductions,
+    scattering,
     signals,
     spectra,
     streams,
+    suppression,
+    volumes,
     wide,
 )
 from .graph import Call
@@ -41,6 +46,7 @@ _ANY: dict[str, Reader] = {
     "EXPAND_DIMS": operators.READERS["EXPAND_DIMS"],
     "PAD": operators.READERS["PAD"],
     "PADV2": operators.READERS["PADV2"],
+    "DENSIFY": moves.same,
     "RESHAPE": operators.READERS["RESHAPE"],
     "SELECT_V2": arithmetic.select_v2,
     "SQUEEZE": operators.READERS["SQUEEZE"],
@@ -87,6 +93,15 @@ def _real(kind: str) -> Reader:
     return read
 
 
+def _dense(constant: Reader) -> Reader:
+    """A dense layer by whether its weights are known."""
+
+    def read(call: Call) -> None:
+        (wide.dense_of_computed if call.operand(1).data is None else constant)(call)
+
+    return read
+
+
 def _table() -> dict[str, dict[str, Reader]]:
     table: dict[str, dict[str, Reader]] = {kind: {ANY: reader} for kind, reader in _ANY.items()}
     for types, readers in (
@@ -101,12 +116,15 @@ def _table() -> dict[str, dict[str, Reader]]:
                 table.setdefault(kind, {}).update(dict.fromkeys(types, reader))
     for typed in (
         arithmetic.TYPED, reductions.TYPED, norms.TYPED, wide.TYPED, recurrent.TYPED, beyond.TYPED,
+        suppression.TYPED, cells.TYPED, memory.TYPED, volumes.TYPED, scattering.TYPED,
         spectra.TYPED, signals.TYPED, streams.TYPED, fourier.TYPED,
     ):  # fmt: skip
         for kind, readers in typed.items():
             table.setdefault(kind, {}).update(readers)
     for kind in ("CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"):
         table[kind]["float32"] = _real(kind)
+    for dtype in ("float32", *_BYTES):
+        table["FULLY_CONNECTED"][dtype] = _dense(table["FULLY_CONNECTED"][dtype])
     for kind in _ALIKE:
         table[kind]["uint8"] = table[kind]["int8"]
     table["LOG_SOFTMAX"]["int8"] = log_softmax.log_softmax

@@ -14,7 +14,7 @@ from ...graph.ops.linear import MatMul
 from ...graph.ops.movement import Identity, Reshape, Slice, Transpose
 from ...te.expr import Call as Function
 from ...te.expr import Expr
-from .elementwise import numbers
+from .elementwise import new_shape, numbers
 from .graph import Call
 from .mapping import map_of, step_map
 
@@ -47,8 +47,6 @@ def _rfft2d(call: Call) -> None:
     height, width = (min(n, length) for n, length in zip(shape[-2:], lengths, strict=True))
     kept = lengths[1] // 2 + 1
     made = (*shape[:-2], lengths[0], kept)
-    if call.importer.shape(call.result) != made or call.result.dtype != "complex64":
-        raise call.refuse(f"computes complex64{list(made)}, the file says {call.result}")
     value, rank = call.value(0, "plain"), len(shape)
     taken = (*shape[:-2], height, width)
     if taken != shape:
@@ -66,8 +64,22 @@ def _rfft2d(call: Call) -> None:
         imag = step_map(call, "imag", lambda a, b: a - b, second, fourth)
         real, imag = _turned(call, real), _turned(call, imag)
     parts = [step_map(call, "part", lambda x: x.astype("float32"), v) for v in (real, imag)]
-    shaped = [call.step("made", Reshape(made), part) for part in parts]
-    call.importer.values[call.result.index] = dict(zip(("real", "imag"), shaped, strict=True))
+    _define(call, [call.step("made", Reshape(made), part) for part in parts])
+
+
+def _define(call: Call, parts: list[str]) -> None:
+    """The result from its real and its imaginary part."""
+    result, made = call.result, call.shape_of(parts[0])
+    if result.dtype != "complex64" or not call.fits(made, result):
+        raise call.refuse(f"computes complex64{list(made)}, the file says {result}")
+    call.importer.values[result.index] = dict(zip(("real", "imag"), parts, strict=True))
+    call.importer.shapes[result.index] = made
+
+
+def _reshape(call: Call) -> None:
+    shape = new_shape(call, call.importer.shape(call.operand(0)))
+    _define(call, [call.step("made", Reshape(shape), call.value(0, layout))
+                   for layout in ("real", "imag")])  # fmt: skip
 
 
 def _part(layout: str) -> Reader:
@@ -88,7 +100,10 @@ def _magnitude(call: Call) -> None:
 #: Readers by operator and by the first operand's type.
 TYPED: dict[str, dict[str, Reader]] = {
     "COMPLEX_ABS": {"complex64": _magnitude},
+    "EXPAND_DIMS": {"complex64": _reshape},
     "IMAG": {"complex64": _part("imag")},
     "REAL": {"complex64": _part("real")},
+    "RESHAPE": {"complex64": _reshape},
     "RFFT2D": {"float32": _rfft2d},
+    "SQUEEZE": {"complex64": _reshape},
 }

@@ -27,12 +27,20 @@ from ...graph.ops.reduction import Reduce
 from ...te.expr import Call as Function
 from ...te.expr import Const, Expr, maximum, minimum, select
 from ...te.tensor import clip
-from .elementwise import bounds_of, same_quant
+from .elementwise import bounds_of, numbers, same_quant
 from .floats import _bias as float_bias
 from .floats import _weight as float_weight
-from .geometry import activation, image_shape, window, window_geometry
+from .functions import interpolated16, precise
+from .geometry import (
+    activation,
+    image_shape,
+    matrix_shape,
+    rows_of,
+    window,
+    window_geometry,
+)
 from .graph import Call
-from .mapping import map_of, saturated, step_map, stored_type
+from .mapping import between, map_of, saturated, step_map, stored_type
 from .operators import _bias as bias8
 from .operators import _products as products
 from .operators import _requant as requant8
@@ -141,15 +149,36 @@ def _dense(call: Call) -> None:
     rows = call.step("rows", Reshape((count // width, width)), x)
     stored = call.constant_of("weight", np.ascontiguousarray(weight.T.astype(dtype)))
     total = call.step("total", MatMul(), rows, stored)
-    whole = call.step("whole", Reshape(call.importer.shape(call.result)), total)
+    whole = call.step("whole", Reshape(matrix_shape(call, weight.shape[0])), total)
     shape = (*[1] * (len(call.shape_of(whole)) - 1), weight.shape[0])
     _emit_sum(call, whole, scales, 2, shape, "plain")
+
+
+def dense_of_computed(call: Call) -> None:
+    """A dense layer whose weights are computed, so that it is a product of two matrices."""
+    real = call.operand(0).dtype == "float32"
+    x, weight = (
+        call.value(i, "plain") if real else _widened(call, i, "plain", "int32") for i in (0, 1)
+    )
+    if len(call.shape_of(weight)) != 2 or call.operand(1).scale.size > 1:
+        raise call.refuse(f"expected a matrix with one scale, got {call.operand(1)}")
+    units, width = call.shape_of(weight)
+    turned = call.step("turned", Transpose((1, 0)), weight)
+    total = call.step("total", MatMul(), rows_of(call, x, width), turned)
+    shape = matrix_shape(call, units)
+    whole = call.step("whole", Reshape(shape), total)
+    if not real:
+        _emit_sum(call, whole, call.operand(1).scale, 2, (*[1] * (len(shape) - 1), units), "plain")
+        return
+    operands = (whole, *float_bias(call, 2))
+    rule = lambda x, *b: between(call, x + b[0] if b else x * 1.0)  # noqa: E731
+    call.emit(map_of(call, "Dense", rule, *operands), operands, "plain")
 
 
 def _transposed_geometry(call: Call, kernel: tuple[int, int]) -> tuple[tuple, tuple, tuple]:
     """Strides, what is cut off before, and the size of the result."""
     strides = (call.option("StrideH"), call.option("StrideW"))
-    size = tuple(call.importer.shape(call.result)[1:3])
+    size = tuple(numbers(call, 0, "shape")[1:3])
     if min(strides) < 1:
         raise call.refuse(f"expected strides of at least 1, got {strides}")
     if call.option("Padding") == tflite.Padding.VALID:
@@ -274,34 +303,14 @@ def _l2_pool(call: Call) -> None:
 # ---- softmax of int16 ----------------------------------------------------------------------------
 
 
-def _away(x: np.ndarray) -> np.ndarray:
-    """Rounded half away from zero, in float32."""
-    return (np.sign(x) * np.floor(np.abs(x) + np.float32(0.5))).astype(np.float32)
-
-
-def _table(function: Callable[[np.ndarray], np.ndarray], low: float, high: float) -> np.ndarray:
-    """A function of every int16 by interpolation between 513 places, as the kernels have it."""
-    step = np.float32((high - low) / 512)
-    places = (np.float32(low) + np.arange(513, dtype=np.float32) * step).astype(np.float32)
-    exact = (function(places) * np.float32(32768)).astype(np.float32)
-    middle = _away(function(places[:-1] + step / 2) * np.float32(32768))
-    between = _away((exact[1:] + _away(exact[:-1])) / np.float32(2))
-    bias = _away((between - middle) / np.float32(2))
-    found = np.append(_away(exact[:-1]) - bias, _away(exact[-1:]))
-    knots = np.clip(found, -32768, 32767).astype(np.int64)
-    values = np.arange(-32768, 32768)
-    index, rest = 256 + (values >> 7), values & 0x7F
-    return knots[index] + (((knots[index + 1] - knots[index]) * rest + 64) >> 7)
-
-
 def _softmax(call: Call) -> None:
     x, _ = call.quant(call.operand(0))
     y, zero = call.quant(call.result)
     if zero or abs(float(y) * 32768 - 1) > 1e-3:
         raise call.refuse(f"expected a result of scale 2**-15 and zero point 0, got {y!r}, {zero}")
     factors = tflite_params(float(x) * float(call.option("Beta")) / (10.0 / 65535.0))
-    exponentials = _table(lambda v: np.exp(v.astype(np.float64)).astype(np.float32), -10.0, 0.0)
-    inverses = _table(lambda v: np.float32(1) / (np.float32(1) + v), 0.0, 1.0)
+    exponentials = interpolated16(precise(np.exp), -10.0, 0.0, 32768.0)
+    inverses = interpolated16(lambda v: np.float32(1) / (np.float32(1) + v), 0.0, 1.0, 32768.0)
     below = np.clip(rescale(-np.arange(65536), *factors) + 32767, -32768, 32767)
     value = call.value(0, "plain")
     axes = (len(call.shape_of(value)) - 1,)
@@ -338,7 +347,7 @@ def _resize_bilinear(call: Call) -> None:
     value = call.value(0, "plain")
     real = importer_dtype(call, value) == "float32"
     align, half = call.option("AlignCorners"), call.option("HalfPixelCenters")
-    sizes = call.importer.shape(call.result)[1:3]
+    sizes = numbers(call, 1, "size")
     taps, fractions = [], []
     for axis, made in ((1, sizes[0]), (2, sizes[1])):
         size = call.shape_of(value)[axis]

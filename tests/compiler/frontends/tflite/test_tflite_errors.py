@@ -86,7 +86,7 @@ ACTIVATION = {"FilterHeight": 1, "FilterWidth": 1, "StrideH": 1, "StrideW": 1}
 BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     "empty": (lambda: b"", "expected a TensorFlow Lite model ('TFL3' at byte 4), got b''"),
     "other_file": (lambda: b"not a model at all", "expected a TensorFlow Lite model"),
-    "unknown": (lambda: unary("ATAN2"), "operator 0: ATAN2 is not supported; see docs/tflite.md"),
+    "unknown": (lambda: unary("UNIQUE"), "operator 0: UNIQUE is not supported; see docs/tflite.md"),
     "no_input_scale": (with_input, "expected one scale and zero point of tensor 0 'x', got 0"),
     "no_weight_scale": (lambda: dense(scale=[]), "weight tensor 1 'w' has no scale"),
     "buffer_too_short": (

@@ -61,6 +61,7 @@ class TfliteBuilder:
         stored: np.ndarray | None = None,
         variable: bool = False,
         signature: Sequence[int] | None = None,
+        sparsity: int | None = None,
     ) -> int:
         """Add a tensor (``stored`` replaces a constant's bytes); returns its index."""
         b, index = self.builder, len(self.tensors)
@@ -87,12 +88,49 @@ class TfliteBuilder:
         tflite.TensorAddBuffer(b, len(self.buffers) - 1 if content is not None else 0)
         tflite.TensorAddName(b, text)
         tflite.TensorAddIsVariable(b, variable)
+        if sparsity is not None:
+            tflite.TensorAddSparsity(b, sparsity)
         if quant is not None:
             tflite.TensorAddQuantization(b, quant)
         if signed is not None:
             tflite.TensorAddShapeSignature(b, signed)
         self.tensors.append(tflite.TensorEnd(b))
         return index
+
+    def sparsity(
+        self,
+        order: Sequence[int],
+        blocks: Sequence[int],
+        levels: Sequence[int | tuple[Sequence[int], Sequence[int]]],
+    ) -> int:
+        """How the elements of a sparse tensor are stored: of each dimension its size, or segments
+        and places."""
+        b, tables = self.builder, []
+        for level in levels:
+            found = []
+            for values in () if isinstance(level, int) else level:
+                stored = self.numbers(values)
+                tflite.Int32VectorStart(b)
+                tflite.Int32VectorAddValues(b, stored)
+                found.append(tflite.Int32VectorEnd(b))
+            tflite.DimensionMetadataStart(b)
+            if isinstance(level, int):
+                tflite.DimensionMetadataAddFormat(b, tflite.DimensionType.DENSE)
+                tflite.DimensionMetadataAddDenseSize(b, level)
+            else:
+                kind = tflite.SparseIndexVector.Int32Vector
+                tflite.DimensionMetadataAddFormat(b, tflite.DimensionType.SPARSE_CSR)
+                tflite.DimensionMetadataAddArraySegmentsType(b, kind)
+                tflite.DimensionMetadataAddArraySegments(b, found[0])
+                tflite.DimensionMetadataAddArrayIndicesType(b, kind)
+                tflite.DimensionMetadataAddArrayIndices(b, found[1])
+            tables.append(tflite.DimensionMetadataEnd(b))
+        metadata, orders, maps = self._tables(tables), self.numbers(order), self.numbers(blocks)
+        tflite.SparsityParametersStart(b)
+        tflite.SparsityParametersAddTraversalOrder(b, orders)
+        tflite.SparsityParametersAddBlockMap(b, maps)
+        tflite.SparsityParametersAddDimMetadata(b, metadata)
+        return tflite.SparsityParametersEnd(b)
 
     def operator(
         self,
