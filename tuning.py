@@ -59,8 +59,8 @@ from .sim.model.core import count_cycles
 
 #: Rounds of a processor's trial, of which the least time counts; seconds of one round at least.
 ROUNDS, ROUND_S = 5, 0.002
-#: A gain of less than this part of a model's cycles is small.
-SMALL_GAIN = 1e-4
+#: A gain of less than this part of a model's cycles is small; so many are tried together.
+SMALL_GAIN, TOGETHER = 1e-4, 4
 #: Of a processor's trials, so many of the best are measured again, in turns, in so many rounds.
 FINALISTS, FINAL_ROUNDS = 5, 25
 
@@ -455,8 +455,8 @@ class _Tuning:
 
     def _by_gain(self, planner: int) -> list[list[Task]]:
         """The tasks whose best choice is not the planner's, each by itself, the largest gain first.
-        Those that gain very little are together, since each try compiles the model; and those that
-        gain nothing.
+        Of those that gain very little a few are together, since each try compiles the model; and
+        those that gain nothing.
         """
         best = {record.key: record.knobs for record in self.known.best()}
         groups: list[list[Task]] = []
@@ -469,7 +469,8 @@ class _Tuning:
                 groups.append([task])
             else:
                 (small if gain > 0 else nothing).append(task)
-        return [*groups, *(group for group in (small, nothing) if group)]
+        groups += [small[i : i + TOGETHER] for i in range(0, len(small), TOGETHER)]
+        return [*groups, nothing] if nothing else groups
 
     def _gain(self, task: Task) -> float:
         """Cycles that the best trial of a task saves, in all of its layers."""
