@@ -210,9 +210,11 @@ class Build:
 
     @property
     def make_variables(self) -> str:
-        """For Verilator's make. Where every signal is visible, g++ would take twice as long to
-        optimise what it then hardly can."""
-        return MAKE_VARIABLES if self.fast else f"{MAKE_VARIABLES} OPT_FAST=-O0"
+        """For Verilator's make. Where every signal is visible or drawn, g++ would take twice as
+        long to optimise what it then hardly can.
+        """
+        quick = self.fast and not self.waves
+        return MAKE_VARIABLES if quick else f"{MAKE_VARIABLES} OPT_FAST=-O0"
 
 
 def run_bench(
