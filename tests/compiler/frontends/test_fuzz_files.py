@@ -20,7 +20,9 @@ from onnx import TensorProto, helper
 from .onnx.cases.draw import Draw
 from .onnx.test_onnx_control import MODELS, model_of
 from .onnx.test_single_operators import OPERATORS
+from .tflite.recurrent_cases import recurrent_case
 from .tflite.single.table import ROWS, TYPES, draw
+from .tflite.test_tflite_converted import CONVERTED, NAMES, sparse_file
 from .tflite.tflite_cases import CASES
 
 FILES = int(os.environ.get("VDLA_FUZZ", "60"))
@@ -119,13 +121,21 @@ def onnx_model(rng: np.random.Generator, networks: list[bytes]) -> bytes:
 
 
 def tflite_model(rng: np.random.Generator) -> bytes:
-    """A network, or a model of one operator."""
+    """A network, a file of another converter, recurrent layers, or a model of one operator."""
+    number = int(rng.integers(1000))
+    match rng.integers(6):
+        case 0:
+            return CONVERTED[f"{NAMES[number % len(NAMES)]}:file"].tobytes()
+        case 1:
+            return recurrent_case(number)[0]
+        case 2:
+            return sparse_file()[0]
     if rng.integers(2):
         names = sorted(CASES)
         return CASES[names[rng.integers(len(names))]]()[0]
     kinds = sorted(ROWS)
     kind = kinds[rng.integers(len(kinds))]
-    return draw(kind, TYPES[rng.integers(len(TYPES))], int(rng.integers(1000))).data
+    return draw(kind, TYPES[rng.integers(len(TYPES))], number).data
 
 
 def write_files(folder: Path, models: Path, count: int) -> None:

@@ -95,7 +95,7 @@ BAD: dict[str, tuple[Callable[[], bytes], str]] = {
     ),
     "computed_weight": (
         lambda: dense(data=None),
-        "operator 0 (FULLY_CONNECTED): expected a constant weight, got the computed tensor 1 'w'",
+        "operator 0 (FULLY_CONNECTED): tensor 1 'w' is read, and nothing before it defines it",
     ),
     "negative_scale": (
         lambda: dense(scale=[-0.5]),
