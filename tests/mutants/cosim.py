@@ -23,6 +23,7 @@ from vdla.hw.core.verilog import TOP
 from vdla.isa.memory import MemoryParams
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
+from vdla.sim.rtl import toolchain
 from vdla.sim.verify.random_programs import random_program
 
 from ..campaign.programs import tmp_chains, token_stream
@@ -59,6 +60,7 @@ class CosimCheck:
     programs: int = PROGRAMS
 
     def __call__(self) -> str | None:
+        toolchain.setup_yosys()
         core = Design(TOP, tapped_core(self.params))  # what is kept has no mutants
         with TemporaryDirectory() as work, TemporaryDirectory() as jobs:
             for number, (name, program, dram, memory) in enumerate(self._runs()):
