@@ -36,7 +36,7 @@ from vdla.compiler.frontends.tflite import (
     streams,
     wide,
 )
-from vdla.compiler.frontends.tflite.graph import Importer
+from vdla.compiler.frontends.tflite.graph import Call
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.split_batch import split_batch
 from vdla.compiler.quantize import damage, smooth
@@ -126,7 +126,7 @@ _ROWS = (
      tests(f"{_CONVERTED}::test_recurrent_layer")),
     ("blocks of a sparse constant have one element", sparse.places_of, "* sizes[i]", "* 1",
      tests(f"{_CONVERTED}::test_sparse_constant")),
-    ("shapes that the file guesses are believed", Importer.tensor, "index in self.shapes", "False",
+    ("shapes that the file guesses are believed", Call.fits, "if size != -1", "",
      tests(f"{_CONVERTED}::test_converted_file")),
     # ---- integers
     ("multipliers of 16 bits have 17", wide.reduced, ">> 16", ">> 15", _single("CONV_2D")),
