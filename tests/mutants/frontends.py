@@ -16,6 +16,7 @@ from vdla.compiler.frontends.onnx.ops import (
 from vdla.compiler.frontends.onnx.ops import recurrent as onnx_recurrent
 from vdla.compiler.frontends.tflite import (
     beyond,
+    cells,
     control,
     decode,
     detection,
@@ -24,15 +25,18 @@ from vdla.compiler.frontends.tflite import (
     functions,
     hybrid,
     log_softmax,
+    memory,
     moves,
     norms,
     recurrent,
     signals,
+    sparse,
     spectra,
     state,
     streams,
     wide,
 )
+from vdla.compiler.frontends.tflite.graph import Call
 from vdla.compiler.graph.passes.fuse_qdq import _Fusion
 from vdla.compiler.graph.passes.split_batch import split_batch
 from vdla.compiler.quantize import damage, smooth
@@ -49,6 +53,7 @@ from .plant import Check, Mutant
 _TFLITE = "compiler/frontends/tflite"
 _ONNX = "compiler/frontends/onnx"
 _QUANTIZE = "compiler/quantize/test_quantize"
+_CONVERTED = f"{_TFLITE}/test_tflite_converted.py"
 _STATE = f"{_TFLITE}/test_tflite_state.py"
 
 
@@ -104,8 +109,8 @@ _ROWS = (
     ("a loop ends a step early", control._while, "if not verdict[0]", "if step or not verdict[0]",
      _single("WHILE")),
     # ---- recurrent operators
-    ("the memory of a filter is not shifted", recurrent._svdf,
-     "_part(call, state, 2, 1, memory - 1)", "_part(call, state, 2, 0, memory - 1)",
+    ("the memory of a filter is not shifted", memory._svdf,
+     "part(call, state, 2, 1, memory - 1)", "part(call, state, 2, 0, memory - 1)",
      _single("SVDF")),
     ("a gate without its bias", recurrent._Lstm.gates, "acc + other if first else acc", "acc",
      _single("UNIDIRECTIONAL_SEQUENCE_LSTM")),
@@ -113,8 +118,16 @@ _ROWS = (
      _single("UNIDIRECTIONAL_SEQUENCE_LSTM")),
     ("the cell's scale off by a bit", recurrent._Lstm.hidden, "int(exponent) - 1",
      "max(int(exponent) - 2, -15)", _single("UNIDIRECTIONAL_SEQUENCE_LSTM")),
-    ("the hidden state is not kept", recurrent._Lstm.run, "_keep(call, _HIDDEN, hidden)", "pass",
+    ("the hidden state is not kept", recurrent._Lstm.run, "keep(call, _HIDDEN, hidden)", "pass",
      _single("UNIDIRECTIONAL_SEQUENCE_LSTM")),
+    ("a peephole is closed", cells._Lstm._gate, "x + c * w", "x",
+     tests(f"{_CONVERTED}::test_recurrent_layer")),
+    ("both directions go forward", cells._Sequence.steps, "range(count)[::-1]", "range(count)",
+     tests(f"{_CONVERTED}::test_recurrent_layer")),
+    ("blocks of a sparse constant have one element", sparse.places_of, "* sizes[i]", "* 1",
+     tests(f"{_CONVERTED}::test_sparse_constant")),
+    ("shapes that the file guesses are believed", Call.fits, "if size != -1", "",
+     tests(f"{_CONVERTED}::test_converted_file")),
     # ---- integers
     ("multipliers of 16 bits have 17", wide.reduced, ">> 16", ">> 15", _single("CONV_2D")),
     ("sums of 64 bits are cut off", wide.scaled, "(acc * factor + half)", "(acc * factor)",
@@ -128,8 +141,8 @@ _ROWS = (
     ("all rows have the scale of the first", hybrid.dense, "np.broadcast_to(scales,",
      "np.broadcast_to(scales[:1],",
      tests(f"{_TFLITE}/test_tflite_hybrid.py::test_a_scale_for_each_row_of_a_dense_layer")),
-    ("all gates have the scale of the first", recurrent._Lstm.weights,
-     "call.operand(gate[which]).scale for", "call.operand(_GATES[0][which]).scale for",
+    ("all gates have the scale of the first", cells._weights,
+     "call.operand(p).scale", "call.operand(positions[0]).scale",
      tests(f"{_TFLITE}/test_tflite_hybrid.py::test_memories_differ_in_last_bits")),
     ("floors are cut off", beyond._floor_div, "inexact & differ", "inexact & False",
      tests(f"{_TFLITE}/test_tflite_beyond.py::test_operator_against_numpy[floor_div]")),
