@@ -28,7 +28,7 @@ from ...tir.ir import PrimFunc, written_params
 from ..base import Compiled, Part, layer_info
 from .codegen import Place, generate
 from .machine import Machine
-from .order import dispatch_order, loads_by_need, without_repeated_tables
+from .order import constants_apart, dispatch_order, loads_by_need, without_repeated_tables
 from .passes.loops import run_loop_passes
 from .placement import place_activations
 from .sharing import Operator, share_scratchpads
@@ -117,7 +117,8 @@ def _ordered(
     params, memory, image = machine.params, machine.memory, dict(stream.dram.image)
     found = Footprints.of(stream.insns, params, image)
     late = loads_by_need(deadlines(found))
-    insns, tracks = [stream.insns[i] for i in late], [tracks[i] for i in late]
+    insns = [stream.insns[i] for i in late]
+    tracks = constants_apart(insns, [tracks[i] for i in late], image)
     needs = dependencies(found.reordered(late), tracks)
     order = dispatch_order(insns, tracks, needs, params, memory)
     insns, needs = reorder(insns, needs, order)

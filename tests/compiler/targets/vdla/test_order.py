@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from vdla.bench.net import Net
 from vdla.compiler.targets.vdla.order import (  # fmt: skip
+    constants_apart,
     dispatch_order,
     loads_by_need,
     without_repeated_tables,
@@ -23,6 +25,8 @@ from vdla.isa.runs import Footprints
 from vdla.sim.model.core import simulate
 from vdla.sim.verify.random_programs import random_program
 
+from ...building import build_for
+
 VTA = MEMORY_PRESETS["vta"]
 PARAMS = HwParams(
     block_in=4, block_out=4, inp_depth=64, wgt_depth=16, acc_depth=32, uop_depth=32, par_depth=16,
@@ -36,7 +40,8 @@ def ordered(program: Program, tracks: list[int] | None = None) -> tuple[Program,
     tracks = tracks or [0] * len(program.insns)
     found = Footprints.of(program.insns, params, image)
     late = loads_by_need(deadlines(found))
-    insns, tracks = [program.insns[i] for i in late], [tracks[i] for i in late]
+    insns = [program.insns[i] for i in late]
+    tracks = constants_apart(insns, [tracks[i] for i in late], image)
     needs = dependencies(found.reordered(late), tracks)
     order = dispatch_order(insns, tracks, needs, params, VTA)
     tokens = order_by_tokens(*reorder(insns, needs, order))
@@ -115,6 +120,21 @@ def test_the_second_step_keeps_every_unit_in_order() -> None:
     place = {index: position for position, index in enumerate(order)}
     for index, need in enumerate(needs):
         assert all(place[i] < place[index] for i in need.reshape(-1) if i >= 0)
+
+
+def test_weights_are_loaded_before_the_results_that_they_are_multiplied_by() -> None:
+    """Two dense layers: the weights of the second one do not wait for the result of the first."""
+    net = Net("two")
+    net.output(net.dense(net.dense(net.input(1, 64), 64), 64))
+    program = build_for("sim", net.model(), HwParams(), VTA).program
+    second = [
+        (insn.memory, index)
+        for index, (insn, note) in enumerate(zip(program.insns, program.notes, strict=True))
+        if isinstance(insn, Load) and note.layer == program.meta["layers"][1]["name"]
+    ]
+    weights = [index for memory, index in second if memory == "wgt"]
+    [image] = [index for memory, index in second if memory == "inp"]
+    assert max(weights) < image
 
 
 def load(base: int, memory: str = "inp") -> Insn:
