@@ -43,9 +43,10 @@ from .replay import replayed
 INSN_CYCLES, BURST_CYCLES, TURN_CYCLES = 8, 5, 16
 
 #: What a tiling costs other operators: OTHERS cycles for each cycle in which it keeps the load unit
-#: busy, and, where the vector unit has operators of its own, TAKEOVER_CYCLES for each tile whose
-#: products the vector unit takes over between its other work.
-OTHERS, TAKEOVER_CYCLES = 1 / 16, 16
+#: busy, SCARCE where the program has much to load (:attr:`~.machine.Context.scarce_loads`); and,
+#: where the vector unit has operators of its own, TAKEOVER_CYCLES for each tile whose products the
+#: vector unit takes over between its other work.
+OTHERS, SCARCE, TAKEOVER_CYCLES = 1 / 16, 1 / 4, 16
 
 Order = Literal["weights", "pixels", "stream"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -175,7 +176,7 @@ def plan_products(
         wanted = [c.where(c.tiles.rows_first(shape) == context.rows_first) for c in candidates]
         candidates = wanted if any(len(c) for c in wanted) else candidates
     takeover = TAKEOVER_CYCLES if context.beside else 0
-    return _fastest(candidates, machine.memory, takeover)
+    return _fastest(candidates, machine.memory, _load_price(context), takeover)
 
 
 @lru_cache(maxsize=1024)
@@ -208,7 +209,12 @@ def plan_windows(
         least = _least(orders[-1], vthreads, fixed)
         reason = window_misfit(least, shape, weighted, context.budget)
         return f"a window of {shape.kh}x{shape.kw}: {_no_tile(least, reason)}"
-    return _fastest(candidates, machine.memory)
+    return _fastest(candidates, machine.memory, _load_price(context))
+
+
+def _load_price(context: Context) -> float:
+    """What a cycle of the load unit costs other operators."""
+    return SCARCE if context.scarce_loads else OTHERS
 
 
 def product_orders(shape: ConvShape) -> tuple[Order, ...]:
@@ -267,7 +273,10 @@ class _Candidates:
 
 
 def _fastest(
-    candidates: Sequence[_Candidates], memory: MemoryParams, takeover_cycles: int = 0
+    candidates: Sequence[_Candidates],
+    memory: MemoryParams,
+    load_price: float,
+    takeover_cycles: int = 0,
 ) -> tuple[Tiling, int]:
     """Find the tiling of the least cost, and the cycles of its replay. The cost is these cycles and
     those that the tiling costs other operators. Tilings are tried in the order of a lower bound of
@@ -275,7 +284,7 @@ def _fastest(
     """
 
     def others(work: _Work) -> Each:
-        return OTHERS * work.load_cycles + takeover_cycles * work.changes * work.tiles
+        return load_price * work.load_cycles + takeover_cycles * work.changes * work.tiles
 
     bounds = np.concatenate([c.work.bound_cycles + others(c.work) for c in candidates])
     # Of equal bounds, the smaller tile comes first, then the earlier order of loops.

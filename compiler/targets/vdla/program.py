@@ -60,7 +60,7 @@ def choose_operators(
     """The operators of a part that have instructions, by output, with their choices."""
     working = [node for node in part.nodes if node.output in templates]
     return share_scratchpads(
-        part.graph, working, lambda node: templates[node.output], machine.params, chooser,
+        part.graph, working, lambda node: templates[node.output], machine, chooser,
         partial(run_loop_passes, params=machine.params, dumps=dumps), dumps.step,
     )  # fmt: skip
 
