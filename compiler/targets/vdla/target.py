@@ -39,12 +39,14 @@ from .templates.activations import Activations, tile_step
 from .templates.added_products import AddedProducts
 from .templates.base import AcceleratorTemplate
 from .templates.channel_addition import ChannelAddition
+from .templates.channel_products import ChannelProducts
 from .templates.elementwise import ELEMENTWISE
 from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
 from .templates.look_ups import LookUps
 from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
+from .templates.means import Means
 from .templates.normalisation import (
     Normalise,
     RowFactors,
@@ -61,8 +63,8 @@ from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Grouped, Products, AddedProducts, Activations, GroupsTransposed, Transposed, Windows,
-    *ELEMENTWISE, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition, PlacesMoved,
+    Grouped, Products, AddedProducts, Activations, GroupsTransposed, Transposed, Means, Windows,
+    *ELEMENTWISE, ChannelProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition, PlacesMoved,
     LookUps, Tables,
 ]  # fmt: skip
 
