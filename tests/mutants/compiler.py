@@ -36,7 +36,7 @@ from vdla.compiler.targets.gpu.text import _Printer
 from vdla.compiler.targets.vdla import order, patterns, planner
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
-from vdla.compiler.targets.vdla.passes.join_additions import join_additions
+from vdla.compiler.targets.vdla.passes.join_results import join_results
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.stream import Stream, VectorWork
 from vdla.compiler.targets.vdla.templates import (
@@ -186,7 +186,7 @@ COMPILER = (
     Mutant("a softmax of whatever is reduced", "compiler", _Softmax.is_reduced,
            "Reduce(kind, (last,), True)", "Reduce(kind, node.op.axes, True)",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
-    Mutant("a sum that others read is joined", "compiler", join_additions,
+    Mutant("a sum that others read is joined", "compiler", join_results,
            "len(readers[source.output]) == 1 and source.output not in graph.outputs", "True",
            tests(f"{ADDED}::test_which_additions_are_joined")),
     Mutant("a sum with the product's zero point", "compiler",

@@ -141,8 +141,8 @@ def _finished(total: Expr, requant: Requant) -> Expr:
 
 @dataclass(frozen=True, eq=False)
 class QMul(Op):
-    """``y = requant((a - zero_a) * (b - zero_b))``: int8 with NumPy broadcasting; the requantisation
-    has shape [1]."""
+    """``y = requant((a - zero_a) * (b - zero_b))``: int8 with NumPy broadcasting; ``requant`` has
+    shape [1]."""
 
     zero_a: int
     zero_b: int

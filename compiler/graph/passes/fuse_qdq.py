@@ -169,10 +169,10 @@ class _Fusion:
     def scaled(self, node: Node, out: Quant) -> Fused:
         pairs = [self.activation(name) for name in node.inputs]
         (x, x_quant), (factor, quant) = sorted(pairs, key=lambda p: -prod(self.graph[p[0]].shape))
-        zeros = tuple(int(q.zero_point[0]) for q in (x_quant, quant, out))
+        zero_x, zero_f, zero = (int(q.zero_point[0]) for q in (x_quant, quant, out))
         scales = _scale(x_quant), _scale(quant), _scale(out)
-        requant = defined_mul_requant(scales, zeros, INT8_MIN, INT8_MAX)
-        return QMul(zeros[0], zeros[1], requant), (x, factor)
+        rescale = defined_mul_requant(scales, (zero_x, zero_f, zero), INT8_MIN, INT8_MAX)
+        return QMul(zero_x, zero_f, rescale), (x, factor)
 
     def addend(self, node: Node, name: str) -> tuple[str, Quant]:
         """The int8 tensor behind an operand of an addition. A constant of several rows, such as

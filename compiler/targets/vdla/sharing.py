@@ -16,7 +16,6 @@ from math import prod
 import numpy as np
 
 from ....isa.errors import VdlaError
-from ....isa.params import HwParams
 from ...choose.chooser import Choice, Chooser
 from ...choose.space import Refusal, Workload
 from ...choose.steps import STEPS
@@ -118,8 +117,8 @@ def share_scratchpads(
 
 
 def _has_scarce_loads(graph: Graph, nodes: Sequence[Node], machine: Machine) -> bool:
-    """Whether a program of several operators has much to load, beside what the tensor core computes:
-    each operand of an operator once."""
+    """Whether a program of several operators has much to load, each operand once, beside what the
+    tensor core computes."""
     params = machine.params
     if len(nodes) == 1:
         return False

@@ -29,12 +29,13 @@ from .layer import Layer
 from .machine import ACCELERATOR, Machine
 from .passes.absorb_flatten import absorb_flatten
 from .passes.fit_layout import fit_layout
-from .passes.join_additions import join_additions
+from .passes.join_results import join_results
 from .passes.pack_windows import pack_windows
 from .passes.products_of_places import products_of_places
 from .passes.reshape_blocks import reshape_blocks
 from .passes.rows_as_places import rows_as_places
 from .program import build_func, build_program, choose_operators
+from .templates.activated_products import ActivatedProducts
 from .templates.activations import Activations, tile_step
 from .templates.added_products import AddedProducts
 from .templates.base import AcceleratorTemplate
@@ -63,9 +64,9 @@ from .templates.windows import Windows
 
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
-    Grouped, Products, AddedProducts, Activations, GroupsTransposed, Transposed, Means, Windows,
-    *ELEMENTWISE, ChannelProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition, PlacesMoved,
-    LookUps, Tables,
+    Grouped, Products, AddedProducts, ActivatedProducts, Activations, GroupsTransposed, Transposed,
+    Means, Windows, *ELEMENTWISE, ChannelProducts, MaskedSoftmax, Softmax, RowFactors, Normalise,
+    ChannelAddition, PlacesMoved, LookUps, Tables,
 ]  # fmt: skip
 
 
@@ -132,7 +133,7 @@ class Accelerator(Target):
             ("fit_layout", partial(fit_layout, params=params)),
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),
-            ("join_additions", join_additions),
+            ("join_results", partial(join_results, has_table=bool(params.vector_table))),
         )
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:

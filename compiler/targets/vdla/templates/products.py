@@ -148,12 +148,14 @@ class Stages(NamedTuple):
 
 class Between(NamedTuple):
     """What is between sums and results: the ``first`` int8, of parameters ``par``; the same as
-    int32, ``rounded``; and how many rows of that are in ``tmp`` at a time."""
+    int32, ``rounded``; how many rows of that are in ``tmp`` at a time; and whether what results
+    read from par is the same for all channels, and is loaded ``once``."""
 
     first: Tensor
     rounded: Tensor
     par: Tensor
     rows: int
+    once: bool = False
 
 
 class Products(OnTensorCore[ProductsWorkload]):
@@ -287,6 +289,8 @@ def schedule_products(
     weight_tile = s.cache_read(weight, "wgt", [acc])
     par_tiles = [s.cache_read(par, "par", [local])]
     if between is not None:
+        if between.once:
+            par_tiles.clear()
         par_tiles.append(s.cache_read(between.par, "par", [between.first]))
         s[between.first].compute_inline()
         part, _ = s[local].split(local.axes[tiled[1]], between.rows)

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.frontends.onnx.ops import MICROSOFT, READERS
 from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.graph.ops.activated import QConvTable
 from vdla.compiler.graph.ops.base import Op
 from vdla.compiler.graph.ops.bit_serial import BitSerialConv2d, BitSerialDense
 from vdla.compiler.graph.ops.blocked.convolution import (
@@ -144,7 +145,7 @@ def test_every_operator_of_topi_is_named() -> None:
     operators, which have tests of their own. Tiles of AMX derive from the dots of four."""
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
-    others |= {Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
+    others |= {Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels, QConvTable}
     others |= {QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm, RowDigits, QNormalise}
     assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
