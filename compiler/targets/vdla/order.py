@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from ....isa.batch import batches
+from ....isa.encoding import PARAM_ENTRIES
 from ....isa.insn import Gemm, Insn, Load, Param, Store, Vector
 from ....isa.insn import Table as SetTable
 from ....isa.memory import MemoryParams
@@ -201,20 +202,30 @@ def _when_ready(
     return ready  # type: ignore[return-value]
 
 
-def without_repeated_tables(insns: Sequence[Insn], params: HwParams) -> list[int]:
-    """Indices of the instructions, in order, without each TABLE that sets what is set already."""
-    kept, base = [], -1
+def without_repeated_settings(insns: Sequence[Insn], params: HwParams) -> list[int]:
+    """Indices of the instructions, in order, without each PARAM and each TABLE that sets what is
+    set already."""
+    kept = []
+    param: Param | None = None
+    table: SetTable | None = None
     for index, insn in enumerate(insns):
         match insn:
-            case SetTable(par_base=begin):
-                if begin == base:
-                    continue
-                base = begin
-            case Load(memory="par") if (
-                base < insn.base + insn.entries and insn.base < base + params.table_entries
-            ):
-                base = -1
-        kept.append(index)
+            case Param():
+                same = param is not None and insn.with_tokens(param.pop, param.push) == param
+                param = insn
+            case SetTable():
+                same = table is not None and insn.par_base == table.par_base
+                table = insn
+            case Load(memory="par", base=base):
+                same, end = False, base + insn.entries
+                if param and param.par_base < end and base < param.par_base + PARAM_ENTRIES:
+                    param = None
+                if table and table.par_base < end and base < table.par_base + params.table_entries:
+                    table = None
+            case _:
+                same = False
+        if not same:
+            kept.append(index)
     return kept
 
 

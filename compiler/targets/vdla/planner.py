@@ -48,6 +48,9 @@ INSN_CYCLES, BURST_CYCLES, TURN_CYCLES = 8, 5, 16
 #: vector unit takes over between its other work.
 OTHERS, SCARCE, TAKEOVER_CYCLES = 1 / 16, 1 / 4, 16
 
+#: Passes of the vector unit over results to which an image is added, besides their requantisation.
+ADDING_PASSES = 3
+
 Order = Literal["weights", "pixels", "stream"]
 ORDERS: tuple[Order, ...] = get_args(Order)
 #: Knobs with given values, which the planner does not choose: pairs of name and value.
@@ -99,6 +102,8 @@ class ConvShape:
     resident: bool = False
     #: Entries of tmp that results pass through, some rows of a tile at a time; 0 where they do not.
     through_tmp: int = 0
+    #: Whether another image is loaded, and added to the results.
+    adds_image: bool = False
 
     def input_rows(self, rows: int) -> int:
         """Input rows that are loaded for ``rows`` output rows."""
@@ -560,7 +565,7 @@ def _products_needs(tile: Tiling, shape: ConvShape) -> dict[str, Each]:
     needs = {
         "acc": (results + of_weights + of_inputs) * vthreads,
         "out": leaving * vthreads,
-        "inp": inp + int(shape.sums_weights),
+        "inp": inp + int(shape.sums_weights) + leaving * vthreads * int(shape.adds_image),
         "wgt": wgt + int(shape.sums_inputs),
         "par": par,
         "uop": uop,
@@ -642,7 +647,7 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
     # The sums of what stays on chip are made when it is loaded, not for each tile.
     sums = of_weights * (tile.order != "weights") + of_inputs * (tile.order != "pixels")
     gemm = tile.ic_blocks * shape.taps * (results + sums) + tile.oc_blocks
-    passes = 1 + int(shape.sums_weights and shape.sums_inputs)
+    passes = 1 + int(shape.sums_weights and shape.sums_inputs) + ADDING_PASSES * shape.adds_image
     vector = passes * (results + INSN_CYCLES * tile.oc_blocks * shape.phases) + sums
     store = _store_cycles(tile, shape, params, memory)
     counts = (1, oc_tiles * pixel_tiles, chunks, tile.oc_blocks)
@@ -653,6 +658,8 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
     elif tile.order == "pixels":
         counts = (pixel_tiles, oc_tiles, chunks, tile.oc_blocks)
         staying, inp = inp * chunks, 0.0
+    if shape.adds_image:
+        inp = inp + results * params.entry_bytes("inp") / params.bus_bytes / chunks
     # Each chunk has loads and products; each block of results has a PARAM, a VECTOR and a STORE.
     weights = tile.oc_blocks if tile.order != "weights" else 0
     insns = chunks * (1 + weights + tile.oc_blocks) + 3 * tile.oc_blocks * shape.phases

