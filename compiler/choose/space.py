@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
 
@@ -22,12 +22,17 @@ class Refusal:
     reason: str
 
 
+#: Metadata of fields that are not part of a workload's key.
+PREFERENCE = {"decides": False}
+
+
 @dataclass(frozen=True)
 class Workload:
     """What a template computes for a node.
 
     The fields that take part in comparisons are all that decides how fast its knobs are. Other
-    fields, such as a zero point, only decide the values that it computes.
+    fields, such as a zero point, only decide the values that it computes. A field of one of them
+    with the metadata :data:`PREFERENCE` says which knobs are wanted, not how fast they are.
     """
 
     @property
@@ -38,7 +43,10 @@ class Workload:
 
 
 def _plain(value: Any) -> Any:
-    return asdict(value) if hasattr(value, "__dataclass_fields__") else value
+    if not hasattr(value, "__dataclass_fields__"):
+        return value
+    deciding = (f for f in fields(value) if f.metadata.get("decides", True))
+    return {f.name: _plain(getattr(value, f.name)) for f in deciding}
 
 
 @dataclass(frozen=True)

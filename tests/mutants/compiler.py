@@ -33,10 +33,10 @@ from vdla.compiler.targets.gpu.passes import narrow_tensors
 from vdla.compiler.targets.gpu.templates import general, tensor_gemm
 from vdla.compiler.targets.gpu.templates.depthwise import Depthwise
 from vdla.compiler.targets.gpu.text import _Printer
-from vdla.compiler.targets.vdla import order, patterns, planner
+from vdla.compiler.targets.vdla import codegen, order, patterns, planner
 from vdla.compiler.targets.vdla.codegen import _Walker
+from vdla.compiler.targets.vdla.passes import join_results as joining
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
-from vdla.compiler.targets.vdla.passes.join_additions import join_additions
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.stream import Stream, VectorWork
 from vdla.compiler.targets.vdla.templates import (
@@ -49,8 +49,10 @@ from vdla.compiler.targets.vdla.templates import (
 from vdla.compiler.targets.vdla.templates.activations import Activations
 from vdla.compiler.targets.vdla.templates.added_products import AddedProducts
 from vdla.compiler.targets.vdla.templates.channel_addition import addition_constants
+from vdla.compiler.targets.vdla.templates.channel_products import ChannelProducts
 from vdla.compiler.targets.vdla.templates.grouped import Grouped
 from vdla.compiler.targets.vdla.templates.groups_transposed import GroupsTransposed
+from vdla.compiler.targets.vdla.templates.look_ups import table_words
 from vdla.compiler.targets.vdla.templates.masked_softmax_loops import Loops
 from vdla.compiler.targets.vdla.templates.normalisation import Normalise, RowFactors
 from vdla.compiler.targets.vdla.templates.windows import Slide, slide_of
@@ -88,9 +90,31 @@ MASKED = "compiler/targets/vdla/test_masked_softmax.py"
 SLIDING = tests("compiler/targets/vdla/test_sliding_windows.py")
 
 COMPILER = (
-    Mutant("a table outlives its entries of par", "compiler", order.without_repeated_tables,
-           "base < insn.base + insn.entries and ", "False and ",
+    Mutant("a table outlives its entries of par", "compiler", order.without_repeated_settings,
+           "if table and table.par_base < end", "if False and table.par_base < end",
            tests("compiler/targets/vdla/test_order.py::test_a_table_is_not_set_again")),
+    Mutant("parameters outlive their entries of par", "compiler", order.without_repeated_settings,
+           "if param and param.par_base < end", "if False and param.par_base < end",
+           tests("compiler/targets/vdla/test_order.py::test_parameters_are_not_set_again")),
+    Mutant("weights wait for results", "compiler", order.constants_apart,
+           "TRACKS * (segment >= 0", "0 * (segment >= 0",
+           tests("compiler/targets/vdla/test_order.py"
+                 "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
+    # ---- squeeze-and-excitation, results that are finished before they leave
+    Mutant("sums of parts are passed on", "compiler", patterns.fusable_buffers,
+           "read_otherwise |= reads - {stmt.buffer}", "pass",
+           tests("compiler/targets/vdla/test_squeeze.py"
+                 "::test_a_mean_of_a_large_image_equals_the_interpreter"), (codegen,)),
+    Mutant("the product's second zero point is the first", "compiler", ChannelProducts.schedule,
+           'astype("int32") - of_factor', 'astype("int32") - zero',
+           tests("compiler/targets/vdla/test_squeeze.py::test_a_product_equals_the_interpreter")),
+    Mutant("factors of a residual change places", "compiler", joining._joined,
+           "replace(add, mult_a=b, mult_b=a)", "add",
+           tests("compiler/targets/vdla/test_residual_products.py::test_which_images_are_added")),
+    Mutant("a table with the values of -128 first", "compiler", table_words,
+           "np.roll(op.table, len(op.table) // 2)", "op.table",
+           tests("compiler/targets/vdla/test_activated_products.py"
+                 "::test_it_equals_the_interpreter")),
     # ---- convolutions in groups
     Mutant("every second result of a window is the first", "compiler", VectorWork.windows,
            "first + begin * pieces", "begin * pieces", SLIDING),
@@ -186,8 +210,8 @@ COMPILER = (
     Mutant("a softmax of whatever is reduced", "compiler", _Softmax.is_reduced,
            "Reduce(kind, (last,), True)", "Reduce(kind, node.op.axes, True)",
            tests("compiler/graph/passes/test_passes.py::test_golden")),
-    Mutant("a sum that others read is joined", "compiler", join_additions,
-           "len(readers[source.output]) == 1 and source.output not in graph.outputs", "True",
+    Mutant("a sum that others read is joined", "compiler", joining.join_results,
+           "len(readers[name]) == 1 and name not in graph.outputs", "True",
            tests(f"{ADDED}::test_which_additions_are_joined")),
     Mutant("a sum with the product's zero point", "compiler",
            AddedProducts.schedule,

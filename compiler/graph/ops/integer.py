@@ -130,15 +130,19 @@ def _rescaled(value: Expr, multiplier: Expr | int, shift: Expr | int) -> Expr:
 
 
 def _finished(total: Expr, requant: Requant) -> Expr:
-    scaled = _rescaled(total, int(requant.multiplier[0]), int(requant.shift[0]))
+    factors = int(requant.multiplier[0]), int(requant.shift[0])
+    if requant.rounding == "tflite":
+        scaled = _rescaled(total, *factors)
+    else:
+        scaled = topi.rescale(total, *factors, requant.rounding)
     ending = requant.zero_point, requant.lo, requant.hi
     return topi.quantisation.clipped(scaled.astype("int64"), *ending)
 
 
 @dataclass(frozen=True, eq=False)
 class QMul(Op):
-    """``y = requant((a - zero_a) * (b - zero_b))``: int8 with NumPy broadcasting, rounding
-    "tflite"."""
+    """``y = requant((a - zero_a) * (b - zero_b))``: int8 with NumPy broadcasting; ``requant`` has
+    shape [1]."""
 
     zero_a: int
     zero_b: int

@@ -8,12 +8,20 @@ from math import prod
 import numpy as np
 
 from ....isa.errors import VdlaError
-from ..arithmetic.requant import INT8_MAX, INT8_MIN, centre, defined_add_params, requant
+from ...te.expr import Binary
+from ..arithmetic.requant import (
+    INT8_MAX,
+    INT8_MIN,
+    centre,
+    defined_add_params,
+    defined_mul_requant,
+    requant,
+)
 from ..ir import Graph, Node, Tensor
 from ..ops.base import Bounded, Op
 from ..ops.convolution import Conv2d, ConvTranspose2d, QConv2d, QConvTranspose2d
-from ..ops.elementwise import Add
-from ..ops.integer import QAdd
+from ..ops.elementwise import Add, Map
+from ..ops.integer import QAdd, QMul
 from ..ops.linear import Dense, MatMul, QDense, QMatMul
 from ..ops.pooling import AvgPool, MaxPool, QAvgPool, QMaxPool
 from ..ops.quantisation import Dequantize, Quant, Quantize
@@ -33,7 +41,7 @@ def fuse_qdq(graph: Graph) -> Graph:
     reasons: dict[str, str] = {}
     for node in graph.nodes:
         source = fusion.producers.get(node.inputs[0])
-        if isinstance(node.op, Quantize) and source and isinstance(source.op, FUSIBLE):
+        if isinstance(node.op, Quantize) and source and fusion.fusible(source):
             try:
                 op, inputs = fusion.fuse(source, node.op.quant)
                 node = replace(node, name=source.name, op=op, inputs=inputs)
@@ -71,6 +79,8 @@ class _Fusion:
                 return self.matmul(node, INT8_MIN, INT8_MAX, out)
             case Add():
                 return self.add(node, node.op, out)
+            case Map():
+                return self.scaled(node, out)
             case MaxPool() as op:
                 name, quant = self.activation(node.inputs[0])
                 self.same_scale(quant, out)
@@ -143,6 +153,26 @@ class _Fusion:
         bounds = _bounds(op, out)
         params = defined_add_params(scales, (zero_a, zero_b, zero), *bounds)
         return QAdd(*params, zero, *bounds), (a, b)
+
+    def fusible(self, node: Node) -> bool:
+        """Whether a float operator has an integer form, if its operands allow it: also an image
+        times a value for each of its channels, which squeeze-and-excitation makes.
+        """
+        match node.op:
+            case Map(args=(a, b), body=Binary("*", left, right)) if left is a and right is b:
+                x, factor = sorted((self.graph[n].shape for n in node.inputs), key=prod)[::-1]
+                sources = [self.producers.get(name) for name in node.inputs]
+                known = all(n is not None and isinstance(n.op, Dequantize) for n in sources)
+                return known and len(x) == 4 and x != factor == (*x[:2], 1, 1)
+        return isinstance(node.op, FUSIBLE)
+
+    def scaled(self, node: Node, out: Quant) -> Fused:
+        pairs = [self.activation(name) for name in node.inputs]
+        (x, x_quant), (factor, quant) = sorted(pairs, key=lambda p: -prod(self.graph[p[0]].shape))
+        zero_x, zero_f, zero = (int(q.zero_point[0]) for q in (x_quant, quant, out))
+        scales = _scale(x_quant), _scale(quant), _scale(out)
+        rescale = defined_mul_requant(scales, (zero_x, zero_f, zero), INT8_MIN, INT8_MAX)
+        return QMul(zero_x, zero_f, rescale), (x, factor)
 
     def addend(self, node: Node, name: str) -> tuple[str, Quant]:
         """The int8 tensor behind an operand of an addition. A constant of several rows, such as

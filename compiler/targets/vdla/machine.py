@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 
 from ....isa.memory import MemoryParams
 from ....isa.params import HwParams
+from ...choose.space import PREFERENCE
 from ..cpu.target import Cpu
 
 #: Values of ``Node.target``: the accelerator, and the host, which runs what it refuses.
@@ -68,8 +69,11 @@ class Context:
     rows_first : whether it shall compute all channels of some pixels before it begins other pixels,
         so that its reader can follow closely; None where either will do
     beside : whether the program has operators of both tracks, which run at the same time
+    scarce_loads : whether the program has so much to load that an operator that loads less is worth
+        some cycles of its own
     """
 
     budget: Budget
     rows_first: bool | None = None
     beside: bool = False
+    scarce_loads: bool = field(default=False, metadata=PREFERENCE)

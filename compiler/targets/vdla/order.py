@@ -7,15 +7,19 @@ on. Loads then run ahead of arithmetic, across tiles and layers, as far as the s
 Operators of the tensor core and those of the vector unit alone are two tracks: each keeps its own
 order, and a unit takes from either what can start first. So a depthwise convolution or a residual
 addition works on the first results of the convolution before it while that is still computing.
+
+Loads of constants are tracks, too: weights do not depend on results, so those of the next layer are
+loaded while the load of its input still waits for the layer before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from ....isa.batch import batches
+from ....isa.encoding import PARAM_ENTRIES
 from ....isa.insn import Gemm, Insn, Load, Param, Store, Vector
 from ....isa.insn import Table as SetTable
 from ....isa.memory import MemoryParams
@@ -29,6 +33,7 @@ from ....isa.vector_ops import BY_NAME
 LOAD_CYCLES = 3
 #: For each track, the unit that does most of its work.
 ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
+TRACKS = len(ARITHMETIC)
 _UNITS, _LOAD = len(Unit), int(Unit.LOAD)
 
 
@@ -39,6 +44,23 @@ def loads_by_need(deadlines: Sequence[int]) -> list[int]:
     """
     late = np.asarray(deadlines, np.int64)
     return np.lexsort((late == np.arange(late.size), late)).tolist()
+
+
+def constants_apart(
+    insns: Sequence[Insn], tracks: Sequence[int], image: Mapping[int, bytes]
+) -> list[int]:
+    """The tracks of the instructions, where loads of constants are tracks of their own: TRACKS
+    above the others. ``image`` has what lies in DRAM before the program runs.
+    """
+    begins = np.array(sorted(image), np.int64)
+    ends = np.array([at + len(image[at]) for at in begins.tolist()], np.int64)
+    apart = []
+    for insn, track in zip(insns, tracks, strict=True):
+        if isinstance(insn, Load):
+            segment = int(np.searchsorted(begins, insn.dram_addr, "right")) - 1
+            track += TRACKS * (segment >= 0 and insn.dram_addr < int(ends[segment]))
+        apart.append(int(track))
+    return apart
 
 
 def dispatch_order(
@@ -53,12 +75,14 @@ def dispatch_order(
     Parameters
     ----------
     insns : instructions in program order
-    tracks : the track of each instruction; the lower track goes first where nothing else decides
+    tracks : the track of each instruction (:func:`constants_apart`); the lower track goes first
+        where nothing else decides
     needs : for each instruction, per track and unit, the index of the latest instruction that it
         depends on, or -1 (:func:`~vdla.isa.depend.dependencies`)
     """
     units, busy, latency = _estimates(insns, params, memory)
-    groups = _groups(insns, tracks)
+    whole = [track % TRACKS for track in tracks]
+    groups = _groups(insns, whole)
     members = np.array([index for group in groups for index in group], np.int64)
     group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
     # A queue for each track and unit has its groups in program order.
@@ -69,7 +93,7 @@ def dispatch_order(
     fronts = np.searchsorted(queue_of[waiting], np.arange(queues + 1))
     bounds = np.searchsorted(group_of, np.arange(len(groups) + 1))
     arithmetic = np.array([track * _UNITS + unit for track, unit in enumerate(ARITHMETIC)])
-    work = _work_before(units, busy, np.asarray(tracks, np.int64))
+    work = _work_before(units, busy, np.asarray(whole, np.int64))
     order, unknown = np.zeros(len(insns), np.int64), np.full(len(insns), -1)
     _find_order(
         needs.reshape(len(insns), -1), members, bounds, waiting, fronts[:-1].copy(),
@@ -135,7 +159,7 @@ def _find_order(
             begin = max(ready[queue], free[unit])
             # Cycles for which the track's arithmetic is busy before it needs the next load.
             reserve = 0
-            busiest = arithmetic[queue // _UNITS]
+            busiest = arithmetic[queue // _UNITS % TRACKS]
             if unit == _LOAD and busiest < len(fronts) and fronts[busiest] < backs[busiest]:
                 first = members[bounds[waiting[fronts[busiest]]]]
                 reserve = work[members[bounds[group]]] - work[first]
@@ -178,20 +202,30 @@ def _when_ready(
     return ready  # type: ignore[return-value]
 
 
-def without_repeated_tables(insns: Sequence[Insn], params: HwParams) -> list[int]:
-    """Indices of the instructions, in order, without each TABLE that sets what is set already."""
-    kept, base = [], -1
+def without_repeated_settings(insns: Sequence[Insn], params: HwParams) -> list[int]:
+    """Indices of the instructions, in order, without each PARAM and each TABLE that sets what is
+    set already."""
+    kept = []
+    param: Param | None = None
+    table: SetTable | None = None
     for index, insn in enumerate(insns):
         match insn:
-            case SetTable(par_base=begin):
-                if begin == base:
-                    continue
-                base = begin
-            case Load(memory="par") if (
-                base < insn.base + insn.entries and insn.base < base + params.table_entries
-            ):
-                base = -1
-        kept.append(index)
+            case Param():
+                same = param is not None and insn.with_tokens(param.pop, param.push) == param
+                param = insn
+            case SetTable():
+                same = table is not None and insn.par_base == table.par_base
+                table = insn
+            case Load(memory="par", base=base):
+                same, end = False, base + insn.entries
+                if param and param.par_base < end and base < param.par_base + PARAM_ENTRIES:
+                    param = None
+                if table and table.par_base < end and base < table.par_base + params.table_entries:
+                    table = None
+            case _:
+                same = False
+        if not same:
+            kept.append(index)
     return kept
 
 

@@ -245,6 +245,8 @@ def fusable_buffers(body: Stmt) -> frozenset[Buffer]:
             continue
         if stmt.buffer.scope == "tmp" and match_accumulation(stmt.value, stmt.buffer):
             accumulated.add(stmt.buffer)
+            reads = {node.source for node in walk(stmt.value) if isinstance(node, Read)}
+            read_otherwise |= reads - {stmt.buffer}
             continue
         requant = match_requantize(stmt.value)
         passed = _operand(requant.value) if requant else None

@@ -45,9 +45,13 @@ INSN_CYCLES, BURST_CYCLES, TURN_CYCLES = 8, 5, 16
 WINDOW_INSN_CYCLES = 4
 
 #: What a tiling costs other operators: OTHERS cycles for each cycle in which it keeps the load unit
-#: busy, and, where the vector unit has operators of its own, TAKEOVER_CYCLES for each tile whose
-#: products the vector unit takes over between its other work.
-OTHERS, TAKEOVER_CYCLES = 1 / 16, 16
+#: busy, SCARCE where the program has much to load (:attr:`~.machine.Context.scarce_loads`); and,
+#: where the vector unit has operators of its own, TAKEOVER_CYCLES for each tile whose products the
+#: vector unit takes over between its other work.
+OTHERS, SCARCE, TAKEOVER_CYCLES = 1 / 16, 1 / 4, 16
+
+#: Passes of the vector unit over results to which an image is added, besides their requantisation.
+ADDING_PASSES = 3
 
 Order = Literal["weights", "pixels", "stream"]
 ORDERS: tuple[Order, ...] = get_args(Order)
@@ -100,6 +104,8 @@ class ConvShape:
     resident: bool = False
     #: Entries of tmp that results pass through, some rows of a tile at a time; 0 where they do not.
     through_tmp: int = 0
+    #: Whether another image is loaded, and added to the results.
+    adds_image: bool = False
 
     def input_rows(self, rows: int) -> int:
         """Input rows that are loaded for ``rows`` output rows."""
@@ -177,7 +183,7 @@ def plan_products(
         wanted = [c.where(c.tiles.rows_first(shape) == context.rows_first) for c in candidates]
         candidates = wanted if any(len(c) for c in wanted) else candidates
     takeover = TAKEOVER_CYCLES if context.beside else 0
-    return _fastest(candidates, machine.memory, takeover)
+    return _fastest(candidates, machine.memory, _load_price(context), takeover)
 
 
 @lru_cache(maxsize=1024)
@@ -210,7 +216,12 @@ def plan_windows(
         least = _least(orders[-1], vthreads, fixed)
         reason = window_misfit(least, shape, weighted, context.budget)
         return f"a window of {shape.kh}x{shape.kw}: {_no_tile(least, reason)}"
-    return _fastest(candidates, machine.memory)
+    return _fastest(candidates, machine.memory, _load_price(context))
+
+
+def _load_price(context: Context) -> float:
+    """What a cycle of the load unit costs other operators."""
+    return SCARCE if context.scarce_loads else OTHERS
 
 
 def product_orders(shape: ConvShape) -> tuple[Order, ...]:
@@ -269,7 +280,10 @@ class _Candidates:
 
 
 def _fastest(
-    candidates: Sequence[_Candidates], memory: MemoryParams, takeover_cycles: int = 0
+    candidates: Sequence[_Candidates],
+    memory: MemoryParams,
+    load_price: float,
+    takeover_cycles: int = 0,
 ) -> tuple[Tiling, int]:
     """Find the tiling of the least cost, and the cycles of its replay. The cost is these cycles and
     those that the tiling costs other operators. Tilings are tried in the order of a lower bound of
@@ -277,7 +291,7 @@ def _fastest(
     """
 
     def others(work: _Work) -> Each:
-        return OTHERS * work.load_cycles + takeover_cycles * work.changes * work.tiles
+        return load_price * work.load_cycles + takeover_cycles * work.changes * work.tiles
 
     bounds = np.concatenate([c.work.bound_cycles + others(c.work) for c in candidates])
     # Of equal bounds, the smaller tile comes first, then the earlier order of loops.
@@ -567,7 +581,7 @@ def _products_needs(tile: Tiling, shape: ConvShape) -> dict[str, Each]:
     needs = {
         "acc": (results + of_weights + of_inputs) * vthreads,
         "out": leaving * vthreads,
-        "inp": inp + int(shape.sums_weights),
+        "inp": inp + int(shape.sums_weights) + leaving * vthreads * int(shape.adds_image),
         "wgt": wgt + int(shape.sums_inputs),
         "par": par,
         "uop": uop,
@@ -649,7 +663,7 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
     # The sums of what stays on chip are made when it is loaded, not for each tile.
     sums = of_weights * (tile.order != "weights") + of_inputs * (tile.order != "pixels")
     gemm = tile.ic_blocks * shape.taps * (results + sums) + tile.oc_blocks
-    passes = 1 + int(shape.sums_weights and shape.sums_inputs)
+    passes = 1 + int(shape.sums_weights and shape.sums_inputs) + ADDING_PASSES * shape.adds_image
     vector = passes * (results + INSN_CYCLES * tile.oc_blocks * shape.phases) + sums
     store = _store_cycles(tile, shape, params, memory)
     counts = (1, oc_tiles * pixel_tiles, chunks, tile.oc_blocks)
@@ -660,6 +674,8 @@ def _work(tile: Tiling, shape: ConvShape, params: HwParams, memory: MemoryParams
     elif tile.order == "pixels":
         counts = (pixel_tiles, oc_tiles, chunks, tile.oc_blocks)
         staying, inp = inp * chunks, 0.0
+    if shape.adds_image:
+        inp = inp + results * params.entry_bytes("inp") / params.bus_bytes / chunks
     # Each chunk has loads and products; each block of results has a PARAM, a VECTOR and a STORE.
     weights = tile.oc_blocks if tile.order != "weights" else 0
     insns = chunks * (1 + weights + tile.oc_blocks) + 3 * tile.oc_blocks * shape.phases

@@ -28,7 +28,7 @@ from ...tir.ir import PrimFunc, written_params
 from ..base import Compiled, Part, layer_info
 from .codegen import Place, generate
 from .machine import Machine
-from .order import dispatch_order, loads_by_need, without_repeated_tables
+from .order import constants_apart, dispatch_order, loads_by_need, without_repeated_settings
 from .passes.loops import run_loop_passes
 from .placement import place_activations
 from .sharing import Operator, share_scratchpads
@@ -60,7 +60,7 @@ def choose_operators(
     """The operators of a part that have instructions, by output, with their choices."""
     working = [node for node in part.nodes if node.output in templates]
     return share_scratchpads(
-        part.graph, working, lambda node: templates[node.output], machine.params, chooser,
+        part.graph, working, lambda node: templates[node.output], machine, chooser,
         partial(run_loop_passes, params=machine.params, dumps=dumps), dumps.step,
     )  # fmt: skip
 
@@ -121,7 +121,7 @@ def _ordered(
     needs = dependencies(found.reordered(late), tracks)
     order = dispatch_order(insns, tracks, needs, params, memory)
     insns, needs = reorder(insns, needs, order)
-    kept = without_repeated_tables(insns, params)
+    kept = without_repeated_settings(insns, params)
     if len(kept) < len(insns):
         insns, order = [insns[i] for i in kept], [order[i] for i in kept]
         needs = dependencies(Footprints.of(insns, params, image))[:, 0]
@@ -226,7 +226,10 @@ class _Writer:
         """Put the instructions in order, with tokens, and make the program of them. Every layer
         gets the places of its instructions.
         """
-        insns, order, image = _ordered(self.stream, self.tracks, self.machine)
+        tracks: Sequence[int] = self.tracks
+        if len(self.made) > 1:
+            tracks = constants_apart(self.stream.insns, tracks, self.stream.dram.image)
+        insns, order, image = _ordered(self.stream, tracks, self.machine)
         self.layers = [_placed_layer(layer, order) for layer in self.layers]
         return _program(self.stream, insns, order, image, self.machine.params, self._meta())
 

@@ -386,7 +386,7 @@ class Stream:
 
     def table(self, par_base: int) -> None:
         """Set the table of the vector unit. Where it is set already, the program will not repeat
-        it (:func:`~.order.without_repeated_tables`)."""
+        it (:func:`~.order.without_repeated_settings`)."""
         self.append(Table(par_base=par_base))
 
     def vector(self, work: VectorWork, post: str = "none") -> None:

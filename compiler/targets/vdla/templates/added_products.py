@@ -75,7 +75,7 @@ class AddedProducts(Products):
         rows = rows_through_tmp(tiling.rows, row_entries, w.context.budget.tmp)
         s = schedule_products(
             out, acc, stages.image, stages.weight, constants, (0, 1, 2), tiling, self.machine,
-            Between(first, rounded, par, rows),
+            Between(first, (rounded,), par, rows),
         )  # fmt: skip
         s[scaled].compute_inline()
         return lower(s, [stages.data, stages.weight, par, constants, out], name)

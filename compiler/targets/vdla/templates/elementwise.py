@@ -241,10 +241,10 @@ def _lowered(
     local = s.cache_write(out, "out")
     s[total].compute_inline()
     tiles = [s.cache_read(x, "inp", reading) for x, reading in readers.items()]
-    par_tile = s.cache_read(par, "par", [local])
+    s.cache_read(par, "par", [local])  # all tiles share it, so it is loaded once
     tile = tile_row(s[out], int(knobs["size"]), int(knobs["vthreads"]))
     scopes = dict.fromkeys(steps, "tmp") | dict.fromkeys(tiles, "inp")
-    attach(s, scopes | {local: "out", par_tile: "par"}, s[out], tile)
+    attach(s, scopes | {local: "out"}, s[out], tile)
     return lower(s, [*operands, par, out], name)
 
 

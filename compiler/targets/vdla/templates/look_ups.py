@@ -16,7 +16,7 @@ from ....te.schedule import create_schedule
 from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
-from ..machine import Budget, Context
+from ..machine import Budget, Context, Machine
 from ..parts import attach, looked_up, split_tiles, vthread_tiles
 from ..planner import VTHREADS, row_cycles
 from .base import AcceleratorTemplate, Track, image_of
@@ -98,6 +98,10 @@ class LookUps(AcceleratorTemplate[LookUpWorkload]):
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         assert isinstance(node.op, QTable)
-        # TABLE wants the values of 0 to 127 first.
-        first = np.roll(node.op.table, len(node.op.table) // 2)
-        return {"table": first.astype(f"<i{self.machine.params.vector_table}")}
+        return {"table": table_words(node.op, self.machine)}
+
+
+def table_words(op: QTable, machine: Machine) -> np.ndarray:
+    """The values of a table as TABLE wants them: those of 0 to 127 first."""
+    first = np.roll(op.table, len(op.table) // 2)
+    return first.astype(f"<i{machine.params.vector_table}")

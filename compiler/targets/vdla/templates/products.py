@@ -147,13 +147,17 @@ class Stages(NamedTuple):
 
 
 class Between(NamedTuple):
-    """What is between sums and results: the ``first`` int8, of parameters ``par``; the same as
-    int32, ``rounded``; and how many rows of that are in ``tmp`` at a time."""
+    """What is between sums and results: the ``first`` int8, of parameters ``par``; what is made of
+    them ``in_tmp``, int32; how many rows of that there are at a time; whether what results read
+    from par is the same for all channels, and is loaded ``once``; and another image that a tensor
+    in tmp reads, with that tensor."""
 
     first: Tensor
-    rounded: Tensor
+    in_tmp: tuple[Tensor, ...]
     par: Tensor
     rows: int
+    once: bool = False
+    other: tuple[Tensor, Tensor] | None = None
 
 
 class Products(OnTensorCore[ProductsWorkload]):
@@ -286,11 +290,17 @@ def schedule_products(
     local = s.cache_write(out, "out")
     weight_tile = s.cache_read(weight, "wgt", [acc])
     par_tiles = [s.cache_read(par, "par", [local])]
+    others = []
     if between is not None:
+        if between.once:
+            par_tiles.clear()
+        if between.other is not None:
+            image_read, reader = between.other
+            others.append(s.cache_read(image_read, "inp", [reader]))
         par_tiles.append(s.cache_read(between.par, "par", [between.first]))
         s[between.first].compute_inline()
         part, _ = s[local].split(local.axes[tiled[1]], between.rows)
-        attach(s, {between.rounded: "tmp"}, s[local], part)
+        attach(s, dict.fromkeys(between.in_tmp, "tmp"), s[local], part)
     s[acc].set_scope("acc")
     s[image].set_scope("inp")
     sizes = (tiling.oc_blocks, tiling.rows, tiling.cols)
@@ -317,9 +327,10 @@ def schedule_products(
         s[tensor].compute_at(s[out], staying.get(tensor, tile))
     # Results are stored block by block of channels; a thread stores all its blocks in a row.
     s[out].unroll(channel)
-    s[local].compute_at(s[out], channel)
-    if tiling.oc_blocks > 1:
-        s[local].double_buffer()
+    for tensor in (local, *others):
+        s[tensor].compute_at(s[out], channel)
+        if tiling.oc_blocks > 1:
+            s[tensor].double_buffer()
     for tensor in (image, weight_tile):
         if tensor in staying:
             s[tensor].compute_at(s[out], staying[tensor])

@@ -17,6 +17,7 @@ from onnx import helper, numpy_helper
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.frontends.onnx.ops import MICROSOFT, READERS
 from vdla.compiler.graph.interpret import interpret
+from vdla.compiler.graph.ops.activated import QConvTable
 from vdla.compiler.graph.ops.base import Op
 from vdla.compiler.graph.ops.bit_serial import BitSerialConv2d, BitSerialDense
 from vdla.compiler.graph.ops.blocked.convolution import (
@@ -79,6 +80,7 @@ from vdla.compiler.graph.ops.pooling import (
 )
 from vdla.compiler.graph.ops.quantisation import Dequantize, Quantize, QuantizeAway, Recentre
 from vdla.compiler.graph.ops.reduction import ArgReduce, Reduce
+from vdla.compiler.graph.ops.residual import QConvAdd
 from vdla.compiler.graph.ops.softmax import QTableSoftmax
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks
@@ -145,7 +147,8 @@ def test_every_operator_of_topi_is_named() -> None:
     tflite = {QAddFixed, QMul, QAvgPoolValid, QTable, QSoftmax, QuantizeAway, Recentre}
     others = {BlockReshape, PackWindows, ChannelsLast, Fused, BitSerialConv2d, BitSerialDense}
     others |= {FusedParts, Narrow, Interleave, BlockedMatrixConv2d, QAddChannels, QConvAddChannels}
-    others |= {QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm, RowDigits, QNormalise}
+    others |= {QConvAdd, QConvTable, QGroupMatMul, TransposeGroups, QTableSoftmax, QLayerNorm}
+    others |= {RowDigits, QNormalise}
     assert (
         operators(Op) | {BlockedDotConv2d, Fused} == {*TOPI, *COMMON, *OF_SEVERAL} | tflite | others
     )

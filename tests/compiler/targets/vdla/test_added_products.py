@@ -10,7 +10,7 @@ from vdla.compiler.choose.space import Knobs
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.graph.ops.places import QAddChannels, QConvAddChannels
-from vdla.compiler.targets.vdla.passes.join_additions import join_additions
+from vdla.compiler.targets.vdla.passes.join_results import join_results
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
@@ -125,7 +125,7 @@ def test_which_additions_are_joined(reader: str) -> None:
         grouped = replace(conv, op=replace(conv.op, groups=2))
         weight = Tensor.constant("w", np.ones((32, 16, 1, 1), np.int8))
         graph = graph.with_nodes([grouped, add], weight)
-    found = [node.op.name for node in join_additions(graph).nodes]
+    found = [node.op.name for node in join_results(graph, False, False).nodes]
     assert found == (
         ["QConvAddChannels"] if reader == "none" else [node.op.name for node in graph.nodes]
     )

@@ -6,22 +6,26 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from vdla.bench.net import Net
 from vdla.compiler.targets.vdla.order import (  # fmt: skip
+    constants_apart,
     dispatch_order,
     loads_by_need,
-    without_repeated_tables,
+    without_repeated_settings,
 )
 from vdla.isa.check import check
 from vdla.isa.depend import deadlines, dependencies, order_by_tokens, reorder
 from vdla.isa.insn import Insn, Load, Param, Table, Vector
 from vdla.isa.memory import MEMORY_PRESETS
-from vdla.isa.opcodes import Unit
+from vdla.isa.opcodes import Unit, Units
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
 from vdla.isa.reference import run
 from vdla.isa.runs import Footprints
 from vdla.sim.model.core import simulate
 from vdla.sim.verify.random_programs import random_program
+
+from ...building import build_for
 
 VTA = MEMORY_PRESETS["vta"]
 PARAMS = HwParams(
@@ -36,7 +40,8 @@ def ordered(program: Program, tracks: list[int] | None = None) -> tuple[Program,
     tracks = tracks or [0] * len(program.insns)
     found = Footprints.of(program.insns, params, image)
     late = loads_by_need(deadlines(found))
-    insns, tracks = [program.insns[i] for i in late], [tracks[i] for i in late]
+    insns = [program.insns[i] for i in late]
+    tracks = constants_apart(insns, [tracks[i] for i in late], image)
     needs = dependencies(found.reordered(late), tracks)
     order = dispatch_order(insns, tracks, needs, params, VTA)
     tokens = order_by_tokens(*reorder(insns, needs, order))
@@ -117,6 +122,38 @@ def test_the_second_step_keeps_every_unit_in_order() -> None:
         assert all(place[i] < place[index] for i in need.reshape(-1) if i >= 0)
 
 
+def test_weights_are_loaded_before_the_results_that_they_are_multiplied_by() -> None:
+    """Two dense layers: the weights of the second one do not wait for the result of the first."""
+    net = Net("two")
+    net.output(net.dense(net.dense(net.input(1, 64), 64), 64))
+    program = build_for("sim", net.model(), HwParams(), VTA).program
+    second = [
+        (insn.memory, index)
+        for index, (insn, note) in enumerate(zip(program.insns, program.notes, strict=True))
+        if isinstance(insn, Load) and note.layer == program.meta["layers"][1]["name"]
+    ]
+    weights = [index for memory, index in second if memory == "wgt"]
+    [image] = [index for memory, index in second if memory == "inp"]
+    assert min(weights) < image
+
+
+def test_parameters_are_not_set_again() -> None:
+    """A PARAM goes if the one before it set the same, and nothing was loaded into its entries."""
+    first, other = Param(par_base=8), Param(par_base=8, lo=0)
+
+    def load(base: int) -> Load:
+        return Load(memory="par", base=base, dram_addr=0, x_size=1)
+
+    def kept(*insns: Insn) -> list[int]:
+        return without_repeated_settings(insns, PARAMS)
+
+    assert kept(first, first.with_tokens(Units.LOAD, Units.STORE), first) == [0]
+    assert kept(first, other, first) == [0, 1, 2]
+    assert kept(first, load(8), first) == kept(first, load(10), first) == [0, 1, 2]
+    for apart in (load(7), load(11), replace(load(8), memory="inp")):
+        assert kept(first, apart, first) == [0, 1]
+
+
 def load(base: int, memory: str = "inp") -> Insn:
     return Load(memory=memory, base=base, dram_addr=64 * base, x_size=1)
 
@@ -142,7 +179,7 @@ def test_a_table_is_not_set_again() -> None:
         return Load(memory=memory, base=base, dram_addr=0, x_size=1)
 
     def kept(*insns: Insn) -> list[int]:
-        return without_repeated_tables(insns, params)
+        return without_repeated_settings(insns, params)
 
     assert kept(first, look_up, first, look_up, first) == [0, 1, 3]
     assert kept(first, second, first) == [0, 1, 2]

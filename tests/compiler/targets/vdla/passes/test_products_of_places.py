@@ -206,7 +206,7 @@ def test_a_function_in_several_steps_is_a_table(has_table: bool, tmp_path: Path)
     hw = tmp_path / "hw.toml"
     hw.write_text(f"vector_table = {int(has_table)}\n")
     layers, programs = compare(gated(21, 32, two=False), hw=str(hw))
-    functions = [layer.target for layer in layers if layer.op in ("QTable", "Map")]
+    functions = [layer.target for layer in layers if layer.op in ("QConvTable", "QTable", "Map")]
     assert functions == ["accel" if has_table else "cpu"]
     assert programs == (1 if has_table else 2)
 

@@ -1,0 +1,75 @@
+"""Let a convolution finish its result.
+
+ONNX Runtime's quantiser leaves the bias of a matrix product as an addition of its own, between two
+pairs, functions such as SiLU are tables of the rounded result, and a residual connection adds
+another image to it::
+
+    h = QConv2d(x, w, b);  y = QAddChannels(h)      ->      y = QConvAddChannels(x, w, b)
+    h = QConv2d(x, w, b);  y = QTable(h)            ->      y = QConvTable(x, w, b)
+    h = QConv2d(x, w, b);  y = QAdd(h, z)           ->      y = QConvAdd(x, w, b, z)
+
+The result of the product is rounded to int8 as before, but it does not go to DRAM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ....graph.ir import Graph, Node
+from ....graph.ops.activated import QConvTable
+from ....graph.ops.base import Op
+from ....graph.ops.convolution import QConv2d
+from ....graph.ops.integer import QAdd, QTable
+from ....graph.ops.places import QAddChannels, QConvAddChannels
+from ....graph.ops.residual import QConvAdd
+from ..machine import ACCELERATOR
+
+
+def join_results(graph: Graph, has_table: bool, adds_images: bool) -> Graph:
+    """Join convolutions in one group, whose results nothing else reads, with their only reader.
+    Tables are joined where the vector unit has one (``has_table``); images are added
+    (``adds_images``) to results of kernels of one place. Of two such operands of an addition, the
+    one that is computed later is joined.
+    """
+    producers, readers = graph.producers(), graph.consumers()
+    places = {node.output: place for place, node in enumerate(graph.nodes)}
+    joined: dict[str, Node] = {}
+    gone: set[str] = set()
+    for node in graph.nodes:
+        if node.target != ACCELERATOR:
+            continue
+        sources = [
+            producers[name] for name in node.inputs
+            if name in producers and len(readers[name]) == 1 and name not in graph.outputs
+            and producers[name].target == ACCELERATOR
+        ]  # fmt: skip
+        for source in sorted(sources, key=lambda found: -places[found.output]):
+            made = _joined(graph, source, node, has_table, adds_images)
+            if made is not None:
+                joined[node.output] = made
+                gone.add(source.output)
+                break
+    nodes = [joined.get(n.output, n) for n in graph.nodes if n.output not in gone]
+    return graph.with_nodes(nodes)
+
+
+def _joined(
+    graph: Graph, source: Node, node: Node, has_table: bool, adds_images: bool
+) -> Node | None:
+    """One node for a convolution and its reader; None where there is none."""
+    inputs = source.inputs
+    match source.op, node.op:
+        case QConv2d(groups=1) as conv, QAddChannels() as add:
+            op: Op = QConvAddChannels(conv, add)
+        case QConv2d(groups=1) as conv, QTable() as table if has_table:
+            op = QConvTable(conv, table)
+        case QConv2d(groups=1) as conv, QAdd(mult_a=a, mult_b=b) as add if adds_images and a and b:
+            if graph[inputs[1]].shape[2:] != (1, 1) or node.inputs[0] == node.inputs[1]:
+                return None
+            first, other = node.inputs
+            if first != source.output:
+                first, other, add = other, first, replace(add, mult_a=b, mult_b=a)
+            op, inputs = QConvAdd(conv, add), (*inputs, other)
+        case _:
+            return None
+    return replace(source, op=op, inputs=inputs, output=node.output)

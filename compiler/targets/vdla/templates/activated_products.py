@@ -1,0 +1,84 @@
+"""Convolutions whose results are looked up in a table, on the tensor core and the vector unit:
+SiLU, hard-swish, GELU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ....choose.space import Knobs, Refusal
+from ....graph.ir import Graph, Node
+from ....graph.ops.activated import QConvTable
+from ....te.tensor import compute, placeholder
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..machine import Context
+from ..parts import looked_up, requantized
+from ..planner import ConvShape, rows_through_tmp
+from .base import tiling_of
+from .look_ups import table_words
+from .products import Between, Products, ProductsWorkload, schedule_products
+
+
+@dataclass(frozen=True)
+class ActivatedWorkload(ProductsWorkload):
+    """Products whose results are looked up."""
+
+    @property
+    def shape(self) -> ConvShape:
+        """Results pass through ``tmp``."""
+        return replace(super().shape, through_tmp=self.context.budget.tmp)
+
+
+class ActivatedProducts(Products):
+    """Products whose results stay in ``tmp``, some rows at a time, until they are looked up."""
+
+    name = "products and a table"
+    ops = (QConvTable,)
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        return True
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return "convolution on the tensor core, a table of its results"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> ActivatedWorkload:
+        """The table is in ``par``, too."""
+        op = node.op
+        assert isinstance(op, QConvTable)
+        room = context.budget.par - self.machine.params.table_entries
+        context = replace(context, budget=replace(context.budget, par=room))
+        plain = super().workload(graph, replace(node, op=op.conv), context)
+        return ActivatedWorkload(**vars(plain))
+
+    def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: data, weight, param, the table (int32 [entries of par, block]), out."""
+        params, stages = self.machine.params, self.stages(workload)
+        first = requantized(stages.acc, stages.par, workload.ending)
+        shape = stages.acc.shape
+        rounded = compute(shape, lambda *i: first[i].astype("int32"), "rounded")
+        table = placeholder((params.table_entries, params.block), "int32", "table")
+        out = compute(
+            shape,
+            lambda *i: looked_up(
+                rounded[i], lambda *word: table[word], params.block, params.vector_table
+            ),
+            "out",
+        )
+        tiling = tiling_of(knobs)
+        # Each virtual thread has rows of its own.
+        row_entries = tiling.vthreads * tiling.cols
+        rows = rows_through_tmp(tiling.rows, row_entries, workload.context.budget.tmp)
+        s = schedule_products(
+            out, stages.acc, stages.image, stages.weight, table, (0, 1, 2), tiling, self.machine,
+            Between(first, (rounded,), stages.par, rows, once=True),
+        )  # fmt: skip
+        return lower(s, [stages.data, stages.weight, stages.par, table, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op = node.op
+        assert isinstance(op, QConvTable)
+        found = super().constants(graph, replace(node, op=op.conv))
+        return {**found, "table": table_words(op.table, self.machine)}

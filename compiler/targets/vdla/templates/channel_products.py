@@ -1,0 +1,107 @@
+"""An image times a value for each of its channels, on the vector unit: what squeeze-and-excitation
+ends with. Both are made at run time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Plan
+from ....graph.ir import Graph, Node
+from ....graph.ops.integer import QMul
+from ....te.schedule import create_schedule
+from ....te.tensor import compute, placeholder
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..machine import Context
+from ..parts import REQUANT_ENTRIES, Ending, attach, requantized, split_tiles, vthread_tiles
+from ..planner import VTHREADS, even_sizes, row_cycles
+from .base import AcceleratorTemplate, Track, image_of, uniform_parameters
+
+
+@dataclass(frozen=True)
+class ChannelProductWorkload(Workload):
+    """An image of ``channel_blocks`` times ``places`` vectors, and a vector for each block."""
+
+    channel_blocks: int
+    places: int
+    context: Context
+    zeros: tuple[int, int] = field(compare=False)
+    ending: Ending = field(compare=False)
+
+
+class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
+    """``requantize((x - zero) * (factor[c] - zero))``: ``places`` of one block of channels at a
+    time. One pass subtracts the zero point, and a second one multiplies.
+    """
+
+    name = "channel product"
+    ops = (QMul,)
+    track = Track.VECTOR
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        x, factor = graph.operands(node)
+        if len(x.shape) != 4 or factor.shape != (*x.shape[:2], 1, 1):
+            return Refusal("a product of tensors that are no image and a value for each channel")
+        return "on the vector unit"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> ChannelProductWorkload:
+        op = node.op
+        assert isinstance(op, QMul)
+        channel_blocks, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
+        zeros = op.zero_a, op.zero_b
+        return ChannelProductWorkload(
+            channel_blocks, height * width, context, zeros, Ending.of(op.requant)
+        )
+
+    def space(self, workload: ChannelProductWorkload) -> Space:
+        knobs = {"places": even_sizes(workload.places), "vthreads": VTHREADS}
+        return Space(knobs, lambda chosen: self._misfit(workload, chosen))
+
+    def _misfit(self, workload: ChannelProductWorkload, knobs: Knobs) -> str:
+        """Which scratchpad is too small, or an empty string."""
+        places, vthreads = int(knobs["places"]), int(knobs["vthreads"])
+        vectors, both = places * vthreads, (places + 1) * vthreads
+        needs = {"inp": both, "tmp": both, "out": vectors, "par": REQUANT_ENTRIES}
+        return workload.context.budget.lack(needs)
+
+    def plan(self, workload: ChannelProductWorkload, fixed: Knobs) -> Plan | Refusal:
+        return self.cheapest(workload, fixed)
+
+    def predict(self, workload: ChannelProductWorkload, knobs: Knobs) -> int:
+        places, vthreads = int(knobs["places"]), int(knobs["vthreads"])
+        entries = workload.channel_blocks * workload.places
+        return row_cycles(entries, places, 2, 1, vthreads, self.machine)
+
+    def schedule(self, workload: ChannelProductWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: x, factor, par ([1, 3, block]: 0, multiplier, shift), out."""
+        params, w, (zero, of_factor) = self.machine.params, workload, workload.zeros
+        lanes = params.batch, params.block
+        x = placeholder((w.channel_blocks, w.places, 1, *lanes), "int8", "x")
+        factor = placeholder((w.channel_blocks, 1, 1, *lanes), "int8", "factor")
+        par = placeholder((1, REQUANT_ENTRIES, params.block), "int32", "param")
+        left = compute(x.shape, lambda *i: x[i].astype("int32") - zero, "left")
+        right = compute(factor.shape, lambda *i: factor[i].astype("int32") - of_factor, "right")
+        product = compute(
+            x.shape, lambda c, y, z, b, i: left[c, y, z, b, i] * right[c, 0, 0, b, i], "product"
+        )
+        out = requantized(product, par, w.ending, per_channel=False)
+        s = create_schedule(out)
+        local = s.cache_write(out, "out")
+        s[product].compute_inline()
+        loaded = [s.cache_read(x, "inp", [left]), s.cache_read(factor, "inp", [right])]
+        s.cache_read(par, "par", [local])  # all channels share it, so it is loaded once
+        outer, _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
+        tile = vthread_tiles(s[out], outer, int(knobs["vthreads"]))
+        scopes = dict.fromkeys(loaded, "inp") | {left: "tmp", right: "tmp", local: "out"}
+        attach(s, scopes, s[out], tile)
+        return lower(s, [x, factor, par, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op = node.op
+        assert isinstance(op, QMul)
+        multiplier, shift = int(op.requant.multiplier[0]), int(op.requant.shift[0])
+        return {"requantisation": uniform_parameters(0, multiplier, shift, self.machine)}

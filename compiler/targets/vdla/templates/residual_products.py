@@ -1,0 +1,94 @@
+"""Convolutions to whose results another image is added, on the tensor core and the vector unit: the
+residual connections of a network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+
+import numpy as np
+
+from ....choose.space import Knobs, Refusal
+from ....graph.ir import Graph, Node
+from ....graph.ops.residual import QConvAdd
+from ....te.tensor import compute, placeholder
+from ....tir.ir import PrimFunc
+from ....tir.lower import lower
+from ..machine import Context
+from ..parts import REQUANT_ENTRIES, Ending, requantized
+from ..planner import ConvShape, rows_through_tmp
+from .base import tiling_of, uniform_parameters
+from .products import Between, Products, ProductsWorkload, schedule_products
+
+#: Vectors that a result has in tmp: the rounded result of the convolution, the same times its
+#: factor, and the other image times its factor.
+IN_TMP = 3
+
+
+@dataclass(frozen=True)
+class ResidualWorkload(ProductsWorkload):
+    """Products whose results are multiplied by the first of ``factors``, before an image times the
+    second one is added and the sums have another ``last`` ending."""
+
+    factors: tuple[int, int] = field(compare=False)
+    last: Ending = field(compare=False)
+
+    @property
+    def shape(self) -> ConvShape:
+        """Results pass through ``tmp``, and so does the other image."""
+        through = self.context.budget.tmp // IN_TMP
+        return replace(super().shape, through_tmp=through, adds_image=True)
+
+
+class ResidualProducts(Products):
+    """Products whose results stay in ``tmp``, some rows at a time, until an image is added."""
+
+    name = "products and an image"
+    ops = (QConvAdd,)
+
+    def handles(self, graph: Graph, node: Node) -> bool:
+        return True
+
+    def takes(self, graph: Graph, node: Node) -> str | Refusal:
+        return "convolution on the tensor core, an image added to its results"
+
+    def workload(self, graph: Graph, node: Node, context: Context) -> ResidualWorkload:
+        """The parameters of the addition are the same for all channels."""
+        op = node.op
+        assert isinstance(op, QConvAdd)
+        budget = replace(context.budget, par=context.budget.par - REQUANT_ENTRIES)
+        conv = replace(node, op=op.conv, inputs=node.inputs[:-1])
+        plain = super().workload(graph, conv, replace(context, budget=budget))
+        own = {f.name: getattr(plain, f.name) for f in fields(plain)}
+        last = Ending(op.add.zero_point, op.add.lo, op.add.hi)
+        return ResidualWorkload(**own, factors=(op.add.mult_a, op.add.mult_b), last=last)
+
+    def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
+        """Parameters: data, other, weight, param of the products, of the addition, out."""
+        assert isinstance(workload, ResidualWorkload)
+        w, stages = workload, self.stages(workload)
+        acc, par, (factor, of_other) = stages.acc, stages.par, workload.factors
+        first = requantized(acc, par, w.ending)
+        rounded = compute(acc.shape, lambda *i: first[i].astype("int32"), "rounded")
+        scaled = compute(acc.shape, lambda *i: rounded[i] * factor, "scaled")
+        other = placeholder(acc.shape, "int8", "other")
+        added = compute(acc.shape, lambda *i: other[i].astype("int32") * of_other, "added")
+        total = compute(acc.shape, lambda *i: scaled[i] + added[i], "total")
+        last = placeholder((1, REQUANT_ENTRIES, self.machine.params.block), "int32", "last")
+        out = requantized(total, last, w.last, per_channel=False)
+        tiling = tiling_of(knobs)
+        # Each virtual thread has rows of its own.
+        rows = rows_through_tmp(tiling.rows, tiling.vthreads * tiling.cols, w.shape.through_tmp)
+        s = schedule_products(
+            out, acc, stages.image, stages.weight, last, (0, 1, 2), tiling, self.machine,
+            Between(first, (rounded, scaled, added), par, rows, True, (other, added)),
+        )  # fmt: skip
+        s[total].compute_inline()
+        return lower(s, [stages.data, other, stages.weight, par, last, out], name)
+
+    def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
+        op = node.op
+        assert isinstance(op, QConvAdd)
+        conv = replace(node, op=op.conv, inputs=node.inputs[:-1])
+        last = uniform_parameters(op.add.const, 1, op.add.shift, self.machine)
+        return {**super().constants(graph, conv), "addition": last}

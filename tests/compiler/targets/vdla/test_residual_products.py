@@ -1,0 +1,119 @@
+"""Convolutions to whose results another image is added, on the tensor core and the vector unit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from vdla.compiler.choose.space import Knobs
+from vdla.compiler.graph.ir import Graph, Node, Tensor
+from vdla.compiler.graph.ops.convolution import QConv2d
+from vdla.compiler.graph.ops.integer import QAdd
+from vdla.compiler.graph.ops.residual import QConvAdd
+from vdla.compiler.targets.vdla.machine import ACCELERATOR
+from vdla.compiler.targets.vdla.passes.join_results import join_results
+from vdla.isa.params import PRESETS, HwParams
+from vdla.sim.model.core import simulate
+from vdla.sim.rtl.driver import RtlSimulator
+
+from ...building import build_for
+from .test_activations import VTA, check_values, inputs_of, requant_for
+
+DEFAULT, SMALL = HwParams(), PRESETS["4x4"]
+
+
+def residual(
+    depth: int,
+    channels: int,
+    size: tuple[int, int],
+    kernel: int = 1,
+    joined: bool = True,
+    swapped: bool = False,
+) -> Graph:
+    """An image, its convolution with random weights, and another image that is added to it, with
+    another factor; bounds of a ReLU."""
+    rng = np.random.default_rng(2)
+    pad = kernel // 2
+    conv = QConv2d((1, 1), (pad,) * 4, (1, 1), 1, 3, requant_for(depth * kernel * kernel))
+    add = QAdd(300_000, 200_000, 18, 1234, -9, -60, 127)
+    weight = rng.integers(-128, 128, (channels, depth, kernel, kernel)).astype(np.int8)
+    result = (1, channels, *size)
+    tensors = [
+        Tensor("x", (1, depth, *size), "int8"),
+        Tensor("z", result, "int8"),
+        Tensor.constant("w", weight),
+        Tensor.constant("b", rng.integers(-9999, 9999, channels).astype(np.int32)),
+        *(Tensor(name, result, "int8") for name in "hy"),
+    ]
+    operands, addends = ("x", "w", "b"), ("z", "h") if swapped else ("h", "z")
+    nodes = Node("conv", conv, operands, "h"), Node("add", add, addends, "y")
+    if joined:
+        nodes = (Node("node", QConvAdd(conv, add), (*operands, "z"), "y"),)
+    return Graph("one", ("x", "z"), ("y",), nodes, {t.name: t for t in tensors})
+
+
+CASES = {
+    "whole blocks": (residual(64, 128, (6, 8)), DEFAULT),
+    "channels that fill no blocks": (residual(37, 50, (3, 7)), DEFAULT),
+    "3 x 3": (residual(16, 32, (14, 14), 3), DEFAULT),
+    "more places than tmp has entries": (residual(32, 32, (20, 15)), DEFAULT),
+    "one place": (residual(64, 300, (1, 1)), DEFAULT),
+    "blocks of 4": (residual(24, 9, (5, 6)), SMALL),
+    "little room": (residual(24, 9, (5, 6)), replace(SMALL, tmp_depth=12)),
+    "two passes": (residual(40, 40, (5, 8)), HwParams(vector_passes=2)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_it_equals_the_interpreter(case: str) -> None:
+    check_values(*CASES[case])
+
+
+@pytest.mark.parametrize(
+    "knobs",
+    [
+        {"order": "weights", "oc_blocks": 2, "rows": 4, "cols": 4, "vthreads": 2},
+        {"order": "pixels", "oc_blocks": 3, "rows": 2, "cols": 8, "vthreads": 3},
+        {"order": "stream", "oc_blocks": 1, "rows": 8, "cols": 4, "ic_blocks": 2, "vthreads": 1},
+    ],
+    ids=str,
+)
+def test_tiles(knobs: Knobs) -> None:
+    check_values(residual(64, 96, (8, 8)), replace(DEFAULT, tmp_depth=96), knobs)
+
+
+@pytest.mark.slow
+def test_the_rtl_takes_the_same_cycles() -> None:
+    graph, results = residual(10, 9, (5, 6), 3), []
+    compiled = build_for("sim", graph, SMALL, VTA)
+    for run in (simulate, RtlSimulator(SMALL).run):
+        cycles: list[int] = []
+        (y,) = compiled.run(
+            inputs_of(graph),
+            lambda p, dram, run=run, cycles=cycles: cycles.append(run(p, dram, VTA).cycles),
+        )
+        results.append((y.tobytes(), cycles))
+    assert results[0] == results[1]
+
+
+@pytest.mark.parametrize("case", ["first", "second", "3 x 3", "scarce loads", "a factor of 0"])
+def test_which_images_are_added(case: str) -> None:
+    """Those of kernels of one place, where loads do not bound the program."""
+    kernel, second = 3 if case == "3 x 3" else 1, case == "second"
+    graph = residual(32, 32, (4, 5), kernel, joined=False, swapped=second)
+    conv, add = (replace(node, target=ACCELERATOR) for node in graph.nodes)
+    if case == "a factor of 0":
+        add = replace(add, op=replace(add.op, mult_b=0))
+    graph = graph.with_nodes([conv, add])
+    found = join_results(graph, False, case != "scarce loads").nodes
+    if case not in ("first", "second"):
+        assert [node.op for node in found] == [conv.op, add.op]
+        return
+    [node] = found
+    assert node.inputs == ("x", "w", "b", "z")
+    x, z = inputs_of(graph)
+    others = graph["w"].data, graph["b"].data
+    product = conv.op.evaluate(x, *others)
+    expected = add.op.evaluate(*((z, product) if second else (product, z)))
+    np.testing.assert_array_equal(node.op.evaluate(x, *others, z), expected)
