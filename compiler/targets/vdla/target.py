@@ -35,7 +35,6 @@ from .passes.products_of_places import products_of_places
 from .passes.reshape_blocks import reshape_blocks
 from .passes.rows_as_places import rows_as_places
 from .program import build_func, build_program, choose_operators
-from .sharing import SCARCE_SHARE, reading_share
 from .templates.activated_products import ActivatedProducts
 from .templates.activations import Activations, tile_step
 from .templates.added_products import AddedProducts
@@ -46,6 +45,7 @@ from .templates.elementwise import ELEMENTWISE
 from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
+from .templates.joining import JOINED, Joining
 from .templates.look_ups import LookUps
 from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
 from .templates.means import Means
@@ -64,10 +64,6 @@ from .templates.tables import Tables
 from .templates.transposed import Transposed
 from .templates.windows import Windows
 
-#: Convolutions add images to their results where loads are scarce, but what must be read takes less
-#: than this share of the products' cycles (BERT: 0.54). Where it takes more (MobileNet-V2: 1.17),
-#: additions of their own hide better behind loads, because their tiles are larger.
-ADDED_SHARE = 2 / 3
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
     Grouped, Products, AddedProducts, ActivatedProducts, ResidualProducts, Activations,
@@ -139,13 +135,18 @@ class Accelerator(Target):
             ("fit_layout", partial(fit_layout, params=params)),
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),
-            ("join_results", self._join_results),
+            ("join_results", partial(self._join_results, chooser)),
         )
 
-    def _join_results(self, graph: Graph) -> Graph:
-        mine = [node for node in graph.nodes if node.target == self.name]
-        adds_images = SCARCE_SHARE <= reading_share(graph, mine, self.machine) < ADDED_SHARE
-        return join_results(graph, bool(self.machine.params.vector_table), adds_images)
+    def _join_results(self, chooser: Chooser, graph: Graph) -> Graph:
+        joining = Joining(self.machine)
+        reading = joining.reading(graph, self.name)
+
+        def adds_image(node: Node) -> bool:
+            workload = joining.workload(graph, node, reading)
+            return chooser.choose(joining, workload, node.name).knobs["addition"] == JOINED
+
+        return join_results(graph, bool(self.machine.params.vector_table), adds_image)
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""

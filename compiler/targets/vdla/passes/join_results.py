@@ -13,6 +13,7 @@ The result of the product is rounded to int8 as before, but it does not go to DR
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from ....graph.ir import Graph, Node
@@ -25,11 +26,11 @@ from ....graph.ops.residual import QConvAdd
 from ..machine import ACCELERATOR
 
 
-def join_results(graph: Graph, has_table: bool, adds_images: bool) -> Graph:
+def join_results(graph: Graph, has_table: bool, adds_image: Callable[[Node], bool]) -> Graph:
     """Join convolutions in one group, whose results nothing else reads, with their only reader.
-    Tables are joined where the vector unit has one (``has_table``); images are added
-    (``adds_images``) to results of kernels of one place. Of two such operands of an addition, the
-    one that is computed later is joined.
+    Tables are joined where the vector unit has one (``has_table``). Of convolutions with kernels of
+    one place, those add an image of which ``adds_image`` says so. If both operands of an addition
+    are results of such, the one that is computed later is asked first.
     """
     producers, readers = graph.producers(), graph.consumers()
     places = {node.output: place for place, node in enumerate(graph.nodes)}
@@ -44,7 +45,7 @@ def join_results(graph: Graph, has_table: bool, adds_images: bool) -> Graph:
             and producers[name].target == ACCELERATOR
         ]  # fmt: skip
         for source in sorted(sources, key=lambda found: -places[found.output]):
-            made = _joined(graph, source, node, has_table, adds_images)
+            made = _joined(graph, source, node, has_table, adds_image)
             if made is not None:
                 joined[node.output] = made
                 gone.add(source.output)
@@ -54,7 +55,11 @@ def join_results(graph: Graph, has_table: bool, adds_images: bool) -> Graph:
 
 
 def _joined(
-    graph: Graph, source: Node, node: Node, has_table: bool, adds_images: bool
+    graph: Graph,
+    source: Node,
+    node: Node,
+    has_table: bool,
+    adds_image: Callable[[Node], bool],
 ) -> Node | None:
     """One node for a convolution and its reader; None where there is none."""
     inputs = source.inputs
@@ -63,8 +68,9 @@ def _joined(
             op: Op = QConvAddChannels(conv, add)
         case QConv2d(groups=1) as conv, QTable() as table if has_table:
             op = QConvTable(conv, table)
-        case QConv2d(groups=1) as conv, QAdd(mult_a=a, mult_b=b) as add if adds_images and a and b:
-            if graph[inputs[1]].shape[2:] != (1, 1) or node.inputs[0] == node.inputs[1]:
+        case QConv2d(groups=1) as conv, QAdd(mult_a=a, mult_b=b) as add if a and b:
+            is_product = graph[inputs[1]].shape[2:] == (1, 1)
+            if not is_product or node.inputs[0] == node.inputs[1] or not adds_image(source):
                 return None
             first, other = node.inputs
             if first != source.output:

@@ -6,13 +6,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from vdla.compiler.build import build
 from vdla.compiler.choose.space import Knobs
+from vdla.compiler.choose.template import Plan
+from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.graph.ops.integer import QAdd
 from vdla.compiler.graph.ops.residual import QConvAdd
-from vdla.compiler.targets.vdla.machine import ACCELERATOR
+from vdla.compiler.targets.base import Options
+from vdla.compiler.targets.registry import find_target
+from vdla.compiler.targets.vdla.machine import ACCELERATOR, Machine
 from vdla.compiler.targets.vdla.passes.join_results import join_results
+from vdla.compiler.targets.vdla.templates.joining import Joining, JoiningWorkload
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
 from vdla.sim.rtl.driver import RtlSimulator
@@ -97,16 +103,16 @@ def test_the_rtl_takes_the_same_cycles() -> None:
     assert results[0] == results[1]
 
 
-@pytest.mark.parametrize("case", ["first", "second", "3 x 3", "scarce loads", "a factor of 0"])
+@pytest.mark.parametrize("case", ["first", "second", "3 x 3", "chosen so", "a factor of 0"])
 def test_which_images_are_added(case: str) -> None:
-    """Those of kernels of one place, where loads do not bound the program."""
+    """Those of kernels of one place, unless the choice is another."""
     kernel, second = 3 if case == "3 x 3" else 1, case == "second"
     graph = residual(32, 32, (4, 5), kernel, joined=False, swapped=second)
     conv, add = (replace(node, target=ACCELERATOR) for node in graph.nodes)
     if case == "a factor of 0":
         add = replace(add, op=replace(add.op, mult_b=0))
     graph = graph.with_nodes([conv, add])
-    found = join_results(graph, False, case != "scarce loads").nodes
+    found = join_results(graph, False, lambda conv: case != "chosen so").nodes
     if case not in ("first", "second"):
         assert [node.op for node in found] == [conv.op, add.op]
         return
@@ -117,3 +123,30 @@ def test_which_images_are_added(case: str) -> None:
     product = conv.op.evaluate(x, *others)
     expected = add.op.evaluate(*((z, product) if second else (product, z)))
     np.testing.assert_array_equal(node.op.evaluate(x, *others, z), expected)
+
+
+@pytest.mark.parametrize("addition", ["apart", "joined", None])
+def test_the_choice_is_open(addition: str | None) -> None:
+    """By itself, this program reads too much for an addition within the convolution."""
+    graph = residual(64, 64, (8, 8), joined=False)
+    target = find_target("sim", Options(DEFAULT, VTA, 2, 1))
+    knobs = {"conv": {"addition": addition}} if addition else None
+    compiled = build(graph, target, knobs=knobs)
+    joined = ["QConvAdd"] if addition == "joined" else ["QConv2d", "QAdd"]
+    assert [layer.op for layer in compiled.layers] == joined
+    conv = compiled.layers[0]
+    assert conv.knobs["addition"] == (addition or "apart")
+    assert conv.chosen_by == ("user" if addition else "planner")
+    (y,) = compiled.run(inputs_of(graph), lambda p, dram: simulate(p, dram, VTA))
+    (expected,) = interpret(graph, *inputs_of(graph))
+    np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize(
+    "reading, expected", [(0.32, "apart"), (0.4, "joined"), (0.6, "joined"), (0.7, "apart")]
+)
+def test_where_joining_pays(reading: float, expected: str) -> None:
+    """Where loads are scarce, but do not bound the program."""
+    joining = Joining(Machine(DEFAULT, VTA, 2))
+    planned = joining.plan(JoiningWorkload(64, 64, 64, reading), {})
+    assert isinstance(planned, Plan) and planned.knobs == {"addition": expected}

@@ -1,0 +1,57 @@
+"""Whether a convolution adds the image of a residual connection to its result, or an operator of
+its own does (``passes/join_results.py``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ....choose.space import Knobs, Refusal, Space, Workload
+from ....choose.template import Decision, Plan
+from ....graph.ir import Graph, Node
+from ..machine import Machine
+from ..sharing import SCARCE_SHARE, reading_share
+
+#: Values of the knob: an operator of its own adds the images, or the convolution does.
+APART, JOINED = "apart", "joined"
+#: Convolutions add images where loads are scarce, but what the part must read takes less than this
+#: share of the cycles of its products (BERT: 0.54). Where it takes more (MobileNet-V2: 1.17),
+#: additions of their own hide better behind loads, because their tiles are larger.
+ADDED_SHARE = 2 / 3
+
+
+@dataclass(frozen=True)
+class JoiningWorkload(Workload):
+    """Channels that a convolution reads and makes, places of its result, and the ``reading`` share
+    of its program (:func:`~..sharing.reading_share`)."""
+
+    depth: int
+    channels: int
+    places: int
+    reading: float = field(compare=False)
+
+
+class Joining(Decision[JoiningWorkload]):
+    """Which operator adds the image of a residual connection."""
+
+    name = "joining"
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+
+    def workload(self, graph: Graph, node: Node, reading: float) -> JoiningWorkload:
+        """The workload of a convolution."""
+        channels, depth = graph[node.inputs[1]].shape[:2]
+        height, width = graph.result(node).shape[2:]
+        return JoiningWorkload(depth, channels, height * width, reading)
+
+    def reading(self, graph: Graph, target: str) -> float:
+        """The reading share of all that a target computes."""
+        mine = [node for node in graph.nodes if node.target == target]
+        return reading_share(graph, mine, self.machine)
+
+    def space(self, workload: JoiningWorkload) -> Space:
+        return Space({"addition": (APART, JOINED)})
+
+    def plan(self, workload: JoiningWorkload, fixed: Knobs) -> Plan | Refusal:
+        pays = SCARCE_SHARE <= workload.reading < ADDED_SHARE
+        return Plan({"addition": fixed.get("addition") or (JOINED if pays else APART)})
