@@ -42,7 +42,7 @@ TUNE = (
            tests(f"{_EXPLORERS}::"
                  "test_the_same_seed_makes_the_same_trials_and_no_point_comes_twice[ga]")),
     Mutant("outcomes as they come", "compiler", Search.run,
-           "outcomes[index] for index in range(len(points))", "*outcomes.values()",
+           "outcomes[index] for index in made", "*outcomes.values()",
            tests(f"{_EXPLORERS}::test_outcomes_in_any_order_belong_to_their_knobs")),
     Mutant("records of any machine", "compiler", Records.find,
            "self._best.get(Key(target, machine, template, workload))",

@@ -24,6 +24,14 @@ class Machine:
     memory: MemoryParams
     vthreads: int
 
+    @property
+    def saves_loads(self) -> bool:
+        """Whether programs are made to load less, and earlier (docs/adr/0039): where windows slide,
+        so that loads bind most networks. Elsewhere it gains a percent or less, small networks lose
+        as much, and the explorer's tables have the cycles of programs without it.
+        """
+        return bool(self.params.vector_window)
+
 
 @dataclass(frozen=True)
 class Budget:

@@ -202,9 +202,11 @@ def _when_ready(
     return ready  # type: ignore[return-value]
 
 
-def without_repeated_settings(insns: Sequence[Insn], params: HwParams) -> list[int]:
-    """Indices of the instructions, in order, without each PARAM and each TABLE that sets what is
-    set already."""
+def without_repeated_settings(
+    insns: Sequence[Insn], params: HwParams, kinds: tuple[type[Insn], ...] = (Param, SetTable)
+) -> list[int]:
+    """Indices of the instructions, in order, without each PARAM and each TABLE, or those of
+    ``kinds``, that sets what is set already."""
     kept = []
     param: Param | None = None
     table: SetTable | None = None
@@ -224,7 +226,7 @@ def without_repeated_settings(insns: Sequence[Insn], params: HwParams) -> list[i
                     table = None
             case _:
                 same = False
-        if not same:
+        if not (same and isinstance(insn, kinds)):
             kept.append(index)
     return kept
 

@@ -14,7 +14,7 @@ from ....isa.asm import disassemble
 from ....isa.check import check
 from ....isa.depend import deadlines, dependencies, order_by_tokens, reorder
 from ....isa.errors import VdlaError
-from ....isa.insn import Insn
+from ....isa.insn import Insn, Param, Table
 from ....isa.notes import Note, pack_notes
 from ....isa.params import HwParams
 from ....isa.program import MAX_DRAM_BYTES, PROGRAM_ALIGN_BYTES, Program
@@ -121,7 +121,8 @@ def _ordered(
     needs = dependencies(found.reordered(late), tracks)
     order = dispatch_order(insns, tracks, needs, params, memory)
     insns, needs = reorder(insns, needs, order)
-    kept = without_repeated_settings(insns, params)
+    repeated = (Param, Table) if machine.saves_loads else (Table,)
+    kept = without_repeated_settings(insns, params, repeated)
     if len(kept) < len(insns):
         insns, order = [insns[i] for i in kept], [order[i] for i in kept]
         needs = dependencies(Footprints.of(insns, params, image))[:, 0]
@@ -227,7 +228,7 @@ class _Writer:
         gets the places of its instructions.
         """
         tracks: Sequence[int] = self.tracks
-        if len(self.made) > 1:
+        if len(self.made) > 1 and self.machine.saves_loads:
             tracks = constants_apart(self.stream.insns, tracks, self.stream.dram.image)
         insns, order, image = _ordered(self.stream, tracks, self.machine)
         self.layers = [_placed_layer(layer, order) for layer in self.layers]

@@ -73,8 +73,8 @@ def share_scratchpads(
     params = machine.params
     tracks = [template_of(node).track for node in nodes]
     beside = len(set(tracks)) > 1
-    scarce = beside and reading_share(graph, nodes, machine) >= SCARCE_SHARE
-    whole = Context(Budget.whole(params), beside=beside, scarce_loads=scarce)
+    is_short = machine.saves_loads and reading_share(graph, nodes, machine) >= SCARCE_SHARE
+    whole = Context(Budget.whole(params), beside=beside, scarce_loads=beside and is_short)
     orders = _wanted_orders(graph, nodes, template_of, whole)
     made: dict[str, Operator] = {}
     funcs: dict[tuple, PrimFunc] = {}

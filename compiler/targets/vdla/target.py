@@ -146,7 +146,8 @@ class Accelerator(Target):
             workload = joining.workload(graph, node, reading)
             return chooser.choose(joining, workload, node.name).knobs["addition"] == JOINED
 
-        return join_results(graph, bool(self.machine.params.vector_table), adds_image)
+        has_table = bool(self.machine.params.vector_table) and self.machine.saves_loads
+        return join_results(graph, has_table, adds_image)
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""

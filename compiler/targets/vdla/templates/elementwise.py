@@ -147,7 +147,10 @@ class ScaledAddition(AcceleratorTemplate[ScaledWorkload]):
 
         total = compute(shape, rule, "total")
         readers = {x: [term] for x, term in terms.items()}
-        return _lowered(name, (a, b), readers, list(terms.values()), total, workload.ending, knobs)
+        return _lowered(
+            name, (a, b), readers, list(terms.values()), total, workload.ending, knobs,
+            self.machine.saves_loads,
+        )  # fmt: skip
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op = node.op
@@ -201,7 +204,10 @@ class LiftedAddition(AcceleratorTemplate[LiftedWorkload]):
 
         total = compute(shape, rule, "total")
         readers = {x: [t for t in own if x in t.inputs] for x, own in ((a, left), (b, right))}
-        return _lowered(name, (a, b), readers, [*left, *right], total, workload.ending, knobs)
+        return _lowered(
+            name, (a, b), readers, [*left, *right], total, workload.ending, knobs,
+            self.machine.saves_loads,
+        )  # fmt: skip
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op = node.op
@@ -230,9 +236,10 @@ def _lowered(
     total: Tensor,
     ending: Ending,
     knobs: Knobs,
+    once: bool,
 ) -> PrimFunc:
     """The loop program, tile by tile: operands in ``inp``, ``steps`` in ``tmp``, and their
-    requantised ``total``.
+    requantised ``total``. Its parameters are loaded ``once``, or for each tile.
     """
     block = total.shape[-1]
     par = placeholder((1, REQUANT_ENTRIES, block), "int32", "param")
@@ -241,9 +248,11 @@ def _lowered(
     local = s.cache_write(out, "out")
     s[total].compute_inline()
     tiles = [s.cache_read(x, "inp", reading) for x, reading in readers.items()]
-    s.cache_read(par, "par", [local])  # all tiles share it, so it is loaded once
+    par_tile = s.cache_read(par, "par", [local])
     tile = tile_row(s[out], int(knobs["size"]), int(knobs["vthreads"]))
     scopes = dict.fromkeys(steps, "tmp") | dict.fromkeys(tiles, "inp")
+    if not once:
+        scopes[par_tile] = "par"
     attach(s, scopes | {local: "out"}, s[out], tile)
     return lower(s, [*operands, par, out], name)
 

@@ -53,5 +53,6 @@ class Joining(Decision[JoiningWorkload]):
         return Space({"addition": (APART, JOINED)})
 
     def plan(self, workload: JoiningWorkload, fixed: Knobs) -> Plan | Refusal:
-        pays = SCARCE_SHARE <= workload.reading < ADDED_SHARE
+        is_short = SCARCE_SHARE <= workload.reading < ADDED_SHARE
+        pays = self.machine.saves_loads and is_short
         return Plan({"addition": fixed.get("addition") or (JOINED if pays else APART)})

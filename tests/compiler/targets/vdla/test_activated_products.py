@@ -82,7 +82,8 @@ def test_tiles(knobs: Knobs) -> None:
 def test_nothing_goes_to_dram_in_between_and_the_table_is_set_once() -> None:
     """The look-ups hide behind the products."""
     graph = activated(256, 256, (8, 16), joined=False)
-    compiled, cycles = build_for("sim", graph, DEFAULT, VTA), []
+    hw, cycles = replace(DEFAULT, vector_window=3), []
+    compiled = build_for("sim", graph, hw, VTA)
     compiled.run(inputs_of(graph), lambda p, dram: cycles.append(simulate(p, dram, VTA).cycles))
     assert [layer.op for layer in compiled.layers] == ["QConvTable"]
     assert sum(isinstance(insn, Table) for insn in compiled.program.insns) == 1

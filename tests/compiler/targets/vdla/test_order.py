@@ -123,10 +123,11 @@ def test_the_second_step_keeps_every_unit_in_order() -> None:
 
 
 def test_weights_are_loaded_before_the_results_that_they_are_multiplied_by() -> None:
-    """Two dense layers: the weights of the second one do not wait for the result of the first."""
+    """Two dense layers: the weights of the second one do not wait for the result of the first,
+    where windows slide."""
     net = Net("two")
     net.output(net.dense(net.dense(net.input(1, 64), 64), 64))
-    program = build_for("sim", net.model(), HwParams(), VTA).program
+    program = build_for("sim", net.model(), HwParams(vector_window=3), VTA).program
     second = [
         (insn.memory, index)
         for index, (insn, note) in enumerate(zip(program.insns, program.notes, strict=True))
@@ -152,6 +153,7 @@ def test_parameters_are_not_set_again() -> None:
     assert kept(first, load(8), first) == kept(first, load(10), first) == [0, 1, 2]
     for apart in (load(7), load(11), replace(load(8), memory="inp")):
         assert kept(first, apart, first) == [0, 1]
+    assert without_repeated_settings([first, first], PARAMS, (Table,)) == [0, 1]
 
 
 def load(base: int, memory: str = "inp") -> Insn:

@@ -129,7 +129,8 @@ def test_which_images_are_added(case: str) -> None:
 def test_the_choice_is_open(addition: str | None) -> None:
     """By itself, this program reads too much for an addition within the convolution."""
     graph = residual(64, 64, (8, 8), joined=False)
-    target = find_target("sim", Options(DEFAULT, VTA, 2, 1))
+    hw = HwParams(vector_window=3)
+    target = find_target("sim", Options(hw, VTA, 2, 1))
     knobs = {"conv": {"addition": addition}} if addition else None
     compiled = build(graph, target, knobs=knobs)
     joined = ["QConvAdd"] if addition == "joined" else ["QConv2d", "QAdd"]
@@ -146,7 +147,8 @@ def test_the_choice_is_open(addition: str | None) -> None:
     "reading, expected", [(0.32, "apart"), (0.4, "joined"), (0.6, "joined"), (0.7, "apart")]
 )
 def test_where_joining_pays(reading: float, expected: str) -> None:
-    """Where loads are scarce, but do not bound the program."""
-    joining = Joining(Machine(DEFAULT, VTA, 2))
-    planned = joining.plan(JoiningWorkload(64, 64, 64, reading), {})
-    assert isinstance(planned, Plan) and planned.knobs == {"addition": expected}
+    """Where loads are scarce, but do not bound the program, on a machine with windows."""
+    for window, wanted in (3, expected), (0, "apart"):
+        joining = Joining(Machine(HwParams(vector_window=window), VTA, 2))
+        planned = joining.plan(JoiningWorkload(64, 64, 64, reading), {})
+        assert isinstance(planned, Plan) and planned.knobs == {"addition": wanted}
