@@ -11,9 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from math import prod
-
-import numpy as np
 
 from ....isa.errors import VdlaError
 from ...choose.chooser import Choice, Chooser
@@ -23,15 +20,12 @@ from ...graph.ir import Graph, Node
 from ...tir.ir import PrimFunc
 from .codegen import scratchpad_use
 from .machine import Budget, Context, Machine
-from .planner import read_cycles
 from .templates.base import AcceleratorTemplate, Track
 from .templates.by_steps import by_steps_of
+from .templates.joining import SCARCE_SHARE, reading_share
 
 #: Scratchpads that both tracks use.
 SHARED = ("inp", "out", "par")
-#: Loads are scarce where what must be read takes at least this share of the products' cycles. In
-#: ResNet-18 they are not (0.32), in ResNet-50 they are (0.39, and 0.35 with joined additions).
-SCARCE_SHARE = 1 / 3
 
 
 @dataclass(frozen=True)
@@ -114,15 +108,6 @@ def share_scratchpads(
             near = [used[i] for i in (before, after) if i >= 0]
             decide(node, {m: max((use.get(m, 0) for use in near), default=0) for m in SHARED})
     return made
-
-
-def reading_share(graph: Graph, nodes: Sequence[Node], machine: Machine) -> float:
-    """The cycles that reading each operand of the nodes once takes, as a share of those that the
-    tensor core needs for all products; 0 where nothing is multiplied."""
-    operands = [tensor for node in nodes for tensor in graph.operands(node)]
-    read = sum(prod(t.shape) * np.dtype(t.dtype).itemsize for t in operands)
-    products = sum(map(graph.macs, nodes)) / machine.params.peak_macs_per_cycle
-    return read_cycles(read, machine) / products if products else 0.0
 
 
 def _attempt(
