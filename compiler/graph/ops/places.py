@@ -7,7 +7,7 @@ groups can be filled up to whole blocks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,6 @@ from ...te.expr import Const, Expr, minimum, select
 from ...te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
 from ..arithmetic.requant import INT8_MAX, INT8_MIN, Requant
 from .base import Expression, Fusion, Op, Shape, Type, expect, expect_dtypes, int32
-from .convolution import QConv2d
 from .epilogue import requantized
 
 #: The axis of an image [1, C, N, 1] that are its places.
@@ -157,37 +156,6 @@ class QAddChannels(Op):
             return topi.quantisation.clipped(scaled, self.zero_point, INT8_MIN, INT8_MAX)
 
         return Expression(compute(x.shape, rule, "out"), (x, const), (self.const,))
-
-
-@dataclass(frozen=True, eq=False)
-class QConvAddChannels(Op):
-    """A convolution to [1,C,N,1], and constants that are added to its channels: operands and
-    formulas are those of ``conv`` and ``add``, so the result of the convolution is int8."""
-
-    conv: QConv2d
-    add: QAddChannels
-
-    fusion = Fusion.REDUCTION
-
-    def infer(self, *types: Type) -> Type:
-        return self.add.infer(self.conv.infer(*types))
-
-    def evaluate(self, *args: np.ndarray) -> np.ndarray:
-        return self.add.evaluate(self.conv.evaluate(*args))
-
-    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
-        """The stages of both, one behind the other."""
-        conv = self.conv.expression(inputs, shapes)
-        add = self.add.expression([conv.output], [conv.output.shape])
-        args, attributes = (*conv.args, *add.args[1:]), (*conv.attributes, *add.attributes)
-        return Expression(add.output, args, attributes)
-
-    def macs(self, *shapes: Shape) -> int:
-        return self.conv.macs(*shapes)
-
-    def attributes(self) -> Iterator[tuple[str, str]]:
-        yield "conv", self.conv.text
-        yield "add", self.add.text
 
 
 def expect_image(shape: Shape, groups: int) -> None:

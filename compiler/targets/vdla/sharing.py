@@ -67,8 +67,9 @@ def share_scratchpads(
     params = machine.params
     tracks = [template_of(node).track for node in nodes]
     beside = len(set(tracks)) > 1
-    is_short = machine.saves_loads and reading_share(graph, nodes, machine) >= SCARCE_SHARE
-    whole = Context(Budget.whole(params), beside=beside, scarce_loads=beside and is_short)
+    may_save = beside and machine.saves_loads
+    scarce = may_save and reading_share(graph, nodes, machine) >= SCARCE_SHARE
+    whole = Context(Budget.whole(params), beside=beside, scarce_loads=scarce)
     orders = _wanted_orders(graph, nodes, template_of, whole)
     made: dict[str, Operator] = {}
     funcs: dict[tuple, PrimFunc] = {}

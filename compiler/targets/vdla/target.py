@@ -45,7 +45,7 @@ from .templates.elementwise import ELEMENTWISE
 from .templates.grouped import Grouped
 from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
-from .templates.joining import JOINED, Joining
+from .templates.joining import JOINED, Joining, reading_share
 from .templates.look_ups import LookUps
 from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
 from .templates.means import Means
@@ -140,7 +140,8 @@ class Accelerator(Target):
 
     def _join_results(self, chooser: Chooser, graph: Graph) -> Graph:
         joining = Joining(self.machine)
-        reading = joining.reading(graph, self.name)
+        mine = [node for node in graph.nodes if node.target == self.name]
+        reading = reading_share(graph, mine, self.machine)
 
         def adds_image(node: Node) -> bool:
             workload = joining.workload(graph, node, reading)

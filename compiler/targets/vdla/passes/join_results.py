@@ -17,12 +17,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from ....graph.ir import Graph, Node
-from ....graph.ops.activated import QConvTable
 from ....graph.ops.base import Op
 from ....graph.ops.convolution import QConv2d
 from ....graph.ops.integer import QAdd, QTable
-from ....graph.ops.places import QAddChannels, QConvAddChannels
-from ....graph.ops.residual import QConvAdd
+from ....graph.ops.joined import QConvAdd, QConvAddChannels, QConvTable
+from ....graph.ops.places import QAddChannels
 from ..machine import ACCELERATOR
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ....choose.space import Knobs, Refusal
 from ....graph.ir import Graph, Node
-from ....graph.ops.activated import QConvTable
+from ....graph.ops.joined import QConvTable
 from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
@@ -81,4 +81,4 @@ class ActivatedProducts(Products):
         op = node.op
         assert isinstance(op, QConvTable)
         found = super().constants(graph, replace(node, op=op.conv))
-        return {**found, "table": table_words(op.table, self.machine)}
+        return {**found, "table": table_words(op.last, self.machine)}

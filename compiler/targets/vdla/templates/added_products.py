@@ -10,7 +10,7 @@ import numpy as np
 
 from ....choose.space import Knobs, Refusal
 from ....graph.ir import Graph, Node
-from ....graph.ops.places import QConvAddChannels
+from ....graph.ops.joined import QConvAddChannels
 from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
@@ -56,7 +56,7 @@ class AddedProducts(Products):
         context = replace(context, budget=budget)
         plain = super().workload(graph, replace(node, op=op.conv), context)
         own = {f.name: getattr(plain, f.name) for f in fields(plain)}
-        return AddedProductsWorkload(**own, mult=op.add.mult, last=Ending(op.add.zero_point))
+        return AddedProductsWorkload(**own, mult=op.last.mult, last=Ending(op.last.zero_point))
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, weight, param of the products, of the addition, out."""
@@ -84,4 +84,4 @@ class AddedProducts(Products):
         op = node.op
         assert isinstance(op, QConvAddChannels)
         found = super().constants(graph, replace(node, op=op.conv))
-        return {**found, "constants": addition_constants(op.add, self.machine)}
+        return {**found, "constants": addition_constants(op.last, self.machine)}

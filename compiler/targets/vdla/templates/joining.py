@@ -51,23 +51,17 @@ class Joining(Decision[JoiningWorkload]):
         height, width = graph.result(node).shape[2:]
         return JoiningWorkload(depth, channels, height * width, reading)
 
-    def reading(self, graph: Graph, target: str) -> float:
-        """The reading share of all that a target computes."""
-        mine = [node for node in graph.nodes if node.target == target]
-        return reading_share(graph, mine, self.machine)
-
     def space(self, workload: JoiningWorkload) -> Space:
         return Space({"addition": (APART, JOINED)})
 
     def plan(self, workload: JoiningWorkload, fixed: Knobs) -> Plan | Refusal:
-        is_short = SCARCE_SHARE <= workload.reading < ADDED_SHARE
-        pays = self.machine.saves_loads and is_short
+        pays = self.machine.saves_loads and SCARCE_SHARE <= workload.reading < ADDED_SHARE
         return Plan({"addition": fixed.get("addition") or (JOINED if pays else APART)})
 
 
 def reading_share(graph: Graph, nodes: Sequence[Node], machine: Machine) -> float:
-    """The cycles that reading each operand of the nodes once takes, as a share of those that the
-    tensor core needs for all products; 0 where nothing is multiplied."""
+    """The cycles for reading each operand of the nodes once, over those that the tensor core needs
+    for their products; 0 where nothing is multiplied."""
     operands = [tensor for node in nodes for tensor in graph.operands(node)]
     read = sum(prod(t.shape) * np.dtype(t.dtype).itemsize for t in operands)
     products = sum(map(graph.macs, nodes)) / machine.params.peak_macs_per_cycle

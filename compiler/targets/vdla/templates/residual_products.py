@@ -10,7 +10,7 @@ import numpy as np
 
 from ....choose.space import Knobs, Refusal
 from ....graph.ir import Graph, Node
-from ....graph.ops.residual import QConvAdd
+from ....graph.ops.joined import QConvAdd
 from ....te.tensor import compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
@@ -60,8 +60,8 @@ class ResidualProducts(Products):
         conv = replace(node, op=op.conv, inputs=node.inputs[:-1])
         plain = super().workload(graph, conv, replace(context, budget=budget))
         own = {f.name: getattr(plain, f.name) for f in fields(plain)}
-        last = Ending(op.add.zero_point, op.add.lo, op.add.hi)
-        return ResidualWorkload(**own, factors=(op.add.mult_a, op.add.mult_b), last=last)
+        last = Ending(op.last.zero_point, op.last.lo, op.last.hi)
+        return ResidualWorkload(**own, factors=(op.last.mult_a, op.last.mult_b), last=last)
 
     def schedule(self, workload: ProductsWorkload, knobs: Knobs, name: str) -> PrimFunc:
         """Parameters: data, other, weight, param of the products, of the addition, out."""
@@ -90,5 +90,5 @@ class ResidualProducts(Products):
         op = node.op
         assert isinstance(op, QConvAdd)
         conv = replace(node, op=op.conv, inputs=node.inputs[:-1])
-        last = uniform_parameters(op.add.const, 1, op.add.shift, self.machine)
+        last = uniform_parameters(op.last.const, 1, op.last.shift, self.machine)
         return {**super().constants(graph, conv), "addition": last}

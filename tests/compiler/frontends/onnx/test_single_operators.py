@@ -17,7 +17,6 @@ from onnx import helper, numpy_helper
 from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.frontends.onnx.ops import MICROSOFT, READERS
 from vdla.compiler.graph.interpret import interpret
-from vdla.compiler.graph.ops.activated import QConvTable
 from vdla.compiler.graph.ops.base import Op
 from vdla.compiler.graph.ops.bit_serial import BitSerialConv2d, BitSerialDense
 from vdla.compiler.graph.ops.blocked.convolution import (
@@ -42,6 +41,7 @@ from vdla.compiler.graph.ops.convolution import (
 from vdla.compiler.graph.ops.elementwise import Add, Clip, Map, Relu
 from vdla.compiler.graph.ops.fused import Fused, FusedParts
 from vdla.compiler.graph.ops.integer import QAdd, QAddFixed, QMul, QSoftmax, QTable
+from vdla.compiler.graph.ops.joined import QConvAdd, QConvAddChannels, QConvTable
 from vdla.compiler.graph.ops.layout import (
     BlockReshape,
     FromBlocks,
@@ -65,7 +65,6 @@ from vdla.compiler.graph.ops.narrow import Narrow
 from vdla.compiler.graph.ops.normalisation import QLayerNorm, QNormalise, RowDigits
 from vdla.compiler.graph.ops.places import (
     QAddChannels,
-    QConvAddChannels,
     QGroupMatMul,
     TransposeGroups,
 )
@@ -80,7 +79,6 @@ from vdla.compiler.graph.ops.pooling import (
 )
 from vdla.compiler.graph.ops.quantisation import Dequantize, Quantize, QuantizeAway, Recentre
 from vdla.compiler.graph.ops.reduction import ArgReduce, Reduce
-from vdla.compiler.graph.ops.residual import QConvAdd
 from vdla.compiler.graph.ops.softmax import QTableSoftmax
 from vdla.compiler.graph.passes import GRAPH_PASSES, run_passes
 from vdla.compiler.targets.cpu.graph_code import build_cpu, on_blocks

@@ -8,18 +8,17 @@ import numpy as np
 import pytest
 from vdla.compiler.choose.space import Knobs
 from vdla.compiler.graph.ir import Graph, Node, Tensor
-from vdla.compiler.graph.ops.activated import QConvTable
 from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.graph.ops.integer import QTable
+from vdla.compiler.graph.ops.joined import QConvTable
 from vdla.compiler.targets.vdla.machine import ACCELERATOR
 from vdla.compiler.targets.vdla.passes.join_results import join_results
 from vdla.isa.insn import Table
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
-from vdla.sim.rtl.driver import RtlSimulator
 
 from ...building import build_for
-from .test_activations import VTA, check_values, inputs_of, requant_for
+from .test_activations import VTA, check_rtl, check_values, inputs_of, requant_for
 
 DEFAULT = HwParams(vector_table=2)
 SMALL = replace(PRESETS["4x4"], vector_table=1, par_depth=96)
@@ -92,16 +91,7 @@ def test_nothing_goes_to_dram_in_between_and_the_table_is_set_once() -> None:
 
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
-    graph, results = activated(10, 9, (5, 6), 3), []
-    compiled = build_for("sim", graph, SMALL, VTA)
-    for run in (simulate, RtlSimulator(SMALL).run):
-        cycles: list[int] = []
-        (y,) = compiled.run(
-            inputs_of(graph),
-            lambda p, dram, run=run, cycles=cycles: cycles.append(run(p, dram, VTA).cycles),
-        )
-        results.append((y.tobytes(), cycles))
-    assert results[0] == results[1]
+    check_rtl(activated(10, 9, (5, 6), 3), SMALL)
 
 
 @pytest.mark.parametrize("reader", ["none", "no table", "another node"])

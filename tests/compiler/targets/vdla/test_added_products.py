@@ -9,15 +9,15 @@ import pytest
 from vdla.compiler.choose.space import Knobs
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
-from vdla.compiler.graph.ops.places import QAddChannels, QConvAddChannels
+from vdla.compiler.graph.ops.joined import QConvAddChannels
+from vdla.compiler.graph.ops.places import QAddChannels
 from vdla.compiler.targets.vdla.passes.join_results import join_results
 from vdla.isa.errors import VdlaError
 from vdla.isa.params import HwParams
 from vdla.sim.model.core import simulate
-from vdla.sim.rtl.driver import RtlSimulator
 
 from ...building import build_for, placed
-from .test_activations import DEFAULT, SMALL, VTA, check_values, inputs_of, requant_for
+from .test_activations import DEFAULT, SMALL, VTA, check_rtl, check_values, inputs_of, requant_for
 
 
 def operators(depth: int, channels: int, zero_point: int = 3) -> tuple[QConv2d, QAddChannels]:
@@ -98,16 +98,7 @@ def test_it_takes_less_than_both() -> None:
 
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
-    graph, results = product(10, 9, 14), []
-    compiled = build_for("sim", graph, SMALL, VTA)
-    for run in (simulate, RtlSimulator(SMALL).run):
-        cycles: list[int] = []
-        (y,) = compiled.run(
-            inputs_of(graph),
-            lambda p, dram, run=run, cycles=cycles: cycles.append(run(p, dram, VTA).cycles),
-        )
-        results.append((y.tobytes(), cycles))
-    assert results[0] == results[1]
+    check_rtl(product(10, 9, 14), SMALL)
 
 
 @pytest.mark.parametrize("reader", ["none", "an output", "another node", "groups"])

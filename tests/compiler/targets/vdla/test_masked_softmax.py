@@ -13,11 +13,9 @@ from vdla.compiler.targets.vdla.templates.masked_softmax import most_mask_rows
 from vdla.isa.insn import Load
 from vdla.isa.params import HwParams
 from vdla.isa.program import Program
-from vdla.sim.model.core import simulate
-from vdla.sim.rtl.driver import RtlSimulator
 
 from ...building import build_for
-from .test_activations import VTA, check_values, inputs_of
+from .test_activations import VTA, check_rtl, check_values
 from .test_softmax import HW, SMALL
 from .test_softmax import softmax as unmasked
 
@@ -89,16 +87,7 @@ def test_tiles(knobs: tuple[int, int], out_scale: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("out_scale", [1 / 255, 0.1 / 255])
 def test_the_rtl_takes_the_same_cycles(out_scale: float) -> None:
-    graph, results = softmax(causal(2, 12), out_scale), []
-    compiled = build_for("sim", graph, SMALL, VTA)
-    for run in (simulate, RtlSimulator(SMALL).run):
-        cycles: list[int] = []
-        (y,) = compiled.run(
-            inputs_of(graph),
-            lambda p, dram, run=run, cycles=cycles: cycles.append(run(p, dram, VTA).cycles),
-        )
-        results.append((y.tobytes(), cycles))
-    assert results[0] == results[1]
+    check_rtl(softmax(causal(2, 12), out_scale), SMALL)
 
 
 def test_keys_that_no_query_sees_take_less_than_a_pass() -> None:

@@ -25,10 +25,9 @@ from vdla.compiler.targets.vdla.templates.normalisation import (
 )
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
-from vdla.sim.rtl.driver import RtlSimulator
 
 from ...building import build_for
-from .test_activations import VTA, inputs_of
+from .test_activations import VTA, check_rtl, inputs_of
 
 HW = HwParams(vector_table=2)
 SMALL = replace(PRESETS["4x4"], vector_table=2, par_depth=80)
@@ -105,13 +104,7 @@ def test_tiles(tiles: int, some: int, resident: int) -> None:
 
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
-    graph, cycles = normalised(20, 10, 4), []
-    compiled = build_for("sim", graph, SMALL, VTA)
-    for run in (simulate, RtlSimulator(SMALL).run):
-        compiled.run(
-            inputs_of(graph), lambda p, dram, run=run: cycles.append(run(p, dram, VTA).cycles)
-        )
-    assert cycles[0] == cycles[1]
+    check_rtl(normalised(20, 10, 4), SMALL)
 
 
 @pytest.mark.slow

@@ -8,11 +8,9 @@ import pytest
 from vdla.compiler.graph.ir import Graph
 from vdla.compiler.graph.ops.movement import Concat, Slice
 from vdla.isa.params import PRESETS, HwParams
-from vdla.sim.model.core import simulate
-from vdla.sim.rtl.driver import RtlSimulator
 
-from ...building import build_for, placed
-from .test_activations import DEFAULT, SMALL, VTA, check_values, inputs_of, one_operator
+from ...building import placed
+from .test_activations import DEFAULT, SMALL, check_rtl, check_values, one_operator
 
 
 def joined(channels: int, *counts: int) -> Graph:
@@ -55,13 +53,7 @@ def test_tiles(knobs: tuple[int, int]) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("graph", [joined(10, 3, 8), cut(10, 12, 3, 8)], ids=["joined", "cut"])
 def test_the_rtl_takes_the_same_cycles(graph: Graph) -> None:
-    cycles = []
-    compiled = build_for("sim", graph, SMALL, VTA)
-    for run in (simulate, RtlSimulator(SMALL).run):
-        compiled.run(
-            inputs_of(graph), lambda p, dram, run=run: cycles.append(run(p, dram, VTA).cycles)
-        )
-    assert cycles[0] == cycles[1]
+    check_rtl(graph, SMALL)
 
 
 @pytest.mark.parametrize(

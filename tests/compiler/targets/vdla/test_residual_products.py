@@ -13,7 +13,7 @@ from vdla.compiler.graph.interpret import interpret
 from vdla.compiler.graph.ir import Graph, Node, Tensor
 from vdla.compiler.graph.ops.convolution import QConv2d
 from vdla.compiler.graph.ops.integer import QAdd
-from vdla.compiler.graph.ops.residual import QConvAdd
+from vdla.compiler.graph.ops.joined import QConvAdd
 from vdla.compiler.targets.base import Options
 from vdla.compiler.targets.registry import find_target
 from vdla.compiler.targets.vdla.machine import ACCELERATOR, Machine
@@ -21,10 +21,8 @@ from vdla.compiler.targets.vdla.passes.join_results import join_results
 from vdla.compiler.targets.vdla.templates.joining import Joining, JoiningWorkload
 from vdla.isa.params import PRESETS, HwParams
 from vdla.sim.model.core import simulate
-from vdla.sim.rtl.driver import RtlSimulator
 
-from ...building import build_for
-from .test_activations import VTA, check_values, inputs_of, requant_for
+from .test_activations import VTA, check_rtl, check_values, inputs_of, requant_for
 
 DEFAULT, SMALL = HwParams(), PRESETS["4x4"]
 
@@ -91,16 +89,7 @@ def test_tiles(knobs: Knobs) -> None:
 
 @pytest.mark.slow
 def test_the_rtl_takes_the_same_cycles() -> None:
-    graph, results = residual(10, 9, (5, 6), 3), []
-    compiled = build_for("sim", graph, SMALL, VTA)
-    for run in (simulate, RtlSimulator(SMALL).run):
-        cycles: list[int] = []
-        (y,) = compiled.run(
-            inputs_of(graph),
-            lambda p, dram, run=run, cycles=cycles: cycles.append(run(p, dram, VTA).cycles),
-        )
-        results.append((y.tobytes(), cycles))
-    assert results[0] == results[1]
+    check_rtl(residual(10, 9, (5, 6), 3), SMALL)
 
 
 @pytest.mark.parametrize("case", ["first", "second", "3 x 3", "chosen so", "a factor of 0"])
