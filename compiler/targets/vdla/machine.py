@@ -26,9 +26,9 @@ class Machine:
 
     @property
     def saves_loads(self) -> bool:
-        """Whether programs are made to load less, and earlier (docs/adr/0039): where windows slide,
-        so that loads bind most networks. Elsewhere it gains a percent or less, small networks lose
-        as much, and the explorer's tables have the cycles of programs without it.
+        """Whether programs are made to load less, and to load weights earlier. That is so where
+        windows slide, because loads bind most networks there. Why it is not so elsewhere is in
+        docs/adr/0039-loads-that-are-left-out.md.
         """
         return bool(self.params.vector_window)
 
