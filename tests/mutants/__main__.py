@@ -36,9 +36,9 @@ COSIM_OPTION = "--cosim"
 _compile = toolchain.compile_shared
 
 
-def compile_quickly(sources: list[Path], includes: list[Path], output: Path, *_: str) -> None:
+def compile_quickly(sources: list[Path], includes: list[Path], output: Path, *flags: str) -> None:
     """The same shared library, not optimised: it runs for a few thousand cycles."""
-    _compile(sources, includes, output, "-O0")
+    _compile(sources, includes, output, *flags, "-O0")
 
 
 def main() -> int:
