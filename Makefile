@@ -10,12 +10,13 @@ TORCH_STAMP := $(TORCH_VENV)/.installed
 
 venv: $(STAMP)
 
-# The stamp is younger than pyproject.toml when everything that it names is installed.
+# The stamp is younger than pyproject.toml when everything that it names is installed. Python compiles what is imported when it
+# is: pip would compile all, which takes a third of its time.
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "vdla needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1); say make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@for tool in g++ perl; do command -v $$tool >/dev/null || { echo "vdla needs $$tool on the PATH to build the RTL simulation; install it first" >&2; exit 1; }; done
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { echo "$(PYTHON) -m venv failed; on Debian and Ubuntu install python3-venv" >&2; exit 1; }
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[rtl,fpga,cosim,tune,explore,opencl,docs,dev]'
+	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check --editable '.[rtl,fpga,cosim,tune,explore,opencl,docs,dev]'
 	@touch $@
 
 demo: $(STAMP)
@@ -126,9 +127,9 @@ gates: $(STAMP)
 board: $(STAMP)
 	$(BIN)/python -m pytest -m "sweep or not sweep" tests/board tests/hw/fpga/test_synthesis.py
 
-# All cycles that docs/measured.md tells, by the SimPy model.
+# All cycles that docs/measured.md tells, by the SimPy model; the large networks of `vdla bench cpu` against ONNX Runtime.
 figures: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m "sweep or not sweep" tests/test_measured.py
+	$(BIN)/python -m pytest -n 2 -m "sweep or not sweep" tests/test_measured.py tests/bench/test_cpu_bench.py
 
 # Line, branch and toggle coverage of hw/core by random, steered and faulty programs.
 lines: $(STAMP)

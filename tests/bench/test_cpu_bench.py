@@ -20,6 +20,9 @@ from vdla.compiler.frontends.onnx.importer import import_onnx
 from vdla.compiler.graph.interpret import interpret
 from vdla.isa.errors import VdlaError
 
+#: Networks that take more than five seconds to compile; `make figures` runs them.
+LARGE = {"swin_tiny", "densenet121", "resnet50"}
+
 
 def test_a_layer_against_onnx_runtime(tmp_path: Path) -> None:
     path = tmp_path / "report.json"
@@ -55,7 +58,10 @@ def test_networks_of_every_kind_of_input_and_operator() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", MODERN)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.sweep if name in LARGE else ()) for name in MODERN],
+)
 def test_networks_of_today_are_what_they_are_called(name: str) -> None:
     """Our results are ONNX Runtime's, and the work is what is published, where it is (in millions:
     of timm, but for convolutions' borders and small parts that are left out there)."""
