@@ -69,6 +69,7 @@ def dispatch_order(
     needs: np.ndarray,
     params: HwParams,
     memory: MemoryParams,
+    dropped: tuple[type[Insn], ...] = (),
 ) -> list[int]:
     """Indices of the instructions in the order of their estimated starts.
 
@@ -79,9 +80,12 @@ def dispatch_order(
         where nothing else decides
     needs : for each instruction, per track and unit, the index of the latest instruction that it
         depends on, or -1 (:func:`~vdla.isa.depend.dependencies`)
+    dropped : settings that are dropped afterwards where they repeat, so that only the first of
+        those that a track repeats is expected to take time
     """
     units, busy, latency = _estimates(insns, params, memory)
     whole = [track % TRACKS for track in tracks]
+    busy[_repeated(insns, whole, params, dropped)] = 0
     groups = _groups(insns, whole)
     members = np.array([index for group in groups for index in group], np.int64)
     group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
@@ -229,6 +233,18 @@ def without_repeated_settings(
         if not (same and isinstance(insn, kinds)):
             kept.append(index)
     return kept
+
+
+def _repeated(
+    insns: Sequence[Insn], tracks: Sequence[int], params: HwParams, kinds: tuple[type[Insn], ...]
+) -> list[int]:
+    """Indices of the settings of ``kinds`` that repeat what their own track has set."""
+    found: list[int] = []
+    for track in sorted(set(tracks)) if kinds else ():
+        mine = [index for index, other in enumerate(tracks) if other == track]
+        kept = without_repeated_settings([insns[index] for index in mine], params, kinds)
+        found += sorted(set(mine) - {mine[index] for index in kept})
+    return found
 
 
 def _groups(insns: Sequence[Insn], tracks: Sequence[int]) -> list[list[int]]:
