@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from vdla.bench.modern import FloatNet
 from vdla.bench.net import Net
 from vdla.compiler.targets.vdla.order import (  # fmt: skip
     constants_apart,
@@ -26,6 +27,7 @@ from vdla.sim.model.core import simulate
 from vdla.sim.verify.random_programs import random_program
 
 from ...building import build_for
+from .test_squeeze import quantised
 
 VTA = MEMORY_PRESETS["vta"]
 PARAMS = HwParams(
@@ -136,6 +138,25 @@ def test_weights_are_loaded_before_the_results_that_they_are_multiplied_by() -> 
     weights = [index for memory, index in second if memory == "wgt"]
     [image] = [index for memory, index in second if memory == "inp"]
     assert min(weights) < image
+
+
+def test_a_table_that_is_not_set_again_takes_no_time() -> None:
+    """A depthwise convolution works on the first results that were looked up, although look-ups
+    keep the vector unit busy: they are expected to take as long as they do."""
+    net = FloatNet("two")
+    x = net.silu(net.conv(net.input(1, 64, 28, 28), 96, 1, relu=False))
+    net.output(net.conv(x, 96, 3, groups=96))
+    hw = HwParams(vector_window=3, vector_table=2)
+    program = build_for("sim", quantised(net.model()), hw, VTA).program
+    first, second = (
+        [
+            index
+            for index, (insn, note) in enumerate(zip(program.insns, program.notes, strict=True))
+            if isinstance(insn, Vector) and note.layer == layer["name"]
+        ]
+        for layer in program.meta["layers"]
+    )
+    assert sum(index < first[-1] for index in second) > len(second) // 4
 
 
 def test_parameters_are_not_set_again() -> None:
