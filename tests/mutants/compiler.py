@@ -104,7 +104,11 @@ COMPILER = (
     Mutant("settings that will be dropped take time", "compiler", order.dispatch_order,
            "busy[_repeated(insns, whole, params, dropped)] = 0", "busy[[]] = 0",
            tests("compiler/targets/vdla/test_order.py"
-                 "::test_a_table_that_is_not_set_again_takes_no_time")),
+                 "::test_a_depthwise_convolution_follows_a_table_closely")),
+    Mutant("look-ups go before what has been ready for longer", "compiler", order.dispatch_order,
+           "] = 1", "] = 0",
+           tests("compiler/targets/vdla/test_order.py"
+                 "::test_a_depthwise_convolution_follows_a_table_closely")),
     # ---- squeeze-and-excitation, results that are finished before they leave
     Mutant("the zero point of values looked up is added", "compiler", patterns.match_value,
            "b=Const(-number)", "b=Const(number)",

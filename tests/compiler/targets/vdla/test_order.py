@@ -140,11 +140,13 @@ def test_weights_are_loaded_before_the_results_that_they_are_multiplied_by() -> 
     assert min(weights) < image
 
 
-def test_a_table_that_is_not_set_again_takes_no_time() -> None:
-    """A depthwise convolution works on the first results that were looked up, although look-ups
-    keep the vector unit busy: they are expected to take as long as they do."""
+@pytest.mark.parametrize("depth, size", [(64, 28), (16, 48)], ids=["products", "vector unit"])
+def test_a_depthwise_convolution_follows_a_table_closely(depth: int, size: int) -> None:
+    """It works on the first results that were looked up, whatever bounds the convolution before:
+    the time of its products, as settings that are dropped take no time, or that of the vector unit,
+    which takes what has been ready for longer."""
     net = FloatNet("two")
-    x = net.silu(net.conv(net.input(1, 64, 28, 28), 96, 1, relu=False))
+    x = net.silu(net.conv(net.input(1, depth, size, size), 96, 1, relu=False))
     net.output(net.conv(x, 96, 3, groups=96))
     hw = HwParams(vector_window=3, vector_table=2)
     program = build_for("sim", quantised(net.model()), hw, VTA).program
