@@ -101,10 +101,10 @@ COMPILER = (
            "TRACKS * (segment >= 0", "0 * (segment >= 0",
            tests("compiler/targets/vdla/test_order.py"
                  "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
-    Mutant("settings that will be dropped take time", "compiler", order.dispatch_order,
-           "busy[_repeated(insns, whole, params, dropped)] = 0", "busy[[]] = 0",
+    Mutant("settings of both tracks repeat each other", "compiler", order.repeated_settings,
+           "if other == track", "if True",
            tests("compiler/targets/vdla/test_order.py"
-                 "::test_a_depthwise_convolution_follows_a_table_closely")),
+                 "::test_settings_that_a_track_repeats_are_expected_to_take_no_time")),
     Mutant("look-ups go before what has been ready for longer", "compiler", order.dispatch_order,
            "] = 1", "] = 0",
            tests("compiler/targets/vdla/test_order.py"

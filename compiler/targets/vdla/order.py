@@ -85,7 +85,7 @@ def dispatch_order(
     """
     units, busy, latency = _estimates(insns, params, memory)
     whole = [track % TRACKS for track in tracks]
-    busy[_repeated(insns, whole, params, dropped)] = 0
+    busy[repeated_settings(insns, whole, params, dropped)] = 0
     groups = _groups(insns, whole)
     members = np.array([index for group in groups for index in group], np.int64)
     group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
@@ -136,8 +136,8 @@ def _estimates(
 @native
 def _find_order(
     needs: Table, members: Ints, bounds: Ints, waiting: Ints, yields: Ints, fronts: Ints,
-    backs: Ints, ready: Ints, arithmetic: Ints, work: Ints, busy: Ints, latency: Ints, free: Ints, ends: Ints,
-    group_of: Ints, order: Ints,
+    backs: Ints, ready: Ints, arithmetic: Ints, work: Ints, busy: Ints, latency: Ints, free: Ints,
+    ends: Ints, group_of: Ints, order: Ints,
 ):  # fmt: skip
     """Take instructions from their queues until all are in ``order``.
 
@@ -248,7 +248,7 @@ def _passes_tmp(insn: Insn) -> bool:
     return isinstance(insn, Vector) and "tmp" in (insn.src0, insn.dst)
 
 
-def _repeated(
+def repeated_settings(
     insns: Sequence[Insn], tracks: Sequence[int], params: HwParams, kinds: tuple[type[Insn], ...]
 ) -> list[int]:
     """Indices of the settings of ``kinds`` that repeat what their own track has set."""
