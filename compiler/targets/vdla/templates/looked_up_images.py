@@ -35,7 +35,7 @@ class TableMeans(Means):
         return _reader(self.machine)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        return super().constants(graph, _last(node)) | _table(node, self.machine)
+        return {**super().constants(graph, _last(node)), **_table(node, self.machine)}
 
 
 class TableProducts(ChannelProducts):
@@ -51,7 +51,7 @@ class TableProducts(ChannelProducts):
         return _reader(self.machine)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
-        return super().constants(graph, _last(node)) | _table(node, self.machine)
+        return {**super().constants(graph, _last(node)), **_table(node, self.machine)}
 
 
 def _last(node: Node) -> Node:
