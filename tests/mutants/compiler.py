@@ -37,6 +37,7 @@ from vdla.compiler.targets.vdla import order, patterns, planner
 from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes import join_results as joining
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
+from vdla.compiler.targets.vdla.passes.look_up_again import look_up_again
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
 from vdla.compiler.targets.vdla.stream import Stream, VectorWork
 from vdla.compiler.targets.vdla.templates import (
@@ -100,7 +101,26 @@ COMPILER = (
            "TRACKS * (segment >= 0", "0 * (segment >= 0",
            tests("compiler/targets/vdla/test_order.py"
                  "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
+    Mutant("settings of both tracks repeat each other", "compiler", order.repeated_settings,
+           "if other == track", "if True",
+           tests("compiler/targets/vdla/test_order.py"
+                 "::test_settings_that_a_track_repeats_are_expected_to_take_no_time")),
+    Mutant("look-ups go before what has been ready for longer", "compiler", order.dispatch_order,
+           "] = 1", "] = 0",
+           tests("compiler/targets/vdla/test_order.py"
+                 "::test_a_depthwise_convolution_follows_a_table_closely")),
     # ---- squeeze-and-excitation, results that are finished before they leave
+    Mutant("the zero point of values looked up is added", "compiler", patterns.match_value,
+           "b=Const(-number)", "b=Const(number)",
+           tests("compiler/targets/vdla/test_looked_up_images.py"
+                 "::test_it_equals_the_interpreter")),
+    Mutant("a table goes that others read", "compiler", look_up_again,
+           "or None in found", "",
+           tests("compiler/targets/vdla/test_looked_up_images.py::test_which_tables_are_joined")),
+    Mutant("all blocks have the factors of the first", "compiler", ChannelProducts.schedule,
+           "right[c, 0, 0, b, i]", "right[0, 0, 0, b, i]",
+           tests("compiler/targets/vdla/test_looked_up_images.py"
+                 "::test_it_equals_the_interpreter")),
     Mutant("sums of parts are passed on", "compiler", patterns.fusable_buffers,
            "read_otherwise |= reads - {stmt.buffer}", "pass",
            tests("compiler/targets/vdla/test_squeeze.py"

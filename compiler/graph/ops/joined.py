@@ -1,4 +1,5 @@
-"""A convolution and the operator that alone reads its result, as one operator."""
+"""Two operators as one: a convolution and what alone reads its result; a table, and what reads the
+values looked up."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ import numpy as np
 from ...te.tensor import Tensor
 from .base import Expression, Fusion, Op, Shape, Type
 from .convolution import QConv2d
-from .integer import QAdd, QTable
+from .integer import QAdd, QMul, QTable
 from .places import QAddChannels
+from .pooling import QAvgPool
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,3 +78,48 @@ class QConvAdd(QConvThen):
     last: QAdd
 
     others = 1
+
+
+@dataclass(frozen=True, eq=False)
+class QTableThen(Op):
+    """``last(table(x), *others)``: a reader of a table's values that looks them up by itself."""
+
+    table: QTable
+    last: Op
+
+    def infer(self, *types: Type) -> Type:
+        return self.last.infer(self.table.infer(types[0]), *types[1:])
+
+    def evaluate(self, *args: np.ndarray) -> np.ndarray:
+        return self.last.evaluate(self.table.evaluate(args[0]), *args[1:])
+
+    def expression(self, inputs: Sequence[Tensor], shapes: Sequence[Shape]) -> Expression:
+        """The stages of both, one behind the other."""
+        table = self.table.expression(inputs[:1], shapes[:1])
+        operands = [table.output, *inputs[1:]]
+        last = self.last.expression(operands, shapes)
+        constants = (*table.args[1:], *last.args[len(operands) :])
+        attributes = (*table.attributes, *last.attributes)
+        return Expression(last.output, (*inputs, *constants), attributes)
+
+    def attributes(self) -> Iterator[tuple[str, str]]:
+        yield "table", self.table.text
+        yield "last", self.last.text
+
+
+@dataclass(frozen=True, eq=False)
+class QTableMean(QTableThen):
+    """The mean of each channel of the values looked up."""
+
+    last: QAvgPool
+
+    fusion = Fusion.REDUCTION
+
+
+@dataclass(frozen=True, eq=False)
+class QTableMul(QTableThen):
+    """The values looked up, times those of another tensor."""
+
+    last: QMul
+
+    fusion = Fusion.ELEMENTWISE

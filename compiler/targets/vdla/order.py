@@ -69,6 +69,7 @@ def dispatch_order(
     needs: np.ndarray,
     params: HwParams,
     memory: MemoryParams,
+    dropped: tuple[type[Insn], ...] = (),
 ) -> list[int]:
     """Indices of the instructions in the order of their estimated starts.
 
@@ -79,9 +80,12 @@ def dispatch_order(
         where nothing else decides
     needs : for each instruction, per track and unit, the index of the latest instruction that it
         depends on, or -1 (:func:`~vdla.isa.depend.dependencies`)
+    dropped : settings that are dropped afterwards where they repeat, so that only the first of
+        those that a track repeats is expected to take time
     """
     units, busy, latency = _estimates(insns, params, memory)
     whole = [track % TRACKS for track in tracks]
+    busy[repeated_settings(insns, whole, params, dropped)] = 0
     groups = _groups(insns, whole)
     members = np.array([index for group in groups for index in group], np.int64)
     group_of = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
@@ -93,10 +97,15 @@ def dispatch_order(
     fronts = np.searchsorted(queue_of[waiting], np.arange(queues + 1))
     bounds = np.searchsorted(group_of, np.arange(len(groups) + 1))
     arithmetic = np.array([track * _UNITS + unit for track, unit in enumerate(ARITHMETIC)])
+    yields = np.zeros(len(groups), np.int64)
+    # Results that pass tmp keep the vector unit busy at least twice. If their track always went
+    # first, the one behind it would wait for all of them.
+    if dropped:
+        yields[group_of[[_passes_tmp(insns[index]) for index in members.tolist()]]] = 1
     work = _work_before(units, busy, np.asarray(whole, np.int64))
     order, unknown = np.zeros(len(insns), np.int64), np.full(len(insns), -1)
     _find_order(
-        needs.reshape(len(insns), -1), members, bounds, waiting, fronts[:-1].copy(),
+        needs.reshape(len(insns), -1), members, bounds, waiting, yields, fronts[:-1].copy(),
         fronts[1:].copy(), np.full(queues, -1), arithmetic, work, busy, latency,
         np.zeros(_UNITS, np.int64), unknown.copy(), unknown, order,
     )  # fmt: skip
@@ -126,9 +135,9 @@ def _estimates(
 
 @native
 def _find_order(
-    needs: Table, members: Ints, bounds: Ints, waiting: Ints, fronts: Ints, backs: Ints,
-    ready: Ints, arithmetic: Ints, work: Ints, busy: Ints, latency: Ints, free: Ints, ends: Ints,
-    group_of: Ints, order: Ints,
+    needs: Table, members: Ints, bounds: Ints, waiting: Ints, yields: Ints, fronts: Ints,
+    backs: Ints, ready: Ints, arithmetic: Ints, work: Ints, busy: Ints, latency: Ints, free: Ints,
+    ends: Ints, group_of: Ints, order: Ints,
 ):  # fmt: skip
     """Take instructions from their queues until all are in ``order``.
 
@@ -136,6 +145,7 @@ def _find_order(
     ----------
     members : instructions by group; group g has those from ``bounds[g]`` to ``bounds[g + 1] - 1``
     waiting : groups by queue; queue q still has those from ``fronts[q]`` to ``backs[q] - 1``
+    yields : by group, whether one of another track goes first if it has been ready for longer
     ready : by queue, when what its first group needs has ended; -1 where that is not known
     arithmetic : by track, the queue of its arithmetic
     work : for each instruction, the cycles of its track's arithmetic before it
@@ -168,6 +178,8 @@ def _find_order(
                 # Queues come by track: of equal units and reserves, the lower track stays.
                 other = best % _UNITS
                 better = unit < other or (unit == other and reserve < best_reserve)
+                if unit == other and yields[waiting[fronts[best]]]:
+                    better = better or ready[queue] < ready[best]
             if better:
                 best, best_begin, best_reserve = queue, begin, reserve
         group, unit, begin = waiting[fronts[best]], best % _UNITS, best_begin
@@ -229,6 +241,23 @@ def without_repeated_settings(
         if not (same and isinstance(insn, kinds)):
             kept.append(index)
     return kept
+
+
+def _passes_tmp(insn: Insn) -> bool:
+    """Whether an instruction is one of several passes over the same results."""
+    return isinstance(insn, Vector) and "tmp" in (insn.src0, insn.dst)
+
+
+def repeated_settings(
+    insns: Sequence[Insn], tracks: Sequence[int], params: HwParams, kinds: tuple[type[Insn], ...]
+) -> list[int]:
+    """Indices of the settings of ``kinds`` that repeat what their own track has set."""
+    found: list[int] = []
+    for track in sorted(set(tracks)) if kinds else ():
+        mine = [index for index, other in enumerate(tracks) if other == track]
+        kept = without_repeated_settings([insns[index] for index in mine], params, kinds)
+        found += sorted(set(mine) - {mine[index] for index in kept})
+    return found
 
 
 def _groups(insns: Sequence[Insn], tracks: Sequence[int]) -> list[list[int]]:

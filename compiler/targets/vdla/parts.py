@@ -141,10 +141,13 @@ def looked_up(x: Expr, table: Callable[[Expr, Expr], Expr], block: int, value_by
     return value.astype("int8")
 
 
-def value_looked_up(x: Expr, table: Callable[[Expr, Expr], Expr], block: int) -> Expr:
-    """The value, int32, of a table of int16 for ``x``, which is int32 and at least -256; ``table``
-    as for :func:`looked_up`."""
-    return _value_of((x + TABLE_VALUES) % TABLE_VALUES, table, block, 2)
+def value_looked_up(
+    x: Expr, table: Callable[[Expr, Expr], Expr], block: int, value_bytes: int = 2
+) -> Expr:
+    """The value, int32, of a table for ``x``, which is at least -256; ``table`` as for
+    :func:`looked_up`."""
+    index = (x.astype("int32") + TABLE_VALUES) % TABLE_VALUES
+    return _value_of(index, table, block, value_bytes)
 
 
 def difference_looked_up(a: Expr, b: Expr, table: Callable[[Expr, Expr], Expr], block: int) -> Expr:

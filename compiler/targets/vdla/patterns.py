@@ -149,13 +149,18 @@ def match_difference(value: Expr) -> Arithmetic | None:
 
 
 def match_value(value: Expr) -> Arithmetic | None:
-    """Recognise what :func:`~.parts.value_looked_up` writes."""
+    """Recognise what :func:`~.parts.value_looked_up` writes, or that less a number."""
     match value:
+        case Binary("-", looked, Const(value=number)) if found := match_value(looked):
+            return replace(found, b=Const(-number))
         case Binary(">>", Binary("<<", Read(table, (row, _)), _), Const()):
             for x in (node for node in walk(row) if isinstance(node, Read)):
-                whole = value_looked_up(x, partial(_element, table), table.shape[-1])
-                if expr_text(whole) == expr_text(value):
-                    return Arithmetic("table", x, Const(0), table)
+                for value_bytes in (1, 2):
+                    whole = value_looked_up(
+                        x, partial(_element, table), table.shape[-1], value_bytes
+                    )
+                    if expr_text(whole) == expr_text(value):
+                        return Arithmetic("table", x, Const(0), table)
     return None
 
 

@@ -119,9 +119,10 @@ def _ordered(
     late = loads_by_need(deadlines(found))
     insns, tracks = [stream.insns[i] for i in late], [tracks[i] for i in late]
     needs = dependencies(found.reordered(late), tracks)
-    order = dispatch_order(insns, tracks, needs, params, memory)
-    insns, needs = reorder(insns, needs, order)
     repeated = (Param, Table) if machine.saves_loads else (Table,)
+    dropped = repeated if machine.saves_loads else ()
+    order = dispatch_order(insns, tracks, needs, params, memory, dropped)
+    insns, needs = reorder(insns, needs, order)
     kept = without_repeated_settings(insns, params, repeated)
     if len(kept) < len(insns):
         insns, order = [insns[i] for i in kept], [order[i] for i in kept]

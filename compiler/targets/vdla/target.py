@@ -30,6 +30,7 @@ from .machine import ACCELERATOR, Machine
 from .passes.absorb_flatten import absorb_flatten
 from .passes.fit_layout import fit_layout
 from .passes.join_results import join_results
+from .passes.look_up_again import look_up_again
 from .passes.pack_windows import pack_windows
 from .passes.products_of_places import products_of_places
 from .passes.reshape_blocks import reshape_blocks
@@ -47,6 +48,7 @@ from .templates.groups_transposed import GroupsTransposed
 from .templates.in_place import Joined, Renamed
 from .templates.joining import JOINED, Joining, reading_share
 from .templates.look_ups import LookUps
+from .templates.looked_up_images import TableMeans, TableProducts
 from .templates.masked_softmax import MaskedSoftmax, most_mask_rows
 from .templates.means import Means
 from .templates.normalisation import (
@@ -67,8 +69,9 @@ from .templates.windows import Windows
 #: A node is computed by the first template that handles it; these have instructions.
 TEMPLATES: list[type[AcceleratorTemplate]] = [
     Grouped, Products, AddedProducts, ActivatedProducts, ResidualProducts, Activations,
-    GroupsTransposed, Transposed, Means, Windows, *ELEMENTWISE, ChannelProducts, MaskedSoftmax,
-    Softmax, RowFactors, Normalise, ChannelAddition, PlacesMoved, LookUps, Tables,
+    GroupsTransposed, Transposed, Means, TableMeans, Windows, *ELEMENTWISE, ChannelProducts,
+    TableProducts, MaskedSoftmax, Softmax, RowFactors, Normalise, ChannelAddition, PlacesMoved,
+    LookUps, Tables,
 ]  # fmt: skip
 
 
@@ -136,7 +139,17 @@ class Accelerator(Target):
             ("pack_windows", partial(pack_windows, packs=partial(self._packs, chooser))),
             ("reshape_blocks", partial(reshape_blocks, block=params.block)),
             ("join_results", partial(self._join_results, chooser)),
+            *([("look_up_again", self._look_up_again)] if self._joins_tables else []),
         )
+
+    @property
+    def _joins_tables(self) -> bool:
+        """Whether tables become part of other operators."""
+        return bool(self.machine.params.vector_table) and self.machine.saves_loads
+
+    def _look_up_again(self, graph: Graph) -> Graph:
+        means = TableMeans(self.machine)
+        return look_up_again(graph, means.sums)
 
     def _join_results(self, chooser: Chooser, graph: Graph) -> Graph:
         joining = Joining(self.machine)
@@ -147,8 +160,7 @@ class Accelerator(Target):
             workload = joining.workload(graph, node, reading)
             return chooser.choose(joining, workload, node.name).knobs["addition"] == JOINED
 
-        has_table = bool(self.machine.params.vector_table) and self.machine.saves_loads
-        return join_results(graph, has_table, adds_image)
+        return join_results(graph, self._joins_tables, adds_image)
 
     def _packs(self, chooser: Chooser, graph: Graph, node: Node) -> bool:
         """Whether the host packs a convolution's windows; False where there is no choice."""

@@ -3,7 +3,7 @@ ends with. Both are made at run time."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,8 +12,9 @@ from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.integer import QMul
+from ....te.expr import Expr
 from ....te.schedule import create_schedule
-from ....te.tensor import compute, placeholder
+from ....te.tensor import Tensor, compute, placeholder
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..machine import Context
@@ -76,14 +77,20 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         entries = workload.channel_blocks * workload.places
         return row_cycles(entries, places, 2, 1, vthreads, self.machine)
 
+    def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
+        """What makes int32 of an element of the image, and the constants in par that it reads."""
+        return lambda element: element.astype("int32"), ()
+
     def schedule(self, workload: ChannelProductWorkload, knobs: Knobs, name: str) -> PrimFunc:
-        """Parameters: x, factor, par ([1, 3, block]: 0, multiplier, shift), out."""
+        """Parameters: x, factor, par ([1, 3, block]: 0, multiplier, shift), what elements of x are
+        read with, out."""
         params, w, (zero, of_factor) = self.machine.params, workload, workload.zeros
         lanes = params.batch, params.block
         x = placeholder((w.channel_blocks, w.places, 1, *lanes), "int8", "x")
         factor = placeholder((w.channel_blocks, 1, 1, *lanes), "int8", "factor")
         par = placeholder((1, REQUANT_ENTRIES, params.block), "int32", "param")
-        left = compute(x.shape, lambda *i: x[i].astype("int32") - zero, "left")
+        read, constants = self.reader()
+        left = compute(x.shape, lambda *i: read(x[i]) - zero, "left")
         right = compute(factor.shape, lambda *i: factor[i].astype("int32") - of_factor, "right")
         product = compute(
             x.shape, lambda c, y, z, b, i: left[c, y, z, b, i] * right[c, 0, 0, b, i], "product"
@@ -92,13 +99,22 @@ class ChannelProducts(AcceleratorTemplate[ChannelProductWorkload]):
         s = create_schedule(out)
         local = s.cache_write(out, "out")
         s[product].compute_inline()
-        loaded = [s.cache_read(x, "inp", [left]), s.cache_read(factor, "inp", [right])]
+        image, values = s.cache_read(x, "inp", [left]), s.cache_read(factor, "inp", [right])
         s.cache_read(par, "par", [local])  # all channels share it, so it is loaded once
+        for constant in constants:
+            s.cache_read(constant, "par", [left])
         outer, _ = split_tiles(s[out], (1, int(knobs["places"])), (0, 1))
-        tile = vthread_tiles(s[out], outer, int(knobs["vthreads"]))
-        scopes = dict.fromkeys(loaded, "inp") | {left: "tmp", right: "tmp", local: "out"}
-        attach(s, scopes, s[out], tile)
-        return lower(s, [x, factor, par, out], name)
+        of_tile = {image: "inp", left: "tmp", local: "out"}
+        of_block = {values: "inp", right: "tmp"}
+        block, places = outer
+        if self.machine.saves_loads and places.extent > 1:
+            tile = vthread_tiles(s[out], [places], int(knobs["vthreads"]))
+            attach(s, of_block, s[out], block)
+        else:
+            tile = vthread_tiles(s[out], outer, int(knobs["vthreads"]))
+            of_tile |= of_block
+        attach(s, of_tile, s[out], tile)
+        return lower(s, [x, factor, par, *constants, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op = node.op

@@ -3,7 +3,7 @@ the sum of these."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,8 +13,9 @@ from ....choose.space import Knobs, Refusal, Space, Workload
 from ....choose.template import Plan
 from ....graph.ir import Graph, Node
 from ....graph.ops.pooling import QAvgPool
+from ....te.expr import Expr
 from ....te.schedule import create_schedule
-from ....te.tensor import compute, placeholder, reduce_axis, sum_of
+from ....te.tensor import Tensor, compute, placeholder, reduce_axis, sum_of
 from ....tir.ir import PrimFunc
 from ....tir.lower import lower
 from ..machine import Context
@@ -46,11 +47,18 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         op = node.op
         assert isinstance(op, QAvgPool)
         _, height, width = image_of(graph[node.inputs[0]].shape, self.machine)
-        params, places = self.machine.params, height * width
-        room = int(self.share * params.inp_depth) // self.machine.vthreads
-        part = max(n for n in _parts(places) if n <= room)
-        fits = places // part <= params.tmp_depth
-        return op.kernel == (height, width) and not any(op.pads) and places > room and fits
+        is_mean = op.kernel == (height, width) and not any(op.pads)
+        return is_mean and height * width > self._room and self.sums(height * width)
+
+    @property
+    def _room(self) -> int:
+        """Entries of inp for a part."""
+        return int(self.share * self.machine.params.inp_depth) // self.machine.vthreads
+
+    def sums(self, places: int) -> bool:
+        """Whether the sums of parts of so many places have room in tmp."""
+        part = max(n for n in _parts(places) if n <= self._room)
+        return places // part <= self.machine.params.tmp_depth
 
     def takes(self, graph: Graph, node: Node) -> str | Refusal:
         return "on the vector unit, as sums of parts"
@@ -82,16 +90,22 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         entries = workload.channel_blocks * workload.places
         return row_cycles(entries, part, 1, 1, vthreads, self.machine)
 
+    def reader(self) -> tuple[Callable[[Expr], Expr], tuple[Tensor, ...]]:
+        """What makes int32 of an element of the image, and the constants in par that it reads."""
+        return lambda element: element.astype("int32"), ()
+
     def schedule(self, workload: MeanWorkload, knobs: Knobs, name: str) -> PrimFunc:
-        """Parameters: x, par ([1, 3, block]: bias, multiplier, shift), out."""
+        """Parameters: x, par ([1, 3, block]: bias, multiplier, shift), what elements are read with,
+        out."""
         params, w, size = self.machine.params, workload, int(knobs["part"])
         lanes, count = (params.batch, params.block), w.places // size
         x = placeholder((w.channel_blocks, count, size, *lanes), "int8", "x")
         par = placeholder((1, REQUANT_ENTRIES, params.block), "int32", "param")
         place, part = reduce_axis(size, "place"), reduce_axis(count, "part")
+        read, constants = self.reader()
         sums = compute(
             (w.channel_blocks, count, *lanes),
-            lambda c, p, b, i: sum_of(x[c, p, place, b, i].astype("int32"), (place,)), "sums",
+            lambda c, p, b, i: sum_of(read(x[c, p, place, b, i]), (place,)), "sums",
         )  # fmt: skip
         total = compute(
             (w.channel_blocks, 1, 1, *lanes),
@@ -102,14 +116,21 @@ class Means(AcceleratorTemplate[MeanWorkload]):
         local = s.cache_write(out, "out")
         image = s.cache_read(x, "inp", [sums])
         s.cache_read(par, "par", [local])  # all channels share it, so it is loaded once
+        for constant in constants:
+            s.cache_read(constant, "par", [sums])
         (block, *_), _ = split_tiles(s[out], (1, 1, 1))
-        attach(s, {sums: "tmp", total: "tmp", local: "out"}, s[out], block)
-        thread = vthread_tiles(s[sums], [sums.axes[1]], int(knobs["vthreads"]))
-        attach(s, {image: "inp"}, s[sums], thread)
+        scopes = {sums: "tmp", total: "tmp", local: "out"}
+        if count > 1:
+            attach(s, scopes, s[out], block)
+            thread = vthread_tiles(s[sums], [sums.axes[1]], int(knobs["vthreads"]))
+            attach(s, {image: "inp"}, s[sums], thread)
+        else:  # blocks of channels in the place of parts
+            thread = vthread_tiles(s[out], [block], int(knobs["vthreads"]))
+            attach(s, {image: "inp"} | scopes, s[out], thread)
         s[total].reorder(part, *total.axes)
         *_, b, i = sums.axes
         s[sums].reorder(place, b, i)
-        return lower(s, [x, par, out], name)
+        return lower(s, [x, par, *constants, out], name)
 
     def constants(self, graph: Graph, node: Node) -> Mapping[str, np.ndarray]:
         op = node.op

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from vdla.bench.modern import FloatNet
 from vdla.bench.net import Net
 from vdla.compiler.targets.vdla.order import (  # fmt: skip
     constants_apart,
     dispatch_order,
     loads_by_need,
+    repeated_settings,
     without_repeated_settings,
 )
 from vdla.isa.check import check
@@ -26,6 +28,7 @@ from vdla.sim.model.core import simulate
 from vdla.sim.verify.random_programs import random_program
 
 from ...building import build_for
+from .test_squeeze import quantised
 
 VTA = MEMORY_PRESETS["vta"]
 PARAMS = HwParams(
@@ -136,6 +139,35 @@ def test_weights_are_loaded_before_the_results_that_they_are_multiplied_by() -> 
     weights = [index for memory, index in second if memory == "wgt"]
     [image] = [index for memory, index in second if memory == "inp"]
     assert min(weights) < image
+
+
+@pytest.mark.parametrize("depth, size", [(64, 28), (16, 48)], ids=["products", "vector unit"])
+def test_a_depthwise_convolution_follows_a_table_closely(depth: int, size: int) -> None:
+    """It works on the first results that were looked up, whatever bounds the convolution before:
+    its products, or the vector unit, which takes what has been ready for longer."""
+    net = FloatNet("two")
+    x = net.silu(net.conv(net.input(1, depth, size, size), 96, 1, relu=False))
+    net.output(net.conv(x, 96, 3, groups=96))
+    hw = HwParams(vector_window=3, vector_table=2)
+    program = build_for("sim", quantised(net.model()), hw, VTA).program
+    first, second = (
+        [
+            index
+            for index, (insn, note) in enumerate(zip(program.insns, program.notes, strict=True))
+            if isinstance(insn, Vector) and note.layer == layer["name"]
+        ]
+        for layer in program.meta["layers"]
+    )
+    assert sum(index < first[-1] for index in second) > len(second) // 4
+
+
+def test_settings_that_a_track_repeats_are_expected_to_take_no_time() -> None:
+    """Whatever the other track sets between them."""
+    tables = [Table(par_base=at) for at in (0, 32, 0, 0)]
+    assert repeated_settings(tables, [0, 1, 0, 1], PARAMS, (Table,)) == [2]
+    assert repeated_settings(tables, [0, 0, 0, 0], PARAMS, (Table,)) == [3]
+    assert repeated_settings(tables, [0, 0, 0, 0], PARAMS, (Param,)) == []
+    assert repeated_settings(tables, [0, 1, 0, 1], PARAMS, ()) == []
 
 
 def test_parameters_are_not_set_again() -> None:
