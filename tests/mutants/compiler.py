@@ -38,6 +38,7 @@ from vdla.compiler.targets.vdla.codegen import _Walker
 from vdla.compiler.targets.vdla.passes import join_results as joining
 from vdla.compiler.targets.vdla.passes.functions_of_one import _Function
 from vdla.compiler.targets.vdla.passes.products_of_places import _Images
+from vdla.compiler.targets.vdla.program import _Writer
 from vdla.compiler.targets.vdla.stream import Stream, VectorWork
 from vdla.compiler.targets.vdla.templates import (
     activations,
@@ -97,7 +98,14 @@ COMPILER = (
            "if param and param.par_base < end", "if False and param.par_base < end",
            tests("compiler/targets/vdla/test_order.py::test_parameters_are_not_set_again")),
     Mutant("weights wait for results", "compiler", order.constants_apart,
-           "TRACKS * (segment >= 0", "0 * (segment >= 0",
+           "TRACKS * (1 + turn) * is_constant", "0",
+           tests("compiler/targets/vdla/test_order.py"
+                 "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
+    Mutant("the first order is taken", "compiler", order.dispatch_order,
+           "min(found, key=lambda known: known[0])", "found[0]",
+           tests("compiler/targets/vdla/test_order.py::test_the_best_order_is_taken")),
+    Mutant("all weights lie at the beginning", "compiler", _Writer._at_top,
+           "self.tensor_operators % 2", "False",
            tests("compiler/targets/vdla/test_order.py"
                  "::test_weights_are_loaded_before_the_results_that_they_are_multiplied_by")),
     # ---- squeeze-and-excitation, results that are finished before they leave

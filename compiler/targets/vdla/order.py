@@ -8,13 +8,17 @@ Operators of the tensor core and those of the vector unit alone are two tracks: 
 order, and a unit takes from either what can start first. So a depthwise convolution or a residual
 addition works on the first results of the convolution before it while that is still computing.
 
-Loads of constants are tracks, too: weights do not depend on results, so those of the next layer are
-loaded while the load of its input still waits for the layer before.
+Loads of constants are tracks, too: weights do not depend on results, so those of the next layers
+are loaded while the load of an input still waits for the layer before.
+
+Where several instructions could begin, a preference decides. No preference is best for all
+networks, so several orders are made, and the one that is estimated to end earliest is taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass
 
 import numpy as np
 
@@ -34,7 +38,40 @@ LOAD_CYCLES = 3
 #: For each track, the unit that does most of its work.
 ARITHMETIC = (Unit.GEMM, Unit.VECTOR)
 TRACKS = len(ARITHMETIC)
-_UNITS, _LOAD = len(Unit), int(Unit.LOAD)
+_UNITS, _LOAD, _VECTOR, _STORE = len(Unit), int(Unit.LOAD), int(Unit.VECTOR), int(Unit.STORE)
+#: Queues for loads of constants: operators of the tensor track have them in turn.
+TURNS = 3
+
+
+@dataclass(frozen=True)
+class Preference:
+    """What goes first where several instructions could begin at about the same time.
+
+    Attributes
+    ----------
+    patience_cycles : cycles for which the load unit would rather wait for a load that is needed
+        than begin one that is not needed until later, and keeps the bus for long
+    ahead_cycles : cycles of arithmetic by which loads of the tensor track go before those of the
+        vector track
+    is_fair : whether the vector unit takes what has been ready for longest; else the tensor track
+        goes first
+    is_in_order : whether the store unit takes what comes first in the program; else the tensor
+        track goes first, and may hold up the other one while stores are what both wait for
+    """
+
+    patience_cycles: int = 0
+    ahead_cycles: int = 0
+    is_fair: bool = False
+    is_in_order: bool = False
+
+
+#: Preferences where loads are saved (:attr:`~.machine.Machine.saves_loads`). Which one is best
+#: depends on which track has more to do where, so all are tried; one takes milliseconds.
+SAVING = tuple(
+    Preference(100, ahead, is_fair, True)
+    for is_fair in (False, True)
+    for ahead in (0, 300, 1000, 3000)
+)
 
 
 def loads_by_need(deadlines: Sequence[int]) -> list[int]:
@@ -47,18 +84,23 @@ def loads_by_need(deadlines: Sequence[int]) -> list[int]:
 
 
 def constants_apart(
-    insns: Sequence[Insn], tracks: Sequence[int], image: Mapping[int, bytes]
+    insns: Sequence[Insn],
+    tracks: Sequence[int],
+    turns: Sequence[int],
+    image: Mapping[int, bytes],
 ) -> list[int]:
     """The tracks of the instructions, where loads of constants are tracks of their own: TRACKS
-    above the others. ``image`` has what lies in DRAM before the program runs.
+    above the others, or as many more as the ``turns`` of their operators say. ``image`` has what
+    lies in DRAM before the program runs.
     """
     begins = np.array(sorted(image), np.int64)
     ends = np.array([at + len(image[at]) for at in begins.tolist()], np.int64)
     apart = []
-    for insn, track in zip(insns, tracks, strict=True):
+    for insn, track, turn in zip(insns, tracks, turns, strict=True):
         if isinstance(insn, Load):
             segment = int(np.searchsorted(begins, insn.dram_addr, "right")) - 1
-            track += TRACKS * (segment >= 0 and insn.dram_addr < int(ends[segment]))
+            is_constant = segment >= 0 and insn.dram_addr < int(ends[segment])
+            track += TRACKS * (1 + turn) * is_constant
         apart.append(int(track))
     return apart
 
@@ -69,8 +111,10 @@ def dispatch_order(
     needs: np.ndarray,
     params: HwParams,
     memory: MemoryParams,
+    preferences: Sequence[Preference] = (Preference(),),
 ) -> list[int]:
-    """Indices of the instructions in the order of their estimated starts.
+    """Indices of the instructions in the order of their estimated starts: of the orders with these
+    ``preferences``, the first one that is estimated to end earliest.
 
     Parameters
     ----------
@@ -94,13 +138,17 @@ def dispatch_order(
     bounds = np.searchsorted(group_of, np.arange(len(groups) + 1))
     arithmetic = np.array([track * _UNITS + unit for track, unit in enumerate(ARITHMETIC)])
     work = _work_before(units, busy, np.asarray(whole, np.int64))
-    order, unknown = np.zeros(len(insns), np.int64), np.full(len(insns), -1)
-    _find_order(
-        needs.reshape(len(insns), -1), members, bounds, waiting, fronts[:-1].copy(),
-        fronts[1:].copy(), np.full(queues, -1), arithmetic, work, busy, latency,
-        np.zeros(_UNITS, np.int64), unknown.copy(), unknown, order,
-    )  # fmt: skip
-    return order.tolist()
+    found: list[tuple[int, list[int]]] = []
+    for preference in preferences:
+        order, ends = np.zeros(len(insns), np.int64), np.full(len(insns), -1)
+        _find_order(
+            needs.reshape(len(insns), -1), members, bounds, waiting, fronts[:-1].copy(),
+            fronts[1:].copy(), np.full(queues, -1), arithmetic, work, busy, latency,
+            np.zeros(_UNITS, np.int64), ends, np.full(len(insns), -1), order,
+            *map(int, astuple(preference)),
+        )  # fmt: skip
+        found.append((int(ends.max(initial=0)), order.tolist()))
+    return min(found, key=lambda known: known[0])[1]
 
 
 def _work_before(units: np.ndarray, busy: np.ndarray, tracks: np.ndarray) -> np.ndarray:
@@ -128,7 +176,7 @@ def _estimates(
 def _find_order(
     needs: Table, members: Ints, bounds: Ints, waiting: Ints, fronts: Ints, backs: Ints,
     ready: Ints, arithmetic: Ints, work: Ints, busy: Ints, latency: Ints, free: Ints, ends: Ints,
-    group_of: Ints, order: Ints,
+    group_of: Ints, order: Ints, patience: int, ahead: int, is_fair: int, is_in_order: int,
 ):  # fmt: skip
     """Take instructions from their queues until all are in ``order``.
 
@@ -142,10 +190,11 @@ def _find_order(
     free : by unit, the first cycle in which it can start something
     ends : by instruction, its last cycle; -1 where it has not started
     group_of : workspace, -1 for each instruction
+    patience, ahead, is_fair, is_in_order : a :class:`Preference`
     """
     done = 0
     while done < len(order):
-        best, best_begin, best_reserve = -1, 0, 0
+        best, best_begin, best_reserve, best_wanted = -1, 0, 0, 0
         for queue in range(len(fronts)):
             if fronts[queue] == backs[queue]:
                 continue
@@ -163,13 +212,20 @@ def _find_order(
             if unit == _LOAD and busiest < len(fronts) and fronts[busiest] < backs[busiest]:
                 first = members[bounds[waiting[fronts[busiest]]]]
                 reserve = work[members[bounds[group]]] - work[first]
-            better = best < 0 or begin < best_begin
-            if not better and begin == best_begin:
+                if busiest % _UNITS == _VECTOR:
+                    reserve += ahead
+            wanted = begin + min(max(reserve, 0), patience)
+            better = best < 0 or wanted < best_wanted
+            if not better and wanted == best_wanted:
                 # Queues come by track: of equal units and reserves, the lower track stays.
                 other = best % _UNITS
                 better = unit < other or (unit == other and reserve < best_reserve)
+                if unit == other and unit == _VECTOR and is_fair:
+                    better = ready[queue] < ready[best]
+                if unit == other and unit == _STORE and is_in_order:
+                    better = members[bounds[group]] < members[bounds[waiting[fronts[best]]]]
             if better:
-                best, best_begin, best_reserve = queue, begin, reserve
+                best, best_begin, best_reserve, best_wanted = queue, begin, reserve, wanted
         group, unit, begin = waiting[fronts[best]], best % _UNITS, best_begin
         fronts[best] += 1
         ready[best] = -1

@@ -27,6 +27,8 @@ SCRATCHPADS = {
     "tmp": ("temporaries of the vector unit", "int32"),
     "out": ("results on their way to DRAM", "int8"),
 }
+#: Those that only operators of the tensor core use.
+TENSOR_SCRATCHPADS = ("wgt", "acc")
 DRAM = MemoryScope("global", "DRAM", writers=("copy",), readers=("copy",))
 
 
