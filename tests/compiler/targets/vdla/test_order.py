@@ -19,7 +19,7 @@ from vdla.compiler.targets.vdla.order import (  # fmt: skip
 )
 from vdla.isa.check import check
 from vdla.isa.depend import deadlines, dependencies, order_by_tokens, reorder
-from vdla.isa.insn import Gemm, Insn, Load, Param, Table, Vector
+from vdla.isa.insn import Insn, Load, Param, Table, Vector
 from vdla.isa.memory import MEMORY_PRESETS
 from vdla.isa.opcodes import Unit, Units
 from vdla.isa.params import HwParams
@@ -150,17 +150,24 @@ def test_weights_are_loaded_before_the_results_that_they_are_multiplied_by() -> 
     net = Net("two")
     net.output(net.dense(net.dense(net.input(1, 64), 64), 64))
     program = build_for("sim", net.model(), HwParams(vector_window=3), VTA).program
-    second = [
-        (insn.memory, index)
-        for index, (insn, note) in enumerate(zip(program.insns, program.notes, strict=True))
-        if isinstance(insn, Load) and note.layer == program.meta["layers"][1]["name"]
-    ]
-    weights = [index for memory, index in second if memory == "wgt"]
-    [image] = [index for memory, index in second if memory == "inp"]
-    assert min(weights) < image
-    # They are at the other end of wgt, and so do not even wait for all products of the first one.
-    products = [index for index, insn in enumerate(program.insns) if isinstance(insn, Gemm)]
-    assert min(weights) < products[3]
+    first, second = (layer["name"] for layer in program.meta["layers"])
+
+    def loads(layer: str, memory: str) -> dict[int, Load]:
+        return {
+            index: insn
+            for index, (insn, note) in enumerate(zip(program.insns, program.notes, strict=True))
+            if isinstance(insn, Load) and insn.memory == memory and note.layer == layer
+        }
+
+    [image] = loads(second, "inp")
+    assert min(loads(second, "wgt")) < image
+    # They are at the other end of wgt, and so do not wait for products of the first layer.
+    entries = [
+        {entry for load in loads(layer, "wgt").values()
+         for entry in range(load.base, load.base + load.entries)}
+        for layer in (first, second)
+    ]  # fmt: skip
+    assert all(entries) and not entries[0] & entries[1]
 
 
 def test_parameters_are_not_set_again() -> None:
